@@ -1,0 +1,1 @@
+//! Attaches to segments, samples GPUs, writes profiles and keeps the dataset.

@@ -1,0 +1,80 @@
+//! `CUresult` and the codes that this project acts on.
+
+/// Result of a driver call. A newtype over the number, so that a code unknown to this crate passes
+/// through unharmed.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[must_use]
+pub struct CUresult(pub u32);
+
+impl CUresult {
+    /// Whether the call succeeded.
+    pub const fn is_ok(self) -> bool {
+        self.0 == 0
+    }
+}
+
+macro_rules! results {
+    ($($name:ident = $value:expr, $text:expr;)*) => {
+        $(
+            #[doc = concat!("`", stringify!($name), "`: ", $text, ".")]
+            pub const $name: CUresult = CUresult($value);
+        )*
+
+        /// Every code named here: number, name, short description.
+        pub const RESULTS: &[(CUresult, &str, &str)] = &[$(($name, stringify!($name), $text),)*];
+    };
+}
+
+results! {
+    CUDA_SUCCESS = 0, "no error";
+    CUDA_ERROR_INVALID_VALUE = 1, "invalid argument";
+    CUDA_ERROR_OUT_OF_MEMORY = 2, "out of memory";
+    CUDA_ERROR_NOT_INITIALIZED = 3, "initialization error";
+    CUDA_ERROR_DEINITIALIZED = 4, "driver shutting down";
+    CUDA_ERROR_STUB_LIBRARY = 34, "stub library in place of the driver";
+    CUDA_ERROR_NO_DEVICE = 100, "no CUDA-capable device is detected";
+    CUDA_ERROR_INVALID_DEVICE = 101, "invalid device ordinal";
+    CUDA_ERROR_INVALID_IMAGE = 200, "device kernel image is invalid";
+    CUDA_ERROR_INVALID_CONTEXT = 201, "invalid device context";
+    CUDA_ERROR_CONTEXT_ALREADY_CURRENT = 202, "context already current";
+    CUDA_ERROR_MAP_FAILED = 205, "mapping of buffer object failed";
+    CUDA_ERROR_UNMAP_FAILED = 206, "unmapping of buffer object failed";
+    CUDA_ERROR_ARRAY_IS_MAPPED = 207, "array is mapped";
+    CUDA_ERROR_ALREADY_MAPPED = 208, "resource already mapped";
+    CUDA_ERROR_NO_BINARY_FOR_GPU = 209, "no kernel image is available for execution on the device";
+    CUDA_ERROR_NOT_MAPPED = 211, "resource not mapped";
+    CUDA_ERROR_UNSUPPORTED_LIMIT = 215, "limit is not supported on this architecture";
+    CUDA_ERROR_CONTEXT_ALREADY_IN_USE = 216, "exclusive-thread device already in use by a different thread";
+    CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = 217, "peer access is not supported between these two devices";
+    CUDA_ERROR_INVALID_PTX = 218, "a PTX JIT compilation failed";
+    CUDA_ERROR_INVALID_SOURCE = 300, "device kernel source is invalid";
+    CUDA_ERROR_FILE_NOT_FOUND = 301, "file not found";
+    CUDA_ERROR_INVALID_HANDLE = 400, "invalid resource handle";
+    CUDA_ERROR_ILLEGAL_STATE = 401, "the operation cannot be performed in the present state";
+    CUDA_ERROR_NOT_FOUND = 500, "named symbol not found";
+    CUDA_ERROR_NOT_READY = 600, "device not ready";
+    CUDA_ERROR_ILLEGAL_ADDRESS = 700, "an illegal memory access was encountered";
+    CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701, "too many resources requested for launch";
+    CUDA_ERROR_LAUNCH_TIMEOUT = 702, "the launch timed out and was terminated";
+    CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704, "peer access is already enabled";
+    CUDA_ERROR_PEER_ACCESS_NOT_ENABLED = 705, "peer access has not been enabled";
+    CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE = 708, "cannot set while device is active in this process";
+    CUDA_ERROR_CONTEXT_IS_DESTROYED = 709, "context is destroyed";
+    CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712, "part or all of the requested memory range is already mapped";
+    CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713, "pointer does not correspond to a registered memory region";
+    CUDA_ERROR_LAUNCH_FAILED = 719, "unspecified launch failure";
+    CUDA_ERROR_NOT_PERMITTED = 800, "operation not permitted";
+    CUDA_ERROR_NOT_SUPPORTED = 801, "operation not supported";
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900, "operation not permitted when stream is capturing";
+    CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901, "operation failed due to a previous error during capture";
+    CUDA_ERROR_STREAM_CAPTURE_MERGE = 902, "operation would result in a merge of separate capture sequences";
+    CUDA_ERROR_STREAM_CAPTURE_UNMATCHED = 903, "capture was not ended in the same stream as it began";
+    CUDA_ERROR_STREAM_CAPTURE_UNJOINED = 904, "capturing stream has unjoined work";
+    CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905, "dependency created on uncaptured work in another stream";
+    CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906, "operation would make the legacy stream depend on a capturing blocking stream";
+    CUDA_ERROR_CAPTURED_EVENT = 907, "operation not permitted on an event last recorded in a capturing stream";
+    CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908, "attempt to terminate a thread-local capture sequence from another thread";
+    CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE = 910, "the graph update was not performed because it included changes which violated constraints specific to instantiated graph update";
+    CUDA_ERROR_UNKNOWN = 999, "unknown error";
+}

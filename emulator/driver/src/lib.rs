@@ -1,0 +1,1 @@
+//! Emulated CUDA driver (libcuda.so.1).

@@ -1,0 +1,1 @@
+//! Emulated NVML (libnvidia-ml.so.1).

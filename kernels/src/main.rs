@@ -1,0 +1,2 @@
+//! CUDA C kernels and the program that runs them.
+fn main() {}

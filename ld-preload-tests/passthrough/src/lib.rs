@@ -1,0 +1,1 @@
+//! An interposer that only forwards: the floor under any shim.

@@ -1,0 +1,1 @@
+//! Conformance programs, third-party clients, cross-process and fault tests.

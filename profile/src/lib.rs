@@ -1,0 +1,1 @@
+//! The profile file: append-only frames, readable after a crash.

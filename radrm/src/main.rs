@@ -1,0 +1,2 @@
+//! The programs radrm-run and radrm.
+fn main() {}

@@ -1,0 +1,2 @@
+//! radrm-run.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The preloaded library that observes the CUDA driver calls of a program.

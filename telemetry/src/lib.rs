@@ -1,0 +1,1 @@
+//! The shared-memory segment of a job: layout, writer and reader.

@@ -1,0 +1,2 @@
+//! Developer commands: demo, test, bench, tidy.
+fn main() {}
