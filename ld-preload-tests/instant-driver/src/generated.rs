@@ -1,0 +1,34 @@
+//! Exports made from the table, and the list that `cuGetProcAddress` answers from.
+
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+use radrm_cuda_abi::*;
+
+use crate::{code::*, entry::*, memory::*};
+
+/// One entry point as `cuGetProcAddress` knows it.
+pub struct Entry {
+    /// Name that programs ask for.
+    pub base: &'static CStr,
+    /// CUDA version of this form.
+    pub version: i32,
+    /// Whether this is the form for the calling thread's default stream.
+    pub per_thread: bool,
+    /// The function.
+    pub function: *const (),
+}
+
+// SAFETY: the pointer is a function's address, never written through.
+unsafe impl Sync for Entry {}
+
+/// The newest form of `base` that is not newer than `version`; the per-thread form if asked for and
+/// there is one.
+pub fn find(base: &CStr, version: i32, per_thread: bool) -> Option<&'static Entry> {
+    let start = ENTRIES.partition_point(|e| e.base < base);
+    let known = || ENTRIES[start..].iter().take_while(|e| e.base == base).filter(|e| e.version <= version);
+    let pick = |flavour: bool| known().filter(|e| e.per_thread == flavour).max_by_key(|e| e.version);
+    let legacy = pick(false);
+    if per_thread { pick(true).or(legacy) } else { legacy }
+}
+
+include!(concat!(env!("OUT_DIR"), "/generated.rs"));
