@@ -1,0 +1,174 @@
+//! Records become a profile.
+
+use crate::model::{Kernel, Note, Process, Profile, Timeline, TimelinePoint};
+use crate::record::{KernelCounters, KernelDefinition, ProcessDelta, Record, State};
+
+impl Profile {
+    /// Adds what a record says. A second job record is ignored: the first one
+    /// began the profile.
+    pub fn apply(&mut self, record: Record) {
+        match record {
+            Record::Job(_) => {}
+            Record::Gpus(gpus) => self.gpus = gpus,
+            Record::State(state) => self.apply_state(state),
+            Record::Samples(samples) => self.samples.extend(samples),
+            Record::ProgramDigest(digest) => self.job.program_sha256 = Some(digest),
+            Record::Note(text) => self.notes.push(Note::Collector(text)),
+            Record::Outcome(outcome) => self.outcome = Some(outcome),
+        }
+    }
+
+    fn apply_state(&mut self, state: State) {
+        self.last_state = self.last_state.max(state.t);
+        self.events_thinned = state.events_thinned;
+        self.processes_not_kept = state.processes_not_kept;
+        for delta in state.processes {
+            // From the end: the processes that change are mostly the newest.
+            let at = match self.processes.iter().rposition(|process| process.key == delta.key) {
+                Some(at) => at,
+                None => {
+                    self.processes.push(Process { key: delta.key, ..Process::default() });
+                    self.processes.len() - 1
+                }
+            };
+            self.processes[at].apply(delta);
+        }
+        self.events.extend(state.events);
+    }
+
+    /// The records from which this profile can be built up again; the job
+    /// comes first. Used to write a profile anew whose file could not be
+    /// written for a while.
+    pub fn to_records(&self) -> Vec<Record> {
+        let mut job = self.job.clone();
+        let digest = job.program_sha256.take();
+        let mut records = vec![Record::Job(job), Record::Gpus(self.gpus.clone())];
+        records.extend(digest.map(Record::ProgramDigest));
+        // One state per process, so that no frame outgrows its limit.
+        for process in &self.processes {
+            records.push(Record::State(State {
+                t: self.last_state,
+                processes: vec![process.to_delta()],
+                events: Vec::new(),
+                events_thinned: self.events_thinned,
+                processes_not_kept: self.processes_not_kept,
+            }));
+        }
+        records.push(Record::State(State {
+            t: self.last_state,
+            processes: Vec::new(),
+            events: self.events.clone(),
+            events_thinned: self.events_thinned,
+            processes_not_kept: self.processes_not_kept,
+        }));
+        records.push(Record::Samples(self.samples.clone()));
+        for note in &self.notes {
+            if let Note::Collector(text) = note {
+                records.push(Record::Note(text.clone()));
+            }
+        }
+        records.extend(self.outcome.clone().map(Record::Outcome));
+        records
+    }
+}
+
+impl Process {
+    fn apply(&mut self, delta: ProcessDelta) {
+        if let Some(identity) = delta.identity {
+            self.identity = identity;
+        }
+        self.state = delta.state;
+        for definition in delta.definitions {
+            let kernel = self.kernel_mut(definition.id);
+            kernel.name = definition.name;
+            kernel.name_cut = definition.name_cut;
+            kernel.registers = definition.registers;
+            kernel.static_shared = definition.static_shared;
+            kernel.local = definition.local;
+            kernel.max_threads = definition.max_threads;
+        }
+        for counters in delta.counters {
+            let kernel = self.kernel_mut(counters.id);
+            kernel.launches = counters.launches;
+            kernel.graph_launches = counters.graph_launches;
+            kernel.blocks = counters.blocks;
+            kernel.threads = counters.threads;
+            kernel.dynamic_shared = counters.dynamic_shared;
+        }
+        for chunk in delta.timelines {
+            let at = match self.timelines.iter().position(|timeline| timeline.gpu == chunk.gpu) {
+                Some(at) => at,
+                None => {
+                    self.timelines.push(Timeline { gpu: chunk.gpu, points: Vec::new() });
+                    self.timelines.len() - 1
+                }
+            };
+            self.timelines[at].extend(chunk.points);
+        }
+    }
+
+    /// The kernel with this id; made if it is new. Kernels stay sorted by id.
+    fn kernel_mut(&mut self, id: u32) -> &mut Kernel {
+        let at = match self.kernels.binary_search_by_key(&id, |kernel| kernel.id) {
+            Ok(at) => at,
+            Err(at) => {
+                self.kernels.insert(at, Kernel { id, ..Kernel::default() });
+                at
+            }
+        };
+        &mut self.kernels[at]
+    }
+
+    fn to_delta(&self) -> ProcessDelta {
+        ProcessDelta {
+            key: self.key,
+            identity: Some(self.identity.clone()),
+            state: self.state.clone(),
+            definitions: self.kernels.iter().map(KernelDefinition::from).collect(),
+            counters: self.kernels.iter().map(KernelCounters::from).collect(),
+            timelines: self
+                .timelines
+                .iter()
+                .map(|timeline| crate::TimelineChunk { gpu: timeline.gpu, points: timeline.points.clone() })
+                .collect(),
+        }
+    }
+}
+
+impl Timeline {
+    /// Adds points; those that are already known from the first new one's
+    /// time on are replaced.
+    pub fn extend(&mut self, points: Vec<TimelinePoint>) {
+        let Some(first) = points.first() else { return };
+        let keep = self.points.partition_point(|point| point.t < first.t);
+        self.points.truncate(keep);
+        self.points.extend(points);
+    }
+}
+
+impl From<&Kernel> for KernelDefinition {
+    fn from(kernel: &Kernel) -> KernelDefinition {
+        KernelDefinition {
+            id: kernel.id,
+            name: kernel.name.clone(),
+            name_cut: kernel.name_cut,
+            registers: kernel.registers,
+            static_shared: kernel.static_shared,
+            local: kernel.local,
+            max_threads: kernel.max_threads,
+        }
+    }
+}
+
+impl From<&Kernel> for KernelCounters {
+    fn from(kernel: &Kernel) -> KernelCounters {
+        KernelCounters {
+            id: kernel.id,
+            launches: kernel.launches,
+            graph_launches: kernel.graph_launches,
+            blocks: kernel.blocks,
+            threads: kernel.threads,
+            dynamic_shared: kernel.dynamic_shared,
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Memory of one process on one GPU: accounts, blocks, refusals, timeline.
+
+use super::GpuIndex;
+use crate::units::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// Number of kinds of memory.
+pub const KIND_COUNT: usize = 9;
+
+/// Kinds of memory that are told apart. The numbers are the file format's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Plain device allocations.
+    Device = 0,
+    /// What stream-ordered pools hold.
+    PoolReserved = 1,
+    /// Virtual memory management: physical memory on the device.
+    Vmm = 2,
+    /// Arrays and mipmapped arrays.
+    Array = 3,
+    /// Memory that the driver reserves for graphs.
+    Graph = 4,
+    /// Managed (unified) memory.
+    Managed = 5,
+    /// Page-locked host memory.
+    PinnedHost = 6,
+    /// What was handed out of pools: a part of `PoolReserved`, never added to
+    /// totals.
+    PoolUsed = 7,
+    /// Memory of another process, opened here: charged to its owner.
+    Imported = 8,
+}
+
+impl Kind {
+    /// All kinds, by number.
+    pub const ALL: [Kind; KIND_COUNT] = [
+        Kind::Device,
+        Kind::PoolReserved,
+        Kind::Vmm,
+        Kind::Array,
+        Kind::Graph,
+        Kind::Managed,
+        Kind::PinnedHost,
+        Kind::PoolUsed,
+        Kind::Imported,
+    ];
+
+    /// The kinds whose sum is the device total.
+    pub const DEVICE: [Kind; 5] = [Kind::Device, Kind::PoolReserved, Kind::Vmm, Kind::Array, Kind::Graph];
+
+    /// The kind with this number.
+    pub fn from_number(number: u8) -> Option<Kind> {
+        Kind::ALL.get(usize::from(number)).copied()
+    }
+
+    /// Index into a per-kind array.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// True if the kind is part of the device total.
+    pub const fn is_device(self) -> bool {
+        (self as u8) < 5
+    }
+
+    /// Stable name for programs.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Kind::Device => "device",
+            Kind::PoolReserved => "pool_reserved",
+            Kind::Vmm => "vmm",
+            Kind::Array => "array",
+            Kind::Graph => "graph",
+            Kind::Managed => "managed",
+            Kind::PinnedHost => "pinned_host",
+            Kind::PoolUsed => "pool_used",
+            Kind::Imported => "imported",
+        }
+    }
+
+    /// Name for people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Kind::Device => "device",
+            Kind::PoolReserved => "pool reserved",
+            Kind::Vmm => "virtual memory",
+            Kind::Array => "arrays",
+            Kind::Graph => "graphs",
+            Kind::Managed => "managed",
+            Kind::PinnedHost => "pinned host",
+            Kind::PoolUsed => "pool used",
+            Kind::Imported => "imported",
+        }
+    }
+}
+
+/// Sum of the kinds that make up the device total.
+pub fn device_total(kinds: &[Bytes; KIND_COUNT]) -> Bytes {
+    Kind::DEVICE.iter().map(|kind| kinds[kind.index()]).sum()
+}
+
+/// One kind of memory in an [`Account`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KindAccount {
+    /// Held now.
+    pub now: Bytes,
+    /// Most that was ever held of this kind.
+    pub peak: Bytes,
+    /// Held of this kind at the moment when the device total peaked.
+    pub at_peak: Bytes,
+    /// Live blocks now.
+    pub blocks: u64,
+    /// Allocations so far.
+    pub allocations: u64,
+    /// Frees so far.
+    pub frees: u64,
+}
+
+/// What one process holds on one GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// The GPU.
+    pub gpu: GpuIndex,
+    /// Device total now.
+    pub now: Bytes,
+    /// Highest device total.
+    pub peak: Bytes,
+    /// When it was reached.
+    pub peak_at: Nanos,
+    /// By kind; index with [`Kind::index`].
+    pub kinds: [KindAccount; KIND_COUNT],
+    /// Memory requests that the driver refused.
+    pub failed: u64,
+    /// Contexts on this GPU now.
+    pub contexts: u32,
+    /// What one context took from the device when it was made, if measured.
+    pub context_overhead: Option<Bytes>,
+}
+
+/// A live block of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// Size.
+    pub size: Bytes,
+    /// Number of its [`Kind`].
+    pub kind: u8,
+    /// The GPU.
+    pub gpu: GpuIndex,
+    /// When it was allocated.
+    pub since: Nanos,
+}
+
+/// A memory request that the driver refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedRequest {
+    /// When.
+    pub t: Nanos,
+    /// The GPU.
+    pub gpu: GpuIndex,
+    /// Number of the [`Kind`] asked for.
+    pub kind: u8,
+    /// The driver's entry point, such as `cuMemAlloc`.
+    pub call: String,
+    /// Size asked for.
+    pub size: Bytes,
+    /// What the driver said was free, if it was asked.
+    pub free: Option<Bytes>,
+    /// The device's memory as the driver stated it then.
+    pub total: Option<Bytes>,
+    /// The driver's result code (2 = out of memory).
+    pub result: u32,
+}
+
+/// The driver's result code for "out of memory".
+pub const RESULT_OUT_OF_MEMORY: u32 = 2;
+
+impl FailedRequest {
+    /// True if the driver refused it for lack of memory.
+    pub fn out_of_memory(&self) -> bool {
+        self.result == RESULT_OUT_OF_MEMORY
+    }
+}
+
+/// Memory of one process on one GPU over time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Timeline {
+    /// The GPU.
+    pub gpu: GpuIndex,
+    /// By time, without overlaps. Spans in which nothing happened are absent:
+    /// the last values of the point before hold.
+    pub points: Vec<TimelinePoint>,
+}
+
+/// A span of time: the highest device total in it, and what was held when it
+/// ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimelinePoint {
+    /// Start of the span.
+    pub t: Nanos,
+    /// Length of the span. Later spans are longer: the resolution is a
+    /// constant share of the time that has passed.
+    pub span: Nanos,
+    /// Highest device total within the span (exact).
+    pub max_total: Bytes,
+    /// All kinds at that moment.
+    pub at_max: [Bytes; KIND_COUNT],
+    /// All kinds at the end of the span.
+    pub last: [Bytes; KIND_COUNT],
+}

@@ -1,0 +1,118 @@
+//! The figures of a profile.
+//!
+//! Times count from the job's start (monotonic); sizes are bytes. Nothing in
+//! here does input or output.
+
+mod job;
+mod memory;
+mod process;
+mod sample;
+
+pub use job::{Exit, Gpu, GpuIndex, Job, Outcome, Reason};
+pub use memory::{
+    Account, Block, FailedRequest, KIND_COUNT, Kind, KindAccount, RESULT_OUT_OF_MEMORY, Timeline,
+    TimelinePoint, device_total,
+};
+pub use process::{Bypass, End, Framework, Identity, Kernel, Process, ProcessKey, ProcessState, Remainder};
+pub use sample::{Event, EventKind, NvmlSample, ProcessUse};
+
+use crate::units::Nanos;
+
+/// A whole profile, as read from a file or as built up by a running job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// Who ran what, where and when.
+    pub job: Job,
+    /// The GPUs that the job's processes or NVML showed, by index.
+    pub gpus: Vec<Gpu>,
+    /// Every process that used a GPU, in the order in which they joined.
+    pub processes: Vec<Process>,
+    /// Processes that were too many to keep one by one.
+    pub processes_not_kept: u64,
+    /// What NVML said, in time order.
+    pub samples: Vec<NvmlSample>,
+    /// Rare, notable events, in time order per process.
+    pub events: Vec<Event>,
+    /// Events that were seen but left out to bound the file's size.
+    pub events_thinned: u64,
+    /// Time of the last state that is in the profile.
+    pub last_state: Nanos,
+    /// How the job ended; `None` while it runs or if its watcher died.
+    pub outcome: Option<Outcome>,
+    /// Warnings for the reader: damaged or cut-off parts of the file, parts of
+    /// the measurement that could not be made.
+    pub notes: Vec<Note>,
+}
+
+impl Profile {
+    /// A profile in which nothing has happened yet.
+    pub fn new(job: Job) -> Profile {
+        Profile {
+            job,
+            gpus: Vec::new(),
+            processes: Vec::new(),
+            processes_not_kept: 0,
+            samples: Vec::new(),
+            events: Vec::new(),
+            events_thinned: 0,
+            last_state: Nanos::ZERO,
+            outcome: None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// The GPU with this job-wide index, if the profile knows it.
+    pub fn gpu(&self, index: GpuIndex) -> Option<&Gpu> {
+        self.gpus.iter().find(|gpu| gpu.index == index)
+    }
+
+    /// How long the job took: its outcome's duration, else the time of the
+    /// last state.
+    pub fn duration(&self) -> Nanos {
+        self.outcome.as_ref().map_or(self.last_state, |outcome| outcome.duration)
+    }
+}
+
+/// One sentence about the profile itself that its reader should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// The file ends inside a frame: the job or its watcher was cut off.
+    Truncated {
+        /// Offset of the incomplete frame.
+        at: u64,
+        /// Bytes of it that are there.
+        bytes: u64,
+    },
+    /// A frame's checksum or content is wrong.
+    Damaged {
+        /// Offset of the frame.
+        at: u64,
+        /// Bytes that had to be ignored.
+        bytes: u64,
+    },
+    /// Frames of a type that this version does not know were passed over.
+    UnknownFrames {
+        /// How many.
+        count: u64,
+    },
+    /// Something the collector reported, in its own words.
+    Collector(String),
+}
+
+impl std::fmt::Display for Note {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Note::Truncated { at, .. } => {
+                write!(f, "the profile is cut off at byte {at}; everything before it is shown")
+            }
+            Note::Damaged { at, bytes } => {
+                write!(f, "the profile is damaged at byte {at}; {bytes} bytes were ignored")
+            }
+            Note::UnknownFrames { count } => write!(
+                f,
+                "the profile holds {count} record(s) of a kind that this version of radrm does not know"
+            ),
+            Note::Collector(text) => f.write_str(text),
+        }
+    }
+}

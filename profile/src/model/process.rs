@@ -1,0 +1,182 @@
+//! A process of the job.
+
+use super::{Account, Block, FailedRequest, GpuIndex, Timeline};
+use crate::units::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// Names a process within its job for good: process ids are used again,
+/// and so are slots, but not with the same generation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProcessKey {
+    /// Slot of the segment.
+    pub slot: u32,
+    /// How often the slot had been used before.
+    pub generation: u64,
+}
+
+/// What does not change while a process lives (exec makes a new process).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Process id.
+    pub pid: u32,
+    /// Process id of the parent when it joined.
+    pub ppid: u32,
+    /// Numeric user id.
+    pub uid: u32,
+    /// The executable.
+    pub exe: String,
+    /// Command line; arguments separated by spaces, cut after 4 KiB.
+    pub command: String,
+    /// When it joined the job.
+    pub joined: Nanos,
+}
+
+/// A framework or runtime library seen in a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Framework {
+    /// Such as "PyTorch", "JAX", "CUDA runtime".
+    pub name: String,
+    /// Its version, as far as file names tell.
+    pub version: Option<String>,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// It has not been seen to end.
+    #[default]
+    Running,
+    /// It left in order; the code is known only of the program that was
+    /// started by the launcher.
+    Exited(Option<i32>),
+    /// A signal killed it.
+    Signal(i32),
+    /// It replaced itself by another program.
+    Exec,
+    /// It is gone and said nothing: killed, or ended by `_exit`.
+    Vanished,
+}
+
+/// How often the shim stepped aside for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bypass {
+    /// The reason's name.
+    pub reason: String,
+    /// How often.
+    pub count: u64,
+    /// True if figures of the profile may be incomplete for this reason.
+    pub matters: bool,
+}
+
+/// NVML's figure of a process on a GPU against the accounts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remainder {
+    /// The GPU.
+    pub gpu: GpuIndex,
+    /// When the two figures were compared.
+    pub t: Nanos,
+    /// What NVML said the process holds.
+    pub nvml: Bytes,
+    /// What was accounted at that moment.
+    pub accounted: Bytes,
+    /// Highest figure NVML ever gave for the process.
+    pub nvml_peak: Bytes,
+}
+
+impl Remainder {
+    /// NVML's figure less what was accounted: contexts, loaded code, memory of
+    /// libraries. Negative if memory is accounted that NVML does not charge.
+    pub fn bytes(&self) -> i128 {
+        i128::from(self.nvml.0) - i128::from(self.accounted.0)
+    }
+}
+
+/// The part of a process that is written whole at every state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessState {
+    /// One account per GPU that the process touched.
+    pub accounts: Vec<Account>,
+    /// Frameworks seen.
+    pub frameworks: Vec<Framework>,
+    /// Refused memory requests: the first and the last ones.
+    pub failures: Vec<FailedRequest>,
+    /// Live blocks, largest first.
+    pub largest_blocks: Vec<Block>,
+    /// Reasons for which calls were passed through uncounted.
+    pub bypasses: Vec<Bypass>,
+    /// NVML's figures against the accounts, per GPU.
+    pub remainders: Vec<Remainder>,
+    /// Kernel launches by the program.
+    pub launches: u64,
+    /// Graph launches.
+    pub graph_launches: u64,
+    /// Events lost because the ring was overwritten or contended.
+    pub events_dropped: u64,
+    /// How it ended.
+    pub end: End,
+    /// When it was seen to have ended.
+    pub ended: Option<Nanos>,
+}
+
+/// A kernel of a process with its counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kernel {
+    /// Number within the process.
+    pub id: u32,
+    /// Name as the driver told it (mangled); may be cut.
+    pub name: String,
+    /// True if the name was cut.
+    pub name_cut: bool,
+    /// Registers per thread.
+    pub registers: u32,
+    /// Static shared memory per block.
+    pub static_shared: Bytes,
+    /// Local memory per thread.
+    pub local: Bytes,
+    /// Most threads per block that the kernel allows.
+    pub max_threads: u32,
+    /// Launches by the program.
+    pub launches: u64,
+    /// Launches as a node of a graph.
+    pub graph_launches: u64,
+    /// Blocks over all launches.
+    pub blocks: u64,
+    /// Threads over all launches.
+    pub threads: u64,
+    /// Dynamic shared memory per block, summed over the launches.
+    pub dynamic_shared: Bytes,
+}
+
+impl Kernel {
+    /// Launches of both kinds.
+    pub fn all_launches(&self) -> u64 {
+        self.launches.saturating_add(self.graph_launches)
+    }
+}
+
+/// A process of the job with everything known of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    /// Its name within the job.
+    pub key: ProcessKey,
+    /// Who it is.
+    pub identity: Identity,
+    /// Its figures.
+    pub state: ProcessState,
+    /// Its kernels, by id.
+    pub kernels: Vec<Kernel>,
+    /// Its memory over time, one per GPU.
+    pub timelines: Vec<Timeline>,
+}
+
+impl Process {
+    /// The account on one GPU, if the process touched it.
+    pub fn account(&self, gpu: GpuIndex) -> Option<&Account> {
+        self.state.accounts.iter().find(|account| account.gpu == gpu)
+    }
+
+    /// The timeline on one GPU, if the process touched it.
+    pub fn timeline(&self, gpu: GpuIndex) -> Option<&Timeline> {
+        self.timelines.iter().find(|timeline| timeline.gpu == gpu)
+    }
+}
