@@ -1,1 +1,51 @@
 //! The emulated machine: GPUs, memory, processes and clocks shared by all programs that use it.
+//!
+//! One machine is one file, mapped by every program that talks to its GPUs (through the emulated
+//! driver), asks about them (through the emulated NVML) or reads its books. There is no server and
+//! no lock: every process has a slot of its own, writes only there, and a figure of the machine is a
+//! sum over the slots of living processes. A process may therefore be killed at any instruction
+//! without blocking another, and what it held comes back by itself.
+//!
+//! * [`MachineSpec`] and [`GpuSpec`] say what is emulated: a short text such as `2xH200`, or a TOML
+//!   file.
+//! * [`Machine`] creates or opens the file, and answers questions about the GPUs.
+//! * [`Process`] is a program's own slot: it charges and discharges memory, keeps the books, and
+//!   says how busy the program keeps a GPU.
+//! * [`Machine::books`] gives the books of all processes, dead ones included.
+//! * [`FaultPlan`] says what shall go wrong in one process.
+//!
+//! # Accounting
+//!
+//! Each process and GPU has a book with one page per [`Kind`]. A page has two columns, *requested*
+//! (the bytes that the program named) and *held* (the bytes that the GPU gave up for it, after the
+//! rounding of [`HOLD_GRANULE`]). Only held bytes of the kinds for which [`Kind::is_charged`] holds
+//! count against the GPU's memory.
+#![warn(missing_docs)]
+
+mod books;
+mod error;
+mod faults;
+mod kind;
+mod layout;
+mod liveness;
+mod machine;
+mod mapping;
+mod model;
+mod objects;
+mod process;
+mod spec;
+
+pub use books::{GpuBooks, KindBooks, ProcessBooks, books_to_json};
+pub use error::MachineError;
+pub use faults::{FaultError, FaultPlan, parse_bytes};
+pub use kind::{KINDS, Kind};
+pub use layout::{MAX_GPUS, MAX_OBJECTS, MAX_PROCESSES};
+pub use liveness::{ProcessIdentity, is_alive};
+pub use machine::{ENV_EMULATE, ENV_FAULTS, ENV_MACHINE, Load, Machine, MemoryUse};
+pub use model::{GpuSpec, MODELS_TOML, Models};
+pub use objects::{ObjectId, SharedKind, SharedObject};
+pub use process::{NoMemory, Process};
+pub use spec::MachineSpec;
+
+/// Bytes in which a GPU hands out physical memory: everything charged is a multiple of it.
+pub const HOLD_GRANULE: u64 = 2 << 20;

@@ -1,0 +1,45 @@
+//! What can go wrong when a machine is made or opened.
+
+use std::path::PathBuf;
+
+/// Failure to make, open or describe a machine.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// The description is not understood.
+    #[error("emulated machine `{spec}`: {reason}")]
+    Spec {
+        /// What was given.
+        spec: String,
+        /// Why it is not understood.
+        reason: String,
+    },
+    /// The file system refused.
+    #[error("emulated machine {path}: {source}")]
+    Io {
+        /// File that was touched.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The file is not a machine, or one of another version.
+    #[error("emulated machine {path}: {reason}")]
+    Foreign {
+        /// File that was opened.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// All process slots belong to living processes.
+    #[error("emulated machine: more than {0} living processes")]
+    Full(usize),
+}
+
+impl MachineError {
+    pub(crate) fn io(path: &std::path::Path, source: impl Into<std::io::Error>) -> Self {
+        Self::Io { path: path.to_owned(), source: source.into() }
+    }
+
+    pub(crate) fn spec(spec: &str, reason: impl Into<String>) -> Self {
+        Self::Spec { spec: spec.to_owned(), reason: reason.into() }
+    }
+}

@@ -1,0 +1,131 @@
+//! The file's layout: what stands where, and nothing about what it means.
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::kind::KINDS;
+
+/// Most GPUs of one machine.
+pub const MAX_GPUS: usize = 16;
+/// Most processes that the books keep at a time; dead ones are overwritten, oldest first, when all
+/// places are taken.
+pub const MAX_PROCESSES: usize = 4096;
+/// Most allocations that are shared between processes at a time.
+pub const MAX_OBJECTS: usize = 4096;
+
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RADRMEMU");
+pub(crate) const VERSION: u32 = 1;
+pub(crate) const TEXT_BYTES: usize = 124 * 1024;
+
+/// First page. Everything but `slots_used` and the counters is written before the file gets its
+/// name and never again.
+#[repr(C, align(4096))]
+pub(crate) struct Header {
+    pub magic: AtomicU64,
+    pub version: AtomicU32,
+    pub text_len: AtomicU32,
+    pub size: AtomicU64,
+    pub seed: AtomicU64,
+    pub created_mono_ns: AtomicU64,
+    pub created_real_ns: AtomicU64,
+    /// One more than the highest slot ever claimed.
+    pub slots_used: AtomicU32,
+    /// One more than the highest object ever claimed.
+    pub objects_used: AtomicU32,
+    /// Order in which slots were claimed, and names for anything that must be unique.
+    pub next_unique: AtomicU64,
+}
+
+/// One word per process and GPU, dense so that a sum over processes reads few cache lines.
+pub(crate) type Words = [[AtomicU64; MAX_PROCESSES]; MAX_GPUS];
+
+/// Columns of one kind in one book.
+#[repr(C)]
+pub(crate) struct KindPage {
+    pub requested_now: AtomicU64,
+    pub requested_peak: AtomicU64,
+    pub held_now: AtomicU64,
+    pub held_peak: AtomicU64,
+    pub allocations: AtomicU64,
+    pub frees: AtomicU64,
+}
+
+/// One process's book on one GPU.
+#[repr(C, align(64))]
+pub(crate) struct Book {
+    pub kinds: [KindPage; KINDS],
+    pub total_requested_now: AtomicU64,
+    pub total_requested_peak: AtomicU64,
+    pub total_held_peak: AtomicU64,
+    pub failed: AtomicU64,
+    pub failed_bytes: AtomicU64,
+    pub launches: AtomicU64,
+    pub busy_ns: AtomicU64,
+    pub copy_ns: AtomicU64,
+    pub contexts: AtomicU64,
+}
+
+/// A process. `state` is (generation << 8 | state).
+#[repr(C, align(4096))]
+pub(crate) struct Slot {
+    pub state: AtomicU64,
+    pub pid: AtomicU32,
+    pub uid: AtomicU32,
+    pub start_time: AtomicU64,
+    pub image: AtomicU64,
+    pub stack: AtomicU64,
+    pub order: AtomicU64,
+    pub joined_mono_ns: AtomicU64,
+    pub calls: AtomicU64,
+    pub unsupported: AtomicU64,
+    pub exe_len: AtomicU32,
+    pub command_len: AtomicU32,
+    pub exe: [AtomicU64; 32],
+    pub command: [AtomicU64; 128],
+    pub books: [Book; MAX_GPUS],
+}
+
+/// An allocation that other processes may open. `state` is (generation << 8 | state).
+#[repr(C, align(128))]
+pub(crate) struct Object {
+    pub state: AtomicU64,
+    pub owner_slot: AtomicU32,
+    pub gpu: AtomicU32,
+    pub owner_generation: AtomicU64,
+    pub kind: AtomicU64,
+    pub size: AtomicU64,
+    pub address: AtomicU64,
+    pub extra: AtomicU64,
+}
+
+/// The whole file.
+#[repr(C)]
+pub(crate) struct Layout {
+    pub header: Header,
+    pub text: [AtomicU64; TEXT_BYTES / 8],
+    /// Charged bytes.
+    pub held: Words,
+    /// Time (monotonic, ns) until which a process keeps the GPU busy.
+    pub busy_until: Words,
+    /// What it asks of the GPU meanwhile: streams << 32 | share of the SMs in permille.
+    pub busy_demand: Words,
+    pub objects: [Object; MAX_OBJECTS],
+    pub slots: [Slot; MAX_PROCESSES],
+}
+
+pub(crate) const FREE: u64 = 0;
+pub(crate) const CLAIMING: u64 = 1;
+pub(crate) const LIVE: u64 = 2;
+pub(crate) const REAPING: u64 = 3;
+pub(crate) const ENDED: u64 = 4;
+
+pub(crate) const fn tag(generation: u64, state: u64) -> u64 {
+    generation << 8 | state
+}
+
+pub(crate) const fn state_of(word: u64) -> u64 {
+    word & 0xff
+}
+
+pub(crate) const fn generation_of(word: u64) -> u64 {
+    word >> 8
+}

@@ -1,0 +1,332 @@
+//! The machine: made once, opened by everybody.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use crate::error::MachineError;
+use crate::layout::{
+    ENDED, LIVE, Layout, MAGIC, MAX_PROCESSES, REAPING, Slot, TEXT_BYTES, VERSION, generation_of, state_of,
+    tag,
+};
+use crate::liveness::{ProcessIdentity, is_alive};
+use crate::mapping::{Mapping, load_bytes, store_bytes};
+use crate::model::GpuSpec;
+use crate::process::Process;
+use crate::spec::MachineSpec;
+
+/// Environment variable that names the machine's file.
+pub const ENV_MACHINE: &str = "RADRM_EMULATED_MACHINE";
+/// Environment variable that describes the machine to make where no file is named.
+pub const ENV_EMULATE: &str = "RADRM_EMULATE";
+/// Environment variable that holds this process's [`crate::FaultPlan`].
+pub const ENV_FAULTS: &str = "RADRM_EMULATOR_FAULTS";
+
+/// Name of a private machine's memory file; how a second library in the same process finds it.
+const PRIVATE_NAME: &str = "radrm-emulated-machine";
+
+/// Memory of one GPU in bytes. `free + used == total`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryUse {
+    /// All memory.
+    pub total: u64,
+    /// Charged by living processes.
+    pub used: u64,
+    /// The rest.
+    pub free: u64,
+}
+
+/// How busy a GPU is at a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Load {
+    /// Processes with work under way.
+    pub processes: u32,
+    /// Their streams with work under way.
+    pub streams: u32,
+    /// Sum of the shares of the SMs that they ask for, in permille; may be above 1000.
+    pub demand_permille: u32,
+}
+
+/// An emulated machine. Cheap to clone: clones share the mapping.
+#[derive(Clone)]
+pub struct Machine {
+    mapping: Arc<Mapping>,
+    spec: Arc<MachineSpec>,
+    path: PathBuf,
+}
+
+impl Machine {
+    /// Makes a machine's file with mode 0600. The file appears under its name complete or not at all.
+    ///
+    /// # Errors
+    /// [`MachineError::Io`], also when the file exists.
+    pub fn create(spec: &MachineSpec, path: &Path) -> Result<Self, MachineError> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.new", std::process::id()));
+        let draft = path.with_file_name(name);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&draft)
+            .map_err(|e| MachineError::io(&draft, e))?;
+        let made = Self::fill(file, spec, path).and_then(|machine| {
+            std::fs::hard_link(&draft, path).map(|()| machine).map_err(|e| MachineError::io(path, e))
+        });
+        let _ = std::fs::remove_file(&draft);
+        made
+    }
+
+    /// Makes a machine in memory that has no name in the file system.
+    ///
+    /// # Errors
+    /// [`MachineError::Io`].
+    pub fn private(spec: &MachineSpec) -> Result<Self, MachineError> {
+        let path = Path::new(PRIVATE_NAME);
+        let fd: OwnedFd = rustix::fs::memfd_create(PRIVATE_NAME, rustix::fs::MemfdFlags::CLOEXEC)
+            .map_err(|e| MachineError::io(path, e))?;
+        Self::fill(File::from(fd), spec, path)
+    }
+
+    /// Opens a machine's file.
+    ///
+    /// # Errors
+    /// [`MachineError::Io`], or [`MachineError::Foreign`] if it is not a machine of this version.
+    pub fn open(path: &Path) -> Result<Self, MachineError> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_CLOEXEC)
+            .open(path)
+            .map_err(|e| MachineError::io(path, e))?;
+        let foreign =
+            |reason: &str| MachineError::Foreign { path: path.to_owned(), reason: reason.to_owned() };
+        let size = file.metadata().map_err(|e| MachineError::io(path, e))?.len();
+        if size != Mapping::SIZE as u64 {
+            return Err(foreign("not an emulated machine of this version (wrong size)"));
+        }
+        let mapping = Mapping::new(file, path)?;
+        let header = &mapping.get().header;
+        // Partner: the Release store in `fill`. The file has its name only after that.
+        if header.magic.load(Acquire) != MAGIC {
+            return Err(foreign("not an emulated machine"));
+        }
+        if header.version.load(Relaxed) != VERSION || header.size.load(Relaxed) != Mapping::SIZE as u64 {
+            return Err(foreign("an emulated machine of another version"));
+        }
+        let text = load_bytes(&mapping.get().text, header.text_len.load(Relaxed));
+        let spec = std::str::from_utf8(&text)
+            .map_err(|e| e.to_string())
+            .and_then(|t| toml::from_str(t).map_err(|e| e.to_string()))
+            .map_err(|e| foreign(&format!("its description cannot be read: {e}")))?;
+        Ok(Self { mapping: Arc::new(mapping), spec: Arc::new(spec), path: path.to_owned() })
+    }
+
+    /// The machine that the environment names: the file of [`ENV_MACHINE`], else the private machine
+    /// that another library of this process made, else a new private one after [`ENV_EMULATE`]
+    /// (default `1xH200`).
+    ///
+    /// # Errors
+    /// As [`Self::open`] and [`MachineSpec::parse`].
+    pub fn from_environment() -> Result<Self, MachineError> {
+        if let Some(path) = std::env::var_os(ENV_MACHINE).filter(|p| !p.is_empty()) {
+            return Self::open(Path::new(&path));
+        }
+        if let Some(machine) = Self::find_private() {
+            return Ok(machine);
+        }
+        let text = std::env::var(ENV_EMULATE).ok().filter(|t| !t.is_empty());
+        Self::private(&MachineSpec::parse(text.as_deref().unwrap_or("1xH200"))?)
+    }
+
+    fn find_private() -> Option<Self> {
+        let target = format!("/memfd:{PRIVATE_NAME} (deleted)");
+        std::fs::read_dir("/proc/self/fd").ok()?.flatten().find_map(|entry| {
+            (std::fs::read_link(entry.path()).ok()?.to_str()? == target)
+                .then(|| Self::open(&entry.path()).ok())
+                .flatten()
+        })
+    }
+
+    fn fill(file: File, spec: &MachineSpec, path: &Path) -> Result<Self, MachineError> {
+        let text = toml::to_string(spec).map_err(|e| MachineError::spec("machine", e.to_string()))?;
+        if text.len() > TEXT_BYTES {
+            return Err(MachineError::spec("machine", "its description is too long"));
+        }
+        file.set_len(Mapping::SIZE as u64).map_err(|e| MachineError::io(path, e))?;
+        let mapping = Mapping::new(file, path)?;
+        let layout = mapping.get();
+        let io = |e| MachineError::io(path, e);
+        mapping.reserve(&layout.header).map_err(io)?;
+        mapping.reserve(&layout.text).map_err(io)?;
+        mapping.reserve(&layout.held).map_err(io)?;
+        mapping.reserve(&layout.busy_until).map_err(io)?;
+        mapping.reserve(&layout.busy_demand).map_err(io)?;
+        mapping.reserve(&layout.objects).map_err(io)?;
+        let header = &layout.header;
+        header.text_len.store(store_bytes(&layout.text, text.as_bytes()), Relaxed);
+        header.version.store(VERSION, Relaxed);
+        header.size.store(Mapping::SIZE as u64, Relaxed);
+        header.seed.store(spec.seed, Relaxed);
+        header.created_mono_ns.store(monotonic_ns(), Relaxed);
+        header.created_real_ns.store(clock_ns(libc::CLOCK_REALTIME), Relaxed);
+        header.next_unique.store(1, Relaxed);
+        // Partner: the Acquire load in `open`.
+        header.magic.store(MAGIC, Release);
+        Ok(Self { mapping: Arc::new(mapping), spec: Arc::new(spec.clone()), path: path.to_owned() })
+    }
+
+    /// What is emulated.
+    pub fn spec(&self) -> &MachineSpec {
+        &self.spec
+    }
+
+    /// One GPU's figures; `None` beyond the last.
+    pub fn gpu(&self, gpu: usize) -> Option<&GpuSpec> {
+        self.spec.gpu.get(gpu)
+    }
+
+    /// Number of GPUs.
+    pub fn gpu_count(&self) -> usize {
+        self.spec.gpu.len()
+    }
+
+    /// The file, as it was given.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Time of creation (CLOCK_MONOTONIC, ns).
+    pub fn created_ns(&self) -> u64 {
+        self.layout().header.created_mono_ns.load(Relaxed)
+    }
+
+    /// A number that no other call on this machine gets, in any process.
+    pub fn unique(&self) -> u64 {
+        self.layout().header.next_unique.fetch_add(1, Relaxed)
+    }
+
+    /// Takes a slot for the calling process.
+    ///
+    /// # Errors
+    /// [`MachineError::Full`] if as many processes live as there are slots; [`MachineError::Io`] if
+    /// the file system is full.
+    pub fn join(&self) -> Result<Process, MachineError> {
+        Process::join(self.clone())
+    }
+
+    /// Memory of one GPU, exact across processes. Memory of dead processes comes back first.
+    pub fn memory(&self, gpu: usize) -> MemoryUse {
+        self.reap();
+        self.memory_now(gpu)
+    }
+
+    /// As [`Self::memory`] without looking for dead processes.
+    pub fn memory_now(&self, gpu: usize) -> MemoryUse {
+        let total = self.gpu(gpu).map_or(0, GpuSpec::memory_bytes);
+        let used = self.held(gpu).min(total);
+        MemoryUse { total, used, free: total - used }
+    }
+
+    /// Load of one GPU at `now_ns` (CLOCK_MONOTONIC) by processes other than `except`.
+    pub fn load(&self, gpu: usize, now_ns: u64, except: Option<&Process>) -> Load {
+        let layout = self.layout();
+        let mut load = Load::default();
+        let (Some(until), Some(demand)) = (layout.busy_until.get(gpu), layout.busy_demand.get(gpu)) else {
+            return load;
+        };
+        for slot in 0..self.slots_used() {
+            if until[slot].load(Relaxed) > now_ns && except.is_none_or(|p| p.slot_index() != slot) {
+                let word = demand[slot].load(Relaxed);
+                load.processes += 1;
+                load.streams = load.streams.saturating_add((word >> 32) as u32);
+                load.demand_permille = load.demand_permille.saturating_add(word as u32);
+            }
+        }
+        load
+    }
+
+    /// Ends the slots of dead processes, so that their memory is free again. Any process may do this
+    /// at any time, and be killed while it does: the next one goes on.
+    pub fn reap(&self) {
+        for (index, slot) in self.layout().slots.iter().enumerate().take(self.slots_used()) {
+            let word = slot.state.load(Acquire);
+            match state_of(word) {
+                LIVE if !is_alive(&identity(slot)) => self.end(index, word),
+                REAPING => self.clear(index, word),
+                _ => {}
+            }
+        }
+    }
+
+    /// Ends a slot whose state was `seen`; nothing happens if it changed meanwhile.
+    pub(crate) fn end(&self, index: usize, seen: u64) {
+        let reaping = tag(generation_of(seen), REAPING);
+        let Some(slot) = self.layout().slots.get(index) else { return };
+        if slot.state.compare_exchange(seen, reaping, SeqCst, Relaxed).is_ok() {
+            self.clear(index, reaping);
+        }
+    }
+
+    /// Takes what a slot holds out of the sums. Storing 0 twice does no harm, so several processes
+    /// may do it for the same slot. The slot cannot be claimed before it says ENDED; a process that
+    /// is still here after somebody else's ENDED could zero the words of the slot's next owner, so
+    /// every store is a compare-exchange against the value seen while the slot was REAPING.
+    fn clear(&self, index: usize, reaping: u64) {
+        let layout = self.layout();
+        let Some(slot) = layout.slots.get(index) else { return };
+        for words in layout.held.iter().chain(&layout.busy_until).chain(&layout.busy_demand) {
+            let value = words[index].load(SeqCst);
+            if slot.state.load(SeqCst) != reaping {
+                return;
+            }
+            let _ = words[index].compare_exchange(value, 0, SeqCst, Relaxed);
+        }
+        self.drop_objects_of(index, generation_of(reaping));
+        let _ = slot.state.compare_exchange(reaping, tag(generation_of(reaping), ENDED), SeqCst, Relaxed);
+    }
+
+    pub(crate) fn held(&self, gpu: usize) -> u64 {
+        self.layout().held.get(gpu).map_or(0, |words| {
+            // Partner: the SeqCst additions in `Process::reserve`: of two processes that add at the
+            // same time at least one sees the other's bytes in its sum.
+            words[..self.slots_used()].iter().fold(0, |sum, word| sum + word.load(SeqCst))
+        })
+    }
+
+    pub(crate) fn slots_used(&self) -> usize {
+        (self.layout().header.slots_used.load(SeqCst) as usize).min(MAX_PROCESSES)
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        self.mapping.get()
+    }
+
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+}
+
+pub(crate) fn identity(slot: &Slot) -> ProcessIdentity {
+    ProcessIdentity {
+        pid: slot.pid.load(Relaxed),
+        start_time: slot.start_time.load(Relaxed),
+        image: slot.image.load(Relaxed),
+        stack: slot.stack.load(Relaxed),
+    }
+}
+
+pub(crate) fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the answer.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,305 @@
+//! A program's own slot.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+use crate::error::MachineError;
+use crate::kind::Kind;
+use crate::layout::{Book, CLAIMING, ENDED, FREE, LIVE, MAX_PROCESSES, Slot, generation_of, state_of, tag};
+use crate::liveness::ProcessIdentity;
+use crate::machine::{Machine, identity, monotonic_ns};
+use crate::mapping::store_bytes;
+
+/// How often a request that came up short looks again: other processes' requests that are about to
+/// be withdrawn may be in the sum.
+const ATTEMPTS: u32 = 6;
+
+/// A GPU's memory does not suffice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{wanted} bytes wanted, {free} free")]
+pub struct NoMemory {
+    /// Bytes that were asked for.
+    pub wanted: u64,
+    /// Bytes that were free.
+    pub free: u64,
+}
+
+/// The calling process's place in a machine.
+///
+/// Dropping it ends the slot and gives everything back, as the process's death does. The books stay.
+pub struct Process {
+    machine: Machine,
+    index: usize,
+    word: u64,
+}
+
+impl Process {
+    pub(crate) fn join(machine: Machine) -> Result<Self, MachineError> {
+        let me = ProcessIdentity::current();
+        // A program that this process ran before it called execve is over.
+        for (index, slot) in machine.layout().slots.iter().enumerate().take(machine.slots_used()) {
+            let word = slot.state.load(Acquire);
+            let other = identity(slot);
+            let same_process = (other.pid, other.start_time) == (me.pid, me.start_time);
+            if state_of(word) == LIVE && same_process && other.image != me.image {
+                machine.end(index, word);
+            }
+        }
+        let (index, generation) = claim(&machine)?;
+        let slot = &machine.layout().slots[index];
+        if let Err(e) = machine.mapping().reserve(slot) {
+            slot.state.store(tag(generation, ENDED), Release);
+            return Err(MachineError::io(machine.path(), e));
+        }
+        clear_books(slot);
+        slot.pid.store(me.pid, Relaxed);
+        slot.start_time.store(me.start_time, Relaxed);
+        slot.image.store(me.image, Relaxed);
+        slot.stack.store(me.stack, Relaxed);
+        // SAFETY: getuid cannot fail.
+        slot.uid.store(unsafe { libc::getuid() }, Relaxed);
+        slot.joined_mono_ns.store(monotonic_ns(), Relaxed);
+        slot.order.store(machine.unique(), Relaxed);
+        let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+        slot.exe_len.store(store_bytes(&slot.exe, exe.as_os_str().as_encoded_bytes()), Relaxed);
+        let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+        slot.command_len.store(store_bytes(&slot.command, &command), Relaxed);
+        let word = tag(generation, LIVE);
+        // Partner: the Acquire loads in `reap` and `books`.
+        slot.state.store(word, Release);
+        Ok(Self { machine, index, word })
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Number of the slot, and its generation: together unique on the machine.
+    pub fn id(&self) -> (usize, u64) {
+        (self.index, generation_of(self.word))
+    }
+
+    pub(crate) fn slot_index(&self) -> usize {
+        self.index
+    }
+
+    fn slot(&self) -> &Slot {
+        &self.machine.layout().slots[self.index]
+    }
+
+    fn book(&self, gpu: usize) -> Option<&Book> {
+        self.slot().books.get(gpu)
+    }
+
+    /// Takes memory: `held` bytes of the GPU if the kind is charged, and both figures in the book.
+    ///
+    /// # Errors
+    /// [`NoMemory`] if the GPU has less than `held` free; nothing changes then.
+    pub fn charge(&self, gpu: usize, kind: Kind, requested: u64, held: u64) -> Result<(), NoMemory> {
+        if kind.is_charged() && held > 0 {
+            self.reserve(gpu, held)?;
+        }
+        if let Some(book) = self.book(gpu) {
+            let page = &book.kinds[kind as usize];
+            raise(&page.requested_now, &page.requested_peak, requested);
+            raise(&page.held_now, &page.held_peak, held);
+            page.allocations.fetch_add(1, Relaxed);
+            if kind.is_device_total() {
+                raise(&book.total_requested_now, &book.total_requested_peak, requested);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what [`Self::charge`] took.
+    pub fn discharge(&self, gpu: usize, kind: Kind, requested: u64, held: u64) {
+        if let Some(book) = self.book(gpu) {
+            let page = &book.kinds[kind as usize];
+            page.requested_now.fetch_sub(requested, Relaxed);
+            page.held_now.fetch_sub(held, Relaxed);
+            page.frees.fetch_add(1, Relaxed);
+            if kind.is_device_total() {
+                book.total_requested_now.fetch_sub(requested, Relaxed);
+            }
+        }
+        if kind.is_charged() && held > 0 && gpu < crate::MAX_GPUS {
+            self.machine.layout().held[gpu][self.index].fetch_sub(held, SeqCst);
+        }
+    }
+
+    /// Notes a request that could not be met.
+    pub fn failed(&self, gpu: usize, bytes: u64) {
+        if let Some(book) = self.book(gpu) {
+            book.failed.fetch_add(1, Relaxed);
+            book.failed_bytes.store(bytes, Relaxed);
+        }
+    }
+
+    /// Notes that a context came (`true`) or went.
+    pub fn context(&self, gpu: usize, came: bool) {
+        if let Some(book) = self.book(gpu) {
+            if came {
+                book.contexts.fetch_add(1, Relaxed);
+            } else {
+                book.contexts.fetch_sub(1, Relaxed);
+            }
+        }
+    }
+
+    /// Counts a kernel launch and the time that it takes of the GPU (ns).
+    pub fn launched(&self, gpu: usize, launches: u64, busy_ns: u64) {
+        if let Some(book) = self.book(gpu) {
+            book.launches.fetch_add(launches, Relaxed);
+            book.busy_ns.fetch_add(busy_ns, Relaxed);
+        }
+    }
+
+    /// Counts time of the copy engines (ns).
+    pub fn copied(&self, gpu: usize, ns: u64) {
+        if let Some(book) = self.book(gpu) {
+            book.copy_ns.fetch_add(ns, Relaxed);
+        }
+    }
+
+    /// Says that this process keeps the GPU busy until `until_ns` (CLOCK_MONOTONIC) with so many
+    /// streams that ask for a share of the SMs in permille. Others see it in [`Machine::load`]; it
+    /// ends by itself, also if the process is killed.
+    pub fn set_busy(&self, gpu: usize, until_ns: u64, streams: u32, demand_permille: u32) {
+        let layout = self.machine.layout();
+        if gpu < crate::MAX_GPUS {
+            layout.busy_demand[gpu][self.index]
+                .store(u64::from(streams) << 32 | u64::from(demand_permille), Relaxed);
+            layout.busy_until[gpu][self.index].store(until_ns, Relaxed);
+        }
+    }
+
+    /// Counts a call of the driver.
+    pub fn called(&self) {
+        self.slot().calls.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a call that the emulator has no semantics for.
+    pub fn unsupported(&self) {
+        self.slot().unsupported.fetch_add(1, Relaxed);
+    }
+
+    /// Bytes that this process is charged for on a GPU.
+    pub fn held(&self, gpu: usize) -> u64 {
+        self.machine.layout().held.get(gpu).map_or(0, |words| words[self.index].load(Relaxed))
+    }
+
+    fn reserve(&self, gpu: usize, bytes: u64) -> Result<(), NoMemory> {
+        let total = self.machine.memory_now(gpu).total;
+        let refused = |free| Err(NoMemory { wanted: bytes, free });
+        if bytes > total {
+            return refused(self.machine.memory(gpu).free);
+        }
+        let word = &self.machine.layout().held[gpu][self.index];
+        let mut free = 0;
+        for attempt in 0..ATTEMPTS {
+            // Add first, then sum: partner is the same pair in every other process.
+            word.fetch_add(bytes, SeqCst);
+            let sum = self.machine.held(gpu);
+            if sum <= total {
+                if let Some(book) = self.book(gpu) {
+                    book.total_held_peak.fetch_max(word.load(Relaxed), Relaxed);
+                }
+                return Ok(());
+            }
+            word.fetch_sub(bytes, SeqCst);
+            free = total.saturating_sub(sum - bytes);
+            if attempt == 0 {
+                self.machine.reap();
+            } else {
+                // Rivals that withdraw at the same time must not meet again at the same time.
+                let spins = (self.index as u64).wrapping_mul(0x9e37_79b9) >> (8 + attempt) & 0x3ff;
+                (0..spins << attempt).for_each(|_| std::hint::spin_loop());
+                std::thread::yield_now();
+            }
+        }
+        refused(free)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // A child made by fork must not end its parent's slot.
+        if std::process::id() == self.slot().pid.load(Relaxed) {
+            self.machine.end(self.index, self.word);
+        }
+    }
+}
+
+fn raise(now: &std::sync::atomic::AtomicU64, peak: &std::sync::atomic::AtomicU64, bytes: u64) {
+    let level = now.fetch_add(bytes, Relaxed).wrapping_add(bytes);
+    if level > peak.load(Relaxed) {
+        peak.fetch_max(level, Relaxed);
+    }
+}
+
+/// Finds a slot: a new one, else one left behind half claimed, else the one that ended first.
+fn claim(machine: &Machine) -> Result<(usize, u64), MachineError> {
+    let layout = machine.layout();
+    for round in 0..2 {
+        let used = layout
+            .header
+            .slots_used
+            .fetch_update(SeqCst, SeqCst, |n| ((n as usize) < MAX_PROCESSES).then_some(n + 1));
+        if let Ok(fresh) = used {
+            let word = &layout.slots[fresh as usize].state;
+            if word.compare_exchange(FREE, tag(1, CLAIMING), AcqRel, Relaxed).is_ok() {
+                return Ok((fresh as usize, 1));
+            }
+        }
+        if round == 0 {
+            machine.reap();
+        }
+        let mut ended: Vec<(u64, usize, u64)> = layout
+            .slots
+            .iter()
+            .enumerate()
+            .map(|(i, slot)| (slot.order.load(Relaxed), i, slot.state.load(Acquire)))
+            .filter(|(_, _, word)| state_of(*word) == ENDED)
+            .collect();
+        ended.sort_unstable();
+        for (_, index, word) in ended {
+            let generation = generation_of(word) + 1;
+            let claimed =
+                layout.slots[index].state.compare_exchange(word, tag(generation, CLAIMING), AcqRel, Relaxed);
+            if claimed.is_ok() {
+                return Ok((index, generation));
+            }
+        }
+    }
+    Err(MachineError::Full(MAX_PROCESSES))
+}
+
+fn clear_books(slot: &Slot) {
+    slot.calls.store(0, Relaxed);
+    slot.unsupported.store(0, Relaxed);
+    for book in &slot.books {
+        for page in &book.kinds {
+            let words = [
+                &page.requested_now,
+                &page.requested_peak,
+                &page.held_now,
+                &page.held_peak,
+                &page.allocations,
+                &page.frees,
+            ];
+            words.into_iter().for_each(|w| w.store(0, Relaxed));
+        }
+        let words = [
+            &book.total_requested_now,
+            &book.total_requested_peak,
+            &book.total_held_peak,
+            &book.failed,
+            &book.failed_bytes,
+            &book.launches,
+            &book.busy_ns,
+            &book.copy_ns,
+            &book.contexts,
+        ];
+        words.into_iter().for_each(|w| w.store(0, Relaxed));
+    }
+}
