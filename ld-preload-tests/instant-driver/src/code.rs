@@ -21,6 +21,7 @@ fn function(name: *const c_char) -> *mut c_void {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(module: *mut CUmodule, _image: *const c_void) -> CUresult {
+    unlike_others!("cuModuleLoadData");
     // SAFETY: the caller's out-parameter.
     unsafe { put(module, MODULE) }
 }
@@ -31,6 +32,7 @@ pub unsafe extern "C" fn cuModuleGetFunction(
     _module: CUmodule,
     name: *const c_char,
 ) -> CUresult {
+    unlike_others!("cuModuleGetFunction");
     // SAFETY: the caller's out-parameter.
     unsafe { put(out, CUfunction(function(name))) }
 }
@@ -46,6 +48,7 @@ pub unsafe extern "C" fn cuLibraryLoadData(
     _values: *mut *mut c_void,
     _count: c_uint,
 ) -> CUresult {
+    unlike_others!("cuLibraryLoadData");
     // SAFETY: the caller's out-parameter.
     unsafe { put(library, LIBRARY) }
 }
@@ -56,30 +59,35 @@ pub unsafe extern "C" fn cuLibraryGetKernel(
     _library: CUlibrary,
     name: *const c_char,
 ) -> CUresult {
+    unlike_others!("cuLibraryGetKernel");
     // SAFETY: the caller's out-parameter.
     unsafe { put(out, CUkernel(function(name))) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelGetFunction(out: *mut CUfunction, kernel: CUkernel) -> CUresult {
+    unlike_others!("cuKernelGetFunction");
     // SAFETY: the caller's out-parameter.
     unsafe { put(out, CUfunction(kernel.0)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncGetName(name: *mut *const c_char, function: CUfunction) -> CUresult {
+    unlike_others!("cuFuncGetName");
     // SAFETY: the caller's out-parameter; a function is its name.
     unsafe { put(name, function.0.cast_const().cast()) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelGetName(name: *mut *const c_char, kernel: CUkernel) -> CUresult {
+    unlike_others!("cuKernelGetName");
     // SAFETY: the caller's out-parameter; a kernel is its name.
     unsafe { put(name, kernel.0.cast_const().cast()) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncGetModule(module: *mut CUmodule, _function: CUfunction) -> CUresult {
+    unlike_others!("cuFuncGetModule");
     // SAFETY: the caller's out-parameter.
     unsafe { put(module, MODULE) }
 }
@@ -90,6 +98,7 @@ pub unsafe extern "C" fn cuFuncGetAttribute(
     _attribute: CUfunction_attribute,
     _function: CUfunction,
 ) -> CUresult {
+    unlike_others!("cuFuncGetAttribute");
     // SAFETY: the caller's out-parameter.
     unsafe { put(value, 32) }
 }
@@ -101,6 +110,7 @@ pub unsafe extern "C" fn cuKernelGetAttribute(
     _kernel: CUkernel,
     _device: CUdevice,
 ) -> CUresult {
+    unlike_others!("cuKernelGetAttribute");
     // SAFETY: the caller's out-parameter.
     unsafe { put(value, 32) }
 }
@@ -113,6 +123,7 @@ struct Graph {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphCreate(out: *mut CUgraph, _flags: c_uint) -> CUresult {
+    unlike_others!("cuGraphCreate");
     let graph = Box::into_raw(Box::<Graph>::default());
     // SAFETY: the caller's out-parameter.
     unsafe { put(out, CUgraph(graph.cast())) }
@@ -126,6 +137,7 @@ pub unsafe extern "C" fn cuGraphAddKernelNode_v2(
     _count: usize,
     params: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
+    unlike_others!("cuGraphAddKernelNode_v2");
     // SAFETY: the caller passes parameters, and a graph made by `cuGraphCreate` that no other
     // thread uses.
     unsafe {
@@ -141,6 +153,7 @@ pub unsafe extern "C" fn cuGraphGetNodes(
     nodes: *mut CUgraphNode,
     count: *mut usize,
 ) -> CUresult {
+    unlike_others!("cuGraphGetNodes");
     // SAFETY: a graph made by `cuGraphCreate`; `count` says how many nodes there is room for.
     unsafe {
         let all = &(*graph.0.cast::<Graph>()).nodes;
@@ -157,6 +170,7 @@ pub unsafe extern "C" fn cuGraphGetNodes(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphNodeGetType(_node: CUgraphNode, kind: *mut CUgraphNodeType) -> CUresult {
+    unlike_others!("cuGraphNodeGetType");
     // SAFETY: the caller's out-parameter.
     unsafe { put(kind, CU_GRAPH_NODE_TYPE_KERNEL) }
 }
@@ -166,6 +180,7 @@ pub unsafe extern "C" fn cuGraphKernelNodeGetParams_v2(
     node: CUgraphNode,
     params: *mut CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
+    unlike_others!("cuGraphKernelNodeGetParams_v2");
     // SAFETY: a node made by `cuGraphAddKernelNode_v2`, and the caller's out-parameter.
     unsafe { put(params, *node.0.cast::<CUDA_KERNEL_NODE_PARAMS>()) }
 }
@@ -176,6 +191,7 @@ pub unsafe extern "C" fn cuGraphInstantiateWithFlags(
     graph: CUgraph,
     _flags: u64,
 ) -> CUresult {
+    unlike_others!("cuGraphInstantiateWithFlags");
     // SAFETY: the caller's out-parameter.
     unsafe { put(exec, CUgraphExec(graph.0)) }
 }

@@ -43,12 +43,14 @@ unsafe fn put_text(out: *mut c_char, len: c_int, text: &CStr) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuInit(_flags: c_uint) -> CUresult {
+    unlike_others!("cuInit");
     memory::read_options();
     CUDA_SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> CUresult {
+    unlike_others!("cuDriverGetVersion");
     // SAFETY: the caller's out-parameter.
     unsafe { put(version, VERSION) }
 }
@@ -89,6 +91,7 @@ pub unsafe extern "C" fn cuGetProcAddress(
     version: c_int,
     flags: u64,
 ) -> CUresult {
+    unlike_others!("cuGetProcAddress");
     // SAFETY: the caller's arguments; no status asked for.
     unsafe { look_up(symbol, pfn, version, flags, null_mut()) }
 }
@@ -101,65 +104,76 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
     flags: u64,
     status: *mut c_void,
 ) -> CUresult {
+    unlike_others!("cuGetProcAddress_v2");
     // SAFETY: the caller's arguments; the status is a 32-bit enumeration.
     unsafe { look_up(symbol, pfn, version, flags, status.cast()) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetExportTable(_table: *mut *const c_void, _id: *const CUuuid) -> CUresult {
+    unlike_others!("cuGetExportTable");
     CUDA_ERROR_NOT_FOUND
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorName(_error: CUresult, text: *mut *const c_char) -> CUresult {
+    unlike_others!("cuGetErrorName");
     // SAFETY: the caller's out-parameter.
     unsafe { put(text, c"CUDA_ERROR".as_ptr()) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorString(_error: CUresult, text: *mut *const c_char) -> CUresult {
+    unlike_others!("cuGetErrorString");
     // SAFETY: the caller's out-parameter.
     unsafe { put(text, c"an error".as_ptr()) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
+    unlike_others!("cuDeviceGetCount");
     // SAFETY: the caller's out-parameter.
     unsafe { put(count, 1) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> CUresult {
+    unlike_others!("cuDeviceGet");
     // SAFETY: the caller's out-parameter.
     unsafe { put(device, ordinal) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, len: c_int, _device: CUdevice) -> CUresult {
+    unlike_others!("cuDeviceGetName");
     // SAFETY: the caller's buffer and its length.
     unsafe { put_text(name, len, c"Instant GPU") }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut CUuuid, _device: CUdevice) -> CUresult {
+    unlike_others!("cuDeviceGetUuid");
     // SAFETY: the caller's out-parameter.
     unsafe { put(uuid, CUuuid { bytes: *b"instant-gpu-0000" }) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice) -> CUresult {
+    unlike_others!("cuDeviceGetUuid_v2");
     // SAFETY: the caller's out-parameter.
     unsafe { cuDeviceGetUuid(uuid, device) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, _device: CUdevice) -> CUresult {
+    unlike_others!("cuDeviceTotalMem_v2");
     // SAFETY: the caller's out-parameter.
     unsafe { put(bytes, TOTAL_BYTES) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetPCIBusId(text: *mut c_char, len: c_int, _device: CUdevice) -> CUresult {
+    unlike_others!("cuDeviceGetPCIBusId");
     // SAFETY: the caller's buffer and its length.
     unsafe { put_text(text, len, c"0000:01:00.0") }
 }
@@ -171,12 +185,14 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(
     _attribute: c_uint,
     _device: CUdevice,
 ) -> CUresult {
+    unlike_others!("cuDeviceGetAttribute");
     // SAFETY: the caller's out-parameter.
     unsafe { put(value, 1) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, _device: CUdevice) -> CUresult {
+    unlike_others!("cuDevicePrimaryCtxRetain");
     // SAFETY: the caller's out-parameter.
     unsafe { put(context, CONTEXT) }
 }
@@ -187,18 +203,21 @@ pub unsafe extern "C" fn cuCtxCreate_v2(
     _flags: c_uint,
     _device: CUdevice,
 ) -> CUresult {
+    unlike_others!("cuCtxCreate_v2");
     // SAFETY: the caller's out-parameter.
     unsafe { put(context, CONTEXT) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetCurrent(context: *mut CUcontext) -> CUresult {
+    unlike_others!("cuCtxGetCurrent");
     // SAFETY: the caller's out-parameter.
     unsafe { put(context, CONTEXT) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut CUcontext) -> CUresult {
+    unlike_others!("cuCtxPopCurrent_v2");
     if context.is_null() {
         return CUDA_SUCCESS;
     }
@@ -208,30 +227,35 @@ pub unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut CUcontext) -> CUresult
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult {
+    unlike_others!("cuCtxGetDevice");
     // SAFETY: the caller's out-parameter.
     unsafe { put(device, 0) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetDevice_v2(device: *mut CUdevice, _context: CUcontext) -> CUresult {
+    unlike_others!("cuCtxGetDevice_v2");
     // SAFETY: the caller's out-parameter.
     unsafe { put(device, 0) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetApiVersion(_context: CUcontext, version: *mut c_uint) -> CUresult {
+    unlike_others!("cuCtxGetApiVersion");
     // SAFETY: the caller's out-parameter.
     unsafe { put(version, 3020) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCreate(stream: *mut CUstream, _flags: c_uint) -> CUresult {
+    unlike_others!("cuStreamCreate");
     // SAFETY: the caller's out-parameter.
     unsafe { put(stream, CUstream(0x2000 as *mut c_void)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetCtx(_stream: CUstream, context: *mut CUcontext) -> CUresult {
+    unlike_others!("cuStreamGetCtx");
     // SAFETY: the caller's out-parameter.
     unsafe { put(context, CONTEXT) }
 }
@@ -241,12 +265,14 @@ pub unsafe extern "C" fn cuStreamIsCapturing(
     _stream: CUstream,
     status: *mut CUstreamCaptureStatus,
 ) -> CUresult {
+    unlike_others!("cuStreamIsCapturing");
     // SAFETY: the caller's out-parameter.
     unsafe { put(status, CU_STREAM_CAPTURE_STATUS_NONE) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventCreate(event: *mut CUevent, _flags: c_uint) -> CUresult {
+    unlike_others!("cuEventCreate");
     // SAFETY: the caller's out-parameter.
     unsafe { put(event, CUevent(0x3000 as *mut c_void)) }
 }

@@ -76,6 +76,7 @@ fn give(block: u64) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc_v2(block: *mut CUdeviceptr, bytes: usize) -> CUresult {
+    unlike_others!("cuMemAlloc_v2");
     // SAFETY: the caller's out-parameter.
     unsafe { put(block, take(bytes)) }
 }
@@ -88,6 +89,7 @@ pub unsafe extern "C" fn cuMemAllocPitch_v2(
     height: usize,
     _element: c_uint,
 ) -> CUresult {
+    unlike_others!("cuMemAllocPitch_v2");
     let row = width.next_multiple_of(512);
     // SAFETY: the caller's out-parameters.
     unsafe {
@@ -102,12 +104,14 @@ pub unsafe extern "C" fn cuMemAllocManaged(
     bytes: usize,
     _flags: c_uint,
 ) -> CUresult {
+    unlike_others!("cuMemAllocManaged");
     // SAFETY: the caller's out-parameter.
     unsafe { put(block, take(bytes)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFree_v2(block: CUdeviceptr) -> CUresult {
+    unlike_others!("cuMemFree_v2");
     give(block);
     CUDA_SUCCESS
 }
@@ -118,6 +122,7 @@ pub unsafe extern "C" fn cuMemAllocAsync(
     bytes: usize,
     _stream: CUstream,
 ) -> CUresult {
+    unlike_others!("cuMemAllocAsync");
     // SAFETY: the caller's out-parameter.
     unsafe { put(block, take(bytes)) }
 }
@@ -128,6 +133,7 @@ pub unsafe extern "C" fn cuMemAllocAsync_ptsz(
     bytes: usize,
     _stream: CUstream,
 ) -> CUresult {
+    unlike_others!("cuMemAllocAsync_ptsz");
     // SAFETY: the caller's out-parameter.
     unsafe { put(block, take(bytes)) }
 }
@@ -139,6 +145,7 @@ pub unsafe extern "C" fn cuMemAllocFromPoolAsync(
     _pool: CUmemoryPool,
     _stream: CUstream,
 ) -> CUresult {
+    unlike_others!("cuMemAllocFromPoolAsync");
     // SAFETY: the caller's out-parameter.
     unsafe { put(block, take(bytes)) }
 }
@@ -150,18 +157,21 @@ pub unsafe extern "C" fn cuMemAllocFromPoolAsync_ptsz(
     _pool: CUmemoryPool,
     _stream: CUstream,
 ) -> CUresult {
+    unlike_others!("cuMemAllocFromPoolAsync_ptsz");
     // SAFETY: the caller's out-parameter.
     unsafe { put(block, take(bytes)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeAsync(block: CUdeviceptr, _stream: CUstream) -> CUresult {
+    unlike_others!("cuMemFreeAsync");
     give(block);
     CUDA_SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeAsync_ptsz(block: CUdeviceptr, _stream: CUstream) -> CUresult {
+    unlike_others!("cuMemFreeAsync_ptsz");
     give(block);
     CUDA_SUCCESS
 }
@@ -173,12 +183,14 @@ pub unsafe extern "C" fn cuMemCreate(
     _prop: *const CUmemAllocationProp,
     _flags: u64,
 ) -> CUresult {
+    unlike_others!("cuMemCreate");
     // SAFETY: the caller's out-parameter.
     unsafe { put(handle, take(bytes)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
+    unlike_others!("cuMemRelease");
     give(handle);
     CUDA_SUCCESS
 }
@@ -191,12 +203,14 @@ pub unsafe extern "C" fn cuMemAddressReserve(
     _wish: CUdeviceptr,
     _flags: u64,
 ) -> CUresult {
+    unlike_others!("cuMemAddressReserve");
     // SAFETY: the caller's out-parameter.
     unsafe { put(block, take(bytes.max(STRIDE as usize + 1))) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
+    unlike_others!("cuMemGetInfo_v2");
     // SAFETY: each is null or the caller's out-parameter.
     unsafe {
         let _ = put(free, TOTAL_BYTES - (1 << 30));
@@ -207,18 +221,21 @@ pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) ->
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolCreate(pool: *mut CUmemoryPool, _props: *const CUmemPoolProps) -> CUresult {
+    unlike_others!("cuMemPoolCreate");
     // SAFETY: the caller's out-parameter.
     unsafe { put(pool, CUmemoryPool(0x4000 as *mut c_void)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, _device: CUdevice) -> CUresult {
+    unlike_others!("cuDeviceGetDefaultMemPool");
     // SAFETY: the caller's out-parameter.
     unsafe { put(pool, CUmemoryPool(0x5000 as *mut c_void)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, _device: CUdevice) -> CUresult {
+    unlike_others!("cuDeviceGetMemPool");
     // SAFETY: the caller's out-parameter.
     unsafe { put(pool, CUmemoryPool(0x5000 as *mut c_void)) }
 }
@@ -230,6 +247,7 @@ pub unsafe extern "C" fn cuMemPoolGetAttribute(
     attribute: CUmemPool_attribute,
     value: *mut c_void,
 ) -> CUresult {
+    unlike_others!("cuMemPoolGetAttribute");
     // SAFETY: the caller's out-parameter; memory sizes are 64 bits wide, switches are 32.
     unsafe {
         match attribute {
