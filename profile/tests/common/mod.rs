@@ -1,0 +1,119 @@
+//! A small profile with something of everything.
+
+use radrm_profile::model::*;
+use radrm_profile::*;
+
+pub fn job() -> Job {
+    Job {
+        radrm_version: "0.1.0".into(),
+        command: vec!["python".into(), "train.py".into()],
+        program: Some("/usr/bin/python3".into()),
+        cwd: "/home/ada".into(),
+        uid: 1000,
+        user: Some("ada".into()),
+        host: "node7".into(),
+        pid: 4711,
+        start_unix_ns: 1_790_000_000_000_000_000,
+        environment: vec![("CUDA_VISIBLE_DEVICES".into(), "0".into())],
+        ..Job::default()
+    }
+}
+
+pub fn key() -> ProcessKey {
+    ProcessKey { slot: 0, generation: 1 }
+}
+
+pub fn point(i: u64, bytes: u64) -> TimelinePoint {
+    let mut kinds = [Bytes::ZERO; KIND_COUNT];
+    kinds[Kind::Device.index()] = Bytes(bytes);
+    TimelinePoint {
+        t: Nanos(i << 20),
+        span: Nanos(1 << 20),
+        max_total: Bytes(bytes),
+        at_max: kinds,
+        last: kinds,
+    }
+}
+
+/// A state at second `t`, at which the program holds `bytes`.
+pub fn state(t: u64, bytes: u64) -> Record {
+    let mut account = Account { now: Bytes(bytes), peak: Bytes(bytes), failed: t, ..Account::default() };
+    account.kinds[0].now = Bytes(bytes);
+    Record::State(State {
+        t: Nanos::from_secs(t),
+        processes: vec![ProcessDelta {
+            key: key(),
+            identity: (t == 1).then(|| Identity {
+                pid: 4711,
+                exe: "/usr/bin/python3".into(),
+                ..Identity::default()
+            }),
+            state: ProcessState {
+                accounts: vec![account],
+                failures: vec![FailedRequest {
+                    call: "cuMemAlloc".into(),
+                    result: 2,
+                    ..FailedRequest::default()
+                }],
+                launches: 10 * t,
+                ..ProcessState::default()
+            },
+            definitions: vec![KernelDefinition {
+                id: t as u32,
+                name: format!("kernel_{t}"),
+                ..Default::default()
+            }],
+            counters: vec![KernelCounters { id: t as u32, launches: t, ..Default::default() }],
+            timelines: vec![TimelineChunk {
+                gpu: GpuIndex(0),
+                points: vec![point(t, bytes), point(t + 1, bytes)],
+            }],
+        }],
+        events: vec![Event { t: Nanos(1), process: key(), gpu: None, kind: EventKind::Joined }],
+        ..State::default()
+    })
+}
+
+/// The records after the job's.
+pub fn records() -> Vec<Record> {
+    vec![
+        Record::Gpus(vec![Gpu { name: "NVIDIA H200".into(), total: Bytes::from_gib(141), ..Gpu::default() }]),
+        state(1, 100),
+        Record::Samples(vec![NvmlSample {
+            used: Bytes(7),
+            processes: vec![ProcessUse { pid: 1, used: None }],
+            ..NvmlSample::default()
+        }]),
+        state(2, 200),
+        Record::ProgramDigest([7; 32]),
+        Record::Note("a note".into()),
+        state(3, 300),
+        Record::Outcome(Outcome {
+            exit: Exit::Code(1),
+            duration: Nanos::from_secs(3),
+            reason: Some(Reason::OutOfGpuMemory),
+        }),
+    ]
+}
+
+/// The file of these records, and the offsets at which its frames end.
+pub fn file(records: &[Record]) -> (Vec<u8>, Vec<usize>) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.radrm");
+    let mut writer = Writer::create_new(&path, &job()).unwrap();
+    let mut ends = vec![writer.written() as usize];
+    for record in records {
+        writer.append(record).unwrap();
+        ends.push(writer.written() as usize);
+    }
+    (std::fs::read(path).unwrap(), ends)
+}
+
+/// The profile that the first `n` of these records make.
+pub fn profile(records: &[Record]) -> Profile {
+    let mut profile = Profile::new(job());
+    for record in records {
+        profile.apply(record.clone());
+    }
+    profile
+}
