@@ -1,1 +1,34 @@
 //! The preloaded library that observes the CUDA driver calls of a program.
+//!
+//! Way of a call: a generated shell ([`entries`]) finds the real function ([`resolve`]), checks that
+//! the process has joined its job's segment ([`state`]), and runs the logic that `hooks.tsv` names
+//! around the real call. Where anything is missing the real function is called and nothing else
+//! happens.
+//!
+//! No constructor runs, nothing is printed, and no hook takes a lock, allocates from the program's
+//! allocator or keeps a thread-local that has a destructor.
+#![allow(non_snake_case)]
+
+mod abi_traits;
+mod arena;
+mod capture;
+mod context;
+mod cx;
+mod driver;
+mod entries;
+mod environ;
+mod errno;
+mod graph;
+mod init;
+mod kernels;
+mod launch;
+mod map;
+mod memory;
+mod module;
+mod passive;
+mod resolve;
+mod shell;
+mod state;
+mod telemetry;
+mod tls;
+mod wiped;

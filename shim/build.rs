@@ -1,0 +1,210 @@
+//! Generates the exported entry points from the driver's table and `hooks.tsv`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use radrm_cuda_abi::table::{self, Flavour, Need, Row};
+
+/// When a hook's logic runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Around the real call, in a process that has joined its segment.
+    Around,
+    /// Around the real call, in every process.
+    Early,
+    /// After the real call, which stays transparent to a forced unwind.
+    After,
+}
+
+/// One line of `hooks.tsv`.
+struct Hook {
+    logic: String,
+    kind: Kind,
+    args: Vec<String>,
+}
+
+fn main() {
+    println!("cargo::rerun-if-changed=hooks.tsv");
+    println!("cargo::rerun-if-changed=build.rs");
+    // Addresses of our own entry points must be ours even where the program exports the same names.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,now,-z,relro");
+    let hooks = read_hooks();
+    let all = table::rows();
+    for base in hooks.keys() {
+        assert!(
+            all.iter().any(|r| &r.base == base),
+            "hooks.tsv: the driver's table has no base name `{base}`"
+        );
+    }
+    let mut rows: Vec<&Row> = all.iter().filter(|r| is_wrapped(r, &hooks)).collect();
+    rows.sort_by(|a, b| a.symbol.cmp(&b.symbol));
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    std::fs::write(out.join("entries.rs"), generate(&rows, &hooks)).expect("the build directory is writable");
+}
+
+/// Whether an entry point gets a shell.
+fn is_wrapped(row: &Row, hooks: &BTreeMap<String, Hook>) -> bool {
+    const SYNCHRONISE: [&str; 3] = ["cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize"];
+    if row.need == Need::NotExported {
+        return false;
+    }
+    row.need.is_wrapped()
+        || row.need == Need::MustResolve
+        || hooks.contains_key(&row.base)
+        || SYNCHRONISE.contains(&row.base.as_str())
+}
+
+fn read_hooks() -> BTreeMap<String, Hook> {
+    let text = std::fs::read_to_string("hooks.tsv").expect("hooks.tsv is readable");
+    let mut hooks = BTreeMap::new();
+    for line in text.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#')) {
+        let mut cells = line.split('\t');
+        let base = cells.next().unwrap_or_default().trim().to_owned();
+        let logic = cells.next().unwrap_or_else(|| panic!("hooks.tsv: `{base}` names no logic")).trim();
+        let args = cells.next().unwrap_or_default();
+        let args = args.split(',').map(|a| a.trim().to_owned()).filter(|a| !a.is_empty()).collect();
+        let (kind, logic) = match logic.split_once(':').filter(|(_, rest)| !rest.starts_with(':')) {
+            Some(("early", rest)) => (Kind::Early, rest),
+            Some(("after", rest)) => (Kind::After, rest),
+            Some((other, _)) => panic!("hooks.tsv: `{base}` has an unknown kind of hook `{other}`"),
+            None => (Kind::Around, logic),
+        };
+        let twice = hooks.insert(base.clone(), Hook { logic: logic.to_owned(), kind, args }).is_some();
+        assert!(!twice, "hooks.tsv: `{base}` stands twice");
+    }
+    hooks
+}
+
+/// The arguments that a hook takes from one form of its base name.
+fn picked<'a>(row: &'a Row, hook: &Hook) -> Vec<&'a str> {
+    hook.args
+        .iter()
+        .map(|choice| {
+            choice
+                .split('|')
+                .find_map(|name| row.args.iter().find(|a| a.name == name))
+                .map(|a| a.name.as_str())
+                .unwrap_or_else(|| panic!("hooks.tsv: {} has no argument `{choice}`", row.symbol))
+        })
+        .collect()
+}
+
+/// An argument's name as a Rust identifier.
+fn ident(name: &str) -> String {
+    match name {
+        "type" | "fn" | "ref" | "in" | "match" | "mod" | "move" | "use" | "loop" => format!("r#{name}"),
+        _ => name.to_owned(),
+    }
+}
+
+fn generate(rows: &[&Row], hooks: &BTreeMap<String, Hook>) -> String {
+    let mut out = String::new();
+    let count = rows.len();
+    let _ = writeln!(
+        out,
+        "/// Number of wrapped entry points.\npub(crate) const ENTRY_COUNT: usize = {count};\n"
+    );
+    let _ = writeln!(
+        out,
+        "/// All wrapped entry points, sorted by symbol.\npub(crate) static INFO: [Info; ENTRY_COUNT] = ["
+    );
+    for row in rows {
+        let flavour = match row.flavour {
+            Flavour::Legacy => "Legacy",
+            Flavour::Ptsz => "Ptsz",
+            Flavour::Ptds => "Ptds",
+        };
+        let library = if row.is_nvml() { "Nvml" } else { "Cuda" };
+        let _ = writeln!(
+            out,
+            "    Info {{ symbol: c\"{0}\", base: \"{1}\", version: {2}, flavour: Flavour::{flavour}, \
+             library: Library::{library}, wrapper: Wrapper({0} as *const ()) }},",
+            row.symbol,
+            row.base,
+            row.version.unwrap_or(0),
+        );
+    }
+    out.push_str("];\n\n");
+    for (id, row) in rows.iter().enumerate() {
+        if row.is_nvml() {
+            nvml_shell(&mut out, id, row);
+        } else {
+            driver_shell(&mut out, id, row, hooks.get(&row.base));
+        }
+    }
+    out
+}
+
+/// NVML's prototypes are not in the table: the shell forwards whatever the registers hold.
+fn nvml_shell(out: &mut String, id: usize, row: &Row) {
+    let symbol = &row.symbol;
+    let _ = write!(
+        out,
+        "/// Forwards to NVML.\n\
+         #[unsafe(naked)]\n\
+         #[cfg_attr(not(test), unsafe(no_mangle))]\n\
+         pub unsafe extern \"C\" fn {symbol}() {{\n    \
+             nvml_forward!({id})\n\
+         }}\n\n"
+    );
+}
+
+fn driver_shell(out: &mut String, id: usize, row: &Row, hook: Option<&Hook>) {
+    let symbol = &row.symbol;
+    let params: Vec<String> =
+        row.args.iter().map(|a| format!("{}: {}", ident(&a.name), a.rust_type())).collect();
+    let params = params.join(", ");
+    let types: Vec<String> = row.args.iter().map(|a| a.rust_type()).collect();
+    let types = types.join(", ");
+    let names: Vec<String> = row.args.iter().map(|a| ident(&a.name)).collect();
+    let names = names.join(", ");
+    // Passive entries stay transparent to a forced unwind (a cancelled thread).
+    let abi = if hook.is_some_and(|h| h.kind != Kind::After) { "C" } else { "C-unwind" };
+    let _ = write!(
+        out,
+        "#[cfg_attr(not(test), unsafe(no_mangle))]\n\
+         unsafe extern \"{abi}\" fn {symbol}({params}) -> CUresult {{\n    \
+             const ENTRY: EntryId = EntryId({id});\n    \
+             let Some(real) = shell::real(ENTRY) else {{ return shell::absent(ENTRY) }};\n    \
+             // SAFETY: the address is the driver's own function of this name, whose prototype this is.\n    \
+             let real = unsafe {{ core::mem::transmute::<*mut (), unsafe extern \"{abi}\" fn({types}) -> CUresult>(real) }};\n"
+    );
+    match hook {
+        None => {
+            let _ = write!(
+                out,
+                "    crate::passive::count(ENTRY);\n    \
+                 // SAFETY: the program's own call, passed on.\n    \
+                 unsafe {{ real({names}) }}\n}}\n\n"
+            );
+        }
+        Some(hook) => {
+            let logic = &hook.logic;
+            let picked: Vec<String> = picked(row, hook).into_iter().map(ident).collect();
+            let picked = picked.join(", ");
+            let _ = match hook.kind {
+                Kind::After => write!(
+                    out,
+                    "    // SAFETY: the program's own call, passed on.\n    \
+                         let result = unsafe {{ real({names}) }};\n    \
+                         // SAFETY: the arguments are the program's, under the driver's contract for them.\n    \
+                         shell::after(ENTRY, |cx| unsafe {{ crate::{logic}(cx, result, {picked}) }});\n    \
+                         result\n}}\n\n"
+                ),
+                kind => write!(
+                    out,
+                    "    shell::{runner}(\n        \
+                         ENTRY,\n        \
+                         // SAFETY: the program's own call, passed on.\n        \
+                         || unsafe {{ real({names}) }},\n        \
+                         // SAFETY: the arguments are the program's, under the driver's contract for them.\n        \
+                         |cx, once| unsafe {{ crate::{logic}(cx, || once.call(), {picked}) }},\n    \
+                     )\n}}\n\n",
+                    runner = if kind == Kind::Early { "early" } else { "hooked" },
+                ),
+            };
+        }
+    }
+}

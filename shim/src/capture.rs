@@ -1,0 +1,75 @@
+//! Stream captures: work that is put into a capturing stream does not run.
+
+use core::sync::atomic::Ordering;
+
+use radrm_cuda_abi::*;
+
+use crate::cx::Cx;
+use crate::driver;
+use crate::entries::{EntryId, Flavour};
+use crate::state::Page;
+
+/// Whether any stream of the process may be capturing.
+#[inline(always)]
+pub(crate) fn under_way(page: &Page) -> bool {
+    page.captures.load(Ordering::Relaxed) != 0
+}
+
+/// Whether `stream`, as `entry` understands it, is capturing.
+#[cold]
+#[inline(never)]
+pub(crate) fn is_capturing(entry: EntryId, stream: CUstream) -> bool {
+    let ask = match entry.flavour() {
+        Flavour::Legacy => driver::get().stream_is_capturing(),
+        Flavour::Ptsz | Flavour::Ptds => driver::get().stream_is_capturing_ptsz(),
+    };
+    let Some(ask) = ask else { return false };
+    let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
+    // SAFETY: the stream is the program's; an error (such as an implicit capture of the legacy
+    // stream) leaves the status as it was.
+    let result = unsafe { ask(stream, &raw mut status) };
+    result.is_ok() && status != CU_STREAM_CAPTURE_STATUS_NONE
+}
+
+/// Runs driver queries of our own with this thread's capture mode relaxed while captures are under
+/// way: a query must not invalidate a capture of another thread.
+pub(crate) fn relaxed<R>(page: &Page, work: impl FnOnce() -> R) -> R {
+    let exchange = if under_way(page) { driver::get().exchange_capture_mode() } else { None };
+    let Some(exchange) = exchange else { return work() };
+    let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    // SAFETY: `mode` is valid; the driver hands back the mode before.
+    let exchanged = unsafe { exchange(&raw mut mode) }.is_ok();
+    let result = work();
+    if exchanged {
+        // SAFETY: as above, with the mode that was handed back.
+        let _ = unsafe { exchange(&raw mut mode) };
+    }
+    result
+}
+
+/// After a capture was begun.
+pub(crate) unsafe fn begun(cx: &Cx<'_>, call: impl FnOnce() -> CUresult) -> CUresult {
+    // Raised first: a launch that another thread puts into the stream right after the capture has
+    // begun must find the count.
+    cx.page.captures.fetch_add(1, Ordering::Relaxed);
+    let result = call();
+    if !result.is_ok() {
+        lower(cx.page);
+    }
+    result
+}
+
+/// After a capture was ended; it also ends where the driver reports that it was invalidated.
+pub(crate) unsafe fn ended(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, stream: CUstream) -> CUresult {
+    let before = cx.capturing(stream);
+    let result = call();
+    if result.is_ok() || (before && !is_capturing(cx.entry, stream)) {
+        lower(cx.page);
+    }
+    result
+}
+
+/// Lowers the count, never below zero: a capture may have begun before the process was observed.
+fn lower(page: &Page) {
+    let _ = page.captures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+}

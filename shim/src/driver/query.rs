@@ -1,0 +1,244 @@
+//! Questions to the driver, answered `None` where it lacks the function or reports an error.
+//!
+//! Handles and addresses that are asked about come from the program's own calls; the driver checks
+//! them, so that a wrong one is an error and not undefined behaviour.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::mem::MaybeUninit;
+
+use radrm_cuda_abi::*;
+
+use super::Driver;
+
+/// Memory of the current context's device as the driver reports it, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct MemoryInfo {
+    /// Free.
+    pub(crate) free: u64,
+    /// Total.
+    pub(crate) total: u64,
+}
+
+impl Driver {
+    /// The calling thread's current context; `None` where it has none.
+    #[inline(always)]
+    pub(crate) fn current_context(&self) -> Option<CUcontext> {
+        let ask = self.ctx_get_current()?;
+        let mut context = CUcontext::NULL;
+        // SAFETY: the out-parameter lives over the call.
+        let answer = unsafe { ask(&mut context) };
+        (answer.is_ok() && !context.is_null()).then_some(context)
+    }
+
+    /// Ordinal of the current context's device.
+    pub(crate) fn current_device(&self) -> Option<CUdevice> {
+        let ask = self.ctx_get_device()?;
+        let mut device = -1;
+        // SAFETY: the out-parameter lives over the call.
+        unsafe { ask(&mut device) }.is_ok().then_some(device)
+    }
+
+    /// The device's identifier: the MIG instance's own where the device is one.
+    pub(crate) fn uuid(&self, device: CUdevice) -> Option<[u8; 16]> {
+        let mut uuid = CUuuid::default();
+        for ask in [self.device_get_uuid_v2(), self.device_get_uuid()].into_iter().flatten() {
+            // SAFETY: the out-parameter lives over the call.
+            if unsafe { ask(&mut uuid, device) }.is_ok() {
+                return Some(uuid.bytes);
+            }
+        }
+        None
+    }
+
+    /// The device's name, as text in `buffer`; empty where the driver does not tell it.
+    pub(crate) fn device_name<'b>(&self, device: CUdevice, buffer: &'b mut [u8]) -> &'b [u8] {
+        let (at, room) = parts(buffer);
+        if let Some(ask) = self.device_get_name() {
+            // SAFETY: the driver writes at most `room` bytes at `at`.
+            let _ = unsafe { ask(at, room, device) };
+        }
+        text(buffer)
+    }
+
+    /// The device's PCI bus id, as text in `buffer`; empty where the driver does not tell it.
+    pub(crate) fn pci_bus_id<'b>(&self, device: CUdevice, buffer: &'b mut [u8]) -> &'b [u8] {
+        let (at, room) = parts(buffer);
+        if let Some(ask) = self.device_get_pci_bus_id() {
+            // SAFETY: the driver writes at most `room` bytes at `at`.
+            let _ = unsafe { ask(at, room, device) };
+        }
+        text(buffer)
+    }
+
+    /// The device's memory, in bytes.
+    pub(crate) fn total_memory(&self, device: CUdevice) -> Option<u64> {
+        let ask = self.device_total_mem()?;
+        let mut total = 0usize;
+        // SAFETY: the out-parameter lives over the call.
+        unsafe { ask(&mut total, device) }.is_ok().then_some(total as u64)
+    }
+
+    /// Free and total memory of the current context's device.
+    pub(crate) fn memory_info(&self) -> Option<MemoryInfo> {
+        let ask = self.mem_get_info()?;
+        let (mut free, mut total) = (0usize, 0usize);
+        // SAFETY: the out-parameters live over the call.
+        let answer = unsafe { ask(&mut free, &mut total) };
+        answer.is_ok().then_some(MemoryInfo { free: free as u64, total: total as u64 })
+    }
+
+    /// Size of the allocation that an address lies in, in bytes.
+    pub(crate) fn allocation_size(&self, address: u64) -> Option<u64> {
+        let ask = self.mem_get_address_range()?;
+        let (mut base, mut size) = (0, 0usize);
+        // SAFETY: the out-parameters live over the call.
+        unsafe { ask(&mut base, &mut size, address) }.is_ok().then_some(size as u64)
+    }
+
+    /// Ordinal of the device that an address belongs to.
+    pub(crate) fn device_of_pointer(&self, address: u64) -> Option<CUdevice> {
+        let device = self.attribute::<i32>(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address)?;
+        (device >= 0).then_some(device)
+    }
+
+    /// Pool that a stream-ordered allocation came from.
+    pub(crate) fn pool_of_pointer(&self, address: u64) -> Option<CUmemoryPool> {
+        let pool = self.attribute::<*mut c_void>(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address)?;
+        (!pool.is_null()).then_some(CUmemoryPool(pool))
+    }
+
+    /// One attribute of a pointer. `T` is what the driver writes for `attribute`.
+    fn attribute<T: Copy>(&self, attribute: CUpointer_attribute, address: u64) -> Option<T> {
+        let ask = self.pointer_get_attribute()?;
+        // Zeroed, and 8 bytes at least, so that a driver that writes less or more than `T` does no harm.
+        let mut room = MaybeUninit::<(T, [u64; 2])>::zeroed();
+        // SAFETY: the attribute's value fits into the room, which lives over the call.
+        let answer = unsafe { ask(room.as_mut_ptr().cast(), attribute, address) };
+        if !answer.is_ok() {
+            return None;
+        }
+        // SAFETY: `T` is an integer or a raw pointer here: any bytes are a value, and all were set.
+        Some(unsafe { room.as_ptr().cast::<T>().read() })
+    }
+
+    /// The pool that a device's stream-ordered allocations come from at present.
+    pub(crate) fn current_pool(&self, device: CUdevice) -> Option<CUmemoryPool> {
+        let mut pool = CUmemoryPool::NULL;
+        for ask in [self.device_get_mem_pool(), self.device_get_default_mem_pool()].into_iter().flatten() {
+            // SAFETY: the out-parameter lives over the call.
+            if unsafe { ask(&mut pool, device) }.is_ok() && !pool.is_null() {
+                return Some(pool);
+            }
+        }
+        None
+    }
+
+    /// A 64-bit attribute of a pool.
+    pub(crate) fn pool_attribute(&self, pool: CUmemoryPool, attribute: CUmemPool_attribute) -> Option<u64> {
+        let ask = self.mem_pool_get_attribute()?;
+        let mut value = 0u64;
+        // SAFETY: the memory figures are 64 bits wide; the out-parameter lives over the call.
+        unsafe { ask(pool, attribute, (&raw mut value).cast()) }.is_ok().then_some(value)
+    }
+
+    /// Bytes that a device holds for the allocation nodes of graphs.
+    pub(crate) fn graph_memory_reserved(&self, device: CUdevice) -> Option<u64> {
+        let ask = self.graph_mem_attribute()?;
+        let mut value = 0u64;
+        let attribute = CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT;
+        // SAFETY: the attribute is 64 bits wide; the out-parameter lives over the call.
+        unsafe { ask(device, attribute, (&raw mut value).cast()) }.is_ok().then_some(value)
+    }
+
+    /// Bytes that an array takes; only arrays of some kinds are answered for.
+    pub(crate) fn array_size(&self, array: CUarray, device: CUdevice) -> Option<u64> {
+        let ask = self.array_memory()?;
+        let mut needs = CUDA_ARRAY_MEMORY_REQUIREMENTS { size: 0, alignment: 0, reserved: [0; 4] };
+        // SAFETY: the out-parameter lives over the call.
+        unsafe { ask(&mut needs, array, device) }.is_ok().then_some(needs.size as u64)
+    }
+
+    /// Bytes that a mipmapped array takes; only arrays of some kinds are answered for.
+    pub(crate) fn mipmap_size(&self, mipmap: CUmipmappedArray, device: CUdevice) -> Option<u64> {
+        let ask = self.mipmap_memory()?;
+        let mut needs = CUDA_ARRAY_MEMORY_REQUIREMENTS { size: 0, alignment: 0, reserved: [0; 4] };
+        // SAFETY: the out-parameter lives over the call.
+        unsafe { ask(&mut needs, mipmap, device) }.is_ok().then_some(needs.size as u64)
+    }
+
+    /// Where the physical memory behind a handle lives.
+    pub(crate) fn location_of(&self, handle: CUmemGenericAllocationHandle) -> Option<CUmemLocation> {
+        let ask = self.mem_properties()?;
+        let mut room = MaybeUninit::<(CUmemAllocationProp, [u64; 4])>::zeroed();
+        // SAFETY: the out-parameter lives over the call; a newer driver's longer structure still fits.
+        if !unsafe { ask(room.as_mut_ptr().cast(), handle) }.is_ok() {
+            return None;
+        }
+        // SAFETY: plain integers and pointers, zeroed before the driver filled them.
+        Some(unsafe { room.as_ptr().cast::<CUmemAllocationProp>().read() }.location)
+    }
+
+    /// The device's primary context where it is active; `None` where it is not, or is unknown.
+    ///
+    /// Takes and gives back a reference, so that the context stays as active as it was.
+    pub(crate) fn primary_context(&self, device: CUdevice) -> Option<CUcontext> {
+        if !self.primary_is_active(device)? {
+            return None;
+        }
+        let retain = self.primary_ctx_retain()?;
+        let release = self.primary_ctx_release().or_else(|| self.primary_ctx_release_v1())?;
+        let mut context = CUcontext::NULL;
+        // SAFETY: the out-parameter lives over the call.
+        if !unsafe { retain(&mut context, device) }.is_ok() {
+            return None;
+        }
+        // SAFETY: gives back the reference taken just above.
+        let _ = unsafe { release(device) };
+        (!context.is_null()).then_some(context)
+    }
+
+    /// Whether the device's primary context is active.
+    pub(crate) fn primary_is_active(&self, device: CUdevice) -> Option<bool> {
+        let ask = self.primary_ctx_get_state()?;
+        let (mut flags, mut active) = (0, 0);
+        // SAFETY: the out-parameters live over the call.
+        unsafe { ask(device, &mut flags, &mut active) }.is_ok().then_some(active != 0)
+    }
+
+    /// The context that a stream belongs to.
+    pub(crate) fn context_of_stream(&self, stream: CUstream) -> Option<CUcontext> {
+        let ask = self.stream_get_ctx()?;
+        let mut context = CUcontext::NULL;
+        // SAFETY: the out-parameter lives over the call; the stream is the program's.
+        let answer = unsafe { ask(stream, &mut context) };
+        (answer.is_ok() && !context.is_null()).then_some(context)
+    }
+
+    /// Ordinal of a context's device, found by making it current for a moment.
+    pub(crate) fn device_of_context(&self, context: CUcontext) -> Option<CUdevice> {
+        let (push, pop) = (self.ctx_push_current()?, self.ctx_pop_current()?);
+        // SAFETY: the driver checks the handle.
+        if !unsafe { push(context) }.is_ok() {
+            return None;
+        }
+        let device = self.current_device();
+        let mut popped = CUcontext::NULL;
+        // SAFETY: takes off what was pushed just above.
+        let _ = unsafe { pop(&mut popped) };
+        device
+    }
+}
+
+fn parts(buffer: &mut [u8]) -> (*mut c_char, i32) {
+    buffer.fill(0);
+    let room = i32::try_from(buffer.len()).unwrap_or(i32::MAX);
+    (buffer.as_mut_ptr().cast(), room)
+}
+
+/// What a buffer holds before its first zero byte.
+fn text(buffer: &[u8]) -> &[u8] {
+    match CStr::from_bytes_until_nul(buffer) {
+        Ok(text) => text.to_bytes(),
+        Err(_) => buffer,
+    }
+}

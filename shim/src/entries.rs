@@ -1,0 +1,120 @@
+//! The wrapped entry points: generated shells and what is known about each.
+
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+use radrm_cuda_abi::*;
+
+use crate::shell;
+
+/// A wrapped entry point: index into the generated table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct EntryId(pub(crate) u16);
+
+/// Which default stream a null stream handle means to an entry point.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flavour {
+    /// The legacy default stream.
+    Legacy,
+    /// The calling thread's default stream (`_ptsz`).
+    Ptsz,
+    /// The calling thread's default stream, synchronous calls (`_ptds`).
+    #[allow(dead_code, reason = "part of the table's vocabulary; no wrapped entry has it today")]
+    Ptds,
+}
+
+/// Which library an entry point belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Library {
+    /// libcuda.so.1
+    Cuda,
+    /// libnvidia-ml.so.1
+    Nvml,
+}
+
+/// Address of a generated shell.
+pub(crate) struct Wrapper(pub(crate) *const ());
+
+// SAFETY: the address of a function, never written through.
+unsafe impl Sync for Wrapper {}
+
+/// What is known about an entry point.
+pub(crate) struct Info {
+    /// Exported name.
+    pub(crate) symbol: &'static CStr,
+    /// Name without version and flavour.
+    pub(crate) base: &'static str,
+    /// CUDA version of this form; 0 where the table has none.
+    pub(crate) version: u32,
+    /// Default-stream flavour.
+    pub(crate) flavour: Flavour,
+    /// Library.
+    pub(crate) library: Library,
+    /// The shell.
+    pub(crate) wrapper: Wrapper,
+}
+
+impl EntryId {
+    /// What is known about the entry point.
+    pub(crate) fn info(self) -> Option<&'static Info> {
+        INFO.get(usize::from(self.0))
+    }
+
+    /// Exported name, such as `cuMemAlloc_v2`.
+    pub(crate) fn name(self) -> &'static str {
+        self.info().and_then(|i| i.symbol.to_str().ok()).unwrap_or("")
+    }
+
+    /// Name without version and flavour, such as `cuMemAlloc`.
+    pub(crate) fn base(self) -> &'static str {
+        self.info().map_or("", |i| i.base)
+    }
+
+    /// Default-stream flavour.
+    pub(crate) fn flavour(self) -> Flavour {
+        self.info().map_or(Flavour::Legacy, |i| i.flavour)
+    }
+}
+
+/// The entry point that exports a name.
+pub(crate) fn find(symbol: &CStr) -> Option<EntryId> {
+    let at = INFO.binary_search_by(|i| i.symbol.to_bytes().cmp(symbol.to_bytes())).ok()?;
+    u16::try_from(at).ok().map(EntryId)
+}
+
+/// All entry points of a library.
+pub(crate) fn of(library: Library) -> impl Iterator<Item = (EntryId, &'static Info)> {
+    (0u16..).map(EntryId).zip(INFO.iter()).filter(move |(_, info)| info.library == library)
+}
+
+/// A shell that jumps to NVML's function with every register as the program left it.
+#[cfg(target_arch = "x86_64")]
+macro_rules! nvml_forward {
+    ($id:literal) => {
+        core::arch::naked_asm!(
+            "endbr64",
+            "mov rax, qword ptr [rip + {real} + 8 * {id}]",
+            "test rax, rax",
+            "je 2f",
+            "jmp rax",
+            "2:",
+            "push rdi",
+            "push rsi",
+            "push rdx",
+            "push rcx",
+            "push r8",
+            "mov edi, {id}",
+            "call {cold}",
+            "pop r8",
+            "pop rcx",
+            "pop rdx",
+            "pop rsi",
+            "pop rdi",
+            "jmp rax",
+            real = sym crate::resolve::RADRM_REAL,
+            cold = sym crate::resolve::cold_nvml,
+            id = const $id,
+        )
+    };
+}
+
+include!(concat!(env!("OUT_DIR"), "/entries.rs"));

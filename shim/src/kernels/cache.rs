@@ -1,0 +1,98 @@
+//! The kernels that a thread has launched lately, directly mapped by function handle.
+//!
+//! A cache belongs to a lane of the segment and so to one thread at a time; threads that share the
+//! overflow lane have none. That bounds the memory however many threads come and go.
+
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::arena;
+use crate::kernels::Kernels;
+use crate::telemetry::{KernelId, LANES};
+use crate::tls::Tls;
+
+/// Entries; 256 of 16 bytes fill one page.
+const ENTRIES: usize = 256;
+
+/// One thread's cache.
+#[repr(C, align(4096))]
+pub(crate) struct KernelCache {
+    entries: [Entry; ENTRIES],
+}
+
+/// Atomics only because a lane may be handed on while its old owner still runs; relaxed accesses are
+/// plain moves.
+struct Entry {
+    function: AtomicU64,
+    kernel: AtomicU64,
+}
+
+impl KernelCache {
+    #[inline(always)]
+    fn entry(&self, function: u64) -> &Entry {
+        // Handles are addresses of objects of at least 16 bytes.
+        let at = ((function >> 4) ^ (function >> 12)) as usize % ENTRIES;
+        // SAFETY: the remainder is below the number of entries.
+        unsafe { self.entries.get_unchecked(at) }
+    }
+
+    /// The kernel of a function, if it is here.
+    #[inline(always)]
+    pub(crate) fn get(&self, function: u64) -> Option<KernelId> {
+        let entry = self.entry(function);
+        if entry.function.load(Ordering::Relaxed) == function {
+            Some(KernelId(entry.kernel.load(Ordering::Relaxed) as u16))
+        } else {
+            None
+        }
+    }
+
+    /// Keeps the kernel of a function.
+    pub(crate) fn put(&self, function: u64, kernel: KernelId) {
+        let entry = self.entry(function);
+        entry.function.store(0, Ordering::Relaxed);
+        entry.kernel.store(u64::from(kernel.0), Ordering::Relaxed);
+        entry.function.store(function, Ordering::Relaxed);
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&self) {
+        for entry in &self.entries {
+            entry.function.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The cache of a thread.
+#[inline(always)]
+pub(crate) fn of(tls: &Tls) -> Option<&KernelCache> {
+    // SAFETY: null, or an element of the never unmapped array below.
+    unsafe { tls.cache.get().as_ref() }
+}
+
+impl Kernels {
+    /// The cache that goes with a lane; null for the overflow lane or without memory.
+    pub(crate) fn cache_of(&self, lane: Option<usize>) -> *const KernelCache {
+        let Some(lane) = lane.filter(|l| *l < LANES) else { return ptr::null() };
+        // Acquire pairs with the exchange below.
+        let mut caches = self.caches.load(Ordering::Acquire);
+        if caches.is_null() {
+            let bytes = LANES * size_of::<KernelCache>();
+            let Some(fresh) = arena::map_private(bytes) else { return ptr::null() };
+            caches = match self.caches.compare_exchange(
+                ptr::null_mut(),
+                fresh.cast(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => fresh.cast(),
+                Err(other) => {
+                    // SAFETY: mapped just above and seen by nobody.
+                    let _ = unsafe { rustix::mm::munmap(fresh.cast(), bytes) };
+                    other
+                }
+            };
+        }
+        caches.wrapping_add(lane).cast_const()
+    }
+}

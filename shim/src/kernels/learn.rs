@@ -1,0 +1,138 @@
+//! First sight of a function handle: its name and attributes.
+
+use core::ffi::{CStr, c_char, c_int};
+
+use radrm_cuda_abi::*;
+
+use crate::cx::Cx;
+use crate::driver::Driver;
+use crate::kernels::{Kernels, cache};
+use crate::telemetry::{KernelAttributes, KernelId};
+
+/// Longest name that is kept, in bytes.
+pub(super) const NAME_BYTES: usize = 1023;
+const ID_BITS: u32 = 16;
+
+/// The kernel of a function handle that is not in the thread's cache.
+#[cold]
+#[inline(never)]
+pub(crate) fn kernel_of(cx: &Cx<'_>, function: CUfunction) -> KernelId {
+    let handle = function.addr();
+    let kernels = &cx.page.kernels;
+    // The epoch that the thread's cache is valid for: what is learned now must not outlive it.
+    let epoch = cx.tls().epoch.get();
+    let known = kernels.known.get(handle).filter(|word| word >> ID_BITS == epoch);
+    let kernel = match known {
+        Some(word) => KernelId(word as u16),
+        None => {
+            let kernel = crate::errno::keep(|| cx.relaxed_capture(|| learn(cx, function)));
+            kernels.known.insert(handle, epoch << ID_BITS | u64::from(kernel.0));
+            kernel
+        }
+    };
+    if let Some(cache) = cache::of(cx.tls()) {
+        cache.put(handle, kernel);
+    }
+    kernel
+}
+
+fn learn(cx: &Cx<'_>, function: CUfunction) -> KernelId {
+    let driver = cx.driver();
+    let kernels = &cx.page.kernels;
+    let mut room = [0u8; NAME_BYTES];
+    let as_kernel = CUkernel(function.0);
+    let is_kernel = kernels.is_kernel(function.addr());
+    let name = match is_kernel {
+        true => kernel_name(driver, as_kernel).or_else(|| function_name(driver, function)),
+        false => function_name(driver, function).or_else(|| kernel_name(driver, as_kernel)),
+    };
+    let name = match name {
+        // SAFETY: the driver's string belongs to a module that is loaded while its function is used.
+        Some(name) => unsafe { CStr::from_ptr(name) }.to_bytes(),
+        None => match kernels.name_of(function.addr(), &mut room) {
+            Some(name) => name,
+            None => make_name(kernels, module_of(driver, function), &mut room),
+        },
+    };
+    let attributes = attributes(driver, function, is_kernel);
+    cx.writer().kernel(name, attributes)
+}
+
+fn function_name(driver: &Driver, function: CUfunction) -> Option<*const c_char> {
+    let ask = driver.func_get_name()?;
+    let mut name = core::ptr::null();
+    // SAFETY: the out-parameter lives over the call; the driver checks the handle.
+    let answer = unsafe { ask(&raw mut name, function) };
+    (answer.is_ok() && !name.is_null()).then_some(name)
+}
+
+fn kernel_name(driver: &Driver, kernel: CUkernel) -> Option<*const c_char> {
+    let ask = driver.kernel_get_name()?;
+    let mut name = core::ptr::null();
+    // SAFETY: as in `function_name`.
+    let answer = unsafe { ask(&raw mut name, kernel) };
+    (answer.is_ok() && !name.is_null()).then_some(name)
+}
+
+fn module_of(driver: &Driver, function: CUfunction) -> u64 {
+    let mut module = CUmodule::NULL;
+    match driver.func_get_module() {
+        // SAFETY: as in `function_name`.
+        Some(ask) if unsafe { ask(&raw mut module, function) }.is_ok() => module.addr(),
+        _ => 0,
+    }
+}
+
+/// `kernel@MODULE+n`: tells functions apart where nobody knows their names.
+fn make_name<'r>(kernels: &Kernels, module: u64, room: &'r mut [u8]) -> &'r [u8] {
+    use std::io::Write as _;
+    let number = kernels.nameless.fetch_add(1, core::sync::atomic::Ordering::Relaxed) + 1;
+    let mut rest = &mut room[..];
+    let before = rest.len();
+    let written = match write!(rest, "kernel@{module:#x}+{number}") {
+        Ok(()) => before - rest.len(),
+        Err(_) => 0,
+    };
+    room.get(..written).unwrap_or(&[])
+}
+
+fn attributes(driver: &Driver, function: CUfunction, is_kernel: bool) -> KernelAttributes {
+    let mut function = function;
+    if is_kernel || function_attribute(driver, function, CU_FUNC_ATTRIBUTE_NUM_REGS).is_none() {
+        function = function_of(driver, CUkernel(function.0)).unwrap_or(function);
+    }
+    let ask = |attribute| {
+        let value = function_attribute(driver, function, attribute)
+            .or_else(|| kernel_attribute(driver, CUkernel(function.0), attribute));
+        value.and_then(|v| u32::try_from(v).ok()).unwrap_or(0)
+    };
+    KernelAttributes {
+        registers: ask(CU_FUNC_ATTRIBUTE_NUM_REGS),
+        static_shared: ask(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES),
+        local: ask(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES),
+        max_threads: ask(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+    }
+}
+
+fn function_of(driver: &Driver, kernel: CUkernel) -> Option<CUfunction> {
+    let ask = driver.kernel_get_function()?;
+    let mut function = CUfunction::NULL;
+    // SAFETY: as in `function_name`.
+    let answer = unsafe { ask(&raw mut function, kernel) };
+    (answer.is_ok() && !function.is_null()).then_some(function)
+}
+
+fn function_attribute(driver: &Driver, function: CUfunction, attribute: CUfunction_attribute) -> Option<c_int> {
+    let ask = driver.func_get_attribute()?;
+    let mut value = 0;
+    // SAFETY: as in `function_name`.
+    unsafe { ask(&raw mut value, attribute, function) }.is_ok().then_some(value)
+}
+
+fn kernel_attribute(driver: &Driver, kernel: CUkernel, attribute: CUfunction_attribute) -> Option<c_int> {
+    let ask = driver.kernel_get_attribute()?;
+    let device = driver.current_device()?;
+    let mut value = 0;
+    // SAFETY: as in `function_name`.
+    unsafe { ask(&raw mut value, attribute, kernel, device) }.is_ok().then_some(value)
+}

@@ -1,0 +1,28 @@
+//! What the program's calls hold: every family of memory, charged to the GPU it lies on.
+//!
+//! The hooks of each family stand in a file of its own ([`device`], [`pool`], [`vmm`], [`array`],
+//! [`graph`], [`host`], [`shared`]) and read alike: a [`claim::Claim`] before the real call finds the
+//! GPU (a limit would be checked there), and is kept or given back after it. A free takes the block
+//! out of the table *before* the real call, because the driver may hand the same address to another
+//! thread the moment it is free, and puts it back if the driver refuses.
+//!
+//! [`ledger`] is the only file that writes figures and blocks to the segment.
+
+pub(crate) mod array;
+mod bindings;
+mod claim;
+pub(crate) mod context;
+pub(crate) mod device;
+mod failure;
+pub(crate) mod gpu;
+pub(crate) mod graph;
+pub(crate) mod host;
+pub(crate) mod info;
+mod key;
+mod ledger;
+mod place;
+pub(crate) mod pool;
+mod references;
+pub(crate) mod shared;
+mod texels;
+pub(crate) mod vmm;

@@ -1,0 +1,126 @@
+//! Finds the driver's library once it is loaded, keeps it loaded, and fills the table of real
+//! functions.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use super::elf::{self, LinkMap};
+use super::{early, route};
+use crate::entries::{self, ENTRY_COUNT, EntryId, Library};
+use crate::errno;
+
+/// The driver's own function of every entry point.
+pub(crate) static RADRM_REAL: [AtomicPtr<()>; ENTRY_COUNT] = [const { AtomicPtr::new(core::ptr::null_mut()) }; ENTRY_COUNT];
+
+/// The library, once it was seen and pinned.
+struct Object {
+    name: &'static CStr,
+    map: AtomicPtr<LinkMap>,
+}
+
+static CUDA: Object = Object { name: c"libcuda.so.1", map: AtomicPtr::new(core::ptr::null_mut()) };
+static NVML: Object = Object { name: c"libnvidia-ml.so.1", map: AtomicPtr::new(core::ptr::null_mut()) };
+
+fn object(library: Library) -> &'static Object {
+    match library {
+        Library::Cuda => &CUDA,
+        Library::Nvml => &NVML,
+    }
+}
+
+/// The real function as far as it is known; null: not resolved.
+#[inline(always)]
+pub(crate) fn loaded(entry: EntryId) -> *mut () {
+    match RADRM_REAL.get(usize::from(entry.0)) {
+        // Acquire pairs with the release in `attach`: the function's library is mapped.
+        Some(slot) => slot.load(Ordering::Acquire),
+        None => core::ptr::null_mut(),
+    }
+}
+
+/// Resolves an entry point whose function is not known yet.
+#[cold]
+#[inline(never)]
+pub(crate) fn cold(entry: EntryId) -> Option<*mut ()> {
+    let info = entry.info()?;
+    errno::keep(|| {
+        if !attach(info.library) {
+            // A stand-in for the driver further down the search order (programs bring stubs that load
+            // the driver on first use), or the driver itself, which nobody has loaded yet.
+            if let Some(next) = early::next_definition(info.symbol, info.wrapper.0) {
+                return Some(next);
+            }
+            open(object(info.library), libc::RTLD_LAZY)?;
+            if !attach(info.library) {
+                return None;
+            }
+        }
+        let real = loaded(entry);
+        (!real.is_null()).then_some(real)
+    })
+}
+
+/// For NVML's shells: the real function, or one that answers that there is none.
+pub(crate) extern "C" fn cold_nvml(entry: u16) -> *mut () {
+    cold(EntryId(entry)).unwrap_or(no_nvml as *mut ())
+}
+
+/// `NVML_ERROR_LIBRARY_NOT_FOUND` or, with the library there, `NVML_ERROR_FUNCTION_NOT_FOUND`.
+extern "C" fn no_nvml() -> c_int {
+    if NVML.map.load(Ordering::Acquire).is_null() { 12 } else { 13 }
+}
+
+/// Whether the driver's library has been seen.
+pub(crate) fn has_driver() -> bool {
+    !CUDA.map.load(Ordering::Acquire).is_null()
+}
+
+/// A function of the driver by its exported name, looked up in libcuda only; null where missing.
+pub(crate) fn driver_symbol(name: &CStr) -> *mut c_void {
+    if !has_driver() && !attach(Library::Cuda) {
+        return core::ptr::null_mut();
+    }
+    // SAFETY: the library is pinned.
+    unsafe { elf::function(CUDA.map.load(Ordering::Acquire), name) }.map_or(core::ptr::null_mut(), |f| f.cast())
+}
+
+/// Whether the library is loaded; at first sight pins it and fills the tables. Threads that do so at
+/// once write the same values.
+pub(super) fn attach(library: Library) -> bool {
+    let object = object(library);
+    // Acquire pairs with the release below: the tables are complete.
+    if !object.map.load(Ordering::Acquire).is_null() {
+        return true;
+    }
+    errno::keep(|| {
+        let Some(map) = open(object, libc::RTLD_LAZY | libc::RTLD_NOLOAD) else { return false };
+        for (entry, info) in entries::of(library) {
+            // SAFETY: `open` has raised the library's count, so it stays loaded.
+            if let Some(real) = unsafe { elf::function(map, info.symbol) }
+                && let Some(slot) = RADRM_REAL.get(usize::from(entry.0))
+            {
+                // Release pairs with the Acquire in `loaded`.
+                slot.store(real, Ordering::Release);
+                route::add(real, entry);
+            }
+        }
+        // Release pairs with the Acquire above and in `has_driver`.
+        object.map.store(map.cast_mut(), Ordering::Release);
+        true
+    })
+}
+
+fn open(object: &Object, flags: c_int) -> Option<*const LinkMap> {
+    let libc = elf::object(b"libc.so.6");
+    // SAFETY: libc and libdl, found among the initial objects, stay loaded.
+    let dlopen = libc
+        .and_then(|map| unsafe { elf::function(map, c"dlopen") })
+        .or_else(|| elf::object(b"libdl.so.2").and_then(|map| unsafe { elf::function(map, c"dlopen") }))?;
+    // SAFETY: this is libc's `dlopen`.
+    let dlopen = unsafe {
+        core::mem::transmute::<*mut (), unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void>(dlopen)
+    };
+    // SAFETY: a C string and valid flags. A glibc handle is the object's link map.
+    let handle = unsafe { dlopen(object.name.as_ptr(), flags) }.cast_const().cast::<LinkMap>();
+    (!handle.is_null()).then_some(handle)
+}

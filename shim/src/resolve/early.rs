@@ -1,0 +1,209 @@
+//! The exported `dlsym` and `dlvsym`.
+//!
+//! Every look-up that is not for a function of the driver or NVML jumps on to libc's function with
+//! the stack as the caller left it, so that `RTLD_NEXT` and `RTLD_DEFAULT` mean the caller's place in
+//! the search order. The first look-up of a process may come from an allocator that is setting itself
+//! up, or from a sanitizer: libc's function is therefore found by reading tables (see `elf`).
+
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use super::{attach, elf, route};
+use crate::entries::{self, Library};
+use crate::state;
+
+type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
+
+/// libc's `dlsym`.
+static RADRM_DLSYM: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+/// libc's `dlvsym`.
+static RADRM_DLVSYM: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The whole of an exported look-up function: jump to libc's unless the name is one to look at.
+///
+/// Registers: rdi handle, rsi name, rdx version (`dlvsym`). `RTLD_NEXT` is -1.
+macro_rules! look_up {
+    ($real:ident, $find:ident, $looked_at:ident) => {
+        core::arch::naked_asm!(
+            "endbr64",
+            "cmp rdi, -1",
+            "je 3f",
+            "cmp byte ptr [rsi], 99", // c
+            "je 2f",
+            "cmp byte ptr [rsi], 110", // n
+            "jne 3f",
+            "2:",
+            "push rdi",
+            "push rsi",
+            "push rdx",
+            "call {looks}",
+            "pop rdx",
+            "pop rsi",
+            "pop rdi",
+            "test eax, eax",
+            "je 3f",
+            "jmp {looked_at}",
+            "3:",
+            "mov rax, qword ptr [rip + {real}]",
+            "test rax, rax",
+            "je 4f",
+            "jmp rax",
+            "4:",
+            "push rdi",
+            "push rsi",
+            "push rdx",
+            "call {find}",
+            "pop rdx",
+            "pop rsi",
+            "pop rdi",
+            "jmp rax",
+            looks = sym looks_at,
+            looked_at = sym $looked_at,
+            real = sym $real,
+            find = sym $find,
+        )
+    };
+}
+
+/// Interposes libc's function of this name.
+///
+/// # Safety
+/// As for libc's.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dlsym(_handle: *mut c_void, _name: *const c_char) -> *mut c_void {
+    look_up!(RADRM_DLSYM, find_dlsym, dlsym_looked_at)
+}
+
+/// Interposes libc's function of this name.
+///
+/// # Safety
+/// As for libc's.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dlvsym(
+    _handle: *mut c_void,
+    _name: *const c_char,
+    _version: *const c_char,
+) -> *mut c_void {
+    look_up!(RADRM_DLVSYM, find_dlvsym, dlvsym_looked_at)
+}
+
+fn libc_function(name: &CStr) -> Option<*mut ()> {
+    [b"libc.so.6".as_slice(), b"libdl.so.2"]
+        .into_iter()
+        .filter_map(elf::object)
+        // SAFETY: both are among the initial objects wherever they matter and stay loaded.
+        .find_map(|map| unsafe { elf::function(map, name) })
+}
+
+extern "C" fn find_dlsym() -> *mut () {
+    match libc_function(c"dlsym") {
+        Some(real) => {
+            RADRM_DLSYM.store(real, Ordering::Release);
+            real
+        }
+        None => nothing as *mut (),
+    }
+}
+
+extern "C" fn find_dlvsym() -> *mut () {
+    match libc_function(c"dlvsym") {
+        Some(real) => {
+            RADRM_DLVSYM.store(real, Ordering::Release);
+            real
+        }
+        None => nothing as *mut (),
+    }
+}
+
+/// Stands in for libc's functions where they cannot be found.
+extern "C" fn nothing() -> *mut c_void {
+    core::ptr::null_mut()
+}
+
+/// libc's `dlsym`, called from this library: `RTLD_NEXT` means what comes after us.
+fn real_dlsym(handle: *mut c_void, name: &CStr) -> *mut c_void {
+    let mut real = RADRM_DLSYM.load(Ordering::Acquire);
+    if real.is_null() {
+        real = find_dlsym();
+    }
+    // SAFETY: the address is that of libc's `dlsym`, or of a function that ignores its arguments.
+    unsafe { core::mem::transmute::<*mut (), Dlsym>(real)(handle, name.as_ptr()) }
+}
+
+/// Whether a look-up (not through `RTLD_NEXT`) is for a name that has a wrapper.
+unsafe extern "C" fn looks_at(_handle: *mut c_void, name: *const c_char) -> i32 {
+    // SAFETY: the caller's promise to `dlsym`.
+    let name = unsafe { CStr::from_ptr(name) };
+    i32::from(entries::find(name).is_some())
+}
+
+unsafe extern "C" fn dlsym_looked_at(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    // SAFETY: the caller's promise to `dlsym`.
+    let name = unsafe { CStr::from_ptr(name) };
+    routed(handle, name, real_dlsym(handle, name))
+}
+
+unsafe extern "C" fn dlvsym_looked_at(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+) -> *mut c_void {
+    let mut real = RADRM_DLVSYM.load(Ordering::Acquire);
+    if real.is_null() {
+        real = find_dlvsym();
+    }
+    // SAFETY: the address is that of libc's `dlvsym`, or of a function that ignores its arguments;
+    // the pointers are the caller's.
+    let found = unsafe { core::mem::transmute::<*mut (), Dlvsym>(real)(handle, name, version) };
+    // SAFETY: the caller's promise to `dlvsym`.
+    routed(handle, unsafe { CStr::from_ptr(name) }, found)
+}
+
+/// What a program gets for a look-up whose plain answer is `found`.
+fn routed(handle: *mut c_void, name: &CStr, found: *mut c_void) -> *mut c_void {
+    if found.is_null() {
+        return found;
+    }
+    let Some((entry, info)) = entries::find(name).and_then(|e| Some((e, e.info()?))) else { return found };
+    if found.cast_const().cast::<()>() == info.wrapper.0 {
+        return own_export(handle, name, info.library, entry);
+    }
+    if !state::stands_aside()
+        && attach::attach(info.library)
+        && route::entries_at(found.cast()).any(|e| e == entry)
+    {
+        return info.wrapper.0.cast_mut().cast();
+    }
+    found
+}
+
+/// The look-up went through the program's global scope and found our own export: the answer is what
+/// the program would have found without us, or its wrapper.
+fn own_export(handle: *mut c_void, name: &CStr, library: Library, entry: entries::EntryId) -> *mut c_void {
+    let real: *mut c_void = if handle == libc::RTLD_DEFAULT && attach::attach(library) {
+        // The caller's own scope may reach the library where the global one does not.
+        attach::loaded(entry).cast()
+    } else {
+        core::ptr::null_mut()
+    };
+    if real.is_null() {
+        // A failure leaves the message for `dlerror` behind.
+        let next = real_dlsym(libc::RTLD_NEXT, name);
+        return if next.is_null() { next } else { routed(libc::RTLD_NEXT, name, next) };
+    }
+    match entry.info() {
+        Some(info) if !state::stands_aside() => info.wrapper.0.cast_mut().cast(),
+        _ => real,
+    }
+}
+
+/// The definition of a name that comes after this library in the global search order.
+pub(super) fn next_definition(name: &CStr, ours: *const ()) -> Option<*mut ()> {
+    let next = real_dlsym(libc::RTLD_NEXT, name);
+    (!next.is_null() && next.cast_const().cast::<()>() != ours).then_some(next.cast())
+}

@@ -1,0 +1,26 @@
+//! The real functions behind the wrappers, and the ways by which programs come to the wrappers.
+//!
+//! * [`attach`] finds the driver's library once it is loaded, keeps it loaded, and fills the table of
+//!   real functions.
+//! * [`early`] is the exported `dlsym` and `dlvsym`.
+//! * [`proc_address`] routes `cuGetProcAddress`.
+//! * [`route`] maps a real function's address to its wrapper; both of the above replace an address
+//!   only if it is in that map.
+//! * [`elf`] reads symbol tables of loaded objects.
+
+mod attach;
+mod early;
+mod elf;
+pub(crate) mod proc_address;
+mod route;
+
+pub(crate) use attach::{RADRM_REAL, cold, cold_nvml, driver_symbol, has_driver, loaded};
+
+use crate::entries::EntryId;
+
+/// The driver's own function of an entry point; null where it has none or is not loaded.
+#[allow(dead_code, reason = "offered to all hooks")]
+pub(crate) fn real(entry: EntryId) -> *mut () {
+    let real = loaded(entry);
+    if real.is_null() { cold(entry).unwrap_or(core::ptr::null_mut()) } else { real }
+}
