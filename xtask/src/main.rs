@@ -1,2 +1,53 @@
-//! Developer commands: demo, test, bench, tidy.
-fn main() {}
+//! Developer commands, run as `cargo xtask COMMAND`.
+
+mod bench;
+mod demo;
+mod shell;
+mod test;
+mod tidy;
+mod venv;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Developer commands of this workspace")]
+struct Flags {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build everything and run all tests; the last lines are the test runner's summary.
+    Test(test::Flags),
+    /// Run a small GPU program on two emulated GPUs and show what is recorded of it.
+    Demo(demo::Flags),
+    /// Measure what the shim costs per call and write bench/RESULTS.md.
+    Bench(bench::Flags),
+    /// Check the conventions that no compiler checks.
+    Tidy(tidy::Flags),
+    /// Make the Python environment of the client tests in target/venv.
+    Venv,
+}
+
+fn main() -> ExitCode {
+    let done = match Flags::parse().command {
+        Command::Test(flags) => test::run(&flags),
+        Command::Demo(flags) => demo::run(&flags),
+        Command::Bench(flags) => bench::run(&flags),
+        Command::Tidy(flags) => tidy::run(&flags),
+        Command::Venv => venv::run().map(|python| match python {
+            Some(python) => println!("{}", python.display()),
+            None => println!("there are no requirements to install"),
+        }),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

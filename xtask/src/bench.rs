@@ -1,0 +1,30 @@
+//! `cargo xtask bench`.
+
+use anyhow::{Result, bail};
+
+use crate::shell;
+
+/// Options of `bench`.
+#[derive(clap::Args)]
+pub struct Flags {
+    /// Where the table goes.
+    #[arg(long, default_value = "bench/RESULTS.md")]
+    out: String,
+    /// Further arguments for the measuring program.
+    #[arg(last = true)]
+    further: Vec<String>,
+}
+
+/// Builds the libraries as they ship and measures them.
+pub fn run(flags: &Flags) -> Result<()> {
+    if !shell::root().join("ld-preload-tests/src/bin").is_dir() {
+        bail!("there is no measuring program in ld-preload-tests/src/bin");
+    }
+    shell::run(shell::cargo().args(["build", "--release", "--workspace"]))?;
+    shell::run(
+        shell::cargo()
+            .args(["run", "--quiet", "--release", "-p", "radrm-preload-tests", "--bin", "radrm-bench", "--"])
+            .args(["--out", &flags.out])
+            .args(&flags.further),
+    )
+}

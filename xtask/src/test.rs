@@ -1,0 +1,121 @@
+//! `cargo xtask test`.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use crate::{shell, tidy, venv};
+
+/// Options of `test`.
+#[derive(clap::Args)]
+pub struct Flags {
+    /// Leave out the checks of conventions.
+    #[arg(long)]
+    no_tidy: bool,
+    /// Leave out the model checker.
+    #[arg(long)]
+    no_loom: bool,
+    /// Leave out the Python clients.
+    #[arg(long)]
+    no_venv: bool,
+    /// Further arguments for the test runner, for instance a filter.
+    #[arg(last = true)]
+    runner: Vec<String>,
+}
+
+/// Builds, checks, and tests; the runner comes last so that its summary ends the output.
+pub fn run(flags: &Flags) -> Result<()> {
+    let mut failed = Vec::new();
+    // Tests start programs and preload libraries of the whole workspace, so these must be there
+    // and fresh before any test runs.
+    shell::run(shell::cargo().args(["build", "--workspace"]))?;
+    if !flags.no_tidy
+        && let Err(error) = tidy::run(&tidy::Flags::default())
+    {
+        eprintln!("xtask: {error:#}");
+        failed.push("tidy");
+    }
+    if !flags.no_loom
+        && let Err(error) = loom()
+    {
+        eprintln!("xtask: {error:#}");
+        failed.push("loom");
+    }
+    let python = if flags.no_venv { None } else { python() };
+
+    let mut runner = shell::cargo();
+    if shell::exists("cargo-nextest") {
+        runner.args(["nextest", "run", "--workspace", "--no-fail-fast"]).args(&flags.runner);
+    } else {
+        runner.args(["test", "--workspace", "--no-fail-fast", "--"]).args(&flags.runner);
+    }
+    if let Some(python) = python {
+        runner.env("RADRM_TEST_PYTHON", python);
+    }
+    if let Err(error) = shell::run(&mut runner) {
+        eprintln!("xtask: {error:#}");
+        failed.push("tests");
+    }
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+/// The Python of the client tests; without one they skip themselves, aloud.
+fn python() -> Option<std::path::PathBuf> {
+    match venv::run() {
+        Ok(python) => python,
+        Err(error) => {
+            eprintln!("xtask: the Python clients are not tested: {error:#}");
+            None
+        }
+    }
+}
+
+/// Runs the model checker's tests, which need the whole crate compiled for it.
+fn loom() -> Result<()> {
+    for test in loom_tests(&shell::root().join("telemetry/tests"))? {
+        let target = shell::target_dir().join("loom");
+        shell::run(
+            shell::cargo()
+                .args(["test", "--quiet", "--release", "-p", "radrm-telemetry", "--test", &test])
+                .arg("--target-dir")
+                .arg(target)
+                .env("RUSTFLAGS", "--cfg loom"),
+        )?;
+    }
+    Ok(())
+}
+
+fn loom_tests(folder: &Path) -> Result<Vec<String>> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let mut tests = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if path.extension().is_some_and(|extension| extension == "rs") && stem.starts_with("loom") {
+            tests.push(stem);
+        }
+    }
+    tests.sort();
+    Ok(tests)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn model_checker_tests_are_found_by_their_names() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["loom_ring.rs", "loom.rs", "ring.rs", "loom.txt"] {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        assert_eq!(loom_tests(dir.path()).unwrap(), ["loom", "loom_ring"]);
+        assert!(loom_tests(&dir.path().join("none")).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,151 @@
+//! Which crate may use which: the map of the workspace as data.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use super::Finding;
+use crate::shell;
+
+/// Normal dependencies inside the workspace: `crate: may use...`. A crate that is not listed here
+/// must be added, so that nobody joins the map unnoticed.
+const MAY_USE: &str = include_str!("../../data/edges.txt");
+
+/// Outside crates that must never come into the program that is watched, not even indirectly.
+const NEVER_IN_SHIM: [&str; 9] =
+    ["serde", "tracing", "tokio", "dashmap", "cudarc", "anyhow", "log", "crossbeam-epoch", "parking_lot"];
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+    resolve: Resolve,
+    workspace_members: BTreeSet<String>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    id: String,
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Resolve {
+    nodes: Vec<Node>,
+}
+
+#[derive(Deserialize)]
+struct Node {
+    id: String,
+    deps: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    pkg: String,
+    dep_kinds: Vec<Kind>,
+}
+
+#[derive(Deserialize)]
+struct Kind {
+    kind: Option<String>,
+}
+
+/// Finds edges that the map does not have.
+pub fn check() -> Result<Vec<Finding>> {
+    let text = shell::read(shell::cargo().args(["metadata", "--format-version", "1", "--offline"]))
+        .or_else(|_| shell::read(shell::cargo().args(["metadata", "--format-version", "1"])))?;
+    let metadata: Metadata = serde_json::from_str(&text).context("cargo metadata")?;
+    let graph = Graph::new(&metadata);
+    Ok(graph.compare(&parse(MAY_USE)))
+}
+
+/// Normal (not build, not test) dependencies by name.
+struct Graph {
+    members: BTreeSet<String>,
+    uses: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Graph {
+    fn new(metadata: &Metadata) -> Self {
+        let names: BTreeMap<&str, &str> =
+            metadata.packages.iter().map(|package| (&*package.id, &*package.name)).collect();
+        let name = |id: &str| names.get(id).copied().unwrap_or_default().to_owned();
+        let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for node in &metadata.resolve.nodes {
+            let normal = node.deps.iter().filter(|dep| dep.dep_kinds.iter().any(|kind| kind.kind.is_none()));
+            uses.entry(name(&node.id)).or_default().extend(normal.map(|dep| name(&dep.pkg)));
+        }
+        Self { members: metadata.workspace_members.iter().map(|id| name(id)).collect(), uses }
+    }
+
+    fn compare(&self, allowed: &BTreeMap<String, BTreeSet<String>>) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for member in &self.members {
+            let Some(may) = allowed.get(member) else {
+                findings.push(format!("{member} does not stand in xtask/data/edges.txt"));
+                continue;
+            };
+            if may.contains("*") {
+                continue;
+            }
+            for used in self.uses.get(member).into_iter().flatten() {
+                if self.members.contains(used) && !may.contains(used) {
+                    findings.push(format!("{member} must not use {used}"));
+                }
+            }
+        }
+        let reached = self.reach("radrm-shim");
+        for name in NEVER_IN_SHIM {
+            if reached.contains(name) {
+                findings.push(format!("radrm-shim must not use {name}, not even indirectly"));
+            }
+        }
+        findings
+    }
+
+    fn reach(&self, from: &str) -> BTreeSet<String> {
+        let mut reached = BTreeSet::new();
+        let mut waiting = vec![from.to_owned()];
+        while let Some(name) = waiting.pop() {
+            for used in self.uses.get(&name).into_iter().flatten() {
+                if reached.insert(used.clone()) {
+                    waiting.push(used.clone());
+                }
+            }
+        }
+        reached
+    }
+}
+
+fn parse(text: &str) -> BTreeMap<String, BTreeSet<String>> {
+    text.lines()
+        .filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, may)| (name.trim().to_owned(), may.split_whitespace().map(str::to_owned).collect()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn graph(edges: &str, members: &[&str]) -> Graph {
+        Graph { members: members.iter().map(|name| (*name).to_owned()).collect(), uses: parse(edges) }
+    }
+
+    #[test]
+    fn an_edge_that_the_map_does_not_have_is_found() {
+        let real = graph("a: b c serde\nb:\nc:", &["a", "b", "c"]);
+        assert_eq!(real.compare(&parse("a: b\nb:\nc:")), ["a must not use c"]);
+        assert_eq!(real.compare(&parse("a: *\nb:\nc:")), Vec::<String>::new());
+        assert_eq!(real.compare(&parse("a: *\nb:")), ["c does not stand in xtask/data/edges.txt"]);
+    }
+
+    #[test]
+    fn nothing_forbidden_reaches_the_shim_through_others() {
+        let real = graph("radrm-shim: helper\nhelper: deep\ndeep: serde", &["radrm-shim"]);
+        let found = real.compare(&parse("radrm-shim:"));
+        assert_eq!(found, ["radrm-shim must not use serde, not even indirectly"]);
+    }
+}

@@ -1,0 +1,60 @@
+//! The shim loads into programs on machines with an older C library.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::Finding;
+use crate::shell;
+
+/// The oldest glibc into whose programs the shim loads.
+pub const FLOOR: (u32, u32) = (2, 34);
+
+/// Finds symbols of a newer glibc than the floor.
+pub fn check(library: &Path) -> Result<Vec<Finding>> {
+    let table = shell::read(shell::command("objdump").arg("-T").arg(library))?;
+    Ok(above_floor(&table)
+        .into_iter()
+        .map(|(symbol, (major, minor))| {
+            format!(
+                "{}: {symbol} needs glibc {major}.{minor}, and the floor is {}.{}",
+                library.display(),
+                FLOOR.0,
+                FLOOR.1
+            )
+        })
+        .collect())
+}
+
+/// Symbols with a version above the floor in the output of `objdump -T`.
+fn above_floor(table: &str) -> Vec<(String, (u32, u32))> {
+    table
+        .lines()
+        .filter(|line| line.contains("*UND*"))
+        .filter_map(|line| {
+            let (_, after) = line.split_once("GLIBC_")?;
+            let mut parts = after.split([')', ' ']).filter(|part| !part.is_empty());
+            let mut numbers = parts.next()?.split('.');
+            let version = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+            let symbol = parts.next()?.to_owned();
+            (version > FLOOR).then_some((symbol, version))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        let table = "\
+0000000000000000      DF *UND*\t0000000000000000 (GLIBC_2.9)  old
+0000000000000000      DF *UND*\t0000000000000000 (GLIBC_2.34) at_floor
+0000000000000000      DF *UND*\t0000000000000000 (GLIBC_2.36) arc4random
+0000000000000000  w   D  *UND*\t0000000000000000              _ITM_x
+0000000000001000 g    DF .text\t0000000000000010  Base        cuInit
+";
+        assert_eq!(above_floor(table), [("arc4random".to_owned(), (2, 36))]);
+    }
+}

@@ -1,0 +1,55 @@
+//! `cargo xtask venv`: the Python environment of the client tests, made once per requirements.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+
+use crate::shell;
+
+const REQUIREMENTS: &str = "ld-preload-tests/clients/requirements.txt";
+
+/// Makes `target/venv` if it is not there or was made from other requirements. Gives its Python,
+/// or `None` where there is nothing to install.
+///
+/// # Errors
+/// There is no `python3` with venv, or the packages cannot be had.
+pub fn run() -> Result<Option<PathBuf>> {
+    let requirements = shell::root().join(REQUIREMENTS);
+    if !requirements.is_file() {
+        return Ok(None);
+    }
+    let folder = shell::target_dir().join("venv");
+    let python = folder.join("bin/python3");
+    let stamp = folder.join(".stamp");
+    let wanted = digest(&requirements)?;
+    if python.exists() && fs::read_to_string(&stamp).is_ok_and(|made| made == wanted) {
+        return Ok(Some(python));
+    }
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
+    }
+    shell::run(shell::command("python3").args(["-m", "venv"]).arg(&folder))?;
+    shell::run(
+        shell::command(&python)
+            .args([
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--only-binary=:all:",
+                "-r",
+            ])
+            .arg(&requirements),
+    )?;
+    // Written last: an environment that was interrupted is made anew.
+    fs::write(&stamp, wanted).with_context(|| format!("{}", stamp.display()))?;
+    Ok(Some(python))
+}
+
+fn digest(file: &Path) -> Result<String> {
+    let content = fs::read(file).with_context(|| format!("{}", file.display()))?;
+    Ok(Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect())
+}
