@@ -1,1 +1,36 @@
-//! Summaries and reports of profiles.
+//! Summaries and reports of profiles: text for people, JSON for programs, a
+//! page with pictures.
+//!
+//! [`Summary::from_profile`] draws the conclusions; the reports only show
+//! them. Nothing in here does input or output.
+
+mod html;
+mod kernels;
+mod names;
+mod signals;
+mod steps;
+mod summary;
+mod svg;
+mod text;
+
+pub use html::html;
+pub use names::{demangle, readable};
+pub use signals::signal_name;
+pub use steps::{Column, Step, columns, gpu_steps};
+pub use summary::{
+    Beside, BlockSummary, BypassSummary, EndSummary, FailureSummary, FrameworkSummary, GpuSummary,
+    JobSummary, KernelSummary, KindSummary, NvmlSummary, OutcomeSummary, ProcessGpuSummary, ProcessSummary,
+    SCHEMA, Summary,
+};
+pub use text::{TextOptions, text};
+
+/// The summary as JSON: pretty-printed, with a line end. The keys are the
+/// fields of [`Summary`] and are stable within one value of `schema`; a key
+/// may be added, none is renamed or changes its unit.
+pub fn json(summary: &Summary) -> String {
+    // Serialising to a string fails only for maps with keys that are not
+    // strings; there are none.
+    let mut text = serde_json::to_string_pretty(summary).unwrap_or_else(|_| String::from("{}"));
+    text.push('\n');
+    text
+}

@@ -1,0 +1,159 @@
+//! From a profile to its summary.
+
+use super::{FailureSummary, JobSummary, OutcomeSummary, SCHEMA, Summary};
+use super::{gpu, process};
+use crate::kernels;
+use crate::signals::{signal_name, signal_text};
+use radrm_profile::model::{End, Exit, Job, Kind, Profile, Reason};
+
+impl Summary {
+    /// Draws a profile together.
+    pub fn from_profile(profile: &Profile) -> Summary {
+        let processes: Vec<_> = profile.processes.iter().map(process::summary).collect();
+        let sum = |count: fn(&super::ProcessSummary) -> u64| {
+            processes.iter().map(count).fold(0, u64::saturating_add)
+        };
+        let (launches, graph_launches) = (sum(|p| p.launches), sum(|p| p.graph_launches));
+        let gpus: Vec<_> = gpu::indices(profile).into_iter().map(|gpu| gpu::summary(profile, gpu)).collect();
+        Summary {
+            schema: SCHEMA,
+            emulated: profile.job.emulated.clone(),
+            job: job(&profile.job),
+            outcome: outcome(profile),
+            failed_requests_total: gpus.iter().map(|gpu| gpu.failed_requests).fold(0, u64::saturating_add),
+            gpus,
+            processes,
+            processes_not_kept: profile.processes_not_kept,
+            kernels: kernels::merged(profile),
+            launches,
+            graph_launches,
+            failed_requests: failures(profile),
+            events: profile.events.len() as u64,
+            notes: notes(profile),
+        }
+    }
+
+    /// The command as one line.
+    pub fn command_line(&self) -> String {
+        self.job.command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A word as it would be typed into a shell.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "_-./=:,+@%^".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+fn job(job: &Job) -> JobSummary {
+    JobSummary {
+        radrm_version: job.radrm_version.clone(),
+        command: job.command.clone(),
+        program: job.program.clone(),
+        program_sha256: job.program_sha256.map(|digest| digest.iter().map(|b| format!("{b:02x}")).collect()),
+        cwd: job.cwd.clone(),
+        user: job.user.clone(),
+        uid: job.uid,
+        host: job.host.clone(),
+        pid: job.pid,
+        start_unix_ns: job.start_unix_ns,
+        environment: job.environment.iter().cloned().collect(),
+    }
+}
+
+fn outcome(profile: &Profile) -> OutcomeSummary {
+    let mut summary =
+        OutcomeSummary { status: "unfinished", duration_ns: profile.duration(), ..OutcomeSummary::default() };
+    let Some(outcome) = &profile.outcome else { return summary };
+    summary.success = outcome.exit.success();
+    match outcome.exit {
+        Exit::Code(code) => {
+            summary.status = "exited";
+            summary.exit_code = Some(code);
+        }
+        Exit::Signal(signal) => {
+            summary.status = "signaled";
+            summary.signal = Some(signal);
+            summary.signal_name = signal_name(signal);
+        }
+        Exit::NotStarted => summary.status = "not_started",
+        Exit::Unknown => summary.status = "unknown",
+    }
+    match &outcome.reason {
+        Some(Reason::OutOfGpuMemory) => summary.out_of_memory = true,
+        Some(Reason::Other(text)) => summary.reason = Some(text.clone()),
+        None => {}
+    }
+    summary
+}
+
+/// The stable name of a kind by its number.
+pub(super) fn kind_key(number: u8) -> &'static str {
+    Kind::from_number(number).map_or("unknown", Kind::key)
+}
+
+fn failures(profile: &Profile) -> Vec<FailureSummary> {
+    let mut failures: Vec<_> = profile
+        .processes
+        .iter()
+        .flat_map(|process| process.state.failures.iter().map(move |failure| (process, failure)))
+        .map(|(process, failure)| FailureSummary {
+            t_ns: failure.t,
+            pid: process.identity.pid,
+            gpu: failure.gpu.0,
+            call: failure.call.clone(),
+            kind: kind_key(failure.kind),
+            size_bytes: failure.size,
+            free_bytes: failure.free,
+            device_total_bytes: failure.total,
+            result: failure.result,
+            out_of_memory: failure.out_of_memory(),
+        })
+        .collect();
+    failures.sort_by_key(|failure| failure.t_ns);
+    failures
+}
+
+fn notes(profile: &Profile) -> Vec<String> {
+    let mut notes = Vec::new();
+    if profile.outcome.is_none() {
+        notes.push(format!(
+            "the profile has no end: the job is still running, or radrm-run was killed; figures are of {}",
+            profile.last_state
+        ));
+    }
+    for process in &profile.processes {
+        let pid = process.identity.pid;
+        match process.state.end {
+            End::Signal(signal) if pid != profile.job.pid => {
+                notes.push(format!("process {pid} was killed by {}", signal_text(signal)));
+            }
+            End::Vanished if pid != profile.job.pid => {
+                notes.push(format!(
+                    "process {pid} is gone without a word (killed, or ended by _exit); its figures are kept"
+                ));
+            }
+            _ => {}
+        }
+        for bypass in process.state.bypasses.iter().filter(|bypass| bypass.matters && bypass.count > 0) {
+            notes.push(format!(
+                "process {pid}: {} call(s) passed through uncounted ({})",
+                bypass.count, bypass.reason
+            ));
+        }
+    }
+    let dropped =
+        profile.processes.iter().map(|process| process.state.events_dropped).fold(0, u64::saturating_add);
+    if dropped > 0 {
+        notes.push(format!("{dropped} event(s) were lost; counters and peaks are exact nevertheless"));
+    }
+    if profile.processes_not_kept > 0 {
+        notes.push(format!("{} further processes are not listed", profile.processes_not_kept));
+    }
+    notes.extend(profile.notes.iter().map(ToString::to_string));
+    notes
+}

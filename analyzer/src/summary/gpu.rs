@@ -1,0 +1,154 @@
+//! One GPU, all processes together.
+
+use super::process::clamp;
+use super::{Beside, GpuSummary, KindSummary, NvmlSummary};
+use crate::steps::gpu_steps;
+use radrm_profile::model::{Account, Gpu, GpuIndex, KIND_COUNT, Kind, NvmlSample, Profile};
+use radrm_profile::{Bytes, Nanos};
+use std::collections::BTreeSet;
+
+/// The GPUs to speak of: all that are known, and all that are accounted.
+pub(super) fn indices(profile: &Profile) -> Vec<GpuIndex> {
+    let known = profile.gpus.iter().map(|gpu| gpu.index);
+    let accounted = profile.processes.iter().flat_map(|p| p.state.accounts.iter().map(|account| account.gpu));
+    known.chain(accounted).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+pub(super) fn summary(profile: &Profile, index: GpuIndex) -> GpuSummary {
+    let unknown = Gpu { index, ..Gpu::default() };
+    let gpu = profile.gpu(index).unwrap_or(&unknown);
+    let accounts: Vec<&Account> = profile.processes.iter().filter_map(|p| p.account(index)).collect();
+    let peak = peak(profile, index, &accounts);
+    GpuSummary {
+        index: index.0,
+        uuid: gpu.uuid.clone(),
+        name: gpu.name.clone(),
+        total_bytes: gpu.total,
+        pci_bus_id: gpu.pci_bus_id.clone(),
+        driver_version: gpu.driver_version.clone(),
+        cuda_version: gpu.cuda_version,
+        peak_bytes: peak.total,
+        peak_exact: peak.exact,
+        peak_at_least_bytes: peak.at_least,
+        peak_at_ns: peak.t,
+        peak_share: (!gpu.total.is_zero()).then(|| peak.total.0 as f64 / gpu.total.0 as f64),
+        kinds: Kind::ALL.iter().map(|&kind| (kind.key(), kind_summary(&accounts, kind, &peak))).collect(),
+        nvml: nvml(profile, index),
+        failed_requests: accounts.iter().map(|account| account.failed).fold(0, u64::saturating_add),
+    }
+}
+
+/// The job's peak on a GPU.
+struct Peak {
+    total: Bytes,
+    at_least: Bytes,
+    exact: bool,
+    t: Nanos,
+    kinds: [Bytes; KIND_COUNT],
+}
+
+/// One process at a time: the highest account, which is exact. Several at
+/// once: the highest sum of their timelines.
+fn peak(profile: &Profile, index: GpuIndex, accounts: &[&Account]) -> Peak {
+    let Some(highest) = accounts.iter().max_by_key(|account| account.peak) else {
+        return Peak {
+            total: Bytes::ZERO,
+            at_least: Bytes::ZERO,
+            exact: true,
+            t: Nanos::ZERO,
+            kinds: [Bytes::ZERO; KIND_COUNT],
+        };
+    };
+    let alone = Peak {
+        total: highest.peak,
+        at_least: highest.peak,
+        exact: true,
+        t: highest.peak_at,
+        kinds: highest.kinds.map(|kind| kind.at_peak),
+    };
+    if accounts.len() == 1 {
+        return alone;
+    }
+    // `max_by_key` gives the last of equals; the first is the honest time.
+    let together = gpu_steps(profile, index).into_iter().rev().max_by_key(|step| step.total);
+    match together {
+        Some(step) if step.total > alone.total => {
+            Peak { total: step.total, at_least: alone.total, exact: false, t: step.t, kinds: step.kinds }
+        }
+        _ => alone,
+    }
+}
+
+fn kind_summary(accounts: &[&Account], kind: Kind, peak: &Peak) -> KindSummary {
+    let mut summary = KindSummary { at_peak_bytes: peak.kinds[kind.index()], ..KindSummary::default() };
+    for account in accounts {
+        let account = &account.kinds[kind.index()];
+        summary.peak_bytes = summary.peak_bytes + account.peak;
+        summary.now_bytes = summary.now_bytes + account.now;
+        summary.blocks = summary.blocks.saturating_add(account.blocks);
+        summary.allocations = summary.allocations.saturating_add(account.allocations);
+        summary.frees = summary.frees.saturating_add(account.frees);
+    }
+    summary
+}
+
+fn nvml(profile: &Profile, index: GpuIndex) -> Option<NvmlSummary> {
+    let samples: Vec<&NvmlSample> = profile.samples.iter().filter(|sample| sample.gpu == index).collect();
+    if samples.is_empty() {
+        return None;
+    }
+    let of_job = |sample: &&NvmlSample| sample.processes.iter().filter_map(|p| p.used).reduce(|a, b| a + b);
+    let remainders: Vec<i128> = profile
+        .processes
+        .iter()
+        .flat_map(|process| &process.state.remainders)
+        .filter(|remainder| remainder.gpu == index)
+        .map(|remainder| remainder.bytes())
+        .collect();
+    Some(NvmlSummary {
+        samples: samples.len() as u64,
+        used_peak_bytes: samples.iter().map(|sample| sample.used).max().unwrap_or_default(),
+        job_peak_bytes: samples.iter().filter_map(of_job).max(),
+        remainder_bytes: (!remainders.is_empty()).then(|| clamp(remainders.iter().sum())),
+        others_peak_bytes: samples.iter().map(|sample| sample.others).max().unwrap_or_default(),
+        mean_utilization: mean_utilization(&samples, profile.duration()),
+        max_power_mw: samples.iter().filter_map(|sample| sample.power_mw).max(),
+        max_temperature: samples.iter().filter_map(|sample| sample.temperature).max(),
+    })
+}
+
+/// Every sample counts for the time until the next one: samples are thinned as
+/// a run grows long.
+fn mean_utilization(samples: &[&NvmlSample], end: Nanos) -> Option<f64> {
+    let mut sum = 0.0;
+    let mut time = 0.0;
+    for (at, sample) in samples.iter().enumerate() {
+        let Some(utilization) = sample.utilization else { continue };
+        let until = samples.get(at + 1).map_or(end, |next| next.t);
+        let span = until.saturating_sub(sample.t).as_secs_f64().max(1e-3);
+        sum += f64::from(utilization) * span;
+        time += span;
+    }
+    (time > 0.0).then(|| sum / time)
+}
+
+impl GpuSummary {
+    /// What stands beside the device total, with its peaks; only what was
+    /// used.
+    pub fn beside(&self) -> Vec<Beside> {
+        [Kind::Managed, Kind::PinnedHost, Kind::Imported]
+            .into_iter()
+            .filter_map(|kind| {
+                let peak = self.kinds.get(kind.key())?.peak_bytes;
+                (!peak.is_zero()).then_some(Beside { label: kind.label(), peak })
+            })
+            .collect()
+    }
+
+    /// True if the job did anything on this GPU.
+    pub fn used(&self) -> bool {
+        !self.peak_bytes.is_zero()
+            || self.failed_requests > 0
+            || self.kinds.values().any(|kind| kind.allocations > 0 || !kind.peak_bytes.is_zero())
+    }
+}

@@ -1,0 +1,345 @@
+//! What a profile says, drawn together. This is also the JSON report: the
+//! fields are its keys. Keys that end in `_bytes` are exact bytes, `_ns`
+//! nanoseconds since the job's start, `_share` a number from 0 to 1.
+
+mod build;
+mod gpu;
+mod process;
+
+use radrm_profile::{Bytes, Nanos};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Version of the JSON report. It rises when a key is renamed, removed or
+/// changes its meaning; not when one is added.
+pub const SCHEMA: u32 = 1;
+
+/// A summary of one job.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Specification of the emulated machine; null on real GPUs. If it is set,
+    /// no figure in here was measured on a GPU.
+    pub emulated: Option<String>,
+    /// Who ran what.
+    pub job: JobSummary,
+    /// How it ended.
+    pub outcome: OutcomeSummary,
+    /// Per GPU that the job used or NVML showed.
+    pub gpus: Vec<GpuSummary>,
+    /// Per process that joined the job.
+    pub processes: Vec<ProcessSummary>,
+    /// Processes that were too many to keep one by one.
+    pub processes_not_kept: u64,
+    /// Kernels of all processes merged by name, most launches first.
+    pub kernels: Vec<KernelSummary>,
+    /// Kernel launches by the program, of all processes.
+    pub launches: u64,
+    /// Graph launches, of all processes.
+    pub graph_launches: u64,
+    /// Refused memory requests by time: the first and the last ones of each
+    /// process.
+    pub failed_requests: Vec<FailureSummary>,
+    /// How many memory requests were refused.
+    pub failed_requests_total: u64,
+    /// Events that the profile keeps.
+    pub events: u64,
+    /// What the reader should know: damage, lost records, incomplete figures.
+    pub notes: Vec<String>,
+}
+
+/// Who ran what.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct JobSummary {
+    /// Version of radrm that wrote the profile.
+    pub radrm_version: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// The file that was executed.
+    pub program: Option<String>,
+    /// Its SHA-256, hexadecimal.
+    pub program_sha256: Option<String>,
+    /// Working directory.
+    pub cwd: String,
+    /// User name.
+    pub user: Option<String>,
+    /// Numeric user id.
+    pub uid: u32,
+    /// Host name.
+    pub host: String,
+    /// Process id of the program.
+    pub pid: u32,
+    /// Start: nanoseconds since 1970.
+    pub start_unix_ns: u64,
+    /// Environment variables that matter to GPU programs.
+    pub environment: BTreeMap<String, String>,
+}
+
+/// How the job ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct OutcomeSummary {
+    /// `exited`, `signaled`, `not_started`, `unknown` (nobody saw the end) or
+    /// `unfinished` (the profile has no end: still running or cut off).
+    pub status: &'static str,
+    /// Exit code, if it exited.
+    pub exit_code: Option<i32>,
+    /// Signal, if one killed it.
+    pub signal: Option<i32>,
+    /// The signal's name.
+    pub signal_name: Option<&'static str>,
+    /// True for exit code 0.
+    pub success: bool,
+    /// True if it failed after a refusal for lack of GPU memory.
+    pub out_of_memory: bool,
+    /// Any other reason, in words.
+    pub reason: Option<String>,
+    /// How long the job took; without an end, how far the profile reaches.
+    pub duration_ns: Nanos,
+}
+
+/// One GPU, all processes together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct GpuSummary {
+    /// Index in the job.
+    pub index: u8,
+    /// UUID.
+    pub uuid: String,
+    /// Product name.
+    pub name: String,
+    /// Device memory.
+    pub total_bytes: Bytes,
+    /// PCI bus id.
+    pub pci_bus_id: String,
+    /// Kernel driver's version.
+    pub driver_version: Option<String>,
+    /// Newest CUDA version of the driver (12080 = 12.8).
+    pub cuda_version: Option<u32>,
+    /// Highest device memory of the job.
+    pub peak_bytes: Bytes,
+    /// False if several processes' maxima were added up that need not have
+    /// coincided: the true peak is then at most `peak_bytes` and at least
+    /// `peak_at_least_bytes`.
+    pub peak_exact: bool,
+    /// Highest peak of a single process.
+    pub peak_at_least_bytes: Bytes,
+    /// When the peak was reached.
+    pub peak_at_ns: Nanos,
+    /// Peak as a share of the card; null if the card's size is unknown.
+    pub peak_share: Option<f64>,
+    /// By kind of memory; all kinds are always there.
+    pub kinds: BTreeMap<&'static str, KindSummary>,
+    /// What NVML said; null if it was not asked.
+    pub nvml: Option<NvmlSummary>,
+    /// Refused memory requests.
+    pub failed_requests: u64,
+}
+
+/// One kind of memory on one GPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct KindSummary {
+    /// Held when the device total peaked.
+    pub at_peak_bytes: Bytes,
+    /// Highest of this kind; of several processes the sum of their peaks.
+    pub peak_bytes: Bytes,
+    /// Held at the end.
+    pub now_bytes: Bytes,
+    /// Live blocks at the end.
+    pub blocks: u64,
+    /// Allocations.
+    pub allocations: u64,
+    /// Frees.
+    pub frees: u64,
+}
+
+/// Memory that stands beside the device total.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Beside {
+    /// Name for people.
+    pub label: &'static str,
+    /// Its peak.
+    pub peak: Bytes,
+}
+
+/// What NVML said of a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct NvmlSummary {
+    /// Samples in the profile.
+    pub samples: u64,
+    /// Highest memory in use by anybody.
+    pub used_peak_bytes: Bytes,
+    /// Highest memory of this job's processes in one sample; null if the
+    /// driver does not tell it per process.
+    pub job_peak_bytes: Option<Bytes>,
+    /// Memory of the job's processes by NVML less what was accounted, where
+    /// the two were last compared: contexts, code, libraries. Can be negative.
+    pub remainder_bytes: Option<i64>,
+    /// Highest memory of processes outside the job.
+    pub others_peak_bytes: Bytes,
+    /// Mean utilisation in percent over the time that was sampled.
+    pub mean_utilization: Option<f64>,
+    /// Highest power, milliwatt.
+    pub max_power_mw: Option<u32>,
+    /// Highest temperature, degrees Celsius.
+    pub max_temperature: Option<u32>,
+}
+
+/// One process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ProcessSummary {
+    /// Process id.
+    pub pid: u32,
+    /// Parent's process id.
+    pub ppid: u32,
+    /// The executable.
+    pub exe: String,
+    /// Command line.
+    pub command: String,
+    /// When it joined.
+    pub joined_ns: Nanos,
+    /// When it was seen to have ended.
+    pub ended_ns: Option<Nanos>,
+    /// How it ended.
+    pub end: EndSummary,
+    /// Frameworks and runtimes seen.
+    pub frameworks: Vec<FrameworkSummary>,
+    /// Per GPU that it touched.
+    pub gpus: Vec<ProcessGpuSummary>,
+    /// Kernel launches by the program.
+    pub launches: u64,
+    /// Graph launches.
+    pub graph_launches: u64,
+    /// Reasons for which calls were passed through uncounted.
+    pub bypasses: Vec<BypassSummary>,
+    /// Events lost in the ring.
+    pub events_dropped: u64,
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct EndSummary {
+    /// `running`, `exited`, `signaled`, `exec` or `vanished`.
+    pub status: &'static str,
+    /// Exit code, if known.
+    pub exit_code: Option<i32>,
+    /// Signal, if one killed it.
+    pub signal: Option<i32>,
+}
+
+/// A framework or runtime library.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FrameworkSummary {
+    /// Its name.
+    pub name: String,
+    /// Its version, if known.
+    pub version: Option<String>,
+}
+
+/// A process on a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ProcessGpuSummary {
+    /// The GPU.
+    pub gpu: u8,
+    /// Highest device total (exact).
+    pub peak_bytes: Bytes,
+    /// When it was reached.
+    pub peak_at_ns: Nanos,
+    /// Device total at the end.
+    pub now_bytes: Bytes,
+    /// By kind; all kinds are always there.
+    pub kinds: BTreeMap<&'static str, KindSummary>,
+    /// Refused memory requests.
+    pub failed_requests: u64,
+    /// What a context took from the device when it was made, if measured.
+    pub context_overhead_bytes: Option<Bytes>,
+    /// NVML's highest figure for the process.
+    pub nvml_peak_bytes: Option<Bytes>,
+    /// NVML's figure less what was accounted.
+    pub remainder_bytes: Option<i64>,
+    /// Live blocks at the end, largest first.
+    pub largest_blocks: Vec<BlockSummary>,
+}
+
+/// A live block.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct BlockSummary {
+    /// Its size.
+    pub size_bytes: Bytes,
+    /// Its kind.
+    pub kind: &'static str,
+    /// When it was allocated.
+    pub since_ns: Nanos,
+}
+
+/// Why calls were passed through uncounted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct BypassSummary {
+    /// The reason.
+    pub reason: String,
+    /// How often.
+    pub count: u64,
+    /// True if figures may be incomplete for it.
+    pub matters: bool,
+}
+
+/// A kernel, over all processes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct KernelSummary {
+    /// Name in the source language.
+    pub name: String,
+    /// Without return type, parameters and namespaces.
+    pub short_name: String,
+    /// Name as the driver knows it.
+    pub mangled_name: String,
+    /// True if the driver's name was too long to keep whole.
+    pub name_cut: bool,
+    /// Launches by the program.
+    pub launches: u64,
+    /// Launches as a node of a graph.
+    pub graph_launches: u64,
+    /// Blocks over all launches.
+    pub blocks: u64,
+    /// Threads over all launches.
+    pub threads: u64,
+    /// Blocks per launch.
+    pub mean_blocks: f64,
+    /// Threads per block.
+    pub mean_threads_per_block: f64,
+    /// Registers per thread.
+    pub registers: u32,
+    /// Static shared memory per block.
+    pub static_shared_bytes: Bytes,
+    /// Dynamic shared memory per block, mean over the launches.
+    pub mean_dynamic_shared_bytes: Bytes,
+    /// Local memory per thread.
+    pub local_bytes: Bytes,
+    /// Most threads per block that the kernel allows.
+    pub max_threads_per_block: u32,
+    /// Processes that launched it.
+    pub processes: u32,
+}
+
+/// A refused memory request.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FailureSummary {
+    /// When.
+    pub t_ns: Nanos,
+    /// Process id.
+    pub pid: u32,
+    /// The GPU.
+    pub gpu: u8,
+    /// The driver's entry point.
+    pub call: String,
+    /// Kind of memory.
+    pub kind: &'static str,
+    /// Size asked for.
+    pub size_bytes: Bytes,
+    /// What was free, if known.
+    pub free_bytes: Option<Bytes>,
+    /// The device's memory.
+    pub device_total_bytes: Option<Bytes>,
+    /// The driver's result code (2 = out of memory).
+    pub result: u32,
+    /// True if it was refused for lack of memory.
+    pub out_of_memory: bool,
+}

@@ -1,0 +1,56 @@
+//! The report for a person at a terminal.
+
+pub(crate) mod sections;
+pub(crate) mod style;
+mod table;
+
+use crate::summary::Summary;
+use style::Paint;
+
+/// How the text is to look.
+#[derive(Clone, Debug)]
+pub struct TextOptions {
+    /// Colour by ANSI sequences.
+    pub color: bool,
+    /// Show the memory of every GPU over time.
+    pub timeline: bool,
+    /// Columns of the terminal; the report uses at least 60.
+    pub width: usize,
+    /// Where the profile was written, to be named at the end.
+    pub profile_path: Option<String>,
+    /// Kernels to list.
+    pub kernels: usize,
+}
+
+impl Default for TextOptions {
+    fn default() -> TextOptions {
+        TextOptions { color: false, timeline: false, width: 100, profile_path: None, kernels: 10 }
+    }
+}
+
+/// The summary as text. `profile` gives the memory over time.
+pub fn text(profile: &radrm_profile::Profile, summary: &Summary, options: &TextOptions) -> String {
+    let report = sections::Report {
+        profile,
+        summary,
+        paint: Paint { color: options.color },
+        width: options.width.clamp(60, 200),
+        options,
+    };
+    let mut out = String::new();
+    report.headline(&mut out);
+    if report.nothing_seen() {
+        report.no_program(&mut out);
+    }
+    for gpu in &summary.gpus {
+        report.gpu(&mut out, gpu);
+    }
+    report.processes(&mut out);
+    report.kernels(&mut out);
+    report.failures(&mut out);
+    report.notes(&mut out);
+    if let Some(path) = &options.profile_path {
+        out.push_str(&format!("\nprofile: {}\n", style::clean(path)));
+    }
+    out
+}

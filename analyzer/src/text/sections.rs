@@ -1,0 +1,467 @@
+//! The parts of the text report.
+
+use super::TextOptions;
+use super::style::{Paint, clean, grouped, mean};
+use super::table::{self, Head, Side};
+use crate::names::cut;
+use crate::signals::signal_text;
+use crate::steps::{columns, gpu_steps};
+use crate::summary::{EndSummary, FailureSummary, GpuSummary, OutcomeSummary, ProcessSummary, Summary};
+use radrm_profile::model::{GpuIndex, Kind, Profile};
+use radrm_profile::{Bytes, Nanos};
+
+/// Labels of a GPU's lines are this wide.
+const LABEL: usize = 22;
+
+pub(super) struct Report<'a> {
+    pub(super) profile: &'a Profile,
+    pub(super) summary: &'a Summary,
+    pub(super) paint: Paint,
+    pub(super) width: usize,
+    pub(super) options: &'a TextOptions,
+}
+
+impl Report<'_> {
+    pub(super) fn headline(&self, out: &mut String) {
+        let s = self.summary;
+        let command = cut(clean(&s.command_line()), self.width - 7);
+        out.push_str(&format!("{} {}\n", self.paint.bold("radrm:"), self.paint.bold(&command)));
+        let who = s.job.user.clone().unwrap_or_else(|| format!("uid {}", s.job.uid));
+        out.push_str(&format!(
+            "  {} · {}\n",
+            self.outcome(),
+            self.paint.dim(&format!("{}@{}", clean(&who), clean(&s.job.host)))
+        ));
+        if let Some(machine) = &s.emulated {
+            let line = format!("EMULATED on {}: no figure below was measured on a GPU", clean(machine));
+            out.push_str(&format!("  {}\n", self.paint.warn(&line)));
+        }
+        let frameworks = self.frameworks();
+        if !frameworks.is_empty() {
+            out.push_str(&format!("  {}\n", cut(frameworks, self.width - 2)));
+        }
+    }
+
+    fn outcome(&self) -> String {
+        let o = &self.summary.outcome;
+        let text = clean(&outcome_text(o));
+        match o.status {
+            "exited" if o.success => self.paint.good(&text),
+            "unfinished" | "unknown" => self.paint.warn(&text),
+            _ => self.paint.bad(&text),
+        }
+    }
+
+    fn frameworks(&self) -> String {
+        let mut seen: Vec<String> = Vec::new();
+        for framework in self.summary.processes.iter().flat_map(|process| &process.frameworks) {
+            let text = match &framework.version {
+                Some(version) => format!("{} {}", clean(&framework.name), clean(version)),
+                None => clean(&framework.name),
+            };
+            if !seen.contains(&text) {
+                seen.push(text);
+            }
+        }
+        seen.join(" · ")
+    }
+
+    pub(super) fn nothing_seen(&self) -> bool {
+        self.summary.processes.is_empty()
+    }
+
+    pub(super) fn no_program(&self, out: &mut String) {
+        out.push_str("\nno GPU program was seen: no process of this job used the CUDA driver\n");
+    }
+
+    pub(super) fn gpu(&self, out: &mut String, gpu: &GpuSummary) {
+        let total =
+            if gpu.total_bytes.is_zero() { String::new() } else { format!(" · {}", gpu.total_bytes) };
+        let name = if gpu.name.is_empty() { "(name unknown)" } else { &gpu.name };
+        let title = format!("GPU {} · {}{}", gpu.index, clean(name), total);
+        out.push_str(&format!("\n{}\n", self.paint.bold(&title)));
+        if !gpu.used() {
+            line(out, "peak device memory", "none was allocated");
+        } else {
+            self.gpu_memory(out, gpu);
+        }
+        if let Some(nvml) = &gpu.nvml {
+            let mut parts = Vec::new();
+            match nvml.job_peak_bytes {
+                Some(peak) => parts.push(format!("this job up to {peak}")),
+                None => parts.push(format!("in use by anybody up to {}", nvml.used_peak_bytes)),
+            }
+            if let Some(remainder) = nvml.remainder_bytes {
+                parts.push(remainder_text(remainder));
+            }
+            if !nvml.others_peak_bytes.is_zero() {
+                parts.push(format!("others up to {}", nvml.others_peak_bytes));
+            }
+            line(out, "NVML says", &parts.join("; "));
+            let mut load = Vec::new();
+            if let Some(utilization) = nvml.mean_utilization {
+                load.push(format!("busy {utilization:.0} % of the time"));
+            }
+            if let Some(power) = nvml.max_power_mw {
+                load.push(format!("up to {:.0} W", f64::from(power) / 1000.0));
+            }
+            if let Some(temperature) = nvml.max_temperature {
+                load.push(format!("up to {temperature} °C"));
+            }
+            if !load.is_empty() {
+                line(out, "load", &load.join(", "));
+            }
+        }
+        if self.options.timeline {
+            self.timeline(out, gpu);
+        }
+    }
+
+    fn gpu_memory(&self, out: &mut String, gpu: &GpuSummary) {
+        let share =
+            gpu.peak_share.map_or(String::new(), |share| format!(" · {} of the card", percent(share)));
+        let bound = if gpu.peak_exact { "" } else { "at most " };
+        let at = if gpu.peak_bytes.is_zero() { String::new() } else { format!(" · at {}", gpu.peak_at_ns) };
+        let peak = self.paint.bold(&format!("{bound}{}", gpu.peak_bytes));
+        line(out, "peak device memory", &format!("{peak}{share}{at}"));
+        if !gpu.peak_exact {
+            line(out, "", &format!("(several processes at once; at least {})", gpu.peak_at_least_bytes));
+        }
+        for kind in Kind::DEVICE {
+            let Some(summary) = gpu.kinds.get(kind.key()) else { continue };
+            if summary.at_peak_bytes.is_zero() && summary.peak_bytes.is_zero() {
+                continue;
+            }
+            let mut text = format!("{:<12}", summary.at_peak_bytes.to_string());
+            if kind == Kind::PoolReserved
+                && let Some(used) = gpu.kinds.get(Kind::PoolUsed.key())
+            {
+                text.push_str(&format!("{} of it handed out; ", used.at_peak_bytes));
+            }
+            if summary.peak_bytes != summary.at_peak_bytes {
+                text.push_str(&format!("own peak {}; ", summary.peak_bytes));
+            }
+            let counts =
+                if kind == Kind::PoolReserved { gpu.kinds.get(Kind::PoolUsed.key()) } else { Some(summary) };
+            if let Some(counts) = counts.filter(|counts| counts.allocations > 0) {
+                text.push_str(&counted(counts.allocations, counts.frees));
+            }
+            line(out, &format!("  {}", kind.label()), text.trim_end_matches("; "));
+        }
+        let beside: Vec<_> =
+            gpu.beside().iter().map(|beside| format!("{} {}", beside.label, beside.peak)).collect();
+        if !beside.is_empty() {
+            line(out, "beside it (peaks)", &beside.join(", "));
+        }
+        let left = Kind::DEVICE
+            .iter()
+            .filter_map(|k| gpu.kinds.get(k.key()))
+            .map(|k| k.blocks)
+            .fold(0, u64::saturating_add);
+        let now: Bytes =
+            Kind::DEVICE.iter().filter_map(|k| gpu.kinds.get(k.key())).map(|k| k.now_bytes).sum();
+        if !now.is_zero() {
+            let blocks = if left == 0 { String::new() } else { format!(" in {}", blocks(left)) };
+            line(out, "held at the end", &format!("{now}{blocks}"));
+        }
+    }
+
+    fn timeline(&self, out: &mut String, gpu: &GpuSummary) {
+        const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+        let steps = gpu_steps(self.profile, GpuIndex(gpu.index));
+        let top = steps.iter().map(|step| step.total.0).max().unwrap_or(0);
+        if top == 0 {
+            return;
+        }
+        let end = self.profile.duration();
+        let columns = columns(&steps, end, (self.width - LABEL - 4).min(100));
+        let bars: String = columns
+            .iter()
+            .map(|column| {
+                // Anything that is held shows.
+                let level = (u128::from(column.total.0) * 8).div_ceil(u128::from(top));
+                LEVELS[usize::try_from(level).unwrap_or(8).min(8)]
+            })
+            .collect();
+        line(out, "over time", &format!("▕{bars}▏"));
+        let right = end.to_string();
+        let gap = columns.len().saturating_sub(1 + right.chars().count());
+        line(out, &format!("  top = {}", Bytes(top)), &format!(" 0{:gap$}{right}", ""));
+    }
+
+    pub(super) fn processes(&self, out: &mut String) {
+        let processes = &self.summary.processes;
+        if processes.len() < 2 {
+            return;
+        }
+        // Those with the highest peaks: a job may have a thousand.
+        const SHOWN: usize = 20;
+        let mut order: Vec<&ProcessSummary> = processes.iter().collect();
+        order.sort_by_key(|process| std::cmp::Reverse(process.gpus.iter().map(|gpu| gpu.peak_bytes).max()));
+        let mut rows = Vec::new();
+        for process in order.iter().take(SHOWN) {
+            let command = cut(clean(command_of(process)), (self.width / 3).max(20));
+            let mut first = true;
+            let none = [(String::from("-"), String::from("-"), String::from("-"))];
+            let gpus: Vec<_> = process
+                .gpus
+                .iter()
+                .map(|gpu| {
+                    let allocations: u64 = gpu
+                        .kinds
+                        .iter()
+                        .filter(|kind| *kind.0 != "imported")
+                        .map(|kind| kind.1.allocations)
+                        .fold(0, u64::saturating_add);
+                    (gpu.gpu.to_string(), gpu.peak_bytes.to_string(), grouped(allocations))
+                })
+                .collect();
+            for (gpu, peak, allocations) in if gpus.is_empty() { none.to_vec() } else { gpus } {
+                let once = |text: String| if first { text } else { String::new() };
+                rows.push(vec![
+                    once(process.pid.to_string()),
+                    once(command.clone()),
+                    gpu,
+                    peak,
+                    allocations,
+                    once(grouped(process.launches)),
+                    once(end_text(&process.end)),
+                ]);
+                first = false;
+            }
+        }
+        let heads = [
+            Head("pid", Side::Right),
+            Head("process", Side::Left),
+            Head("GPU", Side::Right),
+            Head("peak", Side::Right),
+            Head("allocations", Side::Right),
+            Head("launches", Side::Right),
+            Head("end", Side::Left),
+        ];
+        self.section(
+            out,
+            &format!("{} processes", processes.len()),
+            &table::lines(&heads, &rows, self.paint),
+        );
+        if processes.len() > SHOWN {
+            out.push_str(&format!("  ... {} more\n", processes.len() - SHOWN));
+        }
+    }
+
+    pub(super) fn kernels(&self, out: &mut String) {
+        let kernels = &self.summary.kernels;
+        if kernels.is_empty() {
+            if !self.nothing_seen() {
+                out.push_str(&format!("\n{}\n", self.paint.dim("no kernel was launched")));
+            }
+            return;
+        }
+        let shown = self.options.kernels.max(1);
+        let graphs =
+            self.summary.graph_launches > 0 || kernels.iter().any(|kernel| kernel.graph_launches > 0);
+        let mut heads = vec![
+            Head("launches", Side::Right),
+            Head("blocks", Side::Right),
+            Head("threads", Side::Right),
+            Head("regs", Side::Right),
+            Head("shared", Side::Right),
+            Head("kernel", Side::Left),
+        ];
+        if graphs {
+            heads.insert(1, Head("in graphs", Side::Right));
+        }
+        let mut rows: Vec<Vec<String>> = kernels
+            .iter()
+            .take(shown)
+            .map(|kernel| {
+                let mut row = vec![
+                    grouped(kernel.launches),
+                    mean(kernel.mean_blocks),
+                    mean(kernel.mean_threads_per_block),
+                    kernel.registers.to_string(),
+                    (kernel.static_shared_bytes + kernel.mean_dynamic_shared_bytes).to_string(),
+                ];
+                if graphs {
+                    row.insert(1, grouped(kernel.graph_launches));
+                }
+                row
+            })
+            .collect();
+        // The name gets what the figures leave.
+        let figures = table::lines(&heads[..heads.len() - 1], &rows, Paint { color: false });
+        let used = figures.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+        let name_width = self.width.saturating_sub(used + 2).max(24);
+        for (row, kernel) in rows.iter_mut().zip(kernels) {
+            row.push(cut(clean(&kernel.short_name), name_width));
+        }
+        let graph_text = if graphs {
+            format!(", {} graph launches", grouped(self.summary.graph_launches))
+        } else {
+            String::new()
+        };
+        let title = format!(
+            "{} kernels, {} launches{graph_text} (blocks per launch, threads and shared memory per block)",
+            grouped(kernels.len() as u64),
+            grouped(self.summary.launches)
+        );
+        self.section(out, &title, &table::lines(&heads, &rows, self.paint));
+        if kernels.len() > shown {
+            out.push_str(&format!("  ... {} more\n", kernels.len() - shown));
+        }
+    }
+
+    pub(super) fn failures(&self, out: &mut String) {
+        const SHOWN: usize = 8;
+        let s = self.summary;
+        if s.failed_requests_total == 0 && s.failed_requests.is_empty() {
+            return;
+        }
+        let total = s.failed_requests_total.max(s.failed_requests.len() as u64);
+        let title = format!(
+            "{} refused",
+            if total == 1 {
+                "1 memory request was".into()
+            } else {
+                format!("{} memory requests were", grouped(total))
+            }
+        );
+        out.push_str(&format!("\n{}\n", self.paint.bad(&title)));
+        for failure in s.failed_requests.iter().take(SHOWN) {
+            out.push_str(&format!("  {}\n", failure_text(failure, s.processes.len() > 1)));
+        }
+        let listed = s.failed_requests.len().min(SHOWN) as u64;
+        if total > listed {
+            out.push_str(&format!("  ... {} more\n", grouped(total - listed)));
+        }
+        self.largest_blocks(out);
+    }
+
+    /// What filled the device, as far as it was still held at the end.
+    fn largest_blocks(&self, out: &mut String) {
+        let mut blocks: Vec<_> = self
+            .summary
+            .processes
+            .iter()
+            .flat_map(|p| {
+                p.gpus.iter().flat_map(move |gpu| gpu.largest_blocks.iter().map(move |b| (p.pid, gpu.gpu, b)))
+            })
+            .collect();
+        if blocks.is_empty() {
+            return;
+        }
+        blocks.sort_by_key(|(_, _, block)| std::cmp::Reverse(block.size_bytes));
+        out.push_str("  largest blocks at the end:\n");
+        for (pid, gpu, block) in blocks.iter().take(5) {
+            let kind = self.kind_label(block.kind);
+            out.push_str(&format!(
+                "    {} · {kind} · GPU {gpu} · pid {pid} · since {}\n",
+                block.size_bytes, block.since_ns
+            ));
+        }
+    }
+
+    fn kind_label(&self, key: &str) -> &'static str {
+        Kind::ALL.into_iter().find(|kind| kind.key() == key).map_or("unknown", Kind::label)
+    }
+
+    pub(super) fn notes(&self, out: &mut String) {
+        if self.summary.notes.is_empty() {
+            return;
+        }
+        out.push_str(&format!("\n{}\n", self.paint.warn("notes")));
+        for note in &self.summary.notes {
+            out.push_str(&format!("  - {}\n", clean(note)));
+        }
+    }
+
+    fn section(&self, out: &mut String, title: &str, lines: &[String]) {
+        out.push_str(&format!("\n{}\n", self.paint.bold(title)));
+        for line in lines {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+}
+
+fn line(out: &mut String, label: &str, text: &str) {
+    out.push_str(format!("  {label:<LABEL$}{text}").trim_end());
+    out.push('\n');
+}
+
+/// How the job ended, as a phrase.
+pub(crate) fn outcome_text(o: &OutcomeSummary) -> String {
+    let text = match o.status {
+        "exited" => format!("exit code {} after {}", o.exit_code.unwrap_or(0), o.duration_ns),
+        "signaled" => format!("killed by {} after {}", signal_text(o.signal.unwrap_or(0)), o.duration_ns),
+        "not_started" => "could not be started".to_owned(),
+        "unfinished" => format!("no end recorded; the profile reaches to {}", o.duration_ns),
+        _ => format!("ended after {}; its exit code is not known", o.duration_ns),
+    };
+    match (&o.reason, o.out_of_memory) {
+        (_, true) => format!("{text}: out of GPU memory"),
+        (Some(reason), _) => format!("{text}: {reason}"),
+        _ => text,
+    }
+}
+
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent < 0.05 && percent > 0.0 { "under 0.1 %".into() } else { format!("{percent:.1} %") }
+}
+
+fn counted(allocations: u64, frees: u64) -> String {
+    let noun = if allocations == 1 { "allocation" } else { "allocations" };
+    let verb = if frees == 1 { "free" } else { "frees" };
+    format!("{} {noun}, {} {verb}", grouped(allocations), grouped(frees))
+}
+
+fn blocks(count: u64) -> String {
+    if count == 1 { "1 block".into() } else { format!("{} blocks", grouped(count)) }
+}
+
+fn remainder_text(remainder: i64) -> String {
+    let size = Bytes(remainder.unsigned_abs());
+    if remainder >= 0 {
+        format!("{size} of it not accounted for (contexts, code, libraries)")
+    } else {
+        format!("{size} less than accounted for")
+    }
+}
+
+fn command_of(process: &ProcessSummary) -> &str {
+    if process.command.is_empty() { &process.exe } else { &process.command }
+}
+
+pub(crate) fn end_text(end: &EndSummary) -> String {
+    match (end.status, end.exit_code, end.signal) {
+        ("exited", Some(code), _) => format!("exit code {code}"),
+        ("signaled", _, Some(signal)) => signal_text(signal),
+        ("exec", ..) => "became another program".into(),
+        ("vanished", ..) => "gone without a word".into(),
+        (status, ..) => status.into(),
+    }
+}
+
+pub(crate) fn failure_text(failure: &FailureSummary, with_pid: bool) -> String {
+    let kind = Kind::ALL.into_iter().find(|kind| kind.key() == failure.kind);
+    let kind = match kind {
+        Some(Kind::Device) => "device memory",
+        Some(kind) => kind.label(),
+        None => "memory of an unknown kind",
+    };
+    let pid = if with_pid { format!(" · pid {}", failure.pid) } else { String::new() };
+    let free = match (failure.free_bytes, failure.device_total_bytes) {
+        (Some(free), Some(total)) => format!(" when {free} of {total} were free"),
+        (Some(free), None) => format!(" when {free} were free"),
+        _ => String::new(),
+    };
+    let result = if failure.out_of_memory { String::new() } else { format!(" (result {})", failure.result) };
+    let at: Nanos = failure.t_ns;
+    format!(
+        "at {at} · GPU {}{pid} · {} · {} ({kind}){free}{result}",
+        failure.gpu,
+        clean(&failure.call),
+        failure.size_bytes
+    )
+}

@@ -1,0 +1,182 @@
+//! The reports of known profiles.
+
+mod common;
+
+use common::*;
+use radrm_analyzer::{Summary, TextOptions, html, json, text};
+use radrm_profile::model::*;
+use radrm_profile::*;
+
+fn plain(profile: &Profile) -> String {
+    let options = TextOptions { timeline: true, ..TextOptions::default() };
+    text(profile, &Summary::from_profile(profile), &options)
+}
+
+#[test]
+fn text_of_a_training_run() {
+    insta::assert_snapshot!(plain(&training()));
+}
+
+#[test]
+fn text_of_a_run_that_ran_out_of_memory() {
+    insta::assert_snapshot!(plain(&out_of_memory()));
+}
+
+#[test]
+fn text_of_several_processes_on_one_gpu() {
+    insta::assert_snapshot!(plain(&several()));
+}
+
+#[test]
+fn text_without_a_gpu_program() {
+    insta::assert_snapshot!(plain(&nothing()));
+}
+
+#[test]
+fn text_of_an_idle_program_without_an_end() {
+    insta::assert_snapshot!(plain(&idle()));
+}
+
+#[test]
+fn json_of_a_run_that_ran_out_of_memory() {
+    insta::assert_snapshot!(json(&Summary::from_profile(&out_of_memory())));
+}
+
+#[test]
+fn colour_adds_nothing_but_colour() {
+    let profile = training();
+    let summary = Summary::from_profile(&profile);
+    let options = TextOptions { color: true, ..TextOptions::default() };
+    let coloured = text(&profile, &summary, &options);
+    assert!(coloured.contains("\x1b[1m"));
+    let mut bare = String::new();
+    let mut rest = coloured.as_str();
+    while let Some((before, after)) = rest.split_once("\x1b[") {
+        bare.push_str(before);
+        rest = after.split_once('m').unwrap().1;
+    }
+    bare.push_str(rest);
+    assert_eq!(bare, text(&profile, &summary, &TextOptions::default()));
+}
+
+#[test]
+fn several_processes_give_a_bound_and_say_so() {
+    let summary = Summary::from_profile(&several());
+    let gpu = &summary.gpus[0];
+    // 1000 MiB until 2 s, 1100 from 1.5 s, 1200 from 2.5 s.
+    assert_eq!(gpu.peak_bytes, Bytes::from_mib(2300));
+    assert_eq!(gpu.peak_at_least_bytes, Bytes::from_mib(1200));
+    assert!(!gpu.peak_exact);
+    assert_eq!(gpu.peak_at_ns, Nanos::from_millis(2500));
+    // One after the other: the highest of them, and that is exact.
+    let mut profile = several();
+    for (i, process) in profile.processes.iter_mut().enumerate() {
+        process.state.ended = Some(Nanos::from_millis(1000 * i as u64 + 900));
+    }
+    let gpu = Summary::from_profile(&profile).gpus.remove(0);
+    assert!(gpu.peak_exact);
+    assert_eq!(gpu.peak_bytes, Bytes::from_mib(1200));
+}
+
+#[test]
+fn the_page_is_whole_and_escaped() {
+    for profile in [training(), out_of_memory(), several(), nothing(), idle()] {
+        let page = html(&profile, &Summary::from_profile(&profile));
+        assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
+        for word in ["http:", "https:", "src=", "@import", "url("] {
+            assert!(!page.contains(word), "the page refers to something outside: {word}");
+        }
+        assert_eq!(page.matches("<script>").count(), 1, "a name became a script");
+        assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+        assert!(!page.contains("NaN"), "a coordinate is not a number");
+    }
+    let page = html(&training(), &Summary::from_profile(&training()));
+    assert!(page.contains("triton_poi_fused_&#60;script&#62;"), "the kernel's name is missing");
+    assert!(page.contains(r#"class="kind vmm""#) && page.contains(r#"class="nvml""#));
+    let page = html(&out_of_memory(), &Summary::from_profile(&out_of_memory()));
+    assert!(page.contains("Emulated on 2xH200") && page.contains(r#"class="refused""#));
+}
+
+#[test]
+fn names_of_programs_are_escaped_everywhere() {
+    let evil = "\x1b[2J<script>alert(1)</script>\"'&";
+    let mut profile = out_of_memory();
+    profile.job.command = vec![evil.into()];
+    profile.job.user = Some(evil.into());
+    profile.job.host = evil.into();
+    profile.job.cwd = evil.into();
+    profile.job.emulated = Some(evil.into());
+    profile.job.environment = vec![(evil.into(), evil.into())];
+    profile.gpus[0].name = evil.into();
+    profile.gpus[0].uuid = evil.into();
+    profile.notes.push(Note::Collector(evil.into()));
+    let mut second = profile.processes[0].clone();
+    second.key.slot = 9;
+    second.identity.command = evil.into();
+    second.state.failures[0].call = evil.into();
+    second.state.frameworks = vec![Framework { name: evil.into(), version: Some(evil.into()) }];
+    second.kernels[0].name = evil.into();
+    profile.processes.push(second);
+    profile.outcome.as_mut().unwrap().reason = Some(Reason::Other(evil.into()));
+
+    let summary = Summary::from_profile(&profile);
+    let options = TextOptions { timeline: true, profile_path: Some(evil.into()), ..TextOptions::default() };
+    let shown = text(&profile, &summary, &options);
+    assert!(!shown.contains('\x1b'), "{shown}");
+    assert_eq!(html(&profile, &summary).matches("<script>").count(), 1);
+    assert!(!json(&summary).contains('\x1b'));
+}
+
+#[test]
+fn absurd_figures_are_survived() {
+    let mut profile = out_of_memory();
+    let process = &mut profile.processes[0];
+    for point in &mut process.timelines[0].points {
+        point.at_max = [Bytes(u64::MAX); KIND_COUNT];
+        point.max_total = Bytes(u64::MAX);
+        point.span = Nanos(u64::MAX);
+    }
+    process.timelines[0].points[3].t = Nanos(u64::MAX);
+    process.state.accounts[0].peak = Bytes(u64::MAX);
+    process.state.accounts[0].kinds = [KindAccount {
+        now: Bytes(u64::MAX),
+        peak: Bytes(u64::MAX),
+        at_peak: Bytes(u64::MAX),
+        blocks: u64::MAX,
+        allocations: u64::MAX,
+        frees: u64::MAX,
+    }; KIND_COUNT];
+    process.state.remainders =
+        vec![Remainder { nvml: Bytes(0), accounted: Bytes(u64::MAX), ..Remainder::default() }];
+    process.state.launches = u64::MAX;
+    process.kernels[0].launches = u64::MAX;
+    process.kernels[0].graph_launches = u64::MAX;
+    process.kernels[0].threads = u64::MAX;
+    process.kernels[0].name = "_ZN".repeat(300);
+    process.state.failures[0].kind = 200;
+    process.state.failures[0].gpu = GpuIndex(99);
+    let copy = process.clone();
+    profile.processes.push(copy);
+    profile.outcome = None;
+    let summary = Summary::from_profile(&profile);
+    assert!(!plain(&profile).is_empty());
+    assert!(!html(&profile, &summary).contains("NaN"));
+    assert!(json(&summary).contains("18446744073709551615"));
+}
+
+/// Writes the pages to a folder, for a look at them.
+#[test]
+fn pages_can_be_written_for_a_look() {
+    let Some(folder) = std::env::var_os("RADRM_PAGES") else { return };
+    let folder = std::path::PathBuf::from(folder);
+    for (name, profile) in [
+        ("training", training()),
+        ("oom", out_of_memory()),
+        ("several", several()),
+        ("nothing", nothing()),
+        ("idle", idle()),
+    ] {
+        std::fs::write(folder.join(format!("{name}.html")), html(&profile, &Summary::from_profile(&profile)))
+            .unwrap();
+    }
+}
