@@ -11,6 +11,8 @@ const BY_HAND: [&str; 3] = ["src/entry.rs", "src/memory.rs", "src/code.rs"];
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
+    // A driver means its own functions, whatever is preloaded.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
 
     let mut by_hand = HashSet::new();
     for file in BY_HAND {

@@ -1,1 +1,19 @@
-//! Conformance programs, third-party clients, cross-process and fault tests.
+//! What the conformance tests and the benchmarks stand on: building the C programs, finding the
+//! libraries under test, running programs under a watchdog, and comparing the shim's figures with
+//! the emulator's books.
+//!
+//! * [`bench`]: the benchmarks behind `bench/RESULTS.md`.
+//! * [`artifacts`]: the libraries and programs of this workspace, built when asked for.
+//! * [`header`] and [`programs`]: the C header made from the table, and the C programs.
+//! * [`child`]: processes that cannot outlive their watchdog.
+//! * [`rig`]: one emulated machine (or the instant driver), one segment, and the environment that
+//!   joins a program to both.
+//! * [`figures`]: the shim's figures beside the emulator's.
+
+pub mod artifacts;
+pub mod bench;
+pub mod child;
+pub mod figures;
+pub mod header;
+pub mod programs;
+pub mod rig;

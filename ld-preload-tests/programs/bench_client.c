@@ -1,0 +1,223 @@
+/* Times driver calls and prints one line per figure: name, live blocks, threads, nanoseconds.
+ * usage: bench_client time THREADS BATCH BATCHES LIVE...     time per call, all calls
+ *        bench_client count NAME LIVE CALLS                  only makes the calls (for counting instructions)
+ *        bench_client launches N                             memory before and after N launches
+ *        bench_client start                                  only cuInit */
+#include "driver.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1e9 + t.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Functions as the program sees them, and what they are called with. */
+static __typeof__(&cuLaunchKernel) launch;
+static __typeof__(&cuLaunchKernelEx) launch_ex;
+static __typeof__(&cuMemAlloc_v2) mem_alloc;
+static __typeof__(&cuMemFree_v2) mem_free;
+static __typeof__(&cuMemAllocAsync) alloc_async;
+static __typeof__(&cuMemFreeAsync) free_async;
+static __typeof__(&cuMemCreate) mem_create;
+static __typeof__(&cuMemRelease) mem_release;
+static __typeof__(&cuMemGetInfo_v2) mem_info;
+static __typeof__(&cuGraphLaunch) graph_launch;
+static CUcontext context;
+static CUfunction function;
+static CUgraphExec graph1, graph50;
+static CUstream stream;
+
+static void do_launch(long n) {
+    void *args[1] = {&stream};
+    for (long i = 0; i < n; i++) launch(function, 128, 1, 1, 256, 1, 1, 0, stream, args, NULL);
+}
+static void do_launch_ex(long n) {
+    void *args[1] = {&stream};
+    CUlaunchConfig config = {128, 1, 1, 256, 1, 1, 0, stream, NULL, 0};
+    for (long i = 0; i < n; i++) launch_ex(&config, function, args, NULL);
+}
+static void do_alloc_free(long n) {
+    CUdeviceptr block;
+    for (long i = 0; i < n; i++) {
+        mem_alloc(&block, 1 << 20);
+        mem_free(block);
+    }
+}
+static void do_pool_pair(long n) {
+    CUdeviceptr block;
+    for (long i = 0; i < n; i++) {
+        alloc_async(&block, 1 << 20, stream);
+        free_async(block, stream);
+    }
+}
+static void do_create_release(long n) {
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp prop = {.type = 1, .location = {1, 0}};
+    for (long i = 0; i < n; i++) {
+        mem_create(&handle, 2 << 20, &prop, 0);
+        mem_release(handle);
+    }
+}
+static void do_mem_info(long n) {
+    size_t free_bytes, total;
+    for (long i = 0; i < n; i++) mem_info(&free_bytes, &total);
+}
+static void do_graph1(long n) {
+    for (long i = 0; i < n; i++) graph_launch(graph1, stream);
+}
+static void do_graph50(long n) {
+    for (long i = 0; i < n; i++) graph_launch(graph50, stream);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(long);
+    int at_every_live;
+} benches[] = {
+    {"launch", do_launch, 0},
+    {"launchEx", do_launch_ex, 0},
+    {"alloc+free", do_alloc_free, 1},
+    {"pool pair", do_pool_pair, 1},
+    {"create+release", do_create_release, 1},
+    {"memGetInfo", do_mem_info, 0},
+    {"graph of 1", do_graph1, 0},
+    {"graph of 50", do_graph50, 0},
+};
+enum { BENCHES = sizeof benches / sizeof *benches };
+
+static CUgraphExec graph_of(int nodes) {
+    CUgraph graph;
+    CUgraphExec exec;
+    void *args[1] = {&stream};
+    CUDA_KERNEL_NODE_PARAMS params = {function, 128, 1, 1, 256, 1, 1, 0, args, NULL, NULL, NULL};
+    OK(CU(cuGraphCreate)(&graph, 0));
+    for (int i = 0; i < nodes; i++) {
+        CUgraphNode node;
+        OK(CU(cuGraphAddKernelNode_v2)(&node, graph, NULL, 0, &params));
+    }
+    OK(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0));
+    return exec;
+}
+
+static void prepare(void) {
+    context = use_device(0);
+    function = load_kernel("nothing");
+    OK(CU(cuStreamCreate)(&stream, 1));
+    launch = CU(cuLaunchKernel);
+    launch_ex = CU(cuLaunchKernelEx);
+    mem_alloc = CU(cuMemAlloc_v2);
+    mem_free = CU(cuMemFree_v2);
+    alloc_async = CU(cuMemAllocAsync);
+    free_async = CU(cuMemFreeAsync);
+    mem_create = CU(cuMemCreate);
+    mem_release = CU(cuMemRelease);
+    mem_info = CU(cuMemGetInfo_v2);
+    graph_launch = CU(cuGraphLaunch);
+    graph1 = graph_of(1);
+    graph50 = graph_of(50);
+}
+
+static void fill(long *have, long want) {
+    for (; *have < want; ++*have) {
+        CUdeviceptr block;
+        OK(mem_alloc(&block, 1 << 20));
+    }
+}
+
+struct worker {
+    int bench, batches;
+    long batch;
+    double nanos;
+};
+static pthread_barrier_t barrier;
+
+static void *work(void *arg) {
+    struct worker *worker = arg;
+    double *samples = calloc(worker->batches, sizeof *samples);
+    OK(CU(cuCtxSetCurrent)(context));
+    benches[worker->bench].run(worker->batch / 8 + 1);
+    for (int b = 0; b < worker->batches; b++) {
+        pthread_barrier_wait(&barrier);
+        double start = now();
+        benches[worker->bench].run(worker->batch);
+        samples[b] = (now() - start) / worker->batch;
+    }
+    qsort(samples, worker->batches, sizeof *samples, by_value);
+    worker->nanos = samples[worker->batches / 2];
+    free(samples);
+    return NULL;
+}
+
+static double measure(int bench, int threads, long batch, int batches) {
+    struct worker workers[16];
+    pthread_t ids[16];
+    double sum = 0;
+    if (!strcmp(benches[bench].name, "graph of 50")) batch = batch / 8 + 1;
+    pthread_barrier_init(&barrier, NULL, threads);
+    for (int t = 0; t < threads; t++) {
+        workers[t] = (struct worker){bench, batches, batch, 0};
+        if (t) pthread_create(&ids[t], NULL, work, &workers[t]);
+    }
+    work(&workers[0]);
+    for (int t = 1; t < threads; t++) pthread_join(ids[t], NULL);
+    for (int t = 0; t < threads; t++) sum += workers[t].nanos;
+    pthread_barrier_destroy(&barrier);
+    return sum / threads;
+}
+
+static long resident_kib(void) {
+    long size, resident;
+    FILE *file = fopen("/proc/self/statm", "r");
+    MUST(file && fscanf(file, "%ld %ld", &size, &resident) == 2);
+    fclose(file);
+    return resident * 4;
+}
+
+int main(int argc, char **argv) {
+    if (argc >= 2 && !strcmp(argv[1], "start")) {
+        OK(CU(cuInit)(0));
+        return 0;
+    }
+    if (argc == 3 && !strcmp(argv[1], "launches")) {
+        prepare();
+        do_launch(100000);
+        long before = resident_kib();
+        do_launch(atol(argv[2]));
+        printf("%ld %ld\n", before, resident_kib());
+        return 0;
+    }
+    if (argc == 5 && !strcmp(argv[1], "count")) {
+        long have = 0;
+        prepare();
+        fill(&have, atol(argv[3]));
+        for (int i = 0; i < BENCHES; i++)
+            if (!strcmp(benches[i].name, argv[2])) {
+                benches[i].run(atol(argv[4]));
+                return 0;
+            }
+        return 45;
+    }
+    if (argc < 6 || strcmp(argv[1], "time")) return 46;
+    int threads = atoi(argv[2]), batches = atoi(argv[4]);
+    long batch = atol(argv[3]), have = 0;
+    MUST(threads >= 1 && threads <= 16 && batches >= 1 && batch >= 1);
+    prepare();
+    for (int l = 5; l < argc; l++) {
+        long live = atol(argv[l]);
+        fill(&have, live);
+        for (int i = 0; i < BENCHES; i++)
+            if (l == 5 || benches[i].at_every_live)
+                printf("%s\t%ld\t%d\t%.3f\n", benches[i].name, live, threads,
+                       measure(i, threads, batch, batches));
+    }
+    fflush(stdout);
+    return 0;
+}

@@ -1,0 +1,123 @@
+//! Time and instructions per call.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::{Figures, Key, Plan, Setup};
+use crate::{child, programs, rig::Rig};
+
+/// Calls that are measured, as `bench_client.c` names them.
+pub const CALLS: [&str; 8] = [
+    "launch",
+    "launchEx",
+    "alloc+free",
+    "pool pair",
+    "create+release",
+    "memGetInfo",
+    "graph of 1",
+    "graph of 50",
+];
+
+/// The client under one set-up, and the rig that it runs on.
+pub fn client(rig: &Rig, setup: Setup) -> Command {
+    let program = programs::compile("bench_client.c", &[]);
+    match setup {
+        Setup::Bare => rig.bare_command(&program),
+        Setup::Passthrough => {
+            let mut command = rig.bare_command(&program);
+            command.env("LD_PRELOAD", crate::artifacts::file("libradrm_passthrough.so"));
+            command
+        }
+        Setup::Radrm => rig.command(&program),
+    }
+}
+
+/// Times the calls in all set-ups in turn.
+pub fn time(plan: &Plan, figures: &mut Figures) -> Result<()> {
+    for round in 0..plan.alternations {
+        eprintln!("calls: round {} of {}", round + 1, plan.alternations);
+        for threads in &plan.threads {
+            for setup in Setup::ALL {
+                time_once(plan, setup, *threads, false, figures)?;
+            }
+        }
+        for setup in Setup::ALL {
+            time_once(plan, setup, 1, true, figures)?;
+        }
+    }
+    Ok(())
+}
+
+fn time_once(plan: &Plan, setup: Setup, threads: u64, fresh: bool, figures: &mut Figures) -> Result<()> {
+    let rig = Rig::instant();
+    let mut command = client(&rig, setup);
+    command.arg("time").args([threads, plan.batch.0, plan.batch.1].map(|n| n.to_string()));
+    command.args(plan.live.iter().map(u64::to_string));
+    if fresh {
+        command.env("RADRM_INSTANT_FRESH", "1");
+    }
+    for line in child::run(command, 300).ok().stdout.lines() {
+        let cells: Vec<&str> = line.split('\t').collect();
+        let [call, live, threads, nanos] = cells[..] else { bail!("the client said {line:?}") };
+        if fresh && !["alloc+free", "pool pair", "create+release"].contains(&call) {
+            continue;
+        }
+        let call = if fresh { format!("{call}, new addresses") } else { call.to_owned() };
+        let key = Key { call, live: live.parse()?, threads: threads.parse()? };
+        let nanos = nanos.parse().with_context(|| line.to_owned())?;
+        figures.calls.entry(key).or_default().entry(setup).or_default().push(nanos);
+    }
+    Ok(())
+}
+
+/// Counts instructions per call with callgrind: the difference of two runs, so that start-up and
+/// the program's own work before the calls drop out.
+pub fn count_instructions(plan: &Plan, figures: &mut Figures) -> Result<()> {
+    if plan.counted == 0 {
+        return Ok(());
+    }
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        figures.no_instructions = Some("valgrind is not installed".to_owned());
+        return Ok(());
+    }
+    let calls = if plan.is_quick { &CALLS[..1] } else { &CALLS[..] };
+    for call in calls {
+        eprintln!("instructions: {call}");
+        for setup in Setup::ALL {
+            let few = instructions(call, setup, plan.counted / 5)?;
+            let many = instructions(call, setup, plan.counted / 5 + plan.counted)?;
+            let (Some(few), Some(many)) = (few, many) else {
+                figures.no_instructions = Some("callgrind did not run the client".to_owned());
+                return Ok(());
+            };
+            let each = many.saturating_sub(few) as f64 / plan.counted as f64;
+            figures.instructions.entry((*call).to_owned()).or_default().insert(setup, each);
+        }
+    }
+    Ok(())
+}
+
+fn instructions(call: &str, setup: Setup, calls: u64) -> Result<Option<u64>> {
+    let rig = Rig::instant();
+    let inner = client(&rig, setup);
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(inner.get_program());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.args(["count", call, "1", &calls.to_string()]);
+    let ended = child::run(command, 300);
+    if !ended.status.success() {
+        eprintln!("callgrind, {setup:?}: {}", ended.stderr.lines().last().unwrap_or(""));
+        return Ok(None);
+    }
+    Ok(ended
+        .stderr
+        .lines()
+        .find_map(|l| l.split_once("Collected :"))
+        .and_then(|(_, n)| n.trim().parse().ok()))
+}

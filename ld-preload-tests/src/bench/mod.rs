@@ -1,0 +1,186 @@
+//! The benchmarks: what is measured, how often, and the table that comes out.
+//!
+//! Three set-ups run in turn, each time in a fresh process: no shim, the pass-through shim, RADRM
+//! under a live segment. All of them call the instant driver, so that what is left is the shim. A
+//! figure is the median over the alternations of the median over a process's batches.
+
+mod calls;
+mod processes;
+mod report;
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+
+pub use report::table;
+
+/// The three set-ups.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Setup {
+    /// The program and the driver.
+    Bare,
+    /// With the shim that only forwards.
+    Passthrough,
+    /// With RADRM.
+    Radrm,
+}
+
+impl Setup {
+    /// All of them, in the order of the table.
+    pub const ALL: [Setup; 3] = [Setup::Bare, Setup::Passthrough, Setup::Radrm];
+}
+
+/// How much is measured.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Rounds in which the set-ups take turns.
+    pub alternations: usize,
+    /// Calls in a batch, and batches in a process.
+    pub batch: (u64, u64),
+    /// Numbers of live blocks.
+    pub live: Vec<u64>,
+    /// Numbers of threads.
+    pub threads: Vec<u64>,
+    /// Process starts timed one by one, per set-up.
+    pub starts: usize,
+    /// Processes started at once.
+    pub at_once: usize,
+    /// Launches over which memory must not grow.
+    pub launches: u64,
+    /// Calls over which instructions are counted; 0 leaves that out.
+    pub counted: u64,
+    /// Whether this is the short plan.
+    pub is_quick: bool,
+}
+
+impl Plan {
+    /// The plan behind `bench/RESULTS.md`.
+    pub fn full() -> Self {
+        Self {
+            alternations: 9,
+            batch: (100_000, 5),
+            live: vec![1, 10_000, 1_000_000],
+            threads: vec![1, 2],
+            starts: 60,
+            at_once: 300,
+            launches: 100_000_000,
+            counted: 10_000,
+            is_quick: false,
+        }
+    }
+
+    /// A plan of seconds.
+    pub fn quick() -> Self {
+        Self {
+            alternations: 2,
+            batch: (5_000, 2),
+            live: vec![1, 1_000],
+            threads: vec![1, 2],
+            starts: 4,
+            at_once: 10,
+            launches: 1_000_000,
+            counted: 500,
+            is_quick: true,
+        }
+    }
+}
+
+/// What a figure is of.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Key {
+    /// The call, as the table names it.
+    pub call: String,
+    /// Live blocks.
+    pub live: u64,
+    /// Threads.
+    pub threads: u64,
+}
+
+/// Samples of one figure, by set-up.
+pub type Samples = BTreeMap<Setup, Vec<f64>>;
+
+/// Everything that was measured.
+#[derive(Default, Debug)]
+pub struct Figures {
+    /// Nanoseconds per call.
+    pub calls: BTreeMap<Key, Samples>,
+    /// Instructions per call, where they could be counted.
+    pub instructions: BTreeMap<String, BTreeMap<Setup, f64>>,
+    /// Why instructions could not be counted.
+    pub no_instructions: Option<String>,
+    /// Nanoseconds from start to end of a program that only initialises the driver.
+    pub start: Samples,
+    /// Nanoseconds until all of many such programs, started at once, have ended.
+    pub at_once: Samples,
+    /// Resident KiB before and after many launches, and 512-byte blocks of the segment likewise.
+    pub growth: BTreeMap<Setup, [u64; 4]>,
+}
+
+impl Figures {
+    /// Whether every figure of the plan came out.
+    ///
+    /// # Errors
+    /// Names the first that did not.
+    pub fn check(&self, plan: &Plan) -> Result<()> {
+        for setup in Setup::ALL {
+            ensure!(
+                self.start.get(&setup).is_some_and(|s| s.len() >= plan.starts),
+                "{setup:?}: starts are missing"
+            );
+            ensure!(self.at_once.contains_key(&setup), "{setup:?}: starts at once are missing");
+            for (key, samples) in &self.calls {
+                ensure!(
+                    samples
+                        .get(&setup)
+                        .is_some_and(|s| s.len() == plan.alternations && s.iter().all(|n| *n > 0.0)),
+                    "{setup:?}: {key:?} is missing"
+                );
+            }
+        }
+        for call in calls::CALLS {
+            ensure!(self.calls.keys().any(|k| k.call == call), "{call} was not measured");
+        }
+        ensure!(self.growth.contains_key(&Setup::Radrm), "the growth of memory was not measured");
+        ensure!(
+            plan.counted == 0 || self.no_instructions.is_some() || !self.instructions.is_empty(),
+            "instructions were not counted"
+        );
+        Ok(())
+    }
+}
+
+/// Measures everything of the plan.
+///
+/// # Errors
+/// A client did not run.
+pub fn measure(plan: &Plan) -> Result<Figures> {
+    let mut figures = Figures::default();
+    calls::time(plan, &mut figures)?;
+    calls::count_instructions(plan, &mut figures)?;
+    processes::starts(plan, &mut figures)?;
+    processes::growth(plan, &mut figures)?;
+    Ok(figures)
+}
+
+/// The median; the mean of the two in the middle where there are two. 0 of nothing.
+pub fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn a_median_is_the_middle() {
+        assert_eq!(median(&[]), 0.0);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+}

@@ -1,0 +1,65 @@
+//! Starts of processes, and growth over a long life.
+
+use std::{
+    process::{Child, Stdio},
+    time::Instant,
+};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Figures, Plan, Setup, calls::client};
+use crate::{child, rig::Rig};
+
+fn spawn(rig: &Rig, setup: Setup) -> Result<Child> {
+    client(rig, setup).arg("start").stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("client")
+}
+
+/// Times programs that only initialise the driver: one by one, and many at once.
+pub fn starts(plan: &Plan, figures: &mut Figures) -> Result<()> {
+    eprintln!("process starts");
+    let rig = Rig::instant();
+    for _ in 0..plan.starts {
+        for setup in Setup::ALL {
+            let begin = Instant::now();
+            let status = spawn(&rig, setup)?.wait()?;
+            ensure!(status.success(), "{setup:?}: the client ended with {status}");
+            figures.start.entry(setup).or_default().push(begin.elapsed().as_nanos() as f64);
+        }
+    }
+    for _ in 0..plan.alternations {
+        for setup in Setup::ALL {
+            let rig = Rig::instant();
+            let begin = Instant::now();
+            let children: Vec<Child> =
+                (0..plan.at_once).map(|_| spawn(&rig, setup)).collect::<Result<_>>()?;
+            for mut child in children {
+                let status = child.wait()?;
+                ensure!(status.success(), "{setup:?}: the client ended with {status}");
+            }
+            figures.at_once.entry(setup).or_default().push(begin.elapsed().as_nanos() as f64);
+        }
+    }
+    Ok(())
+}
+
+/// Memory before and after many launches.
+pub fn growth(plan: &Plan, figures: &mut Figures) -> Result<()> {
+    eprintln!("growth over {} launches", plan.launches);
+    for setup in [Setup::Passthrough, Setup::Radrm] {
+        let rig = Rig::instant();
+        let few = segment_blocks_after(&rig, setup, 100_000)?.1;
+        let rig = Rig::instant();
+        let (resident, many) = segment_blocks_after(&rig, setup, plan.launches)?;
+        figures.growth.insert(setup, [resident[0], resident[1], few, many]);
+    }
+    Ok(())
+}
+
+fn segment_blocks_after(rig: &Rig, setup: Setup, launches: u64) -> Result<([u64; 2], u64)> {
+    let mut command = client(rig, setup);
+    command.args(["launches", &launches.to_string()]);
+    let said = child::run(command, 600).ok().stdout;
+    let numbers: Vec<u64> = said.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+    let [before, after] = numbers[..] else { anyhow::bail!("the client said {said:?}") };
+    Ok(([before, after], rig.segment_disk_blocks()))
+}

@@ -1,0 +1,43 @@
+//! Measures what the shim costs, against the instant driver alone and under the pass-through shim.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use radrm_preload_tests::bench::{Plan, measure, table};
+
+/// Measures what the shim costs per call and per process, beside no shim and a shim that only
+/// forwards, all in one run.
+#[derive(Parser)]
+struct Cli {
+    /// File for the table; standard output without it.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Few and short rounds: shows that everything works, says little about time.
+    #[arg(long)]
+    quick: bool,
+}
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    let plan = if cli.quick { Plan::quick() } else { Plan::full() };
+    let figures = measure(&plan)?;
+    figures.check(&plan)?;
+    let text = table(&plan, &figures);
+    match cli.out {
+        Some(path) => {
+            let path = if path.is_absolute() {
+                path
+            } else {
+                radrm_preload_tests::artifacts::workspace().join(path)
+            };
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            fs::write(&path, text).with_context(|| path.display().to_string())?;
+            eprintln!("wrote {}", path.display());
+        }
+        None => print!("{text}"),
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! The C programs of `programs/`, compiled when a test asks for them.
+
+use std::{
+    collections::hash_map::DefaultHasher,
+    fs,
+    hash::{Hash, Hasher},
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+};
+
+use crate::{artifacts, header};
+
+/// Where the sources stand.
+pub fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
+}
+
+/// Directory with the generated `cuda_api.h` and, for linking, a `libcuda.so`.
+fn prepared() -> &'static Path {
+    static PREPARED: OnceLock<PathBuf> = OnceLock::new();
+    PREPARED.get_or_init(|| {
+        let directory = artifacts::programs_directory();
+        let text = header::text();
+        let path = directory.join("cuda_api.h");
+        if fs::read_to_string(&path).ok().as_deref() != Some(text.as_str()) {
+            let mut fresh = tempfile::NamedTempFile::new_in(&directory).expect("temporary file");
+            std::io::Write::write_all(&mut fresh, text.as_bytes()).expect("cuda_api.h");
+            fresh.persist(&path).expect("cuda_api.h");
+        }
+        let link = directory.join("libcuda.so");
+        let target = artifacts::file("libradrm_instant_cuda.so");
+        if fs::read_link(&link).ok().as_deref() != Some(target.as_path()) {
+            let _ = fs::remove_file(&link);
+            // Another test may have just made the same link.
+            let _ = symlink(&target, &link);
+        }
+        directory
+    })
+}
+
+/// Compiles `programs/<source>` with gcc and the given flags and returns the program's path. The
+/// same source and flags are compiled once.
+///
+/// # Panics
+/// If gcc does not compile it.
+pub fn compile(source: &str, flags: &[&str]) -> PathBuf {
+    try_compile(source, flags).unwrap_or_else(|error| panic!("{source} {flags:?}: {error}"))
+}
+
+/// Like [`compile`], with gcc's words where it fails.
+///
+/// # Errors
+/// gcc's standard error.
+pub fn try_compile(source: &str, flags: &[&str]) -> Result<PathBuf, String> {
+    let directory = prepared();
+    let mut hasher = DefaultHasher::new();
+    flags.hash(&mut hasher);
+    header::text().hash(&mut hasher);
+    for file in [source, "cuda_types.h", "driver.h"] {
+        fs::read(sources().join(file)).map_err(|e| format!("{file}: {e}"))?.hash(&mut hasher);
+    }
+    let stem = source.split('.').next().unwrap_or(source);
+    let program = directory.join(format!("{stem}-{:016x}", hasher.finish()));
+    if program.exists() {
+        return Ok(program);
+    }
+    let fresh = tempfile::Builder::new().prefix(stem).tempfile_in(directory).map_err(|e| e.to_string())?;
+    let output = Command::new("gcc")
+        .args(["-O2", "-g", "-Wall", "-Werror", "-Wno-unused-function", "-std=gnu11", "-o"])
+        .arg(fresh.path())
+        .arg(sources().join(source))
+        .arg("-I")
+        .arg(sources())
+        .arg("-I")
+        .arg(directory)
+        .arg("-L")
+        .arg(directory)
+        .args(flags)
+        .args(["-ldl", "-lpthread"])
+        .output()
+        .map_err(|e| format!("gcc: {e}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    // gcc wrote a new file under the temporary name; keep that one.
+    let (_, path) = fresh.keep().map_err(|e| e.to_string())?;
+    fs::rename(path, &program).map_err(|e| e.to_string())?;
+    Ok(program)
+}
+
+/// Flags for a program that is linked with libcuda.
+pub const LINKED: &[&str] = &["-DROUTE_LINKED", "-lcuda"];

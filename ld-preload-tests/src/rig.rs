@@ -1,0 +1,226 @@
+//! One machine to run programs on, and the environment that joins a program to it.
+//!
+//! A rig stands on the emulator or on the instant driver. Programs run on it bare, under
+//! `radrm-run`, or beside other programs in one *session*: a `radrm-run` that holds its segment open
+//! while the test starts programs under that segment itself. A session gives tests a live segment
+//! exactly as the launcher makes it, without the launcher's own start-up in what is measured.
+
+use std::{
+    cell::OnceCell,
+    ffi::OsString,
+    fs,
+    os::unix::{ffi::OsStringExt, fs::MetadataExt, fs::symlink},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use radrm_emulator_machine::{Machine, MachineSpec, ProcessBooks};
+use radrm_profile::Profile;
+use tempfile::TempDir;
+
+use crate::{
+    artifacts,
+    child::{self, Ended, Running},
+    figures::Outcome,
+};
+
+/// Seconds that a program has where a test does not say otherwise.
+pub const PATIENCE: u64 = 60;
+
+/// A machine, its directory, and the session on it if there is one.
+pub struct Rig {
+    directory: TempDir,
+    machine: Option<Machine>,
+    session: OnceCell<Session>,
+}
+
+struct Session {
+    launcher: Running,
+    segment: OsString,
+    preload: OsString,
+}
+
+impl Rig {
+    /// A rig on emulated GPUs, such as `2xH200`.
+    ///
+    /// # Panics
+    /// If the machine cannot be made.
+    pub fn emulated(spec: &str) -> Self {
+        let rig = Self::with_driver(&[
+            ("libcuda.so.1", "libradrm_emulated_cuda.so"),
+            ("libnvidia-ml.so.1", "libradrm_emulated_nvml.so"),
+        ]);
+        let spec = MachineSpec::parse(spec).expect("description of the machine");
+        let machine = Machine::create(&spec, &rig.machine_path()).expect("emulated machine");
+        Self { machine: Some(machine), ..rig }
+    }
+
+    /// A rig on the instant driver.
+    pub fn instant() -> Self {
+        Self::with_driver(&[("libcuda.so.1", "libradrm_instant_cuda.so")])
+    }
+
+    /// A rig without any driver.
+    pub fn empty() -> Self {
+        Self::with_driver(&[])
+    }
+
+    fn with_driver(libraries: &[(&str, &str)]) -> Self {
+        let directory = tempfile::Builder::new().prefix("radrm-rig").tempdir().expect("temporary directory");
+        let lib = directory.path().join("lib");
+        fs::create_dir(&lib).expect("lib");
+        for (name, file) in libraries {
+            symlink(artifacts::file(file), lib.join(name)).expect("link to the driver");
+        }
+        Self { directory, machine: None, session: OnceCell::new() }
+    }
+
+    /// The rig's own directory.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Directory of the driver's libraries.
+    pub fn libraries(&self) -> PathBuf {
+        self.path().join("lib")
+    }
+
+    /// File of the emulated machine.
+    pub fn machine_path(&self) -> PathBuf {
+        self.path().join("machine")
+    }
+
+    /// The emulated machine.
+    ///
+    /// # Panics
+    /// On a rig without one.
+    pub fn machine(&self) -> &Machine {
+        self.machine.as_ref().expect("an emulated rig")
+    }
+
+    /// The emulator's books of all processes.
+    pub fn books(&self) -> Vec<ProcessBooks> {
+        self.machine().books()
+    }
+
+    /// A program on this machine, without a shim.
+    pub fn bare_command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new(program.as_ref());
+        for (name, _) in std::env::vars_os() {
+            let name_text = name.to_string_lossy();
+            if (name_text.starts_with("RADRM_") && name_text != "RADRM_NVRTC")
+                || name_text.starts_with("CUDA_")
+            {
+                command.env_remove(&name);
+            }
+        }
+        command
+            .env_remove("LD_PRELOAD")
+            .env("LD_LIBRARY_PATH", self.libraries())
+            .env("XDG_DATA_HOME", self.path().join("data"))
+            .current_dir(self.path());
+        if self.machine.is_some() {
+            command.env("RADRM_EMULATED_MACHINE", self.machine_path());
+        }
+        command
+    }
+
+    /// `radrm-run` with its own options, without a program yet. The profile goes to
+    /// [`Rig::profile_path`].
+    pub fn launcher(&self) -> Command {
+        for library in ["libradrm.so", "libradrm_emulated_cuda.so", "libradrm_emulated_nvml.so"] {
+            artifacts::file(library);
+        }
+        let mut command = self.bare_command(artifacts::file("radrm-run"));
+        command.env("RADRM_LIB_DIR", artifacts::directory()).env_remove("RADRM_EMULATED_MACHINE");
+        command.args(["--quiet", "--no-dataset", "--wait-all", "-o"]).arg(self.profile_path());
+        if self.machine.is_some() {
+            command.arg("--machine").arg(self.machine_path());
+        }
+        command
+    }
+
+    /// Where [`Rig::launcher`] puts the profile.
+    pub fn profile_path(&self) -> PathBuf {
+        self.path().join("profile.radrm")
+    }
+
+    /// A program under `radrm-run`.
+    pub fn launched(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = self.launcher();
+        command.arg("--").arg(program.as_ref());
+        command
+    }
+
+    /// Runs a program under `radrm-run` to its end and reads what is left of it.
+    ///
+    /// # Panics
+    /// If it hangs, or leaves no profile.
+    #[track_caller]
+    pub fn run(&self, program: impl AsRef<Path>, args: &[&str]) -> Outcome {
+        let mut command = self.launched(program);
+        command.args(args);
+        self.outcome(child::run(command, PATIENCE))
+    }
+
+    /// What is left of a run under `radrm-run` that has ended.
+    ///
+    /// # Panics
+    /// If there is no profile.
+    #[track_caller]
+    pub fn outcome(&self, ended: Ended) -> Outcome {
+        let profile = Profile::open(&self.profile_path())
+            .unwrap_or_else(|e| panic!("the run left no profile: {e}\n{ended:?}"));
+        let spec = self.machine.as_ref().map(|m| m.spec().clone());
+        let books = self.machine.as_ref().map(Machine::books).unwrap_or_default();
+        Outcome { ended, profile, books, spec }
+    }
+
+    fn session(&self) -> &Session {
+        self.session.get_or_init(|| {
+            let mut command = self.launched("/bin/sh");
+            command.args(["-c", "echo \"$RADRM_SEGMENT\"; echo \"$LD_PRELOAD\"; read -r end"]);
+            let mut launcher = Running::start(command, 900);
+            let mut line = || OsString::from_vec(launcher.line().trim_end().as_bytes().to_vec());
+            let (segment, preload) = (line(), line());
+            assert!(!segment.is_empty(), "the launcher made no segment");
+            Session { launcher, segment, preload }
+        })
+    }
+
+    /// A program in the rig's session, started by the test itself.
+    pub fn command(&self, program: impl AsRef<Path>) -> Command {
+        let session = self.session();
+        let mut command = self.bare_command(program);
+        command.env("RADRM_SEGMENT", &session.segment).env("LD_PRELOAD", &session.preload);
+        command
+    }
+
+    /// What a program in the rig's session has in `LD_PRELOAD`.
+    pub fn preload(&self) -> OsString {
+        self.session().preload.clone()
+    }
+
+    /// The session's segment, as a program finds it in its environment.
+    pub fn segment(&self) -> OsString {
+        self.session().segment.clone()
+    }
+
+    /// Disk or memory that the session's segment takes, in blocks of 512 bytes; 0 without a session.
+    pub fn segment_disk_blocks(&self) -> u64 {
+        let path = self.session.get().map(|s| PathBuf::from(&s.segment));
+        path.and_then(|p| fs::metadata(p).ok()).map_or(0, |m| m.blocks())
+    }
+
+    /// Ends the session and reads what its programs left.
+    ///
+    /// # Panics
+    /// If there was no session.
+    #[track_caller]
+    pub fn end_session(&mut self) -> Outcome {
+        let mut session = self.session.take().expect("a session");
+        session.launcher.go_on();
+        let ended = session.launcher.end();
+        self.outcome(ended)
+    }
+}
