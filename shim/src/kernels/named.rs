@@ -27,6 +27,13 @@ impl Kernels {
         self.names.get(handle).is_some_and(|word| word & KERNEL != 0)
     }
 
+    /// Notes that a handle is a library's kernel.
+    pub(crate) fn mark_kernel(&self, handle: u64) {
+        if !self.is_kernel(handle) {
+            self.names.insert(handle, self.names.get(handle).unwrap_or(0) | KERNEL);
+        }
+    }
+
     /// The name with which the handle was asked for.
     pub(super) fn name_of<'r>(&self, handle: u64, room: &'r mut [u8]) -> Option<&'r [u8]> {
         let name = read((self.names.get(handle)? & !KERNEL) as *const Name)?;
