@@ -1,6 +1,5 @@
 //! The report as one page that needs nothing else.
 
-use crate::steps::gpu_steps;
 use crate::summary::{GpuSummary, KernelSummary, Summary};
 use crate::svg;
 use crate::text::sections::{end_text, failure_text};
@@ -8,6 +7,7 @@ use crate::text::style::{grouped, mean};
 use askama::Template;
 use radrm_profile::Bytes;
 use radrm_profile::model::{GpuIndex, Kind, Profile};
+use radrm_profile::steps::gpu_steps;
 
 /// Kernels in the page; all of them are in the JSON report.
 const KERNELS: usize = 1000;
@@ -49,6 +49,7 @@ struct KindRow {
     key: &'static str,
     label: &'static str,
     in_total: bool,
+    note: &'static str,
     at_peak: Bytes,
     peak: Bytes,
     now: Bytes,
@@ -129,6 +130,11 @@ impl<'a> Gpu<'a> {
                 key: kind.key(),
                 label: kind.label(),
                 in_total: kind.is_device(),
+                note: match kind {
+                    Kind::PoolUsed => "part of pool reserved",
+                    kind if kind.is_device() => "",
+                    _ => "not in the total",
+                },
                 at_peak: k.at_peak_bytes,
                 peak: k.peak_bytes,
                 now: k.now_bytes,

@@ -8,7 +8,6 @@ mod html;
 mod kernels;
 mod names;
 mod signals;
-mod steps;
 mod summary;
 mod svg;
 mod text;
@@ -16,7 +15,6 @@ mod text;
 pub use html::html;
 pub use names::{demangle, readable};
 pub use signals::signal_name;
-pub use steps::{Column, Step, columns, gpu_steps};
 pub use summary::{
     Beside, BlockSummary, BypassSummary, EndSummary, FailureSummary, FrameworkSummary, GpuSummary,
     JobSummary, KernelSummary, KindSummary, NvmlSummary, OutcomeSummary, ProcessGpuSummary, ProcessSummary,

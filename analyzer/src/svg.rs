@@ -1,8 +1,8 @@
 //! The picture of a GPU's memory over time, as SVG that stands in the page.
 //! Colours come from the page's style sheet, so that they follow its theme.
 
-use crate::steps::{Column, Step, columns};
 use radrm_profile::model::{GpuIndex, Kind, Profile};
+use radrm_profile::steps::{Column, Step, columns};
 use radrm_profile::{Bytes, Nanos};
 use std::fmt::Write;
 

@@ -17,6 +17,7 @@ pub mod error;
 pub mod frame;
 pub mod model;
 pub mod name;
+pub mod steps;
 pub mod units;
 
 mod codec;

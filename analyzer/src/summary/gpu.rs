@@ -2,9 +2,9 @@
 
 use super::process::clamp;
 use super::{Beside, GpuSummary, KindSummary, NvmlSummary};
-use crate::steps::gpu_steps;
-use radrm_profile::model::{Account, Gpu, GpuIndex, KIND_COUNT, Kind, NvmlSample, Profile};
-use radrm_profile::{Bytes, Nanos};
+use radrm_profile::Nanos;
+use radrm_profile::model::{Account, Gpu, GpuIndex, Kind, NvmlSample, Profile};
+use radrm_profile::steps::{Peak, gpu_peak};
 use std::collections::BTreeSet;
 
 /// The GPUs to speak of: all that are known, and all that are accounted.
@@ -18,7 +18,7 @@ pub(super) fn summary(profile: &Profile, index: GpuIndex) -> GpuSummary {
     let unknown = Gpu { index, ..Gpu::default() };
     let gpu = profile.gpu(index).unwrap_or(&unknown);
     let accounts: Vec<&Account> = profile.processes.iter().filter_map(|p| p.account(index)).collect();
-    let peak = peak(profile, index, &accounts);
+    let peak = gpu_peak(profile, index);
     GpuSummary {
         index: index.0,
         uuid: gpu.uuid.clone(),
@@ -35,47 +35,6 @@ pub(super) fn summary(profile: &Profile, index: GpuIndex) -> GpuSummary {
         kinds: Kind::ALL.iter().map(|&kind| (kind.key(), kind_summary(&accounts, kind, &peak))).collect(),
         nvml: nvml(profile, index),
         failed_requests: accounts.iter().map(|account| account.failed).fold(0, u64::saturating_add),
-    }
-}
-
-/// The job's peak on a GPU.
-struct Peak {
-    total: Bytes,
-    at_least: Bytes,
-    exact: bool,
-    t: Nanos,
-    kinds: [Bytes; KIND_COUNT],
-}
-
-/// One process at a time: the highest account, which is exact. Several at
-/// once: the highest sum of their timelines.
-fn peak(profile: &Profile, index: GpuIndex, accounts: &[&Account]) -> Peak {
-    let Some(highest) = accounts.iter().max_by_key(|account| account.peak) else {
-        return Peak {
-            total: Bytes::ZERO,
-            at_least: Bytes::ZERO,
-            exact: true,
-            t: Nanos::ZERO,
-            kinds: [Bytes::ZERO; KIND_COUNT],
-        };
-    };
-    let alone = Peak {
-        total: highest.peak,
-        at_least: highest.peak,
-        exact: true,
-        t: highest.peak_at,
-        kinds: highest.kinds.map(|kind| kind.at_peak),
-    };
-    if accounts.len() == 1 {
-        return alone;
-    }
-    // `max_by_key` gives the last of equals; the first is the honest time.
-    let together = gpu_steps(profile, index).into_iter().rev().max_by_key(|step| step.total);
-    match together {
-        Some(step) if step.total > alone.total => {
-            Peak { total: step.total, at_least: alone.total, exact: false, t: step.t, kinds: step.kinds }
-        }
-        _ => alone,
     }
 }
 

@@ -5,9 +5,9 @@ use super::style::{Paint, clean, grouped, mean};
 use super::table::{self, Head, Side};
 use crate::names::cut;
 use crate::signals::signal_text;
-use crate::steps::{columns, gpu_steps};
 use crate::summary::{EndSummary, FailureSummary, GpuSummary, OutcomeSummary, ProcessSummary, Summary};
 use radrm_profile::model::{GpuIndex, Kind, Profile};
+use radrm_profile::steps::{columns, gpu_steps};
 use radrm_profile::{Bytes, Nanos};
 
 /// Labels of a GPU's lines are this wide.

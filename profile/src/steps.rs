@@ -1,7 +1,7 @@
 //! A GPU's memory over time, all processes together.
 
-use radrm_profile::model::{GpuIndex, KIND_COUNT, Process, Profile, device_total};
-use radrm_profile::{Bytes, Nanos};
+use crate::model::{Account, GpuIndex, KIND_COUNT, Process, Profile, device_total};
+use crate::units::{Bytes, Nanos};
 
 /// What all processes held on a GPU from a moment on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +93,56 @@ impl Sum {
     }
 }
 
+/// The highest device memory of a job on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peak {
+    /// Device total.
+    pub total: Bytes,
+    /// The highest peak of a single process: the true peak is not lower.
+    pub at_least: Bytes,
+    /// True if `total` is the true peak. Otherwise maxima of several processes
+    /// were added up that need not have coincided, and the true peak lies
+    /// between `at_least` and `total`.
+    pub exact: bool,
+    /// When.
+    pub t: Nanos,
+    /// By kind at that moment.
+    pub kinds: [Bytes; KIND_COUNT],
+}
+
+/// The job's peak on a GPU. One process at a time: the highest account, which
+/// is exact. Several at once: the highest sum of their timelines.
+pub fn gpu_peak(profile: &Profile, gpu: GpuIndex) -> Peak {
+    let mut accounts = profile.processes.iter().filter_map(|process| process.account(gpu));
+    // `max_by_key` gives the last of equals; the first is the honest time.
+    let Some(highest) = accounts.clone().rev().max_by_key(|account| account.peak) else {
+        let zero = Bytes::ZERO;
+        return Peak { total: zero, at_least: zero, exact: true, t: Nanos::ZERO, kinds: [zero; KIND_COUNT] };
+    };
+    let alone = Peak::of(highest);
+    if accounts.nth(1).is_none() {
+        return alone;
+    }
+    match gpu_steps(profile, gpu).into_iter().rev().max_by_key(|step| step.total) {
+        Some(step) if step.total > alone.total => {
+            Peak { total: step.total, at_least: alone.total, exact: false, t: step.t, kinds: step.kinds }
+        }
+        _ => alone,
+    }
+}
+
+impl Peak {
+    fn of(account: &Account) -> Peak {
+        Peak {
+            total: account.peak,
+            at_least: account.peak,
+            exact: true,
+            t: account.peak_at,
+            kinds: account.kinds.map(|kind| kind.at_peak),
+        }
+    }
+}
+
 /// A span of a picture's time axis: the highest step in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Column {
@@ -139,7 +189,7 @@ fn column_rank(step: &Step) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_profile::model::{Job, Kind, Timeline, TimelinePoint};
+    use crate::model::{Job, Kind, Timeline, TimelinePoint};
 
     fn kinds(bytes: u64) -> [Bytes; KIND_COUNT] {
         let mut kinds = [Bytes::ZERO; KIND_COUNT];
