@@ -11,8 +11,6 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use radrm_cuda_abi::*;
 
-pub(crate) use query::MemoryInfo;
-
 /// Address of one function: null before the first use, [`MISSING`] where the driver lacks it.
 struct Slot(AtomicPtr<c_void>);
 

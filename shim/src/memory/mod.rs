@@ -20,6 +20,7 @@ pub(crate) mod host;
 pub(crate) mod info;
 mod key;
 mod ledger;
+mod level;
 mod place;
 pub(crate) mod pool;
 mod references;

@@ -1,0 +1,112 @@
+//! Plain device memory and managed memory: `cuMemAlloc`, `cuMemAllocPitch`, `cuMemAllocManaged`,
+//! `cuMemFree`.
+
+use crate::telemetry::Kind;
+use radrm_cuda_abi::*;
+
+use super::claim::Claim;
+use super::key::{Space, key};
+use super::{ledger, pool};
+use crate::abi_traits::{ByteSize, DevicePtr};
+use crate::cx::Cx;
+
+/// `cuMemAlloc`: charged as requested.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn alloc<P: DevicePtr, S: ByteSize>(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    dptr: *mut P,
+    bytesize: S,
+) -> CUresult {
+    // SAFETY: passed on.
+    unsafe { plain(cx, call, Kind::Device, dptr, bytesize.bytes()) }
+}
+
+/// `cuMemAllocManaged`: kept apart, since its pages move between host and device.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn alloc_managed<P: DevicePtr, S: ByteSize>(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    dptr: *mut P,
+    bytesize: S,
+) -> CUresult {
+    ledger::seen(cx);
+    // SAFETY: passed on.
+    unsafe { plain(cx, call, Kind::Managed, dptr, bytesize.bytes()) }
+}
+
+/// One pointer for a number of bytes that is known beforehand.
+///
+/// # Safety
+/// `dptr` is the out-parameter of `call`: null, or set when it succeeds.
+#[inline(always)]
+unsafe fn plain<P: DevicePtr>(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    kind: Kind,
+    dptr: *mut P,
+    bytes: u64,
+) -> CUresult {
+    let claim = Claim::here(cx, kind, bytes);
+    let result = call();
+    if !result.is_ok() {
+        claim.refused(cx, result);
+    } else if !dptr.is_null() {
+        // SAFETY: the driver reported success and so has written the address.
+        claim.keep(cx, Space::Pointer, unsafe { *dptr }.addr(), bytes);
+    }
+    result
+}
+
+/// `cuMemAllocPitch`: the driver chooses the pitch, so rows of that pitch are what is held.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn alloc_pitch<P: DevicePtr, S: ByteSize>(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    dptr: *mut P,
+    pitch: *mut S,
+    width: S,
+    height: S,
+) -> CUresult {
+    let height = height.bytes();
+    let claim = Claim::here(cx, Kind::Device, width.bytes().saturating_mul(height));
+    let result = call();
+    if !result.is_ok() {
+        claim.refused(cx, result);
+    } else if !dptr.is_null() && !pitch.is_null() {
+        // SAFETY: the driver reported success and so has written both.
+        let (address, pitch) = unsafe { ((*dptr).addr(), (*pitch).bytes()) };
+        claim.keep(cx, Space::Pointer, address, pitch.saturating_mul(height));
+    }
+    result
+}
+
+/// `cuMemFree`: of plain, managed and stream-ordered blocks, of mapped external memory; what is not
+/// known here (a graph's block, one from before the process joined) is the driver's business alone.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn free<P: DevicePtr>(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, dptr: P) -> CUresult {
+    let key = key(Space::Pointer, dptr.addr());
+    let Some(block) = ledger::take(cx, key) else {
+        if dptr.addr() != 0 {
+            ledger::unknown_free(cx);
+        }
+        return call();
+    };
+    let result = call();
+    if !result.is_ok() {
+        ledger::put_back(cx, key, block);
+    } else if block.kind == Kind::PoolUsed {
+        pool::freed_at_once(cx, block);
+    } else {
+        ledger::discharge(cx, block);
+    }
+    result
+}

@@ -1,0 +1,58 @@
+//! From a device ordinal of this process to the job-wide index of its GPU.
+//!
+//! Ordinals are what `CUDA_VISIBLE_DEVICES` makes of them, so the driver is asked for the identifier
+//! behind each: whichever way a program was pointed at a GPU (index, UUID, MIG name), the same GPU
+//! is charged.
+
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use crate::telemetry::GpuIndex;
+use radrm_cuda_abi::*;
+
+use crate::cx::Cx;
+use crate::wiped::{Wiped, Zeroable};
+
+/// Ordinals that are kept; a process sees far fewer devices.
+pub(super) const ORDINALS: usize = 128;
+/// Entry of a device that the segment has no room for.
+const REFUSED: u8 = u8::MAX;
+
+/// Index of the GPU behind each ordinal, plus one; 0 where it was not asked for yet.
+struct Devices {
+    index: [AtomicU8; ORDINALS],
+}
+
+// SAFETY: zero is "not asked for yet"; atomics have no destructor.
+unsafe impl Zeroable for Devices {}
+
+static DEVICES: Wiped<Devices> = Wiped::new();
+
+/// The GPU behind a device ordinal; `None` where the driver does not know the ordinal or the job has
+/// more GPUs than the segment has room for.
+pub(crate) fn of_device(cx: &Cx<'_>, device: CUdevice) -> Option<GpuIndex> {
+    let slot = DEVICES.get()?.index.get(usize::try_from(device).ok()?)?;
+    // Relaxed: the value is all there is to see; the segment's own table publishes the rest.
+    match slot.load(Ordering::Relaxed) {
+        0 => register(cx, device, slot),
+        REFUSED => None,
+        index => Some(GpuIndex(index - 1)),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn register(cx: &Cx<'_>, device: CUdevice, slot: &AtomicU8) -> Option<GpuIndex> {
+    crate::errno::keep(|| {
+        cx.relaxed_capture(|| {
+            let driver = cx.driver();
+            let uuid = driver.uuid(device)?;
+            let total = driver.total_memory(device).unwrap_or(0);
+            let (mut name, mut bus) = ([0u8; 96], [0u8; 32]);
+            let name = driver.device_name(device, &mut name);
+            let bus = driver.pci_bus_id(device, &mut bus);
+            let index = cx.writer().gpu(&uuid, name, total, bus);
+            slot.store(index.map_or(REFUSED, |i| i.0.saturating_add(1)), Ordering::Relaxed);
+            index
+        })
+    })
+}

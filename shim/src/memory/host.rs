@@ -1,0 +1,71 @@
+//! Page-locked host memory: never device memory, kept on its own account beside the GPU that the
+//! calling thread works with.
+
+use core::ffi::c_void;
+
+use crate::telemetry::Kind;
+use radrm_cuda_abi::*;
+
+use super::claim::Claim;
+use super::key::{Space, key};
+use super::{ledger, place};
+use crate::abi_traits::ByteSize;
+use crate::cx::Cx;
+
+/// `cuMemAllocHost`, `cuMemHostAlloc`.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn alloc<S: ByteSize>(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    pp: *mut *mut c_void,
+    bytesize: S,
+) -> CUresult {
+    let claim = Claim::at(place::beside_host(cx), Kind::PinnedHost, bytesize.bytes());
+    let result = call();
+    if !result.is_ok() {
+        claim.refused(cx, result);
+    } else if !pp.is_null() {
+        // SAFETY: the driver reported success and so has written the address.
+        let address = unsafe { *pp }.addr() as u64;
+        claim.keep(cx, Space::Host, address, bytesize.bytes());
+    }
+    result
+}
+
+/// `cuMemHostRegister`.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn register<S: ByteSize>(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    p: *mut c_void,
+    bytesize: S,
+) -> CUresult {
+    let claim = Claim::at(place::beside_host(cx), Kind::PinnedHost, bytesize.bytes());
+    let result = call();
+    if result.is_ok() {
+        claim.keep(cx, Space::Registered, p.addr() as u64, bytesize.bytes());
+    } else {
+        claim.refused(cx, result);
+    }
+    result
+}
+
+/// `cuMemFreeHost`.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn free(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, p: *mut c_void) -> CUresult {
+    ledger::around(cx, key(Space::Host, p.addr() as u64), call)
+}
+
+/// `cuMemHostUnregister`.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn unregister(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, p: *mut c_void) -> CUresult {
+    ledger::around(cx, key(Space::Registered, p.addr() as u64), call)
+}

@@ -1,0 +1,193 @@
+//! The segment's figures and blocks, in the terms of this module's hooks. Nothing else here writes them.
+//!
+//! A block is entered before its bytes are charged and taken out before they are discharged: a process
+//! that is killed in between leaves figures that differ from the driver's by the one call in flight.
+
+use radrm_cuda_abi::*;
+
+use super::key::{Space, is_in};
+use crate::cx::Cx;
+use crate::telemetry::{self, Bypass, Event, EventKind, GpuIndex, Kind};
+
+/// Blocks from this size on are worth an event of their own.
+const LARGE: u64 = 1 << 20;
+
+/// One live block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(super) struct Block {
+    /// The GPU that is charged.
+    pub(super) gpu: GpuIndex,
+    /// What it is charged as.
+    pub(super) kind: Kind,
+    /// Bytes charged.
+    pub(super) bytes: u64,
+    /// Bits of the context that owns the block, or its pool's token; 0 where nothing does.
+    pub(super) owner: u64,
+}
+
+impl Block {
+    fn entry(self, ns: u64) -> telemetry::Block {
+        telemetry::Block { size: self.bytes, kind: self.kind, gpu: self.gpu, ns, aux: self.owner }
+    }
+
+    fn of(entry: telemetry::Block) -> Self {
+        Self { gpu: entry.gpu, kind: entry.kind, bytes: entry.size, owner: entry.aux }
+    }
+}
+
+/// Enters a new block and charges it. False: the table has no room, and nothing was charged.
+#[inline]
+pub(super) fn add(cx: &Cx<'_>, key: u64, block: Block) -> bool {
+    let writer = cx.writer();
+    let now = writer.now();
+    match writer.blocks().insert(key, &block.entry(now)) {
+        telemetry::Inserted::New => {}
+        // The driver has handed out what is still in the table: its end was not seen.
+        telemetry::Inserted::Replaced(stale) => replaced(cx, stale),
+        telemetry::Inserted::Full => {
+            cx.bypass(Bypass::BlockTableFull);
+            return false;
+        }
+    }
+    writer.charge(block.gpu, block.kind, block.bytes, now);
+    if block.bytes >= LARGE {
+        large(cx, EventKind::LargeAlloc, key, block);
+    }
+    true
+}
+
+#[cold]
+#[inline(never)]
+fn replaced(cx: &Cx<'_>, stale: telemetry::Block) {
+    cx.bypass(Bypass::BlockReplaced);
+    discharge(cx, Block::of(stale));
+}
+
+fn large(cx: &Cx<'_>, kind: EventKind, key: u64, block: Block) {
+    cx.writer().event(Event {
+        kind,
+        gpu: Some(block.gpu),
+        a: key,
+        b: block.bytes,
+        c: block.kind as u64,
+        d: 0,
+    });
+}
+
+/// Takes a block out of the table; it stays charged until [`discharge`] or [`put_back`].
+#[inline]
+pub(super) fn take(cx: &Cx<'_>, key: u64) -> Option<Block> {
+    cx.writer().blocks().remove(key).map(Block::of)
+}
+
+/// Whether a block is in the table.
+pub(super) fn knows(cx: &Cx<'_>, key: u64) -> bool {
+    cx.writer().blocks().get(key).is_some()
+}
+
+/// Enters a block again whose release the driver refused.
+#[cold]
+#[inline(never)]
+pub(super) fn put_back(cx: &Cx<'_>, key: u64, block: Block) {
+    let now = cx.writer().now();
+    if let telemetry::Inserted::Full = cx.writer().blocks().insert(key, &block.entry(now)) {
+        cx.bypass(Bypass::BlockTableFull);
+        discharge(cx, block);
+    }
+}
+
+/// Discharges a block that was taken out.
+#[inline]
+pub(super) fn discharge(cx: &Cx<'_>, block: Block) {
+    let writer = cx.writer();
+    writer.discharge(block.gpu, block.kind, block.bytes, writer.now());
+    if block.bytes >= LARGE {
+        large(cx, EventKind::LargeFree, 0, block);
+    }
+}
+
+/// Runs a call that releases the block of `key`.
+pub(super) fn around(cx: &Cx<'_>, key: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+    let Some(block) = take(cx, key) else {
+        unknown_free(cx);
+        return call();
+    };
+    let result = call();
+    if result.is_ok() {
+        discharge(cx, block);
+    } else {
+        put_back(cx, key, block);
+    }
+    result
+}
+
+/// Drops every block that a context owned.
+pub(super) fn drop_owned(cx: &Cx<'_>, context: u64) {
+    drop_where(cx, |key, block| {
+        block.aux == context
+            && block.kind != Kind::PoolUsed
+            && !is_in(key, Space::Physical)
+            && !is_in(key, Space::Mapping)
+    });
+}
+
+/// Drops every block of a pool.
+pub(super) fn drop_pooled(cx: &Cx<'_>, token: u64) {
+    drop_where(cx, |_, block| block.aux == token && block.kind == Kind::PoolUsed);
+}
+
+fn drop_where(cx: &Cx<'_>, is_gone: impl Fn(u64, &telemetry::Block) -> bool) {
+    let blocks = cx.writer().blocks();
+    blocks.for_each(|key, block| {
+        if is_gone(key, &block)
+            && let Some(taken) = blocks.remove(key)
+        {
+            if is_gone(key, &taken) {
+                discharge(cx, Block::of(taken));
+            } else {
+                // Another thread was handed the same address meanwhile.
+                put_back(cx, key, Block::of(taken));
+            }
+        }
+    });
+}
+
+/// Adds to an amount that the driver tells.
+pub(super) fn raise(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, bytes: u64) {
+    cx.writer().raise(gpu, kind, bytes);
+}
+
+/// Takes from an amount that the driver tells.
+pub(super) fn lower(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, bytes: u64) {
+    cx.writer().lower(gpu, kind, bytes);
+}
+
+/// A release of something that is not in the table.
+#[cold]
+#[inline(never)]
+pub(super) fn unknown_free(cx: &Cx<'_>) {
+    cx.bypass(Bypass::UnknownBlock);
+}
+
+/// A block that no GPU could be found for.
+#[cold]
+#[inline(never)]
+pub(super) fn unplaced(cx: &Cx<'_>) {
+    cx.bypass(Bypass::NoContext);
+}
+
+/// Counts a call that tells something of the program: that it shares memory, or has it migrate.
+pub(super) fn seen(cx: &Cx<'_>) {
+    crate::passive::count(cx.entry);
+}
+
+/// A pool was created.
+pub(super) fn pool_created(cx: &Cx<'_>, pool: CUmemoryPool) {
+    cx.writer().event(Event { kind: EventKind::PoolCreated, gpu: None, a: pool.addr(), b: 0, c: 0, d: 0 });
+}
+
+/// A pool was destroyed.
+pub(super) fn pool_destroyed(cx: &Cx<'_>, pool: CUmemoryPool) {
+    cx.writer().event(Event { kind: EventKind::PoolDestroyed, gpu: None, a: pool.addr(), b: 0, c: 0, d: 0 });
+}

@@ -1,0 +1,58 @@
+//! An amount that is read from the driver rather than added up.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::ledger;
+use crate::cx::Cx;
+use crate::telemetry::{GpuIndex, Kind};
+
+/// Readings per change before the figure is left to whoever changes it next.
+const ROUNDS: u32 = 8;
+
+/// What was charged for an amount that the driver tells. All zeros is "nothing".
+pub(super) struct Level {
+    charged: AtomicU64,
+    /// Times that something happened which may have changed the amount.
+    changes: AtomicU64,
+}
+
+impl Level {
+    /// Bytes charged at present.
+    pub(super) fn charged(&self) -> u64 {
+        self.charged.load(Ordering::Relaxed)
+    }
+
+    /// Charges what `read` tells, after something that may have changed it.
+    ///
+    /// Two threads may read and charge at once; whoever finds that something changed meanwhile reads
+    /// again, so that the last charge is never older than the last change. False: `read` failed.
+    pub(super) fn follow(
+        &self,
+        cx: &Cx<'_>,
+        gpu: GpuIndex,
+        kind: Kind,
+        read: impl Fn() -> Option<u64>,
+    ) -> bool {
+        // SeqCst throughout: the readings of all threads have one order with the changes.
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        for _ in 0..ROUNDS {
+            let before = self.changes.load(Ordering::SeqCst);
+            let Some(now) = read() else { return false };
+            self.charge(cx, gpu, kind, now);
+            if self.changes.load(Ordering::SeqCst) == before {
+                break;
+            }
+        }
+        true
+    }
+
+    /// Charges the difference to a new amount.
+    pub(super) fn charge(&self, cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, now: u64) {
+        let before = self.charged.swap(now, Ordering::SeqCst);
+        if now > before {
+            ledger::raise(cx, gpu, kind, now - before);
+        } else if now < before {
+            ledger::lower(cx, gpu, kind, before - now);
+        }
+    }
+}

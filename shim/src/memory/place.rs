@@ -1,0 +1,86 @@
+//! Which GPU and context a call of this thread works on.
+
+use crate::telemetry::GpuIndex;
+use radrm_cuda_abi::*;
+
+use super::{context, gpu};
+use crate::cx::Cx;
+
+/// Where an allocation goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    /// The GPU.
+    pub(crate) gpu: GpuIndex,
+    /// Ordinal of the device in this process.
+    pub(crate) device: CUdevice,
+    /// Bits of the context that owns the allocation; 0 where none does.
+    pub(crate) context: u64,
+}
+
+// Words of the thread's state.
+const CONTEXT: usize = 0;
+const DEATHS: usize = 1;
+const ANSWER: usize = 2;
+
+const GPU_BITS: u32 = 8;
+
+/// The place that the thread's current context stands for; `None` on a thread without one.
+///
+/// The driver is asked for the current context every time (nanoseconds: it reads a thread-local); what
+/// lies behind a context is remembered until any context of the process is destroyed.
+#[inline]
+pub(crate) fn current(cx: &Cx<'_>) -> Option<Place> {
+    let context = cx.driver().current_context()?.addr();
+    let deaths = context::deaths();
+    let [known, known_deaths, answer, ..] = &cx.tls().memory;
+    if known.get() == context && known_deaths.get() == deaths {
+        return Some(unpack(context, answer.get()));
+    }
+    look_up(cx, context, deaths)
+}
+
+#[cold]
+#[inline(never)]
+fn look_up(cx: &Cx<'_>, context: u64, deaths: u64) -> Option<Place> {
+    let device = cx.relaxed_capture(|| cx.driver().current_device())?;
+    let place = Place { gpu: gpu::of_device(cx, device)?, device, context };
+    remember(cx, deaths, &place);
+    Some(place)
+}
+
+fn remember(cx: &Cx<'_>, deaths: u64, place: &Place) {
+    let words = &cx.tls().memory;
+    let answer = u64::from(place.gpu.0) | (u64::from(place.device.cast_unsigned()) << GPU_BITS);
+    for (at, word) in [(CONTEXT, place.context), (DEATHS, deaths), (ANSWER, answer)] {
+        if let Some(cell) = words.get(at) {
+            cell.set(word);
+        }
+    }
+}
+
+#[inline(always)]
+fn unpack(context: u64, answer: u64) -> Place {
+    Place {
+        gpu: GpuIndex((answer & ((1 << GPU_BITS) - 1)) as u8),
+        device: ((answer >> GPU_BITS) as u32).cast_signed(),
+        context,
+    }
+}
+
+/// The place of a device, whatever context the thread has; no context owns what is put there.
+pub(crate) fn of_device(cx: &Cx<'_>, device: CUdevice) -> Option<Place> {
+    Some(Place { gpu: gpu::of_device(cx, device)?, device, context: 0 })
+}
+
+/// The place of an address that the driver has just handed out.
+#[cold]
+#[inline(never)]
+pub(crate) fn of_pointer(cx: &Cx<'_>, address: u64) -> Option<Place> {
+    let device = cx.relaxed_capture(|| cx.driver().device_of_pointer(address))?;
+    of_device(cx, device)
+}
+
+/// The place that host memory is shown beside: the current context's GPU, else the first device's.
+pub(crate) fn beside_host(cx: &Cx<'_>) -> Option<Place> {
+    current(cx).or_else(|| of_device(cx, 0))
+}

@@ -1,0 +1,516 @@
+//! Virtual memory management: physical memory by handle, mapped where the program likes.
+//!
+//! Physical memory is charged when it is created and returns when neither a handle nor a mapping nor a
+//! binding holds it. Reserved address space is no memory and is not looked at. Memory of another process
+//! is charged there; here its mappings are shown as imported. The device comes from the properties that
+//! the program asks for, because a worker thread may have no context.
+
+use core::ffi::c_void;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::telemetry::{Bypass, Kind};
+use radrm_cuda_abi::*;
+
+use super::bindings::Bindings;
+use super::claim::Claim;
+use super::key::{Space, key};
+use super::ledger;
+use super::place::{self, Place};
+use super::references::{Left, References};
+use crate::arena;
+use crate::cx::Cx;
+use crate::map::HandleMap;
+use crate::wiped::{Wiped, Zeroable};
+
+/// What the process holds of physical memory.
+struct Vmm {
+    /// References of every handle: handles, mappings, bindings.
+    handles: References,
+    /// Mappings by address.
+    mappings: HandleMap,
+    bindings: Bindings,
+}
+
+// SAFETY: zero is the empty state of all three; none has a destructor.
+unsafe impl Zeroable for Vmm {}
+
+static VMM: Wiped<Vmm> = Wiped::new();
+
+/// Note of a handle whose memory this process created.
+const OWN: u64 = 0;
+/// Note of a handle to another process's memory.
+const FOREIGN: u64 = 1;
+/// Note of a multicast object.
+const MULTICAST: u64 = 2;
+/// Tells logical endpoints from other owners of bindings.
+const ENDPOINT: u64 = 1 << 62;
+
+/// One mapping.
+#[repr(C)]
+struct Mapping {
+    /// The arena's own word once the record is free.
+    link: AtomicU64,
+    size: AtomicU64,
+    handle: AtomicU64,
+}
+
+/// `cuMemCreate`.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn create(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    handle: *mut CUmemGenericAllocationHandle,
+    size: usize,
+    prop: *const CUmemAllocationProp,
+) -> CUresult {
+    // SAFETY: the properties are the program's, readable or null; the driver reads them as well.
+    let location = unsafe { prop.as_ref() }.map(|p| p.location);
+    let (place, kind) = placed(cx, location);
+    let claim = Claim::at(place, kind, size as u64);
+    let result = call();
+    if !result.is_ok() {
+        claim.refused(cx, result);
+    } else if !handle.is_null() {
+        // SAFETY: the driver reported success and so has written the handle.
+        let handle = unsafe { *handle };
+        match VMM.get().filter(|v| v.handles.start(handle, OWN)) {
+            Some(_) if place.is_some() => claim.keep(cx, Space::Physical, handle, size as u64),
+            Some(_) => cx.bypass(Bypass::UnknownDevice),
+            None => cx.bypass(Bypass::ShimTableFull),
+        }
+    }
+    result
+}
+
+/// Where memory of a location is charged, and as what.
+fn placed(cx: &Cx<'_>, location: Option<CUmemLocation>) -> (Option<Place>, Kind) {
+    match location {
+        Some(CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id }) => {
+            (place::of_device(cx, id), Kind::Vmm)
+        }
+        _ => {
+            let beside = place::beside_host(cx).map(|p| Place { context: 0, ..p });
+            (beside, Kind::PinnedHost)
+        }
+    }
+}
+
+/// `cuMemRelease`: drops one handle reference.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn release(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    handle: CUmemGenericAllocationHandle,
+) -> CUresult {
+    let Some(vmm) = VMM.get() else { return call() };
+    let left = vmm.handles.release(handle);
+    let block = match left {
+        Left::Nothing(_) => ledger::take(cx, key(Space::Physical, handle)),
+        _ => None,
+    };
+    let result = call();
+    match (left, block) {
+        (Left::Unknown, _) => ledger::unknown_free(cx),
+        (Left::Some, _) if !result.is_ok() => {
+            // The reference that was taken away too early; nobody else can have dropped the rest.
+            let _ = vmm.handles.hold(handle);
+        }
+        (Left::Nothing(note), block) if !result.is_ok() => {
+            vmm.handles.start(handle, note);
+            if let Some(block) = block {
+                ledger::put_back(cx, key(Space::Physical, handle), block);
+            }
+        }
+        (Left::Some, _) => {}
+        (Left::Nothing(_), block) => {
+            if let Some(block) = block {
+                ledger::discharge(cx, block);
+            }
+            unbind_all(cx, handle);
+        }
+    }
+    result
+}
+
+/// Takes away a reference that a mapping or binding held.
+fn let_go(cx: &Cx<'_>, vmm: &Vmm, handle: u64) {
+    if let Left::Nothing(_) = vmm.handles.release(handle) {
+        if let Some(block) = ledger::take(cx, key(Space::Physical, handle)) {
+            ledger::discharge(cx, block);
+        }
+        unbind_all(cx, handle);
+    }
+}
+
+/// `cuMemMap`: a mapping keeps the memory alive after its handles are released.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn map(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    ptr: CUdeviceptr,
+    size: usize,
+    handle: CUmemGenericAllocationHandle,
+) -> CUresult {
+    let Some(vmm) = VMM.get() else { return call() };
+    // Held before the call, so that a release on another thread cannot be the last in between.
+    let held = vmm.handles.hold(handle);
+    let result = call();
+    let Some(note) = held else { return result };
+    if !result.is_ok() {
+        let_go(cx, vmm, handle);
+        return result;
+    }
+    if !vmm.note_mapping(ptr, size as u64, handle) {
+        // Without the note the reference could never be dropped.
+        cx.bypass(Bypass::ShimTableFull);
+        let_go(cx, vmm, handle);
+    } else if note == FOREIGN {
+        let location = cx.driver().location_of(handle);
+        let (place, _) = placed(cx, location);
+        Claim::at(place, Kind::Imported, size as u64).keep(cx, Space::Mapping, ptr, size as u64);
+    }
+    result
+}
+
+impl Vmm {
+    fn note_mapping(&self, address: u64, size: u64, handle: u64) -> bool {
+        let Some(block) = arena::alloc(size_of::<Mapping>()) else { return false };
+        // SAFETY: zeroed, large and aligned enough, and shared from here on through atomics only.
+        let mapping = unsafe { block.cast::<Mapping>().as_ref() };
+        mapping.size.store(size, Ordering::Relaxed);
+        mapping.handle.store(handle, Ordering::Relaxed);
+        // The map's release publishes the two stores.
+        let stored = self.mappings.insert(address, block.as_ptr().addr() as u64);
+        if !stored {
+            // SAFETY: made just above with this size and seen by nobody.
+            unsafe { arena::free(block, size_of::<Mapping>()) };
+        }
+        stored
+    }
+
+    /// Takes out the mapping at an address: its size and handle.
+    fn forget_mapping(&self, address: u64) -> Option<(u64, u64)> {
+        let block = NonNull::new(self.mappings.remove(address)? as *mut Mapping)?;
+        // SAFETY: the map holds addresses of mapping records only, in memory that stays mapped.
+        let mapping = unsafe { block.as_ref() };
+        let known = (mapping.size.load(Ordering::Relaxed), mapping.handle.load(Ordering::Relaxed));
+        // SAFETY: made by `note_mapping` with this size; out of the map, so nobody else frees it.
+        unsafe { arena::free(block.cast(), size_of::<Mapping>()) };
+        Some(known)
+    }
+
+    /// The handle mapped at an address.
+    fn mapped_at(&self, address: u64) -> Option<u64> {
+        let block = NonNull::new(self.mappings.get(address)? as *mut Mapping)?;
+        // SAFETY: as in `forget_mapping`.
+        Some(unsafe { block.as_ref() }.handle.load(Ordering::Relaxed))
+    }
+}
+
+/// `cuMemUnmap`: of one mapping or of several side by side.
+///
+/// Worked off after the real call: unlike a handle, the address is the program's to use again, and it
+/// can only do so once it knows that this call has returned.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn unmap(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    ptr: CUdeviceptr,
+    size: usize,
+) -> CUresult {
+    let result = call();
+    let Some(vmm) = VMM.get().filter(|_| result.is_ok()) else { return result };
+    let end = ptr.saturating_add(size as u64);
+    let mut at = ptr;
+    while at < end {
+        let Some((bytes, handle)) = vmm.forget_mapping(at) else {
+            cx.bypass(Bypass::UnknownBlock);
+            break;
+        };
+        if let Some(block) = ledger::take(cx, key(Space::Mapping, at)) {
+            ledger::discharge(cx, block);
+        }
+        let_go(cx, vmm, handle);
+        at = at.saturating_add(bytes.max(1));
+    }
+    result
+}
+
+/// `cuMemRetainAllocationHandle`: one more handle reference.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn retain(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    handle: *mut CUmemGenericAllocationHandle,
+) -> CUresult {
+    let result = call();
+    if result.is_ok() && !handle.is_null() {
+        // SAFETY: the driver reported success and so has written the handle.
+        let handle = unsafe { *handle };
+        if VMM.get().and_then(|v| v.handles.hold(handle)).is_none() {
+            cx.bypass(Bypass::ForeignHandle);
+        }
+    }
+    result
+}
+
+/// `cuMemImportFromShareableHandle`: a handle to memory that its exporter is charged for.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn import(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    handle: *mut CUmemGenericAllocationHandle,
+) -> CUresult {
+    ledger::seen(cx);
+    let result = call();
+    if result.is_ok() && !handle.is_null() {
+        // SAFETY: the driver reported success and so has written the handle.
+        start_or_hold(cx, unsafe { *handle }, FOREIGN);
+    }
+    result
+}
+
+/// `cuMulticastCreate`: a handle that binds others. What the object itself takes on a device is not told
+/// by any call and is part of the remainder.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn multicast_create(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    handle: *mut CUmemGenericAllocationHandle,
+) -> CUresult {
+    ledger::seen(cx);
+    let result = call();
+    if result.is_ok() && !handle.is_null() {
+        // SAFETY: the driver reported success and so has written the handle.
+        start_or_hold(cx, unsafe { *handle }, MULTICAST);
+    }
+    result
+}
+
+/// A handle from elsewhere; the driver may hand out one that the process has already.
+fn start_or_hold(cx: &Cx<'_>, handle: u64, note: u64) {
+    let known = VMM.get().is_some_and(|v| v.handles.hold(handle).is_some() || v.handles.start(handle, note));
+    if !known {
+        cx.bypass(Bypass::ShimTableFull);
+    }
+}
+
+/// Part of a multicast object or logical endpoint: a device's range from an offset on.
+fn part(device: CUdevice, offset: u64) -> u64 {
+    offset ^ (u64::from(device.cast_unsigned()) << 48)
+}
+
+/// `cuMulticastBindMem`.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn multicast_bind(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    object: CUmemGenericAllocationHandle,
+    offset: usize,
+    memory: CUmemGenericAllocationHandle,
+) -> CUresult {
+    let device = cx.driver().location_of(memory).map_or(0, |l| l.id);
+    bound(cx, call, object, part(device, offset as u64), Some(memory))
+}
+
+/// `cuMulticastBindAddr`.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn multicast_bind_address(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    object: CUmemGenericAllocationHandle,
+    offset: usize,
+    address: CUdeviceptr,
+) -> CUresult {
+    let device = cx.driver().device_of_pointer(address).unwrap_or(0);
+    let memory = VMM.get().and_then(|v| v.mapped_at(address));
+    bound(cx, call, object, part(device, offset as u64), memory)
+}
+
+/// `cuMulticastUnbind`.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn multicast_unbind(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    object: CUmemGenericAllocationHandle,
+    device: CUdevice,
+    offset: usize,
+) -> CUresult {
+    unbound(cx, call, object, part(device, offset as u64))
+}
+
+/// `cuLogicalEndpointBindMem`.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn endpoint_bind(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    endpoint: u64,
+    device: CUdevice,
+    offset: u64,
+    memory: CUmemGenericAllocationHandle,
+) -> CUresult {
+    bound(cx, call, ENDPOINT | endpoint, part(device, offset), Some(memory))
+}
+
+/// `cuLogicalEndpointBindAddr`.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn endpoint_bind_address(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    endpoint: u64,
+    device: CUdevice,
+    offset: u64,
+    address: *mut c_void,
+) -> CUresult {
+    let memory = VMM.get().and_then(|v| v.mapped_at(address.addr() as u64));
+    bound(cx, call, ENDPOINT | endpoint, part(device, offset), memory)
+}
+
+/// `cuLogicalEndpointUnbind`.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn endpoint_unbind(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    endpoint: u64,
+    device: CUdevice,
+    offset: u64,
+) -> CUresult {
+    unbound(cx, call, ENDPOINT | endpoint, part(device, offset))
+}
+
+/// `cuLogicalEndpointDestroy`.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn endpoint_destroy(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    endpoint: u64,
+) -> CUresult {
+    let result = call();
+    if result.is_ok() {
+        unbind_all(cx, ENDPOINT | endpoint);
+    }
+    result
+}
+
+/// Runs a binding call, with the memory held from before it on.
+fn bound(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    owner: u64,
+    part: u64,
+    memory: Option<u64>,
+) -> CUresult {
+    let held = VMM.get().zip(memory).filter(|(vmm, memory)| vmm.handles.hold(*memory).is_some());
+    let result = call();
+    if let Some((vmm, memory)) = held {
+        if !result.is_ok() {
+            let_go(cx, vmm, memory);
+        } else if !vmm.bindings.bind(owner, part, memory) {
+            cx.bypass(Bypass::ShimTableFull);
+            let_go(cx, vmm, memory);
+        }
+    }
+    result
+}
+
+fn unbound(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, owner: u64, part: u64) -> CUresult {
+    let result = call();
+    if let Some(vmm) = VMM.get().filter(|_| result.is_ok())
+        && let Some(memory) = vmm.bindings.unbind(owner, part)
+    {
+        let_go(cx, vmm, memory);
+    }
+    result
+}
+
+/// Drops every binding of an object that is gone.
+pub(super) fn unbind_all(cx: &Cx<'_>, owner: u64) {
+    let Some(vmm) = VMM.get() else { return };
+    while let Some(memory) = vmm.bindings.unbind_any(owner) {
+        let_go(cx, vmm, memory);
+    }
+}
+
+/// `CUarrayMapInfo`: one tile, or the tail of the levels, of a sparse array.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ArrayMapInfo {
+    resource_kind: u32,
+    resource: u64,
+    subresource_kind: u32,
+    subresource: [u64; 4],
+    operation: u32,
+    handle_kind: u32,
+    memory: u64,
+    offset: u64,
+    device_mask: u32,
+    flags: u32,
+    reserved: [u32; 2],
+}
+
+const _: () = assert!(size_of::<ArrayMapInfo>() == 96);
+
+const MAP: u32 = 1;
+const UNMAP: u32 = 2;
+
+/// `cuMemMapArrayAsync`: maps physical memory into sparse arrays and takes it out again.
+///
+/// # Safety
+/// The arguments are the program's own of this call.
+pub(crate) unsafe fn map_array(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    list: *mut c_void,
+    count: u32,
+) -> CUresult {
+    let result = call();
+    let Some(vmm) = VMM.get().filter(|_| result.is_ok() && !list.is_null()) else { return result };
+    for at in 0..count as usize {
+        // SAFETY: the driver has read `count` entries from the list, and reported no error.
+        let entry = unsafe { list.cast::<ArrayMapInfo>().wrapping_add(at).read_unaligned() };
+        let part = entry.subresource.iter().fold(u64::from(entry.subresource_kind), |hash, word| {
+            (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        });
+        if matches!(entry.operation, MAP | UNMAP)
+            && let Some(memory) = vmm.bindings.unbind(entry.resource, part)
+        {
+            let_go(cx, vmm, memory);
+        }
+        if entry.operation == MAP && vmm.handles.hold(entry.memory).is_some() {
+            if !vmm.bindings.bind(entry.resource, part, entry.memory) {
+                cx.bypass(Bypass::ShimTableFull);
+                let_go(cx, vmm, entry.memory);
+            }
+        }
+    }
+    result
+}
