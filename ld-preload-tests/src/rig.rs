@@ -212,6 +212,17 @@ impl Rig {
         path.and_then(|p| fs::metadata(p).ok()).map_or(0, |m| m.blocks())
     }
 
+    /// Kills the session's launcher as the kernel would.
+    ///
+    /// # Panics
+    /// If there was no session.
+    pub fn kill_launcher(&mut self) {
+        let session = self.session.take().expect("a session");
+        session.launcher.signal(libc::SIGKILL);
+        let status = session.launcher.end().status;
+        assert!(!status.success());
+    }
+
     /// Ends the session and reads what its programs left.
     ///
     /// # Panics

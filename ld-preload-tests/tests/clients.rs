@@ -1,0 +1,113 @@
+//! Clients that nobody here wrote, unmodified from PyPI, under `radrm-run` on emulated GPUs.
+
+use std::{env, path::PathBuf, process::Command};
+
+use radrm_preload_tests::{artifacts, child, figures::Outcome, rig::Rig};
+
+/// The interpreter of the virtual environment with `clients/requirements.txt`; `None`, said aloud,
+/// where there is none.
+fn python() -> Option<PathBuf> {
+    let python = env::var_os("RADRM_TEST_PYTHON")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| artifacts::workspace().join("target/venv/bin/python3"));
+    let works = Command::new(&python).args(["-c", "import numba_cuda, cuda.bindings, pynvml"]).output();
+    if works.is_ok_and(|o| o.status.success()) {
+        return Some(python);
+    }
+    eprintln!(
+        "skipped: {} has no numba-cuda, cuda-bindings, nvidia-ml-py (cargo xtask venv)",
+        python.display()
+    );
+    None
+}
+
+fn client(python: &PathBuf, rig: &Rig, arguments: &[&str]) -> Outcome {
+    let mut command = rig.launched(python);
+    command.args(arguments).env("NUMBA_CACHE_DIR", rig.path().join("numba"));
+    rig.outcome(child::run(command, 240))
+}
+
+fn script(name: &str) -> String {
+    format!("{}/clients/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn cuda_python() {
+    let Some(python) = python() else { return };
+    let rig = Rig::emulated("1xH200");
+    let outcome = client(&python, &rig, &[&script("driver_script.py")]).ok();
+    assert_eq!(outcome.assert_equals_books(), 1);
+    assert_eq!(outcome.account(0).kinds[0].now.0, 24 << 20);
+    assert_eq!(outcome.launches("scale"), (25, 0));
+}
+
+#[test]
+fn pynvml() {
+    let Some(python) = python() else { return };
+    let rig = Rig::emulated("2xA100-40GB");
+    let outcome = client(&python, &rig, &[&script("nvml_script.py")]).ok();
+    assert!(outcome.ended.stdout.contains("gpu 1 "), "{}", outcome.ended.stdout);
+    assert!(outcome.profile.processes.iter().all(|p| p.state.accounts.is_empty()));
+    let outcome = client(&python, &Rig::emulated("1xH200"), &[&script("nvml_beside.py")]).ok();
+    assert_eq!(outcome.assert_equals_books(), 1);
+    assert_eq!(outcome.account(0).now.0, 512 << 20);
+}
+
+/// Runs one of numba-cuda's own example programs as it is installed. Kernels do not execute on an
+/// emulated GPU, so an example that checks a result may fail in that check, and in nothing else.
+#[track_caller]
+fn numba_example(name: &str) {
+    let Some(python) = python() else { return };
+    let rig = Rig::emulated("1xH200");
+    let module = format!("numba.cuda.tests.doc_examples.{name}");
+    let outcome = client(&python, &rig, &["-m", "unittest", "-v", &module]);
+    let said = &outcome.ended.stderr;
+    assert!(said.contains("\nRan "), "{said}");
+    assert!(!said.contains("errors="), "{name}: more than a wrong result: {said}");
+    assert_eq!(outcome.assert_equals_books(), 1, "{said}");
+    let launches: u64 = outcome.books.iter().flat_map(|b| &b.gpus).map(|g| g.launches).sum();
+    let counted: u64 = outcome
+        .profile
+        .processes
+        .iter()
+        .flat_map(|p| &p.kernels)
+        .map(|k| k.launches + k.graph_launches)
+        .sum();
+    assert!(launches > 0, "the example launched nothing: {said}");
+    assert_eq!(counted, launches);
+}
+
+#[test]
+fn numba_vecadd() {
+    numba_example("test_vecadd");
+}
+
+#[test]
+fn numba_matmul() {
+    numba_example("test_matmul");
+}
+
+#[test]
+fn numba_laplace() {
+    numba_example("test_laplace");
+}
+
+#[test]
+fn numba_montecarlo() {
+    numba_example("test_montecarlo");
+}
+
+#[test]
+fn numba_random() {
+    numba_example("test_random");
+}
+
+#[test]
+fn numba_reduction() {
+    numba_example("test_reduction");
+}
+
+#[test]
+fn numba_sessionize() {
+    numba_example("test_sessionize");
+}
