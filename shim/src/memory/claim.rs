@@ -3,10 +3,10 @@
 use crate::telemetry::Kind;
 use radrm_cuda_abi::*;
 
-use super::failure;
 use super::key::{Space, key};
 use super::ledger::{self, Block};
 use super::place::{self, Place};
+use super::{failure, pool};
 use crate::cx::Cx;
 
 /// A request that is about to go to the driver.
@@ -57,5 +57,7 @@ impl Claim {
     #[inline(never)]
     pub(crate) fn refused(self, cx: &Cx<'_>, code: CUresult) {
         failure::record(cx, self.place.map(|p| p.gpu), self.kind, self.bytes, code);
+        // The driver took back what pools did not use before it gave up.
+        pool::pressed(cx);
     }
 }

@@ -10,6 +10,10 @@ use super::{ledger, pool};
 use crate::abi_traits::{ByteSize, DevicePtr};
 use crate::cx::Cx;
 
+/// From this size on a request takes whole chunks of the device, for which the driver may take from
+/// pools what they do not use.
+const PRESSING: u64 = 2 << 20;
+
 /// `cuMemAlloc`: charged as requested.
 ///
 /// # Safety
@@ -58,6 +62,9 @@ unsafe fn plain<P: DevicePtr>(
     } else if !dptr.is_null() {
         // SAFETY: the driver reported success and so has written the address.
         claim.keep(cx, Space::Pointer, unsafe { *dptr }.addr(), bytes);
+        if bytes >= PRESSING {
+            pool::pressed(cx);
+        }
     }
     result
 }

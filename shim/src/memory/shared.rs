@@ -7,8 +7,9 @@ use radrm_cuda_abi::*;
 
 use super::claim::Claim;
 use super::key::{Space, key};
+use super::ledger;
+use super::place::{self, Place};
 use super::references::{Left, References};
-use super::{ledger, place};
 use crate::abi_traits::DevicePtr;
 use crate::cx::Cx;
 use crate::wiped::{Wiped, Zeroable};
@@ -56,7 +57,10 @@ pub(crate) unsafe fn ipc_open<P: DevicePtr>(
 /// A pointer to memory of another process, of the size that the driver tells.
 fn imported_pointer(cx: &Cx<'_>, address: u64) {
     let size = cx.relaxed_capture(|| cx.driver().allocation_size(address)).unwrap_or(0);
-    Claim::here(cx, Kind::Imported, size).keep(cx, Space::Pointer, address, size);
+    let owner = place::current(cx);
+    // The memory may lie on another device than the one that the context works with.
+    let at = place::of_pointer(cx, address).map(|p| Place { context: owner.map_or(0, |o| o.context), ..p });
+    Claim::at(at.or(owner), Kind::Imported, size).keep(cx, Space::Pointer, address, size);
 }
 
 /// `cuIpcCloseMemHandle`.

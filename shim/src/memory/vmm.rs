@@ -85,16 +85,14 @@ pub(crate) unsafe fn create(
     result
 }
 
-/// Where memory of a location is charged, and as what.
+/// Where memory of a location is charged, and as what. Host memory is shown beside the first device:
+/// no context owns it.
 fn placed(cx: &Cx<'_>, location: Option<CUmemLocation>) -> (Option<Place>, Kind) {
     match location {
         Some(CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id }) => {
             (place::of_device(cx, id), Kind::Vmm)
         }
-        _ => {
-            let beside = place::beside_host(cx).map(|p| Place { context: 0, ..p });
-            (beside, Kind::PinnedHost)
-        }
+        _ => (place::of_device(cx, 0), Kind::PinnedHost),
     }
 }
 

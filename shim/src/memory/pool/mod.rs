@@ -141,6 +141,7 @@ fn handed_out(
         pool.lend(bytes);
     }
     pool.refresh(cx);
+    pressed_beside(cx, Some(pool));
 }
 
 /// The pool that `cuMemAllocAsync` took a block from: that of the stream's device. The default
@@ -206,14 +207,26 @@ pub(super) fn freed_at_once(cx: &Cx<'_>, block: Block) {
 }
 
 /// After a synchronisation: pools give back what they hold above their release threshold.
+///
+/// # Safety
+/// None needed; hooks have this form.
 pub(crate) unsafe fn synchronised(cx: &Cx<'_>, result: CUresult) {
-    if !result.is_ok() {
-        return;
+    if result.is_ok() {
+        pressed(cx);
     }
-    if let Some(all) = pools() {
-        for pool in all.each().filter(|p| p.has_slack()) {
-            pool.refresh(cx);
-        }
+}
+
+/// After something that makes pools give back what they do not use: a synchronisation, or a request
+/// that found the device full.
+pub(super) fn pressed(cx: &Cx<'_>) {
+    pressed_beside(cx, None);
+}
+
+/// As [`pressed`]; `done` was looked at already.
+fn pressed_beside(cx: &Cx<'_>, done: Option<&Pool>) {
+    let Some(all) = pools() else { return };
+    for pool in all.each().filter(|p| p.has_slack() && !done.is_some_and(|d| core::ptr::eq(d, *p))) {
+        pool.refresh(cx);
     }
 }
 
