@@ -53,6 +53,23 @@ fn pynvml() {
     assert_eq!(outcome.account(0).now.0, 512 << 20);
 }
 
+#[test]
+fn case_13_multiprocessing_workers_of_every_start_method() {
+    let Some(python) = python() else { return };
+    let rig = Rig::emulated("1xH200");
+    let outcome = client(&python, &rig, &[&script("workers_script.py")]).ok();
+    assert_eq!(outcome.assert_equals_books(), 6);
+    let mut peaks: Vec<u64> = outcome
+        .profile
+        .processes
+        .iter()
+        .flat_map(|p| p.state.accounts.iter().map(|a| a.peak.0 >> 20))
+        .collect();
+    peaks.retain(|p| *p > 0);
+    peaks.sort_unstable();
+    assert_eq!(peaks, [1, 2, 3, 4, 5, 6]);
+}
+
 /// Runs one of numba-cuda's own example programs as it is installed. Kernels do not execute on an
 /// emulated GPU, so an example that checks a result may fail in that check, and in nothing else.
 #[track_caller]

@@ -1,6 +1,6 @@
 //! Programs that make life hard for anything preloaded into them.
 
-use std::{path::PathBuf, process::Command};
+use std::{env, path::PathBuf, process::Command};
 
 use radrm_preload_tests::{
     child, programs,
@@ -18,10 +18,13 @@ fn threads_are_counted(rig: &Rig, command: Command) {
     assert_eq!(outcome.launches("nothing"), (1600, 0));
 }
 
-/// A library of the system, from one of its usual names.
+/// A library of the system, from one of its usual names; `RADRM_TEST_LIBRARIES` names a directory to
+/// look in first.
 fn system_library(names: &[&str]) -> Option<PathBuf> {
-    let directories = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"];
-    names.iter().flat_map(|n| directories.map(|d| PathBuf::from(d).join(n))).find(|p| p.exists())
+    let own = env::var_os("RADRM_TEST_LIBRARIES").map(PathBuf::from);
+    let usual = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"].map(PathBuf::from);
+    let directories: Vec<PathBuf> = own.into_iter().chain(usual).collect();
+    names.iter().flat_map(|n| directories.iter().map(move |d| d.join(n))).find(|p| p.exists())
 }
 
 #[track_caller]
