@@ -1,1 +1,28 @@
 //! Attaches to segments, samples GPUs, writes profiles and keeps the dataset.
+//!
+//! [`JobWatch`] is what a launcher holds while a job runs: it reads the job's
+//! segment, asks NVML on a thread of its own, and keeps the profile up to
+//! date. Nothing in here prints, waits for long or fails the job: what cannot
+//! be done becomes a warning, one sentence, said once.
+//!
+//! The way of a figure: segment -> [`source::Source`] -> `watch` (what changed,
+//! and is it time to write?) -> `output` -> profile. [`dataset`] adds a row
+//! when the job is over.
+
+pub mod dataset;
+
+mod delta;
+mod digest;
+mod frameworks;
+mod job;
+mod nvml;
+mod output;
+mod pace;
+mod remainder;
+mod source;
+mod watch;
+
+pub use job::describe_job;
+pub use nvml::NvmlSource;
+pub use output::ProfileFile;
+pub use watch::{Finished, WatchOptions};

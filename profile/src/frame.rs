@@ -19,8 +19,9 @@ pub const HEAD_BYTES: usize = 16;
 /// Size of what precedes a frame's payload.
 pub const FRAME_HEAD_BYTES: usize = 12;
 
-/// Largest payload of a frame. A state of 1024 processes with 4096 kernels of
-/// long names each could exceed it; the collector splits such states.
+/// Largest payload of a frame. The largest that is written is the final state
+/// of one process: 4096 kernels with names of 1 KiB and 16 timelines are below
+/// 10 MiB.
 pub const MAX_PAYLOAD: usize = 64 << 20;
 
 /// The head of a file.

@@ -35,41 +35,6 @@ impl Profile {
         }
         self.events.extend(state.events);
     }
-
-    /// The records from which this profile can be built up again; the job
-    /// comes first. Used to write a profile anew whose file could not be
-    /// written for a while.
-    pub fn to_records(&self) -> Vec<Record> {
-        let mut job = self.job.clone();
-        let digest = job.program_sha256.take();
-        let mut records = vec![Record::Job(job), Record::Gpus(self.gpus.clone())];
-        records.extend(digest.map(Record::ProgramDigest));
-        // One state per process, so that no frame outgrows its limit.
-        for process in &self.processes {
-            records.push(Record::State(State {
-                t: self.last_state,
-                processes: vec![process.to_delta()],
-                events: Vec::new(),
-                events_thinned: self.events_thinned,
-                processes_not_kept: self.processes_not_kept,
-            }));
-        }
-        records.push(Record::State(State {
-            t: self.last_state,
-            processes: Vec::new(),
-            events: self.events.clone(),
-            events_thinned: self.events_thinned,
-            processes_not_kept: self.processes_not_kept,
-        }));
-        records.push(Record::Samples(self.samples.clone()));
-        for note in &self.notes {
-            if let Note::Collector(text) = note {
-                records.push(Record::Note(text.clone()));
-            }
-        }
-        records.extend(self.outcome.clone().map(Record::Outcome));
-        records
-    }
 }
 
 impl Process {
@@ -117,21 +82,6 @@ impl Process {
             }
         };
         &mut self.kernels[at]
-    }
-
-    fn to_delta(&self) -> ProcessDelta {
-        ProcessDelta {
-            key: self.key,
-            identity: Some(self.identity.clone()),
-            state: self.state.clone(),
-            definitions: self.kernels.iter().map(KernelDefinition::from).collect(),
-            counters: self.kernels.iter().map(KernelCounters::from).collect(),
-            timelines: self
-                .timelines
-                .iter()
-                .map(|timeline| crate::TimelineChunk { gpu: timeline.gpu, points: timeline.points.clone() })
-                .collect(),
-        }
     }
 }
 

@@ -135,15 +135,6 @@ fn paths_that_cannot_be_read() {
 }
 
 #[test]
-fn a_profile_can_be_written_again() {
-    let profile = profile(&records());
-    let again = profile.to_records();
-    let mut built = Profile::new(job());
-    again.into_iter().for_each(|record| built.apply(record));
-    assert_eq!(built, profile);
-}
-
-#[test]
 fn the_job_can_be_read_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.radrm");

@@ -1,0 +1,162 @@
+//! Which frameworks a process uses, by the libraries that it has mapped.
+
+use radrm_profile::model::Framework;
+use std::fs;
+use std::path::Path;
+
+/// How a library is recognised, and where its version stands.
+struct Rule {
+    name: &'static str,
+    /// The file name begins with this...
+    file: &'static str,
+    /// ...or the path contains this folder. Empty: not looked at.
+    folder: &'static str,
+    /// Python distributions whose `NAME-VERSION.dist-info` folder beside the
+    /// package tells the version. Empty: the version is in the file's name,
+    /// after `.so.`.
+    distributions: &'static [&'static str],
+}
+
+const fn package(
+    name: &'static str,
+    file: &'static str,
+    folder: &'static str,
+    distributions: &'static [&'static str],
+) -> Rule {
+    Rule { name, file, folder, distributions }
+}
+
+const fn library(name: &'static str, file: &'static str) -> Rule {
+    Rule { name, file, folder: "", distributions: &[] }
+}
+
+/// In the order in which they are shown: what a person calls the program's
+/// framework first.
+const RULES: [Rule; 16] = [
+    package("PyTorch", "libtorch_cpu.so", "/site-packages/torch/", &["torch"]),
+    package("JAX", "xla_cuda_plugin.so", "/site-packages/jaxlib/", &["jaxlib", "jax"]),
+    package("TensorFlow", "libtensorflow_framework.so", "/site-packages/tensorflow/", &["tensorflow"]),
+    package("CuPy", "", "/site-packages/cupy/", &["cupy_cuda13x", "cupy_cuda12x", "cupy_cuda11x", "cupy"]),
+    package("Numba", "", "/site-packages/numba/", &["numba"]),
+    package("Triton", "libtriton.so", "/site-packages/triton/", &["triton"]),
+    package("cuda-python", "", "/site-packages/cuda/bindings/", &["cuda_bindings"]),
+    package(
+        "ONNX Runtime",
+        "libonnxruntime",
+        "/site-packages/onnxruntime/",
+        &["onnxruntime_gpu", "onnxruntime"],
+    ),
+    package("vLLM", "", "/site-packages/vllm/", &["vllm"]),
+    library("TensorRT", "libnvinfer.so"),
+    library("ggml", "libggml-cuda.so"),
+    library("CUDA runtime", "libcudart.so"),
+    library("cuBLAS", "libcublas.so"),
+    library("cuDNN", "libcudnn.so"),
+    library("NCCL", "libnccl.so"),
+    library("NVRTC", "libnvrtc.so"),
+];
+
+/// Frameworks of a living process; empty if its maps cannot be read.
+pub(crate) fn of_process(pid: u32) -> Vec<Framework> {
+    fs::read(format!("/proc/{pid}/maps"))
+        .map(|maps| in_maps(&String::from_utf8_lossy(&maps)))
+        .unwrap_or_default()
+}
+
+/// Frameworks by the text of a `/proc/PID/maps`.
+fn in_maps(maps: &str) -> Vec<Framework> {
+    let mut found: [Option<Framework>; RULES.len()] = [const { None }; RULES.len()];
+    let mut last = "";
+    for line in maps.lines() {
+        let Some(at) = line.find('/') else { continue };
+        let path = line[at..].trim_end_matches(" (deleted)");
+        // A library has several mappings, one after the other.
+        if path == last || !path.contains(".so") {
+            continue;
+        }
+        last = path;
+        for (rule, found) in RULES.iter().zip(&mut found) {
+            if found.as_ref().is_none_or(|framework| framework.version.is_none()) && rule.applies(path) {
+                *found = Some(Framework { name: rule.name.into(), version: rule.version(path) });
+            }
+        }
+    }
+    found.into_iter().flatten().collect()
+}
+
+impl Rule {
+    fn applies(&self, path: &str) -> bool {
+        let file = path.rsplit('/').next().unwrap_or(path);
+        (!self.file.is_empty() && file.starts_with(self.file))
+            || (!self.folder.is_empty() && path.contains(self.folder))
+    }
+
+    fn version(&self, path: &str) -> Option<String> {
+        if self.distributions.is_empty() {
+            let version = path.rsplit_once(".so.")?.1;
+            return version.starts_with(|c: char| c.is_ascii_digit()).then(|| version.to_owned());
+        }
+        let packages = &path[..path.find("/site-packages/")? + "/site-packages".len()];
+        distribution_version(Path::new(packages), self.distributions)
+    }
+}
+
+/// The version in the name of a `NAME-VERSION.dist-info` folder.
+fn distribution_version(packages: &Path, names: &[&str]) -> Option<String> {
+    for entry in fs::read_dir(packages).ok()?.flatten() {
+        let entry = entry.file_name();
+        let Some((name, version)) =
+            entry.to_str().and_then(|e| e.strip_suffix(".dist-info")).and_then(|e| e.split_once('-'))
+        else {
+            continue;
+        };
+        if names.iter().any(|known| name.replace('-', "_").eq_ignore_ascii_case(known)) {
+            return Some(version.to_owned());
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_tell_frameworks_and_versions() {
+        let dir = tempfile::tempdir().unwrap();
+        let packages = dir.path().join("lib/site-packages");
+        for name in [
+            "torch-2.15.0+cu132.dist-info",
+            "numpy-2.4.dist-info",
+            "torchvision-0.30.dist-info",
+            "numba-0.66.0.dist-info",
+        ] {
+            fs::create_dir_all(packages.join(name)).unwrap();
+        }
+        let p = packages.display();
+        let maps = format!(
+            "7f00-7f01 r-xp 00000000 08:01 1   {p}/torch/lib/libtorch_cpu.so\n\
+             7f01-7f02 r--p 00000000 08:01 1   {p}/torch/lib/libtorch_cpu.so\n\
+             7f02-7f03 r-xp 00000000 08:01 2   {p}/nvidia/cu13/lib/libcudart.so.13 (deleted)\n\
+             7f03-7f04 r-xp 00000000 08:01 3   /usr/local/cuda/lib64/libcublas.so.12.8.4.1\n\
+             7f04-7f05 r-xp 00000000 08:01 4   {p}/numba/_dispatcher.cpython-311-x86_64-linux-gnu.so\n\
+             7f05-7f06 rw-p 00000000 00:00 0   [heap]\n\
+             7f06-7f07 rw-p 00000000 00:00 0\n\
+             7f06-7f07 rw-p 00000000 00:00 0   /opt/lib/libcudnn.so\n"
+        );
+        let found: Vec<String> = in_maps(&maps)
+            .into_iter()
+            .map(|f| format!("{} {}", f.name, f.version.as_deref().unwrap_or("-")))
+            .collect();
+        assert_eq!(
+            found,
+            ["PyTorch 2.15.0+cu132", "Numba 0.66.0", "CUDA runtime 13", "cuBLAS 12.8.4.1", "cuDNN -"]
+        );
+    }
+
+    #[test]
+    fn a_process_without_any_has_none() {
+        assert_eq!(of_process(std::process::id()), []);
+        assert_eq!(of_process(u32::MAX), []);
+    }
+}

@@ -1,0 +1,218 @@
+//! NVML, on a thread of its own: its calls can take long, or hang with a
+//! broken driver, and a job must not wait for them.
+
+use crate::pace::sample_gap;
+use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+use nvml_wrapper::{Device, Nvml};
+use radrm_profile::model::{Gpu, GpuIndex, NvmlSample, ProcessUse};
+use radrm_profile::{Bytes, Nanos};
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Which NVML is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum NvmlSource {
+    /// The system's.
+    #[default]
+    System,
+    /// The library at this path (the emulator's).
+    Library(PathBuf),
+    /// None.
+    Off,
+}
+
+impl NvmlSource {
+    fn library(&self) -> Option<OsString> {
+        match self {
+            // The name without the version belongs to a development package
+            // that most machines do not have.
+            NvmlSource::System => Some("libnvidia-ml.so.1".into()),
+            NvmlSource::Library(path) => Some(path.clone().into()),
+            NvmlSource::Off => None,
+        }
+    }
+}
+
+/// What the sampler says.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// Version of the kernel driver, newest CUDA version that it supports.
+    Driver(Option<String>, Option<u32>),
+    /// A sample; all processes of the GPU are in it.
+    Sample(NvmlSample),
+    /// NVML cannot be used; nothing follows.
+    Unusable(String),
+    /// NVML does not know a GPU of the job.
+    NoSuchGpu(GpuIndex, String),
+}
+
+/// A sampler. It does nothing until it is told of a GPU: a job that never
+/// touches a GPU does not wake NVML up.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    to: Option<Sender<Gpu>>,
+    from: Receiver<Message>,
+}
+
+impl Sampler {
+    /// Starts it. Times count from `origin_mono_ns` on CLOCK_MONOTONIC.
+    pub(crate) fn start(source: &NvmlSource, origin_mono_ns: u64) -> Sampler {
+        let (to, gpus) = channel();
+        let (messages, from) = channel();
+        let Some(library) = source.library() else { return Sampler { to: None, from } };
+        let work = move || sample(&library, origin_mono_ns, &gpus, &messages);
+        let started = thread::Builder::new().name("radrm-nvml".into()).spawn(work);
+        Sampler { to: started.ok().map(|_| to), from }
+    }
+
+    /// Tells of a GPU that the job uses.
+    pub(crate) fn watch(&mut self, gpu: &Gpu) {
+        // After an error the thread is gone; it has said why.
+        if self.to.as_ref().is_some_and(|to| to.send(gpu.clone()).is_err()) {
+            self.to = None;
+        }
+    }
+
+    /// What it said since the last call.
+    pub(crate) fn messages(&mut self) -> Vec<Message> {
+        self.from.try_iter().collect()
+    }
+
+    /// Ends it and gives what it said last. A call that hangs is left behind.
+    pub(crate) fn stop(mut self, at_most: Duration) -> Vec<Message> {
+        self.to = None;
+        let give_up = Instant::now() + at_most;
+        let mut messages = Vec::new();
+        loop {
+            match self.from.recv_timeout(give_up.saturating_duration_since(Instant::now())) {
+                Ok(message) => messages.push(message),
+                Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => return messages,
+            }
+        }
+    }
+}
+
+fn mono_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
+}
+
+/// The thread. Ends when the other side is gone.
+fn sample(library: &OsStr, origin: u64, gpus: &Receiver<Gpu>, messages: &Sender<Message>) {
+    let Ok(first) = gpus.recv() else { return };
+    let nvml = match Nvml::builder().lib_path(library).init() {
+        Ok(nvml) => nvml,
+        Err(error) => {
+            let _ = messages.send(Message::Unusable(reason(&error)));
+            return;
+        }
+    };
+    let driver = nvml.sys_driver_version().ok();
+    let cuda = nvml.sys_cuda_driver_version().ok().and_then(|version| u32::try_from(version).ok());
+    let _ = messages.send(Message::Driver(driver, cuda));
+
+    let mut watched: Vec<(GpuIndex, Device<'_>)> = Vec::new();
+    let mut next = Some(first);
+    loop {
+        while let Some(gpu) = next.take().or_else(|| gpus.try_recv().ok()) {
+            match find(&nvml, &gpu) {
+                Ok(device) => watched.push((gpu.index, device)),
+                Err(error) => {
+                    let _ = messages.send(Message::NoSuchGpu(gpu.index, reason(&error)));
+                }
+            }
+        }
+        let t = Nanos(mono_ns().saturating_sub(origin));
+        for (index, device) in &watched {
+            if let Some(sample) = of_device(*index, device, t)
+                && messages.send(Message::Sample(sample)).is_err()
+            {
+                return;
+            }
+        }
+        match gpus.recv_timeout(sample_gap(t)) {
+            Ok(gpu) => next = Some(gpu),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// NVML's device for a GPU of the driver. A MIG instance has a uuid of another
+/// form; the PCI address is the last resort, and names the whole card.
+fn find<'n>(nvml: &'n Nvml, gpu: &Gpu) -> Result<Device<'n>, NvmlError> {
+    let mig = gpu.uuid.replacen("GPU-", "MIG-", 1);
+    nvml.device_by_uuid(gpu.uuid.as_str())
+        .or_else(|error| nvml.device_by_uuid(mig).map_err(|_| error))
+        .or_else(|error| nvml.device_by_pci_bus_id(gpu.pci_bus_id.as_str()).map_err(|_| error))
+}
+
+fn of_device(gpu: GpuIndex, device: &Device<'_>, t: Nanos) -> Option<NvmlSample> {
+    let memory = device.memory_info().ok()?;
+    let utilization = device.utilization_rates().ok();
+    let percent = |value: u32| u8::try_from(value.min(100)).unwrap_or(100);
+    Some(NvmlSample {
+        t,
+        gpu,
+        used: Bytes(memory.used),
+        total: Bytes(memory.total),
+        utilization: utilization.as_ref().map(|u| percent(u.gpu)),
+        memory_utilization: utilization.as_ref().map(|u| percent(u.memory)),
+        power_mw: device.power_usage().ok(),
+        temperature: device.temperature(TemperatureSensor::Gpu).ok(),
+        processes: processes(device),
+        others: Bytes::ZERO,
+        others_count: 0,
+    })
+}
+
+fn processes(device: &Device<'_>) -> Vec<ProcessUse> {
+    let compute: Vec<ProcessInfo> = match device.running_compute_processes() {
+        Err(NvmlError::FailedToLoadSymbol(_)) => device.running_compute_processes_v2().unwrap_or_default(),
+        other => other.unwrap_or_default(),
+    };
+    let used = |memory| match memory {
+        UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
+        UsedGpuMemory::Unavailable => None,
+    };
+    compute.into_iter().map(|p| ProcessUse { pid: p.pid, used: used(p.used_gpu_memory) }).collect()
+}
+
+fn reason(error: &NvmlError) -> String {
+    match error {
+        NvmlError::LibloadingError(_) => "its library was not found".into(),
+        NvmlError::DriverNotLoaded => "the kernel driver is not loaded".into(),
+        NvmlError::NoPermission => "this user may not use it".into(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_gpu_nothing_is_loaded() {
+        let sampler = Sampler::start(&NvmlSource::Library("/none/libnvidia-ml.so.1".into()), 0);
+        assert!(sampler.stop(Duration::from_secs(60)).is_empty());
+        let mut off = Sampler::start(&NvmlSource::Off, 0);
+        off.watch(&Gpu::default());
+        assert!(off.stop(Duration::from_secs(60)).is_empty());
+    }
+
+    #[test]
+    fn a_missing_library_is_said_in_one_sentence() {
+        let mut sampler = Sampler::start(&NvmlSource::Library("/none/libnvidia-ml.so.1".into()), 0);
+        sampler.watch(&Gpu::default());
+        match sampler.stop(Duration::from_secs(60)).as_slice() {
+            [Message::Unusable(why)] => assert_eq!(why, "its library was not found"),
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Where the records of a job go: into the profile in memory, and into its
+//! file as far as that is possible.
+
+use radrm_profile::model::{Job, Profile};
+use radrm_profile::{Record, WriteError, Writer, name};
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+/// Where the profile is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ProfileFile {
+    /// `PROGRAM.PID.radrm` in the working directory; no file is replaced.
+    #[default]
+    Default,
+    /// At this path; a file that is there is replaced.
+    At(PathBuf),
+    /// Not at all.
+    None,
+}
+
+/// Names that are tried if `PROGRAM.PID.radrm` is taken.
+const TRIES: u32 = 1000;
+
+/// The profile being built.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) profile: Profile,
+    writer: Option<Writer>,
+    /// Records that the disk had no room for, in order. No more than the
+    /// profile in memory holds, so bounded like it.
+    backlog: VecDeque<Record>,
+    failing: bool,
+}
+
+impl Output {
+    /// Begins; the second part is the reason if there will be no file.
+    pub(crate) fn begin(job: Job, file: &ProfileFile) -> (Output, Option<String>) {
+        let writer = match file {
+            ProfileFile::None => Ok(None),
+            ProfileFile::At(path) => Writer::create(path, &job)
+                .map(Some)
+                .map_err(|error| format!("no profile at {}: {}", path.display(), reason(&error))),
+            ProfileFile::Default => free_name(&job).map(Some),
+        };
+        let (writer, warning) = match writer {
+            Ok(writer) => (writer, None),
+            Err(warning) => (None, Some(warning)),
+        };
+        (Output { profile: Profile::new(job), writer, backlog: VecDeque::new(), failing: false }, warning)
+    }
+
+    /// Adds a record. The first failure in a row comes back as a sentence; the
+    /// records wait, and are tried again with the next one.
+    pub(crate) fn add(&mut self, record: Record) -> Option<String> {
+        if let Some(writer) = &mut self.writer {
+            self.backlog.push_back(record.clone());
+            while let Some(next) = self.backlog.front() {
+                match writer.append(next) {
+                    Ok(()) | Err(WriteError::TooLarge { .. } | WriteError::Encode(_)) => {
+                        self.backlog.pop_front();
+                        self.failing = false;
+                    }
+                    Err(error) => {
+                        self.profile.apply(record);
+                        let warning = format!(
+                            "the profile {} cannot be written: {}; the job goes on, and it will be tried again",
+                            writer.path().display(),
+                            reason(&error)
+                        );
+                        return (!std::mem::replace(&mut self.failing, true)).then_some(warning);
+                    }
+                }
+            }
+        }
+        self.profile.apply(record);
+        None
+    }
+
+    /// The end: the profile and, if there is one, its file's path, and a
+    /// sentence if the file is not whole.
+    pub(crate) fn finish(self) -> (Profile, Option<PathBuf>, Option<String>) {
+        let warning = (!self.backlog.is_empty()).then(|| {
+            format!(
+                "{} record(s) are missing from the profile's file; the report is complete",
+                self.backlog.len()
+            )
+        });
+        (self.profile, self.writer.map(|writer| writer.path().to_owned()), warning)
+    }
+
+    /// The file, if there is one.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        self.writer.as_ref().map(|writer| writer.path().to_owned())
+    }
+}
+
+fn reason(error: &WriteError) -> String {
+    match error {
+        WriteError::Io(error) => error.to_string(),
+        other => other.to_string(),
+    }
+}
+
+fn free_name(job: &Job) -> Result<Writer, String> {
+    let program = job.command.first().map_or("program", String::as_str);
+    let first = name::file_name(OsStr::new(program), job.pid);
+    let mut path = first.clone();
+    for number in 2..TRIES {
+        match Writer::create_new(Path::new(&path), job) {
+            Ok(writer) => return Ok(writer),
+            Err(WriteError::Io(error)) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                path = format!("{}.{number}.radrm", first.trim_end_matches(".radrm"));
+            }
+            Err(error) => return Err(format!("no profile at {path}: {}", reason(&error))),
+        }
+    }
+    Err(format!("no profile at {first}: that name and {TRIES} like it are taken"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_full_is_said_once_and_nothing_is_lost() {
+        let (mut output, warning) = Output::begin(Job::default(), &ProfileFile::At("/dev/full".into()));
+        assert!(warning.unwrap().starts_with("no profile at /dev/full: No space left"));
+        assert_eq!(output.add(Record::Note("kept".into())), None);
+        let (profile, path, _) = output.finish();
+        assert_eq!((profile.notes.len(), path), (1, None));
+    }
+
+    #[test]
+    fn without_a_file_the_profile_is_built_all_the_same() {
+        let (mut output, warning) = Output::begin(Job::default(), &ProfileFile::None);
+        assert_eq!(warning, None);
+        output.add(Record::ProgramDigest([1; 32]));
+        assert_eq!(output.path(), None);
+        assert_eq!(output.finish().0.job.program_sha256, Some([1; 32]));
+    }
+
+    #[test]
+    fn the_file_says_what_the_memory_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.radrm");
+        std::fs::write(&path, "something old").unwrap();
+        let (mut output, _) = Output::begin(Job::default(), &ProfileFile::At(path.clone()));
+        output.add(Record::Note("a".into()));
+        let (profile, file, warning) = output.finish();
+        assert_eq!((file, warning), (Some(path.clone()), None));
+        assert_eq!(Profile::open(&path).unwrap(), profile);
+    }
+}

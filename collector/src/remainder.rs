@@ -1,0 +1,145 @@
+//! NVML's figure of a process against what was accounted: contexts, loaded
+//! code, memory of libraries.
+
+use crate::source::Brief;
+use radrm_profile::model::{GpuIndex, NvmlSample, ProcessKey, Remainder};
+use radrm_profile::{Bytes, Nanos};
+use std::collections::HashMap;
+
+/// Comparisons so far.
+#[derive(Debug, Default)]
+pub(crate) struct Remainders {
+    known: HashMap<(ProcessKey, GpuIndex), Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    remainder: Remainder,
+    /// The account did not change around the sample, so the two figures are
+    /// of the same moment.
+    quiet: bool,
+}
+
+/// What the accounts said at the poll before the samples and at the one
+/// after them.
+pub(crate) struct Around<'a> {
+    pub(crate) before: &'a [Brief],
+    pub(crate) before_t: Nanos,
+    pub(crate) after: &'a [Brief],
+}
+
+impl Remainders {
+    /// Compares a sample with the accounts around it. Only this job's
+    /// processes stay in the sample; the others are summed up.
+    pub(crate) fn compare(&mut self, sample: &mut NvmlSample, around: &Around<'_>) {
+        let mut others = Bytes::ZERO;
+        let mut others_count = 0;
+        let gpu = sample.gpu;
+        let t = sample.t;
+        sample.processes.retain(|entry| {
+            // A process id may have had several owners; the newest is alive.
+            let of_pid = |brief: &&Brief| brief.pid == entry.pid;
+            let alive = |brief: &&Brief| brief.alive;
+            let after = around.after.iter().filter(of_pid).find(alive).or(around.after.iter().rfind(of_pid));
+            let Some(after) = after else {
+                others = others + entry.used.unwrap_or_default();
+                others_count += 1;
+                return false;
+            };
+            if let Some(nvml) = entry.used {
+                let before = around.before.iter().find(|brief| brief.key == after.key);
+                self.note(after, before.filter(|_| around.before_t <= t), gpu, t, nvml);
+            }
+            true
+        });
+        sample.others = others;
+        sample.others_count = others_count;
+    }
+
+    fn note(&mut self, after: &Brief, before: Option<&Brief>, gpu: GpuIndex, t: Nanos, nvml: Bytes) {
+        let accounted = held(after, gpu);
+        let quiet = before.is_some_and(|before| held(before, gpu) == accounted);
+        let known = self.known.entry((after.key, gpu)).or_default();
+        known.remainder.gpu = gpu;
+        known.remainder.nvml_peak = known.remainder.nvml_peak.max(nvml);
+        // A comparison that is exact is worth more than a newer one.
+        if quiet || !known.quiet {
+            known.remainder = Remainder { t, nvml, accounted, ..known.remainder };
+            known.quiet = quiet;
+        }
+    }
+
+    /// Those of one process.
+    pub(crate) fn of(&self, key: ProcessKey) -> Vec<Remainder> {
+        let mut found: Vec<Remainder> =
+            self.known.iter().filter(|((k, _), _)| *k == key).map(|(_, known)| known.remainder).collect();
+        found.sort_by_key(|remainder| remainder.gpu);
+        found
+    }
+
+    /// Forgets a process that is saved.
+    pub(crate) fn forget(&mut self, key: ProcessKey) {
+        self.known.retain(|(k, _), _| *k != key);
+    }
+}
+
+fn held(brief: &Brief, gpu: GpuIndex) -> Bytes {
+    brief.held.iter().find(|(index, _)| *index == gpu.0).map_or(Bytes::ZERO, |(_, bytes)| *bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_profile::model::ProcessUse;
+
+    fn brief(slot: u32, pid: u32, alive: bool, held: u64) -> Brief {
+        let key = ProcessKey { slot, generation: 1 };
+        Brief { key, pid, alive, held: vec![(0, Bytes(held))] }
+    }
+
+    fn sample(t: u64, uses: &[(u32, u64)]) -> NvmlSample {
+        let processes = uses.iter().map(|&(pid, used)| ProcessUse { pid, used: Some(Bytes(used)) }).collect();
+        NvmlSample { t: Nanos(t), processes, ..NvmlSample::default() }
+    }
+
+    #[test]
+    fn strangers_are_summed_up() {
+        let mut sample = sample(5, &[(1, 100), (2, 30), (3, 7)]);
+        let after = [brief(0, 1, true, 60)];
+        let around = Around { before: &after, before_t: Nanos(1), after: &after };
+        let mut remainders = Remainders::default();
+        remainders.compare(&mut sample, &around);
+        assert_eq!(sample.processes.len(), 1);
+        assert_eq!((sample.others, sample.others_count), (Bytes(37), 2));
+        let found = remainders.of(after[0].key);
+        assert_eq!((found[0].bytes(), found[0].nvml_peak), (40, Bytes(100)));
+        remainders.forget(after[0].key);
+        assert_eq!(remainders.of(after[0].key), []);
+    }
+
+    #[test]
+    fn a_quiet_comparison_beats_a_newer_busy_one() {
+        let (low, high) = ([brief(0, 1, true, 60)], [brief(0, 1, true, 90)]);
+        let mut remainders = Remainders::default();
+        let mut at = |t, nvml, before: &[Brief], after: &[Brief]| {
+            let around = Around { before, before_t: Nanos(t - 1), after };
+            remainders.compare(&mut sample(t, &[(1, nvml)]), &around);
+            remainders.of(low[0].key)[0]
+        };
+        assert_eq!(at(10, 200, &low, &high).bytes(), 110);
+        assert_eq!(at(20, 100, &low, &low).bytes(), 40);
+        let kept = at(30, 900, &low, &high);
+        assert_eq!((kept.bytes(), kept.t, kept.nvml_peak), (40, Nanos(20), Bytes(900)));
+        assert_eq!(at(40, 120, &high, &high).bytes(), 30);
+    }
+
+    #[test]
+    fn a_process_id_that_is_used_again_belongs_to_the_living() {
+        let both = [brief(0, 1, false, 500), brief(1, 1, true, 60)];
+        let around = Around { before: &both, before_t: Nanos(1), after: &both };
+        let mut remainders = Remainders::default();
+        remainders.compare(&mut sample(5, &[(1, 100)]), &around);
+        assert_eq!(remainders.of(both[0].key), []);
+        assert_eq!(remainders.of(both[1].key)[0].bytes(), 40);
+    }
+}

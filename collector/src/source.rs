@@ -1,0 +1,47 @@
+//! What the watch needs to know of a job. The segment is one such source; the
+//! tests have another.
+
+use radrm_profile::model::{Event, Gpu, Process, ProcessKey};
+use radrm_profile::{Bytes, Nanos};
+
+/// A job that is being watched.
+pub(crate) trait Source {
+    /// Time since the job's start.
+    fn now(&self) -> Nanos;
+
+    /// The job's start on CLOCK_MONOTONIC.
+    fn origin_mono_ns(&self) -> u64;
+
+    /// The GPUs that its processes have shown so far.
+    fn gpus(&mut self) -> Vec<Gpu>;
+
+    /// Its processes, living and dead, without details: cheap.
+    fn processes(&mut self) -> Vec<Brief>;
+
+    /// Everything about a process; `None` if its memory is not what it should
+    /// be, or if it is gone. Not cheap.
+    fn details(&mut self, key: ProcessKey) -> Option<Process>;
+
+    /// Its events since the last call. `last`: nothing will follow, so nothing
+    /// unfinished is waited for.
+    fn events(&mut self, key: ProcessKey, last: bool) -> Vec<Event>;
+
+    /// Its data is saved: its slot may be used again.
+    fn release(&mut self, key: ProcessKey);
+
+    /// Sentences about processes that could not join.
+    fn refusals(&mut self) -> Vec<String>;
+}
+
+/// A process at a glance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Brief {
+    /// Its name within the job.
+    pub(crate) key: ProcessKey,
+    /// Process id.
+    pub(crate) pid: u32,
+    /// False once it has ended.
+    pub(crate) alive: bool,
+    /// Device total now, by the GPU's index in the job.
+    pub(crate) held: Vec<(u8, Bytes)>,
+}

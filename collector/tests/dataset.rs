@@ -1,0 +1,162 @@
+//! The dataset: what goes in comes out, whoever else writes at that moment.
+
+use radrm_collector::dataset::{self, Dataset, DatasetError, Filter, Row};
+use radrm_profile::model::*;
+use radrm_profile::{Bytes, Nanos};
+use std::path::Path;
+use std::process::Command;
+
+fn profile() -> Profile {
+    let job = Job {
+        radrm_version: "0.1.0".into(),
+        command: vec!["python".into(), "a b.py".into(), "--x".into()],
+        program: Some("/usr/bin/python3".into()),
+        program_sha256: Some([0x0f; 32]),
+        user: Some("ada".into()),
+        uid: 1000,
+        host: "node7".into(),
+        start_unix_ns: 1_790_000_000_000_000_000,
+        emulated: Some("1xH200".into()),
+        ..Job::default()
+    };
+    let mut profile = Profile::new(job);
+    profile.gpus = (0..2)
+        .map(|i| Gpu {
+            index: GpuIndex(i),
+            name: format!("GPU number {i}"),
+            uuid: format!("GPU-{i}"),
+            driver_version: Some("570.1".into()),
+            ..Gpu::default()
+        })
+        .collect();
+    let mut account = Account { gpu: GpuIndex(1), peak: Bytes(700), failed: 2, ..Account::default() };
+    account.kinds[Kind::Device.index()].peak = Bytes(500);
+    account.kinds[Kind::PinnedHost.index()].peak = Bytes(9);
+    profile.processes.push(Process {
+        state: ProcessState {
+            accounts: vec![account],
+            frameworks: vec![Framework { name: "PyTorch".into(), version: Some("2.15".into()) }],
+            launches: 12,
+            ..ProcessState::default()
+        },
+        kernels: vec![Kernel { name: "k".into(), ..Kernel::default() }],
+        ..Process::default()
+    });
+    profile.outcome =
+        Some(Outcome { exit: Exit::Code(1), duration: Nanos(5), reason: Some(Reason::OutOfGpuMemory) });
+    profile
+}
+
+#[test]
+fn what_goes_in_comes_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("deep/below/dataset.db");
+    assert_eq!(dataset::record(Some(&path), &profile(), Some(Path::new("/tmp/x.radrm"))), None);
+    let rows = Dataset::open_existing(&path).unwrap().rows(&Filter::default()).unwrap();
+    let mut expected = Row::from_profile(&profile(), Some(Path::new("/tmp/x.radrm")));
+    expected.id = 1;
+    assert_eq!(rows, [expected]);
+    let row = &rows[0];
+    assert_eq!((row.peak_bytes, row.device_peak_bytes, row.pinned_peak_bytes), (700, 500, 9));
+    assert_eq!((row.gpus.as_slice(), row.peaks.len()), (&["GPU number 1".to_owned()][..], 1));
+    assert_eq!((row.command.as_str(), row.arguments.len(), row.failed_requests), ("python", 2, 2));
+    assert_eq!((row.exit_code, row.signal, row.out_of_memory), (Some(1), None, true));
+    assert_eq!(row.framework.as_deref(), Some("PyTorch 2.15"));
+    assert_eq!(row.emulated.as_deref(), Some("1xH200"));
+    assert_eq!(row.program_sha256.as_deref(), Some("0f".repeat(32).as_str()));
+}
+
+#[test]
+fn rows_are_found_by_what_they_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut dataset = Dataset::open(&dir.path().join("dataset.db")).unwrap();
+    for i in 0..5u64 {
+        let row = Row {
+            start_unix_ns: i,
+            command: if i == 3 { "./100%_x".into() } else { "python".into() },
+            user: (i % 2 == 0).then(|| "ada".into()),
+            emulated: (i > 2).then(|| "1xT4".into()),
+            peak_bytes: u64::MAX,
+            ..Row::default()
+        };
+        dataset.add(&row).unwrap();
+    }
+    let starts = |filter: Filter| -> Vec<u64> {
+        dataset.rows(&filter).unwrap().iter().map(|row| row.start_unix_ns).collect()
+    };
+    assert_eq!(starts(Filter::default()), [4, 3, 2, 1, 0]);
+    assert_eq!(starts(Filter { limit: Some(2), ..Filter::default() }), [4, 3]);
+    assert_eq!(starts(Filter { program: Some("100%_x".into()), ..Filter::default() }), [3]);
+    assert_eq!(starts(Filter { program: Some("thon".into()), limit: Some(1), ..Filter::default() }), [4]);
+    assert!(starts(Filter { program: Some("%".into()), ..Filter::default() }).is_empty());
+    assert_eq!(
+        starts(Filter { user: Some("ada".into()), emulated: Some(false), ..Filter::default() }),
+        [2, 0]
+    );
+    assert_eq!(starts(Filter { since_unix_ns: Some(3), ..Filter::default() }), [4, 3]);
+    // SQLite has no unsigned integers.
+    assert_eq!(dataset.rows(&Filter::default()).unwrap()[0].peak_bytes, i64::MAX as u64);
+}
+
+#[test]
+fn many_programs_may_end_at_once() {
+    const CHILD: &str = "RADRM_TEST_DATASET";
+    if let Some(path) = std::env::var_os(CHILD) {
+        for _ in 0..5 {
+            assert_eq!(dataset::record(Some(Path::new(&path)), &profile(), None), None);
+        }
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("radrm/dataset.db");
+    let children: Vec<_> = (0..8)
+        .map(|_| {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "many_programs_may_end_at_once"])
+                .env(CHILD, &path)
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    // Threads of one program, too.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(dataset::record(Some(&path), &profile(), None), None));
+        }
+    });
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+    assert_eq!(Dataset::open(&path).unwrap().rows(&Filter::default()).unwrap().len(), 8 * 5 + 4);
+}
+
+#[test]
+fn what_cannot_be_written_is_one_sentence() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "this is not a database, though long enough to be looked at as one").unwrap();
+    for path in [&file.join("dataset.db"), &file, Path::new("/proc/radrm/dataset.db")] {
+        let sentence = dataset::record(Some(path), &profile(), None).unwrap();
+        assert!(
+            sentence.starts_with("no row was added to the dataset") && !sentence.contains('\n'),
+            "{sentence}"
+        );
+    }
+    assert!(dataset::record(None, &profile(), None).unwrap().contains("no home directory"));
+    assert!(Dataset::open_existing(&dir.path().join("none")).is_err());
+    assert!(!dir.path().join("none").exists());
+}
+
+#[test]
+fn a_dataset_of_the_future_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("dataset.db");
+    drop(Dataset::open(&path).unwrap());
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.pragma_update(None, "user_version", 99).unwrap();
+    for opened in [Dataset::open(&path), Dataset::open_existing(&path)] {
+        assert!(matches!(opened, Err(DatasetError::Newer { found: 99, .. })));
+    }
+}
