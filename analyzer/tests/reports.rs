@@ -180,3 +180,46 @@ fn pages_can_be_written_for_a_look() {
             .unwrap();
     }
 }
+
+/// How long the reports of a large profile take. Run it alone, in release.
+#[test]
+#[ignore = "prints figures, checks nothing"]
+fn figures_of_a_large_profile() {
+    let mut profile = training();
+    let template = profile.processes[0].clone();
+    let process = &mut profile.processes[0];
+    process.timelines = (0..8u8)
+        .map(|gpu| {
+            let points = (0..3100u64)
+                .map(|i| {
+                    let held = kinds(&[(Kind::Device, i * 7919 % 100_000), (Kind::Vmm, i % 300)]);
+                    point(i * 190, 190, held, held)
+                })
+                .collect();
+            Timeline { gpu: GpuIndex(gpu), points }
+        })
+        .collect();
+    process.state.accounts = process.timelines.iter().map(account).collect();
+    process.kernels = (0..4096)
+        .map(|id| Kernel {
+            id,
+            name: format!(
+                "_ZN2at6native29vectorized_elementwise_kernelILi{id}ENS0_15CUDAFunctor_addIfEEEEviT0_"
+            ),
+            launches: u64::from(id),
+            ..template.kernels[0].clone()
+        })
+        .collect();
+    profile.gpus = (0..8).map(gpu).collect();
+    profile.outcome.as_mut().unwrap().duration = Nanos::from_secs(600);
+    let start = std::time::Instant::now();
+    let summary = Summary::from_profile(&profile);
+    println!("summary {:?}", start.elapsed());
+    let start = std::time::Instant::now();
+    let options = TextOptions { timeline: true, ..TextOptions::default() };
+    println!("text {} bytes, {:?}", text(&profile, &summary, &options).len(), start.elapsed());
+    let start = std::time::Instant::now();
+    println!("JSON {} bytes, {:?}", json(&summary).len(), start.elapsed());
+    let start = std::time::Instant::now();
+    println!("page {} bytes, {:?}", html(&profile, &summary).len(), start.elapsed());
+}

@@ -20,15 +20,19 @@ const EVENTS_PER_STATE: usize = 64;
 /// Events held back until the next state; beyond, only those that matter.
 const EVENTS_WAITING: usize = 4096;
 
+/// Living processes that are written at this pace; with more, states become
+/// rarer in proportion.
+const STATE_PROCESSES: u64 = 32;
+
 /// The time of the state after one at `t`: quick at first, so that a run of a
 /// second has states too, then at least a second apart.
-pub(crate) fn next_state(t: Nanos) -> Nanos {
+pub(crate) fn next_state(t: Nanos, living: usize) -> Nanos {
     let gap = if t < Nanos::from_secs(1) {
         t.max(Nanos::from_millis(100))
     } else {
         Nanos::from_secs(1).max(Nanos(t.0 / STATE_SHARE))
     };
-    t + gap
+    t + Nanos(gap.0.saturating_mul((living as u64).div_ceil(STATE_PROCESSES).max(1)))
 }
 
 /// How long to sleep after a poll at `t`.
@@ -144,7 +148,7 @@ mod tests {
         let mut t = Nanos::ZERO;
         let mut states = 0;
         while t < end {
-            t = next_state(t);
+            t = next_state(t, 1);
             states += 1;
         }
         states
@@ -158,6 +162,8 @@ mod tests {
             states_until(Nanos::from_secs(86_400)),
             states_until(Nanos::from_secs(30 * 86_400)),
         );
+        assert_eq!(next_state(Nanos::from_secs(10), 32), Nanos::from_secs(11));
+        assert_eq!(next_state(Nanos::from_secs(10), 1000), Nanos::from_secs(42));
         assert!(minutes < 220 && day < 540 && month < 760, "{minutes} {day} {month}");
     }
 

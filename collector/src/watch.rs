@@ -12,7 +12,7 @@ use radrm_profile::model::{
     End, Exit, Framework, Gpu, Job, NvmlSample, Outcome, Process, ProcessKey, Profile, Reason,
 };
 use radrm_profile::{Nanos, ProcessDelta, Record, State};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -78,6 +78,8 @@ pub(crate) struct Watch<S> {
     /// Processes beyond [`PROCESSES`].
     left_out: HashSet<ProcessKey>,
     left_out_count: u64,
+    /// Exits of children, by process id.
+    exits: BTreeMap<u32, Exit>,
     last_briefs: Vec<Brief>,
     last_poll: Nanos,
     next_state: Nanos,
@@ -122,6 +124,7 @@ impl<S: Source> Watch<S> {
             processes: HashMap::new(),
             left_out: HashSet::new(),
             left_out_count: 0,
+            exits: BTreeMap::new(),
             last_briefs: Vec::new(),
             last_poll: Nanos::ZERO,
             next_state: now + Nanos::from_millis(100),
@@ -154,7 +157,10 @@ impl<S: Source> Watch<S> {
         let briefs = self.source.processes();
         self.hear(messages, &briefs);
         self.look(now, true);
-        self.end_program(exit, now);
+        self.exits.insert(self.output.profile.job.pid, exit);
+        for (pid, exit) in std::mem::take(&mut self.exits) {
+            self.put_down_exit(pid, exit, now);
+        }
         let samples = self.samples.finish();
         self.samples_ready.extend(samples);
         self.write_samples();
@@ -171,16 +177,20 @@ impl<S: Source> Watch<S> {
         Finished { profile, path, warnings: self.warnings }
     }
 
-    /// Only the end of the program that was started is known exactly: that of
-    /// its last process, if it became other programs on its way.
-    fn end_program(&mut self, exit: Exit, now: Nanos) {
+    /// The exit of a child that the caller waited for.
+    pub(crate) fn process_ended(&mut self, pid: u32, exit: Exit) {
+        self.exits.insert(pid, exit);
+    }
+
+    /// Puts down an exit that is known exactly: that of the last process with
+    /// this id, if it became other programs on its way.
+    fn put_down_exit(&mut self, pid: u32, exit: Exit, now: Nanos) {
         let end = match exit {
             Exit::Code(code) => End::Exited(Some(code)),
             Exit::Signal(signal) => End::Signal(signal),
             Exit::NotStarted | Exit::Unknown => return,
         };
         let profile = &self.output.profile;
-        let pid = profile.job.pid;
         let programs = profile.processes.iter().filter(|process| process.identity.pid == pid);
         let Some(process) = programs.max_by_key(|process| process.identity.joined) else { return };
         if process.state.end == End::Exec {
@@ -236,7 +246,7 @@ impl<S: Source> Watch<S> {
             self.write_state(&briefs, now, due, last);
         }
         if due {
-            self.next_state = next_state(now);
+            self.next_state = next_state(now, briefs.iter().filter(|brief| brief.alive).count());
         }
         if due || self.samples_ready.len() >= SAMPLES_WAITING {
             self.write_samples();
@@ -435,7 +445,6 @@ mod tests {
         TimelinePoint,
     };
     use std::cell::RefCell;
-    use std::collections::BTreeMap;
     use std::path::Path;
     use std::rc::Rc;
 
@@ -603,7 +612,9 @@ mod tests {
         fake.at(2_020);
         fake.add(1, 2, 9, 44);
         watch.poll();
+        watch.process_ended(8, Exit::Code(4));
         let profile = watch.finish(Exit::Signal(9)).profile;
+        assert_eq!(profile.processes[1].state.end, End::Exited(Some(4)));
         let pids: Vec<u32> = profile.processes.iter().map(|process| process.identity.pid).collect();
         assert_eq!(pids, [7, 8, 9]);
         assert_eq!(profile.processes[0].state.end, End::Signal(9));
@@ -673,7 +684,8 @@ mod tests {
         for tick in 0..60_000u64 {
             let ms = 10 * tick;
             fake.at(ms);
-            held = u64::wrapping_mul(held, 6364136223846793005).wrapping_add(1442695040888963407) % (140 << 30);
+            held =
+                u64::wrapping_mul(held, 6364136223846793005).wrapping_add(1442695040888963407) % (140 << 30);
             {
                 let mut job = fake.0.borrow_mut();
                 let (_, process) = job.processes.get_mut(&0).unwrap();
