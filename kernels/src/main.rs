@@ -6,6 +6,8 @@
 mod code;
 mod work;
 
+use std::process::ExitCode;
+
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 
@@ -50,7 +52,17 @@ pub struct Size {
     rounds: usize,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("radrm-kernels: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     match Cli::parse().command {
         Command::List => {
             for program in PROGRAMS {
