@@ -1,1 +1,45 @@
 //! The shared-memory segment of a job: layout, writer and reader.
+//!
+//! One sparse file per job holds what its processes do on GPUs. The launcher makes it ([`SegmentFile`]), every
+//! process of the job writes into a slot of its own ([`Writer`]), and whoever may read the file
+//! reads it ([`Segment`]). A slot outlives its process: what a killed program wrote is still there.
+//!
+//! * The writer's side lives in other people's programs: it allocates nothing, takes no lock, does not panic,
+//!   and makes system calls only where its documentation says "cold".
+//! * The reader's side copies with `pread`, never maps: a page that nobody allocated is not allocated by
+//!   looking at it, a full file system cannot kill the reader, and what it copied cannot change while it is
+//!   being checked. It believes nothing that it reads.
+#![cfg_attr(loom, allow(missing_docs))]
+
+mod account;
+mod blocks;
+mod clock;
+mod event;
+mod failures;
+mod join;
+pub mod kernels;
+mod kind;
+pub mod lanes;
+pub mod layout;
+pub mod process;
+mod reader;
+pub mod ring;
+mod segment;
+mod sync;
+mod sys;
+pub mod timeline;
+mod writer;
+
+pub use blocks::{Block, BlockKey, BlockTable, Inserted, Namespace};
+pub use event::Event;
+pub use failures::FailedRequest;
+pub use join::JoinError;
+pub use kernels::{KernelAttributes, KernelId};
+pub use kind::{Bypass, EndReason, EventKind, KINDS, Kind, Refusal, TIMELINE_KINDS, framework};
+pub use lanes::Lane;
+pub use reader::{
+    Account, GpuInfo, JobInfo, KernelSnapshot, KindFigures, LiveBlock, Liveness, Peak, ProcessSnapshot,
+    RingReader, Segment, SegmentError, SlotInfo, TimelinePoint,
+};
+pub use segment::{CreateError, SegmentFile};
+pub use writer::{GpuIndex, Writer};

@@ -1,0 +1,98 @@
+//! What one process holds on one GPU.
+//!
+//! Exact under any number of threads: every figure is moved by one atomic read-modify-write, and the peak
+//! is the maximum of the values that these returned. No figure can go below zero: a discharge takes from
+//! its kind no more than is there, and the total is raised before and lowered after its kinds, so
+//! that it always covers them.
+
+use crate::kind::Kind;
+use crate::layout::{AccountCell, PeakCell};
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use crate::sync::fence;
+
+/// Rounds of writing the snapshot before leaving it to the next raise.
+const SNAPSHOT_ROUNDS: u32 = 4;
+
+impl AccountCell {
+    /// Adds `bytes` to a kind; returns the device total if the kind is part of it.
+    #[inline]
+    pub fn charge(&self, kind: Kind, bytes: u64, counted: bool, ns: u64) -> Option<u64> {
+        let cell = self.kinds.get(kind as usize)?;
+        let total = kind.in_total().then(|| self.total_now.fetch_add(bytes, Relaxed).wrapping_add(bytes));
+        // Release: whoever takes these bytes away again (`discharge`) sees the total that covers them.
+        let now = cell.now.fetch_add(bytes, AcqRel).wrapping_add(bytes);
+        if counted {
+            cell.allocs.fetch_add(1, Relaxed);
+        }
+        if now > cell.peak.load(Relaxed) {
+            cell.peak.fetch_max(now, Relaxed);
+        }
+        if let Some(total) = total
+            && total > self.total_peak.load(Relaxed)
+        {
+            self.raise(total, ns);
+        }
+        total
+    }
+
+    /// Takes `bytes` from a kind, at most what is there; returns how many it took.
+    #[inline]
+    pub fn discharge(&self, kind: Kind, bytes: u64, counted: bool) -> u64 {
+        let Some(cell) = self.kinds.get(kind as usize) else { return 0 };
+        let mut now = cell.now.load(Relaxed);
+        let taken = loop {
+            let taken = now.min(bytes);
+            // Acquire: pairs with the Release half in `charge`.
+            match cell.now.compare_exchange_weak(now, now - taken, AcqRel, Relaxed) {
+                Ok(_) => break taken,
+                Err(seen) => now = seen,
+            }
+        };
+        if counted {
+            cell.frees.fetch_add(1, Relaxed);
+        }
+        if kind.in_total() {
+            self.total_now.fetch_sub(taken, Relaxed);
+        }
+        taken
+    }
+
+    /// Raises the peak and writes down what it is made of.
+    fn raise(&self, total: u64, ns: u64) {
+        if self.total_peak.fetch_max(total, SeqCst) >= total {
+            return;
+        }
+        let mut total = total;
+        for _ in 0..SNAPSHOT_ROUNDS {
+            if !self.snapshot(total, ns) {
+                return; // another thread is writing; it looks at the peak again when it is done
+            }
+            // SeqCst with the exchange that ended the writing: either this load sees a raise
+            // made meanwhile, or the raiser found the snapshot free.
+            let peak = self.total_peak.load(SeqCst);
+            if peak <= total {
+                return;
+            }
+            total = peak;
+        }
+    }
+
+    /// Writes the snapshot unless another thread is doing so.
+    fn snapshot(&self, total: u64, ns: u64) -> bool {
+        let PeakCell { seq, total: total_at, ns: ns_at, kinds, .. } = &self.at_peak;
+        let before = seq.load(SeqCst);
+        if before & 1 == 1 || seq.compare_exchange(before, before + 1, SeqCst, SeqCst).is_err() {
+            return false;
+        }
+        fence(Release); // the reader that sees a store below sees the odd number
+        if total_at.load(Relaxed) <= total {
+            total_at.store(total, Relaxed);
+            ns_at.store(ns, Relaxed);
+            for (place, cell) in kinds.iter().zip(&self.kinds) {
+                place.store(cell.now.load(Acquire), Relaxed);
+            }
+        }
+        seq.swap(before + 2, SeqCst);
+        true
+    }
+}

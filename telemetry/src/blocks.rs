@@ -1,0 +1,326 @@
+//! The table of live blocks: what each address or handle stands for. It lies in shared memory, so it
+//! outlives its process.
+//!
+//! Levels of growing size; a bucket is one cache line of seven keys followed by what they stand for. An entry
+//! is changed by making its key [`KEY_BUSY`], so exactly one thread at a time has it; there are no
+//! tombstones: a removed key's place is free at once. New keys go to the newest level with room, then
+//! to older ones, then the table grows.
+//!
+//! A key is removed before the driver can hand the same address out again (the shim removes it before the
+//! real release), so one key is never inserted twice at the same time.
+
+use crate::kind::Kind;
+use crate::layout::{
+    BUCKET_KEYS, BlockBucket, BlockCell, GPUS, KEY_BUSY, LEVEL0_BUCKETS, LEVELS, level_at, level_buckets,
+};
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::writer::{GpuIndex, Writer};
+
+/// What a key is, so that addresses and handles of different kinds cannot meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Namespace {
+    /// Device pointers, also of managed memory and of pools.
+    Pointer = 1,
+    /// `CUmemGenericAllocationHandle`.
+    Vmm = 2,
+    /// `CUarray`.
+    Array = 3,
+    /// `CUmipmappedArray`.
+    MipmappedArray = 4,
+    /// `CUmemoryPool`.
+    Pool = 5,
+    /// `CUgraphExec`.
+    GraphExec = 6,
+    /// Host pointers.
+    Host = 7,
+    /// External memory.
+    External = 8,
+    /// Free for the shim.
+    Other = 9,
+}
+
+/// Key of a block: namespace in the top four bits, value below. Never 0 and never [`KEY_BUSY`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockKey(u64);
+
+impl BlockKey {
+    /// A key. Bits 60 and up of `value` are folded down; addresses and handles do not use them.
+    #[inline]
+    pub const fn new(namespace: Namespace, value: u64) -> Self {
+        Self((namespace as u64) << 60 | ((value ^ (value >> 60)) & (u64::MAX >> 4)))
+    }
+
+    /// A device pointer.
+    #[inline]
+    pub const fn pointer(address: u64) -> Self {
+        Self::new(Namespace::Pointer, address)
+    }
+
+    /// The number of the namespace.
+    pub const fn namespace(self) -> u8 {
+        (self.0 >> 60) as u8
+    }
+
+    /// The value without its namespace.
+    pub const fn value(self) -> u64 {
+        self.0 & (u64::MAX >> 4)
+    }
+
+    /// The key as it stands in memory, if it is one.
+    pub(crate) const fn from_raw(raw: u64) -> Option<Self> {
+        if raw == KEY_BUSY || raw >> 60 == 0 { None } else { Some(Self(raw)) }
+    }
+}
+
+/// A live block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Size in bytes, below 2^48 (larger ones are kept as 2^48 - 1).
+    pub bytes: u64,
+    /// Kind of memory.
+    pub kind: Kind,
+    /// GPU.
+    pub gpu: GpuIndex,
+    /// When it was made, ns of segment time.
+    pub ns: u64,
+    /// Context or pool that it belongs to, as the shim likes.
+    pub aux: u64,
+}
+
+const SIZE_BITS: u32 = 48;
+const SIZE_MAX: u64 = (1 << SIZE_BITS) - 1;
+
+impl Block {
+    #[inline]
+    pub(crate) fn pack(&self) -> u64 {
+        self.bytes.min(SIZE_MAX) | (self.kind as u64) << SIZE_BITS | (self.gpu.number() as u64) << 56
+    }
+
+    #[inline]
+    pub(crate) fn unpack(what: u64, ns: u64, aux: u64) -> Option<Self> {
+        let kind = Kind::from_raw((what >> SIZE_BITS) as u8)?;
+        let gpu = GpuIndex::from_number((what >> 56) as usize)?;
+        Some(Self { bytes: what & SIZE_MAX, kind, gpu, ns, aux })
+    }
+}
+
+/// What became of an insertion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// It is in the table.
+    New,
+    /// The key was there already; the old block is returned and replaced. Only the newest level is
+    /// looked at, so this is a hint, not a promise.
+    Replaced(Block),
+    /// No room, and the table could not grow.
+    Full,
+}
+
+/// The bucket of a key in a level with `buckets` buckets (a power of two).
+#[inline]
+pub(crate) fn home(key: BlockKey, buckets: usize) -> usize {
+    // Finalizer of MurmurHash3: handles are host addresses with regular strides, so every bit must count.
+    let mut h = key.0;
+    h = (h ^ (h >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    h = (h ^ (h >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    (h >> 32) as usize & (buckets - 1)
+}
+
+impl BlockBucket {
+    /// Key and block at a place, in one order everywhere.
+    #[inline]
+    fn entries(&self) -> impl Iterator<Item = (&AtomicU64, &BlockCell)> {
+        self.keys.iter().zip(&self.blocks)
+    }
+
+    #[inline]
+    fn find(&self, key: BlockKey) -> Option<(&AtomicU64, &BlockCell)> {
+        // Acquire: pairs with the Release in `fill`.
+        self.entries().find(|(place, _)| place.load(Acquire) == key.0)
+    }
+
+    /// Puts a block into a free place; false if there is none.
+    #[inline]
+    pub fn insert(&self, key: BlockKey, block: &Block) -> bool {
+        for (place, cell) in self.entries() {
+            // Acquire: pairs with the Release in `remove`, so that the remover's reads come before our stores.
+            if place.load(Relaxed) == 0 && place.compare_exchange(0, KEY_BUSY, Acquire, Relaxed).is_ok() {
+                fill(place, cell, key, block);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Replaces the block of a key that is there.
+    #[inline]
+    pub fn replace(&self, key: BlockKey, block: &Block) -> Option<Block> {
+        let (place, cell) = self.find(key)?;
+        let old = take(place, cell, key)?;
+        fill(place, cell, key, block);
+        Some(old)
+    }
+
+    /// Removes a key. Of several threads that try, one gets the block.
+    #[inline]
+    pub fn remove(&self, key: BlockKey) -> Option<Block> {
+        let (place, cell) = self.find(key)?;
+        let block = take(place, cell, key);
+        if block.is_some() {
+            // Release: pairs with the Acquire in `insert`.
+            place.store(0, Release);
+        }
+        block
+    }
+
+    /// The block of a key.
+    #[inline]
+    pub fn get(&self, key: BlockKey) -> Option<Block> {
+        let (place, cell) = self.find(key)?;
+        let block = read(cell);
+        crate::sync::fence(Acquire); // pairs with the Release in `fill`: a change is seen below
+        (place.load(Relaxed) == key.0).then_some(block).flatten()
+    }
+}
+
+/// Makes an entry ours and reads it.
+#[inline]
+fn take(place: &AtomicU64, cell: &BlockCell, key: BlockKey) -> Option<Block> {
+    // Acquire: pairs with the Release in `fill`.
+    place.compare_exchange(key.0, KEY_BUSY, AcqRel, Relaxed).ok()?;
+    match read(cell) {
+        Some(block) => Some(block),
+        None => {
+            // Only damaged memory holds what is no block. Its place is free again.
+            place.store(0, Release);
+            None
+        }
+    }
+}
+
+/// Fills an entry that is ours and publishes it.
+#[inline]
+fn fill(place: &AtomicU64, cell: &BlockCell, key: BlockKey, block: &Block) {
+    cell.what.store(block.pack(), Relaxed);
+    cell.ns.store(block.ns, Relaxed);
+    cell.aux.store(block.aux, Relaxed);
+    place.store(key.0, Release); // pairs with the Acquire in `find` and `take`
+}
+
+#[inline]
+fn read(cell: &BlockCell) -> Option<Block> {
+    Block::unpack(cell.what.load(Relaxed), cell.ns.load(Relaxed), cell.aux.load(Relaxed))
+}
+
+/// The table of one process, as `Writer::blocks` gives it.
+#[derive(Clone, Copy)]
+pub struct BlockTable<'a> {
+    pub(crate) writer: &'a Writer,
+}
+
+impl<'a> BlockTable<'a> {
+    #[inline]
+    fn levels(&self) -> usize {
+        // Acquire: pairs with the Release in `grow_from`. More than there can be is damage.
+        (self.writer.base().head.levels.load(Acquire) as usize).min(LEVELS)
+    }
+
+    #[inline]
+    fn bucket(&self, level: usize, index: usize) -> &'a BlockBucket {
+        // SAFETY: `level` is below the number of levels in use, which are mapped and allocated, `index` is
+        // below the level's buckets; levels start at multiples of 256 and all words are atomics.
+        unsafe { &*self.writer.at::<BlockBucket>(level_at(level)).as_ptr().add(index) }
+    }
+
+    #[inline]
+    fn home(&self, level: usize, key: BlockKey) -> &'a BlockBucket {
+        self.bucket(level, home(key, level_buckets(level)))
+    }
+
+    /// Inserts a block.
+    #[inline]
+    pub fn insert(&self, key: BlockKey, block: &Block) -> Inserted {
+        let levels = self.levels();
+        if let Some(newest) = levels.checked_sub(1) {
+            let bucket = self.home(newest, key);
+            if let Some(old) = bucket.replace(key, block) {
+                return Inserted::Replaced(old);
+            }
+            if bucket.insert(key, block) {
+                return Inserted::New;
+            }
+        }
+        self.insert_slow(levels, key, block)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn insert_slow(&self, mut levels: usize, key: BlockKey, block: &Block) -> Inserted {
+        for _ in 0..=LEVELS {
+            if (0..levels).rev().any(|level| self.home(level, key).insert(key, block)) {
+                return Inserted::New;
+            }
+            if levels >= LEVELS || !self.writer.grow_blocks(levels) {
+                break;
+            }
+            // Release: pairs with the Acquire in `levels`; the new level's pages are there before its number
+            // is. If another thread was faster the level is the same one.
+            let count = &self.writer.base().head.levels;
+            let _ = count.compare_exchange(levels as u64, levels as u64 + 1, AcqRel, Acquire);
+            levels = self.levels();
+        }
+        Inserted::Full
+    }
+
+    /// Removes a block. Of several threads that try, one gets it.
+    #[inline]
+    pub fn remove(&self, key: BlockKey) -> Option<Block> {
+        (0..self.levels()).rev().find_map(|level| self.home(level, key).remove(key))
+    }
+
+    /// The block of a key.
+    #[inline]
+    pub fn get(&self, key: BlockKey) -> Option<Block> {
+        (0..self.levels()).rev().find_map(|level| self.home(level, key).get(key))
+    }
+
+    /// Calls `visit` for every block. Blocks that come or go meanwhile may be seen or not.
+    pub fn for_each(&self, mut visit: impl FnMut(BlockKey, &Block)) {
+        self.walk(|_, place, cell| {
+            if let (Some(key), Some(block)) = (BlockKey::from_raw(place.load(Acquire)), read(cell)) {
+                visit(key, &block);
+            }
+        });
+    }
+
+    /// Removes every block for which `wanted` holds and hands it to `removed`.
+    pub fn remove_where(
+        &self,
+        wanted: impl Fn(BlockKey, &Block) -> bool,
+        mut removed: impl FnMut(BlockKey, Block),
+    ) {
+        self.walk(|bucket, place, cell| {
+            let Some(key) = BlockKey::from_raw(place.load(Acquire)) else { return };
+            if read(cell).is_some_and(|block| wanted(key, &block))
+                && let Some(block) = bucket.remove(key)
+            {
+                removed(key, block);
+            }
+        });
+    }
+
+    fn walk(&self, mut visit: impl FnMut(&BlockBucket, &AtomicU64, &BlockCell)) {
+        for level in 0..self.levels() {
+            for index in 0..level_buckets(level) {
+                let bucket = self.bucket(level, index);
+                for (place, cell) in bucket.entries() {
+                    visit(bucket, place, cell);
+                }
+            }
+        }
+    }
+}
+
+const _: () = assert!(LEVEL0_BUCKETS.is_power_of_two() && GPUS <= 256 && BUCKET_KEYS == 7);

@@ -1,0 +1,63 @@
+//! Requests that failed: the first 32 and the last 32 of a process.
+
+use crate::kind::Kind;
+use crate::layout::{Cell, FAILURE_CELLS};
+use crate::ring::{Ring, WORDS, write_cell};
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::Relaxed;
+use crate::writer::GpuIndex;
+
+/// A request for memory that the driver, or a quota, refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedRequest {
+    /// When, ns of segment time.
+    pub ns: u64,
+    /// On which GPU.
+    pub gpu: GpuIndex,
+    /// Kind of memory asked for.
+    pub kind: Kind,
+    /// Number of the entry point.
+    pub entry: u16,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Bytes that were free at that moment; `u64::MAX` = unknown.
+    pub free: u64,
+    /// Bytes of the GPU; `u64::MAX` = unknown.
+    pub total: u64,
+    /// The driver's result code.
+    pub result: u32,
+}
+
+impl FailedRequest {
+    pub(crate) fn pack(&self) -> [u64; WORDS] {
+        let what = u64::from(self.gpu.number())
+            | (self.kind as u64) << 8
+            | u64::from(self.entry) << 16
+            | u64::from(self.result) << 32;
+        [self.ns, what, self.bytes, self.free, self.total, 0, 0]
+    }
+
+    pub(crate) fn unpack(words: [u64; WORDS]) -> Option<Self> {
+        let [ns, what, bytes, free, total, ..] = words;
+        Some(Self {
+            ns,
+            gpu: GpuIndex::from_number(what as usize & 0xff)?,
+            kind: Kind::from_raw((what >> 8) as u8)?,
+            entry: (what >> 16) as u16,
+            bytes,
+            free,
+            total,
+            result: (what >> 32) as u32,
+        })
+    }
+}
+
+/// Writes a failure into the first list while there is room, then into the ring of the last ones.
+pub(crate) fn record(count: &AtomicU64, first: &[Cell], last: &Ring<'_>, request: &FailedRequest) {
+    let ticket = count.fetch_add(1, Relaxed);
+    if ticket >= FAILURE_CELLS as u64 {
+        last.push(request.pack());
+    } else if let Some(cell) = first.get(ticket as usize) {
+        write_cell(cell, 0, request.pack());
+    }
+}

@@ -1,0 +1,128 @@
+//! Lanes: launch counters that one thread owns, so that counting needs no locked instruction.
+//!
+//! A thread claims a lane by writing its id into the lane's owner word and keeps it for life. Lanes of threads
+//! that are gone are taken over with what they have counted. When all lanes are owned by living
+//! threads, the others share one, with locked adds.
+
+use crate::kernels::KernelId;
+use crate::layout::{LANE_GROWTH, LaneRow};
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
+use crate::writer::Writer;
+use std::ptr::NonNull;
+
+/// A thread's counters. Plain data for a thread-local; good for the thread that asked for it, in the process
+/// that asked for it.
+#[derive(Clone, Copy)]
+pub struct Lane {
+    pub(crate) rows: NonNull<LaneRow>,
+    pub(crate) ready: NonNull<AtomicU64>,
+    pub(crate) number: u32,
+    pub(crate) shared: bool,
+}
+
+/// Finds a lane for `tid`: its own, a free one, one whose owner is gone.
+pub(crate) fn claim(owners: &[AtomicU64], tid: u64, exists: impl Fn(u64) -> bool) -> Option<usize> {
+    // A thread that comes again, or a new one with the id of a thread that is gone.
+    if let Some(own) = owners.iter().position(|owner| owner.load(Acquire) == tid) {
+        return Some(own);
+    }
+    // AcqRel: pairs with itself in the claim after; the counters of a gone thread were ordered before us
+    // by the kernel, which told that it is gone.
+    let free = |owner: &AtomicU64| owner.compare_exchange(0, tid, AcqRel, Relaxed).is_ok();
+    if let Some(number) = owners.iter().position(|owner| owner.load(Relaxed) == 0 && free(owner)) {
+        return Some(number);
+    }
+    owners.iter().position(|owner| {
+        let seen = owner.load(Acquire);
+        !exists(seen) && owner.compare_exchange(seen, tid, AcqRel, Relaxed).is_ok()
+    })
+}
+
+/// Adds to a word that only this thread writes.
+#[inline]
+fn add(word: &AtomicU64, amount: u64) {
+    word.store(word.load(Relaxed).wrapping_add(amount), Relaxed);
+}
+
+impl Lane {
+    /// Which lane; the shared one has number [`crate::layout::LANES`].
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Whether other threads count here too.
+    pub fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// Whether the counters of this kernel are allocated.
+    #[inline]
+    fn has(&self, kernel: KernelId) -> bool {
+        // SAFETY: `ready` points into the slot's head, which stays mapped as long as the process lives.
+        // Acquire: pairs with the Release after the pages were allocated.
+        u64::from(kernel.0) < unsafe { self.ready.as_ref() }.load(Acquire)
+    }
+
+    /// The counters of a kernel; those of "(other)" if there is no memory for its own.
+    #[inline]
+    fn row(&self, writer: &Writer, kernel: KernelId) -> Option<&LaneRow> {
+        let kernel = if self.has(kernel) { kernel } else { self.grow(writer, kernel)? };
+        // SAFETY: the row is allocated (`has`), and mapped as long as the process lives.
+        Some(unsafe { self.rows.add(kernel.0 as usize).as_ref() })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&self, writer: &Writer, kernel: KernelId) -> Option<KernelId> {
+        let rows = (kernel.0 as usize + 1).next_multiple_of(LANE_GROWTH);
+        if writer.grow_lane(self, rows) {
+            return Some(kernel);
+        }
+        writer.bypass(crate::Bypass::LaneFull);
+        self.has(KernelId::OTHER).then_some(KernelId::OTHER)
+    }
+
+    /// Counts a launch: `blocks` and `threads` of the whole grid, dynamic shared memory per block.
+    #[inline]
+    pub fn launch(&self, writer: &Writer, kernel: KernelId, blocks: u64, threads: u64, dynamic_shared: u64) {
+        let Some(row) = self.row(writer, kernel) else { return };
+        if self.shared {
+            row.launches.fetch_add(1, Relaxed);
+            row.blocks.fetch_add(blocks, Relaxed);
+            row.threads.fetch_add(threads, Relaxed);
+            row.dynamic_shared.fetch_add(dynamic_shared, Relaxed);
+        } else {
+            add(&row.launches, 1);
+            add(&row.blocks, blocks);
+            add(&row.threads, threads);
+            add(&row.dynamic_shared, dynamic_shared);
+        }
+    }
+
+    /// Counts launches of a kernel as a node of a graph: `launches` times, `blocks` and `threads` in sum.
+    #[inline]
+    pub fn graph_kernel(&self, writer: &Writer, kernel: KernelId, launches: u64, blocks: u64, threads: u64) {
+        let Some(row) = self.row(writer, kernel) else { return };
+        if self.shared {
+            row.graph_launches.fetch_add(launches, Relaxed);
+            row.graph_blocks.fetch_add(blocks, Relaxed);
+            row.graph_threads.fetch_add(threads, Relaxed);
+        } else {
+            add(&row.graph_launches, launches);
+            add(&row.graph_blocks, blocks);
+            add(&row.graph_threads, threads);
+        }
+    }
+
+    /// Counts the launch of a graph.
+    #[inline]
+    pub fn graph(&self, writer: &Writer) {
+        let Some(row) = self.row(writer, KernelId::OTHER) else { return };
+        if self.shared {
+            row.graphs.fetch_add(1, Relaxed);
+        } else {
+            add(&row.graphs, 1);
+        }
+    }
+}

@@ -1,0 +1,518 @@
+//! The layout of a segment: every constant, every structure, every offset.
+//!
+//! ```text
+//! 0            Header, GPU table, directory of slots
+//! 64 KiB       reserved for the quota ledger
+//! 2 MiB        slot 0: base | kernel hashes | kernels | names | lanes | timelines | block levels
+//! 2 MiB + S    slot 1 ...
+//! ```
+//!
+//! The file is sparse. The header area is allocated when the segment is made, a slot's base when a process
+//! joins, everything else in pieces when it is first needed, always before it is touched.
+//! All words are in the machine's byte order: a segment never leaves its machine.
+
+use crate::kind::KINDS;
+use crate::sync::AtomicU64;
+
+/// First word of a segment: "RADRMSEG".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RADRMSEG");
+/// Layout version. Any change of this file's structures or offsets raises it.
+pub const VERSION: u64 = 1;
+
+/// GPUs that a segment can name.
+pub const GPUS: usize = 16;
+/// Processes that a segment can hold at a time.
+pub const SLOTS: usize = 1024;
+/// Named reasons for a bypass.
+pub const BYPASSES: usize = 32;
+/// Reasons for a refused join.
+pub const REFUSALS: usize = 16;
+/// Entry points whose calls are counted one by one.
+pub const ENTRIES: usize = 1024;
+/// Bytes kept of the path of the executable and of the command line, each.
+pub const TEXT_BYTES: usize = 4096;
+/// Cells of the event ring: rare events only, so this is hours for most programs.
+pub const RING_CELLS: usize = 1024;
+/// Failed requests kept from the beginning, and as many from the end.
+pub const FAILURE_CELLS: usize = 32;
+/// Kernels with counters of their own; number 0 is "(other)".
+pub const KERNELS: usize = 4096;
+/// Bytes kept of a kernel's name.
+pub const KERNEL_NAME_BYTES: usize = 1023;
+/// Lanes that threads can own.
+pub const LANES: usize = 64;
+/// Counter rows that a lane grows by: one page.
+pub const LANE_GROWTH: usize = 64;
+/// Keys in a bucket of the block table: with the spare word one cache line.
+pub const BUCKET_KEYS: usize = 7;
+/// Buckets of the first level of the block table: 16 KiB, so that a small program stays small.
+pub const LEVEL0_BUCKETS: usize = 64;
+/// Levels of the block table; each has four times the buckets of the one before. 9.6 million keys.
+pub const LEVELS: usize = 8;
+/// Buckets in the timeline of one GPU: enough for nine years.
+pub const TIMELINE_BUCKETS: usize = 8192;
+/// Buckets of a timeline that are allocated together (16 KiB): one bit of a word each.
+pub const TIMELINE_CHUNK: usize = TIMELINE_BUCKETS / 64;
+
+/// Size of a page; segments are refused on machines with others, see `join`.
+pub const PAGE: usize = 4096;
+
+/// One cell of a ring: a sequence word and seven words of data.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Cell {
+    /// Even: `2 * laps written`; odd: being written.
+    pub seq: AtomicU64,
+    /// The record.
+    pub words: [AtomicU64; 7],
+}
+
+/// One GPU of the job.
+#[repr(C)]
+#[derive(Debug)]
+pub struct GpuCell {
+    /// 0, or a hash of the uuid: whoever sets it owns the index for that uuid.
+    pub tag: AtomicU64,
+    /// 1 when the rest is complete.
+    pub ready: AtomicU64,
+    /// Memory of the GPU in bytes.
+    pub total_bytes: AtomicU64,
+    /// Unused.
+    pub spare0: [AtomicU64; 5],
+    /// The driver's uuid.
+    pub uuid: [AtomicU64; 2],
+    /// PCI bus id as text, padded with zeros.
+    pub pci: [AtomicU64; 4],
+    /// Unused.
+    pub spare1: [AtomicU64; 2],
+    /// Name, padded with zeros.
+    pub name: [AtomicU64; 8],
+    /// Unused.
+    pub spare2: [AtomicU64; 8],
+}
+
+/// Directory entry of a slot.
+#[repr(C)]
+#[derive(Debug)]
+pub struct DirEntry {
+    /// State, generation and pid in one word, see [`SlotState`].
+    pub state: AtomicU64,
+    /// Start time of the process in clock ticks since boot (field 22 of `/proc/PID/stat`).
+    pub start: AtomicU64,
+    /// Generation whose data the launcher has saved.
+    pub harvested: AtomicU64,
+    /// Unused.
+    pub spare: AtomicU64,
+}
+
+/// The first bytes of a segment.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Header {
+    /// [`MAGIC`]; written last.
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU64,
+    /// [`TOTAL_BYTES`].
+    pub total_bytes: AtomicU64,
+    /// Process that made the segment.
+    pub launcher_pid: AtomicU64,
+    /// Its start time.
+    pub launcher_start: AtomicU64,
+    /// `CLOCK_MONOTONIC` at creation, ns. All other times count from here.
+    pub created_mono_ns: AtomicU64,
+    /// `CLOCK_REALTIME` at creation, ns.
+    pub created_real_ns: AtomicU64,
+    /// Number that the launcher gave the job.
+    pub job_id: AtomicU64,
+    /// Unused.
+    pub flags: AtomicU64,
+    /// Slots handed out so far: where the next process looks first.
+    pub next_slot: AtomicU64,
+    /// Unused.
+    pub spare0: [AtomicU64; 6],
+    /// Processes that could not join, by reason.
+    pub refused: [AtomicU64; REFUSALS],
+    /// Unused.
+    pub spare1: [AtomicU64; 480],
+}
+
+/// Header, GPU table and directory: mapped by every process of the job.
+#[repr(C)]
+#[derive(Debug)]
+pub struct HeaderArea {
+    /// The header.
+    pub header: Header,
+    /// The GPUs of the job.
+    pub gpus: [GpuCell; GPUS],
+    /// The slots.
+    pub directory: [DirEntry; SLOTS],
+}
+
+/// Figures of one kind of memory on one GPU: one cache line.
+#[repr(C)]
+#[derive(Debug)]
+pub struct KindCell {
+    /// Bytes now.
+    pub now: AtomicU64,
+    /// Most bytes.
+    pub peak: AtomicU64,
+    /// Allocations.
+    pub allocs: AtomicU64,
+    /// Releases.
+    pub frees: AtomicU64,
+    /// Unused.
+    pub spare: [AtomicU64; 4],
+}
+
+/// The kinds at the moment of the peak of the total.
+#[repr(C)]
+#[derive(Debug)]
+pub struct PeakCell {
+    /// Odd: being written.
+    pub seq: AtomicU64,
+    /// Total that the kinds belong to.
+    pub total: AtomicU64,
+    /// When, ns.
+    pub ns: AtomicU64,
+    /// Unused.
+    pub spare: [AtomicU64; 4],
+    /// Bytes by kind.
+    pub kinds: [AtomicU64; KINDS],
+}
+
+/// Figures of one process on one GPU.
+#[repr(C)]
+#[derive(Debug)]
+pub struct AccountCell {
+    /// Device total now, bytes.
+    pub total_now: AtomicU64,
+    /// Largest device total, bytes.
+    pub total_peak: AtomicU64,
+    /// Bit n: chunk n of the timeline is allocated.
+    pub chunks: AtomicU64,
+    /// Failed requests.
+    pub failed: AtomicU64,
+    /// Contexts now.
+    pub contexts: AtomicU64,
+    /// Measured overhead of the contexts, bytes; 0 = unknown.
+    pub context_overhead: AtomicU64,
+    /// Unused.
+    pub spare: [AtomicU64; 2],
+    /// By kind.
+    pub kinds: [KindCell; KINDS],
+    /// At the peak.
+    pub at_peak: PeakCell,
+    /// Unused.
+    pub spare1: [AtomicU64; 32],
+}
+
+/// One bucket of a timeline: two cache lines.
+#[repr(C)]
+#[derive(Debug)]
+pub struct TimelineBucket {
+    /// Change of each kind in this bucket, two's complement.
+    pub change: [AtomicU64; 8],
+    /// Largest total that an allocation in this bucket reached.
+    pub max_total: AtomicU64,
+    /// Kinds 1 to 7 at that moment; kind 0 is what is left of the total.
+    pub at_max: [AtomicU64; 7],
+}
+
+/// A clock's last meeting with `CLOCK_MONOTONIC`: one cache line.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ClockCell {
+    /// Odd: being written.
+    pub seq: AtomicU64,
+    /// Time stamp counter at the anchor.
+    pub tsc: AtomicU64,
+    /// Segment time at the anchor, ns.
+    pub ns: AtomicU64,
+    /// ns per tick, 32.32 fixed point.
+    pub mult: AtomicU64,
+    /// Ticks for which the anchor holds; 0: not calibrated.
+    pub window: AtomicU64,
+    /// Counter at the start of the calibration.
+    pub base_tsc: AtomicU64,
+    /// Time at the start of the calibration.
+    pub base_ns: AtomicU64,
+    /// Unused.
+    pub spare: AtomicU64,
+}
+
+/// First page of a slot.
+#[repr(C)]
+#[derive(Debug)]
+pub struct SlotHead {
+    /// Parent process.
+    pub ppid: AtomicU64,
+    /// Real user id.
+    pub uid: AtomicU64,
+    /// When the process joined, ns.
+    pub joined_ns: AtomicU64,
+    /// When it left, ns; 0 if it did not say.
+    pub ended_ns: AtomicU64,
+    /// [`crate::EndReason`].
+    pub end_reason: AtomicU64,
+    /// Driver version as `cuDriverGetVersion` gives it; 0 = unknown.
+    pub driver_version: AtomicU64,
+    /// Bits of [`crate::framework`].
+    pub frameworks: AtomicU64,
+    /// Unused.
+    pub spare0: AtomicU64,
+    /// The clock.
+    pub clock: ClockCell,
+    /// Bytes of the executable's path.
+    pub exe_len: AtomicU64,
+    /// Bytes of the command line.
+    pub cmdline_len: AtomicU64,
+    /// Levels of the block table in use.
+    pub levels: AtomicU64,
+    /// Pieces of the kernel table that are allocated.
+    pub kernel_pages: AtomicU64,
+    /// Bytes of the name arena handed out.
+    pub names_used: AtomicU64,
+    /// Bytes of the name arena that are allocated.
+    pub names_ready: AtomicU64,
+    /// Failed requests so far: tickets of both failure lists.
+    pub failures: AtomicU64,
+    /// Unused.
+    pub spare1: AtomicU64,
+    /// Tickets drawn for the event ring.
+    pub ring_head: AtomicU64,
+    /// Events that found their cell taken.
+    pub ring_dropped: AtomicU64,
+    /// The same for the list of last failures.
+    pub failure_head: AtomicU64,
+    /// The same for the list of last failures.
+    pub failure_dropped: AtomicU64,
+    /// Unused.
+    pub spare2: [AtomicU64; 4],
+    /// Bypasses by reason.
+    pub bypass: [AtomicU64; BYPASSES],
+    /// Owner of each lane: thread id, 0 = free.
+    pub lane_owner: [AtomicU64; LANES],
+    /// Allocated rows of each lane; the last is the shared one.
+    pub lane_rows: [AtomicU64; LANES + 1],
+    /// Unused.
+    pub spare3: [AtomicU64; 512 - 32 - BYPASSES - 2 * LANES - 1],
+}
+
+/// What is allocated when a process joins.
+#[repr(C)]
+#[derive(Debug)]
+pub struct SlotBase {
+    /// Identity and counters.
+    pub head: SlotHead,
+    /// Path of the executable.
+    pub exe: [AtomicU64; TEXT_BYTES / 8],
+    /// Command line, arguments separated by zeros.
+    pub cmdline: [AtomicU64; TEXT_BYTES / 8],
+    /// Calls by entry point.
+    pub entries: [AtomicU64; ENTRIES],
+    /// Figures by GPU.
+    pub accounts: [AccountCell; GPUS],
+    /// The first failed requests.
+    pub first_failures: [Cell; FAILURE_CELLS],
+    /// The last failed requests.
+    pub last_failures: [Cell; FAILURE_CELLS],
+    /// Events.
+    pub ring: [Cell; RING_CELLS],
+}
+
+/// One kernel.
+#[repr(C)]
+#[derive(Debug)]
+pub struct KernelCell {
+    /// 1 when the rest is complete.
+    pub ready: AtomicU64,
+    /// Offset of the name in the arena.
+    pub name_at: AtomicU64,
+    /// Bytes of the name kept; bit 32 set if it was longer.
+    pub name_len: AtomicU64,
+    /// Registers per thread.
+    pub registers: AtomicU64,
+    /// Static shared memory per block, bytes.
+    pub static_shared: AtomicU64,
+    /// Local memory per thread, bytes.
+    pub local_bytes: AtomicU64,
+    /// Most threads per block.
+    pub max_threads: AtomicU64,
+    /// Unused.
+    pub spare: AtomicU64,
+}
+
+/// Counters of one kernel in one lane: one cache line.
+#[repr(C)]
+#[derive(Debug)]
+pub struct LaneRow {
+    /// Launches.
+    pub launches: AtomicU64,
+    /// Sum of blocks.
+    pub blocks: AtomicU64,
+    /// Sum of threads.
+    pub threads: AtomicU64,
+    /// Sum of dynamic shared memory, bytes per block.
+    pub dynamic_shared: AtomicU64,
+    /// Launches as a node of a graph.
+    pub graph_launches: AtomicU64,
+    /// Sum of their blocks.
+    pub graph_blocks: AtomicU64,
+    /// Sum of their threads.
+    pub graph_threads: AtomicU64,
+    /// Row 0 only: launches of graphs.
+    pub graphs: AtomicU64,
+}
+
+/// What the block table knows of one block.
+#[repr(C)]
+#[derive(Debug)]
+pub struct BlockCell {
+    /// Size in the low 48 bits, then kind, then GPU.
+    pub what: AtomicU64,
+    /// When it was made, ns.
+    pub ns: AtomicU64,
+    /// Context or pool.
+    pub aux: AtomicU64,
+}
+
+/// Bucket of the block table: a line of keys, three lines of what they stand for.
+#[repr(C)]
+#[derive(Debug)]
+pub struct BlockBucket {
+    /// Keys; 0 = free, [`KEY_BUSY`] = being changed.
+    pub keys: [AtomicU64; BUCKET_KEYS],
+    /// Unused.
+    pub spare: AtomicU64,
+    /// Blocks in the order of the keys.
+    pub blocks: [BlockCell; BUCKET_KEYS],
+    /// Unused.
+    pub spare1: [AtomicU64; 3],
+}
+
+/// Key of an entry that is being changed.
+pub const KEY_BUSY: u64 = u64::MAX;
+
+/// Where the GPU table lies.
+pub const GPUS_AT: u64 = 4096;
+/// Where the directory lies.
+pub const DIRECTORY_AT: u64 = GPUS_AT + (GPUS * 256) as u64;
+/// Bytes of the header area.
+pub const HEADER_BYTES: u64 = DIRECTORY_AT + (SLOTS * 32) as u64;
+/// Where the quota ledger will lie.
+pub const LEDGER_AT: u64 = 64 << 10;
+/// Where slot 0 lies.
+pub const SLOTS_AT: u64 = 2 << 20;
+
+/// Bytes of a slot's base.
+pub const BASE_BYTES: u64 = 4096
+    + 2 * TEXT_BYTES as u64
+    + (ENTRIES * 8) as u64
+    + (GPUS * 1024) as u64
+    + ((2 * FAILURE_CELLS + RING_CELLS) * 64) as u64;
+/// Offsets inside a slot.
+pub const HASHES_AT: u64 = 128 << 10;
+/// Hashes of the kernels' names, one word each.
+pub const HASHES_BYTES: u64 = (KERNELS * 8) as u64;
+/// The kernel table.
+pub const KERNELS_AT: u64 = HASHES_AT + HASHES_BYTES;
+/// Bytes of the kernel table.
+pub const KERNELS_BYTES: u64 = (KERNELS * 64) as u64;
+/// The name arena.
+pub const NAMES_AT: u64 = 512 << 10;
+/// Bytes of the name arena: no name can fail to find room.
+pub const NAMES_BYTES: u64 = (KERNELS * 1024) as u64;
+/// The lanes.
+pub const LANES_AT: u64 = 8 << 20;
+/// Bytes of a lane.
+pub const LANE_BYTES: u64 = (KERNELS * 64) as u64;
+/// The timelines.
+pub const TIMELINES_AT: u64 = 32 << 20;
+/// Bytes of a timeline.
+pub const TIMELINE_BYTES: u64 = (TIMELINE_BUCKETS * 128) as u64;
+/// The block table.
+pub const LEVELS_AT: u64 = 64 << 20;
+/// Distance of two slots.
+pub const SLOT_STRIDE: u64 = 512 << 20;
+/// Size of a segment.
+pub const TOTAL_BYTES: u64 = SLOTS_AT + SLOTS as u64 * SLOT_STRIDE;
+
+/// Offset of a slot in the segment.
+pub const fn slot_at(slot: usize) -> u64 {
+    SLOTS_AT + slot as u64 * SLOT_STRIDE
+}
+
+/// Buckets of a level of the block table.
+pub const fn level_buckets(level: usize) -> usize {
+    LEVEL0_BUCKETS << (2 * level)
+}
+
+/// Offset of a level in its slot.
+pub const fn level_at(level: usize) -> u64 {
+    // Sum of a geometric series: 64 * (4^level - 1) / 3 buckets come before.
+    LEVELS_AT + ((level_buckets(level) - LEVEL0_BUCKETS) / 3 * 256) as u64
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(size_of::<Cell>() == 64);
+    assert!(size_of::<GpuCell>() == 256);
+    assert!(size_of::<DirEntry>() == 32);
+    assert!(size_of::<Header>() == 4096);
+    assert!(size_of::<HeaderArea>() == HEADER_BYTES as usize);
+    assert!(std::mem::offset_of!(HeaderArea, gpus) == GPUS_AT as usize);
+    assert!(std::mem::offset_of!(HeaderArea, directory) == DIRECTORY_AT as usize);
+    assert!(size_of::<KindCell>() == 64);
+    assert!(size_of::<PeakCell>() == 128);
+    assert!(size_of::<AccountCell>() == 1024);
+    assert!(size_of::<TimelineBucket>() == 128);
+    assert!(size_of::<ClockCell>() == 64);
+    assert!(size_of::<SlotHead>() == 4096);
+    assert!(size_of::<SlotBase>() == BASE_BYTES as usize);
+    assert!(size_of::<KernelCell>() == 64);
+    assert!(size_of::<LaneRow>() == 64);
+    assert!(size_of::<BlockBucket>() == 256);
+    assert!(BASE_BYTES <= HASHES_AT && BASE_BYTES.is_multiple_of(PAGE as u64));
+    assert!(KERNELS_AT + KERNELS_BYTES <= NAMES_AT);
+    assert!(NAMES_AT + NAMES_BYTES <= LANES_AT);
+    assert!(LANES_AT + (LANES as u64 + 1) * LANE_BYTES <= TIMELINES_AT);
+    assert!(TIMELINES_AT + GPUS as u64 * TIMELINE_BYTES <= LEVELS_AT);
+    assert!(level_at(LEVELS) <= SLOT_STRIDE);
+    assert!(HEADER_BYTES <= LEDGER_AT && LEDGER_AT < SLOTS_AT);
+};
+
+/// What a slot is, as kept in the directory: state (8 bits), generation (24 bits), pid (32 bits).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotState(pub u64);
+
+impl SlotState {
+    /// Never used.
+    pub const FREE: u8 = 0;
+    /// Being made ready by the process whose pid it carries.
+    pub const CLAIMING: u8 = 1;
+    /// In use.
+    pub const LIVE: u8 = 2;
+    /// Its process left or became another program.
+    pub const ENDED: u8 = 3;
+
+    /// Packs a state.
+    pub const fn new(state: u8, generation: u32, pid: u32) -> Self {
+        Self((state as u64) << 56 | ((generation & 0xff_ffff) as u64) << 32 | pid as u64)
+    }
+
+    /// One of the constants above, or anything in damaged memory.
+    pub const fn state(self) -> u8 {
+        (self.0 >> 56) as u8
+    }
+
+    /// How many processes have had this slot.
+    pub const fn generation(self) -> u32 {
+        (self.0 >> 32) as u32 & 0xff_ffff
+    }
+
+    /// The process.
+    pub const fn pid(self) -> u32 {
+        self.0 as u32
+    }
+}

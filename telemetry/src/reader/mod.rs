@@ -1,0 +1,12 @@
+//! The reader's side. Everything is copied with `pread` and checked as a copy.
+
+mod raw;
+mod ring;
+mod segment;
+mod snapshot;
+mod timeline;
+
+pub use ring::RingReader;
+pub use segment::{GpuInfo, JobInfo, Liveness, Segment, SegmentError, SlotInfo};
+pub use snapshot::{Account, KernelSnapshot, KindFigures, LiveBlock, Peak, ProcessSnapshot};
+pub use timeline::TimelinePoint;

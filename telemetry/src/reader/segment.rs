@@ -1,0 +1,235 @@
+//! Opening a segment; what it says about the job, its GPUs and its slots.
+
+use super::raw::Words;
+use crate::kind::Refusal;
+use crate::layout::*;
+use crate::process;
+use crate::writer::GpuIndex;
+use std::fs::{File, OpenOptions};
+use std::mem::offset_of;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Why a segment cannot be read.
+#[derive(Debug)]
+pub enum SegmentError {
+    /// A system call failed.
+    Io(std::io::Error),
+    /// The file is not a segment.
+    Foreign,
+    /// The segment has another layout; its version.
+    Version(u64),
+}
+
+impl std::fmt::Display for SegmentError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "the segment cannot be read: {error}"),
+            Self::Foreign => f.write_str("the file is not a segment"),
+            Self::Version(version) => write!(f, "the segment has layout version {version}, not {VERSION}"),
+        }
+    }
+}
+
+impl std::error::Error for SegmentError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        if let Self::Io(error) = self { Some(error) } else { None }
+    }
+}
+
+impl From<std::io::Error> for SegmentError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// What the header says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobInfo {
+    /// Number that the launcher gave the job.
+    pub job_id: u64,
+    /// Process that made the segment.
+    pub launcher_pid: u32,
+    /// `CLOCK_MONOTONIC` at creation, ns; all times of the segment count from here.
+    pub created_mono_ns: u64,
+    /// `CLOCK_REALTIME` at creation, ns.
+    pub created_real_ns: u64,
+    /// Processes that could not join, by reason, where there are any.
+    pub refused: Vec<(Refusal, u64)>,
+}
+
+/// A GPU of the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuInfo {
+    /// Number within the job.
+    pub index: GpuIndex,
+    /// The driver's uuid.
+    pub uuid: [u8; 16],
+    /// Name.
+    pub name: String,
+    /// Memory, bytes.
+    pub total_bytes: u64,
+    /// PCI bus id.
+    pub pci: String,
+}
+
+/// What is known of a process's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// Running.
+    Running,
+    /// Gone without saying so: killed, crashed, or left by `_exit`.
+    Dead,
+    /// Left in order.
+    Exited,
+    /// Became another program, which has a slot of its own if it uses a GPU.
+    Execed,
+}
+
+/// A slot in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotInfo {
+    /// Number of the slot.
+    pub slot: usize,
+    /// How many processes have had it; slot and generation name a process.
+    pub generation: u32,
+    /// Process.
+    pub pid: u32,
+    /// Its start time in clock ticks since boot.
+    pub start: u64,
+    /// What became of it.
+    pub liveness: Liveness,
+}
+
+/// A segment open for reading.
+#[derive(Debug)]
+pub struct Segment {
+    file: File,
+}
+
+impl Segment {
+    /// Opens the segment at `path`; for writing too if that is allowed, which only [`Segment::harvest`] needs.
+    ///
+    /// # Errors
+    ///
+    /// See [`SegmentError`].
+    pub fn open(path: &Path) -> Result<Self, SegmentError> {
+        let file = OpenOptions::new().read(true).write(true).open(path).or_else(|_| File::open(path))?;
+        Self::from_file(file)
+    }
+
+    pub(crate) fn from_file(file: File) -> Result<Self, SegmentError> {
+        let segment = Self { file };
+        let Ok(words) = segment.words(0, 24) else { return Err(SegmentError::Foreign) };
+        match words.array(0) {
+            [MAGIC, VERSION, TOTAL_BYTES] if segment.file.metadata()?.len() == TOTAL_BYTES => Ok(segment),
+            [MAGIC, version, _] if version != VERSION => Err(SegmentError::Version(version)),
+            _ => Err(SegmentError::Foreign),
+        }
+    }
+
+    pub(super) fn words(&self, at: u64, bytes: u64) -> Result<Words, SegmentError> {
+        Ok(Words::read(&self.file, at, bytes)?)
+    }
+
+    pub(super) fn word(&self, at: u64) -> Option<u64> {
+        let mut word = [0; 8];
+        self.file.read_exact_at(&mut word, at).ok()?;
+        Some(u64::from_ne_bytes(word))
+    }
+
+    /// What the header says about the job.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn job(&self) -> Result<JobInfo, SegmentError> {
+        let words = self.words(0, GPUS_AT)?;
+        let refused = |reason: &Refusal| {
+            let count = words.at(offset_of!(Header, refused) + *reason as usize * 8);
+            (count > 0).then_some((*reason, count))
+        };
+        Ok(JobInfo {
+            job_id: words.at(offset_of!(Header, job_id)),
+            launcher_pid: words.at(offset_of!(Header, launcher_pid)) as u32,
+            created_mono_ns: words.at(offset_of!(Header, created_mono_ns)),
+            created_real_ns: words.at(offset_of!(Header, created_real_ns)),
+            refused: Refusal::ALL.iter().filter_map(refused).collect(),
+        })
+    }
+
+    /// The GPUs that processes of the job have named so far.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn gpus(&self) -> Result<Vec<GpuInfo>, SegmentError> {
+        let words = self.words(GPUS_AT, (GPUS * size_of::<GpuCell>()) as u64)?;
+        let gpu = |number: usize| {
+            let at = number * size_of::<GpuCell>();
+            let ready = words.at(at + offset_of!(GpuCell, ready)) == 1;
+            let mut uuid = [0; 16];
+            uuid.copy_from_slice(&words.bytes(at + offset_of!(GpuCell, uuid), 16));
+            ready.then_some(GpuInfo {
+                index: GpuIndex::from_number(number)?,
+                uuid,
+                name: words.text(at + offset_of!(GpuCell, name), 64),
+                total_bytes: words.at(at + offset_of!(GpuCell, total_bytes)),
+                pci: words.text(at + offset_of!(GpuCell, pci), 32),
+            })
+        };
+        Ok((0..GPUS).filter_map(gpu).collect())
+    }
+
+    /// The slots in use, in their order.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn slots(&self) -> Result<Vec<SlotInfo>, SegmentError> {
+        let words = self.words(DIRECTORY_AT, (SLOTS * size_of::<DirEntry>()) as u64)?;
+        Ok((0..SLOTS).filter_map(|slot| self.info(slot, &words, slot * size_of::<DirEntry>())).collect())
+    }
+
+    /// One slot; `None` if it is not in use.
+    pub fn slot(&self, slot: usize) -> Option<SlotInfo> {
+        let bytes = size_of::<DirEntry>() as u64;
+        if slot >= SLOTS {
+            return None;
+        }
+        let words = self.words(DIRECTORY_AT + slot as u64 * bytes, bytes).ok()?;
+        self.info(slot, &words, 0)
+    }
+
+    fn info(&self, slot: usize, words: &Words, at: usize) -> Option<SlotInfo> {
+        let state = SlotState(words.at(at));
+        let start = words.at(at + offset_of!(DirEntry, start));
+        let pid = state.pid();
+        let liveness = match state.state() {
+            _ if pid == 0 => return None,
+            SlotState::LIVE if process::is_running(pid, start) => Liveness::Running,
+            SlotState::LIVE => Liveness::Dead,
+            SlotState::ENDED => {
+                let reason = self.word(slot_at(slot) + offset_of!(SlotHead, end_reason) as u64)?;
+                // Whoever becomes another program cannot always say so; its successor ends the slot then.
+                if reason == crate::EndReason::Exited as u64 { Liveness::Exited } else { Liveness::Execed }
+            }
+            _ => return None,
+        };
+        Some(SlotInfo { slot, generation: state.generation(), pid, start, liveness })
+    }
+
+    /// Says that the data of a slot have been saved, so that it may be given to another process once its own is
+    /// gone.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn harvest(&self, slot: &SlotInfo) -> Result<(), SegmentError> {
+        if slot.slot >= SLOTS {
+            return Ok(());
+        }
+        let at = DIRECTORY_AT + (slot.slot * size_of::<DirEntry>() + offset_of!(DirEntry, harvested)) as u64;
+        Ok(self.file.write_all_at(&u64::from(slot.generation).to_ne_bytes(), at)?)
+    }
+}

@@ -1,0 +1,176 @@
+//! System calls of the writer's cold paths: no allocation, `errno` untouched, interrupted calls repeated.
+//!
+//! rustix makes raw system calls and never writes `errno`; where libc is called, [`keep_errno`] saves it.
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+
+/// Runs `work` and puts `errno` back to what it was.
+pub fn keep_errno<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: glibc returns the address of the calling thread's errno, valid as long as the thread.
+    let (place, saved) = unsafe {
+        let place = libc::__errno_location();
+        (place, *place)
+    };
+    let result = work();
+    // SAFETY: as above; the thread is the same.
+    unsafe { *place = saved };
+    result
+}
+
+/// Repeats an interrupted call.
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => continue,
+            other => return other,
+        }
+    }
+}
+
+/// `CLOCK_MONOTONIC` in ns; 0 if the system has none.
+pub fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// `CLOCK_REALTIME` in ns; 0 if the system has none.
+pub fn realtime_ns() -> u64 {
+    clock_ns(libc::CLOCK_REALTIME)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the result. A valid clock and place leave no way to fail,
+    // so errno is not written.
+    if unsafe { libc::clock_gettime(clock, &mut time) } != 0 {
+        return 0;
+    }
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
+/// Opens a file for reading and writing, close-on-exec.
+pub fn open_rw(path: &CStr) -> Result<OwnedFd, Errno> {
+    retry(|| rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()))
+}
+
+/// Reads the beginning of a file into `buffer`; returns the bytes read.
+pub fn read_start(path: &CStr, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let file = retry(|| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))?;
+    let mut filled = 0;
+    while let Some(rest) = buffer.get_mut(filled..) {
+        if rest.is_empty() {
+            break;
+        }
+        let got = retry(|| rustix::io::read(&file, &mut *rest))?;
+        if got == 0 {
+            break;
+        }
+        filled += got;
+    }
+    Ok(filled)
+}
+
+/// Maps a part of a file, shared, for reading and writing; not in core dumps.
+pub fn map_shared(file: impl AsFd, at: u64, bytes: usize) -> Result<NonNull<u8>, Errno> {
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let address = retry(|| unsafe {
+        rustix::mm::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED | MapFlags::NORESERVE,
+            &file,
+            at,
+        )
+    })?;
+    // A core dump of the program should hold the program only. Not being able to say so is no reason to stop.
+    // SAFETY: the range was mapped just now.
+    let _ = unsafe { rustix::mm::madvise(address, bytes, Advice::LinuxDontDump) };
+    NonNull::new(address.cast()).ok_or(Errno::NOMEM)
+}
+
+/// Removes a mapping made by [`map_shared`].
+///
+/// # Safety
+///
+/// `address` and `bytes` are those of one mapping, and nothing refers to it any more.
+pub unsafe fn unmap(address: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller's contract.
+    let _ = unsafe { rustix::mm::munmap(address.as_ptr().cast::<c_void>(), bytes) };
+}
+
+/// Allocates the pages of a mapped range of a file and makes them present, so that touching them
+/// can neither fail nor fault. `EINVAL`: the kernel is older than 5.14 and cannot do it.
+///
+/// # Safety
+///
+/// The range lies in one mapping made by [`map_shared`].
+pub unsafe fn populate(address: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
+    // SAFETY: populating does not change what the pages hold; the range is mapped (caller's contract).
+    retry(|| unsafe {
+        rustix::mm::madvise(address.as_ptr().cast::<c_void>(), bytes, Advice::LinuxPopulateWrite)
+    })
+}
+
+/// Allocates a range of a file without changing its size.
+pub fn allocate(file: impl AsFd, at: u64, bytes: u64) -> Result<(), Errno> {
+    retry(|| rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, at, bytes))
+}
+
+/// Gives a range of a file back: it reads as zeros afterwards.
+pub fn punch(file: impl AsFd, at: u64, bytes: u64) -> Result<(), Errno> {
+    retry(|| rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE, at, bytes))
+}
+
+/// Whether a thread of this process exists. In doubt: yes.
+pub fn thread_exists(tid: u32) -> bool {
+    keep_errno(|| {
+        // SAFETY: signal 0 is never delivered, only the existence of the thread is checked.
+        let answer = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid as libc::pid_t, 0) };
+        // SAFETY: errno of this thread.
+        answer == 0 || unsafe { *libc::__errno_location() } != libc::ESRCH
+    })
+}
+
+/// Whether a process exists. In doubt: yes.
+pub fn process_exists(pid: u32) -> bool {
+    keep_errno(|| {
+        // SAFETY: signal 0 is never delivered. `kill` of 0 or of a negative pid would speak of groups.
+        let answer = pid != 0 && pid <= i32::MAX as u32 && unsafe { libc::kill(pid as libc::pid_t, 0) } == 0;
+        // SAFETY: errno of this thread.
+        answer || (pid != 0 && unsafe { *libc::__errno_location() } == libc::EPERM)
+    })
+}
+
+/// Size of a page.
+pub fn page_size() -> usize {
+    // SAFETY: the call has no precondition, and cannot fail for this name.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
+/// Reads the counter that the cheap clock is built on.
+#[inline]
+pub fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has the instruction; it has no effect but its result.
+    unsafe {
+        std::arch::x86_64::_rdtsc()
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    0
+}
+
+/// Whether [`ticks`] counts at one rate at all times on all cores.
+pub fn ticks_are_steady() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        std::arch::x86_64::__cpuid(0x8000_0000).eax >= 0x8000_0007
+            && std::arch::x86_64::__cpuid(0x8000_0007).edx & (1 << 8) != 0
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}

@@ -1,0 +1,67 @@
+//! The timeline of one account: buckets that get wider as time goes on, none ever merged.
+//!
+//! A bucket is 2^20 ns (about 1 ms) wide for the first half second, later 1/256 to 1/512 of the time that
+//! has passed. Its maximum is exact; the kinds carry the change of each kind within the bucket. Changes
+//! add up in any order, so two threads cannot leave a stale value behind.
+
+use crate::kind::{Kind, TIMELINE_KINDS};
+use crate::layout::{TIMELINE_BUCKETS, TIMELINE_CHUNK, TimelineBucket};
+use crate::sync::Ordering::Relaxed;
+
+/// Shift of the finest resolution.
+const FINEST: u32 = 20;
+/// Buckets at the finest resolution.
+const FINE_BUCKETS: u64 = 512;
+/// Buckets per doubling of the time after these.
+const PER_OCTAVE: u64 = 256;
+
+/// The bucket of a time.
+#[inline]
+pub fn bucket_index(ns: u64) -> usize {
+    let t = ns >> FINEST;
+    let index = if t < FINE_BUCKETS {
+        t
+    } else {
+        let e = (t.ilog2() - 8) as u64;
+        FINE_BUCKETS + (e - 1) * PER_OCTAVE + ((t >> e) - PER_OCTAVE)
+    };
+    (index as usize).min(TIMELINE_BUCKETS - 1)
+}
+
+/// Start and width of a bucket in ns.
+pub fn bucket_span(index: usize) -> (u64, u64) {
+    let index = index as u64;
+    if index < FINE_BUCKETS {
+        return (index << FINEST, 1 << FINEST);
+    }
+    let e = (index - FINE_BUCKETS) / PER_OCTAVE + 1;
+    let within = (index - FINE_BUCKETS) % PER_OCTAVE + PER_OCTAVE;
+    (within << e << FINEST, 1 << e << FINEST)
+}
+
+/// The chunk that a bucket lies in, as a bit of the account's word.
+#[inline]
+pub fn chunk_of(index: usize) -> u32 {
+    (index / TIMELINE_CHUNK) as u32
+}
+
+impl TimelineBucket {
+    /// Notes a change of a kind; two's complement.
+    #[inline]
+    pub fn change(&self, kind: Kind, change: u64) {
+        if let Some(place) = self.change.get(kind as usize) {
+            place.fetch_add(change, Relaxed);
+        }
+    }
+
+    /// Notes a total; `kinds` tells the bytes of a kind and is asked only if the total is a new maximum.
+    #[inline]
+    pub fn reached(&self, total: u64, kinds: impl Fn(usize) -> u64) {
+        if total <= self.max_total.load(Relaxed) || self.max_total.fetch_max(total, Relaxed) >= total {
+            return;
+        }
+        for (place, kind) in self.at_max.iter().zip(1..TIMELINE_KINDS) {
+            place.store(kinds(kind), Relaxed);
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! The writer's side: what the shim calls from inside a program.
+//!
+//! Nothing here allocates, locks or panics. Only `join`, `gpu`, `kernel`, `lane` and the growth of a table
+//! make system calls.
+
+use crate::blocks::BlockTable;
+use crate::event::Event;
+use crate::failures::{self, FailedRequest};
+use crate::kernels::{self, KernelAttributes, KernelId, Place};
+use crate::kind::{Bypass, EndReason, Kind, TIMELINE_KINDS};
+use crate::lanes::{self, Lane};
+use crate::layout::*;
+use crate::ring::Ring;
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::{sys, timeline};
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::ptr::NonNull;
+
+/// Number of a GPU within the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GpuIndex(u8);
+
+impl GpuIndex {
+    /// The number, below [`GPUS`].
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The GPU with this number, for callers that keep numbers in words of their own.
+    pub const fn from_number(number: usize) -> Option<Self> {
+        if number < GPUS { Some(Self(number as u8)) } else { None }
+    }
+}
+
+/// Bytes kept of the segment's path, for kernels that can only allocate through an open file.
+const PATH_BYTES: usize = 256;
+
+/// A process's place in a segment.
+///
+/// Plain data without a destructor: it may lie in memory that is never dropped, and be used from any thread.
+/// It belongs to the process that joined; a forked child joins anew.
+#[derive(Clone, Copy)]
+pub struct Writer {
+    area: NonNull<HeaderArea>,
+    slot: NonNull<u8>,
+    origin: u64,
+    index: u16,
+    steady: bool,
+    generation: u32,
+    file: (u64, u64),
+    path: [u8; PATH_BYTES],
+}
+
+// SAFETY: the pointers lead to mappings that are never removed, and everything there is an atomic.
+unsafe impl Send for Writer {}
+// SAFETY: as above.
+unsafe impl Sync for Writer {}
+
+impl Writer {
+    /// A writer over mappings of the header area and of one slot, whose base is allocated.
+    pub(crate) fn over(
+        area: NonNull<HeaderArea>,
+        slot: NonNull<u8>,
+        index: usize,
+        generation: u32,
+        file: (u64, u64),
+        at: &CStr,
+    ) -> Self {
+        let mut path = [0; PATH_BYTES];
+        // A path that does not fit whole, with its final zero, is not kept.
+        if at.count_bytes() < PATH_BYTES {
+            for (to, from) in path.iter_mut().zip(at.to_bytes()) {
+                *to = *from;
+            }
+        }
+        // SAFETY: `area` leads to a mapped header area.
+        let origin = unsafe { area.as_ref() }.header.created_mono_ns.load(Relaxed);
+        let steady = sys::ticks_are_steady();
+        Self { area, slot, origin, index: index as u16, steady, generation, file, path }
+    }
+
+    #[inline]
+    fn area(&self) -> &HeaderArea {
+        // SAFETY: mapped by `join` and never unmapped; atomics only.
+        unsafe { self.area.as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn base(&self) -> &SlotBase {
+        // SAFETY: the base of the slot is mapped and allocated by `join`; atomics only.
+        unsafe { self.slot.cast::<SlotBase>().as_ref() }
+    }
+
+    /// An address in the slot.
+    #[inline]
+    pub(crate) fn at<T>(&self, offset: u64) -> NonNull<T> {
+        // SAFETY: all offsets used are constants of the layout or bounded by them, so inside the mapping
+        // of SLOT_STRIDE bytes.
+        unsafe { self.slot.add(offset as usize) }.cast()
+    }
+
+    /// Number of the slot.
+    pub fn slot(&self) -> usize {
+        self.index.into()
+    }
+
+    /// Generation of the slot.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Time since the segment was made, ns of `CLOCK_MONOTONIC`.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.base().head.clock.now(self.origin, self.steady)
+    }
+
+    // ---- GPUs -------------------------------------------------------------------------------------
+
+    /// The job-wide index of a GPU, by its uuid. `None` if the segment's table is full (counted).
+    ///
+    /// `name` and `pci` are cut to 64 and 32 bytes. Cold.
+    pub fn gpu(&self, uuid: &[u8; 16], name: &[u8], total_bytes: u64, pci: &[u8]) -> Option<GpuIndex> {
+        let (words, _) = uuid.as_chunks::<8>();
+        let tag = kernels::hash(uuid, &KernelAttributes::default());
+        for (number, cell) in self.area().gpus.iter().enumerate() {
+            // Acquire/Release: whoever finds the tag with `ready` set sees the whole record.
+            let seen = match cell.tag.compare_exchange(0, tag, AcqRel, Acquire) {
+                Ok(_) => tag,
+                Err(seen) => seen,
+            };
+            if seen != tag {
+                continue;
+            }
+            // The process that set the tag may have died before it wrote the rest: all write the same.
+            if cell.ready.load(Acquire) == 0 {
+                for (place, word) in cell.uuid.iter().zip(words) {
+                    place.store(u64::from_ne_bytes(*word), Relaxed);
+                }
+                store_text(&cell.name, name);
+                store_text(&cell.pci, pci);
+                cell.total_bytes.store(total_bytes, Relaxed);
+                cell.ready.store(1, Release);
+            }
+            return GpuIndex::from_number(number);
+        }
+        self.bypass(Bypass::GpuTableFull);
+        None
+    }
+
+    #[inline]
+    fn account(&self, gpu: GpuIndex) -> Option<&AccountCell> {
+        self.base().accounts.get(usize::from(gpu.0))
+    }
+
+    // ---- memory -----------------------------------------------------------------------------------
+
+    /// Counts an allocation of `bytes` made at `ns`.
+    #[inline]
+    pub fn charge(&self, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) {
+        self.change(gpu, kind, bytes, ns, true);
+    }
+
+    /// Counts a release. More than there is stops at 0 and counts [`Bypass::Underflow`].
+    #[inline]
+    pub fn discharge(&self, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) {
+        self.change_back(gpu, kind, bytes, ns, true);
+    }
+
+    /// Like [`Writer::charge`] for a measured level that rose: no allocation is counted.
+    #[inline]
+    pub fn raise_level(&self, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) {
+        self.change(gpu, kind, bytes, ns, false);
+    }
+
+    /// Like [`Writer::discharge`] for a measured level that fell: no release is counted.
+    #[inline]
+    pub fn lower_level(&self, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) {
+        self.change_back(gpu, kind, bytes, ns, false);
+    }
+
+    #[inline]
+    fn change(&self, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64, counted: bool) {
+        let Some(account) = self.account(gpu) else { return };
+        let total = account.charge(kind, bytes, counted, ns);
+        if let Some(bucket) = self.bucket(gpu, account, ns) {
+            bucket.change(kind, bytes);
+            if let Some(total) = total {
+                bucket
+                    .reached(total, |kind| account.kinds.get(kind).map_or(0, |cell| cell.now.load(Relaxed)));
+            }
+        }
+    }
+
+    #[inline]
+    fn change_back(&self, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64, counted: bool) {
+        let Some(account) = self.account(gpu) else { return };
+        let taken = account.discharge(kind, bytes, counted);
+        if taken < bytes {
+            self.bypass(Bypass::Underflow);
+        }
+        if let Some(bucket) = self.bucket(gpu, account, ns) {
+            bucket.change(kind, taken.wrapping_neg());
+        }
+    }
+
+    /// The timeline's bucket for a time, if there is memory for it.
+    #[inline]
+    fn bucket(&self, gpu: GpuIndex, account: &AccountCell, ns: u64) -> Option<&TimelineBucket> {
+        let index = timeline::bucket_index(ns);
+        let chunk = timeline::chunk_of(index);
+        // Acquire: pairs with the Release in `grow_timeline`.
+        if account.chunks.load(Acquire) & (1u64 << chunk) == 0 && !self.grow_timeline(gpu, account, chunk) {
+            return None;
+        }
+        let at = TIMELINES_AT + u64::from(gpu.0) * TIMELINE_BYTES + index as u64 * 128;
+        // SAFETY: the chunk is allocated, the index below TIMELINE_BUCKETS; atomics only.
+        Some(unsafe { self.at::<TimelineBucket>(at).as_ref() })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow_timeline(&self, gpu: GpuIndex, account: &AccountCell, chunk: u32) -> bool {
+        const BYTES: u64 = TIMELINE_CHUNK as u64 * 128;
+        let at = TIMELINES_AT + u64::from(gpu.0) * TIMELINE_BYTES + u64::from(chunk) * BYTES;
+        let grown = self.make_present(at, BYTES);
+        if grown {
+            account.chunks.fetch_or(1 << chunk, Release);
+        } else {
+            self.bypass(Bypass::TimelineFull);
+        }
+        grown
+    }
+
+    /// Counts a context that came (`true`) or went.
+    pub fn context(&self, gpu: GpuIndex, came: bool) {
+        let Some(account) = self.account(gpu) else { return };
+        let update = account
+            .contexts
+            .fetch_update(Relaxed, Relaxed, |n| if came { n.checked_add(1) } else { n.checked_sub(1) });
+        if update.is_err() {
+            self.bypass(Bypass::Underflow);
+        }
+    }
+
+    /// Sets the measured overhead of this process's contexts on a GPU, in bytes.
+    pub fn context_overhead(&self, gpu: GpuIndex, bytes: u64) {
+        if let Some(account) = self.account(gpu) {
+            account.context_overhead.store(bytes, Relaxed);
+        }
+    }
+
+    /// Counts and keeps a failed request.
+    pub fn failed(&self, request: &FailedRequest) {
+        if let Some(account) = self.account(request.gpu) {
+            account.failed.fetch_add(1, Relaxed);
+        }
+        let base = self.base();
+        let last = Ring::new(&base.head.failure_head, &base.head.failure_dropped, &base.last_failures);
+        failures::record(&base.head.failures, &base.first_failures, &last, request);
+    }
+
+    /// The table of live blocks.
+    #[inline]
+    pub fn blocks(&self) -> BlockTable<'_> {
+        BlockTable { writer: self }
+    }
+
+    /// Allocates a level of the block table.
+    pub(crate) fn grow_blocks(&self, level: usize) -> bool {
+        self.make_present(level_at(level), level_buckets(level) as u64 * 256)
+    }
+
+    // ---- launches ---------------------------------------------------------------------------------
+
+    /// The number of a kernel; the same name and attributes give the same number. [`KernelId::OTHER`] if the
+    /// table is full (counted). Cold: ask once per function and remember the answer.
+    pub fn kernel(&self, name: &[u8], attributes: &KernelAttributes) -> KernelId {
+        // The hashes and the records lie behind each other; pieces have the size of the hashes.
+        let pieces = &self.base().head.kernel_pages;
+        if !self.grow_upto(pieces, HASHES_AT, HASHES_BYTES, 1) {
+            self.bypass(Bypass::KernelTableFull);
+            return KernelId::OTHER;
+        }
+        // SAFETY: the hashes are allocated (just above); KERNELS words, atomics only.
+        let hashes = unsafe { self.at::<[AtomicU64; KERNELS]>(HASHES_AT).as_ref() };
+        match kernels::claim(hashes, kernels::hash(name, attributes)) {
+            Place::Known(id) => id,
+            Place::Full => {
+                self.bypass(Bypass::KernelTableFull);
+                KernelId::OTHER
+            }
+            Place::Claimed(id) => {
+                let within = u64::from(id.0) * 64;
+                if !self.grow_upto(pieces, HASHES_AT, HASHES_BYTES, 2 + within / HASHES_BYTES) {
+                    return id; // counted, but without a name
+                }
+                let kept = kernels::kept(name);
+                let at = KERNELS_AT + within;
+                // SAFETY: the table is allocated, the number below KERNELS; atomics only.
+                let cell = unsafe { self.at::<KernelCell>(at).as_ref() };
+                let (name_at, len) = self.store_name(kept).map_or((0, 0), |at| (at, kept.len() as u64));
+                cell.publish(name_at, len, len < name.len() as u64, attributes);
+                id
+            }
+        }
+    }
+
+    /// Puts a name into the arena.
+    fn store_name(&self, name: &[u8]) -> Option<u64> {
+        let head = &self.base().head;
+        let bytes = name.len().next_multiple_of(8) as u64;
+        let at = head.names_used.fetch_add(bytes, Relaxed);
+        let end = at.checked_add(bytes).filter(|end| *end <= NAMES_BYTES)?;
+        let step = 16 * PAGE as u64;
+        if !self.grow_upto(&head.names_ready, NAMES_AT, step, end.div_ceil(step)) {
+            return None;
+        }
+        for (number, piece) in name.chunks(8).enumerate() {
+            let mut word = [0; 8];
+            for (to, from) in word.iter_mut().zip(piece) {
+                *to = *from;
+            }
+            // SAFETY: inside the arena (`end`), allocated; atomics only.
+            let place = unsafe { self.at::<AtomicU64>(NAMES_AT + at + number as u64 * 8).as_ref() };
+            place.store(u64::from_ne_bytes(word), Relaxed);
+        }
+        Some(at)
+    }
+
+    /// A lane for the calling thread, whose id is `tid`. Cold: ask once per thread and keep it.
+    pub fn lane(&self, tid: u32) -> Lane {
+        let head = &self.base().head;
+        let own = lanes::claim(&head.lane_owner, tid.into(), |tid| sys::thread_exists(tid as u32));
+        let number = own.unwrap_or(LANES);
+        if own.is_none() {
+            self.bypass(Bypass::LaneShared);
+        }
+        // LANES + 1 words, and `number` is at most LANES.
+        let ready = head.lane_rows.get(number).unwrap_or(&head.spare0);
+        let lane = Lane {
+            rows: self.at(LANES_AT + number as u64 * LANE_BYTES),
+            ready: NonNull::from(ready),
+            number: number as u32,
+            shared: own.is_none(),
+        };
+        self.grow_lane(&lane, LANE_GROWTH);
+        lane
+    }
+
+    /// Makes the first `rows` rows of a lane present.
+    pub(crate) fn grow_lane(&self, lane: &Lane, rows: usize) -> bool {
+        let rows = rows.min(KERNELS) as u64;
+        // SAFETY: `ready` leads into the slot's head.
+        let ready = unsafe { lane.ready.as_ref() };
+        let have = ready.load(Acquire);
+        if have >= rows {
+            return true;
+        }
+        let at = LANES_AT + u64::from(lane.number) * LANE_BYTES;
+        if !self.make_present(at + have * 64, (rows - have) * 64) {
+            return false;
+        }
+        // Release: pairs with the Acquire in `Lane::has`.
+        ready.fetch_max(rows, Release);
+        true
+    }
+
+    // ---- the rest ---------------------------------------------------------------------------------
+
+    /// Writes an event into the ring; if it finds no place it is counted as dropped.
+    pub fn event(&self, event: &Event) {
+        let base = self.base();
+        Ring::new(&base.head.ring_head, &base.head.ring_dropped, &base.ring).push(event.pack());
+    }
+
+    /// Counts a bypass.
+    pub fn bypass(&self, reason: Bypass) {
+        if let Some(count) = self.base().head.bypass.get(reason as usize) {
+            count.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Counts a call of an entry point, by its number; those beyond [`ENTRIES`] are not counted.
+    #[inline]
+    pub fn call(&self, entry: u16) {
+        if let Some(count) = self.base().entries.get(usize::from(entry)) {
+            count.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Notes the driver's version as `cuDriverGetVersion` gives it.
+    pub fn driver_version(&self, version: u32) {
+        self.base().head.driver_version.store(version.into(), Relaxed);
+    }
+
+    /// Notes frameworks that were seen: bits of [`crate::framework`].
+    pub fn framework(&self, bits: u64) {
+        self.base().head.frameworks.fetch_or(bits, Relaxed);
+    }
+
+    /// Ends the slot. Figures stay, and calls that still come are still counted.
+    pub fn leave(&self, reason: EndReason) {
+        let head = &self.base().head;
+        head.ended_ns.store(self.now(), Relaxed);
+        head.end_reason.store(reason as u64, Relaxed);
+        let Some(entry) = self.area().directory.get(self.slot()) else { return };
+        let seen = SlotState(entry.state.load(Relaxed));
+        if seen.state() == SlotState::LIVE && seen.generation() == self.generation {
+            let ended = SlotState::new(SlotState::ENDED, seen.generation(), seen.pid());
+            // Release: pairs with the reader, which sees the reason with the state.
+            let _ = entry.state.compare_exchange(seen.0, ended.0, AcqRel, Relaxed);
+        }
+    }
+
+    // ---- memory for tables ------------------------------------------------------------------------
+
+    /// Makes the first `pieces` of a region present; `have` counts the ones that are.
+    fn grow_upto(&self, have: &AtomicU64, at: u64, piece: u64, pieces: u64) -> bool {
+        // Acquire and Release: who sees the number sees the pages.
+        let present = have.load(Acquire);
+        if present >= pieces {
+            return true;
+        }
+        let grown = self.make_present(at + present * piece, (pieces - present) * piece);
+        if grown {
+            have.fetch_max(pieces, Release);
+        }
+        grown
+    }
+
+    /// Allocates a range of the slot, so that touching it cannot fail. Leaves `errno` alone.
+    fn make_present(&self, at: u64, bytes: u64) -> bool {
+        let Some(end) = at.checked_add(bytes).filter(|end| *end <= SLOT_STRIDE) else { return false };
+        debug_assert!(end.is_multiple_of(PAGE as u64));
+        // SAFETY: the range lies in the slot's mapping.
+        match unsafe { sys::populate(self.at(at), bytes as usize) } {
+            Ok(()) => true,
+            Err(Errno::INVAL) => self.allocate(slot_at(self.slot()) + at, bytes).is_ok(),
+            Err(_) => false,
+        }
+    }
+
+    /// Allocates through the file, for kernels before 5.14.
+    fn allocate(&self, at: u64, bytes: u64) -> Result<(), Errno> {
+        let path = CStr::from_bytes_until_nul(&self.path).map_err(|_| Errno::NAMETOOLONG)?;
+        if path.is_empty() {
+            return Err(Errno::NAMETOOLONG);
+        }
+        let file = sys::open_rw(path)?;
+        let stat = rustix::fs::fstat(&file)?;
+        if (stat.st_dev, stat.st_ino) != self.file {
+            return Err(Errno::STALE);
+        }
+        sys::allocate(&file, at, bytes)
+    }
+}
+
+/// Stores a text into words, cut to what fits, padded with zeros.
+fn store_text(places: &[AtomicU64], text: &[u8]) {
+    for (number, place) in places.iter().enumerate() {
+        let mut word = [0; 8];
+        for (to, from) in word.iter_mut().zip(text.iter().skip(number * 8)) {
+            *to = *from;
+        }
+        place.store(u64::from_ne_bytes(word), Relaxed);
+    }
+}
+
+const _: () = assert!(TIMELINE_KINDS < crate::kind::KINDS);

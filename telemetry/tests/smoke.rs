@@ -1,0 +1,84 @@
+//! A writer and a reader of one segment, in one process.
+
+use radrm_telemetry::*;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+
+fn join(file: &SegmentFile) -> Writer {
+    Writer::join(&CString::new(file.path().as_os_str().as_bytes()).unwrap()).unwrap()
+}
+
+#[test]
+fn what_a_writer_counts_a_reader_sees() {
+    let file = SegmentFile::create_unnamed(7).unwrap();
+    let segment = Segment::open(file.path()).unwrap();
+    assert_eq!(segment.processes().unwrap(), []);
+    let writer = join(&file);
+    let gpu = writer.gpu(&[1; 16], b"Big GPU", 80 << 30, b"0000:01:00.0").unwrap();
+    assert_eq!(writer.gpu(&[1; 16], b"Big GPU", 80 << 30, b""), Some(gpu));
+    assert_eq!(writer.gpu(&[2; 16], b"Other", 1, b"").map(GpuIndex::number), Some(1));
+    writer.charge(gpu, Kind::Device, 100, writer.now());
+    writer.charge(gpu, Kind::Vmm, 50, writer.now());
+    writer.charge(gpu, Kind::PinnedHost, 1000, writer.now());
+    writer.discharge(gpu, Kind::Device, 60, writer.now());
+    writer.discharge(gpu, Kind::Vmm, 51, writer.now());
+    let attributes = KernelAttributes { registers: 32, ..Default::default() };
+    let kernel = writer.kernel(b"square", &attributes);
+    assert_eq!(writer.kernel(b"square", &attributes), kernel);
+    assert_ne!(writer.kernel(b"square", &Default::default()), kernel);
+    let lane = writer.lane(1);
+    lane.launch(&writer, kernel, 4, 1024, 16);
+    lane.launch(&writer, kernel, 4, 1024, 16);
+    lane.graph_kernel(&writer, kernel, 3, 30, 300);
+    lane.graph(&writer);
+    let key = BlockKey::pointer(0x7f00_0000_0000);
+    let block = Block { bytes: 100, kind: Kind::Device, gpu, ns: 5, aux: 6 };
+    assert_eq!(writer.blocks().insert(key, &block), Inserted::New);
+    let request = FailedRequest {
+        ns: 9,
+        gpu,
+        kind: Kind::Array,
+        entry: 77,
+        bytes: 1 << 40,
+        free: 3,
+        total: 80 << 30,
+        result: 2,
+    };
+    writer.failed(&request);
+    writer.call(77);
+
+    let [process] = &segment.processes().unwrap()[..] else { panic!("one process") };
+    assert_eq!(process.slot.pid, std::process::id());
+    assert_eq!(process.slot.liveness, Liveness::Running);
+    assert_eq!(process.exe, std::env::current_exe().unwrap().to_str().unwrap());
+    assert_eq!(process.cmdline, std::env::args().collect::<Vec<_>>());
+    let [account] = &process.accounts[..] else { panic!("one account") };
+    assert_eq!(account.total_now, 40);
+    assert_eq!(account.peak.total, 150);
+    assert!(!account.peak.approximate);
+    assert_eq!(account.peak.kinds, [100, 0, 50, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(account.kinds[6], KindFigures { now: 1000, peak: 1000, allocs: 1, frees: 0 });
+    assert_eq!(account.kinds[2], KindFigures { now: 0, peak: 50, allocs: 1, frees: 1 });
+    assert_eq!(process.bypasses, [(Bypass::Underflow, 1)]);
+    assert_eq!(process.calls, [(77, 1)]);
+    assert_eq!((process.launches(), process.graph_launches), (2, 1));
+    assert_eq!(process.kernels.len(), 2);
+    let square = &process.kernels[0];
+    assert_eq!((square.name.as_str(), square.attributes), ("square", attributes));
+    assert_eq!((square.blocks, square.threads, square.dynamic_shared_bytes), (8, 2048, 32));
+    assert_eq!((square.graph_launches, square.graph_blocks, square.graph_threads), (3, 30, 300));
+    assert_eq!(process.first_failures, [request]);
+    assert_eq!(segment.largest_blocks(0, 10).unwrap(), [LiveBlock { key, block }]);
+    assert_eq!(segment.gpus().unwrap().len(), 2);
+    assert_eq!(segment.gpus().unwrap()[0].pci, "0000:01:00.0");
+    let timeline = segment.timeline(0, gpu).unwrap();
+    assert_eq!(timeline.iter().map(|point| point.max_total).max(), Some(150));
+    assert_eq!(timeline.last().unwrap().last_kinds, [40, 0, 0, 0, 0, 0, 1000, 0]);
+    let mut ring = RingReader::new(&process.slot);
+    let events = ring.poll(&segment, false);
+    assert_eq!(events.iter().map(|event| event.kind).collect::<Vec<_>>(), [EventKind::Joined]);
+    assert_eq!(ring.lost(), 0);
+
+    writer.leave(EndReason::Exited);
+    assert_eq!(segment.slot(0).unwrap().liveness, Liveness::Exited);
+}
