@@ -22,7 +22,8 @@ pub struct Lane {
 }
 
 /// Finds a lane for `tid`: its own, a free one, one whose owner is gone.
-pub(crate) fn claim(owners: &[AtomicU64], tid: u64, exists: impl Fn(u64) -> bool) -> Option<usize> {
+#[doc(hidden)] // for the model checker
+pub fn claim(owners: &[AtomicU64], tid: u64, exists: impl Fn(u64) -> bool) -> Option<usize> {
     // A thread that comes again, or a new one with the id of a thread that is gone.
     if let Some(own) = owners.iter().position(|owner| owner.load(Acquire) == tid) {
         return Some(own);
@@ -83,6 +84,15 @@ impl Lane {
         self.has(KernelId::OTHER).then_some(KernelId::OTHER)
     }
 
+    /// The counters of a kernel, for this thread to keep and add to; cold. `None` on the shared lane, whose
+    /// counters are not this thread's alone, and without memory.
+    pub fn own_row(&self, writer: &Writer, kernel: KernelId) -> Option<Row> {
+        if self.shared {
+            return None;
+        }
+        self.row(writer, kernel).map(|row| Row(NonNull::from(row)))
+    }
+
     /// Counts a launch: `blocks` and `threads` of the whole grid, dynamic shared memory per block.
     #[inline]
     pub fn launch(&self, writer: &Writer, kernel: KernelId, blocks: u64, threads: u64, dynamic_shared: u64) {
@@ -124,5 +134,39 @@ impl Lane {
         } else {
             add(&row.graphs, 1);
         }
+    }
+}
+
+/// Counters of one kernel that only the calling thread writes: see [`Lane::own_row`]. Plain data, good as
+/// long as the lane is.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Row(NonNull<LaneRow>);
+
+impl Row {
+    /// As [`Lane::launch`]: four plain additions.
+    #[inline(always)]
+    pub fn launch(self, blocks: u64, threads: u64, dynamic_shared: u64) {
+        // SAFETY: a row is allocated, and mapped as long as the process lives.
+        let row = unsafe { self.0.as_ref() };
+        add(&row.launches, 1);
+        add(&row.blocks, blocks);
+        add(&row.threads, threads);
+        add(&row.dynamic_shared, dynamic_shared);
+    }
+
+    /// The row as an address, to be kept in a word.
+    pub fn as_ptr(self) -> *const LaneRow {
+        self.0.as_ptr()
+    }
+
+    /// The row behind an address from [`Row::as_ptr`]; `None` for null.
+    ///
+    /// # Safety
+    ///
+    /// The address is null or came from `as_ptr` in this thread and this process.
+    #[inline(always)]
+    pub unsafe fn from_ptr(row: *const LaneRow) -> Option<Self> {
+        NonNull::new(row.cast_mut()).map(Self)
     }
 }

@@ -36,7 +36,7 @@ pub use failures::FailedRequest;
 pub use join::JoinError;
 pub use kernels::{KernelAttributes, KernelId};
 pub use kind::{Bypass, EndReason, EventKind, KINDS, Kind, Refusal, TIMELINE_KINDS, framework};
-pub use lanes::Lane;
+pub use lanes::{Lane, Row};
 pub use reader::{
     Account, GpuInfo, JobInfo, KernelSnapshot, KindFigures, LiveBlock, Liveness, Peak, ProcessSnapshot,
     RingReader, Segment, SegmentError, SlotInfo, TimelinePoint,
