@@ -13,6 +13,9 @@ enum Kind {
     Around,
     /// Around the real call, in every process.
     Early,
+    /// As `Around`, with a short way for the usual case: `LOGIC_planned` says before the call what is to
+    /// be counted after it, where that is known.
+    Hot,
     /// After the real call, which stays transparent to a forced unwind.
     After,
 }
@@ -38,8 +41,9 @@ fn main() {
             "hooks.tsv: the driver's table has no base name `{base}`"
         );
     }
-    let mut rows: Vec<&Row> = all.iter().filter(|r| is_wrapped(r, &hooks)).collect();
-    rows.sort_by(|a, b| a.symbol.cmp(&b.symbol));
+    let mut rows: Vec<(usize, &Row)> =
+        all.iter().enumerate().filter(|(_, r)| is_wrapped(r, &hooks)).collect();
+    rows.sort_by(|(_, a), (_, b)| a.symbol.cmp(&b.symbol));
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     std::fs::write(out.join("entries.rs"), generate(&rows, &hooks)).expect("the build directory is writable");
 }
@@ -67,6 +71,7 @@ fn read_hooks() -> BTreeMap<String, Hook> {
         let args = args.split(',').map(|a| a.trim().to_owned()).filter(|a| !a.is_empty()).collect();
         let (kind, logic) = match logic.split_once(':').filter(|(_, rest)| !rest.starts_with(':')) {
             Some(("early", rest)) => (Kind::Early, rest),
+            Some(("hot", rest)) => (Kind::Hot, rest),
             Some(("after", rest)) => (Kind::After, rest),
             Some((other, _)) => panic!("hooks.tsv: `{base}` has an unknown kind of hook `{other}`"),
             None => (Kind::Around, logic),
@@ -99,7 +104,7 @@ fn ident(name: &str) -> String {
     }
 }
 
-fn generate(rows: &[&Row], hooks: &BTreeMap<String, Hook>) -> String {
+fn generate(rows: &[(usize, &Row)], hooks: &BTreeMap<String, Hook>) -> String {
     let mut out = String::new();
     let count = rows.len();
     let _ = writeln!(
@@ -110,7 +115,7 @@ fn generate(rows: &[&Row], hooks: &BTreeMap<String, Hook>) -> String {
         out,
         "/// All wrapped entry points, sorted by symbol.\npub(crate) static INFO: [Info; ENTRY_COUNT] = ["
     );
-    for row in rows {
+    for (at, row) in rows {
         let flavour = match row.flavour {
             Flavour::Legacy => "Legacy",
             Flavour::Ptsz => "Ptsz",
@@ -119,7 +124,7 @@ fn generate(rows: &[&Row], hooks: &BTreeMap<String, Hook>) -> String {
         let library = if row.is_nvml() { "Nvml" } else { "Cuda" };
         let _ = writeln!(
             out,
-            "    Info {{ symbol: c\"{0}\", base: \"{1}\", version: {2}, flavour: Flavour::{flavour}, \
+            "    Info {{ symbol: c\"{0}\", base: \"{1}\", row: {at}, version: {2}, flavour: Flavour::{flavour}, \
              library: Library::{library}, wrapper: Wrapper({0} as *const ()) }},",
             row.symbol,
             row.base,
@@ -127,7 +132,7 @@ fn generate(rows: &[&Row], hooks: &BTreeMap<String, Hook>) -> String {
         );
     }
     out.push_str("];\n\n");
-    for (id, row) in rows.iter().enumerate() {
+    for (id, (_, row)) in rows.iter().enumerate() {
         if row.is_nvml() {
             nvml_shell(&mut out, id, row);
         } else {
@@ -162,10 +167,42 @@ fn driver_shell(out: &mut String, id: usize, row: &Row, hook: Option<&Hook>) {
     let names = names.join(", ");
     // Passive entries stay transparent to a forced unwind (a cancelled thread).
     let abi = if hook.is_some_and(|h| h.kind != Kind::After) { "C" } else { "C-unwind" };
+    let hot = hook.filter(|h| h.kind == Kind::Hot);
+    if let Some(hook) = hot {
+        let picked: Vec<String> = picked(row, hook).into_iter().map(ident).collect();
+        let picked = picked.join(", ");
+        let _ = write!(
+            out,
+            "#[cfg_attr(not(test), unsafe(no_mangle))]\n\
+             unsafe extern \"C\" fn {symbol}({params}) -> CUresult {{\n    \
+                 let real = crate::resolve::loaded(EntryId({id}));\n    \
+                 let tls = crate::tls::get();\n    \
+                 // SAFETY: the arguments are the program's, under the driver's contract for them.\n    \
+                 let planned = if shell::ready(real, tls) {{ unsafe {{ crate::{logic}_planned(tls, {picked}) }} }} else {{ None }};\n    \
+                 let Some(planned) = planned else {{\n        \
+                     // SAFETY: the program's own call, passed on.\n        \
+                     return unsafe {{ {symbol}_cold({names}) }};\n    \
+                 }};\n    \
+                 // SAFETY: the address is the driver's own function of this name, whose prototype this is.\n    \
+                 let real = unsafe {{ core::mem::transmute::<*mut (), unsafe extern \"C\" fn({types}) -> CUresult>(real) }};\n    \
+                 shell::enter(tls);\n    \
+                 // SAFETY: the program's own call, passed on.\n    \
+                 let result = unsafe {{ real({names}) }};\n    \
+                 shell::leave();\n    \
+                 if result.is_ok() {{\n        \
+                     planned.count();\n    \
+                 }}\n    \
+                 result\n}}\n\n",
+            logic = hook.logic,
+        );
+    }
+    let head = match hot {
+        Some(_) => format!("#[cold]\n#[inline(never)]\nunsafe extern \"{abi}\" fn {symbol}_cold"),
+        None => format!("#[cfg_attr(not(test), unsafe(no_mangle))]\nunsafe extern \"{abi}\" fn {symbol}"),
+    };
     let _ = write!(
         out,
-        "#[cfg_attr(not(test), unsafe(no_mangle))]\n\
-         unsafe extern \"{abi}\" fn {symbol}({params}) -> CUresult {{\n    \
+        "{head}({params}) -> CUresult {{\n    \
              const ENTRY: EntryId = EntryId({id});\n    \
              let Some(real) = shell::real(ENTRY) else {{ return shell::absent(ENTRY) }};\n    \
              // SAFETY: the address is the driver's own function of this name, whose prototype this is.\n    \
@@ -198,9 +235,9 @@ fn driver_shell(out: &mut String, id: usize, row: &Row, hook: Option<&Hook>) {
                     "    shell::{runner}(\n        \
                          ENTRY,\n        \
                          // SAFETY: the program's own call, passed on.\n        \
-                         || unsafe {{ real({names}) }},\n        \
+                         move || unsafe {{ real({names}) }},\n        \
                          // SAFETY: the arguments are the program's, under the driver's contract for them.\n        \
-                         |cx, once| unsafe {{ crate::{logic}(cx, || once.call(), {picked}) }},\n    \
+                         |cx, call| unsafe {{ crate::{logic}(cx, call, {picked}) }},\n    \
                      )\n}}\n\n",
                     runner = if kind == Kind::Early { "early" } else { "hooked" },
                 ),

@@ -103,7 +103,12 @@ fn pop(class: u32) -> Option<NonNull<u8>> {
         // SAFETY: blocks are never unmapped; a stale link is caught by the counter in the head.
         let next = unsafe { &*block.as_ptr().cast::<AtomicU64>() }.load(Ordering::Relaxed);
         // Acquire pairs with the Release in `free`.
-        match head.compare_exchange_weak(seen, retagged(seen, address(next)), Ordering::Acquire, Ordering::Acquire) {
+        match head.compare_exchange_weak(
+            seen,
+            retagged(seen, address(next)),
+            Ordering::Acquire,
+            Ordering::Acquire,
+        ) {
             Ok(_) => return Some(block),
             Err(now) => seen = now,
         }

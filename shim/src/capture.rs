@@ -1,7 +1,5 @@
 //! Stream captures: work that is put into a capturing stream does not run.
 
-use core::sync::atomic::Ordering;
-
 use radrm_cuda_abi::*;
 
 use crate::cx::Cx;
@@ -12,7 +10,7 @@ use crate::state::Page;
 /// Whether any stream of the process may be capturing.
 #[inline(always)]
 pub(crate) fn under_way(page: &Page) -> bool {
-    page.captures.load(Ordering::Relaxed) != 0
+    page.captures() != 0
 }
 
 /// Whether `stream`, as `entry` understands it, is capturing.
@@ -51,10 +49,10 @@ pub(crate) fn relaxed<R>(page: &Page, work: impl FnOnce() -> R) -> R {
 pub(crate) unsafe fn begun(cx: &Cx<'_>, call: impl FnOnce() -> CUresult) -> CUresult {
     // Raised first: a launch that another thread puts into the stream right after the capture has
     // begun must find the count.
-    cx.page.captures.fetch_add(1, Ordering::Relaxed);
+    cx.page.change_captures(|n| n.checked_add(1));
     let result = call();
     if !result.is_ok() {
-        lower(cx.page);
+        cx.page.change_captures(LOWER);
     }
     result
 }
@@ -64,12 +62,10 @@ pub(crate) unsafe fn ended(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, stream:
     let before = cx.capturing(stream);
     let result = call();
     if result.is_ok() || (before && !is_capturing(cx.entry, stream)) {
-        lower(cx.page);
+        cx.page.change_captures(LOWER);
     }
     result
 }
 
-/// Lowers the count, never below zero: a capture may have begun before the process was observed.
-fn lower(page: &Page) {
-    let _ = page.captures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
-}
+/// Never below zero: a capture may have begun before the process was observed.
+const LOWER: fn(u32) -> Option<u32> = |n| n.checked_sub(1);

@@ -1,48 +1,187 @@
-//! Contexts.
+//! Contexts: how many there are on each GPU, and what goes with one that ends.
+//!
+//! The CUDA runtime takes a device's primary context through a private table, so a primary context may
+//! be met for the first time when memory is allocated in it: [`seen`].
+
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use radrm_cuda_abi::*;
 
 use crate::cx::Cx;
+use crate::map::HandleMap;
+use crate::telemetry::EventKind;
+use crate::{frameworks, memory};
 
-/// After a context was created.
+/// Device ordinals that are followed.
+const DEVICES: usize = 64;
+
+/// The process's contexts.
+pub(crate) struct Contexts {
+    /// Contexts that the program has created -> device ordinal + 1.
+    created: HandleMap,
+    /// Primary context of each device; 0: none that is known.
+    primary: [AtomicU64; DEVICES],
+}
+
+impl Contexts {
+    /// None known.
+    pub(crate) const fn new() -> Self {
+        Self { created: HandleMap::new(), primary: [const { AtomicU64::new(0) }; DEVICES] }
+    }
+
+    fn primary(&self, device: CUdevice) -> Option<&AtomicU64> {
+        self.primary.get(usize::try_from(device).ok()?)
+    }
+}
+
+fn came(cx: &Cx<'_>, context: CUcontext, device: CUdevice) {
+    let gpu = memory::gpu::of_device(cx, device);
+    if let Some(gpu) = gpu {
+        cx.writer().context(gpu, true);
+    }
+    cx.event(EventKind::ContextCreated, gpu, context.addr(), 0);
+    memory::context::created(cx, context, device);
+    frameworks::look(cx);
+}
+
+fn went(cx: &Cx<'_>, context: CUcontext, device: CUdevice) {
+    let gpu = memory::gpu::of_device(cx, device);
+    if let Some(gpu) = gpu {
+        cx.writer().context(gpu, false);
+    }
+    cx.event(EventKind::ContextDestroyed, gpu, context.addr(), 0);
+}
+
+/// After a context was created, whatever its form.
+///
+/// # Safety
+/// The arguments of such a call.
 pub(crate) unsafe fn created(
-    _cx: &Cx<'_>,
+    cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
-    _context: *mut CUcontext,
-    _device: CUdevice,
+    context: *mut CUcontext,
+    device: CUdevice,
 ) -> CUresult {
-    call()
+    let result = call();
+    if result.is_ok() && !context.is_null() {
+        // SAFETY: the driver has written there.
+        let context = unsafe { *context };
+        cx.page.contexts.created.insert(context.addr(), u64::from(device.cast_unsigned()) + 1);
+        came(cx, context, device);
+    }
+    result
 }
 
-/// After a context was destroyed.
-pub(crate) unsafe fn destroyed(_cx: &Cx<'_>, call: impl FnOnce() -> CUresult, _context: CUcontext) -> CUresult {
-    call()
+/// Around `cuCtxDestroy`. Forgotten before the call: the driver may hand out the handle again before
+/// it is back.
+///
+/// # Safety
+/// The arguments of such a call.
+pub(crate) unsafe fn destroyed(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, context: CUcontext) -> CUresult {
+    let contexts = &cx.page.contexts;
+    let word = contexts.created.remove(context.addr());
+    // The functions of its modules go with it.
+    cx.page.forget_handles();
+    let result = call();
+    if result.is_ok() {
+        if let Some(device) = word.and_then(|w| CUdevice::try_from(w.saturating_sub(1)).ok()) {
+            went(cx, context, device);
+        }
+        memory::context::destroyed(cx, context);
+    } else if let Some(word) = word {
+        contexts.created.insert(context.addr(), word);
+    }
+    result
 }
 
-/// After `cuDevicePrimaryCtxRetain`.
+/// After `cuDevicePrimaryCtxRetain`: the first one makes the context.
+///
+/// # Safety
+/// The arguments of such a call.
 pub(crate) unsafe fn primary_retained(
-    _cx: &Cx<'_>,
+    cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
-    _context: *mut CUcontext,
-    _device: CUdevice,
+    context: *mut CUcontext,
+    device: CUdevice,
 ) -> CUresult {
-    call()
+    let result = call();
+    if result.is_ok() && !context.is_null() {
+        // SAFETY: the driver has written there.
+        primary_found(cx, unsafe { *context }, device);
+    }
+    result
 }
 
-/// After `cuDevicePrimaryCtxRelease`.
+fn primary_found(cx: &Cx<'_>, context: CUcontext, device: CUdevice) {
+    // The exchange makes one of several threads the one that counts it.
+    if let Some(primary) = cx.page.contexts.primary(device)
+        && primary.swap(context.addr(), Ordering::Relaxed) == 0
+    {
+        came(cx, context, device);
+    }
+}
+
+/// A context in which the program works was met; its device is known.
+pub(crate) fn seen(cx: &Cx<'_>, context: CUcontext, device: CUdevice) {
+    let contexts = &cx.page.contexts;
+    let unknown = contexts.primary(device).is_some_and(|p| p.load(Ordering::Relaxed) == 0)
+        && contexts.created.get(context.addr()).is_none();
+    if unknown && cx.driver().primary_context(device) == Some(context) {
+        primary_found(cx, context, device);
+    }
+}
+
+fn primary_gone(cx: &Cx<'_>, context: CUcontext, device: CUdevice) {
+    let known = cx.page.contexts.primary(device).map_or(0, |p| p.swap(0, Ordering::Relaxed));
+    if known != 0 {
+        went(cx, context, device);
+    }
+    memory::context::destroyed(cx, context);
+}
+
+/// The primary context of a device before a call that may end it.
+fn primary_before(cx: &Cx<'_>, device: CUdevice) -> Option<CUcontext> {
+    let known = cx.page.contexts.primary(device).map_or(0, |p| p.load(Ordering::Relaxed));
+    match known {
+        0 => cx.driver().primary_context(device),
+        known => Some(CUcontext(known as *mut core::ffi::c_void)),
+    }
+}
+
+/// Around `cuDevicePrimaryCtxRelease`: the last one ends the context.
+///
+/// # Safety
+/// The arguments of such a call.
 pub(crate) unsafe fn primary_released(
-    _cx: &Cx<'_>,
+    cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
-    _device: CUdevice,
+    device: CUdevice,
 ) -> CUresult {
-    call()
+    let before = primary_before(cx, device);
+    let result = call();
+    if let Some(context) = before.filter(|_| result.is_ok())
+        && cx.driver().primary_is_active(device) == Some(false)
+    {
+        cx.page.forget_handles();
+        primary_gone(cx, context, device);
+    }
+    result
 }
 
-/// After `cuDevicePrimaryCtxReset`.
+/// Around `cuDevicePrimaryCtxReset`, which ends the context whoever holds it.
+///
+/// # Safety
+/// The arguments of such a call.
 pub(crate) unsafe fn primary_reset(
-    _cx: &Cx<'_>,
+    cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
-    _device: CUdevice,
+    device: CUdevice,
 ) -> CUresult {
-    call()
+    let before = primary_before(cx, device);
+    let result = call();
+    if let Some(context) = before.filter(|_| result.is_ok()) {
+        cx.page.forget_handles();
+        primary_gone(cx, context, device);
+    }
+    result
 }

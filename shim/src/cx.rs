@@ -1,12 +1,12 @@
 //! What a hook is handed: where it is and what it may use.
 
-use radrm_cuda_abi::*;
 use crate::capture;
 use crate::driver::Driver;
 use crate::entries::EntryId;
 use crate::state::Page;
-use crate::telemetry;
+use crate::telemetry::{self, Event, EventKind, GpuIndex};
 use crate::tls::Tls;
+use radrm_cuda_abi::*;
 
 /// Context of one hooked call. Its existence means that the process has joined its segment and that
 /// the thread's state is valid.
@@ -50,6 +50,16 @@ impl<'c> Cx<'c> {
     /// under way.
     pub(crate) fn relaxed_capture<R>(&self, work: impl FnOnce() -> R) -> R {
         capture::relaxed(self.page, work)
+    }
+
+    /// Notes a rare event.
+    #[cold]
+    pub(crate) fn event(&self, kind: EventKind, gpu: Option<GpuIndex>, a: u64, b: u64) {
+        let writer = self.writer();
+        let entry = self.entry.row();
+        // SAFETY: `gettid` cannot fail.
+        let tid = unsafe { libc::gettid() }.cast_unsigned();
+        writer.event(&Event { gpu, entry, tid, a, b, ..Event::new(kind, writer.now()) });
     }
 
     /// Counts a reason for not acting.

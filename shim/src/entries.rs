@@ -43,6 +43,8 @@ pub(crate) struct Info {
     pub(crate) symbol: &'static CStr,
     /// Name without version and flavour.
     pub(crate) base: &'static str,
+    /// Position in the driver's table, by which the segment knows the entry point.
+    pub(crate) row: u16,
     /// CUDA version of this form; 0 where the table has none.
     pub(crate) version: u32,
     /// Default-stream flavour.
@@ -67,6 +69,12 @@ impl EntryId {
     /// Name without version and flavour, such as `cuMemAlloc`.
     pub(crate) fn base(self) -> &'static str {
         self.info().map_or("", |i| i.base)
+    }
+
+    /// Position in the driver's table (`radrm_cuda_abi::table::rows`): the number by which the segment
+    /// knows the entry point.
+    pub(crate) fn row(self) -> u16 {
+        self.info().map_or(u16::MAX, |i| i.row)
     }
 
     /// Default-stream flavour.

@@ -3,16 +3,13 @@
 use radrm_cuda_abi::*;
 
 use crate::entries::EntryId;
-use crate::{state, tls};
+use crate::{shell, tls};
 
 /// After `cuInit`: joins the job's segment.
 pub(crate) unsafe fn initialised(_entry: EntryId, call: impl FnOnce() -> CUresult) -> CUresult {
     let result = call();
     if result.is_ok() {
-        let tls = tls::get();
-        if tls.epoch.get() == 0 || tls.epoch.get() != state::page().epoch() {
-            state::prepare(tls);
-        }
+        shell::valid(tls::get());
     }
     result
 }

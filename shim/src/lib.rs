@@ -18,6 +18,7 @@ mod driver;
 mod entries;
 mod environ;
 mod errno;
+mod frameworks;
 mod graph;
 mod init;
 mod kernels;

@@ -7,23 +7,8 @@ use radrm_cuda_abi::*;
 
 use crate::cx::Cx;
 use crate::entries::EntryId;
-use crate::{resolve, state, tls};
-
-/// The real call of a shell, at most once.
-pub(crate) struct Once<'c, C: Fn() -> CUresult> {
-    call: &'c C,
-    result: Cell<Option<CUresult>>,
-}
-
-impl<C: Fn() -> CUresult> Once<'_, C> {
-    /// Performs the real call.
-    #[inline(always)]
-    pub(crate) fn call(&self) -> CUresult {
-        let result = (self.call)();
-        self.result.set(Some(result));
-        result
-    }
-}
+use crate::tls::{self, Tls};
+use crate::{resolve, state};
 
 /// The real function of an entry point, resolved now where it was not before.
 #[inline(always)]
@@ -42,39 +27,92 @@ pub(crate) fn absent(_entry: EntryId) -> CUresult {
 #[inline(always)]
 pub(crate) fn early<C, L>(entry: EntryId, call: C, logic: L) -> CUresult
 where
-    C: Fn() -> CUresult,
-    L: FnOnce(EntryId, &Once<'_, C>) -> CUresult,
+    C: Fn() -> CUresult + Copy,
+    L: FnOnce(EntryId, &dyn Fn() -> CUresult) -> CUresult,
 {
-    let once = Once { call: &call, result: Cell::new(None) };
-    match catch_unwind(AssertUnwindSafe(|| logic(entry, &once))) {
-        Ok(result) => result,
-        Err(panic) => recovered(&once, panic),
-    }
+    caught(call, |call| logic(entry, call))
 }
 
 /// Runs the logic of a hook around the real call, or only the real call where nothing is observed.
 #[inline(always)]
 pub(crate) fn hooked<C, L>(entry: EntryId, call: C, logic: L) -> CUresult
 where
-    C: Fn() -> CUresult,
-    L: FnOnce(&Cx<'_>, &Once<'_, C>) -> CUresult,
+    C: Fn() -> CUresult + Copy,
+    L: FnOnce(&Cx<'_>, &dyn Fn() -> CUresult) -> CUresult,
 {
     let tls = tls::get();
     let here = stack_address();
-    // A hooked call under way further up this stack: the driver calls itself through its exported
-    // names. A mark below us was left by a frame that a longjmp has discarded.
-    if tls.guard.get() > here || !valid(tls) {
+    if nested(tls, here) || !valid(tls) {
         return call();
     }
-    tls.guard.set(here);
+    tls.enter(here);
     let cx = Cx::new(entry, state::page(), tls);
-    let once = Once { call: &call, result: Cell::new(None) };
-    let outcome = catch_unwind(AssertUnwindSafe(|| logic(&cx, &once)));
-    tls.guard.set(0);
-    match outcome {
+    let result = caught(call, |call| logic(&cx, call));
+    tls.leave();
+    result
+}
+
+/// Whether a call needs no preparation: function known, thread's state valid, no capture under way, not
+/// nested.
+#[inline(always)]
+pub(crate) fn ready(real: *mut (), tls: &Tls) -> bool {
+    !real.is_null() && tls.ready.get() == state::page().fast()
+}
+
+/// Marks a call as under way.
+#[inline(always)]
+pub(crate) fn enter(tls: &Tls) {
+    tls.enter(stack_address());
+}
+
+/// Ends what [`enter`] began. Finding the thread's state anew is cheaper than keeping it over the call.
+#[inline(always)]
+pub(crate) fn leave() {
+    tls::get().leave();
+}
+
+/// Whether a hooked call is under way further up this stack: the driver calls itself through its
+/// exported names. A mark below us was left by a frame that a longjmp has discarded.
+#[inline(always)]
+fn nested(tls: &Tls, here: u64) -> bool {
+    tls.call_under_way() > here
+}
+
+/// Whether the thread's state is valid, made so where possible.
+#[inline(always)]
+pub(crate) fn valid(tls: &Tls) -> bool {
+    let epoch = tls.epoch.get();
+    (epoch != 0 && epoch == state::page().epoch()) || (!state::is_aside() && state::prepare(tls))
+}
+
+/// Runs logic around a real call. After a panic of the logic the program gets the result of the call
+/// if it was made, else it is made now.
+#[inline(always)]
+fn caught<C, L>(call: C, logic: L) -> CUresult
+where
+    C: Fn() -> CUresult + Copy,
+    L: FnOnce(&dyn Fn() -> CUresult) -> CUresult,
+{
+    let made = Cell::new(None);
+    let once = || {
+        let result = call();
+        made.set(Some(result));
+        result
+    };
+    match catch_unwind(AssertUnwindSafe(|| logic(&once))) {
         Ok(result) => result,
-        Err(panic) => recovered(&once, panic),
+        Err(panic) => {
+            // Dropping a payload could panic again.
+            core::mem::forget(panic);
+            made.get().unwrap_or_else(call)
+        }
     }
+}
+
+/// Runs cold work of hot logic; `None` if it panicked.
+#[cold]
+pub(crate) fn caught_cold<R>(work: impl FnOnce() -> R) -> Option<R> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(core::mem::forget).ok()
 }
 
 /// Runs logic after a real call that may have been long and may have been left by a forced unwind.
@@ -82,41 +120,22 @@ where
 pub(crate) fn after(entry: EntryId, logic: impl FnOnce(&Cx<'_>)) {
     let tls = tls::get();
     let here = stack_address();
-    if tls.guard.get() > here || !valid(tls) {
+    if nested(tls, here) || !valid(tls) {
         return;
     }
-    tls.guard.set(here);
+    tls.enter(here);
     let cx = Cx::new(entry, state::page(), tls);
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| logic(&cx))) {
         // Dropping a payload could panic again.
         core::mem::forget(panic);
     }
-    tls.guard.set(0);
-}
-
-/// Whether the thread's state is valid, made so where possible.
-#[inline(always)]
-fn valid(tls: &tls::Tls) -> bool {
-    let epoch = tls.epoch.get();
-    (epoch != 0 && epoch == state::page().epoch()) || state::prepare(tls)
-}
-
-/// The program's result after logic of ours has panicked.
-#[cold]
-#[inline(never)]
-fn recovered<C: Fn() -> CUresult>(once: &Once<'_, C>, panic: Box<dyn core::any::Any + Send>) -> CUresult {
-    // Dropping a payload could panic again.
-    core::mem::forget(panic);
-    match once.result.get() {
-        Some(result) => result,
-        None => once.call(),
-    }
+    tls.leave();
 }
 
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn stack_address() -> usize {
-    let at: usize;
+fn stack_address() -> u64 {
+    let at: u64;
     // SAFETY: reads the stack pointer.
     unsafe { core::arch::asm!("mov {}, rsp", out(reg) at, options(nomem, nostack, preserves_flags)) };
     at
@@ -124,7 +143,7 @@ fn stack_address() -> usize {
 
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
-fn stack_address() -> usize {
+fn stack_address() -> u64 {
     let here = 0u8;
-    (&raw const here).addr()
+    (&raw const here).addr() as u64
 }

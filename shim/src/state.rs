@@ -7,56 +7,64 @@
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::context::Contexts;
 use crate::environ;
-use crate::kernels::Kernels;
 use crate::graph::Graphs;
+use crate::kernels::Kernels;
 use crate::telemetry;
 use crate::tls::Tls;
-use crate::wiped::{Wiped, Zeroable};
 
 /// Longest path of a segment file that is accepted, with its terminating zero.
 const PATH_BYTES: usize = 4096;
 /// Rounds that a thread waits for another one's join before its call passes uncounted.
 const JOIN_PATIENCE: u32 = 100_000;
 
-/// The process's state.
-#[repr(C, align(64))]
+/// The process's state, on memory pages of its own that the kernel zeroes in a forked child. All zeros
+/// are a process that has not joined.
+#[repr(C, align(4096))]
 pub(crate) struct Page {
+    /// The epoch while no capture is under way, else 0: what a launch compares with its thread's.
+    fast: AtomicU64,
     /// What the threads' caches are valid for; 0 before the process has joined. Changes when a
     /// module is unloaded.
     epoch: AtomicU64,
     /// Stream captures under way in the process.
-    pub(crate) captures: AtomicU32,
+    captures: AtomicU32,
     /// 0, [`JOINED`], or the thread id that is joining.
     join: AtomicU32,
     /// Number of the join: differs between a parent and its forked child.
     generation: AtomicU64,
+    /// 1 once the kernel zeroes the page in a forked child: set before anything else is.
+    wiped: AtomicU32,
     /// Kernels and their names.
     pub(crate) kernels: Kernels,
     /// Executable graphs.
     pub(crate) graphs: Graphs,
+    /// Contexts.
+    pub(crate) contexts: Contexts,
     writer: UnsafeCell<MaybeUninit<telemetry::Writer>>,
 }
 
 const JOINED: u32 = u32::MAX;
 
-// SAFETY: atomics, zeroable members, and a `MaybeUninit`; the writer is written once before `epoch`
-// is published and only read after.
+// SAFETY: atomics, maps of atomics, and a `MaybeUninit`; the writer is written once before `epoch` is
+// published and only read after, and is never dropped.
 unsafe impl Sync for Page {}
-// SAFETY: as above; the writer is never dropped.
-unsafe impl Zeroable for Page {}
 
 impl Page {
     const fn empty() -> Self {
         Self {
+            fast: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
             captures: AtomicU32::new(0),
             join: AtomicU32::new(0),
             generation: AtomicU64::new(0),
+            wiped: AtomicU32::new(0),
             kernels: Kernels::new(),
             graphs: Graphs::new(),
+            contexts: Contexts::new(),
             writer: UnsafeCell::new(MaybeUninit::uninit()),
         }
     }
@@ -69,25 +77,72 @@ impl Page {
         unsafe { (*self.writer.get()).assume_init_ref() }
     }
 
+    /// The epoch if a launch needs no preparation, else 0.
+    #[inline(always)]
+    pub(crate) fn fast(&self) -> u64 {
+        // Acquire pairs with the store in `set_fast`.
+        self.fast.load(Ordering::Acquire)
+    }
+
     /// The current epoch; 0 while not joined.
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u64 {
-        // Acquire pairs with the release in `join_now`, which publishes the writer.
+        // Acquire pairs with the store in `set_epoch`, which publishes the writer.
         self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Captures under way.
+    #[inline(always)]
+    pub(crate) fn captures(&self) -> u32 {
+        self.captures.load(Ordering::Relaxed)
+    }
+
+    /// Changes the number of captures under way.
+    pub(crate) fn change_captures(&self, how: impl FnMut(u32) -> Option<u32>) {
+        // SeqCst: see `set_fast`.
+        let _ = self.captures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, how);
+        self.set_fast();
     }
 
     /// Makes every thread forget what it has cached about handles.
     pub(crate) fn forget_handles(&self) {
-        let next = EPOCHS.fetch_add(1, Ordering::Relaxed) + 1;
-        // Release: a thread that sees the new epoch sees what was changed before.
-        self.epoch.store(next, Ordering::Release);
+        self.set_epoch(EPOCHS.fetch_add(1, Ordering::Relaxed) + 1);
+    }
+
+    fn set_epoch(&self, epoch: u64) {
+        // SeqCst, and so release: whoever sees the epoch sees what was changed before it.
+        self.epoch.store(epoch, Ordering::SeqCst);
+        self.set_fast();
+    }
+
+    /// Brings `fast` in line. Whoever stores last has seen the last change: each looks again after its
+    /// store, and all of it is in one total order.
+    fn set_fast(&self) {
+        loop {
+            let seen = (self.epoch.load(Ordering::SeqCst), self.captures.load(Ordering::SeqCst));
+            self.fast.store(if seen.1 == 0 { seen.0 } else { 0 }, Ordering::SeqCst);
+            if seen == (self.epoch.load(Ordering::SeqCst), self.captures.load(Ordering::SeqCst)) {
+                return;
+            }
+        }
+    }
+
+    /// Asks the kernel to zero the page in a forked child. False: it cannot.
+    fn wipe_on_fork(&self) -> bool {
+        if self.wiped.load(Ordering::Acquire) != 0 {
+            return true;
+        }
+        let at = (&raw const *self).cast_mut().cast();
+        // SAFETY: the static fills whole pages of the library's zero-initialised memory.
+        let done = unsafe { rustix::mm::madvise(at, size_of::<Self>(), rustix::mm::Advice::LinuxWipeOnFork) };
+        if done.is_ok() {
+            self.wiped.store(1, Ordering::Release);
+        }
+        done.is_ok()
     }
 }
 
-static PAGE: Wiped<Page> = Wiped::new();
-static EMPTY: Page = Page::empty();
-/// What the fast path reads: the empty page until the mapping exists.
-static CURRENT: AtomicPtr<Page> = AtomicPtr::new((&raw const EMPTY).cast_mut());
+static PAGE: Page = Page::empty();
 /// Epochs ever used; inherited over fork so that a child's differ from its parent's.
 static EPOCHS: AtomicU64 = AtomicU64::new(0);
 static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -96,13 +151,16 @@ const UNKNOWN: u8 = 0;
 const OBSERVE: u8 = 1;
 const ASIDE: u8 = 2;
 
-/// The process's state as the fast path sees it: the epoch is 0 where the process has not joined.
+/// The process's state: the epoch is 0 where the process has not joined.
 #[inline(always)]
 pub(crate) fn page() -> &'static Page {
-    // Acquire pairs with the release in `prepare`.
-    let at = CURRENT.load(Ordering::Acquire);
-    // SAFETY: either the static or the mapping, which is never unmapped.
-    unsafe { &*at }
+    &PAGE
+}
+
+/// Whether it is known that everything passes through in this process.
+#[inline(always)]
+pub(crate) fn is_aside() -> bool {
+    MODE.load(Ordering::Relaxed) == ASIDE
 }
 
 /// Whether everything passes through in this process.
@@ -131,14 +189,15 @@ pub(crate) fn prepare(tls: &Tls) -> bool {
         return false;
     }
     crate::errno::keep(|| {
-        let Some(page) = PAGE.get() else {
-            MODE.store(ASIDE, Ordering::Relaxed);
-            return false;
-        };
-        // Release: whoever reads the pointer may read the mapping.
-        CURRENT.store((&raw const *page).cast_mut(), Ordering::Release);
-        if page.epoch() == 0 && !join(page) {
-            return false;
+        let page = page();
+        if page.epoch() == 0 {
+            if !page.wipe_on_fork() {
+                MODE.store(ASIDE, Ordering::Relaxed);
+                return false;
+            }
+            if !join(page) {
+                return false;
+            }
         }
         refresh(page, tls);
         true
@@ -154,16 +213,15 @@ fn refresh(page: &'static Page, tls: &Tls) {
         let tid = unsafe { libc::gettid() };
         let lane = page.writer().lane(tid.cast_unsigned());
         tls.lane.set(Some(lane));
-        tls.cache.set(page.kernels.cache_of(lane.index()));
+        tls.cache.set(page.kernels.cache_of(lane.number() as usize));
         for word in &tls.memory {
             word.set(0);
         }
         tls.generation.set(generation);
     }
-    if let Some(cache) = crate::kernels::cache::of(tls) {
-        cache.clear();
-    }
+    crate::kernels::cache::of(tls).clear();
     tls.epoch.set(epoch);
+    tls.ready.set(epoch);
 }
 
 /// Joins, or waits for the thread that does. False: not joined.
@@ -203,12 +261,20 @@ fn wait_for_join(page: &Page) -> bool {
 fn join_now(page: &Page) -> bool {
     let mut path = [0u8; PATH_BYTES];
     let Some(path) = environ::value(b"RADRM_SEGMENT", &mut path) else { return false };
+    // A panic of ours is caught and prints nothing.
+    std::panic::set_hook(Box::new(|_| {}));
     let Ok(writer) = telemetry::Writer::join(path) else { return false };
     // SAFETY: only the thread that holds `join` gets here, and readers wait for `epoch`.
     unsafe { (*page.writer.get()).write(writer) };
     let epoch = EPOCHS.fetch_add(1, Ordering::Relaxed) + 1;
     page.generation.store(epoch, Ordering::Relaxed);
-    // Release pairs with the Acquire in `Page::epoch`: the writer is complete.
-    page.epoch.store(epoch, Ordering::Release);
+    page.set_epoch(epoch);
+    if let Some(ask) = crate::driver::get().driver_get_version() {
+        let mut version = 0;
+        // SAFETY: the out-parameter lives over the call.
+        if unsafe { ask(&raw mut version) }.is_ok() {
+            page.writer().driver_version(version.cast_unsigned());
+        }
+    }
     true
 }

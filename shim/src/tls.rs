@@ -1,17 +1,21 @@
-//! The calling thread's state: plain zero-initialised memory, reached by one instruction pair.
+//! The calling thread's state: plain memory, reached by one instruction pair.
 
 use core::cell::Cell;
 
 use crate::kernels::cache::KernelCache;
 use crate::telemetry;
 
-/// State of one thread. All-zero bytes are its start; it has no destructor.
+/// Value of [`Tls::ready`] in a new thread: no page has it.
+const NOT_READY: u64 = u64::MAX;
+
+/// State of one thread. It starts as [`NOT_READY`] followed by zeros and has no destructor.
 #[repr(C, align(64))]
 pub(crate) struct Tls {
+    /// What a launch compares with the process's page, and nothing else: the thread's epoch, or,
+    /// during a hooked call, the stack address of that call, which is no epoch.
+    pub(crate) ready: Cell<u64>,
     /// Epoch of the process state that the rest was filled under; 0: not yet.
     pub(crate) epoch: Cell<u64>,
-    /// Stack address of the hooked call under way; 0: none.
-    pub(crate) guard: Cell<usize>,
     /// Join generation that `lane`, `cache` and `memory` belong to.
     pub(crate) generation: Cell<u64>,
     /// Kernels this thread has launched lately.
@@ -22,24 +26,47 @@ pub(crate) struct Tls {
     pub(crate) memory: [Cell<u64>; 16],
 }
 
+impl Tls {
+    /// Stack address of the hooked call under way; 0: none.
+    #[inline(always)]
+    pub(crate) fn call_under_way(&self) -> u64 {
+        let ready = self.ready.get();
+        if ready == self.epoch.get() || ready == NOT_READY { 0 } else { ready }
+    }
+
+    /// Marks a hooked call as under way.
+    #[inline(always)]
+    pub(crate) fn enter(&self, stack: u64) {
+        self.ready.set(stack);
+    }
+
+    /// Ends [`Tls::enter`].
+    #[inline(always)]
+    pub(crate) fn leave(&self) {
+        self.ready.set(self.epoch.get());
+    }
+}
+
 const TLS_BYTES: usize = 512;
 const _: () = assert!(size_of::<Tls>() <= TLS_BYTES);
 
 #[cfg(target_arch = "x86_64")]
 mod place {
-    use super::{TLS_BYTES, Tls};
+    use super::{NOT_READY, TLS_BYTES, Tls};
 
     core::arch::global_asm!(
-        ".pushsection .tbss.radrm_tls,\"awT\",@nobits",
+        ".pushsection .tdata.radrm_tls,\"awT\",@progbits",
         ".balign 64",
         ".globl radrm_tls",
         ".hidden radrm_tls",
         ".type radrm_tls,@object",
         ".size radrm_tls, {bytes}",
         "radrm_tls:",
-        ".zero {bytes}",
+        ".quad {start}",
+        ".zero {bytes} - 8",
         ".popsection",
         bytes = const TLS_BYTES,
+        start = const NOT_READY as i64,
     );
 
     #[inline(always)]
@@ -61,13 +88,19 @@ mod place {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod place {
-    use super::{TLS_BYTES, Tls};
+    use super::{NOT_READY, TLS_BYTES, Tls};
 
     #[repr(align(64))]
-    struct Room(core::cell::UnsafeCell<[u8; TLS_BYTES]>);
+    struct Room(core::cell::UnsafeCell<[u64; TLS_BYTES / 8]>);
+
+    const START: [u64; TLS_BYTES / 8] = {
+        let mut words = [0; TLS_BYTES / 8];
+        words[0] = NOT_READY;
+        words
+    };
 
     thread_local! {
-        static ROOM: Room = const { Room(core::cell::UnsafeCell::new([0; TLS_BYTES])) };
+        static ROOM: Room = const { Room(core::cell::UnsafeCell::new(START)) };
     }
 
     pub(super) fn address() -> *const Tls {

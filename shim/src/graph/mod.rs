@@ -10,7 +10,8 @@ use radrm_cuda_abi::*;
 
 use crate::cx::Cx;
 use crate::map::HandleMap;
-use crate::telemetry::{Bypass, KernelId};
+use crate::memory;
+use crate::telemetry::{Bypass, EventKind, KernelId};
 
 mod params;
 mod plan;
@@ -65,12 +66,14 @@ pub(crate) unsafe fn launch(
     let plan = cx.page.graphs.plan(exec).map(|plan| (plan, plan.serial()));
     let result = call();
     if result.is_ok() && !captured {
+        memory::graph::launched(cx, exec);
         if let Some(lane) = cx.tls().lane.get() {
-            lane.graph();
+            lane.graph(cx.writer());
             match plan {
                 Some((plan, serial)) if plan.serial() == serial => {
                     for total in plan.totals() {
-                        lane.graph_kernels(KernelId(total.kernel), total.launches, total.blocks, total.threads, total.shared);
+                        let kernel = KernelId::from_number(total.kernel.into());
+                        lane.graph_kernel(cx.writer(), kernel, total.launches, total.blocks, total.threads);
                     }
                 }
                 _ => cx.bypass(Bypass::GraphUnknown),
@@ -95,9 +98,11 @@ pub(crate) unsafe fn instantiate(
         // SAFETY: the driver has written there.
         let exec = unsafe { *exec };
         let nodes = walk::kernel_nodes(cx, graph);
+        let kernels = nodes.as_ref().map_or(0, |n| n.as_slice().len() as u64);
         if !nodes.is_some_and(|nodes| cx.page.graphs.put(exec, nodes.as_slice())) {
             cx.bypass(Bypass::GraphUnknown);
         }
+        cx.event(EventKind::GraphInstantiated, None, exec.addr(), kernels);
     }
     result
 }

@@ -52,7 +52,7 @@ impl KernelParams {
         };
         let product = |d: [u32; 3]| d.into_iter().map(u64::from).fold(1, u64::wrapping_mul);
         Work {
-            kernel: kernel.0,
+            kernel: kernel.number(),
             launches: 1,
             blocks: product(self.grid),
             threads: product(self.block),

@@ -37,7 +37,7 @@ pub(super) struct Work {
     pub(super) launches: u64,
     /// Blocks of the grid.
     pub(super) blocks: u64,
-    /// Threads of a block.
+    /// Threads of a block; in totals those of all grids.
     pub(super) threads: u64,
     /// Dynamic shared memory per block, in bytes.
     pub(super) shared: u64,
@@ -233,9 +233,10 @@ impl Plan {
 
     fn subtract(&self, work: &Work) {
         let kernel = u64::from(work.kernel);
-        let total = self.total_words().iter().find(|t| {
-            t.launches.load(Ordering::Relaxed) != 0 && t.kernel.load(Ordering::Relaxed) == kernel
-        });
+        let total = self
+            .total_words()
+            .iter()
+            .find(|t| t.launches.load(Ordering::Relaxed) != 0 && t.kernel.load(Ordering::Relaxed) == kernel);
         if let Some(total) = total.filter(|_| work.launches != 0) {
             total.shift(work, u64::wrapping_sub);
         }
@@ -247,7 +248,7 @@ impl TotalWords {
         let pairs = [
             (&self.launches, work.launches),
             (&self.blocks, work.blocks),
-            (&self.threads, work.threads),
+            (&self.threads, work.blocks.wrapping_mul(work.threads)),
             (&self.shared, work.shared),
         ];
         for (word, amount) in pairs {

@@ -1,14 +1,14 @@
-//! The kernels that a thread has launched lately, directly mapped by function handle.
+//! The counters of the kernels that a thread has launched lately, directly mapped by function handle.
 //!
 //! A cache belongs to a lane of the segment and so to one thread at a time; threads that share the
 //! overflow lane have none. That bounds the memory however many threads come and go.
 
 use core::ptr;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::arena;
 use crate::kernels::Kernels;
-use crate::telemetry::{KernelId, LANES};
+use crate::telemetry::{LANES, LaneRow, Row};
 use crate::tls::Tls;
 
 /// Entries; 256 of 16 bytes fill one page.
@@ -24,7 +24,13 @@ pub(crate) struct KernelCache {
 /// plain moves.
 struct Entry {
     function: AtomicU64,
-    kernel: AtomicU64,
+    row: AtomicPtr<LaneRow>,
+}
+
+impl Entry {
+    const fn empty() -> Self {
+        Self { function: AtomicU64::new(0), row: AtomicPtr::new(ptr::null_mut()) }
+    }
 }
 
 impl KernelCache {
@@ -36,49 +42,61 @@ impl KernelCache {
         unsafe { self.entries.get_unchecked(at) }
     }
 
-    /// The kernel of a function, if it is here.
+    /// The thread's counters of a function's kernel, if they are here.
     #[inline(always)]
-    pub(crate) fn get(&self, function: u64) -> Option<KernelId> {
+    pub(crate) fn get(&self, function: u64) -> Option<Row> {
         let entry = self.entry(function);
-        if entry.function.load(Ordering::Relaxed) == function {
-            Some(KernelId(entry.kernel.load(Ordering::Relaxed) as u16))
-        } else {
-            None
+        if entry.function.load(Ordering::Relaxed) != function {
+            return None;
         }
+        // SAFETY: an entry with a function has been given a row.
+        unsafe { Row::from_ptr(entry.row.load(Ordering::Relaxed)) }
     }
 
-    /// Keeps the kernel of a function.
-    pub(crate) fn put(&self, function: u64, kernel: KernelId) {
+    /// Keeps the counters of a function's kernel.
+    pub(crate) fn put(&self, function: u64, row: Row) {
+        if ptr::eq(self, &raw const NONE) {
+            return;
+        }
         let entry = self.entry(function);
         entry.function.store(0, Ordering::Relaxed);
-        entry.kernel.store(u64::from(kernel.0), Ordering::Relaxed);
+        entry.row.store(row.as_ptr().cast_mut(), Ordering::Relaxed);
         entry.function.store(function, Ordering::Relaxed);
     }
 
     /// Forgets all.
     pub(crate) fn clear(&self) {
+        if ptr::eq(self, &raw const NONE) {
+            return;
+        }
         for entry in &self.entries {
             entry.function.store(0, Ordering::Relaxed);
         }
     }
 }
 
+/// The cache of threads that have none: stays empty.
+static NONE: KernelCache = KernelCache { entries: [const { Entry::empty() }; ENTRIES] };
+
 /// The cache of a thread.
 #[inline(always)]
-pub(crate) fn of(tls: &Tls) -> Option<&KernelCache> {
-    // SAFETY: null, or an element of the never unmapped array below.
-    unsafe { tls.cache.get().as_ref() }
+pub(crate) fn of(tls: &Tls) -> &KernelCache {
+    // SAFETY: a thread with a valid epoch has been given `NONE` or an element of the never unmapped
+    // array below.
+    unsafe { &*tls.cache.get() }
 }
 
 impl Kernels {
-    /// The cache that goes with a lane; null for the overflow lane or without memory.
-    pub(crate) fn cache_of(&self, lane: Option<usize>) -> *const KernelCache {
-        let Some(lane) = lane.filter(|l| *l < LANES) else { return ptr::null() };
+    /// The cache that goes with a lane; an ever empty one for the overflow lane or without memory.
+    pub(crate) fn cache_of(&self, lane: usize) -> *const KernelCache {
+        if lane >= LANES {
+            return &raw const NONE;
+        }
         // Acquire pairs with the exchange below.
         let mut caches = self.caches.load(Ordering::Acquire);
         if caches.is_null() {
             let bytes = LANES * size_of::<KernelCache>();
-            let Some(fresh) = arena::map_private(bytes) else { return ptr::null() };
+            let Some(fresh) = arena::map_private(bytes) else { return &raw const NONE };
             caches = match self.caches.compare_exchange(
                 ptr::null_mut(),
                 fresh.cast(),

@@ -1,39 +1,63 @@
 //! First sight of a function handle: its name and attributes.
 
 use core::ffi::{CStr, c_char, c_int};
+use core::sync::atomic::Ordering;
 
 use radrm_cuda_abi::*;
 
 use crate::cx::Cx;
 use crate::driver::Driver;
+use crate::entries::EntryId;
 use crate::kernels::{Kernels, cache};
 use crate::telemetry::{KernelAttributes, KernelId};
+use crate::tls::Tls;
+use crate::{frameworks, shell, state};
 
 /// Longest name that is kept, in bytes.
 pub(super) const NAME_BYTES: usize = 1023;
 const ID_BITS: u32 = 16;
+const KERNEL_MASK: u64 = (1 << ID_BITS) - 1;
 
-/// The kernel of a function handle that is not in the thread's cache.
+/// Counts a launch of a function whose counters are not in the thread's cache.
+#[inline(always)]
+pub(crate) fn count(cx: &Cx<'_>, function: CUfunction, blocks: u64, threads: u64, shared: u64) {
+    // By value, so that the context of a launch need not be in memory.
+    count_cold(cx.entry, cx.tls(), function, blocks, threads, shared);
+}
+
 #[cold]
 #[inline(never)]
+fn count_cold(entry: EntryId, tls: &Tls, function: CUfunction, blocks: u64, threads: u64, shared: u64) {
+    let Some(lane) = tls.lane.get() else { return };
+    let cx = Cx::new(entry, state::page(), tls);
+    let kernel = shell::caught_cold(|| kernel_of(&cx, function)).unwrap_or(KernelId::OTHER);
+    let writer = cx.writer();
+    match lane.own_row(writer, kernel) {
+        Some(row) => {
+            cache::of(tls).put(function.addr(), row);
+            row.launch(blocks, threads, shared);
+        }
+        None => lane.launch(writer, kernel, blocks, threads, shared),
+    }
+}
+
+/// The kernel of a function handle.
 pub(crate) fn kernel_of(cx: &Cx<'_>, function: CUfunction) -> KernelId {
     let handle = function.addr();
     let kernels = &cx.page.kernels;
     // The epoch that the thread's cache is valid for: what is learned now must not outlive it.
     let epoch = cx.tls().epoch.get();
-    let known = kernels.known.get(handle).filter(|word| word >> ID_BITS == epoch);
-    let kernel = match known {
-        Some(word) => KernelId(word as u16),
+    match kernels.known.get(handle).filter(|word| word >> ID_BITS == epoch) {
+        Some(word) => KernelId::from_number(word & KERNEL_MASK),
         None => {
             let kernel = crate::errno::keep(|| cx.relaxed_capture(|| learn(cx, function)));
-            kernels.known.insert(handle, epoch << ID_BITS | u64::from(kernel.0));
+            if kernels.learnt.fetch_add(1, Ordering::Relaxed).is_power_of_two() {
+                frameworks::look(cx);
+            }
+            kernels.known.insert(handle, epoch << ID_BITS | u64::from(kernel.number()));
             kernel
         }
-    };
-    if let Some(cache) = cache::of(cx.tls()) {
-        cache.put(handle, kernel);
     }
-    kernel
 }
 
 fn learn(cx: &Cx<'_>, function: CUfunction) -> KernelId {
@@ -55,7 +79,7 @@ fn learn(cx: &Cx<'_>, function: CUfunction) -> KernelId {
         },
     };
     let attributes = attributes(driver, function, is_kernel);
-    cx.writer().kernel(name, attributes)
+    cx.writer().kernel(name, &attributes)
 }
 
 fn function_name(driver: &Driver, function: CUfunction) -> Option<*const c_char> {
@@ -86,7 +110,7 @@ fn module_of(driver: &Driver, function: CUfunction) -> u64 {
 /// `kernel@MODULE+n`: tells functions apart where nobody knows their names.
 fn make_name<'r>(kernels: &Kernels, module: u64, room: &'r mut [u8]) -> &'r [u8] {
     use std::io::Write as _;
-    let number = kernels.nameless.fetch_add(1, core::sync::atomic::Ordering::Relaxed) + 1;
+    let number = kernels.nameless.fetch_add(1, Ordering::Relaxed) + 1;
     let mut rest = &mut room[..];
     let before = rest.len();
     let written = match write!(rest, "kernel@{module:#x}+{number}") {
@@ -108,8 +132,8 @@ fn attributes(driver: &Driver, function: CUfunction, is_kernel: bool) -> KernelA
     };
     KernelAttributes {
         registers: ask(CU_FUNC_ATTRIBUTE_NUM_REGS),
-        static_shared: ask(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES),
-        local: ask(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES),
+        static_shared_bytes: ask(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES),
+        local_bytes: ask(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES),
         max_threads: ask(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
     }
 }
@@ -122,7 +146,11 @@ fn function_of(driver: &Driver, kernel: CUkernel) -> Option<CUfunction> {
     (answer.is_ok() && !function.is_null()).then_some(function)
 }
 
-fn function_attribute(driver: &Driver, function: CUfunction, attribute: CUfunction_attribute) -> Option<c_int> {
+fn function_attribute(
+    driver: &Driver,
+    function: CUfunction,
+    attribute: CUfunction_attribute,
+) -> Option<c_int> {
     let ask = driver.func_get_attribute()?;
     let mut value = 0;
     // SAFETY: as in `function_name`.

@@ -27,6 +27,7 @@ pub(crate) struct Kernels {
     shapes: HandleMap,
     caches: AtomicPtr<KernelCache>,
     nameless: AtomicU64,
+    learnt: AtomicU64,
 }
 
 impl Kernels {
@@ -39,6 +40,7 @@ impl Kernels {
             shapes: HandleMap::new(),
             caches: AtomicPtr::new(core::ptr::null_mut()),
             nameless: AtomicU64::new(0),
+            learnt: AtomicU64::new(0),
         }
     }
 }

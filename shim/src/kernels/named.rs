@@ -60,7 +60,9 @@ impl Kernels {
         // SAFETY: the block is ours alone and large enough for the length and the bytes.
         unsafe {
             (*room.as_ptr()).length = name.len() as u32;
-            (&raw mut (*room.as_ptr()).bytes).cast::<u8>().copy_from_nonoverlapping(name.as_ptr(), name.len());
+            (&raw mut (*room.as_ptr()).bytes)
+                .cast::<u8>()
+                .copy_from_nonoverlapping(name.as_ptr(), name.len());
         }
         // The map publishes the record with its own release.
         self.interned.insert(key, room.as_ptr().addr() as u64);

@@ -10,7 +10,8 @@ use crate::entries::{self, ENTRY_COUNT, EntryId, Library};
 use crate::errno;
 
 /// The driver's own function of every entry point.
-pub(crate) static RADRM_REAL: [AtomicPtr<()>; ENTRY_COUNT] = [const { AtomicPtr::new(core::ptr::null_mut()) }; ENTRY_COUNT];
+pub(crate) static RADRM_REAL: [AtomicPtr<()>; ENTRY_COUNT] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; ENTRY_COUNT];
 
 /// The library, once it was seen and pinned.
 struct Object {
@@ -81,7 +82,8 @@ pub(crate) fn driver_symbol(name: &CStr) -> *mut c_void {
         return core::ptr::null_mut();
     }
     // SAFETY: the library is pinned.
-    unsafe { elf::function(CUDA.map.load(Ordering::Acquire), name) }.map_or(core::ptr::null_mut(), |f| f.cast())
+    unsafe { elf::function(CUDA.map.load(Ordering::Acquire), name) }
+        .map_or(core::ptr::null_mut(), |f| f.cast())
 }
 
 /// Whether the library is loaded; at first sight pins it and fills the tables. Threads that do so at

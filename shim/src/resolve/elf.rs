@@ -194,7 +194,9 @@ mod tests {
         // SAFETY: libc stays loaded.
         let ours = unsafe { function(libc, c"pthread_cond_wait") }.map_or(0, |p| p.addr());
         // SAFETY: plain look-up.
-        let theirs = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, c"pthread_cond_wait".as_ptr(), c"GLIBC_2.3.2".as_ptr()) };
+        let theirs = unsafe {
+            libc::dlvsym(libc::RTLD_DEFAULT, c"pthread_cond_wait".as_ptr(), c"GLIBC_2.3.2".as_ptr())
+        };
         assert_eq!(ours, theirs.addr());
     }
 

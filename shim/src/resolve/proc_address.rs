@@ -49,7 +49,11 @@ fn wrapper_for(name: &CStr, found: *mut (), cuda_version: c_int, flags: u64) -> 
         .filter(|info| info.base.as_bytes() == name.to_bytes() || info.symbol == name)
         .max_by_key(|info| {
             let fits = info.version <= asked;
-            (fits, (info.flavour == Flavour::Legacy) == (wanted == Flavour::Legacy), if fits { info.version } else { 0 })
+            (
+                fits,
+                (info.flavour == Flavour::Legacy) == (wanted == Flavour::Legacy),
+                if fits { info.version } else { 0 },
+            )
         })
         .map(|info| info.wrapper.0)
 }
