@@ -4,11 +4,10 @@
 //! from the descriptor, which leaves out the tiling's padding ([`texels`]). Sparse and deferred arrays
 //! hold nothing of their own: what is mapped into them is charged where it was created.
 
-use crate::telemetry::Kind;
+use crate::telemetry::{BlockKey, Kind, Namespace};
 use radrm_cuda_abi::*;
 
 use super::claim::Claim;
-use super::key::{Space, key};
 use super::place::Place;
 use super::{ledger, texels, vmm};
 use crate::abi_traits::ArrayShape;
@@ -35,7 +34,7 @@ pub(crate) unsafe fn create<D: ArrayShape>(
         // SAFETY: the driver reported success and so has written the handle.
         let array = unsafe { *handle };
         let bytes = confirmed(cx, claim.place, estimate, |device| cx.driver().array_size(array, device));
-        claim.keep(cx, Space::Array, array.addr(), bytes);
+        claim.keep(cx, Namespace::Array, array.addr(), bytes);
     }
     result
 }
@@ -63,7 +62,7 @@ pub(crate) unsafe fn create_mipmapped<D: ArrayShape>(
         // SAFETY: the driver reported success and so has written the handle.
         let mipmap = unsafe { *handle };
         let bytes = confirmed(cx, claim.place, estimate, |device| cx.driver().mipmap_size(mipmap, device));
-        claim.keep(cx, Space::Mipmap, mipmap.addr(), bytes);
+        claim.keep(cx, Namespace::MipmappedArray, mipmap.addr(), bytes);
     }
     result
 }
@@ -81,7 +80,7 @@ fn confirmed(cx: &Cx<'_>, place: Option<Place>, estimate: u64, ask: impl Fn(CUde
 /// # Safety
 /// The arguments are the program's own of this call.
 pub(crate) unsafe fn destroy(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, array: CUarray) -> CUresult {
-    let result = ledger::around(cx, key(Space::Array, array.addr()), call);
+    let result = ledger::around(cx, BlockKey::new(Namespace::Array, array.addr()), call);
     if result.is_ok() {
         vmm::unbind_all(cx, array.addr());
     }
@@ -97,7 +96,7 @@ pub(crate) unsafe fn destroy_mipmapped(
     call: impl FnOnce() -> CUresult,
     mipmap: CUmipmappedArray,
 ) -> CUresult {
-    let result = ledger::around(cx, key(Space::Mipmap, mipmap.addr()), call);
+    let result = ledger::around(cx, BlockKey::new(Namespace::MipmappedArray, mipmap.addr()), call);
     if result.is_ok() {
         vmm::unbind_all(cx, mipmap.addr());
     }

@@ -1,9 +1,8 @@
 //! One request for memory, from before the real call to its outcome.
 
-use crate::telemetry::Kind;
+use crate::telemetry::{BlockKey, Kind, Namespace};
 use radrm_cuda_abi::*;
 
-use super::key::{Space, key};
 use super::ledger::{self, Block};
 use super::place::{self, Place};
 use super::{failure, pool};
@@ -37,7 +36,7 @@ impl Claim {
 
     /// The driver granted the request: `handle` stands for `bytes` from here on.
     #[inline(always)]
-    pub(crate) fn keep(self, cx: &Cx<'_>, space: Space, handle: u64, bytes: u64) {
+    pub(crate) fn keep(self, cx: &Cx<'_>, namespace: Namespace, handle: u64, bytes: u64) {
         let place = match self.place {
             Some(place) => place,
             None => match place::of_pointer(cx, handle) {
@@ -47,7 +46,7 @@ impl Claim {
         };
         ledger::add(
             cx,
-            key(space, handle),
+            BlockKey::new(namespace, handle),
             Block { gpu: place.gpu, kind: self.kind, bytes, owner: place.context },
         );
     }

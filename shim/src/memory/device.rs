@@ -1,11 +1,10 @@
 //! Plain device memory and managed memory: `cuMemAlloc`, `cuMemAllocPitch`, `cuMemAllocManaged`,
 //! `cuMemFree`.
 
-use crate::telemetry::Kind;
+use crate::telemetry::{BlockKey, Kind, Namespace};
 use radrm_cuda_abi::*;
 
 use super::claim::Claim;
-use super::key::{Space, key};
 use super::{ledger, pool};
 use crate::abi_traits::{ByteSize, DevicePtr};
 use crate::cx::Cx;
@@ -61,7 +60,7 @@ unsafe fn plain<P: DevicePtr>(
         claim.refused(cx, result);
     } else if !dptr.is_null() {
         // SAFETY: the driver reported success and so has written the address.
-        claim.keep(cx, Space::Pointer, unsafe { *dptr }.addr(), bytes);
+        claim.keep(cx, Namespace::Pointer, unsafe { *dptr }.addr(), bytes);
         if bytes >= PRESSING {
             pool::pressed(cx);
         }
@@ -89,7 +88,7 @@ pub(crate) unsafe fn alloc_pitch<P: DevicePtr, S: ByteSize>(
     } else if !dptr.is_null() && !pitch.is_null() {
         // SAFETY: the driver reported success and so has written both.
         let (address, pitch) = unsafe { ((*dptr).addr(), (*pitch).bytes()) };
-        claim.keep(cx, Space::Pointer, address, pitch.saturating_mul(height));
+        claim.keep(cx, Namespace::Pointer, address, pitch.saturating_mul(height));
     }
     result
 }
@@ -100,7 +99,7 @@ pub(crate) unsafe fn alloc_pitch<P: DevicePtr, S: ByteSize>(
 /// # Safety
 /// The arguments are the program's own of this call.
 pub(crate) unsafe fn free<P: DevicePtr>(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, dptr: P) -> CUresult {
-    let key = key(Space::Pointer, dptr.addr());
+    let key = BlockKey::new(Namespace::Pointer, dptr.addr());
     let Some(block) = ledger::take(cx, key) else {
         if dptr.addr() != 0 {
             ledger::unknown_free(cx);
@@ -111,9 +110,9 @@ pub(crate) unsafe fn free<P: DevicePtr>(cx: &Cx<'_>, call: impl FnOnce() -> CUre
     if !result.is_ok() {
         ledger::put_back(cx, key, block);
     } else if block.kind == Kind::PoolUsed {
-        pool::freed_at_once(cx, block);
+        pool::freed_at_once(cx, key, block);
     } else {
-        ledger::discharge(cx, block);
+        ledger::discharge(cx, key, block);
     }
     result
 }

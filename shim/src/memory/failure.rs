@@ -2,28 +2,54 @@
 
 use radrm_cuda_abi::*;
 
+use super::place;
 use crate::cx::Cx;
-use crate::telemetry::{FailedRequest, GpuIndex, Kind};
+use crate::telemetry::{Bypass, Event, EventKind, FailedRequest, GpuIndex, Kind};
+
+/// Figure that could not be found out.
+const UNKNOWN: u64 = u64::MAX;
 
 /// Records a refused request: what was asked for, where, and what was free at that moment.
 ///
-/// Free memory is asked for after an out-of-memory only; after another error the driver may be in no
-/// state to answer, and the figure would explain nothing.
+/// Only an out-of-memory is a failed request; another refusal (a size of 0, a broken context) says
+/// nothing about memory and is an event of its own. What was free is unknown where the request was for
+/// another device than the current context's.
 pub(super) fn record(cx: &Cx<'_>, gpu: Option<GpuIndex>, kind: Kind, bytes: u64, code: CUresult) {
     crate::errno::keep(|| {
-        let info = if code == CUDA_ERROR_OUT_OF_MEMORY {
-            cx.relaxed_capture(|| cx.driver().memory_info()).unwrap_or_default()
-        } else {
-            Default::default()
-        };
-        cx.writer().failed(&FailedRequest {
+        let writer = cx.writer();
+        let ns = writer.now();
+        let mut event = Event {
             gpu,
-            kind,
+            memory: Some(kind),
             entry: cx.entry.0,
-            bytes,
-            free: info.free,
-            total: info.total,
-            code: code.0,
-        });
+            a: bytes,
+            b: UNKNOWN,
+            ..Event::new(EventKind::RequestFailed, ns)
+        };
+        event.c = u64::from(code.0);
+        if code == CUDA_ERROR_OUT_OF_MEMORY {
+            // The driver answers for the current context's device only.
+            let answers = gpu.is_some() && place::current(cx).map(|p| p.gpu) == gpu;
+            let info = cx.relaxed_capture(|| cx.driver().memory_info().filter(|_| answers));
+            let (free, total) = info.map_or((UNKNOWN, UNKNOWN), |i| (i.free, i.total));
+            event.b = free;
+            match gpu {
+                Some(gpu) => {
+                    let entry = cx.entry.0;
+                    writer.failed(&FailedRequest {
+                        ns,
+                        gpu,
+                        kind,
+                        entry,
+                        bytes,
+                        free,
+                        total,
+                        result: code.0,
+                    });
+                }
+                None => cx.bypass(Bypass::NoContext),
+            }
+        }
+        writer.event(&event);
     });
 }

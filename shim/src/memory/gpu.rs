@@ -35,7 +35,7 @@ pub(crate) fn of_device(cx: &Cx<'_>, device: CUdevice) -> Option<GpuIndex> {
     match slot.load(Ordering::Relaxed) {
         0 => register(cx, device, slot),
         REFUSED => None,
-        index => Some(GpuIndex(index - 1)),
+        index => GpuIndex::from_number(usize::from(index - 1)),
     }
 }
 
@@ -51,7 +51,7 @@ fn register(cx: &Cx<'_>, device: CUdevice, slot: &AtomicU8) -> Option<GpuIndex> 
             let name = driver.device_name(device, &mut name);
             let bus = driver.pci_bus_id(device, &mut bus);
             let index = cx.writer().gpu(&uuid, name, total, bus);
-            slot.store(index.map_or(REFUSED, |i| i.0.saturating_add(1)), Ordering::Relaxed);
+            slot.store(index.map_or(REFUSED, |i| i.number().saturating_add(1)), Ordering::Relaxed);
             index
         })
     })

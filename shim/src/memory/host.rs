@@ -3,11 +3,10 @@
 
 use core::ffi::c_void;
 
-use crate::telemetry::Kind;
+use crate::telemetry::{BlockKey, Kind, Namespace};
 use radrm_cuda_abi::*;
 
 use super::claim::Claim;
-use super::key::{Space, key};
 use super::{ledger, place};
 use crate::abi_traits::ByteSize;
 use crate::cx::Cx;
@@ -29,7 +28,7 @@ pub(crate) unsafe fn alloc<S: ByteSize>(
     } else if !pp.is_null() {
         // SAFETY: the driver reported success and so has written the address.
         let address = unsafe { *pp }.addr() as u64;
-        claim.keep(cx, Space::Host, address, bytesize.bytes());
+        claim.keep(cx, Namespace::Host, address, bytesize.bytes());
     }
     result
 }
@@ -47,7 +46,7 @@ pub(crate) unsafe fn register<S: ByteSize>(
     let claim = Claim::at(place::beside_host(cx), Kind::PinnedHost, bytesize.bytes());
     let result = call();
     if result.is_ok() {
-        claim.keep(cx, Space::Registered, p.addr() as u64, bytesize.bytes());
+        claim.keep(cx, Namespace::Host, p.addr() as u64, bytesize.bytes());
     } else {
         claim.refused(cx, result);
     }
@@ -59,7 +58,7 @@ pub(crate) unsafe fn register<S: ByteSize>(
 /// # Safety
 /// The arguments are the program's own of this call.
 pub(crate) unsafe fn free(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, p: *mut c_void) -> CUresult {
-    ledger::around(cx, key(Space::Host, p.addr() as u64), call)
+    ledger::around(cx, BlockKey::new(Namespace::Host, p.addr() as u64), call)
 }
 
 /// `cuMemHostUnregister`.
@@ -67,5 +66,5 @@ pub(crate) unsafe fn free(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, p: *mut 
 /// # Safety
 /// The arguments are the program's own of this call.
 pub(crate) unsafe fn unregister(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, p: *mut c_void) -> CUresult {
-    ledger::around(cx, key(Space::Registered, p.addr() as u64), call)
+    ledger::around(cx, BlockKey::new(Namespace::Host, p.addr() as u64), call)
 }

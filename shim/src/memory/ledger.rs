@@ -5,9 +5,8 @@
 
 use radrm_cuda_abi::*;
 
-use super::key::{Space, is_in};
 use crate::cx::Cx;
-use crate::telemetry::{self, Bypass, Event, EventKind, GpuIndex, Kind};
+use crate::telemetry::{self, BlockKey, Bypass, Event, EventKind, GpuIndex, Kind};
 
 /// Blocks from this size on are worth an event of their own.
 const LARGE: u64 = 1 << 20;
@@ -28,23 +27,23 @@ pub(super) struct Block {
 
 impl Block {
     fn entry(self, ns: u64) -> telemetry::Block {
-        telemetry::Block { size: self.bytes, kind: self.kind, gpu: self.gpu, ns, aux: self.owner }
+        telemetry::Block { bytes: self.bytes, kind: self.kind, gpu: self.gpu, ns, aux: self.owner }
     }
 
     fn of(entry: telemetry::Block) -> Self {
-        Self { gpu: entry.gpu, kind: entry.kind, bytes: entry.size, owner: entry.aux }
+        Self { gpu: entry.gpu, kind: entry.kind, bytes: entry.bytes, owner: entry.aux }
     }
 }
 
 /// Enters a new block and charges it. False: the table has no room, and nothing was charged.
 #[inline]
-pub(super) fn add(cx: &Cx<'_>, key: u64, block: Block) -> bool {
+pub(super) fn add(cx: &Cx<'_>, key: BlockKey, block: Block) -> bool {
     let writer = cx.writer();
     let now = writer.now();
     match writer.blocks().insert(key, &block.entry(now)) {
         telemetry::Inserted::New => {}
         // The driver has handed out what is still in the table: its end was not seen.
-        telemetry::Inserted::Replaced(stale) => replaced(cx, stale),
+        telemetry::Inserted::Replaced(stale) => replaced(cx, key, stale),
         telemetry::Inserted::Full => {
             cx.bypass(Bypass::BlockTableFull);
             return false;
@@ -52,70 +51,68 @@ pub(super) fn add(cx: &Cx<'_>, key: u64, block: Block) -> bool {
     }
     writer.charge(block.gpu, block.kind, block.bytes, now);
     if block.bytes >= LARGE {
-        large(cx, EventKind::LargeAlloc, key, block);
+        large(cx, EventKind::LargeAlloc, key, block, now);
     }
     true
 }
 
 #[cold]
 #[inline(never)]
-fn replaced(cx: &Cx<'_>, stale: telemetry::Block) {
+fn replaced(cx: &Cx<'_>, key: BlockKey, stale: telemetry::Block) {
     cx.bypass(Bypass::BlockReplaced);
-    discharge(cx, Block::of(stale));
+    discharge(cx, key, Block::of(stale));
 }
 
-fn large(cx: &Cx<'_>, kind: EventKind, key: u64, block: Block) {
-    cx.writer().event(Event {
-        kind,
-        gpu: Some(block.gpu),
-        a: key,
-        b: block.bytes,
-        c: block.kind as u64,
-        d: 0,
-    });
+#[cold]
+#[inline(never)]
+fn large(cx: &Cx<'_>, kind: EventKind, key: BlockKey, block: Block, ns: u64) {
+    let (gpu, memory) = (Some(block.gpu), Some(block.kind));
+    let (entry, a, b) = (cx.entry.0, key.value(), block.bytes);
+    cx.writer().event(&Event { gpu, memory, entry, a, b, ..Event::new(kind, ns) });
 }
 
 /// Takes a block out of the table; it stays charged until [`discharge`] or [`put_back`].
 #[inline]
-pub(super) fn take(cx: &Cx<'_>, key: u64) -> Option<Block> {
+pub(super) fn take(cx: &Cx<'_>, key: BlockKey) -> Option<Block> {
     cx.writer().blocks().remove(key).map(Block::of)
 }
 
 /// Whether a block is in the table.
-pub(super) fn knows(cx: &Cx<'_>, key: u64) -> bool {
+pub(super) fn knows(cx: &Cx<'_>, key: BlockKey) -> bool {
     cx.writer().blocks().get(key).is_some()
 }
 
 /// Enters a block again whose release the driver refused.
 #[cold]
 #[inline(never)]
-pub(super) fn put_back(cx: &Cx<'_>, key: u64, block: Block) {
+pub(super) fn put_back(cx: &Cx<'_>, key: BlockKey, block: Block) {
     let now = cx.writer().now();
     if let telemetry::Inserted::Full = cx.writer().blocks().insert(key, &block.entry(now)) {
         cx.bypass(Bypass::BlockTableFull);
-        discharge(cx, block);
+        discharge(cx, key, block);
     }
 }
 
 /// Discharges a block that was taken out.
 #[inline]
-pub(super) fn discharge(cx: &Cx<'_>, block: Block) {
+pub(super) fn discharge(cx: &Cx<'_>, key: BlockKey, block: Block) {
     let writer = cx.writer();
-    writer.discharge(block.gpu, block.kind, block.bytes, writer.now());
+    let now = writer.now();
+    writer.discharge(block.gpu, block.kind, block.bytes, now);
     if block.bytes >= LARGE {
-        large(cx, EventKind::LargeFree, 0, block);
+        large(cx, EventKind::LargeFree, key, block, now);
     }
 }
 
 /// Runs a call that releases the block of `key`.
-pub(super) fn around(cx: &Cx<'_>, key: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+pub(super) fn around(cx: &Cx<'_>, key: BlockKey, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(block) = take(cx, key) else {
         unknown_free(cx);
         return call();
     };
     let result = call();
     if result.is_ok() {
-        discharge(cx, block);
+        discharge(cx, key, block);
     } else {
         put_back(cx, key, block);
     }
@@ -124,43 +121,30 @@ pub(super) fn around(cx: &Cx<'_>, key: u64, call: impl FnOnce() -> CUresult) -> 
 
 /// Drops every block that a context owned.
 pub(super) fn drop_owned(cx: &Cx<'_>, context: u64) {
-    drop_where(cx, |key, block| {
-        block.aux == context
-            && block.kind != Kind::PoolUsed
-            && !is_in(key, Space::Physical)
-            && !is_in(key, Space::Mapping)
-    });
+    drop_where(cx, |block| block.aux == context && block.kind != Kind::PoolUsed);
 }
 
 /// Drops every block of a pool.
 pub(super) fn drop_pooled(cx: &Cx<'_>, token: u64) {
-    drop_where(cx, |_, block| block.aux == token && block.kind == Kind::PoolUsed);
+    drop_where(cx, |block| block.aux == token && block.kind == Kind::PoolUsed);
 }
 
-fn drop_where(cx: &Cx<'_>, is_gone: impl Fn(u64, &telemetry::Block) -> bool) {
-    let blocks = cx.writer().blocks();
-    blocks.for_each(|key, block| {
-        if is_gone(key, &block)
-            && let Some(taken) = blocks.remove(key)
-        {
-            if is_gone(key, &taken) {
-                discharge(cx, Block::of(taken));
-            } else {
-                // Another thread was handed the same address meanwhile.
-                put_back(cx, key, Block::of(taken));
-            }
-        }
-    });
+fn drop_where(cx: &Cx<'_>, is_gone: impl Fn(&telemetry::Block) -> bool) {
+    cx.writer()
+        .blocks()
+        .remove_where(|_, block| is_gone(block), |key, block| discharge(cx, key, Block::of(block)));
 }
 
 /// Adds to an amount that the driver tells.
 pub(super) fn raise(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, bytes: u64) {
-    cx.writer().raise(gpu, kind, bytes);
+    let writer = cx.writer();
+    writer.raise_level(gpu, kind, bytes, writer.now());
 }
 
 /// Takes from an amount that the driver tells.
 pub(super) fn lower(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, bytes: u64) {
-    cx.writer().lower(gpu, kind, bytes);
+    let writer = cx.writer();
+    writer.lower_level(gpu, kind, bytes, writer.now());
 }
 
 /// A release of something that is not in the table.
@@ -179,15 +163,11 @@ pub(super) fn unplaced(cx: &Cx<'_>) {
 
 /// Counts a call that tells something of the program: that it shares memory, or has it migrate.
 pub(super) fn seen(cx: &Cx<'_>) {
-    crate::passive::count(cx.entry);
+    cx.writer().call(cx.entry.0);
 }
 
-/// A pool was created.
-pub(super) fn pool_created(cx: &Cx<'_>, pool: CUmemoryPool) {
-    cx.writer().event(Event { kind: EventKind::PoolCreated, gpu: None, a: pool.addr(), b: 0, c: 0, d: 0 });
-}
-
-/// A pool was destroyed.
-pub(super) fn pool_destroyed(cx: &Cx<'_>, pool: CUmemoryPool) {
-    cx.writer().event(Event { kind: EventKind::PoolDestroyed, gpu: None, a: pool.addr(), b: 0, c: 0, d: 0 });
+/// Notes that a pool came or went.
+pub(super) fn pool_event(cx: &Cx<'_>, kind: EventKind, pool: CUmemoryPool) {
+    let writer = cx.writer();
+    writer.event(&Event { entry: cx.entry.0, a: pool.addr(), ..Event::new(kind, writer.now()) });
 }

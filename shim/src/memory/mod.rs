@@ -18,7 +18,6 @@ pub(crate) mod gpu;
 pub(crate) mod graph;
 pub(crate) mod host;
 pub(crate) mod info;
-mod key;
 mod ledger;
 mod level;
 mod place;

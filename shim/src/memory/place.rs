@@ -34,7 +34,7 @@ pub(crate) fn current(cx: &Cx<'_>) -> Option<Place> {
     let deaths = context::deaths();
     let [known, known_deaths, answer, ..] = &cx.tls().memory;
     if known.get() == context && known_deaths.get() == deaths {
-        return Some(unpack(context, answer.get()));
+        return unpack(context, answer.get());
     }
     look_up(cx, context, deaths)
 }
@@ -50,7 +50,7 @@ fn look_up(cx: &Cx<'_>, context: u64, deaths: u64) -> Option<Place> {
 
 fn remember(cx: &Cx<'_>, deaths: u64, place: &Place) {
     let words = &cx.tls().memory;
-    let answer = u64::from(place.gpu.0) | (u64::from(place.device.cast_unsigned()) << GPU_BITS);
+    let answer = u64::from(place.gpu.number()) | (u64::from(place.device.cast_unsigned()) << GPU_BITS);
     for (at, word) in [(CONTEXT, place.context), (DEATHS, deaths), (ANSWER, answer)] {
         if let Some(cell) = words.get(at) {
             cell.set(word);
@@ -59,12 +59,12 @@ fn remember(cx: &Cx<'_>, deaths: u64, place: &Place) {
 }
 
 #[inline(always)]
-fn unpack(context: u64, answer: u64) -> Place {
-    Place {
-        gpu: GpuIndex((answer & ((1 << GPU_BITS) - 1)) as u8),
+fn unpack(context: u64, answer: u64) -> Option<Place> {
+    Some(Place {
+        gpu: GpuIndex::from_number((answer & ((1 << GPU_BITS) - 1)) as usize)?,
         device: ((answer >> GPU_BITS) as u32).cast_signed(),
         context,
-    }
+    })
 }
 
 /// The place of a device, whatever context the thread has; no context owns what is put there.

@@ -1,12 +1,9 @@
 //! Memory of other processes and interfaces: shown as imported, charged where it was made.
 
-use core::ffi::c_void;
-
-use crate::telemetry::{Bypass, Kind};
+use crate::telemetry::{BlockKey, Bypass, Kind, Namespace};
 use radrm_cuda_abi::*;
 
 use super::claim::Claim;
-use super::key::{Space, key};
 use super::ledger;
 use super::place::{self, Place};
 use super::references::{Left, References};
@@ -42,7 +39,8 @@ pub(crate) unsafe fn ipc_open<P: DevicePtr>(
     // SAFETY: the driver reported success and so has written the address.
     let address = unsafe { *dptr }.addr();
     let Some(opened) = OPENED.get() else { return result };
-    let again = ledger::knows(cx, key(Space::Pointer, address)) && opened.addresses.hold(address).is_some();
+    let again = ledger::knows(cx, BlockKey::new(Namespace::Pointer, address))
+        && opened.addresses.hold(address).is_some();
     if again {
         return result;
     }
@@ -60,7 +58,7 @@ fn imported_pointer(cx: &Cx<'_>, address: u64) {
     let owner = place::current(cx);
     // The memory may lie on another device than the one that the context works with.
     let at = place::of_pointer(cx, address).map(|p| Place { context: owner.map_or(0, |o| o.context), ..p });
-    Claim::at(at.or(owner), Kind::Imported, size).keep(cx, Space::Pointer, address, size);
+    Claim::at(at.or(owner), Kind::Imported, size).keep(cx, Namespace::Pointer, address, size);
 }
 
 /// `cuIpcCloseMemHandle`.
@@ -87,7 +85,7 @@ pub(crate) unsafe fn ipc_close<P: DevicePtr>(
             result
         }
         Left::Nothing(note) => {
-            let result = ledger::around(cx, key(Space::Pointer, address), call);
+            let result = ledger::around(cx, BlockKey::new(Namespace::Pointer, address), call);
             if !result.is_ok() {
                 let _ = OPENED.get().map(|o| o.addresses.start(address, note));
             }
@@ -114,16 +112,6 @@ pub(crate) unsafe fn pool_pointer<P: DevicePtr>(
     result
 }
 
-/// Beginning of `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct HandleDesc {
-    kind: u32,
-    /// A file descriptor, a pair of pointers, or a pointer.
-    handle: [u64; 2],
-    size: u64,
-}
-
 /// `cuImportExternalMemory`: of a graphics interface or a dma-buf; the descriptor tells its size.
 ///
 /// # Safety
@@ -132,15 +120,15 @@ pub(crate) unsafe fn external_import(
     cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
     memory: *mut CUexternalMemory,
-    desc: *const c_void,
+    desc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
 ) -> CUresult {
     ledger::seen(cx);
     let result = call();
     if result.is_ok() && !memory.is_null() && !desc.is_null() {
         // SAFETY: the driver has read the descriptor and written the handle, and reported no error.
-        let (size, handle) = unsafe { (desc.cast::<HandleDesc>().read().size, (*memory).addr()) };
+        let (size, handle) = unsafe { ((*desc).size, (*memory).addr()) };
         if let Some(place) = place::beside_host(cx) {
-            Claim::at(Some(place), Kind::Imported, size).keep(cx, Space::External, handle, size);
+            Claim::at(Some(place), Kind::Imported, size).keep(cx, Namespace::External, handle, size);
         }
     }
     result
@@ -155,7 +143,7 @@ pub(crate) unsafe fn external_destroy(
     call: impl FnOnce() -> CUresult,
     memory: CUexternalMemory,
 ) -> CUresult {
-    ledger::around(cx, key(Space::External, memory.addr()), call)
+    ledger::around(cx, BlockKey::new(Namespace::External, memory.addr()), call)
 }
 
 /// `cuExternalMemoryGetMappedBuffer`: a pointer into memory that is shown already. It is freed by
@@ -173,7 +161,7 @@ pub(crate) unsafe fn external_buffer<P: DevicePtr>(
     if result.is_ok() && !dptr.is_null() {
         // SAFETY: the driver reported success and so has written the address.
         let address = unsafe { *dptr }.addr();
-        Claim::here(cx, Kind::Imported, 0).keep(cx, Space::Pointer, address, 0);
+        Claim::here(cx, Kind::Imported, 0).keep(cx, Namespace::Pointer, address, 0);
     }
     result
 }
@@ -191,7 +179,7 @@ pub(crate) unsafe fn external_mipmap(
     if result.is_ok() && !mipmap.is_null() {
         // SAFETY: the driver reported success and so has written the handle.
         let handle = unsafe { *mipmap }.addr();
-        Claim::here(cx, Kind::Imported, 0).keep(cx, Space::Mipmap, handle, 0);
+        Claim::here(cx, Kind::Imported, 0).keep(cx, Namespace::MipmappedArray, handle, 0);
     }
     result
 }

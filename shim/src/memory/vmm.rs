@@ -9,12 +9,11 @@ use core::ffi::c_void;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::telemetry::{Bypass, Kind};
+use crate::telemetry::{BlockKey, Bypass, Kind, Namespace};
 use radrm_cuda_abi::*;
 
 use super::bindings::Bindings;
 use super::claim::Claim;
-use super::key::{Space, key};
 use super::ledger;
 use super::place::{self, Place};
 use super::references::{Left, References};
@@ -77,7 +76,7 @@ pub(crate) unsafe fn create(
         // SAFETY: the driver reported success and so has written the handle.
         let handle = unsafe { *handle };
         match VMM.get().filter(|v| v.handles.start(handle, OWN)) {
-            Some(_) if place.is_some() => claim.keep(cx, Space::Physical, handle, size as u64),
+            Some(_) if place.is_some() => claim.keep(cx, Namespace::Vmm, handle, size as u64),
             Some(_) => cx.bypass(Bypass::UnknownDevice),
             None => cx.bypass(Bypass::ShimTableFull),
         }
@@ -106,30 +105,31 @@ pub(crate) unsafe fn release(
     handle: CUmemGenericAllocationHandle,
 ) -> CUresult {
     let Some(vmm) = VMM.get() else { return call() };
+    let key = BlockKey::new(Namespace::Vmm, handle);
     let left = vmm.handles.release(handle);
     let block = match left {
-        Left::Nothing(_) => ledger::take(cx, key(Space::Physical, handle)),
+        Left::Nothing(_) => ledger::take(cx, key),
         _ => None,
     };
     let result = call();
     match (left, block) {
         (Left::Unknown, _) => ledger::unknown_free(cx),
-        (Left::Some, _) if !result.is_ok() => {
-            // The reference that was taken away too early; nobody else can have dropped the rest.
+        (Left::Some, _) if result.is_ok() => {}
+        (Left::Some, _) => {
+            // The reference was taken away too early; what is left of it cannot have gone meanwhile.
             let _ = vmm.handles.hold(handle);
         }
-        (Left::Nothing(note), block) if !result.is_ok() => {
-            vmm.handles.start(handle, note);
+        (Left::Nothing(_), block) if result.is_ok() => {
             if let Some(block) = block {
-                ledger::put_back(cx, key(Space::Physical, handle), block);
-            }
-        }
-        (Left::Some, _) => {}
-        (Left::Nothing(_), block) => {
-            if let Some(block) = block {
-                ledger::discharge(cx, block);
+                ledger::discharge(cx, key, block);
             }
             unbind_all(cx, handle);
+        }
+        (Left::Nothing(note), block) => {
+            vmm.handles.start(handle, note);
+            if let Some(block) = block {
+                ledger::put_back(cx, key, block);
+            }
         }
     }
     result
@@ -138,8 +138,9 @@ pub(crate) unsafe fn release(
 /// Takes away a reference that a mapping or binding held.
 fn let_go(cx: &Cx<'_>, vmm: &Vmm, handle: u64) {
     if let Left::Nothing(_) = vmm.handles.release(handle) {
-        if let Some(block) = ledger::take(cx, key(Space::Physical, handle)) {
-            ledger::discharge(cx, block);
+        let key = BlockKey::new(Namespace::Vmm, handle);
+        if let Some(block) = ledger::take(cx, key) {
+            ledger::discharge(cx, key, block);
         }
         unbind_all(cx, handle);
     }
@@ -172,7 +173,7 @@ pub(crate) unsafe fn map(
     } else if note == FOREIGN {
         let location = cx.driver().location_of(handle);
         let (place, _) = placed(cx, location);
-        Claim::at(place, Kind::Imported, size as u64).keep(cx, Space::Mapping, ptr, size as u64);
+        Claim::at(place, Kind::Imported, size as u64).keep(cx, Namespace::Other, ptr, size as u64);
     }
     result
 }
@@ -234,8 +235,9 @@ pub(crate) unsafe fn unmap(
             cx.bypass(Bypass::UnknownBlock);
             break;
         };
-        if let Some(block) = ledger::take(cx, key(Space::Mapping, at)) {
-            ledger::discharge(cx, block);
+        let key = BlockKey::new(Namespace::Other, at);
+        if let Some(block) = ledger::take(cx, key) {
+            ledger::discharge(cx, key, block);
         }
         let_go(cx, vmm, handle);
         at = at.saturating_add(bytes.max(1));

@@ -13,13 +13,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use radrm_cuda_abi::*;
 
 use super::claim::Claim;
-use super::key::{Space, key};
 use super::ledger::{self, Block};
 use super::place::Place;
 use super::{gpu, graph, place};
 use crate::abi_traits::{ByteSize, DevicePtr};
 use crate::cx::Cx;
-use crate::telemetry::{Bypass, Kind};
+use crate::telemetry::{BlockKey, Bypass, EventKind, Kind, Namespace};
 use crate::wiped::{Wiped, Zeroable};
 
 use table::{Class, Pool, Pools, Token, pools};
@@ -135,7 +134,7 @@ fn handed_out(
     let owner = all.token(pool).0;
     if ledger::add(
         cx,
-        key(Space::Pointer, address),
+        BlockKey::new(Namespace::Pointer, address),
         Block { gpu, kind: pool.class().block_kind(), bytes, owner },
     ) {
         pool.lend(bytes);
@@ -172,7 +171,7 @@ pub(crate) unsafe fn free<P: DevicePtr>(
         cx.bypass(Bypass::Capturing);
         return call();
     }
-    let key = key(Space::Pointer, dptr.addr());
+    let key = BlockKey::new(Namespace::Pointer, dptr.addr());
     let Some(block) = ledger::take(cx, key) else {
         if dptr.addr() != 0 {
             ledger::unknown_free(cx);
@@ -181,7 +180,7 @@ pub(crate) unsafe fn free<P: DevicePtr>(
     };
     let result = call();
     if result.is_ok() {
-        let _ = came_back(cx, block);
+        let _ = came_back(cx, key, block);
     } else {
         ledger::put_back(cx, key, block);
     }
@@ -189,10 +188,10 @@ pub(crate) unsafe fn free<P: DevicePtr>(
 }
 
 /// Ends a block: the bytes go back to its pool, where it is one's.
-fn came_back(cx: &Cx<'_>, block: Block) -> Option<&'static Pool> {
+fn came_back(cx: &Cx<'_>, key: BlockKey, block: Block) -> Option<&'static Pool> {
     let pool = pools().and_then(|all| all.of(Token(block.owner))).filter(|_| block.kind == Kind::PoolUsed);
     let bytes = block.bytes;
-    ledger::discharge(cx, block);
+    ledger::discharge(cx, key, block);
     if let Some(pool) = pool {
         pool.give_back(cx, bytes);
     }
@@ -200,8 +199,8 @@ fn came_back(cx: &Cx<'_>, block: Block) -> Option<&'static Pool> {
 }
 
 /// `cuMemFree` of a pool's block: it synchronises, so that the pool may give memory back.
-pub(super) fn freed_at_once(cx: &Cx<'_>, block: Block) {
-    if let Some(pool) = came_back(cx, block) {
+pub(super) fn freed_at_once(cx: &Cx<'_>, key: BlockKey, block: Block) {
+    if let Some(pool) = came_back(cx, key, block) {
         pool.refresh(cx);
     }
 }
@@ -256,7 +255,7 @@ pub(crate) unsafe fn create(
         let (handle, props) = unsafe { (*pool, props.as_ref()) };
         if let Some(props) = props {
             enter(cx, handle, props.location, Class::of(props.allocType, props.location));
-            ledger::pool_created(cx, handle);
+            ledger::pool_event(cx, EventKind::PoolCreated, handle);
         }
     }
     result
@@ -295,7 +294,7 @@ pub(crate) unsafe fn destroy(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, pool:
     }
     if result.is_ok() {
         forget_current();
-        ledger::pool_destroyed(cx, pool);
+        ledger::pool_event(cx, EventKind::PoolDestroyed, pool);
     }
     result
 }

@@ -140,7 +140,7 @@ impl Pools {
             })?;
         // Two threads that meet here store the same.
         pool.class.store(class as u8, Ordering::Relaxed);
-        pool.gpu.store(gpu.0.saturating_add(1), Ordering::Release);
+        pool.gpu.store(gpu.number().saturating_add(1), Ordering::Release);
         self.high.fetch_max(u32::try_from(at + 1).unwrap_or(u32::MAX), Ordering::AcqRel);
         Some(pool)
     }
@@ -169,7 +169,7 @@ impl Pool {
     /// The GPU that the pool's memory lies on.
     pub(super) fn gpu(&self) -> Option<GpuIndex> {
         // Acquire pairs with the Release in `obtain`.
-        self.gpu.load(Ordering::Acquire).checked_sub(1).map(GpuIndex)
+        self.gpu.load(Ordering::Acquire).checked_sub(1).and_then(|n| GpuIndex::from_number(usize::from(n)))
     }
 
     /// What the pool holds.
