@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -50,10 +50,7 @@ impl PendingDigest {
     /// disk does not hold up the end of a job.
     pub(crate) fn wait(&mut self, at_most: Duration) -> Option<[u8; 32]> {
         let receiver = self.0.take()?;
-        match receiver.recv_timeout(at_most) {
-            Ok(digest) => Some(digest),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        receiver.recv_timeout(at_most).ok()
     }
 }
 

@@ -5,7 +5,7 @@
 //! date. Nothing in here prints, waits for long or fails the job: what cannot
 //! be done becomes a warning, one sentence, said once.
 //!
-//! The way of a figure: segment -> [`source::Source`] -> `watch` (what changed,
+//! The way of a figure: segment -> `source` -> `watch` (what changed,
 //! and is it time to write?) -> `output` -> profile. [`dataset`] adds a row
 //! when the job is over.
 
@@ -15,14 +15,18 @@ mod delta;
 mod digest;
 mod frameworks;
 mod job;
+mod job_watch;
 mod nvml;
 mod output;
 mod pace;
 mod remainder;
+mod segment_source;
 mod source;
 mod watch;
 
 pub use job::describe_job;
+pub use job_watch::JobWatch;
 pub use nvml::NvmlSource;
 pub use output::ProfileFile;
+pub use segment_source::EntryName;
 pub use watch::{Finished, WatchOptions};

@@ -57,6 +57,7 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) struct Sampler {
     to: Option<Sender<Gpu>>,
+    awake: bool,
     from: Receiver<Message>,
 }
 
@@ -65,18 +66,21 @@ impl Sampler {
     pub(crate) fn start(source: &NvmlSource, origin_mono_ns: u64) -> Sampler {
         let (to, gpus) = channel();
         let (messages, from) = channel();
-        let Some(library) = source.library() else { return Sampler { to: None, from } };
+        let Some(library) = source.library() else { return Sampler { to: None, awake: false, from } };
         let work = move || sample(&library, origin_mono_ns, &gpus, &messages);
         let started = thread::Builder::new().name("radrm-nvml".into()).spawn(work);
-        Sampler { to: started.ok().map(|_| to), from }
+        Sampler { to: started.ok().map(|_| to), awake: false, from }
     }
 
     /// Tells of a GPU that the job uses.
     pub(crate) fn watch(&mut self, gpu: &Gpu) {
         // After an error the thread is gone; it has said why.
-        if self.to.as_ref().is_some_and(|to| to.send(gpu.clone()).is_err()) {
-            self.to = None;
-        }
+        self.awake = self.to.as_ref().is_some_and(|to| to.send(gpu.clone()).is_ok());
+    }
+
+    /// True if it may have something to say.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.awake
     }
 
     /// What it said since the last call.

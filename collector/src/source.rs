@@ -15,8 +15,9 @@ pub(crate) trait Source {
     /// The GPUs that its processes have shown so far.
     fn gpus(&mut self) -> Vec<Gpu>;
 
-    /// Its processes, living and dead, without details: cheap.
-    fn processes(&mut self) -> Vec<Brief>;
+    /// Its processes, living and dead, without details: cheap, but for what
+    /// they hold, which is told only on demand.
+    fn processes(&mut self, held: bool) -> Vec<Brief>;
 
     /// Everything about a process; `None` if its memory is not what it should
     /// be, or if it is gone. Not cheap.

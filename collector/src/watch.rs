@@ -7,6 +7,7 @@ use crate::nvml::{Message, NvmlSource, Sampler};
 use crate::output::{Output, ProfileFile};
 use crate::pace::{EventThinner, SampleThinner, next_state, poll_gap};
 use crate::remainder::{Around, Remainders};
+use crate::segment_source::EntryName;
 use crate::source::{Brief, Source};
 use radrm_profile::model::{
     End, Exit, Framework, Gpu, Job, NvmlSample, Outcome, Process, ProcessKey, Profile, Reason,
@@ -40,11 +41,19 @@ pub struct WatchOptions {
     pub nvml: NvmlSource,
     /// Compute the SHA-256 of the program (on a thread).
     pub digest: bool,
+    /// Names of the shim's entry points by number. Where it knows none, a
+    /// refused request carries the name of its family (`cuMemAlloc`).
+    pub entry_name: EntryName,
 }
 
 impl Default for WatchOptions {
     fn default() -> WatchOptions {
-        WatchOptions { profile: ProfileFile::Default, nvml: NvmlSource::System, digest: true }
+        WatchOptions {
+            profile: ProfileFile::Default,
+            nvml: NvmlSource::System,
+            digest: true,
+            entry_name: |_| None,
+        }
     }
 }
 
@@ -153,9 +162,10 @@ impl<S: Source> Watch<S> {
         // NVML's last words first: they belong to processes that are still
         // known now.
         let sampler = std::mem::replace(&mut self.sampler, Sampler::start(&NvmlSource::Off, 0));
-        let messages = sampler.stop(PATIENCE);
-        let briefs = self.source.processes();
-        self.hear(messages, &briefs);
+        if sampler.is_awake() {
+            let briefs = self.source.processes(true);
+            self.hear(sampler.stop(PATIENCE), &briefs);
+        }
         self.look(now, true);
         self.exits.insert(self.output.profile.job.pid, exit);
         for (pid, exit) in std::mem::take(&mut self.exits) {
@@ -222,7 +232,7 @@ impl<S: Source> Watch<S> {
 
     fn look(&mut self, now: Nanos, last: bool) {
         self.learn_gpus();
-        let briefs = self.source.processes();
+        let briefs = self.source.processes(self.sampler.is_awake());
         for brief in &briefs {
             self.meet(brief, now);
         }
@@ -417,7 +427,10 @@ impl<S: Source> Watch<S> {
     fn process(&mut self, brief: &Brief, now: Nanos) -> Option<Process> {
         let mut process = self.source.details(brief.key)?;
         if let Some(watched) = self.processes.get(&brief.key) {
-            process.state.frameworks.clone_from(&watched.frameworks);
+            // Libraries tell versions; what only the shim has seen is added.
+            let by_shim = std::mem::replace(&mut process.state.frameworks, watched.frameworks.clone());
+            let known = |framework: &Framework| watched.frameworks.iter().any(|f| f.name == framework.name);
+            process.state.frameworks.extend(by_shim.into_iter().filter(|framework| !known(framework)));
         }
         process.state.remainders = self.remainders.of(brief.key);
         if !brief.alive && process.state.ended.is_none() {
@@ -473,7 +486,7 @@ mod tests {
         fn gpus(&mut self) -> Vec<Gpu> {
             self.0.borrow().gpus.clone()
         }
-        fn processes(&mut self) -> Vec<Brief> {
+        fn processes(&mut self, _: bool) -> Vec<Brief> {
             let job = self.0.borrow();
             let brief = |(alive, process): &(bool, Process)| Brief {
                 key: process.key,
@@ -547,7 +560,7 @@ mod tests {
     }
 
     fn options(profile: ProfileFile) -> WatchOptions {
-        WatchOptions { profile, nvml: NvmlSource::Off, digest: false }
+        WatchOptions { profile, nvml: NvmlSource::Off, digest: false, ..WatchOptions::default() }
     }
 
     fn watch(fake: &Fake, file: &Path) -> Watch<Fake> {
@@ -568,14 +581,14 @@ mod tests {
             fake.hold(0, 100 + ms);
             assert!(watch.poll() >= Duration::from_millis(10));
         }
-        assert_eq!(watch.take_warnings(), [String::new(); 0]);
+        assert!(watch.take_warnings().is_empty());
         let before = Profile::open(&file).unwrap();
         assert!(before.outcome.is_none() && before.processes[0].state.accounts[0].now.0 > 3_000);
 
         fake.at(5_100);
         fake.hold(0, 1);
         let finished = watch.finish(Exit::Code(3));
-        assert_eq!(finished.warnings, [String::new(); 0]);
+        assert!(finished.warnings.is_empty());
         assert_eq!(Profile::open(&file).unwrap(), finished.profile);
         let process = &finished.profile.processes[0];
         assert_eq!((process.state.accounts[0].now, process.state.accounts[0].peak), (Bytes(1), Bytes(5_050)));

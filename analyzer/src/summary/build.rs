@@ -141,8 +141,9 @@ fn notes(profile: &Profile) -> Vec<String> {
         }
         for bypass in process.state.bypasses.iter().filter(|bypass| bypass.matters && bypass.count > 0) {
             notes.push(format!(
-                "process {pid}: {} call(s) passed through uncounted ({})",
-                bypass.count, bypass.reason
+                "process {pid}: figures may be incomplete: {} ({} times)",
+                bypass.reason.replace('_', " "),
+                bypass.count
             ));
         }
     }

@@ -32,6 +32,7 @@ pub(super) fn summary(profile: &Profile, index: GpuIndex) -> GpuSummary {
         peak_at_least_bytes: peak.at_least,
         peak_at_ns: peak.t,
         peak_share: (!gpu.total.is_zero()).then(|| peak.total.0 as f64 / gpu.total.0 as f64),
+        kinds_approximate: accounts.iter().any(|account| account.kinds_approximate),
         kinds: Kind::ALL.iter().map(|&kind| (kind.key(), kind_summary(&accounts, kind, &peak))).collect(),
         nvml: nvml(profile, index),
         failed_requests: accounts.iter().map(|account| account.failed).fold(0, u64::saturating_add),

@@ -127,6 +127,9 @@ pub struct GpuSummary {
     pub peak_at_ns: Nanos,
     /// Peak as a share of the card; null if the card's size is unknown.
     pub peak_share: Option<f64>,
+    /// True if the kinds at the peak need not add up to it: other threads
+    /// were allocating at that moment.
+    pub kinds_approximate: bool,
     /// By kind of memory; all kinds are always there.
     pub kinds: BTreeMap<&'static str, KindSummary>,
     /// What NVML said; null if it was not asked.
@@ -246,6 +249,9 @@ pub struct ProcessGpuSummary {
     pub peak_at_ns: Nanos,
     /// Device total at the end.
     pub now_bytes: Bytes,
+    /// True if the kinds at the peak need not add up to it: other threads
+    /// were allocating at that moment.
+    pub kinds_approximate: bool,
     /// By kind; all kinds are always there.
     pub kinds: BTreeMap<&'static str, KindSummary>,
     /// Refused memory requests.

@@ -53,6 +53,7 @@ fn on_gpu(process: &Process, account: &Account) -> ProcessGpuSummary {
         peak_bytes: account.peak,
         peak_at_ns: account.peak_at,
         now_bytes: account.now,
+        kinds_approximate: account.kinds_approximate,
         kinds: kinds(account),
         failed_requests: account.failed,
         context_overhead_bytes: account.context_overhead,

@@ -148,6 +148,9 @@ impl Report<'_> {
             }
             line(out, &format!("  {}", kind.label()), text.trim_end_matches("; "));
         }
+        if gpu.kinds_approximate {
+            line(out, "", "(the kinds are approximate: other threads were allocating at the peak)");
+        }
         let beside: Vec<_> =
             gpu.beside().iter().map(|beside| format!("{} {}", beside.label, beside.peak)).collect();
         if !beside.is_empty() {

@@ -183,8 +183,8 @@ pub fn training() -> Profile {
     helper.state.ended = Some(Nanos::from_secs(120));
     helper.state.events_dropped = 17;
     helper.state.bypasses = vec![
-        Bypass { reason: "call inside a call".into(), count: 12, matters: false },
-        Bypass { reason: "device unknown".into(), count: 3, matters: true },
+        Bypass { reason: "nested".into(), count: 12, matters: false },
+        Bypass { reason: "unknown_device".into(), count: 3, matters: true },
     ];
 
     let samples = (0..180)

@@ -128,6 +128,9 @@ pub struct Account {
     pub peak: Bytes,
     /// When it was reached.
     pub peak_at: Nanos,
+    /// The kinds at the peak were read while other threads allocated: they
+    /// need not add up to it. The peak itself is exact.
+    pub kinds_approximate: bool,
     /// By kind; index with [`Kind::index`].
     pub kinds: [KindAccount; KIND_COUNT],
     /// Memory requests that the driver refused.

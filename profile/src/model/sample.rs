@@ -65,10 +65,7 @@ pub enum EventKind {
     /// A context was destroyed.
     ContextDestroyed,
     /// A module or library was loaded.
-    ModuleLoaded {
-        /// Size of its image, if known.
-        size: Bytes,
-    },
+    ModuleLoaded,
     /// A graph was made ready to run.
     GraphInstantiated {
         /// Nodes that launch kernels.

@@ -1,0 +1,59 @@
+//! What a launcher holds while its job runs.
+
+use crate::segment_source::SegmentSource;
+use crate::watch::{Finished, Watch, WatchOptions};
+use radrm_profile::model::{Exit, Job};
+use radrm_telemetry::Segment;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A watch over the job of a segment. It has no thread that looks at the
+/// segment: call [`JobWatch::poll`] from time to time.
+pub struct JobWatch {
+    watch: Watch<SegmentSource>,
+}
+
+impl JobWatch {
+    /// Starts to watch: begins the profile's file, NVML's thread (idle until a
+    /// GPU is seen) and the digest's. Never fails; see
+    /// [`JobWatch::take_warnings`].
+    pub fn start(segment: Segment, job: Job, options: WatchOptions) -> JobWatch {
+        let source = SegmentSource::new(segment, options.entry_name);
+        JobWatch { watch: Watch::start(source, job, &options) }
+    }
+
+    /// Looks at the job, and writes what is due. Returns how long the caller
+    /// may sleep until the next look; looking earlier or later does no harm,
+    /// but between two looks a process's ring holds only its last events.
+    pub fn poll(&mut self) -> Duration {
+        self.watch.poll()
+    }
+
+    /// What could not be done: sentences, each said once.
+    pub fn take_warnings(&mut self) -> Vec<String> {
+        self.watch.take_warnings()
+    }
+
+    /// Where the profile is being written.
+    pub fn profile_path(&self) -> Option<PathBuf> {
+        self.watch.profile_path()
+    }
+
+    /// Tells the exit of a process that the caller has waited for, other than
+    /// the program itself (a launcher may adopt orphans).
+    pub fn process_ended(&mut self, pid: u32, exit: Exit) {
+        self.watch.process_ended(pid, exit);
+    }
+
+    /// The program has ended: reads everything once more and completes the
+    /// profile. Takes at most about a second, also if NVML hangs.
+    pub fn finish(self, exit: Exit) -> Finished {
+        self.watch.finish(exit)
+    }
+}
+
+impl std::fmt::Debug for JobWatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobWatch").field("profile", &self.profile_path()).finish_non_exhaustive()
+    }
+}

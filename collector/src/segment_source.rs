@@ -1,0 +1,392 @@
+//! The segment as a source: snapshots become the profile's model.
+
+use crate::source::{Brief, Source};
+use radrm_profile::model::{
+    Account, Block, Bypass, End, Event, EventKind, FailedRequest, Framework, Gpu, GpuIndex, Identity,
+    KIND_COUNT, Kernel, KindAccount, Process, ProcessKey, ProcessState, Timeline, TimelinePoint,
+};
+use radrm_profile::{Bytes, Nanos};
+use radrm_telemetry as seg;
+use radrm_telemetry::{Liveness, ProcessSnapshot, RingReader, Segment, SlotInfo};
+use std::collections::{HashMap, HashSet};
+
+/// Largest live blocks that a profile names.
+const LARGEST_BLOCKS: usize = 16;
+
+/// Gives the name of a shim's entry point by its number, if it is known.
+pub type EntryName = fn(u16) -> Option<&'static str>;
+
+/// A segment and what was read of it.
+#[derive(Debug)]
+pub(crate) struct SegmentSource {
+    segment: Segment,
+    origin_mono_ns: u64,
+    entry_name: EntryName,
+    /// Slots in use at the last look.
+    slots: HashMap<ProcessKey, SlotInfo>,
+    rings: HashMap<ProcessKey, RingReader>,
+    /// Saved: not looked at any more.
+    released: HashSet<ProcessKey>,
+    cuda_version: Option<u32>,
+}
+
+impl SegmentSource {
+    pub(crate) fn new(segment: Segment, entry_name: EntryName) -> SegmentSource {
+        // A segment that cannot be read has no processes either; its times do
+        // not matter then.
+        let origin_mono_ns = segment.job().map_or_else(|_| mono_ns(), |job| job.created_mono_ns);
+        SegmentSource {
+            segment,
+            origin_mono_ns,
+            entry_name,
+            slots: HashMap::new(),
+            rings: HashMap::new(),
+            released: HashSet::new(),
+            cuda_version: None,
+        }
+    }
+
+    fn snapshot(&mut self, key: ProcessKey) -> Option<ProcessSnapshot> {
+        let snapshot = self.segment.process(self.slots.get(&key)?).ok()??;
+        self.cuda_version = snapshot.driver_version.or(self.cuda_version);
+        Some(snapshot)
+    }
+
+    fn timeline(&self, slot: &SlotInfo, gpu: seg::GpuIndex) -> Option<Timeline> {
+        let points = self.segment.timeline(slot.slot, gpu).ok()?;
+        (!points.is_empty())
+            .then(|| Timeline { gpu: GpuIndex(gpu.number()), points: points.iter().map(point).collect() })
+    }
+
+    fn largest_blocks(&self, slot: &SlotInfo) -> Vec<Block> {
+        let blocks = self.segment.largest_blocks(slot.slot, LARGEST_BLOCKS).unwrap_or_default();
+        blocks
+            .iter()
+            .map(|live| Block {
+                size: Bytes(live.block.bytes),
+                kind: live.block.kind as u8,
+                gpu: GpuIndex(live.block.gpu.number()),
+                since: Nanos(live.block.ns),
+            })
+            .collect()
+    }
+
+    fn failure(&self, failed: &seg::FailedRequest) -> FailedRequest {
+        let known = |bytes: u64| (bytes != u64::MAX).then_some(Bytes(bytes));
+        FailedRequest {
+            t: Nanos(failed.ns),
+            gpu: GpuIndex(failed.gpu.number()),
+            kind: failed.kind as u8,
+            call: (self.entry_name)(failed.entry).unwrap_or_else(|| family(failed.kind)).to_owned(),
+            size: Bytes(failed.bytes),
+            free: known(failed.free),
+            total: known(failed.total),
+            result: failed.result,
+        }
+    }
+}
+
+impl Source for SegmentSource {
+    fn now(&self) -> Nanos {
+        Nanos(mono_ns().saturating_sub(self.origin_mono_ns))
+    }
+
+    fn origin_mono_ns(&self) -> u64 {
+        self.origin_mono_ns
+    }
+
+    fn gpus(&mut self) -> Vec<Gpu> {
+        let gpus = self.segment.gpus().unwrap_or_default();
+        gpus.into_iter()
+            .map(|gpu| Gpu {
+                index: GpuIndex(gpu.index.number()),
+                uuid: uuid(&gpu.uuid),
+                name: gpu.name,
+                total: Bytes(gpu.total_bytes),
+                pci_bus_id: gpu.pci,
+                driver_version: None,
+                cuda_version: self.cuda_version,
+            })
+            .collect()
+    }
+
+    fn processes(&mut self, held: bool) -> Vec<Brief> {
+        let slots = self.segment.slots().unwrap_or_default();
+        self.slots = slots.into_iter().map(|slot| (key(&slot), slot)).collect();
+        // What is saved and given back stays visible until the slot is used
+        // again; what is gone from the directory need not be remembered.
+        self.released.retain(|key| self.slots.contains_key(key));
+        self.rings.retain(|key, _| self.slots.contains_key(key));
+        let mut keys: Vec<ProcessKey> =
+            self.slots.keys().filter(|key| !self.released.contains(key)).copied().collect();
+        keys.sort();
+        let mut briefs = Vec::with_capacity(keys.len());
+        for key in keys {
+            let Some(slot) = self.slots.get(&key) else { continue };
+            let (pid, alive) = (slot.pid, slot.liveness == Liveness::Running);
+            let accounts = if held { self.snapshot(key).map(|snapshot| snapshot.accounts) } else { None };
+            let held = accounts.unwrap_or_default();
+            let held = held.iter().map(|account| (account.gpu.number(), Bytes(account.total_now))).collect();
+            briefs.push(Brief { key, pid, alive, held });
+        }
+        briefs
+    }
+
+    fn details(&mut self, key: ProcessKey) -> Option<Process> {
+        let slot = *self.slots.get(&key)?;
+        let snapshot = self.snapshot(key)?;
+        let failures = snapshot.first_failures.iter().chain(&snapshot.last_failures);
+        Some(Process {
+            key,
+            identity: Identity {
+                pid: slot.pid,
+                ppid: snapshot.ppid,
+                uid: snapshot.uid,
+                exe: snapshot.exe.clone(),
+                command: snapshot.cmdline.join(" "),
+                joined: Nanos(snapshot.joined_ns),
+            },
+            state: ProcessState {
+                accounts: snapshot.accounts.iter().map(account).collect(),
+                frameworks: frameworks(snapshot.frameworks),
+                failures: failures.map(|failed| self.failure(failed)).collect(),
+                largest_blocks: self.largest_blocks(&slot),
+                bypasses: snapshot.bypasses.iter().map(|&(reason, count)| bypass(reason, count)).collect(),
+                remainders: Vec::new(),
+                launches: snapshot.kernels.iter().map(|kernel| kernel.launches).fold(0, u64::saturating_add),
+                graph_launches: snapshot.graph_launches,
+                events_dropped: self.rings.get(&key).map_or(snapshot.events_dropped, RingReader::lost),
+                end: end(slot.liveness),
+                ended: snapshot.ended_ns.map(Nanos),
+            },
+            kernels: snapshot.kernels.iter().map(kernel).collect(),
+            timelines: snapshot
+                .accounts
+                .iter()
+                .filter_map(|account| self.timeline(&slot, account.gpu))
+                .collect(),
+        })
+    }
+
+    fn events(&mut self, key: ProcessKey, last: bool) -> Vec<Event> {
+        let Some(slot) = self.slots.get(&key) else { return Vec::new() };
+        let ring = self.rings.entry(key).or_insert_with(|| RingReader::new(slot));
+        ring.poll(&self.segment, last).iter().map(|event| convert_event(key, event)).collect()
+    }
+
+    fn release(&mut self, key: ProcessKey) {
+        if let Some(slot) = self.slots.get(&key) {
+            // A segment that cannot be written keeps its slots: when all are
+            // taken, further processes say that they could not join.
+            let _ = self.segment.harvest(slot);
+        }
+        self.released.insert(key);
+        self.rings.remove(&key);
+    }
+
+    fn refusals(&mut self) -> Vec<String> {
+        let refused = self.segment.job().map(|job| job.refused).unwrap_or_default();
+        let why = |reason| match reason {
+            seg::Refusal::Full => "all places of the segment were taken",
+            seg::Refusal::NoSpace => "there was no memory left for the segment",
+            seg::Refusal::Map => "the segment could not be mapped",
+            seg::Refusal::Identity => "/proc could not be read",
+        };
+        refused
+            .into_iter()
+            .map(|(reason, count)| {
+                format!("{count} process(es) are missing from the profile: {}", why(reason))
+            })
+            .collect()
+    }
+}
+
+fn mono_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
+}
+
+fn key(slot: &SlotInfo) -> ProcessKey {
+    ProcessKey { slot: slot.slot as u32, generation: slot.generation.into() }
+}
+
+fn end(liveness: Liveness) -> End {
+    match liveness {
+        Liveness::Running => End::Running,
+        Liveness::Dead => End::Vanished,
+        Liveness::Exited => End::Exited(None),
+        Liveness::Execed => End::Exec,
+    }
+}
+
+/// As the driver's tools print it.
+fn uuid(bytes: &[u8; 16]) -> String {
+    let mut text = String::from("GPU");
+    for (at, byte) in bytes.iter().enumerate() {
+        if matches!(at, 0 | 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+/// The call that most programs ask for a kind of memory with.
+fn family(kind: seg::Kind) -> &'static str {
+    match kind {
+        seg::Kind::Device => "cuMemAlloc",
+        seg::Kind::PoolReserved | seg::Kind::PoolUsed => "cuMemAllocAsync",
+        seg::Kind::Vmm => "cuMemCreate",
+        seg::Kind::Array => "cuArrayCreate",
+        seg::Kind::Graph => "cuGraphLaunch",
+        seg::Kind::Managed => "cuMemAllocManaged",
+        seg::Kind::PinnedHost => "cuMemHostAlloc",
+        seg::Kind::Imported => "cuIpcOpenMemHandle",
+    }
+}
+
+fn account(account: &seg::Account) -> Account {
+    let mut kinds = [KindAccount::default(); KIND_COUNT];
+    for ((to, from), at_peak) in kinds.iter_mut().zip(&account.kinds).zip(account.peak.kinds) {
+        *to = KindAccount {
+            now: Bytes(from.now),
+            peak: Bytes(from.peak),
+            at_peak: Bytes(at_peak),
+            blocks: from.live_blocks(),
+            allocations: from.allocs,
+            frees: from.frees,
+        };
+    }
+    Account {
+        gpu: GpuIndex(account.gpu.number()),
+        now: Bytes(account.total_now),
+        peak: Bytes(account.peak.total),
+        peak_at: Nanos(account.peak.ns),
+        kinds_approximate: account.peak.approximate,
+        kinds,
+        failed: account.failed,
+        contexts: u32::try_from(account.contexts).unwrap_or(u32::MAX),
+        context_overhead: account.context_overhead.map(Bytes),
+    }
+}
+
+/// The segment's timeline has no imported memory: it belongs to others.
+fn point(point: &seg::TimelinePoint) -> TimelinePoint {
+    let kinds = |from: &[u64; seg::TIMELINE_KINDS]| {
+        let mut to = [Bytes::ZERO; KIND_COUNT];
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = Bytes(*from);
+        }
+        to
+    };
+    TimelinePoint {
+        t: Nanos(point.t_ns),
+        span: Nanos(point.width_ns),
+        max_total: Bytes(point.max_total),
+        at_max: kinds(&point.kinds_at_max),
+        last: kinds(&point.last_kinds),
+    }
+}
+
+fn kernel(kernel: &seg::KernelSnapshot) -> Kernel {
+    Kernel {
+        id: kernel.id.into(),
+        name: kernel.name.clone(),
+        name_cut: kernel.truncated,
+        registers: kernel.attributes.registers,
+        static_shared: Bytes(kernel.attributes.static_shared_bytes.into()),
+        local: Bytes(kernel.attributes.local_bytes.into()),
+        max_threads: kernel.attributes.max_threads,
+        launches: kernel.launches,
+        graph_launches: kernel.graph_launches,
+        blocks: kernel.blocks.saturating_add(kernel.graph_blocks),
+        threads: kernel.threads.saturating_add(kernel.graph_threads),
+        dynamic_shared: Bytes(kernel.dynamic_shared_bytes),
+    }
+}
+
+fn bypass(reason: seg::Bypass, count: u64) -> Bypass {
+    use seg::Bypass as B;
+    // Those after which a figure of memory or launches may be too low or too
+    // high. The others only make something coarser, or are as it should be.
+    let matters = matches!(
+        reason,
+        B::Panicked
+            | B::HelperMissing
+            | B::HelperFailed
+            | B::NoContext
+            | B::UnknownDevice
+            | B::GpuTableFull
+            | B::UnknownBlock
+            | B::BlockReplaced
+            | B::Underflow
+            | B::TimelineFull
+            | B::GraphUnknown
+            | B::PoolUnknown
+            | B::ArrayUnknown
+            | B::ForeignHandle
+            | B::ShimTableFull
+            | B::Other
+    );
+    Bypass { reason: reason.name().to_owned(), count, matters }
+}
+
+fn frameworks(bits: u64) -> Vec<Framework> {
+    use seg::framework::*;
+    [
+        (PYTORCH, "PyTorch"),
+        (JAX, "JAX"),
+        (TENSORFLOW, "TensorFlow"),
+        (CUPY, "CuPy"),
+        (NUMBA, "Numba"),
+        (TRITON, "Triton"),
+        (CUDA_PYTHON, "cuda-python"),
+        (CUDART, "CUDA runtime"),
+        (CUBLAS, "cuBLAS"),
+        (CUDNN, "cuDNN"),
+        (NCCL, "NCCL"),
+    ]
+    .into_iter()
+    .filter(|(bit, _)| bits & bit != 0)
+    .map(|(_, name)| Framework { name: name.into(), version: None })
+    .collect()
+}
+
+fn convert_event(process: ProcessKey, event: &seg::Event) -> Event {
+    use seg::EventKind as E;
+    let kind = event.memory.map_or(u8::MAX, |kind| kind as u8);
+    let (a, b) = (event.a, event.b);
+    let what = match event.kind {
+        E::Joined => EventKind::Joined,
+        E::ContextCreated => EventKind::ContextCreated,
+        E::ContextDestroyed => EventKind::ContextDestroyed,
+        E::ModuleLoaded => EventKind::ModuleLoaded,
+        E::GraphInstantiated => EventKind::GraphInstantiated { kernels: b },
+        E::RequestFailed => EventKind::Refused { kind, size: Bytes(a) },
+        E::LargeAlloc => EventKind::Allocated { kind, size: Bytes(b) },
+        E::LargeFree => EventKind::Freed { kind, size: Bytes(b) },
+        other => EventKind::Other { number: u32::from(other as u8), value: a },
+    };
+    Event { t: Nanos(event.ns), process, gpu: event.gpu.map(|gpu| GpuIndex(gpu.number())), kind: what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_profile::model::Kind;
+
+    #[test]
+    fn the_kinds_of_both_sides_are_the_same() {
+        for kind in seg::Kind::ALL {
+            let ours = Kind::from_number(*kind as u8).unwrap();
+            assert_eq!((ours.key(), ours.is_device()), (kind.name(), kind.in_total()));
+        }
+        assert_eq!(seg::Kind::ALL.len(), Kind::ALL.len());
+    }
+
+    #[test]
+    fn a_uuid_looks_as_everywhere() {
+        let bytes = std::array::from_fn(|i| i as u8 * 16);
+        assert_eq!(uuid(&bytes), "GPU-00102030-4050-6070-8090-a0b0c0d0e0f0");
+    }
+}
