@@ -48,10 +48,13 @@ results! {
     CUDA_ERROR_CONTEXT_ALREADY_IN_USE = 216, "exclusive-thread device already in use by a different thread";
     CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = 217, "peer access is not supported between these two devices";
     CUDA_ERROR_INVALID_PTX = 218, "a PTX JIT compilation failed";
+    CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222, "the provided PTX was compiled with an unsupported toolchain";
     CUDA_ERROR_INVALID_SOURCE = 300, "device kernel source is invalid";
     CUDA_ERROR_FILE_NOT_FOUND = 301, "file not found";
+    CUDA_ERROR_OPERATING_SYSTEM = 304, "OS call failed or operation not supported on this OS";
     CUDA_ERROR_INVALID_HANDLE = 400, "invalid resource handle";
     CUDA_ERROR_ILLEGAL_STATE = 401, "the operation cannot be performed in the present state";
+    CUDA_ERROR_LOSSY_QUERY = 402, "attempted introspection would be semantically lossy";
     CUDA_ERROR_NOT_FOUND = 500, "named symbol not found";
     CUDA_ERROR_NOT_READY = 600, "device not ready";
     CUDA_ERROR_ILLEGAL_ADDRESS = 700, "an illegal memory access was encountered";
@@ -64,6 +67,7 @@ results! {
     CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712, "part or all of the requested memory range is already mapped";
     CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713, "pointer does not correspond to a registered memory region";
     CUDA_ERROR_LAUNCH_FAILED = 719, "unspecified launch failure";
+    CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE = 720, "too many blocks in cooperative launch";
     CUDA_ERROR_NOT_PERMITTED = 800, "operation not permitted";
     CUDA_ERROR_NOT_SUPPORTED = 801, "operation not supported";
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900, "operation not permitted when stream is capturing";
@@ -76,5 +80,6 @@ results! {
     CUDA_ERROR_CAPTURED_EVENT = 907, "operation not permitted on an event last recorded in a capturing stream";
     CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908, "attempt to terminate a thread-local capture sequence from another thread";
     CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE = 910, "the graph update was not performed because it included changes which violated constraints specific to instantiated graph update";
+    CUDA_ERROR_INVALID_CLUSTER_SIZE = 912, "the requested cluster size is not supported";
     CUDA_ERROR_UNKNOWN = 999, "unknown error";
 }

@@ -1,12 +1,54 @@
-//! Stream capture, as far as memory calls have to know of it.
+//! Stream capture.
+//!
+//! A capture turns what is submitted to its streams into nodes of a graph. The rules are those of the
+//! CUDA programming guide:
+//!
+//! * It begins in one stream, other streams join by waiting for an event that was recorded in it, and
+//!   they must have joined the first stream again when it ends there.
+//! * The legacy stream cannot be captured, and cannot be used while a blocking stream of its context
+//!   is ([`CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`]).
+//! * Whatever waits for or asks after a capturing stream or a captured event fails.
+//! * Calls that are "potentially unsafe" are prohibited while a capture is under way that the calling
+//!   thread has to respect, see [`unsafe_call`].
+//! * Each such offence invalidates the capture: its streams refuse everything until it is ended, and
+//!   then there is no graph.
 
+mod api;
+mod rules;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use radrm_cuda_abi::*;
 
 use crate::context::Context;
 use crate::ffi::Answer;
+use crate::graph::{CopyNode, NodeKind, SetNode};
 use crate::state::Driver;
+use crate::stream::sched::sched;
+
+pub use rules::unsafe_call;
+
+/// A capture under way.
+#[derive(Debug)]
+pub struct Capture {
+    /// Its number, as the program sees it.
+    pub id: u64,
+    /// How strict it is.
+    pub mode: CUstreamCaptureMode,
+    /// Thread that began it.
+    pub thread: u64,
+    /// Stream in which it began.
+    pub origin: u64,
+    /// Graph that it fills.
+    pub graph: u64,
+    /// Whether the graph was there before: it then stays when the capture fails.
+    pub into_existing: bool,
+    /// Whether nothing went wrong so far.
+    pub valid: bool,
+    /// Streams that are part of it.
+    pub streams: BTreeSet<u64>,
+}
 
 /// A stream-ordered memory call as a capture sees it.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +69,12 @@ pub enum Operation {
     Copy {
         /// First byte written.
         target: CUdeviceptr,
+        /// Distance of the rows written, in bytes.
+        target_pitch: u64,
         /// First byte read.
         source: CUdeviceptr,
+        /// Distance of the rows read, in bytes.
+        source_pitch: u64,
         /// Bytes of a row.
         width: u64,
         /// Rows, over all planes.
@@ -67,19 +113,38 @@ pub enum Recorded {
 /// # Errors
 /// CUDA_ERROR_STREAM_CAPTURE_INVALIDATED and the like.
 pub fn offer(
-    _driver: &Driver,
+    driver: &Driver,
     _context: &Arc<Context>,
-    _stream: CUstream,
-    _operation: Operation,
+    stream: CUstream,
+    operation: Operation,
 ) -> Answer<Recorded> {
-    Ok(Recorded::No)
-}
-
-/// Called by every call that may not run while a capture is under way that the calling thread
-/// respects (allocations, synchronous copies): such a call invalidates the capture.
-///
-/// # Errors
-/// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.
-pub fn unsafe_call(_driver: &Driver) -> Answer {
-    Ok(())
+    let mut state = sched();
+    let key = state.find(driver, stream)?;
+    let Some(capture) = state.admit(key)? else { return Ok(Recorded::No) };
+    let handle = state.stream(key)?.context;
+    let context = state.context(driver, handle)?;
+    let (kind, outcome) = match operation {
+        Operation::Alloc { device, bytes } => {
+            let address = crate::graph::memory::reserve(&mut state, driver, device, bytes)?;
+            (NodeKind::alloc(device, bytes, address), Recorded::At(address))
+        }
+        Operation::Free { address } => (NodeKind::Free { address }, Recorded::Yes),
+        Operation::Copy { target, target_pitch, source, source_pitch, width, rows } => {
+            let copy = CopyNode::linear(target, target_pitch, source, source_pitch, width, rows);
+            (NodeKind::Copy { copy, context: context.handle.addr() }, Recorded::Yes)
+        }
+        Operation::Set { target, pitch, value, element, width, rows } => {
+            let set = SetNode {
+                dst: target,
+                pitch: pitch as usize,
+                value,
+                elementSize: element,
+                width: width as usize,
+                height: rows as usize,
+            };
+            (NodeKind::Set { set, context: context.handle.addr() }, Recorded::Yes)
+        }
+    };
+    state.record(capture, key, kind)?;
+    Ok(outcome)
 }

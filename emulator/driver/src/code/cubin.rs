@@ -34,8 +34,10 @@ pub fn looks_like_cubin(bytes: &[u8]) -> bool {
 pub fn size_of_object(header: &[u8]) -> Option<usize> {
     let sections = usize::try_from(read_u64(header, 40)?).ok()?;
     let programs = usize::try_from(read_u64(header, 32)?).ok()?;
-    let section_table = sections.checked_add(usize::from(read_u16(header, 58)?) * usize::from(read_u16(header, 60)?))?;
-    let program_table = programs.checked_add(usize::from(read_u16(header, 54)?) * usize::from(read_u16(header, 56)?))?;
+    let section_table =
+        sections.checked_add(usize::from(read_u16(header, 58)?) * usize::from(read_u16(header, 60)?))?;
+    let program_table =
+        programs.checked_add(usize::from(read_u16(header, 54)?) * usize::from(read_u16(header, 56)?))?;
     Some(section_table.max(program_table))
 }
 

@@ -223,7 +223,8 @@ mod tests {
 
     #[test]
     fn a_fat_binary_gives_the_entry_that_the_device_can_run() {
-        let raw = container(&[entry(KIND_ELF, 90, 0x2000, b"packed"), entry(KIND_PTX, 80, 0, PTX.as_bytes())]);
+        let raw =
+            container(&[entry(KIND_ELF, 90, 0x2000, b"packed"), entry(KIND_PTX, 80, 0, PTX.as_bytes())]);
         let on_80 = parse(&raw, (8, 0)).expect("PTX fits");
         assert_eq!(on_80.kernels[0].name, "k");
         assert!(!on_80.opaque && on_80.kernel("other").is_none());

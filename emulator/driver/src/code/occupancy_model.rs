@@ -107,7 +107,9 @@ mod tests {
         assert_eq!(A100.threads_by_registers(128), 512);
         assert_eq!(A100.threads_by_registers(255), 256);
         let left = A100.shared_left(3, 1024);
-        assert!(A100.blocks_per_sm(128, 32, left + 1024) == 3 && A100.blocks_per_sm(128, 32, left + 1152) < 3);
+        assert!(
+            A100.blocks_per_sm(128, 32, left + 1024) == 3 && A100.blocks_per_sm(128, 32, left + 1152) < 3
+        );
         assert_eq!(A100.shared_left(1, 0), 163 << 10);
     }
 }

@@ -118,6 +118,10 @@ fn declarator<'a>(tokens: &mut Tokens<'a>) -> Option<Variable<'a>> {
             ".align" => {
                 tokens.next();
             }
+            ".attribute" => {
+                tokens.skip_past(")");
+                continue;
+            }
             ".v2" => vector = 2,
             ".v4" => vector = 4,
             ".v8" => vector = 8,
@@ -152,8 +156,7 @@ fn entry<'a>(
     shared_at_module: &HashMap<&'a str, u32>,
 ) -> Result<KernelInfo, ImageError> {
     let name = tokens.next().ok_or(ImageError::BadPtx)?;
-    let mut kernel =
-        KernelInfo { name: name.to_owned(), params: Some(Vec::new()), ..KernelInfo::default() };
+    let mut kernel = KernelInfo { name: name.to_owned(), params: Some(Vec::new()), ..KernelInfo::default() };
     if tokens.peek() == Some("(") {
         tokens.next();
         kernel.params = Some(parameters(tokens)?);
@@ -173,7 +176,9 @@ fn entry<'a>(
                 kernel.required_block = Some(shape);
                 kernel.max_threads = Some(shape.iter().product());
             }
-            ".maxnreg" => stated_registers = tokens.next().and_then(number).and_then(|n| u32::try_from(n).ok()),
+            ".maxnreg" => {
+                stated_registers = tokens.next().and_then(number).and_then(|n| u32::try_from(n).ok())
+            }
             _ => {}
         }
     }
@@ -188,12 +193,14 @@ fn entry<'a>(
             ".reg" => words += register_words(tokens),
             ".shared" => {
                 if let Some(variable) = declaration(tokens) {
-                    kernel.shared = kernel.shared.saturating_add(u32::try_from(variable.bytes).unwrap_or(u32::MAX));
+                    kernel.shared =
+                        kernel.shared.saturating_add(u32::try_from(variable.bytes).unwrap_or(u32::MAX));
                 }
             }
             ".local" => {
                 if let Some(variable) = declaration(tokens) {
-                    kernel.local = kernel.local.saturating_add(u32::try_from(variable.bytes).unwrap_or(u32::MAX));
+                    kernel.local =
+                        kernel.local.saturating_add(u32::try_from(variable.bytes).unwrap_or(u32::MAX));
                 }
             }
             _ => {

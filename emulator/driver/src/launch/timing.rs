@@ -55,7 +55,7 @@ pub fn kernel(gpu: &GpuSpec, launch: Geometry) -> KernelCost {
     let fill = (on_sm as f64 / f64::from((gpu.max_threads_per_sm / 32).max(1))).min(1.0);
     let wave = WAVE_NS * REFERENCE_MHZ / f64::from(gpu.clock_mhz.max(1)) * (0.25 + 0.75 * fill);
     KernelCost {
-        ns: START_NS.saturating_add((waves as f64 * wave) as u64),
+        ns: START_NS.saturating_add(waves.saturating_mul(wave as u64)),
         demand_permille: demand(sms, resident, launch.blocks),
     }
 }
@@ -197,7 +197,8 @@ mod tests {
 
     #[test]
     fn a_table_of_kernel_times_is_read_in_order() {
-        let table = KernelTimes::parse("# ns\n  gemm_*_tn 5000\nvoid at::*add*<float>  70 # tab\n* 9\n").unwrap();
+        let table =
+            KernelTimes::parse("# ns\n  gemm_*_tn 5000\nvoid at::*add*<float>  70 # tab\n* 9\n").unwrap();
         assert_eq!(table.get("gemm_64_tn"), Some(5000));
         assert_eq!(table.get("void at::vadd_k<float>"), Some(70));
         assert_eq!(table.get("gemm_64_nn"), Some(9));
