@@ -48,7 +48,7 @@ pub(crate) enum Message {
     Sample(NvmlSample),
     /// NVML cannot be used; nothing follows.
     Unusable(String),
-    /// NVML does not know a GPU of the job.
+    /// NVML does not know a GPU of the job, or tells nothing of it (any more).
     NoSuchGpu(GpuIndex, String),
 }
 
@@ -133,12 +133,19 @@ fn sample(library: &OsStr, origin: u64, gpus: &Receiver<Gpu>, messages: &Sender<
             }
         }
         let t = Nanos(mono_ns().saturating_sub(origin));
-        for (index, device) in &watched {
-            if let Some(sample) = of_device(*index, device, t)
-                && messages.send(Message::Sample(sample)).is_err()
-            {
-                return;
-            }
+        // A GPU that tells nothing (an old driver, a GPU that has gone) is left
+        // out from then on.
+        let mut gone = false;
+        watched.retain(|(index, device)| {
+            let (message, keep) = match of_device(*index, device, t) {
+                Ok(sample) => (Message::Sample(sample), true),
+                Err(error) => (Message::NoSuchGpu(*index, reason(&error)), false),
+            };
+            gone |= messages.send(message).is_err();
+            keep
+        });
+        if gone {
+            return;
         }
         match gpus.recv_timeout(sample_gap(t)) {
             Ok(gpu) => next = Some(gpu),
@@ -157,11 +164,11 @@ fn find<'n>(nvml: &'n Nvml, gpu: &Gpu) -> Result<Device<'n>, NvmlError> {
         .or_else(|error| nvml.device_by_pci_bus_id(gpu.pci_bus_id.as_str()).map_err(|_| error))
 }
 
-fn of_device(gpu: GpuIndex, device: &Device<'_>, t: Nanos) -> Option<NvmlSample> {
-    let memory = device.memory_info().ok()?;
+fn of_device(gpu: GpuIndex, device: &Device<'_>, t: Nanos) -> Result<NvmlSample, NvmlError> {
+    let memory = device.memory_info()?;
     let utilization = device.utilization_rates().ok();
     let percent = |value: u32| u8::try_from(value.min(100)).unwrap_or(100);
-    Some(NvmlSample {
+    Ok(NvmlSample {
         t,
         gpu,
         used: Bytes(memory.used),
@@ -193,6 +200,8 @@ fn reason(error: &NvmlError) -> String {
         NvmlError::LibloadingError(_) => "its library was not found".into(),
         NvmlError::DriverNotLoaded => "the kernel driver is not loaded".into(),
         NvmlError::NoPermission => "this user may not use it".into(),
+        NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound => "the driver is too old".into(),
+        NvmlError::GpuLost => "the GPU is lost".into(),
         other => other.to_string(),
     }
 }
