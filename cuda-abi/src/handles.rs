@@ -72,6 +72,6 @@ pub type CUtexObject = u64;
 pub type CUsurfObject = u64;
 
 /// Stream handle that stands for the legacy default stream.
-pub const CU_STREAM_LEGACY: CUstream = CUstream(1 as *mut c_void);
+pub const CU_STREAM_LEGACY: CUstream = CUstream(core::ptr::without_provenance_mut(1));
 /// Stream handle that stands for the calling thread's default stream.
-pub const CU_STREAM_PER_THREAD: CUstream = CUstream(2 as *mut c_void);
+pub const CU_STREAM_PER_THREAD: CUstream = CUstream(core::ptr::without_provenance_mut(2));

@@ -135,6 +135,7 @@ macro_rules! plain_structs {
 
 plain_structs! {
     /// 16-byte device identifier.
+    #[derive(Default)]
     CUuuid [16] { bytes: [u8; 16] }
     /// Where memory lives: a device (`id` is the ordinal), the host, or a NUMA node.
     CUmemLocation [8] { kind: CUmemLocationType, id: c_int }
@@ -232,16 +233,42 @@ plain_structs! {
         attrs: *mut c_void,
         numAttrs: c_uint,
     }
+    /// Two-dimensional copy. Memory types: 1 host, 2 device, 3 array, 4 unified.
+    CUDA_MEMCPY2D [128] {
+        srcXInBytes: usize, srcY: usize, srcMemoryType: u32, srcHost: *const c_void,
+        srcDevice: CUdeviceptr, srcArray: CUarray, srcPitch: usize,
+        dstXInBytes: usize, dstY: usize, dstMemoryType: u32, dstHost: *mut c_void,
+        dstDevice: CUdeviceptr, dstArray: CUarray, dstPitch: usize,
+        WidthInBytes: usize, Height: usize,
+    }
+    /// Three-dimensional copy; between devices the reserved fields are contexts.
+    CUDA_MEMCPY3D [200] {
+        srcXInBytes: usize, srcY: usize, srcZ: usize, srcLOD: usize, srcMemoryType: u32,
+        srcHost: *const c_void, srcDevice: CUdeviceptr, srcArray: CUarray, reserved0: *mut c_void,
+        srcPitch: usize, srcHeight: usize,
+        dstXInBytes: usize, dstY: usize, dstZ: usize, dstLOD: usize, dstMemoryType: u32,
+        dstHost: *mut c_void, dstDevice: CUdeviceptr, dstArray: CUarray, reserved1: *mut c_void,
+        dstPitch: usize, dstHeight: usize,
+        WidthInBytes: usize, Height: usize, Depth: usize,
+    }
+    /// One side of a copy of `cuMemcpy3DBatchAsync`: a pointer (`kind` 1: address, row length and layer
+    /// height in elements, location) or an array (`kind` 2: handle and offset in x, y, z).
+    CUmemcpy3DOperand [40] { kind: u32, words: [u64; 4] }
+    /// One copy of `cuMemcpy3DBatchAsync`.
+    CUDA_MEMCPY3D_BATCH_OP [112] {
+        src: CUmemcpy3DOperand, dst: CUmemcpy3DOperand,
+        width: usize, height: usize, depth: usize, srcAccessOrder: u32, flags: c_uint,
+    }
+    /// External memory to import; `handle` is a union whose first word holds a file descriptor.
+    CUDA_EXTERNAL_MEMORY_HANDLE_DESC [104] {
+        kind: u32, handle: [u64; 2], size: u64, flags: c_uint, reserved: [c_uint; 16],
+    }
+    /// Part of external memory.
+    CUDA_EXTERNAL_MEMORY_BUFFER_DESC [88] { offset: u64, size: u64, flags: c_uint, reserved: [c_uint; 16] }
     /// Inter-process handle of device memory.
     CUipcMemHandle [64] { reserved: [u8; 64] }
     /// Inter-process handle of an event.
     CUipcEventHandle [64] { reserved: [u8; 64] }
     /// Opaque data that names a pool allocation in another process.
     CUmemPoolPtrExportData [64] { reserved: [u8; 64] }
-}
-
-impl Default for CUuuid {
-    fn default() -> Self {
-        Self { bytes: [0; 16] }
-    }
 }

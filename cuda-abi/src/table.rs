@@ -184,6 +184,11 @@ pub const KNOWN_STRUCTS: &[&str] = &[
     "CUDA_GRAPH_INSTANTIATE_PARAMS",
     "CUDA_LAUNCH_PARAMS",
     "CUlaunchConfig",
+    "CUDA_MEMCPY2D",
+    "CUDA_MEMCPY3D",
+    "CUDA_MEMCPY3D_BATCH_OP",
+    "CUDA_EXTERNAL_MEMORY_HANDLE_DESC",
+    "CUDA_EXTERNAL_MEMORY_BUFFER_DESC",
     "CUipcMemHandle",
     "CUipcEventHandle",
     "CUmemPoolPtrExportData",
@@ -307,7 +312,12 @@ mod tests {
     }
 
     fn signature(symbol: &str) -> String {
-        row(symbol).args.iter().map(|a| format!("{}: {}", a.name, a.rust_type())).collect::<Vec<_>>().join(", ")
+        row(symbol)
+            .args
+            .iter()
+            .map(|a| format!("{}: {}", a.name, a.rust_type()))
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     #[test]
@@ -322,7 +332,10 @@ mod tests {
             signature("cuLaunchKernelEx_ptsz"),
             "config: *const CUlaunchConfig, f: CUfunction, kernelParams: *mut *mut c_void, extra: *mut *mut c_void"
         );
-        assert_eq!(signature("cuIpcOpenMemHandle_v2"), "pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: c_uint");
+        assert_eq!(
+            signature("cuIpcOpenMemHandle_v2"),
+            "pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: c_uint"
+        );
         assert_eq!(signature("cuGetErrorName"), "error: CUresult, pStr: *mut *const c_char");
     }
 
@@ -338,7 +351,10 @@ mod tests {
     #[test]
     fn versions_and_flavours_are_read() {
         let ptsz = row("cuMemcpy3DBatchAsync_v2_ptsz");
-        assert_eq!((ptsz.version, ptsz.flavour, ptsz.base.as_str()), (Some(13000), Flavour::Ptsz, "cuMemcpy3DBatchAsync"));
+        assert_eq!(
+            (ptsz.version, ptsz.flavour, ptsz.base.as_str()),
+            (Some(13000), Flavour::Ptsz, "cuMemcpy3DBatchAsync")
+        );
         assert!(row("cuMemAllocAsync_ptsz").need.is_wrapped());
         assert!(!row("cuGetExportTable").need.is_wrapped());
     }

@@ -97,12 +97,16 @@ fn forward(code: &mut String, row: &Row, target: &str, per_thread: bool) {
     let list = |f: &dyn Fn(&radrm_cuda_abi::table::Arg) -> String| {
         row.args.iter().map(f).collect::<Vec<_>>().join(", ")
     };
-    let parameters = list(&|a| format!("{}: {}", a.name, a.rust_type()));
+    let name = |a: &radrm_cuda_abi::table::Arg| match a.name.as_str() {
+        keyword @ ("fn" | "type" | "in" | "ref" | "mod" | "use" | "move") => format!("{keyword}_"),
+        name => name.to_owned(),
+    };
+    let parameters = list(&|a| format!("{}: {}", name(a), a.rust_type()));
     let mut before = String::new();
     let arguments = list(&|a| match (per_thread, a.rust_type().as_str()) {
-        (true, "CUstream") => format!("per_thread({})", a.name),
-        (true, "*const CUlaunchConfig") => format!("core::ptr::from_ref(&{}_copy).cast()", a.name),
-        _ => a.name.clone(),
+        (true, "CUstream") => format!("per_thread({})", name(a)),
+        (true, "*const CUlaunchConfig") => format!("core::ptr::from_ref(&{}_copy).cast()", name(a)),
+        _ => name(a),
     });
     for arg in row.args.iter().filter(|a| per_thread && a.rust_type() == "*const CUlaunchConfig") {
         let name = &arg.name;
@@ -114,12 +118,13 @@ fn forward(code: &mut String, row: &Row, target: &str, per_thread: bool) {
         )
         .unwrap();
     }
+    let (open, close) = if row.flavour == Flavour::Ptds { ("in_per_thread(||", ")") } else { ("", "") };
     writeln!(
         code,
         "/// Form of `{target}`.\n///\n/// # Safety\n/// As for `{target}`.\n#[unsafe(no_mangle)]\npub unsafe extern \
          \"C\" fn {symbol}({parameters}) -> CUresult {{\n    unsafe extern \"C\" {{ fn {target}({parameters}) -> \
-         CUresult; }}\n{before}    // SAFETY: same arguments, same contract.\n    unsafe {{ {target}({arguments}) \
-         }}\n}}"
+         CUresult; }}\n{before}    // SAFETY: same arguments, same contract.\n    {open} unsafe {{ \
+         {target}({arguments}) }} {close}\n}}"
     )
     .unwrap();
 }

@@ -23,6 +23,11 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
+    /// The same place for another type, which the call's other arguments name.
+    pub fn cast<U>(self) -> Out<U> {
+        Out(self.0.cast())
+    }
+
     /// A place that lives on this side.
     pub fn of(place: &mut T) -> Self {
         Self(place)
@@ -88,6 +93,11 @@ impl<T> Clone for In<T> {
 impl<T> Copy for In<T> {}
 
 impl<T: Copy> In<T> {
+    /// The same place for another type, which the call's other arguments name.
+    pub fn cast<U>(self) -> In<U> {
+        In(self.0.cast())
+    }
+
     /// A value that lives on this side.
     pub fn of(value: &T) -> Self {
         Self(value)

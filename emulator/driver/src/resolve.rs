@@ -6,6 +6,7 @@ use radrm_cuda_abi::*;
 
 use crate::exports::{Entry, TABLE};
 use crate::ffi::{Answer, In, Out, Text};
+use crate::state;
 
 /// Values of `CUdriverProcAddressQueryResult`.
 const FOUND: c_uint = 0;
@@ -40,7 +41,7 @@ pub fn find(base: &str, version: u32, driver: u32, per_thread: bool) -> Result<&
 }
 
 fn resolve(
-    driver: Option<&crate::state::Driver>,
+    driver: Option<&state::Driver>,
     symbol: Text,
     pfn: Out<*const c_void>,
     version: c_int,
@@ -52,8 +53,11 @@ fn resolve(
     if flags & !(LEGACY_STREAM | PER_THREAD_STREAM) != 0 || flags == (LEGACY_STREAM | PER_THREAD_STREAM) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let driver_version = driver.map_or(u32::MAX, |d| d.version());
-    let missing = driver.is_some_and(|d| d.faults.missing.contains(&name));
+    let (driver_version, faults) = match driver {
+        Some(driver) => (driver.version(), &driver.faults),
+        None => (state::early().version, &state::early().faults),
+    };
+    let missing = faults.missing.contains(&name);
     let found = if missing {
         Err(Unresolved::NotFound)
     } else {
@@ -86,7 +90,7 @@ pub unsafe extern "C" fn cuGetProcAddress(
     version: c_int,
     flags: u64,
 ) -> CUresult {
-    crate::state::call_before_init(|driver| {
+    state::call_before_init(|driver| {
         let mut status = 0;
         resolve(driver, symbol, pfn, version, flags, Out::of(&mut status))
     })
@@ -104,7 +108,7 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
     flags: u64,
     status: Out<c_uint>,
 ) -> CUresult {
-    crate::state::call_before_init(|driver| resolve(driver, symbol, pfn, version, flags, status))
+    state::call_before_init(|driver| resolve(driver, symbol, pfn, version, flags, status))
 }
 
 /// Private tables: there are none here, and none is ever served.

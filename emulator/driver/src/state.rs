@@ -20,6 +20,8 @@ pub struct Driver {
     pub process: Process,
     /// What shall go wrong.
     pub faults: FaultPlan,
+    /// Whether anything shall go wrong.
+    pub faulty: bool,
     /// The devices that `CUDA_VISIBLE_DEVICES` leaves, by ordinal.
     pub devices: Vec<Device>,
     /// All contexts by handle.
@@ -58,9 +60,10 @@ impl Driver {
         let on = |name: &str| std::env::var(name).is_ok_and(|v| v == "1");
         let backed = on("RADRM_EMULATOR_BACKED");
         Ok(Self {
-            memory: Memory::new(&machine, &devices, backed),
+            memory: Memory::new(&devices, backed),
             machine,
             process,
+            faulty: !faults.is_empty(),
             faults,
             devices,
             contexts: Registry::default(),
@@ -121,14 +124,27 @@ pub fn init() -> Answer<&'static Driver> {
     Ok(DRIVER.get_or_init(|| driver))
 }
 
-/// Version of the driver where it was not made yet: what the environment asks for.
-pub fn version_before_init() -> u32 {
-    let faults = std::env::var(ENV_FAULTS).ok().and_then(|t| FaultPlan::parse(&t).ok());
-    faults
-        .and_then(|plan| plan.driver)
-        .or_else(|| Machine::from_environment().ok().map(|m| m.spec().driver_version))
-        .unwrap_or(13000)
+/// What the environment says before `cuInit`: runtimes look entry points up first. Read once.
+pub struct Early {
+    /// Version of the driver.
+    pub version: u32,
+    /// What shall go wrong.
+    pub faults: FaultPlan,
 }
+
+/// See [`Early`].
+pub fn early() -> &'static Early {
+    static EARLY: OnceLock<Early> = OnceLock::new();
+    EARLY.get_or_init(|| {
+        let text = std::env::var(ENV_FAULTS).unwrap_or_default();
+        let faults = FaultPlan::parse(&text).unwrap_or_default();
+        let machine = || Machine::from_environment().ok().map(|m| m.spec().driver_version);
+        Early { version: faults.driver.or_else(machine).unwrap_or(DEFAULT_VERSION), faults }
+    })
+}
+
+/// Version of the driver where no machine can be read.
+const DEFAULT_VERSION: u32 = 13000;
 
 extern "C" fn forked() {
     if DRIVER.get().is_some() {
@@ -155,7 +171,7 @@ pub fn call(name: &'static str, work: impl FnOnce(&'static Driver) -> Answer) ->
         Ok(driver) => driver,
         Err(code) => return code,
     };
-    if !driver.faults.is_empty() {
+    if driver.faulty {
         if driver.faults.slow_ns > 0 {
             wait(driver.faults.slow_ns);
         }

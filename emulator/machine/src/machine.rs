@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use crate::error::MachineError;
 use crate::layout::{
@@ -27,6 +28,11 @@ pub const ENV_FAULTS: &str = "RADRM_EMULATOR_FAULTS";
 
 /// Name of a private machine's memory file; how a second library in the same process finds it.
 const PRIVATE_NAME: &str = "radrm-emulated-machine";
+
+/// Up to so many other processes are looked at whenever a GPU's memory is asked for.
+const FEW: usize = 8;
+/// More of them are looked at no more often than this (ns): each look reads a file of `/proc`.
+const LOOK_NS: u64 = 10_000_000;
 
 /// Memory of one GPU in bytes. `free + used == total`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +62,10 @@ pub struct Machine {
     mapping: Arc<Mapping>,
     spec: Arc<MachineSpec>,
     path: PathBuf,
+    /// When this process last looked for dead ones.
+    looked_ns: Arc<AtomicU64>,
+    /// This process's slot: it needs no look.
+    pub(crate) own: Arc<AtomicUsize>,
 }
 
 impl Machine {
@@ -123,7 +133,13 @@ impl Machine {
             .map_err(|e| e.to_string())
             .and_then(|t| toml::from_str(t).map_err(|e| e.to_string()))
             .map_err(|e| foreign(&format!("its description cannot be read: {e}")))?;
-        Ok(Self { mapping: Arc::new(mapping), spec: Arc::new(spec), path: path.to_owned() })
+        Ok(Self {
+            mapping: Arc::new(mapping),
+            spec: Arc::new(spec),
+            path: path.to_owned(),
+            looked_ns: Arc::default(),
+            own: no_slot(),
+        })
     }
 
     /// The machine that the environment names: the file of [`ENV_MACHINE`], else the private machine
@@ -177,7 +193,14 @@ impl Machine {
         header.next_unique.store(1, Relaxed);
         // Partner: the Acquire load in `open`.
         header.magic.store(MAGIC, Release);
-        Ok(Self { mapping: Arc::new(mapping), spec: Arc::new(spec.clone()), path: path.to_owned() })
+        let looked_ns = Arc::default();
+        Ok(Self {
+            mapping: Arc::new(mapping),
+            spec: Arc::new(spec.clone()),
+            path: path.to_owned(),
+            looked_ns,
+            own: no_slot(),
+        })
     }
 
     /// What is emulated.
@@ -219,9 +242,10 @@ impl Machine {
         Process::join(self.clone())
     }
 
-    /// Memory of one GPU, exact across processes. Memory of dead processes comes back first.
+    /// Memory of one GPU, exact across processes. Memory of dead processes comes back first; where
+    /// many processes live, they are looked at every [`LOOK_NS`] at most.
     pub fn memory(&self, gpu: usize) -> MemoryUse {
-        self.reap();
+        self.reap_now_and_then();
         self.memory_now(gpu)
     }
 
@@ -250,13 +274,34 @@ impl Machine {
         load
     }
 
+    fn reap_now_and_then(&self) {
+        let own = self.own.load(Relaxed);
+        let slots = self.layout().slots.iter().take(self.slots_used()).enumerate();
+        let lives = |slot: &Slot| matches!(state_of(slot.state.load(Acquire)), LIVE | REAPING);
+        let others = slots.filter(|(index, slot)| *index != own && lives(slot)).count();
+        if others == 0 {
+            return;
+        }
+        if others > FEW {
+            let now = monotonic_ns();
+            if now.saturating_sub(self.looked_ns.load(Relaxed)) < LOOK_NS {
+                return;
+            }
+            self.looked_ns.store(now, Relaxed);
+        }
+        self.reap();
+    }
+
     /// Ends the slots of dead processes, so that their memory is free again. Any process may do this
     /// at any time, and be killed while it does: the next one goes on.
     pub fn reap(&self) {
+        let own = self.own.load(Relaxed);
         for (index, slot) in self.layout().slots.iter().enumerate().take(self.slots_used()) {
             let word = slot.state.load(Acquire);
             match state_of(word) {
-                LIVE if !is_alive(&identity(slot)) => self.end(index, word),
+                LIVE if index != own && !is_alive(&identity(slot)) => {
+                    self.end(index, word);
+                }
                 REAPING => self.clear(index, word),
                 _ => {}
             }
@@ -309,6 +354,10 @@ impl Machine {
     pub(crate) fn mapping(&self) -> &Mapping {
         &self.mapping
     }
+}
+
+fn no_slot() -> Arc<AtomicUsize> {
+    Arc::new(AtomicUsize::new(usize::MAX))
 }
 
 pub(crate) fn identity(slot: &Slot) -> ProcessIdentity {

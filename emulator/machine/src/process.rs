@@ -35,12 +35,13 @@ pub struct Process {
 impl Process {
     pub(crate) fn join(machine: Machine) -> Result<Self, MachineError> {
         let me = ProcessIdentity::current();
-        // A program that this process ran before it called execve is over.
+        // A program that this process ran before it called execve is over, and so is a process that
+        // had this number before.
         for (index, slot) in machine.layout().slots.iter().enumerate().take(machine.slots_used()) {
             let word = slot.state.load(Acquire);
             let other = identity(slot);
-            let same_process = (other.pid, other.start_time) == (me.pid, me.start_time);
-            if state_of(word) == LIVE && same_process && other.image != me.image {
+            let same_image = (other.start_time, other.image) == (me.start_time, me.image);
+            if state_of(word) == LIVE && other.pid == me.pid && !same_image {
                 machine.end(index, word);
             }
         }
@@ -66,6 +67,7 @@ impl Process {
         let word = tag(generation, LIVE);
         // Partner: the Acquire loads in `reap` and `books`.
         slot.state.store(word, Release);
+        machine.own.store(index, Relaxed);
         Ok(Self { machine, index, word })
     }
 

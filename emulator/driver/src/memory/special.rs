@@ -1,0 +1,72 @@
+//! Memory whose address comes before its memory: allocation nodes of graphs, variables of modules.
+//!
+//! Nothing is charged here. An address is reserved, is valid for copies while it is mapped, and is
+//! given back; who asks for it keeps the books.
+
+use radrm_cuda_abi::*;
+use radrm_emulator_machine::HOLD_GRANULE;
+
+use crate::context::Context;
+use crate::ffi::Answer;
+use crate::memory::space::{Block, Use};
+use crate::state::Driver;
+
+/// Takes an address for `bytes` on a context's device. It is not mapped yet.
+///
+/// # Errors
+/// CUDA_ERROR_INVALID_VALUE for 0 bytes, CUDA_ERROR_OUT_OF_MEMORY.
+pub fn special_reserve(driver: &Driver, context: &Context, bytes: u64) -> Answer<CUdeviceptr> {
+    reserve(driver, Some(context), context.device, context.gpu, bytes)
+}
+
+/// As [`special_reserve`], on a device and for no context.
+///
+/// # Errors
+/// As [`special_reserve`], and CUDA_ERROR_INVALID_DEVICE.
+pub fn special_reserve_on(driver: &Driver, device: CUdevice, bytes: u64) -> Answer<CUdeviceptr> {
+    let gpu = driver.device(device)?.gpu;
+    reserve(driver, None, device, gpu, bytes)
+}
+
+fn reserve(
+    driver: &Driver,
+    context: Option<&Context>,
+    device: CUdevice,
+    gpu: usize,
+    bytes: u64,
+) -> Answer<CUdeviceptr> {
+    if bytes == 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut state = driver.memory.lock();
+    let base = state.space.take(bytes, HOLD_GRANULE)?;
+    state.blocks.insert(Block::new(base, bytes, Use::Special, context, device, gpu));
+    Ok(base)
+}
+
+/// Makes a reserved address valid.
+pub fn special_map(driver: &Driver, address: CUdeviceptr) {
+    set_mapped(driver, address, 1);
+}
+
+/// Makes an address invalid again; it stays reserved.
+pub fn special_unmap(driver: &Driver, address: CUdeviceptr) {
+    set_mapped(driver, address, 0);
+}
+
+fn set_mapped(driver: &Driver, address: CUdeviceptr, mapped: u64) {
+    let mut state = driver.memory.lock();
+    if let Some(block) = state.blocks.at(address).filter(|b| b.kind == Use::Special) {
+        block.count = mapped;
+    }
+}
+
+/// Gives an address back.
+pub fn special_release(driver: &Driver, address: CUdeviceptr) {
+    let mut state = driver.memory.lock();
+    if state.blocks.at(address).is_some_and(|b| b.kind == Use::Special)
+        && let Some(block) = state.blocks.remove(address)
+    {
+        state.space.give(block.base, block.size);
+    }
+}
