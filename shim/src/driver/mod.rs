@@ -98,9 +98,6 @@ functions! {
         c"cuMipmappedArrayGetMemoryRequirements"(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS, CUmipmappedArray, CUdevice);
     mem_properties =
         c"cuMemGetAllocationPropertiesFromHandle"(*mut CUmemAllocationProp, CUmemGenericAllocationHandle);
-    stream_get_ctx = c"cuStreamGetCtx"(CUstream, *mut CUcontext);
-    ctx_push_current = c"cuCtxPushCurrent_v2"(CUcontext);
-    ctx_pop_current = c"cuCtxPopCurrent_v2"(*mut CUcontext);
     stream_is_capturing = c"cuStreamIsCapturing"(CUstream, *mut CUstreamCaptureStatus);
     stream_is_capturing_ptsz = c"cuStreamIsCapturing_ptsz"(CUstream, *mut CUstreamCaptureStatus);
     exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode"(*mut CUstreamCaptureMode);
@@ -112,7 +109,6 @@ functions! {
     kernel_get_attribute = c"cuKernelGetAttribute"(*mut c_int, CUfunction_attribute, CUkernel, CUdevice);
     graph_get_nodes = c"cuGraphGetNodes"(CUgraph, *mut CUgraphNode, *mut usize);
     graph_node_get_type = c"cuGraphNodeGetType"(CUgraphNode, *mut CUgraphNodeType);
-    graph_node_get_enabled = c"cuGraphNodeGetEnabled"(CUgraphExec, CUgraphNode, *mut c_uint);
     graph_kernel_params_v1 = c"cuGraphKernelNodeGetParams"(CUgraphNode, *mut CUDA_KERNEL_NODE_PARAMS_v1);
     graph_kernel_params = c"cuGraphKernelNodeGetParams_v2"(CUgraphNode, *mut CUDA_KERNEL_NODE_PARAMS);
     graph_child_graph = c"cuGraphChildGraphNodeGetGraph"(CUgraphNode, *mut CUgraph);

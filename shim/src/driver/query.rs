@@ -150,20 +150,28 @@ impl Driver {
         unsafe { ask(device, attribute, (&raw mut value).cast()) }.is_ok().then_some(value)
     }
 
-    /// Bytes that an array takes; only arrays of some kinds are answered for.
-    pub(crate) fn array_size(&self, array: CUarray, device: CUdevice) -> Option<u64> {
+    /// Memory that an array takes; only arrays of some kinds are answered for.
+    pub(crate) fn array_needs(
+        &self,
+        array: CUarray,
+        device: CUdevice,
+    ) -> Option<CUDA_ARRAY_MEMORY_REQUIREMENTS> {
         let ask = self.array_memory()?;
         let mut needs = CUDA_ARRAY_MEMORY_REQUIREMENTS { size: 0, alignment: 0, reserved: [0; 4] };
         // SAFETY: the out-parameter lives over the call.
-        unsafe { ask(&mut needs, array, device) }.is_ok().then_some(needs.size as u64)
+        unsafe { ask(&mut needs, array, device) }.is_ok().then_some(needs)
     }
 
-    /// Bytes that a mipmapped array takes; only arrays of some kinds are answered for.
-    pub(crate) fn mipmap_size(&self, mipmap: CUmipmappedArray, device: CUdevice) -> Option<u64> {
+    /// Memory that a mipmapped array takes; only arrays of some kinds are answered for.
+    pub(crate) fn mipmap_needs(
+        &self,
+        mipmap: CUmipmappedArray,
+        device: CUdevice,
+    ) -> Option<CUDA_ARRAY_MEMORY_REQUIREMENTS> {
         let ask = self.mipmap_memory()?;
         let mut needs = CUDA_ARRAY_MEMORY_REQUIREMENTS { size: 0, alignment: 0, reserved: [0; 4] };
         // SAFETY: the out-parameter lives over the call.
-        unsafe { ask(&mut needs, mipmap, device) }.is_ok().then_some(needs.size as u64)
+        unsafe { ask(&mut needs, mipmap, device) }.is_ok().then_some(needs)
     }
 
     /// Where the physical memory behind a handle lives.
@@ -203,29 +211,6 @@ impl Driver {
         let (mut flags, mut active) = (0, 0);
         // SAFETY: the out-parameters live over the call.
         unsafe { ask(device, &mut flags, &mut active) }.is_ok().then_some(active != 0)
-    }
-
-    /// The context that a stream belongs to.
-    pub(crate) fn context_of_stream(&self, stream: CUstream) -> Option<CUcontext> {
-        let ask = self.stream_get_ctx()?;
-        let mut context = CUcontext::NULL;
-        // SAFETY: the out-parameter lives over the call; the stream is the program's.
-        let answer = unsafe { ask(stream, &mut context) };
-        (answer.is_ok() && !context.is_null()).then_some(context)
-    }
-
-    /// Ordinal of a context's device, found by making it current for a moment.
-    pub(crate) fn device_of_context(&self, context: CUcontext) -> Option<CUdevice> {
-        let (push, pop) = (self.ctx_push_current()?, self.ctx_pop_current()?);
-        // SAFETY: the driver checks the handle.
-        if !unsafe { push(context) }.is_ok() {
-            return None;
-        }
-        let device = self.current_device();
-        let mut popped = CUcontext::NULL;
-        // SAFETY: takes off what was pushed just above.
-        let _ = unsafe { pop(&mut popped) };
-        device
     }
 }
 

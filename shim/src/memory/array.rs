@@ -1,10 +1,10 @@
 //! Arrays and mipmapped arrays: device memory outside any pointer.
 //!
-//! The driver is asked for the size and answers for some kinds of array only; else it is worked out
-//! from the descriptor, which leaves out the tiling's padding ([`texels`]). Sparse and deferred arrays
-//! hold nothing of their own: what is mapped into them is charged where it was created.
+//! The size is worked out from the descriptor ([`texels`]); where the driver answers
+//! `cu{Array,MipmappedArray}GetMemoryRequirements` (it does for some kinds of array only) and its tiling
+//! needs more, that is charged. Sparse and deferred arrays hold nothing of their own: what is mapped into
+//! them is charged where it was created.
 
-use crate::telemetry::{BlockKey, Kind, Namespace};
 use radrm_cuda_abi::*;
 
 use super::claim::Claim;
@@ -12,6 +12,7 @@ use super::place::Place;
 use super::{ledger, texels, vmm};
 use crate::abi_traits::ArrayShape;
 use crate::cx::Cx;
+use crate::telemetry::{BlockKey, Kind, Namespace};
 
 /// `cuArrayCreate`, `cuArray3DCreate`.
 ///
@@ -33,7 +34,7 @@ pub(crate) unsafe fn create<D: ArrayShape>(
     } else if !handle.is_null() {
         // SAFETY: the driver reported success and so has written the handle.
         let array = unsafe { *handle };
-        let bytes = confirmed(cx, claim.place, estimate, |device| cx.driver().array_size(array, device));
+        let bytes = confirmed(cx, claim.place, estimate, |device| cx.driver().array_needs(array, device));
         claim.keep(cx, Namespace::Array, array.addr(), bytes);
     }
     result
@@ -61,18 +62,25 @@ pub(crate) unsafe fn create_mipmapped<D: ArrayShape>(
     } else if !handle.is_null() {
         // SAFETY: the driver reported success and so has written the handle.
         let mipmap = unsafe { *handle };
-        let bytes = confirmed(cx, claim.place, estimate, |device| cx.driver().mipmap_size(mipmap, device));
+        let bytes = confirmed(cx, claim.place, estimate, |device| cx.driver().mipmap_needs(mipmap, device));
         claim.keep(cx, Namespace::MipmappedArray, mipmap.addr(), bytes);
     }
     result
 }
 
-/// The driver's own figure where it gives one; an array that is mapped later stays at 0.
-fn confirmed(cx: &Cx<'_>, place: Option<Place>, estimate: u64, ask: impl Fn(CUdevice) -> Option<u64>) -> u64 {
-    match place {
-        Some(place) if estimate != 0 => cx.relaxed_capture(|| ask(place.device)).unwrap_or(estimate),
-        _ => estimate,
-    }
+/// The estimate, or the driver's own figure where its tiling pads by more than a whole allocation is
+/// aligned to: that alignment is no part of what small arrays take, which share allocations.
+fn confirmed(
+    cx: &Cx<'_>,
+    place: Option<Place>,
+    estimate: u64,
+    ask: impl Fn(CUdevice) -> Option<CUDA_ARRAY_MEMORY_REQUIREMENTS>,
+) -> u64 {
+    let Some(place) = place.filter(|_| estimate != 0) else { return estimate };
+    let Some(needs) = cx.relaxed_capture(|| ask(place.device)) else { return estimate };
+    let (size, alignment) = (needs.size as u64, (needs.alignment as u64).max(1));
+    let aligned = estimate.checked_next_multiple_of(alignment).unwrap_or(estimate);
+    if size > aligned { size } else { estimate }
 }
 
 /// `cuArrayDestroy`.

@@ -1,6 +1,8 @@
 //! Which GPU and context a call of this thread works on.
 
 use crate::telemetry::GpuIndex;
+use core::ffi::c_void;
+
 use radrm_cuda_abi::*;
 
 use super::{context, gpu};
@@ -45,6 +47,8 @@ fn look_up(cx: &Cx<'_>, context: u64, deaths: u64) -> Option<Place> {
     let device = cx.relaxed_capture(|| cx.driver().current_device())?;
     let place = Place { gpu: gpu::of_device(cx, device)?, device, context };
     remember(cx, deaths, &place);
+    // The runtime takes its context through private tables: this may be the first that is seen of it.
+    cx.relaxed_capture(|| crate::context::seen(cx, CUcontext(context as *mut c_void), device));
     Some(place)
 }
 

@@ -1,8 +1,6 @@
 //! Size of an array worked out from its descriptor.
 //!
-//! An estimate from below: the texels without the padding that the driver's tiling adds. It is used
-//! where the driver does not answer `cu{Array,MipmappedArray}GetMemoryRequirements`; drivers answer
-//! only for arrays whose memory is mapped later.
+//! An estimate from below: the texels without the padding that the driver's tiling adds.
 
 use crate::abi_traits::ArrayShape;
 
@@ -83,7 +81,10 @@ pub(crate) fn mipmap<D: ArrayShape>(shape: &D, levels: u32) -> u64 {
     let layout = layout(shape.format(), shape.channels());
     let layered = shape.flags() & LAYERED != 0;
     let shrink = |side: u64, level: u32| if side == 0 { 0 } else { (side >> level).max(1) };
-    (0..levels.min(u64::BITS - 1)).fold(0u64, |sum, at| {
+    // The driver takes more levels than the sides can be halved as all that there are.
+    let volume = if layered { 0 } else { shape.depth() };
+    let possible = shape.width().max(shape.height()).max(volume).max(1).ilog2() + 1;
+    (0..levels.clamp(1, possible)).fold(0u64, |sum, at| {
         let depth = if layered { shape.depth() } else { shrink(shape.depth(), at) };
         sum.saturating_add(level(shrink(shape.width(), at), shrink(shape.height(), at), depth, &layout))
     })
@@ -146,6 +147,7 @@ mod tests {
         let mut layered = shape(4, 4, 4, 0x01, 1);
         layered.Flags = 1;
         assert_eq!(mipmap(&layered, 2), 64 + 16);
+        assert_eq!(mipmap(&shape(4, 4, 0, 0x01, 1), 100), 16 + 4 + 1, "more levels than there can be");
     }
 
     #[test]
