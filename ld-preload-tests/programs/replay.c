@@ -1,6 +1,6 @@
 /* Asks cuGetProcAddress for every line of a recorded list and tells which library and which symbol
  * came back.
- * usage: replay LIST v1|v2 [SHIM]; a line of the list is: runtime, name, version, flags, symbol */
+ * usage: replay LIST v1|v2; a line of the list is: runtime, name, version, flags, symbol */
 #include "driver.h"
 
 int main(int argc, char **argv) {
@@ -9,8 +9,7 @@ int main(int argc, char **argv) {
     MUST(list);
     int second = !strcmp(argv[2], "v2");
     void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
-    void *shim = argc > 3 ? dlopen(argv[3], RTLD_NOW | RTLD_NOLOAD) : NULL;
-    MUST(cuda && (argc <= 3 || shim));
+    MUST(cuda);
     __typeof__(&cuGetProcAddress) first_form = (__typeof__(&cuGetProcAddress))dlsym(cuda, "cuGetProcAddress");
     __typeof__(&cuGetProcAddress_v2) second_form = (__typeof__(&cuGetProcAddress_v2))dlsym(cuda, "cuGetProcAddress_v2");
     MUST(first_form && second_form);
@@ -20,7 +19,7 @@ int main(int argc, char **argv) {
     while (fgets(line, sizeof line, list)) {
         char *rest = line, *cell[5];
         for (int i = 0; i < 5; i++) MUST((cell[i] = strsep(&rest, "\t\n")));
-        const char *name = cell[1], *symbol = cell[4];
+        const char *name = cell[1];
         int version = atoi(cell[2]);
         unsigned long long flags = strtoull(cell[3], NULL, 10);
         void *found = (void *)1;
@@ -30,10 +29,8 @@ int main(int argc, char **argv) {
         Dl_info info = {0};
         if (result == CUDA_SUCCESS && found) dladdr(found, &info);
         const char *where = !info.dli_fname ? "-" : strrchr(info.dli_fname, '/') ? strrchr(info.dli_fname, '/') + 1 : info.dli_fname;
-        /* the shim's own export of the symbol that should come back, if it has one */
-        int own = shim && dlsym(shim, symbol) && dlsym(shim, symbol) == found;
-        printf("%u %d %s %s %d\n", result, second ? (int)status : 0, where,
-               info.dli_sname && info.dli_saddr == found ? info.dli_sname : "-", own);
+        printf("%u %d %s %s\n", result, second ? (int)status : 0, where,
+               info.dli_sname && info.dli_saddr == found ? info.dli_sname : "-");
     }
     return 0;
 }

@@ -66,10 +66,16 @@ pub fn try_compile(source: &str, flags: &[&str]) -> Result<PathBuf, String> {
     if program.exists() {
         return Ok(program);
     }
-    let fresh = tempfile::Builder::new().prefix(stem).tempfile_in(directory).map_err(|e| e.to_string())?;
+    // Only the name: a child that another thread forks meanwhile must not hold the program open for
+    // writing when it is first run.
+    let fresh = tempfile::Builder::new()
+        .prefix(stem)
+        .tempfile_in(directory)
+        .map_err(|e| e.to_string())?
+        .into_temp_path();
     let output = Command::new("gcc")
         .args(["-O2", "-g", "-Wall", "-Werror", "-Wno-unused-function", "-std=gnu11", "-o"])
-        .arg(fresh.path())
+        .arg(&fresh)
         .arg(sources().join(source))
         .arg("-I")
         .arg(sources())
@@ -84,9 +90,7 @@ pub fn try_compile(source: &str, flags: &[&str]) -> Result<PathBuf, String> {
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
-    // gcc wrote a new file under the temporary name; keep that one.
-    let (_, path) = fresh.keep().map_err(|e| e.to_string())?;
-    fs::rename(path, &program).map_err(|e| e.to_string())?;
+    fresh.persist(&program).map_err(|e| e.to_string())?;
     Ok(program)
 }
 

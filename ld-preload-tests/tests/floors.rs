@@ -56,9 +56,9 @@ fn the_pass_through_shim_wraps_every_way_into_the_driver() {
     let shim = artifacts::file("libradrm_passthrough.so");
     // Every wrapped entry point comes back as the wrapper, by cuGetProcAddress.
     let mut command = rig.bare_command(programs::compile("replay.c", &[]));
-    command.env("LD_PRELOAD", &shim).args([LOOKUPS, "v2"]).arg(&shim);
+    command.env("LD_PRELOAD", &shim).args([LOOKUPS, "v2"]);
     let said = child::run(command, 60).ok().stdout;
-    let wrapped = said.lines().filter(|l| l.ends_with(" 1")).count();
+    let wrapped = said.lines().filter(|l| l.contains(" libradrm_passthrough.so ")).count();
     assert!(wrapped > 400, "{wrapped} of the look-ups are wrapped");
     // Programs run, linked or not.
     for flags in [&[][..], programs::LINKED] {
