@@ -144,7 +144,9 @@ impl Report<'_> {
             let counts =
                 if kind == Kind::PoolReserved { gpu.kinds.get(Kind::PoolUsed.key()) } else { Some(summary) };
             if let Some(counts) = counts.filter(|counts| counts.allocations > 0) {
-                text.push_str(&counted(counts.allocations, counts.frees));
+                text.push_str(&counted(counts.allocations, "allocation", "allocations"));
+                text.push_str(", ");
+                text.push_str(&counted(counts.frees, "free", "frees"));
             }
             line(out, &format!("  {}", kind.label()), text.trim_end_matches("; "));
         }
@@ -164,7 +166,8 @@ impl Report<'_> {
         let now: Bytes =
             Kind::DEVICE.iter().filter_map(|k| gpu.kinds.get(k.key())).map(|k| k.now_bytes).sum();
         if !now.is_zero() {
-            let blocks = if left == 0 { String::new() } else { format!(" in {}", blocks(left)) };
+            let blocks =
+                if left == 0 { String::new() } else { format!(" in {}", counted(left, "block", "blocks")) };
             line(out, "held at the end", &format!("{now}{blocks}"));
         }
     }
@@ -299,14 +302,14 @@ impl Report<'_> {
             row.push(cut(clean(&kernel.short_name), name_width));
         }
         let graph_text = if graphs {
-            format!(", {} graph launches", grouped(self.summary.graph_launches))
+            format!(", {}", counted(self.summary.graph_launches, "graph launch", "graph launches"))
         } else {
             String::new()
         };
         let title = format!(
-            "{} kernels, {} launches{graph_text} (blocks per launch, threads and shared memory per block)",
-            grouped(kernels.len() as u64),
-            grouped(self.summary.launches)
+            "{}, {}{graph_text} (blocks per launch, threads and shared memory per block)",
+            counted(kernels.len() as u64, "kernel", "kernels"),
+            counted(self.summary.launches, "launch", "launches")
         );
         self.section(out, &title, &table::lines(&heads, &rows, self.paint));
         if kernels.len() > shown {
@@ -413,14 +416,9 @@ fn percent(share: f64) -> String {
     if percent < 0.05 && percent > 0.0 { "under 0.1 %".into() } else { format!("{percent:.1} %") }
 }
 
-fn counted(allocations: u64, frees: u64) -> String {
-    let noun = if allocations == 1 { "allocation" } else { "allocations" };
-    let verb = if frees == 1 { "free" } else { "frees" };
-    format!("{} {noun}, {} {verb}", grouped(allocations), grouped(frees))
-}
-
-fn blocks(count: u64) -> String {
-    if count == 1 { "1 block".into() } else { format!("{} blocks", grouped(count)) }
+/// A number with its noun.
+fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }
 
 fn remainder_text(remainder: i64) -> String {
