@@ -1,0 +1,455 @@
+//! Watching a job: what its processes do goes into its profile.
+
+use crate::delta::delta;
+use crate::digest::PendingDigest;
+use crate::frameworks;
+use crate::nvml::{Message, NvmlSource, Sampler};
+use crate::output::{Output, ProfileFile};
+use crate::pace::{EventThinner, SampleThinner, next_state, poll_gap};
+use crate::remainder::{Around, Remainders};
+use crate::segment_source::EntryName;
+use crate::source::{Brief, Source};
+use radrm_profile::model::{
+    End, Exit, Framework, Gpu, Job, NvmlSample, Outcome, Process, ProcessKey, Profile, Reason,
+};
+use radrm_profile::{Nanos, ProcessDelta, Record, State};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[cfg(test)]
+mod tests;
+
+/// Processes that a profile keeps one by one. A job that starts more (a build
+/// whose every step asks for the GPU) has them counted.
+const PROCESSES: usize = 4096;
+
+/// Ages at which a process's libraries are looked at: frameworks load theirs
+/// within seconds, and some only with the first model.
+const FRAMEWORK_AGES: [Nanos; 5] =
+    [Nanos::ZERO, Nanos::from_millis(300), Nanos::from_secs(2), Nanos::from_secs(10), Nanos::from_secs(60)];
+
+/// Samples that wait at most for the next state.
+const SAMPLES_WAITING: usize = 256;
+
+/// How long the end of a job waits for NVML's thread and for the digest.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What a watch does besides reading the segment.
+#[derive(Clone, Debug)]
+pub struct WatchOptions {
+    /// Where the profile goes.
+    pub profile: ProfileFile,
+    /// Which NVML is asked.
+    pub nvml: NvmlSource,
+    /// Compute the SHA-256 of the program (on a thread).
+    pub digest: bool,
+    /// Names of the shim's entry points by number. Where it knows none, a
+    /// refused request carries the name of its family (`cuMemAlloc`).
+    pub entry_name: EntryName,
+}
+
+impl Default for WatchOptions {
+    fn default() -> WatchOptions {
+        WatchOptions {
+            profile: ProfileFile::Default,
+            nvml: NvmlSource::System,
+            digest: true,
+            entry_name: |_| None,
+        }
+    }
+}
+
+/// What a watch leaves behind.
+#[derive(Debug)]
+pub struct Finished {
+    /// The profile, complete also where its file is not.
+    pub profile: Profile,
+    /// Its file, if there is one.
+    pub path: Option<PathBuf>,
+    /// Sentences for the user that were not taken before.
+    pub warnings: Vec<String>,
+}
+
+/// A watch over a job. Never fails and never waits: what cannot be done is
+/// said once and left out.
+pub(crate) struct Watch<S> {
+    source: S,
+    output: Output,
+    warnings: Vec<String>,
+    sampler: Sampler,
+    nvml_silent: NvmlSilence,
+    digest: PendingDigest,
+    driver: (Option<String>, Option<u32>),
+    events: EventThinner,
+    samples: SampleThinner,
+    samples_ready: Vec<NvmlSample>,
+    remainders: Remainders,
+    /// Living processes and dead ones that are not saved yet.
+    processes: HashMap<ProcessKey, Watched>,
+    /// Processes beyond [`PROCESSES`].
+    left_out: HashSet<ProcessKey>,
+    left_out_count: u64,
+    /// Exits of children, by process id.
+    exits: BTreeMap<u32, Exit>,
+    last_briefs: Vec<Brief>,
+    last_poll: Nanos,
+    next_state: Nanos,
+    /// States so far were written up to here.
+    started: Nanos,
+}
+
+/// Samples in a row in which NVML listed processes, but none of ours.
+#[derive(Default)]
+struct NvmlSilence {
+    samples: u32,
+    said: bool,
+}
+
+struct Watched {
+    seen: Nanos,
+    looked: usize,
+    frameworks: Vec<Framework>,
+}
+
+impl<S: Source> Watch<S> {
+    pub(crate) fn start(source: S, job: Job, options: &WatchOptions) -> Watch<S> {
+        let digest = match &job.program {
+            Some(program) if options.digest => PendingDigest::start(program.into()),
+            _ => PendingDigest::none(),
+        };
+        let sampler = Sampler::start(&options.nvml, source.origin_mono_ns());
+        let (output, warning) = Output::begin(job, &options.profile);
+        let now = source.now();
+        Watch {
+            source,
+            output,
+            warnings: warning.into_iter().collect(),
+            sampler,
+            nvml_silent: NvmlSilence::default(),
+            digest,
+            driver: (None, None),
+            events: EventThinner::default(),
+            samples: SampleThinner::default(),
+            samples_ready: Vec::new(),
+            remainders: Remainders::default(),
+            processes: HashMap::new(),
+            left_out: HashSet::new(),
+            left_out_count: 0,
+            exits: BTreeMap::new(),
+            last_briefs: Vec::new(),
+            last_poll: Nanos::ZERO,
+            next_state: now + Nanos::from_millis(100),
+            started: now,
+        }
+    }
+
+    /// Looks at the job; says how long to wait for the next look.
+    pub(crate) fn poll(&mut self) -> Duration {
+        let now = self.source.now();
+        self.look(now, false);
+        poll_gap(now.saturating_sub(self.started))
+    }
+
+    pub(crate) fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
+    }
+
+    pub(crate) fn profile_path(&self) -> Option<PathBuf> {
+        self.output.path()
+    }
+
+    /// The end of the job.
+    pub(crate) fn finish(mut self, exit: Exit) -> Finished {
+        let now = self.source.now();
+        // NVML's last words first: they belong to processes that are still
+        // known now.
+        let sampler = std::mem::replace(&mut self.sampler, Sampler::start(&NvmlSource::Off, 0));
+        if sampler.is_awake() {
+            let briefs = self.source.processes(true);
+            self.hear(sampler.stop(PATIENCE), &briefs);
+        }
+        self.look(now, true);
+        self.exits.insert(self.output.profile.job.pid, exit);
+        for (pid, exit) in std::mem::take(&mut self.exits) {
+            self.put_down_exit(pid, exit, now);
+        }
+        let samples = self.samples.finish();
+        self.samples_ready.extend(samples);
+        self.write_samples();
+        if let Some(digest) = self.digest.wait(PATIENCE) {
+            self.write(Record::ProgramDigest(digest));
+        }
+        for sentence in self.source.refusals() {
+            self.write(Record::Note(sentence));
+        }
+        let outcome = Outcome { exit, duration: now, reason: self.reason(exit) };
+        self.write(Record::Outcome(outcome));
+        let (profile, path, warning) = self.output.finish();
+        self.warnings.extend(warning);
+        Finished { profile, path, warnings: self.warnings }
+    }
+
+    /// The exit of a child that the caller waited for.
+    pub(crate) fn process_ended(&mut self, pid: u32, exit: Exit) {
+        self.exits.insert(pid, exit);
+    }
+
+    /// Puts down an exit that is known exactly: that of the last process with
+    /// this id, if it became other programs on its way.
+    fn put_down_exit(&mut self, pid: u32, exit: Exit, now: Nanos) {
+        let end = match exit {
+            Exit::Code(code) => End::Exited(Some(code)),
+            Exit::Signal(signal) => End::Signal(signal),
+            Exit::NotStarted | Exit::Unknown => return,
+        };
+        let profile = &self.output.profile;
+        let programs = profile.processes.iter().filter(|process| process.identity.pid == pid);
+        let Some(process) = programs.max_by_key(|process| process.identity.joined) else { return };
+        if process.state.end == End::Exec {
+            return;
+        }
+        let mut state = process.state.clone();
+        state.end = end;
+        state.ended = state.ended.or(Some(now));
+        let delta = ProcessDelta { key: process.key, state, ..ProcessDelta::default() };
+        let record = State {
+            t: now,
+            processes: vec![delta],
+            events: Vec::new(),
+            events_thinned: profile.events_thinned,
+            processes_not_kept: profile.processes_not_kept,
+        };
+        self.write(Record::State(record));
+    }
+
+    /// A program that ends badly after memory was refused ended because of
+    /// that, as far as can be told from outside.
+    fn reason(&self, exit: Exit) -> Option<Reason> {
+        let refused = || {
+            let states = self.output.profile.processes.iter().map(|process| &process.state);
+            states.flat_map(|state| &state.failures).any(|failure| failure.out_of_memory())
+        };
+        (!exit.success() && exit != Exit::NotStarted && refused()).then_some(Reason::OutOfGpuMemory)
+    }
+
+    fn look(&mut self, now: Nanos, last: bool) {
+        self.learn_gpus();
+        let briefs = self.source.processes(self.sampler.is_awake());
+        for brief in &briefs {
+            self.meet(brief, now);
+        }
+        for brief in &briefs {
+            if self.processes.contains_key(&brief.key) {
+                let events = self.source.events(brief.key, last || !brief.alive);
+                self.events.add(events);
+                if brief.alive {
+                    self.look_at_libraries(brief, now);
+                }
+            }
+        }
+        let messages = self.sampler.messages();
+        self.hear(messages, &briefs);
+        if let Some(digest) = self.digest.poll() {
+            self.write(Record::ProgramDigest(digest));
+        }
+        let due = last || now >= self.next_state;
+        let dead = briefs.iter().any(|brief| !brief.alive);
+        if due || dead {
+            self.write_state(&briefs, now, due, last);
+        }
+        if due {
+            self.next_state = next_state(now, briefs.iter().filter(|brief| brief.alive).count());
+        }
+        if due || self.samples_ready.len() >= SAMPLES_WAITING {
+            self.write_samples();
+        }
+        self.last_briefs = briefs;
+        self.last_poll = now;
+    }
+
+    /// Registers a process that is new.
+    fn meet(&mut self, brief: &Brief, now: Nanos) {
+        if self.processes.contains_key(&brief.key) || self.left_out.contains(&brief.key) {
+            return;
+        }
+        if self.output.profile.processes.len() + self.processes.len() >= PROCESSES
+            && self.output.profile.processes.iter().all(|known| known.key != brief.key)
+        {
+            self.left_out.insert(brief.key);
+            self.left_out_count += 1;
+            return;
+        }
+        self.processes.insert(brief.key, Watched { seen: now, looked: 0, frameworks: Vec::new() });
+    }
+
+    fn look_at_libraries(&mut self, brief: &Brief, now: Nanos) {
+        let Some(watched) = self.processes.get_mut(&brief.key) else { return };
+        let Some(age) = FRAMEWORK_AGES.get(watched.looked) else { return };
+        if now.saturating_sub(watched.seen) < *age {
+            return;
+        }
+        watched.looked += 1;
+        let found = frameworks::of_process(brief.pid);
+        // What was seen once stays: a library may be unloaded.
+        for framework in found {
+            match watched.frameworks.iter_mut().find(|known| known.name == framework.name) {
+                Some(known) => known.version = known.version.take().or(framework.version),
+                None => watched.frameworks.push(framework),
+            }
+        }
+    }
+
+    fn learn_gpus(&mut self) {
+        let mut gpus: Vec<Gpu> = self.source.gpus();
+        for gpu in &mut gpus {
+            gpu.driver_version.clone_from(&self.driver.0);
+            gpu.cuda_version = gpu.cuda_version.or(self.driver.1);
+        }
+        if gpus == self.output.profile.gpus {
+            return;
+        }
+        for gpu in &gpus {
+            if self.output.profile.gpu(gpu.index).is_none() {
+                self.sampler.watch(gpu);
+            }
+        }
+        self.write(Record::Gpus(gpus));
+    }
+
+    fn hear(&mut self, messages: Vec<Message>, briefs: &[Brief]) {
+        for message in messages {
+            match message {
+                Message::Driver(driver, cuda) => {
+                    self.driver = (driver, cuda);
+                    self.learn_gpus();
+                }
+                Message::Sample(mut sample) => {
+                    let listed = sample.processes.len();
+                    let before = std::mem::take(&mut self.last_briefs);
+                    let around = Around { before: &before, before_t: self.last_poll, after: briefs };
+                    self.remainders.compare(&mut sample, &around);
+                    self.last_briefs = before;
+                    self.notice_silence(listed, sample.processes.len(), briefs);
+                    self.samples.add(sample);
+                }
+                Message::Unusable(why) => self.note(format!(
+                    "NVML cannot be used ({why}): its figures of memory, load and power are missing"
+                )),
+                Message::NoSuchGpu(gpu, why) => self.note(format!(
+                    "NVML tells nothing of GPU {} ({why}): its figures of it are missing",
+                    gpu.0
+                )),
+            }
+        }
+        let ready = self.samples.take();
+        self.samples_ready.extend(ready);
+    }
+
+    /// In a container NVML may speak of process ids of the host.
+    fn notice_silence(&mut self, listed: usize, ours: usize, briefs: &[Brief]) {
+        let holding =
+            briefs.iter().any(|brief| brief.alive && brief.held.iter().any(|held| !held.1.is_zero()));
+        if listed == 0 || ours > 0 || !holding {
+            self.nvml_silent.samples = 0;
+            return;
+        }
+        self.nvml_silent.samples += 1;
+        if self.nvml_silent.samples == 20 && !std::mem::replace(&mut self.nvml_silent.said, true) {
+            self.note(
+                "NVML lists processes but none of this job's (in a container it speaks of the host's process ids): \
+                 its figures per process are missing"
+                    .into(),
+            );
+        }
+    }
+
+    /// Says a sentence to the user and to the profile's readers.
+    fn note(&mut self, sentence: String) {
+        self.warnings.push(sentence.clone());
+        self.write(Record::Note(sentence));
+    }
+
+    fn write(&mut self, record: Record) {
+        let warning = self.output.add(record);
+        self.warnings.extend(warning);
+    }
+
+    fn write_samples(&mut self) {
+        let samples = std::mem::take(&mut self.samples_ready);
+        if !samples.is_empty() {
+            self.write(Record::Samples(samples));
+        }
+    }
+
+    /// Writes what changed: of all processes if a state is due, else of the
+    /// dead ones. Dead processes' slots are given back once they are written.
+    fn write_state(&mut self, briefs: &[Brief], now: Nanos, due: bool, last: bool) {
+        let mut written: Vec<ProcessKey> = Vec::new();
+        let mut head = State {
+            t: now,
+            events: self.events.take(),
+            events_thinned: self.events.thinned,
+            processes_not_kept: self.left_out_count,
+            ..State::default()
+        };
+        let mut records = 0;
+        for brief in briefs.iter().filter(|brief| due || !brief.alive) {
+            if !self.processes.contains_key(&brief.key) {
+                // Left out: its slot is free for others.
+                if !brief.alive && self.left_out.remove(&brief.key) {
+                    self.source.release(brief.key);
+                }
+                continue;
+            }
+            let Some(process) = self.process(brief, now) else { continue };
+            let known = self.output.profile.processes.iter().rfind(|known| known.key == brief.key);
+            let whole = last || !brief.alive;
+            if let Some(delta) = delta(known, &process, whole) {
+                // One frame per process: none outgrows the format's limit, and
+                // a torn one takes no other process with it. The first
+                // carries the events.
+                let state = State { processes: vec![delta], ..std::mem::take(&mut head) };
+                head = State { t: now, events: Vec::new(), ..state_head(&state) };
+                self.write(Record::State(state));
+                records += 1;
+            }
+            if !brief.alive {
+                written.push(brief.key);
+            }
+        }
+        if records == 0 && (due || !head.events.is_empty()) {
+            self.write(Record::State(head));
+        }
+        for key in written {
+            self.processes.remove(&key);
+            self.remainders.forget(key);
+            self.source.release(key);
+        }
+    }
+
+    /// Everything about a process, from all sources.
+    fn process(&mut self, brief: &Brief, now: Nanos) -> Option<Process> {
+        let mut process = self.source.details(brief.key)?;
+        if let Some(watched) = self.processes.get(&brief.key) {
+            // Libraries tell versions; what only the shim has seen is added.
+            let by_shim = std::mem::replace(&mut process.state.frameworks, watched.frameworks.clone());
+            let known = |framework: &Framework| watched.frameworks.iter().any(|f| f.name == framework.name);
+            process.state.frameworks.extend(by_shim.into_iter().filter(|framework| !known(framework)));
+        }
+        process.state.remainders = self.remainders.of(brief.key);
+        if !brief.alive && process.state.ended.is_none() {
+            process.state.ended = Some(now);
+        }
+        Some(process)
+    }
+}
+
+/// The parts of a state that every one repeats.
+fn state_head(state: &State) -> State {
+    State {
+        events_thinned: state.events_thinned,
+        processes_not_kept: state.processes_not_kept,
+        ..State::default()
+    }
+}

@@ -1,0 +1,293 @@
+//! A watch over a job whose every move the test decides.
+
+use super::*;
+use radrm_profile::Bytes;
+use radrm_profile::model::{
+    Account, Event, EventKind, FailedRequest, GpuIndex, Identity, Kernel, RESULT_OUT_OF_MEMORY, Timeline,
+    TimelinePoint,
+};
+use std::cell::RefCell;
+use std::path::Path;
+use std::rc::Rc;
+
+/// A job whose every move the test decides.
+#[derive(Default)]
+struct Job0 {
+    now: Nanos,
+    gpus: Vec<Gpu>,
+    /// Slots; `None` in the second place once it is released.
+    processes: BTreeMap<u32, (bool, Process)>,
+    released: Vec<ProcessKey>,
+    events: Vec<Event>,
+    details: usize,
+}
+
+#[derive(Clone, Default)]
+struct Fake(Rc<RefCell<Job0>>);
+
+impl Source for Fake {
+    fn now(&self) -> Nanos {
+        self.0.borrow().now
+    }
+    fn origin_mono_ns(&self) -> u64 {
+        0
+    }
+    fn gpus(&mut self) -> Vec<Gpu> {
+        self.0.borrow().gpus.clone()
+    }
+    fn processes(&mut self, _: bool) -> Vec<Brief> {
+        let job = self.0.borrow();
+        let brief = |(alive, process): &(bool, Process)| Brief {
+            key: process.key,
+            pid: process.identity.pid,
+            alive: *alive,
+            held: process.state.accounts.iter().map(|a| (a.gpu.0, a.now)).collect(),
+        };
+        job.processes.values().map(brief).collect()
+    }
+    fn details(&mut self, key: ProcessKey) -> Option<Process> {
+        self.0.borrow_mut().details += 1;
+        let job = self.0.borrow();
+        job.processes.values().find(|(_, process)| process.key == key).map(|(_, process)| process.clone())
+    }
+    fn events(&mut self, key: ProcessKey, _: bool) -> Vec<Event> {
+        let mut job = self.0.borrow_mut();
+        job.events.extract_if(.., |event| event.process == key).collect()
+    }
+    fn release(&mut self, key: ProcessKey) {
+        let mut job = self.0.borrow_mut();
+        job.processes.retain(|_, (_, process)| process.key != key);
+        job.released.push(key);
+    }
+    fn refusals(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+impl Fake {
+    fn add(&self, slot: u32, generation: u64, pid: u32, held: u64) {
+        let now = self.0.borrow().now;
+        let mut process = Process {
+            key: ProcessKey { slot, generation },
+            identity: Identity { pid, joined: now, ..Identity::default() },
+            ..Process::default()
+        };
+        process.state.accounts.push(Account::default());
+        self.0.borrow_mut().processes.insert(slot, (true, process));
+        self.hold(slot, held);
+    }
+
+    fn hold(&self, slot: u32, bytes: u64) {
+        let mut job = self.0.borrow_mut();
+        let t = Nanos(job.now.0 >> 20 << 20);
+        let (_, process) = job.processes.get_mut(&slot).unwrap();
+        let account = &mut process.state.accounts[0];
+        account.now = Bytes(bytes);
+        account.peak = account.peak.max(account.now);
+        let point =
+            TimelinePoint { t, span: Nanos(1 << 20), max_total: Bytes(bytes), ..TimelinePoint::default() };
+        if process.timelines.is_empty() {
+            process.timelines.push(Timeline { gpu: GpuIndex(0), points: Vec::new() });
+        }
+        process.timelines[0].extend(vec![point]);
+    }
+
+    fn kill(&self, slot: u32) {
+        let mut job = self.0.borrow_mut();
+        let (alive, process) = job.processes.get_mut(&slot).unwrap();
+        *alive = false;
+        process.state.end = End::Vanished;
+    }
+
+    fn at(&self, ms: u64) {
+        self.0.borrow_mut().now = Nanos::from_millis(ms);
+    }
+}
+
+fn options(profile: ProfileFile) -> WatchOptions {
+    WatchOptions { profile, nvml: NvmlSource::Off, digest: false, ..WatchOptions::default() }
+}
+
+fn watch(fake: &Fake, file: &Path) -> Watch<Fake> {
+    let job = Job { pid: 7, command: vec!["train".into()], ..Job::default() };
+    Watch::start(fake.clone(), job, &options(ProfileFile::At(file.into())))
+}
+
+#[test]
+fn the_file_and_the_memory_say_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.radrm");
+    let fake = Fake::default();
+    fake.0.borrow_mut().gpus.push(Gpu { name: "X".into(), ..Gpu::default() });
+    let mut watch = watch(&fake, &file);
+    fake.add(0, 1, 7, 100);
+    for ms in (0..5_000).step_by(50) {
+        fake.at(ms);
+        fake.hold(0, 100 + ms);
+        assert!(watch.poll() >= Duration::from_millis(10));
+    }
+    assert!(watch.take_warnings().is_empty());
+    let before = Profile::open(&file).unwrap();
+    assert!(before.outcome.is_none() && before.processes[0].state.accounts[0].now.0 > 3_000);
+
+    fake.at(5_100);
+    fake.hold(0, 1);
+    let finished = watch.finish(Exit::Code(3));
+    assert!(finished.warnings.is_empty());
+    assert_eq!(Profile::open(&file).unwrap(), finished.profile);
+    let process = &finished.profile.processes[0];
+    assert_eq!((process.state.accounts[0].now, process.state.accounts[0].peak), (Bytes(1), Bytes(5_050)));
+    assert_eq!(process.state.end, End::Exited(Some(3)));
+    assert_eq!(process.timelines, fake.0.borrow().processes[&0].1.timelines);
+    let outcome = finished.profile.outcome.unwrap();
+    assert_eq!(
+        (outcome.exit, outcome.duration, outcome.reason),
+        (Exit::Code(3), Nanos::from_millis(5_100), None)
+    );
+}
+
+#[test]
+fn the_dead_are_saved_before_their_slot_is_released() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.radrm");
+    let fake = Fake::default();
+    let mut watch = watch(&fake, &file);
+    fake.at(2_000);
+    fake.add(0, 1, 7, 11);
+    fake.add(1, 1, 8, 22);
+    watch.poll();
+    fake.at(2_010);
+    fake.hold(1, 33);
+    fake.kill(1);
+    watch.poll();
+    assert_eq!(fake.0.borrow().released, [ProcessKey { slot: 1, generation: 1 }]);
+    let saved = Profile::open(&file).unwrap();
+    let dead = saved.processes.iter().find(|process| process.identity.pid == 8).unwrap();
+    assert_eq!((dead.state.accounts[0].now, dead.state.end), (Bytes(33), End::Vanished));
+    assert_eq!(dead.state.ended, Some(Nanos::from_millis(2_010)));
+
+    // The slot is used again.
+    fake.at(2_020);
+    fake.add(1, 2, 9, 44);
+    watch.poll();
+    watch.process_ended(8, Exit::Code(4));
+    let profile = watch.finish(Exit::Signal(9)).profile;
+    assert_eq!(profile.processes[1].state.end, End::Exited(Some(4)));
+    let pids: Vec<u32> = profile.processes.iter().map(|process| process.identity.pid).collect();
+    assert_eq!(pids, [7, 8, 9]);
+    assert_eq!(profile.processes[0].state.end, End::Signal(9));
+    assert_eq!(profile.processes[2].state.end, End::Running);
+}
+
+#[test]
+fn the_program_s_end_is_known_even_if_it_was_saved_before() {
+    let fake = Fake::default();
+    let mut watch = Watch::start(fake.clone(), Job { pid: 7, ..Job::default() }, &options(ProfileFile::None));
+    fake.add(0, 1, 7, 5);
+    fake.at(10);
+    watch.poll();
+    fake.kill(0);
+    watch.poll();
+    assert!(fake.0.borrow().processes.is_empty());
+    let profile = watch.finish(Exit::Code(1)).profile;
+    assert_eq!(profile.processes[0].state.end, End::Exited(Some(1)));
+    assert_eq!(profile.processes[0].state.accounts[0].now, Bytes(5));
+}
+
+#[test]
+fn a_refusal_before_a_bad_end_is_the_reason() {
+    let run = |exit, result| {
+        let fake = Fake::default();
+        let watch = Watch::start(fake.clone(), Job { pid: 7, ..Job::default() }, &options(ProfileFile::None));
+        fake.add(0, 1, 7, 5);
+        let failure = FailedRequest { result, ..FailedRequest::default() };
+        fake.0.borrow_mut().processes.get_mut(&0).unwrap().1.state.failures.push(failure);
+        watch.finish(exit).profile.outcome.unwrap().reason
+    };
+    assert_eq!(run(Exit::Code(1), RESULT_OUT_OF_MEMORY), Some(Reason::OutOfGpuMemory));
+    assert_eq!(run(Exit::Signal(6), RESULT_OUT_OF_MEMORY), Some(Reason::OutOfGpuMemory));
+    assert_eq!(run(Exit::Code(0), RESULT_OUT_OF_MEMORY), None);
+    assert_eq!(run(Exit::Code(1), 1), None);
+}
+
+#[test]
+fn processes_beyond_the_limit_are_counted_and_released() {
+    let fake = Fake::default();
+    let mut watch = Watch::start(fake.clone(), Job::default(), &options(ProfileFile::None));
+    for i in 0..PROCESSES as u64 + 50 {
+        fake.at(i);
+        fake.add(0, i, 1_000_000 + i as u32, 5);
+        watch.poll();
+        fake.kill(0);
+        watch.poll();
+    }
+    let profile = watch.finish(Exit::Code(0)).profile;
+    assert_eq!(profile.processes.len(), PROCESSES);
+    assert_eq!(profile.processes_not_kept, 50);
+    assert!(fake.0.borrow().processes.is_empty());
+}
+
+/// Ten minutes of a program that allocates all the time.
+#[test]
+fn ten_busy_minutes_make_a_small_file() {
+    let small = ten_minutes(1, 50);
+    let large = ten_minutes(8, 500);
+    println!("1 GPU, 50 kernels: {small} bytes; 8 GPUs, 500 kernels: {large} bytes");
+    assert!(small < 1 << 20, "{small} bytes");
+    assert!(large < 6 << 20, "{large} bytes");
+}
+
+/// The size of the file after ten minutes.
+fn ten_minutes(gpus: usize, kernels: usize) -> u64 {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.radrm");
+    let fake = Fake::default();
+    let mut watch = watch(&fake, &file);
+    fake.add(0, 1, 7, 0);
+    let mut held = 0;
+    for tick in 0..60_000u64 {
+        let ms = 10 * tick;
+        fake.at(ms);
+        held = u64::wrapping_mul(held, 6364136223846793005).wrapping_add(1442695040888963407) % (140 << 30);
+        {
+            let mut job = fake.0.borrow_mut();
+            let (_, process) = job.processes.get_mut(&0).unwrap();
+            if process.kernels.len() < kernels {
+                let id = process.kernels.len() as u32;
+                process.kernels.push(Kernel { id, name: format!("{id:0300}"), ..Kernel::default() });
+            }
+            for kernel in &mut process.kernels {
+                kernel.launches += 1000;
+                kernel.threads += 1_000_000_000;
+            }
+            process.timelines.resize_with(gpus, Timeline::default);
+            // The segment's spans: 1/256 to 1/512 of the time.
+            let span = (1u64 << 20).max((Nanos::from_millis(ms).0 / 512 + 1).next_power_of_two());
+            let t = Nanos(Nanos::from_millis(ms).0 / span * span);
+            for (gpu, timeline) in process.timelines.iter_mut().enumerate() {
+                let mut kinds = [Bytes::ZERO; radrm_profile::model::KIND_COUNT];
+                (kinds[0], kinds[1], kinds[7]) = (Bytes(held), Bytes(held / 3), Bytes(held / 7));
+                let point = TimelinePoint {
+                    t,
+                    span: Nanos(span),
+                    max_total: Bytes(held / 3 * 4),
+                    at_max: kinds,
+                    last: kinds.map(|b| Bytes(b.0 / 2)),
+                };
+                timeline.gpu = GpuIndex(gpu as u8);
+                timeline.extend(vec![point]);
+            }
+            let key = ProcessKey { slot: 0, generation: 1 };
+            for size in [held, held / 2] {
+                let kind = EventKind::Allocated { kind: 0, size: Bytes(size) };
+                job.events.push(Event { t: Nanos::from_millis(ms), process: key, gpu: None, kind });
+            }
+        }
+        if tick % 20 == 0 {
+            watch.poll();
+        }
+    }
+    let finished = watch.finish(Exit::Code(0));
+    assert_eq!(Profile::open(&file).unwrap(), finished.profile);
+    std::fs::metadata(&file).unwrap().len()
+}
