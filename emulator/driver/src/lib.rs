@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`state`] | the process's driver: machine, devices, registries; what every call begins with |
 //! | [`ffi`] | pointers as C callers hand them over |
-//! | [`exports`], [`resolve`] | generated exports, `cuGetProcAddress` |
+//! | [`exports`], [`resolve`], `hide` | generated exports, `cuGetProcAddress`, drivers that lack something |
 //! | [`device`], [`context`], [`error`] | devices, contexts, names of errors |
 //! | [`memory`] | everything that takes, copies or describes memory |
 //! | [`code`], [`launch`] | modules, libraries, kernels, functions, occupancy; launches |
@@ -29,6 +29,7 @@ pub mod error;
 pub mod event;
 pub mod exports;
 pub mod graph;
+mod hide;
 pub mod launch;
 pub mod memory;
 pub mod resolve;

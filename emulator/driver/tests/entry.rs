@@ -14,6 +14,12 @@ const NOT_SUPPORTED: u32 = 801;
 
 fn look_up(cuda: Cuda, name: &str, version: i32, flags: u64) -> (u32, *mut c_void, u32) {
     let name = CString::new(name).unwrap();
+    if cuda.find("cuGetProcAddress_v2").is_null() {
+        let mut address = std::ptr::null_mut();
+        let code = call!(cuda, "cuGetProcAddress"(
+            name.as_ptr() => *const c_char, &mut address => *mut *mut c_void, version => i32, flags => u64));
+        return (code, address, 0);
+    }
     let (mut address, mut status) = (std::ptr::without_provenance_mut(1), 9u32);
     let code = call!(cuda, "cuGetProcAddress_v2"(
         name.as_ptr() => *const c_char, &mut address => *mut *mut c_void, version => i32, flags => u64,
@@ -144,8 +150,13 @@ fn versions_decide_which_form_is_found() {
 fn faults_hide_entry_points() {
     let environment = [("RADRM_EMULATOR_FAULTS", "missing=cuMemAllocAsync;driver=11040")];
     isolated("faults_hide_entry_points", &environment, |cuda| {
+        assert_eq!(look_up(cuda, "cuMemAllocAsync", 12000, 0).0, NOT_FOUND, "before cuInit too");
         begin(cuda, 0);
         assert_eq!(look_up(cuda, "cuMemAllocAsync", 12000, 0).0, NOT_FOUND);
+        for hidden in ["cuMemAllocAsync", "cuMemAllocAsync_ptsz", "cuCtxCreate_v4", "cuGetProcAddress_v2"] {
+            assert!(cuda.find(hidden).is_null(), "dlsym finds {hidden}");
+        }
+        assert!(!cuda.find("cuMemFreeAsync").is_null());
         assert_eq!(look_up(cuda, "cuMemFreeAsync", 12000, 0).0, 0);
         assert_eq!(look_up(cuda, "cuMemPrefetchAsync", 12020, 0).1, cuda.symbol("cuMemPrefetchAsync"));
         let mut version = 0;

@@ -504,6 +504,99 @@ fn memory_opens_in_another_process_and_is_charged_once() {
 }
 
 #[test]
+fn physical_memory_and_pools_are_handed_on_by_file() {
+    let test = "physical_memory_and_pools_are_handed_on_by_file";
+    with_machine(test, "A100", &[], |cuda| {
+        begin(cuda, 0);
+        let import = |out: &mut u64, fd: i32| call!(cuda, "cuMemImportFromShareableHandle"(out => *mut u64, fd as usize => usize, 1 => u32));
+        if role().as_deref() == Some("importer") {
+            let mut line = String::new();
+            std::io::stdin().read_line(&mut line).unwrap();
+            let files: Vec<std::fs::File> =
+                line.split_whitespace().map(|path| std::fs::File::open(path).unwrap()).collect();
+            let fds: Vec<i32> = files.iter().map(std::os::fd::AsRawFd::as_raw_fd).collect();
+            let (mut handle, mut pool) = (0u64, std::ptr::null_mut::<c_void>());
+            let before = memory(cuda).0;
+            assert_eq!(import(&mut handle, fds[0]), 0);
+            assert_eq!((page(Kind::Imported, 0).requested_now, memory(cuda).0), (2 * MIB, before));
+            assert_eq!(call!(cuda, "cuMemRelease"(handle => u64)), 0);
+            assert_eq!(page(Kind::Imported, 0).requested_now, 0);
+            let code = call!(cuda, "cuMemPoolImportFromShareableHandle"(
+                &mut pool => *mut *mut c_void, fds[1] as usize => usize, 1 => u32, 0 => u64));
+            assert_eq!(
+                (code, import(&mut handle, fds[1])),
+                (0, INVALID_VALUE),
+                "a pool is no physical memory"
+            );
+            let (mut address, null) = (0u64, std::ptr::null_mut::<c_void>());
+            let code = call!(cuda, "cuMemAllocFromPoolAsync"(
+                &mut address => *mut u64, 512usize => usize, pool => *mut c_void, null => *mut c_void));
+            assert_eq!(code, 800, "nothing is allocated from another process's pool");
+            return;
+        }
+        let exportable = [1 | 1 << 32, 1, 0, 0u64];
+        let (mut handle, mut own, mut fd, mut pool_fd) = (0u64, 0u64, -1, -1);
+        let code = call!(cuda, "cuMemCreate"(
+            &mut handle => *mut u64, 2usize << 20 => usize, &exportable => *const [u64; 4], 0 => u64));
+        assert_eq!(code, 0);
+        let code = call!(cuda, "cuMemExportToShareableHandle"(&mut fd => *mut i32, handle => u64, 1 => u32, 0 => u64));
+        assert_eq!((code, import(&mut own, fd), own), (0, 0, handle), "one's own memory is the same memory");
+        let mut props = [0u64; 11];
+        props[..2].copy_from_slice(&[1 | 1 << 32, 1]);
+        let mut pool = std::ptr::null_mut::<c_void>();
+        assert_eq!(
+            call!(cuda, "cuMemPoolCreate"(&mut pool => *mut *mut c_void, &props => *const [u64; 11])),
+            0
+        );
+        let code = call!(cuda, "cuMemPoolExportToShareableHandle"(
+            &mut pool_fd => *mut i32, pool => *mut c_void, 1 => u32, 0 => u64));
+        assert_eq!(code, 0);
+        let path = std::env::var("RADRM_EMULATED_MACHINE").unwrap();
+        let mut child = start(test, "importer", &[("RADRM_EMULATED_MACHINE", &path)]);
+        let me = std::process::id();
+        writeln!(child.stdin.take().unwrap(), "/proc/{me}/fd/{fd} /proc/{me}/fd/{pool_fd}").unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    });
+}
+
+#[test]
+fn little_address_space_is_enough() {
+    with_machine("little_address_space_is_enough", "A100", &[], |cuda| {
+        let limit = libc::rlimit { rlim_cur: 16 << 30, rlim_max: 16 << 30 };
+        // SAFETY: sets a limit of this process.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+        begin(cuda, 0);
+        let address = alloc(cuda, 3 << 30).unwrap();
+        assert_eq!(free(cuda, address), 0);
+        assert_eq!(alloc(cuda, 30 << 30), Err(OUT_OF_MEMORY), "no addresses, although there is memory");
+        assert_eq!(page(Kind::Device, 0).held_now, 0);
+    });
+}
+
+#[test]
+fn threads_share_a_context() {
+    with_machine("threads_share_a_context", "A100", &[], |cuda| {
+        let context = begin(cuda, 0) as usize;
+        std::thread::scope(|scope| {
+            for thread in 0..4usize {
+                scope.spawn(move || {
+                    assert_eq!(alloc(cuda, 512), Err(201), "a new thread has no context");
+                    assert_eq!(call!(cuda, "cuCtxSetCurrent"(context => usize)), 0);
+                    for round in 0..2000 {
+                        let blocks: Vec<u64> =
+                            (1..5).map(|n| alloc(cuda, n * 700 + thread + round).unwrap()).collect();
+                        blocks.into_iter().for_each(|address| assert_eq!(free(cuda, address), 0));
+                    }
+                });
+            }
+        });
+        let page = page(Kind::Device, 0);
+        assert_eq!((page.requested_now, page.held_now, page.allocations), (0, 0, 32_000));
+    });
+}
+
+#[test]
 fn figures_hold_for_random_sequences() {
     with_machine("figures_hold_for_random_sequences", "A100", &[], |cuda| {
         begin(cuda, 0);

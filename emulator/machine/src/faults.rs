@@ -17,6 +17,8 @@ use std::collections::BTreeSet;
 /// | `missing=cuA,cuB` | the driver lacks these entry points (names as a program asks for them) |
 /// | `driver=11040` | the driver has this version and lacks everything newer |
 ///
+/// Entry points that a driver lacks are found neither by `cuGetProcAddress` nor by `dlsym`.
+///
 /// BYTES is a number with an optional `KiB`, `MiB`, `GiB` or `TiB`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FaultPlan {

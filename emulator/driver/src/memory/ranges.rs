@@ -31,7 +31,7 @@ impl Ranges {
     /// Takes a certain range, if it is all free.
     pub fn take_at(&mut self, base: u64, size: u64) -> Option<u64> {
         let (free, free_size) = self.by_address.range(..=base).next_back().map(|(a, s)| (*a, *s))?;
-        if base + size > free + free_size {
+        if base.checked_add(size).is_none_or(|end| end > free + free_size) {
             return None;
         }
         self.cut(free, free_size, base, size);
