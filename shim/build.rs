@@ -16,6 +16,8 @@ enum Kind {
     /// As `Around`, with a short way for the usual case: `LOGIC_planned` says before the call what is to
     /// be counted after it, where that is known.
     Hot,
+    /// As `Hot`, by the hand-written shell for the argument list of `cuLaunchKernel`.
+    Launch,
     /// After the real call, which stays transparent to a forced unwind.
     After,
 }
@@ -72,6 +74,7 @@ fn read_hooks() -> BTreeMap<String, Hook> {
         let (kind, logic) = match logic.split_once(':').filter(|(_, rest)| !rest.starts_with(':')) {
             Some(("early", rest)) => (Kind::Early, rest),
             Some(("hot", rest)) => (Kind::Hot, rest),
+            Some(("launch", rest)) => (Kind::Launch, rest),
             Some(("after", rest)) => (Kind::After, rest),
             Some((other, _)) => panic!("hooks.tsv: `{base}` has an unknown kind of hook `{other}`"),
             None => (Kind::Around, logic),
@@ -196,9 +199,21 @@ fn driver_shell(out: &mut String, id: usize, row: &Row, hook: Option<&Hook>) {
             logic = hook.logic,
         );
     }
-    let head = match hot {
-        Some(_) => format!("#[cold]\n#[inline(never)]\nunsafe extern \"{abi}\" fn {symbol}_cold"),
-        None => format!("#[cfg_attr(not(test), unsafe(no_mangle))]\nunsafe extern \"{abi}\" fn {symbol}"),
+    let by_hand = hook.is_some_and(|h| h.kind == Kind::Launch);
+    if by_hand {
+        // Six arguments come in registers, the others on the stack.
+        let on_stack = row.args.len() - 6;
+        let _ = write!(
+            out,
+            "#[unsafe(naked)]\n\
+             #[cfg_attr(not(test), unsafe(no_mangle))]\n\
+             unsafe extern \"C\" fn {symbol}({params}) -> CUresult {{\n    \
+                 launch_shell!({id}, {symbol}_cold, {on_stack})\n}}\n\n"
+        );
+    }
+    let head = match hot.is_some() || by_hand {
+        true => format!("#[cold]\n#[inline(never)]\nunsafe extern \"{abi}\" fn {symbol}_cold"),
+        false => format!("#[cfg_attr(not(test), unsafe(no_mangle))]\nunsafe extern \"{abi}\" fn {symbol}"),
     };
     let _ = write!(
         out,

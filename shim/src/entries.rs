@@ -125,4 +125,5 @@ macro_rules! nvml_forward {
     };
 }
 
+// `launch_shell!` stands in `launch_shell.rs`, which comes before this module.
 include!(concat!(env!("OUT_DIR"), "/entries.rs"));

@@ -9,6 +9,9 @@
 //! allocator or keeps a thread-local that has a destructor.
 #![allow(non_snake_case)]
 
+#[macro_use]
+mod launch_shell;
+
 mod abi_traits;
 mod arena;
 mod capture;

@@ -41,7 +41,7 @@ where
     L: FnOnce(&Cx<'_>, &dyn Fn() -> CUresult) -> CUresult,
 {
     let tls = tls::get();
-    let here = stack_address();
+    let here = with_distance();
     if nested(tls, here) || !valid(tls) {
         return call();
     }
@@ -62,7 +62,7 @@ pub(crate) fn ready(real: *mut (), tls: &Tls) -> bool {
 /// Marks a call as under way.
 #[inline(always)]
 pub(crate) fn enter(tls: &Tls) {
-    tls.enter(stack_address());
+    tls.enter(with_distance());
 }
 
 /// Ends what [`enter`] began. Finding the thread's state anew is cheaper than keeping it over the call.
@@ -71,11 +71,17 @@ pub(crate) fn leave() {
     tls::get().leave();
 }
 
+/// Bytes that every shell's frame keeps free below what it marks, and more than the rest of a frame
+/// takes. A call made by the driver during a marked call is therefore at least this far below the
+/// mark; a mark that a longjmp has left behind by discarding its frame is not, as seen from the next
+/// call at the same depth.
+pub(crate) const DISTANCE: usize = 2048;
+
 /// Whether a hooked call is under way further up this stack: the driver calls itself through its
-/// exported names. A mark below us was left by a frame that a longjmp has discarded.
+/// exported names.
 #[inline(always)]
 fn nested(tls: &Tls, here: u64) -> bool {
-    tls.call_under_way() > here
+    tls.call_under_way() > here.saturating_add(DISTANCE as u64)
 }
 
 /// Whether the thread's state is valid, made so where possible.
@@ -119,7 +125,7 @@ pub(crate) fn caught_cold<R>(work: impl FnOnce() -> R) -> Option<R> {
 #[inline(always)]
 pub(crate) fn after(entry: EntryId, logic: impl FnOnce(&Cx<'_>)) {
     let tls = tls::get();
-    let here = stack_address();
+    let here = with_distance();
     if nested(tls, here) || !valid(tls) {
         return;
     }
@@ -130,6 +136,28 @@ pub(crate) fn after(entry: EntryId, logic: impl FnOnce(&Cx<'_>)) {
         core::mem::forget(panic);
     }
     tls.leave();
+}
+
+/// The stack address of the calling frame, which is made to have [`DISTANCE`] bytes to spare.
+#[inline(always)]
+fn with_distance() -> u64 {
+    let spare = core::mem::MaybeUninit::<[u8; DISTANCE]>::uninit();
+    keep(spare.as_ptr().cast());
+    stack_address()
+}
+
+/// Makes the compiler believe that what the pointer points to matters.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn keep(at: *const u8) {
+    // SAFETY: an empty instruction sequence.
+    unsafe { core::arch::asm!("/* {} */", in(reg) at, options(readonly, nostack, preserves_flags)) };
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn keep(at: *const u8) {
+    core::hint::black_box(at);
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -54,6 +54,9 @@ const JOINED: u32 = u32::MAX;
 unsafe impl Sync for Page {}
 
 impl Page {
+    /// Where the word stands that a launch compares.
+    pub(crate) const FAST_OFFSET: usize = core::mem::offset_of!(Page, fast);
+
     const fn empty() -> Self {
         Self {
             fast: AtomicU64::new(0),
@@ -142,7 +145,7 @@ impl Page {
     }
 }
 
-static PAGE: Page = Page::empty();
+pub(crate) static PAGE: Page = Page::empty();
 /// Epochs ever used; inherited over fork so that a child's differ from its parent's.
 static EPOCHS: AtomicU64 = AtomicU64::new(0);
 static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);

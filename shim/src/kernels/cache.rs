@@ -14,6 +14,12 @@ use crate::tls::Tls;
 /// Entries; 256 of 16 bytes fill one page.
 const ENTRIES: usize = 256;
 
+/// Offsets of the entries.
+pub(crate) const OFFSET_MASK: usize = (ENTRIES - 1) * size_of::<Entry>();
+/// Offset of the counters in an entry.
+pub(crate) const ROW_OFFSET: usize = core::mem::offset_of!(Entry, row);
+const _: () = assert!(size_of::<Entry>() == 16 && core::mem::offset_of!(Entry, function) == 0);
+
 /// One thread's cache.
 #[repr(C, align(4096))]
 pub(crate) struct KernelCache {
@@ -22,6 +28,7 @@ pub(crate) struct KernelCache {
 
 /// Atomics only because a lane may be handed on while its old owner still runs; relaxed accesses are
 /// plain moves.
+#[repr(C)]
 struct Entry {
     function: AtomicU64,
     row: AtomicPtr<LaneRow>,
@@ -36,10 +43,11 @@ impl Entry {
 impl KernelCache {
     #[inline(always)]
     fn entry(&self, function: u64) -> &Entry {
-        // Handles are addresses of objects of at least 16 bytes.
-        let at = ((function >> 4) ^ (function >> 12)) as usize % ENTRIES;
-        // SAFETY: the remainder is below the number of entries.
-        unsafe { self.entries.get_unchecked(at) }
+        // Handles are addresses of objects of at least 16 bytes: the bits above the lowest four, taken as
+        // the offset of a 16-byte entry, need no shift.
+        let offset = (function ^ (function >> 8)) as usize & OFFSET_MASK;
+        // SAFETY: the offset is a multiple of an entry's size and below that of all entries.
+        unsafe { &*(&raw const self.entries).cast::<Entry>().wrapping_byte_add(offset) }
     }
 
     /// The thread's counters of a function's kernel, if they are here.

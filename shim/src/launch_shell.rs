@@ -1,0 +1,140 @@
+//! The shell of `cuLaunchKernel` and its kin, by hand.
+//!
+//! Such a call has up to eleven arguments, five of them on the stack, which a compiled shell loads,
+//! spills and pushes beside six saved registers: 2 ns more than this. What it does is what the
+//! generated shells of kind `hot` do (see `build.rs`): where the thread is ready (`shell::ready`) and
+//! the function's counters are in its cache (`cache::KernelCache::get`), make the call marked as under
+//! way and add to the counters if it succeeds; in all other cases jump on to the compiled shell.
+
+use core::mem::offset_of;
+
+use crate::kernels::cache;
+use crate::shell::DISTANCE;
+use crate::state::Page;
+use crate::telemetry::LaneRow;
+use crate::tls::Tls;
+
+/// Offset of the cache's address in the thread's state.
+pub(crate) const CACHE: usize = offset_of!(Tls, cache);
+/// Offset of the thread's epoch in its state.
+pub(crate) const EPOCH: usize = offset_of!(Tls, epoch);
+/// Offset of the counters in an entry of the cache.
+pub(crate) const ROW: usize = cache::ROW_OFFSET;
+/// Bits of a function's handle, xored with itself shifted by eight, that are its entry's offset.
+pub(crate) const ENTRY_MASK: usize = cache::OFFSET_MASK;
+
+const _: () = {
+    assert!(offset_of!(Tls, ready) == 0 && Page::FAST_OFFSET == 0);
+    assert!(offset_of!(LaneRow, launches) == 0 && offset_of!(LaneRow, blocks) == 8);
+    assert!(offset_of!(LaneRow, threads) == 16 && offset_of!(LaneRow, dynamic_shared) == 24);
+};
+
+/// Bytes of the shell's frame: copies of the stack arguments, then counters, blocks, threads, and the
+/// distance that every shell keeps (`shell::nested`). The stack pointer is 8 off its alignment at
+/// entry.
+pub(crate) const fn frame(on_stack: usize) -> usize {
+    let used = 8 * on_stack + 24;
+    DISTANCE + used + if used.is_multiple_of(16) { 8 } else { 0 }
+}
+
+/// The body of a naked shell: entry number, compiled shell, number of arguments on the stack.
+///
+/// At entry: rdi function, rsi, rdx, rcx grid, r8, r9 block, then on the stack the block's third size,
+/// the dynamic shared memory, and what is only passed on. Free registers: rax, r10, r11.
+macro_rules! launch_shell {
+    ($id:literal, $cold:ident, 5) => {
+        launch_shell!(@ $id, $cold, 5, "mov rax, qword ptr [rsp + {frame} + 40]\nmov qword ptr [rsp + 32], rax")
+    };
+    ($id:literal, $cold:ident, 4) => {
+        launch_shell!(@ $id, $cold, 4, "")
+    };
+    (@ $id:literal, $cold:ident, $on_stack:literal, $fifth:literal) => {
+        core::arch::naked_asm!(
+            ".cfi_startproc",
+            "endbr64",
+            // Ready? The thread's first word is the page's first word.
+            "mov rax, qword ptr fs:[0]",
+            "add rax, qword ptr [rip + radrm_tls@GOTTPOFF]",
+            "mov r10, qword ptr [rip + {page}]",
+            "cmp r10, qword ptr [rax]",
+            "jne 9f",
+            // The function's counters in the thread's cache, to r10.
+            "mov r11, qword ptr [rax + {cache}]",
+            "mov r10d, edi",
+            "shr r10d, 8",
+            "xor r10d, edi",
+            "and r10d, {mask}",
+            "add r11, r10",
+            "cmp qword ptr [r11], rdi",
+            "jne 9f",
+            "mov r10, qword ptr [r11 + {row}]",
+            "test r10, r10",
+            "je 9f",
+            "mov r11, qword ptr [rip + {real} + 8 * {id}]",
+            "test r11, r11",
+            "je 9f",
+            // Mark the call as under way: `shell::enter`.
+            "sub rsp, {frame}",
+            ".cfi_adjust_cfa_offset {frame}",
+            "mov qword ptr [rax], rsp",
+            "mov qword ptr [rsp + {counters}], r10",
+            // Blocks of the grid, then threads of the grid.
+            "mov eax, esi",
+            "mov r10d, edx",
+            "imul rax, r10",
+            "mov r10d, ecx",
+            "imul rax, r10",
+            "mov qword ptr [rsp + {counters} + 8], rax",
+            "mov r10d, r8d",
+            "imul rax, r10",
+            "mov r10d, r9d",
+            "imul rax, r10",
+            "mov r10d, dword ptr [rsp + {frame} + 8]",
+            "imul rax, r10",
+            "mov qword ptr [rsp + {counters} + 16], rax",
+            // The stack arguments.
+            "mov qword ptr [rsp], r10",
+            "mov rax, qword ptr [rsp + {frame} + 16]",
+            "mov qword ptr [rsp + 8], rax",
+            "mov rax, qword ptr [rsp + {frame} + 24]",
+            "mov qword ptr [rsp + 16], rax",
+            "mov rax, qword ptr [rsp + {frame} + 32]",
+            "mov qword ptr [rsp + 24], rax",
+            $fifth,
+            "call r11",
+            // `shell::leave`.
+            "mov rcx, qword ptr fs:[0]",
+            "add rcx, qword ptr [rip + radrm_tls@GOTTPOFF]",
+            "mov rdx, qword ptr [rcx + {epoch}]",
+            "mov qword ptr [rcx], rdx",
+            // `telemetry::Row::launch` after success.
+            "test eax, eax",
+            "jne 8f",
+            "mov rcx, qword ptr [rsp + {counters}]",
+            "mov rdx, qword ptr [rsp + {counters} + 8]",
+            "mov rsi, qword ptr [rsp + {counters} + 16]",
+            "mov edi, dword ptr [rsp + 8 + {frame} + 8]",
+            "add qword ptr [rcx], 1",
+            "add qword ptr [rcx + 8], rdx",
+            "add qword ptr [rcx + 16], rsi",
+            "add qword ptr [rcx + 24], rdi",
+            "8:",
+            "add rsp, {frame}",
+            ".cfi_adjust_cfa_offset -{frame}",
+            "ret",
+            "9:",
+            "jmp {cold}",
+            ".cfi_endproc",
+            page = sym crate::state::PAGE,
+            real = sym crate::resolve::RADRM_REAL,
+            cold = sym $cold,
+            id = const $id,
+            cache = const crate::launch_shell::CACHE,
+            epoch = const crate::launch_shell::EPOCH,
+            row = const crate::launch_shell::ROW,
+            mask = const crate::launch_shell::ENTRY_MASK,
+            frame = const crate::launch_shell::frame($on_stack),
+            counters = const 8 * $on_stack,
+        )
+    };
+}
