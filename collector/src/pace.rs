@@ -3,7 +3,7 @@
 //! with the logarithm of the time.
 
 use radrm_profile::Nanos;
-use radrm_profile::model::{Event, EventKind, NvmlSample};
+use radrm_profile::model::{Event, EventKind, NvmlSample, TimelinePoint};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,6 +13,14 @@ const STATE_SHARE: u64 = 64;
 
 /// Between two NVML samples in the file, likewise.
 const SAMPLE_SHARE: u64 = 512;
+
+/// The first processes of a job keep their timelines as the segment has them.
+/// Of further ones a timeline takes a tenth of that: a job of a thousand busy
+/// processes stays below 20 MB.
+pub(crate) const FINE_TIMELINES: usize = 64;
+
+/// A coarse timeline has at least this many points per doubling of the time.
+const COARSE_SHARE: u64 = 16;
 
 /// Events kept of the time between two states.
 const EVENTS_PER_STATE: usize = 64;
@@ -45,6 +53,27 @@ pub(crate) fn poll_gap(t: Nanos) -> Duration {
 /// How long NVML is left alone after a sample at `t`.
 pub(crate) fn sample_gap(t: Nanos) -> Duration {
     Duration::from_nanos((t.0 / 600).clamp(100_000_000, 1_000_000_000))
+}
+
+/// Joins points into fewer. Maxima stay exact, and points that were joined
+/// before are joined in the same way again when more have followed.
+pub(crate) fn coarse(points: &[TimelinePoint]) -> Vec<TimelinePoint> {
+    let cell = |t: Nanos| t.0 / (t.0 / (2 * COARSE_SHARE)).next_power_of_two();
+    let mut joined: Vec<TimelinePoint> = Vec::new();
+    for point in points {
+        match joined.last_mut() {
+            Some(last) if cell(last.t) == cell(point.t) && point.t.0 < 2 * last.t.0 => {
+                last.span = (point.t + point.span).saturating_sub(last.t);
+                last.last = point.last;
+                if point.max_total > last.max_total {
+                    last.max_total = point.max_total;
+                    last.at_max = point.at_max;
+                }
+            }
+            _ => joined.push(*point),
+        }
+    }
+    joined
 }
 
 /// Keeps one sample per GPU and span: the one with the most memory in use.
@@ -161,6 +190,27 @@ mod tests {
         assert_eq!(next_state(Nanos::from_secs(10), 32), Nanos::from_secs(11));
         assert_eq!(next_state(Nanos::from_secs(10), 1000), Nanos::from_secs(42));
         assert!(minutes < 220 && day < 540 && month < 760, "{minutes} {day} {month}");
+    }
+
+    #[test]
+    fn coarse_timelines_lose_no_maximum_and_grow_at_their_end() {
+        let point = |i: u64| TimelinePoint {
+            t: Nanos(i << 20),
+            span: Nanos(1 << 20),
+            max_total: Bytes(i * 7919 % 10_007),
+            ..TimelinePoint::default()
+        };
+        let points: Vec<TimelinePoint> = (0..500_000).map(point).collect();
+        let joined = coarse(&points);
+        assert!((200..700).contains(&joined.len()), "{}", joined.len());
+        assert!(joined.is_sorted_by(|a, b| a.t + a.span <= b.t));
+        let highest = |points: &[TimelinePoint]| points.iter().map(|point| point.max_total).max();
+        assert_eq!(highest(&joined), highest(&points));
+        for part in [1, 1_000, 77_777, 499_999] {
+            let earlier = coarse(&points[..part]);
+            assert_eq!(earlier[..earlier.len() - 1], joined[..earlier.len() - 1]);
+            assert_eq!(earlier.last().unwrap().t, joined[earlier.len() - 1].t);
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::digest::PendingDigest;
 use crate::frameworks;
 use crate::nvml::{Message, NvmlSource, Sampler};
 use crate::output::{Output, ProfileFile};
-use crate::pace::{EventThinner, SampleThinner, next_state, poll_gap};
+use crate::pace::{EventThinner, FINE_TIMELINES, SampleThinner, coarse, next_state, poll_gap};
 use crate::remainder::{Around, Remainders};
 use crate::segment_source::EntryName;
 use crate::source::{Brief, Source};
@@ -87,6 +87,8 @@ pub(crate) struct Watch<S> {
     remainders: Remainders,
     /// Living processes and dead ones that are not saved yet.
     processes: HashMap<ProcessKey, Watched>,
+    /// Processes met so far.
+    met: usize,
     /// Processes beyond [`PROCESSES`].
     left_out: HashSet<ProcessKey>,
     left_out_count: u64,
@@ -110,6 +112,7 @@ struct Watched {
     seen: Nanos,
     looked: usize,
     frameworks: Vec<Framework>,
+    fine_timeline: bool,
 }
 
 impl<S: Source> Watch<S> {
@@ -134,6 +137,7 @@ impl<S: Source> Watch<S> {
             samples_ready: Vec::new(),
             remainders: Remainders::default(),
             processes: HashMap::new(),
+            met: 0,
             left_out: HashSet::new(),
             left_out_count: 0,
             exits: BTreeMap::new(),
@@ -280,7 +284,11 @@ impl<S: Source> Watch<S> {
             self.left_out_count += 1;
             return;
         }
-        self.processes.insert(brief.key, Watched { seen: now, looked: 0, frameworks: Vec::new() });
+        // Decided once per process: a timeline does not change its grid.
+        let fine_timeline = self.met < FINE_TIMELINES;
+        self.met += 1;
+        let watched = Watched { seen: now, looked: 0, frameworks: Vec::new(), fine_timeline };
+        self.processes.insert(brief.key, watched);
     }
 
     fn look_at_libraries(&mut self, brief: &Brief, now: Nanos) {
@@ -432,6 +440,11 @@ impl<S: Source> Watch<S> {
     fn process(&mut self, brief: &Brief, now: Nanos) -> Option<Process> {
         let mut process = self.source.details(brief.key)?;
         if let Some(watched) = self.processes.get(&brief.key) {
+            if !watched.fine_timeline {
+                for timeline in &mut process.timelines {
+                    timeline.points = coarse(&timeline.points);
+                }
+            }
             // Libraries tell versions; what only the shim has seen is added.
             let by_shim = std::mem::replace(&mut process.state.frameworks, watched.frameworks.clone());
             let known = |framework: &Framework| watched.frameworks.iter().any(|f| f.name == framework.name);
