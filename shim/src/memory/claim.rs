@@ -1,12 +1,12 @@
 //! One request for memory, from before the real call to its outcome.
 
-use crate::telemetry::{BlockKey, Kind, Namespace};
 use radrm_cuda_abi::*;
 
 use super::ledger::{self, Block};
 use super::place::{self, Place};
 use super::{failure, pool};
 use crate::cx::Cx;
+use crate::telemetry::{BlockKey, Kind, Namespace};
 
 /// A request that is about to go to the driver.
 ///

@@ -1,13 +1,13 @@
 //! Plain device memory and managed memory: `cuMemAlloc`, `cuMemAllocPitch`, `cuMemAllocManaged`,
 //! `cuMemFree`.
 
-use crate::telemetry::{BlockKey, Kind, Namespace};
 use radrm_cuda_abi::*;
 
 use super::claim::Claim;
 use super::{ledger, pool};
 use crate::abi_traits::{ByteSize, DevicePtr};
 use crate::cx::Cx;
+use crate::telemetry::{BlockKey, Kind, Namespace};
 
 /// From this size on a request takes whole chunks of the device, for which the driver may take from
 /// pools what they do not use.

@@ -6,10 +6,10 @@
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use crate::telemetry::GpuIndex;
 use radrm_cuda_abi::*;
 
 use crate::cx::Cx;
+use crate::telemetry::GpuIndex;
 use crate::wiped::{Wiped, Zeroable};
 
 /// Ordinals that are kept; a process sees far fewer devices.
@@ -45,14 +45,22 @@ fn register(cx: &Cx<'_>, device: CUdevice, slot: &AtomicU8) -> Option<GpuIndex> 
     crate::errno::keep(|| {
         cx.relaxed_capture(|| {
             let driver = cx.driver();
-            let uuid = driver.uuid(device)?;
             let total = driver.total_memory(device).unwrap_or(0);
             let (mut name, mut bus) = ([0u8; 96], [0u8; 32]);
             let name = driver.device_name(device, &mut name);
             let bus = driver.pci_bus_id(device, &mut bus);
+            let uuid = driver.uuid(device).or_else(|| named_by_bus(bus))?;
             let index = cx.writer().gpu(&uuid, name, total, bus);
             slot.store(index.map_or(REFUSED, |i| i.number().saturating_add(1)), Ordering::Relaxed);
             index
         })
     })
+}
+
+/// An identifier for a GPU whose driver tells none: its PCI bus id, which fits.
+fn named_by_bus(bus: &[u8]) -> Option<[u8; 16]> {
+    let mut name = [0; 16];
+    let place = name.get_mut(..bus.len()).filter(|_| !bus.is_empty())?;
+    place.copy_from_slice(bus);
+    Some(name)
 }

@@ -7,12 +7,12 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::telemetry::{Bypass, Kind};
 use radrm_cuda_abi::*;
 
 use super::level::Level;
 use super::{gpu, place};
 use crate::cx::Cx;
+use crate::telemetry::{Bypass, Kind};
 use crate::wiped::{Wiped, Zeroable};
 
 /// Devices that graph memory is followed for: the bits of one word.

@@ -3,13 +3,13 @@
 
 use core::ffi::c_void;
 
-use crate::telemetry::{BlockKey, Kind, Namespace};
 use radrm_cuda_abi::*;
 
 use super::claim::Claim;
 use super::{ledger, place};
 use crate::abi_traits::ByteSize;
 use crate::cx::Cx;
+use crate::telemetry::{BlockKey, Kind, Namespace};
 
 /// `cuMemAllocHost`, `cuMemHostAlloc`.
 ///

@@ -9,7 +9,6 @@
 //! [`ledger`] is the only file that writes figures and blocks to the segment.
 
 pub(crate) mod array;
-mod bindings;
 mod claim;
 pub(crate) mod context;
 pub(crate) mod device;

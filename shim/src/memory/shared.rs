@@ -1,6 +1,5 @@
 //! Memory of other processes and interfaces: shown as imported, charged where it was made.
 
-use crate::telemetry::{BlockKey, Bypass, Kind, Namespace};
 use radrm_cuda_abi::*;
 
 use super::claim::Claim;
@@ -9,6 +8,7 @@ use super::place::{self, Place};
 use super::references::{Left, References};
 use crate::abi_traits::DevicePtr;
 use crate::cx::Cx;
+use crate::telemetry::{BlockKey, Bypass, Kind, Namespace};
 use crate::wiped::{Wiped, Zeroable};
 
 /// Blocks of other processes that are open here.

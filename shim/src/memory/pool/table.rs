@@ -163,7 +163,7 @@ impl Pool {
     /// The pool's handle; `None` where it was destroyed.
     pub(super) fn handle(&self) -> Option<CUmemoryPool> {
         let handle = self.handle.load(Ordering::Acquire);
-        (handle > CLOSING).then(|| CUmemoryPool(handle as *mut core::ffi::c_void))
+        (handle > CLOSING).then_some(CUmemoryPool(handle as *mut core::ffi::c_void))
     }
 
     /// The GPU that the pool's memory lies on.

@@ -5,22 +5,26 @@
 //! is charged there; here its mappings are shown as imported. The device comes from the properties that
 //! the program asks for, because a worker thread may have no context.
 
-use core::ffi::c_void;
+mod bindings;
+mod objects;
+
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::telemetry::{BlockKey, Bypass, Kind, Namespace};
 use radrm_cuda_abi::*;
 
-use super::bindings::Bindings;
-use super::claim::Claim;
-use super::ledger;
-use super::place::{self, Place};
-use super::references::{Left, References};
 use crate::arena;
 use crate::cx::Cx;
 use crate::map::HandleMap;
+use crate::memory::claim::Claim;
+use crate::memory::ledger;
+use crate::memory::place::{self, Place};
+use crate::memory::references::{Left, References};
+use crate::telemetry::{BlockKey, Bypass, Kind, Namespace};
 use crate::wiped::{Wiped, Zeroable};
+
+use bindings::Bindings;
+pub(crate) use objects::*;
 
 /// What the process holds of physical memory.
 struct Vmm {
@@ -40,10 +44,6 @@ static VMM: Wiped<Vmm> = Wiped::new();
 const OWN: u64 = 0;
 /// Note of a handle to another process's memory.
 const FOREIGN: u64 = 1;
-/// Note of a multicast object.
-const MULTICAST: u64 = 2;
-/// Tells logical endpoints from other owners of bindings.
-const ENDPOINT: u64 = 1 << 62;
 
 /// One mapping.
 #[repr(C)]
@@ -283,25 +283,6 @@ pub(crate) unsafe fn import(
     result
 }
 
-/// `cuMulticastCreate`: a handle that binds others. What the object itself takes on a device is not told
-/// by any call and is part of the remainder.
-///
-/// # Safety
-/// The arguments are the program's own of this call.
-pub(crate) unsafe fn multicast_create(
-    cx: &Cx<'_>,
-    call: impl FnOnce() -> CUresult,
-    handle: *mut CUmemGenericAllocationHandle,
-) -> CUresult {
-    ledger::seen(cx);
-    let result = call();
-    if result.is_ok() && !handle.is_null() {
-        // SAFETY: the driver reported success and so has written the handle.
-        start_or_hold(cx, unsafe { *handle }, MULTICAST);
-    }
-    result
-}
-
 /// A handle from elsewhere; the driver may hand out one that the process has already.
 fn start_or_hold(cx: &Cx<'_>, handle: u64, note: u64) {
     let known = VMM.get().is_some_and(|v| v.handles.hold(handle).is_some() || v.handles.start(handle, note));
@@ -310,207 +291,10 @@ fn start_or_hold(cx: &Cx<'_>, handle: u64, note: u64) {
     }
 }
 
-/// Part of a multicast object or logical endpoint: a device's range from an offset on.
-fn part(device: CUdevice, offset: u64) -> u64 {
-    offset ^ (u64::from(device.cast_unsigned()) << 48)
-}
-
-/// `cuMulticastBindMem`.
-///
-/// # Safety
-/// The arguments are the program's own of this call.
-pub(crate) unsafe fn multicast_bind(
-    cx: &Cx<'_>,
-    call: impl FnOnce() -> CUresult,
-    object: CUmemGenericAllocationHandle,
-    offset: usize,
-    memory: CUmemGenericAllocationHandle,
-) -> CUresult {
-    let device = cx.driver().location_of(memory).map_or(0, |l| l.id);
-    bound(cx, call, object, part(device, offset as u64), Some(memory))
-}
-
-/// `cuMulticastBindAddr`.
-///
-/// # Safety
-/// The arguments are the program's own of this call.
-pub(crate) unsafe fn multicast_bind_address(
-    cx: &Cx<'_>,
-    call: impl FnOnce() -> CUresult,
-    object: CUmemGenericAllocationHandle,
-    offset: usize,
-    address: CUdeviceptr,
-) -> CUresult {
-    let device = cx.driver().device_of_pointer(address).unwrap_or(0);
-    let memory = VMM.get().and_then(|v| v.mapped_at(address));
-    bound(cx, call, object, part(device, offset as u64), memory)
-}
-
-/// `cuMulticastUnbind`.
-///
-/// # Safety
-/// The arguments are the program's own of this call.
-pub(crate) unsafe fn multicast_unbind(
-    cx: &Cx<'_>,
-    call: impl FnOnce() -> CUresult,
-    object: CUmemGenericAllocationHandle,
-    device: CUdevice,
-    offset: usize,
-) -> CUresult {
-    unbound(cx, call, object, part(device, offset as u64))
-}
-
-/// `cuLogicalEndpointBindMem`.
-///
-/// # Safety
-/// The arguments are the program's own of this call.
-pub(crate) unsafe fn endpoint_bind(
-    cx: &Cx<'_>,
-    call: impl FnOnce() -> CUresult,
-    endpoint: u64,
-    device: CUdevice,
-    offset: u64,
-    memory: CUmemGenericAllocationHandle,
-) -> CUresult {
-    bound(cx, call, ENDPOINT | endpoint, part(device, offset), Some(memory))
-}
-
-/// `cuLogicalEndpointBindAddr`.
-///
-/// # Safety
-/// The arguments are the program's own of this call.
-pub(crate) unsafe fn endpoint_bind_address(
-    cx: &Cx<'_>,
-    call: impl FnOnce() -> CUresult,
-    endpoint: u64,
-    device: CUdevice,
-    offset: u64,
-    address: *mut c_void,
-) -> CUresult {
-    let memory = VMM.get().and_then(|v| v.mapped_at(address.addr() as u64));
-    bound(cx, call, ENDPOINT | endpoint, part(device, offset), memory)
-}
-
-/// `cuLogicalEndpointUnbind`.
-///
-/// # Safety
-/// The arguments are the program's own of this call.
-pub(crate) unsafe fn endpoint_unbind(
-    cx: &Cx<'_>,
-    call: impl FnOnce() -> CUresult,
-    endpoint: u64,
-    device: CUdevice,
-    offset: u64,
-) -> CUresult {
-    unbound(cx, call, ENDPOINT | endpoint, part(device, offset))
-}
-
-/// `cuLogicalEndpointDestroy`.
-///
-/// # Safety
-/// The arguments are the program's own of this call.
-pub(crate) unsafe fn endpoint_destroy(
-    cx: &Cx<'_>,
-    call: impl FnOnce() -> CUresult,
-    endpoint: u64,
-) -> CUresult {
-    let result = call();
-    if result.is_ok() {
-        unbind_all(cx, ENDPOINT | endpoint);
-    }
-    result
-}
-
-/// Runs a binding call, with the memory held from before it on.
-fn bound(
-    cx: &Cx<'_>,
-    call: impl FnOnce() -> CUresult,
-    owner: u64,
-    part: u64,
-    memory: Option<u64>,
-) -> CUresult {
-    let held = VMM.get().zip(memory).filter(|(vmm, memory)| vmm.handles.hold(*memory).is_some());
-    let result = call();
-    if let Some((vmm, memory)) = held {
-        if !result.is_ok() {
-            let_go(cx, vmm, memory);
-        } else if !vmm.bindings.bind(owner, part, memory) {
-            cx.bypass(Bypass::ShimTableFull);
-            let_go(cx, vmm, memory);
-        }
-    }
-    result
-}
-
-fn unbound(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, owner: u64, part: u64) -> CUresult {
-    let result = call();
-    if let Some(vmm) = VMM.get().filter(|_| result.is_ok())
-        && let Some(memory) = vmm.bindings.unbind(owner, part)
-    {
-        let_go(cx, vmm, memory);
-    }
-    result
-}
-
 /// Drops every binding of an object that is gone.
 pub(super) fn unbind_all(cx: &Cx<'_>, owner: u64) {
     let Some(vmm) = VMM.get() else { return };
     while let Some(memory) = vmm.bindings.unbind_any(owner) {
         let_go(cx, vmm, memory);
     }
-}
-
-/// `CUarrayMapInfo`: one tile, or the tail of the levels, of a sparse array.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct ArrayMapInfo {
-    resource_kind: u32,
-    resource: u64,
-    subresource_kind: u32,
-    subresource: [u64; 4],
-    operation: u32,
-    handle_kind: u32,
-    memory: u64,
-    offset: u64,
-    device_mask: u32,
-    flags: u32,
-    reserved: [u32; 2],
-}
-
-const _: () = assert!(size_of::<ArrayMapInfo>() == 96);
-
-const MAP: u32 = 1;
-const UNMAP: u32 = 2;
-
-/// `cuMemMapArrayAsync`: maps physical memory into sparse arrays and takes it out again.
-///
-/// # Safety
-/// The arguments are the program's own of this call.
-pub(crate) unsafe fn map_array(
-    cx: &Cx<'_>,
-    call: impl FnOnce() -> CUresult,
-    list: *mut c_void,
-    count: u32,
-) -> CUresult {
-    let result = call();
-    let Some(vmm) = VMM.get().filter(|_| result.is_ok() && !list.is_null()) else { return result };
-    for at in 0..count as usize {
-        // SAFETY: the driver has read `count` entries from the list, and reported no error.
-        let entry = unsafe { list.cast::<ArrayMapInfo>().wrapping_add(at).read_unaligned() };
-        let part = entry.subresource.iter().fold(u64::from(entry.subresource_kind), |hash, word| {
-            (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        });
-        if matches!(entry.operation, MAP | UNMAP)
-            && let Some(memory) = vmm.bindings.unbind(entry.resource, part)
-        {
-            let_go(cx, vmm, memory);
-        }
-        if entry.operation == MAP && vmm.handles.hold(entry.memory).is_some() {
-            if !vmm.bindings.bind(entry.resource, part, entry.memory) {
-                cx.bypass(Bypass::ShimTableFull);
-                let_go(cx, vmm, entry.memory);
-            }
-        }
-    }
-    result
 }
