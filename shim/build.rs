@@ -47,6 +47,8 @@ fn main() {
         all.iter().enumerate().filter(|(_, r)| is_wrapped(r, &hooks)).collect();
     rows.sort_by(|(_, a), (_, b)| a.symbol.cmp(&b.symbol));
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let exports: String = rows.iter().map(|(_, row)| format!("{}\n", row.symbol)).collect();
+    std::fs::write(out.join("exports.txt"), exports).expect("the build directory is writable");
     std::fs::write(out.join("entries.rs"), generate(&rows, &hooks)).expect("the build directory is writable");
 }
 

@@ -61,16 +61,6 @@ impl EntryId {
         INFO.get(usize::from(self.0))
     }
 
-    /// Exported name, such as `cuMemAlloc_v2`.
-    pub(crate) fn name(self) -> &'static str {
-        self.info().and_then(|i| i.symbol.to_str().ok()).unwrap_or("")
-    }
-
-    /// Name without version and flavour, such as `cuMemAlloc`.
-    pub(crate) fn base(self) -> &'static str {
-        self.info().map_or("", |i| i.base)
-    }
-
     /// Position in the driver's table (`radrm_cuda_abi::table::rows`): the number by which the segment
     /// knows the entry point.
     pub(crate) fn row(self) -> u16 {
@@ -84,6 +74,7 @@ impl EntryId {
 }
 
 /// The entry point that exports a name.
+#[cfg_attr(test, allow(dead_code, reason = "only look-ups of names need it"))]
 pub(crate) fn find(symbol: &CStr) -> Option<EntryId> {
     let at = INFO.binary_search_by(|i| i.symbol.to_bytes().cmp(symbol.to_bytes())).ok()?;
     u16::try_from(at).ok().map(EntryId)

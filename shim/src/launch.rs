@@ -70,7 +70,7 @@ fn product(x: c_uint, y: c_uint, z: c_uint) -> u64 {
     u64::from(x).wrapping_mul(u64::from(y)).wrapping_mul(u64::from(z))
 }
 
-/// `cuLaunchKernel`, `cuLaunchCooperativeKernel`.
+/// `cuLaunchKernel`, `cuLaunchCooperativeKernel`: what `launch_shell` leaves to compiled code.
 ///
 /// # Safety
 /// The arguments of such a call.
@@ -95,28 +95,6 @@ pub(crate) unsafe fn kernel(
         count(cx, function, blocks, threads, u64::from(shared));
     }
     result
-}
-
-/// What the launch will count.
-///
-/// # Safety
-/// The arguments of such a call.
-#[allow(clippy::too_many_arguments, reason = "the driver's prototype")]
-#[inline(always)]
-pub(crate) unsafe fn kernel_planned(
-    tls: &Tls,
-    function: CUfunction,
-    grid_x: c_uint,
-    grid_y: c_uint,
-    grid_z: c_uint,
-    block_x: c_uint,
-    block_y: c_uint,
-    block_z: c_uint,
-    shared: c_uint,
-    _stream: CUstream,
-) -> Option<Planned> {
-    let (blocks, threads) = (product(grid_x, grid_y, grid_z), product(block_x, block_y, block_z));
-    Planned::new(tls, function, blocks, threads, u64::from(shared))
 }
 
 /// `cuLaunchKernelEx`.

@@ -9,6 +9,7 @@
 //! * [`elf`] reads symbol tables of loaded objects.
 
 mod attach;
+#[cfg_attr(test, allow(dead_code, reason = "the test program keeps libc's own functions"))]
 mod early;
 mod elf;
 pub(crate) mod proc_address;

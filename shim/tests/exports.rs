@@ -1,0 +1,49 @@
+//! What the library exports and what it needs of libc.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+fn symbols(flags: &[&str]) -> Vec<String> {
+    let output = Command::new("nm").args(flags).arg(support::library()).output().expect("nm");
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).expect("names");
+    text.lines().filter_map(|line| line.split_whitespace().last()).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_library_exports_the_wrapped_entry_points_and_the_look_ups_and_nothing_else() {
+    let exported: BTreeSet<String> = symbols(&["-D", "--defined-only"]).into_iter().collect();
+    let generated = include_str!(concat!(env!("OUT_DIR"), "/exports.txt"));
+    let mut expected: BTreeSet<String> = generated.lines().map(str::to_owned).collect();
+    expected.extend(["dlsym".to_owned(), "dlvsym".to_owned()]);
+    let missing: Vec<_> = expected.difference(&exported).collect();
+    let surplus: Vec<_> = exported.difference(&expected).collect();
+    assert!(missing.is_empty() && surplus.is_empty(), "missing {missing:?}, surplus {surplus:?}");
+}
+
+#[test]
+fn the_library_runs_on_glibc_2_34() {
+    let newest: Option<(u32, u32)> = symbols(&["-D", "--undefined-only", "--with-symbol-versions"])
+        .iter()
+        .filter_map(|name| name.split_once("@GLIBC_"))
+        .filter_map(|(_, version)| {
+            version.split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)))
+        })
+        .max();
+    assert!(newest <= Some((2, 34)), "{newest:?}");
+}
+
+#[test]
+fn nothing_of_the_library_runs_when_it_is_loaded() {
+    let output =
+        Command::new("readelf").args(["-W", "-S"]).arg(support::library()).output().expect("readelf");
+    let text = String::from_utf8(output.stdout).expect("sections");
+    // Two entries at most: the compiler's own frame_dummy and std's copy of argc and argv.
+    let size = text.lines().find(|l| l.contains(" .init_array")).and_then(|l| {
+        let after: Vec<&str> = l.split(".init_array").nth(1)?.split_whitespace().collect();
+        u64::from_str_radix(after.get(3)?, 16).ok()
+    });
+    assert!(size.unwrap_or(0) <= 16, "{size:?} bytes of constructors");
+}
