@@ -126,6 +126,23 @@ fn exported_and_imported_handles_are_charged_once() {
 }
 
 #[test]
+fn memory_opened_from_another_process_is_charged_to_its_owner() {
+    let rig = Rig::emulated("1xH200");
+    let outcome = rig.run(programs::compile("ipc.c", &[]), &[]).ok();
+    assert_eq!(outcome.assert_equals_books(), 2);
+    let mut accounts: Vec<_> = outcome
+        .profile
+        .processes
+        .iter()
+        .flat_map(|p| &p.state.accounts)
+        .filter(|a| a.peak.0 > 0)
+        .map(|a| (a.peak.0 / MIB, a.kinds[Kind::Imported.index()].peak.0 / MIB))
+        .collect();
+    accounts.sort_unstable();
+    assert_eq!(accounts, [(1, 64), (64, 0)]);
+}
+
+#[test]
 fn stream_ordered_memory_of_the_default_pool() {
     let steps = [
         "use:0",

@@ -43,6 +43,29 @@ fn case_02_300_processes_at_once_are_all_in_the_report() {
     }
 }
 
+#[test]
+fn case_02_a_job_of_more_processes_than_the_segment_has_slots_for() {
+    // 1,024 slots; 1,500 processes, 30 at a time.
+    let mut rig = Rig::emulated("1xH200");
+    let program = programs::compile("exits_at_once.c", &[]);
+    for _ in 0..50 {
+        let batch: Vec<Running> = (0..30)
+            .map(|_| {
+                let mut command = rig.command(&program);
+                command.arg("3");
+                Running::start(command, PATIENCE)
+            })
+            .collect();
+        for running in batch {
+            running.end().ok();
+        }
+    }
+    let outcome = rig.end_session();
+    let kept = outcome.profile.processes.iter().filter(|p| !p.state.accounts.is_empty());
+    assert!(kept.clone().all(|p| p.state.accounts[0].peak.0 == 3 * MIB));
+    assert_eq!(kept.count() as u64 + outcome.profile.processes_not_kept, 1500);
+}
+
 /// GPU numbers of the machine on which memory was held.
 fn charged(outcome: &Outcome) -> Vec<usize> {
     (0..4).filter(|g| outcome.account_of(outcome.process(), *g).is_some_and(|a| a.peak.0 > 0)).collect()
