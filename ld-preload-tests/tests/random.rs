@@ -135,3 +135,25 @@ fn random_sequences_of_all_families_agree_with_the_books() {
         );
     }
 }
+
+#[test]
+fn threads_that_free_each_others_memory_end_with_the_figures_of_the_books() {
+    for seed in 1..=8 {
+        let rig = Rig::emulated("1xH200");
+        let outcome = rig.run(programs::compile("mixed_threads.c", &[]), &[&seed.to_string()]).ok();
+        // Peaks depend on which thread came first between the driver's count and ours.
+        let (compared, wrong) = outcome.compare();
+        let wrong: Vec<&String> = wrong.iter().filter(|w| w.contains(" now: ")).collect();
+        assert_eq!(compared, 1);
+        assert!(wrong.is_empty(), "seed {seed}: {wrong:?}");
+        let account = outcome.account(0);
+        for (page, books) in account.kinds.iter().zip(&outcome.books[0].gpus[0].kinds) {
+            let one_call_each = 6 * (8 << 20);
+            assert!(
+                page.peak.0.abs_diff(books.requested_peak) <= one_call_each,
+                "seed {seed}: {page:?} {books:?}"
+            );
+            assert!(page.now <= page.peak);
+        }
+    }
+}
