@@ -3,21 +3,21 @@
 //! Such a call has up to eleven arguments, five of them on the stack, which a compiled shell loads,
 //! spills and pushes beside six saved registers: 2 ns more than this. What it does is what the
 //! generated shells of kind `hot` do (see `build.rs`): where the thread is ready (`shell::ready`) and
-//! the function's counters are in its cache (`cache::KernelCache::get`), make the call marked as under
-//! way and add to the counters if it succeeds; in all other cases jump on to the compiled shell.
+//! the function's counters are in its cache (`cache::KernelCache::get`), make the call and add to the
+//! counters if it succeeds; in all other cases jump on to the compiled shell.
+//!
+//! One thing differs. A shell by hand knows its caller, so it need not mark the call as under way: a
+//! call that comes from inside the driver's library is jumped on to the driver.
 
 use core::mem::offset_of;
 
 use crate::kernels::cache;
-use crate::shell::DISTANCE;
 use crate::state::Page;
 use crate::telemetry::LaneRow;
 use crate::tls::Tls;
 
 /// Offset of the cache's address in the thread's state.
 pub(crate) const CACHE: usize = offset_of!(Tls, cache);
-/// Offset of the thread's epoch in its state.
-pub(crate) const EPOCH: usize = offset_of!(Tls, epoch);
 /// Offset of the counters in an entry of the cache.
 pub(crate) const ROW: usize = cache::ROW_OFFSET;
 /// Bits of a function's handle, xored with itself shifted by eight, that are its entry's offset.
@@ -29,12 +29,11 @@ const _: () = {
     assert!(offset_of!(LaneRow, threads) == 16 && offset_of!(LaneRow, dynamic_shared) == 24);
 };
 
-/// Bytes of the shell's frame: copies of the stack arguments, then counters, blocks, threads, and the
-/// distance that every shell keeps (`shell::nested`). The stack pointer is 8 off its alignment at
-/// entry.
+/// Bytes of the shell's frame: copies of the stack arguments, then counters, blocks, threads. The stack
+/// pointer is 8 off its alignment at entry.
 pub(crate) const fn frame(on_stack: usize) -> usize {
     let used = 8 * on_stack + 24;
-    DISTANCE + used + if used.is_multiple_of(16) { 8 } else { 0 }
+    used + if used.is_multiple_of(16) { 8 } else { 0 }
 }
 
 /// The body of a naked shell: entry number, compiled shell, number of arguments on the stack.
@@ -53,13 +52,12 @@ macro_rules! launch_shell {
             ".cfi_startproc",
             "endbr64",
             // Ready? The thread's first word is the page's first word.
-            "mov rax, qword ptr fs:[0]",
-            "add rax, qword ptr [rip + radrm_tls@GOTTPOFF]",
+            "mov rax, qword ptr [rip + radrm_tls@GOTTPOFF]",
             "mov r10, qword ptr [rip + {page}]",
-            "cmp r10, qword ptr [rax]",
+            "cmp r10, qword ptr fs:[rax]",
             "jne 9f",
             // The function's counters in the thread's cache, to r10.
-            "mov r11, qword ptr [rax + {cache}]",
+            "mov r11, qword ptr fs:[rax + {cache}]",
             "mov r10d, edi",
             "shr r10d, 8",
             "xor r10d, edi",
@@ -73,10 +71,13 @@ macro_rules! launch_shell {
             "mov r11, qword ptr [rip + {real} + 8 * {id}]",
             "test r11, r11",
             "je 9f",
-            // Mark the call as under way: `shell::enter`.
+            // Called by the driver itself?
+            "mov rax, qword ptr [rsp]",
+            "sub rax, qword ptr [rip + {driver}]",
+            "cmp rax, qword ptr [rip + {driver} + 8]",
+            "jb 7f",
             "sub rsp, {frame}",
             ".cfi_adjust_cfa_offset {frame}",
-            "mov qword ptr [rax], rsp",
             "mov qword ptr [rsp + {counters}], r10",
             // Blocks of the grid, then threads of the grid.
             "mov eax, esi",
@@ -102,11 +103,6 @@ macro_rules! launch_shell {
             "mov qword ptr [rsp + 24], rax",
             $fifth,
             "call r11",
-            // `shell::leave`.
-            "mov rcx, qword ptr fs:[0]",
-            "add rcx, qword ptr [rip + radrm_tls@GOTTPOFF]",
-            "mov rdx, qword ptr [rcx + {epoch}]",
-            "mov qword ptr [rcx], rdx",
             // `telemetry::Row::launch` after success.
             "test eax, eax",
             "jne 8f",
@@ -122,15 +118,17 @@ macro_rules! launch_shell {
             "add rsp, {frame}",
             ".cfi_adjust_cfa_offset -{frame}",
             "ret",
+            "7:",
+            "jmp r11",
             "9:",
             "jmp {cold}",
             ".cfi_endproc",
             page = sym crate::state::PAGE,
             real = sym crate::resolve::RADRM_REAL,
+            driver = sym crate::resolve::RADRM_DRIVER,
             cold = sym $cold,
             id = const $id,
             cache = const crate::launch_shell::CACHE,
-            epoch = const crate::launch_shell::EPOCH,
             row = const crate::launch_shell::ROW,
             mask = const crate::launch_shell::ENTRY_MASK,
             frame = const crate::launch_shell::frame($on_stack),

@@ -2,7 +2,7 @@
 //! functions.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::elf::{self, LinkMap};
 use super::{early, route};
@@ -12,6 +12,10 @@ use crate::errno;
 /// The driver's own function of every entry point.
 pub(crate) static RADRM_REAL: [AtomicPtr<()>; ENTRY_COUNT] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; ENTRY_COUNT];
+
+/// Where the driver's library lies: its first address, and how many bytes it takes. A call from there
+/// is the driver's own. Without bytes no call is.
+pub(crate) static RADRM_DRIVER: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// The library, once it was seen and pinned.
 struct Object {
@@ -96,6 +100,15 @@ pub(super) fn attach(library: Library) -> bool {
     }
     errno::keep(|| {
         let Some(map) = open(object, libc::RTLD_LAZY | libc::RTLD_NOLOAD) else { return false };
+        if library == Library::Cuda {
+            // SAFETY: `open` has raised the library's count, so it stays loaded.
+            let (start, bytes) = unsafe { elf::extent(map) };
+            let [first, count] = &RADRM_DRIVER;
+            // Relaxed: a launch that finds the driver's function, stored with a release below, is the
+            // first to read them, and two threads store the same.
+            first.store(start, Ordering::Relaxed);
+            count.store(bytes, Ordering::Relaxed);
+        }
         for (entry, info) in entries::of(library) {
             // SAFETY: `open` has raised the library's count, so it stays loaded.
             if let Some(real) = unsafe { elf::function(map, info.symbol) }

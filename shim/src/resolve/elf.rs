@@ -49,6 +49,62 @@ const STT_FUNC: u8 = 2;
 /// Objects looked at before the walk gives up.
 const MANY: usize = 65_536;
 
+/// First address of an object and the number of bytes from there to the end of its last segment; 0 bytes
+/// where its header is not in memory.
+///
+/// # Safety
+/// `map` must be a loaded object that stays loaded during the call.
+pub(crate) unsafe fn extent(map: *const LinkMap) -> (usize, usize) {
+    // SAFETY: the caller's promise.
+    let base = unsafe { (*map).base };
+    let header = base as *const Header;
+    // The header is the start of the first segment, unless somebody has built the object in an unusual
+    // way; a shared object is never based at 0.
+    // SAFETY: the first page of a based object is mapped.
+    if base == 0 || unsafe { (*header).magic } != *b"\x7fELF" {
+        return (base, 0);
+    }
+    // SAFETY: a valid header tells where its program headers stand, in the same segment.
+    let segments = unsafe {
+        let first = base.wrapping_add((*header).segments_at) as *const Segment;
+        core::slice::from_raw_parts(first, usize::from((*header).segments))
+    };
+    let end = segments.iter().filter(|s| s.kind == PT_LOAD).map(|s| s.address.wrapping_add(s.memory)).max();
+    (base, end.unwrap_or(0))
+}
+
+/// ELF header.
+#[repr(C)]
+struct Header {
+    magic: [u8; 4],
+    identity: [u8; 12],
+    kind: u16,
+    machine: u16,
+    version: u32,
+    entry: usize,
+    segments_at: usize,
+    sections_at: usize,
+    flags: u32,
+    header_bytes: u16,
+    segment_bytes: u16,
+    segments: u16,
+}
+
+/// Program header.
+#[repr(C)]
+struct Segment {
+    kind: u32,
+    flags: u32,
+    offset: usize,
+    address: usize,
+    physical: usize,
+    file: usize,
+    memory: usize,
+    align: usize,
+}
+
+const PT_LOAD: u32 = 1;
+
 /// The tables of one object.
 struct Tables {
     base: usize,
@@ -198,6 +254,17 @@ mod tests {
             libc::dlvsym(libc::RTLD_DEFAULT, c"pthread_cond_wait".as_ptr(), c"GLIBC_2.3.2".as_ptr())
         };
         assert_eq!(ours, theirs.addr());
+    }
+
+    #[test]
+    fn an_objects_functions_lie_in_its_extent() {
+        let libc = object(b"libc.so.6").expect("every test process has libc");
+        // SAFETY: libc stays loaded.
+        let (start, bytes) = unsafe { extent(libc) };
+        let inside = libc::getpid as *const () as usize;
+        let outside = an_objects_functions_lie_in_its_extent as *const () as usize;
+        assert!(inside.wrapping_sub(start) < bytes);
+        assert!(outside.wrapping_sub(start) >= bytes);
     }
 
     #[test]

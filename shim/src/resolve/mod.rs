@@ -15,7 +15,7 @@ mod elf;
 pub(crate) mod proc_address;
 mod route;
 
-pub(crate) use attach::{RADRM_REAL, cold, cold_nvml, driver_symbol, has_driver, loaded};
+pub(crate) use attach::{RADRM_DRIVER, RADRM_REAL, cold, cold_nvml, driver_symbol, has_driver, loaded};
 
 use crate::entries::EntryId;
 
