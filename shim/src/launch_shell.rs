@@ -50,7 +50,6 @@ macro_rules! launch_shell {
     (@ $id:literal, $cold:ident, $on_stack:literal, $fifth:literal) => {
         core::arch::naked_asm!(
             ".cfi_startproc",
-            "endbr64",
             // Ready? The thread's first word is the page's first word.
             "mov rax, qword ptr [rip + radrm_tls@GOTTPOFF]",
             "mov r10, qword ptr [rip + {page}]",
@@ -66,8 +65,6 @@ macro_rules! launch_shell {
             "cmp qword ptr [r11], rdi",
             "jne 9f",
             "mov r10, qword ptr [r11 + {row}]",
-            "test r10, r10",
-            "je 9f",
             "mov r11, qword ptr [rip + {real} + 8 * {id}]",
             "test r11, r11",
             "je 9f",

@@ -20,7 +20,11 @@ pub(crate) const OFFSET_MASK: usize = (ENTRIES - 1) * size_of::<Entry>();
 pub(crate) const ROW_OFFSET: usize = core::mem::offset_of!(Entry, row);
 const _: () = assert!(size_of::<Entry>() == 16 && core::mem::offset_of!(Entry, function) == 0);
 
-/// One thread's cache.
+/// Function of an entry that has none. Not 0, which a program may hand over: an entry that matches a
+/// function has counters.
+const NOTHING: u64 = 1;
+
+/// One thread's cache. It is cleared before its first use.
 #[repr(C, align(4096))]
 pub(crate) struct KernelCache {
     entries: [Entry; ENTRIES],
@@ -36,7 +40,7 @@ struct Entry {
 
 impl Entry {
     const fn empty() -> Self {
-        Self { function: AtomicU64::new(0), row: AtomicPtr::new(ptr::null_mut()) }
+        Self { function: AtomicU64::new(NOTHING), row: AtomicPtr::new(ptr::null_mut()) }
     }
 }
 
@@ -67,7 +71,7 @@ impl KernelCache {
             return;
         }
         let entry = self.entry(function);
-        entry.function.store(0, Ordering::Relaxed);
+        entry.function.store(NOTHING, Ordering::Relaxed);
         entry.row.store(row.as_ptr().cast_mut(), Ordering::Relaxed);
         entry.function.store(function, Ordering::Relaxed);
     }
@@ -78,7 +82,7 @@ impl KernelCache {
             return;
         }
         for entry in &self.entries {
-            entry.function.store(0, Ordering::Relaxed);
+            entry.function.store(NOTHING, Ordering::Relaxed);
         }
     }
 }
