@@ -21,7 +21,7 @@ pub(super) fn record(cx: &Cx<'_>, gpu: Option<GpuIndex>, kind: Kind, bytes: u64,
         let mut event = Event {
             gpu,
             memory: Some(kind),
-            entry: cx.entry.0,
+            entry: cx.entry.row(),
             a: bytes,
             b: UNKNOWN,
             ..Event::new(EventKind::RequestFailed, ns)
@@ -35,7 +35,7 @@ pub(super) fn record(cx: &Cx<'_>, gpu: Option<GpuIndex>, kind: Kind, bytes: u64,
             event.b = free;
             match gpu {
                 Some(gpu) => {
-                    let entry = cx.entry.0;
+                    let entry = cx.entry.row();
                     writer.failed(&FailedRequest {
                         ns,
                         gpu,
