@@ -7,7 +7,7 @@
 
 use crate::kind::Kind;
 use crate::layout::{AccountCell, PeakCell};
-use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::fence;
 
 /// Rounds of writing the snapshot before leaving it to the next raise.
@@ -59,7 +59,7 @@ impl AccountCell {
 
     /// Raises the peak and writes down what it is made of.
     fn raise(&self, total: u64, ns: u64) {
-        if self.total_peak.fetch_max(total, SeqCst) >= total {
+        if self.total_peak.fetch_max(total, AcqRel) >= total {
             return;
         }
         let mut total = total;
@@ -67,9 +67,9 @@ impl AccountCell {
             if !self.snapshot(total, ns) {
                 return; // another thread is writing; it looks at the peak again when it is done
             }
-            // SeqCst with the exchange that ended the writing: either this load sees a raise
-            // made meanwhile, or the raiser found the snapshot free.
-            let peak = self.total_peak.load(SeqCst);
+            // A read-modify-write, so that it comes before or after every raise: a raise before it is seen
+            // here, and a raise after it sees the snapshot free.
+            let peak = self.total_peak.fetch_max(total, AcqRel);
             if peak <= total {
                 return;
             }
@@ -80,8 +80,8 @@ impl AccountCell {
     /// Writes the snapshot unless another thread is doing so.
     fn snapshot(&self, total: u64, ns: u64) -> bool {
         let PeakCell { seq, total: total_at, ns: ns_at, kinds, .. } = &self.at_peak;
-        let before = seq.load(SeqCst);
-        if before & 1 == 1 || seq.compare_exchange(before, before + 1, SeqCst, SeqCst).is_err() {
+        let before = seq.load(Relaxed);
+        if before & 1 == 1 || seq.compare_exchange(before, before + 1, Acquire, Relaxed).is_err() {
             return false;
         }
         fence(Release); // the reader that sees a store below sees the odd number
@@ -92,7 +92,8 @@ impl AccountCell {
                 place.store(cell.now.load(Acquire), Relaxed);
             }
         }
-        seq.swap(before + 2, SeqCst);
+        // Release: pairs with the Acquire of the exchange above in the next thread, and with the reader.
+        seq.store(before + 2, Release);
         true
     }
 }

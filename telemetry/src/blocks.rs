@@ -175,7 +175,8 @@ impl BlockBucket {
         block
     }
 
-    /// The block of a key.
+    /// The block of a key. If the same key is removed and inserted anew meanwhile (the program uses what it frees),
+    /// the answer can mix the two blocks.
     #[inline]
     pub fn get(&self, key: BlockKey) -> Option<Block> {
         let (place, cell) = self.find(key)?;
@@ -203,6 +204,7 @@ fn take(place: &AtomicU64, cell: &BlockCell, key: BlockKey) -> Option<Block> {
 /// Fills an entry that is ours and publishes it.
 #[inline]
 fn fill(place: &AtomicU64, cell: &BlockCell, key: BlockKey, block: &Block) {
+    crate::sync::fence(Release); // pairs with the Acquire fence in `get`: who sees a word sees the busy key
     cell.what.store(block.pack(), Relaxed);
     cell.ns.store(block.ns, Relaxed);
     cell.aux.store(block.aux, Relaxed);

@@ -57,14 +57,14 @@ pub const TIMELINE_CHUNK: usize = TIMELINE_BUCKETS / 64;
 /// Size of a page; segments are refused on machines with others, see `join`.
 pub const PAGE: usize = 4096;
 
-/// One cell of a ring: a sequence word and seven words of data.
+/// One cell of a ring: a sequence word and the words of a record. In a segment a cell is a cache line.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Cell {
+pub struct Cell<const W: usize = 7> {
     /// Even: `2 * laps written`; odd: being written.
     pub seq: AtomicU64,
     /// The record.
-    pub words: [AtomicU64; 7],
+    pub words: [AtomicU64; W],
 }
 
 /// One GPU of the job.

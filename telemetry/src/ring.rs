@@ -12,25 +12,25 @@ use crate::layout::Cell;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicU64, fence};
 
-/// Words of a record.
+/// Words of a record in a segment.
 pub const WORDS: usize = 7;
 
 /// Producer's view of a ring.
 #[derive(Clone, Copy)]
-pub struct Ring<'a> {
+pub struct Ring<'a, const W: usize = WORDS> {
     head: &'a AtomicU64,
     dropped: &'a AtomicU64,
-    cells: &'a [Cell],
+    cells: &'a [Cell<W>],
 }
 
-impl<'a> Ring<'a> {
+impl<'a, const W: usize> Ring<'a, W> {
     /// A ring over its words in memory.
-    pub fn new(head: &'a AtomicU64, dropped: &'a AtomicU64, cells: &'a [Cell]) -> Self {
+    pub fn new(head: &'a AtomicU64, dropped: &'a AtomicU64, cells: &'a [Cell<W>]) -> Self {
         Self { head, dropped, cells }
     }
 
     /// Writes a record; false if it was dropped and counted.
-    pub fn push(&self, words: [u64; WORDS]) -> bool {
+    pub fn push(&self, words: [u64; W]) -> bool {
         let ticket = self.head.fetch_add(1, Relaxed);
         let cells = self.cells.len() as u64;
         let Some(at) = ticket.checked_rem(cells) else { return false };
@@ -45,7 +45,7 @@ impl<'a> Ring<'a> {
 }
 
 /// Writes a record into a cell as of `lap`; false if the cell is taken or further on.
-pub fn write_cell(cell: &Cell, lap: u64, words: [u64; WORDS]) -> bool {
+pub fn write_cell<const W: usize>(cell: &Cell<W>, lap: u64, words: [u64; W]) -> bool {
     let odd = lap.wrapping_mul(2).wrapping_add(1);
     let seen = cell.seq.load(Relaxed);
     if seen & 1 == 1 || seen >= odd {
@@ -67,22 +67,22 @@ pub fn write_cell(cell: &Cell, lap: u64, words: [u64; WORDS]) -> bool {
 }
 
 /// Where a reader gets cells from: memory, or a file that is read piece by piece.
-pub trait CellSource {
+pub trait CellSource<const W: usize = WORDS> {
     /// Tickets drawn so far.
     fn head(&mut self) -> Option<u64>;
     /// Sequence of a cell, at least as new as everything read before (Acquire).
     fn seq(&mut self, cell: u64) -> Option<u64>;
     /// Words of a cell, in any order.
-    fn words(&mut self, cell: u64) -> Option<[u64; WORDS]>;
+    fn words(&mut self, cell: u64) -> Option<[u64; W]>;
     /// Everything read before is older than everything read after (Acquire fence).
     fn barrier(&mut self);
 }
 
 /// What became of a ticket.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Fetched {
+pub enum Fetched<const W: usize = WORDS> {
     /// The record.
-    Record([u64; WORDS]),
+    Record([u64; W]),
     /// Not written yet: its producer is at work, dropped it, or died.
     Pending,
     /// Overwritten.
@@ -90,7 +90,7 @@ pub enum Fetched {
 }
 
 /// Reads the record of a ticket.
-pub fn fetch(source: &mut impl CellSource, ticket: u64, cells: u64) -> Option<Fetched> {
+pub fn fetch<const W: usize>(source: &mut impl CellSource<W>, ticket: u64, cells: u64) -> Option<Fetched<W>> {
     let at = ticket.checked_rem(cells)?;
     let even = (ticket.checked_div(cells)?).wrapping_mul(2).wrapping_add(2);
     let before = source.seq(at)?;
@@ -127,12 +127,12 @@ impl RingCursor {
 
     /// Delivers what is new. `last` says that no producer is left, so nothing is waited for.
     /// Returns `None` if the source failed or its head went backwards.
-    pub fn poll(
+    pub fn poll<const W: usize>(
         &mut self,
-        source: &mut impl CellSource,
+        source: &mut impl CellSource<W>,
         cells: u64,
         last: bool,
-        mut deliver: impl FnMut([u64; WORDS]),
+        mut deliver: impl FnMut([u64; W]),
     ) -> Option<()> {
         let head = source.head()?;
         if head < self.next {

@@ -1,0 +1,403 @@
+//! Model checks of everything that several threads touch at once.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p radrm-telemetry --test loom --release --target-dir target/loom`
+//!
+//! The checker finds nothing in a thread whose first operation is a load: every thread is warmed up with a
+//! read-modify-write, the number of executions is asserted, and a ring that is broken on purpose must fail.
+#![cfg(loom)]
+
+use loom::sync::Arc;
+use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use loom::sync::atomic::{AtomicU64, fence};
+use loom::thread;
+use radrm_telemetry::layout::{AccountCell, BlockBucket, BlockCell, Cell, KindCell, PeakCell};
+use radrm_telemetry::ring::{CellSource, Ring, RingCursor, write_cell};
+use radrm_telemetry::{Block, BlockKey, GpuIndex, Kind};
+use std::array::from_fn;
+
+fn zero() -> AtomicU64 {
+    AtomicU64::new(0)
+}
+
+/// Explores `model`; returns the number of executions.
+fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) -> usize {
+    let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let seen = count.clone();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 20_000;
+    builder.check(move || {
+        seen.fetch_add(1, Relaxed);
+        model();
+    });
+    let count = count.load(Relaxed);
+    eprintln!("{count} executions");
+    count
+}
+
+/// Starts a thread that is warmed up.
+fn spawn(warm: &Arc<AtomicU64>, work: impl FnOnce() + 'static) -> thread::JoinHandle<()> {
+    let warm = warm.clone();
+    thread::spawn(move || {
+        warm.fetch_add(1, Relaxed);
+        work();
+    })
+}
+
+const W: usize = 2;
+
+struct Memory<const CELLS: usize> {
+    head: AtomicU64,
+    dropped: AtomicU64,
+    cells: [Cell<W>; CELLS],
+}
+
+impl<const CELLS: usize> Memory<CELLS> {
+    fn new() -> Arc<Self> {
+        let cell = |_| Cell { seq: zero(), words: from_fn(|_| zero()) };
+        Arc::new(Self { head: zero(), dropped: zero(), cells: from_fn(cell) })
+    }
+
+    fn ring(&self) -> Ring<'_, W> {
+        Ring::new(&self.head, &self.dropped, &self.cells)
+    }
+
+    fn poll(&self, cursor: &mut RingCursor, last: bool) -> Vec<u64> {
+        let mut records = Vec::new();
+        let polled = cursor.poll(&mut &*self, CELLS as u64, last, |[a, b]| {
+            assert_eq!(b, a + 100, "a record is one producer's");
+            records.push(a);
+        });
+        assert!(polled.is_some());
+        records
+    }
+}
+
+impl<const CELLS: usize> CellSource<W> for &Memory<CELLS> {
+    fn head(&mut self) -> Option<u64> {
+        Some(self.head.load(Acquire))
+    }
+    fn seq(&mut self, cell: u64) -> Option<u64> {
+        Some(self.cells.get(cell as usize)?.seq.load(Acquire))
+    }
+    fn words(&mut self, cell: u64) -> Option<[u64; W]> {
+        let cell = self.cells.get(cell as usize)?;
+        Some(from_fn(|i| cell.words[i].load(Relaxed)))
+    }
+    fn barrier(&mut self) {
+        fence(Acquire);
+    }
+}
+
+/// Two producers on a ring of `CELLS`, a reader that polls while they run and once at the end.
+fn ring_model<const CELLS: usize>(
+    preemptions: usize,
+    each: u64,
+    push: fn(&Memory<CELLS>, u64) -> bool,
+) -> usize {
+    explore(preemptions, move || {
+        let memory = Memory::<CELLS>::new();
+        let warm = Arc::new(zero());
+        let written = Arc::new(zero());
+        let producers: Vec<_> = (0..2u64)
+            .map(|producer| {
+                let (memory, written) = (memory.clone(), written.clone());
+                spawn(&warm, move || {
+                    for n in 0..each {
+                        if push(&memory, 10 * (producer + 1) + n) {
+                            written.fetch_add(1, Relaxed);
+                        }
+                    }
+                })
+            })
+            .collect();
+        warm.fetch_add(1, Relaxed);
+        let mut cursor = RingCursor::default();
+        let mut records = memory.poll(&mut cursor, false);
+        for producer in producers {
+            producer.join().unwrap();
+        }
+        records.extend(memory.poll(&mut cursor, true));
+        let head = memory.head.load(Acquire);
+        assert_eq!(head, 2 * each);
+        assert_eq!(written.load(Relaxed) + memory.dropped.load(Relaxed), head);
+        assert_eq!(cursor.delivered() + cursor.lost(), head);
+        assert_eq!(records.len() as u64, cursor.delivered());
+        assert!(cursor.delivered() <= written.load(Relaxed));
+        let mut unique = records.clone();
+        unique.sort_unstable();
+        unique.dedup();
+        assert_eq!(unique.len(), records.len(), "nothing is delivered twice");
+    })
+}
+
+fn push<const CELLS: usize>(memory: &Memory<CELLS>, value: u64) -> bool {
+    memory.ring().push([value, value + 100])
+}
+
+#[test]
+fn a_ring_with_room_delivers_whole_records() {
+    assert!(ring_model::<2>(3, 1, push) > 100);
+}
+
+#[test]
+fn a_ring_that_overwrites_delivers_whole_records_and_counts_the_rest() {
+    assert!(ring_model::<1>(3, 1, push) > 100);
+    assert!(ring_model::<2>(2, 2, push) > 1000);
+}
+
+/// Writes without making the sequence odd first.
+fn push_without_taking<const CELLS: usize>(memory: &Memory<CELLS>, value: u64) -> bool {
+    let ticket = memory.head.fetch_add(1, Relaxed);
+    let cell = &memory.cells[ticket as usize % CELLS];
+    for (place, word) in cell.words.iter().zip([value, value + 100]) {
+        place.store(word, Relaxed);
+    }
+    cell.seq.store(2 * (ticket / CELLS as u64) + 2, Release);
+    true
+}
+
+#[test]
+#[should_panic(expected = "a record is one producer's")]
+fn a_ring_whose_producers_do_not_take_cells_is_found_out() {
+    ring_model::<1>(3, 2, push_without_taking);
+}
+
+/// Takes the cell but publishes without Release.
+fn push_without_release<const CELLS: usize>(memory: &Memory<CELLS>, value: u64) -> bool {
+    let ticket = memory.head.fetch_add(1, Relaxed);
+    let cell = &memory.cells[ticket as usize % CELLS];
+    for (place, word) in cell.words.iter().zip([value, value + 100]) {
+        place.store(word, Relaxed);
+    }
+    cell.seq.store(2 * (ticket / CELLS as u64) + 2, Relaxed);
+    true
+}
+
+#[test]
+#[should_panic(expected = "a record is one producer's")]
+fn a_ring_that_publishes_too_early_is_found_out() {
+    ring_model::<2>(3, 1, push_without_release);
+}
+
+#[test]
+fn a_producer_that_dies_in_its_cell_blocks_nobody() {
+    let executions = explore(3, || {
+        let memory = Memory::<2>::new();
+        let warm = Arc::new(zero());
+        // Ticket 0 was drawn and its cell taken by a producer that is gone.
+        memory.head.fetch_add(1, Relaxed);
+        memory.cells[0].seq.store(1, Relaxed);
+        let producer = {
+            let memory = memory.clone();
+            spawn(&warm, move || {
+                for value in [10, 11] {
+                    push(&memory, value);
+                }
+            })
+        };
+        warm.fetch_add(1, Relaxed);
+        let mut cursor = RingCursor::default();
+        let mut records = memory.poll(&mut cursor, false);
+        producer.join().unwrap();
+        records.extend(memory.poll(&mut cursor, true));
+        assert_eq!(records, [10]);
+        assert_eq!((cursor.delivered(), cursor.lost()), (1, 2));
+        assert_eq!(memory.dropped.load(Relaxed), 1);
+    });
+    assert!(executions > 10, "{executions}");
+}
+
+#[test]
+fn one_lap_behind_never_overwrites_one_ahead() {
+    let executions = explore(3, || {
+        let cell = Arc::new(Cell::<W> { seq: zero(), words: from_fn(|_| zero()) });
+        let warm = Arc::new(zero());
+        let late = {
+            let cell = cell.clone();
+            spawn(&warm, move || {
+                write_cell(&cell, 0, [1, 101]);
+            })
+        };
+        warm.fetch_add(1, Relaxed);
+        let ahead = write_cell(&cell, 1, [2, 102]);
+        late.join().unwrap();
+        let words: [u64; W] = from_fn(|i| cell.words[i].load(Relaxed));
+        let seq = cell.seq.load(Relaxed);
+        assert_eq!((seq, words), if ahead { (4, [2, 102]) } else { (2, [1, 101]) });
+    });
+    assert!(executions > 5, "{executions}");
+}
+
+fn bucket() -> Arc<BlockBucket> {
+    Arc::new(BlockBucket {
+        keys: from_fn(|_| zero()),
+        spare: zero(),
+        blocks: from_fn(|_| BlockCell { what: zero(), ns: zero(), aux: zero() }),
+        spare1: from_fn(|_| zero()),
+    })
+}
+
+fn block(n: u64) -> Block {
+    Block { bytes: n, kind: Kind::Device, gpu: GpuIndex::from_number(0).unwrap(), ns: n, aux: n }
+}
+
+#[test]
+fn blocks_of_two_threads_in_one_bucket_do_not_mix() {
+    let executions = explore(2, || {
+        let bucket = bucket();
+        let warm = Arc::new(zero());
+        let work = |bucket: &BlockBucket, n: u64| {
+            let key = BlockKey::pointer(n);
+            assert!(bucket.insert(key, &block(n)));
+            assert_eq!(bucket.get(key), Some(block(n)));
+            assert_eq!(bucket.remove(key), Some(block(n)));
+        };
+        let other = {
+            let bucket = bucket.clone();
+            spawn(&warm, move || work(&bucket, 1))
+        };
+        warm.fetch_add(1, Relaxed);
+        work(&bucket, 2);
+        other.join().unwrap();
+        assert!(bucket.keys.iter().all(|key| key.load(Relaxed) == 0));
+    });
+    assert!(executions > 100, "{executions}");
+}
+
+#[test]
+fn of_two_threads_that_remove_a_block_one_gets_it() {
+    let executions = explore(3, || {
+        let bucket = bucket();
+        let warm = Arc::new(zero());
+        let key = BlockKey::pointer(7);
+        assert!(bucket.insert(key, &block(7)));
+        let got = Arc::new(zero());
+        let other = {
+            let (bucket, got) = (bucket.clone(), got.clone());
+            spawn(&warm, move || {
+                got.fetch_add(bucket.remove(key).is_some().into(), Relaxed);
+            })
+        };
+        warm.fetch_add(1, Relaxed);
+        got.fetch_add(bucket.remove(key).is_some().into(), Relaxed);
+        other.join().unwrap();
+        assert_eq!(got.load(Relaxed), 1);
+    });
+    assert!(executions > 5, "{executions}");
+}
+
+#[test]
+fn a_look_up_while_its_place_is_given_to_another_key_sees_its_own_block_or_none() {
+    let executions = explore(3, || {
+        let bucket = bucket();
+        let warm = Arc::new(zero());
+        let (key, next) = (BlockKey::pointer(7), BlockKey::pointer(8));
+        assert!(bucket.insert(key, &block(7)));
+        let other = {
+            let bucket = bucket.clone();
+            spawn(&warm, move || {
+                bucket.remove(key);
+                bucket.insert(next, &block(8));
+            })
+        };
+        warm.fetch_add(1, Relaxed);
+        let seen = bucket.get(key);
+        assert!(seen.is_none() || seen == Some(block(7)), "{seen:?}");
+        other.join().unwrap();
+        assert_eq!((bucket.get(key), bucket.get(next)), (None, Some(block(8))));
+    });
+    assert!(executions > 20, "{executions}");
+}
+
+fn account() -> Arc<AccountCell> {
+    let kind =
+        |_| KindCell { now: zero(), peak: zero(), allocs: zero(), frees: zero(), spare: from_fn(|_| zero()) };
+    Arc::new(AccountCell {
+        total_now: zero(),
+        total_peak: zero(),
+        chunks: zero(),
+        failed: zero(),
+        contexts: zero(),
+        context_overhead: zero(),
+        spare: from_fn(|_| zero()),
+        kinds: from_fn(kind),
+        at_peak: PeakCell {
+            seq: zero(),
+            total: zero(),
+            ns: zero(),
+            spare: from_fn(|_| zero()),
+            kinds: from_fn(|_| zero()),
+        },
+        spare1: from_fn(|_| zero()),
+    })
+}
+
+#[test]
+fn the_snapshot_is_of_the_last_peak_and_complete() {
+    let executions = explore(2, || {
+        let account = account();
+        let warm = Arc::new(zero());
+        let other = {
+            let account = account.clone();
+            spawn(&warm, move || {
+                account.charge(Kind::Device, 10, true, 1);
+            })
+        };
+        warm.fetch_add(1, Relaxed);
+        account.charge(Kind::Vmm, 5, true, 2);
+        other.join().unwrap();
+        assert_eq!(account.total_peak.load(Relaxed), 15);
+        assert_eq!(account.at_peak.total.load(Relaxed), 15, "the snapshot belongs to the peak");
+        assert_eq!(account.at_peak.seq.load(Relaxed) % 2, 0);
+    });
+    assert!(executions > 50, "{executions}");
+}
+
+#[test]
+fn a_total_never_wraps_though_more_is_discharged_than_is_there() {
+    let executions = explore(2, || {
+        let account = account();
+        let warm = Arc::new(zero());
+        let other = {
+            let account = account.clone();
+            spawn(&warm, move || {
+                account.charge(Kind::Device, 10, true, 1);
+                assert!(account.total_now.load(Relaxed) <= 10);
+            })
+        };
+        warm.fetch_add(1, Relaxed);
+        let taken = account.discharge(Kind::Device, 20, true);
+        assert!(account.total_now.load(Relaxed) <= 10);
+        other.join().unwrap();
+        assert_eq!(account.total_now.load(Relaxed), 10 - taken);
+        assert_eq!(account.kinds[0].now.load(Relaxed), 10 - taken);
+    });
+    assert!(executions > 5, "{executions}");
+}
+
+#[test]
+fn a_lane_is_taken_over_by_one_thread_and_loses_no_count() {
+    let executions = explore(3, || {
+        // One lane whose owner, thread 9, has counted 5 and is seen to be gone.
+        let owners: Arc<[AtomicU64; 1]> = Arc::new([AtomicU64::new(9)]);
+        let counter = Arc::new(AtomicU64::new(5));
+        let shared = Arc::new(zero());
+        let warm = Arc::new(zero());
+        let work = |owners: &[AtomicU64; 1], counter: &AtomicU64, shared: &AtomicU64, tid: u64| {
+            match radrm_telemetry::lanes::claim(owners, tid, |tid| tid != 9) {
+                Some(_) => counter.store(counter.load(Relaxed) + 1, Relaxed),
+                None => drop(shared.fetch_add(1, Relaxed)),
+            }
+        };
+        let other = {
+            let (owners, counter, shared) = (owners.clone(), counter.clone(), shared.clone());
+            spawn(&warm, move || work(&owners, &counter, &shared, 1))
+        };
+        warm.fetch_add(1, Relaxed);
+        work(&owners, &counter, &shared, 2);
+        other.join().unwrap();
+        assert_eq!((counter.load(Relaxed), shared.load(Relaxed)), (6, 1));
+    });
+    assert!(executions > 3, "{executions}");
+}
