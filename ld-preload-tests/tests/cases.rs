@@ -336,40 +336,44 @@ fn case_24_a_machine_with_unified_memory() {
     assert_eq!(outcome.account(0).kinds[Kind::Managed.index()].now.0, 7 * MIB);
 }
 
-/// What the launcher says when its library directory is not as it should be.
+/// Runs a program with the given library directory, whose `libradrm.so` is no good: the program runs
+/// on, and the launcher says in one sentence why nothing is counted.
 #[track_caller]
-fn launcher_refuses(directory: &std::path::Path) -> String {
-    let rig = Rig::emulated("1xH200");
-    let mut command = rig.launched("/bin/echo");
-    command.arg("the program ran").env("RADRM_LIB_DIR", directory);
+fn launcher_says_why(directory: &std::path::Path, why: &str) {
+    let rig = Rig::instant();
+    artifacts::file("libradrm.so");
+    let mut command = rig.bare_command(artifacts::file("radrm-run"));
+    command.args(["--no-dataset", "--no-profile", "--", "/bin/sh", "-c", "echo \"$LD_PRELOAD\"; exit 7"]);
+    command.env("RADRM_LIB_DIR", directory);
     let ended = child::run(command, PATIENCE);
-    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
-    assert!(!ended.stdout.contains("the program ran"));
-    assert!(ended.stderr.contains("libradrm.so"), "{}", ended.stderr);
-    assert!(ended.stderr.trim().lines().count() <= 2, "{}", ended.stderr);
-    ended.stderr
+    assert_eq!((ended.status.code(), ended.stdout.as_str()), (Some(7), "\n"), "{why}: {ended:?}");
+    let sentence = ended.stderr.lines().next().unwrap_or("");
+    assert!(
+        sentence.starts_with("radrm-run: ") && sentence.contains("libradrm.so"),
+        "{why}: {}",
+        ended.stderr
+    );
+    assert!(!ended.stderr.contains("ld.so"), "{why}: the loader had to say it: {}", ended.stderr);
 }
 
 #[test]
 fn case_25_a_preload_that_is_missing_or_of_the_wrong_kind_is_named_clearly() {
     let directory = tempfile::tempdir().expect("temporary directory");
-    launcher_refuses(directory.path());
-    for library in ["libradrm_emulated_cuda.so", "libradrm_emulated_nvml.so"] {
-        std::os::unix::fs::symlink(artifacts::file(library), directory.path().join(library)).expect("link");
-    }
     let shim = directory.path().join("libradrm.so");
-    // Not a library at all; cut short; of another machine; empty.
+    launcher_says_why(directory.path(), "missing");
     fs::write(&shim, "no library\n").expect("text");
-    launcher_refuses(directory.path());
+    launcher_says_why(directory.path(), "no library at all");
     let whole = fs::read(artifacts::file("libradrm.so")).expect("the shim");
     fs::write(&shim, &whole[..4096]).expect("short");
-    launcher_refuses(directory.path());
+    launcher_says_why(directory.path(), "cut short");
+    fs::write(&shim, &whole[..65536]).expect("beginning");
+    launcher_says_why(directory.path(), "its beginning only");
     let mut other = whole.clone();
     other[18] = 0xb7; // e_machine: AArch64
     fs::write(&shim, other).expect("another machine's");
-    launcher_refuses(directory.path());
+    launcher_says_why(directory.path(), "another machine's");
     fs::write(&shim, b"").expect("empty");
-    launcher_refuses(directory.path());
+    launcher_says_why(directory.path(), "empty");
 }
 
 #[test]
@@ -379,9 +383,11 @@ fn case_25_a_static_program_is_named_as_out_of_reach() {
         eprintln!("skipped: no static libc on this machine");
         return;
     };
-    let mut command = rig.launcher();
-    command.arg("--").arg(program);
-    let ended = child::run(command, PATIENCE);
-    assert!(ended.stdout.contains("static"), "{ended:?}");
-    assert_eq!(ended.status.code(), Some(3), "{ended:?}");
+    // It would look for a real GPU in vain: said before it starts.
+    let ended = child::run(rig.launched(&program), PATIENCE);
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    assert!(ended.stderr.contains("statically linked"), "{ended:?}");
+    // Without emulation it runs, unseen.
+    let ended = child::run(Rig::instant().launched(&program), PATIENCE);
+    assert_eq!((ended.status.code(), ended.stdout.as_str()), (Some(3), "static\n"), "{}", ended.stderr);
 }
