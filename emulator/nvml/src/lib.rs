@@ -1,1 +1,36 @@
-//! Emulated NVML (libnvidia-ml.so.1).
+//! Emulated NVML (`libnvidia-ml.so.1`).
+//!
+//! Answers from the books of the emulated machine that `RADRM_EMULATED_MACHINE` names: memory is what
+//! living processes are charged for, contexts included; utilisation follows the modelled time of their
+//! kernels; power, temperature and clocks follow utilisation by the simple formulas of [`model`].
+//!
+//! | module | is |
+//! |---|---|
+//! | [`api`] | results, pointers, the shape of every entry point |
+//! | [`state`] | the machine, from `nvmlInit` to `nvmlShutdown` |
+//! | [`model`] | formulas behind the figures |
+//! | [`system`] | entry points that concern no device |
+//! | [`device`] | what a device is |
+//! | [`memory`], [`processes`] | memory of a device, and who has it |
+//! | [`activity`] | utilisation, clocks, power, temperature |
+//! | [`gpm`] | GPM metrics |
+//! | [`mig`], [`fabric`], [`fields`] | MIG, links and topology, field values |
+//!
+//! What is not exported is found missing by programs, as with an older driver.
+#![warn(missing_docs)]
+#![allow(non_snake_case)]
+
+#[macro_use]
+pub mod api;
+
+pub mod activity;
+pub mod device;
+pub mod fabric;
+pub mod fields;
+pub mod gpm;
+pub mod memory;
+pub mod mig;
+pub mod model;
+pub mod processes;
+pub mod state;
+pub mod system;

@@ -1,0 +1,233 @@
+//! Results, pointers as C callers hand them over, and the shape of every entry point.
+
+use std::ffi::{CStr, c_char, c_uint};
+
+/// `nvmlReturn_t`.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub struct Return(pub c_uint);
+
+macro_rules! results {
+    ($($name:ident = $value:expr, $text:literal;)*) => {
+        $(
+            #[doc = concat!("`NVML_", stringify!($name), "`: ", $text, ".")]
+            pub const $name: Return = Return($value);
+        )*
+        /// Every code with its text.
+        pub const RESULTS: &[(Return, &CStr)] = &[$((
+            $name,
+            // SAFETY: the literal ends with the only NUL in it.
+            unsafe { CStr::from_bytes_with_nul_unchecked(concat!($text, "\0").as_bytes()) },
+        ),)*];
+    };
+}
+
+results! {
+    SUCCESS = 0, "The operation was successful";
+    ERROR_UNINITIALIZED = 1, "NVML was not first initialized with nvmlInit()";
+    ERROR_INVALID_ARGUMENT = 2, "A supplied argument is invalid";
+    ERROR_NOT_SUPPORTED = 3, "The requested operation is not available on target device";
+    ERROR_NO_PERMISSION = 4, "The current user does not have permission for operation";
+    ERROR_NOT_FOUND = 6, "A query to find an object was unsuccessful";
+    ERROR_INSUFFICIENT_SIZE = 7, "An input argument is not large enough";
+    ERROR_DRIVER_NOT_LOADED = 9, "NVIDIA driver is not loaded";
+    ERROR_FUNCTION_NOT_FOUND = 13, "Local version of NVML doesn't implement this function";
+    ERROR_MEMORY = 20, "Insufficient memory";
+    ERROR_NO_DATA = 21, "No data";
+    ERROR_ARGUMENT_VERSION_MISMATCH = 25, "The provided version is invalid or unsupported";
+    ERROR_UNKNOWN = 999, "An internal driver error occurred";
+}
+
+/// What a call comes to.
+pub type Answer<T = ()> = Result<T, Return>;
+
+/// Where a caller wants a result, and often gives something too.
+#[repr(transparent)]
+pub struct Out<T>(*mut T);
+
+impl<T> Clone for Out<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Out<T> {}
+
+impl<T: Copy> Out<T> {
+    /// A place that lives on this side.
+    pub fn of(place: &mut T) -> Self {
+        Self(place)
+    }
+
+    /// Whether the caller gave no place.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Reads what the caller left there.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT if the pointer is null.
+    pub fn get(self) -> Answer<T> {
+        if self.0.is_null() {
+            return Err(ERROR_INVALID_ARGUMENT);
+        }
+        // SAFETY: not null, and then a C caller promises a value.
+        Ok(unsafe { self.0.read_unaligned() })
+    }
+
+    /// Writes the result.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT if the pointer is null.
+    pub fn set(self, value: T) -> Answer {
+        self.set_at(0, value)
+    }
+
+    /// Writes the `index`-th of several results.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT if the pointer is null.
+    pub fn set_at(self, index: usize, value: T) -> Answer {
+        if self.0.is_null() {
+            return Err(ERROR_INVALID_ARGUMENT);
+        }
+        // SAFETY: not null, and a C caller promises room for as many values as the call says.
+        unsafe { self.0.add(index).write_unaligned(value) };
+        Ok(())
+    }
+
+    /// The pointer as one to another type.
+    pub fn cast<U>(self) -> Out<U> {
+        Out(self.0.cast())
+    }
+
+    /// The same, `count` values further on.
+    pub fn after(self, count: usize) -> Self {
+        // SAFETY: a C caller promises room for as many values as the call says.
+        Self(unsafe { self.0.add(count) })
+    }
+}
+
+/// Writes a list by NVML's protocol: `count` is the caller's room, and becomes the number of values
+/// there are. Too little room, or none at all, is an error that says how much is needed.
+///
+/// # Errors
+/// INSUFFICIENT_SIZE, INVALID_ARGUMENT.
+pub fn fill<T: Copy>(count: Out<c_uint>, list: Out<T>, values: &[T]) -> Answer {
+    let room = count.get()? as usize;
+    count.set(values.len() as c_uint)?;
+    if values.len() > room {
+        return Err(ERROR_INSUFFICIENT_SIZE);
+    }
+    for (index, value) in values.iter().enumerate() {
+        list.set_at(index, *value)?;
+    }
+    Ok(())
+}
+
+/// A text that a caller hands over.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct Text(*const c_char);
+
+impl Text {
+    /// Reads it; bytes that are not UTF-8 are replaced.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT if the pointer is null.
+    pub fn get(self) -> Answer<String> {
+        if self.0.is_null() {
+            return Err(ERROR_INVALID_ARGUMENT);
+        }
+        // SAFETY: not null, and then a C caller promises a text that ends with NUL.
+        Ok(unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned())
+    }
+}
+
+/// Writes a text with its NUL.
+///
+/// # Errors
+/// INSUFFICIENT_SIZE if it does not fit, INVALID_ARGUMENT if there is no room at all.
+pub fn set_text(out: Out<c_char>, room: c_uint, text: &str) -> Answer {
+    if out.is_null() || room == 0 {
+        return Err(ERROR_INVALID_ARGUMENT);
+    }
+    if text.len() >= room as usize {
+        return Err(ERROR_INSUFFICIENT_SIZE);
+    }
+    for (index, byte) in text.bytes().chain([0]).enumerate() {
+        out.set_at(index, byte as c_char)?;
+    }
+    Ok(())
+}
+
+/// Puts a text into a field of fixed size, cut to what fits with its NUL.
+pub fn fixed_text<const N: usize>(text: &str) -> [u8; N] {
+    let mut field = [0; N];
+    for (place, byte) in field.iter_mut().take(N - 1).zip(text.bytes()) {
+        *place = byte;
+    }
+    field
+}
+
+/// Version word of a structure: size, and number of the version in the top byte.
+pub const fn version_of<T>(number: u32) -> u32 {
+    size_of::<T>() as u32 | number << 24
+}
+
+/// Runs one call; a defect must not unwind into a C caller.
+pub fn guarded(work: impl FnOnce() -> Answer) -> Return {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
+        Ok(Ok(())) => SUCCESS,
+        Ok(Err(code)) => code,
+        Err(_) => ERROR_UNKNOWN,
+    }
+}
+
+/// Writes entry points whose body gets the machine; they answer UNINITIALIZED before `nvmlInit`.
+#[macro_export]
+macro_rules! entry_points {
+    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) |$machine:pat_param| $body:block)*) => {$(
+        $(#[$meta])*
+        ///
+        /// # Safety
+        /// Every pointer is null or points to what the interface's documentation asks for.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> $crate::api::Return {
+            $crate::api::guarded(|| {
+                let machine = $crate::state::machine()?;
+                let $machine = &machine;
+                $body
+            })
+        }
+    )*};
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_tell_how_much_room_they_need() {
+        let mut count = 1;
+        let mut room = [0_u32; 3];
+        let list = Out(room.as_mut_ptr());
+        assert_eq!(fill(Out::of(&mut count), list, &[7, 8]), Err(ERROR_INSUFFICIENT_SIZE));
+        assert_eq!((count, room), (2, [0; 3]));
+        count = 3;
+        assert_eq!(fill(Out::of(&mut count), list, &[7, 8]), Ok(()));
+        assert_eq!((count, room), (2, [7, 8, 0]));
+        count = 0;
+        assert_eq!(fill::<u32>(Out::of(&mut count), Out(std::ptr::null_mut()), &[]), Ok(()));
+    }
+
+    #[test]
+    fn texts_end_with_nul_or_are_refused() {
+        let mut room = [1_i8; 4];
+        assert_eq!(set_text(Out(room.as_mut_ptr()), 4, "abc"), Ok(()));
+        assert_eq!(room, [97, 98, 99, 0]);
+        assert_eq!(set_text(Out(room.as_mut_ptr()), 3, "abc"), Err(ERROR_INSUFFICIENT_SIZE));
+        assert_eq!(fixed_text::<4>("abcdef"), *b"abc\0");
+    }
+}

@@ -1,0 +1,150 @@
+//! Formulas behind the figures that the machine does not keep.
+//!
+//! ```text
+//! busy         = modelled kernel time of all processes / wall time, over the window, at most 1
+//! memory busy  = busy / 2 + modelled copy time / wall time, at most 1
+//! power        = idle + (limit - idle) * busy
+//! energy       = idle * time + (limit - idle) * kernel time, since the machine was made
+//! temperature  = 30 C + 45 K * busy
+//! clock        = boost while busy, else 345 MHz
+//! ```
+//!
+//! The window reaches from one question to the next, at least [`WINDOW_NS`] and at most a second. The
+//! first question of a program is answered by whether the GPU is busy at that moment.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use radrm_emulator_machine::{GpuSpec, MAX_GPUS, Machine};
+
+/// Shortest window (ns): two questions right after each other get the same answer.
+pub const WINDOW_NS: u64 = 50_000_000;
+/// Longest window (ns).
+const LONGEST_NS: u64 = 1_000_000_000;
+/// Graphics and SM clock of an idle GPU (MHz).
+pub const IDLE_MHZ: u32 = 345;
+
+/// Sums over all processes of a machine on one GPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sums {
+    /// When they were read (CLOCK_MONOTONIC, ns).
+    pub at_ns: u64,
+    /// Modelled kernel time (ns).
+    pub kernels_ns: u64,
+    /// Modelled copy time (ns).
+    pub copies_ns: u64,
+}
+
+impl Sums {
+    /// Reads the sums of now.
+    pub fn read(machine: &Machine, gpu: usize, now_ns: u64) -> Self {
+        let mut sums = Self { at_ns: now_ns, ..Self::default() };
+        for book in machine.books().iter().filter_map(|p| p.gpu(gpu)) {
+            sums.kernels_ns = sums.kernels_ns.saturating_add(book.busy_ns);
+            sums.copies_ns = sums.copies_ns.saturating_add(book.copy_ns);
+        }
+        sums
+    }
+
+    /// Shares of the time since `before`: kernels, copies, each 0 to 1.
+    pub fn shares_since(&self, before: &Self) -> (f64, f64) {
+        let wall = self.at_ns.saturating_sub(before.at_ns).max(1) as f64;
+        let share = |now: u64, then: u64| (now.saturating_sub(then) as f64 / wall).min(1.0);
+        (share(self.kernels_ns, before.kernels_ns), share(self.copies_ns, before.copies_ns))
+    }
+}
+
+/// How busy a GPU is: shares from 0 to 1.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Busy {
+    /// Time with a kernel on the GPU.
+    pub kernels: f64,
+    /// Time with its memory at work.
+    pub memory: f64,
+    /// Time with a copy under way.
+    pub copies: f64,
+}
+
+impl Busy {
+    fn new(kernels: f64, copies: f64) -> Self {
+        Self { kernels, memory: (kernels / 2.0 + copies).min(1.0), copies }
+    }
+}
+
+static HISTORY: Mutex<[VecDeque<Sums>; MAX_GPUS]> = Mutex::new([const { VecDeque::new() }; MAX_GPUS]);
+
+/// How busy a GPU has been since this program last asked.
+pub fn busy(machine: &Machine, gpu: usize, now_ns: u64) -> Busy {
+    let mut history = HISTORY.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(history) = history.get_mut(gpu) else { return Busy::default() };
+    let now = Sums::read(machine, gpu, now_ns);
+    // Of the former readings the youngest that is old enough and all younger ones are kept.
+    while history.get(1).is_some_and(|s| s.at_ns + WINDOW_NS <= now_ns) {
+        history.pop_front();
+    }
+    if history.front().is_some_and(|s| s.at_ns + LONGEST_NS < now_ns) {
+        history.pop_front();
+    }
+    if history.back().is_none_or(|s| s.at_ns + WINDOW_NS <= now_ns) {
+        history.push_back(now);
+    }
+    match history.front().filter(|s| s.at_ns + WINDOW_NS <= now_ns) {
+        Some(before) => {
+            let (kernels, copies) = now.shares_since(before);
+            Busy::new(kernels, copies)
+        }
+        None if machine.load(gpu, now_ns, None).processes > 0 => Busy::new(1.0, 0.0),
+        None => Busy::default(),
+    }
+}
+
+/// Power (mW).
+pub fn power_mw(spec: &GpuSpec, busy: f64) -> u32 {
+    let (idle, limit) = (f64::from(spec.idle_power_w), f64::from(spec.power_w));
+    ((idle + (limit - idle) * busy) * 1000.0) as u32
+}
+
+/// Energy since the machine was made (mJ).
+pub fn energy_mj(spec: &GpuSpec, alive_ns: u64, kernels_ns: u64) -> u64 {
+    let above = f64::from(spec.power_w.saturating_sub(spec.idle_power_w));
+    // W * ns = 1e-6 mJ
+    ((f64::from(spec.idle_power_w) * alive_ns as f64 + above * kernels_ns as f64) / 1e6) as u64
+}
+
+/// Temperature (degrees Celsius).
+pub fn temperature(busy: f64) -> u32 {
+    (30.0 + 45.0 * busy) as u32
+}
+
+/// Share as percent.
+pub fn percent(share: f64) -> u32 {
+    (share * 100.0).round() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> GpuSpec {
+        radrm_emulator_machine::Models::known().unwrap().find("H200").unwrap().clone()
+    }
+
+    #[test]
+    fn power_and_energy_agree() {
+        let spec = spec();
+        assert_eq!(power_mw(&spec, 0.0), spec.idle_power_w * 1000);
+        assert_eq!(power_mw(&spec, 1.0), spec.power_w * 1000);
+        let second = 1_000_000_000;
+        assert_eq!(energy_mj(&spec, second, second), u64::from(spec.power_w) * 1000);
+        assert_eq!(energy_mj(&spec, second, 0), u64::from(spec.idle_power_w) * 1000);
+    }
+
+    #[test]
+    fn shares_are_of_the_time_between_two_readings() {
+        let before = Sums { at_ns: 100, kernels_ns: 50, copies_ns: 0 };
+        let after = Sums { at_ns: 200, kernels_ns: 75, copies_ns: 500 };
+        assert_eq!(after.shares_since(&before), (0.25, 1.0));
+        let again = Sums { at_ns: 200, kernels_ns: 0, copies_ns: 0 };
+        assert_eq!(again.shares_since(&before), (0.0, 0.0), "a slot that went to another process");
+    }
+}

@@ -1,0 +1,186 @@
+//! Who has a device's memory, and who keeps it busy.
+
+use std::collections::HashMap;
+use std::ffi::c_uint;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use radrm_emulator_machine::Machine;
+
+use crate::api::*;
+use crate::state::{Device, now_ns};
+
+/// `nvmlProcessInfo_v1_t`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InfoV1 {
+    /// Process.
+    pub pid: u32,
+    /// Bytes that it is charged for, contexts included.
+    pub used: u64,
+}
+const _: () = assert!(size_of::<InfoV1>() == 16);
+
+/// `nvmlProcessInfo_v2_t`; the functions with `_v3` use it too.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Info {
+    /// Process.
+    pub pid: u32,
+    /// Bytes that it is charged for, contexts included.
+    pub used: u64,
+    /// GPU instance: none.
+    pub gpu_instance: u32,
+    /// Compute instance: none.
+    pub compute_instance: u32,
+}
+const _: () = assert!(size_of::<Info>() == 24);
+
+/// `nvmlProcessUtilizationSample_t`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// Process.
+    pub pid: u32,
+    /// Time (us).
+    pub time_us: u64,
+    /// Percent of the time with a kernel of the process.
+    pub sm: u32,
+    /// Percent of the time with a copy of the process.
+    pub memory: u32,
+    /// Encoder: not used.
+    pub encoder: u32,
+    /// Decoder: not used.
+    pub decoder: u32,
+}
+const _: () = assert!(size_of::<Sample>() == 32);
+
+const NO_INSTANCE: u32 = u32::MAX;
+
+/// Living processes with a context or memory on a GPU: process and charged bytes.
+fn running(machine: &Machine, gpu: usize) -> Vec<(u32, u64)> {
+    machine
+        .books()
+        .iter()
+        .filter(|process| process.alive)
+        .filter_map(|process| Some((process.pid, process.gpu(gpu)?)))
+        .filter(|(_, book)| book.contexts > 0 || book.held_now > 0)
+        .map(|(pid, book)| (pid, book.held_now))
+        .collect()
+}
+
+fn list(machine: &Machine, device: Device, count: Out<c_uint>, out: Out<Info>) -> Answer {
+    let info = |(pid, used)| Info { pid, used, gpu_instance: NO_INSTANCE, compute_instance: NO_INSTANCE };
+    let values: Vec<Info> = running(machine, device.gpu(machine)?).into_iter().map(info).collect();
+    fill(count, out, &values)
+}
+
+fn list_v1(machine: &Machine, device: Device, count: Out<c_uint>, out: Out<InfoV1>) -> Answer {
+    let values: Vec<InfoV1> =
+        running(machine, device.gpu(machine)?).into_iter().map(|(pid, used)| InfoV1 { pid, used }).collect();
+    fill(count, out, &values)
+}
+
+/// No process draws, and none is served by MPS.
+fn none(machine: &Machine, device: Device, count: Out<c_uint>) -> Answer {
+    device.gpu(machine)?;
+    count.get()?;
+    count.set(0)
+}
+
+/// What this program last saw of a process on a GPU: time, kernel time, copy time (ns).
+static SEEN: LazyLock<Mutex<Seen>> = LazyLock::new(Mutex::default);
+
+/// By GPU and process.
+type Seen = HashMap<(usize, u32), (u64, u64, u64)>;
+
+/// How busy each living process kept a GPU since this program last asked, or since the process began.
+fn samples(machine: &Machine, gpu: usize) -> Vec<Sample> {
+    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = now_ns();
+    let mut samples = Vec::new();
+    for process in machine.books().iter().filter(|p| p.alive) {
+        let Some(book) = process.gpu(gpu) else { continue };
+        let before = seen.insert((gpu, process.pid), (now, book.busy_ns, book.copy_ns));
+        let (then, kernels, copies) = before.unwrap_or((process.joined_ns, 0, 0));
+        let wall = now.saturating_sub(then).max(1);
+        let percent = |now: u64, then: u64| {
+            u32::try_from(u128::from(now.saturating_sub(then)) * 100 / u128::from(wall))
+                .unwrap_or(100)
+                .min(100)
+        };
+        samples.push(Sample {
+            pid: process.pid,
+            time_us: now / 1000,
+            sm: percent(book.busy_ns, kernels),
+            memory: percent(book.copy_ns, copies),
+            encoder: 0,
+            decoder: 0,
+        });
+    }
+    samples
+}
+
+entry_points! {
+    /// Processes with a context.
+    fn nvmlDeviceGetComputeRunningProcesses_v3(device: Device, count: Out<c_uint>, out: Out<Info>) |machine| {
+        list(machine, device, count, out)
+    }
+
+    /// Processes with a context.
+    fn nvmlDeviceGetComputeRunningProcesses_v2(device: Device, count: Out<c_uint>, out: Out<Info>) |machine| {
+        list(machine, device, count, out)
+    }
+
+    /// Processes with a context.
+    fn nvmlDeviceGetComputeRunningProcesses(device: Device, count: Out<c_uint>, out: Out<InfoV1>) |machine| {
+        list_v1(machine, device, count, out)
+    }
+
+    /// Processes that draw: none.
+    fn nvmlDeviceGetGraphicsRunningProcesses_v3(device: Device, count: Out<c_uint>, _out: Out<Info>) |machine| {
+        none(machine, device, count)
+    }
+
+    /// Processes that draw: none.
+    fn nvmlDeviceGetGraphicsRunningProcesses_v2(device: Device, count: Out<c_uint>, _out: Out<Info>) |machine| {
+        none(machine, device, count)
+    }
+
+    /// Processes that draw: none.
+    fn nvmlDeviceGetGraphicsRunningProcesses(device: Device, count: Out<c_uint>, _out: Out<InfoV1>) |machine| {
+        none(machine, device, count)
+    }
+
+    /// Processes under MPS: none.
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v3(device: Device, count: Out<c_uint>, _out: Out<Info>) |machine| {
+        none(machine, device, count)
+    }
+
+    /// Processes under MPS: none.
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v2(device: Device, count: Out<c_uint>, _out: Out<Info>) |machine| {
+        none(machine, device, count)
+    }
+
+    /// Processes under MPS: none.
+    fn nvmlDeviceGetMPSComputeRunningProcesses(device: Device, count: Out<c_uint>, _out: Out<InfoV1>) |machine| {
+        none(machine, device, count)
+    }
+
+    /// How busy each process keeps the device. Without a list the number is told.
+    fn nvmlDeviceGetProcessUtilization(
+        device: Device, out: Out<Sample>, count: Out<c_uint>, _last_seen_us: u64,
+    ) |machine| {
+        let gpu = device.gpu(machine)?;
+        if out.is_null() {
+            let living = machine.books().iter().filter(|p| p.alive && p.gpu(gpu).is_some()).count();
+            count.set(living as c_uint)?;
+            return if living > 0 { Err(ERROR_INSUFFICIENT_SIZE) } else { Err(ERROR_NOT_FOUND) };
+        }
+        let samples = samples(machine, gpu);
+        if samples.is_empty() {
+            count.set(0)?;
+            return Err(ERROR_NOT_FOUND);
+        }
+        fill(count, out, &samples)
+    }
+}
