@@ -1,2 +1,51 @@
-//! radrm-run.
-fn main() {}
+//! `radrm-run`: runs a program and records what it does with the GPUs.
+//!
+//! The entry point is C's `main`: Rust's own start-up would ignore SIGPIPE and fill closed
+//! standard streams, and the program to be watched has to find both as they were.
+#![no_main]
+
+use std::ffi::{OsString, c_char, c_int};
+use std::panic;
+use std::process;
+
+use radrm::output;
+use radrm::run::cli::{self, Instead};
+use radrm::run::ending;
+use radrm::run::inherited::Inherited;
+use radrm::run::session::{self, End, NAME};
+
+/// Called by the C library's start-up code.
+#[unsafe(no_mangle)]
+pub extern "C" fn main(_count: c_int, _arguments: *const *const c_char) -> c_int {
+    match panic::catch_unwind(whole) {
+        Ok(End::Like(ending)) => ending.imitate(),
+        Ok(End::Code(code)) => process::exit(code),
+        Err(_) => process::exit(ending::FAILED),
+    }
+}
+
+fn whole() -> End {
+    panic::set_hook(Box::new(|what| output::say(NAME, &format!("internal error: {what}"))));
+    let inherited = match Inherited::take() {
+        Ok(inherited) => inherited,
+        Err(error) => {
+            output::say(NAME, &format!("the signal state cannot be read: {error}"));
+            return End::Code(ending::FAILED);
+        }
+    };
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    match cli::parse(arguments) {
+        Ok(plan) => session::run(&plan, &inherited),
+        Err(Instead::Print(text)) => match output::to_stdout(&text) {
+            Ok(_) => End::Code(0),
+            Err(error) => {
+                output::say(NAME, &format!("standard output cannot be written: {error}"));
+                End::Code(ending::FAILED)
+            }
+        },
+        Err(Instead::Wrong(sentence)) => {
+            output::say(NAME, &format!("{sentence} (radrm-run --help tells more)"));
+            End::Code(ending::FAILED)
+        }
+    }
+}

@@ -78,7 +78,7 @@ impl Scan<'_> {
         };
         let index = line.saturating_sub(1);
         let above = self.lines[..index].iter().rev().take_while(|text| text.trim_start().starts_with("//"));
-        self.lines.get(index).into_iter().chain(above).any(|text| says(text))
+        self.lines.get(index).into_iter().chain(above).any(says)
     }
 
     /// Looks through the arguments of a macro, whose syntax is its own.

@@ -1,0 +1,9 @@
+//! What the programs `radrm-run` and `radrm` are made of.
+//!
+//! `run` starts one program with the shim in it, keeps out of its way, and
+//! records what it did with the GPUs; `show` prints what was recorded.
+
+pub mod run;
+pub mod show;
+
+pub mod output;

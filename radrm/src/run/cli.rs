@@ -1,0 +1,286 @@
+//! The command line of `radrm-run`: flags as written, and what they mean together.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// What `--help` prints.
+pub const HELP: &str = include_str!("help.txt");
+
+/// The flags as they stand on the command line.
+#[derive(Parser, Debug)]
+#[command(name = "radrm-run", version, override_help = HELP)]
+struct Flags {
+    /// The report as JSON, to standard error or to this file.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    json: Option<Option<PathBuf>>,
+    /// Where the profile goes.
+    #[arg(short = 'o', long = "output", value_name = "FILE", conflicts_with = "no_profile")]
+    output: Option<PathBuf>,
+    /// No profile at all.
+    #[arg(long)]
+    no_profile: bool,
+    /// No report and no remarks.
+    #[arg(short, long)]
+    quiet: bool,
+    /// The report shows memory over time.
+    #[arg(long)]
+    timeline: bool,
+    /// Emulated GPUs.
+    #[arg(long, value_name = "SPEC")]
+    emulate: Option<String>,
+    /// Faults of the emulated driver.
+    #[arg(long, value_name = "SPEC")]
+    faults: Option<String>,
+    /// An emulated machine that several programs share.
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
+    /// No row in the dataset.
+    #[arg(long, conflicts_with = "dataset")]
+    no_dataset: bool,
+    /// Another dataset.
+    #[arg(long, value_name = "FILE")]
+    dataset: Option<PathBuf>,
+    /// Wait for all descendants.
+    #[arg(long)]
+    wait_all: bool,
+    /// The program and its arguments.
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+/// Where the report goes, and in what form.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ReportTo {
+    /// Text on standard error.
+    Text {
+        /// With memory over time.
+        timeline: bool,
+    },
+    /// JSON on standard error.
+    JsonOnStderr,
+    /// JSON in a file, nothing on standard error.
+    JsonFile(PathBuf),
+    /// Nowhere.
+    Nowhere,
+}
+
+/// Where the profile goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ProfileTo {
+    /// `PROGRAM.PID.radrm` in the current directory.
+    Default,
+    /// This file, replaced if it is there.
+    File(PathBuf),
+    /// Nowhere.
+    Nowhere,
+}
+
+/// Where the dataset's row goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RowTo {
+    /// The user's dataset.
+    Default,
+    /// This database.
+    File(PathBuf),
+    /// Nowhere.
+    Nowhere,
+}
+
+/// The emulated machine that was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Emulate {
+    /// What it consists of; without it the machine at `machine` must exist.
+    pub spec: Option<String>,
+    /// The machine file that is shared with other programs, made if there is a `spec`.
+    pub machine: Option<PathBuf>,
+    /// Faults for this program.
+    pub faults: Option<String>,
+}
+
+/// What is to be done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// Program and arguments; at least one.
+    pub command: Vec<OsString>,
+    /// The report.
+    pub report: ReportTo,
+    /// The profile.
+    pub profile: ProfileTo,
+    /// The dataset.
+    pub row: RowTo,
+    /// The emulated machine, if any.
+    pub emulate: Option<Emulate>,
+    /// Say nothing but failures.
+    pub quiet: bool,
+    /// Wait for every descendant, not only for the program.
+    pub wait_all: bool,
+}
+
+/// A command line that asks for no program to be run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Instead {
+    /// Print this to standard output and end well.
+    Print(String),
+    /// One sentence about what is wrong.
+    Wrong(String),
+}
+
+/// Reads a command line, the program's own name first.
+///
+/// # Errors
+/// [`Instead`]: help was asked for, or the line is wrong.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Plan, Instead> {
+    let flags = Flags::try_parse_from(arguments).map_err(|error| explain(&error))?;
+    resolve(flags).map_err(Instead::Wrong)
+}
+
+fn resolve(flags: Flags) -> Result<Plan, String> {
+    if flags.command.is_empty() {
+        return Err("no program given".to_owned());
+    }
+    if flags.command[0].is_empty() {
+        return Err("the program's name is empty".to_owned());
+    }
+    let emulated = flags.emulate.is_some() || flags.machine.is_some();
+    if flags.faults.is_some() && !emulated {
+        return Err("--faults works only with --emulate or --machine".to_owned());
+    }
+    let report = match flags.json {
+        Some(Some(file)) => ReportTo::JsonFile(file),
+        Some(None) => ReportTo::JsonOnStderr,
+        None if flags.quiet => ReportTo::Nowhere,
+        None => ReportTo::Text { timeline: flags.timeline },
+    };
+    Ok(Plan {
+        report,
+        profile: match flags.output {
+            Some(file) => ProfileTo::File(file),
+            None if flags.no_profile => ProfileTo::Nowhere,
+            None => ProfileTo::Default,
+        },
+        row: match flags.dataset {
+            Some(file) => RowTo::File(file),
+            None if flags.no_dataset => RowTo::Nowhere,
+            None => RowTo::Default,
+        },
+        emulate: emulated.then_some(Emulate {
+            spec: flags.emulate,
+            machine: flags.machine,
+            faults: flags.faults,
+        }),
+        quiet: flags.quiet,
+        wait_all: flags.wait_all,
+        command: flags.command,
+    })
+}
+
+/// Puts what clap found into one sentence.
+#[must_use]
+pub fn explain(error: &clap::Error) -> Instead {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(" "),
+        _ => String::new(),
+    };
+    Instead::Wrong(match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            return Instead::Print(error.to_string());
+        }
+        ErrorKind::UnknownArgument => format!("there is no option {}", context(ContextKind::InvalidArg)),
+        ErrorKind::InvalidSubcommand => {
+            format!("there is no command {}", context(ContextKind::InvalidSubcommand))
+        }
+        ErrorKind::ArgumentConflict => format!(
+            "{} cannot be used together with {}",
+            context(ContextKind::InvalidArg),
+            context(ContextKind::PriorArg)
+        ),
+        ErrorKind::MissingRequiredArgument => {
+            format!("{} is missing", context(ContextKind::InvalidArg))
+        }
+        // The first line of clap's own text, without its "error: ".
+        _ => {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            line.strip_prefix("error: ").unwrap_or(line).to_owned()
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn plan(line: &str) -> Result<Plan, Instead> {
+        parse(
+            ["radrm-run"]
+                .into_iter()
+                .chain(line.split(' ').filter(|word| !word.is_empty()))
+                .map(OsString::from),
+        )
+    }
+
+    #[test]
+    fn options_behind_the_program_are_its_own() {
+        let got = plan("--quiet python3 -o x --json train.py -- -q").unwrap();
+        assert!(got.quiet);
+        assert_eq!(got.profile, ProfileTo::Default);
+        assert_eq!(got.command, ["python3", "-o", "x", "--json", "train.py", "--", "-q"].map(OsString::from));
+    }
+
+    #[test]
+    fn two_dashes_end_our_options_and_are_not_passed_on() {
+        let got = plan("--json -- -odd --json").unwrap();
+        assert_eq!(got.command, ["-odd", "--json"].map(OsString::from));
+        assert_eq!(got.report, ReportTo::JsonOnStderr);
+    }
+
+    #[test]
+    fn json_takes_a_file_only_behind_an_equals_sign() {
+        assert_eq!(plan("--json=f -- p").unwrap().report, ReportTo::JsonFile("f".into()));
+        let got = plan("--json p q").unwrap();
+        assert_eq!((got.report, got.command.len()), (ReportTo::JsonOnStderr, 2));
+    }
+
+    #[test]
+    fn wrong_lines_are_told_in_one_sentence() {
+        for (line, part) in [
+            ("", "no program given"),
+            ("--bogus -- p", "there is no option --bogus"),
+            ("-o", "-o"),
+            ("--faults x p", "--faults works only with --emulate"),
+            ("-o f --no-profile p", "cannot be used together"),
+            ("--no-dataset --dataset d p", "cannot be used together"),
+        ] {
+            match plan(line) {
+                Err(Instead::Wrong(text)) => {
+                    assert!(text.contains(part), "{line}: {text}");
+                    assert_eq!(text.lines().count(), 1, "{text}");
+                }
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn help_and_version_go_to_standard_output() {
+        assert_eq!(plan("-h"), Err(Instead::Print(HELP.to_owned())));
+        assert_eq!(plan("--help"), Err(Instead::Print(HELP.to_owned())));
+        assert!(matches!(plan("--version"), Err(Instead::Print(text)) if text.starts_with("radrm-run ")));
+    }
+
+    #[test]
+    fn every_option_stands_in_the_help_text() {
+        for argument in Flags::command().get_arguments().filter(|argument| !argument.is_positional()) {
+            let long = format!("--{}", argument.get_long().unwrap());
+            assert!(HELP.contains(&long), "{long} is not explained");
+        }
+        assert!(HELP.lines().all(|line| line.chars().count() <= 80), "a line is wider than a terminal");
+    }
+}

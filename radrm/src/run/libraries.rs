@@ -1,0 +1,119 @@
+//! Where the libraries lie that `radrm-run` puts into programs, and whether they will load.
+
+use std::env;
+use std::ffi::CStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::elf::{Elf, OUR_MACHINE};
+
+/// Names a directory that holds the libraries, in place of the usual two.
+pub const DIRECTORY_VARIABLE: &str = "RADRM_LIB_DIR";
+
+/// The library that counts.
+pub const SHIM: &str = "libradrm.so";
+/// The emulated driver.
+pub const EMULATED_CUDA: &str = "libradrm_emulated_cuda.so";
+/// The emulated management library.
+pub const EMULATED_NVML: &str = "libradrm_emulated_nvml.so";
+
+/// Finds one of the libraries: beside the running program, or in `../lib/radrm/` from there.
+///
+/// # Errors
+/// One sentence that says where it was looked for.
+pub fn find(name: &str) -> Result<PathBuf, String> {
+    let directories = directories();
+    for directory in &directories {
+        let file = directory.join(name);
+        if file.is_file() {
+            // Programs may change their directory, so the path must not depend on it.
+            return Ok(directory.canonicalize().map_or(file, |real| real.join(name)));
+        }
+    }
+    let looked: Vec<_> = directories.iter().map(|dir| dir.display().to_string()).collect();
+    Err(format!("{name} is not in {}", looked.join(" or ")))
+}
+
+fn directories() -> Vec<PathBuf> {
+    if let Some(dir) = env::var_os(DIRECTORY_VARIABLE).filter(|value| !value.is_empty()) {
+        return vec![PathBuf::from(dir)];
+    }
+    let Some(beside) = env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf)) else {
+        return Vec::new();
+    };
+    let installed = beside.join("../lib/radrm");
+    let installed = installed.canonicalize().unwrap_or(installed);
+    vec![beside, installed]
+}
+
+/// Checks that the loader will take a library into a program of this machine and C library.
+///
+/// # Errors
+/// One sentence that says what is wrong with the file.
+pub fn check(library: &Path) -> Result<(), String> {
+    let say = |what: &str| Err(format!("{} {what}", library.display()));
+    let elf = match File::open(library).and_then(|file| Elf::read(&file)) {
+        Ok(Some(elf)) => elf,
+        Ok(None) => return say("is not a shared library"),
+        Err(error) => return say(&format!("cannot be read: {error}")),
+    };
+    if !elf.wide || !elf.little || elf.machine != OUR_MACHINE {
+        return say("is made for another machine");
+    }
+    if !elf.shared {
+        return say("is not a shared library");
+    }
+    if !elf.needed.iter().any(|name| name == "libc.so.6") {
+        return say("is not made for glibc");
+    }
+    if let (Some(wanted), Some(there)) = (elf.glibc, running_glibc())
+        && wanted > there
+    {
+        let (major, minor) = wanted;
+        return say(&format!("needs glibc {major}.{minor}, and this is {}.{}", there.0, there.1));
+    }
+    Ok(())
+}
+
+/// Checks that a library can be named in `LD_PRELOAD` and will load.
+///
+/// # Errors
+/// One sentence that says what is wrong.
+pub fn check_preload(library: &Path) -> Result<(), String> {
+    check(library)?;
+    let separates = |byte: &u8| matches!(byte, b':' | b' ' | b'\t' | b'\n');
+    if library.as_os_str().as_bytes().iter().any(separates) {
+        return Err(format!(
+            "{} lies in a folder whose name has a space or a colon, which LD_PRELOAD cannot express",
+            library.display()
+        ));
+    }
+    Ok(())
+}
+
+fn running_glibc() -> Option<(u32, u32)> {
+    // SAFETY: gives a constant C string.
+    let text = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_str().ok()?;
+    let mut numbers = text.split('.');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_cannot_be_preloaded_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = dir.path().join("libradrm.so");
+        std::fs::write(&text, "hello").unwrap();
+        assert!(check(&text).unwrap_err().ends_with("is not a shared library"));
+        assert!(check(&dir.path().join("none")).unwrap_err().contains("cannot be read"));
+    }
+
+    #[test]
+    fn the_running_glibc_is_known() {
+        assert!(running_glibc() >= Some((2, 17)));
+    }
+}

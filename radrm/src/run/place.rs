@@ -1,0 +1,145 @@
+//! Where the profile goes.
+
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::cli::ProfileTo;
+use crate::output::reason;
+
+/// Where the profile was asked for, checked before the program started.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// A file of the usual name, in the current directory if possible.
+    Usual,
+    /// This file. `made`: it was not there before.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Whether the check made it.
+        made: bool,
+    },
+    /// Nowhere.
+    Nowhere,
+}
+
+/// Checks that a profile can be written where it was asked for.
+///
+/// # Errors
+/// One sentence; only for a file that was named.
+pub fn prepare(wanted: &ProfileTo) -> Result<Place, String> {
+    match wanted {
+        ProfileTo::Nowhere => Ok(Place::Nowhere),
+        ProfileTo::File(path) => {
+            let path = std::path::absolute(path)
+                .map_err(|error| format!("{}: {}", path.display(), reason(&error)))?;
+            let there = path.symlink_metadata().is_ok();
+            OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(|error| {
+                format!("the profile {} cannot be written: {}", path.display(), reason(&error))
+            })?;
+            Ok(Place::File { path, made: !there })
+        }
+        ProfileTo::Default => Ok(Place::Usual),
+    }
+}
+
+impl Place {
+    /// Takes back what the check left, since no program ran.
+    pub fn abandon(&self) {
+        if let Self::File { path, made: true } = self {
+            let empty = fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() == 0);
+            if empty {
+                // A stray empty file is all that is at stake.
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// A new file for a profile of the usual name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Claimed {
+    /// The file, empty.
+    pub path: PathBuf,
+    /// Why it is not in the current directory.
+    pub elsewhere: Option<String>,
+}
+
+/// Makes an empty file called `name` in the current directory; where that cannot be written, in
+/// `$XDG_DATA_HOME/radrm/profiles`. A file that is there is never replaced.
+///
+/// # Errors
+/// One sentence: neither can be written.
+pub fn claim(name: &str) -> Result<Claimed, String> {
+    let here = match env::current_dir().and_then(|directory| claim_in(&directory, name)) {
+        Ok(path) => return Ok(Claimed { path, elsewhere: None }),
+        Err(error) => error,
+    };
+    let path = fallback()
+        .and_then(|directory| {
+            fs::create_dir_all(&directory).ok()?;
+            claim_in(&directory, name).ok()
+        })
+        .ok_or_else(|| {
+            format!("the profile cannot be written, neither here nor under XDG_DATA_HOME: {}", reason(&here))
+        })?;
+    Ok(Claimed { path, elsewhere: Some(reason(&here)) })
+}
+
+/// Makes `stem.radrm`, or if that is taken `stem.2.radrm` and so on.
+fn claim_in(directory: &Path, name: &str) -> io::Result<PathBuf> {
+    let stem = name.strip_suffix(".radrm").unwrap_or(name);
+    let numbered = (2..10_000).map(|number| format!("{stem}.{number}.radrm"));
+    for name in std::iter::once(name.to_owned()).chain(numbered) {
+        let path = directory.join(name);
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(_) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// `$XDG_DATA_HOME/radrm/profiles`.
+fn fallback() -> Option<PathBuf> {
+    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let data = set("XDG_DATA_HOME")
+        .filter(|path| path.is_absolute())
+        .or_else(|| set("HOME").map(|home| home.join(".local/share")))?;
+    Some(data.join("radrm/profiles"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_file_must_be_writable_before_the_program_starts() {
+        let dir = tempfile::tempdir().unwrap();
+        let wanted = dir.path().join("none/x.radrm");
+        let error = prepare(&ProfileTo::File(wanted)).unwrap_err();
+        assert!(error.contains("x.radrm") && error.lines().count() == 1, "{error}");
+    }
+
+    #[test]
+    fn what_was_there_before_survives_a_program_that_did_not_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+        fs::write(&old, "").unwrap();
+        prepare(&ProfileTo::File(old.clone())).unwrap().abandon();
+        prepare(&ProfileTo::File(new.clone())).unwrap().abandon();
+        assert!(old.exists() && !new.exists());
+    }
+
+    #[test]
+    fn a_taken_name_gets_a_number_and_what_was_there_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("p.7.radrm"), "old").unwrap();
+        std::os::unix::fs::symlink("/nowhere", dir.path().join("p.7.2.radrm")).unwrap();
+        assert_eq!(claim_in(dir.path(), "p.7.radrm").unwrap(), dir.path().join("p.7.3.radrm"));
+        assert_eq!(fs::read(dir.path().join("p.7.radrm")).unwrap(), b"old");
+        assert!(claim_in(&dir.path().join("none"), "p.7.radrm").is_err());
+    }
+}

@@ -1,0 +1,219 @@
+//! The recording of one job: the segment that the shim writes, and what becomes of its figures.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use radrm_analyzer::Summary;
+use radrm_collector::{Finished, JobWatch, NvmlSource, ProfileFile, WatchOptions, dataset, describe_job};
+use radrm_profile::Profile;
+use radrm_profile::model::Exit;
+use radrm_telemetry::{Liveness, Segment, SegmentFile};
+use rustix::fs::statfs;
+
+use super::cli::{Plan, ReportTo, RowTo};
+use super::ending::Ending;
+use super::place::{self, Claimed, Place};
+use super::session::Remarks;
+use super::signals::own_pid;
+use super::supervise::{Ended, Onlooker};
+use crate::output;
+use crate::show::report::{text_options, width};
+
+/// The segment's file systems that keep pages in memory only.
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// The segment of a job, before its program starts.
+pub struct Channel {
+    file: SegmentFile,
+}
+
+impl Channel {
+    /// Makes the segment: in a directory that lives in memory, else without a name.
+    ///
+    /// On a disk the kernel would write the counters back again and again, and hold up the
+    /// program's writes while it does.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn open(started: Duration) -> Result<Self, String> {
+        let job = u64::try_from(started.as_nanos()).unwrap_or(0) ^ u64::from(own_pid().unsigned_abs());
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
+        let user = rustix::process::getuid().as_raw().to_string();
+        let directories =
+            runtime.map(|dir| dir.join("radrm")).into_iter().chain([Path::new("/run/radrm").join(user)]);
+        for directory in directories {
+            if in_memory(&directory)
+                && let Ok(file) = SegmentFile::create_in(&directory, job)
+            {
+                return Ok(Self { file });
+            }
+        }
+        SegmentFile::create_unnamed(job)
+            .map(|file| Self { file })
+            .map_err(|error| format!("no memory to share with the program: {error}"))
+    }
+
+    /// What the program is told.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+}
+
+/// Whether the nearest part of a path that exists lies on a file system in memory.
+fn in_memory(directory: &Path) -> bool {
+    directory
+        .ancestors()
+        .find_map(|path| statfs(path).ok())
+        .is_some_and(|system| IN_MEMORY.contains(&system.f_type.cast_unsigned()))
+}
+
+/// A job that is being recorded.
+pub struct Recording {
+    watch: JobWatch,
+    segment: Option<Segment>,
+    warnings: Vec<String>,
+    // Last, so that the segment's file goes when nobody reads it any more.
+    _channel: Channel,
+}
+
+/// What is recorded of the start.
+pub struct Start<'a> {
+    /// Program and arguments as given.
+    pub command: &'a [OsString],
+    /// The file that was executed, if it is known.
+    pub program: Option<&'a Path>,
+    /// The program's process.
+    pub pid: libc::pid_t,
+    /// When it started, since 1970.
+    pub at: Duration,
+    /// The emulated machine: in words, and its NVML.
+    pub emulated: Option<(String, PathBuf)>,
+}
+
+impl Recording {
+    /// Begins to record a program that has just been started.
+    ///
+    /// # Errors
+    /// One sentence: the segment cannot be read.
+    pub fn begin(channel: Channel, start: Start<'_>, place: &Place) -> Result<Self, String> {
+        let segment =
+            channel.file.segment().map_err(|error| format!("the segment cannot be read: {error}"))?;
+        let pid = start.pid.unsigned_abs();
+        let at = u64::try_from(start.at.as_nanos()).unwrap_or(0);
+        let mut job = describe_job(start.command, start.program, pid, at);
+        let (label, nvml) = match start.emulated {
+            Some((label, library)) => (Some(label), NvmlSource::Library(library)),
+            None => (None, NvmlSource::System),
+        };
+        job.emulated = label;
+        let name = start.command.first().map_or_else(|| OsStr::new(""), |word| word.as_os_str());
+        let mut warnings = Vec::new();
+        let profile = match place {
+            Place::Nowhere => ProfileFile::None,
+            Place::File { path, .. } => ProfileFile::At(path.clone()),
+            Place::Usual => {
+                match place::claim(&radrm_profile::name::file_name(name, pid)) {
+                    Ok(Claimed { path, elsewhere }) => {
+                        warnings.extend(elsewhere.map(|reason| {
+                        format!("the current directory cannot be written ({reason}), so the profile is elsewhere")
+                    }));
+                        ProfileFile::At(path)
+                    }
+                    Err(sentence) => {
+                        warnings.push(sentence);
+                        ProfileFile::None
+                    }
+                }
+            }
+        };
+        let options = WatchOptions { profile, nvml, ..WatchOptions::default() };
+        let watch = JobWatch::start(segment, job, options);
+        Ok(Self { watch, segment: channel.file.segment().ok(), warnings, _channel: channel })
+    }
+
+    /// Completes the profile, adds the dataset's row and reports. `completed` is called when the
+    /// profile stands. Gives the number of watched processes that still run.
+    pub fn finish(
+        mut self,
+        plan: &Plan,
+        ended: &Ended,
+        remarks: &mut Remarks,
+        completed: &dyn Fn(),
+    ) -> usize {
+        let alive = self.running();
+        self.warnings.extend(self.watch.take_warnings());
+        let Finished { profile, path, warnings } = self.watch.finish(exit(ended.ending));
+        self.warnings.extend(warnings);
+        completed();
+        let dataset = match &plan.row {
+            RowTo::Nowhere => None,
+            RowTo::File(file) => dataset::record(Some(file), &profile, path.as_deref()),
+            RowTo::Default => dataset::record(dataset::default_path().as_deref(), &profile, path.as_deref()),
+        };
+        self.warnings.extend(dataset);
+        report(plan, &profile, path.as_deref(), remarks);
+        if alive > 0 {
+            let many =
+                if alive == 1 { "1 process that was counted is" } else { "processes that were counted are" };
+            let number = if alive == 1 { String::new() } else { format!("{alive} ") };
+            self.warnings
+                .push(format!("{number}{many} still running: what happens from here on is not recorded"));
+        }
+        remarks.all(self.warnings);
+        alive
+    }
+
+    fn running(&self) -> usize {
+        let slots = self.segment.as_ref().and_then(|segment| segment.slots().ok()).unwrap_or_default();
+        slots.iter().filter(|slot| slot.liveness == Liveness::Running).count()
+    }
+}
+
+impl Onlooker for Option<Recording> {
+    fn look(&mut self) -> Duration {
+        // Without a recording only signals and the end matter, and these wake by themselves.
+        self.as_mut().map_or(Duration::from_secs(3600), |recording| recording.watch.poll())
+    }
+
+    fn descendant_ended(&mut self, pid: libc::pid_t, ending: Ending) {
+        if let Some(recording) = self {
+            recording.watch.process_ended(pid.unsigned_abs(), exit(ending));
+        }
+    }
+}
+
+fn exit(ending: Ending) -> Exit {
+    match ending {
+        Ending::Exited(code) => Exit::Code(code),
+        Ending::Killed { signal, .. } => Exit::Signal(signal),
+    }
+}
+
+fn report(plan: &Plan, profile: &Profile, path: Option<&Path>, remarks: &mut Remarks) {
+    let summary = Summary::from_profile(profile);
+    match &plan.report {
+        ReportTo::Nowhere => {}
+        ReportTo::Text { timeline } => {
+            let err = std::io::stderr();
+            let options = text_options(err.is_terminal(), width(err.as_fd()), *timeline, path);
+            output::to_stderr(&radrm_analyzer::text(profile, &summary, &options));
+        }
+        ReportTo::JsonOnStderr => {
+            output::to_stderr(&radrm_analyzer::json(&summary));
+        }
+        ReportTo::JsonFile(file) => {
+            if let Err(error) = fs::write(file, radrm_analyzer::json(&summary)) {
+                remarks.one(&format!(
+                    "the report {} cannot be written: {}",
+                    file.display(),
+                    output::reason(&error)
+                ));
+            }
+        }
+    }
+}

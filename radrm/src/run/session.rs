@@ -1,0 +1,228 @@
+//! One run from the command line to the exit code.
+
+use std::env;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::child::{self, NotStarted};
+use super::cli::Plan;
+use super::emulated::Emulated;
+use super::ending::{self, Ending};
+use super::environment::Environment;
+use super::inherited::Inherited;
+use super::libraries;
+use super::place;
+use super::recording::{Channel, Recording, Start};
+use super::signals::Held;
+use super::supervise::{self, Supervisor};
+use super::target::{self, Sight};
+use crate::output;
+
+/// The program's name in messages.
+pub const NAME: &str = "radrm-run";
+
+/// How `radrm-run` has to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// As the program did.
+    Like(Ending),
+    /// With a code of its own, since the program did not run.
+    Code(i32),
+}
+
+/// Runs the program and records it.
+#[must_use]
+pub fn run(plan: &Plan, inherited: &Inherited) -> End {
+    match try_run(plan, inherited) {
+        Ok(ending) => End::Like(ending),
+        Err((code, sentence)) => {
+            output::say(NAME, &sentence);
+            End::Code(code)
+        }
+    }
+}
+
+type Refusal = (i32, String);
+
+fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
+    let refuse = |sentence: String| (ending::FAILED, sentence);
+    let argv = plan
+        .command
+        .iter()
+        .map(|word| CString::new(word.as_bytes()))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| refuse("an argument contains a zero byte".to_owned()))?;
+    let mut environment = Environment::inherited();
+    let program = target::find(&plan.command[0], env::var_os("PATH").as_deref());
+
+    // What was asked for by name must hold before the program starts; what is only observed
+    // never keeps it from starting.
+    let profile = place::prepare(&plan.profile).map_err(refuse)?;
+    let emulated = plan.emulate.as_ref().map(Emulated::prepare).transpose().map_err(refuse)?;
+    let preload = Preload::choose(program.as_deref());
+    if emulated.is_some()
+        && let Some(reason) = preload.hinders_emulation()
+    {
+        profile.abandon();
+        return Err(refuse(format!("{} cannot be run on emulated GPUs: {reason}", shown(&plan.command[0]))));
+    }
+    let mut remarks = Remarks { quiet: plan.quiet };
+    remarks.all(preload.remarks(&plan.command[0], &environment));
+
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let channel = match Channel::open(started) {
+        Ok(channel) => Some(channel),
+        Err(sentence) => {
+            remarks.one(&format!("{sentence}; the program runs unwatched"));
+            None
+        }
+    };
+    if let (Some(channel), Some(shim)) = (&channel, preload.shim()) {
+        environment.prepend_path("LD_PRELOAD", shim);
+        environment.set("RADRM_SEGMENT", channel.path().as_os_str().as_bytes());
+    }
+    if let Some(emulated) = &emulated {
+        emulated.enter(&mut environment);
+        emulated.enter_self();
+    }
+    if plan.wait_all {
+        supervise::adopt_orphans();
+    }
+
+    let held = Held::all().map_err(|error| refuse(format!("signals cannot be held: {error}")))?;
+    let child = child::start(&argv, &environment, inherited).map_err(|reason| {
+        profile.abandon();
+        not_started(reason, &plan.command[0])
+    })?;
+
+    let mut recording = channel.and_then(|channel| {
+        let emulated =
+            emulated.as_ref().map(|machine| (machine.label().to_owned(), machine.nvml().to_owned()));
+        let start =
+            Start { command: &plan.command, program: program.as_deref(), pid: child, at: started, emulated };
+        Recording::begin(channel, start, &profile)
+            .map_err(|sentence| remarks.one(&format!("{sentence}; nothing is recorded")))
+            .ok()
+    });
+    let mut supervisor = Supervisor::new(child, held);
+    let ended = supervisor.wait(&mut recording);
+    if plan.wait_all && !supervisor.wait_for_all(&mut recording) {
+        remarks.one("not waiting any longer for what the program left running");
+    }
+    supervisor.drain();
+
+    let alive = match recording {
+        Some(recording) => recording.finish(plan, &ended, &mut remarks, &|| {
+            // From here on only the report is written: a second Ctrl-C may cut that short.
+            supervisor.drain();
+            inherited.unblock();
+        }),
+        None => 0,
+    };
+    if let Some(emulated) = emulated
+        && alive > 0
+    {
+        let kept = emulated.keep();
+        remarks.one(&format!("processes still use the emulated machine: {} stays", kept.display()));
+    }
+    Ok(ended.ending)
+}
+
+/// Sentences beside the report, unless they are not wanted.
+pub struct Remarks {
+    quiet: bool,
+}
+
+impl Remarks {
+    /// Says one sentence.
+    pub fn one(&mut self, sentence: &str) {
+        if !self.quiet {
+            output::say(NAME, sentence);
+        }
+    }
+
+    /// Says several.
+    pub fn all(&mut self, sentences: impl IntoIterator<Item = String>) {
+        for sentence in sentences {
+            self.one(&sentence);
+        }
+    }
+}
+
+/// Whether and why the shim goes into the program.
+struct Preload {
+    shim: Result<PathBuf, String>,
+    sight: Sight,
+}
+
+impl Preload {
+    fn choose(program: Option<&Path>) -> Self {
+        let shim =
+            libraries::find(libraries::SHIM).and_then(|file| libraries::check_preload(&file).map(|()| file));
+        Self { shim, sight: program.map_or(Sight::Seen, target::examine) }
+    }
+
+    /// The library to preload.
+    fn shim(&self) -> Option<&Path> {
+        match self.sight {
+            Sight::Nothing(_) => None,
+            Sight::Seen | Sight::OnlyChildren(_) => self.shim.as_deref().ok(),
+        }
+    }
+
+    /// Why the emulated libraries could not reach the program.
+    fn hinders_emulation(&self) -> Option<&str> {
+        self.sight.reason()
+    }
+
+    fn remarks(&self, program: &OsStr, environment: &Environment) -> Vec<String> {
+        let program = shown(program);
+        if switched_off(environment) {
+            return vec![format!("RADRM_DISABLE is set, so nothing that {program} does is counted")];
+        }
+        let mut remarks = Vec::new();
+        if let Err(reason) = &self.shim {
+            remarks.push(format!("nothing that {program} does will be counted: {reason}"));
+            return remarks;
+        }
+        match &self.sight {
+            Sight::Seen => {}
+            Sight::OnlyChildren(reason) => remarks
+                .push(format!("{program} will not be counted, only programs that it starts: it {reason}")),
+            Sight::Nothing(reason) => {
+                remarks.push(format!("{program} will not be counted, nor what it starts: it {reason}"));
+            }
+        }
+        if environment.get("RADRM_SEGMENT").is_some_and(|value| !value.is_empty()) {
+            remarks.push("this job is inside another one, which will not see it".to_owned());
+        }
+        remarks
+    }
+}
+
+/// Whether the user switched the shim off.
+fn switched_off(environment: &Environment) -> bool {
+    environment.get("RADRM_DISABLE").is_some_and(|value| !value.is_empty() && value != b"0")
+}
+
+fn not_started(reason: NotStarted, program: &OsStr) -> Refusal {
+    let program = shown(program);
+    match reason {
+        NotStarted::NotFound if program.contains('/') && Path::new(&program).exists() => {
+            (ending::NOT_FOUND, format!("{program} cannot be started: its interpreter or loader is missing"))
+        }
+        NotStarted::NotFound => (ending::NOT_FOUND, format!("{program}: there is no such program")),
+        NotStarted::NotExecutable(error) => {
+            (ending::NOT_EXECUTABLE, format!("{program} cannot be executed: {}", output::reason(&error)))
+        }
+        NotStarted::NoProcess(error) => {
+            (ending::FAILED, format!("no process for {program}: {}", output::reason(&error)))
+        }
+    }
+}
+
+fn shown(word: &OsStr) -> String {
+    OsString::from(word).to_string_lossy().into_owned()
+}

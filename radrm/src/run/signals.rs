@@ -1,0 +1,232 @@
+//! Which signals are passed on to the program.
+//!
+//! The program sits in the same process group as `radrm-run`, so a signal that the terminal or a
+//! `kill -- -GROUP` of the program itself sends to the group has reached it already; passing it
+//! on would deliver it twice. A signal sent to `radrm-run` alone is meant for the program.
+
+use std::fs;
+use std::io;
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+/// Who sent a signal, seen from this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sender {
+    /// The kernel: the terminal, a timer, a limit.
+    Kernel,
+    /// This process itself.
+    Ourselves,
+    /// The program, or a process that descends from it.
+    Program,
+    /// Anybody else.
+    Somebody,
+}
+
+/// What to do with a signal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Send it to the program.
+    PassOn,
+    /// The program has it already, or it is not meant for it.
+    Drop,
+    /// Send it to the program if that is still stopped.
+    WakeIfStopped,
+}
+
+/// Decides about one signal. `leads_session`: this process leads its session, so the kernel sends
+/// a hang-up of the terminal to it and to nobody else.
+#[must_use]
+pub fn decide(signal: i32, sender: Sender, leads_session: bool) -> Verdict {
+    match (signal, sender) {
+        // Children of ours changed state: the wait loop looks at that.
+        (libc::SIGCHLD, _) | (_, Sender::Ourselves | Sender::Program) => Verdict::Drop,
+        // `fg` continues the whole group, `kill -CONT` one process: see whether it arrived.
+        (libc::SIGCONT, _) => Verdict::WakeIfStopped,
+        (_, Sender::Somebody) => Verdict::PassOn,
+        // Timers set before exec (`alarm`) and the owner of asynchronous input belong to this
+        // process number alone; without `radrm-run` the program would have it.
+        (libc::SIGALRM | libc::SIGVTALRM | libc::SIGPROF | libc::SIGIO | libc::SIGURG, Sender::Kernel) => {
+            Verdict::PassOn
+        }
+        (libc::SIGHUP, Sender::Kernel) if leads_session => Verdict::PassOn,
+        (_, Sender::Kernel) => Verdict::Drop,
+    }
+}
+
+/// A signal that arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrived {
+    /// Its number.
+    pub signal: i32,
+    /// Who sent it; `None` if the kernel did.
+    pub from: Option<libc::pid_t>,
+    /// The value that came with `sigqueue`.
+    pub value: Option<usize>,
+}
+
+impl Arrived {
+    /// Who the sender is to a supervisor of `program`.
+    #[must_use]
+    pub fn sender(&self, program: libc::pid_t) -> Sender {
+        match self.from {
+            None => Sender::Kernel,
+            Some(pid) if pid == own_pid() => Sender::Ourselves,
+            Some(pid) if descends_from(pid, program) => Sender::Program,
+            Some(_) => Sender::Somebody,
+        }
+    }
+
+    /// Sends the same signal, with the same value, to `program`. A program that is gone is no error.
+    pub fn pass_on(&self, program: libc::pid_t) {
+        match self.value {
+            Some(value) => {
+                let value = libc::sigval { sival_ptr: value as *mut libc::c_void };
+                // SAFETY: plain system call; the value is only a number to us.
+                unsafe { libc::sigqueue(program, self.signal, value) };
+            }
+            // SAFETY: plain system call on a child that is not waited for yet.
+            None => unsafe {
+                libc::kill(program, self.signal);
+            },
+        }
+    }
+}
+
+/// All signals that can be taken, held back from this process from now on.
+pub struct Held {
+    set: libc::sigset_t,
+}
+
+impl Held {
+    /// Blocks them all. Faults of our own code still kill: the kernel does not let those wait.
+    ///
+    /// # Errors
+    /// The system refused.
+    pub fn all() -> io::Result<Self> {
+        let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: sigfillset fills the set before it is read.
+        let set = unsafe {
+            libc::sigfillset(set.as_mut_ptr());
+            set.assume_init()
+        };
+        // SAFETY: a filled set; the old mask is not asked for.
+        if unsafe { libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { set })
+    }
+
+    /// Waits for a signal, at most so long; `None` when the time is over.
+    #[must_use]
+    pub fn next(&self, at_most: Duration) -> Option<Arrived> {
+        let timeout = libc::timespec {
+            tv_sec: libc::time_t::try_from(at_most.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: at_most.subsec_nanos().into(),
+        };
+        let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: all three structures live here; the signals of the set are blocked.
+        let signal = unsafe { libc::sigtimedwait(&self.set, info.as_mut_ptr(), &timeout) };
+        if signal <= 0 {
+            return None;
+        }
+        // SAFETY: sigtimedwait filled it, and it was zeroed before.
+        let info = unsafe { info.assume_init() };
+        // Codes above zero are the kernel's own; of the others, timers and completed
+        // asynchronous operations carry no sender.
+        let sent = matches!(info.si_code, libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL);
+        // SAFETY: for these codes the pid field of the union is the one that was written.
+        let from = sent.then(|| unsafe { info.si_pid() });
+        // SAFETY: for SI_QUEUE the value is the field that was written.
+        let value = (info.si_code == libc::SI_QUEUE).then(|| unsafe { info.si_value() }.sival_ptr as usize);
+        Some(Arrived { signal, from, value })
+    }
+}
+
+/// This process.
+#[must_use]
+pub fn own_pid() -> libc::pid_t {
+    // SAFETY: getpid always works.
+    unsafe { libc::getpid() }
+}
+
+/// The state letter and the parent of a process.
+#[must_use]
+pub fn state_and_parent(pid: libc::pid_t) -> Option<(u8, libc::pid_t)> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    parse_stat(&stat)
+}
+
+fn parse_stat(stat: &[u8]) -> Option<(u8, libc::pid_t)> {
+    // The name stands in parentheses and may hold anything, also parentheses and newlines.
+    let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
+    let mut fields = stat.get(after_name..)?.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+    let state = *fields.next()?.first()?;
+    let parent = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    Some((state, parent))
+}
+
+/// Whether `pid` is `ancestor` or descends from it. A process that is gone descends from nobody.
+fn descends_from(mut pid: libc::pid_t, ancestor: libc::pid_t) -> bool {
+    // The bound stops a walk through parents that change under it.
+    for _ in 0..128 {
+        if pid == ancestor {
+            return true;
+        }
+        match state_and_parent(pid) {
+            Some((_, parent)) if parent > 1 => pid = parent,
+            _ => return false,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_terminal_sends_is_not_sent_again() {
+        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGWINCH, libc::SIGHUP] {
+            assert_eq!(decide(signal, Sender::Kernel, false), Verdict::Drop);
+        }
+    }
+
+    #[test]
+    fn what_is_sent_to_us_alone_is_passed_on() {
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGTSTP, libc::SIGWINCH, 40] {
+            assert_eq!(decide(signal, Sender::Somebody, false), Verdict::PassOn);
+        }
+    }
+
+    #[test]
+    fn a_hang_up_that_only_the_session_leader_gets_reaches_the_program() {
+        assert_eq!(decide(libc::SIGHUP, Sender::Kernel, true), Verdict::PassOn);
+    }
+
+    #[test]
+    fn an_alarm_set_before_exec_reaches_the_program() {
+        assert_eq!(decide(libc::SIGALRM, Sender::Kernel, false), Verdict::PassOn);
+    }
+
+    #[test]
+    fn what_the_program_sends_to_its_group_does_not_come_back() {
+        assert_eq!(decide(libc::SIGTERM, Sender::Program, false), Verdict::Drop);
+        assert_eq!(decide(libc::SIGTERM, Sender::Ourselves, false), Verdict::Drop);
+        assert_eq!(decide(libc::SIGCHLD, Sender::Somebody, false), Verdict::Drop);
+    }
+
+    #[test]
+    fn a_process_name_cannot_fake_its_state() {
+        assert_eq!(parse_stat(b"7 (a) Z 1) S 42 7 7"), Some((b'S', 42)));
+        assert_eq!(parse_stat(b"7 (sh"), None);
+        assert_eq!(parse_stat(b""), None);
+    }
+
+    #[test]
+    fn we_descend_from_our_parent_and_not_from_a_stranger() {
+        let (_, parent) = state_and_parent(own_pid()).unwrap();
+        assert!(descends_from(own_pid(), parent));
+        assert!(!descends_from(parent, own_pid()));
+        assert!(!descends_from(i32::MAX, own_pid()));
+    }
+}

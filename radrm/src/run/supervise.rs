@@ -1,0 +1,247 @@
+//! The wait for the program: signals, job control, and a regular look at its figures.
+
+use std::fs;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use super::ending::Ending;
+use super::signals::{self, Held, Verdict};
+
+/// How long a continued group has before the program is woken by hand. A shell continues all
+/// members in one system call, so this is far more than it takes.
+const GRACE: Duration = Duration::from_millis(5);
+
+/// The end of the program and what it used.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// How it ended.
+    pub ending: Ending,
+    /// Processor time in user mode, of the program and its waited-for children.
+    pub user: Duration,
+    /// Processor time in the kernel, likewise.
+    pub system: Duration,
+    /// The largest resident set in bytes, likewise.
+    pub max_resident: u64,
+}
+
+/// Whoever looks on while the program runs.
+pub trait Onlooker {
+    /// Called when the time has come; says after how long it wants to be called again.
+    fn look(&mut self) -> Duration;
+
+    /// A descendant other than the program has ended.
+    fn descendant_ended(&mut self, pid: libc::pid_t, ending: Ending);
+}
+
+/// Waits for one child.
+pub struct Supervisor {
+    child: libc::pid_t,
+    held: Held,
+    leads_session: bool,
+    child_stopped_by: Option<i32>,
+    asked_to_stop: bool,
+    was_stopped: bool,
+}
+
+impl Supervisor {
+    /// Watches `child`, whose signals are in `held` since before it was started.
+    #[must_use]
+    pub fn new(child: libc::pid_t, held: Held) -> Self {
+        // SAFETY: getsid of this process always works.
+        let leads_session = unsafe { libc::getsid(0) } == signals::own_pid();
+        Self { child, held, leads_session, child_stopped_by: None, asked_to_stop: false, was_stopped: false }
+    }
+
+    /// Waits until the child has ended.
+    pub fn wait(&mut self, onlooker: &mut dyn Onlooker) -> Ended {
+        let mut next_look = Instant::now();
+        loop {
+            if let Some(ended) = self.reap() {
+                return ended;
+            }
+            let now = Instant::now();
+            if now >= next_look {
+                next_look = now + onlooker.look();
+            }
+            let left = next_look.saturating_duration_since(Instant::now());
+            if let Some(arrived) = self.held.next(left) {
+                self.handle(arrived);
+            }
+        }
+    }
+
+    /// Waits until no descendant is left, for a process that adopts orphans. A signal that would
+    /// end this process ends the wait. `false` if descendants are left.
+    pub fn wait_for_all(&mut self, onlooker: &mut dyn Onlooker) -> bool {
+        let mut next_look = Instant::now();
+        loop {
+            if !reap_adopted(onlooker) {
+                return true;
+            }
+            let now = Instant::now();
+            if now >= next_look {
+                next_look = now + onlooker.look();
+            }
+            let left = next_look.saturating_duration_since(Instant::now());
+            if let Some(arrived) = self.held.next(left) {
+                let ends =
+                    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&arrived.signal);
+                if ends {
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Throws away what is pending, so that a second Ctrl-C during the last moments of the
+    /// program does not change how this process ends.
+    pub fn drain(&self) {
+        while self.held.next(Duration::ZERO).is_some() {}
+    }
+
+    fn handle(&mut self, arrived: signals::Arrived) {
+        if matches!(arrived.signal, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) {
+            self.asked_to_stop = true;
+        }
+        match signals::decide(arrived.signal, arrived.sender(self.child), self.leads_session) {
+            Verdict::Drop => {}
+            Verdict::PassOn => arrived.pass_on(self.child),
+            Verdict::WakeIfStopped => {
+                // After a stop of ours the group was continued, and the program most likely with
+                // it; otherwise somebody means this process alone.
+                if !std::mem::take(&mut self.was_stopped) || self.still_stopped() {
+                    arrived.pass_on(self.child);
+                }
+                self.asked_to_stop = false;
+            }
+        }
+        self.follow_stop();
+    }
+
+    fn still_stopped(&self) -> bool {
+        let since = Instant::now();
+        loop {
+            if !matches!(signals::state_and_parent(self.child), Some((b'T', _))) {
+                return false;
+            }
+            if since.elapsed() >= GRACE {
+                return true;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    fn reap(&mut self) -> Option<Ended> {
+        loop {
+            let mut status = 0;
+            let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+            let flags = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
+            // SAFETY: our own child; status and usage live here.
+            let got = unsafe { libc::wait4(self.child, &mut status, flags, usage.as_mut_ptr()) };
+            if got == 0 {
+                return None;
+            }
+            // SAFETY: wait4 filled it, and it was zeroed before.
+            let usage = unsafe { usage.assume_init() };
+            if got < 0 {
+                // Somebody else took the child (it cannot be: we have one thread). Say so by the
+                // code that stands for a failure of ours rather than wait for ever.
+                return Some(ended(Ending::Exited(super::ending::FAILED), &usage));
+            }
+            if let Some(ending) = Ending::from_status(status) {
+                return Some(ended(ending, &usage));
+            }
+            if libc::WIFSTOPPED(status) {
+                self.child_stopped_by = Some(libc::WSTOPSIG(status));
+                self.follow_stop();
+            } else {
+                self.child_stopped_by = None;
+                self.asked_to_stop = false;
+            }
+        }
+    }
+
+    /// Stops this process too if the program was stopped by job control, so that the shell takes
+    /// the terminal back. A program stopped alone and from outside stays alone.
+    fn follow_stop(&mut self) {
+        let Some(signal) = self.child_stopped_by else { return };
+        if !self.asked_to_stop && !in_foreground() {
+            return;
+        }
+        // It may have been continued meanwhile.
+        if !matches!(signals::state_and_parent(self.child), Some((b'T', _))) {
+            return;
+        }
+        self.child_stopped_by = None;
+        self.asked_to_stop = false;
+        self.was_stopped = true;
+        stop_self(signal);
+    }
+}
+
+/// Stops this process by the signal that stopped the program; returns when it is continued.
+fn stop_self(signal: i32) {
+    if signal == libc::SIGSTOP {
+        // SAFETY: a signal to this process.
+        unsafe { libc::kill(signals::own_pid(), libc::SIGSTOP) };
+        return;
+    }
+    // SAFETY: plain system calls on this process, structures live here; the default action of
+    // these signals runs no code of ours.
+    unsafe {
+        let before = libc::signal(signal, libc::SIG_DFL);
+        let mut only: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut only);
+        libc::sigaddset(&mut only, signal);
+        libc::kill(signals::own_pid(), signal);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &only, std::ptr::null_mut());
+        libc::sigprocmask(libc::SIG_BLOCK, &only, std::ptr::null_mut());
+        libc::signal(signal, before);
+    }
+}
+
+/// Whether this process's group has the terminal.
+fn in_foreground() -> bool {
+    let Ok(terminal) = fs::File::open("/dev/tty") else { return false };
+    // SAFETY: an open descriptor; both calls only read.
+    unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) == libc::getpgrp() }
+}
+
+/// Collects what has ended; `false` when there is no child left.
+fn reap_adopted(onlooker: &mut dyn Onlooker) -> bool {
+    loop {
+        let mut status = 0;
+        // SAFETY: status lives here.
+        match unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) } {
+            0 => return true,
+            pid if pid > 0 => {
+                if let Some(ending) = Ending::from_status(status) {
+                    onlooker.descendant_ended(pid, ending);
+                }
+            }
+            _ => return false,
+        }
+    }
+}
+
+fn ended(ending: Ending, usage: &libc::rusage) -> Ended {
+    Ended {
+        ending,
+        user: duration(usage.ru_utime),
+        system: duration(usage.ru_stime),
+        max_resident: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
+    }
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    let micros = time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_usec);
+    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+}
+
+/// Makes this process the parent of descendants whose own parent ends, so that it can wait for
+/// them.
+pub fn adopt_orphans() {
+    // SAFETY: sets a flag of this process.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+}

@@ -1,0 +1,205 @@
+//! The command line of `radrm`: flags as written, and what they mean together.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+pub use crate::run::cli::Instead;
+use crate::run::cli::explain;
+
+/// What `radrm --help` prints.
+pub const HELP: &str = include_str!("help.txt");
+const REPORT_HELP: &str = include_str!("help_report.txt");
+const DATASET_HELP: &str = include_str!("help_dataset.txt");
+const MACHINES_HELP: &str = include_str!("help_machines.txt");
+
+#[derive(Parser, Debug)]
+#[command(name = "radrm", version, override_help = HELP, subcommand_required = true)]
+struct Flags {
+    #[command(subcommand)]
+    command: Option<FlagsOfCommand>,
+}
+
+#[derive(Subcommand, Debug)]
+enum FlagsOfCommand {
+    #[command(override_help = REPORT_HELP)]
+    Report {
+        file: PathBuf,
+        #[arg(long, conflicts_with = "html")]
+        json: bool,
+        #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true)]
+        html: Option<Option<PathBuf>>,
+        #[arg(long, conflicts_with_all = ["json", "html"])]
+        timeline: bool,
+    },
+    #[command(override_help = DATASET_HELP, subcommand_required = true)]
+    Dataset {
+        #[command(subcommand)]
+        command: Option<FlagsOfDataset>,
+    },
+    #[command(override_help = MACHINES_HELP)]
+    Machines {
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+enum FlagsOfDataset {
+    #[command(override_help = DATASET_HELP)]
+    List {
+        #[arg(long)]
+        json: bool,
+        #[arg(long, value_name = "NAME")]
+        program: Option<String>,
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+        limit: u32,
+        #[arg(long, value_name = "FILE")]
+        dataset: Option<PathBuf>,
+    },
+}
+
+/// In what form a report is wanted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// Text for people.
+    Text {
+        /// With memory over time.
+        timeline: bool,
+    },
+    /// JSON for programs.
+    Json,
+    /// A page: in a file, or on standard output.
+    Html(Option<PathBuf>),
+}
+
+/// `radrm report`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// The profile.
+    pub file: PathBuf,
+    /// The form.
+    pub form: Form,
+}
+
+/// `radrm dataset list`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct List {
+    /// As JSON.
+    pub json: bool,
+    /// Only runs of programs of this name.
+    pub program: Option<String>,
+    /// At most so many, the newest; 0 means all.
+    pub limit: u32,
+    /// Another database than the user's.
+    pub dataset: Option<PathBuf>,
+}
+
+/// What is to be done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// Shows a profile.
+    Report(Report),
+    /// Shows the dataset's rows.
+    DatasetList(List),
+    /// Shows the models of GPUs that can be emulated.
+    Machines {
+        /// As JSON.
+        json: bool,
+    },
+}
+
+/// Reads a command line, the program's own name first.
+///
+/// # Errors
+/// [`Instead`]: help was asked for, or the line is wrong.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Instead> {
+    let missing = |what: &str| Instead::Wrong(format!("no command given: {what}"));
+    let flags = Flags::try_parse_from(arguments).map_err(|error| match error.kind() {
+        clap::error::ErrorKind::MissingSubcommand => missing("try report, dataset list or machines"),
+        _ => explain(&error),
+    })?;
+    match flags.command.ok_or_else(|| missing("try report, dataset list or machines"))? {
+        FlagsOfCommand::Report { file, json, html, timeline } => {
+            let form = match (json, html) {
+                (true, _) => Form::Json,
+                (false, Some(out)) => {
+                    let out = out.unwrap_or_else(|| file.with_extension("html"));
+                    Form::Html((out.as_os_str() != "-").then_some(out))
+                }
+                (false, None) => Form::Text { timeline },
+            };
+            Ok(Command::Report(Report { file, form }))
+        }
+        FlagsOfCommand::Dataset { command } => match command.ok_or_else(|| missing("try dataset list"))? {
+            FlagsOfDataset::List { json, program, limit, dataset } => {
+                Ok(Command::DatasetList(List { json, program, limit, dataset }))
+            }
+        },
+        FlagsOfCommand::Machines { json } => Ok(Command::Machines { json }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(line: &str) -> Result<Command, Instead> {
+        parse(
+            ["radrm"].into_iter().chain(line.split(' ').filter(|word| !word.is_empty())).map(OsString::from),
+        )
+    }
+
+    #[test]
+    fn a_page_goes_beside_its_profile_unless_told_otherwise() {
+        let form = |line: &str| match command(line) {
+            Ok(Command::Report(report)) => report.form,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(form("report d/p.7.radrm --html"), Form::Html(Some("d/p.7.html".into())));
+        assert_eq!(form("report p.radrm --html=x.html"), Form::Html(Some("x.html".into())));
+        assert_eq!(form("report p.radrm --html=-"), Form::Html(None));
+        assert_eq!(form("report p.radrm --timeline"), Form::Text { timeline: true });
+    }
+
+    #[test]
+    fn wrong_lines_are_told_in_one_sentence() {
+        for (line, part) in [
+            ("", "no command given"),
+            ("bogus", "there is no command bogus"),
+            ("report", "missing"),
+            ("report f --bogus", "there is no option --bogus"),
+            ("report f --json --html", "cannot be used together"),
+            ("dataset", "no command given"),
+            ("dataset list -n x", "x"),
+        ] {
+            match command(line) {
+                Err(Instead::Wrong(text)) => {
+                    assert!(text.contains(part), "{line}: {text}");
+                    assert_eq!(text.lines().count(), 1, "{text}");
+                }
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn each_command_has_its_own_help() {
+        for (line, text) in [
+            ("--help", HELP),
+            ("help", HELP),
+            ("report --help", REPORT_HELP),
+            ("help report", REPORT_HELP),
+            ("dataset --help", DATASET_HELP),
+            ("dataset list -h", DATASET_HELP),
+            ("machines -h", MACHINES_HELP),
+        ] {
+            assert_eq!(command(line), Err(Instead::Print(text.to_owned())), "{line}");
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{line}: wider than a terminal");
+        }
+        for name in ["report", "dataset list", "machines"] {
+            assert!(HELP.contains(name), "{name} is not explained");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! `radrm dataset list`.
+
+use std::fmt::Write as _;
+
+use radrm_collector::dataset::{self, Dataset, Filter, Row};
+use serde_json::{Value, json};
+
+use super::cli::List;
+use super::{Failure, print};
+use crate::run::ending::signal_name;
+
+/// Prints the newest rows.
+///
+/// # Errors
+/// One sentence: the dataset cannot be read.
+pub fn list(wanted: &List) -> Result<(), Failure> {
+    let path = match wanted.dataset.clone().or_else(dataset::default_path) {
+        Some(path) => path,
+        None => return Err("neither XDG_DATA_HOME nor HOME says where the dataset is".to_owned()),
+    };
+    if wanted.dataset.is_none() && !path.exists() {
+        // Nothing was recorded yet: that is an answer, not a failure.
+        return print(if wanted.json { "[]\n" } else { "no run was recorded yet\n" });
+    }
+    let filter = Filter {
+        limit: (wanted.limit > 0).then_some(wanted.limit),
+        program: wanted.program.clone(),
+        ..Filter::default()
+    };
+    let told = |error: dataset::DatasetError| {
+        let text = error.to_string();
+        let name = path.display().to_string();
+        if text.contains(&name) { text } else { format!("{name}: {text}") }
+    };
+    let rows = Dataset::open_existing(&path).and_then(|dataset| dataset.rows(&filter)).map_err(told)?;
+    if wanted.json {
+        let values: Vec<Value> = rows.iter().map(as_json).collect();
+        let text = serde_json::to_string_pretty(&values).map_err(|error| error.to_string())?;
+        return print(&format!("{text}\n"));
+    }
+    print(&table(&rows))
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut text = format!(
+        "{:>5}  {:<16} {:>9} {:>11} {:>8} {:<10} COMMAND\n",
+        "RUN", "STARTED (UTC)", "DURATION", "PEAK", "KERNELS", "OUTCOME"
+    );
+    for row in rows {
+        let _ = writeln!(
+            text,
+            "{:>5}  {:<16} {:>9} {:>11} {:>8} {:<10} {}",
+            row.id,
+            minute(row.start_unix_ns),
+            seconds(row.duration_ns),
+            mebibytes(row.peak_bytes),
+            row.launches,
+            outcome(row),
+            shortened(&row.command, 60)
+        );
+    }
+    text
+}
+
+fn outcome(row: &Row) -> String {
+    match (row.out_of_memory, row.exit_code, row.signal) {
+        (true, ..) => "no memory".to_owned(),
+        (_, _, Some(signal)) => signal_name(signal),
+        (_, Some(0), _) => "well".to_owned(),
+        (_, Some(code), _) => format!("code {code}"),
+        _ => row.outcome.clone(),
+    }
+}
+
+fn as_json(row: &Row) -> Value {
+    let peaks: Vec<Value> = row
+        .peaks
+        .iter()
+        .map(|peak| {
+            json!({"index": peak.index, "uuid": peak.uuid, "name": peak.name,
+                   "peak_bytes": peak.peak_bytes, "exact": peak.exact})
+        })
+        .collect();
+    json!({
+        "id": row.id, "start_unix_ns": row.start_unix_ns, "duration_ns": row.duration_ns,
+        "command": row.command, "program": row.program, "program_sha256": row.program_sha256,
+        "arguments": row.arguments, "user": row.user, "uid": row.uid, "host": row.host,
+        "gpus": row.gpus, "driver": row.driver, "framework": row.framework, "emulated": row.emulated,
+        "peak_bytes": row.peak_bytes, "peak_exact": row.peak_exact, "peaks": peaks,
+        "device_peak_bytes": row.device_peak_bytes,
+        "pool_reserved_peak_bytes": row.pool_reserved_peak_bytes,
+        "pool_used_peak_bytes": row.pool_used_peak_bytes,
+        "vmm_peak_bytes": row.vmm_peak_bytes, "array_peak_bytes": row.array_peak_bytes,
+        "graph_peak_bytes": row.graph_peak_bytes, "managed_peak_bytes": row.managed_peak_bytes,
+        "pinned_peak_bytes": row.pinned_peak_bytes, "nvml_peak_bytes": row.nvml_peak_bytes,
+        "launches": row.launches, "graph_launches": row.graph_launches, "kernels": row.kernels,
+        "processes": row.processes, "failed_requests": row.failed_requests,
+        "outcome": row.outcome, "exit_code": row.exit_code, "signal": row.signal,
+        "out_of_memory": row.out_of_memory, "profile_path": row.profile_path,
+        "radrm_version": row.radrm_version,
+    })
+}
+
+/// `2026-11-21 04:28`, by the proleptic Gregorian calendar (days to date after Howard Hinnant).
+fn minute(unix_ns: u64) -> String {
+    let minutes = unix_ns / 60_000_000_000;
+    let days = minutes / 1440 + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", minutes / 60 % 24, minutes % 60)
+}
+
+fn seconds(ns: u64) -> String {
+    let tenths = ns / 100_000_000;
+    match tenths / 10 {
+        0..=99 => format!("{}.{} s", tenths / 10, tenths % 10),
+        whole @ 100..=5999 => format!("{} min", whole / 60),
+        whole => format!("{} h", whole / 3600),
+    }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    let line: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    if line.chars().count() <= most {
+        return line;
+    }
+    line.chars().take(most - 3).chain("...".chars()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let second = 1_000_000_000;
+        for (unix, expected) in [
+            (0, "1970-01-01 00:00"),
+            (951_782_400, "2000-02-29 00:00"),
+            (1_735_689_599, "2024-12-31 23:59"),
+            (4_107_542_400, "2100-03-01 00:00"),
+        ] {
+            assert_eq!(minute(unix * second), expected);
+        }
+    }
+
+    #[test]
+    fn durations_and_commands_fit_their_columns() {
+        let second = 1_000_000_000;
+        assert_eq!(
+            [seconds(0), seconds(99 * second), seconds(100 * second), seconds(7200 * second)],
+            ["0.0 s", "99.0 s", "1 min", "2 h"]
+        );
+        assert_eq!(shortened("a\nb", 10), "a b");
+        assert_eq!(shortened("0123456789x", 10), "0123456...");
+    }
+}

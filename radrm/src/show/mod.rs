@@ -1,0 +1,36 @@
+//! `radrm`: what was recorded, shown.
+
+pub mod cli;
+pub mod dataset;
+pub mod machines;
+pub mod report;
+
+use crate::output;
+
+/// The program's name in messages.
+pub const NAME: &str = "radrm";
+
+/// Something went wrong that is not the command line's fault: exit code 1.
+pub type Failure = String;
+
+/// Does what the command line asks for and gives the exit code.
+#[must_use]
+pub fn run(command: &cli::Command) -> i32 {
+    let done = match command {
+        cli::Command::Report(report) => report::run(report),
+        cli::Command::DatasetList(list) => dataset::list(list),
+        cli::Command::Machines { json } => machines::list(*json),
+    };
+    match done {
+        Ok(()) => 0,
+        Err(sentence) => {
+            output::say(NAME, &sentence);
+            1
+        }
+    }
+}
+
+/// Prints to standard output; a reader who has gone is content.
+fn print(text: &str) -> Result<(), Failure> {
+    output::to_stdout(text).map(|_| ()).map_err(|error| format!("standard output cannot be written: {error}"))
+}

@@ -1,0 +1,62 @@
+//! `radrm report`.
+
+use std::fs;
+use std::io::IsTerminal;
+use std::path::Path;
+
+use radrm_analyzer::{Summary, TextOptions};
+use radrm_profile::model::Profile;
+
+use super::cli::{Form, Report};
+use super::{Failure, print};
+use crate::output;
+
+/// Shows a profile.
+///
+/// # Errors
+/// One sentence: the file cannot be read, is not a profile, or the page cannot be written.
+pub fn run(report: &Report) -> Result<(), Failure> {
+    let profile =
+        Profile::open(&report.file).map_err(|error| format!("{}: {error}", report.file.display()))?;
+    let summary = Summary::from_profile(&profile);
+    match &report.form {
+        Form::Text { timeline } => {
+            let out = std::io::stdout();
+            let text = radrm_analyzer::text(
+                &profile,
+                &summary,
+                &text_options(out.is_terminal(), width(&out), *timeline, Some(&report.file)),
+            );
+            print(&text)
+        }
+        Form::Json => print(&radrm_analyzer::json(&summary)),
+        Form::Html(None) => print(&radrm_analyzer::html(&profile, &summary)),
+        Form::Html(Some(out)) => {
+            fs::write(out, radrm_analyzer::html(&profile, &summary)).map_err(|error| {
+                format!("{} cannot be written: {}", out.display(), output::reason(&error))
+            })?;
+            print(&format!("{}\n", out.display()))
+        }
+    }
+}
+
+/// How text is laid out for a stream.
+pub(crate) fn text_options(terminal: bool, width: usize, timeline: bool, path: Option<&Path>) -> TextOptions {
+    let plain = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+    TextOptions {
+        color: terminal && !plain("NO_COLOR") && !dumb,
+        timeline,
+        width,
+        profile_path: path.map(|path| path.display().to_string()),
+        ..TextOptions::default()
+    }
+}
+
+/// Columns of a terminal, 100 for anything else, within what can be read.
+pub(crate) fn width(stream: impl std::os::fd::AsFd) -> usize {
+    match rustix::termios::tcgetwinsize(stream) {
+        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col).clamp(60, 160),
+        _ => 100,
+    }
+}

@@ -1,0 +1,243 @@
+//! What a run leaves: a profile, a row, a report; and what `radrm` makes of them.
+//!
+//! The program is a few lines of Python that talk to the emulated driver. The libraries must be
+//! built (`cargo build --workspace`).
+
+mod common;
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use common::{Output, Place, finish};
+
+/// Takes 3 MiB and 5 MiB on the first GPU, gives 3 back, and is refused 999 GiB.
+const PROGRAM: &str = r#"
+import ctypes, sys
+cuda = ctypes.CDLL('libcuda.so.1')
+def call(name, *args):
+    code = getattr(cuda, name)(*args)
+    if code and name != 'cuMemAlloc_v2': sys.exit('%s: %d' % (name, code))
+    return code
+call('cuInit', 0)
+device, context = ctypes.c_int(), ctypes.c_void_p()
+call('cuDeviceGet', ctypes.byref(device), 0)
+call('cuDevicePrimaryCtxRetain', ctypes.byref(context), device)
+call('cuCtxSetCurrent', context)
+a, b, c = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
+call('cuMemAlloc_v2', ctypes.byref(a), ctypes.c_size_t(3 << 20))
+call('cuMemAlloc_v2', ctypes.byref(b), ctypes.c_size_t(5 << 20))
+call('cuMemFree_v2', a)
+assert call('cuMemAlloc_v2', ctypes.byref(c), ctypes.c_size_t(999 << 30)) == 2
+print('done')
+"#;
+
+fn watched(place: &Place, options: &[&str]) -> Command {
+    let mut command = place.run(options);
+    command.args(["--emulate", "2xA100-40GB", "--", "python3", "-c", PROGRAM]);
+    command
+}
+
+fn radrm(place: &Place, words: &[&str]) -> Output {
+    finish(&mut place.command(env!("CARGO_BIN_EXE_radrm"), words))
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn a_run_leaves_a_profile_a_row_and_a_report() {
+    let place = Place::new();
+    let output = finish(&mut watched(&place, &[]));
+    output.code(0);
+    assert_eq!(output.text(), "done\n");
+    for part in ["8.00 MiB", "A100", "999.0 GiB", "python3"] {
+        assert!(output.stderr.contains(part), "no {part} in {}", output.stderr);
+    }
+    let profiles = place.profiles();
+    assert_eq!(profiles.len(), 1, "{profiles:?}");
+    assert!(profiles[0].starts_with("python3."), "{profiles:?}");
+    assert_eq!(
+        output.stderr.matches(&profiles[0]).count(),
+        1,
+        "the profile is named once: {}",
+        output.stderr
+    );
+
+    let again = radrm(&place, &["report", &profiles[0], "--json"]);
+    again.code(0);
+    let summary = json(&again.text());
+    assert_eq!(summary["gpus"].as_array().unwrap().len(), 1, "{summary}");
+
+    let rows = json(&radrm(&place, &["dataset", "list", "--json"]).text());
+    assert_eq!(rows.as_array().unwrap().len(), 1);
+    assert_eq!(rows[0]["peak_bytes"], 8 << 20);
+    assert_eq!(rows[0]["failed_requests"], 1);
+    assert_eq!(rows[0]["emulated"], "2xA100-40GB");
+    assert!(radrm(&place, &["dataset", "list"]).text().contains("8.0 MiB"));
+}
+
+#[test]
+fn json_goes_to_standard_error_or_into_a_file() {
+    let place = Place::new();
+    let output = finish(&mut watched(&place, &["--json", "--no-profile", "--no-dataset"]));
+    output.code(0);
+    assert_eq!(output.text(), "done\n", "standard output is the program's alone");
+    json(&output.stderr);
+    let output =
+        finish(&mut watched(&place, &["--json=out.json", "--quiet", "--no-profile", "--no-dataset"]));
+    assert_eq!(output.code(0).stderr, "");
+    json(&fs::read_to_string(place.join("out.json")).unwrap());
+    assert!(place.profiles().is_empty());
+    assert!(!place.join("data").exists(), "nothing was to be kept");
+}
+
+#[test]
+fn a_page_is_written_beside_the_profile() {
+    let place = Place::new();
+    finish(&mut watched(&place, &["-o", "p.radrm", "--quiet"])).code(0);
+    let output = radrm(&place, &["report", "p.radrm", "--html"]);
+    output.code(0);
+    let page = fs::read_to_string(place.join("p.html")).unwrap();
+    assert!(page.contains("<svg") && !page.contains("http-equiv=\"refresh\""), "no picture");
+    assert_eq!(radrm(&place, &["report", "p.radrm", "--html=-"]).text(), page);
+}
+
+#[test]
+fn the_profile_is_readable_when_we_are_killed() {
+    let place = Place::new();
+    let program = format!(
+        "{PROGRAM}\nsys.stdout.flush()\nimport time, os\nfor _ in range(3000):\n    time.sleep(0.02)\n    if os.path.exists('end'): break\n"
+    );
+    let words = ["--emulate", "T4", "-o", "p.radrm", "--", "python3", "-c", &program];
+    let mut child = place.run(&words).process_group(0).spawn().unwrap();
+    let summary = common::until("the figures", || {
+        let output = radrm(&place, &["report", "p.radrm", "--json"]);
+        output.text().contains("999").then(|| output.text())
+    });
+    child.kill().unwrap();
+    common::wait(&mut child);
+    let after = radrm(&place, &["report", "p.radrm", "--json"]);
+    after.code(0);
+    fs::write(place.join("end"), "").unwrap();
+    assert_eq!(
+        json(&summary)["gpus"].as_array().map(Vec::len),
+        json(&after.text())["gpus"].as_array().map(Vec::len)
+    );
+}
+
+#[test]
+fn a_current_directory_that_cannot_be_written_does_not_lose_the_profile() {
+    let place = Place::new();
+    let output = finish(watched(&place, &[]).current_dir("/proc"));
+    output.code(0);
+    let kept: Vec<_> = fs::read_dir(place.join("data/radrm/profiles")).unwrap().collect();
+    assert_eq!(kept.len(), 1);
+    assert!(output.stderr.contains("cannot be written"), "{}", output.stderr);
+}
+
+#[test]
+fn an_older_profile_of_the_same_name_is_kept() {
+    let place = Place::new();
+    // Process numbers go up: take the names of all that may come next.
+    let now = finish(&mut place.command("sh", &["-c", "echo $$"])).text().trim().parse::<u32>().unwrap();
+    for pid in now..now + 5000 {
+        fs::write(place.join(&format!("true.{pid}.radrm")), "old").unwrap();
+    }
+    finish(&mut place.run(&["--no-dataset", "--quiet", "true"])).code(0);
+    let names = place.profiles();
+    let new: Vec<_> = names.iter().filter(|name| name.ends_with(".2.radrm")).collect();
+    assert_eq!((names.len(), new.len()), (5001, 1));
+    for name in names.iter().filter(|name| !new.contains(name)) {
+        assert_eq!(fs::read(place.join(name)).unwrap(), b"old", "{name}");
+    }
+}
+
+#[test]
+fn two_programs_share_one_emulated_machine() {
+    let place = Place::new();
+    let options = ["--quiet", "--no-profile", "--no-dataset", "--machine", "m"];
+    let run = |extra: &[&str], bytes: &str| {
+        let program = PROGRAM.replace("5 << 20", bytes).replace("print('done')", "print(a.value, b.value)");
+        let mut command = place.run(&options);
+        command.args(extra).args(["--", "python3", "-c", &program]);
+        finish(&mut command)
+    };
+    run(&[], "5 << 20").code(125);
+    run(&["--emulate", "T4"], "5 << 20").code(0);
+    assert!(place.join("m").exists(), "the machine stays for the next one");
+    run(&[], "7 << 20").code(0);
+}
+
+#[test]
+fn faults_reach_the_program() {
+    let place = Place::new();
+    let program = PROGRAM.replace("print('done')", "print(a.value != 0, b.value != 0)");
+    let words = [
+        "--quiet",
+        "--no-profile",
+        "--no-dataset",
+        "--emulate",
+        "T4",
+        "--faults",
+        "oom@2",
+        "--",
+        "python3",
+        "-c",
+    ];
+    let output = finish(place.run(&words).arg(&program));
+    output.code(0);
+    assert_eq!(output.text(), "True False\n");
+}
+
+#[test]
+fn the_switch_turns_counting_off_and_says_so() {
+    let place = Place::new();
+    let output = finish(watched(&place, &["--no-profile", "--no-dataset"]).env("RADRM_DISABLE", "1"));
+    output.code(0);
+    assert!(
+        output.stderr.contains("RADRM_DISABLE") && !output.stderr.contains("8.00 MiB"),
+        "{}",
+        output.stderr
+    );
+}
+
+#[test]
+fn what_is_no_profile_is_told_in_one_sentence() {
+    let place = Place::new();
+    finish(&mut watched(&place, &["-o", "p.radrm", "--quiet", "--no-dataset"])).code(0);
+    let whole = fs::read(place.join("p.radrm")).unwrap();
+    fs::write(place.join("empty"), "").unwrap();
+    fs::write(place.join("foreign"), "GIF89a and more").unwrap();
+    for name in ["empty", "foreign", "missing", "."] {
+        radrm(&place, &["report", name]).code(1).one_sentence(name);
+    }
+    // A profile that is cut off shows what is there, and says that it is cut off.
+    fs::write(place.join("cut"), &whole[..whole.len() - 7]).unwrap();
+    let output = radrm(&place, &["report", "cut"]);
+    output.code(0);
+}
+
+#[test]
+fn wrong_command_lines_are_2_and_help_is_0() {
+    let place = Place::new();
+    radrm(&place, &[]).code(2).one_sentence("no command given");
+    radrm(&place, &["report"]).code(2).one_sentence("missing");
+    radrm(&place, &["bogus"]).code(2).one_sentence("bogus");
+    assert!(radrm(&place, &["--help"]).code(0).text().contains("report FILE"));
+    assert!(radrm(&place, &["--version"]).code(0).text().starts_with("radrm "));
+    let models = radrm(&place, &["machines"]).code(0).text();
+    assert!(models.contains("H200") && models.contains("A100-40GB"), "{models}");
+    let listed = json(&radrm(&place, &["machines", "--json"]).text());
+    assert!(listed.as_array().unwrap().len() > 10);
+    assert_eq!(radrm(&place, &["dataset", "list"]).code(0).text(), "no run was recorded yet\n");
+    radrm(&place, &["dataset", "list", "--dataset", "none.db"]).code(1).one_sentence("none.db");
+}
+
+#[test]
+fn a_reader_who_has_seen_enough_is_no_error() {
+    let place = Place::new();
+    let script = format!("'{}' machines | true; echo ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_radrm"));
+    assert_eq!(finish(&mut place.command("bash", &["-c", &script])).text(), "0\n");
+}
