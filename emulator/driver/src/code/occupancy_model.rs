@@ -55,7 +55,8 @@ impl SmLimits {
             let of_warp = (registers * WARP).next_multiple_of(REGISTER_UNIT);
             self.registers / of_warp / SCHEDULERS * SCHEDULERS / warps
         };
-        let by_shared = u64::from(self.shared) / self.shared_of_block(shared);
+        // Before 8.0 a block without shared memory takes none at all.
+        let by_shared = u64::from(self.shared).checked_div(self.shared_of_block(shared)).unwrap_or(u64::MAX);
         by_warps.min(by_registers).min(self.blocks).min(u32::try_from(by_shared).unwrap_or(u32::MAX))
     }
 
@@ -99,6 +100,8 @@ mod tests {
         assert_eq!(A100.blocks_per_sm(32, 16, 0), 32, "blocks");
         assert_eq!(A100.blocks_per_sm(128, 32, 48 << 10), 3, "shared memory with its reserve");
         assert_eq!(A100.blocks_per_sm(1024, 255, 0), 0, "does not fit at all");
+        let t4 = SmLimits { threads: 1024, blocks: 16, shared: 64 << 10, major: 7, ..A100 };
+        assert_eq!(t4.blocks_per_sm(256, 32, 0), 4, "no shared memory on a device that reserves none");
     }
 
     #[test]
