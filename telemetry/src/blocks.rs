@@ -3,8 +3,9 @@
 //!
 //! Levels of growing size; a bucket is one cache line of seven keys followed by what they stand for. An entry
 //! is changed by making its key [`KEY_BUSY`], so exactly one thread at a time has it; there are no
-//! tombstones: a removed key's place is free at once. New keys go to the newest level with room, then
-//! to older ones, then the table grows.
+//! tombstones: a removed key's place is free at once. A key has two buckets in each level; how many
+//! keys of a bucket are in their second one stands in the same cache line. New keys go to the newest level
+//! with room, then to older ones, then the table grows.
 //!
 //! A key is removed before the driver can hand the same address out again (the shim removes it before the
 //! real release), so one key is never inserted twice at the same time.
@@ -118,14 +119,28 @@ pub enum Inserted {
     Full,
 }
 
-/// The bucket of a key in a level with `buckets` buckets (a power of two).
+/// The two buckets of a key in a level: the first choice, and the one for when that is full.
+///
+/// The first choice keeps neighbours together, so that a program that takes block after block finds its buckets
+/// in the cache: 4 MiB of addresses after 4 MiB lie in neighbouring buckets, and the kibibytes within are
+/// spread evenly over the level (multiples of the golden ratio). Blocks of 512 bytes lying side by side then fill
+/// buckets half, and so do blocks 2 MiB apart, the driver's two habits. Whatever other pattern overfills
+/// buckets goes to the second choice, where every bit counts.
 #[inline]
-pub(crate) fn home(key: BlockKey, buckets: usize) -> usize {
-    // Finalizer of MurmurHash3: handles are host addresses with regular strides, so every bit must count.
+pub(crate) fn homes(key: BlockKey, level: usize) -> (usize, usize) {
+    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+    let bits = LEVEL0_BUCKETS.ilog2() + 2 * level as u32;
+    let mask = (1usize << bits) - 1;
+    let spread = |x: u64| (x.wrapping_mul(GOLDEN) >> (64 - bits)) as usize;
+    // The high part tells namespaces and regions of addresses apart.
+    let far = spread(key.0 >> 40);
+    let near = (key.0 >> 22) as usize & (u32::MAX as usize);
+    let first = near.wrapping_add(spread(key.0 >> 10 & 0xfff)).wrapping_add(far) & mask;
+    // The finalizer of MurmurHash3.
     let mut h = key.0;
     h = (h ^ (h >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     h = (h ^ (h >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    (h >> 32) as usize & (buckets - 1)
+    (first, (h >> 32) as usize & mask)
 }
 
 impl BlockBucket {
@@ -141,26 +156,40 @@ impl BlockBucket {
         self.entries().find(|(place, _)| place.load(Acquire) == key.0)
     }
 
-    /// Puts a block into a free place; false if there is none.
+    /// Puts a block into a free place.
     #[inline]
-    pub fn insert(&self, key: BlockKey, block: &Block) -> bool {
+    pub fn insert(&self, key: BlockKey, block: &Block) -> Inserted {
+        let mut free = None;
         for (place, cell) in self.entries() {
-            // Acquire: pairs with the Release in `remove`, so that the remover's reads come before our stores.
-            if place.load(Relaxed) == 0 && place.compare_exchange(0, KEY_BUSY, Acquire, Relaxed).is_ok() {
+            let seen = place.load(Relaxed);
+            if seen == 0 && free.is_none() {
+                free = Some((place, cell));
+            } else if seen == key.0
+                && let Some(old) = take(place, cell, key)
+            {
                 fill(place, cell, key, block);
-                return true;
+                return Inserted::Replaced(old);
             }
         }
-        false
+        let Some((place, cell)) = free else { return Inserted::Full };
+        // Acquire: pairs with the Release in `remove`, so that the remover's reads come before our stores.
+        if place.compare_exchange(0, KEY_BUSY, Acquire, Relaxed).is_ok() {
+            fill(place, cell, key, block);
+            return Inserted::New;
+        }
+        self.insert_contended(key, block)
     }
 
-    /// Replaces the block of a key that is there.
-    #[inline]
-    pub fn replace(&self, key: BlockKey, block: &Block) -> Option<Block> {
-        let (place, cell) = self.find(key)?;
-        let old = take(place, cell, key)?;
-        fill(place, cell, key, block);
-        Some(old)
+    #[cold]
+    fn insert_contended(&self, key: BlockKey, block: &Block) -> Inserted {
+        for (place, cell) in self.entries() {
+            // Acquire: as above.
+            if place.load(Relaxed) == 0 && place.compare_exchange(0, KEY_BUSY, Acquire, Relaxed).is_ok() {
+                fill(place, cell, key, block);
+                return Inserted::New;
+            }
+        }
+        Inserted::Full
     }
 
     /// Removes a key. Of several threads that try, one gets the block.
@@ -236,9 +265,11 @@ impl<'a> BlockTable<'a> {
         unsafe { &*self.writer.at::<BlockBucket>(level_at(level)).as_ptr().add(index) }
     }
 
+    /// First and second choice of a key in a level.
     #[inline]
-    fn home(&self, level: usize, key: BlockKey) -> &'a BlockBucket {
-        self.bucket(level, home(key, level_buckets(level)))
+    fn homes(&self, level: usize, key: BlockKey) -> (&'a BlockBucket, usize) {
+        let (first, second) = homes(key, level);
+        (self.bucket(level, first), second)
     }
 
     /// Inserts a block.
@@ -246,12 +277,10 @@ impl<'a> BlockTable<'a> {
     pub fn insert(&self, key: BlockKey, block: &Block) -> Inserted {
         let levels = self.levels();
         if let Some(newest) = levels.checked_sub(1) {
-            let bucket = self.home(newest, key);
-            if let Some(old) = bucket.replace(key, block) {
-                return Inserted::Replaced(old);
-            }
-            if bucket.insert(key, block) {
-                return Inserted::New;
+            let (first, _) = self.homes(newest, key);
+            let inserted = first.insert(key, block);
+            if inserted != Inserted::Full {
+                return inserted;
             }
         }
         self.insert_slow(levels, key, block)
@@ -261,8 +290,11 @@ impl<'a> BlockTable<'a> {
     #[inline(never)]
     fn insert_slow(&self, mut levels: usize, key: BlockKey, block: &Block) -> Inserted {
         for _ in 0..=LEVELS {
-            if (0..levels).rev().any(|level| self.home(level, key).insert(key, block)) {
-                return Inserted::New;
+            for level in (0..levels).rev() {
+                let inserted = self.insert_in(level, key, block);
+                if inserted != Inserted::Full {
+                    return inserted;
+                }
             }
             if levels >= LEVELS || !self.writer.grow_blocks(levels) {
                 break;
@@ -276,16 +308,53 @@ impl<'a> BlockTable<'a> {
         Inserted::Full
     }
 
+    fn insert_in(&self, level: usize, key: BlockKey, block: &Block) -> Inserted {
+        let (first, second) = self.homes(level, key);
+        let inserted = first.insert(key, block);
+        if inserted != Inserted::Full {
+            return inserted;
+        }
+        // Counted before the key is there: whoever learns the key from us finds the count (the program hands
+        // the address on, which orders this).
+        first.spilled.fetch_add(1, Relaxed);
+        let inserted = self.bucket(level, second).insert(key, block);
+        if inserted != Inserted::New {
+            first.spilled.fetch_sub(1, Relaxed);
+        }
+        inserted
+    }
+
     /// Removes a block. Of several threads that try, one gets it.
     #[inline]
     pub fn remove(&self, key: BlockKey) -> Option<Block> {
-        (0..self.levels()).rev().find_map(|level| self.home(level, key).remove(key))
+        (0..self.levels()).rev().find_map(|level| self.remove_in(level, key))
+    }
+
+    #[inline]
+    fn remove_in(&self, level: usize, key: BlockKey) -> Option<Block> {
+        let (first, second) = self.homes(level, key);
+        let found = first.remove(key);
+        if found.is_some() || first.spilled.load(Relaxed) == 0 {
+            return found;
+        }
+        let found = self.bucket(level, second).remove(key);
+        if found.is_some() {
+            first.spilled.fetch_sub(1, Relaxed);
+        }
+        found
     }
 
     /// The block of a key.
     #[inline]
     pub fn get(&self, key: BlockKey) -> Option<Block> {
-        (0..self.levels()).rev().find_map(|level| self.home(level, key).get(key))
+        (0..self.levels()).rev().find_map(|level| {
+            let (first, second) = self.homes(level, key);
+            let found = first.get(key);
+            if found.is_some() || first.spilled.load(Relaxed) == 0 {
+                return found;
+            }
+            self.bucket(level, second).get(key)
+        })
     }
 
     /// Calls `visit` for every block. Blocks that come or go meanwhile may be seen or not.
@@ -303,22 +372,21 @@ impl<'a> BlockTable<'a> {
         wanted: impl Fn(BlockKey, &Block) -> bool,
         mut removed: impl FnMut(BlockKey, Block),
     ) {
-        self.walk(|bucket, place, cell| {
+        self.walk(|level, place, cell| {
             let Some(key) = BlockKey::from_raw(place.load(Acquire)) else { return };
             if read(cell).is_some_and(|block| wanted(key, &block))
-                && let Some(block) = bucket.remove(key)
+                && let Some(block) = self.remove_in(level, key)
             {
                 removed(key, block);
             }
         });
     }
 
-    fn walk(&self, mut visit: impl FnMut(&BlockBucket, &AtomicU64, &BlockCell)) {
+    fn walk(&self, mut visit: impl FnMut(usize, &AtomicU64, &BlockCell)) {
         for level in 0..self.levels() {
             for index in 0..level_buckets(level) {
-                let bucket = self.bucket(level, index);
-                for (place, cell) in bucket.entries() {
-                    visit(bucket, place, cell);
+                for (place, cell) in self.bucket(level, index).entries() {
+                    visit(level, place, cell);
                 }
             }
         }

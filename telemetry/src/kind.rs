@@ -145,8 +145,8 @@ vocabulary! {
         LookupUntouched = 22, "lookup_untouched";
         /// The real function is missing.
         RealMissing = 23, "real_missing";
-        /// Reserved for later use.
-        Spare24 = 24, "spare24";
+        /// The body of a conditional node of a graph: how often it runs is not known.
+        GraphConditional = 24, "graph_conditional";
         /// Reserved for later use.
         Spare25 = 25, "spare25";
         /// Reserved for later use.

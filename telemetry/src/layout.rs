@@ -383,8 +383,8 @@ pub struct BlockCell {
 pub struct BlockBucket {
     /// Keys; 0 = free, [`KEY_BUSY`] = being changed.
     pub keys: [AtomicU64; BUCKET_KEYS],
-    /// Unused.
-    pub spare: AtomicU64,
+    /// Keys whose first choice this is and that lie in their second one.
+    pub spilled: AtomicU64,
     /// Blocks in the order of the keys.
     pub blocks: [BlockCell; BUCKET_KEYS],
     /// Unused.

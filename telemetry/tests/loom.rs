@@ -12,7 +12,7 @@ use loom::sync::atomic::{AtomicU64, fence};
 use loom::thread;
 use radrm_telemetry::layout::{AccountCell, BlockBucket, BlockCell, Cell, KindCell, PeakCell};
 use radrm_telemetry::ring::{CellSource, Ring, RingCursor, write_cell};
-use radrm_telemetry::{Block, BlockKey, GpuIndex, Kind};
+use radrm_telemetry::{Block, BlockKey, GpuIndex, Inserted, Kind};
 use std::array::from_fn;
 
 fn zero() -> AtomicU64 {
@@ -232,7 +232,7 @@ fn one_lap_behind_never_overwrites_one_ahead() {
 fn bucket() -> Arc<BlockBucket> {
     Arc::new(BlockBucket {
         keys: from_fn(|_| zero()),
-        spare: zero(),
+        spilled: zero(),
         blocks: from_fn(|_| BlockCell { what: zero(), ns: zero(), aux: zero() }),
         spare1: from_fn(|_| zero()),
     })
@@ -249,7 +249,7 @@ fn blocks_of_two_threads_in_one_bucket_do_not_mix() {
         let warm = Arc::new(zero());
         let work = |bucket: &BlockBucket, n: u64| {
             let key = BlockKey::pointer(n);
-            assert!(bucket.insert(key, &block(n)));
+            assert_eq!(bucket.insert(key, &block(n)), Inserted::New);
             assert_eq!(bucket.get(key), Some(block(n)));
             assert_eq!(bucket.remove(key), Some(block(n)));
         };
@@ -271,7 +271,7 @@ fn of_two_threads_that_remove_a_block_one_gets_it() {
         let bucket = bucket();
         let warm = Arc::new(zero());
         let key = BlockKey::pointer(7);
-        assert!(bucket.insert(key, &block(7)));
+        assert_eq!(bucket.insert(key, &block(7)), Inserted::New);
         let got = Arc::new(zero());
         let other = {
             let (bucket, got) = (bucket.clone(), got.clone());
@@ -293,7 +293,7 @@ fn a_look_up_while_its_place_is_given_to_another_key_sees_its_own_block_or_none(
         let bucket = bucket();
         let warm = Arc::new(zero());
         let (key, next) = (BlockKey::pointer(7), BlockKey::pointer(8));
-        assert!(bucket.insert(key, &block(7)));
+        assert_eq!(bucket.insert(key, &block(7)), Inserted::New);
         let other = {
             let bucket = bucket.clone();
             spawn(&warm, move || {

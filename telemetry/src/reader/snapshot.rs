@@ -228,6 +228,24 @@ impl Segment {
         Ok(still.then_some(snapshot))
     }
 
+    /// The device total now of each GPU on which a process has anything: a look so cheap that it can be taken often.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn totals(&self, slot: &SlotInfo) -> Result<Vec<(GpuIndex, u64)>, SegmentError> {
+        if slot.slot >= SLOTS {
+            return Ok(Vec::new());
+        }
+        let at = slot_at(slot.slot) + offset_of!(SlotBase, accounts) as u64;
+        let words = self.words(at, (GPUS * size_of::<AccountCell>()) as u64)?;
+        let total = |gpu: usize| {
+            let total = words.at(gpu * size_of::<AccountCell>() + offset_of!(AccountCell, total_now));
+            Some((GpuIndex::from_number(gpu)?, total)).filter(|(_, total)| *total > 0)
+        };
+        Ok((0..GPUS).filter_map(total).collect())
+    }
+
     /// Sums the lanes; returns the rows by kernel and the launches of graphs.
     fn lanes(&self, at: u64, base: &Words) -> Result<(BTreeMap<u16, KernelSnapshot>, u64), SegmentError> {
         let mut kernels = BTreeMap::<u16, KernelSnapshot>::new();

@@ -46,7 +46,7 @@ impl Segment {
         let chunks = self.word(slot_at(slot) + (account + offset_of!(AccountCell, chunks)) as u64);
         let at = slot_at(slot) + TIMELINES_AT + gpu as u64 * TIMELINE_BYTES;
         let mut points = Vec::new();
-        let mut now = [0u64; TIMELINE_KINDS];
+        let mut now = [0i64; TIMELINE_KINDS];
         for chunk in (0..64).filter(|chunk| chunks.unwrap_or(0) & (1u64 << chunk) != 0) {
             let bytes = (TIMELINE_CHUNK * 128) as u64;
             let words = self.words(at + chunk * bytes, bytes)?;
@@ -64,7 +64,7 @@ fn decode(
     words: &Words,
     offset: usize,
     index: usize,
-    now: &mut [u64; TIMELINE_KINDS],
+    now: &mut [i64; TIMELINE_KINDS],
 ) -> Option<TimelinePoint> {
     let change: [u64; TIMELINE_KINDS] = words.array(offset);
     let max = words.at(offset + 64);
@@ -72,11 +72,12 @@ fn decode(
         return None;
     }
     let at_max: [u64; 7] = words.array(offset + 72);
-    let before = *now;
+    // A sum may be below zero for a while: of two threads the one that released can have read its clock
+    // a little earlier than the one that allocated. It is shown as 0 and carried as it is.
+    let shown = |now: &[i64; TIMELINE_KINDS]| now.map(|bytes| bytes.max(0) as u64);
+    let before = shown(now);
     for (value, change) in now.iter_mut().zip(change) {
-        // A change may be missing while it is being written or when its writer was killed: never below 0.
-        let sum = i128::from(*value) + i128::from(change as i64);
-        *value = sum.clamp(0, i128::from(i64::MAX)) as u64;
+        *value = value.wrapping_add(change as i64);
     }
     let (t_ns, width_ns) = bucket_span(index);
     let (max_total, kinds_at_max) = if max >= total(&before) {
@@ -88,5 +89,5 @@ fn decode(
     } else {
         (total(&before), before)
     };
-    Some(TimelinePoint { t_ns, width_ns, max_total, kinds_at_max, last_kinds: *now })
+    Some(TimelinePoint { t_ns, width_ns, max_total, kinds_at_max, last_kinds: shown(now) })
 }
