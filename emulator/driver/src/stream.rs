@@ -141,6 +141,10 @@ pub fn context_destroyed(driver: &Driver, context: &Arc<Context>) {
     for key in &keys {
         state.abandon(*key);
     }
+    for stream in state.streams.values_mut().filter(|s| s.context == of) {
+        // Values that nobody will write any more must not keep the context.
+        stream.queue.retain(|op| !matches!(op, Op::Memory(_)));
+    }
     if not_in_callback().is_ok() {
         wait_for(state, &keys);
         state = sched();

@@ -104,7 +104,10 @@ fn sections(bytes: &[u8]) -> Option<Vec<Section<'_>>> {
     let stride = usize::from(read_u16(bytes, 58)?);
     let count = usize::from(read_u16(bytes, 60)?);
     let names_at = usize::from(read_u16(bytes, 62)?);
-    let header = |index: usize| bytes.get(table.checked_add(index.checked_mul(stride)?)?..);
+    let header = |index: usize| {
+        let at = table.checked_add(index.checked_mul(stride)?)?;
+        bytes.get(at..at.checked_add(stride.max(HEADER))?)
+    };
     let body = |head: &[u8]| {
         let offset = usize::try_from(read_u64(head, 24)?).ok()?;
         let size = usize::try_from(read_u64(head, 32)?).ok()?;
@@ -221,4 +224,125 @@ fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
 
 fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Builder {
+        names: Vec<u8>,
+        bodies: Vec<u8>,
+        headers: Vec<[u64; 8]>,
+    }
+
+    impl Builder {
+        /// Adds a section; `size` is for sections without contents.
+        fn section(&mut self, name: &str, kind: u32, info: u32, data: &[u8], size: u64) -> u16 {
+            let at = HEADER + self.bodies.len();
+            let name_at = self.names.len() as u64;
+            self.names.extend(name.bytes().chain([0]));
+            self.bodies.extend(data);
+            let length = if data.is_empty() { size } else { data.len() as u64 };
+            let head =
+                [name_at | u64::from(kind) << 32, 0, 0, at as u64, length, u64::from(info) << 32, 1, 0];
+            self.headers.push(head);
+            (self.headers.len() - 1) as u16
+        }
+
+        fn build(mut self, abi: u8, flags: u32) -> Vec<u8> {
+            let names = self.names.len() as u64 + ".shstrtab".len() as u64 + 1;
+            let at = (HEADER + self.bodies.len()) as u64;
+            let name_at = self.names.len() as u64;
+            self.names.extend(b".shstrtab\0");
+            self.headers.push([name_at | 3 << 32, 0, 0, at, names, 0, 1, 0]);
+            self.bodies.extend(&self.names);
+            let mut out = vec![0; HEADER];
+            out[..6].copy_from_slice(b"\x7fELF\x02\x01");
+            out[8] = abi;
+            out[18..20].copy_from_slice(&MACHINE_CUDA.to_le_bytes());
+            out[40..48].copy_from_slice(&((HEADER + self.bodies.len()) as u64).to_le_bytes());
+            out[48..52].copy_from_slice(&flags.to_le_bytes());
+            out[58..60].copy_from_slice(&64_u16.to_le_bytes());
+            out[60..62].copy_from_slice(&(self.headers.len() as u16).to_le_bytes());
+            out[62..64].copy_from_slice(&(self.headers.len() as u16 - 1).to_le_bytes());
+            out.extend(&self.bodies);
+            out.extend(self.headers.iter().flatten().flat_map(|w| w.to_le_bytes()));
+            out
+        }
+    }
+
+    fn symbol(name: u32, kind: u8, other: u8, section: u16, size: u64) -> Vec<u8> {
+        let mut raw = name.to_le_bytes().to_vec();
+        raw.extend([kind, other]);
+        raw.extend(section.to_le_bytes());
+        raw.extend(0_u64.to_le_bytes());
+        raw.extend(size.to_le_bytes());
+        raw
+    }
+
+    fn sized(attribute: u8, words: &[u32]) -> Vec<u8> {
+        let mut raw = vec![4, attribute, (words.len() * 4) as u8, 0];
+        raw.extend(words.iter().flat_map(|w| w.to_le_bytes()));
+        raw
+    }
+
+    /// A kernel `k` with two parameters, a device function `d`, a variable `v`.
+    fn object(abi: u8, flags: u32, header_registers: u32) -> Vec<u8> {
+        let mut b = Builder::default();
+        b.section("", 0, 0, &[], 0);
+        b.section(".strtab", 3, 0, b"\0k\0d\0v\0", 0);
+        let text = b.section(".text.k", 1, header_registers << 24 | 1, &[1; 16], 0);
+        let device = b.section(".text.d", 1, 0, &[1; 16], 0);
+        let global = b.section(".nv.global", 8, 0, &[], 24);
+        b.section(".nv.shared.k", 8, 0, &[], 1536);
+        if abi >= 8 {
+            b.section(".nv.shared.reserved.0", 8, 0, &[], 0);
+        }
+        let mut symbols = symbol(0, 0, 0, 0, 0);
+        symbols.extend(symbol(1, 0x10 | SYMBOL_FUNCTION, OTHER_ENTRY, text, 16));
+        symbols.extend(symbol(3, 0x10 | SYMBOL_FUNCTION, 0, device, 16));
+        symbols.extend(symbol(5, 0x10 | SYMBOL_OBJECT, 0, global, 24));
+        b.section(".symtab", SECTION_SYMBOLS, 0, &symbols, 0);
+        let mut own = vec![3, 0x50, 0, 0];
+        own.extend(sized(attribute::PARAMETER, &[0, 1 | 8 << 16, 4 << 18]));
+        own.extend(sized(attribute::PARAMETER, &[0, 0, 8 << 18]));
+        own.extend(sized(attribute::MAX_THREADS, &[128, 2, 1]));
+        b.section(".nv.info.k", 0x7000_0000, 0, &own, 0);
+        let mut all = Vec::new();
+        if abi >= 8 {
+            all.extend(sized(attribute::REGISTERS, &[1, 40]));
+        }
+        all.extend(sized(attribute::FRAME_SIZE, &[1, 96]));
+        b.section(".nv.info", 0x7000_0000, 0, &all, 0);
+        b.build(abi, flags)
+    }
+
+    #[test]
+    fn kernels_are_found_in_objects_of_both_abis() {
+        for (abi, flags, in_header, shared) in [(7, 0x0050_0550, 40, 1536), (8, 0x0600_5004, 0, 512)] {
+            let image = parse(&object(abi, flags, in_header)).expect("well formed");
+            assert_eq!(image.arch, 80);
+            let [kernel] = &image.kernels[..] else { panic!("a device function is no kernel") };
+            assert_eq!((kernel.name.as_str(), kernel.registers, kernel.shared), ("k", 40, shared));
+            assert_eq!((kernel.local, kernel.max_threads), (96, Some(256)));
+            assert_eq!(kernel.params.as_deref(), Some(&[(0, 8), (8, 4)][..]));
+            assert_eq!(image.globals, [GlobalInfo { name: "v".into(), bytes: 24 }]);
+        }
+    }
+
+    #[test]
+    fn the_size_of_an_object_is_in_its_header() {
+        let object = object(8, 0x0600_5004, 0);
+        assert_eq!(size_of_object(&object[..HEADER]), Some(object.len()));
+    }
+
+    #[test]
+    fn an_object_that_is_cut_anywhere_is_refused_and_never_a_crash() {
+        let object = object(8, 0x0600_5004, 0);
+        for length in 0..object.len() {
+            assert!(parse(&object[..length]).is_err(), "{length}");
+        }
+    }
 }
