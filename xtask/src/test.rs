@@ -50,6 +50,8 @@ pub fn run(flags: &Flags) -> Result<()> {
     } else {
         runner.args(["test", "--workspace", "--no-fail-fast", "--"]).args(&flags.runner);
     }
+    // Everything was built above; a build inside each test would only wait for the others.
+    runner.env("RADRM_TEST_NO_BUILD", "1");
     if let Some(python) = python {
         runner.env("RADRM_TEST_PYTHON", python);
     }
