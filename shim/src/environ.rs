@@ -2,6 +2,8 @@
 
 use core::ffi::{CStr, c_char};
 
+use crate::bytes;
+
 unsafe extern "C" {
     static environ: *const *const c_char;
 }
@@ -26,7 +28,7 @@ pub(crate) fn value<'b>(name: &[u8], buffer: &'b mut [u8]) -> Option<&'b CStr> {
         if let Some(value) = entry.to_bytes().strip_prefix(name).and_then(|rest| rest.strip_prefix(b"=")) {
             let room = buffer.get_mut(..value.len().checked_add(1)?)?;
             let (last, text) = room.split_last_mut()?;
-            text.copy_from_slice(value);
+            bytes::copy(text, value);
             *last = 0;
             return CStr::from_bytes_until_nul(room).ok();
         }

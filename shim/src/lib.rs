@@ -14,6 +14,7 @@ mod launch_shell;
 
 mod abi_traits;
 mod arena;
+mod bytes;
 mod capture;
 mod context;
 mod cx;

@@ -3,6 +3,7 @@
 use core::ffi::{c_int, c_uint, c_void};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -82,15 +83,16 @@ impl Context {
 }
 
 thread_local! {
-    static STACK: RefCell<Vec<Arc<Context>>> = const { RefCell::new(Vec::new()) };
+    // Never dropped, and so still there when the program's own thread-local destructors call the driver.
+    static STACK: RefCell<ManuallyDrop<Vec<Arc<Context>>>> =
+        const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
 fn with_stack<T>(work: impl FnOnce(&mut Vec<Arc<Context>>) -> T) -> Option<T> {
     STACK.try_with(|stack| work(&mut stack.borrow_mut())).ok()
 }
 
-/// The calling thread's context, destroyed or not; `None` where there is none, and while the thread
-/// ends.
+/// The calling thread's context, destroyed or not; `None` where there is none.
 pub fn current() -> Option<Arc<Context>> {
     with_stack(|stack| stack.last().cloned()).flatten()
 }
@@ -233,7 +235,7 @@ entry_points! {
 
     /// Takes the current context off the stack.
     fn cuCtxPopCurrent_v2(out: Out<CUcontext>) |_| {
-        let context = with_stack(Vec::pop).flatten().ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+        let context = with_stack(|stack| stack.pop()).flatten().ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
         out.set_if_wanted(context.handle);
         Ok(())
     }

@@ -8,8 +8,8 @@ use radrm_cuda_abi::*;
 
 use super::Kernels;
 use super::learn::NAME_BYTES;
-use crate::arena;
 use crate::cx::Cx;
+use crate::{arena, bytes};
 
 /// Mark, below the name record's address, of a handle that is a library's kernel.
 const KERNEL: u64 = 1;
@@ -38,7 +38,7 @@ impl Kernels {
     pub(super) fn name_of<'r>(&self, handle: u64, room: &'r mut [u8]) -> Option<&'r [u8]> {
         let name = read((self.names.get(handle)? & !KERNEL) as *const Name)?;
         let room = room.get_mut(..name.len())?;
-        room.copy_from_slice(name);
+        bytes::copy(room, name);
         Some(room)
     }
 

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 use radrm_cuda_abi::*;
 
+use crate::bytes;
 use crate::cx::Cx;
 use crate::telemetry::GpuIndex;
 use crate::wiped::{Wiped, Zeroable};
@@ -61,6 +62,6 @@ fn register(cx: &Cx<'_>, device: CUdevice, slot: &AtomicU8) -> Option<GpuIndex> 
 fn named_by_bus(bus: &[u8]) -> Option<[u8; 16]> {
     let mut name = [0; 16];
     let place = name.get_mut(..bus.len()).filter(|_| !bus.is_empty())?;
-    place.copy_from_slice(bus);
+    bytes::copy(place, bus);
     Some(name)
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use radrm_cuda_abi::*;
 use radrm_emulator_machine::{HOLD_GRANULE, Kind};
 
-use crate::capture;
 use crate::context::Context;
 use crate::ffi::{Answer, Out};
 use crate::memory::ranges::Ranges;
 use crate::memory::space::{Block, Use};
 use crate::memory::{State, charge, free_block, request};
 use crate::state::Driver;
+use crate::{capture, context};
 
 /// Addresses are multiples of this.
 pub const ALIGNMENT: u64 = 512;
@@ -166,8 +166,12 @@ entry_points! {
     }
 
     /// Frees device memory.
+    ///
+    /// The address says whose memory it is, so a thread without a context may free as well.
     fn cuMemFree_v2(address: CUdeviceptr) |driver| {
-        driver.current()?;
+        if let Some(context) = context::current() {
+            context.check()?;
+        }
         capture::unsafe_call(driver)?;
         free(driver, address)
     }
