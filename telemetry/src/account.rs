@@ -4,6 +4,8 @@
 //! is the maximum of the values that these returned. No figure can go below zero: a discharge takes from
 //! its kind no more than is there, and the total is raised before and lowered after its kinds, so
 //! that it always covers them.
+//!
+//! Writer side: runs inside the watched program, so nothing here may panic.
 
 use crate::kind::Kind;
 use crate::layout::{AccountCell, PeakCell};

@@ -9,6 +9,8 @@
 //!
 //! A key is removed before the driver can hand the same address out again (the shim removes it before the
 //! real release), so one key is never inserted twice at the same time.
+//!
+//! Writer side: runs inside the watched program, so nothing here may panic.
 
 use crate::kind::Kind;
 use crate::layout::{
@@ -122,10 +124,10 @@ pub enum Inserted {
 /// The two buckets of a key in a level: the first choice, and the one for when that is full.
 ///
 /// The first choice keeps neighbours together, so that a program that takes block after block finds its buckets
-/// in the cache: 4 MiB of addresses after 4 MiB lie in neighbouring buckets, and the kibibytes within are
-/// spread evenly over the level (multiples of the golden ratio). Blocks of 512 bytes lying side by side then fill
-/// buckets half, and so do blocks 2 MiB apart, the driver's two habits. Whatever other pattern overfills
-/// buckets goes to the second choice, where every bit counts.
+/// in the cache: the two halves of 2 KiB of addresses lie side by side, 4 MiB after 4 MiB lie side by side, and what
+/// is in between is spread evenly (multiples of the golden ratio). That suits the driver's two habits, blocks of
+/// 512 bytes in a row and blocks 2 MiB apart. Whatever other pattern overfills buckets goes to the second
+/// choice, where every bit counts.
 #[inline]
 pub(crate) fn homes(key: BlockKey, level: usize) -> (usize, usize) {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -134,8 +136,8 @@ pub(crate) fn homes(key: BlockKey, level: usize) -> (usize, usize) {
     let spread = |x: u64| (x.wrapping_mul(GOLDEN) >> (64 - bits)) as usize;
     // The high part tells namespaces and regions of addresses apart.
     let far = spread(key.0 >> 40);
-    let near = (key.0 >> 22) as usize & (u32::MAX as usize);
-    let first = near.wrapping_add(spread(key.0 >> 10 & 0xfff)).wrapping_add(far) & mask;
+    let near = (key.0 >> 22 << 1 | (key.0 >> 10 & 1)) as usize;
+    let first = near.wrapping_add(spread(key.0 >> 11 & 0x7ff)).wrapping_add(far) & mask;
     // The finalizer of MurmurHash3.
     let mut h = key.0;
     h = (h ^ (h >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);

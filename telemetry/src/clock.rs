@@ -4,6 +4,8 @@
 //! extrapolated; as an anchor holds for one millisecond only, an error of the measured rate of 100 parts
 //! per million makes 100 ns. A counter that jumps (a moved virtual machine, a suspended one) is noticed
 //! because it leaves the window.
+//!
+//! Writer side: runs inside the watched program, so nothing here may panic.
 
 use crate::layout::ClockCell;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};

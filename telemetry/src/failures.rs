@@ -1,4 +1,6 @@
 //! Requests that failed: the first 32 and the last 32 of a process.
+//!
+//! Writer side: runs inside the watched program, so nothing here may panic.
 
 use crate::kind::Kind;
 use crate::layout::{Cell, FAILURE_CELLS};

@@ -1,4 +1,6 @@
 //! Joining a segment: map it, find a slot, say who we are. Cold; makes system calls, allocates nothing.
+//!
+//! Writer side: runs inside the watched program, so nothing here may panic.
 
 use crate::kind::{EndReason, EventKind, Refusal};
 use crate::layout::*;

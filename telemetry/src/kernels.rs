@@ -3,6 +3,8 @@
 //! A kernel is found by a 64-bit hash of its name and attributes. Setting the hash claims the number, so two
 //! threads that meet the same kernel get the same number without waiting; the record is complete a
 //! moment later. Numbers are never given back.
+//!
+//! Writer side: runs inside the watched program, so nothing here may panic.
 
 use crate::layout::{KERNEL_NAME_BYTES, KERNELS, KernelCell};
 use crate::sync::AtomicU64;

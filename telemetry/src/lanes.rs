@@ -3,6 +3,8 @@
 //! A thread claims a lane by writing its id into the lane's owner word and keeps it for life. Lanes of threads
 //! that are gone are taken over with what they have counted. When all lanes are owned by living
 //! threads, the others share one, with locked adds.
+//!
+//! Writer side: runs inside the watched program, so nothing here may panic.
 
 use crate::kernels::KernelId;
 use crate::layout::{LANE_GROWTH, LaneRow};

@@ -7,6 +7,8 @@
 //! reader knows exactly how many it did not get.
 //!
 //! Sequence of a cell: `2 * lap + 1` while ticket `lap * cells + i` is written, `2 * lap + 2` when it is.
+//!
+//! Writer side: runs inside the watched program, so nothing here may panic.
 
 use crate::layout::Cell;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};

@@ -3,6 +3,8 @@
 //! A bucket is 2^20 ns (about 1 ms) wide for the first half second, later 1/256 to 1/512 of the time that
 //! has passed. Its maximum is exact; the kinds carry the change of each kind within the bucket. Changes
 //! add up in any order, so two threads cannot leave a stale value behind.
+//!
+//! Writer side: runs inside the watched program, so nothing here may panic.
 
 use crate::kind::{Kind, TIMELINE_KINDS};
 use crate::layout::{TIMELINE_BUCKETS, TIMELINE_CHUNK, TimelineBucket};

@@ -2,6 +2,8 @@
 //!
 //! Nothing here allocates, locks or panics. Only `join`, `gpu`, `kernel`, `lane` and the growth of a table
 //! make system calls.
+//!
+//! Writer side: runs inside the watched program, so nothing here may panic.
 
 use crate::blocks::BlockTable;
 use crate::event::Event;

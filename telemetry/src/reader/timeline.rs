@@ -80,7 +80,7 @@ fn decode(
         *value = value.wrapping_add(change as i64);
     }
     let (t_ns, width_ns) = bucket_span(index);
-    let (max_total, kinds_at_max) = if max >= total(&before) {
+    let (max_total, kinds_at_max) = if max > 0 && max >= total(&before) {
         let mut kinds = [0; TIMELINE_KINDS];
         kinds[1..].copy_from_slice(&at_max);
         // Device memory is what is left of the total; in a race the parts may be newer than the total.
