@@ -2,7 +2,7 @@
 
 use crate::summary::{GpuSummary, KernelSummary, Summary};
 use crate::svg;
-use crate::text::sections::{end_text, failure_text};
+use crate::text::sections::{counted, end_text, failure_text};
 use crate::text::style::{grouped, mean};
 use askama::Template;
 use radrm_profile::Bytes;
@@ -187,7 +187,7 @@ fn gpu_facts(s: &GpuSummary) -> Vec<(&'static str, String)> {
         }
     }
     if s.failed_requests > 0 {
-        facts.push(("refused", format!("{} requests", grouped(s.failed_requests))));
+        facts.push(("refused", counted(s.failed_requests, "request", "requests")));
     }
     facts
 }

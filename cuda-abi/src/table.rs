@@ -150,6 +150,11 @@ pub fn rows() -> Vec<Row> {
         .collect()
 }
 
+/// The symbol of a row of [`rows`], by its place.
+pub fn symbol(row: usize) -> Option<&'static str> {
+    TSV.lines().nth(row.checked_add(1)?)?.split('\t').next()
+}
+
 fn parse_args(text: &str) -> Vec<Arg> {
     let text = text.trim();
     if text.is_empty() || text == "void" {
@@ -346,6 +351,14 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), all);
+    }
+
+    #[test]
+    fn a_symbol_is_found_by_its_row() {
+        for (at, row) in rows().iter().enumerate() {
+            assert_eq!(symbol(at), Some(row.symbol.as_str()));
+        }
+        assert_eq!(symbol(rows().len()), None);
     }
 
     #[test]

@@ -281,3 +281,17 @@ fn join_now(page: &Page) -> bool {
     }
     true
 }
+
+/// Says that this process ended by itself; a killed one, or one that called `_exit`, says nothing.
+extern "C" fn ended() {
+    // A child of a fork that has not joined finds no epoch, and so leaves its parent's slot alone.
+    if PAGE.epoch() != 0 {
+        PAGE.writer().leave(telemetry::EndReason::Exited);
+    }
+}
+
+// SAFETY: the dynamic loader calls every entry of this section once, without arguments that matter,
+// when the process exits; nothing runs when the library is loaded.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static ENDED: extern "C" fn() = ended;

@@ -7,11 +7,12 @@ use radrm_profile::model::{Account, Gpu, GpuIndex, Kind, NvmlSample, Profile};
 use radrm_profile::steps::{Peak, gpu_peak};
 use std::collections::BTreeSet;
 
-/// The GPUs to speak of: all that are known, and all that are accounted.
+/// The GPUs to speak of: those that the job used, or all that are known if it used none.
 pub(super) fn indices(profile: &Profile) -> Vec<GpuIndex> {
-    let known = profile.gpus.iter().map(|gpu| gpu.index);
-    let accounted = profile.processes.iter().flat_map(|p| p.state.accounts.iter().map(|account| account.gpu));
-    known.chain(accounted).collect::<BTreeSet<_>>().into_iter().collect()
+    let accounts = profile.processes.iter().flat_map(|p| p.state.accounts.iter());
+    let used: BTreeSet<GpuIndex> = accounts.map(|account| account.gpu).collect();
+    let known = || profile.gpus.iter().map(|gpu| gpu.index).collect();
+    (if used.is_empty() { known() } else { used }).into_iter().collect()
 }
 
 pub(super) fn summary(profile: &Profile, index: GpuIndex) -> GpuSummary {

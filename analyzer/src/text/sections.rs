@@ -417,7 +417,7 @@ fn percent(share: f64) -> String {
 }
 
 /// A number with its noun.
-fn counted(number: u64, one: &str, many: &str) -> String {
+pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }
 

@@ -131,7 +131,8 @@ impl Recording {
                 }
             }
         };
-        let options = WatchOptions { profile, nvml, ..WatchOptions::default() };
+        let entry_name = |entry: u16| radrm_cuda_abi::table::symbol(entry.into());
+        let options = WatchOptions { profile, nvml, entry_name, ..WatchOptions::default() };
         let watch = JobWatch::start(segment, job, options);
         Ok(Self { watch, segment: channel.file.segment().ok(), warnings, _channel: channel })
     }

@@ -34,14 +34,27 @@ pub(crate) fn of_device(cx: &Cx<'_>, device: CUdevice) -> Option<GpuIndex> {
     let slot = DEVICES.get()?.index.get(usize::try_from(device).ok()?)?;
     // Relaxed: the value is all there is to see; the segment's own table publishes the rest.
     match slot.load(Ordering::Relaxed) {
-        0 => register(cx, device, slot),
+        0 => register_upto(cx, device, slot),
         REFUSED => None,
         index => GpuIndex::from_number(usize::from(index - 1)),
     }
 }
 
+/// Registers a device, and before it those with lower ordinals: so the job numbers its GPUs as its first
+/// process does, whichever of them is used first.
 #[cold]
 #[inline(never)]
+fn register_upto(cx: &Cx<'_>, device: CUdevice, slot: &AtomicU8) -> Option<GpuIndex> {
+    if let Some(devices) = DEVICES.get() {
+        for (ordinal, slot) in (0..device).zip(&devices.index) {
+            if slot.load(Ordering::Relaxed) == 0 {
+                register(cx, ordinal, slot);
+            }
+        }
+    }
+    register(cx, device, slot)
+}
+
 fn register(cx: &Cx<'_>, device: CUdevice, slot: &AtomicU8) -> Option<GpuIndex> {
     crate::errno::keep(|| {
         cx.relaxed_capture(|| {

@@ -8,8 +8,9 @@ use radrm_cuda_abi::*;
 use crate::cx::Cx;
 use crate::telemetry::{self, BlockKey, Bypass, Event, EventKind, GpuIndex, Kind};
 
-/// Blocks from this size on are worth an event of their own.
-const LARGE: u64 = 1 << 20;
+/// Blocks from this size on are worth an event of their own. Smaller ones come and go too often for that:
+/// the timeline has them, and an event would be a quarter of what their accounting costs.
+const LARGE: u64 = 64 << 20;
 
 /// One live block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

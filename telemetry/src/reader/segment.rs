@@ -212,7 +212,13 @@ impl Segment {
             SlotState::ENDED => {
                 let reason = self.word(slot_at(slot) + offset_of!(SlotHead, end_reason) as u64)?;
                 // Whoever becomes another program cannot always say so; its successor ends the slot then.
-                if reason == crate::EndReason::Exited as u64 { Liveness::Exited } else { Liveness::Execed }
+                if reason != crate::EndReason::Exited as u64 {
+                    Liveness::Execed
+                } else if process::is_running(pid, start) {
+                    Liveness::Running // on its way out, and what it still frees counts
+                } else {
+                    Liveness::Exited
+                }
             }
             _ => return None,
         };
