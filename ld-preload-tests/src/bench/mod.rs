@@ -57,7 +57,7 @@ impl Plan {
     /// The plan behind `bench/RESULTS.md`.
     pub fn full() -> Self {
         Self {
-            alternations: 9,
+            alternations: 15,
             batch: (100_000, 5),
             live: vec![1, 10_000, 1_000_000],
             threads: vec![1, 2],
