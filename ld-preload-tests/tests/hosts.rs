@@ -211,6 +211,14 @@ fn case_13_children_forked_before_the_driver_is_used_have_figures_of_their_own()
 }
 
 #[test]
+fn children_that_exit_are_told_from_those_that_vanish() {
+    let rig = Rig::emulated("1xH200");
+    let outcome = rig.run(programs::compile("forks.c", &[]), &["before", "3"]).ok();
+    let ends: Vec<End> = outcome.profile.processes.iter().map(|p| p.state.end).collect();
+    assert_eq!(ends, [End::Exited(None); 3]);
+}
+
+#[test]
 fn case_13_children_forked_after_the_driver_was_used_do_not_touch_the_parents_figures() {
     assert_eq!(forks("after", 4), [3]);
 }
