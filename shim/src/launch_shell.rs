@@ -36,6 +36,16 @@ pub(crate) const fn frame(on_stack: usize) -> usize {
     used + if used.is_multiple_of(16) { 8 } else { 0 }
 }
 
+/// Where the two products lie in the frame: aligned, so that one store writes both.
+pub(crate) const fn products(on_stack: usize) -> usize {
+    (8 * on_stack).next_multiple_of(16)
+}
+
+/// Where the counters' address lies in the frame: beside the products, whichever place is left.
+pub(crate) const fn counters(on_stack: usize) -> usize {
+    if on_stack.is_multiple_of(2) { 8 * on_stack + 16 } else { 8 * on_stack }
+}
+
 /// The body of a naked shell: entry number, compiled shell, number of arguments on the stack.
 ///
 /// At entry: rdi function, rsi, rdx, rcx grid, r8, r9 block, then on the stack the block's third size,
@@ -75,34 +85,36 @@ macro_rules! launch_shell {
             "sub rsp, {frame}",
             ".cfi_adjust_cfa_offset {frame}",
             "mov qword ptr [rsp + {counters}], r10",
+            // What such a loop runs out of is room for stores, so two values go in one.
             // Blocks of the grid, then threads of the grid. In a launch that can succeed the grid's second and
             // third size are below 2^16 and a block has at most 1024 threads: 32 bits hold either product.
             "mov eax, edx",
             "imul eax, ecx",
             "mov r10d, esi",
             "imul rax, r10",
-            "mov qword ptr [rsp + {counters} + 8], rax",
+            "movq xmm0, rax",
             "mov r10d, dword ptr [rsp + {frame} + 8]",
-            "mov qword ptr [rsp], r10",
             "imul r10d, r8d",
             "imul r10d, r9d",
             "imul rax, r10",
-            "mov qword ptr [rsp + {counters} + 16], rax",
-            // The other stack arguments.
-            "mov rax, qword ptr [rsp + {frame} + 16]",
-            "mov qword ptr [rsp + 8], rax",
-            "mov rax, qword ptr [rsp + {frame} + 24]",
-            "mov qword ptr [rsp + 16], rax",
-            "mov rax, qword ptr [rsp + {frame} + 32]",
-            "mov qword ptr [rsp + 24], rax",
+            "movq xmm1, rax",
+            "punpcklqdq xmm0, xmm1",
+            "movaps xmmword ptr [rsp + {products}], xmm0",
+            // The stack arguments.
+            "movq xmm0, qword ptr [rsp + {frame} + 8]",
+            "movhps xmm0, qword ptr [rsp + {frame} + 16]",
+            "movaps xmmword ptr [rsp], xmm0",
+            "movq xmm1, qword ptr [rsp + {frame} + 24]",
+            "movhps xmm1, qword ptr [rsp + {frame} + 32]",
+            "movaps xmmword ptr [rsp + 16], xmm1",
             $fifth,
             "call r11",
             // `telemetry::Row::launch` after success.
             "test eax, eax",
             "jne 8f",
             "mov rcx, qword ptr [rsp + {counters}]",
-            "mov rdx, qword ptr [rsp + {counters} + 8]",
-            "mov rsi, qword ptr [rsp + {counters} + 16]",
+            "mov rdx, qword ptr [rsp + {products}]",
+            "mov rsi, qword ptr [rsp + {products} + 8]",
             "mov edi, dword ptr [rsp + 8 + {frame} + 8]",
             "add qword ptr [rcx], 1",
             "add qword ptr [rcx + 8], rdx",
@@ -128,7 +140,8 @@ macro_rules! launch_shell {
             row = const crate::launch_shell::ROW,
             mask = const crate::launch_shell::ENTRY_MASK,
             frame = const crate::launch_shell::frame($on_stack),
-            counters = const 8 * $on_stack,
+            counters = const crate::launch_shell::counters($on_stack),
+            products = const crate::launch_shell::products($on_stack),
         )
     };
 }

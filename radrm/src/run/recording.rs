@@ -108,7 +108,8 @@ impl Recording {
         let mut job = describe_job(start.command, start.program, pid, at);
         let (label, nvml) = match start.emulated {
             Some((label, library)) => (Some(label), NvmlSource::Library(library)),
-            None => (None, NvmlSource::System),
+            // Started inside an emulated run: what is seen is that machine, and must not pass for a real one.
+            None => (outer_machine(), NvmlSource::System),
         };
         job.emulated = label;
         let name = start.command.first().map_or_else(|| OsStr::new(""), |word| word.as_os_str());
@@ -217,4 +218,10 @@ fn report(plan: &Plan, profile: &Profile, path: Option<&Path>, remarks: &mut Rem
             }
         }
     }
+}
+
+/// The emulated machine that the environment leads to, in words.
+fn outer_machine() -> Option<String> {
+    let file = std::env::var_os(radrm_emulator_machine::ENV_MACHINE).filter(|file| !file.is_empty())?;
+    Some(format!("the machine {}", file.display()))
 }
