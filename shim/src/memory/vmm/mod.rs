@@ -274,11 +274,25 @@ pub(crate) unsafe fn import(
     call: impl FnOnce() -> CUresult,
     handle: *mut CUmemGenericAllocationHandle,
 ) -> CUresult {
+    // SAFETY: passed on.
+    unsafe { came(cx, call, handle, FOREIGN) }
+}
+
+/// A call that gives the program a handle without memory of its own.
+///
+/// # Safety
+/// `handle` is the out-parameter of `call`: null, or set when it succeeds.
+unsafe fn came(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    handle: *mut CUmemGenericAllocationHandle,
+    note: u64,
+) -> CUresult {
     ledger::seen(cx);
     let result = call();
     if result.is_ok() && !handle.is_null() {
         // SAFETY: the driver reported success and so has written the handle.
-        start_or_hold(cx, unsafe { *handle }, FOREIGN);
+        start_or_hold(cx, unsafe { *handle }, note);
     }
     result
 }

@@ -5,9 +5,8 @@ use core::ffi::c_void;
 
 use radrm_cuda_abi::*;
 
-use super::{VMM, let_go, start_or_hold, unbind_all};
+use super::{VMM, came, let_go, unbind_all};
 use crate::cx::Cx;
-use crate::memory::ledger;
 use crate::telemetry::Bypass;
 
 /// Note of a multicast object.
@@ -25,13 +24,8 @@ pub(crate) unsafe fn multicast_create(
     call: impl FnOnce() -> CUresult,
     handle: *mut CUmemGenericAllocationHandle,
 ) -> CUresult {
-    ledger::seen(cx);
-    let result = call();
-    if result.is_ok() && !handle.is_null() {
-        // SAFETY: the driver reported success and so has written the handle.
-        start_or_hold(cx, unsafe { *handle }, MULTICAST);
-    }
-    result
+    // SAFETY: passed on.
+    unsafe { came(cx, call, handle, MULTICAST) }
 }
 
 /// Part of a multicast object or logical endpoint: a device's range from an offset on.
