@@ -101,10 +101,8 @@ pub(crate) unsafe fn alloc_pitch<P: DevicePtr, S: ByteSize>(
 pub(crate) unsafe fn free<P: DevicePtr>(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, dptr: P) -> CUresult {
     let key = BlockKey::new(Namespace::Pointer, dptr.addr());
     let Some(block) = ledger::take(cx, key) else {
-        if dptr.addr() != 0 {
-            ledger::unknown_free(cx);
-        }
-        return call();
+        let result = call();
+        return if dptr.addr() == 0 { result } else { ledger::unknown_free(cx, result) };
     };
     let result = call();
     if !result.is_ok() {

@@ -107,10 +107,7 @@ pub(super) fn discharge(cx: &Cx<'_>, key: BlockKey, block: Block) {
 
 /// Runs a call that releases the block of `key`.
 pub(super) fn around(cx: &Cx<'_>, key: BlockKey, call: impl FnOnce() -> CUresult) -> CUresult {
-    let Some(block) = take(cx, key) else {
-        unknown_free(cx);
-        return call();
-    };
+    let Some(block) = take(cx, key) else { return unknown_free(cx, call()) };
     let result = call();
     if result.is_ok() {
         discharge(cx, key, block);
@@ -148,11 +145,15 @@ pub(super) fn lower(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, bytes: u64) {
     writer.lower_level(gpu, kind, bytes, writer.now());
 }
 
-/// A release of something that is not in the table.
+/// A release of something that is not in the table. Only one that the driver accepted says that a block
+/// was missed: what it refuses never was one.
 #[cold]
 #[inline(never)]
-pub(super) fn unknown_free(cx: &Cx<'_>) {
-    cx.bypass(Bypass::UnknownBlock);
+pub(super) fn unknown_free(cx: &Cx<'_>, result: CUresult) -> CUresult {
+    if result.is_ok() {
+        cx.bypass(Bypass::UnknownBlock);
+    }
+    result
 }
 
 /// A block that no GPU could be found for.

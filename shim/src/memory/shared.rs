@@ -73,10 +73,7 @@ pub(crate) unsafe fn ipc_close<P: DevicePtr>(
     let address = dptr.addr();
     let left = OPENED.get().map_or(Left::Unknown, |o| o.addresses.release(address));
     match left {
-        Left::Unknown => {
-            ledger::unknown_free(cx);
-            call()
-        }
+        Left::Unknown => ledger::unknown_free(cx, call()),
         Left::Some => {
             let result = call();
             if !result.is_ok() {

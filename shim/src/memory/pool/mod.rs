@@ -173,10 +173,8 @@ pub(crate) unsafe fn free<P: DevicePtr>(
     }
     let key = BlockKey::new(Namespace::Pointer, dptr.addr());
     let Some(block) = ledger::take(cx, key) else {
-        if dptr.addr() != 0 {
-            ledger::unknown_free(cx);
-        }
-        return call();
+        let result = call();
+        return if dptr.addr() == 0 { result } else { ledger::unknown_free(cx, result) };
     };
     let result = call();
     if result.is_ok() {

@@ -113,7 +113,9 @@ pub(crate) unsafe fn release(
     };
     let result = call();
     match (left, block) {
-        (Left::Unknown, _) => ledger::unknown_free(cx),
+        (Left::Unknown, _) => {
+            let _ = ledger::unknown_free(cx, result);
+        }
         (Left::Some, _) if result.is_ok() => {}
         (Left::Some, _) => {
             // The reference was taken away too early; what is left of it cannot have gone meanwhile.
