@@ -51,8 +51,9 @@ struct KindRow {
     in_total: bool,
     note: &'static str,
     at_peak: Bytes,
-    peak: Bytes,
+    peak: String,
     now: Bytes,
+    unfreed: Bytes,
     allocations: String,
     frees: String,
 }
@@ -136,8 +137,9 @@ impl<'a> Gpu<'a> {
                     _ => "not in the total",
                 },
                 at_peak: k.at_peak_bytes,
-                peak: k.peak_bytes,
+                peak: format!("{}{}", if k.peak_exact { "" } else { "≤ " }, k.peak_bytes),
                 now: k.now_bytes,
+                unfreed: k.unfreed_bytes,
                 allocations: grouped(k.allocations),
                 frees: grouped(k.frees),
             })

@@ -17,8 +17,8 @@ pub use names::{demangle, readable};
 pub use signals::signal_name;
 pub use summary::{
     Beside, BlockSummary, BypassSummary, EndSummary, FailureSummary, FrameworkSummary, GpuSummary,
-    JobSummary, KernelSummary, KindSummary, NvmlSummary, OutcomeSummary, ProcessGpuSummary, ProcessSummary,
-    SCHEMA, Summary,
+    JobSummary, KernelSummary, KindSummary, LeftOver, NvmlSummary, OutcomeSummary, ProcessGpuSummary,
+    ProcessSummary, SCHEMA, Summary,
 };
 pub use text::{TextOptions, text};
 

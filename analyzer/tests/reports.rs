@@ -63,11 +63,21 @@ fn colour_adds_nothing_but_colour() {
 fn several_processes_give_a_bound_and_say_so() {
     let summary = Summary::from_profile(&several());
     let gpu = &summary.gpus[0];
-    // 1000 MiB until 2 s, 1100 from 1.5 s, 1200 from 2.5 s.
+    // 1000 MiB until 2 s, 1100 from 1.5 s, 1200 from 2.5 s; busy for 1.7 s each.
     assert_eq!(gpu.peak_bytes, Bytes::from_mib(2300));
     assert_eq!(gpu.peak_at_least_bytes, Bytes::from_mib(1200));
     assert!(!gpu.peak_exact);
     assert_eq!(gpu.peak_at_ns, Nanos::from_millis(2500));
+    let device = &gpu.kinds["device"];
+    assert_eq!((device.peak_bytes, device.peak_exact), (Bytes::from_mib(2300), false));
+    // Quiet while the next one is busy: then the sum is known.
+    let mut profile = several();
+    for process in &mut profile.processes {
+        process.timelines[0].points[0].span = Nanos::from_millis(1);
+    }
+    let gpu = Summary::from_profile(&profile).gpus.remove(0);
+    assert_eq!((gpu.peak_bytes, gpu.peak_exact), (Bytes::from_mib(2300), true));
+    assert_eq!(gpu.kinds["device"].peak_bytes, Bytes::from_mib(2300));
     // One after the other: the highest of them, and that is exact.
     let mut profile = several();
     for (i, process) in profile.processes.iter_mut().enumerate() {
@@ -76,6 +86,30 @@ fn several_processes_give_a_bound_and_say_so() {
     let gpu = Summary::from_profile(&profile).gpus.remove(0);
     assert!(gpu.peak_exact);
     assert_eq!(gpu.peak_bytes, Bytes::from_mib(1200));
+    assert_eq!(gpu.kinds["device"].peak_bytes, Bytes::from_mib(1200));
+}
+
+#[test]
+fn processes_that_have_ended_hold_nothing() {
+    let gpu = Summary::from_profile(&training()).gpus.remove(1);
+    let device = &gpu.kinds["device"];
+    assert_eq!((device.now_bytes, device.blocks), (Bytes::ZERO, 0));
+    assert_eq!((device.unfreed_bytes, device.unfreed_blocks), (Bytes::from_mib(512), 3));
+    // One that still runs does.
+    let mut profile = training();
+    profile.processes[1].state.end = End::Running;
+    profile.processes[1].state.ended = None;
+    let device = &Summary::from_profile(&profile).gpus.remove(1).kinds["device"].clone();
+    assert_eq!((device.now_bytes, device.unfreed_bytes), (Bytes::from_mib(512), Bytes::ZERO));
+}
+
+#[test]
+fn a_block_of_a_pool_is_a_block_that_was_never_freed() {
+    let gpu = Summary::from_profile(&training()).gpus.remove(0);
+    let blocks = |key: &str| gpu.kinds[key].unfreed_blocks;
+    assert_eq!(blocks("pool_used"), 3);
+    let device: u64 = ["device", "pool_reserved", "vmm", "array", "graph"].map(blocks).iter().sum();
+    assert_eq!(gpu.left_over().1.blocks, device + 3);
 }
 
 #[test]

@@ -165,6 +165,7 @@ impl Source for SegmentSource {
                 .iter()
                 .filter_map(|account| self.timeline(&slot, account.gpu))
                 .collect(),
+            seen_alive: Nanos::ZERO,
         })
     }
 

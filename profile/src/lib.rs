@@ -17,10 +17,13 @@ pub mod error;
 pub mod frame;
 pub mod model;
 pub mod name;
+pub mod peak;
 pub mod steps;
 pub mod units;
 
+mod bounds;
 mod codec;
+mod life;
 mod merge;
 mod reader;
 mod record;

@@ -1,6 +1,6 @@
 //! Records become a profile.
 
-use crate::model::{Kernel, Note, Process, Profile, Timeline, TimelinePoint};
+use crate::model::{End, Kernel, Note, Process, Profile, Timeline, TimelinePoint};
 use crate::record::{KernelCounters, KernelDefinition, ProcessDelta, Record, State};
 
 impl Profile {
@@ -19,7 +19,10 @@ impl Profile {
     }
 
     fn apply_state(&mut self, state: State) {
-        self.last_state = self.last_state.max(state.t);
+        // A state can be several records of the same time.
+        if state.t > self.last_state {
+            self.state_before = std::mem::replace(&mut self.last_state, state.t);
+        }
         self.events_thinned = state.events_thinned;
         self.processes_not_kept = state.processes_not_kept;
         for delta in state.processes {
@@ -31,7 +34,12 @@ impl Profile {
                     self.processes.len() - 1
                 }
             };
-            self.processes[at].apply(delta);
+            let process = &mut self.processes[at];
+            let was_running = process.state.end == End::Running;
+            process.apply(delta);
+            if was_running && process.state.end != End::Running {
+                process.seen_alive = self.state_before;
+            }
         }
         self.events.extend(state.events);
     }

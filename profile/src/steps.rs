@@ -1,6 +1,7 @@
 //! A GPU's memory over time, all processes together.
 
-use crate::model::{Account, GpuIndex, KIND_COUNT, Process, Profile, device_total};
+use crate::life::{Life, lives, spans};
+use crate::model::{GpuIndex, KIND_COUNT, Process, Profile, device_total};
 use crate::units::{Bytes, Nanos};
 
 /// What all processes held on a GPU from a moment on.
@@ -21,8 +22,9 @@ pub struct Step {
 /// The steps of a GPU, by time. Empty if no process has a timeline there.
 pub fn gpu_steps(profile: &Profile, gpu: GpuIndex) -> Vec<Step> {
     let mut changes: Vec<(Nanos, usize, Level)> = Vec::new();
-    for (index, process) in profile.processes.iter().enumerate() {
-        process_levels(process, gpu, |t, level| changes.push((t, index, level)));
+    let lives = lives(profile);
+    for (index, (process, life)) in profile.processes.iter().zip(lives).enumerate() {
+        process_levels(process, life, gpu, |t, level| changes.push((t, index, level)));
     }
     // Stable: what a process says of one moment stays in its order.
     changes.sort_by_key(|change| change.0);
@@ -49,19 +51,14 @@ struct Level {
 }
 
 /// Calls `at` with every change of one process, by time.
-fn process_levels(process: &Process, gpu: GpuIndex, mut at: impl FnMut(Nanos, Level)) {
-    let Some(timeline) = process.timeline(gpu) else { return };
-    for (index, point) in timeline.points.iter().enumerate() {
-        at(point.t, Level { total: point.max_total, kinds: point.at_max });
-        let end = point.t + point.span;
-        let next = timeline.points.get(index + 1).map(|point| point.t);
-        if next.is_none_or(|next| next > end) {
-            at(end, Level { total: device_total(&point.last), kinds: point.last });
-        }
+fn process_levels(process: &Process, life: Life, gpu: GpuIndex, mut at: impl FnMut(Nanos, Level)) {
+    let spans = spans(process, gpu, life);
+    for span in &spans {
+        let total = span.point.map_or(device_total(&span.before), |point| point.max_total);
+        at(span.start, Level { total, kinds: *span.kinds() });
     }
-    if let (Some(ended), Some(last)) = (process.state.ended, timeline.points.last()) {
-        // A process may end within the span of its last point.
-        at(ended.max(last.t + last.span), Level::default());
+    if let (Some(last), true) = (spans.last(), life.is_over()) {
+        at(last.end, Level::default());
     }
 }
 
@@ -90,56 +87,6 @@ impl Sum {
     fn step(&self, t: Nanos) -> Step {
         let narrow = |sum: u128| Bytes(u64::try_from(sum).unwrap_or(u64::MAX));
         Step { t, total: narrow(self.total), kinds: self.kinds.map(narrow), holders: self.holders }
-    }
-}
-
-/// The highest device memory of a job on a GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peak {
-    /// Device total.
-    pub total: Bytes,
-    /// The highest peak of a single process: the true peak is not lower.
-    pub at_least: Bytes,
-    /// True if `total` is the true peak. Otherwise maxima of several processes
-    /// were added up that need not have coincided, and the true peak lies
-    /// between `at_least` and `total`.
-    pub exact: bool,
-    /// When.
-    pub t: Nanos,
-    /// By kind at that moment.
-    pub kinds: [Bytes; KIND_COUNT],
-}
-
-/// The job's peak on a GPU. One process at a time: the highest account, which
-/// is exact. Several at once: the highest sum of their timelines.
-pub fn gpu_peak(profile: &Profile, gpu: GpuIndex) -> Peak {
-    let mut accounts = profile.processes.iter().filter_map(|process| process.account(gpu));
-    // `max_by_key` gives the last of equals; the first is the honest time.
-    let Some(highest) = accounts.clone().rev().max_by_key(|account| account.peak) else {
-        let zero = Bytes::ZERO;
-        return Peak { total: zero, at_least: zero, exact: true, t: Nanos::ZERO, kinds: [zero; KIND_COUNT] };
-    };
-    let alone = Peak::of(highest);
-    if accounts.nth(1).is_none() {
-        return alone;
-    }
-    match gpu_steps(profile, gpu).into_iter().rev().max_by_key(|step| step.total) {
-        Some(step) if step.total > alone.total => {
-            Peak { total: step.total, at_least: alone.total, exact: false, t: step.t, kinds: step.kinds }
-        }
-        _ => alone,
-    }
-}
-
-impl Peak {
-    fn of(account: &Account) -> Peak {
-        Peak {
-            total: account.peak,
-            at_least: account.peak,
-            exact: true,
-            t: account.peak_at,
-            kinds: account.kinds.map(|kind| kind.at_peak),
-        }
     }
 }
 
@@ -229,7 +176,7 @@ mod tests {
             line(vec![process(&[(0, 10, 5, 3), (40, 10, 9, 2)], Some(60))]),
             "0:5 10:3 40:9 50:2 60:0"
         );
-        assert_eq!(line(vec![process(&[(0, 10, 5, 5)], Some(4))]), "0:5 10:0");
+        assert_eq!(line(vec![process(&[(0, 10, 5, 5)], Some(4))]), "0:5 4:0");
     }
 
     #[test]

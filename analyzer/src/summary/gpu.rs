@@ -1,10 +1,10 @@
 //! One GPU, all processes together.
 
 use super::process::clamp;
-use super::{Beside, GpuSummary, KindSummary, NvmlSummary};
+use super::{Beside, GpuSummary, KindSummary, LeftOver, NvmlSummary};
 use radrm_profile::Nanos;
-use radrm_profile::model::{Account, Gpu, GpuIndex, Kind, NvmlSample, Profile};
-use radrm_profile::steps::{Peak, gpu_peak};
+use radrm_profile::model::{Account, End, Gpu, GpuIndex, Kind, KindAccount, NvmlSample, Profile};
+use radrm_profile::peak::{KindPeak, Peak, gpu_kind_peaks, gpu_peak};
 use std::collections::BTreeSet;
 
 /// The GPUs to speak of: those that the job used, or all that are known if it used none.
@@ -20,6 +20,7 @@ pub(super) fn summary(profile: &Profile, index: GpuIndex) -> GpuSummary {
     let gpu = profile.gpu(index).unwrap_or(&unknown);
     let accounts: Vec<&Account> = profile.processes.iter().filter_map(|p| p.account(index)).collect();
     let peak = gpu_peak(profile, index);
+    let kind_peaks = gpu_kind_peaks(profile, index);
     GpuSummary {
         index: index.0,
         uuid: gpu.uuid.clone(),
@@ -34,23 +35,43 @@ pub(super) fn summary(profile: &Profile, index: GpuIndex) -> GpuSummary {
         peak_at_ns: peak.t,
         peak_share: (!gpu.total.is_zero()).then(|| peak.total.0 as f64 / gpu.total.0 as f64),
         kinds_approximate: accounts.iter().any(|account| account.kinds_approximate),
-        kinds: Kind::ALL.iter().map(|&kind| (kind.key(), kind_summary(&accounts, kind, &peak))).collect(),
+        kinds: Kind::ALL
+            .iter()
+            .map(|&kind| (kind.key(), kind_summary(profile, index, kind, &peak, kind_peaks[kind.index()])))
+            .collect(),
         nvml: nvml(profile, index),
         failed_requests: accounts.iter().map(|account| account.failed).fold(0, u64::saturating_add),
     }
 }
 
-fn kind_summary(accounts: &[&Account], kind: Kind, peak: &Peak) -> KindSummary {
-    let mut summary = KindSummary { at_peak_bytes: peak.kinds[kind.index()], ..KindSummary::default() };
-    for account in accounts {
-        let account = &account.kinds[kind.index()];
-        summary.peak_bytes = summary.peak_bytes + account.peak;
-        summary.now_bytes = summary.now_bytes + account.now;
-        summary.blocks = summary.blocks.saturating_add(account.blocks);
-        summary.allocations = summary.allocations.saturating_add(account.allocations);
-        summary.frees = summary.frees.saturating_add(account.frees);
+fn kind_summary(profile: &Profile, gpu: GpuIndex, kind: Kind, at: &Peak, peak: KindPeak) -> KindSummary {
+    let mut summary = KindSummary {
+        at_peak_bytes: at.kinds[kind.index()],
+        peak_bytes: peak.bytes,
+        peak_exact: peak.exact,
+        peak_at_least_bytes: peak.at_least,
+        ..KindSummary::default()
+    };
+    for process in &profile.processes {
+        let Some(account) = process.account(gpu) else { continue };
+        summary.add(&account.kinds[kind.index()], process.state.end);
     }
     summary
+}
+
+impl KindSummary {
+    /// Adds what one process did and has left. What it holds when it ends it
+    /// holds no longer: the driver takes it back.
+    pub(super) fn add(&mut self, account: &KindAccount, end: End) {
+        let (bytes, blocks) = match end {
+            End::Running => (&mut self.now_bytes, &mut self.blocks),
+            _ => (&mut self.unfreed_bytes, &mut self.unfreed_blocks),
+        };
+        *bytes = *bytes + account.now;
+        *blocks = blocks.saturating_add(account.blocks);
+        self.allocations = self.allocations.saturating_add(account.allocations);
+        self.frees = self.frees.saturating_add(account.frees);
+    }
 }
 
 fn nvml(profile: &Profile, index: GpuIndex) -> Option<NvmlSummary> {
@@ -100,10 +121,28 @@ impl GpuSummary {
         [Kind::Managed, Kind::PinnedHost, Kind::Imported]
             .into_iter()
             .filter_map(|kind| {
-                let peak = self.kinds.get(kind.key())?.peak_bytes;
-                (!peak.is_zero()).then_some(Beside { label: kind.label(), peak })
+                let summary = self.kinds.get(kind.key())?;
+                let (peak, exact) = (summary.peak_bytes, summary.peak_exact);
+                (!peak.is_zero()).then_some(Beside { label: kind.label(), peak, exact })
             })
             .collect()
+    }
+
+    /// Device memory that running processes held at the end, and that others
+    /// held when they ended.
+    pub fn left_over(&self) -> (LeftOver, LeftOver) {
+        let (mut held, mut unfreed) = (LeftOver::default(), LeftOver::default());
+        for kind in Kind::DEVICE.into_iter().chain([Kind::PoolUsed]) {
+            let Some(summary) = self.kinds.get(kind.key()) else { continue };
+            // A pool's memory is in `PoolReserved`, its blocks are in `PoolUsed`.
+            if kind.is_device() {
+                held.bytes = held.bytes + summary.now_bytes;
+                unfreed.bytes = unfreed.bytes + summary.unfreed_bytes;
+            }
+            held.blocks = held.blocks.saturating_add(summary.blocks);
+            unfreed.blocks = unfreed.blocks.saturating_add(summary.unfreed_blocks);
+        }
+        (held, unfreed)
     }
 
     /// True if the job did anything on this GPU.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// Version of the JSON report. It rises when a key is renamed, removed or
 /// changes its meaning; not when one is added.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// A summary of one job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -117,11 +117,11 @@ pub struct GpuSummary {
     pub cuda_version: Option<u32>,
     /// Highest device memory of the job.
     pub peak_bytes: Bytes,
-    /// False if several processes' maxima were added up that need not have
-    /// coincided: the true peak is then at most `peak_bytes` and at least
+    /// False if several processes were busy at once, so that only bounds are
+    /// known: the true peak is then at most `peak_bytes` and at least
     /// `peak_at_least_bytes`.
     pub peak_exact: bool,
-    /// Highest peak of a single process.
+    /// The true peak is not lower.
     pub peak_at_least_bytes: Bytes,
     /// When the peak was reached.
     pub peak_at_ns: Nanos,
@@ -143,12 +143,22 @@ pub struct GpuSummary {
 pub struct KindSummary {
     /// Held when the device total peaked.
     pub at_peak_bytes: Bytes,
-    /// Highest of this kind; of several processes the sum of their peaks.
+    /// Most that was held of this kind at one moment; an upper bound unless
+    /// `peak_exact`.
     pub peak_bytes: Bytes,
-    /// Held at the end.
+    /// False if several processes were busy at once.
+    pub peak_exact: bool,
+    /// The true figure is not lower.
+    pub peak_at_least_bytes: Bytes,
+    /// Held at the end, by processes that were still running.
     pub now_bytes: Bytes,
-    /// Live blocks at the end.
+    /// Live blocks of these.
     pub blocks: u64,
+    /// What processes held when they ended: never freed by them, then taken
+    /// back by the driver. Of several processes the sum.
+    pub unfreed_bytes: Bytes,
+    /// In so many blocks.
+    pub unfreed_blocks: u64,
     /// Allocations.
     pub allocations: u64,
     /// Frees.
@@ -160,8 +170,29 @@ pub struct KindSummary {
 pub struct Beside {
     /// Name for people.
     pub label: &'static str,
-    /// Its peak.
+    /// Its peak; an upper bound unless `exact`.
     pub peak: Bytes,
+    /// False for a bound.
+    pub exact: bool,
+}
+
+/// Device memory that was not freed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOver {
+    /// How much.
+    pub bytes: Bytes,
+    /// In how many blocks; a pool can hold memory without any.
+    pub blocks: u64,
+}
+
+impl std::fmt::Display for LeftOver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.blocks {
+            0 => write!(f, "{}", self.bytes),
+            1 => write!(f, "{} in 1 block", self.bytes),
+            many => write!(f, "{} in {many} blocks", self.bytes),
+        }
+    }
 }
 
 /// What NVML said of a GPU.
@@ -247,8 +278,11 @@ pub struct ProcessGpuSummary {
     pub peak_bytes: Bytes,
     /// When it was reached.
     pub peak_at_ns: Nanos,
-    /// Device total at the end.
+    /// Device total at the end, if it was still running.
     pub now_bytes: Bytes,
+    /// Device total when it ended: never freed by it, then taken back by the
+    /// driver.
+    pub unfreed_bytes: Bytes,
     /// True if the kinds at the peak need not add up to it: other threads
     /// were allocating at that moment.
     pub kinds_approximate: bool,
@@ -262,7 +296,7 @@ pub struct ProcessGpuSummary {
     pub nvml_peak_bytes: Option<Bytes>,
     /// NVML's figure less what was accounted.
     pub remainder_bytes: Option<i64>,
-    /// Live blocks at the end, largest first.
+    /// Live blocks at its end, largest first.
     pub largest_blocks: Vec<BlockSummary>,
 }
 

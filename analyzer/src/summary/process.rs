@@ -4,6 +4,7 @@ use super::build::kind_key;
 use super::{
     BlockSummary, BypassSummary, EndSummary, FrameworkSummary, KindSummary, ProcessGpuSummary, ProcessSummary,
 };
+use radrm_profile::Bytes;
 use radrm_profile::model::{Account, End, Kind, Process};
 use std::collections::BTreeMap;
 
@@ -52,9 +53,10 @@ fn on_gpu(process: &Process, account: &Account) -> ProcessGpuSummary {
         gpu: account.gpu.0,
         peak_bytes: account.peak,
         peak_at_ns: account.peak_at,
-        now_bytes: account.now,
+        now_bytes: if state.end == End::Running { account.now } else { Bytes::ZERO },
+        unfreed_bytes: if state.end == End::Running { Bytes::ZERO } else { account.now },
         kinds_approximate: account.kinds_approximate,
-        kinds: kinds(account),
+        kinds: kinds(account, state.end),
         failed_requests: account.failed,
         context_overhead_bytes: account.context_overhead,
         nvml_peak_bytes: remainder.map(|remainder| remainder.nvml_peak),
@@ -72,19 +74,19 @@ pub(super) fn clamp(bytes: i128) -> i64 {
     i64::try_from(bytes).unwrap_or(if bytes < 0 { i64::MIN } else { i64::MAX })
 }
 
-fn kinds(account: &Account) -> BTreeMap<&'static str, KindSummary> {
+fn kinds(account: &Account, end: End) -> BTreeMap<&'static str, KindSummary> {
     Kind::ALL
         .iter()
         .map(|kind| {
             let k = &account.kinds[kind.index()];
-            let summary = KindSummary {
+            let mut summary = KindSummary {
                 at_peak_bytes: k.at_peak,
                 peak_bytes: k.peak,
-                now_bytes: k.now,
-                blocks: k.blocks,
-                allocations: k.allocations,
-                frees: k.frees,
+                peak_exact: true,
+                peak_at_least_bytes: k.peak,
+                ..KindSummary::default()
             };
+            summary.add(k, end);
             (kind.key(), summary)
         })
         .collect()

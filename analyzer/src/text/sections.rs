@@ -120,12 +120,15 @@ impl Report<'_> {
     fn gpu_memory(&self, out: &mut String, gpu: &GpuSummary) {
         let share =
             gpu.peak_share.map_or(String::new(), |share| format!(" · {} of the card", percent(share)));
-        let bound = if gpu.peak_exact { "" } else { "at most " };
         let at = if gpu.peak_bytes.is_zero() { String::new() } else { format!(" · at {}", gpu.peak_at_ns) };
-        let peak = self.paint.bold(&format!("{bound}{}", gpu.peak_bytes));
+        let peak = self.paint.bold(&format!("{}{}", bound(gpu.peak_exact), gpu.peak_bytes));
         line(out, "peak device memory", &format!("{peak}{share}{at}"));
         if !gpu.peak_exact {
-            line(out, "", &format!("(several processes at once; at least {})", gpu.peak_at_least_bytes));
+            line(
+                out,
+                "",
+                &format!("(several processes were busy at once; at least {})", gpu.peak_at_least_bytes),
+            );
         }
         for kind in Kind::DEVICE {
             let Some(summary) = gpu.kinds.get(kind.key()) else { continue };
@@ -139,7 +142,7 @@ impl Report<'_> {
                 text.push_str(&format!("{} of it handed out; ", used.at_peak_bytes));
             }
             if summary.peak_bytes != summary.at_peak_bytes {
-                text.push_str(&format!("own peak {}; ", summary.peak_bytes));
+                text.push_str(&format!("own peak {}{}; ", bound(summary.peak_exact), summary.peak_bytes));
             }
             let counts =
                 if kind == Kind::PoolReserved { gpu.kinds.get(Kind::PoolUsed.key()) } else { Some(summary) };
@@ -153,22 +156,32 @@ impl Report<'_> {
         if gpu.kinds_approximate {
             line(out, "", "(the kinds are approximate: other threads were allocating at the peak)");
         }
-        let beside: Vec<_> =
-            gpu.beside().iter().map(|beside| format!("{} {}", beside.label, beside.peak)).collect();
+        let beside: Vec<_> = gpu
+            .beside()
+            .iter()
+            .map(|beside| format!("{} {}{}", beside.label, bound(beside.exact), beside.peak))
+            .collect();
         if !beside.is_empty() {
             line(out, "beside it (peaks)", &beside.join(", "));
         }
-        let left = Kind::DEVICE
-            .iter()
-            .filter_map(|k| gpu.kinds.get(k.key()))
-            .map(|k| k.blocks)
-            .fold(0, u64::saturating_add);
-        let now: Bytes =
-            Kind::DEVICE.iter().filter_map(|k| gpu.kinds.get(k.key())).map(|k| k.now_bytes).sum();
-        if !now.is_zero() {
-            let blocks =
-                if left == 0 { String::new() } else { format!(" in {}", counted(left, "block", "blocks")) };
-            line(out, "held at the end", &format!("{now}{blocks}"));
+        let (held, unfreed) = gpu.left_over();
+        if !held.bytes.is_zero() {
+            line(out, "held at the end", &format!("{held}, by processes that were still running"));
+        }
+        if !unfreed.bytes.is_zero() {
+            line(out, "never freed", &format!("{unfreed}; taken back when {} ended", self.owners(gpu)));
+        }
+    }
+
+    /// Who ended with memory on a GPU.
+    fn owners(&self, gpu: &GpuSummary) -> String {
+        let processes = &self.summary.processes;
+        let held =
+            |p: &&ProcessSummary| p.gpus.iter().any(|on| on.gpu == gpu.index && !on.unfreed_bytes.is_zero());
+        match (processes.iter().filter(held).count(), processes.len()) {
+            (_, 1) => "the process".to_owned(),
+            (1, _) => "its process".to_owned(),
+            (many, _) => format!("its {many} processes"),
         }
     }
 
@@ -409,6 +422,11 @@ pub(crate) fn outcome_text(o: &OutcomeSummary) -> String {
         (Some(reason), _) => format!("{text}: {reason}"),
         _ => text,
     }
+}
+
+/// Stands before a figure that may be an upper bound.
+fn bound(exact: bool) -> &'static str {
+    if exact { "" } else { "at most " }
 }
 
 fn percent(share: f64) -> String {

@@ -103,6 +103,7 @@ fn process(slot: u32, pid: u32, timelines: Vec<Timeline>) -> Process {
         },
         kernels: Vec::new(),
         timelines,
+        seen_alive: Nanos::ZERO,
     }
 }
 
@@ -253,13 +254,14 @@ pub fn out_of_memory() -> Profile {
     profile
 }
 
-/// Several processes on one GPU at once.
+/// Several processes on one GPU at once, that change what they hold at the
+/// same time: only bounds are known.
 pub fn several() -> Profile {
     let mut profile = Profile::new(job());
     profile.gpus = vec![gpu(0)];
     for i in 0..3u64 {
         let held = kinds(&[(Kind::Device, 1000 + 100 * i)]);
-        let points = vec![point(1000 * i + 500, 1, held, held)];
+        let points = vec![point(1000 * i + 500, 1700, held, held)];
         let mut process = process(i as u32, 4711 + i as u32, vec![Timeline { gpu: GpuIndex(0), points }]);
         process.state.ended = Some(Nanos::from_millis(2_000 * (i + 1)));
         process.state.accounts[0].now = Bytes::ZERO;

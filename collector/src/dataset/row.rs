@@ -1,8 +1,8 @@
 //! A row: from a profile, into the table and out of it.
 
 use radrm_profile::Bytes;
-use radrm_profile::model::{Exit, Kind, Profile, Reason};
-use radrm_profile::steps::gpu_peak;
+use radrm_profile::model::{Exit, KIND_COUNT, Kind, Profile, Reason};
+use radrm_profile::peak::{gpu_kind_peaks, gpu_peak};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,9 @@ pub struct Row {
     pub peak_exact: bool,
     /// The peak of every GPU.
     pub peaks: Vec<GpuPeak>,
-    /// Peaks by kind, on the GPU where the kind's peak was highest, bytes.
+    /// Peaks by kind, on the GPU where the kind's peak was highest, bytes: the
+    /// most that was held at one moment, as far as that is known, else an
+    /// upper bound.
     pub device_peak_bytes: u64,
     /// What stream-ordered pools held.
     pub pool_reserved_peak_bytes: u64,
@@ -128,7 +130,8 @@ impl Row {
         let sum = |values: &mut dyn Iterator<Item = u64>| values.fold(0, u64::saturating_add);
         let peaks: Vec<GpuPeak> = used_gpus(profile);
         let highest = peaks.iter().max_by_key(|peak| peak.peak_bytes);
-        let kind = |kind: Kind| kind_peak(profile, kind);
+        let kind_peaks = kind_peaks(profile);
+        let kind = |kind: Kind| kind_peaks[kind.index()];
         let (outcome, exit_code, signal) = match profile.outcome.as_ref().map(|outcome| outcome.exit) {
             Some(Exit::Code(code)) => ("exited", Some(code), None),
             Some(Exit::Signal(signal)) => ("signaled", None, Some(signal)),
@@ -213,13 +216,18 @@ fn used_gpus(profile: &Profile) -> Vec<GpuPeak> {
         .collect()
 }
 
-/// The kind's peak on the GPU where it was highest; of several processes the
-/// sum of their peaks.
-fn kind_peak(profile: &Profile, kind: Kind) -> u64 {
-    let accounts = || profile.processes.iter().flat_map(|process| &process.state.accounts);
-    let gpus: BTreeSet<_> = accounts().map(|account| account.gpu).collect();
-    let on = |gpu| accounts().filter(|a| a.gpu == gpu).map(|a| a.kinds[kind.index()].peak).sum::<Bytes>();
-    gpus.into_iter().map(on).max().unwrap_or_default().0
+/// The most that was held of every kind at one moment, on the GPU where that
+/// was highest.
+fn kind_peaks(profile: &Profile) -> [u64; KIND_COUNT] {
+    let accounts = profile.processes.iter().flat_map(|process| &process.state.accounts);
+    let gpus: BTreeSet<_> = accounts.map(|account| account.gpu).collect();
+    let mut highest = [0; KIND_COUNT];
+    for gpu in gpus {
+        for (highest, peak) in highest.iter_mut().zip(gpu_kind_peaks(profile, gpu)) {
+            *highest = peak.bytes.0.max(*highest);
+        }
+    }
+    highest
 }
 
 fn frameworks(profile: &Profile) -> Option<String> {

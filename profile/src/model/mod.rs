@@ -37,6 +37,8 @@ pub struct Profile {
     pub events_thinned: u64,
     /// Time of the last state that is in the profile.
     pub last_state: Nanos,
+    /// Time of the state before that one.
+    pub state_before: Nanos,
     /// How the job ended; `None` while it runs or if its watcher died.
     pub outcome: Option<Outcome>,
     /// Warnings for the reader: damaged or cut-off parts of the file, parts of
@@ -56,6 +58,7 @@ impl Profile {
             events: Vec::new(),
             events_thinned: 0,
             last_state: Nanos::ZERO,
+            state_before: Nanos::ZERO,
             outcome: None,
             notes: Vec::new(),
         }
