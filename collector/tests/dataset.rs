@@ -67,6 +67,24 @@ fn what_goes_in_comes_out() {
 }
 
 #[test]
+fn peaks_of_processes_one_after_the_other_are_not_added_up() {
+    let mut profile = profile();
+    let first = &mut profile.processes[0];
+    (first.identity.pid, first.state.ended, first.state.end) = (1, Some(Nanos(10)), End::Exited(None));
+    let mut second = first.clone();
+    (second.identity.pid, second.identity.joined, second.state.ended) = (2, Nanos(10), Some(Nanos(20)));
+    second.state.accounts[0].kinds[Kind::Device.index()].peak = Bytes(400);
+    profile.processes.push(second);
+    let row = Row::from_profile(&profile, None);
+    assert_eq!((row.peak_bytes, row.peak_exact), (700, true));
+    assert_eq!((row.device_peak_bytes, row.pinned_peak_bytes), (500, 9));
+    // Side by side, and nothing else known: both may have been at their peaks at once.
+    profile.processes[1].identity.joined = Nanos(9);
+    let row = Row::from_profile(&profile, None);
+    assert_eq!((row.device_peak_bytes, row.peak_exact), (900, false));
+}
+
+#[test]
 fn rows_are_found_by_what_they_say() {
     let dir = tempfile::tempdir().unwrap();
     let mut dataset = Dataset::open(&dir.path().join("dataset.db")).unwrap();
