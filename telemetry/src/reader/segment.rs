@@ -202,12 +202,22 @@ impl Segment {
     }
 
     fn info(&self, slot: usize, words: &Words, at: usize) -> Option<SlotInfo> {
-        let state = SlotState(words.at(at));
+        let mut state = SlotState(words.at(at));
         let start = words.at(at + offset_of!(DirEntry, start));
         let pid = state.pid();
+        let live = state.state() == SlotState::LIVE && pid != 0;
+        let running = live && process::is_running(pid, start);
+        if live && !running {
+            // It may have taken its leave since the directory was read. Now that it is gone, its last word is in.
+            let entry = DIRECTORY_AT + (slot * size_of::<DirEntry>() + offset_of!(DirEntry, state)) as u64;
+            let last = SlotState(self.word(entry)?);
+            if (last.pid(), last.generation()) == (pid, state.generation()) {
+                state = last;
+            }
+        }
         let liveness = match state.state() {
             _ if pid == 0 => return None,
-            SlotState::LIVE if process::is_running(pid, start) => Liveness::Running,
+            SlotState::LIVE if running => Liveness::Running,
             SlotState::LIVE => Liveness::Dead,
             SlotState::ENDED => {
                 let reason = self.word(slot_at(slot) + offset_of!(SlotHead, end_reason) as u64)?;
