@@ -1,0 +1,231 @@
+//! Configuration files: what they say, with the line where they say it wrongly.
+//!
+//! ```toml
+//! context = "auto"                 # what the driver takes for a process until it is measured; or 300MiB
+//!
+//! [default]                        # each user who is not named below
+//! mem-limit = "20GiB"
+//!
+//! [user.alice]                     # all jobs of alice together
+//! mem-limit = "0=60GiB,1=20GiB"
+//!
+//! [group.students]
+//! mem-limit = "50%"                # all jobs of all members together
+//! mem-limit-each = "10GiB"         # all jobs of each member together
+//!
+//! [job]
+//! mem-limit = "30GiB"              # each job that asks for nothing else
+//! mem-limit-max = "60GiB"          # each job, whatever it asks for
+//!
+//! [mps]
+//! enable = true
+//! active-thread-percentage = 50
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use radrm_telemetry::ledger::Amount;
+use serde::{Deserialize, Deserializer, de};
+
+use super::amount;
+use super::wish::Wishes;
+
+/// One file.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Config {
+    /// What the driver takes for a process.
+    pub context: Option<Context>,
+    /// Users that have no section of their own.
+    #[serde(default)]
+    pub default: User,
+    /// Users by name or number.
+    #[serde(default)]
+    pub user: BTreeMap<String, User>,
+    /// Groups by name or number.
+    #[serde(default)]
+    pub group: BTreeMap<String, Group>,
+    /// Every job.
+    #[serde(default)]
+    pub job: Job,
+    /// The Multi-Process Service.
+    #[serde(default)]
+    pub mps: Mps,
+}
+
+/// What a user may take.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct User {
+    /// All jobs of the user together.
+    pub mem_limit: Option<Text<Wishes>>,
+}
+
+/// What a group may take.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Group {
+    /// All jobs of all members together.
+    pub mem_limit: Option<Text<Wishes>>,
+    /// All jobs of each member together.
+    pub mem_limit_each: Option<Text<Wishes>>,
+}
+
+/// What a job may take.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Job {
+    /// A job that asks for no limit.
+    pub mem_limit: Option<Text<Wishes>>,
+    /// A job, whatever it asks for.
+    pub mem_limit_max: Option<Text<Wishes>>,
+}
+
+/// The Multi-Process Service on this node.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Mps {
+    /// Jobs use it without being asked to.
+    pub enable: Option<bool>,
+    /// The share of a GPU's SMs that each process of a job may use, in percent.
+    pub active_thread_percentage: Option<Percentage>,
+    /// The pipe directory of a control daemon that somebody else starts and stops.
+    pub pipe_directory: Option<PathBuf>,
+}
+
+/// What the driver itself takes for a process, until it is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Context {
+    /// What was measured before on such a GPU with such a driver.
+    Auto,
+    /// Bytes.
+    Bytes(u64),
+}
+
+impl<'de> Deserialize<'de> for Context {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        match amount::parse(&text) {
+            Ok(Amount::Bytes(bytes)) => Ok(Self::Bytes(bytes)),
+            _ => Err(de::Error::custom(format!("`{text}` is neither \"auto\" nor an amount such as 300MiB"))),
+        }
+    }
+}
+
+/// 1 to 100.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Percentage(pub u8);
+
+impl Percentage {
+    /// Reads `50` or `50%`.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let number = text.strip_suffix('%').unwrap_or(text).trim();
+        match number.parse() {
+            Ok(percent @ 1..=100) => Ok(Self(percent)),
+            _ => Err(format!("`{text}` is no percentage between 1 and 100")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Percentage {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let percent = i64::deserialize(deserializer)?;
+        Self::parse(&percent.to_string()).map_err(de::Error::custom)
+    }
+}
+
+/// A value that is written as text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Text<T>(pub T);
+
+impl<'de> Deserialize<'de> for Text<Wishes> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Wishes::parse(&text).map(Self).map_err(de::Error::custom)
+    }
+}
+
+impl<T: fmt::Display> fmt::Display for Text<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Reads a file's text.
+///
+/// # Errors
+/// One sentence with the file and the line.
+pub fn parse(path: &Path, text: &str) -> Result<Config, String> {
+    toml::from_str(text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start));
+        let line = before.map(|before| before.matches('\n').count() + 1);
+        let what = error.message().lines().collect::<Vec<_>>().join(", ");
+        match line {
+            Some(line) => format!("{}, line {line}: {what}", path.display()),
+            None => format!("{}: {what}", path.display()),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Config, String> {
+        parse(Path::new("f.toml"), text)
+    }
+
+    #[test]
+    fn the_example_above_is_understood() {
+        let text: String = include_str!("config.rs")
+            .lines()
+            .skip_while(|line| *line != "//! ```toml")
+            .skip(1)
+            .take_while(|line| *line != "//! ```")
+            .map(|line| format!("{}\n", line.trim_start_matches("//!")))
+            .collect();
+        let config = read(&text).unwrap();
+        assert_eq!(config.context, Some(Context::Auto));
+        assert_eq!(config.user["alice"].mem_limit.as_ref().unwrap().to_string(), "0=60GiB,1=20GiB");
+        assert_eq!(config.group["students"].mem_limit_each.as_ref().unwrap().to_string(), "10GiB");
+        assert_eq!(config.job.mem_limit_max.as_ref().unwrap().to_string(), "60GiB");
+        assert_eq!(config.mps.active_thread_percentage, Some(Percentage(50)));
+        assert_eq!(read("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        for (text, line, part) in [
+            ("\n[user.alice]\nmem-limt = \"1GiB\"\n", 3, "mem-limt"),
+            ("[usr.alice]\n", 1, "usr"),
+            ("[default]\nmem-limit = \"10G\"\n", 2, "can mean two things"),
+            ("[default]\n\nmem-limit = 5\n", 3, "invalid type"),
+            ("context = \"50%\"\n", 1, "neither \"auto\" nor an amount"),
+            ("# a\n[mps]\nactive-thread-percentage = 0\n", 3, "no percentage"),
+            ("[mps]\nenable = \"yes\"\n", 2, "invalid type"),
+            ("[job]\nmem-limit = \"1GiB\nmem-limit-max = \"2GiB\"\n", 2, ""),
+            ("[default]\nmem-limit = \"1GiB\"\nmem-limit = \"2GiB\"\n", 3, "duplicate"),
+        ] {
+            let sentence = read(text).unwrap_err();
+            assert!(sentence.starts_with(&format!("f.toml, line {line}: ")), "{text}: {sentence}");
+            assert!(sentence.contains(part) && sentence.lines().count() == 1, "{text}: {sentence}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_is_too_odd(text in "\\PC{0,40}\n?[\\PC\n\\[\\]=\"]{0,40}") {
+            if let Err(sentence) = read(&text) {
+                proptest::prop_assert_eq!(sentence.lines().count(), 1);
+            }
+        }
+    }
+}

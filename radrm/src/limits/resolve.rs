@@ -1,0 +1,214 @@
+//! From GPUs' names to GPUs, and from several lists of limits to the strictest.
+
+use std::collections::BTreeMap;
+
+use radrm_telemetry::ledger::{Amount, Limit};
+
+use super::gpus::{Gpu, Inventory};
+use super::wish::{Name, Wish, Wishes};
+
+/// The machine's GPUs, asked for only when they are needed.
+pub type Gpus<'a> = dyn Fn() -> Result<Inventory, String> + 'a;
+
+/// Looks up the GPUs of a list.
+///
+/// # Errors
+/// One sentence: a GPU does not exist, is named twice or is not named clearly, or NVML does not
+/// answer.
+pub fn resolve(wishes: &Wishes, gpus: &Gpus<'_>) -> Result<Vec<Limit>, String> {
+    if !wishes.names_gpus() {
+        return Ok(wishes.0.iter().map(|wish| Limit { gpu: None, amount: wish.amount }).collect());
+    }
+    let inventory = gpus().map_err(|why| {
+        format!("the GPUs in `{wishes}` cannot be looked up, since NVML does not work: {why}")
+    })?;
+    let mut found: BTreeMap<[u8; 16], &Name> = BTreeMap::new();
+    let mut limits = Vec::new();
+    for Wish { gpu, amount } in &wishes.0 {
+        let Some(name) = gpu else {
+            limits.push(Limit { gpu: None, amount: *amount });
+            continue;
+        };
+        let gpu = find(name, &inventory)?;
+        if let Some(before) = found.insert(gpu.bytes, name) {
+            return Err(format!("{before} and {name} are the same GPU"));
+        }
+        limits.push(Limit { gpu: Some(gpu.bytes), amount: *amount });
+    }
+    Ok(limits)
+}
+
+/// The GPU of a name.
+///
+/// # Errors
+/// One sentence.
+pub fn find<'a>(name: &Name, inventory: &'a Inventory) -> Result<&'a Gpu, String> {
+    let gpus = &inventory.gpus;
+    let gpu = match name {
+        Name::Index(index) => {
+            gpus.iter().find(|gpu| gpu.index == Some(*index)).ok_or_else(|| match gpus.len() {
+                0 => format!("there is no GPU {index}: NVML knows none"),
+                _ => {
+                    let known = gpus.iter().filter_map(|gpu| gpu.index).map(|index| index.to_string());
+                    format!("there is no GPU {index}, only {}", known.collect::<Vec<_>>().join(", "))
+                }
+            })?
+        }
+        Name::Uuid(text) => {
+            let begins =
+                |gpu: &&Gpu| gpu.uuid.get(..text.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(text));
+            let mut fitting = gpus.iter().filter(begins);
+            let gpu =
+                fitting.next().ok_or_else(|| format!("there is no GPU whose UUID begins with {text}"))?;
+            if let Some(other) = fitting.next() {
+                return Err(format!("{text} fits {} and {}: give more of the UUID", gpu.uuid, other.uuid));
+            }
+            gpu
+        }
+    };
+    if gpu.divided {
+        return Err(format!(
+            "GPU {name} is divided into MIG instances, which are limited one by one: name them (MIG-…)"
+        ));
+    }
+    Ok(gpu)
+}
+
+/// The amount that a list gives for a GPU.
+#[must_use]
+pub fn amount_for(limits: &[Limit], gpu: &[u8; 16]) -> Option<Amount> {
+    let of = |wanted: Option<[u8; 16]>| limits.iter().find(move |limit| limit.gpu == wanted);
+    of(Some(*gpu)).or_else(|| of(None)).map(|limit| limit.amount)
+}
+
+/// A list that holds for every GPU what the stricter of two holds. Bytes and shares can only be
+/// compared on a known GPU, which is why NVML may have to be asked.
+///
+/// # Errors
+/// One sentence: NVML does not answer.
+pub fn stricter(one: &[Limit], other: &[Limit], gpus: &Gpus<'_>) -> Result<Vec<Limit>, String> {
+    if one.is_empty() || other.is_empty() || one == other {
+        return Ok(if one.is_empty() { other } else { one }.to_vec());
+    }
+    if let ([Limit { gpu: None, amount: a }], [Limit { gpu: None, amount: b }]) = (one, other)
+        && let Some(amount) = smaller(*a, *b)
+    {
+        return Ok(vec![Limit { gpu: None, amount }]);
+    }
+    let inventory =
+        gpus().map_err(|why| format!("limits cannot be compared, since NVML does not work: {why}"))?;
+    let mut limits = Vec::new();
+    for gpu in inventory.usable() {
+        let bytes =
+            [one, other].map(|list| amount_for(list, &gpu.bytes).map(|amount| amount.bytes(gpu.total)));
+        if let Some(bytes) = bytes.into_iter().flatten().min() {
+            let amount = if bytes == u64::MAX { Amount::Unlimited } else { Amount::Bytes(bytes) };
+            limits.push(Limit { gpu: Some(gpu.bytes), amount });
+        }
+    }
+    // For a GPU that NVML does not list there is no total to compare with: either holds alone.
+    let rest =
+        [one, other].map(|list| list.iter().find(|limit| limit.gpu.is_none()).map(|limit| limit.amount));
+    let rest = match rest {
+        [Some(a), Some(b)] => smaller(a, b).or(Some(a)),
+        [a, b] => a.or(b),
+    };
+    limits.extend(rest.map(|amount| Limit { gpu: None, amount }));
+    Ok(limits)
+}
+
+/// The smaller of two amounts, if that does not depend on the GPU.
+fn smaller(one: Amount, other: Amount) -> Option<Amount> {
+    match (one, other) {
+        (Amount::Unlimited, amount) | (amount, Amount::Unlimited) => Some(amount),
+        (Amount::Bytes(a), Amount::Bytes(b)) => Some(Amount::Bytes(a.min(b))),
+        (Amount::PerMyriad(a), Amount::PerMyriad(b)) => Some(Amount::PerMyriad(a.min(b))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(index: Option<u32>, uuid: &str, total: u64) -> Gpu {
+        let bytes = super::super::gpus::bytes(uuid).unwrap();
+        Gpu { index, uuid: uuid.into(), bytes, total, ..Gpu::default() }
+    }
+
+    fn machine() -> Inventory {
+        let mut gpus = vec![
+            gpu(Some(0), "GPU-aaaa0000-0000-0000-0000-000000000000", 100),
+            gpu(Some(1), "GPU-aaab0000-0000-0000-0000-000000000000", 1000),
+            gpu(Some(2), "GPU-cccc0000-0000-0000-0000-000000000000", 1000),
+            gpu(None, "MIG-dddd0000-0000-0000-0000-000000000000", 500),
+        ];
+        gpus[2].divided = true;
+        Inventory { gpus, driver: String::new() }
+    }
+
+    fn limits(text: &str) -> Result<Vec<Limit>, String> {
+        resolve(&Wishes::parse(text).unwrap(), &|| Ok(machine()))
+    }
+
+    #[test]
+    fn gpus_are_found_by_number_and_by_the_beginning_of_a_uuid() {
+        let found = limits("1=5MiB,gpu-AAAA=6MiB,MIG-d=7MiB,8MiB").unwrap();
+        let names: Vec<_> = found.iter().map(|limit| limit.gpu.map(|gpu| gpu[..2].to_vec())).collect();
+        assert_eq!(names, [Some(vec![0xaa, 0xab]), Some(vec![0xaa, 0xaa]), Some(vec![0xdd, 0xdd]), None]);
+    }
+
+    #[test]
+    fn gpus_that_cannot_be_limited_are_named() {
+        for (text, part) in [
+            ("3=1GiB", "there is no GPU 3, only 0, 1, 2"),
+            ("GPU-ffff=1GiB", "no GPU whose UUID begins with GPU-ffff"),
+            ("GPU-aaa=1GiB", "fits GPU-aaaa0000"),
+            ("0=1GiB,GPU-aaaa=1GiB", "0 and GPU-aaaa are the same GPU"),
+            ("2=1GiB", "divided into MIG instances"),
+        ] {
+            let sentence = limits(text).unwrap_err();
+            assert!(sentence.contains(part), "{text}: {sentence}");
+        }
+        let none = |text: &str| resolve(&Wishes::parse(text).unwrap(), &|| Err("it is gone".into()));
+        assert!(none("0=1GiB").unwrap_err().contains("NVML does not work: it is gone"));
+        assert!(none("1GiB").is_ok(), "no GPU is named, so NVML is not needed");
+    }
+
+    #[test]
+    fn the_stricter_of_two_lists_holds_on_every_gpu() {
+        let of = |text: &str| limits(text).unwrap();
+        let asked = |one: &str, other: &str| stricter(&of(one), &of(other), &|| Ok(machine())).unwrap();
+        let unasked =
+            |one: &str, other: &str| stricter(&of(one), &of(other), &|| Err("asked".into())).unwrap();
+        assert_eq!(unasked("5MiB", "4MiB"), of("4MiB"));
+        assert_eq!(unasked("50%", "20%"), of("20%"));
+        assert_eq!(unasked("none", "20%"), of("20%"));
+        assert_eq!(stricter(&[], &of("1=5MiB"), &|| Err("asked".into())).unwrap(), of("1=5MiB"));
+        // 50 % of 1000 bytes are less than 700 bytes, of the others' totals they are less too or more.
+        let both = asked("50%", "0=10b,700b");
+        let bytes = |index: usize| amount_for(&both, &machine().gpus[index].bytes).unwrap();
+        assert_eq!(
+            (bytes(0), bytes(1), bytes(3)),
+            (Amount::Bytes(10), Amount::Bytes(500), Amount::Bytes(250))
+        );
+        let both = asked("0=90b", "1=80b");
+        let bytes = |index: usize| amount_for(&both, &machine().gpus[index].bytes);
+        assert_eq!((bytes(0), bytes(1), bytes(3)), (Some(Amount::Bytes(90)), Some(Amount::Bytes(80)), None));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_combination_gives_more_than_either(a in 0_u64..2000, b in 0_u32..=10_000, c in 0_u64..2000) {
+            let inventory = machine();
+            let named = Limit { gpu: Some(inventory.gpus[1].bytes), amount: Amount::Bytes(c) };
+            let one = [named, Limit { gpu: None, amount: Amount::Bytes(a) }];
+            let other = [Limit { gpu: None, amount: Amount::PerMyriad(b) }];
+            let both = stricter(&one, &other, &|| Ok(machine())).unwrap();
+            for gpu in inventory.usable() {
+                let of = |list: &[Limit]| amount_for(list, &gpu.bytes).unwrap().bytes(gpu.total);
+                proptest::prop_assert_eq!(of(&both), of(&one).min(of(&other)));
+            }
+        }
+    }
+}
