@@ -21,6 +21,7 @@ pub mod kernels;
 mod kind;
 pub mod lanes;
 pub mod layout;
+pub mod ledger;
 pub mod process;
 mod reader;
 pub mod ring;
@@ -37,6 +38,7 @@ pub use join::JoinError;
 pub use kernels::{KernelAttributes, KernelId};
 pub use kind::{Bypass, EndReason, EventKind, KINDS, Kind, Refusal, TIMELINE_KINDS, framework};
 pub use lanes::{Lane, Row};
+pub use ledger::{Ledger, LedgerRow};
 pub use reader::{
     Account, GpuInfo, JobInfo, KernelSnapshot, KindFigures, LiveBlock, Liveness, Peak, ProcessSnapshot,
     RingReader, Segment, SegmentError, SlotInfo, TimelinePoint,

@@ -39,7 +39,8 @@ impl std::error::Error for CreateError {
     }
 }
 
-/// A segment that this process made. Dropping it removes the file; programs that joined keep their mappings.
+/// A segment that this process made. Dropping it removes the file, unless processes of a job with a quota live
+/// on: their children must be able to join. Programs that joined keep their mappings.
 #[derive(Debug)]
 pub struct SegmentFile {
     file: File,
@@ -49,15 +50,17 @@ pub struct SegmentFile {
 
 impl SegmentFile {
     /// Makes a segment where the system wants it: in `$XDG_RUNTIME_DIR/radrm/`, else `/run/radrm/UID/`, else
-    /// without a name, reachable as `/proc/PID/fd/N` as long as this process lives.
+    /// `/dev/shm/radrm-UID/`, else without a name, reachable as `/proc/PID/fd/N` as long as this process lives.
     ///
     /// # Errors
     ///
-    /// Only if all three fail; the error is the last one's.
+    /// Only if all of them fail; the error is the last one's.
     pub fn create(job_id: u64) -> Result<Self, CreateError> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_absolute());
         let run = Path::new("/run/radrm").join(rustix::process::getuid().as_raw().to_string());
-        let directories = runtime.map(|dir| PathBuf::from(dir).join("radrm")).into_iter().chain([run]);
+        let shared = PathBuf::from(format!("/dev/shm/radrm-{}", rustix::process::getuid().as_raw()));
+        let directories =
+            runtime.map(|dir| PathBuf::from(dir).join("radrm")).into_iter().chain([run, shared]);
         for directory in directories {
             if let Ok(made) = Self::create_in(&directory, job_id) {
                 return Ok(made);
@@ -144,6 +147,24 @@ impl SegmentFile {
         self.file.write_all_at(&MAGIC.to_ne_bytes(), 0).map_err(io)
     }
 
+    /// Gives the job a quota: from now on its processes count what they reserve in the segment's ledger,
+    /// under these limits. Before the first process starts; what a process holds that joined earlier is unknown.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for the ledger.
+    pub fn arm(
+        &self,
+        limits: &[crate::ledger::Limit],
+    ) -> Result<crate::ledger::LedgerView, crate::ledger::LedgerError> {
+        let place = crate::ledger::Place::Segment;
+        crate::ledger::fill(&self.file, place)
+            .map_err(|error| crate::ledger::LedgerError::Io(self.path.clone(), error))?;
+        let view = crate::ledger::LedgerView::open(&self.path, place)?;
+        view.set_limits(limits);
+        Ok(view)
+    }
+
     /// What `RADRM_SEGMENT` is set to.
     pub fn path(&self) -> &Path {
         &self.path
@@ -161,7 +182,7 @@ impl SegmentFile {
 
 impl Drop for SegmentFile {
     fn drop(&mut self) {
-        if self.unlink {
+        if self.unlink && !has_living_members(&self.path) {
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -185,6 +206,12 @@ fn private_directory(directory: &Path) -> Result<(), CreateError> {
     Ok(())
 }
 
+/// Whether processes of a job with a quota are still running.
+fn has_living_members(segment: &Path) -> bool {
+    crate::ledger::LedgerView::open(segment, crate::ledger::Place::Segment)
+        .is_ok_and(|ledger| !ledger.members().is_empty())
+}
+
 /// Removes segments whose launchers are gone. What cannot be removed stays.
 fn remove_stale(directory: &Path) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -195,6 +222,7 @@ fn remove_stale(directory: &Path) {
         };
         if let (Ok(pid), Ok(start)) = (pid.parse(), start.parse())
             && !crate::process::is_running(pid, start)
+            && !has_living_members(&entry.path())
         {
             let _ = std::fs::remove_file(entry.path());
         }

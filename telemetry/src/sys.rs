@@ -174,3 +174,13 @@ pub fn ticks_are_steady() -> bool {
     #[cfg(not(target_arch = "x86_64"))]
     false
 }
+
+/// Number of the pid namespace of this process; 0 if the system does not tell.
+pub fn pid_namespace() -> u64 {
+    rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
+}
+
+/// Lets others run.
+pub fn yield_now() {
+    rustix::thread::sched_yield();
+}

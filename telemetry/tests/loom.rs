@@ -11,6 +11,7 @@ use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use loom::sync::atomic::{AtomicU64, fence};
 use loom::thread;
 use radrm_telemetry::layout::{AccountCell, BlockBucket, BlockCell, Cell, KindCell, PeakCell};
+use radrm_telemetry::ledger::words;
 use radrm_telemetry::ring::{CellSource, Ring, RingCursor, write_cell};
 use radrm_telemetry::{Block, BlockKey, GpuIndex, Inserted, Kind};
 use std::array::from_fn;
@@ -400,4 +401,107 @@ fn a_lane_is_taken_over_by_one_thread_and_loses_no_count() {
         assert_eq!((counter.load(Relaxed), shared.load(Relaxed)), (6, 1));
     });
     assert!(executions > 3, "{executions}");
+}
+
+/// Two words and their number.
+fn ledger() -> Arc<([AtomicU64; 2], AtomicU64)> {
+    Arc::new((from_fn(|_| AtomicU64::new(words::empty(1))), AtomicU64::new(2)))
+}
+
+fn row(ledger: &([AtomicU64; 2], AtomicU64)) -> words::Words<'_> {
+    words::Words { words: &ledger.0, high: &ledger.1 }
+}
+
+#[test]
+fn two_requests_of_60_percent_are_never_both_granted() {
+    let executions = explore(3, || {
+        let ledger = ledger();
+        let warm = Arc::new(zero());
+        let granted = Arc::new(zero());
+        let other = {
+            let (ledger, granted) = (ledger.clone(), granted.clone());
+            spawn(&warm, move || {
+                if row(&ledger).reserve(&ledger.0[1], 60, 100).is_ok() {
+                    assert!(granted.fetch_add(60, Relaxed) <= 40);
+                }
+            })
+        };
+        warm.fetch_add(1, Relaxed);
+        if row(&ledger).reserve(&ledger.0[0], 60, 100).is_ok() {
+            assert!(granted.fetch_add(60, Relaxed) <= 40);
+        }
+        other.join().unwrap();
+        assert_eq!(row(&ledger).sum(), granted.load(Relaxed), "a refused request leaves nothing");
+    });
+    assert!(executions > 10, "{executions}");
+}
+
+#[test]
+#[should_panic(expected = "both")]
+fn a_ledger_that_looks_before_it_adds_is_found_out() {
+    explore(3, || {
+        let ledger = ledger();
+        let warm = Arc::new(zero());
+        let careless = |ledger: &([AtomicU64; 2], AtomicU64), own: usize| {
+            let fits = row(ledger).sum() + 60 <= 100;
+            if fits {
+                words::add(&ledger.0[own], 60);
+            }
+            fits
+        };
+        let granted = Arc::new(zero());
+        let other = {
+            let (ledger, granted) = (ledger.clone(), granted.clone());
+            spawn(&warm, move || {
+                granted.fetch_add(careless(&ledger, 1).into(), Relaxed);
+            })
+        };
+        warm.fetch_add(1, Relaxed);
+        granted.fetch_add(careless(&ledger, 0).into(), Relaxed);
+        other.join().unwrap();
+        assert!(granted.load(Relaxed) < 2, "both were granted");
+    });
+}
+
+#[test]
+fn a_dead_members_word_is_cleared_once_and_never_its_successors() {
+    let executions = explore(3, || {
+        let ledger = ledger();
+        words::add(&ledger.0[1], 70);
+        let warm = Arc::new(zero());
+        let sweeper = {
+            let ledger = ledger.clone();
+            // Has found generation 1 dead, and takes its time.
+            spawn(&warm, move || words::clear(&ledger.0[1], 1))
+        };
+        warm.fetch_add(1, Relaxed);
+        // The next member takes the place and reserves.
+        words::begin(&ledger.0[1], 2);
+        assert!(row(&ledger).reserve(&ledger.0[1], 30, 100).is_ok());
+        sweeper.join().unwrap();
+        assert_eq!(row(&ledger).sum(), 30);
+    });
+    assert!(executions > 3, "{executions}");
+}
+
+#[test]
+fn threads_of_one_member_lose_no_byte() {
+    let executions = explore(3, || {
+        let ledger = ledger();
+        let warm = Arc::new(zero());
+        let other = {
+            let ledger = ledger.clone();
+            spawn(&warm, move || {
+                if row(&ledger).reserve(&ledger.0[0], 50, 100).is_ok() {
+                    words::release(&ledger.0[0], 50);
+                }
+            })
+        };
+        warm.fetch_add(1, Relaxed);
+        let kept = row(&ledger).reserve(&ledger.0[0], 60, 100).is_ok();
+        other.join().unwrap();
+        assert_eq!(row(&ledger).sum(), if kept { 60 } else { 0 });
+        assert!(words::is_of(ledger.0[0].load(Relaxed), 1));
+    });
+    assert!(executions > 5, "{executions}");
 }

@@ -1,0 +1,127 @@
+//! A request that did not fit at once.
+//!
+//! Perhaps a dead member still holds something; perhaps others were only trying at the same moment. Both
+//! are found out here, one contender at a time. The word that picks the one is advice and nothing more: it
+//! keeps contenders out of each other's way, and whoever waits too long for it, or finds its holder dead,
+//! goes on without. That the limit holds depends on [`words`] alone.
+//!
+//! Writer side: runs inside the watched program, so nothing here may panic.
+
+use super::layout::LedgerGpu;
+use super::{Ledger, LedgerRow, Refused, join};
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
+use crate::sys;
+
+/// How long a contender waits for the one before it, ns.
+const PATIENCE_NS: u64 = 2_000_000;
+/// After this long it looks whether that one is alive, ns.
+const LOOK_NS: u64 = 50_000;
+/// Looks at the sum before a request is refused. Others that were only trying need some tens of ns
+/// to withdraw, unless they were interrupted between two instructions: so the last looks let others run.
+const LOOKS: u32 = 16;
+/// Looks that let others run.
+const YIELDS: u32 = 4;
+
+/// Reserves after others have been given the chance to withdraw, and the dead's share is back.
+#[cold]
+#[inline(never)]
+pub(super) fn reserve(ledger: &Ledger, row: LedgerRow, bytes: u64) -> Result<(), Refused> {
+    sys::keep_errno(|| {
+        let refused = Refused { limit: 0, used: 0 };
+        let (Some(cell), Some((all, own))) = (ledger.cell(row), ledger.words(row)) else {
+            return Err(refused);
+        };
+        let limit = cell.limit.load(Relaxed);
+        if bytes <= limit {
+            super::sweep(ledger.area(), row, Some(ledger.member));
+            let turn = Turn::wait(ledger, cell);
+            let granted = (0..LOOKS + YIELDS).any(|look| {
+                if all.sum().saturating_add(bytes) <= limit && all.reserve(own, bytes, limit).is_ok() {
+                    return true;
+                }
+                if look < LOOKS {
+                    (0..8).for_each(|_| std::hint::spin_loop())
+                } else {
+                    sys::yield_now()
+                }
+                false
+            });
+            drop(turn);
+            if granted {
+                return Ok(());
+            }
+        }
+        // The one figure that a person is shown: without contenders, as near as can be told.
+        Err(Refused { limit, used: all.sum() })
+    })
+}
+
+/// The right to try first.
+struct Turn<'c> {
+    cell: &'c LedgerGpu,
+    token: u64,
+    held: bool,
+}
+
+impl<'c> Turn<'c> {
+    fn wait(ledger: &Ledger, cell: &'c LedgerGpu) -> Self {
+        // Never 0; tells members apart, and the generations of one.
+        let token = (u64::from(ledger.generation) << 32) | (u64::from(ledger.member) + 1);
+        let began = sys::monotonic_ns();
+        let mut looked = false;
+        loop {
+            let Err(holder) = cell.arbiter.compare_exchange(0, token, AcqRel, Acquire) else {
+                return Self { cell, token, held: true };
+            };
+            let waited = sys::monotonic_ns().saturating_sub(began);
+            if waited > PATIENCE_NS {
+                return Self { cell, token, held: false };
+            }
+            if waited > LOOK_NS && !looked {
+                looked = true;
+                if is_abandoned(ledger, holder) {
+                    let _ = cell.arbiter.compare_exchange(holder, 0, AcqRel, Relaxed);
+                    continue;
+                }
+            }
+            sys::yield_now();
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.held {
+            let _ = self.cell.arbiter.compare_exchange(self.token, 0, AcqRel, Relaxed);
+        }
+    }
+}
+
+/// Whether the holder of a turn is dead or gone.
+fn is_abandoned(ledger: &Ledger, token: u64) -> bool {
+    let index = (token & 0xffff_ffff).wrapping_sub(1) as usize;
+    let Some(member) = ledger.area().members.get(index) else { return true };
+    join::generation(member) != (token >> 32) as u32 || join::dead(member, sys::pid_namespace()).is_some()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::file::tests::scratch;
+    use super::super::words;
+    use super::*;
+    use crate::ledger::{Amount, Limit};
+
+    #[test]
+    fn a_turn_that_a_dead_member_holds_blocks_nobody() {
+        let file = scratch(&[Limit { gpu: None, amount: Amount::Bytes(100) }]);
+        let ledger = Ledger::join_file(file.path_c()).unwrap();
+        let row = ledger.gpu(&[1; 16], 1000).unwrap();
+        ledger.reserve(row, 60).unwrap();
+        // Held by member 700, which never existed.
+        ledger.cell(row).unwrap().arbiter.store((5 << 32) | 701, Relaxed);
+        assert_eq!(ledger.reserve(row, 60), Err(Refused { limit: 100, used: 60 }));
+        assert_eq!(ledger.cell(row).unwrap().arbiter.load(Relaxed), 0);
+        ledger.release(row, 60);
+        assert_eq!(words::bytes_of(ledger.words(row).unwrap().1.load(Relaxed)), 0);
+    }
+}

@@ -1,0 +1,109 @@
+//! How a ledger lies in memory.
+//!
+//! ```text
+//! 0        header
+//! 4 KiB    GPUs
+//! 8 KiB    members
+//! 40 KiB   reserved bytes: a row of words for each GPU, a word for each member
+//! 168 KiB  what the driver itself takes for each member, laid out alike
+//! ```
+
+use crate::layout::GPUS;
+use crate::sync::AtomicU64;
+
+/// First word of a ledger: "RADRMLDG".
+pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"RADRMLDG");
+/// Layout version. Any change of this file raises it.
+pub const LEDGER_VERSION: u64 = 1;
+/// Processes that can share a ledger at a time.
+pub const MEMBERS: usize = 1024;
+/// Size of a ledger.
+pub const LEDGER_BYTES: u64 = size_of::<LedgerArea>() as u64;
+
+/// The first page.
+#[repr(C)]
+#[derive(Debug)]
+pub struct LedgerHeader {
+    /// [`LEDGER_MAGIC`]; written last. 0 in a segment whose job has no quota.
+    pub magic: AtomicU64,
+    /// [`LEDGER_VERSION`].
+    pub version: AtomicU64,
+    /// Members with this number or a higher one were never used.
+    pub high: AtomicU64,
+    /// Limit of GPUs that have none of their own, see [`super::Amount`].
+    pub amount: AtomicU64,
+    /// What the driver is taken to need for a context where nothing better is known, bytes.
+    pub context: AtomicU64,
+    /// Unused.
+    pub spare: [AtomicU64; 507],
+}
+
+/// One GPU.
+#[repr(C)]
+#[derive(Debug)]
+pub struct LedgerGpu {
+    /// 0, or a hash of the uuid: whoever sets it owns the row for that uuid.
+    pub tag: AtomicU64,
+    /// The driver's uuid.
+    pub uuid: [AtomicU64; 2],
+    /// Memory of the GPU in bytes; 0 until a process has seen it.
+    pub total_bytes: AtomicU64,
+    /// Limit of this GPU, see [`super::Amount`]; 0: the header's.
+    pub amount: AtomicU64,
+    /// The limit in bytes; `u64::MAX` where there is none.
+    pub limit: AtomicU64,
+    /// What the driver is taken to need for a context here, bytes; 0: the header's.
+    pub context: AtomicU64,
+    /// Requests that the limit refused.
+    pub refused: AtomicU64,
+    /// 0, or the member that is deciding a contended request; a line of its own.
+    pub arbiter: AtomicU64,
+    /// Unused.
+    pub spare: [AtomicU64; 7],
+}
+
+/// One process.
+#[repr(C)]
+#[derive(Debug)]
+pub struct LedgerMember {
+    /// State, generation and pid, see [`crate::layout::SlotState`].
+    pub state: AtomicU64,
+    /// Start time of the process in clock ticks since boot.
+    pub start: AtomicU64,
+    /// Where its stack begins: tells it from what it becomes by `execve`. 0: not known.
+    pub stack: AtomicU64,
+    /// Its pid namespace: pids mean nothing in another.
+    pub namespace: AtomicU64,
+}
+
+/// A row of words, one for each member.
+pub type Row = [AtomicU64; MEMBERS];
+
+/// All of it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct LedgerArea {
+    /// The header.
+    pub header: LedgerHeader,
+    /// The GPUs.
+    pub gpus: [LedgerGpu; GPUS],
+    /// Unused.
+    pub spare: [AtomicU64; 512 - GPUS * 16],
+    /// The members.
+    pub members: [LedgerMember; MEMBERS],
+    /// Bytes that each member has reserved, by GPU.
+    pub reserved: [Row; GPUS],
+    /// Bytes that the driver itself takes for each member, by GPU, as far as measured or estimated.
+    pub overhead: [Row; GPUS],
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    use crate::layout::{LEDGER_AT, SLOTS_AT};
+    assert!(size_of::<LedgerHeader>() == 4096);
+    assert!(size_of::<LedgerGpu>() == 128);
+    assert!(size_of::<LedgerMember>() == 32);
+    assert!(std::mem::offset_of!(LedgerArea, members) == 8192);
+    assert!(size_of::<LedgerArea>().is_multiple_of(crate::layout::PAGE));
+    assert!(LEDGER_AT + LEDGER_BYTES <= SLOTS_AT);
+};

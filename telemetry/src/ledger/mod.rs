@@ -1,0 +1,252 @@
+//! Quotas: what the processes of a job, of a user or of a group may reserve of each GPU together.
+//!
+//! A ledger is one structure with three uses. That of a job lies in its segment; those of users and groups
+//! are files of their own, shared by all their jobs. A process is a member of up to three of them and a
+//! request must fit into all. Reserving is two steps on the member's own word ([`words`]), no lock, no
+//! daemon; only a request that does not fit at once takes the slow path, which clears the words of dead
+//! members and lets one contender at a time try again ([`contended`]).
+//!
+//! Writer side ([`Ledger`]): runs inside the watched program, so nothing here may panic. The launcher's and
+//! the administrator's side is [`LedgerFile`] and [`LedgerView`].
+
+mod amount;
+mod contended;
+mod file;
+mod join;
+pub mod layout;
+mod view;
+pub mod words;
+
+use crate::layout::GPUS;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
+use crate::sync::{AtomicU64, store_load_barrier};
+use layout::{LedgerArea, LedgerGpu, MEMBERS};
+use std::ptr::NonNull;
+use words::Words;
+
+pub use amount::{Amount, Limit};
+pub(crate) use file::fill;
+pub use file::{Access, LedgerError, LedgerFile};
+pub use join::Place;
+pub use view::{GpuUse, LedgerView, MemberUse};
+
+/// A request that a limit refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The limit, bytes.
+    pub limit: u64,
+    /// What the members had reserved, bytes.
+    pub used: u64,
+}
+
+/// A GPU's row in a ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LedgerRow(u8);
+
+impl LedgerRow {
+    /// Its number, below [`GPUS`].
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The row with this number, for callers that keep numbers in words of their own.
+    pub const fn from_number(number: usize) -> Option<Self> {
+        if number < GPUS { Some(Self(number as u8)) } else { None }
+    }
+}
+
+/// A process's membership.
+///
+/// Plain data without a destructor, used from any thread. It belongs to the process that joined; a forked
+/// child joins anew.
+#[derive(Clone, Copy, Debug)]
+pub struct Ledger {
+    area: NonNull<LedgerArea>,
+    member: u16,
+    generation: u32,
+}
+
+// SAFETY: the pointer leads to a mapping that is never removed, and everything there is an atomic.
+unsafe impl Send for Ledger {}
+// SAFETY: as above.
+unsafe impl Sync for Ledger {}
+
+impl Ledger {
+    #[inline(always)]
+    fn area(&self) -> &LedgerArea {
+        // SAFETY: mapped by `join` and never unmapped; atomics only.
+        unsafe { self.area.as_ref() }
+    }
+
+    #[inline(always)]
+    fn cell(&self, row: LedgerRow) -> Option<&LedgerGpu> {
+        self.area().gpus.get(usize::from(row.0))
+    }
+
+    /// The words of a GPU and the member's own.
+    #[inline(always)]
+    fn words(&self, row: LedgerRow) -> Option<(Words<'_>, &AtomicU64)> {
+        let area = self.area();
+        let words = area.reserved.get(usize::from(row.0))?;
+        let own = words.get(usize::from(self.member))?;
+        Some((Words { words, high: &area.header.high }, own))
+    }
+
+    /// The row of a GPU, entered where it was not known. `None`: the ledger is full. Cold.
+    pub fn gpu(&self, uuid: &[u8; 16], total_bytes: u64) -> Option<LedgerRow> {
+        enter(self.area(), uuid, total_bytes).and_then(LedgerRow::from_number)
+    }
+
+    /// Reserves `bytes`, all or nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] if they do not fit under the limit that holds now.
+    #[inline]
+    pub fn reserve(&self, row: LedgerRow, bytes: u64) -> Result<(), Refused> {
+        let (Some(cell), Some((words, own))) = (self.cell(row), self.words(row)) else {
+            return Err(Refused { limit: 0, used: 0 });
+        };
+        let limit = cell.limit.load(Relaxed);
+        if limit == u64::MAX {
+            words::add(own, bytes);
+            return Ok(());
+        }
+        if words.reserve(own, bytes, limit).is_ok() {
+            return Ok(());
+        }
+        contended::reserve(self, row, bytes)
+    }
+
+    /// Counts bytes that the process has got whatever the limit says.
+    #[inline]
+    pub fn add(&self, row: LedgerRow, bytes: u64) {
+        if let Some((_, own)) = self.words(row) {
+            words::add(own, bytes);
+        }
+    }
+
+    /// Gives bytes back, at most what the process has reserved.
+    #[inline]
+    pub fn release(&self, row: LedgerRow, bytes: u64) {
+        if let Some((_, own)) = self.words(row) {
+            words::release(own, bytes);
+        }
+    }
+
+    /// The limit on a GPU, bytes; `u64::MAX` where there is none.
+    pub fn limit(&self, row: LedgerRow) -> u64 {
+        self.cell(row).map_or(u64::MAX, |cell| cell.limit.load(Relaxed))
+    }
+
+    /// What all members have reserved together, bytes. Dead ones may be among them, see [`Ledger::sweep`].
+    pub fn used(&self, row: LedgerRow) -> u64 {
+        self.words(row).map_or(0, |(words, _)| words.sum())
+    }
+
+    /// Gives back what dead members had reserved of a GPU. Cold: asks the system for every member
+    /// that holds something.
+    pub fn sweep(&self, row: LedgerRow) {
+        crate::sys::keep_errno(|| sweep(self.area(), row, Some(self.member)));
+    }
+
+    /// Counts a refused request.
+    pub fn count_refusal(&self, row: LedgerRow) {
+        if let Some(cell) = self.cell(row) {
+            cell.refused.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// What the driver itself takes for this process on a GPU, as far as anybody has said.
+    #[inline(always)]
+    pub fn overhead(&self, row: LedgerRow) -> u64 {
+        let words = self.area().overhead.get(usize::from(row.0));
+        let word = words.and_then(|words| words.get(usize::from(self.member)));
+        let word = word.map_or(0, |word| word.load(Relaxed));
+        if words::is_of(word, self.generation) { words::bytes_of(word) } else { 0 }
+    }
+
+    /// The process has made its first context on a GPU: until somebody measures, the driver is taken to need
+    /// what it needed before.
+    pub fn context_came(&self, row: LedgerRow) {
+        let area = self.area();
+        let (Some(cell), Some(words)) = (self.cell(row), area.overhead.get(usize::from(row.0))) else {
+            return;
+        };
+        let known = match cell.context.load(Relaxed) {
+            0 => area.header.context.load(Relaxed),
+            bytes => bytes,
+        };
+        let empty = words::empty(self.generation);
+        if let Some(word) = words.get(usize::from(self.member)) {
+            // A measurement that came first is better.
+            let _ = word.compare_exchange(
+                empty,
+                empty | words::bytes_of(known.min(words::LARGEST)),
+                AcqRel,
+                Relaxed,
+            );
+        }
+    }
+}
+
+/// The number of a GPU's row, entered where it was not known.
+fn enter(area: &LedgerArea, uuid: &[u8; 16], total_bytes: u64) -> Option<usize> {
+    let tag = crate::kernels::hash(uuid, &crate::KernelAttributes::default());
+    let (words, _) = uuid.as_chunks::<8>();
+    for (number, cell) in area.gpus.iter().enumerate() {
+        let seen = match cell.tag.compare_exchange(0, tag, AcqRel, Acquire) {
+            Ok(_) => tag,
+            Err(seen) => seen,
+        };
+        if seen != tag {
+            continue;
+        }
+        // Whoever set the tag may have died before it wrote the rest: all write the same.
+        for (place, word) in cell.uuid.iter().zip(words) {
+            place.store(u64::from_ne_bytes(*word), Relaxed);
+        }
+        if total_bytes != 0 {
+            cell.total_bytes.store(total_bytes, Relaxed);
+        }
+        settle_limit(area, cell);
+        return Some(number);
+    }
+    None
+}
+
+/// Works out a GPU's limit in bytes. Repeated until the amount that it comes from has not changed meanwhile.
+fn settle_limit(area: &LedgerArea, cell: &LedgerGpu) {
+    let amount = || {
+        Amount::from_word(cell.amount.load(Acquire)).or(Amount::from_word(area.header.amount.load(Acquire)))
+    };
+    loop {
+        let found = amount();
+        let total = cell.total_bytes.load(Relaxed);
+        cell.limit.store(found.unwrap_or(Amount::Unlimited).bytes(total), Relaxed);
+        store_load_barrier();
+        if amount() == found && cell.total_bytes.load(Relaxed) == total {
+            return;
+        }
+    }
+}
+
+/// Clears the words of dead members of a GPU. `own`: a member that is known to live.
+fn sweep(area: &LedgerArea, row: LedgerRow, own: Option<u16>) {
+    let number = usize::from(row.0);
+    let (Some(words), Some(overhead)) = (area.reserved.get(number), area.overhead.get(number)) else {
+        return;
+    };
+    let high = (area.header.high.load(Acquire) as usize).min(MEMBERS);
+    let namespace = crate::sys::pid_namespace();
+    for (index, (word, measured)) in words.iter().zip(overhead).enumerate().take(high) {
+        let seen = word.load(Acquire);
+        if words::bytes_of(seen) == 0 || own == u16::try_from(index).ok() {
+            continue;
+        }
+        let Some(member) = area.members.get(index) else { continue };
+        let Some(generation) = join::dead(member, namespace) else { continue };
+        words::clear(word, generation);
+        words::clear(measured, generation);
+    }
+}

@@ -1,0 +1,265 @@
+//! Reading and changing a ledger from outside: launcher, administrator, daemon.
+
+use super::layout::*;
+use super::{Amount, LedgerError, Limit, Place, file, join, settle_limit, words};
+use crate::layout::SlotState;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::path::Path;
+
+/// A ledger, mapped for as long as the process lives.
+#[derive(Clone, Copy, Debug)]
+pub struct LedgerView {
+    area: &'static LedgerArea,
+}
+
+/// One GPU of a ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuUse {
+    /// The driver's uuid.
+    pub uuid: [u8; 16],
+    /// Memory of the GPU, bytes; 0 while no process has seen it.
+    pub total_bytes: u64,
+    /// The amount that applies to it.
+    pub amount: Amount,
+    /// The limit, bytes; `None` where there is none.
+    pub limit: Option<u64>,
+    /// What living members hold together, bytes.
+    pub used: u64,
+    /// Requests refused so far.
+    pub refused: u64,
+    /// What a context is taken to need until it is measured, bytes.
+    pub context: u64,
+}
+
+/// One living member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberUse {
+    /// Number of its place in the ledger.
+    pub number: usize,
+    /// Process id, in its own pid namespace.
+    pub pid: u32,
+    /// Start time of the process in clock ticks since boot.
+    pub start: u64,
+    /// Bytes that it holds, in the order of [`LedgerView::gpus`]; what the driver itself takes is among them.
+    pub bytes: Vec<u64>,
+    /// Bytes of these that the driver itself takes.
+    pub overhead: Vec<u64>,
+}
+
+impl LedgerView {
+    /// The ledger in this file.
+    ///
+    /// # Errors
+    ///
+    /// See [`LedgerError`]; a segment without a quota is [`LedgerError::Foreign`].
+    pub fn open(path: &Path, place: Place) -> Result<Self, LedgerError> {
+        let area = file::map(path, place)?;
+        let known = area.header.magic.load(Acquire) == LEDGER_MAGIC
+            && area.header.version.load(Relaxed) == LEDGER_VERSION;
+        known.then_some(Self { area }).ok_or_else(|| LedgerError::Foreign(path.to_owned()))
+    }
+
+    fn gpu_cells(&self) -> impl Iterator<Item = (usize, &'static LedgerGpu)> {
+        self.area.gpus.iter().enumerate().filter(|(_, cell)| cell.tag.load(Acquire) != 0)
+    }
+
+    /// The GPUs, with what living members hold of them. Gives back what dead ones held.
+    pub fn gpus(&self) -> Vec<GpuUse> {
+        let cells = self.gpu_cells();
+        cells
+            .map(|(number, cell)| {
+                if let Some(row) = super::LedgerRow::from_number(number) {
+                    super::sweep(self.area, row, None);
+                }
+                let limit = cell.limit.load(Relaxed);
+                let words = self.area.reserved.get(number).map_or(&[][..], |row| row.as_slice());
+                GpuUse {
+                    uuid: uuid_of(cell),
+                    total_bytes: cell.total_bytes.load(Relaxed),
+                    amount: Amount::from_word(cell.amount.load(Acquire)).unwrap_or(self.general()),
+                    limit: (limit != u64::MAX).then_some(limit),
+                    used: words::Words { words, high: &self.area.header.high }.sum(),
+                    refused: cell.refused.load(Relaxed),
+                    context: match cell.context.load(Relaxed) {
+                        0 => self.area.header.context.load(Relaxed),
+                        bytes => bytes,
+                    },
+                }
+            })
+            .collect()
+    }
+
+    /// The limit of GPUs that have none of their own.
+    pub fn general(&self) -> Amount {
+        Amount::from_word(self.area.header.amount.load(Acquire)).unwrap_or(Amount::Unlimited)
+    }
+
+    /// The living members.
+    pub fn members(&self) -> Vec<MemberUse> {
+        let namespace = crate::sys::pid_namespace();
+        let high = (self.area.header.high.load(Acquire) as usize).min(MEMBERS);
+        let members = self.area.members.iter().enumerate().take(high);
+        members
+            .filter_map(|(number, member)| {
+                let state = SlotState(member.state.load(Acquire));
+                if state.state() != SlotState::LIVE || join::dead(member, namespace).is_some() {
+                    return None;
+                }
+                let of = |rows: &[Row]| {
+                    let word =
+                        |gpu: usize| rows.get(gpu).and_then(|row| row.get(number)).map(|w| w.load(Relaxed));
+                    let own = |word: &u64| words::is_of(*word, state.generation());
+                    self.gpu_cells()
+                        .map(|(gpu, _)| word(gpu).filter(own).map_or(0, words::bytes_of))
+                        .collect()
+                };
+                Some(MemberUse {
+                    number,
+                    pid: state.pid(),
+                    start: member.start.load(Relaxed),
+                    bytes: of(&self.area.reserved),
+                    overhead: of(&self.area.overhead),
+                })
+            })
+            .collect()
+    }
+
+    /// Changes one limit. It holds for every request from now on; what is held already stays.
+    /// A general limit applies to every GPU that has none of its own. False: more GPUs than a ledger holds.
+    pub fn set_limit(&self, limit: &Limit) -> bool {
+        match &limit.gpu {
+            Some(uuid) => {
+                let Some(cell) = super::enter(self.area, uuid, 0).and_then(|at| self.area.gpus.get(at))
+                else {
+                    return false;
+                };
+                cell.amount.store(limit.amount.to_word(), Release);
+                settle_limit(self.area, cell);
+            }
+            None => {
+                self.area.header.amount.store(limit.amount.to_word(), Release);
+                for cell in &self.area.gpus {
+                    settle_limit(self.area, cell);
+                }
+            }
+        }
+        true
+    }
+
+    /// Makes these the limits, and all of them: what was set before and is not named is gone.
+    pub fn set_limits(&self, limits: &[Limit]) {
+        file::set_limits(self.area, limits);
+    }
+
+    /// Says what a context is taken to need: on one GPU, or where nothing else is known.
+    pub fn set_context(&self, gpu: Option<&[u8; 16]>, bytes: u64) {
+        let place = match gpu {
+            Some(uuid) => {
+                let cell = super::enter(self.area, uuid, 0).and_then(|at| self.area.gpus.get(at));
+                cell.map(|cell| &cell.context)
+            }
+            None => Some(&self.area.header.context),
+        };
+        if let Some(place) = place {
+            place.store(bytes.min(words::LARGEST), Relaxed);
+        }
+    }
+
+    /// Says what the driver itself was measured to take for a member on a GPU (a number in the order of
+    /// [`LedgerView::gpus`]). The member charges it with its next request.
+    pub fn set_overhead(&self, member: &MemberUse, gpu: usize, bytes: u64) {
+        let Some(cell) = self.area.members.get(member.number) else { return };
+        let state = SlotState(cell.state.load(Acquire));
+        let Some((row, _)) = self.gpu_cells().nth(gpu) else { return };
+        let word = self.area.overhead.get(row).and_then(|row| row.get(member.number));
+        if let Some(word) = word.filter(|_| state.pid() == member.pid && state.state() == SlotState::LIVE) {
+            let seen = word.load(Relaxed);
+            if words::is_of(seen, state.generation()) {
+                let measured = words::empty(state.generation()) | words::bytes_of(bytes.min(words::LARGEST));
+                // One that joined in this place meanwhile has another generation.
+                let _ = word.compare_exchange(seen, measured, AcqRel, Relaxed);
+            }
+        }
+    }
+}
+
+fn uuid_of(cell: &LedgerGpu) -> [u8; 16] {
+    let mut uuid = [0; 16];
+    for (place, word) in uuid.chunks_exact_mut(8).zip(&cell.uuid) {
+        place.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
+    }
+    uuid
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::Ledger;
+    use super::super::file::tests::scratch;
+    use super::*;
+
+    const GPU: [u8; 16] = *b"a gpu of 16 byte";
+
+    #[test]
+    fn a_limit_below_what_is_in_use_refuses_growth_and_takes_nothing_away() {
+        let file = scratch(&[Limit { gpu: None, amount: Amount::Bytes(100) }]);
+        let view = LedgerView::open(file.path(), Place::File).unwrap();
+        let ledger = Ledger::join_file(file.path_c()).unwrap();
+        let row = ledger.gpu(&GPU, 1000).unwrap();
+        ledger.reserve(row, 80).unwrap();
+        assert!(view.set_limit(&Limit { gpu: Some(GPU), amount: Amount::Bytes(50) }));
+        assert_eq!(ledger.reserve(row, 1).unwrap_err().limit, 50);
+        let seen = view.gpus();
+        assert_eq!((seen[0].uuid, seen[0].limit, seen[0].used), (GPU, Some(50), 80));
+        assert!(view.set_limit(&Limit { gpu: Some(GPU), amount: Amount::Bytes(200) }));
+        ledger.reserve(row, 120).unwrap();
+        view.set_limits(&[]);
+        ledger.reserve(row, 1 << 40).unwrap();
+    }
+
+    #[test]
+    fn a_share_is_of_the_gpu_that_it_is_applied_to() {
+        let file = scratch(&[Limit { gpu: None, amount: Amount::PerMyriad(2_500) }]);
+        let ledger = Ledger::join_file(file.path_c()).unwrap();
+        let (small, large) = (ledger.gpu(&[1; 16], 400).unwrap(), ledger.gpu(&[2; 16], 4000).unwrap());
+        assert_eq!((ledger.limit(small), ledger.limit(large)), (100, 1000));
+    }
+
+    #[test]
+    fn a_gpu_named_before_any_process_has_seen_it_keeps_its_limit() {
+        let file = scratch(&[Limit { gpu: Some(GPU), amount: Amount::PerMyriad(5_000) }]);
+        let ledger = Ledger::join_file(file.path_c()).unwrap();
+        let row = ledger.gpu(&GPU, 1000).unwrap();
+        assert_eq!(ledger.limit(row), 500);
+        let other = ledger.gpu(&[9; 16], 1000).unwrap();
+        assert_eq!(ledger.limit(other), u64::MAX);
+    }
+
+    #[test]
+    fn what_the_driver_takes_is_handed_to_the_member_it_was_measured_for() {
+        let file = scratch(&[]);
+        let view = LedgerView::open(file.path(), Place::File).unwrap();
+        view.set_context(None, 300);
+        let ledger = Ledger::join_file(file.path_c()).unwrap();
+        let row = ledger.gpu(&GPU, 1000).unwrap();
+        assert_eq!(ledger.overhead(row), 0);
+        ledger.context_came(row);
+        assert_eq!(ledger.overhead(row), 300);
+        let member = view.members().remove(0);
+        view.set_overhead(&member, 0, 512);
+        ledger.context_came(row);
+        assert_eq!(ledger.overhead(row), 512, "a measurement stands");
+        assert_eq!(view.members()[0].overhead, [512]);
+    }
+
+    #[test]
+    fn a_program_that_execs_gives_back_what_it_held() {
+        let file = scratch(&[Limit { gpu: None, amount: Amount::Bytes(100) }]);
+        let ledger = Ledger::join_file(file.path_c()).unwrap();
+        let row = ledger.gpu(&GPU, 1000).unwrap();
+        ledger.reserve(row, 80).unwrap();
+        // The same process joins again: what it was before is gone.
+        let again = Ledger::join_file(file.path_c()).unwrap();
+        again.reserve(again.gpu(&GPU, 1000).unwrap(), 100).unwrap();
+        assert_eq!(again.used(row), 100);
+    }
+}

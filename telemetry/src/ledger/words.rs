@@ -1,0 +1,155 @@
+//! The rule that keeps a sum of words under a limit, with any number of processes, no lock and no refund.
+//!
+//! A member adds to its own word, then looks at all words; if the sum is over the limit it withdraws. Of two
+//! members that add at the same time at least one sees the other's bytes (a full barrier lies between the
+//! two steps), so whatever was granted last was granted by somebody who saw everything that is still
+//! granted. A member that is killed leaves a word that is too large, never one that is too small; the word is
+//! cleared by whoever finds that its process is dead, and belongs to that generation of the member only.
+//!
+//! Writer side: runs inside the watched program, so nothing here may panic.
+
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
+use crate::sync::store_load_barrier;
+
+/// Bits of a word that hold bytes: 4 PiB.
+const BITS: u32 = 52;
+/// Those bits.
+const BYTES: u64 = (1 << BITS) - 1;
+/// The largest limit: with it a thousand members of four threads each cannot overflow a word together.
+pub const LARGEST: u64 = 1 << 40;
+
+/// Bytes of a word.
+#[inline(always)]
+pub const fn bytes_of(word: u64) -> u64 {
+    word & BYTES
+}
+
+/// The word of a generation that holds nothing.
+pub const fn empty(generation: u32) -> u64 {
+    (generation as u64 & 0xfff) << BITS
+}
+
+/// Whether a word is of this generation of its member.
+pub const fn is_of(word: u64, generation: u32) -> bool {
+    word & !BYTES == empty(generation)
+}
+
+/// The words of one GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Words<'w> {
+    /// One for each member.
+    pub words: &'w [AtomicU64],
+    /// Words from this number on were never used.
+    pub high: &'w AtomicU64,
+}
+
+impl Words<'_> {
+    /// Bytes that all members have reserved together.
+    #[inline]
+    pub fn sum(&self) -> u64 {
+        // After whatever the caller did before: a member raises `high` before it first adds.
+        let high = self.high.load(Acquire) as usize;
+        self.words.iter().take(high).fold(0, |sum, word| sum + bytes_of(word.load(Relaxed)))
+    }
+
+    /// Adds to a member's word unless that would take the sum over the limit.
+    ///
+    /// # Errors
+    ///
+    /// The sum without these bytes; nothing was added then. Members that were trying at the same moment
+    /// may be part of it.
+    #[inline]
+    pub fn reserve(&self, own: &AtomicU64, bytes: u64, limit: u64) -> Result<(), u64> {
+        if bytes > limit {
+            return Err(self.sum());
+        }
+        own.fetch_add(bytes, AcqRel);
+        store_load_barrier();
+        let sum = self.sum();
+        if sum <= limit {
+            return Ok(());
+        }
+        release(own, bytes);
+        Err(sum.saturating_sub(bytes))
+    }
+}
+
+/// Adds to a member's word whatever the sum.
+#[inline]
+pub fn add(own: &AtomicU64, bytes: u64) {
+    own.fetch_add(bytes.min(LARGEST), AcqRel);
+}
+
+/// Takes from a member's word, at most what is there.
+#[inline]
+pub fn release(own: &AtomicU64, bytes: u64) {
+    let mut word = own.load(Relaxed);
+    loop {
+        let less = word - bytes.min(bytes_of(word));
+        match own.compare_exchange_weak(word, less, AcqRel, Relaxed) {
+            Ok(_) => return,
+            Err(seen) => word = seen,
+        }
+    }
+}
+
+/// Makes a word the one of a new generation, whatever the one before left in it.
+pub fn begin(word: &AtomicU64, generation: u32) {
+    // A read-modify-write: it has its place in the order of everybody else's.
+    word.swap(empty(generation), AcqRel);
+}
+
+/// Clears the word of a generation that is dead; a later generation's is left alone.
+pub fn clear(word: &AtomicU64, generation: u32) {
+    let mut seen = word.load(Relaxed);
+    while is_of(seen, generation) && bytes_of(seen) != 0 {
+        match word.compare_exchange_weak(seen, empty(generation), AcqRel, Relaxed) {
+            Ok(_) => return,
+            Err(now) => seen = now,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn words(values: &[u64]) -> (Vec<AtomicU64>, AtomicU64) {
+        (values.iter().map(|v| AtomicU64::new(*v)).collect(), AtomicU64::new(values.len() as u64))
+    }
+
+    #[test]
+    fn a_request_that_fits_exactly_is_granted_and_one_byte_more_is_not() {
+        let (all, high) = words(&[empty(3) | 40, empty(1) | 50]);
+        let row = Words { words: &all, high: &high };
+        assert_eq!(row.reserve(&all[0], 11, 100), Err(90));
+        assert_eq!(row.reserve(&all[0], 10, 100), Ok(()));
+        assert_eq!(row.sum(), 100);
+        assert!(is_of(all[0].load(Relaxed), 3));
+    }
+
+    #[test]
+    fn a_release_never_goes_below_zero_nor_into_the_generation() {
+        let (all, _) = words(&[empty(7) | 5]);
+        release(&all[0], 9);
+        assert_eq!(all[0].load(Relaxed), empty(7));
+    }
+
+    #[test]
+    fn only_the_dead_generation_is_cleared() {
+        let (all, _) = words(&[empty(7) | 5]);
+        clear(&all[0], 6);
+        assert_eq!(bytes_of(all[0].load(Relaxed)), 5);
+        clear(&all[0], 7);
+        assert_eq!(all[0].load(Relaxed), empty(7));
+    }
+
+    #[test]
+    fn a_request_larger_than_the_limit_adds_nothing_even_for_a_moment() {
+        let (all, high) = words(&[empty(1)]);
+        let row = Words { words: &all, high: &high };
+        assert_eq!(row.reserve(&all[0], u64::MAX, 100), Err(0));
+        assert_eq!(all[0].load(Relaxed), empty(1));
+    }
+}
