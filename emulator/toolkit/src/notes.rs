@@ -1,0 +1,94 @@
+//! What the run has to know about how far its figures can be trusted.
+//!
+//! Each note is a line of a file that `radrm-run` names in [`VARIABLE`]: `kind`, the process, and words,
+//! separated by tabs. A line is written when its matter first comes up, with one `write` to a file that is
+//! open for appending: processes that are killed leave their notes, and lines of several do not mix.
+
+use core::ffi::{CStr, c_char, c_int};
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
+
+/// Names the file that notes go to; without it there are none.
+pub const VARIABLE: &str = "RADRM_DRY_RUN_NOTES";
+
+/// What a note is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A call without semantics: it failed as "not supported".
+    Missing,
+    /// A size that is neither documented nor measured: an upper bound was told.
+    Guess,
+    /// A size that depends on data: it was filled in.
+    Fill,
+}
+
+impl Kind {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Guess => "guess",
+            Self::Fill => "fill",
+        }
+    }
+}
+
+type Counts = HashMap<(Kind, String), u64>;
+static COUNTS: LazyLock<Mutex<Counts>> = LazyLock::new(Mutex::default);
+
+fn file() -> Option<&'static File> {
+    static FILE: OnceLock<Option<File>> = OnceLock::new();
+    FILE.get_or_init(|| {
+        let path = std::env::var_os(VARIABLE).filter(|path| !path.is_empty())?;
+        OpenOptions::new().append(true).open(path).ok()
+    })
+    .as_ref()
+}
+
+/// Counts a matter, and notes it the 1st, 10th, 100th... time.
+pub fn note(kind: Kind, what: &str) {
+    let count = {
+        let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry((kind, what.to_owned())).or_default();
+        *count += 1;
+        *count
+    };
+    if count.to_string().trim_end_matches('0') == "1"
+        && let Some(mut file) = file()
+    {
+        // A note that cannot be written (a full disk) must not harm the program.
+        let _ = file.write_all(line(kind, count, what).as_bytes());
+    }
+}
+
+fn line(kind: Kind, count: u64, what: &str) -> String {
+    let what = what.replace(['\t', '\n'], " ");
+    format!("{}\t{}\t{count}\t{what}\n", kind.word(), std::process::id())
+}
+
+/// Where the stand-ins lead exports without semantics.
+///
+/// # Safety
+/// `name` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radrm_toolkit_missing(name: *const c_char, status: c_int) -> c_int {
+    crate::guarded(status, || {
+        if !name.is_null() {
+            // SAFETY: the stand-ins hand over names of their own, which end with NUL.
+            note(Kind::Missing, &unsafe { CStr::from_ptr(name) }.to_string_lossy());
+        }
+        status
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_one_line_whatever_it_says() {
+        let text = line(Kind::Missing, 10, "a\tb\nc");
+        assert_eq!(text, format!("missing\t{}\t10\ta b c\n", std::process::id()));
+    }
+}
