@@ -1,0 +1,131 @@
+//! What is to be done, each with its reason.
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::DeviceId;
+use crate::event::Outcome;
+use crate::job::JobId;
+use crate::reason::Reason;
+use crate::units::{Bytes, Millis, Permille};
+
+/// An action and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// What to do.
+    pub action: Action,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// What the caller is to do. Actions are to be carried out in the order given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum Action {
+    /// Start the job. Answer: `Started`, or `Finished` with the same attempt.
+    Start {
+        /// Which.
+        job: JobId,
+        /// Its attempt, from 1.
+        attempt: u32,
+        /// Where; empty for a job without GPUs.
+        devices: Vec<DeviceId>,
+        /// Memory limit on each device, to be enforced; `None`: no limit.
+        limit: Option<Bytes>,
+        /// Memory set aside for it on each device; `None`: the devices as a whole.
+        reserved: Option<Bytes>,
+    },
+    /// Change a running job's memory limit.
+    SetLimit {
+        /// Which.
+        job: JobId,
+        /// The limit on each device; `None` lifts it.
+        limit: Option<Bytes>,
+    },
+    /// Set a running job's launch budget on all its devices. Replaces the one before.
+    SetBudget {
+        /// Which.
+        job: JobId,
+        /// The budget; `None` lifts it.
+        budget: Option<LaunchBudget>,
+    },
+    /// Send a signal to the job.
+    Signal {
+        /// Which.
+        job: JobId,
+        /// Which signal.
+        signal: Signal,
+    },
+    /// Suspend the job in place. Answer: `Suspended` or `SuspendFailed`.
+    Suspend {
+        /// Which.
+        job: JobId,
+    },
+    /// Bring a suspended job back; its memory is set aside already. Answer: `Resumed`,
+    /// `ResumeFailed`, or `Finished` if it is lost.
+    Resume {
+        /// Which.
+        job: JobId,
+        /// Where.
+        devices: Vec<DeviceId>,
+    },
+    /// The job is back in the queue. Nothing to do but to write it down.
+    Requeue {
+        /// Which.
+        job: JobId,
+        /// Attempts made so far.
+        attempts: u32,
+        /// Memory known not to suffice.
+        floor: Bytes,
+    },
+    /// The job is over and forgotten.
+    End {
+        /// Which.
+        job: JobId,
+        /// How.
+        verdict: Verdict,
+    },
+    /// Send a `Tick` at this time if nothing comes earlier. A later `WakeAt` replaces this one.
+    WakeAt {
+        /// When.
+        at: Millis,
+    },
+}
+
+/// How fast a job may launch kernels. The shim applies it inline: launches beyond `in_flight` wait,
+/// and on a device with several budgets each job gets SM time by its weight. A job that has
+/// nothing to launch gives its part to the others. A graph launch is priced by its nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LaunchBudget {
+    /// Part of the device's SM time.
+    pub share: Permille,
+    /// Most launches in flight.
+    pub in_flight: u16,
+}
+
+/// A signal to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Signal {
+    /// Its own checkpoint signal, by number.
+    Checkpoint(i32),
+    /// SIGTERM.
+    Terminate,
+    /// SIGKILL, to the whole job.
+    Kill,
+}
+
+/// How a job ended for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+pub enum Verdict {
+    /// Its last attempt ended so: code 0 is success.
+    Ended(Outcome),
+    /// It was cancelled.
+    Cancelled,
+    /// It ran longer than its limit.
+    TimedOut,
+    /// No device (or node) could ever hold it.
+    Impossible,
+    /// It ran out of memory as often as attempts are made.
+    OutOfAttempts,
+}

@@ -1,0 +1,76 @@
+//! Devices jobs are placed on, and what is seen of them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Bytes, Permille};
+
+/// A device: a GPU or a MIG instance, by a number that the caller gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DeviceId(pub u32);
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A machine: the devices of one job are all on the same one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeId(pub u32);
+
+/// A machine's resources beside its GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its number.
+    pub id: NodeId,
+    /// Thousandths of CPU cores.
+    pub cpu_milli: u64,
+    /// Host memory for jobs.
+    pub memory: Bytes,
+}
+
+/// A GPU or a MIG instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// Its number.
+    pub id: DeviceId,
+    /// Its machine. A node that was never announced has no bound on CPUs and memory.
+    pub node: NodeId,
+    /// Its model, as jobs may ask for it.
+    pub model: String,
+    /// Memory that jobs can use, contexts included.
+    pub capacity: Bytes,
+    /// The GPU this is a MIG instance of. A GPU with instances takes no jobs itself. Instances are
+    /// used as they are found, never made or taken apart.
+    pub parent: Option<DeviceId>,
+    /// May several jobs be on it at once? Instances are usually used by one job.
+    pub shared: bool,
+}
+
+/// What a monitor saw of a device: means over its window, except for memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observation {
+    /// Memory in use by anybody, now.
+    pub used: Bytes,
+    /// SM activity.
+    pub smact: Permille,
+    /// SM occupancy.
+    pub smocc: Permille,
+    /// DRAM activity.
+    pub drama: Permille,
+}
+
+/// What a monitor saw of one job on one of its devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobObservation {
+    /// Memory it holds there, now.
+    pub used: Bytes,
+    /// Its highest so far.
+    pub peak: Bytes,
+    /// Its own speed against running alone, if that can be told.
+    pub speed: Option<Permille>,
+}

@@ -1,0 +1,189 @@
+//! What happened: the only way anything gets into the core.
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::{Device, DeviceId, JobObservation, Node, Observation};
+use crate::job::{Job, JobId, Need, SuspendRefusal, UserId};
+use crate::units::{Bytes, Millis};
+
+/// Something that happened. Events that do not fit the state (a job that is not known, a device
+/// that is gone, news of an attempt that is over) change nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A machine's CPUs and memory. Comes before its devices.
+    NodeAdded {
+        /// The machine.
+        node: Node,
+    },
+    /// A device may be used from now on. One that is known already is left as it is.
+    DeviceAdded {
+        /// The device.
+        device: Device,
+    },
+    /// A device is gone (fell off the bus, node lost). Its jobs are killed and go back to the queue.
+    DeviceLost {
+        /// Which.
+        device: DeviceId,
+    },
+    /// A device takes no new jobs, or takes them again.
+    DeviceDrained {
+        /// Which.
+        device: DeviceId,
+        /// True to stop new jobs.
+        drained: bool,
+    },
+    /// A monitor's view of a device.
+    DeviceObserved {
+        /// Which.
+        device: DeviceId,
+        /// What it saw.
+        seen: Observation,
+    },
+    /// A monitor's view of a job on a device.
+    JobObserved {
+        /// Which.
+        job: JobId,
+        /// Where.
+        device: DeviceId,
+        /// What it saw.
+        seen: JobObservation,
+    },
+    /// A new job, or one that the caller had in its queue before a restart.
+    Submitted {
+        /// The job.
+        job: Box<Job>,
+    },
+    /// A job that was running already when the caller started, with what was decided for it then.
+    Adopted {
+        /// The job.
+        job: Box<Job>,
+        /// Its devices.
+        devices: Vec<DeviceId>,
+        /// Since when it runs.
+        since: Millis,
+        /// Memory set aside for it on each device; `None`: the devices as a whole.
+        reserved: Option<Bytes>,
+    },
+    /// A job that was suspended already when the caller started.
+    AdoptedSuspended {
+        /// The job.
+        job: Box<Job>,
+        /// The model of its devices: it can only be restored on the same.
+        model: String,
+        /// Device memory it needs on each device to come back.
+        bytes: Bytes,
+        /// How many devices.
+        gpus: u16,
+    },
+    /// GPU time a user has used before, to carry fair shares over a restart.
+    UsageRestored {
+        /// Who.
+        user: UserId,
+        /// Milliseconds of GPU time, decayed up to `at`.
+        gpu_ms: u64,
+    },
+    /// A waiting job's need became known (a dry run ended, an estimator answered).
+    NeedKnown {
+        /// Which.
+        job: JobId,
+        /// The need.
+        need: Need,
+    },
+    /// The user does not want the job any more.
+    Cancelled {
+        /// Which.
+        job: JobId,
+    },
+    /// A waiting job must not start until it is released.
+    Held {
+        /// Which.
+        job: JobId,
+    },
+    /// A held job may start.
+    Released {
+        /// Which.
+        job: JobId,
+    },
+    /// The answer to `Start`: its process showed up on its devices.
+    Started {
+        /// Which.
+        job: JobId,
+        /// The attempt that `Start` named.
+        attempt: u32,
+    },
+    /// A job's processes are all gone.
+    Finished {
+        /// Which.
+        job: JobId,
+        /// The attempt that `Start` named.
+        attempt: u32,
+        /// How.
+        outcome: Outcome,
+    },
+    /// The answer to `Suspend`: its device memory is in the host's memory.
+    Suspended {
+        /// Which.
+        job: JobId,
+        /// What it held on each device, at the most.
+        bytes: Bytes,
+    },
+    /// The answer to `Suspend`: it runs on.
+    SuspendFailed {
+        /// Which.
+        job: JobId,
+        /// Why; it is not tried again.
+        refusal: SuspendRefusal,
+    },
+    /// The answer to `Resume`: it runs.
+    Resumed {
+        /// Which.
+        job: JobId,
+    },
+    /// The answer to `Resume`: it is still suspended and whole. (One that is lost has `Finished`.)
+    ResumeFailed {
+        /// Which.
+        job: JobId,
+    },
+    /// Time went by.
+    Tick,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// With an exit code.
+    Exited {
+        /// The code.
+        code: i32,
+    },
+    /// By a signal.
+    Signalled {
+        /// The signal.
+        signal: i32,
+    },
+    /// It failed after a request for GPU memory was refused.
+    OutOfMemory {
+        /// What it held when it was refused, and what it asked for on top.
+        seen: Bytes,
+        /// Who says so.
+        evidence: Evidence,
+        /// How the program ended.
+        code: i32,
+    },
+    /// It could not be started (no such program, user gone).
+    NotStarted,
+    /// Its machine or device failed, or the restore of a suspended job: not its own fault.
+    Lost,
+}
+
+/// What an out-of-memory is concluded from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Evidence {
+    /// The shim saw the refused request.
+    Shim,
+    /// The program's output says so, and it ran without the shim.
+    Log,
+}

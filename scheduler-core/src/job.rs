@@ -1,0 +1,196 @@
+//! What a job asks for and what is known about it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::interference::Activity;
+use crate::units::{Bytes, Millis, Permille};
+
+/// A job, by a number that the caller gives and never gives again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct JobId(pub u64);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A user: a uid, or any number that stands for one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UserId(pub u32);
+
+/// GPU memory that a job needs on each of its devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Need {
+    /// The peak of an earlier, equal run.
+    Measured(Bytes),
+    /// A prediction.
+    Estimated {
+        /// The figure to expect.
+        bytes: Bytes,
+        /// The bound that is exceeded only with the estimator's stated probability.
+        upper: Bytes,
+    },
+    /// Nothing is known.
+    Unknown,
+}
+
+impl Need {
+    /// What has to be set aside: the measured peak, the estimate's upper bound.
+    #[must_use]
+    pub fn claim(self) -> Option<Bytes> {
+        match self {
+            Self::Measured(bytes) => Some(bytes),
+            Self::Estimated { bytes, upper } => Some(bytes.max(upper)),
+            Self::Unknown => None,
+        }
+    }
+}
+
+/// Resources of the host beside the GPUs. Zero asks for nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct HostNeed {
+    /// Thousandths of a CPU core.
+    pub cpu_milli: u64,
+    /// Host memory.
+    pub memory: Bytes,
+}
+
+/// How a job can be made to give its GPU back before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Preemption {
+    /// May it be stopped for another job at all?
+    pub allowed: bool,
+    /// The signal after which the program writes a checkpoint, if it knows one. It is run again
+    /// from the start of its command line, so it must find its checkpoint by itself.
+    pub checkpoint_signal: Option<i32>,
+    /// Time the program gets from the checkpoint signal to the terminate signal.
+    pub grace: Millis,
+    /// Can it be suspended in place (`cuCheckpointProcess*`)? `Err` says why not, known beforehand.
+    pub suspend: Result<(), SuspendRefusal>,
+}
+
+impl Default for Preemption {
+    fn default() -> Self {
+        Self {
+            allowed: false,
+            checkpoint_signal: None,
+            grace: Millis::from_secs(30),
+            suspend: Err(SuspendRefusal::Unsupported),
+        }
+    }
+}
+
+/// Why a job cannot be suspended in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SuspendRefusal {
+    /// The driver, or the build, cannot do it.
+    Unsupported,
+    /// It runs in a MIG instance.
+    Mig,
+    /// It is a client of MPS.
+    Mps,
+    /// It uses managed memory.
+    ManagedMemory,
+    /// It shares memory with processes outside the job.
+    Ipc,
+    /// It uses multicast objects.
+    Multicast,
+    /// It imported shareable handles: a restore would fail after a checkpoint that went well.
+    ImportedHandles,
+    /// The host has no room for its device memory.
+    HostMemory,
+    /// Its processes run without the shim: what they use is not known.
+    NoShim,
+    /// It was tried and the driver refused.
+    Failed,
+}
+
+impl fmt::Display for SuspendRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unsupported => "the driver cannot suspend processes",
+            Self::Mig => "it runs in a MIG instance",
+            Self::Mps => "it is a client of MPS",
+            Self::ManagedMemory => "it uses managed memory",
+            Self::Ipc => "it shares memory with other jobs",
+            Self::Multicast => "it uses multicast objects",
+            Self::ImportedHandles => "it imported shareable handles",
+            Self::HostMemory => "the host has no room for its memory",
+            Self::NoShim => "it runs without the shim",
+            Self::Failed => "the driver refused",
+        })
+    }
+}
+
+/// What a job asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Its number.
+    pub id: JobId,
+    /// Whose it is.
+    pub user: UserId,
+    /// Higher goes first, within what aging allows (see [`crate::Order`]).
+    pub priority: i32,
+    /// Devices it needs at the same time, on one node. 0 for a job that only needs the host.
+    pub gpus: u16,
+    /// Memory on each of them.
+    pub need: Need,
+    /// The part of each device's SMs it asks for; `None` takes what there is. Declared shares of
+    /// one device never add up to more than the device.
+    pub share: Option<Permille>,
+    /// Nobody else on its devices.
+    pub exclusive: bool,
+    /// Only devices of this model (as in [`crate::Device::model`]).
+    pub model: Option<String>,
+    /// CPU and host memory.
+    pub host: HostNeed,
+    /// What it does to a GPU when it is alone there, if that is known.
+    pub activity: Option<Activity>,
+    /// How long it runs alone, if that is known. A hint: nothing depends on its being right.
+    pub expected: Option<Millis>,
+    /// It is stopped after this much time of running. Enforced, so backfilling may rely on it.
+    pub time_limit: Option<Millis>,
+    /// It gives its devices back after this much time of running if another job waits for them.
+    pub slot: Option<Millis>,
+    /// How it can be stopped before its end.
+    pub preemption: Preemption,
+    /// When it was submitted; jobs that the caller had queued before its own restart keep it.
+    pub submitted: Millis,
+    /// Attempts already made, when it is put back by a caller that was restarted.
+    pub attempts: u32,
+    /// Memory that is known not to suffice, when it is put back by a caller that was restarted.
+    pub floor: Bytes,
+}
+
+impl Job {
+    /// A job of one GPU of which nothing is known.
+    #[must_use]
+    pub fn new(id: JobId) -> Self {
+        Self {
+            id,
+            user: UserId::default(),
+            priority: 0,
+            gpus: 1,
+            need: Need::Unknown,
+            share: None,
+            exclusive: false,
+            model: None,
+            host: HostNeed::default(),
+            activity: None,
+            expected: None,
+            time_limit: None,
+            slot: None,
+            preemption: Preemption::default(),
+            submitted: Millis::ZERO,
+            attempts: 0,
+            floor: Bytes::ZERO,
+        }
+    }
+}

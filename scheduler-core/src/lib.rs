@@ -1,0 +1,85 @@
+//! Which GPU job starts where and when, and what happens to it there.
+//!
+//! The core is a pure function of events: no input or output, no clock, no thread, no random
+//! number. `State::step(at, event) -> Vec<Decision>` takes one [`Event`] and the time it happened at and gives back what is
+//! to be done, each [`Action`] with its [`Reason`]. The node daemon feeds it with what really
+//! happens, the replay with what a model says would happen; both run the same decisions.
+//!
+//! ```ignore
+//! use radrm_scheduler_core::{
+//!     Action, Bytes, Device, DeviceId, Event, Job, JobId, Millis, Need, NodeId, Outcome, Settings, State,
+//! };
+//!
+//! let mut state = State::new(Settings::default());
+//! state.step(Millis(0), Event::DeviceAdded {
+//!     device: Device {
+//!         id: DeviceId(0),
+//!         node: NodeId(0),
+//!         model: "A100-40GB".into(),
+//!         capacity: Bytes::from_gib(40),
+//!         parent: None,
+//!         shared: true,
+//!     },
+//! });
+//! let job = Job { need: Need::Measured(Bytes::from_gib(12)), ..Job::new(JobId(1)) };
+//! let decisions = state.step(Millis(5), Event::Submitted { job: Box::new(job) });
+//! let Action::Start { job, attempt, .. } = decisions[0].action else { panic!() };
+//! println!("start job {job}: {}", decisions[0].reason);
+//! state.step(Millis(90), Event::Started { job, attempt });
+//! let decisions = state.step(Millis(9000), Event::Finished {
+//!     job,
+//!     attempt,
+//!     outcome: Outcome::Exited { code: 0 },
+//! });
+//! assert!(matches!(decisions[0].action, Action::End { .. }));
+//! ```
+//!
+//! # The contract with the caller
+//!
+//! - Events come in the order in which they happened. A time earlier than the last one counts as
+//!   the last one.
+//! - Actions are carried out in the order given. `Start`, `Suspend` and `Resume` are answered by
+//!   events, as [`Action`] says; until then the job's place is taken.
+//! - A started job ends with exactly one `Finished` of the same attempt, also if it was stopped:
+//!   `State` knows whether it asked for that, and requeues or ends the job.
+//! - When the caller comes back after a crash it makes a new `State` and tells it what there is:
+//!   `NodeAdded`, `DeviceAdded`, `UsageRestored`, `Adopted` for what still runs, `AdoptedSuspended`,
+//!   then `Submitted` for what waits, with `attempts` and `floor` of the last `Requeue`.
+//! - A job is forgotten with its `End`. Read `State::history(job)` before the next step to keep it.
+//!
+//! # What is guaranteed
+//!
+//! - **No over-commit.** With [`Memory::Reserved`] the memory set aside on a device never exceeds
+//!   its capacity, nor do declared shares exceed the whole, and a device given to one job as a whole
+//!   has no other.
+//! - **No job is lost**: each is waiting, running, suspended or ended, and ends exactly once.
+//! - **No duplicate start**: between two `Start`s of a job lies a `Finished`.
+//! - **A blocked head is not delayed.** The first job that cannot start gets a reservation: the
+//!   devices that will be free for it first, and who must leave them. Later jobs are started only
+//!   where the head still fits beside them once those have left.
+//! - **No starvation.** A job is passed only by jobs whose key (see [`Order`]) is lower; all
+//!   set-backs are bounded, so only finitely many jobs submitted after it can have one. Once first,
+//!   it starts at the latest when those have left whom its reservation names. (If they never end
+//!   and have neither a time limit nor a slot, nothing but eviction can help.)
+//! - **Determinism**: equal settings and equal events give equal actions.
+
+mod action;
+mod device;
+mod event;
+pub mod interference;
+mod job;
+mod reason;
+mod settings;
+mod units;
+
+pub use action::{Action, Decision, LaunchBudget, Signal, Verdict};
+pub use device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
+pub use event::{Event, Evidence, Outcome};
+pub use interference::{Activity, Constants};
+pub use job::{HostNeed, Job, JobId, Need, Preemption, SuspendRefusal, UserId};
+pub use reason::{Impossible, Reason, Rung, Score, Wait};
+pub use settings::{
+    Eviction, FairShare, Hot, Memory, NoSuchPolicy, Order, Policy, Preconditions, Recovery, Settings,
+    Throttle, Unknown,
+};
+pub use units::{Bytes, Millis, Permille};

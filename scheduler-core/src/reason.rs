@@ -1,0 +1,374 @@
+//! Why something was decided, as data; its text is what `radrm queue --why` shows.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::DeviceId;
+use crate::event::Evidence;
+use crate::job::{JobId, SuspendRefusal};
+use crate::settings::Policy;
+use crate::units::{Bytes, Millis, Permille};
+
+/// A reason for an action, or for a job's waiting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum Reason {
+    /// It is first in the queue and the policy chose these devices.
+    Placed {
+        /// The policy.
+        policy: Policy,
+        /// What the policy judged by.
+        score: Score,
+    },
+    /// It passed a blocked job without delaying it.
+    Backfilled {
+        /// The policy.
+        policy: Policy,
+        /// What the policy judged by.
+        score: Score,
+        /// Who is waiting.
+        ahead: JobId,
+    },
+    /// It needs no GPU and the host has room.
+    HostOnly,
+    /// It is tried again after an out-of-memory.
+    Retried {
+        /// Which rung of the ladder.
+        rung: Rung,
+        /// What it needs at least now.
+        floor: Bytes,
+    },
+    /// It ran out of GPU memory.
+    RanOutOfMemory {
+        /// Held and asked for.
+        seen: Bytes,
+        /// Who says so.
+        evidence: Evidence,
+    },
+    /// It ran out of memory in its last attempt.
+    TooManyAttempts {
+        /// How many were made.
+        attempts: u32,
+    },
+    /// Its process ended by itself.
+    Exited,
+    /// Its device or its machine is gone, or a restore failed.
+    DeviceLost,
+    /// No device could ever hold it.
+    Impossible {
+        /// What is missing.
+        why: Impossible,
+    },
+    /// The user asked for it.
+    ByUser,
+    /// It ran longer than it may.
+    TimeLimit {
+        /// Its limit.
+        limit: Millis,
+    },
+    /// Its time slot is over and others wait.
+    SlotEnds {
+        /// The slot.
+        slot: Millis,
+    },
+    /// The time to react to the signal before is over.
+    GraceOver,
+    /// Memory on its device runs out and it is the least important job there.
+    MemoryPressure {
+        /// Where.
+        device: DeviceId,
+        /// Free there.
+        free: Bytes,
+    },
+    /// A more important job needs its place.
+    MoreImportant {
+        /// Who.
+        job: JobId,
+    },
+    /// It cannot be suspended, so it is asked to write a checkpoint and stop.
+    CannotSuspend {
+        /// Why not.
+        refusal: SuspendRefusal,
+    },
+    /// There is room again.
+    RoomAgain,
+    /// It slows a more important neighbour.
+    SlowsNeighbour {
+        /// Whom.
+        job: JobId,
+        /// The neighbour's speed against running alone.
+        speed: Permille,
+    },
+    /// The device's SMs are busier than they may be.
+    TooBusy {
+        /// Where.
+        device: DeviceId,
+        /// Seen.
+        smact: Permille,
+        /// Allowed.
+        limit: Permille,
+    },
+    /// Its neighbours have what they need, so it may go faster.
+    Calm,
+    /// Jobs on the device declared shares.
+    DeclaredShare,
+    /// What it holds settled, or rose: what is set aside for it follows.
+    NeedFollows {
+        /// The highest seen.
+        peak: Bytes,
+    },
+    /// Something happens then that has to be looked at.
+    Timer,
+    /// It waits.
+    Waiting {
+        /// For what.
+        cause: Wait,
+    },
+}
+
+/// What a policy judged a place by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "by", rename_all = "snake_case")]
+pub enum Score {
+    /// Nobody is there.
+    Idle,
+    /// Its turn in the round.
+    Turn,
+    /// The lowest number that fits.
+    First,
+    /// Memory that stays free.
+    Left {
+        /// How much.
+        bytes: Bytes,
+    },
+    /// Memory that is free.
+    Free {
+        /// How much.
+        bytes: Bytes,
+    },
+    /// SM activity there.
+    Busy {
+        /// How much.
+        smact: Permille,
+    },
+    /// Predicted progress.
+    Progress {
+        /// What the devices would get done more per second, in thousandths of a lone job.
+        gain: Permille,
+        /// The job's own predicted speed.
+        speed: Permille,
+        /// The slowest neighbour's predicted speed.
+        slowest: Permille,
+    },
+}
+
+/// A rung of the ladder after an out-of-memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rung {
+    /// Any device with enough more memory.
+    More,
+    /// A device with at least half of its memory free.
+    Emptier,
+    /// A device of its own.
+    Exclusive,
+}
+
+/// Why no device could ever hold a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "missing", rename_all = "snake_case")]
+pub enum Impossible {
+    /// It needs more memory than any device (of its model) has.
+    Memory {
+        /// Needed.
+        need: Bytes,
+        /// The largest there is.
+        largest: Bytes,
+    },
+    /// It needs more devices than any machine has.
+    Gpus {
+        /// Needed.
+        gpus: u16,
+        /// The most on one machine.
+        most: u16,
+    },
+    /// It asks for more than a whole device.
+    Share,
+}
+
+/// What a waiting job waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "for", rename_all = "snake_case")]
+pub enum Wait {
+    /// It is held.
+    Held,
+    /// There is no device yet (of its model).
+    NoDevice,
+    /// Somebody is before it, and starting it could delay them.
+    Behind {
+        /// Who.
+        job: JobId,
+    },
+    /// Devices lack memory: the one with the most free has this much less than needed.
+    Memory {
+        /// Needed, margin included.
+        need: Bytes,
+        /// The most that is free.
+        free: Bytes,
+    },
+    /// Devices are busier than the precondition allows.
+    Busy {
+        /// The least busy one.
+        smact: Permille,
+        /// Allowed.
+        limit: Permille,
+    },
+    /// Shares declared on devices leave too little.
+    Share {
+        /// Asked for.
+        need: Permille,
+        /// The most that is left.
+        left: Permille,
+    },
+    /// No device is idle.
+    Idle,
+    /// It, or jobs there, would be slowed too much.
+    Slowdown {
+        /// The best predicted gain.
+        gain: Permille,
+    },
+    /// Devices just got a job whose memory is not yet seen.
+    Settling,
+    /// Not enough devices at once on any machine.
+    Gang {
+        /// Needed.
+        gpus: u16,
+        /// The most on one machine that would do.
+        fit: u16,
+    },
+    /// The host lacks CPUs or memory.
+    Host,
+    /// Devices are kept for a job that waits longer.
+    Reserved {
+        /// For whom.
+        job: JobId,
+    },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Placed { policy, score } => write!(f, "{policy}: {score}"),
+            Self::Backfilled { policy, score, ahead } => {
+                write!(f, "{policy}: {score}; passes job {ahead} without delaying it")
+            }
+            Self::HostOnly => f.write_str("needs no GPU, and the host has room"),
+            Self::Retried { rung, floor } => {
+                write!(f, "tried again after out-of-memory with more than {floor}, on {rung}")
+            }
+            Self::RanOutOfMemory { seen, evidence: Evidence::Shim } => {
+                write!(f, "ran out of GPU memory: held and asked for {seen}")
+            }
+            Self::RanOutOfMemory { seen, evidence: Evidence::Log } => {
+                write!(f, "its output speaks of out-of-memory (no shim); at least {seen}")
+            }
+            Self::TooManyAttempts { attempts } => {
+                write!(f, "out of GPU memory in all {attempts} attempts")
+            }
+            Self::Exited => f.write_str("its program ended"),
+            Self::DeviceLost => f.write_str("its device or machine failed"),
+            Self::Impossible { why } => write!(f, "can never run here: {why}"),
+            Self::ByUser => f.write_str("asked for by the user"),
+            Self::TimeLimit { limit } => write!(f, "its time limit of {limit} is over"),
+            Self::SlotEnds { slot } => write!(f, "its time slot of {slot} is over and others wait"),
+            Self::GraceOver => f.write_str("it did not end in the time given"),
+            Self::MemoryPressure { device, free } => {
+                write!(f, "device {device} has only {free} left and this is its least important job")
+            }
+            Self::MoreImportant { job } => write!(f, "job {job} is more important and needs the place"),
+            Self::CannotSuspend { refusal } => write!(f, "cannot be suspended ({refusal}): asked to stop"),
+            Self::RoomAgain => f.write_str("there is room for it again"),
+            Self::SlowsNeighbour { job, speed } => write!(f, "it slows job {job} to {speed} of its speed"),
+            Self::TooBusy { device, smact, limit } => {
+                write!(f, "device {device} has {smact} SM activity, more than {limit}")
+            }
+            Self::Calm => f.write_str("its neighbours have what they need"),
+            Self::DeclaredShare => f.write_str("jobs on its device declared shares"),
+            Self::NeedFollows { peak } => write!(f, "it was seen to need {peak}"),
+            Self::Timer => f.write_str("a time to look again"),
+            Self::Waiting { cause } => write!(f, "{cause}"),
+        }
+    }
+}
+
+impl fmt::Display for Score {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Idle => f.write_str("an idle device"),
+            Self::Turn => f.write_str("the next in turn"),
+            Self::First => f.write_str("the first that fits"),
+            Self::Left { bytes } => write!(f, "{bytes} stay free"),
+            Self::Free { bytes } => write!(f, "{bytes} are free"),
+            Self::Busy { smact } => write!(f, "{smact} SM activity there"),
+            Self::Progress { gain, speed, slowest } => write!(
+                f,
+                "adds {gain} of a GPU's work; predicted speed {speed}, the slowest neighbour's {slowest}"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Rung {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::More => "any device with more memory free",
+            Self::Emptier => "a device that is at least half empty",
+            Self::Exclusive => "a device of its own",
+        })
+    }
+}
+
+impl fmt::Display for Impossible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory { need, largest } => {
+                write!(f, "it needs {need} on a device, and the largest has {largest}")
+            }
+            Self::Gpus { gpus, most } => {
+                write!(
+                    f,
+                    "it needs {gpus} devices at once, and no machine has more than {most} that would do"
+                )
+            }
+            Self::Share => f.write_str("it asks for more than a whole device"),
+        }
+    }
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held => f.write_str("held"),
+            Self::NoDevice => f.write_str("there is no device that it could use"),
+            Self::Behind { job } => write!(f, "job {job} is before it"),
+            Self::Memory { need, free } => write!(f, "needs {need}; the emptiest device has {free} free"),
+            Self::Busy { smact, limit } => {
+                write!(f, "the least busy device has {smact} SM activity, and {limit} are allowed")
+            }
+            Self::Share { need, left } => {
+                write!(f, "asks for {need} of a device, and at most {left} are left")
+            }
+            Self::Idle => f.write_str("no device is idle"),
+            Self::Slowdown { gain } => {
+                write!(f, "sharing would not pay: it would add {gain} of a GPU's work at best")
+            }
+            Self::Settling => f.write_str("a job just started on each device that would do"),
+            Self::Gang { gpus, fit } => {
+                write!(f, "needs {gpus} devices at once, and at most {fit} on one machine would do")
+            }
+            Self::Host => f.write_str("the host lacks CPUs or memory"),
+            Self::Reserved { job } => write!(f, "devices that would do are kept for job {job}"),
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! What an administrator sets: policy, preconditions, order, recovery, throttling, eviction.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::interference::{Activity, Constants};
+use crate::reason::Rung;
+use crate::units::{Bytes, Millis, Permille};
+
+/// How a device is chosen among those that would do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// Idle devices only.
+    Exclusive,
+    /// One device after the other.
+    RoundRobin,
+    /// Most available GPU memory.
+    Magm,
+    /// Least utilised GPU: lowest SM activity.
+    Lug,
+    /// Most utilised GPU: fills one before the next.
+    Mug,
+    /// The lowest number.
+    FirstFit,
+    /// The least memory left over.
+    BestFit,
+    /// The most memory left over. With exact needs the same as `Magm`.
+    WorstFit,
+    /// Memory fit and predicted slowdown together: the place where the devices get most done in
+    /// sum, if sharing pays at all, with the tightest memory fit among equals.
+    #[default]
+    Aware,
+}
+
+impl Policy {
+    /// All, in the order of the documentation.
+    pub const ALL: [Self; 9] = [
+        Self::Exclusive,
+        Self::RoundRobin,
+        Self::Magm,
+        Self::Lug,
+        Self::Mug,
+        Self::FirstFit,
+        Self::BestFit,
+        Self::WorstFit,
+        Self::Aware,
+    ];
+
+    /// Its name in files and on command lines.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::RoundRobin => "round-robin",
+            Self::Magm => "magm",
+            Self::Lug => "lug",
+            Self::Mug => "mug",
+            Self::FirstFit => "first-fit",
+            Self::BestFit => "best-fit",
+            Self::WorstFit => "worst-fit",
+            Self::Aware => "aware",
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A policy's name that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "there is no policy {0}; there are exclusive, round-robin, magm, lug, mug, first-fit, best-fit, worst-fit, aware"
+)]
+pub struct NoSuchPolicy(pub String);
+
+impl FromStr for Policy {
+    type Err = NoSuchPolicy;
+    fn from_str(name: &str) -> Result<Self, NoSuchPolicy> {
+        let short = match name {
+            "rr" => "round-robin",
+            other => other,
+        };
+        Self::ALL
+            .into_iter()
+            .find(|policy| policy.name() == short)
+            .ok_or_else(|| NoSuchPolicy(name.to_owned()))
+    }
+}
+
+/// How memory that is spoken for is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Memory {
+    /// Needs of the jobs on a device are added up, and limits are enforced at them: nothing is
+    /// ever over-committed.
+    #[default]
+    Reserved,
+    /// Free memory is what the monitor sees. A job that still grows looks smaller than it will be.
+    Observed,
+    /// Nobody looks.
+    Blind,
+}
+
+/// What must hold of a device before a job joins others on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Preconditions {
+    /// Its SM activity is at or under this.
+    pub smact: Option<Permille>,
+    /// With this, a device over `smact` still takes jobs unless its SM occupancy or its DRAM
+    /// activity is also at or over these.
+    pub hot: Option<Hot>,
+    /// A job of unknown need finds at least this much memory free.
+    pub min_free: Bytes,
+    /// A job of known need finds this much more than it needs.
+    pub margin: Bytes,
+    /// A device takes no other job for this long after a job's process showed up on it.
+    pub settle: Millis,
+    /// At most so many jobs on one device.
+    pub most_jobs: u16,
+}
+
+/// When a busy device is also hot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hot {
+    /// SM occupancy.
+    pub smocc: Permille,
+    /// DRAM activity.
+    pub drama: Permille,
+}
+
+impl Default for Preconditions {
+    fn default() -> Self {
+        Self {
+            smact: None,
+            hot: None,
+            min_free: Bytes::from_gib(5),
+            margin: Bytes::ZERO,
+            settle: Millis::ZERO,
+            most_jobs: 8,
+        }
+    }
+}
+
+/// What is done with a job whose need is unknown, where memory is reserved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unknown {
+    /// It gets devices of its own; once it ran for [`Settings::learn_after`], what it was seen to
+    /// hold plus a quarter is set aside for it and others may join.
+    #[default]
+    Exclusive,
+    /// It joins others where [`Preconditions::min_free`] is free, and that much is set aside.
+    MinFree,
+}
+
+/// In which order jobs are looked at: the lowest key first, where
+///
+/// ```text
+/// key = submitted - priority * aging + min(shortest * run time * GPUs, shortest_most) + penalty(user)
+/// ```
+///
+/// All parts but the first are bounded, so nobody waits for ever: a job is passed only by jobs
+/// submitted before a time that is known when it is submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Order {
+    /// Waiting this long is worth one step of priority.
+    pub aging: Millis,
+    /// Priorities beyond this (up or down) count as this.
+    pub most_priority: i32,
+    /// How many times its expected GPU time a job is set back: shorter jobs go first. In
+    /// thousandths; 0 is first come, first served.
+    pub shortest: u32,
+    /// The most it is set back by that.
+    pub shortest_most: Millis,
+    /// Fair shares over users.
+    pub fair: Option<FairShare>,
+    /// May later jobs pass a blocked one, where that cannot delay it?
+    pub backfill: bool,
+    /// How many jobs behind a blocked one are looked at.
+    pub depth: u32,
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self {
+            aging: Millis::from_mins(60),
+            most_priority: 24,
+            shortest: 3000,
+            shortest_most: Millis::from_mins(24 * 60),
+            fair: Some(FairShare::default()),
+            backfill: true,
+            depth: 256,
+        }
+    }
+}
+
+/// Fair shares: users who used more GPU time of late than others are set back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FairShare {
+    /// Use counts half after this time.
+    pub half_life: Millis,
+    /// The set-back of a user who used everything; one who used a part is set back by that part.
+    pub most: Millis,
+}
+
+impl Default for FairShare {
+    fn default() -> Self {
+        Self { half_life: Millis::from_mins(24 * 60), most: Millis::from_mins(8 * 60) }
+    }
+}
+
+/// What happens after an out-of-memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Recovery {
+    /// Attempts in all; the first counts.
+    pub attempts: u32,
+    /// Memory that is added to what was seen, for each retry.
+    pub step: Bytes,
+    /// Rungs of the ladder, one for each retry; the last one stays.
+    pub ladder: Vec<Rung>,
+    /// Is a program's output believed where no shim saw the request?
+    pub trust_log: bool,
+}
+
+impl Default for Recovery {
+    fn default() -> Self {
+        Self {
+            attempts: 4,
+            step: Bytes::from_gib(5),
+            ladder: vec![Rung::More, Rung::Emptier, Rung::Exclusive],
+            trust_log: true,
+        }
+    }
+}
+
+/// When jobs are slowed down for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Throttle {
+    /// Is anything done at all (beside declared shares)?
+    pub on: bool,
+    /// A shared device's SM activity above which its least important job is slowed.
+    pub smact: Permille,
+    /// A job of higher priority keeps at least this speed.
+    pub speed: Permille,
+    /// The lowest budget.
+    pub least: Permille,
+    /// What a budget grows by when all is calm; it is halved when it is not.
+    pub step: Permille,
+    /// The time between two changes of one job's budget.
+    pub every: Millis,
+    /// Launches in flight under a budget.
+    pub in_flight: u16,
+}
+
+impl Default for Throttle {
+    fn default() -> Self {
+        Self {
+            on: true,
+            smact: Permille(980),
+            speed: Permille(800),
+            least: Permille(50),
+            step: Permille(50),
+            every: Millis::from_secs(10),
+            in_flight: 10,
+        }
+    }
+}
+
+/// When jobs are taken off their devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Eviction {
+    /// A shared device with less than this free gives up its least important job. 0: never.
+    pub min_free: Bytes,
+    /// May a waiting job take the place of running ones of lower priority?
+    pub for_priority: bool,
+    /// Time slots of jobs that have none of their own, if others wait.
+    pub slot: Option<Millis>,
+    /// Time from SIGTERM to SIGKILL.
+    pub kill_after: Millis,
+    /// Room that is kept beside what a suspended job held, when it comes back.
+    pub resume_margin: Bytes,
+}
+
+impl Default for Eviction {
+    fn default() -> Self {
+        Self {
+            min_free: Bytes::from_mib(256),
+            for_priority: true,
+            slot: None,
+            kill_after: Millis::from_secs(30),
+            resume_margin: Bytes::from_mib(512),
+        }
+    }
+}
+
+/// All settings. Parts that a file leaves out keep their defaults.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// How a device is chosen.
+    pub policy: Policy,
+    /// How memory is accounted.
+    pub memory: Memory,
+    /// What must hold of a device.
+    pub preconditions: Preconditions,
+    /// Jobs of unknown need.
+    pub unknown: Unknown,
+    /// When a job of unknown need has shown what it holds. `None`: it keeps its devices alone.
+    pub learn_after: Option<Millis>,
+    /// The order of the queue.
+    pub order: Order,
+    /// After an out-of-memory.
+    pub recovery: Recovery,
+    /// Slowing down.
+    pub throttle: Throttle,
+    /// Taking off.
+    pub eviction: Eviction,
+    /// `aware`: sharing must add at least this much of a lone job's work.
+    pub min_gain: Permille,
+    /// `aware`: nobody is placed where anybody's predicted speed falls under this.
+    pub min_speed: Permille,
+    /// `aware`: what is assumed of a job that was never seen.
+    pub assumed: Activity,
+    /// `aware`: the constants of its predictions.
+    pub interference: Constants,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            policy: Policy::Aware,
+            memory: Memory::Reserved,
+            preconditions: Preconditions::default(),
+            unknown: Unknown::Exclusive,
+            learn_after: Some(Millis::from_mins(10)),
+            order: Order::default(),
+            recovery: Recovery::default(),
+            throttle: Throttle::default(),
+            eviction: Eviction::default(),
+            min_gain: Permille(150),
+            min_speed: Permille(200),
+            assumed: Activity { smact: Permille(600), smocc: Permille(300), drama: Permille(300) },
+            interference: Constants::MPS,
+        }
+    }
+}
+
+impl Settings {
+    /// A policy as it was published: strict first come, first served; a retry of a job that ran out
+    /// of memory goes first, on a device of its own, and blocks the others; no limits, no
+    /// throttling, no eviction. Free memory is what the monitor sees. Preconditions as in the
+    /// thesis: SM activity at or under 80 %, 5 GB free without an estimate, else the estimate and
+    /// 2 GB; for round-robin none, and exclusive needs none.
+    #[must_use]
+    pub fn published(policy: Policy) -> Self {
+        let free_for_all = matches!(policy, Policy::RoundRobin);
+        Self {
+            policy,
+            memory: match policy {
+                Policy::RoundRobin => Memory::Blind,
+                _ => Memory::Observed,
+            },
+            preconditions: Preconditions {
+                smact: (!free_for_all).then_some(Permille(800)),
+                hot: None,
+                min_free: Bytes::from_gib(5),
+                margin: Bytes::from_gib(2),
+                settle: Millis::from_secs(60),
+                most_jobs: u16::MAX,
+            },
+            unknown: Unknown::MinFree,
+            learn_after: None,
+            order: Order { shortest: 0, fair: None, backfill: false, ..Order::default() },
+            recovery: Recovery {
+                attempts: u32::MAX,
+                step: Bytes::ZERO,
+                ladder: vec![Rung::Exclusive],
+                trust_log: true,
+            },
+            throttle: Throttle { on: false, ..Throttle::default() },
+            eviction: Eviction {
+                min_free: Bytes::ZERO,
+                for_priority: false,
+                slot: None,
+                ..Eviction::default()
+            },
+            ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_is_found_by_its_name() {
+        for policy in Policy::ALL {
+            assert_eq!(policy.name().parse(), Ok(policy));
+        }
+        assert_eq!("rr".parse(), Ok(Policy::RoundRobin));
+        assert!("fastest".parse::<Policy>().unwrap_err().to_string().contains("there is no policy fastest"));
+    }
+
+    #[test]
+    fn settings_survive_json_and_wrong_keys_are_told() {
+        let settings = Settings::published(Policy::Lug);
+        let text = serde_json::to_string(&settings).unwrap();
+        assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
+        assert_eq!(serde_json::from_str::<Settings>("{}").unwrap(), Settings::default());
+        assert!(serde_json::from_str::<Settings>(r#"{"polici":"lug"}"#).is_err());
+    }
+}
