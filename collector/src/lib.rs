@@ -13,6 +13,7 @@ pub mod dataset;
 
 mod delta;
 mod digest;
+mod exits;
 mod frameworks;
 mod job;
 mod job_watch;

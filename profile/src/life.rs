@@ -1,6 +1,6 @@
 //! The life of a process on one GPU, cut into spans.
 
-use crate::model::{End, GpuIndex, KIND_COUNT, Process, Profile, TimelinePoint};
+use crate::model::{GpuIndex, KIND_COUNT, Process, Profile, TimelinePoint};
 use crate::units::{Bytes, Nanos};
 use std::collections::HashMap;
 
@@ -63,10 +63,8 @@ impl Life {
         let Some(ended) = state.ended else {
             return Life { joined, alive_until: profile.last_state.max(acted), gone_by: successor };
         };
-        // Whoever says goodbye knows the time; anybody else was found missing,
-        // some time after having been seen.
-        let said = matches!(state.end, End::Exited(None) | End::Exec) && ended <= successor;
-        let alive_until = if said { ended } else { process.seen_alive.min(ended).min(successor) };
+        // What was seen of a program after its successor joined was the latter.
+        let alive_until = if process.seen_alive <= successor { process.seen_alive.min(ended) } else { acted };
         // What it did after its goodbye (handlers of exit) it did alive.
         let afterwards = last
             .filter(|point| point.t >= ended)

@@ -38,7 +38,11 @@ impl Profile {
             let was_running = process.state.end == End::Running;
             process.apply(delta);
             if was_running && process.state.end != End::Running {
-                process.seen_alive = self.state_before;
+                // Whoever takes its leave knows the time; anybody else was
+                // found missing, some time after having been seen.
+                let said = matches!(process.state.end, End::Exited(None) | End::Exec);
+                let ended = process.state.ended.filter(|_| said);
+                process.seen_alive = ended.unwrap_or(self.state_before);
             }
         }
         self.events.extend(state.events);

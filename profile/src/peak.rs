@@ -221,6 +221,7 @@ mod tests {
                 ..ProcessState::default()
             },
             timelines: vec![Timeline { gpu: GpuIndex(0), points }],
+            seen_alive: Nanos(ended.unwrap_or(0)),
             ..Process::default()
         }
     }

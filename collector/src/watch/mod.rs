@@ -2,6 +2,7 @@
 
 use crate::delta::delta;
 use crate::digest::PendingDigest;
+use crate::exits::Exits;
 use crate::frameworks;
 use crate::nvml::{Message, NvmlSource, Sampler};
 use crate::output::{Output, ProfileFile};
@@ -94,6 +95,8 @@ pub(crate) struct Watch<S> {
     left_out_count: u64,
     /// Exits of children, by process id.
     exits: BTreeMap<u32, Exit>,
+    /// Exits of processes that are not our children.
+    others: Exits,
     last_briefs: Vec<Brief>,
     last_poll: Nanos,
     next_state: Nanos,
@@ -141,6 +144,7 @@ impl<S: Source> Watch<S> {
             left_out: HashSet::new(),
             left_out_count: 0,
             exits: BTreeMap::new(),
+            others: Exits::default(),
             last_briefs: Vec::new(),
             last_poll: Nanos::ZERO,
             next_state: now + Nanos::from_millis(100),
@@ -174,9 +178,16 @@ impl<S: Source> Watch<S> {
             self.hear(sampler.stop(PATIENCE), &briefs);
         }
         self.look(now, true);
+        self.learn_exits(now);
         self.exits.insert(self.output.profile.job.pid, exit);
         for (pid, exit) in std::mem::take(&mut self.exits) {
-            self.put_down_exit(pid, exit, now);
+            // The last process with this id, if it became other programs on its way.
+            let programs = self.output.profile.processes.iter().filter(|process| process.identity.pid == pid);
+            if let Some(key) =
+                programs.max_by_key(|process| process.identity.joined).map(|process| process.key)
+            {
+                self.put_down_exit(key, exit, now);
+            }
         }
         let samples = self.samples.finish();
         self.samples_ready.extend(samples);
@@ -199,18 +210,28 @@ impl<S: Source> Watch<S> {
         self.exits.insert(pid, exit);
     }
 
-    /// Puts down an exit that is known exactly: that of the last process with
-    /// this id, if it became other programs on its way.
-    fn put_down_exit(&mut self, pid: u32, exit: Exit, now: Nanos) {
+    /// Puts down the exits of processes that others have waited for.
+    fn learn_exits(&mut self, now: Nanos) {
+        for (key, exit) in self.others.known() {
+            let process = self.output.profile.processes.iter().rfind(|process| process.key == key);
+            // One that took its leave and ended well has nothing to add.
+            let news = process.is_some_and(|p| p.state.end == End::Vanished || !exit.success());
+            if news {
+                self.put_down_exit(key, exit, now);
+            }
+        }
+    }
+
+    /// Puts down an exit that is known exactly.
+    fn put_down_exit(&mut self, key: ProcessKey, exit: Exit, now: Nanos) {
         let end = match exit {
             Exit::Code(code) => End::Exited(Some(code)),
             Exit::Signal(signal) => End::Signal(signal),
             Exit::NotStarted | Exit::Unknown => return,
         };
         let profile = &self.output.profile;
-        let programs = profile.processes.iter().filter(|process| process.identity.pid == pid);
-        let Some(process) = programs.max_by_key(|process| process.identity.joined) else { return };
-        if process.state.end == End::Exec {
+        let Some(process) = profile.processes.iter().rfind(|process| process.key == key) else { return };
+        if process.state.end == End::Exec || process.state.end == end {
             return;
         }
         let mut state = process.state.clone();
@@ -257,6 +278,7 @@ impl<S: Source> Watch<S> {
         if let Some(digest) = self.digest.poll() {
             self.write(Record::ProgramDigest(digest));
         }
+        self.learn_exits(now);
         let due = last || now >= self.next_state;
         let dead = briefs.iter().any(|brief| !brief.alive);
         if due || dead {
@@ -287,6 +309,9 @@ impl<S: Source> Watch<S> {
         // Decided once per process: a timeline does not change its grid.
         let fine_timeline = self.met < FINE_TIMELINES;
         self.met += 1;
+        if brief.alive {
+            self.others.watch(brief.key, brief.pid);
+        }
         let watched = Watched { seen: now, looked: 0, frameworks: Vec::new(), fine_timeline };
         self.processes.insert(brief.key, watched);
     }
@@ -423,6 +448,7 @@ impl<S: Source> Watch<S> {
                 records += 1;
             }
             if !brief.alive {
+                self.others.ended(brief.key, process.state.end == End::Exec);
                 written.push(brief.key);
             }
         }

@@ -167,8 +167,9 @@ pub struct Process {
     pub kernels: Vec<Kernel>,
     /// Its memory over time, one per GPU.
     pub timelines: Vec<Timeline>,
-    /// Time of the last state in which it was alive; zero until it has ended.
-    /// Follows from the records, is not one of them.
+    /// Until when it was certainly alive: the time of its leave, else that of
+    /// the last state before its end was noticed; zero until then. Follows from
+    /// the records, is not one of them.
     pub seen_alive: Nanos,
 }
 

@@ -1,0 +1,137 @@
+//! How processes ended that are nobody's children here.
+//!
+//! Only a parent can wait for a process. But since Linux 6.15 whoever holds a
+//! pidfd of a process may ask for its exit status, once its parent has taken
+//! note of it. Older kernels do not know the question; then the status stays
+//! unknown.
+
+use radrm_profile::model::{Exit, ProcessKey};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::HashMap;
+
+/// Descriptors in use at most: every other process's end stays unknown.
+const MOST: usize = 256;
+
+/// `struct pidfd_info` of `linux/pidfd.h`, its first version. Newer ones are
+/// longer; the kernel goes by the size in the request's number.
+#[repr(C)]
+#[derive(Default)]
+struct PidfdInfo {
+    mask: u64,
+    cgroup: u64,
+    ids: [u32; 11],
+    exit_code: i32,
+}
+
+/// `PIDFD_INFO_EXIT`.
+const INFO_EXIT: u64 = 1 << 3;
+
+/// `PIDFD_GET_INFO`: `_IOWR(0xff, 11, struct pidfd_info)`.
+const GET_INFO: u32 = (3 << 30) | ((size_of::<PidfdInfo>() as u32) << 16) | (0xff << 8) | 11;
+
+/// Handles of the processes of a job.
+#[derive(Debug, Default)]
+pub(crate) struct Exits {
+    living: HashMap<ProcessKey, OwnedFd>,
+    gone: Vec<(ProcessKey, OwnedFd)>,
+}
+
+impl Exits {
+    /// Takes a handle of a process that was alive a moment ago. Its id could
+    /// have been given to another one since only if all others had been used
+    /// up in that moment.
+    pub(crate) fn watch(&mut self, key: ProcessKey, pid: u32) {
+        if self.living.len() + self.gone.len() >= MOST || self.living.contains_key(&key) {
+            return;
+        }
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        if let Some(handle) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
+            self.living.insert(key, handle);
+        }
+    }
+
+    /// A process has ended, as far as this job is concerned. `by_exec`: it
+    /// became another program, whose exit is none of its own.
+    pub(crate) fn ended(&mut self, key: ProcessKey, by_exec: bool) {
+        if let Some(handle) = self.living.remove(&key).filter(|_| !by_exec) {
+            self.gone.push((key, handle));
+        }
+    }
+
+    /// The exits that have become known since the last call.
+    pub(crate) fn known(&mut self) -> Vec<(ProcessKey, Exit)> {
+        let mut known = Vec::new();
+        self.gone.retain(|(key, handle)| match exit_of(handle) {
+            Some(exit) => {
+                known.push((*key, exit));
+                false
+            }
+            None => true,
+        });
+        known
+    }
+}
+
+fn exit_of(handle: &OwnedFd) -> Option<Exit> {
+    let mut info = PidfdInfo { mask: INFO_EXIT, ..PidfdInfo::default() };
+    // SAFETY: the request's number tells the kernel the structure's size, and
+    // it is alive and writable for that long.
+    let answer = unsafe { libc::ioctl(handle.as_raw_fd(), GET_INFO as libc::Ioctl, &raw mut info) };
+    if answer != 0 || info.mask & INFO_EXIT == 0 {
+        return None;
+    }
+    let status = info.exit_code;
+    Some(if libc::WIFSIGNALED(status) {
+        Exit::Signal(libc::WTERMSIG(status))
+    } else {
+        Exit::Code(libc::WEXITSTATUS(status))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// Whether this kernel answers at all.
+    fn answers() -> bool {
+        let version = rustix::system::uname().release().to_string_lossy().into_owned();
+        let mut numbers = version.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
+        (numbers.next(), numbers.next()) >= (Some(6), Some(15))
+    }
+
+    #[test]
+    fn exits_of_others_are_known_once_their_parents_know_them() {
+        let mut exits = Exits::default();
+        for (slot, (script, expected)) in
+            [("exit 3", Exit::Code(3)), ("kill -TERM $$", Exit::Signal(15)), ("exit 0", Exit::Code(0))]
+                .into_iter()
+                .enumerate()
+        {
+            let key = ProcessKey { slot: slot as u32, generation: 1 };
+            let mut child = Command::new("sh")
+                .args(["-c", &format!("read x; {script}")])
+                .stdin(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            exits.watch(key, child.id());
+            assert_eq!(exits.known(), []);
+            drop(child.stdin.take());
+            child.wait().unwrap();
+            exits.ended(key, false);
+            let expected = if answers() { vec![(key, expected)] } else { Vec::new() };
+            assert_eq!(exits.known(), expected);
+            assert_eq!(exits.known(), []);
+        }
+    }
+
+    #[test]
+    fn a_program_that_became_another_has_no_exit_of_its_own() {
+        let mut exits = Exits::default();
+        let key = ProcessKey::default();
+        exits.watch(key, std::process::id());
+        exits.ended(key, true);
+        assert!(exits.living.is_empty() && exits.gone.is_empty());
+    }
+}
