@@ -13,10 +13,8 @@ enum Kind {
     Around,
     /// Around the real call, in every process.
     Early,
-    /// As `Around`, with a short way for the usual case: `LOGIC_planned` says before the call what is to
-    /// be counted after it, where that is known.
-    Hot,
-    /// As `Hot`, by the hand-written shell for the argument list of `cuLaunchKernel`.
+    /// As `Around`, with a short way by the hand-written shell for the argument list of `cuLaunchKernel` or
+    /// `cuLaunchKernelEx`.
     Launch,
     /// After the real call, which stays transparent to a forced unwind.
     After,
@@ -75,7 +73,6 @@ fn read_hooks() -> BTreeMap<String, Hook> {
         let args = args.split(',').map(|a| a.trim().to_owned()).filter(|a| !a.is_empty()).collect();
         let (kind, logic) = match logic.split_once(':').filter(|(_, rest)| !rest.starts_with(':')) {
             Some(("early", rest)) => (Kind::Early, rest),
-            Some(("hot", rest)) => (Kind::Hot, rest),
             Some(("launch", rest)) => (Kind::Launch, rest),
             Some(("after", rest)) => (Kind::After, rest),
             Some((other, _)) => panic!("hooks.tsv: `{base}` has an unknown kind of hook `{other}`"),
@@ -137,6 +134,14 @@ fn generate(rows: &[(usize, &Row)], hooks: &BTreeMap<String, Hook>) -> String {
         );
     }
     out.push_str("];\n\n");
+    let by_hand = rows.iter().map(|(_, row)| hooks.get(&row.base).is_some_and(|h| h.kind == Kind::Launch));
+    let by_hand: Vec<String> =
+        by_hand.enumerate().filter(|(_, is)| *is).map(|(id, _)| format!("EntryId({id})")).collect();
+    let _ = writeln!(
+        out,
+        "/// Entry points whose shells are written by hand.\npub(crate) static BY_HAND: &[EntryId] = &[{}];\n",
+        by_hand.join(", ")
+    );
     for (id, (_, row)) in rows.iter().enumerate() {
         if row.is_nvml() {
             nvml_shell(&mut out, id, row);
@@ -172,48 +177,22 @@ fn driver_shell(out: &mut String, id: usize, row: &Row, hook: Option<&Hook>) {
     let names = names.join(", ");
     // Passive entries stay transparent to a forced unwind (a cancelled thread).
     let abi = if hook.is_some_and(|h| h.kind != Kind::After) { "C" } else { "C-unwind" };
-    let hot = hook.filter(|h| h.kind == Kind::Hot);
-    if let Some(hook) = hot {
-        let picked: Vec<String> = picked(row, hook).into_iter().map(ident).collect();
-        let picked = picked.join(", ");
-        let _ = write!(
-            out,
-            "#[cfg_attr(not(test), unsafe(no_mangle))]\n\
-             unsafe extern \"C\" fn {symbol}({params}) -> CUresult {{\n    \
-                 let real = crate::resolve::loaded(EntryId({id}));\n    \
-                 let tls = crate::tls::get();\n    \
-                 // SAFETY: the arguments are the program's, under the driver's contract for them.\n    \
-                 let planned = if shell::ready(real, tls) {{ unsafe {{ crate::{logic}_planned(tls, {picked}) }} }} else {{ None }};\n    \
-                 let Some(planned) = planned else {{\n        \
-                     // SAFETY: the program's own call, passed on.\n        \
-                     return unsafe {{ {symbol}_cold({names}) }};\n    \
-                 }};\n    \
-                 // SAFETY: the address is the driver's own function of this name, whose prototype this is.\n    \
-                 let real = unsafe {{ core::mem::transmute::<*mut (), unsafe extern \"C\" fn({types}) -> CUresult>(real) }};\n    \
-                 shell::enter(tls);\n    \
-                 // SAFETY: the program's own call, passed on.\n    \
-                 let result = unsafe {{ real({names}) }};\n    \
-                 shell::leave();\n    \
-                 if result.is_ok() {{\n        \
-                     planned.count();\n    \
-                 }}\n    \
-                 result\n}}\n\n",
-            logic = hook.logic,
-        );
-    }
     let by_hand = hook.is_some_and(|h| h.kind == Kind::Launch);
     if by_hand {
         // Six arguments come in registers, the others on the stack.
-        let on_stack = row.args.len() - 6;
+        let shell = match row.args.len() {
+            4 => format!("launch_ex_shell!({id}, {symbol}_cold)"),
+            n => format!("launch_shell!({id}, {symbol}_cold, {})", n - 6),
+        };
         let _ = write!(
             out,
             "#[unsafe(naked)]\n\
              #[cfg_attr(not(test), unsafe(no_mangle))]\n\
              unsafe extern \"C\" fn {symbol}({params}) -> CUresult {{\n    \
-                 launch_shell!({id}, {symbol}_cold, {on_stack})\n}}\n\n"
+                 {shell}\n}}\n\n"
         );
     }
-    let head = match hot.is_some() || by_hand {
+    let head = match by_hand {
         true => format!("#[cold]\n#[inline(never)]\nunsafe extern \"{abi}\" fn {symbol}_cold"),
         false => format!("#[cfg_attr(not(test), unsafe(no_mangle))]\nunsafe extern \"{abi}\" fn {symbol}"),
     };

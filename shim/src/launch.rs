@@ -6,63 +6,15 @@ use radrm_cuda_abi::*;
 
 use crate::cx::Cx;
 use crate::kernels::{cache, learn};
-use crate::telemetry::Row;
-use crate::tls::Tls;
 
-/// What a launch adds to its kernel's counters once it has succeeded.
-pub(crate) struct Planned {
-    row: Row,
-    blocks: u64,
-    threads: u64,
-    shared: u64,
-}
-
-impl Planned {
-    /// For a function whose counters are in the thread's cache: blocks of the grid, threads of a block,
-    /// dynamic shared memory in bytes per block. What is counted is the threads of the whole grid.
-    #[inline(always)]
-    fn new(tls: &Tls, function: CUfunction, blocks: u64, threads: u64, shared: u64) -> Option<Self> {
-        let row = cache::of(tls).get(function.addr())?;
-        let (blocks, threads) = settled(blocks, blocks.wrapping_mul(threads));
-        Some(Self { row, blocks, threads, shared })
-    }
-
-    /// Counts the launch.
-    #[inline(always)]
-    pub(crate) fn count(self) {
-        self.row.launch(self.blocks, self.threads, self.shared);
-    }
-}
-
-/// Counts a launch that has been made.
+/// Counts a launch that has been made: blocks of the grid, threads of a block, dynamic shared memory in
+/// bytes per block. What is counted is the threads of the whole grid.
 fn count(cx: &Cx<'_>, function: CUfunction, blocks: u64, threads: u64, shared: u64) {
-    match Planned::new(cx.tls(), function, blocks, threads, shared) {
-        Some(planned) => planned.count(),
-        None => learn::count(cx, function, blocks, blocks.wrapping_mul(threads), shared),
+    let threads = blocks.wrapping_mul(threads);
+    match cache::of(cx.tls()).get(function.addr()) {
+        Some(row) => row.launch(blocks, threads, shared),
+        None => learn::count(cx, function, blocks, threads, shared),
     }
-}
-
-/// Makes the compiler have both values at this point. Left to itself it multiplies after the driver's
-/// call, for which it has to keep all six factors over the call: 0.7 ns.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn settled(mut blocks: u64, mut threads: u64) -> (u64, u64) {
-    // SAFETY: an empty instruction sequence that hands both registers back as they were.
-    unsafe {
-        core::arch::asm!(
-            "/* {0} {1} */",
-            inout(reg) blocks,
-            inout(reg) threads,
-            options(nomem, nostack, preserves_flags)
-        );
-    }
-    (blocks, threads)
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-fn settled(blocks: u64, threads: u64) -> (u64, u64) {
-    (blocks, threads)
 }
 
 #[inline(always)]
@@ -116,22 +68,6 @@ pub(crate) unsafe fn kernel_ex(
         count(cx, function, blocks, threads, u64::from(c.sharedMemBytes));
     }
     result
-}
-
-/// What the launch will count.
-///
-/// # Safety
-/// The arguments of such a call.
-#[inline(always)]
-pub(crate) unsafe fn kernel_ex_planned(
-    tls: &Tls,
-    config: *const CUlaunchConfig,
-    function: CUfunction,
-) -> Option<Planned> {
-    // SAFETY: null, or the program's configuration, valid during the call.
-    let c = unsafe { config.as_ref() }?;
-    let (blocks, threads) = shape(c);
-    Planned::new(tls, function, blocks, threads, u64::from(c.sharedMemBytes))
 }
 
 #[inline(always)]

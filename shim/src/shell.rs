@@ -52,25 +52,6 @@ where
     result
 }
 
-/// Whether a call needs no preparation: function known, thread's state valid, no capture under way, not
-/// nested.
-#[inline(always)]
-pub(crate) fn ready(real: *mut (), tls: &Tls) -> bool {
-    !real.is_null() && tls.ready.get() == state::page().fast()
-}
-
-/// Marks a call as under way.
-#[inline(always)]
-pub(crate) fn enter(tls: &Tls) {
-    tls.enter(with_distance());
-}
-
-/// Ends what [`enter`] began. Finding the thread's state anew is cheaper than keeping it over the call.
-#[inline(always)]
-pub(crate) fn leave() {
-    tls::get().leave();
-}
-
 /// Bytes that every shell's frame keeps free below what it marks, and more than the rest of a frame
 /// takes. A call made by the driver during a marked call is therefore at least this far below the
 /// mark; a mark that a longjmp has left behind by discarding its frame is not, as seen from the next

@@ -3,7 +3,7 @@
 mod support;
 
 use radrm_telemetry::{Bypass, ProcessSnapshot};
-use support::{kernel, run, run_one};
+use support::{Driver, kernel, run, run_one};
 
 /// Launches, blocks, threads and dynamic shared memory of a kernel.
 fn figures(process: &ProcessSnapshot, name: &str) -> [u64; 4] {
@@ -20,11 +20,11 @@ fn by_graphs(process: &ProcessSnapshot, name: &str) -> [u64; 3] {
 
 #[test]
 fn every_entry_point_counts_what_succeeded_and_passes_all_arguments() {
-    for rounds in [1, 20] {
-        let process = run_one(false, &["launches", &rounds.to_string()]);
+    for (driver, rounds) in [(Driver::New, 1), (Driver::New, 20), (Driver::CallsItself, 20)] {
+        let process = run_one(driver, &["launches", &rounds.to_string()]);
         let shape = [rounds, 24 * rounds, 24 * 210 * rounds, 8 * rounds];
         for name in ["plain", "plain_ptsz", "coop", "coop_ptsz", "ex"] {
-            assert_eq!(figures(&process, name), shape, "{name}");
+            assert_eq!(figures(&process, name), shape, "{name}, {driver:?}");
         }
         // One block, 9 and 10 blocks of 64 threads.
         assert_eq!(figures(&process, "old"), [3 * rounds, 20 * rounds, 20 * 64 * rounds, 0]);
@@ -37,14 +37,14 @@ fn every_entry_point_counts_what_succeeded_and_passes_all_arguments() {
 
 #[test]
 fn a_driver_that_calls_itself_by_name_is_counted_once() {
-    let process = run_one(false, &["launches", "5"]);
+    let process = run_one(Driver::CallsItself, &["launches", "5"]);
     // The outer call has the program's shape; the inner one would add a launch of one block.
     assert_eq!(figures(&process, "nested"), [5, 5 * 24, 5 * 24 * 210, 5 * 8]);
 }
 
 #[test]
 fn a_handle_that_comes_back_after_an_unload_is_another_kernel() {
-    let process = run_one(false, &["reuse"]);
+    let process = run_one(Driver::New, &["reuse"]);
     for round in 0..5u64 {
         assert_eq!(figures(&process, &format!("round{round}"))[0], 10 * (round + 1), "round{round}");
     }
@@ -52,18 +52,18 @@ fn a_handle_that_comes_back_after_an_unload_is_another_kernel() {
 
 #[test]
 fn a_kernel_in_a_functions_place_is_named_and_has_attributes() {
-    for old in [false, true] {
-        let process = run_one(old, &["kernels"]);
+    for driver in [Driver::New, Driver::Old] {
+        let process = run_one(driver, &["kernels"]);
         let k = kernel(&process, "as_kernel").expect("the kernel");
-        assert_eq!(k.launches, 2, "old: {old}");
-        assert_eq!((k.attributes.registers, k.attributes.static_shared_bytes), (9, 48), "old: {old}");
-        assert_eq!((k.attributes.local_bytes, k.attributes.max_threads), (16, 1024), "old: {old}");
+        assert_eq!(k.launches, 2, "{driver:?}");
+        assert_eq!((k.attributes.registers, k.attributes.static_shared_bytes), (9, 48), "{driver:?}");
+        assert_eq!((k.attributes.local_bytes, k.attributes.max_threads), (16, 1024), "{driver:?}");
     }
 }
 
 #[test]
 fn old_drivers_are_named_by_what_the_program_asked_for() {
-    let process = run_one(true, &["reuse"]);
+    let process = run_one(Driver::Old, &["reuse"]);
     for round in 0..5u64 {
         assert_eq!(figures(&process, &format!("round{round}"))[0], 10 * (round + 1), "round{round}");
     }
@@ -71,24 +71,24 @@ fn old_drivers_are_named_by_what_the_program_asked_for() {
 
 #[test]
 fn long_and_empty_names_are_kept_as_far_as_there_is_room() {
-    for old in [false, true] {
-        let process = run_one(old, &["names"]);
+    for driver in [Driver::New, Driver::Old] {
+        let process = run_one(driver, &["names"]);
         let long = process.kernels.iter().find(|k| k.name.len() == 1023).expect("the long name, cut");
         assert_eq!(long.launches, 1);
-        assert_eq!(process.launches(), 2, "old: {old}");
+        assert_eq!(process.launches(), 2, "{driver:?}");
     }
 }
 
 #[test]
 fn captured_launches_are_not_counted_and_queries_break_no_capture() {
-    let process = run_one(false, &["captures"]);
+    let process = run_one(Driver::New, &["captures"]);
     assert_eq!(figures(&process, "captured")[0], 5);
     assert_eq!(figures(&process, "unseen")[0], 1);
 }
 
 #[test]
 fn graphs_count_their_kernels_through_every_change() {
-    let process = run_one(false, &["graphs", "0"]);
+    let process = run_one(Driver::New, &["graphs", "0"]);
     // Launches and blocks as the client's comments say; ten threads in a block.
     let a = [[2, 3], [1, 2], [1, 2], [2, 52], [3, 1052], [3, 1052], [2, 3]];
     let b = [[2, 10], [3, 110], [2, 10], [1, 3], [1, 3], [1, 3], [2, 10]];
@@ -104,12 +104,12 @@ fn graphs_count_their_kernels_through_every_change() {
 
 #[test]
 fn a_million_updates_of_a_graph_take_no_memory() {
-    run_one(false, &["graphs", "1000000"]);
+    run_one(Driver::New, &["graphs", "1000000"]);
 }
 
 #[test]
 fn a_forked_child_counts_for_itself() {
-    let mut all = run(false, &["forked"]);
+    let mut all = run(Driver::New, &["forked"]);
     assert_eq!(all.len(), 2);
     all.sort_by_key(|p| p.joined_ns);
     assert_eq!((figures(&all[0], "parent")[0], figures(&all[0], "child")[0]), (6, 0));
@@ -118,13 +118,13 @@ fn a_forked_child_counts_for_itself() {
 
 #[test]
 fn more_threads_than_lanes_lose_no_launch() {
-    let process = run_one(false, &["threads"]);
+    let process = run_one(Driver::New, &["threads"]);
     assert_eq!(figures(&process, "from_threads"), [300_000, 300_000, 300_000 * 32, 0]);
 }
 
 #[test]
 fn contexts_are_counted_on_their_gpu() {
-    let process = run_one(false, &["contexts"]);
+    let process = run_one(Driver::New, &["contexts"]);
     let account = process.accounts.first().expect("one GPU");
     // Three created, one destroyed, and the primary one, which is still held once.
     assert_eq!(account.contexts, 3);

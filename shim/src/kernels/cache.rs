@@ -6,74 +6,66 @@
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use crate::arena;
 use crate::kernels::Kernels;
 use crate::telemetry::{LANES, LaneRow, Row};
 use crate::tls::Tls;
+use crate::{arena, resolve};
 
-/// Entries; 256 of 16 bytes fill one page.
+/// Entries; handles and counters of 256 fill one page.
 const ENTRIES: usize = 256;
 
-/// Offsets of the entries.
-pub(crate) const OFFSET_MASK: usize = (ENTRIES - 1) * size_of::<Entry>();
-/// Offset of the counters in an entry.
-pub(crate) const ROW_OFFSET: usize = core::mem::offset_of!(Entry, row);
-const _: () = assert!(size_of::<Entry>() == 16 && core::mem::offset_of!(Entry, function) == 0);
+/// Multiplier whose product's upper bits depend on all bits of a handle's lower half: 2^32 divided by the
+/// golden ratio, as a signed immediate.
+pub(crate) const HASH_FACTOR: i32 = 0x9e37_79b9_u32 as i32;
+/// Bits of that product that are shifted out, to leave an entry's number.
+pub(crate) const HASH_SHIFT: u32 = 32 - ENTRIES.trailing_zeros();
+/// Offset of the counters from the handles.
+pub(crate) const ROWS_OFFSET: usize = core::mem::offset_of!(KernelCache, rows);
+const _: () = assert!(core::mem::offset_of!(KernelCache, functions) == 0 && ENTRIES.is_power_of_two());
 
 /// Function of an entry that has none. Not 0, which a program may hand over: an entry that matches a
 /// function has counters.
 const NOTHING: u64 = 1;
 
 /// One thread's cache. It is cleared before its first use.
-#[repr(C, align(4096))]
-pub(crate) struct KernelCache {
-    entries: [Entry; ENTRIES],
-}
-
+///
 /// Atomics only because a lane may be handed on while its old owner still runs; relaxed accesses are
 /// plain moves.
-#[repr(C)]
-struct Entry {
-    function: AtomicU64,
-    row: AtomicPtr<LaneRow>,
-}
-
-impl Entry {
-    const fn empty() -> Self {
-        Self { function: AtomicU64::new(NOTHING), row: AtomicPtr::new(ptr::null_mut()) }
-    }
+#[repr(C, align(4096))]
+pub(crate) struct KernelCache {
+    functions: [AtomicU64; ENTRIES],
+    rows: [AtomicPtr<LaneRow>; ENTRIES],
 }
 
 impl KernelCache {
     #[inline(always)]
-    fn entry(&self, function: u64) -> &Entry {
-        // Handles are addresses of objects of at least 16 bytes: the bits above the lowest four, taken as
-        // the offset of a 16-byte entry, need no shift.
-        let offset = (function ^ (function >> 8)) as usize & OFFSET_MASK;
-        // SAFETY: the offset is a multiple of an entry's size and below that of all entries.
-        unsafe { &*(&raw const self.entries).cast::<Entry>().wrapping_byte_add(offset) }
+    fn entry(&self, function: u64) -> (&AtomicU64, &AtomicPtr<LaneRow>) {
+        let number = (function as u32).wrapping_mul(HASH_FACTOR.cast_unsigned()) >> HASH_SHIFT;
+        // SAFETY: what is left after the shift is below the number of entries.
+        unsafe { (self.functions.get_unchecked(number as usize), self.rows.get_unchecked(number as usize)) }
     }
 
     /// The thread's counters of a function's kernel, if they are here.
     #[inline(always)]
     pub(crate) fn get(&self, function: u64) -> Option<Row> {
-        let entry = self.entry(function);
-        if entry.function.load(Ordering::Relaxed) != function {
+        let (key, row) = self.entry(function);
+        if key.load(Ordering::Relaxed) != function {
             return None;
         }
         // SAFETY: an entry with a function has been given a row.
-        unsafe { Row::from_ptr(entry.row.load(Ordering::Relaxed)) }
+        unsafe { Row::from_ptr(row.load(Ordering::Relaxed)) }
     }
 
-    /// Keeps the counters of a function's kernel.
+    /// Keeps the counters of a function's kernel. From then on its launches in this thread do not come
+    /// to compiled code.
     pub(crate) fn put(&self, function: u64, row: Row) {
-        if ptr::eq(self, &raw const NONE) {
+        if ptr::eq(self, &raw const NONE) || !resolve::launches_are_direct() {
             return;
         }
-        let entry = self.entry(function);
-        entry.function.store(NOTHING, Ordering::Relaxed);
-        entry.row.store(row.as_ptr().cast_mut(), Ordering::Relaxed);
-        entry.function.store(function, Ordering::Relaxed);
+        let (key, place) = self.entry(function);
+        key.store(NOTHING, Ordering::Relaxed);
+        place.store(row.as_ptr().cast_mut(), Ordering::Relaxed);
+        key.store(function, Ordering::Relaxed);
     }
 
     /// Forgets all.
@@ -81,14 +73,17 @@ impl KernelCache {
         if ptr::eq(self, &raw const NONE) {
             return;
         }
-        for entry in &self.entries {
-            entry.function.store(NOTHING, Ordering::Relaxed);
+        for function in &self.functions {
+            function.store(NOTHING, Ordering::Relaxed);
         }
     }
 }
 
 /// The cache of threads that have none: stays empty.
-static NONE: KernelCache = KernelCache { entries: [const { Entry::empty() }; ENTRIES] };
+static NONE: KernelCache = KernelCache {
+    functions: [const { AtomicU64::new(NOTHING) }; ENTRIES],
+    rows: [const { AtomicPtr::new(ptr::null_mut()) }; ENTRIES],
+};
 
 /// The cache of a thread.
 #[inline(always)]

@@ -2,20 +2,20 @@
 //! functions.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::elf::{self, LinkMap};
 use super::{early, route};
 use crate::entries::{self, ENTRY_COUNT, EntryId, Library};
 use crate::errno;
+use radrm_cuda_abi::{CUDA_ERROR_NOT_FOUND, CUresult};
 
 /// The driver's own function of every entry point.
 pub(crate) static RADRM_REAL: [AtomicPtr<()>; ENTRY_COUNT] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; ENTRY_COUNT];
 
-/// Where the driver's library lies: its first address, and how many bytes it takes. A call from there
-/// is the driver's own. Without bytes no call is.
-pub(crate) static RADRM_DRIVER: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+/// Whether the driver's code calls launches by their exported names, and so comes to our shells.
+static CALLS_ITSELF: AtomicBool = AtomicBool::new(false);
 
 /// The library, once it was seen and pinned.
 struct Object {
@@ -100,15 +100,6 @@ pub(super) fn attach(library: Library) -> bool {
     }
     errno::keep(|| {
         let Some(map) = open(object, libc::RTLD_LAZY | libc::RTLD_NOLOAD) else { return false };
-        if library == Library::Cuda {
-            // SAFETY: `open` has raised the library's count, so it stays loaded.
-            let (start, bytes) = unsafe { elf::extent(map) };
-            let [first, count] = &RADRM_DRIVER;
-            // Relaxed: a launch that finds the driver's function, stored with a release below, is the
-            // first to read them, and two threads store the same.
-            first.store(start, Ordering::Relaxed);
-            count.store(bytes, Ordering::Relaxed);
-        }
         for (entry, info) in entries::of(library) {
             // SAFETY: `open` has raised the library's count, so it stays loaded.
             if let Some(real) = unsafe { elf::function(map, info.symbol) }
@@ -119,10 +110,40 @@ pub(super) fn attach(library: Library) -> bool {
                 route::add(real, entry);
             }
         }
+        if library == Library::Cuda {
+            complete_launches(map);
+        }
         // Release pairs with the Acquire above and in `has_driver`.
         object.map.store(map.cast_mut(), Ordering::Release);
         true
     })
+}
+
+/// What the shells by hand count on: every launch has an address to call, and whether they may take a
+/// call for the program's own.
+fn complete_launches(map: *const LinkMap) {
+    for entry in entries::BY_HAND {
+        if let Some(slot) = RADRM_REAL.get(usize::from(entry.0)) {
+            let none = core::ptr::null_mut();
+            let _ = slot.compare_exchange(none, no_launch as *mut (), Ordering::Release, Ordering::Relaxed);
+        }
+    }
+    let is_launch = |name: &CStr| entries::find(name).is_some_and(|entry| entries::BY_HAND.contains(&entry));
+    // SAFETY: `open` has raised the library's count, so it stays loaded.
+    let by_name = unsafe { elf::refers(map, is_launch) };
+    // Relaxed: published with the library.
+    CALLS_ITSELF.store(by_name, Ordering::Relaxed);
+}
+
+/// In the place of a launch that the driver does not have.
+extern "C" fn no_launch() -> CUresult {
+    CUDA_ERROR_NOT_FOUND
+}
+
+/// Whether a launch that comes to a shell is known to be the program's own, and to have a function to
+/// call.
+pub(crate) fn launches_are_direct() -> bool {
+    has_driver() && !CALLS_ITSELF.load(Ordering::Relaxed)
 }
 
 fn open(object: &Object, flags: c_int) -> Option<*const LinkMap> {

@@ -25,6 +25,15 @@ struct Dyn {
     value: usize,
 }
 
+/// A relocation.
+#[repr(C)]
+struct Rela {
+    offset: usize,
+    kind: u32,
+    symbol: u32,
+    addend: isize,
+}
+
 #[repr(C)]
 struct Sym {
     name: u32,
@@ -39,8 +48,12 @@ unsafe extern "C" {
     static _r_debug: RDebug;
 }
 
+const DT_PLTRELSZ: i64 = 2;
 const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
+const DT_RELA: i64 = 7;
+const DT_RELASZ: i64 = 8;
+const DT_JMPREL: i64 = 23;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_VERSYM: i64 = 0x6fff_fff0;
 /// Version index flag of a symbol that is not the default of its name.
@@ -49,62 +62,6 @@ const STT_FUNC: u8 = 2;
 /// Objects looked at before the walk gives up.
 const MANY: usize = 65_536;
 
-/// First address of an object and the number of bytes from there to the end of its last segment; 0 bytes
-/// where its header is not in memory.
-///
-/// # Safety
-/// `map` must be a loaded object that stays loaded during the call.
-pub(crate) unsafe fn extent(map: *const LinkMap) -> (usize, usize) {
-    // SAFETY: the caller's promise.
-    let base = unsafe { (*map).base };
-    let header = base as *const Header;
-    // The header is the start of the first segment, unless somebody has built the object in an unusual
-    // way; a shared object is never based at 0.
-    // SAFETY: the first page of a based object is mapped.
-    if base == 0 || unsafe { (*header).magic } != *b"\x7fELF" {
-        return (base, 0);
-    }
-    // SAFETY: a valid header tells where its program headers stand, in the same segment.
-    let segments = unsafe {
-        let first = base.wrapping_add((*header).segments_at) as *const Segment;
-        core::slice::from_raw_parts(first, usize::from((*header).segments))
-    };
-    let end = segments.iter().filter(|s| s.kind == PT_LOAD).map(|s| s.address.wrapping_add(s.memory)).max();
-    (base, end.unwrap_or(0))
-}
-
-/// ELF header.
-#[repr(C)]
-struct Header {
-    magic: [u8; 4],
-    identity: [u8; 12],
-    kind: u16,
-    machine: u16,
-    version: u32,
-    entry: usize,
-    segments_at: usize,
-    sections_at: usize,
-    flags: u32,
-    header_bytes: u16,
-    segment_bytes: u16,
-    segments: u16,
-}
-
-/// Program header.
-#[repr(C)]
-struct Segment {
-    kind: u32,
-    flags: u32,
-    offset: usize,
-    address: usize,
-    physical: usize,
-    file: usize,
-    memory: usize,
-    align: usize,
-}
-
-const PT_LOAD: u32 = 1;
-
 /// The tables of one object.
 struct Tables {
     base: usize,
@@ -112,6 +69,8 @@ struct Tables {
     symbols: *const Sym,
     versions: *const u16,
     hash: *const u32,
+    /// Where relocations stand, and how many bytes.
+    relocations: [(usize, usize); 2],
 }
 
 /// The first loaded object whose file name is `name`.
@@ -144,6 +103,31 @@ pub(crate) unsafe fn function(map: *const LinkMap, name: &CStr) -> Option<*mut (
     unsafe { tables.find(name) }
 }
 
+/// Whether an object's own code refers by name to a function that `is_meant`: such a reference leads to
+/// whoever defines the name first, which with a preloaded library is not the object itself.
+///
+/// # Safety
+/// `map` must be a loaded object that stays loaded during the call.
+pub(crate) unsafe fn refers(map: *const LinkMap, is_meant: impl Fn(&CStr) -> bool) -> bool {
+    // SAFETY: the caller's promise.
+    let Some(tables) = (unsafe { Tables::of(map) }) else { return false };
+    tables.relocations.iter().any(|(at, bytes)| {
+        let all = match *at {
+            0 => &[],
+            // SAFETY: the dynamic section says that so many bytes of relocations stand there.
+            at => unsafe { core::slice::from_raw_parts(at as *const Rela, bytes / size_of::<Rela>()) },
+        };
+        // Most of a large object's relocations name no symbol.
+        all.iter().filter(|r| r.symbol != 0).any(|r| {
+            // SAFETY: relocations only name symbols that exist, whose names lie in the string table.
+            is_meant(unsafe {
+                let symbol = &*tables.symbols.wrapping_add(r.symbol as usize);
+                CStr::from_ptr(tables.strings.wrapping_add(symbol.name as usize))
+            })
+        })
+    })
+}
+
 impl Tables {
     unsafe fn of(map: *const LinkMap) -> Option<Self> {
         // SAFETY: the caller's promise.
@@ -152,6 +136,7 @@ impl Tables {
         // Some entries are addresses already, others still offsets, as the linker found them.
         let address = |value: usize| if value < base { value.wrapping_add(base) } else { value };
         let (mut strings, mut symbols, mut versions, mut hash) = (0, 0, 0, 0);
+        let [mut data, mut calls] = [(0, 0); 2];
         let mut entry = map.dynamic;
         for _ in 0..MANY {
             // SAFETY: the dynamic section ends with a null entry, at which the loop stops.
@@ -162,6 +147,10 @@ impl Tables {
                 DT_SYMTAB => symbols = address(*value),
                 DT_VERSYM => versions = address(*value),
                 DT_GNU_HASH => hash = address(*value),
+                DT_RELA => data.0 = address(*value),
+                DT_RELASZ => data.1 = *value,
+                DT_JMPREL => calls.0 = address(*value),
+                DT_PLTRELSZ => calls.1 = *value,
                 _ => {}
             }
             entry = entry.wrapping_add(1);
@@ -175,6 +164,7 @@ impl Tables {
             symbols: symbols as *const Sym,
             versions: versions as *const u16,
             hash: hash as *const u32,
+            relocations: [data, calls],
         })
     }
 
@@ -257,14 +247,16 @@ mod tests {
     }
 
     #[test]
-    fn an_objects_functions_lie_in_its_extent() {
+    fn references_by_name_are_found() {
+        let own = object(b"libgcc_s.so.1").or_else(|| object(b"libm.so.6"));
         let libc = object(b"libc.so.6").expect("every test process has libc");
-        // SAFETY: libc stays loaded.
-        let (start, bytes) = unsafe { extent(libc) };
-        let inside = libc::getpid as *const () as usize;
-        let outside = an_objects_functions_lie_in_its_extent as *const () as usize;
-        assert!(inside.wrapping_sub(start) < bytes);
-        assert!(outside.wrapping_sub(start) >= bytes);
+        // SAFETY: libraries of the program stay loaded.
+        unsafe {
+            // libc lets programs replace its allocator; it calls its other functions directly.
+            assert!(refers(libc, |name| name == c"malloc"));
+            assert!(!refers(libc, |name| name == c"qsort"));
+            assert!(own.is_none_or(|map| !refers(map, |name| name == c"no_such_function")));
+        }
     }
 
     #[test]

@@ -15,7 +15,9 @@ mod elf;
 pub(crate) mod proc_address;
 mod route;
 
-pub(crate) use attach::{RADRM_DRIVER, RADRM_REAL, cold, cold_nvml, driver_symbol, has_driver, loaded};
+pub(crate) use attach::{
+    RADRM_REAL, cold, cold_nvml, driver_symbol, has_driver, launches_are_direct, loaded,
+};
 
 use crate::entries::EntryId;
 

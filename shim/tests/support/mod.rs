@@ -11,10 +11,30 @@ use radrm_telemetry::{KernelSnapshot, ProcessSnapshot, SegmentFile};
 /// Seconds after which a client counts as hanging.
 const PATIENCE: &str = "60";
 
-/// The library as cargo has built it for this test program.
+/// The library, fresh: a test program does not depend on a `cdylib`, so cargo does not build it for one.
+/// `RADRM_TEST_NO_BUILD` turns the build off where everything was built before.
 pub fn library() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(build).clone()
+}
+
+fn build() -> PathBuf {
     let program = std::env::current_exe().expect("path of this program");
     let deps = program.parent().expect("its directory");
+    if std::env::var_os("RADRM_TEST_NO_BUILD").is_none() {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--quiet", "-p", "radrm-shim"]);
+        if deps.parent().is_some_and(|d| d.ends_with("release")) {
+            command.arg("--release");
+        }
+        // Variables that describe this package must not reach the build of others.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" {
+                command.env_remove(name);
+            }
+        }
+        assert!(command.status().expect("cargo").success(), "the library does not build");
+    }
     let candidates = [deps.join("libradrm.so"), deps.join("../libradrm.so")];
     candidates.into_iter().find(|p| p.exists()).expect("libradrm.so beside the tests")
 }
@@ -36,17 +56,30 @@ fn gcc(arguments: &[&str], output: &Path) {
     std::fs::rename(&fresh, output).expect("the compiled file");
 }
 
-/// Directory with the fake driver, of the present or the old kind, and the clients.
-fn directory(old: bool) -> &'static Path {
-    static NEW: OnceLock<PathBuf> = OnceLock::new();
-    static OLD: OnceLock<PathBuf> = OnceLock::new();
-    if old { &OLD } else { &NEW }.get_or_init(|| {
-        let name = if old { "old" } else { "new" };
+/// Forms of the fake driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Driver {
+    /// As drivers are: its own calls do not go through its exported names.
+    New,
+    /// One without what came after CUDA 11.
+    Old,
+    /// One whose own calls go to whoever defines the name first, so to the library under test.
+    CallsItself,
+}
+
+/// Directory with the fake driver of a form and the clients.
+fn directory(driver: Driver) -> &'static Path {
+    static MADE: [OnceLock<PathBuf>; 3] = [const { OnceLock::new() }; 3];
+    MADE[driver as usize].get_or_init(|| {
+        let (name, flags): (_, &[&str]) = match driver {
+            Driver::New => ("new", &["-DNEW", "-Wl,-Bsymbolic"]),
+            Driver::Old => ("old", &["-DOLD", "-Wl,-Bsymbolic"]),
+            Driver::CallsItself => ("calls-itself", &["-DNEW"]),
+        };
         let at = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fake-driver-{name}"));
         std::fs::create_dir_all(&at).expect("directory");
         let driver = at.join("libcuda.so.1");
-        let form = if old { "-DOLD" } else { "-DNEW" };
-        gcc(&["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", form, "fake_driver.c"], &driver);
+        gcc(&[flags, &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "fake_driver.c"]].concat(), &driver);
         let text = driver.to_str().expect("plain path");
         gcc(&["clients.c", text, "-lpthread", "-Wl,--allow-shlib-undefined"], &at.join("clients"));
         at
@@ -54,8 +87,8 @@ fn directory(old: bool) -> &'static Path {
 }
 
 /// What the processes of one run left behind, in the order in which they joined.
-pub fn run(old: bool, arguments: &[&str]) -> Vec<ProcessSnapshot> {
-    let at = directory(old);
+pub fn run(driver: Driver, arguments: &[&str]) -> Vec<ProcessSnapshot> {
+    let at = directory(driver);
     let segment = SegmentFile::create_unnamed(1).expect("segment");
     let output = Command::new("timeout")
         .arg(PATIENCE)
@@ -77,8 +110,8 @@ pub fn run(old: bool, arguments: &[&str]) -> Vec<ProcessSnapshot> {
 }
 
 /// What the single process of a run left behind.
-pub fn run_one(old: bool, arguments: &[&str]) -> ProcessSnapshot {
-    let mut all = run(old, arguments);
+pub fn run_one(driver: Driver, arguments: &[&str]) -> ProcessSnapshot {
+    let mut all = run(driver, arguments);
     assert_eq!(all.len(), 1, "{all:?}");
     all.remove(0)
 }
