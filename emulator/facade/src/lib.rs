@@ -8,7 +8,8 @@
 //! | the export | goes to |
 //! |---|---|
 //! | is written in the toolkit | that function |
-//! | is listed in `data/semantics.tsv` as computing something | "done": results are not computed |
+//! | is listed in `data/semantics.tsv` as one of a kind | the toolkit's function for that kind |
+//! | is listed there as computing something | "done": results are not computed |
 //! | anything else | the toolkit's counter of calls without semantics, and "not supported" |
 //!
 //! What a library exports is data: `data/exports/`, one file for each library and major version.
@@ -101,6 +102,11 @@ impl Toolkit {
             return Target::Function(function);
         }
         match semantics::meaning(&library.stem, export) {
+            // A name that the toolkit lacks would keep the stand-in from loading.
+            Meaning::Call(function) => match format!("{PREFIX}{function}") {
+                function if self.names.contains(&function) => Target::Function(function),
+                _ => Target::Missing { status: 801 },
+            },
             Meaning::Done => Target::Done,
             Meaning::Missing { status } => Target::Missing { status },
         }

@@ -19,7 +19,9 @@
 //! | [`tools`] | compilers, profilers, files |
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)]
 
+pub mod blas;
 pub mod driver;
+pub mod handles;
 pub mod notes;
 pub mod runtime;
 

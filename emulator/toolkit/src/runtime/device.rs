@@ -87,7 +87,7 @@ fn current() -> Answer<CUcontext> {
 }
 
 /// Makes sure that the thread has a context: that of its device, if it has none.
-pub(super) fn ready() -> Answer {
+pub(crate) fn ready() -> Answer {
     start()?;
     if current()?.is_null() {
         let context = primary(CHOSEN.get().unwrap_or(0))?;
