@@ -7,8 +7,12 @@
 
 pub mod amount;
 pub mod config;
+pub mod contexts;
 pub mod files;
 pub mod gpus;
+pub mod ledgers;
+pub mod overrides;
 pub mod resolve;
 pub mod scopes;
+pub mod start;
 pub mod wish;

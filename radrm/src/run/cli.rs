@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use crate::limits::config::Percentage;
+use crate::limits::wish::Wishes;
+
 /// What `--help` prints.
 pub const HELP: &str = include_str!("help.txt");
 
@@ -43,6 +46,12 @@ struct Flags {
     /// Another dataset.
     #[arg(long, value_name = "FILE")]
     dataset: Option<PathBuf>,
+    /// Limits on GPU memory.
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
+    mem_limit: Option<String>,
+    /// The Multi-Process Service.
+    #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true)]
+    mps: Option<Option<String>>,
     /// Wait for all descendants.
     #[arg(long)]
     wait_all: bool,
@@ -113,6 +122,10 @@ pub struct Plan {
     pub row: RowTo,
     /// The emulated machine, if any.
     pub emulate: Option<Emulate>,
+    /// Limits on GPU memory for the whole job.
+    pub mem_limit: Option<Wishes>,
+    /// Use the Multi-Process Service, perhaps with a share of the SMs for each process.
+    pub mps: Option<Option<Percentage>>,
     /// Say nothing but failures.
     pub quiet: bool,
     /// Wait for every descendant, not only for the program.
@@ -148,6 +161,10 @@ fn resolve(flags: Flags) -> Result<Plan, String> {
     if flags.faults.is_some() && !emulated {
         return Err("--faults works only with --emulate or --machine".to_owned());
     }
+    let mem_limit = flags.mem_limit.as_deref().map(Wishes::parse).transpose();
+    let mem_limit = mem_limit.map_err(|why| format!("--mem-limit: {why}"))?;
+    let percent = |text: String| Percentage::parse(&text).map_err(|why| format!("--mps: {why}"));
+    let mps = flags.mps.map(|share| share.map(percent).transpose()).transpose()?;
     let report = match flags.json {
         Some(Some(file)) => ReportTo::JsonFile(file),
         Some(None) => ReportTo::JsonOnStderr,
@@ -171,6 +188,8 @@ fn resolve(flags: Flags) -> Result<Plan, String> {
             machine: flags.machine,
             faults: flags.faults,
         }),
+        mem_limit,
+        mps,
         quiet: flags.quiet,
         wait_all: flags.wait_all,
         command: flags.command,
@@ -257,6 +276,9 @@ mod tests {
             ("--faults x p", "--faults works only with --emulate"),
             ("-o f --no-profile p", "cannot be used together"),
             ("--no-dataset --dataset d p", "cannot be used together"),
+            ("--mem-limit 10G p", "--mem-limit: `10G` can mean two things"),
+            ("--mem-limit -1 p", "--mem-limit: `-1` is no amount"),
+            ("--mps=0 p", "--mps: `0` is no percentage"),
         ] {
             match plan(line) {
                 Err(Instead::Wrong(text)) => {

@@ -11,6 +11,7 @@ use radrm_analyzer::Summary;
 use radrm_collector::{Finished, JobWatch, NvmlSource, ProfileFile, WatchOptions, dataset, describe_job};
 use radrm_profile::Profile;
 use radrm_profile::model::Exit;
+use radrm_telemetry::ledger::{LedgerError, LedgerView, Limit};
 use radrm_telemetry::{Liveness, Segment, SegmentFile};
 use rustix::fs::statfs;
 
@@ -55,6 +56,14 @@ impl Channel {
         SegmentFile::create_unnamed(job)
             .map(|file| Self { file })
             .map_err(|error| format!("no memory to share with the program: {error}"))
+    }
+
+    /// Gives the job a ledger with these limits.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn arm(&self, limits: &[Limit]) -> Result<LedgerView, LedgerError> {
+        self.file.arm(limits)
     }
 
     /// What the program is told.
@@ -109,7 +118,10 @@ impl Recording {
         let (label, nvml) = match start.emulated {
             Some((label, library)) => (Some(label), NvmlSource::Library(library)),
             // Started inside an emulated run: what is seen is that machine, and must not pass for a real one.
-            None => (outer_machine(), NvmlSource::System),
+            None => {
+                let label = outer_machine().map(|file| format!("the machine {}", file.display()));
+                (label, NvmlSource::System)
+            }
         };
         job.emulated = label;
         let name = start.command.first().map_or_else(|| OsStr::new(""), |word| word.as_os_str());
@@ -220,8 +232,7 @@ fn report(plan: &Plan, profile: &Profile, path: Option<&Path>, remarks: &mut Rem
     }
 }
 
-/// The emulated machine that the environment leads to, in words.
-fn outer_machine() -> Option<String> {
-    let file = std::env::var_os(radrm_emulator_machine::ENV_MACHINE).filter(|file| !file.is_empty())?;
-    Some(format!("the machine {}", file.display()))
+/// The emulated machine that the environment leads to.
+pub fn outer_machine() -> Option<PathBuf> {
+    std::env::var_os(radrm_emulator_machine::ENV_MACHINE).filter(|file| !file.is_empty()).map(PathBuf::from)
 }

@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use radrm_collector::NvmlSource;
+
 use super::child::{self, NotStarted};
 use super::cli::Plan;
 use super::emulated::Emulated;
@@ -14,10 +16,12 @@ use super::environment::Environment;
 use super::inherited::Inherited;
 use super::libraries;
 use super::place;
-use super::recording::{Channel, Recording, Start};
+use super::recording::{Channel, Recording, Start, outer_machine};
 use super::signals::Held;
 use super::supervise::{self, Supervisor};
 use super::target::{self, Sight};
+use crate::limits::ledgers::Ledgers;
+use crate::limits::start::{Limits, QUOTA_VARIABLE};
 use crate::output;
 
 /// The program's name in messages.
@@ -61,6 +65,10 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
     // never keeps it from starting.
     let profile = place::prepare(&plan.profile).map_err(refuse)?;
     let emulated = plan.emulate.as_ref().map(Emulated::prepare).transpose().map_err(refuse)?;
+    let nvml = emulated.as_ref().map_or(NvmlSource::System, |machine| {
+        machine.enter_self();
+        NvmlSource::Library(machine.nvml().to_owned())
+    });
     let preload = Preload::choose(program.as_deref());
     if emulated.is_some()
         && let Some(reason) = preload.hinders_emulation()
@@ -68,24 +76,60 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
         profile.abandon();
         return Err(refuse(format!("{} cannot be run on emulated GPUs: {reason}", shown(&plan.command[0]))));
     }
+    let limits = if inside_limits(&environment) {
+        if plan.mem_limit.is_some() {
+            profile.abandon();
+            return Err(refuse(
+                "this is already inside a job with a limit, which would not see another one".to_owned(),
+            ));
+        }
+        None
+    } else {
+        let machine = emulated.as_ref().map(|machine| machine.machine_file().to_owned());
+        let ledgers = Ledgers::of(machine.or_else(outer_machine).as_deref());
+        let limits = Limits::of_job(plan.mem_limit.as_ref(), ledgers, nvml).map_err(|sentence| {
+            profile.abandon();
+            refuse(sentence)
+        })?;
+        Some(limits).filter(Limits::any)
+    };
+    if limits.is_some()
+        && let Some(reason) = preload.hinders_limits(&plan.command[0], &environment)
+    {
+        profile.abandon();
+        return Err(refuse(reason));
+    }
     let mut remarks = Remarks { quiet: plan.quiet };
     remarks.all(preload.remarks(&plan.command[0], &environment));
+    remarks.all(limits.iter().flat_map(Limits::remarks));
 
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let channel = match Channel::open(started) {
+        // With another segment the outer job's limit would be lost.
+        _ if inside_limits(&environment) => None,
         Ok(channel) => Some(channel),
+        Err(sentence) if limits.is_some() => {
+            profile.abandon();
+            return Err(refuse(format!("no limit can hold: {sentence}")));
+        }
         Err(sentence) => {
             remarks.one(&format!("{sentence}; the program runs unwatched"));
             None
         }
     };
+    if let (Some(channel), Some(limits)) = (&channel, &limits) {
+        let armed = limits.bring_into_force(|limits| channel.arm(limits), &mut environment);
+        armed.map_err(|sentence| {
+            profile.abandon();
+            refuse(sentence)
+        })?;
+    }
     if let (Some(channel), Some(shim)) = (&channel, preload.shim()) {
         environment.prepend_path("LD_PRELOAD", shim);
         environment.set("RADRM_SEGMENT", channel.path().as_os_str().as_bytes());
     }
     if let Some(emulated) = &emulated {
         emulated.enter(&mut environment);
-        emulated.enter_self();
     }
     if plan.wait_all {
         supervise::adopt_orphans();
@@ -177,6 +221,19 @@ impl Preload {
         self.sight.reason()
     }
 
+    /// Why a limit could not hold.
+    fn hinders_limits(&self, program: &OsStr, environment: &Environment) -> Option<String> {
+        let program = shown(program);
+        let reason = if switched_off(environment) {
+            "RADRM_DISABLE is set".to_owned()
+        } else if let Err(reason) = &self.shim {
+            reason.clone()
+        } else {
+            format!("it {}", self.sight.reason()?)
+        };
+        Some(format!("a limit on GPU memory is asked for that cannot hold for {program}: {reason}"))
+    }
+
     fn remarks(&self, program: &OsStr, environment: &Environment) -> Vec<String> {
         let program = shown(program);
         if switched_off(environment) {
@@ -195,11 +252,22 @@ impl Preload {
                 remarks.push(format!("{program} will not be counted, nor what it starts: it {reason}"));
             }
         }
-        if environment.get("RADRM_SEGMENT").is_some_and(|value| !value.is_empty()) {
+        if inside_limits(environment) {
+            remarks.push(
+                "this job is inside one with a limit and is counted there: it has no report of its own"
+                    .to_owned(),
+            );
+        } else if environment.get("RADRM_SEGMENT").is_some_and(|value| !value.is_empty()) {
             remarks.push("this job is inside another one, which will not see it".to_owned());
         }
         remarks
     }
+}
+
+/// Whether this runs inside a job with a limit.
+fn inside_limits(environment: &Environment) -> bool {
+    let set = |name| environment.get(name).is_some_and(|value| !value.is_empty());
+    set(QUOTA_VARIABLE) && set("RADRM_SEGMENT")
 }
 
 /// Whether the user switched the shim off.
