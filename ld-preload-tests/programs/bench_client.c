@@ -1,4 +1,7 @@
-/* Times driver calls and prints one line per figure: name, live blocks, threads, nanoseconds.
+/* Times driver calls and prints one line per figure: name, live blocks, threads, then for every batch
+ * BEFORE:NANOS:AFTER: nanoseconds per call, between those of a round of the yardstick, a loop that is as
+ * fast as the core lets it be. It tells batches that had the core to themselves from those that shared it
+ * with another thread of the core, which may belong to somebody else's machine.
  * usage: bench_client time THREADS BATCH BATCHES LIVE...     time per call, all calls
  *        bench_client count NAME LIVE CALLS                  only makes the calls (for counting instructions)
  *        bench_client launches N                             memory before and after N launches
@@ -12,11 +15,6 @@ static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * 1e9 + t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 /* Functions as the program sees them, and what they are called with. */
@@ -132,45 +130,67 @@ static void fill(long *have, long want) {
     }
 }
 
+/* Rounds of the yardstick: some microseconds. */
+enum { ROUNDS = 5000 };
+
+/* Independent additions: bound by how many instructions the core takes in. Nanoseconds per round. */
+static double yardstick(void) {
+    unsigned long a = 0, b = 0, c = 0, d = 0, e = 0, f = 0;
+    double start = now();
+    for (int i = 0; i < ROUNDS; i++) {
+        a++, b++, c++, d++, e++, f++;
+        __asm__ volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d), "+r"(e), "+r"(f));
+        a++, b++, c++, d++, e++, f++;
+        __asm__ volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d), "+r"(e), "+r"(f));
+    }
+    return (now() - start) / ROUNDS;
+}
+
+struct sample {
+    double before, nanos, after;
+};
 struct worker {
     int bench, batches;
     long batch;
-    double nanos;
+    struct sample *samples;
 };
 static pthread_barrier_t barrier;
 
 static void *work(void *arg) {
     struct worker *worker = arg;
-    double *samples = calloc(worker->batches, sizeof *samples);
     OK(CU(cuCtxSetCurrent)(context));
     benches[worker->bench].run(worker->batch / 8 + 1);
     for (int b = 0; b < worker->batches; b++) {
+        struct sample *sample = &worker->samples[b];
         pthread_barrier_wait(&barrier);
+        sample->before = yardstick();
         double start = now();
         benches[worker->bench].run(worker->batch);
-        samples[b] = (now() - start) / worker->batch;
+        sample->nanos = (now() - start) / worker->batch;
+        sample->after = yardstick();
     }
-    qsort(samples, worker->batches, sizeof *samples, by_value);
-    worker->nanos = samples[worker->batches / 2];
-    free(samples);
     return NULL;
 }
 
-static double measure(int bench, int threads, long batch, int batches) {
+static void measure(int bench, int threads, long batch, int batches) {
     struct worker workers[16];
     pthread_t ids[16];
-    double sum = 0;
     if (!strcmp(benches[bench].name, "graph of 50")) batch = batch / 8 + 1;
     pthread_barrier_init(&barrier, NULL, threads);
     for (int t = 0; t < threads; t++) {
-        workers[t] = (struct worker){bench, batches, batch, 0};
+        workers[t] = (struct worker){bench, batches, batch, calloc(batches, sizeof(struct sample))};
         if (t) pthread_create(&ids[t], NULL, work, &workers[t]);
     }
     work(&workers[0]);
     for (int t = 1; t < threads; t++) pthread_join(ids[t], NULL);
-    for (int t = 0; t < threads; t++) sum += workers[t].nanos;
+    for (int t = 0; t < threads; t++) {
+        for (int b = 0; b < batches; b++) {
+            struct sample *sample = &workers[t].samples[b];
+            printf("\t%.4f:%.3f:%.4f", sample->before, sample->nanos, sample->after);
+        }
+        free(workers[t].samples);
+    }
     pthread_barrier_destroy(&barrier);
-    return sum / threads;
 }
 
 static long resident_kib(void) {
@@ -214,9 +234,11 @@ int main(int argc, char **argv) {
         long live = atol(argv[l]);
         fill(&have, live);
         for (int i = 0; i < BENCHES; i++)
-            if (l == 5 || benches[i].at_every_live)
-                printf("%s\t%ld\t%d\t%.3f\n", benches[i].name, live, threads,
-                       measure(i, threads, batch, batches));
+            if (l == 5 || benches[i].at_every_live) {
+                printf("%s\t%ld\t%d", benches[i].name, live, threads);
+                measure(i, threads, batch, batches);
+                putchar('\n');
+            }
     }
     fflush(stdout);
     return 0;

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Figures, Key, Plan, Setup};
+use super::{Batch, Figures, Key, Plan, Setup};
 use crate::{child, programs, rig::Rig};
 
 /// Calls that are measured, as `bench_client.c` names them.
@@ -39,17 +39,24 @@ pub fn time(plan: &Plan, figures: &mut Figures) -> Result<()> {
         eprintln!("calls: round {} of {}", round + 1, plan.alternations);
         for threads in &plan.threads {
             for setup in Setup::ALL {
-                time_once(plan, setup, *threads, false, figures)?;
+                time_once(plan, round, setup, *threads, false, figures)?;
             }
         }
         for setup in Setup::ALL {
-            time_once(plan, setup, 1, true, figures)?;
+            time_once(plan, round, setup, 1, true, figures)?;
         }
     }
     Ok(())
 }
 
-fn time_once(plan: &Plan, setup: Setup, threads: u64, fresh: bool, figures: &mut Figures) -> Result<()> {
+fn time_once(
+    plan: &Plan,
+    round: usize,
+    setup: Setup,
+    threads: u64,
+    fresh: bool,
+    figures: &mut Figures,
+) -> Result<()> {
     let rig = Rig::instant();
     let mut command = client(&rig, setup);
     command.arg("time").args([threads, plan.batch.0, plan.batch.1].map(|n| n.to_string()));
@@ -58,17 +65,23 @@ fn time_once(plan: &Plan, setup: Setup, threads: u64, fresh: bool, figures: &mut
         command.env("RADRM_INSTANT_FRESH", "1");
     }
     for line in child::run(command, 300).ok().stdout.lines() {
-        let cells: Vec<&str> = line.split('\t').collect();
-        let [call, live, threads, nanos] = cells[..] else { bail!("the client said {line:?}") };
+        let mut cells = line.split('\t');
+        let mut cell = || cells.next().with_context(|| format!("the client said {line:?}"));
+        let (call, live, threads) = (cell()?, cell()?.parse()?, cell()?.parse()?);
         if fresh && !["alloc+free", "pool pair", "create+release"].contains(&call) {
             continue;
         }
         let call = if fresh { format!("{call}, new addresses") } else { call.to_owned() };
-        let key = Key { call, live: live.parse()?, threads: threads.parse()? };
-        let nanos = nanos.parse().with_context(|| line.to_owned())?;
-        figures.calls.entry(key).or_default().entry(setup).or_default().push(nanos);
+        let batches = cells.map(batch).collect::<Result<Vec<_>>>()?;
+        figures.batches.entry(Key { call, live, threads }).or_default().push((setup, round, batches));
     }
     Ok(())
+}
+
+fn batch(cell: &str) -> Result<Batch> {
+    let numbers: Vec<f64> = cell.split(':').map(str::parse).collect::<Result<_, _>>()?;
+    let [before, nanos, after] = numbers[..] else { bail!("the client said {cell:?}") };
+    Ok(Batch { before, nanos, after })
 }
 
 /// Counts instructions per call with callgrind: the difference of two runs, so that start-up and

@@ -3,8 +3,13 @@
 //! Three set-ups run in turn, each time in a fresh process: no shim, the pass-through shim, RADRM
 //! under a live segment. All of them call the instant driver, so that what is left is the shim. A
 //! figure is the median over the alternations of the median over a process's batches.
+//!
+//! On a rented machine the other thread of a core may belong to somebody else, and a call takes up to twice as
+//! long while that one is busy. A yardstick before and after each batch tells; batches on a whole core and
+//! batches on a shared one give figures of their own.
 
 mod calls;
+mod cores;
 mod processes;
 mod report;
 
@@ -12,6 +17,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 
+pub use cores::Batch;
+use cores::{Figure, by_core};
 pub use report::table;
 
 /// The three set-ups.
@@ -58,7 +65,7 @@ impl Plan {
     pub fn full() -> Self {
         Self {
             alternations: 15,
-            batch: (100_000, 5),
+            batch: (10_000, 50),
             live: vec![1, 10_000, 1_000_000],
             threads: vec![1, 2],
             starts: 60,
@@ -73,7 +80,7 @@ impl Plan {
     pub fn quick() -> Self {
         Self {
             alternations: 2,
-            batch: (5_000, 2),
+            batch: (2_000, 5),
             live: vec![1, 1_000],
             threads: vec![1, 2],
             starts: 4,
@@ -96,14 +103,14 @@ pub struct Key {
     pub threads: u64,
 }
 
-/// Samples of one figure, by set-up.
-pub type Samples = BTreeMap<Setup, Vec<f64>>;
+/// Samples of one figure, by set-up and round.
+pub type Samples = BTreeMap<Setup, BTreeMap<usize, f64>>;
 
 /// Everything that was measured.
 #[derive(Default, Debug)]
 pub struct Figures {
-    /// Nanoseconds per call.
-    pub calls: BTreeMap<Key, Samples>,
+    /// Batches of calls, by process: its set-up and round.
+    pub batches: BTreeMap<Key, Vec<(Setup, usize, Vec<Batch>)>>,
     /// Instructions per call, where they could be counted.
     pub instructions: BTreeMap<String, BTreeMap<Setup, f64>>,
     /// Why instructions could not be counted.
@@ -128,17 +135,17 @@ impl Figures {
                 "{setup:?}: starts are missing"
             );
             ensure!(self.at_once.contains_key(&setup), "{setup:?}: starts at once are missing");
-            for (key, samples) in &self.calls {
+            for (key, processes) in &self.batches {
+                let own: Vec<_> = processes.iter().filter(|p| p.0 == setup).collect();
                 ensure!(
-                    samples
-                        .get(&setup)
-                        .is_some_and(|s| s.len() == plan.alternations && s.iter().all(|n| *n > 0.0)),
+                    own.len() == plan.alternations
+                        && own.iter().all(|p| !p.2.is_empty() && p.2.iter().all(|b| b.nanos > 0.0)),
                     "{setup:?}: {key:?} is missing"
                 );
             }
         }
         for call in calls::CALLS {
-            ensure!(self.calls.keys().any(|k| k.call == call), "{call} was not measured");
+            ensure!(self.batches.keys().any(|k| k.call == call), "{call} was not measured");
         }
         ensure!(self.growth.contains_key(&Setup::Radrm), "the growth of memory was not measured");
         ensure!(
@@ -146,6 +153,11 @@ impl Figures {
             "instructions were not counted"
         );
         Ok(())
+    }
+
+    /// Nanoseconds per call, on whole and on shared cores, and the share of batches on whole ones.
+    fn calls(&self) -> (BTreeMap<&Key, Figure>, f64) {
+        by_core(&self.batches)
     }
 }
 

@@ -18,15 +18,15 @@ fn spawn(rig: &Rig, setup: Setup) -> Result<Child> {
 pub fn starts(plan: &Plan, figures: &mut Figures) -> Result<()> {
     eprintln!("process starts");
     let rig = Rig::instant();
-    for _ in 0..plan.starts {
+    for round in 0..plan.starts {
         for setup in Setup::ALL {
             let begin = Instant::now();
             let status = spawn(&rig, setup)?.wait()?;
             ensure!(status.success(), "{setup:?}: the client ended with {status}");
-            figures.start.entry(setup).or_default().push(begin.elapsed().as_nanos() as f64);
+            figures.start.entry(setup).or_default().insert(round, begin.elapsed().as_nanos() as f64);
         }
     }
-    for _ in 0..plan.alternations {
+    for round in 0..plan.alternations {
         for setup in Setup::ALL {
             let rig = Rig::instant();
             let begin = Instant::now();
@@ -36,7 +36,7 @@ pub fn starts(plan: &Plan, figures: &mut Figures) -> Result<()> {
                 let status = child.wait()?;
                 ensure!(status.success(), "{setup:?}: the client ended with {status}");
             }
-            figures.at_once.entry(setup).or_default().push(begin.elapsed().as_nanos() as f64);
+            figures.at_once.entry(setup).or_default().insert(round, begin.elapsed().as_nanos() as f64);
         }
     }
     Ok(())

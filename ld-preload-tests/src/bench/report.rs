@@ -23,35 +23,45 @@ fn machine() -> String {
 
 /// `median (min-max)`.
 fn spread(samples: &Samples, setup: Setup, scale: f64) -> String {
-    let empty = Vec::new();
-    let all = samples.get(&setup).unwrap_or(&empty);
+    let all: Vec<f64> = samples.get(&setup).into_iter().flat_map(|s| s.values().copied()).collect();
+    if all.is_empty() {
+        return "-".to_owned();
+    }
     let (min, max) = all.iter().fold((f64::INFINITY, 0.0_f64), |(lo, hi), n| (lo.min(*n), hi.max(*n)));
-    format!("{:.1} ({:.1}-{:.1})", median(all) / scale, min / scale, max / scale)
+    format!("{:.1} ({:.1}-{:.1})", median(&all) / scale, min / scale, max / scale)
 }
 
-/// RADRM's figures less the pass-through shim's: round by round, and smallest less smallest.
-fn over_passthrough(samples: &Samples) -> (Vec<f64>, f64) {
-    let empty = Vec::new();
-    let of = |setup| samples.get(&setup).unwrap_or(&empty);
-    let (radrm, passed) = (of(Setup::Radrm), of(Setup::Passthrough));
-    let least = |all: &[f64]| all.iter().copied().fold(f64::INFINITY, f64::min);
-    (radrm.iter().zip(passed).map(|(r, p)| r - p).collect(), least(radrm) - least(passed))
+/// RADRM's figures less the pass-through shim's, in the rounds that have both.
+fn over_passthrough(samples: &Samples) -> Vec<f64> {
+    let (Some(radrm), Some(passed)) = (samples.get(&Setup::Radrm), samples.get(&Setup::Passthrough)) else {
+        return Vec::new();
+    };
+    radrm.iter().filter_map(|(round, r)| Some(r - passed.get(round)?)).collect()
+}
+
+/// A number, or that there is none.
+fn number(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
+    value.filter(|v| v.is_finite()).map_or_else(|| "-".to_owned(), text)
 }
 
 /// The cells after a figure's name: three set-ups, the difference and the ratios.
 fn cells(samples: &Samples, scale: f64) -> String {
-    let of = |setup| samples.get(&setup).map_or(0.0, |s: &Vec<f64>| median(s));
+    let of = |setup| {
+        let all: Vec<f64> = samples.get(&setup)?.values().copied().collect();
+        (!all.is_empty()).then(|| median(&all))
+    };
     let (bare, passed, radrm) = (of(Setup::Bare), of(Setup::Passthrough), of(Setup::Radrm));
-    let (differences, quietest) = over_passthrough(samples);
+    let differences = over_passthrough(samples);
+    let difference = (!differences.is_empty()).then(|| median(&differences));
+    let ratio = |over: Option<f64>| radrm.zip(over).map(|(r, o)| r / o.max(f64::MIN_POSITIVE));
     format!(
-        "{} | {} | {} | {:+.1} | {:+.1} | {:.2} | {:.2} |",
+        "{} | {} | {} | {} | {} | {} |",
         spread(samples, Setup::Bare, scale),
         spread(samples, Setup::Passthrough, scale),
         spread(samples, Setup::Radrm, scale),
-        median(&differences) / scale,
-        quietest / scale,
-        radrm / bare.max(f64::MIN_POSITIVE),
-        radrm / passed.max(f64::MIN_POSITIVE),
+        number(difference, |d| format!("{:+.1}", d / scale)),
+        number(ratio(bare), |r| format!("{r:.2}")),
+        number(ratio(passed), |r| format!("{r:.2}")),
     )
 }
 
@@ -74,20 +84,34 @@ pub fn table(plan: &Plan, figures: &Figures) -> String {
         std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim()
     ));
     line("- driver: one whose every call returns at once, so that what is left is the shim\n".into());
+    let (calls, whole) = figures.calls();
     line(format!(
         "Nanoseconds per call: median (smallest-largest) of {} fresh processes per set-up, the set-ups taking turns; \
-         each process gives the median of {} batches of {} calls. With several threads: per call of each thread. \
-         \"RADRM - pass-through\" is the median of the differences round by round, \"quietest\" the smallest figure of the \
-         one less the smallest of the other: the machine is shared, and its speed changes by half from one second to the next. \
+         each process gives the median of up to {} batches of {} calls. With several threads: per call of each thread. \
+         \"RADRM - pass-through\" is the median of the differences round by round. \
          \"New addresses\": the driver never hands out an address again, the hardest case for a table of live blocks.\n",
         plan.alternations, plan.batch.1, plan.batch.0
     ));
-    line("| call | live blocks | threads | no shim | pass-through | RADRM | RADRM - pass-through | quietest | / no shim | / pass-through |".into());
-    line("|---|---|---|---|---|---|---|---|---|---|".into());
-    for (key, samples) in &figures.calls {
-        line(format!("| {} | {} | {} | {}", key.call, key.live, key.threads, cells(samples, 1.0)));
+    line(format!(
+        "A loop of plain additions before and after each batch tells whether the core's other thread was idle \
+         ({:.0} % of the batches) or busy, on a rented machine for somebody else. While it is busy a core takes in about half as \
+         many instructions for this one, and whatever is added to a call costs twice as much: those batches stand in a \
+         table of their own.\n",
+        whole * 100.0
+    ));
+    for (title, shared) in [("## Calls", false), ("## Calls while the core's other thread is busy", true)] {
+        line(format!("{title}\n"));
+        line("| call | live blocks | threads | no shim | pass-through | RADRM | RADRM - pass-through | / no shim | / pass-through |".into());
+        line("|---|---|---|---|---|---|---|---|---|".into());
+        for (key, figure) in &calls {
+            let samples = if shared { &figure.shared } else { &figure.whole };
+            if !(shared && samples.is_empty()) {
+                line(format!("| {} | {} | {} | {}", key.call, key.live, key.threads, cells(samples, 1.0)));
+            }
+        }
+        line(String::new());
     }
-    line("\n## Instructions per call\n".into());
+    line("## Instructions per call\n".into());
     match &figures.no_instructions {
         Some(reason) => line(format!("Not counted: {reason}.")),
         None => {
@@ -114,10 +138,10 @@ pub fn table(plan: &Plan, figures: &Figures) -> String {
         plan.starts, plan.at_once, plan.alternations
     ));
     line(
-        "| what | no shim | pass-through | RADRM | RADRM - pass-through | quietest | / no shim | / pass-through |"
+        "| what | no shim | pass-through | RADRM | RADRM - pass-through | / no shim | / pass-through |"
             .into(),
     );
-    line("|---|---|---|---|---|---|---|---|".into());
+    line("|---|---|---|---|---|---|---|".into());
     line(format!("| one | {}", cells(&figures.start, 1e6)));
     line(format!("| {} at once, all together | {}", plan.at_once, cells(&figures.at_once, 1e6)));
     line("\n## Memory over a long run\n".into());
