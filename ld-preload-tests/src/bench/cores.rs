@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Key, Samples, Setup, median};
+use super::{Key, Processes, Samples, Setup, median};
 
 /// A batch of calls: nanoseconds per call, and per round of the yardstick before and after it.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +32,7 @@ pub(super) struct Figure {
 }
 
 /// Figures of all calls, and the share of the batches that had whole cores.
-pub(super) fn by_core(
-    batches: &BTreeMap<Key, Vec<(Setup, usize, Vec<Batch>)>>,
-) -> (BTreeMap<&Key, Figure>, f64) {
+pub(super) fn by_core(batches: &BTreeMap<Key, Processes>) -> (BTreeMap<&Key, Figure>, f64) {
     let all = || batches.values().flatten().flat_map(|p| &p.2);
     let best = all().map(|b| b.before.min(b.after)).fold(f64::INFINITY, f64::min);
     let is_whole = |b: &&Batch| b.before.max(b.after) <= best * WHOLE;

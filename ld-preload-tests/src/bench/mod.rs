@@ -106,11 +106,14 @@ pub struct Key {
 /// Samples of one figure, by set-up and round.
 pub type Samples = BTreeMap<Setup, BTreeMap<usize, f64>>;
 
+/// The batches of one call, by process: its set-up and round.
+pub type Processes = Vec<(Setup, usize, Vec<Batch>)>;
+
 /// Everything that was measured.
 #[derive(Default, Debug)]
 pub struct Figures {
-    /// Batches of calls, by process: its set-up and round.
-    pub batches: BTreeMap<Key, Vec<(Setup, usize, Vec<Batch>)>>,
+    /// Batches of calls.
+    pub batches: BTreeMap<Key, Processes>,
     /// Instructions per call, where they could be counted.
     pub instructions: BTreeMap<String, BTreeMap<Setup, f64>>,
     /// Why instructions could not be counted.
