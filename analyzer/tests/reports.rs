@@ -257,3 +257,71 @@ fn figures_of_a_large_profile() {
     let start = std::time::Instant::now();
     println!("page {} bytes, {:?}", html(&profile, &summary).len(), start.elapsed());
 }
+
+#[test]
+fn what_could_not_be_looked_at_is_not_called_unused() {
+    let mut profile = nothing();
+    let summary = Summary::from_profile(&profile);
+    assert!(summary.notes[0].contains("cuInit succeeded in no process that RADRM was loaded into"));
+    assert!(plain(&profile).contains(&summary.notes[0]));
+
+    profile.unseen.push("RADRM_DISABLE is set".into());
+    let shown = plain(&profile);
+    assert!(shown.contains("\nnothing was counted: RADRM_DISABLE is set\n"), "{shown}");
+    assert_eq!(shown.matches("RADRM_DISABLE").count(), 1, "said twice: {shown}");
+    assert!(html(&profile, &Summary::from_profile(&profile)).contains("nothing was counted: RADRM_DISABLE"));
+
+    profile.processes = training().processes;
+    let summary = Summary::from_profile(&profile);
+    assert_eq!(summary.notes[0], "not all was counted: RADRM_DISABLE is set");
+    assert!(plain(&profile).contains(&summary.notes[0]));
+}
+
+#[test]
+fn what_nvml_missed_is_explained() {
+    let says = |profile: &Profile| -> String {
+        let shown = plain(profile);
+        shown.lines().find(|line| line.contains("NVML says")).unwrap_or_default().trim().to_owned()
+    };
+    let mut profile = training();
+    assert!(says(&profile).starts_with("NVML says             this job up to"), "{}", says(&profile));
+    assert!(!says(&profile).contains("missed"));
+    for sample in &mut profile.samples {
+        sample.processes[0].used = Some(Bytes::from_mib(500));
+    }
+    assert!(says(&profile).ends_with("its 180 samples missed the peak"), "{}", says(&profile));
+    for sample in &mut profile.samples {
+        sample.processes.clear();
+    }
+    assert!(says(&profile).contains("180 samples do not list it"), "{}", says(&profile));
+    profile.samples.clear();
+    assert!(says(&profile).ends_with("nothing: there is no sample of this GPU"), "{}", says(&profile));
+    profile.outcome.as_mut().unwrap().duration = Nanos::from_millis(7);
+    assert!(says(&profile).ends_with("the job was over before a first sample"), "{}", says(&profile));
+    // Where a note says why NVML is silent, there is nothing to explain.
+    profile.notes.push(Note::Collector("NVML cannot be used (why)".into()));
+    assert_eq!(says(&profile), "");
+}
+
+#[test]
+fn a_framework_is_named_once_whatever_its_workers_knew() {
+    let mut profile = training();
+    let worker = |version: Option<&str>| {
+        vec![Framework { name: "PyTorch".into(), version: version.map(str::to_owned) }]
+    };
+    profile.processes[1].state.frameworks = worker(None);
+    assert!(plain(&profile).contains("  PyTorch 2.15 · CUDA runtime 13\n"));
+    profile.processes[1].state.frameworks = worker(Some("2.16"));
+    assert!(plain(&profile).contains("  PyTorch 2.15, 2.16 · CUDA runtime 13\n"));
+}
+
+#[test]
+fn ends_of_a_kind_are_one_note() {
+    let mut profile = several();
+    for process in &mut profile.processes {
+        process.identity.pid += 100;
+        process.state.end = End::Signal(15);
+    }
+    let notes = Summary::from_profile(&profile).notes;
+    assert_eq!(notes, ["3 processes (4811, 4812, 4813) were killed by SIGTERM"]);
+}

@@ -67,6 +67,18 @@ fn what_goes_in_comes_out() {
 }
 
 #[test]
+fn a_job_of_which_nothing_was_seen_gets_no_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("dataset.db");
+    let mut unseen = profile();
+    unseen.processes.clear();
+    assert_eq!(dataset::record(Some(&path), &unseen, None), None);
+    assert!(!path.exists(), "not even a file");
+    // Without a place for a dataset there is nothing to complain about either.
+    assert_eq!(dataset::record(None, &unseen, None), None);
+}
+
+#[test]
 fn peaks_of_processes_one_after_the_other_are_not_added_up() {
     let mut profile = profile();
     let first = &mut profile.processes[0];

@@ -44,6 +44,7 @@ fn child_if_asked() -> bool {
                 free: 5,
                 total: u64::MAX,
                 result: 2,
+                quota: None,
             }),
             "leave" => writer.leave(seg::EndReason::Exited),
             _ => panic!("{line}"),

@@ -22,6 +22,7 @@ const TYPE_SAMPLES: u32 = 4;
 const TYPE_PROGRAM_DIGEST: u32 = 5;
 const TYPE_NOTE: u32 = 6;
 const TYPE_OUTCOME: u32 = 7;
+const TYPE_UNSEEN: u32 = 8;
 
 /// Counts what the decoder claims, in memory and not in the file: a vector of
 /// small numbers claims up to eight times its encoded size.
@@ -56,6 +57,7 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::ProgramDigest(digest) => bytes(TYPE_PROGRAM_DIGEST, digest),
         Record::Note(text) => bytes(TYPE_NOTE, text),
         Record::Outcome(outcome) => bytes(TYPE_OUTCOME, outcome),
+        Record::Unseen(text) => bytes(TYPE_UNSEEN, text),
     }
 }
 
@@ -69,6 +71,7 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_PROGRAM_DIGEST => Record::ProgramDigest(value(payload)?),
         TYPE_NOTE => Record::Note(value(payload)?),
         TYPE_OUTCOME => Record::Outcome(value(payload)?),
+        TYPE_UNSEEN => Record::Unseen(value(payload)?),
         _ => return Ok(None),
     };
     Ok(Some(record))

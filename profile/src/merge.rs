@@ -15,6 +15,7 @@ impl Profile {
             Record::ProgramDigest(digest) => self.job.program_sha256 = Some(digest),
             Record::Note(text) => self.notes.push(Note::Collector(text)),
             Record::Outcome(outcome) => self.outcome = Some(outcome),
+            Record::Unseen(text) => self.unseen.push(text),
         }
     }
 

@@ -10,7 +10,7 @@
 
 use crate::bounds::{Reach, bounds};
 use crate::life::{Span, lives, spans};
-use crate::model::{Account, GpuIndex, KIND_COUNT, Kind, Profile, TimelinePoint, device_total};
+use crate::model::{Account, GpuIndex, KIND_COUNT, Kind, Process, Profile, TimelinePoint, device_total};
 use crate::steps::gpu_steps;
 use crate::units::{Bytes, Nanos};
 
@@ -85,6 +85,25 @@ pub fn gpu_kind_peaks(profile: &Profile, gpu: GpuIndex) -> [KindPeak; KIND_COUNT
         let at_least = found.at_least.max(highest).min(bytes);
         KindPeak { bytes, at_least, exact: at_least == bytes }
     })
+}
+
+/// The highest sum of a figure over processes that lived at the same time;
+/// `None` if no process has it.
+pub fn highest_sum(profile: &Profile, of: impl Fn(&Process) -> Option<i128>) -> Option<i128> {
+    let mut changes: Vec<(Nanos, bool, i128)> = Vec::new();
+    for (process, life) in profile.processes.iter().zip(lives(profile)) {
+        if let Some(figure) = of(process) {
+            changes.extend([(life.joined, true, figure), (life.gone_by, false, figure)]);
+        }
+    }
+    // Whoever goes at a moment goes before another one comes.
+    changes.sort_by_key(|(t, comes, _)| (*t, *comes));
+    let mut sum = 0i128;
+    let sums = changes.iter().map(|(_, comes, figure)| {
+        sum = if *comes { sum.saturating_add(*figure) } else { sum.saturating_sub(*figure) };
+        comes.then_some(sum)
+    });
+    sums.flatten().max()
 }
 
 /// A figure of a process that is to be added up.
@@ -184,7 +203,7 @@ fn reaches(profile: &Profile, gpu: GpuIndex, figure: Figure) -> Vec<Reach> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{End, Identity, Job, Process, ProcessState, Timeline};
+    use crate::model::{End, Identity, Job, ProcessState, Timeline};
     use std::sync::atomic::{AtomicU32, Ordering};
 
     /// (start, span, maximum, last), device memory only.
@@ -291,6 +310,22 @@ mod tests {
         check(vec![killed.clone(), other()], 150, 150);
         killed.state.ended = Some(Nanos(450));
         check(vec![killed, other()], 80, 80);
+    }
+
+    #[test]
+    fn a_sum_is_over_those_that_lived_at_once() {
+        let sum = |lives: &[(u64, u64)], figures: &[Option<i128>]| {
+            let processes = lives.iter().map(|&(joined, ended)| process(joined, &[], BYE, Some(ended)));
+            let mut profile = Profile { processes: processes.collect(), ..Profile::new(Job::default()) };
+            for (process, at) in profile.processes.iter_mut().zip(0..) {
+                process.key.slot = at;
+            }
+            highest_sum(&profile, |process| figures[process.key.slot as usize])
+        };
+        assert_eq!(sum(&[(0, 10), (10, 20)], &[Some(3), Some(4)]), Some(4));
+        assert_eq!(sum(&[(0, 10), (9, 20)], &[Some(3), Some(4)]), Some(7));
+        assert_eq!(sum(&[(0, 10), (9, 20)], &[Some(-3), None]), Some(-3));
+        assert_eq!(sum(&[(0, 10)], &[None]), None);
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub enum Record {
     Note(String),
     /// The end of the job.
     Outcome(Outcome),
+    /// A part of the job that could not be looked at, as a clause about it.
+    Unseen(String),
 }
 
 /// Everything that changed up to one moment. One frame, so that a reader sees

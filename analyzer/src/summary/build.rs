@@ -5,6 +5,7 @@ use super::{gpu, process};
 use crate::kernels;
 use crate::signals::{signal_name, signal_text};
 use radrm_profile::model::{End, Exit, Job, Kind, Profile, Reason};
+use std::collections::BTreeMap;
 
 impl Summary {
     /// Draws a profile together.
@@ -29,8 +30,21 @@ impl Summary {
             graph_launches,
             failed_requests: failures(profile),
             events: profile.events.len() as u64,
-            notes: notes(profile),
+            notes: unseen(profile).into_iter().chain(notes(profile)).collect(),
+            unseen: unseen(profile),
         }
+    }
+
+    /// True if no process was seen that used a GPU.
+    pub fn nothing_seen(&self) -> bool {
+        self.processes.is_empty()
+    }
+
+    /// The notes that are still to be said where a report begins with what is
+    /// unseen, as it does if nothing else was seen.
+    pub fn other_notes(&self) -> &[String] {
+        let said = if self.nothing_seen() { self.unseen.len() } else { 0 };
+        self.notes.get(said..).unwrap_or_default()
     }
 
     /// The command as one line.
@@ -118,6 +132,52 @@ fn failures(profile: &Profile) -> Vec<FailureSummary> {
     failures
 }
 
+/// What was out of sight. A process is seen from its first call of the driver
+/// that works (`cuInit`); of one without it nothing is known but that.
+fn unseen(profile: &Profile) -> Vec<String> {
+    match (profile.processes.is_empty(), profile.unseen.is_empty()) {
+        (true, true) => {
+            vec!["no GPU program was seen: cuInit succeeded in no process that RADRM was loaded into".into()]
+        }
+        (true, false) => profile.unseen.iter().map(|why| format!("nothing was counted: {why}")).collect(),
+        (false, _) => profile.unseen.iter().map(|why| format!("not all was counted: {why}")).collect(),
+    }
+}
+
+/// Processes other than the program itself that did not leave in order: one
+/// sentence for each way.
+fn abrupt_ends(profile: &Profile) -> Vec<String> {
+    let mut by_end: BTreeMap<Option<i32>, Vec<u32>> = BTreeMap::new();
+    for process in profile.processes.iter().filter(|process| process.identity.pid != profile.job.pid) {
+        match process.state.end {
+            End::Signal(signal) => by_end.entry(Some(signal)).or_default().push(process.identity.pid),
+            End::Vanished => by_end.entry(None).or_default().push(process.identity.pid),
+            _ => {}
+        }
+    }
+    let sentence = |(end, pids): (Option<i32>, Vec<u32>)| {
+        let (who, were) = match pids[..] {
+            [pid] => (format!("process {pid}"), "was"),
+            _ => (format!("{} processes ({})", pids.len(), listed(&pids)), "were"),
+        };
+        match end {
+            Some(signal) => format!("{who} {were} killed by {}", signal_text(signal)),
+            None => format!(
+                "{who} ended without a sign (by a signal or by _exit); what was counted up to then is complete"
+            ),
+        }
+    };
+    by_end.into_iter().map(sentence).collect()
+}
+
+/// The first few numbers of a list.
+fn listed(numbers: &[u32]) -> String {
+    const SHOWN: usize = 6;
+    let first: Vec<String> = numbers.iter().take(SHOWN).map(u32::to_string).collect();
+    let more = if numbers.len() > SHOWN { ", ..." } else { "" };
+    format!("{}{more}", first.join(", "))
+}
+
 fn notes(profile: &Profile) -> Vec<String> {
     let mut notes = Vec::new();
     if profile.outcome.is_none() {
@@ -126,19 +186,9 @@ fn notes(profile: &Profile) -> Vec<String> {
             profile.last_state
         ));
     }
+    notes.extend(abrupt_ends(profile));
     for process in &profile.processes {
         let pid = process.identity.pid;
-        match process.state.end {
-            End::Signal(signal) if pid != profile.job.pid => {
-                notes.push(format!("process {pid} was killed by {}", signal_text(signal)));
-            }
-            End::Vanished if pid != profile.job.pid => {
-                notes.push(format!(
-                    "process {pid} is gone without a word (killed, or ended by _exit); its figures are kept"
-                ));
-            }
-            _ => {}
-        }
         for bypass in process.state.bypasses.iter().filter(|bypass| bypass.matters && bypass.count > 0) {
             notes.push(format!(
                 "process {pid}: figures may be incomplete: {} ({} times)",

@@ -4,7 +4,7 @@ use super::process::clamp;
 use super::{Beside, GpuSummary, KindSummary, LeftOver, NvmlSummary};
 use radrm_profile::Nanos;
 use radrm_profile::model::{Account, End, Gpu, GpuIndex, Kind, KindAccount, NvmlSample, Profile};
-use radrm_profile::peak::{KindPeak, Peak, gpu_kind_peaks, gpu_peak};
+use radrm_profile::peak::{KindPeak, Peak, gpu_kind_peaks, gpu_peak, highest_sum};
 use std::collections::BTreeSet;
 
 /// The GPUs to speak of: those that the job used, or all that are known if it used none.
@@ -80,18 +80,16 @@ fn nvml(profile: &Profile, index: GpuIndex) -> Option<NvmlSummary> {
         return None;
     }
     let of_job = |sample: &&NvmlSample| sample.processes.iter().filter_map(|p| p.used).reduce(|a, b| a + b);
-    let remainders: Vec<i128> = profile
-        .processes
-        .iter()
-        .flat_map(|process| &process.state.remainders)
-        .filter(|remainder| remainder.gpu == index)
-        .map(|remainder| remainder.bytes())
-        .collect();
+    let remainder = highest_sum(profile, |process| {
+        let found = process.state.remainders.iter().find(|remainder| remainder.gpu == index);
+        found.map(|remainder| remainder.bytes())
+    });
     Some(NvmlSummary {
         samples: samples.len() as u64,
+        job_samples: samples.iter().filter(|sample| !sample.processes.is_empty()).count() as u64,
         used_peak_bytes: samples.iter().map(|sample| sample.used).max().unwrap_or_default(),
         job_peak_bytes: samples.iter().filter_map(of_job).max(),
-        remainder_bytes: (!remainders.is_empty()).then(|| clamp(remainders.iter().sum())),
+        remainder_bytes: remainder.map(clamp),
         others_peak_bytes: samples.iter().map(|sample| sample.others).max().unwrap_or_default(),
         mean_utilization: mean_utilization(&samples, profile.duration()),
         max_power_mw: samples.iter().filter_map(|sample| sample.power_mw).max(),

@@ -45,6 +45,9 @@ pub struct Summary {
     pub failed_requests_total: u64,
     /// Events that the profile keeps.
     pub events: u64,
+    /// What could not be looked at, or why nothing was seen: sentences, which
+    /// are in `notes` too. Figures are missing what happened there.
+    pub unseen: Vec<String>,
     /// What the reader should know: damage, lost records, incomplete figures.
     pub notes: Vec<String>,
 }
@@ -200,13 +203,17 @@ impl std::fmt::Display for LeftOver {
 pub struct NvmlSummary {
     /// Samples in the profile.
     pub samples: u64,
+    /// Of these, samples that list a process of this job.
+    pub job_samples: u64,
     /// Highest memory in use by anybody.
     pub used_peak_bytes: Bytes,
     /// Highest memory of this job's processes in one sample; null if the
     /// driver does not tell it per process.
     pub job_peak_bytes: Option<Bytes>,
     /// Memory of the job's processes by NVML less what was accounted, where
-    /// the two were last compared: contexts, code, libraries. Can be negative.
+    /// the two were last compared: contexts, code, libraries. Of several
+    /// processes the highest sum over those that lived at the same time. Can
+    /// be negative.
     pub remainder_bytes: Option<i64>,
     /// Highest memory of processes outside the job.
     pub others_peak_bytes: Bytes,

@@ -39,7 +39,7 @@ pub fn text(profile: &radrm_profile::Profile, summary: &Summary, options: &TextO
     };
     let mut out = String::new();
     report.headline(&mut out);
-    if report.nothing_seen() {
+    if summary.nothing_seen() {
         report.no_program(&mut out);
     }
     for gpu in &summary.gpus {

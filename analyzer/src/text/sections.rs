@@ -53,25 +53,14 @@ impl Report<'_> {
     }
 
     fn frameworks(&self) -> String {
-        let mut seen: Vec<String> = Vec::new();
-        for framework in self.summary.processes.iter().flat_map(|process| &process.frameworks) {
-            let text = match &framework.version {
-                Some(version) => format!("{} {}", clean(&framework.name), clean(version)),
-                None => clean(&framework.name),
-            };
-            if !seen.contains(&text) {
-                seen.push(text);
-            }
-        }
-        seen.join(" · ")
-    }
-
-    pub(super) fn nothing_seen(&self) -> bool {
-        self.summary.processes.is_empty()
+        clean(&radrm_profile::model::frameworks(self.profile).join(" · "))
     }
 
     pub(super) fn no_program(&self, out: &mut String) {
-        out.push_str("\nno GPU program was seen: no process of this job used the CUDA driver\n");
+        out.push('\n');
+        for sentence in &self.summary.unseen {
+            out.push_str(&format!("{}\n", clean(sentence)));
+        }
     }
 
     pub(super) fn gpu(&self, out: &mut String, gpu: &GpuSummary) {
@@ -85,11 +74,17 @@ impl Report<'_> {
         } else {
             self.gpu_memory(out, gpu);
         }
+        if let Some(sentence) = self.nvml_silence(gpu) {
+            line(out, "NVML says", &sentence);
+        }
         if let Some(nvml) = &gpu.nvml {
             let mut parts = Vec::new();
             match nvml.job_peak_bytes {
                 Some(peak) => parts.push(format!("this job up to {peak}")),
-                None => parts.push(format!("in use by anybody up to {}", nvml.used_peak_bytes)),
+                None if nvml.job_samples > 0 => {
+                    parts.push(format!("in use by anybody up to {}", nvml.used_peak_bytes));
+                }
+                None => {}
             }
             if let Some(remainder) = nvml.remainder_bytes {
                 parts.push(remainder_text(remainder));
@@ -97,7 +92,13 @@ impl Report<'_> {
             if !nvml.others_peak_bytes.is_zero() {
                 parts.push(format!("others up to {}", nvml.others_peak_bytes));
             }
-            line(out, "NVML says", &parts.join("; "));
+            if nvml.job_peak_bytes.is_some_and(|peak| peak < gpu.peak_bytes) {
+                let samples = counted(nvml.job_samples, "sample", "samples");
+                parts.push(format!("its {samples} missed the peak"));
+            }
+            if !parts.is_empty() {
+                line(out, "NVML says", &parts.join("; "));
+            }
             let mut load = Vec::new();
             if let Some(utilization) = nvml.mean_utilization {
                 load.push(format!("busy {utilization:.0} % of the time"));
@@ -114,6 +115,26 @@ impl Report<'_> {
         }
         if self.options.timeline {
             self.timeline(out, gpu);
+        }
+    }
+
+    /// Why NVML tells nothing of this job on a GPU that it used, unless a note
+    /// says it.
+    fn nvml_silence(&self, gpu: &GpuSummary) -> Option<String> {
+        if !gpu.used() || self.summary.notes.iter().any(|note| note.contains("NVML")) {
+            return None;
+        }
+        match &gpu.nvml {
+            None if self.summary.outcome.duration_ns < Nanos::from_secs(1) => {
+                Some("nothing: the job was over before a first sample".into())
+            }
+            None => Some("nothing: there is no sample of this GPU".into()),
+            Some(nvml) if nvml.job_samples == 0 => {
+                let samples = counted(nvml.samples, "sample", "samples");
+                let list = if nvml.samples == 1 { "does" } else { "do" };
+                Some(format!("nothing of this job: {samples} {list} not list it, so briefly was it there"))
+            }
+            Some(_) => None,
         }
     }
 
@@ -219,7 +240,7 @@ impl Report<'_> {
         order.sort_by_key(|process| std::cmp::Reverse(process.gpus.iter().map(|gpu| gpu.peak_bytes).max()));
         let mut rows = Vec::new();
         for process in order.iter().take(SHOWN) {
-            let command = cut(clean(command_of(process)), (self.width / 3).max(20));
+            let command = cut(clean(&command_of(process)), (self.width / 3).max(20));
             let mut first = true;
             let none = [(String::from("-"), String::from("-"), String::from("-"))];
             let gpus: Vec<_> = process
@@ -271,7 +292,7 @@ impl Report<'_> {
     pub(super) fn kernels(&self, out: &mut String) {
         let kernels = &self.summary.kernels;
         if kernels.is_empty() {
-            if !self.nothing_seen() {
+            if !self.summary.nothing_seen() {
                 out.push_str(&format!("\n{}\n", self.paint.dim("no kernel was launched")));
             }
             return;
@@ -385,11 +406,12 @@ impl Report<'_> {
     }
 
     pub(super) fn notes(&self, out: &mut String) {
-        if self.summary.notes.is_empty() {
+        let notes = self.summary.other_notes();
+        if notes.is_empty() {
             return;
         }
         out.push_str(&format!("\n{}\n", self.paint.warn("notes")));
-        for note in &self.summary.notes {
+        for note in notes {
             out.push_str(&format!("  - {}\n", clean(note)));
         }
     }
@@ -448,8 +470,13 @@ fn remainder_text(remainder: i64) -> String {
     }
 }
 
-fn command_of(process: &ProcessSummary) -> &str {
-    if process.command.is_empty() { &process.exe } else { &process.command }
+/// The command line, the program without its folder: what tells processes
+/// apart stands behind it.
+fn command_of(process: &ProcessSummary) -> String {
+    let command = if process.command.is_empty() { &process.exe } else { &process.command };
+    let (program, arguments) = command.split_once(' ').unwrap_or((command, ""));
+    let name = program.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(program);
+    format!("{name} {arguments}").trim_end().to_owned()
 }
 
 pub(crate) fn end_text(end: &EndSummary) -> String {
@@ -457,7 +484,7 @@ pub(crate) fn end_text(end: &EndSummary) -> String {
         ("exited", Some(code), _) => format!("exit code {code}"),
         ("signaled", _, Some(signal)) => signal_text(signal),
         ("exec", ..) => "became another program".into(),
-        ("vanished", ..) => "gone without a word".into(),
+        ("vanished", ..) => "without a sign".into(),
         (status, ..) => status.into(),
     }
 }

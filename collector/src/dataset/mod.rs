@@ -94,7 +94,14 @@ impl Dataset {
 /// Adds a finished job to the dataset. What goes wrong comes back as one
 /// sentence: a job never fails for its row. `None` for the path means that
 /// there is no place for a dataset.
+///
+/// A job in which no process was seen to use a GPU gets no row. Whether it used
+/// none, failed before it could, or did so out of sight: a peak of zero bytes
+/// would be a guess, and whoever learns from the rows would learn it.
 pub fn record(path: Option<&Path>, profile: &Profile, profile_path: Option<&Path>) -> Option<String> {
+    if profile.processes.is_empty() {
+        return None;
+    }
     let Some(path) = path else {
         return Some("no row was added to the dataset: this user has no home directory".into());
     };

@@ -1,7 +1,7 @@
 //! A row: from a profile, into the table and out of it.
 
 use radrm_profile::Bytes;
-use radrm_profile::model::{Exit, KIND_COUNT, Kind, Profile, Reason};
+use radrm_profile::model::{Exit, KIND_COUNT, Kind, Profile, Reason, frameworks};
 use radrm_profile::peak::{gpu_kind_peaks, gpu_peak};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
@@ -153,7 +153,7 @@ impl Row {
             host: job.host.clone(),
             gpus: peaks.iter().map(|peak| peak.name.clone()).collect(),
             driver: profile.gpus.iter().find_map(|gpu| gpu.driver_version.clone()),
-            framework: frameworks(profile),
+            framework: framework_list(profile),
             emulated: job.emulated.clone(),
             peak_bytes: highest.map_or(0, |peak| peak.peak_bytes),
             peak_exact: highest.is_none_or(|peak| peak.exact),
@@ -230,17 +230,8 @@ fn kind_peaks(profile: &Profile) -> [u64; KIND_COUNT] {
     highest
 }
 
-fn frameworks(profile: &Profile) -> Option<String> {
-    let mut seen: Vec<String> = Vec::new();
-    for framework in profile.processes.iter().flat_map(|process| &process.state.frameworks) {
-        let text = match &framework.version {
-            Some(version) => format!("{} {version}", framework.name),
-            None => framework.name.clone(),
-        };
-        if !seen.contains(&text) {
-            seen.push(text);
-        }
-    }
+fn framework_list(profile: &Profile) -> Option<String> {
+    let seen = frameworks(profile);
     (!seen.is_empty()).then(|| seen.join(", "))
 }
 

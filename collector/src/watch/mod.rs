@@ -48,6 +48,8 @@ pub struct WatchOptions {
     /// Names of the shim's entry points by number. Where it knows none, a
     /// refused request carries the name of its family (`cuMemAlloc`).
     pub entry_name: EntryName,
+    /// Parts of the job that cannot be looked at; see [`Profile::unseen`].
+    pub unseen: Vec<String>,
 }
 
 impl Default for WatchOptions {
@@ -57,6 +59,7 @@ impl Default for WatchOptions {
             nvml: NvmlSource::System,
             digest: true,
             entry_name: |_| None,
+            unseen: Vec::new(),
         }
     }
 }
@@ -70,6 +73,8 @@ pub struct Finished {
     pub path: Option<PathBuf>,
     /// Sentences for the user that were not taken before.
     pub warnings: Vec<String>,
+    /// Sentences about what of the profile could not be written.
+    pub failures: Vec<String>,
 }
 
 /// A watch over a job. Never fails and never waits: what cannot be done is
@@ -78,6 +83,7 @@ pub(crate) struct Watch<S> {
     source: S,
     output: Output,
     warnings: Vec<String>,
+    failures: Vec<String>,
     sampler: Sampler,
     nvml_silent: NvmlSilence,
     digest: PendingDigest,
@@ -125,12 +131,13 @@ impl<S: Source> Watch<S> {
             _ => PendingDigest::none(),
         };
         let sampler = Sampler::start(&options.nvml, source.origin_mono_ns());
-        let (output, warning) = Output::begin(job, &options.profile);
+        let (output, failure) = Output::begin(job, &options.profile);
         let now = source.now();
-        Watch {
+        let mut watch = Watch {
             source,
             output,
-            warnings: warning.into_iter().collect(),
+            warnings: Vec::new(),
+            failures: failure.into_iter().collect(),
             sampler,
             nvml_silent: NvmlSilence::default(),
             digest,
@@ -149,7 +156,11 @@ impl<S: Source> Watch<S> {
             last_poll: Nanos::ZERO,
             next_state: now + Nanos::from_millis(100),
             started: now,
+        };
+        for clause in &options.unseen {
+            watch.write(Record::Unseen(clause.clone()));
         }
+        watch
     }
 
     /// Looks at the job; says how long to wait for the next look.
@@ -200,9 +211,9 @@ impl<S: Source> Watch<S> {
         }
         let outcome = Outcome { exit, duration: now, reason: self.reason(exit) };
         self.write(Record::Outcome(outcome));
-        let (profile, path, warning) = self.output.finish();
-        self.warnings.extend(warning);
-        Finished { profile, path, warnings: self.warnings }
+        let (profile, path, failure) = self.output.finish();
+        self.failures.extend(failure);
+        Finished { profile, path, warnings: self.warnings, failures: self.failures }
     }
 
     /// The exit of a child that the caller waited for.
@@ -404,8 +415,8 @@ impl<S: Source> Watch<S> {
     }
 
     fn write(&mut self, record: Record) {
-        let warning = self.output.add(record);
-        self.warnings.extend(warning);
+        let failure = self.output.add(record);
+        self.failures.extend(failure);
     }
 
     fn write_samples(&mut self) {

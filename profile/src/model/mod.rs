@@ -13,7 +13,9 @@ pub use memory::{
     Account, Block, FailedRequest, KIND_COUNT, Kind, KindAccount, RESULT_OUT_OF_MEMORY, Timeline,
     TimelinePoint, device_total,
 };
-pub use process::{Bypass, End, Framework, Identity, Kernel, Process, ProcessKey, ProcessState, Remainder};
+pub use process::{
+    Bypass, End, Framework, Identity, Kernel, Process, ProcessKey, ProcessState, Remainder, frameworks,
+};
 pub use sample::{Event, EventKind, NvmlSample, ProcessUse};
 
 use crate::units::Nanos;
@@ -41,6 +43,9 @@ pub struct Profile {
     pub state_before: Nanos,
     /// How the job ended; `None` while it runs or if its watcher died.
     pub outcome: Option<Outcome>,
+    /// Parts of the job that could not be looked at, each as a clause such as
+    /// "RADRM_DISABLE is set". What happened there is in no figure.
+    pub unseen: Vec<String>,
     /// Warnings for the reader: damaged or cut-off parts of the file, parts of
     /// the measurement that could not be made.
     pub notes: Vec<Note>,
@@ -60,6 +65,7 @@ impl Profile {
             last_state: Nanos::ZERO,
             state_before: Nanos::ZERO,
             outcome: None,
+            unseen: Vec::new(),
             notes: Vec::new(),
         }
     }

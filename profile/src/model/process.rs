@@ -40,6 +40,27 @@ pub struct Framework {
     pub version: Option<String>,
 }
 
+/// The frameworks of all processes as `NAME VERSION`, each once: a worker that
+/// was looked at too early to tell the version adds nothing to one that did.
+/// Several versions of one follow each other.
+pub fn frameworks(profile: &super::Profile) -> Vec<String> {
+    let mut seen: Vec<(&str, Vec<&str>)> = Vec::new();
+    for framework in profile.processes.iter().flat_map(|process| &process.state.frameworks) {
+        let at = match seen.iter().position(|(name, _)| *name == framework.name) {
+            Some(at) => at,
+            None => {
+                seen.push((&framework.name, Vec::new()));
+                seen.len() - 1
+            }
+        };
+        let version = framework.version.as_deref().filter(|version| !seen[at].1.contains(version));
+        seen[at].1.extend(version);
+    }
+    seen.iter()
+        .map(|(name, versions)| format!("{name} {}", versions.join(", ")).trim_end().to_owned())
+        .collect()
+}
+
 /// How a process ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {

@@ -70,6 +70,8 @@ pub enum ReportTo {
     },
     /// JSON on standard error.
     JsonOnStderr,
+    /// JSON on standard output, behind the program's own.
+    JsonOnStdout,
     /// JSON in a file, nothing on standard error.
     JsonFile(PathBuf),
     /// Nowhere.
@@ -166,6 +168,7 @@ fn resolve(flags: Flags) -> Result<Plan, String> {
     let percent = |text: String| Percentage::parse(&text).map_err(|why| format!("--mps: {why}"));
     let mps = flags.mps.map(|share| share.map(percent).transpose()).transpose()?;
     let report = match flags.json {
+        Some(Some(file)) if file.as_os_str() == "-" => ReportTo::JsonOnStdout,
         Some(Some(file)) => ReportTo::JsonFile(file),
         Some(None) => ReportTo::JsonOnStderr,
         None if flags.quiet => ReportTo::Nowhere,
@@ -263,6 +266,7 @@ mod tests {
     #[test]
     fn json_takes_a_file_only_behind_an_equals_sign() {
         assert_eq!(plan("--json=f -- p").unwrap().report, ReportTo::JsonFile("f".into()));
+        assert_eq!(plan("--json=- -- p").unwrap().report, ReportTo::JsonOnStdout);
         let got = plan("--json p q").unwrap();
         assert_eq!((got.report, got.command.len()), (ReportTo::JsonOnStderr, 2));
     }

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::cli::Emulate;
 use super::environment::Environment;
+use super::leftovers;
 use super::libraries;
 
 /// The names under which programs look for the driver and for NVML.
@@ -41,8 +42,9 @@ impl Emulated {
         // The description first: a wrong word on the command line is told before anything else.
         let spec =
             wanted.spec.as_deref().map(MachineSpec::parse).transpose().map_err(|error| error.to_string())?;
+        leftovers::sweep(&std::env::temp_dir());
         let directory = tempfile::Builder::new()
-            .prefix("radrm-emulated-")
+            .prefix(&leftovers::prefix())
             .tempdir()
             .map_err(|error| format!("no directory for the emulated libraries: {error}"))?;
         let machine_file = match &wanted.machine {
@@ -113,7 +115,28 @@ fn make_or_join(spec: Option<&MachineSpec>, file: &Path) -> Result<Machine, Stri
             other => return other.map_err(|error| error.to_string()),
         }
     }
-    Machine::open(file).map_err(|error| error.to_string())
+    let machine = Machine::open(file).map_err(|error| error.to_string())?;
+    if let Some(spec) = spec.filter(|spec| *spec != machine.spec()) {
+        return Err(format!(
+            "the machine {} is {}, not {}: leave --emulate out to use it as it is, or name another file",
+            file.display(),
+            described(machine.spec()),
+            described(spec)
+        ));
+    }
+    Ok(machine)
+}
+
+/// A machine that is there, in words.
+#[must_use]
+pub fn label_of(file: &Path) -> Option<String> {
+    Machine::open(file).ok().map(|machine| describe(machine.spec()))
+}
+
+/// A machine in words that tell it from others of the same models.
+fn described(spec: &MachineSpec) -> String {
+    let memory: Vec<_> = spec.gpu.iter().map(|gpu| format!("{} MiB", gpu.memory_mib)).collect();
+    format!("{} ({})", describe(spec), memory.join(", "))
 }
 
 /// `2xH200+T4` for a machine that was made elsewhere.
@@ -140,9 +163,23 @@ mod tests {
         assert!(make_or_join(None, &file).is_err(), "there is nothing to join yet");
         let spec = |text| MachineSpec::parse(text).unwrap();
         let made = make_or_join(Some(&spec("2xA100-40GB")), &file).unwrap();
-        let joined = make_or_join(Some(&spec("T4")), &file).unwrap();
+        let joined = make_or_join(Some(&spec("2xA100-40GB")), &file).unwrap();
         assert_eq!(joined.gpu_count(), 2);
+        assert_eq!(make_or_join(None, &file).unwrap().gpu_count(), 2);
         assert_eq!(describe(made.spec()), "2xA100-40GB");
+    }
+
+    #[test]
+    fn a_machine_is_not_taken_for_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("m");
+        let spec = |text| MachineSpec::parse(text).unwrap();
+        make_or_join(Some(&spec("2xA100-40GB")), &file).unwrap();
+        for other in ["T4", "A100-40GB", "2xA100-80GB"] {
+            let Err(text) = make_or_join(Some(&spec(other)), &file) else { panic!("{other} was accepted") };
+            assert!(text.contains("is 2xA100-40GB") && text.contains(other), "{text}");
+            assert_eq!(text.lines().count(), 1, "{text}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use radrm_telemetry::{Liveness, Segment, SegmentFile};
 use rustix::fs::statfs;
 
 use super::cli::{Plan, ReportTo, RowTo};
+use super::emulated::label_of;
 use super::ending::Ending;
 use super::place::{self, Claimed, Place};
 use super::session::Remarks;
@@ -86,6 +87,8 @@ pub struct Recording {
     watch: JobWatch,
     segment: Option<Segment>,
     warnings: Vec<String>,
+    /// What was asked for and could not be done.
+    failures: Vec<String>,
     // Last, so that the segment's file goes when nobody reads it any more.
     _channel: Channel,
 }
@@ -109,7 +112,12 @@ impl Recording {
     ///
     /// # Errors
     /// One sentence: the segment cannot be read.
-    pub fn begin(channel: Channel, start: Start<'_>, place: &Place) -> Result<Self, String> {
+    pub fn begin(
+        channel: Channel,
+        start: Start<'_>,
+        place: &Place,
+        unseen: Vec<String>,
+    ) -> Result<Self, String> {
         let segment =
             channel.file.segment().map_err(|error| format!("the segment cannot be read: {error}"))?;
         let pid = start.pid.unsigned_abs();
@@ -119,13 +127,15 @@ impl Recording {
             Some((label, library)) => (Some(label), NvmlSource::Library(library)),
             // Started inside an emulated run: what is seen is that machine, and must not pass for a real one.
             None => {
-                let label = outer_machine().map(|file| format!("the machine {}", file.display()));
-                (label, NvmlSource::System)
+                let described = |file: PathBuf| {
+                    label_of(&file).unwrap_or_else(|| format!("the machine {}", file.display()))
+                };
+                (outer_machine().map(described), NvmlSource::System)
             }
         };
         job.emulated = label;
         let name = start.command.first().map_or_else(|| OsStr::new(""), |word| word.as_os_str());
-        let mut warnings = Vec::new();
+        let (mut warnings, mut failures) = (Vec::new(), Vec::new());
         let profile = match place {
             Place::Nowhere => ProfileFile::None,
             Place::File { path, .. } => ProfileFile::At(path.clone()),
@@ -138,38 +148,39 @@ impl Recording {
                         ProfileFile::At(path)
                     }
                     Err(sentence) => {
-                        warnings.push(sentence);
+                        failures.push(sentence);
                         ProfileFile::None
                     }
                 }
             }
         };
         let entry_name = |entry: u16| radrm_cuda_abi::table::symbol(entry.into());
-        let options = WatchOptions { profile, nvml, entry_name, ..WatchOptions::default() };
+        let options = WatchOptions { profile, nvml, entry_name, unseen, ..WatchOptions::default() };
         let watch = JobWatch::start(segment, job, options);
-        Ok(Self { watch, segment: channel.file.segment().ok(), warnings, _channel: channel })
+        Ok(Self { watch, segment: channel.file.segment().ok(), warnings, failures, _channel: channel })
     }
 
     /// Completes the profile, adds the dataset's row and reports. `completed` is called when the
-    /// profile stands. Gives the number of watched processes that still run.
+    /// profile stands, with the number of watched processes that still run.
     pub fn finish(
         mut self,
         plan: &Plan,
         ended: &Ended,
         remarks: &mut Remarks,
-        completed: &dyn Fn(),
-    ) -> usize {
+        completed: &mut dyn FnMut(usize),
+    ) {
         let alive = self.running();
         self.warnings.extend(self.watch.take_warnings());
-        let Finished { profile, path, warnings } = self.watch.finish(exit(ended.ending));
+        let Finished { profile, path, warnings, failures } = self.watch.finish(exit(ended.ending));
         self.warnings.extend(warnings);
-        completed();
+        self.failures.extend(failures);
+        completed(alive);
         let dataset = match &plan.row {
             RowTo::Nowhere => None,
             RowTo::File(file) => dataset::record(Some(file), &profile, path.as_deref()),
             RowTo::Default => dataset::record(dataset::default_path().as_deref(), &profile, path.as_deref()),
         };
-        self.warnings.extend(dataset);
+        self.failures.extend(dataset);
         report(plan, &profile, path.as_deref(), remarks);
         if alive > 0 {
             let many =
@@ -179,7 +190,9 @@ impl Recording {
                 .push(format!("{number}{many} still running: what happens from here on is not recorded"));
         }
         remarks.all(self.warnings);
-        alive
+        for failure in &self.failures {
+            remarks.failure(failure);
+        }
     }
 
     fn running(&self) -> usize {
@@ -220,9 +233,17 @@ fn report(plan: &Plan, profile: &Profile, path: Option<&Path>, remarks: &mut Rem
         ReportTo::JsonOnStderr => {
             output::to_stderr(&radrm_analyzer::json(&summary));
         }
+        ReportTo::JsonOnStdout => {
+            if let Err(error) = output::to_stdout(&radrm_analyzer::json(&summary)) {
+                remarks.failure(&format!(
+                    "the report cannot be written to standard output: {}",
+                    output::reason(&error)
+                ));
+            }
+        }
         ReportTo::JsonFile(file) => {
             if let Err(error) = fs::write(file, radrm_analyzer::json(&summary)) {
-                remarks.one(&format!(
+                remarks.failure(&format!(
                     "the report {} cannot be written: {}",
                     file.display(),
                     output::reason(&error)

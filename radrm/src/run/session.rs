@@ -59,12 +59,13 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
         .collect::<Result<Vec<_>, _>>()
         .map_err(|_| refuse("an argument contains a zero byte".to_owned()))?;
     let mut environment = Environment::inherited();
+    let environment_before = environment.clone();
     let program = target::find(&plan.command[0], env::var_os("PATH").as_deref());
 
     // What was asked for by name must hold before the program starts; what is only observed
     // never keeps it from starting.
     let profile = place::prepare(&plan.profile).map_err(refuse)?;
-    let emulated = plan.emulate.as_ref().map(Emulated::prepare).transpose().map_err(refuse)?;
+    let mut emulated = plan.emulate.as_ref().map(Emulated::prepare).transpose().map_err(refuse)?;
     let nvml = emulated.as_ref().map_or(NvmlSource::System, |machine| {
         machine.enter_self();
         NvmlSource::Library(machine.nvml().to_owned())
@@ -113,7 +114,7 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
             return Err(refuse(format!("no limit can hold: {sentence}")));
         }
         Err(sentence) => {
-            remarks.one(&format!("{sentence}; the program runs unwatched"));
+            remarks.failure(&format!("{sentence}; the program runs unwatched"));
             None
         }
     };
@@ -146,8 +147,9 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
             emulated.as_ref().map(|machine| (machine.label().to_owned(), machine.nvml().to_owned()));
         let start =
             Start { command: &plan.command, program: program.as_deref(), pid: child, at: started, emulated };
-        Recording::begin(channel, start, &profile)
-            .map_err(|sentence| remarks.one(&format!("{sentence}; nothing is recorded")))
+        let unseen = preload.unseen(&plan.command[0], program.as_deref(), &environment_before);
+        Recording::begin(channel, start, &profile, unseen)
+            .map_err(|sentence| remarks.failure(&format!("{sentence}; nothing is recorded")))
             .ok()
     });
     let mut supervisor = Supervisor::new(child, held);
@@ -157,18 +159,19 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
     }
     supervisor.drain();
 
-    let alive = match recording {
-        Some(recording) => recording.finish(plan, &ended, &mut remarks, &|| {
+    let mut kept = None;
+    if let Some(recording) = recording {
+        recording.finish(plan, &ended, &mut remarks, &mut |alive| {
+            match emulated.take() {
+                Some(emulated) if alive > 0 => kept = Some(emulated.keep()),
+                other => drop(other),
+            }
             // From here on only the report is written: a second Ctrl-C may cut that short.
             supervisor.drain();
             inherited.unblock();
-        }),
-        None => 0,
-    };
-    if let Some(emulated) = emulated
-        && alive > 0
-    {
-        let kept = emulated.keep();
+        });
+    }
+    if let Some(kept) = kept {
         remarks.one(&format!("processes still use the emulated machine: {} stays", kept.display()));
     }
     Ok(ended.ending)
@@ -185,6 +188,11 @@ impl Remarks {
         if !self.quiet {
             output::say(NAME, sentence);
         }
+    }
+
+    /// Says what was asked for and not done, also if remarks are not wanted.
+    pub fn failure(&self, sentence: &str) {
+        output::say(NAME, sentence);
     }
 
     /// Says several.
@@ -232,6 +240,25 @@ impl Preload {
             format!("it {}", self.sight.reason()?)
         };
         Some(format!("a limit on GPU memory is asked for that cannot hold for {program}: {reason}"))
+    }
+
+    /// What of the job cannot be looked at, as clauses for its profile.
+    fn unseen(&self, word: &OsStr, program: Option<&Path>, environment: &Environment) -> Vec<String> {
+        let real = |path: &Path| path.canonicalize().ok();
+        let nested = program.and_then(real).is_some_and(|file| env::current_exe().ok() == Some(file));
+        let word = shown(word);
+        if switched_off(environment) {
+            return vec!["RADRM_DISABLE is set".to_owned()];
+        }
+        match (&self.shim, &self.sight) {
+            (Err(reason), _) => vec![reason.clone()],
+            _ if nested => vec![format!("{word} keeps a record of its own of what it runs")],
+            (_, Sight::Seen) => Vec::new(),
+            (_, Sight::OnlyChildren(reason)) => {
+                vec![format!("{word} {reason}, so only programs that it starts can be")]
+            }
+            (_, Sight::Nothing(reason)) => vec![format!("{word} {reason}")],
+        }
     }
 
     fn remarks(&self, program: &OsStr, environment: &Environment) -> Vec<String> {

@@ -1,0 +1,106 @@
+//! Directories of emulated machines whose `radrm-run` could not tidy up.
+//!
+//! A `radrm-run` that is killed, or that ends before the last of its programs, leaves its directory
+//! behind. The next one that needs such a directory takes those away that nobody uses any more.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::signals::own_pid;
+
+/// What the directories' names begin with.
+const PREFIX: &str = "radrm-emulated-";
+
+/// The beginning of this process's own name: with the namespace in which its process id counts,
+/// since containers may share the directory.
+#[must_use]
+pub fn prefix() -> String {
+    format!("{PREFIX}{}-{}-", namespace(), own_pid())
+}
+
+fn namespace() -> String {
+    // `pid:[4026531836]`
+    let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    link.to_string_lossy().chars().filter(char::is_ascii_digit).collect()
+}
+
+/// Takes away what is left in `directory` by processes of this user and this namespace that are
+/// gone, and whose programs are gone too.
+pub fn sweep(directory: &Path) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    let namespace = namespace();
+    // SAFETY: always works.
+    let user = unsafe { libc::geteuid() };
+    let dead = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let owner = owner(&name, &namespace);
+        owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+            && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == user)
+    };
+    let left: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(dead).collect();
+    if left.is_empty() {
+        return;
+    }
+    let used = environments();
+    for path in left {
+        let name = path.as_os_str().as_bytes();
+        if !used.iter().any(|environment| contains(environment, name)) {
+            // Another one may be at it too, or it may be protected: it stays for the next time.
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+}
+
+/// The process id in the name of a directory that was made in this namespace.
+fn owner(name: &str, namespace: &str) -> Option<u32> {
+    let rest = name.strip_prefix(PREFIX)?.strip_prefix(namespace)?.strip_prefix('-')?;
+    rest.split_once('-').filter(|_| !namespace.is_empty())?.0.parse().ok()
+}
+
+/// What the processes of this user were started with: the programs of an emulated machine have its
+/// directory in `LD_LIBRARY_PATH`.
+fn environments() -> Vec<Vec<u8>> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let numbers =
+        entries.flatten().filter(|entry| entry.file_name().as_bytes().iter().all(u8::is_ascii_digit));
+    numbers.filter_map(|entry| fs::read(entry.path().join("environ")).ok()).collect()
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len().max(1)).any(|window| window == part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn only_what_nobody_uses_is_taken_away() {
+        let place = tempfile::tempdir().unwrap();
+        let mut gone = Command::new("true").spawn().unwrap();
+        gone.wait().unwrap();
+        let ours = prefix();
+        let theirs = format!("{PREFIX}{}-{}-", namespace(), gone.id());
+        let make = |name: String| {
+            let path = place.path().join(name);
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("machine"), "").unwrap();
+            path
+        };
+        let (alive, left, in_use) =
+            (make(format!("{ours}a")), make(format!("{theirs}a")), make(format!("{theirs}b")));
+        let elsewhere = make(format!("{PREFIX}1-{}-a", gone.id()));
+        let strange = make(format!("{PREFIX}x"));
+        let mut user = Command::new("sleep").arg("60").env("LD_LIBRARY_PATH", &in_use).spawn().unwrap();
+        sweep(place.path());
+        let there = [&alive, &left, &in_use, &elsewhere, &strange].map(|path| path.exists());
+        assert_eq!(there, [true, false, true, true, true]);
+        user.kill().unwrap();
+        user.wait().unwrap();
+        sweep(place.path());
+        assert!(!in_use.exists(), "its last user is gone");
+    }
+}
