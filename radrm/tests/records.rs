@@ -244,3 +244,111 @@ fn a_reader_who_has_seen_enough_is_no_error() {
     let script = format!("'{}' machines | true; echo ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_radrm"));
     assert_eq!(finish(&mut place.command("bash", &["-c", &script])).text(), "0\n");
 }
+
+#[test]
+fn what_could_not_be_looked_at_is_said_and_gets_no_row() {
+    let place = Place::new();
+    let program = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)";
+    let run = |options: &[&str], words: &[&str]| {
+        let mut command = place.run(options);
+        command.args(words);
+        command
+    };
+    let python = ["python3", "-c", program];
+    let emulated = ["--emulate", "T4", "--no-profile", "--json", "--"];
+    let note = |output: &Output| {
+        let json_at = output.stderr.find('{').unwrap_or_else(|| panic!("{}", output.stderr));
+        json(&output.stderr[json_at..])["notes"][0].as_str().unwrap().to_owned()
+    };
+    let said = finish(run(&emulated, &python).env("RADRM_DISABLE", "1"));
+    assert_eq!(note(&said), "nothing was counted: RADRM_DISABLE is set");
+    // cuInit fails: there is no device.
+    let said = finish(run(&emulated, &python).env("CUDA_VISIBLE_DEVICES", ""));
+    assert!(note(&said).contains("cuInit succeeded in no process"), "{}", note(&said));
+    // A child without the shim.
+    let said = finish(&mut run(&emulated, &["env", "-u", "LD_PRELOAD", "python3", "-c", program]));
+    assert!(note(&said).contains("that RADRM was loaded into"), "{}", note(&said));
+    // A job inside this one.
+    let inner = [env!("CARGO_BIN_EXE_radrm-run"), "-q", "--no-profile", "--no-dataset", "--"];
+    let said = finish(&mut run(&emulated, &[&inner[..], &python[..]].concat()));
+    assert!(note(&said).contains("keeps a record of its own"), "{}", note(&said));
+    assert_eq!(radrm(&place, &["dataset", "list"]).text(), "no run was recorded yet\n");
+}
+
+#[test]
+fn a_machine_that_is_there_must_be_the_one_that_is_asked_for() {
+    let place = Place::new();
+    let run = |emulate: &[&str]| {
+        let options = ["--machine", "m", "-q", "--no-profile", "--no-dataset", "--json=out.json"];
+        finish(&mut place.run(&[emulate, &options[..], &["python3", "-c", PROGRAM]].concat()))
+    };
+    run(&["--emulate", "2xA100-40GB"]).code(0);
+    let refused = run(&["--emulate", "1xT4"]);
+    refused.code(125).one_sentence("is 2xA100-40GB");
+    assert!(refused.stdout.is_empty(), "the program must not run");
+    // Without --emulate the label is the machine's own.
+    run(&[]).code(0);
+    assert_eq!(json(&fs::read_to_string(place.join("out.json")).unwrap())["emulated"], "2xA100-40GB");
+}
+
+#[test]
+fn json_can_go_to_standard_output() {
+    let place = Place::new();
+    let output = finish(&mut watched(&place, &["--json=-", "--no-profile", "--no-dataset"]));
+    output.code(0);
+    let text = output.text();
+    let report = text.strip_prefix("done\n").expect("the program's own output comes first");
+    assert_eq!(json(report)["gpus"][0]["peak_bytes"], 8 << 20);
+    assert!(!place.join("-").exists());
+}
+
+#[test]
+fn a_dataset_that_cannot_be_written_is_said_also_if_quiet() {
+    let place = Place::new();
+    fs::write(place.join("d.db"), "no database, but something else of some length").unwrap();
+    let output = finish(&mut watched(&place, &["-q", "--no-profile", "--dataset", "d.db"]));
+    output.code(0).one_sentence("no row was added to the dataset");
+    assert_eq!(output.text(), "done\n");
+}
+
+#[test]
+fn a_profile_that_a_run_is_writing_is_not_taken_over() {
+    let place = Place::new();
+    let program =
+        "import os, time\nfor _ in range(3000):\n    time.sleep(0.02)\n    if os.path.exists('end'): break";
+    let words = ["-o", "p.radrm", "-q", "--no-dataset", "--", "python3", "-c", program];
+    let first = place.run(&words).spawn().unwrap();
+    common::until("the profile", || place.join("p.radrm").exists().then_some(()));
+    let second = finish(&mut place.run(&["-o", "p.radrm", "--no-dataset", "touch", "ran"]));
+    second.code(125).one_sentence("is being written by another run");
+    assert!(!place.join("ran").exists());
+    fs::write(place.join("end"), "").unwrap();
+    common::collect(first).code(0);
+    // Once it is finished it may be replaced.
+    finish(&mut place.run(&["-o", "p.radrm", "-q", "--no-dataset", "true"])).code(0);
+}
+
+#[test]
+fn emulated_machines_leave_nothing_behind() {
+    let place = Place::new();
+    let temporary = place.join("tmp");
+    fs::create_dir(&temporary).unwrap();
+    let left = || fs::read_dir(&temporary).unwrap().count();
+    let run = || {
+        let mut command = watched(&place, &["-q", "--no-profile", "--no-dataset"]);
+        command.env("TMPDIR", &temporary);
+        command
+    };
+    finish(&mut run()).code(0);
+    assert_eq!(left(), 0);
+    // A launcher that is killed cannot tidy up; the next one does.
+    let sleeper = ["-q", "--no-profile", "--no-dataset", "--emulate", "T4", "--", "sleep", "0.3"];
+    let mut killed = place.run(&sleeper).env("TMPDIR", &temporary).spawn().unwrap();
+    common::until("the directory", || (left() == 1).then_some(()));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    common::until("the end of the program", || {
+        finish(&mut run()).code(0);
+        (left() == 0).then_some(())
+    });
+}

@@ -1,15 +1,18 @@
 //! Where the profile goes.
 
 use std::env;
-use std::fs::{self, OpenOptions};
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+use radrm_profile::frame::MAGIC;
+use rustix::fs::{FlockOperation, flock};
 
 use super::cli::ProfileTo;
 use crate::output::reason;
 
 /// Where the profile was asked for, checked before the program started.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub enum Place {
     /// A file of the usual name, in the current directory if possible.
     Usual,
@@ -19,6 +22,8 @@ pub enum Place {
         path: PathBuf,
         /// Whether the check made it.
         made: bool,
+        /// Locked for as long as this run may write it.
+        held: File,
     },
     /// Nowhere.
     Nowhere,
@@ -35,19 +40,49 @@ pub fn prepare(wanted: &ProfileTo) -> Result<Place, String> {
             let path = std::path::absolute(path)
                 .map_err(|error| format!("{}: {}", path.display(), reason(&error)))?;
             let there = path.symlink_metadata().is_ok();
-            OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(|error| {
-                format!("the profile {} cannot be written: {}", path.display(), reason(&error))
-            })?;
-            Ok(Place::File { path, made: !there })
+            let mut held = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path)
+                .or_else(|error| match error.kind() {
+                    // May be written, but not read.
+                    io::ErrorKind::PermissionDenied => OpenOptions::new().write(true).open(&path),
+                    _ => Err(error),
+                })
+                .map_err(|error| {
+                    format!("the profile {} cannot be written: {}", path.display(), reason(&error))
+                })?;
+            protect(&path, &mut held)?;
+            Ok(Place::File { path, made: !there, held })
         }
         ProfileTo::Default => Ok(Place::Usual),
+    }
+}
+
+/// Leaves alone what is not a profile, and one that another run is writing.
+fn protect(path: &Path, file: &mut File) -> Result<(), String> {
+    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
+        return Ok(());
+    }
+    // File systems without locks do not keep anybody from writing.
+    if flock(&*file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK) {
+        return Err(format!("the profile {} is being written by another run", path.display()));
+    }
+    let mut head = Vec::new();
+    match file.take(MAGIC.len() as u64).read_to_end(&mut head) {
+        Ok(_) if !MAGIC.starts_with(&head) => {
+            Err(format!("{} is not a profile, and is not replaced by one", path.display()))
+        }
+        _ => Ok(()),
     }
 }
 
 impl Place {
     /// Takes back what the check left, since no program ran.
     pub fn abandon(&self) {
-        if let Self::File { path, made: true } = self {
+        if let Self::File { path, made: true, .. } = self {
             let empty = fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() == 0);
             if empty {
                 // A stray empty file is all that is at stake.
@@ -131,6 +166,32 @@ mod tests {
         prepare(&ProfileTo::File(old.clone())).unwrap().abandon();
         prepare(&ProfileTo::File(new.clone())).unwrap().abandon();
         assert!(old.exists() && !new.exists());
+    }
+
+    #[test]
+    fn two_runs_do_not_write_the_same_profile() {
+        let dir = tempfile::tempdir().unwrap();
+        let wanted = ProfileTo::File(dir.path().join("p.radrm"));
+        let first = prepare(&wanted).unwrap();
+        let error = prepare(&wanted).unwrap_err();
+        assert!(error.contains("p.radrm is being written by another run"), "{error}");
+        drop(first);
+        prepare(&wanted).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_a_profile_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("train.py");
+        for (content, replaced) in
+            [(&b"import torch\n"[..], false), (&MAGIC[..], true), (&MAGIC[..3], true), (b"", true)]
+        {
+            fs::write(&path, content).unwrap();
+            assert_eq!(prepare(&ProfileTo::File(path.clone())).is_ok(), replaced, "{content:?}");
+            assert_eq!(fs::read(&path).unwrap(), content);
+        }
+        // Devices and pipes are nobody's work.
+        prepare(&ProfileTo::File("/dev/null".into())).unwrap();
     }
 
     #[test]

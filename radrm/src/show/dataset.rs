@@ -43,23 +43,35 @@ pub fn list(wanted: &List) -> Result<(), Failure> {
 
 fn table(rows: &[Row]) -> String {
     let mut text = format!(
-        "{:>5}  {:<16} {:>9} {:>11} {:>8} {:<10} COMMAND\n",
-        "RUN", "STARTED (UTC)", "DURATION", "PEAK", "KERNELS", "OUTCOME"
+        "{:>5}  {:<16} {:>9} {:>13} {:>9} {:<10} COMMAND\n",
+        "RUN", "STARTED (UTC)", "DURATION", "PEAK", "LAUNCHES", "OUTCOME"
     );
     for row in rows {
         let _ = writeln!(
             text,
-            "{:>5}  {:<16} {:>9} {:>11} {:>8} {:<10} {}",
+            "{:>5}  {:<16} {:>9} {:>13} {:>9} {:<10} {}",
             row.id,
             minute(row.start_unix_ns),
             seconds(row.duration_ns),
-            mebibytes(row.peak_bytes),
+            peak(row),
             row.launches,
             outcome(row),
-            shortened(&row.command, 60)
+            shortened(&command_line(row), 60)
         );
     }
     text
+}
+
+/// The peak, marked where it is only known not to be higher.
+fn peak(row: &Row) -> String {
+    format!("{}{}", if row.peak_exact { "" } else { "<=" }, mebibytes(row.peak_bytes))
+}
+
+/// Program and arguments, the program without its folder.
+fn command_line(row: &Row) -> String {
+    let name = row.command.rsplit('/').next().unwrap_or_default();
+    let words = std::iter::once(name).chain(row.arguments.iter().map(String::as_str));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 fn outcome(row: &Row) -> String {
@@ -151,6 +163,18 @@ mod tests {
         ] {
             assert_eq!(minute(unix * second), expected);
         }
+    }
+
+    #[test]
+    fn runs_of_one_interpreter_are_told_apart() {
+        let row = |script: &str| Row {
+            command: "/usr/bin/python3".into(),
+            arguments: vec![script.into(), "--epochs".into(), "3".into()],
+            ..Row::default()
+        };
+        let text = table(&[row("train.py"), row("eval.py")]);
+        assert!(text.contains(" python3 train.py --epochs 3\n"), "{text}");
+        assert!(text.contains(" python3 eval.py --epochs 3\n"), "{text}");
     }
 
     #[test]
