@@ -1,7 +1,7 @@
 //! Handles of the libraries: small objects that programs pass around, and the memory that belongs to
 //! them.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -139,11 +139,6 @@ pub(crate) fn library_call(codes: fn(u32) -> c_int, body: impl FnOnce() -> Answe
         Ok(()) => 0,
         Err(code) => codes(code.0),
     }
-}
-
-/// A null pointer that means "nothing".
-pub(crate) fn is_null(pointer: *const c_void) -> bool {
-    pointer.is_null()
 }
 
 /// Writes a library's functions: `fn radrm_NAME(arguments) { body }`, whose body gives an [`Answer`]; `codes`

@@ -20,6 +20,7 @@
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)]
 
 pub mod blas;
+pub mod dnn;
 pub mod driver;
 pub mod handles;
 pub mod notes;

@@ -46,6 +46,30 @@ fn file() -> Option<&'static File> {
     .as_ref()
 }
 
+/// Notes that a size was told that is neither documented nor measured, whenever it is the largest so far of
+/// its kind: the line's number is that size in bytes.
+pub fn guess(what: &str, bytes: u64) {
+    if bytes == 0 {
+        return;
+    }
+    {
+        let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let largest = counts.entry((Kind::Guess, what.to_owned())).or_default();
+        if bytes <= *largest {
+            return;
+        }
+        *largest = bytes;
+    }
+    write(Kind::Guess, bytes, what);
+}
+
+fn write(kind: Kind, number: u64, what: &str) {
+    if let Some(mut file) = file() {
+        // A note that cannot be written (a full disk) must not harm the program.
+        let _ = file.write_all(line(kind, number, what).as_bytes());
+    }
+}
+
 /// Counts a matter, and notes it the 1st, 10th, 100th... time.
 pub fn note(kind: Kind, what: &str) {
     let count = {
@@ -54,11 +78,8 @@ pub fn note(kind: Kind, what: &str) {
         *count += 1;
         *count
     };
-    if count.to_string().trim_end_matches('0') == "1"
-        && let Some(mut file) = file()
-    {
-        // A note that cannot be written (a full disk) must not harm the program.
-        let _ = file.write_all(line(kind, count, what).as_bytes());
+    if count.to_string().trim_end_matches('0') == "1" {
+        write(kind, count, what);
     }
 }
 
