@@ -18,6 +18,13 @@ struct Cli {
     quick: bool,
 }
 
+/// From this heading on, a table holds what other commands measured: it is taken over as it is.
+const KEPT: &str = "\n## Measured by other commands\n";
+
+fn kept(table: &str) -> Option<&str> {
+    table.find(KEPT).and_then(|at| table.get(at..))
+}
+
 fn main() -> Result<()> {
     let cli = Cli::parse();
     let plan = if cli.quick { Plan::quick() } else { Plan::full() };
@@ -34,7 +41,9 @@ fn main() -> Result<()> {
             if let Some(parent) = path.parent() {
                 fs::create_dir_all(parent)?;
             }
-            fs::write(&path, text).with_context(|| path.display().to_string())?;
+            let kept = fs::read_to_string(&path).ok().and_then(|old| kept(&old).map(str::to_owned));
+            fs::write(&path, text + kept.as_deref().unwrap_or_default())
+                .with_context(|| path.display().to_string())?;
             eprintln!("wrote {}", path.display());
         }
         None => print!("{text}"),
