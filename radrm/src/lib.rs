@@ -4,6 +4,7 @@
 //! records what it did with the GPUs; `show` prints what was recorded.
 
 pub mod limits;
+pub mod mps;
 pub mod run;
 pub mod show;
 

@@ -10,9 +10,10 @@ use radrm_telemetry::ledger::{Access, LedgerError, LedgerFile, LedgerView, Limit
 
 use super::config::Context;
 use super::contexts;
-use super::gpus::{self, Inventory};
+use super::gpus::{self, Gpu, Inventory};
 use super::ledgers::Ledgers;
 use super::overrides;
+use super::resolve::amount_for;
 use super::scopes::{self, Person, Scopes};
 use super::wish::Wishes;
 use super::{amount, files};
@@ -76,10 +77,18 @@ impl Limits {
         self.scopes.any()
     }
 
-    /// The machine's GPUs.
+    /// The least that any of the limits allows on a GPU, bytes.
     #[must_use]
-    pub fn machine(&self) -> &Machine {
-        &self.machine
+    pub fn least(&self, gpu: &Gpu) -> u64 {
+        let job = self.scopes.job.as_deref().unwrap_or_default();
+        let groups = self.scopes.groups.iter().map(|group| &*group.limits);
+        [job, &self.scopes.user]
+            .into_iter()
+            .chain(groups)
+            .filter_map(|limits| amount_for(limits, &gpu.bytes))
+            .map(|amount| amount.bytes(gpu.total))
+            .min()
+            .unwrap_or(u64::MAX)
     }
 
     /// Arms the job's segment, which `arm` does, joins the ledgers of the user and of groups, and tells

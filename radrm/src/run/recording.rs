@@ -22,6 +22,7 @@ use super::place::{self, Claimed, Place};
 use super::session::Remarks;
 use super::signals::own_pid;
 use super::supervise::{Ended, Onlooker};
+use crate::mps::clients::Check;
 use crate::output;
 use crate::show::report::{text_options, width};
 
@@ -89,6 +90,7 @@ pub struct Recording {
     warnings: Vec<String>,
     /// What was asked for and could not be done.
     failures: Vec<String>,
+    clients: Option<Check>,
     // Last, so that the segment's file goes when nobody reads it any more.
     _channel: Channel,
 }
@@ -157,7 +159,28 @@ impl Recording {
         let entry_name = |entry: u16| radrm_cuda_abi::table::symbol(entry.into());
         let options = WatchOptions { profile, nvml, entry_name, unseen, ..WatchOptions::default() };
         let watch = JobWatch::start(segment, job, options);
-        Ok(Self { watch, segment: channel.file.segment().ok(), warnings, failures, _channel: channel })
+        Ok(Self {
+            watch,
+            segment: channel.file.segment().ok(),
+            warnings,
+            failures,
+            clients: None,
+            _channel: channel,
+        })
+    }
+
+    /// Looks whether the processes of the job become clients of MPS.
+    pub fn check_clients(&mut self, check: Check) {
+        self.clients = Some(check);
+    }
+
+    /// A regular look; says after how long the next one is due.
+    fn look(&mut self) -> Duration {
+        let gap = self.watch.poll();
+        if let (Some(check), Some(segment)) = (&mut self.clients, &self.segment) {
+            self.warnings.extend(check.look(segment));
+        }
+        gap
     }
 
     /// Completes the profile, adds the dataset's row and reports. `completed` is called when the
@@ -204,7 +227,7 @@ impl Recording {
 impl Onlooker for Option<Recording> {
     fn look(&mut self) -> Duration {
         // Without a recording only signals and the end matter, and these wake by themselves.
-        self.as_mut().map_or(Duration::from_secs(3600), |recording| recording.watch.poll())
+        self.as_mut().map_or(Duration::from_secs(3600), Recording::look)
     }
 
     fn descendant_ended(&mut self, pid: libc::pid_t, ending: Ending) {

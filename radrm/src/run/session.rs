@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use radrm_collector::NvmlSource;
+use radrm_telemetry::ledger::Access;
 
 use super::child::{self, NotStarted};
 use super::cli::Plan;
@@ -20,8 +21,12 @@ use super::recording::{Channel, Recording, Start, outer_machine};
 use super::signals::Held;
 use super::supervise::{self, Supervisor};
 use super::target::{self, Sight};
+use crate::limits::config::Mps;
+use crate::limits::gpus::Gpu;
 use crate::limits::ledgers::Ledgers;
-use crate::limits::start::{Limits, QUOTA_VARIABLE};
+use crate::limits::start::{Limits, Machine, QUOTA_VARIABLE};
+use crate::mps;
+use crate::mps::service::{Service, Wanted};
 use crate::output;
 
 /// The program's name in messages.
@@ -77,6 +82,10 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
         profile.abandon();
         return Err(refuse(format!("{} cannot be run on emulated GPUs: {reason}", shown(&plan.command[0]))));
     }
+    let machine = emulated.as_ref().map(|machine| machine.machine_file().to_owned());
+    let ledgers = Ledgers::of(machine.or_else(outer_machine).as_deref());
+    let gpus = Machine::new(nvml.clone());
+    let gpus = || gpus.inventory();
     let limits = if inside_limits(&environment) {
         if plan.mem_limit.is_some() {
             profile.abandon();
@@ -86,14 +95,19 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
         }
         None
     } else {
-        let machine = emulated.as_ref().map(|machine| machine.machine_file().to_owned());
-        let ledgers = Ledgers::of(machine.or_else(outer_machine).as_deref());
-        let limits = Limits::of_job(plan.mem_limit.as_ref(), ledgers, nvml).map_err(|sentence| {
+        let limits = Limits::of_job(plan.mem_limit.as_ref(), ledgers.clone(), nvml).map_err(|sentence| {
             profile.abandon();
             refuse(sentence)
         })?;
-        Some(limits).filter(Limits::any)
+        Some(limits)
     };
+    let no_mps = Mps::default();
+    let wanted = Wanted {
+        asked: plan.mps,
+        config: limits.as_ref().map_or(&no_mps, |limits| &limits.scopes.mps),
+        directory: &ledgers.directory(Access::User(rustix::process::getuid().as_raw())),
+    };
+    let limits = limits.as_ref().filter(|limits| limits.any());
     if limits.is_some()
         && let Some(reason) = preload.hinders_limits(&plan.command[0], &environment)
     {
@@ -102,7 +116,7 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
     }
     let mut remarks = Remarks { quiet: plan.quiet };
     remarks.all(preload.remarks(&plan.command[0], &environment));
-    remarks.all(limits.iter().flat_map(Limits::remarks));
+    remarks.all(limits.iter().flat_map(|limits| limits.remarks()));
 
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let channel = match Channel::open(started) {
@@ -118,7 +132,7 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
             None
         }
     };
-    if let (Some(channel), Some(limits)) = (&channel, &limits) {
+    if let (Some(channel), Some(limits)) = (&channel, limits) {
         let armed = limits.bring_into_force(|limits| channel.arm(limits), &mut environment);
         armed.map_err(|sentence| {
             profile.abandon();
@@ -132,15 +146,32 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
     if let Some(emulated) = &emulated {
         emulated.enter(&mut environment);
     }
+    let least = |gpu: &Gpu| limits.map_or(u64::MAX, |limits| limits.least(gpu));
+    let service = if wanted.any() {
+        let (service, remark) =
+            Service::begin_fenced(&wanted, &mut environment, &gpus, &least).map_err(|sentence| {
+                profile.abandon();
+                refuse(sentence)
+            })?;
+        remarks.all(remark);
+        Some(service)
+    } else {
+        remarks.all(mps::doubts::about(&environment, limits.is_some(), &gpus));
+        None
+    };
     if plan.wait_all {
         supervise::adopt_orphans();
     }
 
     let held = Held::all().map_err(|error| refuse(format!("signals cannot be held: {error}")))?;
-    let child = child::start(&argv, &environment, inherited).map_err(|reason| {
-        profile.abandon();
-        not_started(reason, &plan.command[0])
-    })?;
+    let child = match child::start(&argv, &environment, inherited) {
+        Ok(child) => child,
+        Err(reason) => {
+            profile.abandon();
+            remarks.all(service.and_then(|service| service.end(false)));
+            return Err(not_started(reason, &plan.command[0]));
+        }
+    };
 
     let mut recording = channel.and_then(|channel| {
         let emulated =
@@ -152,6 +183,9 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
             .map_err(|sentence| remarks.failure(&format!("{sentence}; nothing is recorded")))
             .ok()
     });
+    if let (Some(recording), Some(service)) = (&mut recording, &service) {
+        recording.check_clients(mps::clients::Check::new(service.control().clone()));
+    }
     let mut supervisor = Supervisor::new(child, held);
     let ended = supervisor.wait(&mut recording);
     if plan.wait_all && !supervisor.wait_for_all(&mut recording) {

@@ -1,0 +1,255 @@
+//! Talking to the control daemon through its program, `nvidia-cuda-mps-control`.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use crate::output::reason;
+use crate::run::target;
+
+/// The program.
+pub const PROGRAM: &str = "nvidia-cuda-mps-control";
+/// Where daemon and clients meet.
+pub const PIPE_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
+/// Where the daemon writes its logs.
+pub const LOG_VARIABLE: &str = "CUDA_MPS_LOG_DIRECTORY";
+/// Where they meet if nothing is said.
+pub const DEFAULT_PIPE: &str = "/tmp/nvidia-mps";
+
+/// An answer takes milliseconds; a daemon that hangs must not hang the job.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes that a path of a Unix socket may have.
+const SOCKET_PATH: usize = 107;
+
+/// Variables that the daemon must not inherit: it serves all jobs of the user, so what is meant for
+/// one of them is not for it. With `CUDA_VISIBLE_DEVICES` it would renumber the GPUs for everybody.
+const NOT_FOR_DAEMON: [&str; 6] = [
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+    "CUDA_MPS_CLIENT_PRIORITY",
+    "LD_PRELOAD",
+    "RADRM_SEGMENT",
+];
+
+/// Why a question has no answer.
+#[derive(Debug)]
+pub enum Silence {
+    /// The program is not installed.
+    NoProgram,
+    /// No daemon answers in the pipe directory. What the program said.
+    NoDaemon(String),
+    /// The program did not end in time.
+    Hangs,
+    /// It could not be run.
+    Failed(io::Error),
+}
+
+impl std::fmt::Display for Silence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoProgram => write!(f, "{PROGRAM} is not installed"),
+            Self::NoDaemon(text) => match text.lines().find(|line| !line.trim().is_empty()) {
+                Some(line) => write!(f, "{PROGRAM} says: {}", line.trim()),
+                None => write!(f, "{PROGRAM} finds no daemon"),
+            },
+            Self::Hangs => write!(f, "{PROGRAM} does not answer"),
+            Self::Failed(error) => write!(f, "{PROGRAM} cannot be run: {}", reason(error)),
+        }
+    }
+}
+
+/// A control daemon by its pipe directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Control {
+    program: PathBuf,
+    pipe: PathBuf,
+    log: Option<PathBuf>,
+}
+
+impl Control {
+    /// The daemon of a pipe directory, whether it runs or not. `log`: where it is to write its logs.
+    ///
+    /// # Errors
+    /// The control program is not installed.
+    pub fn new(pipe: &Path, log: Option<&Path>) -> Result<Self, Silence> {
+        let found = target::find(OsStr::new(PROGRAM), env::var_os("PATH").as_deref());
+        let program = found.ok_or(Silence::NoProgram)?;
+        Ok(Self { program, pipe: pipe.to_owned(), log: log.map(Path::to_owned) })
+    }
+
+    /// The pipe directory.
+    #[must_use]
+    pub fn pipe(&self) -> &Path {
+        &self.pipe
+    }
+
+    /// Asks one question; gives the answer's text.
+    ///
+    /// # Errors
+    /// [`Silence`].
+    pub fn ask(&self, question: &str) -> Result<String, Silence> {
+        // Not a pipe: one that the program does not read to its end would kill this process.
+        let mut input = File::from(memfd_create(c"mps-input", MemfdFlags::CLOEXEC).map_err(failed)?);
+        writeln!(input, "{question}")
+            .and_then(|()| input.seek(SeekFrom::Start(0)))
+            .map_err(Silence::Failed)?;
+        let (status, text) = self.run(&[], input.into())?;
+        if status.success() { Ok(text) } else { Err(Silence::NoDaemon(text)) }
+    }
+
+    /// Starts the daemon.
+    ///
+    /// # Errors
+    /// [`Silence`]; [`Silence::NoDaemon`] has what the program said.
+    pub fn start(&self) -> Result<(), Silence> {
+        let (status, text) = self.run(&["-d"], Stdio::null())?;
+        if status.success() { Ok(()) } else { Err(Silence::NoDaemon(text)) }
+    }
+
+    /// Whether the daemon answers.
+    ///
+    /// # Errors
+    /// [`Silence`] of another kind than that there is none.
+    pub fn is_alive(&self) -> Result<bool, Silence> {
+        match self.ask("get_server_list") {
+            Ok(_) => Ok(true),
+            Err(Silence::NoDaemon(_)) => Ok(false),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Process ids of the servers: at most one per user, and none before the first client.
+    ///
+    /// # Errors
+    /// [`Silence`].
+    pub fn servers(&self) -> Result<Vec<u32>, Silence> {
+        Ok(numbers(&self.ask("get_server_list")?))
+    }
+
+    /// Process ids of all servers' clients.
+    ///
+    /// # Errors
+    /// [`Silence`].
+    pub fn clients(&self) -> Result<Vec<u32>, Silence> {
+        let mut clients = Vec::new();
+        for server in self.servers()? {
+            clients.extend(numbers(&self.ask(&format!("get_client_list {server}"))?));
+        }
+        Ok(clients)
+    }
+
+    /// Ends the daemon and its servers.
+    ///
+    /// # Errors
+    /// [`Silence`].
+    pub fn quit(&self) -> Result<(), Silence> {
+        self.ask("quit").map(|_| ())
+    }
+
+    fn run(&self, arguments: &[&str], input: Stdio) -> Result<(ExitStatus, String), Silence> {
+        // A file in memory, not a pipe: the daemon keeps its standard streams, and a pipe that
+        // nobody closes has no end.
+        let mut said = File::from(memfd_create(c"mps-output", MemfdFlags::CLOEXEC).map_err(failed)?);
+        let stream = || said.try_clone().map(Stdio::from).map_err(Silence::Failed);
+        let mut command = Command::new(&self.program);
+        command.args(arguments).stdin(input).stdout(stream()?).stderr(stream()?).current_dir("/");
+        for name in NOT_FOR_DAEMON {
+            command.env_remove(name);
+        }
+        command.env(PIPE_VARIABLE, &self.pipe).env("RADRM_DISABLE", "1");
+        match &self.log {
+            Some(log) => command.env(LOG_VARIABLE, log),
+            None => &mut command,
+        };
+        // SAFETY: only async-signal-safe system calls on the child itself. It leaves the terminal's
+        // session, so that Ctrl-C does not end the daemon, and takes no file along: a pipe that it
+        // kept open would never end for whoever reads it.
+        unsafe {
+            command.pre_exec(|| {
+                libc::setsid();
+                libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
+                Ok(())
+            });
+        }
+        let mut child = command.spawn().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Silence::NoProgram,
+            _ => Silence::Failed(error),
+        })?;
+        let give_up = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = child.try_wait().map_err(Silence::Failed)? {
+                break status;
+            }
+            if Instant::now() >= give_up {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(Silence::Hangs);
+            }
+            thread::sleep(Duration::from_millis(2));
+        };
+        let mut text = Vec::new();
+        said.seek(SeekFrom::Start(0)).and_then(|_| said.read_to_end(&mut text)).map_err(Silence::Failed)?;
+        Ok((status, String::from_utf8_lossy(&text).into_owned()))
+    }
+}
+
+/// The daemon of a pipe directory by its file of its process id: for machines without the program.
+#[must_use]
+pub fn has_living_daemon(pipe: &Path) -> bool {
+    let pid = std::fs::read_to_string(pipe.join("nvidia-cuda-mps-control.pid")).ok();
+    let pid = pid.and_then(|text| text.trim().parse::<u32>().ok());
+    pid.is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists())
+}
+
+/// Whether a pipe directory's path leaves room for the socket. Beyond that the daemon ends without
+/// saying why.
+#[must_use]
+pub fn path_fits(pipe: &Path) -> bool {
+    pipe.join("control").as_os_str().len() <= SOCKET_PATH
+}
+
+fn failed(error: rustix::io::Errno) -> Silence {
+    Silence::Failed(error.into())
+}
+
+/// The lines that are numbers.
+fn numbers(text: &str) -> Vec<u32> {
+    text.lines().filter_map(|line| line.trim().parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_processes_is_its_lines_that_are_numbers() {
+        assert_eq!(numbers("12\n 34 \nServer not found\n\n"), [12, 34]);
+    }
+
+    #[test]
+    fn a_path_without_room_for_the_socket_is_found() {
+        assert!(path_fits(Path::new("/dev/shm/radrm-1000/mps")));
+        assert!(!path_fits(Path::new(&format!("/{}", "x".repeat(100)))));
+    }
+
+    #[test]
+    fn a_daemon_is_known_by_a_living_process() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!has_living_daemon(dir.path()));
+        let file = dir.path().join("nvidia-cuda-mps-control.pid");
+        std::fs::write(&file, format!("{}\n", std::process::id())).unwrap();
+        assert!(has_living_daemon(dir.path()));
+        std::fs::write(&file, "4194305\n").unwrap();
+        assert!(!has_living_daemon(dir.path()));
+    }
+}
