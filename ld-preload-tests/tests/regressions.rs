@@ -1,7 +1,9 @@
 //! What once went wrong; every test is named after what it protects.
 
+use std::fs;
+
 use radrm_preload_tests::{child, figures::Outcome, programs, rig::PATIENCE, rig::Rig};
-use radrm_profile::model::{GpuIndex, Kind};
+use radrm_profile::model::{End, GpuIndex, Kind};
 use radrm_profile::peak::{gpu_kind_peaks, gpu_peak};
 
 const MIB: u64 = 1 << 20;
@@ -57,4 +59,30 @@ fn frees_that_the_driver_refuses_leave_the_figures_complete() {
     let outcome = rig.run(programs::compile("bad_frees.c", &[]), &[]).ok();
     let doubts: Vec<_> = outcome.process().state.bypasses.iter().filter(|b| b.matters).collect();
     assert!(doubts.is_empty(), "{doubts:?}");
+}
+
+/// A child can take its leave between two looks of the launcher.
+#[test]
+fn children_that_end_well_are_not_said_to_have_vanished() {
+    let rig = Rig::emulated("1xH200");
+    let line = "i=0; while [ $i -lt 100 ]; do steps use:0 alloc:a:1m & i=$((i+1)); done; wait";
+    let outcome = shell(&rig, line);
+    assert_eq!(outcome.profile.processes.len(), 100);
+    let odd: Vec<_> = outcome.profile.processes.iter().map(|process| process.state.end).collect();
+    assert!(odd.iter().all(|end| matches!(end, End::Exited(_))), "{odd:?}");
+}
+
+/// As a pool of worker processes is taken down.
+#[test]
+fn a_child_that_its_parent_kills_is_said_to_be_killed() {
+    let rig = Rig::emulated("1xH200");
+    // The shell waits for the child, so that its end is known, and stays a little.
+    let line = "steps use:0 alloc:a:80m sleep:9000 & sleep 0.3; kill -TERM $!; wait; sleep 0.1; true";
+    let outcome = shell(&rig, line);
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("version of the kernel");
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse().unwrap_or(0));
+    // Only since this version the kernel tells it to anybody but the parent.
+    let told = (numbers.next(), numbers.next()) >= (Some(6), Some(15));
+    let expected = if told { End::Signal(libc::SIGTERM) } else { End::Vanished };
+    assert_eq!(outcome.process().state.end, expected);
 }
