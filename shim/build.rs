@@ -62,6 +62,12 @@ fn is_wrapped(row: &Row, hooks: &BTreeMap<String, Hook>) -> bool {
         || SYNCHRONISE.contains(&row.base.as_str())
 }
 
+/// Whether an entry point takes memory of a device; of those that a quota concerns the others give it back.
+fn is_request(row: &Row) -> bool {
+    let gives_back = ["Free", "Destroy", "Release"].iter().any(|word| row.base.contains(word));
+    row.need == Need::MustEnforce && !gives_back
+}
+
 fn read_hooks() -> BTreeMap<String, Hook> {
     let text = std::fs::read_to_string("hooks.tsv").expect("hooks.tsv is readable");
     let mut hooks = BTreeMap::new();
@@ -127,10 +133,11 @@ fn generate(rows: &[(usize, &Row)], hooks: &BTreeMap<String, Hook>) -> String {
         let _ = writeln!(
             out,
             "    Info {{ symbol: c\"{0}\", base: \"{1}\", row: {at}, version: {2}, flavour: Flavour::{flavour}, \
-             library: Library::{library}, wrapper: Wrapper({0} as *const ()) }},",
+             library: Library::{library}, is_request: {3}, wrapper: Wrapper({0} as *const ()) }},",
             row.symbol,
             row.base,
             row.version.unwrap_or(0),
+            is_request(row),
         );
     }
     out.push_str("];\n\n");

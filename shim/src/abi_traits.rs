@@ -24,17 +24,27 @@ impl DevicePtr for CUdeviceptr_v1 {
 pub(crate) trait ByteSize: Copy {
     /// The number of bytes.
     fn bytes(self) -> u64;
+    /// A number of bytes, the largest there is where it does not fit.
+    fn from_bytes(bytes: u64) -> Self;
 }
 
 impl ByteSize for usize {
     fn bytes(self) -> u64 {
         self as u64
     }
+
+    fn from_bytes(bytes: u64) -> Self {
+        usize::try_from(bytes).unwrap_or(Self::MAX)
+    }
 }
 
 impl ByteSize for u32 {
     fn bytes(self) -> u64 {
         u64::from(self)
+    }
+
+    fn from_bytes(bytes: u64) -> Self {
+        Self::try_from(bytes).unwrap_or(Self::MAX)
     }
 }
 

@@ -51,6 +51,8 @@ pub(crate) struct Info {
     pub(crate) flavour: Flavour,
     /// Library.
     pub(crate) library: Library,
+    /// Whether it takes memory of a device.
+    pub(crate) is_request: bool,
     /// The shell.
     pub(crate) wrapper: Wrapper,
 }

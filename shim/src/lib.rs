@@ -31,6 +31,7 @@ mod map;
 mod memory;
 mod module;
 mod passive;
+mod quota;
 mod resolve;
 mod shell;
 mod state;

@@ -8,7 +8,7 @@ use radrm_cuda_abi::*;
 use crate::cx::Cx;
 use crate::entries::EntryId;
 use crate::tls::{self, Tls};
-use crate::{resolve, state};
+use crate::{quota, resolve, state};
 
 /// The real function of an entry point, resolved now where it was not before.
 #[inline(always)]
@@ -42,8 +42,11 @@ where
 {
     let tls = tls::get();
     let here = with_distance();
-    if nested(tls, here) || !valid(tls) {
+    if nested(tls, here) {
         return call();
+    }
+    if !valid(tls) {
+        return if state::is_aside() { call() } else { quota::deny::outside(entry, call) };
     }
     tls.enter(here);
     let cx = Cx::new(entry, state::page(), tls);

@@ -13,6 +13,7 @@ use crate::context::Contexts;
 use crate::environ;
 use crate::graph::Graphs;
 use crate::kernels::Kernels;
+use crate::quota::{Quota, deny};
 use crate::telemetry;
 use crate::tls::Tls;
 
@@ -44,6 +45,8 @@ pub(crate) struct Page {
     pub(crate) graphs: Graphs,
     /// Contexts.
     pub(crate) contexts: Contexts,
+    /// Memberships in quotas.
+    pub(crate) quota: Quota,
     writer: UnsafeCell<MaybeUninit<telemetry::Writer>>,
 }
 
@@ -68,6 +71,7 @@ impl Page {
             kernels: Kernels::new(),
             graphs: Graphs::new(),
             contexts: Contexts::new(),
+            quota: Quota::new(),
             writer: UnsafeCell::new(MaybeUninit::uninit()),
         }
     }
@@ -146,6 +150,7 @@ static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const OBSERVE: u8 = 1;
 const ASIDE: u8 = 2;
+const DENY: u8 = 3;
 
 /// The process's state: the epoch is 0 where the process has not joined.
 #[inline(always)]
@@ -159,10 +164,16 @@ pub(crate) fn is_aside() -> bool {
     MODE.load(Ordering::Relaxed) == ASIDE
 }
 
+/// Whether this process belongs to a job with a quota and cannot count what it takes.
+#[inline(always)]
+pub(crate) fn is_denied() -> bool {
+    MODE.load(Ordering::Relaxed) == DENY
+}
+
 /// Whether everything passes through in this process.
 pub(crate) fn stands_aside() -> bool {
     match MODE.load(Ordering::Relaxed) {
-        OBSERVE => false,
+        OBSERVE | DENY => false,
         ASIDE => true,
         _ => {
             let mut path = [0u8; PATH_BYTES];
@@ -181,14 +192,14 @@ pub(crate) fn stands_aside() -> bool {
 #[cold]
 #[inline(never)]
 pub(crate) fn prepare(tls: &Tls) -> bool {
-    if stands_aside() {
+    if stands_aside() || is_denied() {
         return false;
     }
     crate::errno::keep(|| {
         let page = page();
         if page.epoch() == 0 {
             if !page.wipe_on_fork() {
-                MODE.store(ASIDE, Ordering::Relaxed);
+                stand_aside();
                 return false;
             }
             if !join(page) {
@@ -228,7 +239,7 @@ fn join(page: &Page) -> bool {
         Ok(_) => {
             let joined = join_now(page);
             if !joined {
-                MODE.store(ASIDE, Ordering::Relaxed);
+                stand_aside();
             }
             // Release: a waiting thread that sees the join done may use the writer.
             page.join.store(if joined { JOINED } else { 0 }, Ordering::Release);
@@ -239,6 +250,13 @@ fn join(page: &Page) -> bool {
         Err(owner) if owner == tid => false,
         Err(_) => wait_for_join(page),
     }
+}
+
+/// Nothing will be counted in this process. Under a quota it gets no memory then.
+fn stand_aside() {
+    let mode = if deny::is_asked_for() { DENY } else { ASIDE };
+    // A ledger that could not be joined has said so already.
+    let _ = MODE.compare_exchange(OBSERVE, mode, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 fn wait_for_join(page: &Page) -> bool {
@@ -259,6 +277,11 @@ fn join_now(page: &Page) -> bool {
     let Some(path) = environ::value(b"RADRM_SEGMENT", &mut path) else { return false };
     // A panic of ours is caught and prints nothing.
     std::panic::set_hook(Box::new(|_| {}));
+    if !page.quota.join(path) {
+        // Whatever the environment says of it.
+        MODE.store(DENY, Ordering::Relaxed);
+        return false;
+    }
     let Ok(writer) = telemetry::Writer::join(path) else { return false };
     // SAFETY: only the thread that holds `join` gets here, and readers wait for `epoch`.
     unsafe { (*page.writer.get()).write(writer) };

@@ -2,7 +2,7 @@
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
-use crate::kind::Kind;
+use crate::kind::{Kind, Scope};
 use crate::layout::{Cell, FAILURE_CELLS};
 use crate::ring::{Ring, WORDS, write_cell};
 use crate::sync::AtomicU64;
@@ -26,9 +26,26 @@ pub struct FailedRequest {
     pub free: u64,
     /// Bytes of the GPU; `u64::MAX` = unknown.
     pub total: u64,
-    /// The driver's result code.
+    /// The result code that the program got.
     pub result: u32,
+    /// The limit that refused it; `None`: the driver did.
+    pub quota: Option<QuotaRefusal>,
 }
+
+/// A limit that refused a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuotaRefusal {
+    /// Whom it applies to.
+    pub scope: Scope,
+    /// The limit, bytes.
+    pub limit: u64,
+    /// What was reserved under it, bytes.
+    pub used: u64,
+}
+
+/// Where the scope lies in a word above a number of bytes.
+const SCOPE_AT: u32 = 56;
+const BYTES: u64 = (1 << SCOPE_AT) - 1;
 
 impl FailedRequest {
     pub(crate) fn pack(&self) -> [u64; WORDS] {
@@ -36,11 +53,13 @@ impl FailedRequest {
             | (self.kind as u64) << 8
             | u64::from(self.entry) << 16
             | u64::from(self.result) << 32;
-        [self.ns, what, self.bytes, self.free, self.total, 0, 0]
+        let (scope, limit, used) = self.quota.map_or((0, 0, 0), |q| (q.scope as u64, q.limit, q.used));
+        [self.ns, what, self.bytes, self.free, self.total, limit, used & BYTES | scope << SCOPE_AT]
     }
 
     pub(crate) fn unpack(words: [u64; WORDS]) -> Option<Self> {
-        let [ns, what, bytes, free, total, ..] = words;
+        let [ns, what, bytes, free, total, limit, used] = words;
+        let scope = Scope::from_raw((used >> SCOPE_AT) as u8);
         Some(Self {
             ns,
             gpu: GpuIndex::from_number(what as usize & 0xff)?,
@@ -50,6 +69,7 @@ impl FailedRequest {
             free,
             total,
             result: (what >> 32) as u32,
+            quota: scope.map(|scope| QuotaRefusal { scope, limit, used: used & BYTES }),
         })
     }
 }

@@ -66,6 +66,25 @@ impl Kind {
     pub const fn in_total(self) -> bool {
         (self as u8) <= Self::Graph as u8
     }
+
+    /// Whether a quota counts this kind: what takes memory of the device, managed memory included, which may
+    /// do so at any time.
+    #[inline]
+    pub const fn in_quota(self) -> bool {
+        self.in_total() || matches!(self, Self::Managed)
+    }
+}
+
+vocabulary! {
+    /// Whom a limit applies to.
+    Scope {
+        /// All processes of one job.
+        Job = 1, "job";
+        /// All jobs of one user.
+        User = 2, "user";
+        /// All jobs of all members of a group.
+        Group = 3, "group";
+    }
 }
 
 vocabulary! {

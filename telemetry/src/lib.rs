@@ -33,10 +33,10 @@ mod writer;
 
 pub use blocks::{Block, BlockKey, BlockTable, Inserted, Namespace};
 pub use event::Event;
-pub use failures::FailedRequest;
+pub use failures::{FailedRequest, QuotaRefusal};
 pub use join::JoinError;
 pub use kernels::{KernelAttributes, KernelId};
-pub use kind::{Bypass, EndReason, EventKind, KINDS, Kind, Refusal, TIMELINE_KINDS, framework};
+pub use kind::{Bypass, EndReason, EventKind, KINDS, Kind, Refusal, Scope, TIMELINE_KINDS, framework};
 pub use lanes::{Lane, Row};
 pub use ledger::{Ledger, LedgerRow};
 pub use reader::{

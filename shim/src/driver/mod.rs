@@ -87,6 +87,12 @@ functions! {
     device_total_mem = c"cuDeviceTotalMem_v2"(*mut usize, CUdevice);
     driver_get_version = c"cuDriverGetVersion"(*mut c_int);
     mem_get_info = c"cuMemGetInfo_v2"(*mut usize, *mut usize);
+    mem_free = c"cuMemFree_v2"(CUdeviceptr);
+    mem_free_async = c"cuMemFreeAsync"(CUdeviceptr, CUstream);
+    mem_pool_trim_to = c"cuMemPoolTrimTo"(CUmemoryPool, usize);
+    stream_synchronize = c"cuStreamSynchronize"(CUstream);
+    array_destroy = c"cuArrayDestroy"(CUarray);
+    mipmap_destroy = c"cuMipmappedArrayDestroy"(CUmipmappedArray);
     mem_get_address_range = c"cuMemGetAddressRange_v2"(*mut CUdeviceptr, *mut usize, CUdeviceptr);
     pointer_get_attribute = c"cuPointerGetAttribute"(*mut c_void, CUpointer_attribute, CUdeviceptr);
     device_get_mem_pool = c"cuDeviceGetMemPool"(*mut CUmemoryPool, CUdevice);
@@ -111,6 +117,7 @@ functions! {
     graph_node_get_type = c"cuGraphNodeGetType"(CUgraphNode, *mut CUgraphNodeType);
     graph_kernel_params_v1 = c"cuGraphKernelNodeGetParams"(CUgraphNode, *mut CUDA_KERNEL_NODE_PARAMS_v1);
     graph_kernel_params = c"cuGraphKernelNodeGetParams_v2"(CUgraphNode, *mut CUDA_KERNEL_NODE_PARAMS);
+    graph_alloc_params = c"cuGraphMemAllocNodeGetParams"(CUgraphNode, *mut CUDA_MEM_ALLOC_NODE_PARAMS);
     graph_child_graph = c"cuGraphChildGraphNodeGetGraph"(CUgraphNode, *mut CUgraph);
 }
 

@@ -87,6 +87,40 @@ impl Driver {
         answer.is_ok().then_some(MemoryInfo { free: free as u64, total: total as u64 })
     }
 
+    /// Frees memory that the program was not told of.
+    pub(crate) fn free(&self, address: u64) -> bool {
+        // SAFETY: the address was handed out just now, and nobody else has it.
+        self.mem_free().is_some_and(|free| unsafe { free(address) }.is_ok())
+    }
+
+    /// Gives a pool's block back that the program was not told of, and waits until the pool has it.
+    pub(crate) fn free_async(&self, address: u64, stream: CUstream) -> bool {
+        let (Some(free), Some(wait)) = (self.mem_free_async(), self.stream_synchronize()) else {
+            return false;
+        };
+        // SAFETY: the address was handed out just now on this stream, and nobody else has it.
+        unsafe { free(address, stream).is_ok() && wait(stream).is_ok() }
+    }
+
+    /// Has a pool give back what it does not use, down to `keep` bytes.
+    pub(crate) fn trim_pool(&self, pool: CUmemoryPool, keep: u64) -> bool {
+        let keep = usize::try_from(keep).unwrap_or(usize::MAX);
+        // SAFETY: the driver checks the handle.
+        self.mem_pool_trim_to().is_some_and(|trim| unsafe { trim(pool, keep) }.is_ok())
+    }
+
+    /// Destroys an array that the program was not told of.
+    pub(crate) fn destroy_array(&self, array: CUarray) -> bool {
+        // SAFETY: the handle was handed out just now, and nobody else has it.
+        self.array_destroy().is_some_and(|destroy| unsafe { destroy(array) }.is_ok())
+    }
+
+    /// Destroys a mipmapped array that the program was not told of.
+    pub(crate) fn destroy_mipmap(&self, mipmap: CUmipmappedArray) -> bool {
+        // SAFETY: the handle was handed out just now, and nobody else has it.
+        self.mipmap_destroy().is_some_and(|destroy| unsafe { destroy(mipmap) }.is_ok())
+    }
+
     /// Size of the allocation that an address lies in, in bytes.
     pub(crate) fn allocation_size(&self, address: u64) -> Option<u64> {
         let ask = self.mem_get_address_range()?;

@@ -64,20 +64,22 @@ pub(crate) unsafe fn launch(
     let captured = cx.capturing(stream);
     // Found before the call: after it the work may be done and the graph destroyed by another thread.
     let plan = cx.page.graphs.plan(exec).map(|plan| (plan, plan.serial()));
+    let room = match memory::graph::room(cx, exec, captured) {
+        Ok(room) => room,
+        Err(code) => return code,
+    };
     let result = call();
-    if result.is_ok() && !captured {
-        memory::graph::launched(cx, exec);
-        if let Some(lane) = cx.tls().lane.get() {
-            lane.graph(cx.writer());
-            match plan {
-                Some((plan, serial)) if plan.serial() == serial => {
-                    for total in plan.totals() {
-                        let kernel = KernelId::from_number(total.kernel.into());
-                        lane.graph_kernel(cx.writer(), kernel, total.launches, total.blocks, total.threads);
-                    }
+    room.settle(cx);
+    if let Some(lane) = cx.tls().lane.get().filter(|_| result.is_ok() && !captured) {
+        lane.graph(cx.writer());
+        match plan {
+            Some((plan, serial)) if plan.serial() == serial => {
+                for total in plan.totals() {
+                    let kernel = KernelId::from_number(total.kernel.into());
+                    lane.graph_kernel(cx.writer(), kernel, total.launches, total.blocks, total.threads);
                 }
-                _ => cx.bypass(Bypass::GraphUnknown),
             }
+            _ => cx.bypass(Bypass::GraphUnknown),
         }
     }
     result
@@ -97,6 +99,7 @@ pub(crate) unsafe fn instantiate(
     if result.is_ok() && !exec.is_null() {
         // SAFETY: the driver has written there.
         let exec = unsafe { *exec };
+        memory::graph::instantiated(cx, exec, || walk::allocations(cx, graph));
         let nodes = walk::kernel_nodes(cx, graph);
         let kernels = nodes.as_ref().map_or(0, |n| n.as_slice().len() as u64);
         if !nodes.is_some_and(|nodes| cx.page.graphs.put(exec, nodes.as_slice())) {
@@ -114,10 +117,12 @@ pub(crate) unsafe fn instantiate(
 /// The arguments of such a call.
 pub(crate) unsafe fn destroy(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, exec: CUgraphExec) -> CUresult {
     let word = cx.page.graphs.plans.remove(exec.addr());
+    let needs = memory::graph::forget(exec);
     let result = call();
     if let Some(word) = word {
         if !result.is_ok() {
             cx.page.graphs.plans.insert(exec.addr(), word);
+            memory::graph::remember(exec, needs);
         } else if let Some(plan) = Plan::from_word(word) {
             plan.free();
         }

@@ -95,10 +95,12 @@ pub(super) fn kernel_nodes(cx: &Cx<'_>, graph: CUgraph) -> Option<List<Node>> {
     Some(nodes)
 }
 
-fn append(cx: &Cx<'_>, graph: CUgraph, out: &mut List<Node>, depth: u32) -> Option<()> {
-    if depth > DEPTH {
-        return None;
-    }
+/// Calls `work` with every node of a graph and its sort, until one gives `None`.
+fn each_node(
+    cx: &Cx<'_>,
+    graph: CUgraph,
+    mut work: impl FnMut(CUgraphNode, CUgraphNodeType) -> Option<()>,
+) -> Option<()> {
     let driver = cx.driver();
     let (get_nodes, get_type) = (driver.graph_get_nodes()?, driver.graph_node_get_type()?);
     let mut count = 0usize;
@@ -114,32 +116,73 @@ fn append(cx: &Cx<'_>, graph: CUgraph, out: &mut List<Node>, depth: u32) -> Opti
     if !unsafe { get_nodes(graph, handles.as_mut_slice().as_mut_ptr(), &raw mut count) }.is_ok() {
         return None;
     }
-    for node in handles.as_slice().iter().take(count).copied() {
+    handles.as_slice().iter().take(count).try_for_each(|node| {
         let mut kind = CU_GRAPH_NODE_TYPE_EMPTY;
         // SAFETY: the out-parameter lives over the call.
-        if !unsafe { get_type(node, &raw mut kind) }.is_ok() {
-            return None;
+        let told = unsafe { get_type(*node, &raw mut kind) }.is_ok();
+        if told { work(*node, kind) } else { None }
+    })
+}
+
+fn child_of(cx: &Cx<'_>, node: CUgraphNode) -> Option<CUgraph> {
+    let mut child = CUgraph::NULL;
+    // SAFETY: the out-parameter lives over the call.
+    unsafe { cx.driver().graph_child_graph()?(node, &raw mut child) }.is_ok().then_some(child)
+}
+
+/// What the allocation nodes of `graph` ask for, child graphs included: the device of the first of them, and
+/// bytes. `None`: it has none.
+pub(super) fn allocations(cx: &Cx<'_>, graph: CUgraph) -> Option<(CUdevice, u64)> {
+    let mut found = None;
+    crate::errno::keep(|| cx.relaxed_capture(|| add_allocations(cx, graph, &mut found, 0)))?;
+    found
+}
+
+fn add_allocations(
+    cx: &Cx<'_>,
+    graph: CUgraph,
+    found: &mut Option<(CUdevice, u64)>,
+    depth: u32,
+) -> Option<()> {
+    if depth > DEPTH {
+        return None;
+    }
+    each_node(cx, graph, |node, kind| {
+        if kind == CU_GRAPH_NODE_TYPE_GRAPH {
+            add_allocations(cx, child_of(cx, node)?, found, depth + 1)?;
+        } else if kind == CU_GRAPH_NODE_TYPE_MEM_ALLOC {
+            let mut params = core::mem::MaybeUninit::<CUDA_MEM_ALLOC_NODE_PARAMS>::zeroed();
+            // SAFETY: the out-parameter lives over the call.
+            if !unsafe { cx.driver().graph_alloc_params()?(node, params.as_mut_ptr()) }.is_ok() {
+                return None;
+            }
+            // SAFETY: integers and pointers, zeroed before the driver filled them.
+            let params = unsafe { params.assume_init_ref() };
+            let (device, bytes) = found.unwrap_or((params.poolProps.location.id, 0));
+            *found = Some((device, bytes.saturating_add(params.bytesize as u64)));
         }
+        Some(())
+    })
+}
+
+fn append(cx: &Cx<'_>, graph: CUgraph, out: &mut List<Node>, depth: u32) -> Option<()> {
+    if depth > DEPTH {
+        return None;
+    }
+    each_node(cx, graph, |node, kind| {
         match kind {
             CU_GRAPH_NODE_TYPE_KERNEL => {
                 let work = params_of(cx, node)?.work(cx);
                 out.push(Node { handle: node.addr(), work, span: 0, disabled: false })?;
             }
-            CU_GRAPH_NODE_TYPE_GRAPH => {
-                let mut child = CUgraph::NULL;
-                // SAFETY: the out-parameter lives over the call.
-                if !unsafe { driver.graph_child_graph()?(node, &raw mut child) }.is_ok() {
-                    return None;
-                }
-                push_group(cx, node, child, out, depth)?;
-            }
+            CU_GRAPH_NODE_TYPE_GRAPH => push_group(cx, node, child_of(cx, node)?, out, depth)?,
             // The bodies of a conditional node run as often as the device decides, which no call
             // tells.
             CU_GRAPH_NODE_TYPE_CONDITIONAL => cx.bypass(Bypass::GraphUnknown),
             _ => {}
         }
-    }
-    Some(())
+        Some(())
+    })
 }
 
 /// Appends a child graph's group: its head, then its nodes.

@@ -27,7 +27,10 @@ pub(crate) unsafe fn create<D: ArrayShape>(
     // SAFETY: the descriptor is the program's, readable or null; the driver reads it as well.
     let shape = unsafe { shape.as_ref() };
     let estimate = shape.map_or(0, |s| if texels::is_mapped_later(s.flags()) { 0 } else { texels::array(s) });
-    let claim = Claim::here(cx, Kind::Array, estimate);
+    let mut claim = match Claim::here(cx, Kind::Array, estimate) {
+        Ok(claim) => claim,
+        Err(code) => return code,
+    };
     let result = call();
     if !result.is_ok() {
         claim.refused(cx, result);
@@ -35,6 +38,10 @@ pub(crate) unsafe fn create<D: ArrayShape>(
         // SAFETY: the driver reported success and so has written the handle.
         let array = unsafe { *handle };
         let bytes = confirmed(cx, claim.place, estimate, |device| cx.driver().array_needs(array, device));
+        if !claim.grew(cx, bytes) {
+            cx.driver().destroy_array(array);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
         claim.keep(cx, Namespace::Array, array.addr(), bytes);
     }
     result
@@ -55,7 +62,10 @@ pub(crate) unsafe fn create_mipmapped<D: ArrayShape>(
     let shape = unsafe { shape.as_ref() };
     let estimate =
         shape.map_or(0, |s| if texels::is_mapped_later(s.flags()) { 0 } else { texels::mipmap(s, levels) });
-    let claim = Claim::here(cx, Kind::Array, estimate);
+    let mut claim = match Claim::here(cx, Kind::Array, estimate) {
+        Ok(claim) => claim,
+        Err(code) => return code,
+    };
     let result = call();
     if !result.is_ok() {
         claim.refused(cx, result);
@@ -63,6 +73,10 @@ pub(crate) unsafe fn create_mipmapped<D: ArrayShape>(
         // SAFETY: the driver reported success and so has written the handle.
         let mipmap = unsafe { *handle };
         let bytes = confirmed(cx, claim.place, estimate, |device| cx.driver().mipmap_needs(mipmap, device));
+        if !claim.grew(cx, bytes) {
+            cx.driver().destroy_mipmap(mipmap);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
         claim.keep(cx, Namespace::MipmappedArray, mipmap.addr(), bytes);
     }
     result

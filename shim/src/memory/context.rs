@@ -3,7 +3,8 @@
 //! A context's own memory (code, local memory, heaps) is told by no call. A `cuMemGetInfo` difference
 //! around its creation would count what other processes took or gave meanwhile, and before the first
 //! context of a device there is none to ask with; it is therefore left to the remainder between these
-//! figures and NVML's for the process.
+//! figures and NVML's for the process. A quota charges what is expected of a context, until somebody
+//! outside has measured that remainder.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +26,9 @@ pub(crate) fn deaths() -> u64 {
 
 /// After a context was created: its GPU is known to the segment from here on.
 pub(crate) fn created(cx: &Cx<'_>, _context: CUcontext, device: CUdevice) {
-    let _ = gpu::of_device(cx, device);
+    if let Some(gpu) = gpu::of_device(cx, device) {
+        cx.page.quota.context_came(gpu);
+    }
 }
 
 /// After a context was destroyed: the driver has freed every allocation of it.

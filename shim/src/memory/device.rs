@@ -12,6 +12,8 @@ use crate::telemetry::{BlockKey, Kind, Namespace};
 /// From this size on a request takes whole chunks of the device, for which the driver may take from
 /// pools what they do not use.
 const PRESSING: u64 = 2 << 20;
+/// What a row of `cuMemAllocPitch` is rounded up to, in bytes.
+const PITCH: u64 = 512;
 
 /// `cuMemAlloc`: charged as requested.
 ///
@@ -54,7 +56,10 @@ unsafe fn plain<P: DevicePtr>(
     dptr: *mut P,
     bytes: u64,
 ) -> CUresult {
-    let claim = Claim::here(cx, kind, bytes);
+    let claim = match Claim::here(cx, kind, bytes) {
+        Ok(claim) => claim,
+        Err(code) => return code,
+    };
     let result = call();
     if !result.is_ok() {
         claim.refused(cx, result);
@@ -81,14 +86,24 @@ pub(crate) unsafe fn alloc_pitch<P: DevicePtr, S: ByteSize>(
     height: S,
 ) -> CUresult {
     let height = height.bytes();
-    let claim = Claim::here(cx, Kind::Device, width.bytes().saturating_mul(height));
+    // Pitches are multiples of this on every GPU so far.
+    let likely = width.bytes().checked_next_multiple_of(PITCH).unwrap_or(u64::MAX);
+    let mut claim = match Claim::here(cx, Kind::Device, likely.saturating_mul(height)) {
+        Ok(claim) => claim,
+        Err(code) => return code,
+    };
     let result = call();
     if !result.is_ok() {
         claim.refused(cx, result);
     } else if !dptr.is_null() && !pitch.is_null() {
         // SAFETY: the driver reported success and so has written both.
         let (address, pitch) = unsafe { ((*dptr).addr(), (*pitch).bytes()) };
-        claim.keep(cx, Namespace::Pointer, address, pitch.saturating_mul(height));
+        let bytes = pitch.saturating_mul(height);
+        if !claim.grew(cx, bytes) {
+            cx.driver().free(address);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        claim.keep(cx, Namespace::Pointer, address, bytes);
     }
     result
 }

@@ -1,10 +1,10 @@
-//! Requests that the driver refused.
+//! Requests that the driver refused, or a quota.
 
 use radrm_cuda_abi::*;
 
 use super::place;
 use crate::cx::Cx;
-use crate::telemetry::{Bypass, Event, EventKind, FailedRequest, GpuIndex, Kind};
+use crate::telemetry::{Bypass, Event, EventKind, FailedRequest, GpuIndex, Kind, QuotaRefusal};
 
 /// Figure that could not be found out.
 const UNKNOWN: u64 = u64::MAX;
@@ -14,7 +14,14 @@ const UNKNOWN: u64 = u64::MAX;
 /// Only an out-of-memory is a failed request; another refusal (a size of 0, a broken context) says
 /// nothing about memory and is an event of its own. What was free is unknown where the request was for
 /// another device than the current context's.
-pub(super) fn record(cx: &Cx<'_>, gpu: Option<GpuIndex>, kind: Kind, bytes: u64, code: CUresult) {
+pub(super) fn record(
+    cx: &Cx<'_>,
+    gpu: Option<GpuIndex>,
+    kind: Kind,
+    bytes: u64,
+    code: CUresult,
+    quota: Option<QuotaRefusal>,
+) {
     crate::errno::keep(|| {
         let writer = cx.writer();
         let ns = writer.now();
@@ -45,6 +52,7 @@ pub(super) fn record(cx: &Cx<'_>, gpu: Option<GpuIndex>, kind: Kind, bytes: u64,
                         free,
                         total,
                         result: code.0,
+                        quota,
                     });
                 }
                 None => cx.bypass(Bypass::NoContext),

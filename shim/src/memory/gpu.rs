@@ -65,6 +65,9 @@ fn register(cx: &Cx<'_>, device: CUdevice, slot: &AtomicU8) -> Option<GpuIndex> 
             let bus = driver.pci_bus_id(device, &mut bus);
             let uuid = driver.uuid(device).or_else(|| named_by_bus(bus))?;
             let index = cx.writer().gpu(&uuid, name, total, bus);
+            if let Some(index) = index {
+                cx.page.quota.gpu(index, &uuid, total);
+            }
             slot.store(index.map_or(REFUSED, |i| i.number().saturating_add(1)), Ordering::Relaxed);
             index
         })

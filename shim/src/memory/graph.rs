@@ -10,9 +10,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use radrm_cuda_abi::*;
 
 use super::level::Level;
-use super::{gpu, place};
+use super::{claim, gpu, place};
 use crate::cx::Cx;
-use crate::telemetry::{Bypass, Kind};
+use crate::map::HandleMap;
+use crate::telemetry::{Bypass, GpuIndex, Kind};
 use crate::wiped::{Wiped, Zeroable};
 
 /// Devices that graph memory is followed for: the bits of one word.
@@ -23,9 +24,11 @@ struct Levels {
     noted: AtomicU64,
     /// Reserved bytes by device.
     reserved: [Level; DEVICES],
+    /// Executable graph -> device and bytes of its allocation nodes.
+    needs: HandleMap,
 }
 
-// SAFETY: zero is "nothing noted"; atomics have no destructor.
+// SAFETY: zero is "nothing noted"; atomics and the map have no destructor.
 unsafe impl Zeroable for Levels {}
 
 static LEVELS: Wiped<Levels> = Wiped::new();
@@ -45,9 +48,76 @@ pub(super) fn captured_allocation(cx: &Cx<'_>) {
     }
 }
 
-/// After a graph was launched.
-pub(crate) fn launched(cx: &Cx<'_>, _exec: CUgraphExec) {
-    refresh(cx);
+/// Where the device lies in a word above a number of bytes.
+const DEVICE_AT: u32 = 56;
+/// What a graph's memory is rounded up to, node by node, at most.
+const GRANULE: u64 = 2 << 20;
+
+/// After an instantiation: under a quota a launch must know what the graph needs.
+pub(crate) fn instantiated(
+    cx: &Cx<'_>,
+    exec: CUgraphExec,
+    allocations: impl FnOnce() -> Option<(CUdevice, u64)>,
+) {
+    if !cx.page.quota.is_on() {
+        return;
+    }
+    if let Some((device, bytes)) = allocations() {
+        note(device);
+        let bytes = bytes.checked_next_multiple_of(GRANULE).unwrap_or(bytes).min((1 << DEVICE_AT) - 1);
+        remember(exec, Some(u64::from(device.cast_unsigned()) << DEVICE_AT | bytes));
+    }
+}
+
+/// Enters what an executable graph needs.
+pub(crate) fn remember(exec: CUgraphExec, needs: Option<u64>) {
+    if let (Some(levels), Some(needs)) = (LEVELS.get(), needs) {
+        levels.needs.insert(exec.addr(), needs);
+    }
+}
+
+/// Takes out what an executable graph needs.
+pub(crate) fn forget(exec: CUgraphExec) -> Option<u64> {
+    LEVELS.get()?.needs.remove(exec.addr())
+}
+
+/// What a launch may take of a device, reserved under the quota for the time of the call.
+#[must_use]
+pub(crate) struct Room(Option<(GpuIndex, u64)>);
+
+impl Room {
+    /// The call is over: what the driver holds for graphs now is charged.
+    pub(crate) fn settle(self, cx: &Cx<'_>) {
+        refresh(cx);
+        if let Self(Some((gpu, bytes))) = self {
+            cx.page.quota.release(gpu, bytes);
+        }
+    }
+}
+
+/// Reserves what the launch or upload of a graph may take. The driver keeps a graph's memory from one launch to
+/// the next and shares it among graphs: what it holds already is not reserved again.
+///
+/// # Errors
+///
+/// What the program is to be answered: a quota refuses the request.
+#[inline]
+pub(crate) fn room(cx: &Cx<'_>, exec: CUgraphExec, captured: bool) -> Result<Room, CUresult> {
+    if captured || !cx.page.quota.is_on() { Ok(Room(None)) } else { reserve(cx, exec) }
+}
+
+#[cold]
+#[inline(never)]
+fn reserve(cx: &Cx<'_>, exec: CUgraphExec) -> Result<Room, CUresult> {
+    let needs = LEVELS.get().and_then(|levels| Some((levels, levels.needs.get(exec.addr())?)));
+    let Some((levels, needs)) = needs else { return Ok(Room(None)) };
+    let (device, bytes) = ((needs >> DEVICE_AT) as u32, needs & ((1 << DEVICE_AT) - 1));
+    let held = levels.reserved.get(device as usize).map_or(0, Level::charged);
+    let Some(gpu) = gpu::of_device(cx, device.cast_signed()).filter(|_| bytes > held) else {
+        return Ok(Room(None));
+    };
+    claim::reserve(cx, gpu, Kind::Graph, bytes, bytes - held)?;
+    Ok(Room(Some((gpu, bytes - held))))
 }
 
 /// Reads what the driver reserves for graphs on every device that nodes were seen for.
@@ -132,9 +202,13 @@ pub(crate) unsafe fn add_node(
 ///
 /// # Safety
 /// The arguments are the program's own of this call.
-pub(crate) unsafe fn uploaded(cx: &Cx<'_>, call: impl FnOnce() -> CUresult) -> CUresult {
+pub(crate) unsafe fn uploaded(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, exec: CUgraphExec) -> CUresult {
+    let room = match room(cx, exec, false) {
+        Ok(room) => room,
+        Err(code) => return code,
+    };
     let result = call();
-    refresh(cx);
+    room.settle(cx);
     result
 }
 

@@ -21,7 +21,10 @@ pub(crate) unsafe fn alloc<S: ByteSize>(
     pp: *mut *mut c_void,
     bytesize: S,
 ) -> CUresult {
-    let claim = Claim::at(place::beside_host(cx), Kind::PinnedHost, bytesize.bytes());
+    let claim = match Claim::at(cx, place::beside_host(cx), Kind::PinnedHost, bytesize.bytes()) {
+        Ok(claim) => claim,
+        Err(code) => return code,
+    };
     let result = call();
     if !result.is_ok() {
         claim.refused(cx, result);
@@ -43,7 +46,10 @@ pub(crate) unsafe fn register<S: ByteSize>(
     p: *mut c_void,
     bytesize: S,
 ) -> CUresult {
-    let claim = Claim::at(place::beside_host(cx), Kind::PinnedHost, bytesize.bytes());
+    let claim = match Claim::at(cx, place::beside_host(cx), Kind::PinnedHost, bytesize.bytes()) {
+        Ok(claim) => claim,
+        Err(code) => return code,
+    };
     let result = call();
     if result.is_ok() {
         claim.keep(cx, Namespace::Host, p.addr() as u64, bytesize.bytes());

@@ -1,8 +1,9 @@
-//! What the program is told about memory. The driver's answers pass through unchanged: null
-//! out-parameters reach it unread, and what it leaves unwritten stays unwritten.
+//! What the program is told about memory: under a quota the quota is the machine. Null out-parameters reach
+//! the driver unread, and what it leaves unwritten stays unwritten.
 
 use radrm_cuda_abi::*;
 
+use super::{gpu, place};
 use crate::abi_traits::ByteSize;
 use crate::cx::Cx;
 
@@ -11,12 +12,29 @@ use crate::cx::Cx;
 /// # Safety
 /// The arguments are the program's own of this call.
 pub(crate) unsafe fn memory<S: ByteSize>(
-    _cx: &Cx<'_>,
+    cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
-    _free: *mut S,
-    _total: *mut S,
+    free: *mut S,
+    total: *mut S,
 ) -> CUresult {
-    call()
+    let result = call();
+    if !result.is_ok() || !cx.page.quota.is_on() {
+        return result;
+    }
+    let Some(view) = place::current(cx).and_then(|place| cx.page.quota.view(place.gpu)) else {
+        return result;
+    };
+    // SAFETY: null, or written by the driver, which reported success.
+    let (free, total) = unsafe { (free.as_mut(), total.as_mut()) };
+    let told = |figure: &Option<&mut S>| figure.as_ref().map_or(u64::MAX, |f| f.bytes());
+    let (seen_free, seen_total) = view.through(told(&free), told(&total));
+    if let Some(free) = free {
+        *free = S::from_bytes(seen_free);
+    }
+    if let Some(total) = total {
+        *total = S::from_bytes(seen_total);
+    }
+    result
 }
 
 /// `cuDeviceTotalMem`.
@@ -24,10 +42,19 @@ pub(crate) unsafe fn memory<S: ByteSize>(
 /// # Safety
 /// The arguments are the program's own of this call.
 pub(crate) unsafe fn device_total<S: ByteSize>(
-    _cx: &Cx<'_>,
+    cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
-    _bytes: *mut S,
-    _device: CUdevice,
+    bytes: *mut S,
+    device: CUdevice,
 ) -> CUresult {
-    call()
+    let result = call();
+    if !result.is_ok() || !cx.page.quota.is_on() {
+        return result;
+    }
+    let view = gpu::of_device(cx, device).and_then(|gpu| cx.page.quota.view(gpu));
+    // SAFETY: null, or written by the driver, which reported success.
+    if let (Some(view), Some(bytes)) = (view, unsafe { bytes.as_mut() }) {
+        *bytes = S::from_bytes(view.total.min(bytes.bytes()));
+    }
+    result
 }

@@ -90,7 +90,8 @@ pub(super) fn put_back(cx: &Cx<'_>, key: BlockKey, block: Block) {
     let now = cx.writer().now();
     if let telemetry::Inserted::Full = cx.writer().blocks().insert(key, &block.entry(now)) {
         cx.bypass(Bypass::BlockTableFull);
-        discharge(cx, key, block);
+        // Its end will not be seen. The memory is still held: a quota counts it on.
+        cx.writer().discharge(block.gpu, block.kind, block.bytes, now);
     }
 }
 
@@ -100,6 +101,9 @@ pub(super) fn discharge(cx: &Cx<'_>, key: BlockKey, block: Block) {
     let writer = cx.writer();
     let now = writer.now();
     writer.discharge(block.gpu, block.kind, block.bytes, now);
+    if cx.page.quota.is_on() && block.kind.in_quota() {
+        cx.page.quota.release(block.gpu, block.bytes);
+    }
     if block.bytes >= LARGE {
         large(cx, EventKind::LargeFree, key, block, now);
     }
@@ -136,6 +140,7 @@ fn drop_where(cx: &Cx<'_>, is_gone: impl Fn(&telemetry::Block) -> bool) {
 /// Adds to an amount that the driver tells.
 pub(super) fn raise(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, bytes: u64) {
     let writer = cx.writer();
+    cx.page.quota.add(gpu, bytes);
     writer.raise_level(gpu, kind, bytes, writer.now());
 }
 
@@ -143,6 +148,7 @@ pub(super) fn raise(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, bytes: u64) {
 pub(super) fn lower(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, bytes: u64) {
     let writer = cx.writer();
     writer.lower_level(gpu, kind, bytes, writer.now());
+    cx.page.quota.release(gpu, bytes);
 }
 
 /// A release of something that is not in the table. Only one that the driver accepted says that a block

@@ -2,7 +2,7 @@
 //!
 //! The hooks of each family stand in a file of its own ([`device`], [`pool`], [`vmm`], [`array`],
 //! [`graph`], [`host`], [`shared`]) and read alike: a [`claim::Claim`] before the real call finds the
-//! GPU (a limit would be checked there), and is kept or given back after it. A free takes the block
+//! GPU and reserves under the quota, where there is one, and is kept or given back after it. A free takes the block
 //! out of the table *before* the real call, because the driver may hand the same address to another
 //! thread the moment it is free, and puts it back if the driver refuses.
 //!

@@ -8,7 +8,7 @@ use super::place::{self, Place};
 use super::references::{Left, References};
 use crate::abi_traits::DevicePtr;
 use crate::cx::Cx;
-use crate::telemetry::{BlockKey, Bypass, Kind, Namespace};
+use crate::telemetry::{BlockKey, Bypass, Namespace};
 use crate::wiped::{Wiped, Zeroable};
 
 /// Blocks of other processes that are open here.
@@ -58,7 +58,7 @@ fn imported_pointer(cx: &Cx<'_>, address: u64) {
     let owner = place::current(cx);
     // The memory may lie on another device than the one that the context works with.
     let at = place::of_pointer(cx, address).map(|p| Place { context: owner.map_or(0, |o| o.context), ..p });
-    Claim::at(at.or(owner), Kind::Imported, size).keep(cx, Namespace::Pointer, address, size);
+    Claim::imported(at.or(owner), size).keep(cx, Namespace::Pointer, address, size);
 }
 
 /// `cuIpcCloseMemHandle`.
@@ -125,7 +125,7 @@ pub(crate) unsafe fn external_import(
         // SAFETY: the driver has read the descriptor and written the handle, and reported no error.
         let (size, handle) = unsafe { ((*desc).size, (*memory).addr()) };
         if let Some(place) = place::beside_host(cx) {
-            Claim::at(Some(place), Kind::Imported, size).keep(cx, Namespace::External, handle, size);
+            Claim::imported(Some(place), size).keep(cx, Namespace::External, handle, size);
         }
     }
     result
@@ -158,7 +158,7 @@ pub(crate) unsafe fn external_buffer<P: DevicePtr>(
     if result.is_ok() && !dptr.is_null() {
         // SAFETY: the driver reported success and so has written the address.
         let address = unsafe { *dptr }.addr();
-        Claim::here(cx, Kind::Imported, 0).keep(cx, Namespace::Pointer, address, 0);
+        Claim::imported(place::current(cx), 0).keep(cx, Namespace::Pointer, address, 0);
     }
     result
 }
@@ -176,7 +176,7 @@ pub(crate) unsafe fn external_mipmap(
     if result.is_ok() && !mipmap.is_null() {
         // SAFETY: the driver reported success and so has written the handle.
         let handle = unsafe { *mipmap }.addr();
-        Claim::here(cx, Kind::Imported, 0).keep(cx, Namespace::MipmappedArray, handle, 0);
+        Claim::imported(place::current(cx), 0).keep(cx, Namespace::MipmappedArray, handle, 0);
     }
     result
 }

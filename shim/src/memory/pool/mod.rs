@@ -6,21 +6,23 @@
 //! threshold), a trim, a synchronous free. Inside a capture an allocation becomes a graph's node and
 //! nothing is charged.
 
+mod hold;
 mod table;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use radrm_cuda_abi::*;
 
-use super::claim::Claim;
+use super::claim::{self, Claim};
 use super::ledger::{self, Block};
 use super::place::Place;
 use super::{gpu, graph, place};
 use crate::abi_traits::{ByteSize, DevicePtr};
 use crate::cx::Cx;
-use crate::telemetry::{BlockKey, Bypass, EventKind, Kind, Namespace};
+use crate::telemetry::{BlockKey, Bypass, EventKind, GpuIndex, Kind, Namespace};
 use crate::wiped::{Wiped, Zeroable};
 
+use hold::Hold;
 use table::{Class, Pool, Pools, Token, pools};
 
 /// The pool that each device's allocations come from at present; 0: ask the driver.
@@ -104,16 +106,63 @@ unsafe fn allocate<P: DevicePtr>(
         return result;
     }
     let here = place::current(cx);
-    let claim = Claim::at(here, Kind::PoolUsed, bytes);
+    let expected = || {
+        let handle = pool.or_else(|| current_pool(cx, here?.device))?;
+        pools()?.obtain(handle, || here.map(|place| (place.gpu, Class::Device)))
+    };
+    let hold = if cx.page.quota.is_on() { Hold::take(cx, here, expected(), bytes) } else { Ok(None) };
+    let (hold, claim) = match (hold, Claim::at(cx, here, Kind::PoolUsed, bytes)) {
+        (Ok(hold), Ok(claim)) => (hold, claim),
+        (Err(code), _) | (_, Err(code)) => return code,
+    };
     let result = call();
     if !result.is_ok() {
+        if let Some(hold) = hold {
+            hold.settle(cx, None);
+        }
         claim.refused(cx, result);
     } else if !dptr.is_null() {
         // SAFETY: the driver reported success and so has written the address.
         let address = unsafe { *dptr }.addr();
-        handed_out(cx, here, address, bytes, stream, pool);
+        let from = handed_out(cx, here, address, bytes, stream, pool);
+        if let Some(hold) = hold {
+            let gpu = hold.gpu();
+            if !hold.settle(cx, from) && take_back(cx, address, stream) {
+                let refusal = cx.page.quota.refusal(gpu);
+                return claim::refuse(cx, gpu, Kind::PoolUsed, bytes, refusal);
+            }
+        }
     }
     result
+}
+
+/// Gives a block back that made its pool grow past the quota. False: the driver does not take it, and the
+/// program keeps it.
+#[cold]
+#[inline(never)]
+fn take_back(cx: &Cx<'_>, address: u64, stream: CUstream) -> bool {
+    let key = BlockKey::new(Namespace::Pointer, address);
+    let Some(block) = ledger::take(cx, key) else { return false };
+    if !cx.relaxed_capture(|| cx.driver().free_async(address, stream)) {
+        ledger::put_back(cx, key, block);
+        return false;
+    }
+    let gpu = block.gpu;
+    let _ = came_back(cx, key, block);
+    trim(cx, gpu);
+    true
+}
+
+/// Has the pools of a GPU give back what they do not use.
+pub(super) fn trim(cx: &Cx<'_>, gpu: GpuIndex) {
+    let Some(all) = pools() else { return };
+    for pool in all.each().filter(|p| p.gpu() == Some(gpu) && p.has_slack()) {
+        if let Some(handle) = pool.handle()
+            && cx.relaxed_capture(|| cx.driver().trim_pool(handle, 0))
+        {
+            pool.refresh(cx);
+        }
+    }
 }
 
 /// Notes a block of a pool.
@@ -124,13 +173,16 @@ fn handed_out(
     bytes: u64,
     stream: CUstream,
     pool: Option<u64>,
-) {
+) -> Option<&'static Pool> {
     let known = pools().and_then(|all| {
         let handle = pool.or_else(|| pool_of(cx, here, address, stream))?;
         Some((all, all.obtain(handle, || table::about_pointer(cx, address))?))
     });
-    let Some((all, pool)) = known else { return cx.bypass(Bypass::PoolUnknown) };
-    let Some(gpu) = pool.gpu() else { return cx.bypass(Bypass::PoolUnknown) };
+    let known = known.and_then(|(all, pool)| Some((all, pool, pool.gpu()?)));
+    let Some((all, pool, gpu)) = known else {
+        cx.bypass(Bypass::PoolUnknown);
+        return None;
+    };
     let owner = all.token(pool).0;
     if ledger::add(
         cx,
@@ -138,9 +190,13 @@ fn handed_out(
         Block { gpu, kind: pool.class().block_kind(), bytes, owner },
     ) {
         pool.lend(bytes);
+        if pool.class().block_kind().in_quota() {
+            cx.page.quota.add(gpu, bytes);
+        }
     }
     pool.refresh(cx);
     pressed_beside(cx, Some(pool));
+    Some(pool)
 }
 
 /// The pool that `cuMemAllocAsync` took a block from: that of the stream's device. The default

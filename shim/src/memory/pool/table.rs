@@ -182,6 +182,16 @@ impl Pool {
         self.reserved.charged() > self.used.load(Ordering::Relaxed)
     }
 
+    /// Bytes that the pool holds of the device.
+    pub(super) fn reserved(&self) -> u64 {
+        self.reserved.charged()
+    }
+
+    /// Bytes of these that are not handed out.
+    pub(super) fn slack(&self) -> u64 {
+        self.reserved().saturating_sub(self.used())
+    }
+
     /// Bytes handed out of the pool.
     pub(super) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)

@@ -68,7 +68,10 @@ pub(crate) unsafe fn create(
     // SAFETY: the properties are the program's, readable or null; the driver reads them as well.
     let location = unsafe { prop.as_ref() }.map(|p| p.location);
     let (place, kind) = placed(cx, location);
-    let claim = Claim::at(place, kind, size as u64);
+    let claim = match Claim::at(cx, place, kind, size as u64) {
+        Ok(claim) => claim,
+        Err(code) => return code,
+    };
     let result = call();
     if !result.is_ok() {
         claim.refused(cx, result);
@@ -175,7 +178,7 @@ pub(crate) unsafe fn map(
     } else if note == FOREIGN {
         let location = cx.driver().location_of(handle);
         let (place, _) = placed(cx, location);
-        Claim::at(place, Kind::Imported, size as u64).keep(cx, Namespace::Other, ptr, size as u64);
+        Claim::imported(place, size as u64).keep(cx, Namespace::Other, ptr, size as u64);
     }
     result
 }

@@ -1,0 +1,266 @@
+//! Quotas: the ledgers that this process is a member of, and what it reserves in them.
+//!
+//! A request reserves before the driver is asked, in every ledger, all or nothing; what is given back goes
+//! back after the driver has freed it. So the ledgers never show less than the process holds. A process of
+//! a job with a quota that cannot become a member gets no memory at all ([`deny`]): a limit that is not
+//! counted does not hold.
+
+pub(crate) mod deny;
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crate::telemetry::layout::GPUS;
+use crate::telemetry::{GpuIndex, Ledger, LedgerRow, QuotaRefusal, Scope};
+use crate::{bytes, environ};
+
+/// Ledgers that a process can be a member of: its job's, its user's, those of groups.
+const LEDGERS: usize = 6;
+/// Longest list of ledgers that is accepted.
+const LIST_BYTES: usize = 4096;
+
+/// The process's memberships. All zeros are none.
+pub(crate) struct Quota {
+    /// Ledgers in use; 0: the job has no quota.
+    count: AtomicU8,
+    scopes: [AtomicU8; LEDGERS],
+    ledgers: [UnsafeCell<MaybeUninit<Ledger>>; LEDGERS],
+    /// Row of each GPU of the job in each ledger, plus one; 0: not known.
+    rows: [[AtomicU8; GPUS]; LEDGERS],
+    /// What the driver itself takes on each GPU, as far as it is charged already.
+    overhead: [AtomicU64; GPUS],
+}
+
+impl Quota {
+    /// No quota.
+    pub(crate) const fn new() -> Self {
+        Self {
+            count: AtomicU8::new(0),
+            scopes: [const { AtomicU8::new(0) }; LEDGERS],
+            ledgers: [const { UnsafeCell::new(MaybeUninit::uninit()) }; LEDGERS],
+            rows: [const { [const { AtomicU8::new(0) }; GPUS] }; LEDGERS],
+            overhead: [const { AtomicU64::new(0) }; GPUS],
+        }
+    }
+
+    /// Whether what this process reserves is counted.
+    #[inline(always)]
+    pub(crate) fn is_on(&self) -> bool {
+        // Acquire pairs with the Release in `enter`.
+        self.count.load(Ordering::Acquire) != 0
+    }
+
+    /// Joins the job's ledger, if it has one, and those that the environment names. False: the process
+    /// must not get memory. Called by the one thread that joins the segment.
+    pub(crate) fn join(&self, segment: &core::ffi::CStr) -> bool {
+        match Ledger::join_segment(segment) {
+            Ok(Some(ledger)) => self.enter(ledger, Scope::Job),
+            // No quota, unless the environment says that there is one.
+            Ok(None) | Err(_) => return !deny::is_asked_for(),
+        }
+        let mut room = [0u8; LIST_BYTES];
+        let Some(list) = environ::value(b"RADRM_LEDGERS", &mut room) else {
+            return !environ::is_set(b"RADRM_LEDGERS");
+        };
+        list.to_bytes().split(|byte| *byte == b':').filter(|path| !path.is_empty()).all(|path| {
+            let mut room = [0u8; LIST_BYTES];
+            let Some(place) = room.get_mut(..path.len()) else { return false };
+            bytes::copy(place, path);
+            let Ok(path) = core::ffi::CStr::from_bytes_until_nul(&room) else { return false };
+            let full = usize::from(self.count.load(Ordering::Relaxed)) == LEDGERS;
+            let Some(ledger) = Ledger::join_file(path).ok().filter(|_| !full) else { return false };
+            self.enter(ledger, scope_of(path.to_bytes()));
+            true
+        })
+    }
+
+    fn enter(&self, ledger: Ledger, scope: Scope) {
+        let at = usize::from(self.count.load(Ordering::Relaxed));
+        if let (Some(place), Some(kind)) = (self.ledgers.get(at), self.scopes.get(at)) {
+            // SAFETY: places from `count` on are read by nobody, and one thread joins.
+            unsafe { (*place.get()).write(ledger) };
+            kind.store(scope as u8, Ordering::Relaxed);
+            // Release: whoever sees the count sees the ledger.
+            self.count.store((at + 1) as u8, Ordering::Release);
+        }
+    }
+
+    fn ledger(&self, at: usize) -> Option<&Ledger> {
+        let place = self.ledgers.get(at).filter(|_| at < usize::from(self.count.load(Ordering::Acquire)))?;
+        // SAFETY: places below `count` are written, and never again.
+        Some(unsafe { (*place.get()).assume_init_ref() })
+    }
+
+    /// The ledgers that a GPU is in, with its row there.
+    #[inline(always)]
+    fn each(&self, gpu: GpuIndex) -> impl Iterator<Item = (&Ledger, LedgerRow, usize)> + Clone {
+        let count = usize::from(self.count.load(Ordering::Acquire));
+        self.rows.iter().enumerate().take(count).filter_map(move |(at, rows)| {
+            let row = rows.get(usize::from(gpu.number()))?.load(Ordering::Relaxed);
+            Some((self.ledger(at)?, LedgerRow::from_number(usize::from(row.checked_sub(1)?))?, at))
+        })
+    }
+
+    /// Enters a GPU into the ledgers, under its uuid. Before anything is reserved on it.
+    pub(crate) fn gpu(&self, gpu: GpuIndex, uuid: &[u8; 16], total_bytes: u64) {
+        for (at, rows) in self.rows.iter().enumerate() {
+            let Some(row) = self.ledger(at).and_then(|ledger| ledger.gpu(uuid, total_bytes)) else {
+                continue;
+            };
+            if let Some(place) = rows.get(usize::from(gpu.number())) {
+                place.store(row.number() + 1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Reserves in every ledger, or in none.
+    #[inline]
+    pub(crate) fn reserve(&self, gpu: GpuIndex, bytes: u64) -> Result<(), QuotaRefusal> {
+        self.settle_overhead(gpu);
+        for (ledger, row, at) in self.each(gpu) {
+            if let Err(refused) = ledger.reserve(row, bytes) {
+                self.each(gpu)
+                    .take_while(|(_, _, other)| *other < at)
+                    .for_each(|(l, r, _)| l.release(r, bytes));
+                return Err(QuotaRefusal { scope: self.scope(at), limit: refused.limit, used: refused.used });
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a request that was refused for good.
+    pub(crate) fn count_refusal(&self, gpu: GpuIndex, scope: Scope) {
+        for (ledger, row, at) in self.each(gpu) {
+            if self.scope(at) == scope {
+                ledger.count_refusal(row);
+            }
+        }
+    }
+
+    /// Counts what the process has got whatever the limits say.
+    #[inline]
+    pub(crate) fn add(&self, gpu: GpuIndex, bytes: u64) {
+        self.each(gpu).for_each(|(ledger, row, _)| ledger.add(row, bytes));
+    }
+
+    /// Gives bytes back.
+    #[inline]
+    pub(crate) fn release(&self, gpu: GpuIndex, bytes: u64) {
+        self.each(gpu).for_each(|(ledger, row, _)| ledger.release(row, bytes));
+    }
+
+    /// The process has made its first context on a GPU.
+    pub(crate) fn context_came(&self, gpu: GpuIndex) {
+        if let Some((ledger, row, _)) = self.each(gpu).next() {
+            ledger.context_came(row);
+        }
+        self.settle_overhead(gpu);
+    }
+
+    /// Charges what the driver was measured to take for this process since it was last looked at. The job's
+    /// ledger tells it, all ledgers are charged.
+    #[inline(always)]
+    fn settle_overhead(&self, gpu: GpuIndex) {
+        let (Some((ledger, row, _)), Some(charged)) =
+            (self.each(gpu).next(), self.overhead.get(usize::from(gpu.number())))
+        else {
+            return;
+        };
+        let now = ledger.overhead(row);
+        if now != charged.load(Ordering::Relaxed) {
+            self.recharge(gpu, charged, now);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn recharge(&self, gpu: GpuIndex, charged: &AtomicU64, now: u64) {
+        // Of several threads each charges the step that it has made.
+        let before = charged.swap(now, Ordering::AcqRel);
+        if now > before {
+            self.add(gpu, now - before);
+        } else {
+            self.release(gpu, before - now);
+        }
+    }
+
+    /// The tightest limit on a GPU and what is left of it: bytes in all, bytes free. `None`: there is
+    /// no limit.
+    ///
+    /// Cold: finds out whether members that hold something are alive.
+    pub(crate) fn view(&self, gpu: GpuIndex) -> Option<View> {
+        self.each(gpu).fold(None, |tightest: Option<View>, (ledger, row, _)| {
+            let limit = ledger.limit(row);
+            if limit == u64::MAX {
+                return tightest;
+            }
+            ledger.sweep(row);
+            let free = limit.saturating_sub(ledger.used(row));
+            let (total, free) = tightest.map_or((limit, free), |t| (t.total.min(limit), t.free.min(free)));
+            Some(View { total, free })
+        })
+    }
+
+    /// Whether more is reserved on a GPU than a limit allows.
+    pub(crate) fn is_exceeded(&self, gpu: GpuIndex) -> bool {
+        self.each(gpu).any(|(ledger, row, _)| ledger.used(row) > ledger.limit(row))
+    }
+
+    /// The limit with the least room on a GPU, as it refuses a request.
+    pub(crate) fn refusal(&self, gpu: GpuIndex) -> QuotaRefusal {
+        let each = self.each(gpu).map(|(ledger, row, at)| {
+            let (limit, used) = (ledger.limit(row), ledger.used(row));
+            QuotaRefusal { scope: self.scope(at), limit, used }
+        });
+        let tightest = each.min_by_key(|q| i128::from(q.limit) - i128::from(q.used));
+        tightest.unwrap_or(QuotaRefusal { scope: Scope::Job, limit: 0, used: 0 })
+    }
+
+    fn scope(&self, at: usize) -> Scope {
+        let raw = self.scopes.get(at).map_or(0, |scope| scope.load(Ordering::Relaxed));
+        Scope::from_raw(raw).unwrap_or(Scope::Job)
+    }
+}
+
+/// A GPU's memory as the quota leaves it, bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct View {
+    /// In all.
+    pub(crate) total: u64,
+    /// Of that, what nobody has reserved.
+    pub(crate) free: u64,
+}
+
+impl View {
+    /// What the driver says, seen through the quota.
+    pub(crate) fn through(self, free: u64, total: u64) -> (u64, u64) {
+        let total = self.total.min(total);
+        (self.free.min(free).min(total), total)
+    }
+}
+
+/// Whom a ledger in a file of its own is for: its directory's name says.
+fn scope_of(path: &[u8]) -> Scope {
+    const GROUP: &[u8] = b"group-";
+    if path.windows(GROUP.len()).any(|part| part == GROUP) { Scope::Group } else { Scope::User }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tighter_of_quota_and_device_is_shown() {
+        let view = View { total: 100, free: 40 };
+        assert_eq!(view.through(1000, 2000), (40, 100));
+        assert_eq!(view.through(10, 2000), (10, 100));
+        assert_eq!(view.through(30, 80), (30, 80));
+    }
+
+    #[test]
+    fn a_ledgers_place_tells_whom_it_is_for() {
+        assert_eq!(scope_of(b"/run/radrm/group-100/ledger"), Scope::Group);
+        assert_eq!(scope_of(b"/dev/shm/radrm-1000/ledger"), Scope::User);
+    }
+}
