@@ -208,7 +208,18 @@ impl Service {
         if self.control.clients().is_ok_and(|clients| !clients.is_empty()) {
             return Some("MPS goes on: it has clients that are not of this job".to_owned());
         }
-        self.control.quit().err().map(|silence| format!("MPS could not be ended: {silence}"))
+        if let Err(silence) = self.control.quit() {
+            return Some(format!("MPS could not be ended: {silence}"));
+        }
+        // The locks are held until it is gone: whoever comes next must not take it for a living one.
+        let give_up = Instant::now() + PATIENCE;
+        while Instant::now() < give_up {
+            if !matches!(self.control.is_alive(), Ok(true)) {
+                return None;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Some("MPS was told to end and still answers".to_owned())
     }
 }
 

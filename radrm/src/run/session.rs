@@ -147,7 +147,7 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
         emulated.enter(&mut environment);
     }
     let least = |gpu: &Gpu| limits.map_or(u64::MAX, |limits| limits.least(gpu));
-    let service = if wanted.any() {
+    let mut service = if wanted.any() {
         let (service, remark) =
             Service::begin_fenced(&wanted, &mut environment, &gpus, &least).map_err(|sentence| {
                 profile.abandon();
@@ -194,8 +194,10 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
     supervisor.drain();
 
     let mut kept = None;
+    let mut mps_remark = None;
     if let Some(recording) = recording {
         recording.finish(plan, &ended, &mut remarks, &mut |alive| {
+            mps_remark = service.take().and_then(|service| service.end(alive > 0));
             match emulated.take() {
                 Some(emulated) if alive > 0 => kept = Some(emulated.keep()),
                 other => drop(other),
@@ -205,6 +207,7 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
             inherited.unblock();
         });
     }
+    remarks.all(mps_remark.or_else(|| service.and_then(|service| service.end(false))));
     if let Some(kept) = kept {
         remarks.one(&format!("processes still use the emulated machine: {} stays", kept.display()));
     }

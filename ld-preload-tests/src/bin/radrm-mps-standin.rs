@@ -1,0 +1,256 @@
+//! A stand-in for `nvidia-cuda-mps-control`, for machines without MPS.
+//!
+//! It speaks the documented commands of the control daemon over the socket `control` in the pipe
+//! directory, keeps the settings that they make, and counts as clients what would be clients of
+//! the real one: living processes of this user whose environment names its pipe directory and that
+//! have a `libcuda` mapped. It serves no GPU and enforces nothing: what MPS does with a limit, only a real GPU can
+//! show.
+//!
+//! `RADRM_MPS_STANDIN=mute` lets the daemon accept questions and never answer, `=dead` lets it end
+//! right after its start.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+const ABSENT: &str = "Cannot find MPS control daemon process";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [] => interactive(),
+        ["-d"] => detach(),
+        ["-f"] => daemon(),
+        // A server is a process of its own whose only purpose is to be there.
+        ["--server"] => loop {
+            std::thread::park();
+        },
+        _ => {
+            println!("usage: nvidia-cuda-mps-control [-d | -f]");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn directory(variable: &str, usual: &str) -> PathBuf {
+    env::var_os(variable).map_or_else(|| PathBuf::from(usual), PathBuf::from)
+}
+
+fn pipe() -> PathBuf {
+    directory("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
+}
+
+/// The front end: each line is a command, each answer is printed.
+fn interactive() -> ExitCode {
+    let Ok(stream) = UnixStream::connect(pipe().join("control")) else {
+        println!("{ABSENT}");
+        return ExitCode::FAILURE;
+    };
+    let mut answers = BufReader::new(stream.try_clone().expect("socket"));
+    for line in std::io::stdin().lines().map_while(Result::ok) {
+        if writeln!(&stream, "{line}").is_err() {
+            println!("{ABSENT}");
+            return ExitCode::FAILURE;
+        }
+        let mut length = String::new();
+        if answers.read_line(&mut length).is_err() || length.is_empty() {
+            println!("{ABSENT}");
+            return ExitCode::FAILURE;
+        }
+        let mut text = vec![0; length.trim().parse().expect("length of an answer")];
+        answers.read_exact(&mut text).expect("answer");
+        print!("{}", String::from_utf8_lossy(&text));
+    }
+    ExitCode::SUCCESS
+}
+
+/// Starts the daemon and returns when it listens.
+fn detach() -> ExitCode {
+    if UnixStream::connect(pipe().join("control")).is_ok() {
+        println!("An instance of this daemon is already running");
+        return ExitCode::FAILURE;
+    }
+    let exe = env::current_exe().expect("own path");
+    let mut child = Command::new(exe).arg("-f").stdin(Stdio::null()).spawn().expect("daemon");
+    for _ in 0..500 {
+        if UnixStream::connect(pipe().join("control")).is_ok() {
+            return ExitCode::SUCCESS;
+        }
+        if let Ok(Some(_)) = child.try_wait() {
+            // The real one too says that it has started and ends later.
+            return ExitCode::SUCCESS;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    ExitCode::FAILURE
+}
+
+struct Daemon {
+    pipe: PathBuf,
+    log: fs::File,
+    server: Option<Child>,
+    settings: BTreeMap<String, String>,
+}
+
+fn daemon() -> ExitCode {
+    let pipe = pipe();
+    let log = directory("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps");
+    let behaviour = env::var("RADRM_MPS_STANDIN").unwrap_or_default();
+    if behaviour == "dead" {
+        return ExitCode::FAILURE;
+    }
+    for directory in [&pipe, &log] {
+        let _ = fs::create_dir_all(directory);
+    }
+    let socket = pipe.join("control");
+    let _ = fs::remove_file(&socket);
+    let listener = UnixListener::bind(&socket).expect("control socket");
+    fs::write(pipe.join("nvidia-cuda-mps-control.pid"), format!("{}\n", std::process::id()))
+        .expect("pid file");
+    let log = fs::OpenOptions::new().create(true).append(true).open(log.join("control.log")).expect("log");
+    let mut daemon = Daemon { pipe, log, server: None, settings: BTreeMap::new() };
+    // What the daemon's environment says is every server's default.
+    for (setting, variable) in [
+        ("default_active_thread_percentage", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"),
+        ("visible_devices", "CUDA_VISIBLE_DEVICES"),
+        ("preload", "LD_PRELOAD"),
+    ] {
+        if let Ok(value) = env::var(variable) {
+            daemon.settings.insert(setting.to_owned(), value);
+        }
+    }
+    for stream in listener.incoming().map_while(Result::ok) {
+        if behaviour == "mute" {
+            // The question stays open.
+            std::mem::forget(stream);
+            continue;
+        }
+        let reader = BufReader::new(stream.try_clone().expect("socket"));
+        for line in reader.lines().map_while(Result::ok) {
+            let _ = writeln!(daemon.log, "Cmd:{line}");
+            let quit = line.split_whitespace().next() == Some("quit");
+            let text = if quit { String::new() } else { daemon.answer(&line) };
+            let _ = write!(&stream, "{}\n{text}", text.len());
+            if quit {
+                daemon.end();
+                return ExitCode::SUCCESS;
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+impl Daemon {
+    fn answer(&mut self, line: &str) -> String {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let server = self.server_pid();
+        let is_server = |pid: &&str| pid.parse().ok() == server;
+        match words.as_slice() {
+            ["get_server_list"] => server.map(|pid| format!("{pid}\n")).unwrap_or_default(),
+            ["start_server", "-uid", _] => {
+                self.start_server();
+                String::new()
+            }
+            ["get_server_status", pid] if is_server(pid) => "ACTIVE\n".into(),
+            ["get_client_list", pid] if is_server(pid) => {
+                self.clients().iter().map(|pid| format!("{pid}\n")).collect()
+            }
+            ["get_device_client_list"] | ["get_device_client_list", _] => {
+                self.clients().iter().map(|pid| format!("Device 0: {pid}\n")).collect()
+            }
+            ["ps"] => {
+                let head = "PID       ID    SERVER    DEVICE             NAMESPACE COMMAND\n".to_owned();
+                let row = |pid: &u32| {
+                    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+                    format!("{pid} 1 {} GPU-0 4026531836 {}\n", server.unwrap_or(0), name.trim())
+                };
+                head + &self.clients().iter().map(row).collect::<String>()
+            }
+            ["set_default_active_thread_percentage", value] | ["set_default_client_priority", value] => {
+                self.settings.insert(words[0].trim_start_matches("set_").into(), (*value).into());
+                String::new()
+            }
+            ["set_active_thread_percentage", pid, value] if is_server(pid) => {
+                self.settings.insert("active_thread_percentage".into(), (*value).into());
+                String::new()
+            }
+            ["set_default_device_pinned_mem_limit", device, value] => {
+                self.settings.insert(format!("default_device_pinned_mem_limit {device}"), (*value).into());
+                String::new()
+            }
+            ["set_device_pinned_mem_limit", pid, device, value] if is_server(pid) => {
+                self.settings.insert(format!("device_pinned_mem_limit {device}"), (*value).into());
+                String::new()
+            }
+            ["get_active_thread_percentage", pid] if is_server(pid) => {
+                self.setting("active_thread_percentage", "100.0")
+            }
+            ["get_device_pinned_mem_limit", pid, device] if is_server(pid) => {
+                self.setting(&format!("device_pinned_mem_limit {device}"), "0G")
+            }
+            ["get_default_active_thread_percentage"] => {
+                self.setting("default_active_thread_percentage", "100.0")
+            }
+            ["get_default_device_pinned_mem_limit", device] => {
+                self.setting(&format!("default_device_pinned_mem_limit {device}"), "0G")
+            }
+            ["terminate_client", pid, _] if is_server(pid) => String::new(),
+            // Not of the real one: what of its own environment reached the daemon.
+            ["standin_environment", name] => self.setting(name, ""),
+            _ => format!("Invalid command: {line}\n"),
+        }
+    }
+
+    fn setting(&self, name: &str, usual: &str) -> String {
+        format!("{}\n", self.settings.get(name).map_or(usual, String::as_str))
+    }
+
+    /// The server; the first client starts it.
+    fn server_pid(&mut self) -> Option<u32> {
+        if self.server.is_none() && !self.clients().is_empty() {
+            self.start_server();
+        }
+        self.server.as_ref().map(Child::id)
+    }
+
+    fn start_server(&mut self) {
+        if self.server.is_none() {
+            let exe = env::current_exe().expect("own path");
+            self.server = Command::new(exe).arg("--server").stdin(Stdio::null()).spawn().ok();
+        }
+    }
+
+    fn clients(&self) -> Vec<u32> {
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        pids.filter(|pid| self.is_client(&Path::new("/proc").join(pid.to_string()))).collect()
+    }
+
+    fn is_client(&self, process: &Path) -> bool {
+        let environment = fs::read(process.join("environ")).unwrap_or_default();
+        let named = environment.split(|byte| *byte == 0).any(|entry| {
+            entry
+                .strip_prefix(b"CUDA_MPS_PIPE_DIRECTORY=")
+                .is_some_and(|value| Path::new(OsStr::from_bytes(value)) == self.pipe)
+        });
+        let maps = || fs::read_to_string(process.join("maps")).unwrap_or_default();
+        named && maps().lines().any(|line| line.contains("cuda.so"))
+    }
+
+    fn end(&mut self) {
+        if let Some(server) = &mut self.server {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        let _ = fs::remove_file(self.pipe.join("control"));
+        let _ = fs::remove_file(self.pipe.join("nvidia-cuda-mps-control.pid"));
+    }
+}
