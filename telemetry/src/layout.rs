@@ -3,7 +3,7 @@
 //! ```text
 //! 0            Header, GPU table, directory of slots
 //! 64 KiB       reserved for the quota ledger
-//! 2 MiB        slot 0: base | kernel hashes | kernels | names | lanes | timelines | block levels
+//! 2 MiB        slot 0: base | kernel hashes | kernels | names | lanes | strata | timelines | block levels
 //! 2 MiB + S    slot 1 ...
 //! ```
 //!
@@ -17,7 +17,7 @@ use crate::sync::AtomicU64;
 /// First word of a segment: "RADRMSEG".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RADRMSEG");
 /// Layout version. Any change of this file's structures or offsets raises it.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// GPUs that a segment can name.
 pub const GPUS: usize = 16;
@@ -39,6 +39,10 @@ pub const FAILURE_CELLS: usize = 32;
 pub const KERNELS: usize = 4096;
 /// Bytes kept of a kernel's name.
 pub const KERNEL_NAME_BYTES: usize = 1023;
+/// Strata of timed launches; number 0 is never used.
+pub const STRATA: usize = 8192;
+/// Ways of copies and memsets that are counted apart.
+pub const COPY_WAYS: usize = 8;
 /// Lanes that threads can own.
 pub const LANES: usize = 64;
 /// Counter rows that a lane grows by: one page.
@@ -203,8 +207,10 @@ pub struct AccountCell {
     pub kinds: [KindCell; KINDS],
     /// At the peak.
     pub at_peak: PeakCell,
+    /// Time on the GPU from the first timed launch to the end of the last one, ns.
+    pub timed_span_ns: AtomicU64,
     /// Unused.
-    pub spare1: [AtomicU64; 32],
+    pub spare1: [AtomicU64; 31],
 }
 
 /// One bucket of a timeline: two cache lines.
@@ -295,8 +301,16 @@ pub struct SlotHead {
     pub lane_owner: [AtomicU64; LANES],
     /// Allocated rows of each lane; the last is the shared one.
     pub lane_rows: [AtomicU64; LANES + 1],
+    /// [`crate::KernelsMode`].
+    pub kernels_mode: AtomicU64,
+    /// Pieces of the strata that are allocated.
+    pub strata_pieces: AtomicU64,
+    /// Timed launches whose time was lost, and time that the host spent on timing, ns.
+    pub timing: [AtomicU64; 2],
+    /// Copies and memsets by way: how many, bytes.
+    pub copies: [[AtomicU64; 2]; COPY_WAYS],
     /// Unused.
-    pub spare3: [AtomicU64; 512 - 32 - BYPASSES - 2 * LANES - 1],
+    pub spare3: [AtomicU64; 512 - 32 - BYPASSES - 2 * LANES - 1 - 4 - 2 * COPY_WAYS],
 }
 
 /// What is allocated when a process joins.
@@ -365,6 +379,32 @@ pub struct LaneRow {
     pub graphs: AtomicU64,
 }
 
+/// Launches of one kernel of about one size, and the times of some of them: two cache lines.
+#[repr(C)]
+#[derive(Debug)]
+pub struct StratumCell {
+    /// Odd: the words from `samples` on are being written.
+    pub seq: AtomicU64,
+    /// Launches, as far as their threads have said.
+    pub launches: AtomicU64,
+    /// Timings begun.
+    pub begun: AtomicU64,
+    /// Times known.
+    pub samples: AtomicU64,
+    /// Launches that they stand for.
+    pub weight: AtomicU64,
+    /// Sum of the squares of those.
+    pub weight_squares: AtomicU64,
+    /// Sum of weight times duration, ns; this and the next two are the bits of an `f64`.
+    pub ns: AtomicU64,
+    /// Sum of weight times duration squared.
+    pub ns_squares: AtomicU64,
+    /// Part of `ns` that is a share of a graph's time by size, not by kernels' own times.
+    pub modelled_ns: AtomicU64,
+    /// Unused.
+    pub spare: [AtomicU64; 7],
+}
+
 /// What the block table knows of one block.
 #[repr(C)]
 #[derive(Debug)]
@@ -427,6 +467,14 @@ pub const NAMES_BYTES: u64 = (KERNELS * 1024) as u64;
 pub const LANES_AT: u64 = 8 << 20;
 /// Bytes of a lane.
 pub const LANE_BYTES: u64 = (KERNELS * 64) as u64;
+/// Keys of the strata, one word each.
+pub const STRATA_KEYS_AT: u64 = 25 << 20;
+/// Bytes of the keys.
+pub const STRATA_KEYS_BYTES: u64 = (STRATA * 8) as u64;
+/// The strata.
+pub const STRATA_AT: u64 = STRATA_KEYS_AT + STRATA_KEYS_BYTES;
+/// Bytes of the strata.
+pub const STRATA_BYTES: u64 = (STRATA * 128) as u64;
 /// The timelines.
 pub const TIMELINES_AT: u64 = 32 << 20;
 /// Bytes of a timeline.
@@ -476,7 +524,9 @@ const _: () = {
     assert!(BASE_BYTES <= HASHES_AT && BASE_BYTES.is_multiple_of(PAGE as u64));
     assert!(KERNELS_AT + KERNELS_BYTES <= NAMES_AT);
     assert!(NAMES_AT + NAMES_BYTES <= LANES_AT);
-    assert!(LANES_AT + (LANES as u64 + 1) * LANE_BYTES <= TIMELINES_AT);
+    assert!(size_of::<StratumCell>() == 128);
+    assert!(LANES_AT + (LANES as u64 + 1) * LANE_BYTES <= STRATA_KEYS_AT);
+    assert!(STRATA_AT + STRATA_BYTES <= TIMELINES_AT);
     assert!(TIMELINES_AT + GPUS as u64 * TIMELINE_BYTES <= LEVELS_AT);
     assert!(level_at(LEVELS) <= SLOT_STRIDE);
     assert!(HEADER_BYTES <= LEDGER_AT && LEDGER_AT < SLOTS_AT);

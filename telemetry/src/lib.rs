@@ -26,6 +26,7 @@ pub mod process;
 mod reader;
 pub mod ring;
 mod segment;
+pub mod strata;
 mod sync;
 mod sys;
 pub mod timeline;
@@ -40,8 +41,9 @@ pub use kind::{Bypass, EndReason, EventKind, KINDS, Kind, Refusal, Scope, TIMELI
 pub use lanes::{Lane, Row};
 pub use ledger::{Ledger, LedgerRow};
 pub use reader::{
-    Account, GpuInfo, JobInfo, KernelSnapshot, KindFigures, LiveBlock, Liveness, Peak, ProcessSnapshot,
-    RingReader, Segment, SegmentError, SlotInfo, TimelinePoint,
+    Account, Copies, GpuInfo, JobInfo, KernelSnapshot, KindFigures, LiveBlock, Liveness, Peak,
+    ProcessSnapshot, RingReader, Segment, SegmentError, SlotInfo, TimelinePoint,
 };
 pub use segment::{CreateError, SegmentFile};
+pub use strata::{CopyWay, KernelsMode, SizeClass, Stratum, estimate::KernelTime};
 pub use writer::{GpuIndex, Writer};

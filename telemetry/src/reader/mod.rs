@@ -4,9 +4,11 @@ mod raw;
 mod ring;
 mod segment;
 mod snapshot;
+mod strata;
 mod timeline;
 
 pub use ring::RingReader;
 pub use segment::{GpuInfo, JobInfo, Liveness, Segment, SegmentError, SlotInfo};
 pub use snapshot::{Account, KernelSnapshot, KindFigures, LiveBlock, Peak, ProcessSnapshot};
+pub use strata::Copies;
 pub use timeline::TimelinePoint;

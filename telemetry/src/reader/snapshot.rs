@@ -2,11 +2,13 @@
 
 use super::raw::Words;
 use super::segment::{Liveness, Segment, SegmentError, SlotInfo};
+use super::strata::{Copies, copies};
 use crate::blocks::{Block, BlockKey};
 use crate::failures::FailedRequest;
 use crate::kernels::{KernelAttributes, TRUNCATED};
 use crate::kind::{Bypass, KINDS, Kind};
 use crate::layout::*;
+use crate::strata::{KernelsMode, estimate::KernelTime};
 use crate::writer::GpuIndex;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -63,6 +65,8 @@ pub struct Account {
     pub contexts: u64,
     /// Measured overhead of the contexts, bytes, if it was measured.
     pub context_overhead: Option<u64>,
+    /// Time on the GPU from the first timed launch to the end of the latest, ns; 0 if none was timed.
+    pub timed_span_ns: u64,
 }
 
 /// A kernel and its launches, summed over all threads.
@@ -90,6 +94,8 @@ pub struct KernelSnapshot {
     pub graph_blocks: u64,
     /// Sum of their threads.
     pub graph_threads: u64,
+    /// Time on the GPU, if any launch was timed.
+    pub time: Option<KernelTime>,
 }
 
 /// A block that is alive.
@@ -128,6 +134,14 @@ pub struct ProcessSnapshot {
     pub kernels: Vec<KernelSnapshot>,
     /// Launches of graphs.
     pub graph_launches: u64,
+    /// What is recorded of launches, if the process said.
+    pub kernels_mode: Option<KernelsMode>,
+    /// Copies and memsets, by the ways that were used.
+    pub copies: Vec<Copies>,
+    /// Timed launches whose time was lost.
+    pub timings_lost: u64,
+    /// Time that the host spent on timing launches, ns.
+    pub timing_cost_ns: u64,
     /// Failed requests in all.
     pub failures: u64,
     /// The first ones.
@@ -181,6 +195,7 @@ impl Segment {
         let mut kernels = self.lanes(at, &base)?;
         let graph_launches = kernels.1;
         self.name_kernels(at, &base, &mut kernels.0)?;
+        self.time_kernels(at, &base, &mut kernels.0)?;
         let (first_failures, last_failures) = failures(&base);
         let exe_len = (head(offset_of!(SlotHead, exe_len)) as usize).min(TEXT_BYTES);
         let cmdline_len = (head(offset_of!(SlotHead, cmdline_len)) as usize).min(TEXT_BYTES);
@@ -212,6 +227,10 @@ impl Segment {
             accounts: (0..GPUS).filter_map(|gpu| account(&base, gpu)).collect(),
             kernels: kernels.0.into_values().collect(),
             graph_launches,
+            kernels_mode: KernelsMode::from_raw(head(offset_of!(SlotHead, kernels_mode))),
+            copies: copies(&base),
+            timings_lost: head(offset_of!(SlotHead, timing)),
+            timing_cost_ns: head(offset_of!(SlotHead, timing) + 8),
             failures: head(offset_of!(SlotHead, failures)),
             first_failures,
             last_failures,
@@ -420,6 +439,7 @@ fn account(base: &Words, gpu: usize) -> Option<Account> {
         failed: word(offset_of!(AccountCell, failed)),
         contexts: word(offset_of!(AccountCell, contexts)),
         context_overhead: Some(word(offset_of!(AccountCell, context_overhead))).filter(|bytes| *bytes > 0),
+        timed_span_ns: word(offset_of!(AccountCell, timed_span_ns)),
     };
     let used = account.kinds != [KindFigures::default(); KINDS]
         || account.failed > 0

@@ -1,0 +1,231 @@
+//! What the times of a sample say about a kernel's total.
+//!
+//! Within a stratum, sample `i` has duration `d_i` and stands for `w_i` launches, one of which was timed.
+//! With `W = sum w_i` and `N` launches in all:
+//!
+//! ```text
+//! mean      m  = sum(w d) / W                       total  T = N m
+//! samples   n  = W^2 / sum(w^2), as many of equal weight would say as much
+//! variance  s2 = (sum(w d^2) / W - m^2) n / (n - 1)
+//! var(T)       = N^2 / W^2 (s2 (sum w^2 - W) + q2 sum w^2) + (N - W) s2
+//! ```
+//!
+//! A group of `w` launches of which one is known varies by `(w^2 - w) s2`: where every launch was timed
+//! nothing is left but the resolution of the marks, `q2 = (500 ns)^2 / 12`. The last term is for launches that no
+//! sample stands for yet. The half-width is Student's t for 95 % with `n - 1` degrees of freedom times
+//! the root; those of a kernel's strata add as squares. Shares of graphs that were given out by size and not
+//! by kernels' own times count as unknown by their whole amount.
+
+/// Sums of a stratum, as read from a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sums {
+    /// Launches in all.
+    pub launches: u64,
+    /// Times known.
+    pub samples: u64,
+    /// Launches that they stand for.
+    pub weight: u64,
+    /// Sum of the squares of those.
+    pub weight_squares: u64,
+    /// Sum of weight times duration, ns.
+    pub ns: f64,
+    /// Sum of weight times duration squared.
+    pub ns_squares: f64,
+    /// Part of `ns` that was given out by size.
+    pub modelled_ns: f64,
+}
+
+/// A kernel's time on the GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelTime {
+    /// Estimate of the total over all launches, ns.
+    pub total_ns: u64,
+    /// Half the width of the 95 % confidence interval, ns.
+    pub half_width_ns: u64,
+    /// Launches that were timed.
+    pub samples: u64,
+}
+
+/// Resolution of the marks between which a launch is timed, ns.
+const RESOLUTION_NS: f64 = 500.0;
+
+/// Student's t for 95 %, two-sided.
+fn student(freedom: u64) -> f64 {
+    const FEW: [f64; 10] = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23];
+    let freedom = freedom.max(1);
+    match usize::try_from(freedom).ok().and_then(|f| FEW.get(f.checked_sub(1)?)) {
+        Some(t) => *t,
+        None => 1.96 + 2.6 / freedom as f64,
+    }
+}
+
+/// Mean of a stratum's known times, ns.
+fn mean(sums: &Sums) -> Option<f64> {
+    let mean = sums.ns / sums.weight as f64;
+    (sums.samples > 0 && sums.weight > 0 && mean.is_finite() && mean >= 0.0).then_some(mean)
+}
+
+/// Total and half-width of one stratum.
+fn stratum(sums: &Sums, mean: f64) -> (f64, f64) {
+    let (all, weight) = (sums.launches.max(sums.weight) as f64, sums.weight as f64);
+    let total = all * mean;
+    let quantum = RESOLUTION_NS * RESOLUTION_NS / 12.0;
+    let squares = sums.weight_squares as f64;
+    let resolution = all * all / (weight * weight) * quantum * squares;
+    let modelled = if sums.ns > 0.0 { total * (sums.modelled_ns / sums.ns).clamp(0.0, 1.0) } else { 0.0 };
+    if sums.samples < 2 {
+        // Nothing is known of the spread: as much again may be missing, or none of it be there.
+        let unknown = if all > weight || weight > 1.0 { total } else { 0.0 };
+        return (total, (unknown * unknown + 4.0 * resolution).sqrt() + modelled);
+    }
+    let n = (weight * weight / squares.max(1.0)).clamp(1.5, sums.samples as f64);
+    let spread = (sums.ns_squares / weight - mean * mean).max(0.0) * n / (n - 1.0);
+    let between = all * all / (weight * weight) * spread * (squares - weight).max(0.0);
+    let variance = between + resolution + (all - weight) * spread;
+    (total, student((n - 1.0) as u64) * variance.sqrt() + modelled)
+}
+
+/// A kernel's time from its strata; `None` if none of its launches was timed.
+///
+/// Strata without a known time are given the mean of the others, and count as unknown.
+pub fn kernel(strata: &[Sums]) -> Option<KernelTime> {
+    let known = || strata.iter().filter_map(|s| Some((s, mean(s)?)));
+    let (ns, weight) = known()
+        .fold((0.0, 0.0), |(ns, weight), (s, mean)| (ns + mean * s.weight as f64, weight + s.weight as f64));
+    if weight == 0.0 {
+        return None;
+    }
+    let parts = strata.iter().map(|s| match mean(s) {
+        Some(mean) => stratum(s, mean),
+        None => (s.launches as f64 * ns / weight, s.launches as f64 * ns / weight),
+    });
+    let (total, squares) = parts.fold((0.0, 0.0), |(sum, squares), (t, h)| (sum + t, squares + h * h));
+    Some(KernelTime {
+        total_ns: total as u64,
+        half_width_ns: squares.sqrt().ceil() as u64,
+        samples: strata.iter().fold(0, |sum, s| sum.saturating_add(s.samples)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers that look random, the same in every run (splitmix64).
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn below(&mut self, n: u64) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = self.0;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (z ^ (z >> 31)) % n
+        }
+    }
+
+    fn add(sums: &mut Sums, weight: u64, ns: f64) {
+        sums.samples += 1;
+        sums.weight += weight;
+        sums.weight_squares += weight * weight;
+        sums.ns += weight as f64 * ns;
+        sums.ns_squares += weight as f64 * ns * ns;
+    }
+
+    #[test]
+    fn a_census_is_exact_up_to_the_resolution() {
+        let mut sums = Sums::default();
+        for n in 1..=100 {
+            add(&mut sums, 1, f64::from(n) * 1000.0);
+        }
+        sums.launches = 100;
+        let time = kernel(&[sums]).unwrap();
+        assert_eq!((time.total_ns, time.samples), (5_050_000, 100));
+        assert!(time.half_width_ns < 3_500, "{time:?}");
+    }
+
+    #[test]
+    fn nothing_known_is_nothing_said() {
+        assert_eq!(kernel(&[Sums { launches: 5, ..Sums::default() }]), None);
+        assert_eq!(kernel(&[]), None);
+    }
+
+    #[test]
+    fn one_time_of_many_launches_says_little() {
+        let mut sums = Sums { launches: 50, ..Sums::default() };
+        add(&mut sums, 1, 4_000.0);
+        let time = kernel(&[sums]).unwrap();
+        assert_eq!(time.total_ns, 200_000);
+        assert!(time.half_width_ns >= 200_000, "{time:?}");
+    }
+
+    #[test]
+    fn strata_that_nobody_timed_widen_the_interval() {
+        let mut timed = Sums { launches: 10, ..Sums::default() };
+        for _ in 0..10 {
+            add(&mut timed, 1, 1_000.0);
+        }
+        let time = kernel(&[timed, Sums { launches: 10, ..Sums::default() }]).unwrap();
+        assert_eq!(time.total_ns, 20_000);
+        assert!(time.half_width_ns >= 10_000, "{time:?}");
+    }
+
+    #[test]
+    fn damaged_sums_do_no_harm() {
+        let odd = [f64::NAN, f64::INFINITY, -1.0, 0.0];
+        for ns in odd {
+            for ns_squares in odd {
+                let sums = Sums {
+                    launches: u64::MAX,
+                    samples: 3,
+                    weight: u64::MAX,
+                    weight_squares: 1,
+                    ns,
+                    ns_squares,
+                    modelled_ns: ns,
+                };
+                let _ = kernel(&[sums, Sums { samples: u64::MAX, ..Sums::default() }]);
+            }
+        }
+    }
+
+    /// Launches drawn at random gaps, the first four always: how often the interval holds the truth.
+    #[test]
+    fn the_interval_holds_the_truth_as_often_as_it_says() {
+        let mut numbers = Numbers(7);
+        let (mut held, mut cases) = (0, 0);
+        for case in 0..2000 {
+            let launches = 20 + numbers.below(5000);
+            let gap = 1 + numbers.below(120);
+            let mut sums = Sums { launches, ..Sums::default() };
+            let (mut truth, mut since, mut next) = (0.0, 0, 1);
+            for n in 0..launches {
+                let steps = numbers.below(1000) as f64;
+                let ns = match case % 4 {
+                    0 => 10_000.0,
+                    1 => 5_000.0 + steps * 5.0,
+                    2 => 2_000.0 * (1.0 + steps * steps / 4e5),
+                    _ => {
+                        if n % 7 == 0 {
+                            8_000.0
+                        } else {
+                            5_000.0
+                        }
+                    }
+                };
+                truth += ns;
+                since += 1;
+                next -= 1;
+                if next == 0 {
+                    add(&mut sums, since, ns);
+                    since = 0;
+                    next = if sums.samples < 4 { 1 } else { 1 + numbers.below(2 * gap - 1) };
+                }
+            }
+            let time = kernel(&[sums]).unwrap();
+            cases += 1;
+            held += u32::from((time.total_ns as f64 - truth).abs() <= time.half_width_ns as f64);
+        }
+        assert!(f64::from(held) >= 0.95 * f64::from(cases), "{held} of {cases}");
+    }
+}
