@@ -258,6 +258,35 @@ fn figures_of_a_large_profile() {
     println!("page {} bytes, {:?}", html(&profile, &summary).len(), start.elapsed());
 }
 
+/// How long the summary of many busy processes takes. Run it alone, in release.
+#[test]
+#[ignore = "prints figures, checks nothing"]
+fn figures_of_many_busy_processes() {
+    for (count, points) in [(8, 3100), (64, 3100), (4096, 300)] {
+        let mut profile = Profile::new(job());
+        profile.gpus = vec![gpu(0)];
+        let mut one = training().processes.remove(0);
+        one.timelines[0].points = (0..points)
+            .map(|i| {
+                let held = kinds(&[(Kind::Device, i * 7919 % 100_000), (Kind::PoolReserved, i % 300)]);
+                point(i * 190, 190, held, held)
+            })
+            .collect();
+        one.state.accounts = vec![account(&one.timelines[0])];
+        profile.processes = (0..count)
+            .map(|slot| {
+                let mut process = one.clone();
+                (process.key.slot, process.identity.pid) = (slot, 5000 + slot);
+                process
+            })
+            .collect();
+        let start = std::time::Instant::now();
+        let summary = Summary::from_profile(&profile);
+        println!("{count} processes, {points} points each: {:?}", start.elapsed());
+        assert!(summary.gpus[0].peak_bytes >= summary.gpus[0].peak_at_least_bytes);
+    }
+}
+
 #[test]
 fn what_could_not_be_looked_at_is_not_called_unused() {
     let mut profile = nothing();

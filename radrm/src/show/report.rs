@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use radrm_analyzer::{Summary, TextOptions};
+use radrm_profile::ReadError;
 use radrm_profile::model::Profile;
 
 use super::cli::{Form, Report};
@@ -16,8 +17,8 @@ use crate::output;
 /// # Errors
 /// One sentence: the file cannot be read, is not a profile, or the page cannot be written.
 pub fn run(report: &Report) -> Result<(), Failure> {
-    let profile =
-        Profile::open(&report.file).map_err(|error| format!("{}: {error}", report.file.display()))?;
+    let profile = Profile::open(&report.file)
+        .map_err(|error| format!("{}: {}", report.file.display(), told(&error)))?;
     let summary = Summary::from_profile(&profile);
     match &report.form {
         Form::Text { timeline } => {
@@ -37,6 +38,13 @@ pub fn run(report: &Report) -> Result<(), Failure> {
             })?;
             print(&format!("{}\n", out.display()))
         }
+    }
+}
+
+fn told(error: &ReadError) -> String {
+    match error {
+        ReadError::Io(error) => output::reason(error),
+        other => other.to_string(),
     }
 }
 
