@@ -31,6 +31,7 @@ pub const PATIENCE: u64 = 60;
 pub struct Rig {
     directory: TempDir,
     machine: Option<Machine>,
+    limit: Option<String>,
     session: OnceCell<Session>,
 }
 
@@ -38,6 +39,7 @@ struct Session {
     launcher: Running,
     segment: OsString,
     preload: OsString,
+    quota: OsString,
 }
 
 impl Rig {
@@ -53,6 +55,11 @@ impl Rig {
         let spec = MachineSpec::parse(spec).expect("description of the machine");
         let machine = Machine::create(&spec, &rig.machine_path()).expect("emulated machine");
         Self { machine: Some(machine), ..rig }
+    }
+
+    /// Limits what jobs on this rig may take, as `radrm-run --mem-limit` says it. Before the session starts.
+    pub fn limited(self, limit: &str) -> Self {
+        Self { limit: Some(limit.to_owned()), ..self }
     }
 
     /// A rig on the instant driver.
@@ -72,7 +79,7 @@ impl Rig {
         for (name, file) in libraries {
             symlink(artifacts::file(file), lib.join(name)).expect("link to the driver");
         }
-        Self { directory, machine: None, session: OnceCell::new() }
+        Self { directory, machine: None, limit: None, session: OnceCell::new() }
     }
 
     /// The rig's own directory.
@@ -137,6 +144,9 @@ impl Rig {
         if self.machine.is_some() {
             command.arg("--machine").arg(self.machine_path());
         }
+        if let Some(limit) = &self.limit {
+            command.arg("--mem-limit").arg(limit);
+        }
         command
     }
 
@@ -179,12 +189,15 @@ impl Rig {
     fn session(&self) -> &Session {
         self.session.get_or_init(|| {
             let mut command = self.launched("/bin/sh");
-            command.args(["-c", "echo \"$RADRM_SEGMENT\"; echo \"$LD_PRELOAD\"; read -r end"]);
+            command.args([
+                "-c",
+                "echo \"$RADRM_SEGMENT\"; echo \"$LD_PRELOAD\"; echo \"$RADRM_QUOTA\"; read -r end",
+            ]);
             let mut launcher = Running::start(command, 900);
             let mut line = || OsString::from_vec(launcher.line().trim_end().as_bytes().to_vec());
-            let (segment, preload) = (line(), line());
+            let (segment, preload, quota) = (line(), line(), line());
             assert!(!segment.is_empty(), "the launcher made no segment");
-            Session { launcher, segment, preload }
+            Session { launcher, segment, preload, quota }
         })
     }
 
@@ -193,6 +206,9 @@ impl Rig {
         let session = self.session();
         let mut command = self.bare_command(program);
         command.env("RADRM_SEGMENT", &session.segment).env("LD_PRELOAD", &session.preload);
+        if !session.quota.is_empty() {
+            command.env("RADRM_QUOTA", &session.quota);
+        }
         command
     }
 

@@ -1,0 +1,198 @@
+//! What a quota is worth while programs are killed: never a byte above it, and the dead one's share is there
+//! for the next request.
+//!
+//! The emulated card is exactly as large as the quota and contexts take nothing on it, so that a single
+//! byte granted above the quota is a request that the driver refuses, which its books tell.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use radrm_preload_tests::{
+    child::Running,
+    programs,
+    rig::{PATIENCE, Rig},
+};
+
+const MIB: u64 = 1 << 20;
+/// Size of the card and of the quota.
+const QUOTA: u64 = 64 * MIB;
+
+/// A rig whose card holds the quota and nothing more.
+fn rig() -> (Rig, tempfile::TempDir) {
+    let directory = tempfile::tempdir().expect("directory");
+    let spec = directory.path().join("machine.toml");
+    let text = format!("[[gpu]]\nmodel = \"H100-80GB\"\nmemory_mib = {}\ncontext_mib = 0\n", QUOTA / MIB);
+    fs::write(&spec, text).expect("description");
+    (Rig::emulated(spec.to_str().expect("text")).limited("64MiB"), directory)
+}
+
+/// A small generator of its own (xorshift), so that a seed repeats a run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+fn start(rig: &Rig, program: &PathBuf, args: &[&str]) -> Running {
+    let mut command = rig.command(program);
+    command.args(args);
+    let mut running = Running::start(command, 1800);
+    running.until_ready();
+    running
+}
+
+fn ask(asker: &mut Running, what: &str) -> String {
+    asker.say(&format!("{what}\n"));
+    asker.line().trim().to_owned()
+}
+
+/// No request was let through that the card had no room for.
+#[track_caller]
+fn assert_never_above(rig: &Rig) {
+    for books in rig.books() {
+        for gpu in &books.gpus {
+            assert_eq!(gpu.failed, 0, "process {} was let through to a full card: {gpu:?}", books.pid);
+        }
+    }
+}
+
+/// Kills `count` allocating programs while two others allocate, and asks for all that the two cannot hold
+/// after every kill.
+fn kill_beside_others(count: u64, seed: u64) {
+    let (rig, _directory) = rig();
+    let (storm, asker) = (programs::compile("quota_storm.c", &[]), programs::compile("quota_ask.c", &[]));
+    // Half of the quota at most.
+    let others = [start(&rig, &storm, &["8"]), start(&rig, &storm, &["8"])];
+    let mut asker = start(&rig, &asker, &[]);
+    let mut random = Random(seed);
+    for kill in 0..count {
+        let victim = start(&rig, &storm, &["16"]);
+        std::thread::sleep(Duration::from_micros(random.below(3000)));
+        victim.signal(libc::SIGKILL);
+        assert!(!victim.end().status.success());
+        let answer = ask(&mut asker, "0x2000000");
+        assert_eq!(answer, "granted", "kill {kill} (seed {seed}): the dead one's share is not back");
+        assert_never_above(&rig);
+    }
+    for other in others {
+        other.signal(libc::SIGKILL);
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&other.end().status), Some(libc::SIGKILL));
+    }
+    assert_eq!(ask(&mut asker, &QUOTA.to_string()), "granted", "something of the quota is lost");
+    assert_never_above(&rig);
+}
+
+#[test]
+fn case_01_killed_at_random_moments_a_process_gives_its_share_back_and_nobody_gets_more_than_the_quota() {
+    kill_beside_others(150, 0x5eed_0101);
+}
+
+#[test]
+#[ignore = "minutes: the same with 10,000 kills"]
+fn case_01_the_same_with_10000_kills() {
+    kill_beside_others(10_000, 0x5eed_0102);
+}
+
+/// Walks a process through one request instruction by instruction and kills it after each `stride`-th.
+fn kill_at_instructions(stride: u64) {
+    let (rig, _directory) = rig();
+    let program = programs::compile("quota_ask.c", &[]);
+    let mut asker = start(&rig, &program, &[]);
+    let mut steps = 0;
+    loop {
+        let mut victim = start(&rig, &program, &[]);
+        victim.say("step 0x2800000\n");
+        let pid = victim.pid() as libc::pid_t;
+        let ended = walk(pid, steps);
+        victim.signal(libc::SIGKILL);
+        assert!(!victim.end().status.success());
+        assert_eq!(ask(&mut asker, &QUOTA.to_string()), "granted", "killed after {steps} instructions");
+        assert_never_above(&rig);
+        if ended {
+            break;
+        }
+        steps += stride;
+    }
+    eprintln!("a request and its release are {steps} instructions long");
+    assert!(steps > 500, "the walk was over after {steps} instructions");
+}
+
+/// Lets a process that stops itself make so many instructions. True: it was through before.
+fn walk(pid: libc::pid_t, steps: u64) -> bool {
+    let wait = || {
+        let mut status = 0;
+        // SAFETY: a plain system call on a child of this thread.
+        let got = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) };
+        assert_eq!(got, pid, "the child is being traced");
+        assert!(libc::WIFSTOPPED(status), "status {status:#x}");
+        libc::WSTOPSIG(status)
+    };
+    assert_eq!(wait(), libc::SIGSTOP);
+    for _ in 0..steps {
+        // SAFETY: the child is stopped and this thread is its tracer.
+        let stepped = unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, pid, 0, 0) };
+        assert_eq!(stepped, 0, "{}", std::io::Error::last_os_error());
+        if wait() == libc::SIGSTOP {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn case_01_killed_between_any_two_instructions_of_a_request_nothing_is_lost() {
+    kill_at_instructions(193);
+}
+
+#[test]
+#[ignore = "many minutes: killed after every single instruction"]
+fn case_01_killed_after_every_single_instruction_of_a_request_nothing_is_lost() {
+    kill_at_instructions(1);
+}
+
+#[test]
+fn case_03_two_requests_of_60_percent_are_never_both_granted_and_hardly_ever_none() {
+    let (rig, _directory) = rig();
+    const ROUNDS: u64 = 100_000;
+    let program = programs::compile("sixty.c", &[]);
+    let mut command = rig.command(program);
+    command.args([ROUNDS.to_string(), (QUOTA / 10 * 6).to_string()]);
+    let ended = radrm_preload_tests::child::run(command, 600).ok();
+    let counts: Vec<u64> = ended.stdout.split_whitespace().map(|n| n.parse().expect("a count")).collect();
+    let [both, one, none] = counts[..] else { panic!("{}", ended.stdout) };
+    eprintln!("both {both}, one {one}, none {none}");
+    assert_eq!((both, both + one + none), (0, ROUNDS));
+    assert!(none * 1000 <= ROUNDS, "in {none} of {ROUNDS} rounds nobody got the memory");
+    assert_never_above(&rig);
+}
+
+#[test]
+fn case_02_a_crowd_of_300_gets_exactly_the_quota() {
+    let (rig, _directory) = rig();
+    let program = programs::compile("quota_ask.c", &[]);
+    let mut crowd: Vec<Running> = (0..300)
+        .map(|_| {
+            let command = rig.command(&program);
+            Running::start(command, 4 * PATIENCE)
+        })
+        .collect();
+    for member in &mut crowd {
+        member.until_ready();
+    }
+    // Each wants a thirty-second part and keeps it; all at once.
+    crowd.iter_mut().for_each(|member| member.say("keep 0x200000\n"));
+    let granted =
+        crowd.iter_mut().filter_map(|member| (member.line().trim() == "granted").then_some(())).count();
+    assert_eq!(granted as u64, QUOTA / (2 * MIB));
+    for member in &crowd {
+        member.signal(libc::SIGKILL);
+    }
+    crowd.into_iter().for_each(|member| drop(member.end()));
+    let mut asker = start(&rig, &program, &[]);
+    assert_eq!(ask(&mut asker, &QUOTA.to_string()), "granted");
+    assert_never_above(&rig);
+}
