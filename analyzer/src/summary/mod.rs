@@ -6,6 +6,7 @@ mod build;
 mod gpu;
 mod process;
 
+use crate::text::style::grouped;
 use radrm_profile::{Bytes, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -193,7 +194,7 @@ impl std::fmt::Display for LeftOver {
         match self.blocks {
             0 => write!(f, "{}", self.bytes),
             1 => write!(f, "{} in 1 block", self.bytes),
-            many => write!(f, "{} in {many} blocks", self.bytes),
+            many => write!(f, "{} in {} blocks", self.bytes, grouped(many)),
         }
     }
 }

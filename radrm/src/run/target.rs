@@ -63,7 +63,7 @@ pub fn examine(file: &Path) -> Sight {
             File::open(&interpreter).map_or(Sight::Seen, |opened| examine_elf(&opened))
         };
         if let Sight::OnlyChildren(why) | Sight::Nothing(why) = &mut sight {
-            *why = format!("its interpreter {} {why}", interpreter.display());
+            *why = format!("has the interpreter {}, which {why}", interpreter.display());
         }
         return sight;
     }
