@@ -3,6 +3,7 @@
 //! `run` starts one program with the shim in it, keeps out of its way, and
 //! records what it did with the GPUs; `show` prints what was recorded.
 
+pub mod dry_run;
 pub mod limits;
 pub mod mps;
 pub mod run;

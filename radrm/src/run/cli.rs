@@ -40,6 +40,8 @@ struct Flags {
     /// An emulated machine that several programs share.
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
+    #[command(flatten)]
+    dry_run: crate::dry_run::Flags,
     /// No row in the dataset.
     #[arg(long, conflicts_with = "dataset")]
     no_dataset: bool,
@@ -128,6 +130,8 @@ pub struct Plan {
     pub mem_limit: Option<Wishes>,
     /// Use the Multi-Process Service, perhaps with a share of the SMs for each process.
     pub mps: Option<Option<Percentage>>,
+    /// The dry run, if one is wanted.
+    pub dry_run: Option<crate::dry_run::DryRun>,
     /// Say nothing but failures.
     pub quiet: bool,
     /// Wait for every descendant, not only for the program.
@@ -159,7 +163,10 @@ fn resolve(flags: Flags) -> Result<Plan, String> {
     if flags.command[0].is_empty() {
         return Err("the program's name is empty".to_owned());
     }
-    let emulated = flags.emulate.is_some() || flags.machine.is_some();
+    let dry_run = flags.dry_run.resolve()?;
+    let usual = || dry_run.is_some().then(|| crate::dry_run::flags::USUAL_MACHINE.to_owned());
+    let spec = flags.emulate.or_else(|| if flags.machine.is_none() { usual() } else { None });
+    let emulated = spec.is_some() || flags.machine.is_some();
     if flags.faults.is_some() && !emulated {
         return Err("--faults works only with --emulate or --machine".to_owned());
     }
@@ -186,13 +193,10 @@ fn resolve(flags: Flags) -> Result<Plan, String> {
             None if flags.no_dataset => RowTo::Nowhere,
             None => RowTo::Default,
         },
-        emulate: emulated.then_some(Emulate {
-            spec: flags.emulate,
-            machine: flags.machine,
-            faults: flags.faults,
-        }),
+        emulate: emulated.then_some(Emulate { spec, machine: flags.machine, faults: flags.faults }),
         mem_limit,
         mps,
+        dry_run,
         quiet: flags.quiet,
         wait_all: flags.wait_all,
         command: flags.command,

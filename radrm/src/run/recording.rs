@@ -22,6 +22,8 @@ use super::place::{self, Claimed, Place};
 use super::session::Remarks;
 use super::signals::own_pid;
 use super::supervise::{Ended, Onlooker};
+use crate::dry_run;
+use crate::dry_run::outcome::Outcome;
 use crate::mps::clients::Check;
 use crate::output;
 use crate::show::report::{text_options, width};
@@ -91,6 +93,7 @@ pub struct Recording {
     /// What was asked for and could not be done.
     failures: Vec<String>,
     clients: Option<Check>,
+    dry_run: Option<Outcome>,
     // Last, so that the segment's file goes when nobody reads it any more.
     _channel: Channel,
 }
@@ -165,6 +168,7 @@ impl Recording {
             warnings,
             failures,
             clients: None,
+            dry_run: None,
             _channel: channel,
         })
     }
@@ -181,6 +185,11 @@ impl Recording {
             self.warnings.extend(check.look(segment));
         }
         gap
+    }
+
+    /// Lets the report tell what a dry run found out.
+    pub fn dry_run(&mut self, outcome: Option<Outcome>) {
+        self.dry_run = outcome;
     }
 
     /// Completes the profile, adds the dataset's row and reports. `completed` is called when the
@@ -204,7 +213,7 @@ impl Recording {
             RowTo::Default => dataset::record(dataset::default_path().as_deref(), &profile, path.as_deref()),
         };
         self.failures.extend(dataset);
-        report(plan, &profile, path.as_deref(), remarks);
+        report(plan, &profile, path.as_deref(), self.dry_run.as_ref(), remarks);
         if alive > 0 {
             let many =
                 if alive == 1 { "1 process that was counted is" } else { "processes that were counted are" };
@@ -244,20 +253,33 @@ fn exit(ending: Ending) -> Exit {
     }
 }
 
-fn report(plan: &Plan, profile: &Profile, path: Option<&Path>, remarks: &mut Remarks) {
+fn report(
+    plan: &Plan,
+    profile: &Profile,
+    path: Option<&Path>,
+    dry_run: Option<&Outcome>,
+    remarks: &mut Remarks,
+) {
     let summary = Summary::from_profile(profile);
+    let json = || {
+        let text = radrm_analyzer::json(&summary);
+        dry_run.and_then(|outcome| dry_run::report::into_json(&text, outcome)).unwrap_or(text)
+    };
     match &plan.report {
         ReportTo::Nowhere => {}
         ReportTo::Text { timeline } => {
             let err = std::io::stderr();
             let options = text_options(err.is_terminal(), width(err.as_fd()), *timeline, path);
             output::to_stderr(&radrm_analyzer::text(profile, &summary, &options));
+            if let Some(outcome) = dry_run {
+                output::to_stderr(&format!("\n{}", dry_run::report::text(outcome)));
+            }
         }
         ReportTo::JsonOnStderr => {
-            output::to_stderr(&radrm_analyzer::json(&summary));
+            output::to_stderr(&json());
         }
         ReportTo::JsonOnStdout => {
-            if let Err(error) = output::to_stdout(&radrm_analyzer::json(&summary)) {
+            if let Err(error) = output::to_stdout(&json()) {
                 remarks.failure(&format!(
                     "the report cannot be written to standard output: {}",
                     output::reason(&error)
@@ -265,7 +287,7 @@ fn report(plan: &Plan, profile: &Profile, path: Option<&Path>, remarks: &mut Rem
             }
         }
         ReportTo::JsonFile(file) => {
-            if let Err(error) = fs::write(file, radrm_analyzer::json(&summary)) {
+            if let Err(error) = fs::write(file, json()) {
                 remarks.failure(&format!(
                     "the report {} cannot be written: {}",
                     file.display(),

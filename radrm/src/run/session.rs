@@ -21,6 +21,7 @@ use super::recording::{Channel, Recording, Start, outer_machine};
 use super::signals::Held;
 use super::supervise::{self, Supervisor};
 use super::target::{self, Sight};
+use crate::dry_run::Setup;
 use crate::limits::config::Mps;
 use crate::limits::gpus::Gpu;
 use crate::limits::ledgers::Ledgers;
@@ -44,6 +45,9 @@ pub enum End {
 /// Runs the program and records it.
 #[must_use]
 pub fn run(plan: &Plan, inherited: &Inherited) -> End {
+    if let Some(find) = plan.dry_run.as_ref().and_then(|dry_run| dry_run.find_batch.as_ref()) {
+        return End::Code(crate::dry_run::batch::run(plan, find));
+    }
     match try_run(plan, inherited) {
         Ok(ending) => End::Like(ending),
         Err((code, sentence)) => {
@@ -80,7 +84,10 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
         && let Some(reason) = preload.hinders_emulation()
     {
         profile.abandon();
-        return Err(refuse(format!("{} cannot be run on emulated GPUs: {reason}", shown(&plan.command[0]))));
+        return Err(refuse(format!(
+            "{} cannot be run on emulated GPUs: it {reason}",
+            shown(&plan.command[0])
+        )));
     }
     let machine = emulated.as_ref().map(|machine| machine.machine_file().to_owned());
     let ledgers = Ledgers::of(machine.or_else(outer_machine).as_deref());
@@ -146,6 +153,16 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
     if let Some(emulated) = &emulated {
         emulated.enter(&mut environment);
     }
+    let dry_run = match (&plan.dry_run, &emulated) {
+        (Some(wanted), Some(emulated)) => Some(Setup::prepare(wanted, emulated).map_err(|sentence| {
+            profile.abandon();
+            refuse(sentence)
+        })?),
+        _ => None,
+    };
+    if let Some(dry_run) = &dry_run {
+        dry_run.enter(&mut environment);
+    }
     let least = |gpu: &Gpu| limits.map_or(u64::MAX, |limits| limits.least(gpu));
     let mut service = if wanted.any() {
         let (service, remark) =
@@ -193,9 +210,11 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
     }
     supervisor.drain();
 
+    let outcome = dry_run.map(Setup::collect);
     let mut kept = None;
     let mut mps_remark = None;
-    if let Some(recording) = recording {
+    if let Some(mut recording) = recording {
+        recording.dry_run(outcome);
         recording.finish(plan, &ended, &mut remarks, &mut |alive| {
             mps_remark = service.take().and_then(|service| service.end(alive > 0));
             match emulated.take() {

@@ -93,7 +93,9 @@ mod tests {
 
     #[test]
     fn codes_of_the_driver_have_names_in_the_runtime() {
-        for (code, name, _) in RESULTS {
+        // Contexts and links of the driver alone: no call of the runtime meets them.
+        let driver_only = [202, 205, 206, 207, 208, 211, 301, 708, 709];
+        for (code, name, _) in RESULTS.iter().filter(|(code, ..)| !driver_only.contains(&code.0)) {
             assert!(NAMES.contains_key(&code.0.cast_signed()), "{name} = {} has none", code.0);
         }
         // SAFETY: the name is a C string that stays.

@@ -1,0 +1,147 @@
+//! The options of a dry run: as written, and what they mean together.
+
+use std::ops::RangeInclusive;
+
+/// The machine of a dry run that names none: the most memory that one GPU model of its kind has, so that the
+/// program's need is seen and not a card's limit.
+pub const USUAL_MACHINE: &str = "1xH200";
+/// Batches that are tried if the caller names no range.
+const USUAL_BATCHES: RangeInclusive<u64> = 1..=65536;
+
+/// The options as they stand on the command line.
+#[derive(clap::Args, Debug, Default)]
+#[group(id = "dry_run_options")]
+pub struct Flags {
+    /// Run without a GPU and tell what the program would need.
+    #[arg(long)]
+    dry_run: bool,
+    /// Stop after this many optimizer steps.
+    #[arg(long, value_name = "N")]
+    steps: Option<u64>,
+    /// Give common data sets random content.
+    #[arg(long)]
+    fake_data: bool,
+    /// Percentage of elements that data-dependent operations keep.
+    #[arg(long, value_name = "PERCENT")]
+    fill: Option<u32>,
+    /// Find the largest value of an option of the program that fits.
+    #[arg(long, value_name = "ARG=FROM..TO")]
+    find_batch: Option<String>,
+}
+
+/// The option of the program whose value is varied.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FindBatch {
+    /// The option, for instance `--batch-size`.
+    pub option: String,
+    /// Values that are tried.
+    pub range: RangeInclusive<u64>,
+}
+
+/// A dry run that was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DryRun {
+    /// Optimizer steps after which the program is stopped.
+    pub steps: Option<u64>,
+    /// Whether common data sets have random content.
+    pub fake_data: bool,
+    /// Percentage of elements that data-dependent operations keep.
+    pub fill: u32,
+    /// Whether the largest batch is to be found.
+    pub find_batch: Option<FindBatch>,
+}
+
+/// Half of the elements: neither all nor nothing, and said in the report.
+pub const USUAL_FILL: u32 = 50;
+
+impl Flags {
+    /// What the options mean together; `None` if no dry run was asked for.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn resolve(self) -> Result<Option<DryRun>, String> {
+        if !self.dry_run {
+            for (given, name) in [
+                (self.steps.is_some(), "--steps"),
+                (self.fake_data, "--fake-data"),
+                (self.fill.is_some(), "--fill"),
+                (self.find_batch.is_some(), "--find-batch"),
+            ] {
+                if given {
+                    return Err(format!("{name} works only with --dry-run"));
+                }
+            }
+            return Ok(None);
+        }
+        if self.steps == Some(0) {
+            return Err("--steps 0 would stop before anything happens".to_owned());
+        }
+        let fill = self.fill.unwrap_or(USUAL_FILL);
+        if fill > 100 {
+            return Err(format!("--fill {fill} is not between 0 and 100"));
+        }
+        let find_batch = self.find_batch.as_deref().map(parse_batch).transpose()?;
+        Ok(Some(DryRun { steps: self.steps, fake_data: self.fake_data, fill, find_batch }))
+    }
+}
+
+fn parse_batch(text: &str) -> Result<FindBatch, String> {
+    let wrong = || format!("--find-batch {text} is not of the form ARG or ARG=FROM..TO");
+    let (option, range) = match text.split_once('=') {
+        None => (text, USUAL_BATCHES),
+        Some((option, range)) => {
+            let (from, to) = range.split_once("..").ok_or_else(wrong)?;
+            let number = |word: &str, otherwise: u64| match word {
+                "" => Ok(otherwise),
+                word => word.parse().map_err(|_| wrong()),
+            };
+            (option, number(from, *USUAL_BATCHES.start())?..=number(to, *USUAL_BATCHES.end())?)
+        }
+    };
+    if option.is_empty() || range.is_empty() || *range.start() == 0 {
+        return Err(wrong());
+    }
+    Ok(FindBatch { option: option.to_owned(), range })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags() -> Flags {
+        Flags { dry_run: true, ..Flags::default() }
+    }
+
+    #[test]
+    fn options_of_a_dry_run_need_one() {
+        assert_eq!(Flags::default().resolve(), Ok(None));
+        let told = Flags { steps: Some(3), ..Flags::default() }.resolve();
+        assert_eq!(told, Err("--steps works only with --dry-run".to_owned()));
+        let usual = DryRun { steps: None, fake_data: false, fill: USUAL_FILL, find_batch: None };
+        assert_eq!(flags().resolve(), Ok(Some(usual)));
+    }
+
+    #[test]
+    fn senseless_values_are_refused_in_one_sentence() {
+        for wrong in [
+            Flags { steps: Some(0), ..flags() },
+            Flags { fill: Some(101), ..flags() },
+            Flags { find_batch: Some("=1..2".into()), ..flags() },
+            Flags { find_batch: Some("--b=9..2".into()), ..flags() },
+            Flags { find_batch: Some("--b=0..2".into()), ..flags() },
+            Flags { find_batch: Some("--b=x".into()), ..flags() },
+        ] {
+            let shown = format!("{wrong:?}");
+            let sentence = wrong.resolve().expect_err(&shown);
+            assert_eq!(sentence.lines().count(), 1, "{sentence}");
+        }
+    }
+
+    #[test]
+    fn a_range_of_batches_may_be_open() {
+        let parsed = |text: &str| parse_batch(text).map(|found| (found.option, found.range));
+        assert_eq!(parsed("--batch-size"), Ok(("--batch-size".to_owned(), USUAL_BATCHES)));
+        assert_eq!(parsed("-b=8..64"), Ok(("-b".to_owned(), 8..=64)));
+        assert_eq!(parsed("bs=..64"), Ok(("bs".to_owned(), 1..=64)));
+    }
+}

@@ -1,0 +1,168 @@
+"""Reads the figures of PyTorch's allocator while a program runs, and stops it after so many steps.
+
+Nothing of the program is changed: hooks that PyTorch offers to everybody tell when a forward pass begins and
+when an optimizer has made a step. Figures are written as lines of a file that radrm-run names.
+"""
+
+import atexit
+import importlib
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import sys
+
+_NOTES = os.environ.get("RADRM_DRY_RUN_NOTES")
+_STEPS = int(os.environ.get("RADRM_DRY_RUN_STEPS") or 0)
+_FAKE_DATA = os.environ.get("RADRM_DRY_RUN_FAKE_DATA") == "1"
+
+
+def note(kind, words, number=0):
+    """Appends one line; one write, so that lines of several processes do not mix."""
+    if not _NOTES:
+        return
+    line = "%s\t%d\t%d\t%s\n" % (kind, os.getpid(), number, words.replace("\t", " ").replace("\n", " "))
+    try:
+        file = os.open(_NOTES, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        os.write(file, line.encode())
+    finally:
+        os.close(file)
+
+
+class _Watch:
+    """What is known of one process's run."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.phase = "load"
+        self.steps = {}
+        self.last = None
+        self.peaks = {}
+
+    def count(self):
+        """Steps of the optimizer that made most."""
+        return max(self.steps.values(), default=0)
+
+    def figures(self):
+        cuda = self.torch.cuda
+        devices = []
+        for device in range(cuda.device_count()):
+            stats = self.torch._C._cuda_memoryStats(device)
+
+            def peak(name):
+                return stats[name]["all"]["peak"]
+
+            seen = self.peaks.setdefault(device, [0, 0])
+            seen[0] = max(seen[0], peak("allocated_bytes"))
+            seen[1] = max(seen[1], peak("reserved_bytes"))
+            if seen[1] == 0:
+                continue
+            devices.append(
+                {
+                    "device": device,
+                    "uuid": str(cuda.get_device_properties(device).uuid),
+                    "allocated": seen[0],
+                    "reserved": seen[1],
+                    "retries": stats["num_alloc_retries"],
+                    "out_of_memory": stats["num_ooms"],
+                }
+            )
+        return devices
+
+    def record(self, phase):
+        if not self.torch.cuda.is_initialized():
+            return
+        figures = {
+            "phase": phase,
+            "steps": self.count(),
+            "version": self.torch.__version__,
+            "allocator": self.torch.cuda.get_allocator_backend(),
+            "devices": self.figures(),
+        }
+        text = json.dumps(figures)
+        if text != self.last:
+            self.last = text
+            note("torch", text)
+
+
+def _watch(torch):
+    watch = _Watch(torch)
+    owner = os.getpid()
+
+    def forward(module, arguments):
+        if torch.cuda.is_initialized() and watch.phase == "load":
+            watch.record("load")
+            watch.phase = "first step"
+            handle.remove()
+
+    def step(optimizer, arguments, keywords):
+        key = id(optimizer)
+        watch.steps[key] = watch.steps.get(key, 0) + 1
+        if os.getpid() != owner:
+            return
+        first = watch.count() <= 1
+        watch.record("first step" if first else "steady")
+        watch.phase = "first step" if first else "steady"
+        if _STEPS and watch.count() >= _STEPS:
+            note("remark", "stopped after %d optimizer steps, as asked" % watch.count())
+            raise SystemExit(0)
+
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(forward)
+    # The package hides its module of that name.
+    importlib.import_module("torch.optim.optimizer").register_optimizer_step_post_hook(step)
+
+    def end():
+        # A forked child has its parent's figures, which are not its own.
+        if os.getpid() == owner:
+            watch.record("end")
+
+    atexit.register(end)
+
+    # Programs that begin to count anew would hide their own peak.
+    reset = torch._C._cuda_resetPeakMemoryStats
+
+    def reset_after_look(device):
+        if os.getpid() == owner and torch.cuda.is_initialized():
+            watch.record(watch.phase)
+        return reset(device)
+
+    torch._C._cuda_resetPeakMemoryStats = reset_after_look
+
+
+class _After(importlib.abc.MetaPathFinder):
+    """Calls a function when a module has been loaded."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def find_spec(self, name, path, target=None):
+        call = self.calls.get(name)
+        if call is None:
+            return None
+        del self.calls[name]
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is None or spec.loader is None:
+            return spec
+        run = spec.loader.exec_module
+
+        def exec_module(module):
+            run(module)
+            try:
+                call(module)
+            except Exception as error:
+                note("remark", "%s cannot be watched: %s" % (name, error))
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+def install():
+    calls = {"torch": _watch}
+    if _FAKE_DATA:
+        import radrm_fake_data
+
+        calls.update(radrm_fake_data.CALLS)
+    sys.meta_path.insert(0, _After(calls))

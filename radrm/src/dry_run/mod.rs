@@ -1,0 +1,26 @@
+//! `radrm-run --dry-run`: how much GPU memory a program will need, found out without a GPU.
+//!
+//! The program runs as it is on an emulated machine, with stand-ins for CUDA's libraries. Its framework's
+//! own allocator does what it always does; a few lines of Python that are loaded with the interpreter read its
+//! figures. What comes of it is told when the program has ended.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`flags`] | the options |
+//! | [`setup`] | stand-ins, the Python side, the environment |
+//! | [`notes`] | what the program's processes wrote down |
+//! | [`outcome`] | the figures, and whether they can be trusted |
+//! | [`cards`] | which GPUs the program fits on |
+//! | [`report`] | all of it as text and JSON |
+//! | [`batch`] | the largest batch that fits |
+
+pub mod batch;
+pub mod cards;
+pub mod flags;
+pub mod notes;
+pub mod outcome;
+pub mod report;
+pub mod setup;
+
+pub use flags::{DryRun, Flags};
+pub use setup::Setup;

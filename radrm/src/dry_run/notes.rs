@@ -1,0 +1,106 @@
+//! What the program's processes wrote down: lines of `kind`, process, number and words.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+
+/// Figures of PyTorch's allocator on one device.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+pub struct TorchDevice {
+    /// Device as the process numbers it.
+    pub device: u32,
+    /// UUID, which tells the GPU of the machine.
+    pub uuid: String,
+    /// Bytes of tensors at the peak.
+    pub allocated: u64,
+    /// Bytes that the allocator held at the peak.
+    pub reserved: u64,
+    /// Times that it gave its cache back to go on.
+    pub retries: u64,
+    /// Times that memory did not suffice.
+    pub out_of_memory: u64,
+}
+
+/// Figures of PyTorch's allocator at a moment.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+pub struct Torch {
+    /// `load`, `first step`, `steady` or `end`.
+    pub phase: String,
+    /// Optimizer steps so far.
+    pub steps: u64,
+    /// Version of PyTorch.
+    pub version: String,
+    /// `native`, `cudaMallocAsync`...
+    pub allocator: String,
+    /// By device.
+    pub devices: Vec<TorchDevice>,
+}
+
+/// What a note is about.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Matter {
+    /// A call without semantics, and how often it was made at least.
+    Missing(u64),
+    /// A size that comes from a model, bytes.
+    Guess(u64),
+    /// A size that depends on data, and how often it was filled in at least.
+    Fill(u64),
+    /// The allocator's figures.
+    Torch(Torch),
+    /// A remark of the Python side.
+    Remark,
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Note {
+    /// Process.
+    pub pid: u32,
+    /// What it is about.
+    pub matter: Matter,
+    /// In words.
+    pub words: String,
+}
+
+/// Reads the notes. A line that was cut off by a full disk is left out.
+#[must_use]
+pub fn read(file: &Path) -> Vec<Note> {
+    fs::read_to_string(file).unwrap_or_default().lines().filter_map(parse).collect()
+}
+
+fn parse(line: &str) -> Option<Note> {
+    let mut fields = line.splitn(4, '\t');
+    let (kind, pid, number, words) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+    let number: u64 = number.parse().ok()?;
+    let matter = match kind {
+        "missing" => Matter::Missing(number),
+        "guess" => Matter::Guess(number),
+        "fill" => Matter::Fill(number),
+        "torch" => Matter::Torch(serde_json::from_str(words).ok()?),
+        "remark" => Matter::Remark,
+        _ => return None,
+    };
+    Some(Note { pid: pid.parse().ok()?, matter, words: words.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_and_broken_ones_left_out() {
+        let note = parse("missing\t12\t100\tcufftXtMalloc").unwrap();
+        assert_eq!(note, Note { pid: 12, matter: Matter::Missing(100), words: "cufftXtMalloc".to_owned() });
+        for broken in ["", "missing\t12", "missing\tx\t1\ty", "other\t1\t1\ty", "torch\t1\t0\t{\"pha"] {
+            assert_eq!(parse(broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn figures_of_the_allocator_are_read() {
+        let line = r#"torch	7	0	{"phase":"load","steps":0,"version":"2.15.0","allocator":"native","devices":[{"device":0,"uuid":"u","allocated":5,"reserved":9,"retries":0,"out_of_memory":0}]}"#;
+        let Some(Note { matter: Matter::Torch(torch), .. }) = parse(line) else { panic!("{line}") };
+        assert_eq!((torch.devices[0].allocated, torch.devices[0].reserved), (5, 9));
+    }
+}

@@ -1,0 +1,343 @@
+//! The figures of a dry run, and whether they can be trusted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use radrm_emulator_machine::{GpuSpec, Kind, Machine, ProcessBooks};
+use serde::Serialize;
+
+use super::cards::{self, Fit};
+use super::flags::DryRun;
+use super::notes::{Matter, Note, Torch};
+
+/// What calls without semantics can do to the figures: name patterns and words. What no line fits may
+/// change them.
+const EFFECTS: &str = include_str!("../../data/dry_run_effects.tsv");
+
+/// A phase of the run, in the order in which they come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Until the first forward pass.
+    Load,
+    /// Until the first step of an optimizer.
+    FirstStep,
+    /// Everything.
+    Whole,
+}
+
+/// The allocator's figures by the end of a phase, bytes; sums over the processes on the GPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Peak {
+    /// Tensors.
+    pub allocated: u64,
+    /// What the allocator held.
+    pub reserved: u64,
+}
+
+/// One GPU of the machine.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct GpuOutcome {
+    /// Number on the machine.
+    pub gpu: usize,
+    /// Model.
+    pub name: String,
+    /// Processes that used it.
+    pub processes: usize,
+    /// Peaks of PyTorch's allocator by the end of each phase; none if PyTorch was not used.
+    pub phases: BTreeMap<Phase, Peak>,
+    /// Most that the program's and the libraries' calls took from the driver at a time, bytes.
+    pub requested_peak: u64,
+    /// Most that the driver would hold for these processes, bytes: with contexts and code.
+    pub held_peak: u64,
+    /// What of it is the constant for contexts, and code beyond it.
+    pub context: u64,
+    /// Where that constant comes from.
+    pub context_origin: String,
+}
+
+/// A call without semantics.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct MissingCall {
+    /// Function.
+    pub name: String,
+    /// How often it was called at least.
+    pub calls: u64,
+    /// What that can do to the figures.
+    pub effect: String,
+    /// Whether it can change them at all.
+    pub matters: bool,
+}
+
+/// A size that comes from a model.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ModelledSize {
+    /// Of what.
+    pub what: String,
+    /// The largest, bytes.
+    pub bytes: u64,
+}
+
+/// Everything that a dry run found out.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Outcome {
+    /// Machine, as it was described.
+    pub machine: String,
+    /// Version of PyTorch, if it was used.
+    pub torch: Option<String>,
+    /// Its allocator.
+    pub allocator: Option<String>,
+    /// Optimizer steps, the most of any process.
+    pub steps: u64,
+    /// Duration.
+    pub seconds: f64,
+    /// By GPU.
+    pub gpus: Vec<GpuOutcome>,
+    /// Times that memory did not suffice.
+    pub out_of_memory: u64,
+    /// Times that the allocator gave its cache back to go on.
+    pub retries: u64,
+    /// Cards, and whether the program fits; empty if its need is not known.
+    pub fits: Vec<Fit>,
+    /// Calls without semantics.
+    pub missing: Vec<MissingCall>,
+    /// Sizes that come from models.
+    pub modelled: Vec<ModelledSize>,
+    /// Operations whose result depends on data, and how often.
+    pub filled: Vec<(String, u64)>,
+    /// Percentage of elements that these kept.
+    pub fill: u32,
+    /// What the Python side remarked.
+    pub remarks: Vec<String>,
+    /// Why no figure is told.
+    pub withheld: Option<String>,
+}
+
+impl Outcome {
+    /// Puts the books of the machine and the notes of the processes together.
+    #[must_use]
+    pub fn new(wanted: &DryRun, machine: Option<&Machine>, notes: Vec<Note>, took: Duration) -> Self {
+        let books = machine.map(Machine::books).unwrap_or_default();
+        let last = last_by_phase(&notes);
+        let gpus: Vec<GpuOutcome> = machine
+            .map(|machine| {
+                (0..machine.gpu_count())
+                    .filter_map(|gpu| {
+                        one_gpu(gpu, machine.gpu(gpu)?, &machine.spec().uuid_text(gpu), &books, &last)
+                    })
+                    .collect()
+            })
+            .unwrap_or_default();
+        let ends: Vec<&Torch> = last.values().filter_map(|phases| phases.get(&Phase::Whole)).collect();
+        let sum = |of: fn(&super::notes::TorchDevice) -> u64| -> u64 {
+            ends.iter().flat_map(|torch| &torch.devices).map(of).sum()
+        };
+        let mut outcome = Self {
+            machine: machine.map(describe).unwrap_or_default(),
+            torch: ends.first().map(|torch| torch.version.clone()),
+            allocator: ends.first().map(|torch| torch.allocator.clone()),
+            steps: ends.iter().map(|torch| torch.steps).max().unwrap_or(0),
+            seconds: took.as_secs_f64(),
+            gpus,
+            out_of_memory: sum(|device| device.out_of_memory),
+            retries: sum(|device| device.retries),
+            fits: Vec::new(),
+            missing: missing(&notes),
+            modelled: modelled(&notes),
+            filled: filled(&notes),
+            fill: wanted.fill,
+            remarks: notes
+                .iter()
+                .filter(|note| note.matter == Matter::Remark)
+                .map(|note| note.words.clone())
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect(),
+            withheld: None,
+        };
+        outcome.withheld = outcome.reason_to_withhold();
+        if outcome.withheld.is_none() && outcome.out_of_memory == 0 {
+            outcome.fits = cards::fits(&outcome.gpus);
+        }
+        outcome
+    }
+
+    fn reason_to_withhold(&self) -> Option<String> {
+        let names: Vec<&str> =
+            self.missing.iter().filter(|call| call.matters).map(|call| call.name.as_str()).collect();
+        match names.as_slice() {
+            [] => None,
+            [one] => Some(format!("the program called {one}, whose effect on memory is not known")),
+            [first, rest @ ..] => Some(format!(
+                "the program called {first} and {} more whose effect on memory is not known",
+                rest.len()
+            )),
+        }
+    }
+}
+
+fn describe(machine: &Machine) -> String {
+    let names: Vec<&str> = machine.spec().gpu.iter().map(|gpu| gpu.id.as_str()).collect();
+    match names.as_slice() {
+        [one] => (*one).to_owned(),
+        [first, ..] if names.iter().all(|name| name == first) => format!("{}x{first}", names.len()),
+        _ => names.join("+"),
+    }
+}
+
+type ByProcess<'a> = BTreeMap<u32, BTreeMap<Phase, Torch>>;
+
+/// The last figures of each phase of each process. A phase that has none of its own has those of the one
+/// before; peaks only grow.
+fn last_by_phase(notes: &[Note]) -> ByProcess<'_> {
+    let mut all: ByProcess = BTreeMap::new();
+    for note in notes {
+        let Matter::Torch(torch) = &note.matter else { continue };
+        let own = all.entry(note.pid).or_default();
+        let phase = match torch.phase.as_str() {
+            "load" => Phase::Load,
+            "first step" => Phase::FirstStep,
+            _ => Phase::Whole,
+        };
+        own.insert(phase, torch.clone());
+        own.insert(Phase::Whole, torch.clone());
+    }
+    all
+}
+
+fn one_gpu(
+    gpu: usize,
+    spec: &GpuSpec,
+    uuid: &str,
+    books: &[ProcessBooks],
+    last: &ByProcess<'_>,
+) -> Option<GpuOutcome> {
+    let own: Vec<_> =
+        books.iter().filter_map(|book| book.gpu(gpu)).filter(|book| book.held_peak > 0).collect();
+    if own.is_empty() {
+        return None;
+    }
+    let mut phases: BTreeMap<Phase, Peak> = BTreeMap::new();
+    for process in last.values() {
+        for (phase, torch) in process {
+            for device in torch.devices.iter().filter(|device| same_uuid(&device.uuid, uuid)) {
+                let peak = phases.entry(*phase).or_default();
+                peak.allocated += device.allocated;
+                peak.reserved += device.reserved;
+            }
+        }
+    }
+    Some(GpuOutcome {
+        gpu,
+        name: spec.name.clone(),
+        processes: own.len(),
+        phases,
+        requested_peak: own.iter().map(|book| book.total_requested_peak).sum(),
+        held_peak: own.iter().map(|book| book.held_peak).sum(),
+        context: own.iter().map(|book| book.kind(Kind::Context).held_peak).sum(),
+        context_origin: spec.context_origin.clone(),
+    })
+}
+
+/// PyTorch writes UUIDs without their prefix.
+fn same_uuid(torch: &str, machine: &str) -> bool {
+    machine.trim_start_matches("GPU-").trim_start_matches("MIG-").eq_ignore_ascii_case(torch)
+}
+
+/// Sums of the largest number of each process, by words.
+fn largest(notes: &[Note], of: fn(&Matter) -> Option<u64>) -> BTreeMap<String, BTreeMap<u32, u64>> {
+    let mut all: BTreeMap<String, BTreeMap<u32, u64>> = BTreeMap::new();
+    for note in notes {
+        if let Some(number) = of(&note.matter) {
+            let own = all.entry(note.words.clone()).or_default().entry(note.pid).or_default();
+            *own = number.max(*own);
+        }
+    }
+    all
+}
+
+fn missing(notes: &[Note]) -> Vec<MissingCall> {
+    let counts = largest(notes, |matter| match matter {
+        Matter::Missing(count) => Some(*count),
+        _ => None,
+    });
+    counts
+        .into_iter()
+        .map(|(name, by_process)| {
+            let (matters, effect) = effect(&name);
+            MissingCall { calls: by_process.values().sum(), effect: effect.to_owned(), matters, name }
+        })
+        .collect()
+}
+
+fn modelled(notes: &[Note]) -> Vec<ModelledSize> {
+    let sizes = largest(notes, |matter| match matter {
+        Matter::Guess(bytes) => Some(*bytes),
+        _ => None,
+    });
+    sizes
+        .into_iter()
+        .map(|(what, by_process)| ModelledSize { what, bytes: by_process.into_values().max().unwrap_or(0) })
+        .collect()
+}
+
+fn filled(notes: &[Note]) -> Vec<(String, u64)> {
+    let counts = largest(notes, |matter| match matter {
+        Matter::Fill(count) => Some(*count),
+        _ => None,
+    });
+    counts.into_iter().map(|(what, by_process)| (what, by_process.values().sum())).collect()
+}
+
+/// Whether a call can change the figures, and how.
+fn effect(name: &str) -> (bool, &'static str) {
+    EFFECTS
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_once('\t'))
+        .find(|(prefix, _)| name.starts_with(prefix))
+        .map_or((true, "it failed; what the program did instead may take other memory"), |(_, words)| {
+            (false, words)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn torch(pid: u32, phase: &str, allocated: u64) -> Note {
+        let device = super::super::notes::TorchDevice {
+            uuid: "abcd".to_owned(),
+            allocated,
+            reserved: allocated + 1,
+            ..Default::default()
+        };
+        let torch = Torch { phase: phase.to_owned(), devices: vec![device], ..Torch::default() };
+        Note { pid, matter: Matter::Torch(torch), words: String::new() }
+    }
+
+    #[test]
+    fn each_phase_ends_with_its_last_figures() {
+        let notes =
+            [torch(1, "load", 5), torch(1, "first step", 7), torch(1, "steady", 9), torch(1, "end", 11)];
+        let last = last_by_phase(&notes);
+        let allocated = |phase| last[&1][&phase].devices[0].allocated;
+        assert_eq!([Phase::Load, Phase::FirstStep, Phase::Whole].map(allocated), [5, 7, 11]);
+    }
+
+    #[test]
+    fn a_call_of_unknown_effect_withholds_the_figures_and_a_harmless_one_does_not() {
+        let note = |name: &str| Note { pid: 1, matter: Matter::Missing(10), words: name.to_owned() };
+        let harmless = missing(&[note("cuptiSubscribe")]);
+        assert!(!harmless[0].matters, "{harmless:?}");
+        let unknown = missing(&[note("cufftXtMalloc"), note("cuptiSubscribe")]);
+        assert_eq!(unknown.iter().filter(|call| call.matters).count(), 1);
+        assert_eq!(unknown.iter().map(|call| call.calls).sum::<u64>(), 20);
+    }
+
+    #[test]
+    fn uuids_are_compared_without_prefix() {
+        assert!(same_uuid("362c5e16-CA66", "GPU-362c5e16-ca66"));
+        assert!(!same_uuid("362c5e16", "GPU-362c5e17"));
+    }
+}
