@@ -3,9 +3,11 @@
 //! `run` starts one program with the shim in it, keeps out of its way, and
 //! records what it did with the GPUs; `show` prints what was recorded.
 
+pub mod audit;
 pub mod dry_run;
 pub mod limits;
 pub mod mps;
+pub mod quota;
 pub mod run;
 pub mod show;
 

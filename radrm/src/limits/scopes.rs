@@ -1,6 +1,8 @@
 //! What holds for a job: its own limit, that of its user and those of the groups of its user.
 
-use nix::unistd::{Gid, Group, Uid, User, getgid, getgroups, getuid};
+use std::ffi::CString;
+
+use nix::unistd::{Gid, Group, Uid, User, getgid, getgrouplist, getgroups, getuid};
 use radrm_telemetry::ledger::Limit;
 
 use super::config::{Context, Mps};
@@ -33,6 +35,28 @@ impl Person {
             uid: uid.as_raw(),
             user: user_name(uid.as_raw()),
             groups: gids.iter().map(|gid| (gid.as_raw(), name(gid))).collect(),
+        }
+    }
+}
+
+impl Person {
+    /// Another user, as the system's tables describe it.
+    #[must_use]
+    pub fn of(uid: u32) -> Self {
+        if uid == getuid().as_raw() {
+            return Self::own();
+        }
+        let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+        let name = user.as_ref().and_then(|user| CString::new(user.name.as_str()).ok());
+        let gids = match (&user, name) {
+            (Some(user), Some(name)) => getgrouplist(&name, user.gid).unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        let group = |gid: &Gid| Group::from_gid(*gid).ok().flatten().map(|group| group.name);
+        Self {
+            uid,
+            user: user.map(|user| user.name),
+            groups: gids.iter().map(|gid| (gid.as_raw(), group(gid))).collect(),
         }
     }
 }

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use crate::audit;
+use crate::limits::wish::Wishes;
+use crate::quota;
 pub use crate::run::cli::Instead;
 use crate::run::cli::explain;
 
@@ -13,6 +16,10 @@ pub const HELP: &str = include_str!("help.txt");
 const REPORT_HELP: &str = include_str!("help_report.txt");
 const DATASET_HELP: &str = include_str!("help_dataset.txt");
 const MACHINES_HELP: &str = include_str!("help_machines.txt");
+const QUOTA_HELP: &str = include_str!("help_quota.txt");
+const AUDIT_HELP: &str = include_str!("help_audit.txt");
+/// What may stand where a command is missing.
+const COMMANDS: &str = "try report, dataset list, machines, quota show or audit";
 
 #[derive(Parser, Debug)]
 #[command(name = "radrm", version, override_help = HELP, subcommand_required = true)]
@@ -42,6 +49,40 @@ enum FlagsOfCommand {
     Machines {
         #[arg(long)]
         json: bool,
+    },
+    #[command(override_help = QUOTA_HELP, subcommand_required = true)]
+    Quota {
+        #[command(subcommand)]
+        command: Option<FlagsOfQuota>,
+    },
+    #[command(override_help = AUDIT_HELP)]
+    Audit {
+        #[arg(long)]
+        json: bool,
+        #[arg(long, value_name = "AMOUNT")]
+        tolerance: Option<String>,
+        #[arg(long, value_name = "FILE")]
+        machine: Option<PathBuf>,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+enum FlagsOfQuota {
+    #[command(override_help = QUOTA_HELP)]
+    Show {
+        job: Option<u32>,
+        #[arg(long)]
+        json: bool,
+        #[arg(long, value_name = "FILE")]
+        machine: Option<PathBuf>,
+    },
+    #[command(override_help = QUOTA_HELP)]
+    Set {
+        target: String,
+        #[arg(allow_hyphen_values = true)]
+        limit: String,
+        #[arg(long, value_name = "FILE")]
+        machine: Option<PathBuf>,
     },
 }
 
@@ -108,6 +149,10 @@ pub enum Command {
         /// As JSON.
         json: bool,
     },
+    /// Shows or changes limits.
+    Quota(quota::Order),
+    /// Compares NVML with the shims.
+    Audit(audit::Order),
 }
 
 /// Reads a command line, the program's own name first.
@@ -117,10 +162,10 @@ pub enum Command {
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Instead> {
     let missing = |what: &str| Instead::Wrong(format!("no command given: {what}"));
     let flags = Flags::try_parse_from(arguments).map_err(|error| match error.kind() {
-        clap::error::ErrorKind::MissingSubcommand => missing("try report, dataset list or machines"),
+        clap::error::ErrorKind::MissingSubcommand => missing(COMMANDS),
         _ => explain(&error),
     })?;
-    match flags.command.ok_or_else(|| missing("try report, dataset list or machines"))? {
+    match flags.command.ok_or_else(|| missing(COMMANDS))? {
         FlagsOfCommand::Report { file, json, html, timeline } => {
             let form = match (json, html) {
                 (true, _) => Form::Json,
@@ -138,6 +183,26 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, I
             }
         },
         FlagsOfCommand::Machines { json } => Ok(Command::Machines { json }),
+        FlagsOfCommand::Quota { command } => {
+            match command.ok_or_else(|| missing("try quota show or quota set"))? {
+                FlagsOfQuota::Show { job, json, machine } => {
+                    Ok(Command::Quota(quota::Order::Show { job, json, machine }))
+                }
+                FlagsOfQuota::Set { target, limit, machine } => {
+                    let target = quota::Target::parse(&target).map_err(Instead::Wrong)?;
+                    let limits = match limit.as_str() {
+                        "config" => None,
+                        text => Some(Wishes::parse(text).map_err(Instead::Wrong)?),
+                    };
+                    Ok(Command::Quota(quota::Order::Set { target, limits, machine }))
+                }
+            }
+        }
+        FlagsOfCommand::Audit { json, tolerance, machine } => {
+            let tolerance = tolerance.as_deref().map(audit::tolerance).transpose();
+            let tolerance = tolerance.map_err(|why| Instead::Wrong(format!("--tolerance: {why}")))?;
+            Ok(Command::Audit(audit::Order { json, machine, tolerance }))
+        }
     }
 }
 
@@ -173,6 +238,12 @@ mod tests {
             ("report f --json --html", "cannot be used together"),
             ("dataset", "no command given"),
             ("dataset list -n x", "x"),
+            ("quota", "no command given"),
+            ("quota show alice", "alice"),
+            ("quota set alice 8GiB", "`alice` is neither a job"),
+            ("quota set 4711 8G", "can mean two things"),
+            ("quota set 4711", "missing"),
+            ("audit --tolerance 5%", "is no amount of memory"),
         ] {
             match command(line) {
                 Err(Instead::Wrong(text)) => {
@@ -194,11 +265,14 @@ mod tests {
             ("dataset --help", DATASET_HELP),
             ("dataset list -h", DATASET_HELP),
             ("machines -h", MACHINES_HELP),
+            ("quota --help", QUOTA_HELP),
+            ("quota set -h", QUOTA_HELP),
+            ("audit -h", AUDIT_HELP),
         ] {
             assert_eq!(command(line), Err(Instead::Print(text.to_owned())), "{line}");
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{line}: wider than a terminal");
         }
-        for name in ["report", "dataset list", "machines"] {
+        for name in ["report", "dataset list", "machines", "quota show", "quota set", "audit"] {
             assert!(HELP.contains(name), "{name} is not explained");
         }
     }

@@ -5,7 +5,7 @@ pub mod dataset;
 pub mod machines;
 pub mod report;
 
-use crate::output;
+use crate::{audit, output, quota};
 
 /// The program's name in messages.
 pub const NAME: &str = "radrm";
@@ -17,6 +17,11 @@ pub type Failure = String;
 #[must_use]
 pub fn run(command: &cli::Command) -> i32 {
     let done = match command {
+        cli::Command::Audit(order) => match audit::run(order) {
+            Ok(code) => return code,
+            Err(sentence) => Err(sentence),
+        },
+        cli::Command::Quota(order) => quota::run(order),
         cli::Command::Report(report) => report::run(report),
         cli::Command::DatasetList(list) => dataset::list(list),
         cli::Command::Machines { json } => machines::list(*json),

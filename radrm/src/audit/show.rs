@@ -1,0 +1,129 @@
+//! The audit's result, for people and for programs.
+
+use radrm_profile::Bytes;
+use serde::Serialize;
+
+use super::judge::Finding;
+use super::{Audit, judge};
+use crate::limits::scopes::user_name;
+use crate::output::{self, reason};
+
+#[derive(Serialize)]
+struct Page<'a> {
+    /// Whether anything has to be looked at.
+    found: bool,
+    /// What a process may hold beyond what is explained, bytes.
+    tolerance_bytes: u64,
+    processes: Vec<Row<'a>>,
+    /// GPUs that could not be asked.
+    silent: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    pid: u32,
+    uid: Option<u32>,
+    user: Option<String>,
+    command: &'a str,
+    gpu: &'a str,
+    gpu_index: Option<u32>,
+    /// Bytes that NVML says.
+    nvml_bytes: Option<u64>,
+    /// Bytes that the shim knows; absent if no shim knows the process.
+    counted_bytes: Option<u64>,
+    /// Process id of its job's launcher.
+    job: Option<u32>,
+    /// What the driver itself is taken to need, bytes.
+    context_bytes: u64,
+    unexplained_bytes: u64,
+    /// Why it has to be looked at.
+    reason: Option<&'static str>,
+    explanation: Option<String>,
+}
+
+/// Prints.
+///
+/// # Errors
+/// One sentence: standard output cannot be written.
+pub fn print(audit: &Audit, json: bool) -> Result<(), String> {
+    let text = if json { page(audit)? } else { text(audit) };
+    output::to_stdout(&text)
+        .map(|_| ())
+        .map_err(|error| format!("standard output cannot be written: {}", reason(&error)))
+}
+
+fn page<'a>(audit: &'a Audit) -> Result<String, String> {
+    let row = |finding: &'a Finding| -> Row<'a> {
+        let Finding { pid, uid, command, gpu, held, counted, context, unexplained, reason } = finding;
+        Row {
+            pid: *pid,
+            uid: *uid,
+            user: uid.and_then(user_name),
+            command,
+            gpu: &gpu.uuid,
+            gpu_index: gpu.index,
+            nvml_bytes: *held,
+            counted_bytes: counted.map(|counted| counted.device + counted.managed),
+            job: counted.map(|counted| counted.job).filter(|job| *job != 0),
+            context_bytes: *context,
+            unexplained_bytes: *unexplained,
+            reason: reason.as_ref().map(|reason| reason.code()),
+            explanation: reason.as_ref().map(|reason| reason.sentence()),
+        }
+    };
+    let page = Page {
+        found: audit.found(),
+        tolerance_bytes: audit.expected.tolerance,
+        processes: audit.findings.iter().map(row).collect(),
+        silent: &audit.silent,
+    };
+    serde_json::to_string_pretty(&page).map(|text| format!("{text}\n")).map_err(|error| error.to_string())
+}
+
+fn text(audit: &Audit) -> String {
+    let mut text = String::new();
+    for finding in &audit.findings {
+        let Some(reason) = &finding.reason else { continue };
+        let gpu = finding.gpu.index.map_or_else(|| finding.gpu.uuid.clone(), |index| index.to_string());
+        let user = finding.uid.map(|uid| user_name(uid).unwrap_or_else(|| uid.to_string()));
+        let user = user.map(|user| format!(", {user}")).unwrap_or_default();
+        let command: String = finding.command.chars().take(100).collect();
+        text.push_str(&format!("GPU {gpu}, process {}{user}: {command}\n", finding.pid));
+        let held = finding
+            .held
+            .map_or("an amount that NVML does not tell".to_owned(), |held| Bytes(held).to_string());
+        let account = match &finding.counted {
+            None => format!("holds {held}"),
+            Some(counted) => format!(
+                "holds {held}: {} counted, {} for its context, {} unexplained",
+                Bytes(counted.device + counted.managed),
+                Bytes(finding.context),
+                Bytes(finding.unexplained)
+            ),
+        };
+        text.push_str(&format!("  {account}\n  {}\n", reason.sentence()));
+    }
+    for silent in &audit.silent {
+        text.push_str(&format!("not looked at: {silent}\n"));
+    }
+    let found = audit.findings.iter().filter(|finding| finding.reason.is_some()).count();
+    let explained = audit.findings.len() - found;
+    let processes =
+        |count: usize| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
+    text.push_str(&match (found, explained) {
+        (0, 0) => "no process holds GPU memory\n".to_owned(),
+        (0, _) => format!("nothing found: what {} of GPUs is explained\n", hold(explained)),
+        (_, 0) => format!("{} to be looked at\n", processes(found)),
+        _ => format!("{} to be looked at, {} explained\n", processes(found), processes(explained)),
+    });
+    text.push_str(&format!(
+        "explained is what the shim counted, the context ({} where it was never measured) and up to {} more\n",
+        Bytes(judge::UNMEASURED_CONTEXT),
+        Bytes(audit.expected.tolerance)
+    ));
+    text
+}
+
+fn hold(count: usize) -> String {
+    if count == 1 { "1 process holds".to_owned() } else { format!("{count} processes hold") }
+}

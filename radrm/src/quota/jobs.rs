@@ -1,0 +1,182 @@
+//! The jobs that this user can see: their segments, wherever they are.
+//!
+//! A launcher keeps its segment open, so its open files lead to it, named or not. A segment whose
+//! launcher is gone lies in one of the usual directories as long as it has a name.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use radrm_telemetry::ledger::{LedgerView, Place};
+use radrm_telemetry::{Liveness, Segment, SlotInfo};
+
+use super::proc::{Process, paths};
+use crate::limits::start::LEDGERS_VARIABLE;
+
+/// A job.
+#[derive(Debug)]
+pub struct Job {
+    /// Process id of its launcher, by which it is named.
+    pub launcher: u32,
+    /// Whether the launcher is still there.
+    pub launched: bool,
+    /// Its user.
+    pub uid: u32,
+    /// The launcher's command line without the launcher's own words, or the first process's.
+    pub command: String,
+    /// Its segment.
+    pub segment: Segment,
+    /// Its ledger; `None` if it was started without a limit.
+    pub ledger: Option<LedgerView>,
+}
+
+impl Job {
+    /// Living processes that use a GPU.
+    #[must_use]
+    pub fn running(&self) -> Vec<SlotInfo> {
+        let slots = self.segment.slots().unwrap_or_default();
+        slots.into_iter().filter(|slot| slot.liveness == Liveness::Running).collect()
+    }
+
+    /// Processes whose environment is the job's: living ones, else the program itself.
+    #[must_use]
+    pub fn processes(&self) -> Vec<Process> {
+        let mut found: Vec<Process> = self.running().iter().map(|slot| Process(slot.pid)).collect();
+        if found.is_empty() && self.launched {
+            found.extend(Process::all().filter(|process| process.parent() == Some(Process(self.launcher))));
+        }
+        found
+    }
+
+    /// The ledgers of users and groups in which its processes count.
+    #[must_use]
+    pub fn shared_ledgers(&self) -> Vec<PathBuf> {
+        let list = self.processes().into_iter().find_map(|process| process.variable(LEDGERS_VARIABLE));
+        list.map(|list| paths(&list)).unwrap_or_default()
+    }
+}
+
+/// All jobs, by their launchers.
+#[must_use]
+pub fn all() -> Vec<Job> {
+    let mut seen = HashSet::new();
+    let mut jobs = Vec::new();
+    for path in segments() {
+        let Ok(found) = fs::metadata(&path) else { continue };
+        if seen.insert((found.dev(), found.ino()))
+            && let Some(job) = open(&path, found.uid())
+        {
+            jobs.push(job);
+        }
+    }
+    jobs.sort_by_key(|job| job.launcher);
+    jobs
+}
+
+/// Opens a segment; `None` if it is none, or if its job is over.
+#[must_use]
+pub fn open(path: &Path, uid: u32) -> Option<Job> {
+    let segment = Segment::open(path).ok()?;
+    let info = segment.job().ok()?;
+    let launcher = Process(info.launcher_pid);
+    let launched = is_launcher(launcher);
+    let ledger = LedgerView::open(path, Place::Segment).ok();
+    let mut job = Job { launcher: launcher.0, launched, uid, command: String::new(), segment, ledger };
+    let running = job.running();
+    if !launched && running.is_empty() {
+        return None;
+    }
+    job.command = match running.first() {
+        _ if launched => program_of(&launcher.command()),
+        Some(slot) => Process(slot.pid).command(),
+        None => String::new(),
+    };
+    Some(job)
+}
+
+/// The job of a launcher, or of one of its processes.
+#[must_use]
+pub fn of(jobs: Vec<Job>, pid: u32) -> Option<Job> {
+    let mut jobs = jobs;
+    let at = jobs
+        .iter()
+        .position(|job| job.launcher == pid)
+        .or_else(|| jobs.iter().position(|job| job.running().iter().any(|slot| slot.pid == pid)))?;
+    Some(jobs.swap_remove(at))
+}
+
+fn is_launcher(process: Process) -> bool {
+    process.name() == "radrm-run"
+}
+
+/// What stands behind the launcher's own options.
+fn program_of(command: &str) -> String {
+    command.split_once(" -- ").map_or(command, |(_, program)| program).to_owned()
+}
+
+/// Where segments may be.
+fn segments() -> Vec<PathBuf> {
+    let open = Process::all()
+        .filter(|process| is_launcher(*process))
+        .flat_map(Process::open_files)
+        .filter(|(_, name)| {
+            let name = name.to_string_lossy();
+            name.starts_with("/memfd:radrm-segment") || name.contains("/segment-")
+        })
+        .map(|(path, _)| path);
+    let named = directories().into_iter().flat_map(|directory| {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        entries
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("segment-"))
+            .map(|entry| entry.path())
+            .collect::<Vec<_>>()
+    });
+    open.chain(named).collect()
+}
+
+/// The usual directories: one's own, and for root everybody's.
+fn directories() -> Vec<PathBuf> {
+    let uid = rustix::process::getuid().as_raw();
+    let mut directories: Vec<PathBuf> = Vec::new();
+    if let Some(runtime) =
+        std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute())
+    {
+        directories.push(runtime.join("radrm"));
+    }
+    directories.push(PathBuf::from(format!("/run/radrm/{uid}")));
+    directories.push(PathBuf::from(format!("/dev/shm/radrm-{uid}")));
+    if uid == 0 {
+        let below =
+            |parent: &str| fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
+        directories.extend(below("/run/user").map(|path| path.join("radrm")));
+        directories.extend(below("/run/radrm"));
+        directories.extend(below("/dev/shm").filter(|path| is_ours(path)));
+    }
+    directories
+}
+
+fn is_ours(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("radrm-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_telemetry::SegmentFile;
+
+    #[test]
+    fn a_command_is_shown_without_the_launchers_own_words() {
+        assert_eq!(program_of("radrm-run --quiet -- python3 a.py -- x"), "python3 a.py -- x");
+        assert_eq!(program_of("radrm-run python3 a.py"), "radrm-run python3 a.py");
+    }
+
+    #[test]
+    fn a_segment_without_launcher_and_processes_is_no_job() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = SegmentFile::create_in(&dir.path().join("r"), 7).unwrap();
+        // This process made it, and is no launcher.
+        assert!(open(file.path(), 0).is_none());
+        assert!(open(Path::new("/dev/null"), 0).is_none());
+    }
+}

@@ -1,0 +1,280 @@
+//! `radrm quota set`.
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
+
+use nix::unistd::{Group, User};
+use radrm_telemetry::ledger::{Access, Amount, LedgerView, Limit};
+
+use super::Target;
+use super::jobs::{self, Job};
+use super::machine::Node;
+use super::shared;
+use crate::limits::amount::{rounded, shown};
+use crate::limits::resolve::{amount_for, resolve};
+use crate::limits::scopes::{self, Person};
+use crate::limits::start::Machine;
+use crate::limits::wish::Wishes;
+use crate::limits::{files, overrides};
+use crate::mps::fence;
+use crate::output::{self, reason};
+
+/// Changes a limit.
+///
+/// # Errors
+/// One sentence.
+pub fn run(target: &Target, limits: Option<&Wishes>, machine: Option<&Path>) -> Result<(), String> {
+    let said = match target {
+        Target::Job(pid) => of_job(*pid, limits)?,
+        Target::User(name) => {
+            let uid = match User::from_name(name).ok().flatten() {
+                Some(user) => user.uid.as_raw(),
+                None => name.parse().map_err(|_| format!("there is no user {name}"))?,
+            };
+            of_shared(Access::User(uid), limits, &Node::of(machine)?)?
+        }
+        Target::Group(name) => {
+            let gid = match Group::from_name(name).ok().flatten() {
+                Some(group) => group.gid.as_raw(),
+                None => name.parse().map_err(|_| format!("there is no group {name}"))?,
+            };
+            of_shared(Access::Group(gid), limits, &Node::of(machine)?)?
+        }
+    };
+    output::to_stdout(&said.iter().map(|line| format!("{line}\n")).collect::<String>())
+        .map(|_| ())
+        .map_err(|error| format!("standard output cannot be written: {}", reason(&error)))
+}
+
+fn of_job(pid: u32, wishes: Option<&Wishes>) -> Result<Vec<String>, String> {
+    let job =
+        jobs::of(jobs::all(), pid).ok_or_else(|| format!("there is no job {pid}, as far as you can see"))?;
+    let name = format!("job {}", job.launcher);
+    let wishes = wishes.ok_or_else(|| format!("{name} has no configured limit to go back to: give one"))?;
+    let Some(view) = &job.ledger else {
+        return Err(format!(
+            "{name} was started without a limit, so its processes do not count against one: start it with --mem-limit 100%, and its limit can be changed while it runs"
+        ));
+    };
+    let node = Node::of_job(&job)?;
+    let limits = resolve(wishes, &|| node.machine.inventory())?;
+    within_cap(&limits, &node.machine)?;
+    change(view, &limits)?;
+    let mut said = report(&name, view, &limits, &node);
+    said.extend(fence_remark(&job));
+    Ok(said)
+}
+
+/// A job's owner may change its limit, up to what the node allows a job.
+fn within_cap(limits: &[Limit], machine: &Machine) -> Result<(), String> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let gpus = || machine.inventory();
+    let scopes = scopes::gather(Some(&Wishes::parse("none")?), &files::all()?, &Person::own(), &gpus)?;
+    let Some(cap) = scopes.job.filter(|cap| cap.iter().any(|limit| limit.amount != Amount::Unlimited)) else {
+        return Ok(());
+    };
+    if let Some(more) = first_beyond(limits, &cap, machine)? {
+        return Err(format!("this node allows a job at most {}", shown(more)));
+    }
+    Ok(())
+}
+
+/// The cap that some limit is beyond.
+fn first_beyond(limits: &[Limit], cap: &[Limit], machine: &Machine) -> Result<Option<Amount>, String> {
+    let comparable = |one: Amount, other: Amount| match (one, other) {
+        (_, Amount::Unlimited) => Some(false),
+        (Amount::Unlimited, _) => Some(true),
+        (Amount::Bytes(a), Amount::Bytes(b)) => Some(a > b),
+        (Amount::PerMyriad(a), Amount::PerMyriad(b)) => Some(a > b),
+        _ => None,
+    };
+    if cap.is_empty() {
+        return Ok(None);
+    }
+    if let ([Limit { gpu: None, amount }], [Limit { gpu: None, amount: most }]) = (limits, cap)
+        && let Some(beyond) = comparable(*amount, *most)
+    {
+        return Ok(beyond.then_some(*most));
+    }
+    let inventory = machine
+        .inventory()
+        .map_err(|why| format!("limits cannot be compared, since NVML does not work: {why}"))?;
+    for gpu in inventory.usable() {
+        let (Some(amount), Some(most)) = (amount_for(limits, &gpu.bytes), amount_for(cap, &gpu.bytes)) else {
+            continue;
+        };
+        if amount.bytes(gpu.total) > most.bytes(gpu.total) {
+            return Ok(Some(most));
+        }
+    }
+    Ok(None)
+}
+
+fn of_shared(access: Access, wishes: Option<&Wishes>, node: &Node) -> Result<Vec<String>, String> {
+    let name = shared::whose(access);
+    let root = rustix::process::geteuid().is_root();
+    let own = rustix::process::getuid().as_raw();
+    if let Access::User(uid) = access
+        && !root
+        && uid != own
+    {
+        return Err(format!("only root may change the limit of {name}"));
+    }
+    let gpus = || node.machine.inventory();
+    // What the configuration alone says: to go back to, and for the user's own change the most.
+    let person = match access {
+        Access::User(uid) => Person::of(uid),
+        Access::Group(gid) => Person {
+            groups: vec![(gid, Group::from_gid(gid.into()).ok().flatten().map(|group| group.name))],
+            ..Person::own()
+        },
+    };
+    let scopes = scopes::gather(None, &files::all()?, &person, &gpus)?;
+    let configured = match access {
+        Access::User(_) => scopes.user,
+        Access::Group(gid) => scopes
+            .groups
+            .into_iter()
+            .find(|group| group.gid == gid)
+            .map(|group| group.limits)
+            .unwrap_or_default(),
+    };
+    let limits = match wishes {
+        Some(wishes) => resolve(wishes, &gpus)?,
+        None => configured.clone(),
+    };
+    if !root && let Some(most) = first_beyond(&limits, &configured, &node.machine)? {
+        return Err(format!(
+            "only root may give {name} more than the configuration does, which is {}",
+            shown(most)
+        ));
+    }
+    let directory = node.ledgers.directory(access);
+    prepare(&directory, access).map_err(|error| format!("{}: {}", directory.display(), reason(&error)))?;
+    overrides::write(&node.ledgers, access, wishes).map_err(|error| {
+        format!("the change cannot be kept in {}: {}", directory.display(), reason(&error))
+    })?;
+    let Some(found) = shared::open(&node.ledgers, access) else {
+        return Ok(vec![format!("{name}: {} from the next job on; none is running", text_of(&limits))]);
+    };
+    if wishes.is_some() {
+        change(&found.view, &limits)?
+    } else {
+        found.view.set_limits(&limits)
+    }
+    let mut said = report(&name, &found.view, &limits, node);
+    let outside = jobs::all()
+        .iter()
+        .filter(|job| matches!(access, Access::User(uid) if uid == job.uid))
+        .filter(|job| !job.processes().is_empty() && !job.shared_ledgers().contains(&found.path))
+        .count();
+    match outside {
+        0 => {}
+        1 => said
+            .push("1 job that runs was started without this limit and does not count against it".to_owned()),
+        count => said.push(format!(
+            "{count} jobs that run were started without this limit and do not count against it"
+        )),
+    }
+    Ok(said)
+}
+
+/// Makes the directory of a ledger that no job has made yet.
+fn prepare(directory: &Path, access: Access) -> std::io::Result<()> {
+    let mode = if matches!(access, Access::User(_)) { 0o700 } else { 0o770 };
+    match DirBuilder::new().mode(mode).create(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => {
+            match access {
+                Access::User(uid) => std::os::unix::fs::chown(directory, Some(uid), None)?,
+                Access::Group(gid) => std::os::unix::fs::chown(directory, None, Some(gid))?,
+            }
+            fs::set_permissions(directory, fs::Permissions::from_mode(mode))
+        }
+    }
+}
+
+/// Applies limits: those of GPUs that are named to these, and one for all others to all others.
+fn change(view: &LedgerView, limits: &[Limit]) -> Result<(), String> {
+    let named = |uuid: &[u8; 16]| limits.iter().any(|limit| limit.gpu == Some(*uuid));
+    let mut done = true;
+    for limit in limits {
+        done &= view.set_limit(limit);
+        if limit.gpu.is_none() {
+            // What was set for one GPU before gives way too: "all others" is meant as it reads.
+            for gpu in view.gpus().iter().filter(|gpu| !named(&gpu.uuid)) {
+                done &= view.set_limit(&Limit { gpu: Some(gpu.uuid), amount: limit.amount });
+            }
+        }
+    }
+    if done { Ok(()) } else { Err("the ledger knows as many GPUs as it can".to_owned()) }
+}
+
+/// What holds now, and where it is less than what is in use.
+fn report(name: &str, view: &LedgerView, limits: &[Limit], node: &Node) -> Vec<String> {
+    let touched =
+        |uuid: &[u8; 16]| limits.iter().any(|limit| limit.gpu.is_none() || limit.gpu == Some(*uuid));
+    let gpus: Vec<_> = view.gpus().into_iter().filter(|gpu| touched(&gpu.uuid)).collect();
+    if gpus.is_empty() {
+        return vec![format!("{name}: {}; no GPU is in use yet", text_of(limits))];
+    }
+    gpus.iter()
+        .map(|gpu| {
+            let label = node.label(&gpu.uuid);
+            let used = rounded(gpu.used);
+            match gpu.limit {
+                None => format!("{name}, GPU {label}: no limit, {used} in use"),
+                Some(limit) if gpu.used > limit => format!(
+                    "{name}, GPU {label}: limit {}, {used} in use: nothing is taken away, and nothing more is given until {} are free",
+                    rounded(limit),
+                    rounded(gpu.used - limit)
+                ),
+                Some(limit) => format!("{name}, GPU {label}: limit {}, {used} in use", rounded(limit)),
+            }
+        })
+        .collect()
+}
+
+fn text_of(limits: &[Limit]) -> String {
+    match limits {
+        [] => "no limit".to_owned(),
+        [Limit { gpu: None, amount }] => format!("limit {}", shown(*amount)),
+        _ => format!("{} limits", limits.len()),
+    }
+}
+
+/// MPS's own limit was fixed when each process started.
+fn fence_remark(job: &Job) -> Option<String> {
+    let fixed = job.processes().into_iter().find_map(|process| process.variable(fence::VARIABLE))?;
+    Some(format!(
+        "MPS's own limit stays what it was when the processes started: {}={}",
+        fence::VARIABLE,
+        fixed.to_string_lossy()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_collector::NvmlSource;
+
+    fn general(amount: Amount) -> Vec<Limit> {
+        vec![Limit { gpu: None, amount }]
+    }
+
+    #[test]
+    fn a_limit_beyond_the_cap_is_found() {
+        let machine = Machine::new(NvmlSource::Off);
+        let beyond = |one, other| first_beyond(&general(one), &general(other), &machine);
+        let (five, nine) = (Amount::Bytes(5 << 30), Amount::Bytes(9 << 30));
+        assert_eq!(beyond(nine, five), Ok(Some(five)));
+        assert_eq!(beyond(five, nine), Ok(None));
+        assert_eq!(beyond(Amount::Unlimited, nine), Ok(Some(nine)));
+        assert_eq!(beyond(five, Amount::Unlimited), Ok(None));
+        assert!(beyond(five, Amount::PerMyriad(100)).is_err(), "without NVML they cannot be compared");
+    }
+}

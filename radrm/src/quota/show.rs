@@ -1,0 +1,322 @@
+//! `radrm quota show`.
+
+use std::path::Path;
+
+use radrm_profile::Bytes;
+use radrm_telemetry::ledger::{GpuUse, LedgerView};
+use serde::Serialize;
+
+use super::jobs::{self, Job};
+use super::machine::Node;
+use super::shared::{self, Shared};
+use crate::limits::amount::shown;
+use crate::limits::gpus;
+use crate::limits::scopes::user_name;
+use crate::output;
+
+/// All that is shown.
+#[derive(Debug, Serialize)]
+struct Everything {
+    jobs: Vec<JobView>,
+    shared: Vec<SharedView>,
+}
+
+#[derive(Debug, Serialize)]
+struct JobView {
+    /// Process id of the launcher.
+    job: u32,
+    user: String,
+    uid: u32,
+    command: String,
+    launcher_running: bool,
+    /// Whether its processes count against limits.
+    limited: bool,
+    gpus: Vec<GpuView>,
+    processes: Vec<ProcessView>,
+}
+
+#[derive(Debug, Serialize)]
+struct SharedView {
+    /// `user alice`.
+    scope: String,
+    file: String,
+    /// The limit of GPUs that are not listed, as it was written.
+    other_gpus: String,
+    gpus: Vec<GpuView>,
+    processes: Vec<ProcessView>,
+}
+
+#[derive(Debug, Serialize)]
+struct GpuView {
+    uuid: String,
+    /// How the GPU is called in the table.
+    label: String,
+    total_bytes: u64,
+    /// The limit as it was written.
+    limit: String,
+    limit_bytes: Option<u64>,
+    used_bytes: u64,
+    refused: u64,
+    /// What a process's context is taken to need until it is measured.
+    context_bytes: u64,
+    processes: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct ProcessView {
+    pid: u32,
+    /// Bytes by GPU, in the order of the GPUs.
+    bytes: Vec<u64>,
+    /// Bytes of these that the driver itself takes.
+    context_bytes: Vec<u64>,
+}
+
+/// Shows limits and use.
+///
+/// # Errors
+/// One sentence: there is no such job.
+pub fn run(only: Option<u32>, json: bool, machine: Option<&Path>) -> Result<(), String> {
+    let node = Node::of(machine)?;
+    let mut jobs = jobs::all();
+    let mut shared = shared::all(&node.ledgers);
+    if let Some(pid) = only {
+        let job =
+            jobs::of(jobs, pid).ok_or_else(|| format!("there is no job {pid}, as far as you can see"))?;
+        let ledgers = job.shared_ledgers();
+        shared.retain(|one| ledgers.contains(&one.path));
+        jobs = vec![job];
+    }
+    let everything = Everything {
+        jobs: jobs.iter().map(|job| of_job(job, &node)).collect(),
+        shared: shared.iter().map(|one| of_shared(one, &node)).collect(),
+    };
+    let text = if json {
+        let text = serde_json::to_string_pretty(&everything).map_err(|error| error.to_string())?;
+        format!("{text}\n")
+    } else {
+        table(&everything)
+    };
+    output::to_stdout(&text)
+        .map(|_| ())
+        .map_err(|error| format!("standard output cannot be written: {}", output::reason(&error)))
+}
+
+fn of_job(job: &Job, node: &Node) -> JobView {
+    let (gpus, processes) = match &job.ledger {
+        Some(view) => of_ledger(view, node),
+        None => of_segment(job, node),
+    };
+    JobView {
+        job: job.launcher,
+        user: user_name(job.uid).unwrap_or_else(|| job.uid.to_string()),
+        uid: job.uid,
+        command: job.command.clone(),
+        launcher_running: job.launched,
+        limited: job.ledger.is_some(),
+        gpus,
+        processes,
+    }
+}
+
+fn of_shared(shared: &Shared, node: &Node) -> SharedView {
+    let (gpus, processes) = of_ledger(&shared.view, node);
+    SharedView {
+        scope: shared.whose(),
+        file: shared.path.display().to_string(),
+        other_gpus: shown(shared.view.general()),
+        gpus,
+        processes,
+    }
+}
+
+fn of_ledger(view: &LedgerView, node: &Node) -> (Vec<GpuView>, Vec<ProcessView>) {
+    let members = view.members();
+    let gpu = |(number, gpu): (usize, GpuUse)| GpuView {
+        uuid: gpus::text(&gpu.uuid),
+        label: node.label(&gpu.uuid),
+        total_bytes: gpu.total_bytes,
+        limit: shown(gpu.amount),
+        limit_bytes: gpu.limit,
+        used_bytes: gpu.used,
+        refused: gpu.refused,
+        context_bytes: gpu.context,
+        processes: members
+            .iter()
+            .filter(|member| member.bytes.get(number).is_some_and(|bytes| *bytes > 0))
+            .count(),
+    };
+    let gpus = view.gpus().into_iter().enumerate().map(gpu).collect();
+    let process = |member: &radrm_telemetry::ledger::MemberUse| ProcessView {
+        pid: member.pid,
+        bytes: member.bytes.clone(),
+        context_bytes: member.overhead.clone(),
+    };
+    (gpus, members.iter().map(process).collect())
+}
+
+/// A job without limits: what its processes hold, as they count it.
+fn of_segment(job: &Job, node: &Node) -> (Vec<GpuView>, Vec<ProcessView>) {
+    let known = job.segment.gpus().unwrap_or_default();
+    let totals: Vec<_> =
+        job.running().iter().map(|slot| (slot.pid, job.segment.totals(slot).unwrap_or_default())).collect();
+    let of = |totals: &[(radrm_telemetry::GpuIndex, u64)], gpu| {
+        totals.iter().find(|(index, _)| *index == gpu).map_or(0, |(_, bytes)| *bytes)
+    };
+    let gpus = known
+        .iter()
+        .map(|gpu| GpuView {
+            uuid: gpus::text(&gpu.uuid),
+            label: node.label(&gpu.uuid),
+            total_bytes: gpu.total_bytes,
+            limit: "none".to_owned(),
+            limit_bytes: None,
+            used_bytes: totals.iter().map(|(_, totals)| of(totals, gpu.index)).sum(),
+            refused: 0,
+            context_bytes: 0,
+            processes: totals.iter().filter(|(_, totals)| of(totals, gpu.index) > 0).count(),
+        })
+        .collect();
+    let processes = totals
+        .iter()
+        .map(|(pid, totals)| ProcessView {
+            pid: *pid,
+            bytes: known.iter().map(|gpu| of(totals, gpu.index)).collect(),
+            context_bytes: vec![0; known.len()],
+        })
+        .collect();
+    (gpus, processes)
+}
+
+const HEADS: [&str; 8] = ["JOB", "USER", "SCOPE", "GPU", "LIMIT", "IN USE", "REFUSED", "PROCESSES"];
+/// Columns of figures, which end alike.
+const FIGURES: std::ops::Range<usize> = 4..8;
+
+fn table(everything: &Everything) -> String {
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for job in &everything.jobs {
+        let scope = if job.limited { "job" } else { "not limited" };
+        let head = [job.job.to_string(), job.user.clone(), scope.to_owned()];
+        rows.extend(rows_of(&head, &job.gpus, if job.limited { "any" } else { "-" }, None));
+        if let Some(row) = rows.last_mut() {
+            row.push(job.command.clone());
+        }
+    }
+    for shared in &everything.shared {
+        let head = ["-".to_owned(), "-".to_owned(), shared.scope.clone()];
+        rows.extend(rows_of(&head, &shared.gpus, "any", Some(&shared.other_gpus)));
+    }
+    if rows.is_empty() {
+        return "no job is running and no user or group is limited, as far as you can see\n".to_owned();
+    }
+    let commands: Vec<(u32, &str)> =
+        everything.jobs.iter().map(|job| (job.job, job.command.as_str())).collect();
+    let mut text = align(&rows);
+    for (job, command) in commands {
+        let short: String = command.chars().take(100).collect();
+        text.push_str(&format!("job {job}: {short}\n"));
+    }
+    text
+}
+
+fn rows_of(head: &[String; 3], gpus: &[GpuView], none: &str, other: Option<&str>) -> Vec<Vec<String>> {
+    let row = |gpu: &str, limit: String, used: u64, refused: u64, processes: usize| {
+        let figures = [limit, Bytes(used).to_string(), refused.to_string(), processes.to_string()];
+        head.iter().cloned().chain([gpu.to_owned()]).chain(figures).collect::<Vec<String>>()
+    };
+    if gpus.is_empty() {
+        return vec![row(none, other.unwrap_or("-").to_owned(), 0, 0, 0)];
+    }
+    gpus.iter()
+        .map(|gpu| {
+            let limit = match gpu.limit_bytes {
+                Some(bytes) => Bytes(bytes).to_string(),
+                None => gpu.limit.clone(),
+            };
+            row(&gpu.label, limit, gpu.used_bytes, gpu.refused, gpu.processes)
+        })
+        .collect()
+}
+
+fn align(rows: &[Vec<String>]) -> String {
+    let cells =
+        |row: &[String]| row.iter().take(HEADS.len()).map(|cell| cell.chars().count()).collect::<Vec<_>>();
+    let mut widths: Vec<usize> = HEADS.iter().map(|head| head.len()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(cells(row)) {
+            *width = cell.max(*width);
+        }
+    }
+    let line = |row: Vec<&str>| {
+        let mut text = String::new();
+        for (column, cell) in row.into_iter().take(HEADS.len()).enumerate() {
+            let width = widths[column];
+            if column > 0 {
+                text.push_str("  ");
+            }
+            text.push_str(&if FIGURES.contains(&column) {
+                format!("{cell:>width$}")
+            } else {
+                format!("{cell:<width$}")
+            });
+        }
+        format!("{}\n", text.trim_end())
+    };
+    let head = line(HEADS.to_vec());
+    rows.iter().fold(head, |text, row| text + &line(row.iter().map(String::as_str).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(limit: Option<u64>, used: u64) -> GpuView {
+        GpuView {
+            uuid: "GPU-1".into(),
+            label: "0".into(),
+            total_bytes: 80 << 30,
+            limit: "none".into(),
+            limit_bytes: limit,
+            used_bytes: used,
+            refused: 3,
+            context_bytes: 0,
+            processes: 2,
+        }
+    }
+
+    #[test]
+    fn limits_and_use_stand_in_columns() {
+        let job = JobView {
+            job: 4711,
+            user: "alice".into(),
+            uid: 1000,
+            command: "python3 train.py".into(),
+            launcher_running: true,
+            limited: true,
+            gpus: vec![gpu(Some(10 << 30), 3 << 30), gpu(None, 0)],
+            processes: Vec::new(),
+        };
+        let shared = SharedView {
+            scope: "user alice".into(),
+            file: String::new(),
+            other_gpus: "50%".into(),
+            gpus: Vec::new(),
+            processes: Vec::new(),
+        };
+        let text = table(&Everything { jobs: vec![job], shared: vec![shared] });
+        let lines: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split("  ").filter(|cell| !cell.trim().is_empty()).map(str::trim).collect())
+            .collect();
+        assert_eq!(lines[0], HEADS);
+        assert_eq!(lines[1], ["4711", "alice", "job", "0", "10.0 GiB", "3.00 GiB", "3", "2"]);
+        assert_eq!(lines[2], ["4711", "alice", "job", "0", "none", "0 B", "3", "2"]);
+        assert_eq!(lines[3], ["-", "-", "user alice", "any", "50%", "0 B", "0", "0"]);
+        assert_eq!(lines[4], ["job 4711: python3 train.py"]);
+    }
+
+    #[test]
+    fn an_idle_machine_says_so() {
+        let text = table(&Everything { jobs: Vec::new(), shared: Vec::new() });
+        assert!(text.starts_with("no job is running"));
+    }
+}
