@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_void};
 
 macro_rules! opaque_handles {
     ($($name:ident),* $(,)?) => {$(
-        #[doc = concat!("Opaque `", stringify!($name), "` of the driver interface.")]
+        #[doc = concat!("Opaque `", stringify!($name), "`.")]
         #[repr(transparent)]
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub struct $name(pub *mut c_void);
@@ -56,6 +56,7 @@ opaque_handles!(
     CUuserObject,
     CUdevResourceDesc,
     CUcheckpointOperationHandle,
+    nvmlDevice_t,
 );
 
 /// Device ordinal, as `CUDA_VISIBLE_DEVICES` leaves it for this process.

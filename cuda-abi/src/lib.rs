@@ -5,7 +5,7 @@
 //! * [`handles`] and [`structs`]: the `repr(C)` types that cross the interface. Enumerations of the
 //!   C headers are newtypes over integers, never Rust enums: a newer driver may hand over a value
 //!   that this crate has no name for, and that must stay a number.
-//! * [`result`]: `CUresult` and the codes this project acts on.
+//! * [`result`]: `CUresult` and the codes this project acts on; [`nvml`]: the few types of NVML's.
 //! * `table` (feature `table`): the list of entry points, from which the shim's wrappers, the
 //!   emulator's exports and the tests' expectations are generated.
 //!
@@ -15,11 +15,13 @@
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)]
 
 pub mod handles;
+pub mod nvml;
 pub mod result;
 pub mod structs;
 #[cfg(feature = "table")]
 pub mod table;
 
 pub use handles::*;
+pub use nvml::*;
 pub use result::*;
 pub use structs::*;

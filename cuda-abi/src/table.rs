@@ -197,6 +197,10 @@ pub const KNOWN_STRUCTS: &[&str] = &[
     "CUipcMemHandle",
     "CUipcEventHandle",
     "CUmemPoolPtrExportData",
+    "nvmlMemory_t",
+    "nvmlMemory_v2_t",
+    "nvmlProcessInfo_v1_t",
+    "nvmlProcessInfo_v2_t",
 ];
 
 /// Integer-like C enumerations that have a newtype here.
@@ -236,6 +240,7 @@ const HANDLES: &[&str] = &[
     "CUuserObject",
     "CUdevResourceDesc",
     "CUcheckpointOperationHandle",
+    "nvmlDevice_t",
     "CUdevice",
     "CUdeviceptr",
     "CUdeviceptr_v1",
@@ -342,6 +347,10 @@ mod tests {
             "pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: c_uint"
         );
         assert_eq!(signature("cuGetErrorName"), "error: CUresult, pStr: *mut *const c_char");
+        assert_eq!(
+            signature("nvmlDeviceGetComputeRunningProcesses_v3"),
+            "device: nvmlDevice_t, infoCount: *mut c_uint, infos: *mut nvmlProcessInfo_v2_t"
+        );
     }
 
     #[test]

@@ -52,10 +52,23 @@ impl Ledger {
 }
 
 fn join(path: &CStr, place: Place) -> Result<Option<Ledger>, JoinError> {
-    let area = map(path, place)?;
+    let Some(area) = open(path, place)? else { return Ok(None) };
     // SAFETY: mapped just now, with all its bytes in the file; atomics only.
     let shared = unsafe { area.as_ref() };
-    match shared.header.magic.load(Acquire) {
+    let own = process::own().map_err(|e| JoinError::Identity(e.raw_os_error()))?;
+    let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    let namespace = sys::pid_namespace();
+    end_earlier_self(shared, pid, own.start, namespace);
+    let (member, generation) = claim(shared, pid, &own, namespace).ok_or(JoinError::Full)?;
+    Ok(Some(Ledger { area, member, generation }))
+}
+
+/// Maps a ledger of this version; `None`: the segment's job has no quota.
+pub(super) fn open(path: &CStr, place: Place) -> Result<Option<NonNull<LedgerArea>>, JoinError> {
+    let area = map(path, place)?;
+    // SAFETY: mapped just now, with all its bytes in the file; atomics only.
+    let header = unsafe { &area.as_ref().header };
+    match header.magic.load(Acquire) {
         LEDGER_MAGIC => {}
         0 if place == Place::Segment => {
             // SAFETY: mapped just now, and nothing refers to it.
@@ -64,16 +77,10 @@ fn join(path: &CStr, place: Place) -> Result<Option<Ledger>, JoinError> {
         }
         _ => return Err(JoinError::Foreign),
     }
-    let version = shared.header.version.load(Relaxed);
-    if version != LEDGER_VERSION {
-        return Err(JoinError::Version(version));
+    match header.version.load(Relaxed) {
+        LEDGER_VERSION => Ok(Some(area)),
+        version => Err(JoinError::Version(version)),
     }
-    let own = process::own().map_err(|e| JoinError::Identity(e.raw_os_error()))?;
-    let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
-    let namespace = sys::pid_namespace();
-    end_earlier_self(shared, pid, own.start, namespace);
-    let (member, generation) = claim(shared, pid, &own, namespace).ok_or(JoinError::Full)?;
-    Ok(Some(Ledger { area, member, generation }))
 }
 
 /// Maps a ledger. The mapping stays for good.

@@ -15,6 +15,7 @@ mod file;
 mod join;
 pub mod layout;
 mod view;
+mod peek;
 pub mod words;
 
 use crate::layout::GPUS;
@@ -29,6 +30,7 @@ pub(crate) use file::fill;
 pub use file::{Access, LedgerError, LedgerFile};
 pub use join::Place;
 pub use view::{GpuUse, LedgerView, MemberUse};
+pub use peek::{LedgerPeek, Share};
 
 /// A request that a limit refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +194,7 @@ impl Ledger {
 
 /// The number of a GPU's row, entered where it was not known.
 fn enter(area: &LedgerArea, uuid: &[u8; 16], total_bytes: u64) -> Option<usize> {
-    let tag = crate::kernels::hash(uuid, &crate::KernelAttributes::default());
+    let tag = tag(uuid);
     let (words, _) = uuid.as_chunks::<8>();
     for (number, cell) in area.gpus.iter().enumerate() {
         let seen = match cell.tag.compare_exchange(0, tag, AcqRel, Acquire) {
@@ -216,6 +218,11 @@ fn enter(area: &LedgerArea, uuid: &[u8; 16], total_bytes: u64) -> Option<usize> 
 }
 
 /// Works out a GPU's limit in bytes. Repeated until the amount that it comes from has not changed meanwhile.
+/// By which a GPU's row is known.
+fn tag(uuid: &[u8; 16]) -> u64 {
+    crate::kernels::hash(uuid, &crate::KernelAttributes::default())
+}
+
 fn settle_limit(area: &LedgerArea, cell: &LedgerGpu) {
     let amount = || {
         Amount::from_word(cell.amount.load(Acquire)).or(Amount::from_word(area.header.amount.load(Acquire)))

@@ -1,0 +1,151 @@
+//! Looking into a ledger from inside a watched program, without becoming a member: a program that only asks
+//! how much memory there is takes nobody's place.
+//!
+//! Runs inside the watched program, so nothing here may panic.
+
+use super::layout::*;
+use super::words::Words;
+use super::{Amount, LedgerRow, Place, join};
+use crate::join::JoinError;
+use crate::layout::SlotState;
+use crate::sync::Ordering::{Acquire, Relaxed};
+use crate::sys;
+use std::ffi::CStr;
+use std::ptr::NonNull;
+
+/// A ledger to look into. Plain data without a destructor, good in every thread and in forked children.
+#[derive(Clone, Copy, Debug)]
+pub struct LedgerPeek {
+    area: NonNull<LedgerArea>,
+}
+
+// SAFETY: the pointer leads to a mapping that is never removed, and everything there is an atomic.
+unsafe impl Send for LedgerPeek {}
+// SAFETY: as above.
+unsafe impl Sync for LedgerPeek {}
+
+/// A GPU's limit and how far it is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The limit, bytes; `u64::MAX` where there is none.
+    pub limit: u64,
+    /// What living members have reserved together, bytes.
+    pub used: u64,
+}
+
+impl LedgerPeek {
+    /// The ledger of the job whose segment lies at `path`. `None`: the job has no quota.
+    ///
+    /// # Errors
+    ///
+    /// See [`JoinError`]. `errno` is left alone, and no file stays open.
+    pub fn segment(path: &CStr) -> Result<Option<Self>, JoinError> {
+        let area = sys::keep_errno(|| join::open(path, Place::Segment))?;
+        Ok(area.map(|area| Self { area }))
+    }
+
+    /// A ledger in a file of its own.
+    ///
+    /// # Errors
+    ///
+    /// See [`JoinError`]. `errno` is left alone, and no file stays open.
+    pub fn file(path: &CStr) -> Result<Self, JoinError> {
+        let area = sys::keep_errno(|| join::open(path, Place::File))?;
+        area.map(|area| Self { area }).ok_or(JoinError::Foreign)
+    }
+
+    fn area(&self) -> &LedgerArea {
+        // SAFETY: mapped by `join::open` and never unmapped; atomics only.
+        unsafe { self.area.as_ref() }
+    }
+
+    /// What is allowed and reserved of a GPU. `total_bytes`: its memory, where no member has told it yet.
+    ///
+    /// Asks the system for every member that holds something, and gives back what dead ones held.
+    pub fn gpu(&self, uuid: &[u8; 16], total_bytes: u64) -> Share {
+        let area = self.area();
+        let general = || Amount::from_word(area.header.amount.load(Acquire)).unwrap_or(Amount::Unlimited);
+        let tag = super::tag(uuid);
+        let known = area.gpus.iter().enumerate().find(|(_, cell)| cell.tag.load(Acquire) == tag);
+        let Some((number, cell)) = known else {
+            return Share { limit: general().bytes(total_bytes), used: 0 };
+        };
+        let amount = Amount::from_word(cell.amount.load(Acquire)).unwrap_or_else(general);
+        let total = match cell.total_bytes.load(Relaxed) {
+            0 => total_bytes,
+            told => told,
+        };
+        if let Some(row) = LedgerRow::from_number(number) {
+            sys::keep_errno(|| super::sweep(area, row, None));
+        }
+        let words = area.reserved.get(number).map_or(&[][..], |row| row.as_slice());
+        let used = Words { words, high: &area.header.high }.sum();
+        Share { limit: amount.bytes(total), used }
+    }
+
+    /// Whether a process of the caller's pid namespace is a living member.
+    pub fn is_member(&self, pid: u32) -> bool {
+        sys::keep_errno(|| {
+            let area = self.area();
+            let namespace = sys::pid_namespace();
+            let high = (area.header.high.load(Acquire) as usize).min(MEMBERS);
+            area.members.iter().take(high).any(|member| {
+                let state = SlotState(member.state.load(Acquire));
+                state.pid() == pid
+                    && state.state() == SlotState::LIVE
+                    && member.namespace.load(Relaxed) == namespace
+                    && join::dead(member, namespace).is_none()
+            })
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::file::tests::scratch;
+    use super::super::{Ledger, LedgerView, Limit};
+    use super::*;
+
+    const GPU: [u8; 16] = *b"a gpu of 16 byte";
+
+    #[test]
+    fn one_that_looks_sees_what_members_reserve_and_takes_no_place() {
+        let file = scratch(&[Limit { gpu: None, amount: Amount::Bytes(100) }]);
+        let peek = LedgerPeek::file(file.path_c()).unwrap();
+        assert_eq!(peek.gpu(&GPU, 1000), Share { limit: 100, used: 0 });
+        assert!(!peek.is_member(std::process::id()));
+        let ledger = Ledger::join_file(file.path_c()).unwrap();
+        ledger.reserve(ledger.gpu(&GPU, 1000).unwrap(), 30).unwrap();
+        assert_eq!(peek.gpu(&GPU, 1000), Share { limit: 100, used: 30 });
+        assert_eq!(peek.gpu(&[1; 16], 1000), Share { limit: 100, used: 0 }, "another GPU");
+        assert!(peek.is_member(std::process::id()) && !peek.is_member(1));
+        let view = LedgerView::open(file.path(), Place::File).unwrap();
+        assert_eq!((view.members().len(), view.gpus().len()), (1, 1), "looking leaves nothing behind");
+    }
+
+    #[test]
+    fn a_share_of_a_gpu_that_no_member_has_seen_is_of_the_total_that_is_told() {
+        let share = |gpu, share| Limit { gpu, amount: Amount::PerMyriad(share) };
+        let file = scratch(&[share(None, 5_000), share(Some(GPU), 2_500)]);
+        let peek = LedgerPeek::file(file.path_c()).unwrap();
+        assert_eq!((peek.gpu(&[1; 16], 1000).limit, peek.gpu(&GPU, 1000).limit), (500, 250));
+        // What a member has seen is what holds.
+        Ledger::join_file(file.path_c()).unwrap().gpu(&GPU, 800).unwrap();
+        assert_eq!(peek.gpu(&GPU, 1000).limit, 200);
+    }
+
+    #[test]
+    fn a_member_that_has_ended_is_none() {
+        let file = scratch(&[]);
+        let _earlier = Ledger::join_file(file.path_c()).unwrap();
+        let peek = LedgerPeek::file(file.path_c()).unwrap();
+        let high = || peek.area().header.high.load(Acquire) as usize;
+        let living =
+            |member: &&LedgerMember| SlotState(member.state.load(Acquire)).state() == SlotState::LIVE;
+        for member in peek.area().members.iter().take(high()).filter(living) {
+            // As if the pid had gone to another process.
+            member.start.store(1, Relaxed);
+        }
+        assert!(!peek.is_member(std::process::id()));
+    }
+}
