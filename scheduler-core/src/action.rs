@@ -74,6 +74,8 @@ pub enum Action {
         job: JobId,
         /// Attempts made so far.
         attempts: u32,
+        /// How many of them ended for want of memory.
+        ooms: u32,
         /// Memory known not to suffice.
         floor: Bytes,
     },

@@ -165,6 +165,8 @@ pub struct Job {
     pub submitted: Millis,
     /// Attempts already made, when it is put back by a caller that was restarted.
     pub attempts: u32,
+    /// How many of them ended for want of memory, likewise.
+    pub ooms: u32,
     /// Memory that is known not to suffice, when it is put back by a caller that was restarted.
     pub floor: Bytes,
 }
@@ -190,6 +192,7 @@ impl Job {
             preemption: Preemption::default(),
             submitted: Millis::ZERO,
             attempts: 0,
+            ooms: 0,
             floor: Bytes::ZERO,
         }
     }

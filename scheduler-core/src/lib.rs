@@ -1,11 +1,11 @@
 //! Which GPU job starts where and when, and what happens to it there.
 //!
 //! The core is a pure function of events: no input or output, no clock, no thread, no random
-//! number. `State::step(at, event) -> Vec<Decision>` takes one [`Event`] and the time it happened at and gives back what is
+//! number. [`State::step`] takes one [`Event`] and the time it happened at and gives back what is
 //! to be done, each [`Action`] with its [`Reason`]. The node daemon feeds it with what really
-//! happens, the replay with what a model says would happen; both run the same decisions.
+//! happens, the [`replay`] with what a model says would happen; both run the same decisions.
 //!
-//! ```ignore
+//! ```
 //! use radrm_scheduler_core::{
 //!     Action, Bytes, Device, DeviceId, Event, Job, JobId, Millis, Need, NodeId, Outcome, Settings, State,
 //! };
@@ -41,11 +41,11 @@
 //! - Actions are carried out in the order given. `Start`, `Suspend` and `Resume` are answered by
 //!   events, as [`Action`] says; until then the job's place is taken.
 //! - A started job ends with exactly one `Finished` of the same attempt, also if it was stopped:
-//!   `State` knows whether it asked for that, and requeues or ends the job.
+//!   [`State`] knows whether it asked for that, and requeues or ends the job.
 //! - When the caller comes back after a crash it makes a new `State` and tells it what there is:
 //!   `NodeAdded`, `DeviceAdded`, `UsageRestored`, `Adopted` for what still runs, `AdoptedSuspended`,
 //!   then `Submitted` for what waits, with `attempts` and `floor` of the last `Requeue`.
-//! - A job is forgotten with its `End`. Read `State::history(job)` before the next step to keep it.
+//! - A job is forgotten with its `End`. Read [`State::history`] before the next step to keep it.
 //!
 //! # What is guaranteed
 //!
@@ -65,11 +65,19 @@
 
 mod action;
 mod device;
+
 mod event;
+mod fair;
 pub mod interference;
 mod job;
+mod place;
+mod queue;
+
 mod reason;
+
+mod reserve;
 mod settings;
+mod state;
 mod units;
 
 pub use action::{Action, Decision, LaunchBudget, Signal, Verdict};
@@ -82,4 +90,5 @@ pub use settings::{
     Eviction, FairShare, Hot, Memory, NoSuchPolicy, Order, Policy, Preconditions, Recovery, Settings,
     Throttle, Unknown,
 };
+pub use state::{DeviceView, JobView, Phase, State};
 pub use units::{Bytes, Millis, Permille};

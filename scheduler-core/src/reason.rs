@@ -195,6 +195,8 @@ pub enum Impossible {
     },
     /// It asks for more than a whole device.
     Share,
+    /// No machine that has such devices has the CPUs and the memory.
+    Host,
 }
 
 /// What a waiting job waits for.
@@ -342,6 +344,7 @@ impl fmt::Display for Impossible {
                 )
             }
             Self::Share => f.write_str("it asks for more than a whole device"),
+            Self::Host => f.write_str("no machine has the CPUs and the host memory beside such devices"),
         }
     }
 }

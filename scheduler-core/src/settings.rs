@@ -249,8 +249,9 @@ impl Default for Recovery {
 pub struct Throttle {
     /// Is anything done at all (beside declared shares)?
     pub on: bool,
-    /// A shared device's SM activity above which its least important job is slowed.
-    pub smact: Permille,
+    /// A shared device's SM activity above which its least important job is slowed. `None`: a full
+    /// device is a good device, as long as nobody more important suffers.
+    pub smact: Option<Permille>,
     /// A job of higher priority keeps at least this speed.
     pub speed: Permille,
     /// The lowest budget.
@@ -267,7 +268,7 @@ impl Default for Throttle {
     fn default() -> Self {
         Self {
             on: true,
-            smact: Permille(980),
+            smact: None,
             speed: Permille(800),
             least: Permille(50),
             step: Permille(50),
@@ -315,6 +316,8 @@ pub struct Settings {
     pub memory: Memory,
     /// What must hold of a device.
     pub preconditions: Preconditions,
+    /// Set aside on top of a measured peak, where memory is reserved: equal runs differ a little.
+    pub slack: Permille,
     /// Jobs of unknown need.
     pub unknown: Unknown,
     /// When a job of unknown need has shown what it holds. `None`: it keeps its devices alone.
@@ -343,6 +346,7 @@ impl Default for Settings {
             policy: Policy::Aware,
             memory: Memory::Reserved,
             preconditions: Preconditions::default(),
+            slack: Permille(20),
             unknown: Unknown::Exclusive,
             learn_after: Some(Millis::from_mins(10)),
             order: Order::default(),

@@ -1,0 +1,254 @@
+//! Whether a job may join the jobs on a device, and which devices are best.
+
+use crate::device::Device;
+use crate::interference::{Activity, Constants, speeds_into};
+use crate::job::{HostNeed, JobId};
+use crate::reason::{Score, Wait};
+use crate::settings::{Memory, Policy, Settings};
+use crate::units::{Bytes, Millis, Permille};
+
+/// A job on a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resident {
+    pub(crate) job: JobId,
+    /// Memory set aside; the device's capacity if it has the device as a whole.
+    pub(crate) claim: Bytes,
+    /// Seen to be in use.
+    pub(crate) used: Bytes,
+    pub(crate) whole: bool,
+    pub(crate) share: u32,
+    pub(crate) activity: Activity,
+    pub(crate) launching: bool,
+}
+
+/// A device and who is on it.
+#[derive(Clone, Debug)]
+pub(crate) struct Dev {
+    pub(crate) spec: Device,
+    pub(crate) node: usize,
+    pub(crate) drained: bool,
+    pub(crate) lost: bool,
+    /// MIG instances it is divided into.
+    pub(crate) instances: u32,
+    pub(crate) residents: Vec<Resident>,
+    pub(crate) seen: crate::device::Observation,
+    /// Memory that somebody else uses.
+    pub(crate) foreign: Bytes,
+    /// It takes no other job before this.
+    pub(crate) settled: Millis,
+}
+
+impl Dev {
+    pub(crate) fn usable(&self) -> bool {
+        !self.lost && !self.drained && self.instances == 0
+    }
+
+    /// Memory spoken for by jobs and strangers.
+    pub(crate) fn spoken_for(&self) -> Bytes {
+        self.residents.iter().map(|r| r.claim.max(r.used)).sum::<Bytes>().plus(self.foreign)
+    }
+}
+
+/// What a job asks of each device.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) job: JobId,
+    pub(crate) gpus: usize,
+    /// Memory to find; `None`: unknown.
+    pub(crate) claim: Option<Bytes>,
+    /// A device of its own.
+    pub(crate) whole: bool,
+    /// A device that is at least half empty.
+    pub(crate) half_empty: bool,
+    pub(crate) share: u32,
+    pub(crate) model: Option<String>,
+    pub(crate) activity: Activity,
+    pub(crate) host: HostNeed,
+    /// Only this node: a suspended job's memory is in that host.
+    pub(crate) node: Option<usize>,
+}
+
+/// Vectors used again and again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scratch {
+    activities: Vec<Activity>,
+    speeds: Vec<f64>,
+}
+
+/// A place that would do; the lowest rank is best.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fit {
+    pub(crate) rank: (i64, i64, i64),
+    pub(crate) score: Score,
+}
+
+/// What never changes while the job waits.
+pub(crate) fn eligible(dev: &Dev, ask: &Ask) -> bool {
+    !dev.lost
+        && dev.instances == 0
+        && ask.model.as_ref().is_none_or(|model| *model == dev.spec.model)
+        && ask.node.is_none_or(|node| node == dev.node)
+        && ask.claim.unwrap_or(Bytes::ZERO) <= dev.spec.capacity
+}
+
+/// Whether the job fits beside these residents, by what was asked for and reserved alone: nothing
+/// that a monitor sees goes in. The order of the checks is the order in which they are cheap.
+pub(crate) fn joins<'a>(
+    settings: &Settings,
+    dev: &Dev,
+    residents: impl Iterator<Item = &'a Resident> + Clone,
+    ask: &Ask,
+    scratch: &mut Scratch,
+) -> Result<Progress, Wait> {
+    let mut jobs = 0u32;
+    let (mut claimed, mut share, mut whole) = (dev.foreign, 0u32, false);
+    for resident in residents.clone() {
+        jobs += 1;
+        claimed = claimed.plus(resident.claim.max(resident.used));
+        share += resident.share;
+        whole |= resident.whole;
+    }
+    if jobs == 0 {
+        return Ok(Progress { gain: 1000, speed: 1000, slowest: 1000 });
+    }
+    let alone = ask.whole || whole || !dev.spec.shared || settings.policy == Policy::Exclusive;
+    if alone || jobs >= u32::from(settings.preconditions.most_jobs) {
+        return Err(Wait::Idle);
+    }
+    if share + ask.share > 1000 {
+        return Err(Wait::Share { need: Permille(ask.share), left: Permille(1000u32.saturating_sub(share)) });
+    }
+    if settings.memory == Memory::Reserved {
+        let need = ask.claim.unwrap_or(settings.preconditions.min_free).plus(settings.preconditions.margin);
+        let free = dev.spec.capacity.minus(claimed);
+        let half = Bytes(dev.spec.capacity.0 / 2);
+        if need > free || (ask.half_empty && free < half) {
+            return Err(Wait::Memory { need: if ask.half_empty { need.max(half) } else { need }, free });
+        }
+    }
+    if settings.policy != Policy::Aware {
+        return Ok(Progress { gain: 0, speed: 0, slowest: 0 });
+    }
+    scratch.activities.clear();
+    scratch.activities.extend(residents.map(|resident| resident.activity));
+    let progress = progress(&settings.interference, ask.activity, scratch);
+    if progress.gain < settings.min_gain.0 || progress.speed.min(progress.slowest) < settings.min_speed.0 {
+        return Err(Wait::Slowdown { gain: Permille(progress.gain) });
+    }
+    Ok(progress)
+}
+
+/// What a device gets done with one job more, in thousandths of a lone job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    pub(crate) gain: u32,
+    pub(crate) speed: u32,
+    pub(crate) slowest: u32,
+}
+
+fn progress(constants: &Constants, newcomer: Activity, scratch: &mut Scratch) -> Progress {
+    let Scratch { activities, speeds } = scratch;
+    speeds_into(activities, constants, speeds);
+    let before: f64 = speeds.iter().sum();
+    activities.push(newcomer);
+    speeds_into(activities, constants, speeds);
+    let after: f64 = speeds.iter().sum();
+    let slowest = speeds.iter().copied().fold(1.0, f64::min);
+    let speed = speeds.last().copied().unwrap_or(1.0);
+    Progress {
+        gain: Permille::from_fraction(after - before).0,
+        speed: Permille::from_fraction(speed).0,
+        slowest: Permille::from_fraction(slowest).0,
+    }
+}
+
+/// Whether the job may be started on the device now.
+pub(crate) fn admits(
+    settings: &Settings,
+    dev: &Dev,
+    ask: &Ask,
+    now: Millis,
+    scratch: &mut Scratch,
+) -> Result<Progress, Wait> {
+    if !dev.usable() || !eligible(dev, ask) {
+        return Err(Wait::NoDevice);
+    }
+    let progress = joins(settings, dev, dev.residents.iter(), ask, scratch)?;
+    if dev.residents.is_empty() {
+        // What strangers hold counts also on a device without jobs.
+        let free = dev.spec.capacity.minus(dev.foreign);
+        return match ask.claim {
+            Some(need) if settings.memory != Memory::Blind && need > free => Err(Wait::Memory { need, free }),
+            _ => Ok(progress),
+        };
+    }
+    let conditions = &settings.preconditions;
+    if settings.memory == Memory::Observed {
+        if now < dev.settled || dev.residents.iter().any(|resident| resident.launching) {
+            return Err(Wait::Settling);
+        }
+        let free = dev.spec.capacity.minus(dev.seen.used);
+        let need = ask.claim.map_or(conditions.min_free, |claim| claim.plus(conditions.margin));
+        if need > free {
+            return Err(Wait::Memory { need, free });
+        }
+    }
+    if let Some(limit) = conditions.smact
+        && dev.seen.smact > limit
+        && conditions.hot.is_none_or(|hot| dev.seen.smocc >= hot.smocc || dev.seen.drama >= hot.drama)
+    {
+        return Err(Wait::Busy { smact: dev.seen.smact, limit });
+    }
+    Ok(progress)
+}
+
+/// How good a place is that would do. `turn` is the device's distance from the one whose turn it is.
+pub(crate) fn rank(
+    settings: &Settings,
+    dev: &Dev,
+    ask: &Ask,
+    progress: Progress,
+    turn: usize,
+    idle_beside: usize,
+) -> Fit {
+    let id = i64::from(dev.spec.id.0);
+    let signed = |bytes: Bytes| i64::try_from(bytes.0 >> 10).unwrap_or(i64::MAX);
+    let free = match settings.memory {
+        Memory::Reserved => dev.spec.capacity.minus(dev.spoken_for()),
+        Memory::Observed | Memory::Blind => dev.spec.capacity.minus(dev.seen.used),
+    };
+    let left = free.minus(ask.claim.unwrap_or(Bytes::ZERO));
+    let smact = i64::from(dev.seen.smact.0);
+    let idle = dev.residents.is_empty();
+    let (rank, score) = match settings.policy {
+        Policy::Exclusive => ((0, 0, id), Score::Idle),
+        Policy::RoundRobin => ((0, 0, i64::try_from(turn).unwrap_or(i64::MAX)), Score::Turn),
+        Policy::FirstFit => ((0, 0, id), Score::First),
+        Policy::Magm => ((-signed(free), 0, id), Score::Free { bytes: free }),
+        Policy::WorstFit => ((-signed(left), 0, id), Score::Left { bytes: left }),
+        Policy::BestFit => ((signed(left), 0, id), Score::Left { bytes: left }),
+        // Among equally busy devices, which idle ones are, the one with fewer jobs.
+        Policy::Lug => (
+            (smact, i64::try_from(dev.residents.len()).unwrap_or(0), id),
+            Score::Busy { smact: dev.seen.smact },
+        ),
+        Policy::Mug => ((-smact, 0, id), Score::Busy { smact: dev.seen.smact }),
+        Policy::Aware => {
+            let gain = i64::from(progress.gain);
+            // Steps of 2 %: within one the tighter memory fit wins, so that large holes stay.
+            // Idle devices: first where the fewest others are idle, so that gangs find machines.
+            let tight = if idle { i64::try_from(idle_beside).unwrap_or(i64::MAX) } else { signed(left) };
+            let score = if idle {
+                Score::Idle
+            } else {
+                Score::Progress {
+                    gain: Permille(progress.gain),
+                    speed: Permille(progress.speed),
+                    slowest: Permille(progress.slowest),
+                }
+            };
+            ((-(gain / 20), tight, id), score)
+        }
+    };
+    Fit { rank, score }
+}

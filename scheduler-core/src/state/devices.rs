@@ -1,0 +1,263 @@
+//! Devices come, go and are seen.
+
+use super::{NodeState, State, Timer};
+use crate::action::{Decision, Signal, Verdict};
+use crate::device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
+use crate::job::JobId;
+use crate::place::Dev;
+use crate::reason::Reason;
+use crate::settings::Memory;
+use crate::state::record::{After, Phase, Record, Step, Stop};
+use crate::units::{Bytes, Millis};
+
+impl State {
+    pub(super) fn add_node(&mut self, node: Node) {
+        let at = self.node_index(node.id);
+        self.nodes[at].bound = Some(node);
+        self.look = true;
+    }
+
+    fn node_index(&mut self, id: NodeId) -> usize {
+        if let Some(&at) = self.node_numbers.get(&id) {
+            return at;
+        }
+        let at = self.nodes.len();
+        self.nodes.push(NodeState { bound: None, cpu_milli: 0, memory: Bytes::ZERO, devices: Vec::new() });
+        self.node_numbers.insert(id, at);
+        at
+    }
+
+    pub(super) fn add_device(&mut self, device: Device) {
+        let node = self.node_index(device.node);
+        let known = self.numbers.get(&device.id).copied();
+        if let Some(at) = known {
+            // A device that was lost and is back; its jobs of then may still be on their way out.
+            if !self.devices[at].lost {
+                return;
+            }
+            self.devices[at].lost = false;
+            self.devices[at].seen = Observation::default();
+            self.devices[at].foreign = Bytes::ZERO;
+            self.devices[at].instances = self.instances_of(device.id);
+            if self.devices[at].instances == 0 {
+                self.count_size(at, 1);
+            }
+            self.changed(at);
+            return;
+        }
+        let at = self.devices.len();
+        let instances = self.instances_of(device.id);
+        self.numbers.insert(device.id, at);
+        self.nodes[node].devices.push(at);
+        self.devices.push(Dev {
+            node,
+            drained: false,
+            lost: false,
+            instances,
+            residents: Vec::new(),
+            seen: Observation::default(),
+            foreign: Bytes::ZERO,
+            settled: Millis::ZERO,
+            spec: device,
+        });
+        if instances == 0 {
+            self.count_size(at, 1);
+        }
+        let parent = self.devices[at].spec.parent.and_then(|parent| self.numbers.get(&parent)).copied();
+        if let Some(parent) = parent {
+            self.devices[parent].instances += 1;
+            if self.devices[parent].instances == 1 && !self.devices[parent].lost {
+                self.count_size(parent, -1);
+            }
+        }
+        self.changed(at);
+    }
+
+    /// Instances a GPU is divided into. One that is lost does not make it whole again: only when
+    /// the GPU itself comes back is it asked anew.
+    fn instances_of(&self, id: DeviceId) -> u32 {
+        let children = self.devices.iter().filter(|dev| dev.spec.parent == Some(id) && !dev.lost);
+        u32::try_from(children.count()).unwrap_or(u32::MAX)
+    }
+
+    /// Keeps the books on which sizes of devices take jobs: `by` is 1 or -1.
+    fn count_size(&mut self, at: usize, by: i64) {
+        let spec = &self.devices[at].spec;
+        let sized = (spec.model.clone(), spec.capacity);
+        let number = self.sizes.entry(sized.clone()).or_default();
+        *number = u32::try_from(i64::from(*number) + by).unwrap_or(0);
+        if *number == 0 {
+            self.sizes.remove(&sized);
+        }
+    }
+
+    pub(super) fn lose_device(&mut self, device: DeviceId, out: &mut Vec<Decision>) {
+        let Some(&at) = self.numbers.get(&device) else { return };
+        if self.devices[at].lost {
+            return;
+        }
+        self.devices[at].lost = true;
+        if self.devices[at].instances == 0 {
+            self.count_size(at, -1);
+        }
+        if self.reservation.as_ref().is_some_and(|reservation| reservation.devices.contains(&at)) {
+            self.reservation = None;
+        }
+        self.look = true;
+        let jobs: Vec<JobId> = self.devices[at].residents.iter().map(|resident| resident.job).collect();
+        for job in jobs {
+            let Some(record) = self.jobs.get_mut(&job) else { continue };
+            // A job that is to end for another reason still ends for that one.
+            let then = record.stop.map_or(After::Requeue, |stop| stop.then);
+            if then == After::Requeue {
+                record.losses += 1;
+            }
+            record.phase = Phase::Stopping;
+            record.stop = Some(Stop { then, step: Step::Kill, until: Millis::MAX });
+            self.signal(job, Signal::Kill, Reason::DeviceLost, out);
+            self.set_timer(job);
+        }
+    }
+
+    pub(super) fn drain_device(&mut self, device: DeviceId, drained: bool) {
+        let Some(&at) = self.numbers.get(&device) else { return };
+        self.devices[at].drained = drained;
+        if drained && self.reservation.as_ref().is_some_and(|reservation| reservation.devices.contains(&at)) {
+            self.reservation = None;
+        }
+        self.changed(at);
+    }
+
+    pub(super) fn observe_device(&mut self, device: DeviceId, seen: Observation, out: &mut Vec<Decision>) {
+        let Some(&at) = self.numbers.get(&device) else { return };
+        let dev = &mut self.devices[at];
+        let before = dev.seen;
+        dev.seen = seen;
+        // Strangers hold what is in use beyond what our jobs hold. Of a job that was not seen yet
+        // it cannot be told how much it holds already: up to all that is set aside for it.
+        let ours: Bytes = dev
+            .residents
+            .iter()
+            .map(|resident| if resident.used > Bytes::ZERO { resident.used } else { resident.claim })
+            .sum();
+        let foreign = seen.used.minus(ours);
+        let better = foreign < dev.foreign
+            || (self.settings.memory == Memory::Observed && seen.used < before.used)
+            || seen.smact < before.smact
+            || seen.smocc < before.smocc
+            || seen.drama < before.drama;
+        dev.foreign = foreign;
+        if better {
+            self.changed(at);
+        }
+        self.relieve_memory(at, out);
+        self.throttle(at, out);
+    }
+
+    pub(super) fn observe_job(
+        &mut self,
+        job: JobId,
+        device: DeviceId,
+        seen: JobObservation,
+        out: &mut Vec<Decision>,
+    ) {
+        let Some(&at) = self.numbers.get(&device) else { return };
+        let Some(record) = self.jobs.get_mut(&job) else { return };
+        let Some(resident) = self.devices[at].residents.iter_mut().find(|resident| resident.job == job)
+        else {
+            return;
+        };
+        // Less in use than before makes room only where use counts beyond the claim.
+        let freed = seen.used < resident.used && resident.used > resident.claim;
+        resident.used = seen.used;
+        record.peak = record.peak.max(seen.peak.max(seen.used));
+        if seen.speed.is_some() {
+            record.speed = seen.speed;
+        }
+        if freed {
+            self.changed(at);
+        }
+        self.throttle(at, out);
+    }
+
+    /// No other job for a while, where free memory is what a monitor sees.
+    pub(super) fn settle(&mut self, at: usize) {
+        if self.settings.memory == Memory::Observed {
+            let until = self.now.plus(self.settings.preconditions.settle);
+            self.devices[at].settled = until;
+            self.timers.insert((until, Timer::Device(at)));
+        }
+    }
+
+    /// Whether any device (and machine) there is could hold the job; what is missing if not. With
+    /// no device of its kind at all nothing is said: one may come.
+    pub(super) fn impossible(&self, record: &Record) -> Option<crate::reason::Impossible> {
+        use crate::reason::Impossible;
+        let model = record.job.model.as_deref();
+        if record.job.share.is_some_and(|share| share.0 > 1000) {
+            return Some(Impossible::Share);
+        }
+        let host = record.job.host;
+        let fits = |node: &NodeState| {
+            node.bound.is_none_or(|bound| host.cpu_milli <= bound.cpu_milli && host.memory <= bound.memory)
+        };
+        if !self.nodes.is_empty() && !self.nodes.iter().any(fits) {
+            return Some(Impossible::Host);
+        }
+        if record.job.gpus == 0 || !self.sizes.keys().any(|(name, _)| model.is_none_or(|model| model == name))
+        {
+            return None;
+        }
+        let largest = self.largest(model);
+        let ask = record.ask(&self.settings, largest);
+        if let Some(need) = ask.claim
+            && need > largest
+        {
+            return Some(Impossible::Memory { need, largest });
+        }
+        let bounded = host != crate::job::HostNeed::default();
+        if ask.gpus > 1 || bounded {
+            let fit = |node: &NodeState| {
+                if !fits(node) {
+                    return 0;
+                }
+                node.devices.iter().filter(|at| crate::place::eligible(&self.devices[**at], &ask)).count()
+            };
+            let most = self.nodes.iter().map(fit).max().unwrap_or(0);
+            if most == 0 && ask.gpus == 1 {
+                return Some(Impossible::Host);
+            }
+            if most < ask.gpus {
+                let most = u16::try_from(most).unwrap_or(u16::MAX);
+                return Some(Impossible::Gpus { gpus: record.job.gpus, most });
+            }
+        }
+        None
+    }
+
+    /// Jobs that have a part of a machine.
+    pub(crate) fn jobs_on(&self, node: usize) -> std::collections::BTreeSet<JobId> {
+        let devices = self.nodes[node].devices.iter();
+        let residents =
+            devices.flat_map(|at| self.devices[*at].residents.iter().map(|resident| resident.job));
+        let host = self.host_jobs.iter().filter(|(_, at)| **at == node).map(|(job, _)| *job);
+        residents.chain(host).collect()
+    }
+
+    /// Ends a job that is not on any device.
+    pub(super) fn end(&mut self, job: JobId, verdict: Verdict, reason: Reason, out: &mut Vec<Decision>) {
+        self.unqueue(job);
+        if let Some(mut record) = self.jobs.remove(&job) {
+            if let Some(at) = record.timer.take() {
+                self.timers.remove(&(at, Timer::Job(job)));
+            }
+            if self.reservation.as_ref().is_some_and(|reservation| reservation.ask.job == job) {
+                self.reservation = None;
+                self.look = true;
+            }
+            record.note(self.now, reason.clone());
+            self.ended.push(record);
+            out.push(Decision { action: crate::action::Action::End { job, verdict }, reason });
+        }
+    }
+}

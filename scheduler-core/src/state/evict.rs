@@ -1,0 +1,375 @@
+//! Stopping, suspending and bringing back; everything that happens because time went by.
+
+use super::State;
+use crate::action::{Action, Decision, Signal, Verdict};
+use crate::job::{JobId, Need, SuspendRefusal};
+use crate::place::{Resident, eligible, joins};
+use crate::reason::{Reason, Rung};
+use crate::reserve::Reservation;
+use crate::settings::Memory;
+use crate::state::record::{After, Image, Phase, Record, Step, Stop};
+use crate::units::{Bytes, Millis};
+
+/// A restore that did not work is tried again after this.
+const RETRY_RESUME: Millis = Millis::from_secs(30);
+
+/// Jobs that would have to leave a device, and how important the most important of them is.
+type Victims = (Option<(i32, std::cmp::Reverse<(Millis, JobId)>)>, usize, usize, Vec<JobId>);
+
+impl State {
+    /// Tells a job to stop, beginning with a step; a later call may only be firmer.
+    pub(super) fn stop(
+        &mut self,
+        id: JobId,
+        then: After,
+        step: Step,
+        reason: Reason,
+        out: &mut Vec<Decision>,
+    ) {
+        let (now, kill_after) = (self.now, self.settings.eviction.kill_after);
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        // Who asked for an end gets it, whatever was asked for before.
+        let then = match (record.stop.map(|stop| stop.then), then) {
+            (Some(After::End(verdict)), After::Requeue) => After::End(verdict),
+            (_, then) => then,
+        };
+        if let Some(stop) = record.stop.as_mut()
+            && stop.step >= step
+        {
+            stop.then = then;
+            return;
+        }
+        let (step, signal) = match (step, record.job.preemption.checkpoint_signal) {
+            (Step::Checkpoint, Some(signal)) => (step, Signal::Checkpoint(signal)),
+            (Step::Checkpoint, None) | (Step::Terminate, _) => (Step::Terminate, Signal::Terminate),
+            (Step::Kill, _) => (Step::Kill, Signal::Kill),
+        };
+        let until = match step {
+            Step::Checkpoint => now.plus(record.job.preemption.grace),
+            Step::Terminate => now.plus(kill_after),
+            Step::Kill => Millis::MAX,
+        };
+        record.stop = Some(Stop { then, step, until });
+        record.phase = Phase::Stopping;
+        self.signal(id, signal, reason, out);
+        self.set_timer(id);
+    }
+
+    /// Takes a job off its devices without losing more work than must be, and back to the queue.
+    fn evict(&mut self, id: JobId, reason: Reason, out: &mut Vec<Decision>) {
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        if record.phase != Phase::Running {
+            return;
+        }
+        match record.job.preemption.suspend {
+            Ok(()) => {
+                record.phase = Phase::Suspending;
+                record.note(self.now, reason.clone());
+                out.push(Decision { action: Action::Suspend { job: id }, reason });
+                self.set_timer(id);
+            }
+            Err(refusal) => {
+                record.note(self.now, Reason::CannotSuspend { refusal });
+                self.stop(id, After::Requeue, Step::Checkpoint, reason, out);
+            }
+        }
+    }
+
+    pub(super) fn suspended(&mut self, id: JobId, bytes: Bytes, out: &mut Vec<Decision>) {
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        if record.phase != Phase::Suspending {
+            return;
+        }
+        record.ran = record.runtime(self.now);
+        record.phase = Phase::Suspended;
+        let first = record.devices.first().map(|at| &self.devices[*at]);
+        let image = Image {
+            // Never restored into less than was set aside for it, nor into less than it held.
+            bytes: bytes.max(record.reserved.unwrap_or(Bytes::ZERO)),
+            model: first.map(|dev| dev.spec.model.clone()).unwrap_or_default(),
+            node: first.map(|dev| dev.node),
+            not_before: Millis::ZERO,
+        };
+        record.image = Some(image);
+        record.slot_over = false;
+        self.vacate(id);
+        self.set_timer(id);
+        self.enqueue(id);
+        let _ = out;
+    }
+
+    pub(super) fn suspend_failed(&mut self, id: JobId, refusal: SuspendRefusal, out: &mut Vec<Decision>) {
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        record.job.preemption.suspend = Err(refusal);
+        if record.phase == Phase::Suspending {
+            record.phase = Phase::Running;
+            // Whatever it was for still holds.
+            self.evict(id, Reason::CannotSuspend { refusal }, out);
+        }
+    }
+
+    pub(super) fn resumed(&mut self, id: JobId) {
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        if record.phase != Phase::Resuming {
+            return;
+        }
+        record.phase = Phase::Running;
+        record.since = self.now;
+        record.image = None;
+        for at in record.devices.clone() {
+            for resident in self.devices[at].residents.iter_mut().filter(|resident| resident.job == id) {
+                resident.launching = false;
+            }
+            self.settle(at);
+            self.changed(at);
+        }
+        self.set_timer(id);
+    }
+
+    pub(super) fn resume_failed(&mut self, id: JobId) {
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        if record.phase != Phase::Resuming {
+            return;
+        }
+        record.phase = Phase::Suspended;
+        if let Some(image) = record.image.as_mut() {
+            image.not_before = self.now.plus(RETRY_RESUME);
+        }
+        self.vacate(id);
+        self.enqueue(id);
+        self.set_timer(id);
+    }
+
+    /// The next time at which something must happen to the job.
+    pub(super) fn next_deadline(&self, id: JobId) -> Option<Millis> {
+        let record = self.jobs.get(&id)?;
+        let mut next: Option<Millis> = None;
+        let mut at = |time: Millis| {
+            if time < Millis::MAX {
+                next = Some(next.map_or(time, |next| next.min(time)));
+            }
+        };
+        if let Some(stop) = record.stop {
+            at(stop.until);
+        } else if record.phase == Phase::Running {
+            let grace = early(record);
+            if let Some(end) = record.enforced_end() {
+                at(end.minus(grace));
+            }
+            if let Some(end) = self.slot_end(record)
+                && !record.slot_over
+            {
+                at(end.minus(grace));
+            }
+            if let Some(time) = self.learns_at(record) {
+                at(time);
+            }
+        } else if record.phase == Phase::Suspended
+            && let Some(image) = record.image.as_ref().filter(|image| image.not_before > self.now)
+        {
+            at(image.not_before);
+        }
+        next
+    }
+
+    fn slot_end(&self, record: &Record) -> Option<Millis> {
+        let slot =
+            record.job.slot.or(self.settings.eviction.slot.filter(|_| record.job.preemption.allowed))?;
+        Some(record.since.plus(slot))
+    }
+
+    /// When a job that has its devices for itself only because its need is unknown has shown it.
+    fn learns_at(&self, record: &Record) -> Option<Millis> {
+        let waits_to_show = self.settings.memory == Memory::Reserved
+            && record.reserved.is_none()
+            && record.job.need == Need::Unknown
+            && !record.job.exclusive
+            && record.rung(&self.settings) != Some(Rung::Exclusive)
+            && !record.devices.is_empty();
+        let after = self.settings.learn_after.filter(|_| waits_to_show)?;
+        let due = record.since.plus(after.minus(record.ran));
+        // Nothing seen yet: look again after the same time.
+        Some(if due <= self.now { self.now.plus(after.max(Millis(1))) } else { due })
+    }
+
+    pub(super) fn on_timer(&mut self, id: JobId, out: &mut Vec<Decision>) {
+        let now = self.now;
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        if let Some(stop) = record.stop {
+            if stop.until <= now {
+                let step = if stop.step == Step::Checkpoint { Step::Terminate } else { Step::Kill };
+                self.stop(id, stop.then, step, Reason::GraceOver, out);
+            }
+            return;
+        }
+        match record.phase {
+            Phase::Suspended => {
+                record.failed = None;
+                self.look = true;
+            }
+            Phase::Running => self.on_running_timer(id, out),
+            _ => {}
+        }
+    }
+
+    fn on_running_timer(&mut self, id: JobId, out: &mut Vec<Decision>) {
+        let now = self.now;
+        let Some(record) = self.jobs.get(&id) else { return };
+        let grace = early(record);
+        if let (Some(end), Some(limit)) = (record.enforced_end(), record.job.time_limit)
+            && end.minus(grace) <= now
+        {
+            let then = After::End(Verdict::TimedOut);
+            return self.stop(id, then, Step::Checkpoint, Reason::TimeLimit { limit }, out);
+        }
+        if self.slot_end(record).is_some_and(|end| end.minus(grace) <= now) {
+            // It gives way when somebody waits, now or later: the look at the queue decides.
+            if let Some(record) = self.jobs.get_mut(&id) {
+                record.slot_over = true;
+                self.look = true;
+            }
+        }
+        self.learn(id, out);
+    }
+
+    /// What was seen of a job of unknown need becomes what is set aside for it.
+    fn learn(&mut self, id: JobId, out: &mut Vec<Decision>) {
+        let Some(record) = self.jobs.get(&id) else { return };
+        let due = self.settings.learn_after.is_some_and(|after| record.runtime(self.now) >= after);
+        if !due || self.learns_at(record).is_none() || record.peak == Bytes::ZERO {
+            return;
+        }
+        let peak = record.peak;
+        let claim = peak.plus(Bytes(peak.0 / 4));
+        let devices = record.devices.clone();
+        if devices.iter().any(|at| claim >= self.devices[*at].spec.capacity) {
+            return;
+        }
+        for at in devices {
+            for resident in self.devices[at].residents.iter_mut().filter(|resident| resident.job == id) {
+                resident.claim = claim;
+                resident.whole = false;
+            }
+            self.changed(at);
+        }
+        let reason = Reason::NeedFollows { peak };
+        if let Some(record) = self.jobs.get_mut(&id) {
+            record.reserved = Some(claim);
+            record.note(self.now, reason.clone());
+        }
+        // Programs are not held to what they were merely seen to need.
+        out.push(Decision { action: Action::SetLimit { job: id, limit: None }, reason });
+    }
+
+    /// A device on which memory runs out although it was set aside gives up its least important job.
+    pub(super) fn relieve_memory(&mut self, at: usize, out: &mut Vec<Decision>) {
+        let dev = &self.devices[at];
+        let free = dev.spec.capacity.minus(dev.seen.used);
+        let beyond = self.settings.memory != Memory::Reserved || dev.spoken_for() > dev.spec.capacity;
+        if dev.residents.len() < 2 || free >= self.settings.eviction.min_free || !beyond {
+            return;
+        }
+        let records = || dev.residents.iter().filter_map(|resident| self.jobs.get(&resident.job));
+        if records().any(|record| record.phase != Phase::Running) {
+            // Somebody leaves, or just came, already.
+            return;
+        }
+        let least = records().filter(|record| record.job.preemption.allowed).min_by_key(|r| r.importance());
+        if let Some(least) = least.map(|record| record.job.id) {
+            let device = dev.spec.id;
+            self.evict(least, Reason::MemoryPressure { device, free }, out);
+        }
+    }
+
+    /// Takes jobs off devices for the first job that waits, if they are less important or had
+    /// their time.
+    pub(super) fn make_room(&mut self, id: JobId, out: &mut Vec<Decision>) {
+        let Some(head) = self.jobs.get(&id) else { return };
+        let leaving = |job: &JobId| {
+            self.jobs.get(job).is_some_and(|r| matches!(r.phase, Phase::Stopping | Phase::Suspending))
+        };
+        if self.reservation.as_ref().is_some_and(|kept| kept.blockers.iter().any(leaving)) {
+            return;
+        }
+        let may_go = |record: &Record| {
+            record.phase == Phase::Running
+                && (record.slot_over
+                    || (self.settings.eviction.for_priority
+                        && record.job.preemption.allowed
+                        && record.job.priority < head.job.priority))
+        };
+        if !self
+            .devices
+            .iter()
+            .any(|dev| dev.residents.iter().any(|resident| self.jobs.get(&resident.job).is_some_and(may_go)))
+        {
+            return;
+        }
+        let ask = head.ask(&self.settings, self.largest(head.job.model.as_deref()));
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut best: Option<(usize, Vec<Victims>)> = None;
+        for (index, node) in self.nodes.iter().enumerate() {
+            let mut places: Vec<Victims> = Vec::new();
+            for &at in &node.devices {
+                let dev = &self.devices[at];
+                if dev.drained || !eligible(dev, &ask) {
+                    continue;
+                }
+                // The least important first, those whose slot is over before all.
+                let mut going: Vec<&Record> = dev
+                    .residents
+                    .iter()
+                    .filter_map(|resident| self.jobs.get(&resident.job))
+                    .filter(|record| may_go(record))
+                    .collect();
+                going.sort_by_key(|record| (!record.slot_over, record.importance()));
+                for count in 0..=going.len() {
+                    let gone = &going[..count];
+                    let stays = |r: &&Resident| gone.iter().all(|record| record.job.id != r.job);
+                    let stay = dev.residents.iter().filter(stays);
+                    // Without memory reserved, only an empty device surely has room.
+                    let sure = self.settings.memory == Memory::Reserved || stay.clone().next().is_none();
+                    if sure && joins(&self.settings, dev, stay, &ask, &mut scratch).is_ok() {
+                        let most = gone.iter().map(|record| record.importance()).max();
+                        places.push((most, count, at, gone.iter().map(|record| record.job.id).collect()));
+                        break;
+                    }
+                }
+            }
+            if places.len() < ask.gpus {
+                continue;
+            }
+            places.sort();
+            places.truncate(ask.gpus);
+            let worst = |places: &[Victims]| places.iter().map(|place| (place.0, place.1)).max();
+            if best.as_ref().is_none_or(|(_, best)| worst(&places) < worst(best)) {
+                best = Some((index, places));
+            }
+        }
+        self.scratch = scratch;
+        let Some((node, places)) = best else { return };
+        let victims: std::collections::BTreeSet<JobId> =
+            places.iter().flat_map(|place| place.3.iter().copied()).collect();
+        // Where the host lacks room only some of those who must leave can be made to.
+        let mut blockers = victims.clone();
+        if victims.is_empty() || !self.add_host_blockers(node, ask.host, &mut blockers) {
+            return;
+        }
+        let mut devices: Vec<usize> = places.iter().map(|place| place.2).collect();
+        devices.sort_unstable();
+        self.reservations += 1;
+        self.reservation =
+            Some(Reservation { ask, node, devices, blockers, by: None, version: self.reservations });
+        for victim in victims {
+            let Some(record) = self.jobs.get(&victim) else { continue };
+            let slot = record.job.slot.or(self.settings.eviction.slot).filter(|_| record.slot_over);
+            let reason = slot.map_or(Reason::MoreImportant { job: id }, |slot| Reason::SlotEnds { slot });
+            self.evict(victim, reason, out);
+        }
+    }
+}
+
+/// How long before an end the checkpoint signal has to come.
+fn early(record: &Record) -> Millis {
+    record.job.preemption.checkpoint_signal.map_or(Millis::ZERO, |_| record.job.preemption.grace)
+}

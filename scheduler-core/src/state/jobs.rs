@@ -1,0 +1,368 @@
+//! A job's way: queue, start, end, and back to the queue.
+
+use super::{State, Timer};
+use crate::action::{Action, Decision, Signal, Verdict};
+use crate::device::DeviceId;
+use crate::event::{Evidence, Outcome};
+use crate::job::{Job, JobId, Need};
+use crate::place::Resident;
+use crate::queue::key;
+use crate::reason::{Impossible, Reason};
+use crate::state::record::{After, Image, Phase, Record, Step};
+use crate::units::{Bytes, Millis};
+
+/// How often a job is put back because a device or machine failed under it. A job that breaks
+/// devices must not break all of them.
+const MOST_LOSSES: u32 = 3;
+
+impl State {
+    pub(super) fn submit(&mut self, job: Job, out: &mut Vec<Decision>) {
+        let id = job.id;
+        if self.jobs.contains_key(&id) {
+            return;
+        }
+        self.jobs.insert(id, Record::new(job));
+        self.queue_or_end(id, out);
+    }
+
+    /// Into the queue, unless no device could ever hold it.
+    fn queue_or_end(&mut self, id: JobId, out: &mut Vec<Decision>) {
+        let Some(record) = self.jobs.get(&id) else { return };
+        match self.impossible(record) {
+            Some(why) => self.end(id, Verdict::Impossible, Reason::Impossible { why }, out),
+            None => self.enqueue(id),
+        }
+    }
+
+    pub(super) fn enqueue(&mut self, id: JobId) {
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        // Retries that get a device of their own, as published, go before all others; otherwise a
+        // retry keeps the place that its time of submission gives it.
+        let first = record.ooms > 0 && !self.settings.order.backfill;
+        record.class = u8::from(!first);
+        record.key = key(&record.job, &self.settings.order);
+        record.failed = None;
+        record.wait = None;
+        self.queue.insert(record.job.user, record.class, record.key, id);
+        self.look = true;
+    }
+
+    pub(super) fn unqueue(&mut self, id: JobId) {
+        if let Some(record) = self.jobs.get(&id) {
+            self.queue.remove(record.job.user, record.class, record.key, id);
+        }
+    }
+
+    pub(super) fn adopt(
+        &mut self,
+        job: Job,
+        devices: &[DeviceId],
+        since: Millis,
+        reserved: Option<Bytes>,
+        out: &mut Vec<Decision>,
+    ) {
+        let id = job.id;
+        if self.jobs.contains_key(&id) {
+            return;
+        }
+        let known: Vec<usize> =
+            devices.iter().filter_map(|device| self.numbers.get(device).copied()).collect();
+        let mut record = Record::new(job);
+        record.phase = Phase::Running;
+        record.attempt = record.attempt.max(1);
+        record.since = since.min(self.now);
+        let gone = known.len() < devices.len() || known.iter().any(|at| self.devices[*at].lost);
+        self.jobs.insert(id, record);
+        self.occupy(id, &known, reserved, false);
+        if gone {
+            self.stop(id, After::Requeue, Step::Kill, Reason::DeviceLost, out);
+        }
+        self.set_timer(id);
+    }
+
+    pub(super) fn adopt_suspended(
+        &mut self,
+        mut job: Job,
+        model: String,
+        bytes: Bytes,
+        gpus: u16,
+        out: &mut Vec<Decision>,
+    ) {
+        let id = job.id;
+        if self.jobs.contains_key(&id) {
+            return;
+        }
+        job.gpus = gpus;
+        let mut record = Record::new(job);
+        record.phase = Phase::Suspended;
+        record.attempt = record.attempt.max(1);
+        record.image = Some(Image { bytes, model, node: None, not_before: Millis::ZERO });
+        self.jobs.insert(id, record);
+        self.enqueue(id);
+        let _ = out;
+    }
+
+    /// Puts the job on devices: their memory, shares and the host's part are taken.
+    pub(super) fn occupy(&mut self, id: JobId, devices: &[usize], reserved: Option<Bytes>, launching: bool) {
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        record.devices = devices.to_vec();
+        record.reserved = reserved;
+        record.wait = None;
+        let share = record.job.share.map_or(0, |share| share.0);
+        let activity = record.job.activity.unwrap_or(self.settings.assumed);
+        let (user, host) = (record.job.user, record.job.host);
+        for &at in devices {
+            let dev = &mut self.devices[at];
+            dev.residents.push(Resident {
+                job: id,
+                claim: reserved.unwrap_or(dev.spec.capacity),
+                used: Bytes::ZERO,
+                whole: reserved.is_none(),
+                share,
+                activity,
+                launching,
+            });
+        }
+        let node = devices.first().map(|at| self.devices[*at].node).or(self.host_jobs.get(&id).copied());
+        if let Some(node) = node {
+            let node = &mut self.nodes[node];
+            node.cpu_milli += host.cpu_milli;
+            node.memory = node.memory.plus(host.memory);
+        }
+        if let Some(fair) = self.settings.order.fair
+            && !devices.is_empty()
+        {
+            self.ledger.hold(user, i64::try_from(devices.len()).unwrap_or(0), self.now, &fair);
+        }
+    }
+
+    /// Takes the job off its devices.
+    pub(super) fn vacate(&mut self, id: JobId) {
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        let devices = std::mem::take(&mut record.devices);
+        let (user, host) = (record.job.user, record.job.host);
+        record.reserved = None;
+        record.budget = None;
+        record.speed = None;
+        for &at in &devices {
+            self.devices[at].residents.retain(|resident| resident.job != id);
+            if self.devices[at].residents.is_empty() {
+                // What the monitor saw was this job; the next look tells.
+                self.devices[at].seen.smact = crate::units::Permille::ZERO;
+                self.devices[at].seen.used = Bytes::ZERO;
+            }
+            self.changed(at);
+        }
+        let node = devices.first().map(|at| self.devices[*at].node).or_else(|| self.host_jobs.remove(&id));
+        if let Some(index) = node {
+            let node = &mut self.nodes[index];
+            node.cpu_milli = node.cpu_milli.saturating_sub(host.cpu_milli);
+            node.memory = node.memory.minus(host.memory);
+            if node.bound.is_some() && (host.cpu_milli > 0 || host.memory > Bytes::ZERO) {
+                for at in self.nodes[index].devices.clone() {
+                    self.changed(at);
+                }
+            }
+        }
+        if let Some(fair) = self.settings.order.fair
+            && !devices.is_empty()
+        {
+            self.ledger.hold(user, -i64::try_from(devices.len()).unwrap_or(0), self.now, &fair);
+        }
+        self.look = true;
+    }
+
+    pub(super) fn started(&mut self, id: JobId, attempt: u32) {
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        if record.attempt != attempt || !matches!(record.phase, Phase::Launching | Phase::Stopping) {
+            return;
+        }
+        if record.phase == Phase::Launching {
+            record.phase = Phase::Running;
+        }
+        record.since = self.now;
+        for at in record.devices.clone() {
+            for resident in self.devices[at].residents.iter_mut().filter(|resident| resident.job == id) {
+                resident.launching = false;
+            }
+            self.settle(at);
+            self.changed(at);
+        }
+        self.set_timer(id);
+    }
+
+    pub(super) fn finished(&mut self, id: JobId, attempt: u32, outcome: Outcome, out: &mut Vec<Decision>) {
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        let suspended = record.phase == Phase::Suspended;
+        if record.attempt != attempt || !(record.phase.on_devices() || suspended) {
+            return;
+        }
+        let alone_on_largest = record.reserved.is_none();
+        let stop = record.stop.take();
+        record.image = None;
+        record.slot_over = false;
+        record.ran = Millis::ZERO;
+        record.peak = Bytes::ZERO;
+        let devices = record.devices.clone();
+        let model = record.job.model.clone();
+        if suspended {
+            self.unqueue(id);
+        }
+        let largest = self.largest(model.as_deref());
+        let alone_on_largest =
+            alone_on_largest && devices.iter().all(|at| self.devices[*at].spec.capacity >= largest);
+        self.vacate(id);
+        match stop.map(|stop| stop.then) {
+            Some(After::End(verdict)) => {
+                let reason = self.last_reason(id);
+                self.end(id, verdict, reason, out);
+            }
+            Some(After::Requeue) => {
+                self.raise_floor(id, outcome);
+                let lost = self.jobs.get(&id).is_some_and(|record| record.losses > MOST_LOSSES);
+                if lost {
+                    self.end(id, Verdict::Ended(Outcome::Lost), Reason::DeviceLost, out);
+                } else {
+                    let reason = self.last_reason(id);
+                    self.requeue(id, reason, out);
+                }
+            }
+            None => self.ended_by_itself(id, outcome, alone_on_largest, out),
+        }
+    }
+
+    fn last_reason(&self, id: JobId) -> Reason {
+        let history = self.jobs.get(&id).and_then(|record| record.history.back());
+        history.map_or(Reason::Exited, |(_, reason)| reason.clone())
+    }
+
+    fn raise_floor(&mut self, id: JobId, outcome: Outcome) {
+        if let (Some(record), Outcome::OutOfMemory { seen, .. }) = (self.jobs.get_mut(&id), outcome) {
+            record.floor = record.floor.max(seen);
+        }
+    }
+
+    /// An end that nobody asked for. Only a real out-of-memory, and the loss of a device, are
+    /// tried again.
+    fn ended_by_itself(&mut self, id: JobId, outcome: Outcome, alone: bool, out: &mut Vec<Decision>) {
+        let recovery = &self.settings.recovery;
+        let (attempts, trust_log) = (recovery.attempts, recovery.trust_log);
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        match outcome {
+            Outcome::OutOfMemory { seen, evidence, .. } if evidence == Evidence::Shim || trust_log => {
+                record.ooms += 1;
+                record.floor = record.floor.max(seen);
+                let (ooms, floor) = (record.ooms, record.floor);
+                if alone {
+                    // It had the largest device there is to itself.
+                    let largest = self.largest(self.jobs.get(&id).and_then(|r| r.job.model.as_deref()));
+                    let why = Impossible::Memory { need: floor, largest };
+                    self.end(id, Verdict::Impossible, Reason::Impossible { why }, out);
+                } else if ooms >= attempts {
+                    let reason = Reason::TooManyAttempts { attempts: ooms };
+                    self.end(id, Verdict::OutOfAttempts, reason, out);
+                } else {
+                    self.requeue(id, Reason::RanOutOfMemory { seen, evidence }, out);
+                }
+            }
+            Outcome::Lost if record.losses < MOST_LOSSES => {
+                record.losses += 1;
+                self.requeue(id, Reason::DeviceLost, out);
+            }
+            _ => self.end(id, Verdict::Ended(outcome), Reason::Exited, out),
+        }
+    }
+
+    fn requeue(&mut self, id: JobId, reason: Reason, out: &mut Vec<Decision>) {
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        record.phase = Phase::Waiting;
+        record.note(self.now, reason.clone());
+        let action =
+            Action::Requeue { job: id, attempts: record.attempt, ooms: record.ooms, floor: record.floor };
+        out.push(Decision { action, reason });
+        self.set_timer(id);
+        self.queue_or_end(id, out);
+    }
+
+    pub(super) fn know_need(&mut self, id: JobId, need: Need, out: &mut Vec<Decision>) {
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        record.job.need = need;
+        match record.phase {
+            Phase::Waiting => {
+                self.unqueue(id);
+                self.forget_reservation(id);
+                self.queue_or_end(id, out);
+            }
+            Phase::Held => {
+                let impossible = self.jobs.get(&id).and_then(|record| self.impossible(record));
+                if let Some(why) = impossible {
+                    self.end(id, Verdict::Impossible, Reason::Impossible { why }, out);
+                }
+            }
+            // What runs was placed by what was known then.
+            _ => {}
+        }
+    }
+
+    fn forget_reservation(&mut self, id: JobId) {
+        if self.reservation.as_ref().is_some_and(|reservation| reservation.ask.job == id) {
+            self.reservation = None;
+        }
+    }
+
+    pub(super) fn cancel(&mut self, id: JobId, out: &mut Vec<Decision>) {
+        let Some(record) = self.jobs.get(&id) else { return };
+        match record.phase {
+            Phase::Waiting | Phase::Held => self.end(id, Verdict::Cancelled, Reason::ByUser, out),
+            Phase::Suspended => {
+                self.unqueue(id);
+                self.forget_reservation(id);
+                self.stop(id, After::End(Verdict::Cancelled), Step::Kill, Reason::ByUser, out);
+                self.look = true;
+            }
+            _ => self.stop(id, After::End(Verdict::Cancelled), Step::Terminate, Reason::ByUser, out),
+        }
+    }
+
+    pub(super) fn hold(&mut self, id: JobId) {
+        if self.jobs.get(&id).is_some_and(|record| record.phase == Phase::Waiting) {
+            self.unqueue(id);
+            self.forget_reservation(id);
+            self.look = true;
+            if let Some(record) = self.jobs.get_mut(&id) {
+                record.phase = Phase::Held;
+                record.wait = Some(crate::reason::Wait::Held);
+            }
+        }
+    }
+
+    pub(super) fn release_held(&mut self, id: JobId) {
+        if let Some(record) = self.jobs.get_mut(&id)
+            && record.phase == Phase::Held
+        {
+            record.phase = Phase::Waiting;
+            self.enqueue(id);
+        }
+    }
+
+    /// Sets the time at which the job has to be looked at again.
+    pub(super) fn set_timer(&mut self, id: JobId) {
+        let next = self.next_deadline(id);
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        if record.timer != next {
+            if let Some(old) = std::mem::replace(&mut record.timer, next) {
+                self.timers.remove(&(old, Timer::Job(id)));
+            }
+            if let Some(at) = next {
+                self.timers.insert((at, Timer::Job(id)));
+            }
+        }
+    }
+
+    pub(super) fn signal(&mut self, id: JobId, signal: Signal, reason: Reason, out: &mut Vec<Decision>) {
+        if let Some(record) = self.jobs.get_mut(&id) {
+            record.note(self.now, reason.clone());
+        }
+        out.push(Decision { action: Action::Signal { job: id, signal }, reason });
+    }
+}

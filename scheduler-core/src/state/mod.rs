@@ -1,0 +1,244 @@
+//! The state, and the one way to change it.
+
+mod devices;
+mod evict;
+mod jobs;
+mod record;
+mod schedule;
+mod throttle;
+mod views;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+pub use record::Phase;
+pub use views::{DeviceView, JobView};
+
+use crate::action::{Action, Decision};
+use crate::device::{DeviceId, Node, NodeId};
+use crate::event::Event;
+use crate::fair::Ledger;
+use crate::job::{HostNeed, JobId, UserId};
+use crate::place::{Dev, Scratch};
+use crate::queue::Queue;
+use crate::reason::Reason;
+use crate::reserve::Reservation;
+use crate::settings::Settings;
+use crate::units::{Bytes, Millis};
+use record::Record;
+
+/// A machine and what is left of it.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeState {
+    /// `None`: not bounded.
+    pub(crate) bound: Option<Node>,
+    pub(crate) cpu_milli: u64,
+    pub(crate) memory: Bytes,
+    /// Indices of its devices.
+    pub(crate) devices: Vec<usize>,
+}
+
+impl NodeState {
+    pub(crate) fn has(&self, need: HostNeed) -> bool {
+        self.bound.is_none_or(|node| {
+            self.cpu_milli + need.cpu_milli <= node.cpu_milli && self.memory.plus(need.memory) <= node.memory
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    Job(JobId),
+    Device(usize),
+}
+
+/// All that is known: devices, jobs that are not over, what was decided for them.
+///
+/// Memory grows with the jobs that are not over, not with those that were.
+#[derive(Clone, Debug)]
+pub struct State {
+    pub(crate) settings: Settings,
+    pub(crate) now: Millis,
+    pub(crate) nodes: Vec<NodeState>,
+    pub(crate) devices: Vec<Dev>,
+    numbers: BTreeMap<DeviceId, usize>,
+    node_numbers: BTreeMap<NodeId, usize>,
+    /// How many devices there are of each model and size.
+    sizes: BTreeMap<(String, Bytes), u32>,
+    pub(crate) jobs: BTreeMap<JobId, Record>,
+    queue: Queue,
+    ledger: Ledger,
+    /// Jobs without GPUs: where their host part is.
+    host_jobs: BTreeMap<JobId, usize>,
+    pub(crate) reservation: Option<Reservation>,
+    pub(crate) reservations: u64,
+    /// Devices that may now take jobs that they did not take before, in order of time.
+    changes: VecDeque<usize>,
+    /// Number of the first entry of `changes`.
+    changes_from: u64,
+    /// Something happened that may let a waiting job start.
+    look: bool,
+    timers: BTreeSet<(Millis, Timer)>,
+    wake: Option<Millis>,
+    /// The device index after the one that round-robin used last.
+    turn: usize,
+    pub(crate) scratch: Scratch,
+    ended: Vec<Record>,
+}
+
+impl State {
+    /// Nothing there yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            now: Millis::ZERO,
+            nodes: Vec::new(),
+            devices: Vec::new(),
+            numbers: BTreeMap::new(),
+            node_numbers: BTreeMap::new(),
+            sizes: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            queue: Queue::default(),
+            ledger: Ledger::default(),
+            host_jobs: BTreeMap::new(),
+            reservation: None,
+            reservations: 0,
+            changes: VecDeque::new(),
+            changes_from: 0,
+            look: false,
+            timers: BTreeSet::new(),
+            wake: None,
+            turn: 0,
+            scratch: Scratch::default(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// Takes in what happened and gives back what is to be done.
+    pub fn step(&mut self, at: Millis, event: Event) -> Vec<Decision> {
+        let mut out = Vec::new();
+        self.ended.clear();
+        self.now = self.now.max(at);
+        self.take(event, &mut out);
+        self.run_timers(&mut out);
+        if self.look {
+            self.look = false;
+            self.schedule(&mut out);
+        }
+        self.set_wake(&mut out);
+        out
+    }
+
+    fn take(&mut self, event: Event, out: &mut Vec<Decision>) {
+        match event {
+            Event::NodeAdded { node } => self.add_node(node),
+            Event::DeviceAdded { device } => self.add_device(device),
+            Event::DeviceLost { device } => self.lose_device(device, out),
+            Event::DeviceDrained { device, drained } => self.drain_device(device, drained),
+            Event::DeviceObserved { device, seen } => self.observe_device(device, seen, out),
+            Event::JobObserved { job, device, seen } => self.observe_job(job, device, seen, out),
+            Event::Submitted { job } => self.submit(*job, out),
+            Event::Adopted { job, devices, since, reserved } => {
+                self.adopt(*job, &devices, since, reserved, out);
+            }
+            Event::AdoptedSuspended { job, model, bytes, gpus } => {
+                self.adopt_suspended(*job, model, bytes, gpus, out);
+            }
+            Event::UsageRestored { user, gpu_ms } => {
+                if let Some(fair) = self.settings.order.fair {
+                    self.ledger.add(user, gpu_ms, self.now, &fair);
+                }
+            }
+            Event::NeedKnown { job, need } => self.know_need(job, need, out),
+            Event::Cancelled { job } => self.cancel(job, out),
+            Event::Held { job } => self.hold(job),
+            Event::Released { job } => self.release_held(job),
+            Event::Started { job, attempt } => self.started(job, attempt),
+            Event::Finished { job, attempt, outcome } => self.finished(job, attempt, outcome, out),
+            Event::Suspended { job, bytes } => self.suspended(job, bytes, out),
+            Event::SuspendFailed { job, refusal } => self.suspend_failed(job, refusal, out),
+            Event::Resumed { job } => self.resumed(job),
+            Event::ResumeFailed { job } => self.resume_failed(job),
+            Event::Tick => {}
+        }
+    }
+
+    fn run_timers(&mut self, out: &mut Vec<Decision>) {
+        while let Some(&(at, timer)) = self.timers.first()
+            && at <= self.now
+        {
+            self.timers.pop_first();
+            match timer {
+                Timer::Device(index) => self.changed(index),
+                Timer::Job(job) => {
+                    if let Some(record) = self.jobs.get_mut(&job) {
+                        record.timer = None;
+                        self.on_timer(job, out);
+                        self.set_timer(job);
+                    }
+                }
+            }
+        }
+    }
+
+    fn set_wake(&mut self, out: &mut Vec<Decision>) {
+        let next = self.timers.first().map(|(at, _)| *at);
+        if next != self.wake {
+            self.wake = next;
+            if let Some(at) = next {
+                out.push(Decision { action: Action::WakeAt { at }, reason: Reason::Timer });
+            }
+        }
+    }
+
+    /// A device may now take jobs that it did not take before.
+    fn changed(&mut self, index: usize) {
+        const KEPT: usize = 1024;
+        self.look = true;
+        if self.changes.back() == Some(&index) && self.queue.len() == 0 {
+            return;
+        }
+        self.changes.push_back(index);
+        if self.changes.len() > KEPT {
+            self.changes.pop_front();
+            self.changes_from += 1;
+        }
+    }
+
+    /// The memory of the largest device, of a model if one is named.
+    pub(crate) fn largest(&self, model: Option<&str>) -> Bytes {
+        self.sizes
+            .iter()
+            .filter(|((name, _), _)| model.is_none_or(|model| model == name))
+            .map(|((_, capacity), _)| *capacity)
+            .max()
+            .unwrap_or(Bytes::MAX)
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Puts other settings in force; what runs goes on as it was started.
+    pub fn set_settings(&mut self, settings: Settings) {
+        let waiting: Vec<JobId> =
+            self.jobs.iter().filter(|(_, record)| record.phase.queued()).map(|(job, _)| *job).collect();
+        for job in &waiting {
+            self.unqueue(*job);
+        }
+        self.settings = settings;
+        self.reservation = None;
+        for job in waiting {
+            self.enqueue(job);
+        }
+        self.look = true;
+    }
+
+    /// GPU time each user has used, in ms, decayed to now: to be kept over a restart.
+    pub fn usage(&self) -> impl Iterator<Item = (UserId, u64)> + '_ {
+        let half_life = self.settings.order.fair.unwrap_or_default().half_life;
+        self.ledger.all(self.now, half_life)
+    }
+}

@@ -1,0 +1,239 @@
+//! What is kept of a job that is not over.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use crate::action::{LaunchBudget, Verdict};
+use crate::job::{Job, JobId, Need};
+use crate::place::Ask;
+use crate::reason::{Reason, Rung, Wait};
+use crate::settings::{Memory, Settings, Unknown};
+use crate::units::{Bytes, Millis, Permille};
+
+/// Where a job stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// In the queue.
+    Waiting,
+    /// In the queue, and must not start.
+    Held,
+    /// `Start` was given; its process is not seen yet.
+    Launching,
+    /// It runs.
+    Running,
+    /// It was told to stop.
+    Stopping,
+    /// `Suspend` was given.
+    Suspending,
+    /// Its memory is in the host's; it waits to come back.
+    Suspended,
+    /// `Resume` was given.
+    Resuming,
+}
+
+impl Phase {
+    /// Does it hold devices?
+    pub(crate) fn on_devices(self) -> bool {
+        matches!(self, Self::Launching | Self::Running | Self::Stopping | Self::Suspending | Self::Resuming)
+    }
+
+    /// Is it in the queue to be placed?
+    pub(crate) fn queued(self) -> bool {
+        matches!(self, Self::Waiting | Self::Suspended)
+    }
+}
+
+/// How a job that was told to stop goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stop {
+    pub(crate) then: After,
+    pub(crate) step: Step,
+    pub(crate) until: Millis,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    Requeue,
+    End(Verdict),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Step {
+    Checkpoint,
+    Terminate,
+    Kill,
+}
+
+/// A suspended job's image.
+#[derive(Clone, Debug)]
+pub(crate) struct Image {
+    pub(crate) bytes: Bytes,
+    pub(crate) model: String,
+    pub(crate) node: Option<usize>,
+    /// Not tried again before.
+    pub(crate) not_before: Millis,
+}
+
+/// A job that is not over.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) job: Job,
+    pub(crate) phase: Phase,
+    /// Attempts started.
+    pub(crate) attempt: u32,
+    pub(crate) ooms: u32,
+    pub(crate) losses: u32,
+    pub(crate) floor: Bytes,
+    /// Its place in the queue, when it is there.
+    pub(crate) class: u8,
+    pub(crate) key: i64,
+    /// Indices of its devices.
+    pub(crate) devices: Vec<usize>,
+    /// Memory set aside on each; `None`: the devices as a whole.
+    pub(crate) reserved: Option<Bytes>,
+    /// When it was started, adopted or resumed last.
+    pub(crate) since: Millis,
+    /// Running time of this attempt before `since`.
+    pub(crate) ran: Millis,
+    pub(crate) peak: Bytes,
+    pub(crate) stop: Option<Stop>,
+    pub(crate) image: Option<Image>,
+    pub(crate) budget: Option<LaunchBudget>,
+    pub(crate) budget_changed: Millis,
+    pub(crate) speed: Option<Permille>,
+    /// The change of devices up to which no place was found, and under which reservation.
+    pub(crate) failed: Option<(u64, u64)>,
+    pub(crate) wait: Option<Wait>,
+    pub(crate) timer: Option<Millis>,
+    /// Its slot is over: it gives way as soon as somebody waits.
+    pub(crate) slot_over: bool,
+    pub(crate) history: VecDeque<(Millis, Reason)>,
+}
+
+/// Reasons kept of each job.
+const HISTORY: usize = 32;
+
+impl Record {
+    pub(crate) fn new(job: Job) -> Self {
+        Self {
+            phase: Phase::Waiting,
+            attempt: job.attempts,
+            ooms: job.ooms,
+            losses: 0,
+            floor: job.floor,
+            class: 1,
+            key: 0,
+            devices: Vec::new(),
+            reserved: None,
+            since: Millis::ZERO,
+            ran: Millis::ZERO,
+            peak: Bytes::ZERO,
+            stop: None,
+            image: None,
+            budget: None,
+            budget_changed: Millis::ZERO,
+            speed: None,
+            failed: None,
+            wait: None,
+            timer: None,
+            slot_over: false,
+            history: VecDeque::new(),
+            job,
+        }
+    }
+
+    pub(crate) fn note(&mut self, now: Millis, reason: Reason) {
+        if self.history.len() == HISTORY {
+            // The first says how it began; what is in between matters least.
+            self.history.remove(1);
+        }
+        self.history.push_back((now, reason));
+    }
+
+    /// Running time of this attempt.
+    pub(crate) fn runtime(&self, now: Millis) -> Millis {
+        match self.phase {
+            Phase::Running | Phase::Stopping | Phase::Suspending => self.ran.plus(now.minus(self.since)),
+            _ => self.ran,
+        }
+    }
+
+    /// When it will be gone at the latest: its limit if it has one.
+    pub(crate) fn enforced_end(&self) -> Option<Millis> {
+        let limit = self.job.time_limit?;
+        Some(self.since.plus(limit.minus(self.ran)))
+    }
+
+    /// When it is expected to be gone, by its limit or by what is known of it.
+    pub(crate) fn likely_end(&self) -> Millis {
+        let expected = self.job.expected.map(|time| self.since.plus(time.minus(self.ran)));
+        expected.into_iter().chain(self.enforced_end()).min().unwrap_or(Millis::MAX)
+    }
+
+    /// The rung of the ladder it is on.
+    pub(crate) fn rung(&self, settings: &Settings) -> Option<Rung> {
+        let retry = usize::try_from(self.ooms).unwrap_or(usize::MAX).checked_sub(1)?;
+        let ladder = &settings.recovery.ladder;
+        ladder.get(retry).or(ladder.last()).copied()
+    }
+
+    /// Who gives way first: lower priority, then later submitted.
+    pub(crate) fn importance(&self) -> (i32, std::cmp::Reverse<(Millis, JobId)>) {
+        (self.job.priority, std::cmp::Reverse((self.job.submitted, self.job.id)))
+    }
+
+    /// What it asks of each device.
+    pub(crate) fn ask(&self, settings: &Settings, largest: Bytes) -> Ask {
+        let job = &self.job;
+        let rung = self.rung(settings);
+        let mut ask = Ask {
+            job: job.id,
+            gpus: usize::from(job.gpus),
+            claim: None,
+            whole: job.exclusive || rung == Some(Rung::Exclusive),
+            half_empty: rung == Some(Rung::Emptier),
+            share: job.share.map_or(0, |share| share.0),
+            model: job.model.clone(),
+            activity: job.activity.unwrap_or(settings.assumed),
+            host: job.host,
+            node: None,
+        };
+        if let Some(image) = &self.image {
+            ask.claim = Some(image.bytes.plus(settings.eviction.resume_margin));
+            ask.model = Some(image.model.clone());
+            ask.node = image.node;
+            ask.half_empty = false;
+            return ask;
+        }
+        let reserve = settings.memory == Memory::Reserved;
+        let slack = |bytes: Bytes| if reserve { bytes.plus(part(bytes, settings.slack)) } else { bytes };
+        ask.claim = match job.need {
+            // No slack may make a job impossible that ran on such a device before.
+            Need::Measured(bytes) => Some(slack(bytes).min(largest.max(bytes))),
+            other => other.claim(),
+        };
+        if let Some(claim) = ask.claim {
+            // An estimate beyond the largest device is only an estimate.
+            if matches!(job.need, Need::Estimated { .. }) && claim > largest {
+                ask.claim = Some(largest);
+                ask.whole = true;
+            }
+        } else if reserve && self.floor == Bytes::ZERO {
+            match settings.unknown {
+                Unknown::Exclusive => ask.whole = true,
+                Unknown::MinFree => ask.claim = Some(settings.preconditions.min_free.min(largest)),
+            }
+        }
+        if self.floor > Bytes::ZERO {
+            let raised = self.floor.plus(settings.recovery.step).min(largest.max(self.floor));
+            ask.claim = Some(ask.claim.unwrap_or(Bytes::ZERO).max(raised));
+        }
+        ask
+    }
+}
+
+fn part(bytes: Bytes, share: Permille) -> Bytes {
+    Bytes(u64::try_from(u128::from(bytes.0) * u128::from(share.0) / 1000).unwrap_or(u64::MAX))
+}

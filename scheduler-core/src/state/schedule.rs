@@ -1,0 +1,405 @@
+//! One look at the queue: who starts, where, and for whom devices are kept.
+
+use super::State;
+use crate::action::{Action, Decision, LaunchBudget};
+use crate::job::{JobId, Need};
+use crate::place::{Ask, Fit, Progress, Resident, admits, rank};
+use crate::reason::{Reason, Score, Wait};
+use crate::reserve::Reservation;
+use crate::settings::{Memory, Policy};
+use crate::state::record::Phase;
+use crate::units::{Bytes, Permille};
+
+/// Where a job may start.
+struct Place {
+    devices: Vec<usize>,
+    /// The machine of a job without GPUs.
+    host: usize,
+    score: Score,
+}
+
+impl State {
+    pub(super) fn schedule(&mut self, out: &mut Vec<Decision>) {
+        if self.queue.len() == 0 {
+            self.reservation = None;
+            return;
+        }
+        let depth = if self.settings.order.backfill {
+            usize::try_from(self.settings.order.depth).unwrap_or(usize::MAX).saturating_add(1)
+        } else {
+            usize::MAX
+        };
+        // Without backfilling only as many are looked at as start.
+        let mut most = if self.settings.order.backfill { depth } else { 16 };
+        let mut head: Option<JobId> = None;
+        let mut seen = 0;
+        'look: loop {
+            let list = self.queue.first(most, self.now, &self.settings.order, &self.ledger);
+            let complete = list.len() < most;
+            // Those that started are not in the list any more.
+            for id in list.into_iter().skip(seen) {
+                match self.try_start(id, head, out) {
+                    Ok(()) => {}
+                    Err(wait) => {
+                        seen += 1;
+                        self.waits(id, wait);
+                        if head.is_none() && self.retry_at(id).is_none() {
+                            head = Some(id);
+                            self.keep_for(id, out);
+                            if !self.settings.order.backfill {
+                                break 'look;
+                            }
+                        }
+                    }
+                }
+            }
+            if complete || self.settings.order.backfill {
+                break;
+            }
+            most = most.saturating_mul(2);
+        }
+        if head.is_none() {
+            self.reservation = None;
+        }
+    }
+
+    /// When a suspended job that could not be restored may be tried again.
+    fn retry_at(&self, id: JobId) -> Option<crate::units::Millis> {
+        let image = self.jobs.get(&id)?.image.as_ref()?;
+        (image.not_before > self.now).then_some(image.not_before)
+    }
+
+    fn waits(&mut self, id: JobId, wait: Wait) {
+        let upto = self.changes_from + u64::try_from(self.changes.len()).unwrap_or(0);
+        let version = self.reservation.as_ref().map_or(0, |reservation| reservation.version);
+        if let Some(record) = self.jobs.get_mut(&id) {
+            record.failed = Some((upto, version));
+            record.wait = Some(wait);
+        }
+    }
+
+    /// Keeps the devices for the first blocked job: those it had, while it stays first.
+    fn keep_for(&mut self, id: JobId, out: &mut Vec<Decision>) {
+        if self.reservation.as_ref().is_none_or(|reservation| reservation.ask.job != id) {
+            self.reservation = self.reserve(id);
+        }
+        self.make_room(id, out);
+    }
+
+    fn try_start(&mut self, id: JobId, head: Option<JobId>, out: &mut Vec<Decision>) -> Result<(), Wait> {
+        if self.retry_at(id).is_some() {
+            return Err(Wait::Settling);
+        }
+        let Some(record) = self.jobs.get(&id) else { return Ok(()) };
+        // While nobody is blocked, nobody's devices are kept.
+        let reservation = head.and(self.reservation.take());
+        let version = reservation.as_ref().map_or(0, |reservation| reservation.version);
+        let place = match record.failed {
+            Some((upto, under)) if under == version && record.job.gpus == 1 => {
+                self.find_among_changed(id, upto, reservation.as_ref())
+            }
+            _ => self.find(id, reservation.as_ref()),
+        };
+        if head.is_some() {
+            self.reservation = reservation;
+        }
+        match place {
+            Ok(place) => {
+                self.start(id, place, head, out);
+                Ok(())
+            }
+            Err(wait) => Err(wait),
+        }
+    }
+
+    /// Only devices that changed since the job found no place can have one now.
+    fn find_among_changed(
+        &mut self,
+        id: JobId,
+        upto: u64,
+        kept: Option<&Reservation>,
+    ) -> Result<Place, Wait> {
+        let Some(skip) = upto.checked_sub(self.changes_from) else { return self.find(id, kept) };
+        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+        let mut some: Vec<usize> = self.changes.iter().skip(skip).copied().collect();
+        some.sort_unstable();
+        some.dedup();
+        if some.len() > self.devices.len() / 2 + 1 {
+            return self.find(id, kept);
+        }
+        let Some(record) = self.jobs.get(&id) else { return Err(Wait::NoDevice) };
+        let before = record.wait;
+        let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
+        let mut search = Search::new(self, ask, kept);
+        for at in some {
+            search.device(at);
+        }
+        let found = search.best_single();
+        let (scratch, wait) = (search.scratch, search.wait);
+        self.scratch = scratch;
+        found.ok_or_else(|| match (before, wait) {
+            (Some(before), Some(wait)) => closer(before, wait),
+            (before, wait) => wait.or(before).unwrap_or(Wait::NoDevice),
+        })
+    }
+
+    fn find(&mut self, id: JobId, kept: Option<&Reservation>) -> Result<Place, Wait> {
+        let Some(record) = self.jobs.get(&id) else { return Err(Wait::NoDevice) };
+        let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
+        if ask.gpus == 0 {
+            return self.find_host(&ask, kept);
+        }
+        let mut search = Search::new(self, ask, kept);
+        let place = search.all();
+        let (scratch, wait) = (search.scratch, search.wait);
+        self.scratch = scratch;
+        place.ok_or_else(|| wait.unwrap_or(Wait::NoDevice))
+    }
+
+    fn find_host(&self, ask: &Ask, kept: Option<&Reservation>) -> Result<Place, Wait> {
+        let fits = |node: usize| self.nodes[node].has(ask.host) && self.leaves_host_room(kept, node, ask);
+        let only = ask.node;
+        (0..self.nodes.len())
+            .find(|node| only.is_none_or(|only| only == *node) && fits(*node))
+            .map(|host| Place { devices: Vec::new(), host, score: Score::First })
+            .ok_or(if self.nodes.is_empty() { Wait::NoDevice } else { Wait::Host })
+    }
+
+    /// Whether the host part of the job that devices are kept for still fits beside this one, when
+    /// the blockers have left.
+    fn leaves_host_room(&self, kept: Option<&Reservation>, node: usize, ask: &Ask) -> bool {
+        let Some(kept) = kept else { return true };
+        let Some(bound) = self.nodes[node].bound else { return true };
+        if kept.node != node {
+            return true;
+        }
+        let blockers = kept.blockers.iter().filter_map(|job| self.jobs.get(job)).map(|r| r.job.host);
+        let (cpu, memory) = blockers.fold((0u64, Bytes::ZERO), |(cpu, memory), host| {
+            (cpu.saturating_add(host.cpu_milli), memory.plus(host.memory))
+        });
+        let node = &self.nodes[node];
+        node.cpu_milli.saturating_sub(cpu) + ask.host.cpu_milli + kept.ask.host.cpu_milli <= bound.cpu_milli
+            && node.memory.minus(memory).plus(ask.host.memory).plus(kept.ask.host.memory) <= bound.memory
+    }
+
+    fn start(&mut self, id: JobId, place: Place, head: Option<JobId>, out: &mut Vec<Decision>) {
+        self.unqueue(id);
+        let Some(record) = self.jobs.get(&id) else { return };
+        let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
+        let whole = ask.whole || self.settings.policy == Policy::Exclusive;
+        let reserved = if whole { None } else { Some(ask.claim.unwrap_or(Bytes::ZERO)) };
+        // Only what is known may be enforced: a limit at a guess would break the program.
+        let known = record.job.need != Need::Unknown || record.floor > Bytes::ZERO;
+        let limit = reserved.filter(|_| self.settings.memory == Memory::Reserved && known);
+        if place.devices.is_empty() {
+            self.host_jobs.insert(id, place.host);
+        } else if self.settings.policy == Policy::RoundRobin {
+            self.turn = place.devices.last().map_or(0, |at| at + 1);
+        }
+        self.occupy(id, &place.devices, reserved, true);
+        let (policy, now) = (self.settings.policy, self.now);
+        let rung = self.jobs.get(&id).and_then(|record| record.rung(&self.settings));
+        let devices: Vec<_> = place.devices.iter().map(|at| self.devices[*at].spec.id).collect();
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        let reason = match (rung, head) {
+            _ if place.devices.is_empty() => Reason::HostOnly,
+            (Some(rung), _) => Reason::Retried { rung, floor: record.floor },
+            (None, Some(ahead)) => Reason::Backfilled { policy, score: place.score, ahead },
+            (None, None) => Reason::Placed { policy, score: place.score },
+        };
+        record.since = now;
+        let action = if record.image.is_some() {
+            record.phase = Phase::Resuming;
+            Action::Resume { job: id, devices }
+        } else {
+            record.phase = Phase::Launching;
+            record.attempt += 1;
+            record.ran = crate::units::Millis::ZERO;
+            Action::Start { job: id, attempt: record.attempt, devices, limit, reserved }
+        };
+        record.note(now, reason.clone());
+        out.push(Decision { action, reason });
+        if let Some(share) = record.job.share.filter(|share| *share < Permille::WHOLE) {
+            let budget = LaunchBudget { share, in_flight: self.settings.throttle.in_flight };
+            self.set_budget(id, Some(budget), Reason::DeclaredShare, out);
+        }
+        self.set_timer(id);
+    }
+}
+
+/// One job's search over devices.
+struct Search<'a> {
+    state: &'a State,
+    kept: Option<&'a Reservation>,
+    ask: Ask,
+    limit: Option<crate::units::Millis>,
+    scratch: crate::place::Scratch,
+    wait: Option<Wait>,
+    fits: Vec<(usize, Fit)>,
+}
+
+impl<'a> Search<'a> {
+    fn new(state: &'a mut State, ask: Ask, kept: Option<&'a Reservation>) -> Self {
+        let scratch = std::mem::take(&mut state.scratch);
+        let limit = state.jobs.get(&ask.job).and_then(|record| record.job.time_limit);
+        Self { state, kept, ask, limit, scratch, wait: None, fits: Vec::new() }
+    }
+
+    fn blocked(&mut self, wait: Wait) {
+        self.wait = Some(self.wait.map_or(wait, |before| closer(before, wait)));
+    }
+
+    /// The device, if it would do, goes to `fits`.
+    fn device(&mut self, at: usize) {
+        let state = self.state;
+        let dev = &state.devices[at];
+        if !state.nodes[dev.node].has(self.ask.host)
+            || !state.leaves_host_room(self.kept, dev.node, &self.ask)
+        {
+            return self.blocked(Wait::Host);
+        }
+        match admits(&state.settings, dev, &self.ask, state.now, &mut self.scratch) {
+            Err(wait) => self.blocked(wait),
+            Ok(progress) => self.unless_kept(at, progress),
+        }
+    }
+
+    fn unless_kept(&mut self, at: usize, progress: Progress) {
+        let state = self.state;
+        let dev = &state.devices[at];
+        if let Some(kept) = self.kept {
+            let newcomer = Resident {
+                job: self.ask.job,
+                claim: if self.ask.whole { dev.spec.capacity } else { self.ask.claim.unwrap_or(Bytes::ZERO) },
+                used: Bytes::ZERO,
+                whole: self.ask.whole || state.settings.policy == Policy::Exclusive,
+                share: self.ask.share,
+                activity: self.ask.activity,
+                launching: true,
+            };
+            if !state.leaves_room(kept, at, newcomer, self.limit, &mut self.scratch) {
+                return self.blocked(Wait::Reserved { job: kept.ask.job });
+            }
+        }
+        let count = state.devices.len();
+        let turn = (at + count - state.turn % count) % count;
+        let idle_beside = if state.settings.policy == Policy::Aware && dev.residents.is_empty() {
+            let beside = state.nodes[dev.node].devices.iter();
+            beside.filter(|at| state.devices[**at].residents.is_empty()).count()
+        } else {
+            0
+        };
+        self.fits.push((at, rank(&state.settings, dev, &self.ask, progress, turn, idle_beside)));
+    }
+
+    fn best_single(&self) -> Option<Place> {
+        let best = self.fits.iter().min_by_key(|(at, fit)| (fit.rank, *at))?;
+        Some(Place { devices: vec![best.0], host: 0, score: best.1.score })
+    }
+
+    fn all(&mut self) -> Option<Place> {
+        // Nothing beats an idle device under `aware`, and a large cluster has many: they are
+        // looked at first, and the others only if there are not enough.
+        if self.state.settings.policy == Policy::Aware
+            && let Some(place) = self.nodes(|dev| dev.residents.is_empty())
+        {
+            return Some(place);
+        }
+        self.nodes(|_| true)
+    }
+
+    fn nodes(&mut self, look_at: impl Fn(&crate::place::Dev) -> bool) -> Option<Place> {
+        let state = self.state;
+        let gpus = self.ask.gpus;
+        let mut most = 0;
+        let mut best: Option<((i64, i64, i64), Place)> = None;
+        let mut singles = Vec::new();
+        for node in &state.nodes {
+            self.fits.clear();
+            for &at in &node.devices {
+                if look_at(&state.devices[at]) {
+                    self.device(at);
+                }
+            }
+            most = most.max(self.fits.len());
+            if gpus == 1 {
+                singles.extend(self.fits.iter().min_by_key(|(at, fit)| (fit.rank, *at)).copied());
+                continue;
+            }
+            if self.fits.len() < gpus {
+                continue;
+            }
+            self.fits.sort_by_key(|(at, fit)| (fit.rank, *at));
+            self.fits.truncate(gpus);
+            let total = self.fits.iter().fold((0i64, 0i64, 0i64), |sum, (_, fit)| {
+                (sum.0 + fit.rank.0, sum.1.saturating_add(fit.rank.1), sum.2.saturating_add(fit.rank.2))
+            });
+            if best.as_ref().is_none_or(|(rank, _)| total < *rank) {
+                let mut devices: Vec<usize> = self.fits.iter().map(|(at, _)| *at).collect();
+                devices.sort_unstable();
+                best = Some((total, Place { devices, host: 0, score: self.fits[0].1.score }));
+            }
+        }
+        if gpus == 1 {
+            self.fits = singles;
+            return self.best_single();
+        }
+        if best.is_none() && most > 0 {
+            let cut = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
+            self.wait = Some(Wait::Gang { gpus: cut(gpus), fit: cut(most) });
+        }
+        best.map(|(_, place)| place)
+    }
+}
+
+/// Of two reasons why devices would not do, the one that says more: the device that came closer.
+fn closer(a: Wait, b: Wait) -> Wait {
+    let rank = |wait: &Wait| match wait {
+        Wait::Reserved { .. } => 8,
+        Wait::Slowdown { .. } => 7,
+        Wait::Busy { .. } => 6,
+        Wait::Settling => 5,
+        Wait::Memory { .. } => 4,
+        Wait::Share { .. } => 3,
+        Wait::Host => 2,
+        Wait::Idle => 1,
+        _ => 0,
+    };
+    match (a, b) {
+        (Wait::Memory { free: x, .. }, Wait::Memory { free: y, .. }) => {
+            if y > x {
+                b
+            } else {
+                a
+            }
+        }
+        (Wait::Busy { smact: x, .. }, Wait::Busy { smact: y, .. }) => {
+            if y < x {
+                b
+            } else {
+                a
+            }
+        }
+        (Wait::Share { left: x, .. }, Wait::Share { left: y, .. }) => {
+            if y > x {
+                b
+            } else {
+                a
+            }
+        }
+        (Wait::Slowdown { gain: x }, Wait::Slowdown { gain: y }) => {
+            if y > x {
+                b
+            } else {
+                a
+            }
+        }
+        _ => {
+            if rank(&b) > rank(&a) {
+                b
+            } else {
+                a
+            }
+        }
+    }
+}

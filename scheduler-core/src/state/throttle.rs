@@ -1,0 +1,94 @@
+//! Launch budgets: who slows somebody more important gets less, and more again when all is calm.
+
+use super::State;
+use crate::action::{Action, Decision, LaunchBudget};
+use crate::job::JobId;
+use crate::reason::Reason;
+use crate::state::record::{Phase, Record};
+use crate::units::Permille;
+
+impl State {
+    pub(super) fn set_budget(
+        &mut self,
+        id: JobId,
+        budget: Option<LaunchBudget>,
+        reason: Reason,
+        out: &mut Vec<Decision>,
+    ) {
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        if record.budget == budget {
+            return;
+        }
+        record.budget = budget;
+        record.budget_changed = self.now;
+        record.note(self.now, reason.clone());
+        out.push(Decision { action: Action::SetBudget { job: id, budget }, reason });
+    }
+
+    /// Looks at a device after it, or a job on it, was seen.
+    pub(super) fn throttle(&mut self, at: usize, out: &mut Vec<Decision>) {
+        let settings = self.settings.throttle;
+        if !settings.on {
+            return;
+        }
+        let dev = &self.devices[at];
+        let running: Vec<&Record> = dev
+            .residents
+            .iter()
+            .filter_map(|resident| self.jobs.get(&resident.job))
+            .filter(|record| record.phase == Phase::Running)
+            .collect();
+        if running.len() < 2 {
+            // Alone again: nothing to be held back for.
+            let alone: Vec<JobId> = running.iter().map(|record| record.job.id).collect();
+            for id in alone {
+                self.grow_budget(id, Permille::WHOLE, out);
+            }
+            return;
+        }
+        let suffers = running
+            .iter()
+            .filter(|record| record.speed.is_some_and(|speed| speed < settings.speed))
+            .max_by_key(|record| record.importance());
+        let least = running.iter().min_by_key(|record| record.importance());
+        let Some(least) = least else { return };
+        let busy = settings.smact.filter(|limit| dev.seen.smact > *limit);
+        let reason = match (suffers, busy) {
+            (Some(record), _) if record.job.priority > least.job.priority => {
+                let speed = record.speed.unwrap_or(Permille::WHOLE);
+                Some(Reason::SlowsNeighbour { job: record.job.id, speed })
+            }
+            (_, Some(limit)) => Some(Reason::TooBusy { device: dev.spec.id, smact: dev.seen.smact, limit }),
+            _ => None,
+        };
+        let all: Vec<JobId> = running.iter().map(|record| record.job.id).collect();
+        let least = least.job.id;
+        match reason {
+            Some(reason) => self.halve_budget(least, reason, out),
+            None => all.into_iter().for_each(|id| self.grow_budget(id, settings.step, out)),
+        }
+    }
+
+    fn may_change(&self, record: &Record) -> bool {
+        self.now.minus(record.budget_changed) >= self.settings.throttle.every || record.budget.is_none()
+    }
+
+    fn halve_budget(&mut self, id: JobId, reason: Reason, out: &mut Vec<Decision>) {
+        let settings = self.settings.throttle;
+        let Some(record) = self.jobs.get(&id).filter(|record| self.may_change(record)) else { return };
+        let before = record.budget.map_or(Permille::WHOLE, |budget| budget.share);
+        let share = Permille((before.0 / 2).max(settings.least.0)).min(before);
+        let budget = LaunchBudget { share, in_flight: settings.in_flight };
+        self.set_budget(id, Some(budget), reason, out);
+    }
+
+    /// Lets a job go faster by a step, up to what it declared or to no budget at all.
+    fn grow_budget(&mut self, id: JobId, step: Permille, out: &mut Vec<Decision>) {
+        let Some(record) = self.jobs.get(&id).filter(|record| self.may_change(record)) else { return };
+        let Some(budget) = record.budget else { return };
+        let most = record.job.share.unwrap_or(Permille::WHOLE).min(Permille::WHOLE);
+        let share = budget.share.plus(step).min(most);
+        let next = (share < Permille::WHOLE).then_some(LaunchBudget { share, ..budget });
+        self.set_budget(id, next, Reason::Calm, out);
+    }
+}

@@ -1,0 +1,149 @@
+//! What can be asked of the state.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Phase, State};
+use crate::action::LaunchBudget;
+use crate::device::{Device, DeviceId, Observation};
+use crate::job::{Job, JobId};
+use crate::reason::{Reason, Wait};
+use crate::units::{Bytes, Millis, Permille};
+
+/// A device and what is on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceView {
+    /// The device.
+    pub device: Device,
+    /// Jobs on it, in the order in which they came.
+    pub jobs: Vec<JobId>,
+    /// Memory set aside for jobs.
+    pub reserved: Bytes,
+    /// One job has it as a whole.
+    pub whole: bool,
+    /// Sum of the shares that jobs declared.
+    pub share: Permille,
+    /// Memory that strangers hold.
+    pub foreign: Bytes,
+    /// What the monitor saw last.
+    pub seen: Observation,
+    /// It takes no new jobs.
+    pub drained: bool,
+    /// The job it is kept for.
+    pub kept_for: Option<JobId>,
+}
+
+/// A job and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobView {
+    /// The job.
+    pub job: Job,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Attempts started.
+    pub attempts: u32,
+    /// Attempts that ended for want of memory.
+    pub ooms: u32,
+    /// Memory known not to suffice.
+    pub floor: Bytes,
+    /// Its devices.
+    pub devices: Vec<DeviceId>,
+    /// Memory set aside for it on each device, if not the device as a whole.
+    pub reserved: Option<Bytes>,
+    /// Running time of this attempt.
+    pub ran: Millis,
+    /// Its launch budget, if it has one.
+    pub budget: Option<LaunchBudget>,
+    /// What it waits for.
+    pub wait: Option<Wait>,
+}
+
+impl State {
+    /// All devices that are not lost, in the order in which they were added.
+    pub fn devices(&self) -> impl Iterator<Item = DeviceView> + '_ {
+        let kept = |at: usize| self.reservation.as_ref().filter(|kept| kept.devices.contains(&at));
+        self.devices.iter().enumerate().filter(|(_, dev)| !dev.lost).map(move |(at, dev)| DeviceView {
+            device: dev.spec.clone(),
+            jobs: dev.residents.iter().map(|resident| resident.job).collect(),
+            reserved: dev.residents.iter().map(|resident| resident.claim).sum(),
+            whole: dev.residents.iter().any(|resident| resident.whole),
+            share: Permille(dev.residents.iter().map(|resident| resident.share).sum()),
+            foreign: dev.foreign,
+            seen: dev.seen,
+            drained: dev.drained,
+            kept_for: kept(at).map(|kept| kept.ask.job),
+        })
+    }
+
+    /// A job that is not over.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> Option<JobView> {
+        let record = self.jobs.get(&id)?;
+        Some(JobView {
+            job: record.job.clone(),
+            phase: record.phase,
+            attempts: record.attempt,
+            ooms: record.ooms,
+            floor: record.floor,
+            devices: record.devices.iter().map(|at| self.devices[*at].spec.id).collect(),
+            reserved: record.reserved.filter(|_| !record.devices.is_empty()),
+            ran: record.runtime(self.now),
+            budget: record.budget,
+            wait: self.wait_of(id),
+        })
+    }
+
+    /// All jobs that are not over, by number.
+    pub fn jobs(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.jobs.keys().copied()
+    }
+
+    /// Jobs in the order in which they are looked at.
+    #[must_use]
+    pub fn queue(&self) -> Vec<JobId> {
+        self.queue.first(usize::MAX, self.now, &self.settings.order, &self.ledger)
+    }
+
+    /// How many jobs wait to be placed (those that are held are not counted).
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The job that devices are kept for, and those devices.
+    #[must_use]
+    pub fn reserved_for(&self) -> Option<(JobId, Vec<DeviceId>)> {
+        let kept = self.reservation.as_ref()?;
+        Some((kept.ask.job, kept.devices.iter().map(|at| self.devices[*at].spec.id).collect()))
+    }
+
+    /// Jobs whose leaving makes room for the job that devices are kept for.
+    pub fn blockers(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.reservation.iter().flat_map(|kept| kept.blockers.iter().copied())
+    }
+
+    /// Why a job is where it is: what was decided for it, oldest first, and what it waits for now.
+    /// Also of jobs that the last step ended.
+    #[must_use]
+    pub fn history(&self, id: JobId) -> Vec<(Millis, Reason)> {
+        let record = self.jobs.get(&id).or_else(|| self.ended.iter().find(|record| record.job.id == id));
+        let Some(record) = record else { return Vec::new() };
+        let mut all: Vec<_> = record.history.iter().cloned().collect();
+        if let Some(cause) = self.wait_of(id) {
+            all.push((self.now, Reason::Waiting { cause }));
+        }
+        all
+    }
+
+    fn wait_of(&self, id: JobId) -> Option<Wait> {
+        let record = self.jobs.get(&id)?;
+        match record.phase {
+            Phase::Held => Some(Wait::Held),
+            Phase::Waiting | Phase::Suspended => record.wait.or_else(|| {
+                // Not looked at, because somebody before it is blocked.
+                let first = self.queue.first(1, self.now, &self.settings.order, &self.ledger);
+                first.first().filter(|first| **first != id).map(|first| Wait::Behind { job: *first })
+            }),
+            _ => None,
+        }
+    }
+}
