@@ -99,6 +99,65 @@ fn a_signal_sent_to_us_reaches_the_program_once() {
 }
 
 #[test]
+fn a_signal_sent_to_the_whole_group_from_outside_reaches_the_program_once() {
+    let place = Place::new();
+    let (mut child, _) = counter(&place, |_| {});
+    let group = |signal: i32| {
+        // SAFETY: a signal to the group that this test made.
+        assert_eq!(unsafe { libc::kill(-child.id().cast_signed(), signal) }, 0);
+    };
+    let mut expected = String::new();
+    for (number, name) in [
+        (libc::SIGALRM, "SIGALRM"),
+        (libc::SIGHUP, "SIGHUP"),
+        (libc::SIGINT, "SIGINT"),
+        (libc::SIGTERM, "SIGTERM"),
+        (libc::SIGURG, "SIGURG"),
+        (libc::SIGUSR1, "SIGUSR1"),
+        (libc::SIGWINCH, "SIGWINCH"),
+    ] {
+        group(number);
+        expected = format!("{expected} {name}=1").trim().to_owned();
+        settle(&place, &expected);
+    }
+    // One to us alone is still told from one to the group, in any order.
+    send(child.id(), libc::SIGTERM);
+    settle(&place, &expected.replace("SIGTERM=1", "SIGTERM=2"));
+    group(libc::SIGTERM);
+    settle(&place, &expected.replace("SIGTERM=1", "SIGTERM=3"));
+    group(libc::SIGINT);
+    group(libc::SIGHUP);
+    send(child.id(), libc::SIGUSR1);
+    let all = expected.replace("SIGTERM=1", "SIGTERM=3").replace("SIGINT=1", "SIGINT=2");
+    settle(&place, &all.replace("SIGHUP=1", "SIGHUP=2").replace("SIGUSR1=1", "SIGUSR1=2"));
+    group(libc::SIGUSR2);
+    assert_eq!(wait(&mut child).code(), Some(0));
+}
+
+#[test]
+fn nothing_of_ours_outlives_a_run_that_is_killed() {
+    let place = Place::new();
+    let (mut child, program) = counter(&place, |_| {});
+    let members = |group: u32| {
+        let text = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let member = |pid: &String| {
+            let stat = text(pid);
+            let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+            fields.next() != Some("Z") && fields.nth(1) == Some(&group.to_string())
+        };
+        pids.filter(|pid| pid.bytes().all(|byte| byte.is_ascii_digit())).filter(member).count()
+    };
+    assert_eq!(members(child.id()), 3, "we, the program, and the witness");
+    child.kill().unwrap();
+    wait(&mut child);
+    until("only the program", || (members(child.id()) == 1).then_some(()));
+    send(program, libc::SIGUSR2);
+    until("nobody", || (members(child.id()) == 0).then_some(()));
+}
+
+#[test]
 fn a_value_sent_with_a_real_time_signal_arrives() {
     let place = Place::new();
     let program = "import signal, os\n\

@@ -15,3 +15,4 @@ pub mod session;
 pub mod signals;
 pub mod supervise;
 pub mod target;
+pub mod witness;

@@ -1,8 +1,8 @@
 //! Which signals are passed on to the program.
 //!
-//! The program sits in the same process group as `radrm-run`, so a signal that the terminal or a
-//! `kill -- -GROUP` of the program itself sends to the group has reached it already; passing it
-//! on would deliver it twice. A signal sent to `radrm-run` alone is meant for the program.
+//! The program sits in the same process group as `radrm-run`, so a signal that the terminal or
+//! anybody sends to the group has reached it already; passing it on would deliver it twice. A signal
+//! sent to `radrm-run` alone is meant for the program.
 
 use std::fs;
 use std::io;
@@ -18,8 +18,10 @@ pub enum Sender {
     Ourselves,
     /// The program, or a process that descends from it.
     Program,
-    /// Anybody else.
+    /// Anybody else, to this process alone.
     Somebody,
+    /// Anybody else, to the whole process group.
+    ToGroup,
 }
 
 /// What to do with a signal.
@@ -43,6 +45,7 @@ pub fn decide(signal: i32, sender: Sender, leads_session: bool) -> Verdict {
         // `fg` continues the whole group, `kill -CONT` one process: see whether it arrived.
         (libc::SIGCONT, _) => Verdict::WakeIfStopped,
         (_, Sender::Somebody) => Verdict::PassOn,
+        (_, Sender::ToGroup) => Verdict::Drop,
         // Timers set before exec (`alarm`) and the owner of asynchronous input belong to this
         // process number alone; without `radrm-run` the program would have it.
         (libc::SIGALRM | libc::SIGVTALRM | libc::SIGPROF | libc::SIGIO | libc::SIGURG, Sender::Kernel) => {
@@ -65,7 +68,7 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// Who the sender is to a supervisor of `program`.
+    /// Who the sender is to a supervisor of `program`; whether it meant the whole group is not told.
     #[must_use]
     pub fn sender(&self, program: libc::pid_t) -> Sender {
         match self.from {
@@ -196,6 +199,14 @@ mod tests {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGTSTP, libc::SIGWINCH, 40] {
             assert_eq!(decide(signal, Sender::Somebody, false), Verdict::PassOn);
         }
+    }
+
+    #[test]
+    fn what_is_sent_to_the_whole_group_is_not_sent_again() {
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGALRM, libc::SIGHUP, libc::SIGTSTP] {
+            assert_eq!(decide(signal, Sender::ToGroup, true), Verdict::Drop);
+        }
+        assert_eq!(decide(libc::SIGCONT, Sender::ToGroup, false), Verdict::WakeIfStopped);
     }
 
     #[test]

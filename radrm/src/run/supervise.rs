@@ -6,7 +6,8 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use super::ending::Ending;
-use super::signals::{self, Held, Verdict};
+use super::signals::{self, Held, Sender, Verdict};
+use super::witness::Witness;
 
 /// How long a continued group has before the program is woken by hand. A shell continues all
 /// members in one system call, so this is far more than it takes.
@@ -38,6 +39,7 @@ pub trait Onlooker {
 pub struct Supervisor {
     child: libc::pid_t,
     held: Held,
+    witness: Witness,
     leads_session: bool,
     child_stopped_by: Option<i32>,
     asked_to_stop: bool,
@@ -50,7 +52,15 @@ impl Supervisor {
     pub fn new(child: libc::pid_t, held: Held) -> Self {
         // SAFETY: getsid of this process always works.
         let leads_session = unsafe { libc::getsid(0) } == signals::own_pid();
-        Self { child, held, leads_session, child_stopped_by: None, asked_to_stop: false, was_stopped: false }
+        Self {
+            child,
+            held,
+            witness: Witness::new(),
+            leads_session,
+            child_stopped_by: None,
+            asked_to_stop: false,
+            was_stopped: false,
+        }
     }
 
     /// Waits until the child has ended.
@@ -104,7 +114,13 @@ impl Supervisor {
         if matches!(arrived.signal, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) {
             self.asked_to_stop = true;
         }
-        match signals::decide(arrived.signal, arrived.sender(self.child), self.leads_session) {
+        // Asked for every signal, so that nothing old is taken for something new.
+        let to_group = self.witness.saw(arrived.signal);
+        let sender = match arrived.sender(self.child) {
+            Sender::Somebody if to_group => Sender::ToGroup,
+            sender => sender,
+        };
+        match signals::decide(arrived.signal, sender, self.leads_session) {
             Verdict::Drop => {}
             Verdict::PassOn => arrived.pass_on(self.child),
             Verdict::WakeIfStopped => {
