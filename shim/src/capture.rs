@@ -29,11 +29,29 @@ pub(crate) fn is_capturing(entry: EntryId, stream: CUstream) -> bool {
     result.is_ok() && status != CU_STREAM_CAPTURE_STATUS_NONE
 }
 
+/// Whether `stream`, as `entry` understands it, is known not to be capturing. On the legacy stream the driver
+/// answers with an error while another stream captures.
+pub(crate) fn is_idle(entry: EntryId, stream: CUstream) -> bool {
+    let ask = match entry.flavour() {
+        Flavour::Legacy => driver::get().stream_is_capturing(),
+        Flavour::Ptsz | Flavour::Ptds => driver::get().stream_is_capturing_ptsz(),
+    };
+    let Some(ask) = ask else { return false };
+    let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
+    // SAFETY: the stream is the program's.
+    let result = unsafe { ask(stream, &raw mut status) };
+    result.is_ok() && status == CU_STREAM_CAPTURE_STATUS_NONE
+}
+
 /// Runs driver queries of our own with this thread's capture mode relaxed while captures are under
 /// way: a query must not invalidate a capture of another thread.
 pub(crate) fn relaxed<R>(page: &Page, work: impl FnOnce() -> R) -> R {
-    let exchange = if under_way(page) { driver::get().exchange_capture_mode() } else { None };
-    let Some(exchange) = exchange else { return work() };
+    if under_way(page) { always_relaxed(work) } else { work() }
+}
+
+/// As [`relaxed`], whether or not a capture is known: one may begin at any moment.
+pub(crate) fn always_relaxed<R>(work: impl FnOnce() -> R) -> R {
+    let Some(exchange) = driver::get().exchange_capture_mode() else { return work() };
     let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     // SAFETY: `mode` is valid; the driver hands back the mode before.
     let exchanged = unsafe { exchange(&raw mut mode) }.is_ok();
@@ -49,6 +67,7 @@ pub(crate) fn relaxed<R>(page: &Page, work: impl FnOnce() -> R) -> R {
 pub(crate) unsafe fn begun(cx: &Cx<'_>, call: impl FnOnce() -> CUresult) -> CUresult {
     // Raised first: a launch that another thread puts into the stream right after the capture has
     // begun must find the count.
+    cx.page.kernels.timing.capture_begins();
     cx.page.change_captures(|n| n.checked_add(1));
     let result = call();
     if !result.is_ok() {

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use radrm_cuda_abi::*;
 
 use crate::cx::Cx;
+use crate::kernels::timing;
 use crate::map::HandleMap;
 use crate::telemetry::EventKind;
 use crate::{frameworks, memory};
@@ -87,6 +88,7 @@ pub(crate) unsafe fn destroyed(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, con
         if let Some(device) = word.and_then(|w| CUdevice::try_from(w.saturating_sub(1)).ok()) {
             went(cx, context, device);
         }
+        timing::context_ended(cx, context);
         memory::context::destroyed(cx, context);
     } else if let Some(word) = word {
         contexts.created.insert(context.addr(), word);
@@ -136,6 +138,7 @@ fn primary_gone(cx: &Cx<'_>, context: CUcontext, device: CUdevice) {
     if known != 0 {
         went(cx, context, device);
     }
+    timing::context_ended(cx, context);
     memory::context::destroyed(cx, context);
 }
 

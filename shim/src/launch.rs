@@ -5,12 +5,38 @@ use core::ffi::{c_int, c_uint};
 use radrm_cuda_abi::*;
 
 use crate::cx::Cx;
+use crate::kernels::timing::{self, Shape};
 use crate::kernels::{cache, learn};
+use crate::telemetry::KernelsMode;
 
-/// Counts a launch that has been made: blocks of the grid, threads of a block, dynamic shared memory in
-/// bytes per block. What is counted is the threads of the whole grid.
-fn count(cx: &Cx<'_>, function: CUfunction, blocks: u64, threads: u64, shared: u64) {
-    let threads = blocks.wrapping_mul(threads);
+/// Makes a launch that is not captured, and records what is to be recorded of it: blocks of the grid, threads of a block,
+/// dynamic shared memory in bytes per block. What is counted is the threads of the whole grid.
+fn recorded(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    function: CUfunction,
+    stream: CUstream,
+    blocks: u64,
+    threads: u64,
+    shared: u64,
+) -> CUresult {
+    let shape = Shape { blocks, threads: blocks.wrapping_mul(threads), shared };
+    match cx.page.kernels.timing.mode() {
+        KernelsMode::Count => {
+            let result = call();
+            if result.is_ok() {
+                count(cx, function, shape);
+            }
+            result
+        }
+        KernelsMode::Off => call(),
+        KernelsMode::Sample | KernelsMode::All => timing::launch(cx, call, function, stream, shape),
+    }
+}
+
+/// Counts a launch that has been made.
+fn count(cx: &Cx<'_>, function: CUfunction, shape: Shape) {
+    let Shape { blocks, threads, shared } = shape;
     match cache::of(cx.tls()).get(function.addr()) {
         Some(row) => row.launch(blocks, threads, shared),
         None => learn::count(cx, function, blocks, threads, shared),
@@ -40,13 +66,11 @@ pub(crate) unsafe fn kernel(
     shared: c_uint,
     stream: CUstream,
 ) -> CUresult {
-    let captured = cx.capturing(stream);
-    let result = call();
-    if result.is_ok() && !captured {
-        let (blocks, threads) = (product(grid_x, grid_y, grid_z), product(block_x, block_y, block_z));
-        count(cx, function, blocks, threads, u64::from(shared));
+    if cx.capturing(stream) {
+        return call();
     }
-    result
+    let (blocks, threads) = (product(grid_x, grid_y, grid_z), product(block_x, block_y, block_z));
+    recorded(cx, call, function, stream, blocks, threads, u64::from(shared))
 }
 
 /// `cuLaunchKernelEx`.
@@ -60,14 +84,12 @@ pub(crate) unsafe fn kernel_ex(
     function: CUfunction,
 ) -> CUresult {
     // SAFETY: null, or the program's configuration, valid during the call.
-    let config = unsafe { config.as_ref() };
-    let captured = config.is_some_and(|c| cx.capturing(c.hStream));
-    let result = call();
-    if let Some(c) = config.filter(|_| result.is_ok() && !captured) {
-        let (blocks, threads) = shape(c);
-        count(cx, function, blocks, threads, u64::from(c.sharedMemBytes));
+    let Some(c) = (unsafe { config.as_ref() }) else { return call() };
+    if cx.capturing(c.hStream) {
+        return call();
     }
-    result
+    let (blocks, threads) = shape(c);
+    recorded(cx, call, function, c.hStream, blocks, threads, u64::from(c.sharedMemBytes))
 }
 
 #[inline(always)]
@@ -86,14 +108,14 @@ pub(crate) unsafe fn multi_device(
     devices: c_uint,
 ) -> CUresult {
     let result = call();
-    if result.is_ok() && !list.is_null() {
+    if result.is_ok() && !list.is_null() && cx.page.kernels.timing.mode() != KernelsMode::Off {
         for n in 0..devices as usize {
             // SAFETY: the driver has accepted a list of that many.
             let p = unsafe { &*list.wrapping_add(n) };
             if !cx.capturing(p.hStream) {
                 let blocks = product(p.gridDimX, p.gridDimY, p.gridDimZ);
-                let threads = product(p.blockDimX, p.blockDimY, p.blockDimZ);
-                count(cx, p.function, blocks, threads, u64::from(p.sharedMemBytes));
+                let threads = blocks.wrapping_mul(product(p.blockDimX, p.blockDimY, p.blockDimZ));
+                count(cx, p.function, Shape { blocks, threads, shared: u64::from(p.sharedMemBytes) });
             }
         }
     }
@@ -140,11 +162,9 @@ pub(crate) unsafe fn grid_async(
     height: c_int,
     stream: CUstream,
 ) -> CUresult {
-    let captured = cx.capturing(stream);
-    let result = call();
-    if result.is_ok() && !captured {
-        let blocks = u64::try_from(width).unwrap_or(0).wrapping_mul(u64::try_from(height).unwrap_or(0));
-        count(cx, function, blocks, cx.page.kernels.block_threads(function), 0);
+    if cx.capturing(stream) {
+        return call();
     }
-    result
+    let blocks = u64::try_from(width).unwrap_or(0).wrapping_mul(u64::try_from(height).unwrap_or(0));
+    recorded(cx, call, function, stream, blocks, cx.page.kernels.block_threads(function), 0)
 }

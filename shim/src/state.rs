@@ -227,6 +227,9 @@ fn refresh(page: &'static Page, tls: &Tls) {
         tls.generation.set(generation);
     }
     crate::kernels::cache::of(tls).clear();
+    if let Some(lane) = tls.lane.get() {
+        page.kernels.timing.forget(lane.number() as usize);
+    }
     tls.epoch.set(epoch);
     tls.ready.set(epoch);
 }
@@ -285,6 +288,7 @@ fn join_now(page: &Page) -> bool {
     let Ok(writer) = telemetry::Writer::join(path) else { return false };
     // SAFETY: only the thread that holds `join` gets here, and readers wait for `epoch`.
     unsafe { (*page.writer.get()).write(writer) };
+    page.kernels.timing.begin(page.writer());
     let epoch = EPOCHS.fetch_add(1, Ordering::Relaxed) + 1;
     page.generation.store(epoch, Ordering::Relaxed);
     page.set_epoch(epoch);
@@ -302,6 +306,7 @@ fn join_now(page: &Page) -> bool {
 extern "C" fn ended() {
     // A child of a fork that has not joined finds no epoch, and so leaves its parent's slot alone.
     if PAGE.epoch() != 0 {
+        PAGE.kernels.timing.settle();
         PAGE.writer().leave(telemetry::EndReason::Exited);
     }
 }

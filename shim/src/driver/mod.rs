@@ -104,6 +104,13 @@ functions! {
         c"cuMipmappedArrayGetMemoryRequirements"(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS, CUmipmappedArray, CUdevice);
     mem_properties =
         c"cuMemGetAllocationPropertiesFromHandle"(*mut CUmemAllocationProp, CUmemGenericAllocationHandle);
+    ctx_get_id = c"cuCtxGetId"(CUcontext, *mut u64);
+    event_create = c"cuEventCreate"(*mut CUevent, c_uint);
+    event_record = c"cuEventRecord"(CUevent, CUstream);
+    event_record_ptsz = c"cuEventRecord_ptsz"(CUevent, CUstream);
+    event_query = c"cuEventQuery"(CUevent);
+    event_elapsed = c"cuEventElapsedTime"(*mut f32, CUevent, CUevent);
+    event_elapsed_v2 = c"cuEventElapsedTime_v2"(*mut f32, CUevent, CUevent);
     stream_is_capturing = c"cuStreamIsCapturing"(CUstream, *mut CUstreamCaptureStatus);
     stream_is_capturing_ptsz = c"cuStreamIsCapturing_ptsz"(CUstream, *mut CUstreamCaptureStatus);
     exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode"(*mut CUstreamCaptureMode);

@@ -11,10 +11,11 @@ use radrm_cuda_abi::*;
 use crate::cx::Cx;
 use crate::map::HandleMap;
 use crate::memory;
-use crate::telemetry::{Bypass, EventKind, KernelId};
+use crate::telemetry::{Bypass, EventKind, KernelId, KernelsMode};
 
 mod params;
 mod plan;
+pub(crate) mod timing;
 mod walk;
 
 use params::{AnyNodeParams, KernelParams};
@@ -68,9 +69,14 @@ pub(crate) unsafe fn launch(
         Ok(room) => room,
         Err(code) => return code,
     };
-    let result = call();
+    let result = match plan {
+        Some((plan, _)) if !captured && cx.page.kernels.timing.mode().is_timed() => {
+            timing::launch(cx, call, plan, stream)
+        }
+        _ => call(),
+    };
     room.settle(cx);
-    if let Some(lane) = cx.tls().lane.get().filter(|_| result.is_ok() && !captured) {
+    if let Some(lane) = cx.tls().lane.get().filter(|_| result.is_ok() && !captured && counts(cx)) {
         lane.graph(cx.writer());
         match plan {
             Some((plan, serial)) if plan.serial() == serial => {
@@ -83,6 +89,11 @@ pub(crate) unsafe fn launch(
         }
     }
     result
+}
+
+/// Whether launches are counted at all.
+fn counts(cx: &Cx<'_>) -> bool {
+    cx.page.kernels.timing.mode() != KernelsMode::Off
 }
 
 /// After an instantiation, whatever its form.

@@ -13,6 +13,7 @@ use core::mem::offset_of;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use super::timing::Timer;
 use crate::arena;
 
 /// One kernel node, or the head of a child graph's group.
@@ -54,6 +55,7 @@ struct Header {
     totals: AtomicU64,
     /// Where the next change is likely: programs go through a graph's nodes in order.
     hint: AtomicU64,
+    timer: Timer,
 }
 
 #[repr(C)]
@@ -123,6 +125,11 @@ impl Plan {
     /// The plan's number, by which a late reader notices that it was freed.
     pub(super) fn serial(self) -> u64 {
         self.header().serial.load(Ordering::Acquire)
+    }
+
+    /// What is timed of its launches.
+    pub(super) fn timer(&self) -> &Timer {
+        &self.header().timer
     }
 
     /// Gives the memory back.
@@ -291,7 +298,7 @@ impl NodeWords {
     }
 }
 
-const _: () = assert!(offset_of!(Header, link) == 0 && size_of::<Header>() == 48);
+const _: () = assert!(offset_of!(Header, link) == 0 && size_of::<Header>() == 88);
 
 #[cfg(test)]
 mod tests {

@@ -7,9 +7,9 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::kernels::Kernels;
-use crate::telemetry::{LANES, LaneRow, Row};
+use crate::telemetry::{KernelsMode, LANES, LaneRow, Row};
 use crate::tls::Tls;
-use crate::{arena, resolve};
+use crate::{arena, resolve, state};
 
 /// Entries; handles and counters of 256 fill one page.
 const ENTRIES: usize = 256;
@@ -59,7 +59,8 @@ impl KernelCache {
     /// Keeps the counters of a function's kernel. From then on its launches in this thread do not come
     /// to compiled code.
     pub(crate) fn put(&self, function: u64, row: Row) {
-        if ptr::eq(self, &raw const NONE) || !resolve::launches_are_direct() {
+        let mode = state::page().kernels.timing.mode();
+        if ptr::eq(self, &raw const NONE) || !resolve::launches_are_direct() || mode != KernelsMode::Count {
             return;
         }
         let (key, place) = self.entry(function);

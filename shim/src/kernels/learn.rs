@@ -41,6 +41,12 @@ fn count_cold(entry: EntryId, tls: &Tls, function: CUfunction, blocks: u64, thre
     }
 }
 
+/// The kernel of a function handle that was met before.
+pub(crate) fn known(cx: &Cx<'_>, function: CUfunction) -> Option<KernelId> {
+    let word = cx.page.kernels.known.get(function.addr())?;
+    (word >> ID_BITS == cx.tls().epoch.get()).then(|| KernelId::from_number(word & KERNEL_MASK))
+}
+
 /// The kernel of a function handle.
 pub(crate) fn kernel_of(cx: &Cx<'_>, function: CUfunction) -> KernelId {
     let handle = function.addr();

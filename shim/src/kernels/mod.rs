@@ -11,8 +11,10 @@ use crate::map::HandleMap;
 pub(crate) mod cache;
 pub(crate) mod learn;
 pub(crate) mod named;
+pub(crate) mod timing;
 
 use cache::KernelCache;
+use timing::Timing;
 
 /// The process's kernels.
 pub(crate) struct Kernels {
@@ -28,6 +30,8 @@ pub(crate) struct Kernels {
     caches: AtomicPtr<KernelCache>,
     nameless: AtomicU64,
     learnt: AtomicU64,
+    /// What launches take.
+    pub(crate) timing: Timing,
 }
 
 impl Kernels {
@@ -41,6 +45,7 @@ impl Kernels {
             caches: AtomicPtr::new(core::ptr::null_mut()),
             nameless: AtomicU64::new(0),
             learnt: AtomicU64::new(0),
+            timing: Timing::new(),
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) mod host;
 pub(crate) mod info;
 mod ledger;
 mod level;
-mod place;
+pub(crate) mod place;
 pub(crate) mod pool;
 mod references;
 pub(crate) mod shared;

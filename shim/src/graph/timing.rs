@@ -1,0 +1,122 @@
+//! Graphs are timed as a whole; a graph's time is shared out among its kernels.
+//!
+//! A kernel's share is in proportion to what it takes when it is launched alone, as far as launches of
+//! about its size have been timed (programs launch a graph's kernels alone before they capture them). What is
+//! not known is put at the known kernels' time per thread, and the shares are then marked as modelled. The unit
+//! of a kernel's stratum is a launch of the graph.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use radrm_cuda_abi::*;
+
+use super::plan::{Plan, Work};
+use crate::cx::Cx;
+use crate::kernels::timing::FIRST;
+use crate::telemetry::{KernelId, KernelsMode, SizeClass};
+
+/// Launches after which the kernels' strata are told of them at the latest.
+const TELL: u64 = 32;
+
+/// Timing of one executable graph. All zeros is none yet.
+#[repr(C)]
+pub(super) struct Timer {
+    /// Launches that the strata have not been told of.
+    untold: AtomicU64,
+    /// Launches until the one to be timed, as of the last telling.
+    until: AtomicU64,
+    /// Launches since the last timing, as of the last telling.
+    weight: AtomicU64,
+    /// Timings begun.
+    begun: AtomicU64,
+    /// The latest time, ns.
+    latest: AtomicU64,
+}
+
+/// Makes the launch of a graph, timed if it is due.
+pub(super) fn launch(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, plan: Plan, stream: CUstream) -> CUresult {
+    let timing = &cx.page.kernels.timing;
+    let (timer, serial) = (plan.timer(), plan.serial());
+    let untold = timer.untold.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let is_first = timing.mode() == KernelsMode::All || timer.begun.load(Ordering::Relaxed) < FIRST;
+    let until = timer.until.load(Ordering::Relaxed);
+    let begun = if untold >= until { timing.marks.begin(cx, stream, is_first) } else { None };
+    let result = call();
+    let ended = begun.and_then(|begun| begun.end(cx, stream, result.is_ok()));
+    if !result.is_ok() {
+        timer.untold.fetch_sub(1, Ordering::Relaxed);
+        return result;
+    }
+    // The program may have destroyed the graph from another thread meanwhile.
+    if (untold < until && untold < TELL) || plan.serial() != serial {
+        if let Some(ended) = ended {
+            ended.forget();
+        }
+        return result;
+    }
+    let told = timer.untold.swap(0, Ordering::Relaxed);
+    for total in plan.totals() {
+        let kernel = KernelId::from_number(total.kernel.into());
+        if let Some(stratum) = timing.stratum(cx, kernel, SizeClass::GRAPH) {
+            stratum.launched(told);
+        }
+    }
+    let weight = timer.weight.fetch_add(told, Ordering::Relaxed).wrapping_add(told);
+    if let Some(ended) = ended {
+        ended.publish_graph(plan.word(), serial, weight);
+        timer.weight.store(0, Ordering::Relaxed);
+        timer.begun.fetch_add(1, Ordering::Relaxed);
+    }
+    let left = until.saturating_sub(told);
+    let next = if left > 0 { left } else { gap(cx, timer) };
+    timer.until.store(next, Ordering::Relaxed);
+    result
+}
+
+/// Launches until the next one to be timed.
+fn gap(cx: &Cx<'_>, timer: &Timer) -> u64 {
+    let timing = &cx.page.kernels.timing;
+    if timing.mode() == KernelsMode::All || timer.begun.load(Ordering::Relaxed) < FIRST {
+        return 1;
+    }
+    let latest = timer.latest.load(Ordering::Relaxed);
+    let mean = timing.budget.gap((latest > 0).then_some(latest as f64));
+    // The clock's lower digits are as good as random here.
+    let drawn = cx.writer().now().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    1 + drawn % (2 * mean - 1)
+}
+
+/// The time of a launch of a graph is known: shared out among its kernels.
+pub(crate) fn timed(cx: &Cx<'_>, plan: u64, serial: u64, ns: f64, weight: u64) {
+    let Some(plan) = Plan::from_word(plan).filter(|plan| plan.serial() == serial) else { return };
+    plan.timer().latest.store(ns as u64, Ordering::Relaxed);
+    let timing = &cx.page.kernels.timing;
+    // What launches of a kernel of about this size take alone.
+    let alone = |work: &Work| {
+        let class = SizeClass::of_threads(work.threads.checked_div(work.launches)?);
+        let mean = timing.stratum(cx, KernelId::from_number(work.kernel.into()), class)?.mean_ns()?;
+        (mean > 0.0).then_some(mean * work.launches as f64)
+    };
+    let (mut known_ns, mut known_threads, mut all_known) = (0.0, 0.0, true);
+    for work in plan.totals() {
+        match alone(&work) {
+            Some(ns) => {
+                known_ns += ns;
+                known_threads += work.threads as f64;
+            }
+            None => all_known = false,
+        }
+    }
+    let per_thread = if known_threads > 0.0 { known_ns / known_threads } else { 1.0 };
+    let part = |work: &Work| alone(work).unwrap_or(work.threads.max(1) as f64 * per_thread);
+    let whole: f64 = plan.totals().map(|work| part(&work)).sum();
+    if whole <= 0.0 || !whole.is_finite() {
+        return;
+    }
+    for work in plan.totals() {
+        let kernel = KernelId::from_number(work.kernel.into());
+        let Some(stratum) = timing.stratum(cx, kernel, SizeClass::GRAPH) else { continue };
+        if !stratum.timed(weight, ns * part(&work) / whole, !all_known) {
+            cx.writer().timing_lost();
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! Pairs of events around launches, and the times between them.
+//!
+//! A mark is a pair of events of one context. It is taken for a launch, is out until the GPU has come past
+//! both events, and is then free again. All of it is a fixed table of words that change hands by one
+//! exchange each: no lock, and a thread that dies with a mark in hand costs that mark.
+//!
+//! A context that was destroyed behind our back (the CUDA runtime resets devices through a private table)
+//! takes its events along, and its handle comes back; so a mark is only touched by a thread in whose context
+//! it was made, told by the context's number, which never comes back.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use radrm_cuda_abi::*;
+
+use super::Timing;
+use crate::capture;
+use crate::cx::Cx;
+use crate::entries::{EntryId, Flavour};
+use crate::errno;
+use crate::graph;
+use crate::memory;
+use crate::telemetry::{Bypass, GpuIndex, KernelsMode, Stratum};
+
+/// Marks of all contexts.
+const MARKS: usize = 1024;
+/// Marks of one context while only some launches are timed: more launches than that are seldom queued.
+const PER_CONTEXT: usize = 64;
+/// Contexts whose span of use is followed.
+const CONTEXTS: usize = 32;
+/// Marks that are looked at with each timing.
+const FEW: usize = 2;
+/// Marks that are looked at when the program has waited for the GPU.
+pub(super) const ALL: usize = MARKS;
+
+/// No events.
+const EMPTY: u64 = 0;
+/// Events that nobody uses.
+const FREE: u64 = 1;
+/// In a thread's hands.
+const TAKEN: u64 = 2;
+/// The GPU is to come past.
+const OUT: u64 = 3;
+/// One of the events was put into a capture: never to be looked at again.
+const CAPTURED: u64 = 4;
+
+/// One pair of events.
+#[repr(C, align(64))]
+struct Mark {
+    state: AtomicU64,
+    context: AtomicU64,
+    /// The context's number among all that ever were.
+    instance: AtomicU64,
+    start: AtomicU64,
+    end: AtomicU64,
+    /// A stratum's address, or that of a graph's plan.
+    what: AtomicU64,
+    /// Launches that the time stands for.
+    weight: AtomicU64,
+    /// 0 for a stratum, the plan's serial number for a plan; GPU below.
+    serial: AtomicU64,
+}
+
+/// The first event in a context.
+struct Origin {
+    instance: AtomicU64,
+    event: AtomicU64,
+}
+
+/// The process's marks. All zeros is none.
+pub(crate) struct Marks {
+    marks: [Mark; MARKS],
+    /// Marks beyond have never had events.
+    used: AtomicUsize,
+    /// Where the next look begins.
+    cursor: AtomicUsize,
+    origins: [Origin; CONTEXTS],
+}
+
+/// A context as marks know it.
+#[derive(Clone, Copy)]
+struct Here {
+    context: u64,
+    instance: u64,
+    gpu: GpuIndex,
+}
+
+/// A mark whose first event is recorded.
+pub(crate) struct Begun<'m> {
+    mark: &'m Mark,
+    /// Captures that had begun before.
+    captures: u64,
+}
+
+/// A mark whose both events are recorded.
+pub(crate) struct Ended<'m>(&'m Mark);
+
+impl Origin {
+    const fn new() -> Self {
+        Self { instance: AtomicU64::new(0), event: AtomicU64::new(0) }
+    }
+}
+
+impl Mark {
+    const fn new() -> Self {
+        Self {
+            state: AtomicU64::new(EMPTY),
+            context: AtomicU64::new(0),
+            instance: AtomicU64::new(0),
+            start: AtomicU64::new(0),
+            end: AtomicU64::new(0),
+            what: AtomicU64::new(0),
+            weight: AtomicU64::new(0),
+            serial: AtomicU64::new(0),
+        }
+    }
+
+    /// Moves from one state to another, if it is still in the first.
+    fn pass(&self, from: u64, to: u64) -> bool {
+        // AcqRel: the words of a mark go with its state from thread to thread.
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Lets go of a mark in hand.
+    fn leave(&self, state: u64) {
+        self.state.store(state, Ordering::Release);
+    }
+
+    fn is_of(&self, here: Here) -> bool {
+        self.context.load(Ordering::Relaxed) == here.context
+            && self.instance.load(Ordering::Relaxed) == here.instance
+    }
+}
+
+fn event(word: &AtomicU64) -> CUevent {
+    CUevent(word.load(Ordering::Relaxed) as *mut c_void)
+}
+
+/// The calling thread's context.
+fn here(cx: &Cx<'_>) -> Option<Here> {
+    let place = memory::place::current(cx)?;
+    let instance = match cx.driver().ctx_get_id() {
+        Some(ask) => {
+            let mut number = 0;
+            // SAFETY: the current context, and an out-parameter that lives over the call.
+            let answer = unsafe { ask(CUcontext(place.context as *mut c_void), &raw mut number) };
+            answer.is_ok().then_some(number)?
+        }
+        // Drivers before CUDA 12: what we have seen of contexts that ended has to do.
+        None => memory::context::deaths(),
+    };
+    Some(Here { context: place.context, instance, gpu: place.gpu })
+}
+
+fn record(cx: &Cx<'_>, entry: EntryId, event: CUevent, stream: CUstream) -> bool {
+    let record = match entry.flavour() {
+        Flavour::Legacy => cx.driver().event_record(),
+        Flavour::Ptsz | Flavour::Ptds => cx.driver().event_record_ptsz(),
+    };
+    // SAFETY: our own event; the stream is the program's, which the driver checks.
+    record.is_some_and(|record| unsafe { record(event, stream) }.is_ok())
+}
+
+impl Marks {
+    /// No marks.
+    pub(super) const fn new() -> Self {
+        Self {
+            marks: [const { Mark::new() }; MARKS],
+            used: AtomicUsize::new(0),
+            cursor: AtomicUsize::new(0),
+            origins: [const { Origin::new() }; CONTEXTS],
+        }
+    }
+
+    /// Records the first event of a launch that follows, where it may be timed.
+    pub(crate) fn begin(&self, cx: &Cx<'_>, stream: CUstream, is_first: bool) -> Option<Begun<'_>> {
+        let timing = &cx.page.kernels.timing;
+        let from = cx.writer().now();
+        let all = timing.mode() == KernelsMode::All;
+        if !all && !timing.budget.allows(from, is_first) {
+            return None;
+        }
+        // SeqCst: a capture that begins after this has raised the number that `end` compares, or is seen here.
+        let captures = timing.captures.load(Ordering::SeqCst);
+        if capture::under_way(cx.page) {
+            return None;
+        }
+        let most = if all { MARKS } else { PER_CONTEXT };
+        let mark = errno::keep(|| capture::always_relaxed(|| self.open(cx, stream, most)));
+        timing.pay(cx, from);
+        Some(Begun { mark: mark?, captures })
+    }
+
+    fn open(&self, cx: &Cx<'_>, stream: CUstream, most: usize) -> Option<&Mark> {
+        if !capture::is_idle(cx.entry, stream) {
+            return None;
+        }
+        let here = here(cx)?;
+        let mark = self.take(cx, here, most)?;
+        self.set_origin(cx, here, stream);
+        if !record(cx, cx.entry, event(&mark.start), stream) {
+            mark.leave(FREE);
+            return None;
+        }
+        mark.serial.store(u64::from(here.gpu.number()), Ordering::Relaxed);
+        Some(mark)
+    }
+
+    /// A free mark of a context; a new one while it has fewer than `most`.
+    fn take(&self, cx: &Cx<'_>, here: Here, most: usize) -> Option<&Mark> {
+        let mut own = 0;
+        let used = self.used.load(Ordering::Relaxed);
+        for mark in self.marks.iter().take(used) {
+            let state = mark.state.load(Ordering::Acquire);
+            if state == EMPTY || mark.context.load(Ordering::Relaxed) != here.context {
+                continue;
+            }
+            if mark.is_of(here) {
+                own += 1;
+                if state == FREE && mark.pass(FREE, TAKEN) {
+                    return Some(mark);
+                }
+            } else if state != TAKEN {
+                // The handle is another context's by now, and the events are gone.
+                mark.pass(state, EMPTY);
+            }
+        }
+        if own >= most {
+            return None;
+        }
+        let (number, mark) = self.marks.iter().enumerate().find(|(_, mark)| mark.pass(EMPTY, TAKEN))?;
+        self.used.fetch_max(number + 1, Ordering::Relaxed);
+        for place in [&mark.start, &mark.end] {
+            let Some(made) = make_event(cx) else {
+                mark.leave(EMPTY);
+                return None;
+            };
+            place.store(made.addr(), Ordering::Relaxed);
+        }
+        mark.context.store(here.context, Ordering::Relaxed);
+        mark.instance.store(here.instance, Ordering::Relaxed);
+        Some(mark)
+    }
+
+    /// Records an event at the first timing in a context: from there on its span of use counts.
+    fn set_origin(&self, cx: &Cx<'_>, here: Here, stream: CUstream) {
+        // 0 is a free place, and the number of no context.
+        let own = here.instance + 1;
+        for origin in &self.origins {
+            match origin.instance.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    if let Some(made) = make_event(cx).filter(|made| record(cx, cx.entry, *made, stream)) {
+                        origin.event.store(made.addr(), Ordering::Release);
+                    }
+                    return;
+                }
+                Err(there) if there == own => return,
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn origin(&self, here: Here) -> Option<CUevent> {
+        let own = self.origins.iter().find(|o| o.instance.load(Ordering::Acquire) == here.instance + 1)?;
+        let event = CUevent(own.event.load(Ordering::Acquire) as *mut c_void);
+        (!event.is_null()).then_some(event)
+    }
+
+    /// Looks at up to `most` marks that are out, in the thread's context.
+    pub(super) fn harvest(&self, cx: &Cx<'_>, most: usize) {
+        let used = self.used.load(Ordering::Relaxed);
+        if used == 0 || capture::under_way(cx.page) {
+            return;
+        }
+        errno::keep(|| {
+            capture::always_relaxed(|| {
+                let Some(here) = here(cx) else { return };
+                let begin = self.cursor.load(Ordering::Relaxed);
+                let mut seen = 0;
+                for n in 0..used {
+                    let number = (begin + n) % used;
+                    let Some(mark) = self.marks.get(number) else { return };
+                    let is_out = mark.state.load(Ordering::Relaxed) == OUT && mark.is_of(here);
+                    if is_out && mark.pass(OUT, TAKEN) {
+                        mark.leave(self.look(cx, here, mark));
+                        seen += 1;
+                        if seen == most {
+                            self.cursor.store((number + 1) % used, Ordering::Relaxed);
+                            return;
+                        }
+                    }
+                }
+            });
+        });
+    }
+
+    /// Asks for the time of a mark in hand; gives its next state.
+    fn look(&self, cx: &Cx<'_>, here: Here, mark: &Mark) -> u64 {
+        let Some(ask) = cx.driver().event_query() else { return FREE };
+        // SAFETY: our own event, in its own context.
+        match unsafe { ask(event(&mark.end)) } {
+            CUDA_SUCCESS => {}
+            CUDA_ERROR_NOT_READY => return OUT,
+            _ => {
+                cx.writer().timing_lost();
+                return CAPTURED;
+            }
+        }
+        let Some(ns) = elapsed(cx, event(&mark.start), event(&mark.end)) else {
+            cx.writer().timing_lost();
+            return FREE;
+        };
+        let (what, weight) = (mark.what.load(Ordering::Relaxed), mark.weight.load(Ordering::Relaxed));
+        let serial = mark.serial.load(Ordering::Relaxed) >> 8;
+        // SAFETY: a mark that is out without a serial number holds a stratum's address.
+        let stratum = if serial == 0 { unsafe { Stratum::from_ptr(what as *const _) } } else { None };
+        match stratum {
+            Some(stratum) if !stratum.timed(weight, ns, false) => cx.writer().timing_lost(),
+            Some(_) => {}
+            None => graph::timing::timed(cx, what, serial, ns, weight),
+        }
+        if let Some(span) = self.origin(here).and_then(|origin| elapsed(cx, origin, event(&mark.end))) {
+            cx.writer().timed_span(here.gpu, span as u64);
+        }
+        FREE
+    }
+
+    /// A context has ended.
+    pub(super) fn forget(&self, context: CUcontext) {
+        for mark in self.marks.iter().take(self.used.load(Ordering::Relaxed)) {
+            let state = mark.state.load(Ordering::Acquire);
+            if state != TAKEN && mark.context.load(Ordering::Relaxed) == context.addr() {
+                mark.pass(state, EMPTY);
+            }
+        }
+    }
+}
+
+fn make_event(cx: &Cx<'_>) -> Option<CUevent> {
+    let make = cx.driver().event_create()?;
+    let mut made = CUevent::NULL;
+    // SAFETY: the out-parameter lives over the call; no flags: an event that keeps the time.
+    let answer = unsafe { make(&raw mut made, 0) };
+    if !answer.is_ok() {
+        cx.bypass(Bypass::HelperFailed);
+    }
+    (answer.is_ok() && !made.is_null()).then_some(made)
+}
+
+/// Time between two events that the GPU has come past, ns.
+fn elapsed(cx: &Cx<'_>, start: CUevent, end: CUevent) -> Option<f64> {
+    let ask = cx.driver().event_elapsed_v2().or_else(|| cx.driver().event_elapsed())?;
+    let mut milliseconds = 0.0;
+    // SAFETY: the out-parameter lives over the call, both events are ours.
+    let answer = unsafe { ask(&raw mut milliseconds, start, end) };
+    (answer.is_ok() && milliseconds >= 0.0).then_some(f64::from(milliseconds) * 1e6)
+}
+
+impl Timing {
+    /// Notes what the host has spent since `from`.
+    fn pay(&self, cx: &Cx<'_>, from: u64) {
+        let ns = cx.writer().now().saturating_sub(from);
+        self.budget.spent(ns);
+        cx.writer().timing_cost(ns);
+    }
+}
+
+impl<'m> Begun<'m> {
+    /// Records the second event, after the launch.
+    pub(crate) fn end(self, cx: &Cx<'_>, stream: CUstream, launched: bool) -> Option<Ended<'m>> {
+        let timing = &cx.page.kernels.timing;
+        let from = cx.writer().now();
+        let mark = self.mark;
+        let recorded = launched
+            && errno::keep(|| capture::always_relaxed(|| record(cx, cx.entry, event(&mark.end), stream)));
+        // A capture that another thread began meanwhile may have got an event of ours.
+        let in_capture = timing.captures.load(Ordering::SeqCst) != self.captures
+            && !errno::keep(|| capture::is_idle(cx.entry, stream));
+        if in_capture || !recorded {
+            mark.leave(if in_capture { CAPTURED } else { FREE });
+            timing.pay(cx, from);
+            return None;
+        }
+        timing.marks.harvest(cx, FEW);
+        timing.budget.timing();
+        timing.pay(cx, from);
+        Some(Ended(mark))
+    }
+}
+
+impl Ended<'_> {
+    fn out(self, what: u64, serial: u64, weight: u64) {
+        let mark = self.0;
+        let gpu = mark.serial.load(Ordering::Relaxed) & 0xff;
+        mark.what.store(what, Ordering::Relaxed);
+        mark.weight.store(weight, Ordering::Relaxed);
+        mark.serial.store(serial << 8 | gpu, Ordering::Relaxed);
+        mark.leave(OUT);
+    }
+
+    /// The time is that of a launch which stands for `weight` launches of a stratum.
+    pub(crate) fn publish(self, stratum: Stratum, weight: u64) {
+        stratum.begin();
+        self.out(stratum.as_ptr().addr() as u64, 0, weight);
+    }
+
+    /// The time is that of a graph's launch.
+    pub(crate) fn publish_graph(self, plan: u64, serial: u64, weight: u64) {
+        self.out(plan, serial, weight);
+    }
+
+    /// Nobody wants to know.
+    pub(crate) fn forget(self) {
+        self.0.leave(FREE);
+    }
+}

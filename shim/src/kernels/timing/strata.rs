@@ -1,0 +1,210 @@
+//! A thread's strata: how often it has launched each, and when the next launch is timed.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use super::{Shape, Timing};
+use crate::arena;
+use crate::telemetry::layout::{LANES, LaneRow, StratumCell};
+use crate::telemetry::{Lane, Row, SizeClass, Stratum};
+
+/// Entries: 16 KiB per thread.
+const ENTRIES: usize = 256;
+/// Launches after which a thread tells its stratum of them at the latest: what a killed program leaves
+/// unsaid stays small.
+const TELL: u64 = 256;
+/// Bits above those of an address, for the size class.
+const CLASS_SHIFT: u32 = 56;
+
+/// One thread's strata, directly mapped by function and size class. All zeros is empty.
+///
+/// Atomics only because a lane may be handed on while its old owner still runs, and because all are read
+/// at the process's end; relaxed accesses are plain moves.
+#[repr(C, align(64))]
+pub(super) struct StrataCache {
+    random: AtomicU64,
+    entries: [Entry; ENTRIES],
+}
+
+/// One stratum of one thread.
+#[repr(C, align(64))]
+pub(super) struct Entry {
+    /// Function and size class; 0: none. A program that launches function 0 gets an error.
+    key: AtomicU64,
+    row: AtomicPtr<LaneRow>,
+    cell: AtomicPtr<StratumCell>,
+    /// Launches that the stratum has not been told of.
+    untold: AtomicU64,
+    /// Launches until the one at which it is told.
+    tell: AtomicU64,
+    /// Launches until the one to be timed, as of the last telling.
+    until: AtomicU64,
+    /// Launches since the last timing, as of the last telling.
+    weight: AtomicU64,
+}
+
+fn key(function: u64, class: SizeClass) -> u64 {
+    function ^ (u64::from(class.number()) + 1) << CLASS_SHIFT
+}
+
+impl Entry {
+    /// Whether the entry is that of a function's launches of a class.
+    #[inline(always)]
+    pub(super) fn is(&self, function: u64, class: SizeClass) -> bool {
+        self.key.load(Ordering::Relaxed) == key(function, class)
+    }
+
+    /// Whether the next launch is one at which the stratum is told.
+    #[inline(always)]
+    pub(super) fn is_due(&self) -> bool {
+        self.untold.load(Ordering::Relaxed).wrapping_add(1) >= self.tell.load(Ordering::Relaxed)
+    }
+
+    /// Whether the launch that is due is one to be timed.
+    pub(super) fn is_to_be_timed(&self) -> bool {
+        self.untold.load(Ordering::Relaxed).wrapping_add(1) >= self.until.load(Ordering::Relaxed)
+    }
+
+    /// Counts a launch.
+    #[inline(always)]
+    pub(super) fn launched(&self, shape: Shape) {
+        self.untold.store(self.untold.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        // SAFETY: an entry with a key has been given a row.
+        if let Some(row) = unsafe { Row::from_ptr(self.row.load(Ordering::Relaxed)) } {
+            row.launch(shape.blocks, shape.threads, shape.shared);
+        }
+    }
+
+    /// The stratum.
+    pub(super) fn stratum(&self) -> Option<Stratum> {
+        // SAFETY: an entry with a key has been given a stratum.
+        unsafe { Stratum::from_ptr(self.cell.load(Ordering::Relaxed)) }
+    }
+
+    /// Tells the stratum of the launches; gives those since the last timing.
+    pub(super) fn settle(&self) -> u64 {
+        let untold = self.untold.swap(0, Ordering::Relaxed);
+        if let Some(stratum) = self.stratum().filter(|_| untold > 0) {
+            stratum.launched(untold);
+        }
+        let until = self.until.load(Ordering::Relaxed).saturating_sub(untold);
+        let weight = self.weight.load(Ordering::Relaxed).saturating_add(untold);
+        self.until.store(until, Ordering::Relaxed);
+        self.weight.store(weight, Ordering::Relaxed);
+        self.tell.store(until.min(TELL), Ordering::Relaxed);
+        weight
+    }
+
+    /// The launch was timed: those before it are stood for.
+    pub(super) fn timed(&self) {
+        self.weight.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether the launch to be timed has come and gone.
+    pub(super) fn is_spent(&self) -> bool {
+        self.until.load(Ordering::Relaxed) == 0
+    }
+
+    /// Lets so many launches pass until the next one to be timed.
+    pub(super) fn wait(&self, launches: u64) {
+        self.until.store(launches, Ordering::Relaxed);
+        self.tell.store(launches.min(TELL), Ordering::Relaxed);
+    }
+}
+
+impl StrataCache {
+    /// The entry in which a function's launches of a class stand, or something else does.
+    #[inline(always)]
+    pub(super) fn entry(&self, function: u64, class: SizeClass) -> &Entry {
+        let mixed = (function as u32 ^ u32::from(class.number())).wrapping_mul(0x9e37_79b9);
+        let number = (mixed >> (u32::BITS - ENTRIES.trailing_zeros())) as usize;
+        // SAFETY: what is left after the shift is below the number of entries.
+        unsafe { self.entries.get_unchecked(number) }
+    }
+
+    /// Keeps a stratum in place of what stood there. `weight`: launches made that no timing stands for;
+    /// `gap`: launches until the one to be timed.
+    pub(super) fn put(
+        &self,
+        function: u64,
+        class: SizeClass,
+        row: Row,
+        stratum: Stratum,
+        weight: u64,
+        gap: u64,
+    ) {
+        let entry = self.entry(function, class);
+        entry.settle();
+        entry.key.store(0, Ordering::Relaxed);
+        entry.row.store(row.as_ptr().cast_mut(), Ordering::Relaxed);
+        entry.cell.store(stratum.as_ptr().cast_mut(), Ordering::Relaxed);
+        entry.weight.store(weight, Ordering::Relaxed);
+        entry.wait(gap);
+        entry.key.store(key(function, class), Ordering::Relaxed);
+    }
+
+    /// Tells all strata.
+    pub(super) fn settle(&self) {
+        for entry in self.entries.iter().filter(|e| e.key.load(Ordering::Relaxed) != 0) {
+            entry.settle();
+        }
+    }
+
+    /// Tells all strata, then forgets all.
+    pub(super) fn clear(&self) {
+        self.settle();
+        for entry in &self.entries {
+            entry.key.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A number that looks random (splitmix64).
+    pub(super) fn draw(&self) -> u64 {
+        // The address makes threads differ from each other, and mostly runs too.
+        let state = match self.random.load(Ordering::Relaxed) {
+            0 => ptr::from_ref(self).addr() as u64,
+            state => state.wrapping_add(0x9e37_79b9_7f4a_7c15),
+        };
+        self.random.store(state, Ordering::Relaxed);
+        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+impl Timing {
+    /// The strata of the thread that owns a lane; `None` on the shared lane and without memory.
+    #[inline(always)]
+    pub(super) fn cache(&self, lane: &Lane) -> Option<&StrataCache> {
+        let number = lane.number() as usize;
+        self.cache_if_any(number).or_else(|| self.make(number))
+    }
+
+    /// The strata of a lane, if any thread has strata yet.
+    #[inline(always)]
+    pub(super) fn cache_if_any(&self, lane: usize) -> Option<&StrataCache> {
+        // Acquire pairs with the exchange in `make`.
+        let caches = self.caches.load(Ordering::Acquire);
+        if caches.is_null() || lane >= LANES {
+            return None;
+        }
+        // SAFETY: an array of LANES zeroed caches that is never unmapped.
+        Some(unsafe { &*caches.wrapping_add(lane) })
+    }
+
+    #[cold]
+    fn make(&self, lane: usize) -> Option<&StrataCache> {
+        if lane >= LANES {
+            return None;
+        }
+        let bytes = LANES * size_of::<StrataCache>();
+        let fresh = arena::map_private(bytes)?.cast::<StrataCache>();
+        let exchanged =
+            self.caches.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
+        if exchanged.is_err() {
+            // SAFETY: mapped just above and seen by nobody.
+            let _ = unsafe { rustix::mm::munmap(fresh.cast(), bytes) };
+        }
+        self.cache_if_any(lane)
+    }
+}
