@@ -3,7 +3,8 @@
 //! ```text
 //! 0            Header, GPU table, directory of slots
 //! 64 KiB       reserved for the quota ledger
-//! 2 MiB        slot 0: base | kernel hashes | kernels | names | lanes | strata | timelines | block levels
+//! 2 MiB        slot 0: base | kernel hashes | kernels | names | lanes | strata | timelines | post-mortems |
+//!              block levels
 //! 2 MiB + S    slot 1 ...
 //! ```
 //!
@@ -17,7 +18,7 @@ use crate::sync::AtomicU64;
 /// First word of a segment: "RADRMSEG".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RADRMSEG");
 /// Layout version. Any change of this file's structures or offsets raises it.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 /// GPUs that a segment can name.
 pub const GPUS: usize = 16;
@@ -201,8 +202,10 @@ pub struct AccountCell {
     pub contexts: AtomicU64,
     /// Measured overhead of the contexts, bytes; 0 = unknown.
     pub context_overhead: AtomicU64,
+    /// 1 when the post-mortems are allocated.
+    pub postmortems: AtomicU64,
     /// Unused.
-    pub spare: [AtomicU64; 2],
+    pub spare: AtomicU64,
     /// By kind.
     pub kinds: [KindCell; KINDS],
     /// At the peak.

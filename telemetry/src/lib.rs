@@ -22,6 +22,7 @@ mod kind;
 pub mod lanes;
 pub mod layout;
 pub mod ledger;
+pub mod postmortem;
 pub mod process;
 mod reader;
 pub mod ring;
@@ -41,8 +42,9 @@ pub use kind::{Bypass, EndReason, EventKind, KINDS, Kind, Refusal, Scope, TIMELI
 pub use lanes::{Lane, Row};
 pub use ledger::{Ledger, LedgerRow};
 pub use reader::{
-    Account, Copies, GpuInfo, JobInfo, KernelSnapshot, KindFigures, LiveBlock, Liveness, Peak,
-    ProcessSnapshot, RingReader, Segment, SegmentError, SlotInfo, TimelinePoint,
+    Account, Copies, GpuInfo, Holder, JobInfo, KernelSnapshot, KindFigures, Later, LeftOut, LiveBlock,
+    Liveness, OtherProcess, Peak, Postmortem, ProcessSnapshot, RingReader, Segment, SegmentError, SlotInfo,
+    TimelinePoint,
 };
 pub use segment::{CreateError, SegmentFile};
 pub use strata::{CopyWay, KernelsMode, SizeClass, Stratum, estimate::KernelTime};

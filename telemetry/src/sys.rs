@@ -74,6 +74,15 @@ pub fn read_start(path: &CStr, buffer: &mut [u8]) -> Result<usize, Errno> {
     Ok(filled)
 }
 
+/// Reads as many bytes at an offset of a file as `buffer` has; an error if there are fewer.
+pub fn read_at(file: impl AsFd, at: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+    let bytes = buffer.len();
+    match retry(|| rustix::io::pread(&file, &mut *buffer, at))? {
+        got if got == bytes => Ok(()),
+        _ => Err(Errno::IO),
+    }
+}
+
 /// Maps a part of a file, shared, for reading and writing; not in core dumps.
 pub fn map_shared(file: impl AsFd, at: u64, bytes: usize) -> Result<NonNull<u8>, Errno> {
     // SAFETY: a new mapping at an address that the kernel chooses.

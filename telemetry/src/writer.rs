@@ -16,6 +16,7 @@ use crate::ring::Ring;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::{sys, timeline};
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::ptr::NonNull;
@@ -84,7 +85,7 @@ impl Writer {
     }
 
     #[inline]
-    fn area(&self) -> &HeaderArea {
+    pub(crate) fn area(&self) -> &HeaderArea {
         // SAFETY: mapped by `join` and never unmapped; atomics only.
         unsafe { self.area.as_ref() }
     }
@@ -447,6 +448,11 @@ impl Writer {
 
     /// Allocates through the file, for kernels before 5.14.
     fn allocate(&self, at: u64, bytes: u64) -> Result<(), Errno> {
+        sys::allocate(self.reopen()?, at, bytes)
+    }
+
+    /// Opens the segment's file once more, if it is still where it was.
+    pub(crate) fn reopen(&self) -> Result<OwnedFd, Errno> {
         let path = CStr::from_bytes_until_nul(&self.path).map_err(|_| Errno::NAMETOOLONG)?;
         if path.is_empty() {
             return Err(Errno::NAMETOOLONG);
@@ -456,7 +462,7 @@ impl Writer {
         if (stat.st_dev, stat.st_ino) != self.file {
             return Err(Errno::STALE);
         }
-        sys::allocate(&file, at, bytes)
+        Ok(file)
     }
 }
 

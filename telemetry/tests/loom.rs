@@ -321,7 +321,8 @@ fn account() -> Arc<AccountCell> {
         failed: zero(),
         contexts: zero(),
         context_overhead: zero(),
-        spare: from_fn(|_| zero()),
+        postmortems: zero(),
+        spare: zero(),
         kinds: from_fn(kind),
         at_peak: PeakCell {
             seq: zero(),

@@ -43,6 +43,7 @@ fn what_a_writer_counts_a_reader_sees() {
         free: 3,
         total: 80 << 30,
         result: 2,
+        quota: None,
     };
     writer.failed(&request);
     writer.call(77);

@@ -12,10 +12,11 @@
 mod amount;
 mod contended;
 mod file;
+mod holders;
 mod join;
 pub mod layout;
-mod view;
 mod peek;
+mod view;
 pub mod words;
 
 use crate::layout::GPUS;
@@ -29,8 +30,8 @@ pub use amount::{Amount, Limit};
 pub(crate) use file::fill;
 pub use file::{Access, LedgerError, LedgerFile};
 pub use join::Place;
-pub use view::{GpuUse, LedgerView, MemberUse};
 pub use peek::{LedgerPeek, Share};
+pub use view::{GpuUse, LedgerView, MemberUse};
 
 /// A request that a limit refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,12 +218,12 @@ fn enter(area: &LedgerArea, uuid: &[u8; 16], total_bytes: u64) -> Option<usize> 
     None
 }
 
-/// Works out a GPU's limit in bytes. Repeated until the amount that it comes from has not changed meanwhile.
 /// By which a GPU's row is known.
 fn tag(uuid: &[u8; 16]) -> u64 {
     crate::kernels::hash(uuid, &crate::KernelAttributes::default())
 }
 
+/// Works out a GPU's limit in bytes. Repeated until the amount that it comes from has not changed meanwhile.
 fn settle_limit(area: &LedgerArea, cell: &LedgerGpu) {
     let amount = || {
         Amount::from_word(cell.amount.load(Acquire)).or(Amount::from_word(area.header.amount.load(Acquire)))

@@ -1,5 +1,6 @@
 //! The reader's side. Everything is copied with `pread` and checked as a copy.
 
+mod postmortem;
 mod raw;
 mod ring;
 mod segment;
@@ -7,6 +8,7 @@ mod snapshot;
 mod strata;
 mod timeline;
 
+pub use postmortem::{Holder, Later, LeftOut, OtherProcess, Postmortem};
 pub use ring::RingReader;
 pub use segment::{GpuInfo, JobInfo, Liveness, Segment, SegmentError, SlotInfo};
 pub use snapshot::{Account, KernelSnapshot, KindFigures, LiveBlock, Peak, ProcessSnapshot};
