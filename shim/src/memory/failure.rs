@@ -2,7 +2,7 @@
 
 use radrm_cuda_abi::*;
 
-use super::place;
+use super::{place, postmortem};
 use crate::cx::Cx;
 use crate::telemetry::{Bypass, Event, EventKind, FailedRequest, GpuIndex, Kind, QuotaRefusal};
 
@@ -43,17 +43,10 @@ pub(super) fn record(
             match gpu {
                 Some(gpu) => {
                     let entry = cx.entry.row();
-                    writer.failed(&FailedRequest {
-                        ns,
-                        gpu,
-                        kind,
-                        entry,
-                        bytes,
-                        free,
-                        total,
-                        result: code.0,
-                        quota,
-                    });
+                    let result = code.0;
+                    let request = FailedRequest { ns, gpu, kind, entry, bytes, free, total, result, quota };
+                    writer.failed(&request);
+                    postmortem::record(cx, &request);
                 }
                 None => cx.bypass(Bypass::NoContext),
             }

@@ -21,6 +21,7 @@ mod ledger;
 mod level;
 pub(crate) mod place;
 pub(crate) mod pool;
+mod postmortem;
 mod references;
 pub(crate) mod shared;
 mod texels;

@@ -6,6 +6,7 @@
 //! counted does not hold.
 
 pub(crate) mod deny;
+mod describe;
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;

@@ -1,0 +1,25 @@
+//! The ledgers, for the post-mortem of a refused request.
+
+use super::Quota;
+use crate::telemetry::postmortem::Draft;
+use crate::telemetry::{GpuIndex, QuotaRefusal};
+
+impl Quota {
+    /// Notes the limits on a GPU and what is reserved under each, and of the one that refused who holds most.
+    ///
+    /// Cold: finds out whether members that hold something are alive.
+    pub(crate) fn describe(&self, gpu: GpuIndex, draft: &Draft<'_>) {
+        for (ledger, row, at) in self.each(gpu) {
+            let limit = ledger.limit(row);
+            if limit == u64::MAX {
+                continue;
+            }
+            ledger.sweep(row);
+            let quota = QuotaRefusal { scope: self.scope(at), limit, used: ledger.used(row) };
+            draft.quota(quota);
+            if draft.wants_holders(quota) {
+                ledger.each_holder(row, |pid, bytes| draft.holder(pid, bytes));
+            }
+        }
+    }
+}
