@@ -1,9 +1,22 @@
 /* Makes the driver calls that its arguments name, one step each, so that a test can say what
  * happens where it says what must come out of it. A step is NAME:ARG:ARG...; a slot is one
- * character that keeps a handle or an address. Every call has to succeed unless the step says so. */
+ * character that keeps a handle or an address. Every call has to succeed unless the step says so; with an
+ * exclamation mark before the step's name it has to be refused for want of memory, and nothing else. */
 #include "driver.h"
 #include <errno.h>
 #include <pthread.h>
+#include <sys/wait.h>
+
+static int refusal;
+
+static void outcome(CUresult result, const char *call, int line) {
+    if (result == (refusal ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS)) return;
+    fprintf(stderr, "%s:%d: %s%s = %u\n", __FILE__, line, refusal ? "not refused: " : "", call, result);
+    _exit(42);
+}
+
+#undef OK
+#define OK(call) outcome(call, #call, __LINE__)
 
 static unsigned long long slot[256];
 static void *host[256];
@@ -50,6 +63,8 @@ static void *in_thread(void *step);
 
 static void step(const char *text) {
     char copy[256], *arg[8] = {0}, *rest = copy;
+    refusal = *text == '!';
+    text += refusal;
     snprintf(copy, sizeof copy, "%s", text);
     for (int i = 0; i < 8 && rest; i++) arg[i] = strsep(&rest, ":");
 
@@ -238,12 +253,24 @@ static void *in_thread(void *text) {
 
 int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
-        /* `100x:STEP` makes a step 100 times */
+        /* `100x:STEP` makes a step 100 times; `fork:N` goes on in N children, `exec` in another program */
         char *times = strstr(argv[i], "x:");
         char *end;
         unsigned long count = strtoul(argv[i], &end, 10);
         if (times && end == times && count) {
             while (count--) step(times + 2);
+        } else if (!strncmp(argv[i], "fork:", 5)) {
+            int children = atoi(argv[i] + 5), status, wrong = 0;
+            while (children-- > 0)
+                if (fork() == 0) goto next;
+            while (wait(&status) > 0) wrong |= status;
+            fflush(stdout);
+            return wrong ? 45 : 0;
+        next:;
+        } else if (!strcmp(argv[i], "exec")) {
+            argv[i] = argv[0];
+            execv("/proc/self/exe", argv + i);
+            return 47;
         } else {
             step(argv[i]);
         }

@@ -116,6 +116,17 @@ impl Running {
         }
     }
 
+    /// As [`Running::until_ready`], after one line that must be this one.
+    ///
+    /// # Panics
+    /// If the line is another, or the process ends or hangs before.
+    #[track_caller]
+    pub fn until_ready_after(&mut self, expected: &str) -> u32 {
+        let line = self.line();
+        assert_eq!(line.trim_end(), expected);
+        self.until_ready()
+    }
+
     /// Reads one line of its output; empty at the end.
     pub fn line(&mut self) -> String {
         let mut line = String::new();

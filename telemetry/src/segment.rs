@@ -49,19 +49,23 @@ pub struct SegmentFile {
 }
 
 impl SegmentFile {
-    /// Makes a segment where the system wants it: in `$XDG_RUNTIME_DIR/radrm/`, else `/run/radrm/UID/`, else
-    /// `/dev/shm/radrm-UID/`, else without a name, reachable as `/proc/PID/fd/N` as long as this process lives.
+    /// Where segments of this user lie, the best place first: `$XDG_RUNTIME_DIR/radrm/`, `/run/radrm/UID/`,
+    /// `/dev/shm/radrm-UID/`.
+    pub fn directories() -> Vec<PathBuf> {
+        let uid = rustix::process::getuid().as_raw();
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
+        let others = [format!("/run/radrm/{uid}"), format!("/dev/shm/radrm-{uid}")].map(PathBuf::from);
+        runtime.map(|dir| dir.join("radrm")).into_iter().chain(others).collect()
+    }
+
+    /// Makes a segment in the first of [`SegmentFile::directories`] that takes it, else without a name,
+    /// reachable as `/proc/PID/fd/N` as long as this process lives.
     ///
     /// # Errors
     ///
     /// Only if all of them fail; the error is the last one's.
     pub fn create(job_id: u64) -> Result<Self, CreateError> {
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_absolute());
-        let run = Path::new("/run/radrm").join(rustix::process::getuid().as_raw().to_string());
-        let shared = PathBuf::from(format!("/dev/shm/radrm-{}", rustix::process::getuid().as_raw()));
-        let directories =
-            runtime.map(|dir| PathBuf::from(dir).join("radrm")).into_iter().chain([run, shared]);
-        for directory in directories {
+        for directory in Self::directories() {
             if let Ok(made) = Self::create_in(&directory, job_id) {
                 return Ok(made);
             }

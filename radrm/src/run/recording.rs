@@ -46,11 +46,7 @@ impl Channel {
     /// One sentence.
     pub fn open(started: Duration) -> Result<Self, String> {
         let job = u64::try_from(started.as_nanos()).unwrap_or(0) ^ u64::from(own_pid().unsigned_abs());
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
-        let user = rustix::process::getuid().as_raw().to_string();
-        let directories =
-            runtime.map(|dir| dir.join("radrm")).into_iter().chain([Path::new("/run/radrm").join(user)]);
-        for directory in directories {
+        for directory in SegmentFile::directories() {
             if in_memory(&directory)
                 && let Ok(file) = SegmentFile::create_in(&directory, job)
             {
