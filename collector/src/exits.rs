@@ -7,11 +7,13 @@
 
 use radrm_profile::model::{Exit, ProcessKey};
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open};
 use std::collections::HashMap;
 
-/// Descriptors in use at most: every other process's end stays unknown.
+/// Descriptors in use at most, and as a share of those that this process may
+/// have: the ends of processes beyond stay unknown.
 const MOST: usize = 256;
+const SHARE: u64 = 4;
 
 /// `struct pidfd_info` of `linux/pidfd.h`, its first version. Newer ones are
 /// longer; the kernel goes by the size in the request's number.
@@ -31,18 +33,25 @@ const INFO_EXIT: u64 = 1 << 3;
 const GET_INFO: u32 = (3 << 30) | ((size_of::<PidfdInfo>() as u32) << 16) | (0xff << 8) | 11;
 
 /// Handles of the processes of a job.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Exits {
+    most: usize,
     living: HashMap<ProcessKey, OwnedFd>,
     gone: Vec<(ProcessKey, OwnedFd)>,
 }
 
 impl Exits {
+    pub(crate) fn new() -> Exits {
+        let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / SHARE;
+        let most = usize::try_from(allowed).map_or(MOST, |allowed| allowed.min(MOST));
+        Exits { most, living: HashMap::new(), gone: Vec::new() }
+    }
+
     /// Takes a handle of a process that was alive a moment ago. Its id could
     /// have been given to another one since only if all others had been used
     /// up in that moment.
     pub(crate) fn watch(&mut self, key: ProcessKey, pid: u32) {
-        if self.living.len() + self.gone.len() >= MOST || self.living.contains_key(&key) {
+        if self.living.len() + self.gone.len() >= self.most || self.living.contains_key(&key) {
             return;
         }
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
@@ -103,7 +112,7 @@ mod tests {
 
     #[test]
     fn exits_of_others_are_known_once_their_parents_know_them() {
-        let mut exits = Exits::default();
+        let mut exits = Exits::new();
         for (slot, (script, expected)) in
             [("exit 3", Exit::Code(3)), ("kill -TERM $$", Exit::Signal(15)), ("exit 0", Exit::Code(0))]
                 .into_iter()
@@ -128,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_program_that_became_another_has_no_exit_of_its_own() {
-        let mut exits = Exits::default();
+        let mut exits = Exits::new();
         let key = ProcessKey::default();
         exits.watch(key, std::process::id());
         exits.ended(key, true);

@@ -203,7 +203,10 @@ fn notes(profile: &Profile) -> Vec<String> {
         notes.push(format!("{dropped} event(s) were lost; counters and peaks are exact nevertheless"));
     }
     if profile.processes_not_kept > 0 {
-        notes.push(format!("{} further processes are not listed", profile.processes_not_kept));
+        notes.push(format!(
+            "{} further processes are not listed, and their memory is in no figure",
+            profile.processes_not_kept
+        ));
     }
     notes.extend(profile.notes.iter().map(ToString::to_string));
     notes

@@ -151,7 +151,7 @@ impl<S: Source> Watch<S> {
             left_out: HashSet::new(),
             left_out_count: 0,
             exits: BTreeMap::new(),
-            others: Exits::default(),
+            others: Exits::new(),
             last_briefs: Vec::new(),
             last_poll: Nanos::ZERO,
             next_state: now + Nanos::from_millis(100),
