@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use radrm_emulator_machine::ENV_MACHINE;
 use radrm_telemetry::ledger::{LedgerView, Place};
 use radrm_telemetry::{Liveness, Segment, SlotInfo};
 
@@ -47,6 +48,19 @@ impl Job {
             found.extend(Process::all().filter(|process| process.parent() == Some(Process(self.launcher))));
         }
         found
+    }
+
+    /// Whether it is the job of this launcher or process.
+    #[must_use]
+    pub fn is(&self, pid: u32) -> bool {
+        self.launcher == pid || self.running().iter().any(|slot| slot.pid == pid)
+    }
+
+    /// The file of the emulated machine that its processes use; `None` is this computer.
+    #[must_use]
+    pub fn machine(&self) -> Option<PathBuf> {
+        let file = self.processes().into_iter().find_map(|process| process.variable(ENV_MACHINE))?;
+        Some(PathBuf::from(file))
     }
 
     /// The ledgers of users and groups in which its processes count.
@@ -102,7 +116,7 @@ pub fn of(jobs: Vec<Job>, pid: u32) -> Option<Job> {
     let at = jobs
         .iter()
         .position(|job| job.launcher == pid)
-        .or_else(|| jobs.iter().position(|job| job.running().iter().any(|slot| slot.pid == pid)))?;
+        .or_else(|| jobs.iter().position(|job| job.is(pid)))?;
     Some(jobs.swap_remove(at))
 }
 

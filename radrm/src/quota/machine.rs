@@ -47,8 +47,7 @@ impl Node {
     /// # Errors
     /// One sentence: the emulated NVML is missing.
     pub fn of_job(job: &Job) -> Result<Self, String> {
-        let file = job.processes().into_iter().find_map(|process| process.variable(ENV_MACHINE));
-        Self::of(file.as_ref().map(Path::new))
+        Self::of(job.machine().as_deref())
     }
 
     /// How a GPU is called in tables: its number, or the beginning of its UUID.

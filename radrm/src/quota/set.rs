@@ -12,6 +12,7 @@ use super::jobs::{self, Job};
 use super::machine::Node;
 use super::shared;
 use crate::limits::amount::{rounded, shown};
+use crate::limits::ledgers::Ledgers;
 use crate::limits::resolve::{amount_for, resolve};
 use crate::limits::scopes::{self, Person};
 use crate::limits::start::Machine;
@@ -157,29 +158,43 @@ fn of_shared(access: Access, wishes: Option<&Wishes>, node: &Node) -> Result<Vec
     overrides::write(&node.ledgers, access, wishes).map_err(|error| {
         format!("the change cannot be kept in {}: {}", directory.display(), reason(&error))
     })?;
-    let Some(found) = shared::open(&node.ledgers, access) else {
-        return Ok(vec![format!("{name}: {} from the next job on; none is running", text_of(&limits))]);
+    let found = shared::open(&node.ledgers, access);
+    let mut said = match &found {
+        None => vec![format!("{name}: {} from the next job on", text_of(&limits))],
+        Some(found) => {
+            if wishes.is_some() {
+                change(&found.view, &limits)?
+            } else {
+                found.view.set_limits(&limits)
+            }
+            report(&name, &found.view, &limits, node)
+        }
     };
-    if wishes.is_some() {
-        change(&found.view, &limits)?
-    } else {
-        found.view.set_limits(&limits)
-    }
-    let mut said = report(&name, &found.view, &limits, node);
+    let path = directory.join("ledger");
     let outside = jobs::all()
         .iter()
         .filter(|job| matches!(access, Access::User(uid) if uid == job.uid))
-        .filter(|job| !job.processes().is_empty() && !job.shared_ledgers().contains(&found.path))
+        .filter(|job| !job.processes().is_empty() && !job.shared_ledgers().contains(&path))
+        .filter(|job| job.machine().as_deref() == machine_file(node))
         .count();
     match outside {
         0 => {}
         1 => said
             .push("1 job that runs was started without this limit and does not count against it".to_owned()),
-        count => said.push(format!(
-            "{count} jobs that run were started without this limit and do not count against it"
-        )),
+        count => {
+            said.push(format!(
+                "{count} jobs that run were started without this limit and do not count against it"
+            ));
+        }
     }
     Ok(said)
+}
+
+fn machine_file(node: &Node) -> Option<&Path> {
+    match &node.ledgers {
+        Ledgers::System => None,
+        Ledgers::Emulated(file) => Some(file),
+    }
 }
 
 /// Makes the directory of a ledger that no job has made yet.

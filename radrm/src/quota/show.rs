@@ -11,6 +11,7 @@ use super::machine::Node;
 use super::shared::{self, Shared};
 use crate::limits::amount::shown;
 use crate::limits::gpus;
+use crate::limits::ledgers::Ledgers;
 use crate::limits::scopes::user_name;
 use crate::output;
 
@@ -76,8 +77,13 @@ struct ProcessView {
 /// # Errors
 /// One sentence: there is no such job.
 pub fn run(only: Option<u32>, json: bool, machine: Option<&Path>) -> Result<(), String> {
-    let node = Node::of(machine)?;
+    let mut node = Node::of(machine)?;
     let mut jobs = jobs::all();
+    if let (Some(pid), None) = (only, machine)
+        && let Some(file) = jobs.iter().find(|job| job.is(pid)).and_then(Job::machine)
+    {
+        node = Node::of(Some(&file))?;
+    }
     let mut shared = shared::all(&node.ledgers);
     if let Some(pid) = only {
         let job =
@@ -85,6 +91,8 @@ pub fn run(only: Option<u32>, json: bool, machine: Option<&Path>) -> Result<(), 
         let ledgers = job.shared_ledgers();
         shared.retain(|one| ledgers.contains(&one.path));
         jobs = vec![job];
+    } else if let Ledgers::Emulated(file) = &node.ledgers {
+        jobs.retain(|job| job.machine().as_ref() == Some(file));
     }
     let everything = Everything {
         jobs: jobs.iter().map(|job| of_job(job, &node)).collect(),
