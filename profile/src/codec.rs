@@ -23,6 +23,7 @@ const TYPE_PROGRAM_DIGEST: u32 = 5;
 const TYPE_NOTE: u32 = 6;
 const TYPE_OUTCOME: u32 = 7;
 const TYPE_UNSEEN: u32 = 8;
+const TYPE_POSTMORTEM: u32 = 9;
 
 /// Counts what the decoder claims, in memory and not in the file: a vector of
 /// small numbers claims up to eight times its encoded size.
@@ -58,6 +59,7 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::Note(text) => bytes(TYPE_NOTE, text),
         Record::Outcome(outcome) => bytes(TYPE_OUTCOME, outcome),
         Record::Unseen(text) => bytes(TYPE_UNSEEN, text),
+        Record::Postmortem(postmortem) => bytes(TYPE_POSTMORTEM, postmortem),
     }
 }
 
@@ -72,6 +74,7 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_NOTE => Record::Note(value(payload)?),
         TYPE_OUTCOME => Record::Outcome(value(payload)?),
         TYPE_UNSEEN => Record::Unseen(value(payload)?),
+        TYPE_POSTMORTEM => Record::Postmortem(Box::new(value(payload)?)),
         _ => return Ok(None),
     };
     Ok(Some(record))

@@ -1,6 +1,6 @@
 //! Records become a profile.
 
-use crate::model::{End, Kernel, Note, Process, Profile, Timeline, TimelinePoint};
+use crate::model::{End, Kernel, Note, Postmortem, Process, Profile, Timeline, TimelinePoint};
 use crate::record::{KernelCounters, KernelDefinition, ProcessDelta, Record, State};
 
 impl Profile {
@@ -16,6 +16,14 @@ impl Profile {
             Record::Note(text) => self.notes.push(Note::Collector(text)),
             Record::Outcome(outcome) => self.outcome = Some(outcome),
             Record::Unseen(text) => self.unseen.push(text),
+            Record::Postmortem(postmortem) => self.apply_postmortem(*postmortem),
+        }
+    }
+
+    fn apply_postmortem(&mut self, postmortem: Postmortem) {
+        match self.postmortems.iter_mut().find(|known| known.is_same(&postmortem)) {
+            Some(known) => *known = postmortem,
+            None => self.postmortems.push(postmortem),
         }
     }
 

@@ -1,8 +1,8 @@
 //! The records of a profile file, and how a timeline is packed.
 
 use crate::model::{
-    Event, Gpu, GpuIndex, Identity, Job, KIND_COUNT, NvmlSample, Outcome, ProcessKey, ProcessState,
-    TimelinePoint, device_total,
+    Event, Gpu, GpuIndex, Identity, Job, KIND_COUNT, NvmlSample, Outcome, Postmortem, ProcessKey,
+    ProcessState, TimelinePoint, device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -31,6 +31,9 @@ pub enum Record {
     Outcome(Outcome),
     /// A part of the job that could not be looked at, as a clause about it.
     Unseen(String),
+    /// A refused request with what stood around it; replaces what was known
+    /// of the same one.
+    Postmortem(Box<Postmortem>),
 }
 
 /// Everything that changed up to one moment. One frame, so that a reader sees

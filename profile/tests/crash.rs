@@ -135,6 +135,18 @@ fn paths_that_cannot_be_read() {
 }
 
 #[test]
+fn what_is_learnt_of_a_refusal_later_replaces_what_was_known() {
+    let more = |is_latest, bytes| {
+        let request = FailedRequest { size: Bytes(bytes), ..FailedRequest::default() };
+        Record::Postmortem(Box::new(Postmortem { is_latest, request, ..postmortem() }))
+    };
+    let (bytes, _) = file(&[more(false, 1), more(true, 2), more(false, 3)]);
+    let read = read_bytes(&bytes).unwrap();
+    let sizes: Vec<u64> = read.postmortems.iter().map(|it| it.request.size.0).collect();
+    assert_eq!(sizes, [3, 2]);
+}
+
+#[test]
 fn the_job_can_be_read_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.radrm");

@@ -5,6 +5,7 @@
 
 mod job;
 mod memory;
+pub mod postmortem;
 mod process;
 mod sample;
 
@@ -13,6 +14,7 @@ pub use memory::{
     Account, Block, FailedRequest, KIND_COUNT, Kind, KindAccount, RESULT_OUT_OF_MEMORY, Timeline,
     TimelinePoint, device_total,
 };
+pub use postmortem::Postmortem;
 pub use process::{
     Bypass, End, Framework, Identity, Kernel, Process, ProcessKey, ProcessState, Remainder, frameworks,
 };
@@ -43,6 +45,9 @@ pub struct Profile {
     pub state_before: Nanos,
     /// How the job ended; `None` while it runs or if its watcher died.
     pub outcome: Option<Outcome>,
+    /// Refused requests with what stood around them, in the order in which they
+    /// were seen.
+    pub postmortems: Vec<Postmortem>,
     /// Parts of the job that could not be looked at, each as a clause such as
     /// "RADRM_DISABLE is set". What happened there is in no figure.
     pub unseen: Vec<String>,
@@ -65,6 +70,7 @@ impl Profile {
             last_state: Nanos::ZERO,
             state_before: Nanos::ZERO,
             outcome: None,
+            postmortems: Vec::new(),
             unseen: Vec::new(),
             notes: Vec::new(),
         }

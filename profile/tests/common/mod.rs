@@ -74,6 +74,21 @@ pub fn state(t: u64, bytes: u64) -> Record {
     })
 }
 
+/// A refusal with a limit, a block, another process and a neighbour.
+pub fn postmortem() -> Postmortem {
+    use postmortem::*;
+    let quota = QuotaUse { scope: Scope::User, limit: Bytes(9), used: Bytes(7) };
+    Postmortem {
+        process: key(),
+        cause: Cause::Quota(quota),
+        quotas: vec![quota],
+        blocks: vec![Block { size: Bytes(5), ..Block::default() }],
+        others: Some(vec![JobProcess { pid: 8, ..JobProcess::default() }]),
+        nvml: Some(Neighbours { processes: vec![Neighbour::default()], ..Neighbours::default() }),
+        ..Postmortem::default()
+    }
+}
+
 /// The records after the job's.
 pub fn records() -> Vec<Record> {
     vec![
@@ -87,6 +102,7 @@ pub fn records() -> Vec<Record> {
         state(2, 200),
         Record::ProgramDigest([7; 32]),
         Record::Note("a note".into()),
+        Record::Postmortem(Box::new(postmortem())),
         state(3, 300),
         Record::Outcome(Outcome {
             exit: Exit::Code(1),
