@@ -1,4 +1,5 @@
-//! Generates the runtime functions that hand their arguments to the driver as they are.
+//! Generates the functions whose meaning is a line of a table: those of the runtime that hand their arguments
+//! to the driver as they are, and those that tell the size of a workspace.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -29,6 +30,76 @@ fn main() {
         )
         .expect("into a String");
     }
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("set by cargo")).join("forwards.rs");
+    write("forwards.rs", &code);
+    write("workspaces.rs", &workspaces());
+}
+
+fn write(name: &str, code: &str) {
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("set by cargo")).join(name);
     std::fs::write(out, code).expect("OUT_DIR is writable");
+}
+
+/// Lines of one function stand together: each writes one of its results.
+fn workspaces() -> String {
+    println!("cargo::rerun-if-changed=data/workspaces.tsv");
+    let lines: Vec<Vec<&str>> = include_str!("data/workspaces.tsv")
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split('\t').collect())
+        .collect();
+    let mut code = String::new();
+    for group in lines.chunk_by(|a, b| a[0] == b[0]) {
+        let (name, count) = (group[0][0], group[0][1].parse::<usize>().expect("a number of arguments"));
+        let parameters: Vec<String> = (0..count).map(|i| format!("a{i}: usize")).collect();
+        let used: Vec<String> = (0..count).map(|i| format!("a{i}")).collect();
+        let mut body = String::new();
+        for line in group {
+            let &[_, _, out, size, of, unit] = line.as_slice() else { panic!("{name}: six fields") };
+            let (place, kind) = out.split_once(':').expect("place and type of the result");
+            let value = if size == "none" {
+                "-1".to_owned()
+            } else {
+                format!("checked::<{kind}>({})?", formula(size))
+            };
+            if size != "none" && size != "0" && of != "host" {
+                writeln!(
+                    body,
+                    "        notes::guess({:?}, ({}).saturating_mul({unit}));",
+                    format!(
+                        "workspace of {of} ({})",
+                        if name.starts_with("cusolver") { "cuSOLVER" } else { "cuSPARSE" }
+                    ),
+                    formula(size)
+                )
+                .expect("into a String");
+            }
+            writeln!(body, "        out::<{kind}>(a{place}, {value})?;").expect("into a String");
+        }
+        writeln!(
+            code,
+            "/// `{name}`: the sizes of its table.\n#[unsafe(no_mangle)]\n#[allow(clippy::too_many_arguments)]\npub extern \"C\" fn radrm_{name}({}) -> c_int {{\n    let _ = ({},);\n    library_call(status, || {{\n{body}        Ok(())\n    }})\n}}",
+            parameters.join(", "),
+            used.join(", ")
+        )
+        .expect("into a String");
+    }
+    code
+}
+
+/// A size as Rust: letters become the functions of `src/solver.rs`.
+fn formula(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text.chars().peekable();
+    while let Some(letter) = rest.next() {
+        if letter.is_ascii_lowercase() {
+            let mut place = String::new();
+            while let Some(digit) = rest.next_if(char::is_ascii_digit) {
+                place.push(digit);
+            }
+            write!(out, "sizes::{letter}(a{place})").expect("into a String");
+        } else {
+            out.push(letter);
+        }
+    }
+    out
 }

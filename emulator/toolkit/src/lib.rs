@@ -14,17 +14,21 @@
 //! | [`runtime`] | the CUDA runtime |
 //! | [`notes`] | what the run has to know about the figures' trust |
 //! | [`handles`] | handles of the libraries, and the memory that belongs to them |
-//! | [`blas`], [`dnn`], [`fft`], [`sparse`], [`solver`], [`random`] | the mathematical libraries |
+//! | [`blas`], [`dnn`], [`fft`], [`sparse`], [`solver`] | the mathematical libraries |
 //! | [`nccl`] | communication between the processes of a job |
-//! | [`tools`] | compilers, profilers, files |
+//! | [`tools`] | what is left: random numbers, compilers, profilers |
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)]
 
 pub mod blas;
 pub mod dnn;
 pub mod driver;
+pub mod fft;
 pub mod handles;
 pub mod notes;
 pub mod runtime;
+pub mod solver;
+pub mod sparse;
+pub mod tools;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
