@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use radrm_cuda_abi::table::{self, Flavour, Need, Row};
+use radrm_cuda_abi::table::{self, Arg, Flavour, Need, Row};
 
 /// When a hook's logic runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -151,7 +151,7 @@ fn generate(rows: &[(usize, &Row)], hooks: &BTreeMap<String, Hook>) -> String {
     );
     for (id, (_, row)) in rows.iter().enumerate() {
         if row.is_nvml() {
-            nvml_shell(&mut out, id, row);
+            nvml_shell(&mut out, id, row, hooks.get(&row.base));
         } else {
             driver_shell(&mut out, id, row, hooks.get(&row.base));
         }
@@ -159,29 +159,45 @@ fn generate(rows: &[(usize, &Row)], hooks: &BTreeMap<String, Hook>) -> String {
     out
 }
 
-/// NVML's prototypes are not in the table: the shell forwards whatever the registers hold.
-fn nvml_shell(out: &mut String, id: usize, row: &Row) {
+/// The logic gets the real function and all arguments, and calls it or not. Like the real function the
+/// shell is transparent to a forced unwind.
+fn nvml_shell(out: &mut String, id: usize, row: &Row, hook: Option<&Hook>) {
     let symbol = &row.symbol;
+    let logic = hook.map(|hook| &hook.logic).unwrap_or_else(|| panic!("hooks.tsv: no logic for {symbol}"));
+    let Arguments { params, types, names } = Arguments::of(row);
     let _ = write!(
         out,
-        "/// Forwards to NVML.\n\
-         #[unsafe(naked)]\n\
-         #[cfg_attr(not(test), unsafe(no_mangle))]\n\
-         pub unsafe extern \"C\" fn {symbol}() {{\n    \
-             nvml_forward!({id})\n\
-         }}\n\n"
+        "#[cfg_attr(not(test), unsafe(no_mangle))]\n\
+         unsafe extern \"C-unwind\" fn {symbol}({params}) -> nvmlReturn_t {{\n    \
+             let Some(real) = shell::real(EntryId({id})) else {{ return crate::resolve::no_nvml() }};\n    \
+             // SAFETY: the address is NVML's own function of this name, whose prototype this is.\n    \
+             let real = unsafe {{ core::mem::transmute::<*mut (), unsafe extern \"C-unwind\" fn({types}) -> nvmlReturn_t>(real) }};\n    \
+             // SAFETY: the arguments are the program's, under NVML's contract for them.\n    \
+             unsafe {{ crate::{logic}(real, {names}) }}\n}}\n\n"
     );
+}
+
+/// An entry point's parameters as they are spelled in a shell.
+struct Arguments {
+    params: String,
+    types: String,
+    names: String,
+}
+
+impl Arguments {
+    fn of(row: &Row) -> Self {
+        let each = |part: fn(&Arg) -> String| row.args.iter().map(part).collect::<Vec<_>>().join(", ");
+        Self {
+            params: each(|a| format!("{}: {}", ident(&a.name), a.rust_type())),
+            types: each(Arg::rust_type),
+            names: each(|a| ident(&a.name)),
+        }
+    }
 }
 
 fn driver_shell(out: &mut String, id: usize, row: &Row, hook: Option<&Hook>) {
     let symbol = &row.symbol;
-    let params: Vec<String> =
-        row.args.iter().map(|a| format!("{}: {}", ident(&a.name), a.rust_type())).collect();
-    let params = params.join(", ");
-    let types: Vec<String> = row.args.iter().map(|a| a.rust_type()).collect();
-    let types = types.join(", ");
-    let names: Vec<String> = row.args.iter().map(|a| ident(&a.name)).collect();
-    let names = names.join(", ");
+    let Arguments { params, types, names } = Arguments::of(row);
     // Passive entries stay transparent to a forced unwind (a cancelled thread).
     let abi = if hook.is_some_and(|h| h.kind != Kind::After) { "C" } else { "C-unwind" };
     let by_hand = hook.is_some_and(|h| h.kind == Kind::Launch);

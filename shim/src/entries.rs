@@ -87,36 +87,5 @@ pub(crate) fn of(library: Library) -> impl Iterator<Item = (EntryId, &'static In
     (0u16..).map(EntryId).zip(INFO.iter()).filter(move |(_, info)| info.library == library)
 }
 
-/// A shell that jumps to NVML's function with every register as the program left it.
-#[cfg(target_arch = "x86_64")]
-macro_rules! nvml_forward {
-    ($id:literal) => {
-        core::arch::naked_asm!(
-            "endbr64",
-            "mov rax, qword ptr [rip + {real} + 8 * {id}]",
-            "test rax, rax",
-            "je 2f",
-            "jmp rax",
-            "2:",
-            "push rdi",
-            "push rsi",
-            "push rdx",
-            "push rcx",
-            "push r8",
-            "mov edi, {id}",
-            "call {cold}",
-            "pop r8",
-            "pop rcx",
-            "pop rdx",
-            "pop rsi",
-            "pop rdi",
-            "jmp rax",
-            real = sym crate::resolve::RADRM_REAL,
-            cold = sym crate::resolve::cold_nvml,
-            id = const $id,
-        )
-    };
-}
-
 // `launch_shell!` stands in `launch_shell.rs`, which comes before this module.
 include!(concat!(env!("OUT_DIR"), "/entries.rs"));

@@ -30,6 +30,7 @@ mod launch;
 mod map;
 mod memory;
 mod module;
+mod nvml;
 mod passive;
 mod quota;
 mod resolve;

@@ -17,7 +17,7 @@ use crate::telemetry::{GpuIndex, Ledger, LedgerRow, QuotaRefusal, Scope};
 use crate::{bytes, environ};
 
 /// Ledgers that a process can be a member of: its job's, its user's, those of groups.
-const LEDGERS: usize = 6;
+pub(crate) const LEDGERS: usize = 6;
 /// Longest list of ledgers that is accepted.
 const LIST_BYTES: usize = 4096;
 
@@ -60,15 +60,7 @@ impl Quota {
             // No quota, unless the environment says that there is one.
             Ok(None) | Err(_) => return !deny::is_asked_for(),
         }
-        let mut room = [0u8; LIST_BYTES];
-        let Some(list) = environ::value(b"RADRM_LEDGERS", &mut room) else {
-            return !environ::is_set(b"RADRM_LEDGERS");
-        };
-        list.to_bytes().split(|byte| *byte == b':').filter(|path| !path.is_empty()).all(|path| {
-            let mut room = [0u8; LIST_BYTES];
-            let Some(place) = room.get_mut(..path.len()) else { return false };
-            bytes::copy(place, path);
-            let Ok(path) = core::ffi::CStr::from_bytes_until_nul(&room) else { return false };
+        each_listed(|path| {
             let full = usize::from(self.count.load(Ordering::Relaxed)) == LEDGERS;
             let Some(ledger) = Ledger::join_file(path).ok().filter(|_| !full) else { return false };
             self.enter(ledger, scope_of(path.to_bytes()));
@@ -191,16 +183,13 @@ impl Quota {
     ///
     /// Cold: finds out whether members that hold something are alive.
     pub(crate) fn view(&self, gpu: GpuIndex) -> Option<View> {
-        self.each(gpu).fold(None, |tightest: Option<View>, (ledger, row, _)| {
+        View::tightest(self.each(gpu).map(|(ledger, row, _)| {
             let limit = ledger.limit(row);
-            if limit == u64::MAX {
-                return tightest;
+            if limit != u64::MAX {
+                ledger.sweep(row);
             }
-            ledger.sweep(row);
-            let free = limit.saturating_sub(ledger.used(row));
-            let (total, free) = tightest.map_or((limit, free), |t| (t.total.min(limit), t.free.min(free)));
-            Some(View { total, free })
-        })
+            (limit, ledger.used(row))
+        }))
     }
 
     /// Whether more is reserved on a GPU than a limit allows.
@@ -234,11 +223,35 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// The tightest of several limits, each with what is used of it; `None`: all are `u64::MAX`, no limit.
+    pub(crate) fn tightest(limits: impl Iterator<Item = (u64, u64)>) -> Option<Self> {
+        limits.filter(|(limit, _)| *limit != u64::MAX).fold(None, |tightest: Option<Self>, (limit, used)| {
+            let free = limit.saturating_sub(used);
+            let (total, free) = tightest.map_or((limit, free), |t| (t.total.min(limit), t.free.min(free)));
+            Some(Self { total, free })
+        })
+    }
+
     /// What the driver says, seen through the quota.
     pub(crate) fn through(self, free: u64, total: u64) -> (u64, u64) {
         let total = self.total.min(total);
         (self.free.min(free).min(total), total)
     }
+}
+
+/// Visits every ledger that the environment names besides the job's, until `visit` says false. False: it
+/// did, or the list cannot be read.
+pub(crate) fn each_listed(mut visit: impl FnMut(&core::ffi::CStr) -> bool) -> bool {
+    let mut room = [0u8; LIST_BYTES];
+    let Some(list) = environ::value(b"RADRM_LEDGERS", &mut room) else {
+        return !environ::is_set(b"RADRM_LEDGERS");
+    };
+    list.to_bytes().split(|byte| *byte == b':').filter(|path| !path.is_empty()).all(|path| {
+        let mut room = [0u8; LIST_BYTES];
+        let Some(place) = room.get_mut(..path.len()) else { return false };
+        bytes::copy(place, path);
+        core::ffi::CStr::from_bytes_until_nul(&room).is_ok_and(&mut visit)
+    })
 }
 
 /// Whom a ledger in a file of its own is for: its directory's name says.
@@ -257,6 +270,14 @@ mod tests {
         assert_eq!(view.through(1000, 2000), (40, 100));
         assert_eq!(view.through(10, 2000), (10, 100));
         assert_eq!(view.through(30, 80), (30, 80));
+    }
+
+    #[test]
+    fn the_tightest_limit_and_the_least_room_may_be_of_different_ledgers() {
+        let of = |limits: &[(u64, u64)]| View::tightest(limits.iter().copied());
+        assert_eq!(of(&[(u64::MAX, 5), (100, 10), (200, 180)]), Some(View { total: 100, free: 20 }));
+        assert_eq!(of(&[(100, 130)]), Some(View { total: 100, free: 0 }));
+        assert_eq!(of(&[(u64::MAX, 5)]), None);
     }
 
     #[test]

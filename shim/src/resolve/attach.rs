@@ -8,7 +8,7 @@ use super::elf::{self, LinkMap};
 use super::{early, route};
 use crate::entries::{self, ENTRY_COUNT, EntryId, Library};
 use crate::errno;
-use radrm_cuda_abi::{CUDA_ERROR_NOT_FOUND, CUresult};
+use radrm_cuda_abi::*;
 
 /// The driver's own function of every entry point.
 pub(crate) static RADRM_REAL: [AtomicPtr<()>; ENTRY_COUNT] =
@@ -65,14 +65,18 @@ pub(crate) fn cold(entry: EntryId) -> Option<*mut ()> {
     })
 }
 
-/// For NVML's shells: the real function, or one that answers that there is none.
-pub(crate) extern "C" fn cold_nvml(entry: u16) -> *mut () {
-    cold(EntryId(entry)).unwrap_or(no_nvml as *mut ())
+/// What an NVML shell answers where there is no real function to ask.
+#[cold]
+pub(crate) fn no_nvml() -> nvmlReturn_t {
+    let is_there = !NVML.map.load(Ordering::Acquire).is_null();
+    if is_there { NVML_ERROR_FUNCTION_NOT_FOUND } else { NVML_ERROR_LIBRARY_NOT_FOUND }
 }
 
-/// `NVML_ERROR_LIBRARY_NOT_FOUND` or, with the library there, `NVML_ERROR_FUNCTION_NOT_FOUND`.
-extern "C" fn no_nvml() -> c_int {
-    if NVML.map.load(Ordering::Acquire).is_null() { 12 } else { 13 }
+/// A function of NVML by its exported name, looked up in the library that a shell has already called.
+pub(crate) fn nvml_symbol(name: &CStr) -> Option<*mut ()> {
+    let map = NVML.map.load(Ordering::Acquire);
+    // SAFETY: not null, and then the library is pinned.
+    if map.is_null() { None } else { unsafe { elf::function(map, name) } }
 }
 
 /// Whether the driver's library has been seen.

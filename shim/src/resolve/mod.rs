@@ -16,7 +16,7 @@ pub(crate) mod proc_address;
 mod route;
 
 pub(crate) use attach::{
-    RADRM_REAL, cold, cold_nvml, driver_symbol, has_driver, launches_are_direct, loaded,
+    RADRM_REAL, cold, driver_symbol, has_driver, launches_are_direct, loaded, no_nvml, nvml_symbol,
 };
 
 use crate::entries::EntryId;

@@ -1,0 +1,25 @@
+//! What NVML tells the program: under a quota the quota is the machine, and the job is alone on it.
+//!
+//! A program that asks NVML need not use CUDA (a monitor): it does not join the job's segment for this, it
+//! looks into the ledgers ([`ledgers`]). Where a GPU has no limit, where anything is missing, and for every
+//! answer but success, the program gets what NVML says, untouched.
+
+mod ledgers;
+pub(crate) mod memory;
+pub(crate) mod processes;
+mod uuid;
+
+use radrm_cuda_abi::nvmlDevice_t;
+
+use crate::quota::View;
+use crate::shell;
+use ledgers::Ledgers;
+
+/// The ledgers and the quota's view of a device; `None`: what NVML says is what the program is told.
+/// `total_bytes`: memory of the device.
+fn seen(device: nvmlDevice_t, total_bytes: u64) -> Option<(&'static Ledgers, View)> {
+    let ledgers = shell::caught_cold(ledgers::get)??;
+    let uuid = uuid::of(device)?;
+    let view = shell::caught_cold(|| ledgers.view(&uuid, total_bytes))??;
+    Some((ledgers, view))
+}

@@ -1,0 +1,213 @@
+//! Lists of the processes on a device: under a quota, those of the job.
+
+use core::ffi::c_uint;
+
+use radrm_cuda_abi::*;
+
+use super::ledgers::Ledgers;
+use super::seen;
+use crate::{arena, errno, shell};
+
+type Call<P> = unsafe extern "C-unwind" fn(nvmlDevice_t, *mut c_uint, *mut P) -> nvmlReturn_t;
+
+/// Processes that a list has room for at first.
+const ROOM: u32 = 256;
+/// And at most.
+const MOST: u32 = 1 << 16;
+/// Times that a list which has grown meanwhile is asked for.
+const TRIES: u32 = 4;
+
+/// `nvmlDeviceGetComputeRunningProcesses` and its likes, in every version.
+///
+/// NVML counts all processes on the device, so the program's own list may be too short for them and long
+/// enough for the job's: NVML fills a list of ours, and the program gets its part of it by NVML's protocol.
+///
+/// # Safety
+/// `real` is NVML's own function, and the arguments are the program's of this call.
+pub(crate) unsafe fn told<P: ProcessInfo>(
+    real: Call<P>,
+    device: nvmlDevice_t,
+    count: *mut c_uint,
+    infos: *mut P,
+) -> nvmlReturn_t {
+    // SAFETY: the program's own call, passed on.
+    let untouched = || unsafe { real(device, count, infos) };
+    if count.is_null() {
+        return untouched();
+    }
+    // SAFETY: not null, and then a number that the program has set.
+    let room = unsafe { count.read_unaligned() };
+    if infos.is_null() && room != 0 {
+        return untouched();
+    }
+    let Some((ledgers, _)) = errno::keep(|| seen(device, 0)) else { return untouched() };
+    // SAFETY: the handle is the program's, and the list has the room that NVML is told.
+    let Some(mut list) = List::read::<P>(|count, infos| unsafe { real(device, count, infos) }) else {
+        return untouched();
+    };
+    let Some(members) = errno::keep(|| shell::caught_cold(|| list.keep_members(ledgers))) else {
+        return untouched();
+    };
+    // SAFETY: as for reading it.
+    unsafe { count.write_unaligned(members) };
+    if members > room {
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    }
+    let bytes = members as usize * list.stride;
+    // SAFETY: the program promises room for as many processes as it says, each as long as NVML writes them.
+    unsafe { core::ptr::copy_nonoverlapping(list.at, infos.cast::<u8>(), bytes) };
+    NVML_SUCCESS
+}
+
+/// A form of a list's element. The process id comes first in all of them.
+pub(crate) trait ProcessInfo: Copy {
+    /// Bytes of the longest form that NVML's functions of this type have ever written.
+    const LONGEST: usize;
+}
+
+impl ProcessInfo for nvmlProcessInfo_v1_t {
+    const LONGEST: usize = size_of::<Self>();
+}
+
+impl ProcessInfo for nvmlProcessInfo_v2_t {
+    const LONGEST: usize = PROCESS_INFO_LONGEST;
+}
+
+/// What a list's memory holds before NVML writes there.
+const BLANK: u8 = 0xa5;
+
+/// A list in memory of its own.
+struct List {
+    at: *mut u8,
+    bytes: usize,
+    count: u32,
+    /// Bytes from one element to the next.
+    stride: usize,
+}
+
+impl List {
+    fn blank(bytes: usize) -> Option<Self> {
+        let at = arena::map_private(bytes)?;
+        // SAFETY: mapped just now.
+        unsafe { at.write_bytes(BLANK, bytes) };
+        Some(Self { at, bytes, count: 0, stride: 0 })
+    }
+
+    /// Asks NVML for all processes; `None` where it has none to tell.
+    fn read<P: ProcessInfo>(mut ask: impl FnMut(*mut c_uint, *mut P) -> nvmlReturn_t) -> Option<Self> {
+        let mut room = ROOM;
+        for _ in 0..TRIES {
+            let mut list = Self::blank(room as usize * P::LONGEST)?;
+            let mut count = room;
+            match ask(&raw mut count, list.at.cast()) {
+                NVML_SUCCESS => {
+                    list.count = count.min(room);
+                    list.stride = stride(list.bytes(), list.count as usize, size_of::<P>(), P::LONGEST);
+                    return Some(list);
+                }
+                NVML_ERROR_INSUFFICIENT_SIZE if count < MOST => room = (count + ROOM).max(2 * room),
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped and initialised by `blank`.
+        unsafe { core::slice::from_raw_parts(self.at, self.bytes) }
+    }
+
+    /// Moves the job's processes to the beginning; returns how many they are.
+    fn keep_members(&mut self, ledgers: &Ledgers) -> u32 {
+        // SAFETY: mapped and initialised by `blank`, and `self` is borrowed for as long.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(self.at, self.bytes) };
+        keep(bytes, self.count as usize, self.stride, |pid| ledgers.is_member(pid))
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `blank` with this length; nothing refers to it any more.
+        let _ = unsafe { rustix::mm::munmap(self.at.cast(), self.bytes) };
+    }
+}
+
+/// How long NVML's elements are, by where it stopped writing: as documented, or the longest that there were.
+fn stride(bytes: &[u8], count: usize, documented: usize, longest: usize) -> usize {
+    let end = bytes.iter().rposition(|byte| *byte != BLANK).map_or(0, |last| last + 1);
+    // Beyond the longest: the whole list was written to, which tells nothing.
+    if end > count * documented && end <= count * longest { longest } else { documented }
+}
+
+/// Moves the elements of wanted processes to the beginning; returns how many they are.
+fn keep(bytes: &mut [u8], count: usize, stride: usize, wanted: impl Fn(u32) -> bool) -> u32 {
+    let mut kept = 0;
+    for index in 0..count {
+        let from = index * stride;
+        let pid = bytes.get(from..).and_then(|rest| rest.first_chunk()).map(|pid| u32::from_ne_bytes(*pid));
+        if pid.is_some_and(&wanted) && from + stride <= bytes.len() {
+            bytes.copy_within(from..from + stride, kept as usize * stride);
+            kept += 1;
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(pids: &[u32], element: usize, room: usize) -> Vec<u8> {
+        let mut bytes = vec![BLANK; room];
+        for (place, pid) in bytes.chunks_mut(element).zip(pids) {
+            place.fill(0);
+            place[..4].copy_from_slice(&pid.to_ne_bytes());
+            place[8..16].copy_from_slice(&u64::from(*pid * 10).to_ne_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn the_length_of_an_element_is_found_by_what_was_written() {
+        for count in 1..6 {
+            let pids = &[1, 2, 3, 4, 5][..count];
+            assert_eq!(stride(&list(pids, 24, 256), count, 24, 32), 24);
+            assert_eq!(stride(&list(pids, 32, 256), count, 24, 32), 32);
+            assert_eq!(stride(&list(pids, 16, 256), count, 16, 16), 16);
+        }
+        assert_eq!(stride(&[0; 256], 2, 24, 32), 24, "cleared as a whole");
+        assert_eq!(stride(&[BLANK; 256], 0, 24, 32), 24, "no process");
+    }
+
+    #[test]
+    fn wanted_processes_are_kept_whole_and_in_order() {
+        for element in [16, 24, 32] {
+            let mut bytes = list(&[7, 8, 9, 10], element, 256);
+            assert_eq!(keep(&mut bytes, 4, element, |pid| pid == 8 || pid == 10), 2);
+            assert_eq!(bytes[..2 * element], list(&[8, 10], element, 2 * element));
+            assert_eq!(keep(&mut bytes, 2, element, |_| false), 0);
+        }
+    }
+
+    #[test]
+    fn a_list_that_grows_is_asked_for_again_with_more_room() {
+        let mut asked = Vec::new();
+        let read = List::read::<nvmlProcessInfo_v1_t>(|count, infos| {
+            // SAFETY: the list's own count.
+            let room = unsafe { &mut *count };
+            asked.push(*room);
+            if *room < 1000 {
+                *room = 1000;
+                return NVML_ERROR_INSUFFICIENT_SIZE;
+            }
+            *room = 1;
+            // SAFETY: there is room for one.
+            unsafe { infos.write(nvmlProcessInfo_v1_t { pid: 7, usedGpuMemory: 70 }) };
+            NVML_SUCCESS
+        });
+        let read = read.unwrap();
+        assert_eq!((asked, read.count, read.stride), (vec![256, 1256], 1, 16));
+        assert_eq!(read.bytes()[..4], 7u32.to_ne_bytes());
+        assert!(List::read::<nvmlProcessInfo_v1_t>(|_, _| nvmlReturn_t(3)).is_none());
+    }
+}
