@@ -1,7 +1,7 @@
 //! What a launcher holds while its job runs.
 
 use crate::segment_source::SegmentSource;
-use crate::watch::{Finished, Watch, WatchOptions};
+use crate::watch::{Finished, Measured, Watch, WatchOptions};
 use radrm_profile::model::{Exit, Job};
 use radrm_telemetry::Segment;
 use std::path::PathBuf;
@@ -37,6 +37,12 @@ impl JobWatch {
     /// Where the profile is being written.
     pub fn profile_path(&self) -> Option<PathBuf> {
         self.watch.profile_path()
+    }
+
+    /// What the driver itself took for processes of the job, measured since the
+    /// last call.
+    pub fn take_measured(&mut self) -> Vec<Measured> {
+        self.watch.take_measured()
     }
 
     /// Tells the exit of a process that the caller has waited for, other than

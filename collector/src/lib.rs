@@ -30,4 +30,4 @@ pub use job_watch::JobWatch;
 pub use nvml::NvmlSource;
 pub use output::ProfileFile;
 pub use segment_source::EntryName;
-pub use watch::{Finished, WatchOptions};
+pub use watch::{Finished, Measured, WatchOptions};

@@ -6,10 +6,23 @@ use radrm_profile::model::{GpuIndex, NvmlSample, ProcessKey, Remainder};
 use radrm_profile::{Bytes, Nanos};
 use std::collections::HashMap;
 
+/// Exact comparisons that wait at most for whoever takes them.
+const EXACT: usize = 4096;
+
 /// Comparisons so far.
 #[derive(Debug, Default)]
 pub(crate) struct Remainders {
     known: HashMap<(ProcessKey, GpuIndex), Known>,
+    exact: Vec<Exact>,
+}
+
+/// A comparison of two figures of the same moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exact {
+    pub(crate) pid: u32,
+    pub(crate) gpu: GpuIndex,
+    /// What NVML says beyond the account.
+    pub(crate) beyond: Bytes,
 }
 
 #[derive(Debug, Default)]
@@ -62,11 +75,19 @@ impl Remainders {
         let known = self.known.entry((after.key, gpu)).or_default();
         known.remainder.gpu = gpu;
         known.remainder.nvml_peak = known.remainder.nvml_peak.max(nvml);
+        if quiet && after.alive && nvml >= accounted && self.exact.len() < EXACT {
+            self.exact.push(Exact { pid: after.pid, gpu, beyond: nvml.saturating_sub(accounted) });
+        }
         // A comparison that is exact is worth more than a newer one.
         if quiet || !known.quiet {
             known.remainder = Remainder { t, nvml, accounted, ..known.remainder };
             known.quiet = quiet;
         }
+    }
+
+    /// The exact comparisons since the last call, the oldest first.
+    pub(crate) fn take_exact(&mut self) -> Vec<Exact> {
+        std::mem::take(&mut self.exact)
     }
 
     /// Those of one process.
@@ -131,6 +152,9 @@ mod tests {
         let kept = at(30, 900, &low, &high);
         assert_eq!((kept.bytes(), kept.t, kept.nvml_peak), (40, Nanos(20), Bytes(900)));
         assert_eq!(at(40, 120, &high, &high).bytes(), 30);
+        let beyond: Vec<_> = remainders.take_exact().iter().map(|exact| exact.beyond.0).collect();
+        assert_eq!(beyond, [40, 30], "only what was quiet is exact");
+        assert_eq!(remainders.take_exact(), []);
     }
 
     #[test]

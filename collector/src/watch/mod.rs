@@ -7,13 +7,13 @@ use crate::frameworks;
 use crate::nvml::{Message, NvmlSource, Sampler};
 use crate::output::{Output, ProfileFile};
 use crate::pace::{EventThinner, FINE_TIMELINES, SampleThinner, coarse, next_state, poll_gap};
-use crate::remainder::{Around, Remainders};
+use crate::remainder::{Around, Exact, Remainders};
 use crate::segment_source::EntryName;
 use crate::source::{Brief, Source};
 use radrm_profile::model::{
     End, Exit, Framework, Gpu, Job, NvmlSample, Outcome, Process, ProcessKey, Profile, Reason,
 };
-use radrm_profile::{Nanos, ProcessDelta, Record, State};
+use radrm_profile::{Bytes, Nanos, ProcessDelta, Record, State};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -62,6 +62,22 @@ impl Default for WatchOptions {
             unseen: Vec::new(),
         }
     }
+}
+
+/// What NVML says that a process holds beyond its account, at a moment when the account did not
+/// change: what the driver itself takes for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// Process id.
+    pub pid: u32,
+    /// UUID of the GPU, `GPU-…`.
+    pub gpu: String,
+    /// Its product name.
+    pub model: String,
+    /// Version of the kernel driver; empty if unknown.
+    pub driver: String,
+    /// How much.
+    pub bytes: Bytes,
 }
 
 /// What a watch leaves behind.
@@ -214,6 +230,22 @@ impl<S: Source> Watch<S> {
         let (profile, path, failure) = self.output.finish();
         self.failures.extend(failure);
         Finished { profile, path, warnings: self.warnings, failures: self.failures }
+    }
+
+    /// What the driver itself took for processes, measured since the last call.
+    pub(crate) fn take_measured(&mut self) -> Vec<Measured> {
+        let profile = &self.output.profile;
+        let measured = |exact: Exact| {
+            let gpu = profile.gpu(exact.gpu)?;
+            Some(Measured {
+                pid: exact.pid,
+                gpu: gpu.uuid.clone(),
+                model: gpu.name.clone(),
+                driver: gpu.driver_version.clone().unwrap_or_default(),
+                bytes: exact.beyond,
+            })
+        };
+        self.remainders.take_exact().into_iter().filter_map(measured).collect()
     }
 
     /// The exit of a child that the caller waited for.

@@ -92,7 +92,7 @@ impl Limits {
     }
 
     /// Arms the job's segment, which `arm` does, joins the ledgers of the user and of groups, and tells
-    /// the program of them.
+    /// the program of them. Gives the ledgers, the job's first.
     ///
     /// # Errors
     /// One sentence: a ledger cannot be used.
@@ -100,7 +100,7 @@ impl Limits {
         &self,
         arm: impl FnOnce(&[Limit]) -> Result<LedgerView, LedgerError>,
         environment: &mut Environment,
-    ) -> Result<LedgerView, String> {
+    ) -> Result<Vec<LedgerView>, String> {
         // The segment is armed whatever the scope: it is where a job's share is kept and shown.
         let job = arm(self.scopes.job.as_deref().unwrap_or_default())
             .map_err(|error| format!("no limit can hold, since the job's ledger cannot be made: {error}"))?;
@@ -123,7 +123,7 @@ impl Limits {
             let list: Vec<OsString> = paths.into_iter().map(PathBuf::into_os_string).collect();
             environment.set(LEDGERS_VARIABLE, &list.join(":".as_ref()).into_vec());
         }
-        Ok(job)
+        Ok(views)
     }
 
     /// The ledgers beyond the job's own: whose, where, and their limits.

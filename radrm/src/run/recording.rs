@@ -24,6 +24,7 @@ use super::signals::own_pid;
 use super::supervise::{Ended, Onlooker};
 use crate::dry_run;
 use crate::dry_run::outcome::Outcome;
+use crate::limits::charge::Charge;
 use crate::mps::clients::Check;
 use crate::output;
 use crate::show::report::{text_options, width};
@@ -89,6 +90,7 @@ pub struct Recording {
     /// What was asked for and could not be done.
     failures: Vec<String>,
     clients: Option<Check>,
+    charge: Option<Charge>,
     dry_run: Option<Outcome>,
     // Last, so that the segment's file goes when nobody reads it any more.
     _channel: Channel,
@@ -164,6 +166,7 @@ impl Recording {
             warnings,
             failures,
             clients: None,
+            charge: None,
             dry_run: None,
             _channel: channel,
         })
@@ -174,11 +177,20 @@ impl Recording {
         self.clients = Some(check);
     }
 
+    /// Measures what the driver takes for processes, and charges it.
+    pub fn charge(&mut self, charge: Charge) {
+        self.charge = Some(charge);
+    }
+
     /// A regular look; says after how long the next one is due.
     fn look(&mut self) -> Duration {
         let gap = self.watch.poll();
         if let (Some(check), Some(segment)) = (&mut self.clients, &self.segment) {
             self.warnings.extend(check.look(segment));
+        }
+        let measured = self.watch.take_measured();
+        if let (Some(charge), Some(segment)) = (&mut self.charge, &self.segment) {
+            charge.take(&measured, segment);
         }
         gap
     }
@@ -199,6 +211,9 @@ impl Recording {
     ) {
         let alive = self.running();
         self.warnings.extend(self.watch.take_warnings());
+        if let Some(charge) = &self.charge {
+            charge.save();
+        }
         let Finished { profile, path, warnings, failures } = self.watch.finish(exit(ended.ending));
         self.warnings.extend(warnings);
         self.failures.extend(failures);

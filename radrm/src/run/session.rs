@@ -22,6 +22,7 @@ use super::signals::Held;
 use super::supervise::{self, Supervisor};
 use super::target::{self, Sight};
 use crate::dry_run::Setup;
+use crate::limits::charge::Charge;
 use crate::limits::config::Mps;
 use crate::limits::gpus::Gpu;
 use crate::limits::ledgers::Ledgers;
@@ -139,12 +140,16 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
             None
         }
     };
+    let mut in_force = Vec::new();
     if let (Some(channel), Some(limits)) = (&channel, limits) {
         let armed = limits.bring_into_force(|limits| channel.arm(limits), &mut environment);
-        armed.map_err(|sentence| {
+        let views = armed.map_err(|sentence| {
             profile.abandon();
             refuse(sentence)
         })?;
+        if limits.measures_contexts() {
+            in_force = views;
+        }
     }
     if let (Some(channel), Some(shim)) = (&channel, preload.shim()) {
         environment.prepend_path("LD_PRELOAD", shim);
@@ -202,6 +207,9 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
     });
     if let (Some(recording), Some(service)) = (&mut recording, &service) {
         recording.check_clients(mps::clients::Check::new(service.control().clone()));
+    }
+    if let Some(recording) = &mut recording {
+        recording.charge(Charge::new(in_force, ledgers.emulated()));
     }
     let mut supervisor = Supervisor::new(child, held);
     let ended = supervisor.wait(&mut recording);
