@@ -18,9 +18,15 @@ struct Node {
 
 impl Node {
     fn new(gpus: u32) -> Self {
+        Self::with_context(gpus, 0)
+    }
+
+    /// The same where a context takes so many MiB.
+    fn with_context(gpus: u32, context: u32) -> Self {
         let file = tempfile::Builder::new().suffix(".toml").tempfile().expect("temporary file");
-        let text =
-            format!("[[gpu]]\nmodel = \"H100-80GB\"\ncount = {gpus}\nmemory_mib = 4096\ncontext_mib = 0\n");
+        let text = format!(
+            "[[gpu]]\nmodel = \"H100-80GB\"\ncount = {gpus}\nmemory_mib = 4096\ncontext_mib = {context}\n"
+        );
         fs::write(file.path(), text).expect("toml");
         Self { rig: Rig::emulated(&file.path().display().to_string()) }
     }
@@ -324,4 +330,41 @@ fn a_job_may_not_be_given_more_than_the_node_allows() {
     let (job, _) =
         node.start_with(&["--mem-limit", "512MiB"], &["use:0", "toomuch:a:600m", "pause"], Some(config));
     finish(job);
+}
+
+/// The context that is charged to the only process of the only job, and all that is charged to it, in MiB.
+fn charged(node: &Node) -> (u64, u64) {
+    let job = node.shown(&[])["jobs"][0].clone();
+    let of = |name: &str| job["processes"][0][name][0].as_u64().expect("bytes") / MIB;
+    (of("context_bytes"), of("bytes"))
+}
+
+#[test]
+fn case_05_what_the_driver_takes_is_measured_charged_and_known_to_the_next_job() {
+    let node = Node::with_context(1, 300);
+    let measured =
+        ["use:0", "alloc:a:10m", "sleep:2500", "alloc:b:10m", "pause", "toomuch:c:720m", "alloc:d:600m"];
+    let (job, _) = node.start(&["--mem-limit", "1GiB"], &measured);
+    let (context, all) = charged(&node);
+    assert!((300..310).contains(&context), "{context} MiB");
+    assert_eq!(all, context + 20);
+    finish(job);
+    // The next job is charged from its first request on.
+    let (job, _) =
+        node.start(&["--mem-limit", "1GiB"], &["use:0", "toomuch:a:730m", "alloc:a:700m", "pause"]);
+    let (estimate, all) = charged(&node);
+    assert!(context.abs_diff(estimate) <= 2 && all.abs_diff(estimate + 700) <= 1, "{estimate} of {all} MiB");
+    finish(job);
+}
+
+#[test]
+fn a_configured_context_is_charged_as_it_stands() {
+    for (context, charge) in [("200MiB", 200), ("0", 0)] {
+        let node = Node::with_context(1, 300);
+        let config = format!("context = \"{context}\"\n");
+        let steps = ["use:0", "alloc:a:10m", "sleep:2500", "alloc:b:10m", "pause"];
+        let (job, _) = node.start_with(&["--mem-limit", "1GiB"], &steps, Some(&config));
+        assert_eq!(charged(&node), (charge, charge + 20), "{context}");
+        finish(job);
+    }
 }
