@@ -98,6 +98,8 @@ pub(super) fn kernel(function: *const c_void) -> Answer<CUkernel> {
     // SAFETY: a place for the handle, and the name that the program registered.
     unsafe { driver::cuLibraryGetKernel(&raw mut handle, library, kernel.name)? };
     kernel.handle.store(handle.addr(), Ordering::Relaxed);
+    // SAFETY: the name that the program registered.
+    super::counts::learn(handle.addr(), &unsafe { CStr::from_ptr(kernel.name) }.to_string_lossy());
     Ok(handle)
 }
 

@@ -6,7 +6,7 @@ use radrm_cuda_abi::*;
 use radrm_emulator_ffi::{Answer, In};
 
 use super::memory::{Extent, PitchedPtr};
-use super::{device, runtime};
+use super::{counts, device, memory, runtime};
 use crate::driver;
 
 const HOST_TO_HOST: c_uint = 0;
@@ -50,13 +50,22 @@ fn copy(target: u64, source: u64, bytes: usize, kind: c_uint) -> Answer {
     // SAFETY: as the caller of the runtime promises.
     unsafe {
         match kind {
-            HOST_TO_HOST | BY_ADDRESS => driver::cuMemcpy(target, source, bytes),
-            HOST_TO_DEVICE => driver::cuMemcpyHtoD_v2(target, source as *const c_void, bytes),
-            DEVICE_TO_HOST => driver::cuMemcpyDtoH_v2(target as *mut c_void, source, bytes),
-            DEVICE_TO_DEVICE => driver::cuMemcpyDtoD_v2(target, source, bytes),
-            _ => Err(INVALID_DIRECTION),
+            HOST_TO_HOST | BY_ADDRESS => {
+                driver::cuMemcpy(target, source, bytes)?;
+                if !memory::is_device(target) {
+                    counts::read_back(target, source, bytes);
+                }
+            }
+            HOST_TO_DEVICE => driver::cuMemcpyHtoD_v2(target, source as *const c_void, bytes)?,
+            DEVICE_TO_HOST => {
+                driver::cuMemcpyDtoH_v2(target as *mut c_void, source, bytes)?;
+                counts::read_back(target, source, bytes);
+            }
+            DEVICE_TO_DEVICE => driver::cuMemcpyDtoD_v2(target, source, bytes)?,
+            _ => return Err(INVALID_DIRECTION),
         }
     }
+    Ok(())
 }
 
 fn copy_async(target: u64, source: u64, bytes: usize, kind: c_uint, stream: CUstream) -> Answer {
@@ -66,13 +75,22 @@ fn copy_async(target: u64, source: u64, bytes: usize, kind: c_uint, stream: CUst
     // SAFETY: as the caller of the runtime promises.
     unsafe {
         match kind {
-            HOST_TO_HOST | BY_ADDRESS => driver::cuMemcpyAsync(target, source, bytes, stream),
-            HOST_TO_DEVICE => driver::cuMemcpyHtoDAsync_v2(target, source as *const c_void, bytes, stream),
-            DEVICE_TO_HOST => driver::cuMemcpyDtoHAsync_v2(target as *mut c_void, source, bytes, stream),
-            DEVICE_TO_DEVICE => driver::cuMemcpyDtoDAsync_v2(target, source, bytes, stream),
-            _ => Err(INVALID_DIRECTION),
+            HOST_TO_HOST | BY_ADDRESS => {
+                driver::cuMemcpyAsync(target, source, bytes, stream)?;
+                if !memory::is_device(target) {
+                    counts::read_back(target, source, bytes);
+                }
+            }
+            HOST_TO_DEVICE => driver::cuMemcpyHtoDAsync_v2(target, source as *const c_void, bytes, stream)?,
+            DEVICE_TO_HOST => {
+                driver::cuMemcpyDtoHAsync_v2(target as *mut c_void, source, bytes, stream)?;
+                counts::read_back(target, source, bytes);
+            }
+            DEVICE_TO_DEVICE => driver::cuMemcpyDtoDAsync_v2(target, source, bytes, stream)?,
+            _ => return Err(INVALID_DIRECTION),
         }
     }
+    Ok(())
 }
 
 fn plane(

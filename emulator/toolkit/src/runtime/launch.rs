@@ -103,6 +103,7 @@ fn launch(
             )?;
         }
     }
+    super::counts::launched(kernel.addr(), params);
     Ok(())
 }
 

@@ -110,6 +110,12 @@ fn describe(pointer: u64) -> Answer<PointerAttributes> {
     })
 }
 
+/// Whether an address is device memory, which the host cannot write to.
+pub(super) fn is_device(address: u64) -> bool {
+    const DEVICE: c_int = 2;
+    describe(address).is_ok_and(|own| own.kind == DEVICE || own.kind == MANAGED)
+}
+
 runtime! {
     /// Takes device memory.
     with_context radrm_cudaMalloc(out: Out<CUdeviceptr>, bytes: usize) {

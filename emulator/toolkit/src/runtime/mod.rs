@@ -7,11 +7,13 @@
 //! | [`code`] | fat binaries, kernels and variables that a program registers |
 //! | [`launch`] | launches, function attributes, occupancy |
 //! | [`memory`], [`copy`] | memory, copies and memsets |
+//! | `counts` | numbers of elements that depend on data |
 //! | [`graph`], [`stream`] | graphs; streams and events, as far as they differ from the driver's |
 //! | [`forward`] | all functions that mean the same to the driver, generated from `data/forwards.tsv` |
 
 pub mod code;
 pub mod copy;
+mod counts;
 pub mod device;
 pub mod error;
 pub mod forward;
