@@ -20,6 +20,7 @@ mod job_watch;
 mod nvml;
 mod output;
 mod pace;
+mod postmortem;
 mod remainder;
 mod segment_source;
 mod source;

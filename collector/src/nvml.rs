@@ -52,11 +52,20 @@ pub(crate) enum Message {
     NoSuchGpu(GpuIndex, String),
 }
 
+/// What the sampler is told.
+#[derive(Debug)]
+enum Ask {
+    /// The job uses this GPU.
+    Watch(Box<Gpu>),
+    /// Sample now, not when it is time.
+    Now,
+}
+
 /// A sampler. It does nothing until it is told of a GPU: a job that never
 /// touches a GPU does not wake NVML up.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    to: Option<Sender<Gpu>>,
+    to: Option<Sender<Ask>>,
     awake: bool,
     from: Receiver<Message>,
 }
@@ -64,10 +73,10 @@ pub(crate) struct Sampler {
 impl Sampler {
     /// Starts it. Times count from `origin_mono_ns` on CLOCK_MONOTONIC.
     pub(crate) fn start(source: &NvmlSource, origin_mono_ns: u64) -> Sampler {
-        let (to, gpus) = channel();
+        let (to, asks) = channel();
         let (messages, from) = channel();
         let Some(library) = source.library() else { return Sampler { to: None, awake: false, from } };
-        let work = move || sample(&library, origin_mono_ns, &gpus, &messages);
+        let work = move || sample(&library, origin_mono_ns, &asks, &messages);
         let started = thread::Builder::new().name("radrm-nvml".into()).spawn(work);
         Sampler { to: started.ok().map(|_| to), awake: false, from }
     }
@@ -75,7 +84,15 @@ impl Sampler {
     /// Tells of a GPU that the job uses.
     pub(crate) fn watch(&mut self, gpu: &Gpu) {
         // After an error the thread is gone; it has said why.
-        self.awake = self.to.as_ref().is_some_and(|to| to.send(gpu.clone()).is_ok());
+        self.awake = self.to.as_ref().is_some_and(|to| to.send(Ask::Watch(Box::new(gpu.clone()))).is_ok());
+    }
+
+    /// Asks for a sample of all GPUs now.
+    pub(crate) fn ask(&self) {
+        if let Some(to) = self.to.as_ref().filter(|_| self.awake) {
+            // A thread that is gone has said why.
+            let _ = to.send(Ask::Now);
+        }
     }
 
     /// True if it may have something to say.
@@ -108,8 +125,8 @@ fn mono_ns() -> u64 {
 }
 
 /// The thread. Ends when the other side is gone.
-fn sample(library: &OsStr, origin: u64, gpus: &Receiver<Gpu>, messages: &Sender<Message>) {
-    let Ok(first) = gpus.recv() else { return };
+fn sample(library: &OsStr, origin: u64, asks: &Receiver<Ask>, messages: &Sender<Message>) {
+    let Ok(first) = asks.recv() else { return };
     let nvml = match Nvml::builder().lib_path(library).init() {
         Ok(nvml) => nvml,
         Err(error) => {
@@ -124,7 +141,8 @@ fn sample(library: &OsStr, origin: u64, gpus: &Receiver<Gpu>, messages: &Sender<
     let mut watched: Vec<(GpuIndex, Device<'_>)> = Vec::new();
     let mut next = Some(first);
     loop {
-        while let Some(gpu) = next.take().or_else(|| gpus.try_recv().ok()) {
+        while let Some(ask) = next.take().or_else(|| asks.try_recv().ok()) {
+            let Ask::Watch(gpu) = ask else { continue };
             match find(&nvml, &gpu) {
                 Ok(device) => watched.push((gpu.index, device)),
                 Err(error) => {
@@ -147,8 +165,8 @@ fn sample(library: &OsStr, origin: u64, gpus: &Receiver<Gpu>, messages: &Sender<
         if gone {
             return;
         }
-        match gpus.recv_timeout(sample_gap(t)) {
-            Ok(gpu) => next = Some(gpu),
+        match asks.recv_timeout(sample_gap(t)) {
+            Ok(ask) => next = Some(ask),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }

@@ -1,14 +1,16 @@
 //! The segment as a source: snapshots become the profile's model.
 
+use crate::postmortem::convert;
 use crate::source::{Brief, Source};
 use radrm_profile::model::{
     Account, Block, Bypass, End, Event, EventKind, FailedRequest, Framework, Gpu, GpuIndex, Identity,
-    KIND_COUNT, Kernel, KindAccount, Process, ProcessKey, ProcessState, Timeline, TimelinePoint,
+    KIND_COUNT, Kernel, KindAccount, Postmortem, Process, ProcessKey, ProcessState, Timeline, TimelinePoint,
 };
 use radrm_profile::{Bytes, Nanos};
 use radrm_telemetry as seg;
 use radrm_telemetry::{Liveness, ProcessSnapshot, RingReader, Segment, SlotInfo};
-use std::collections::{HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
 
 /// Largest live blocks that a profile names.
 const LARGEST_BLOCKS: usize = 16;
@@ -60,15 +62,7 @@ impl SegmentSource {
 
     fn largest_blocks(&self, slot: &SlotInfo) -> Vec<Block> {
         let blocks = self.segment.largest_blocks(slot.slot, LARGEST_BLOCKS).unwrap_or_default();
-        blocks
-            .iter()
-            .map(|live| Block {
-                size: Bytes(live.block.bytes),
-                kind: live.block.kind as u8,
-                gpu: GpuIndex(live.block.gpu.number()),
-                since: Nanos(live.block.ns),
-            })
-            .collect()
+        blocks.iter().map(|live| convert::block(&live.block)).collect()
     }
 
     fn failure(&self, failed: &seg::FailedRequest) -> FailedRequest {
@@ -173,6 +167,47 @@ impl Source for SegmentSource {
         let Some(slot) = self.slots.get(&key) else { return Vec::new() };
         let ring = self.rings.entry(key).or_insert_with(|| RingReader::new(slot));
         ring.poll(&self.segment, last).iter().map(|event| convert_event(key, event)).collect()
+    }
+
+    fn postmortems(&mut self, key: ProcessKey) -> Vec<Postmortem> {
+        let Some(slot) = self.slots.get(&key) else { return Vec::new() };
+        let found = self.segment.postmortems(slot).unwrap_or_default();
+        found.iter().map(|it| convert::postmortem(key, it, self.failure(&it.request))).collect()
+    }
+
+    fn blocks_before(
+        &mut self,
+        key: ProcessKey,
+        gpu: GpuIndex,
+        moment: Nanos,
+        is_host: bool,
+        most: usize,
+    ) -> Vec<Block> {
+        let mut largest = BinaryHeap::new();
+        let Some(slot) = self.slots.get(&key) else { return Vec::new() };
+        let seen = self.segment.each_block(slot.slot, |live| {
+            let block = live.block;
+            let wanted = block.gpu.number() == gpu.0
+                && block.ns <= moment.0
+                && block.kind != seg::Kind::Imported
+                && (block.kind == seg::Kind::PinnedHost) == is_host;
+            if wanted {
+                largest.push(Reverse((block.bytes, Reverse(block.ns), block.kind)));
+                if largest.len() > most {
+                    largest.pop();
+                }
+            }
+        });
+        if seen.is_err() {
+            return Vec::new();
+        }
+        let block = |Reverse((bytes, Reverse(ns), kind)): Reverse<(u64, Reverse<u64>, seg::Kind)>| Block {
+            size: Bytes(bytes),
+            kind: kind as u8,
+            gpu,
+            since: Nanos(ns),
+        };
+        largest.into_sorted_vec().into_iter().map(block).collect()
     }
 
     fn release(&mut self, key: ProcessKey) {

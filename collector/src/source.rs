@@ -1,7 +1,7 @@
 //! What the watch needs to know of a job. The segment is one such source; the
 //! tests have another.
 
-use radrm_profile::model::{Event, Gpu, Process, ProcessKey};
+use radrm_profile::model::{Block, Event, Gpu, GpuIndex, Postmortem, Process, ProcessKey};
 use radrm_profile::{Bytes, Nanos};
 
 /// A job that is being watched.
@@ -26,6 +26,25 @@ pub(crate) trait Source {
     /// Its events since the last call. `last`: nothing will follow, so nothing
     /// unfinished is waited for.
     fn events(&mut self, key: ProcessKey, last: bool) -> Vec<Event>;
+
+    /// What it has written down of refused requests. Cheap if there is none.
+    fn postmortems(&mut self, _: ProcessKey) -> Vec<Postmortem> {
+        Vec::new()
+    }
+
+    /// Its largest blocks on a GPU of those that were made up to a moment and
+    /// are alive, at most so many; `is_host`: page-locked memory of the host, else
+    /// all other. Not cheap.
+    fn blocks_before(
+        &mut self,
+        _: ProcessKey,
+        _gpu: GpuIndex,
+        _moment: Nanos,
+        _is_host: bool,
+        _most: usize,
+    ) -> Vec<Block> {
+        Vec::new()
+    }
 
     /// Its data is saved: its slot may be used again.
     fn release(&mut self, key: ProcessKey);

@@ -7,17 +7,19 @@ use crate::frameworks;
 use crate::nvml::{Message, NvmlSource, Sampler};
 use crate::output::{Output, ProfileFile};
 use crate::pace::{EventThinner, FINE_TIMELINES, SampleThinner, coarse, next_state, poll_gap};
+use crate::postmortem::Postmortems;
 use crate::remainder::{Around, Exact, Remainders};
 use crate::segment_source::EntryName;
 use crate::source::{Brief, Source};
 use radrm_profile::model::{
-    End, Exit, Framework, Gpu, Job, NvmlSample, Outcome, Process, ProcessKey, Profile, Reason,
+    End, EventKind, Exit, Framework, Gpu, Job, NvmlSample, Outcome, Process, ProcessKey, Profile, Reason,
 };
 use radrm_profile::{Bytes, Nanos, ProcessDelta, Record, State};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod postmortem;
 #[cfg(test)]
 mod tests;
 
@@ -108,6 +110,7 @@ pub(crate) struct Watch<S> {
     samples: SampleThinner,
     samples_ready: Vec<NvmlSample>,
     remainders: Remainders,
+    postmortems: Postmortems,
     /// Living processes and dead ones that are not saved yet.
     processes: HashMap<ProcessKey, Watched>,
     /// Processes met so far.
@@ -162,6 +165,7 @@ impl<S: Source> Watch<S> {
             samples: SampleThinner::default(),
             samples_ready: Vec::new(),
             remainders: Remainders::default(),
+            postmortems: Postmortems::default(),
             processes: HashMap::new(),
             met: 0,
             left_out: HashSet::new(),
@@ -197,6 +201,10 @@ impl<S: Source> Watch<S> {
     /// The end of the job.
     pub(crate) fn finish(mut self, exit: Exit) -> Finished {
         let now = self.source.now();
+        // A refusal right before the end: NVML is asked for the neighbours.
+        self.learn_gpus();
+        let briefs = self.source.processes(false);
+        self.look_into_refusals(&briefs, &[], true);
         // NVML's last words first: they belong to processes that are still
         // known now.
         let sampler = std::mem::replace(&mut self.sampler, Sampler::start(&NvmlSource::Off, 0));
@@ -307,9 +315,13 @@ impl<S: Source> Watch<S> {
         for brief in &briefs {
             self.meet(brief, now);
         }
+        let mut refused = Vec::new();
         for brief in &briefs {
             if self.processes.contains_key(&brief.key) {
                 let events = self.source.events(brief.key, last || !brief.alive);
+                if events.iter().any(|event| matches!(event.kind, EventKind::Refused { .. })) {
+                    refused.push(brief.key);
+                }
                 self.events.add(events);
                 if brief.alive {
                     self.look_at_libraries(brief, now);
@@ -324,6 +336,8 @@ impl<S: Source> Watch<S> {
         self.learn_exits(now);
         let due = last || now >= self.next_state;
         let dead = briefs.iter().any(|brief| !brief.alive);
+        // Before the dead ones' slots are given back.
+        self.look_into_refusals(&briefs, &refused, due);
         if due || dead {
             self.write_state(&briefs, now, due, last);
         }
@@ -401,6 +415,7 @@ impl<S: Source> Watch<S> {
                     self.learn_gpus();
                 }
                 Message::Sample(mut sample) => {
+                    self.hear_neighbours(&sample, briefs);
                     let listed = sample.processes.len();
                     let before = std::mem::take(&mut self.last_briefs);
                     let around = Around { before: &before, before_t: self.last_poll, after: briefs };

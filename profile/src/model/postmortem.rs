@@ -1,6 +1,6 @@
 //! Who held what of a GPU when a request for its memory was refused.
 
-use super::{Block, FailedRequest, GpuIndex, KIND_COUNT, ProcessKey};
+use super::{Block, FailedRequest, GpuIndex, KIND_COUNT, Kind, ProcessKey};
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -210,6 +210,11 @@ impl Postmortem {
     /// The GPU.
     pub fn gpu(&self) -> GpuIndex {
         self.request.gpu
+    }
+
+    /// True if the request was for memory of the host.
+    pub fn is_for_the_host(&self) -> bool {
+        self.request.kind == Kind::PinnedHost as u8
     }
 
     /// True if two are about the same refusal, so that one replaces the other.
