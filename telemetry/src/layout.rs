@@ -402,8 +402,8 @@ pub struct StratumCell {
     pub ns: AtomicU64,
     /// Sum of weight times duration squared.
     pub ns_squares: AtomicU64,
-    /// Part of `ns` that is a share of a graph's time by size, not by kernels' own times.
-    pub modelled_ns: AtomicU64,
+    /// Part of `ns` that is in doubt: shares of graphs' times that kernels' own times do not settle.
+    pub doubt_ns: AtomicU64,
     /// Unused.
     pub spare: [AtomicU64; 7],
 }

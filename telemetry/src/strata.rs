@@ -189,9 +189,17 @@ impl Stratum {
         (weight > 0).then(|| f64::from_bits(cell.ns.load(Relaxed)) / weight as f64)
     }
 
-    /// Notes the time of a launch that stands for `weight` launches. False: another thread is writing, the
-    /// time is lost.
-    pub fn timed(self, weight: u64, ns: f64, is_modelled: bool) -> bool {
+    /// The standard deviation of the known times as a share of their mean.
+    pub fn variation(self) -> Option<f64> {
+        let mean = self.mean_ns().filter(|mean| *mean > 0.0)?;
+        let cell = self.cell();
+        let squares = f64::from_bits(cell.ns_squares.load(Relaxed)) / cell.weight.load(Relaxed) as f64;
+        Some((squares / (mean * mean) - 1.0).max(0.0).sqrt())
+    }
+
+    /// Notes the time of a launch that stands for `weight` launches. `doubt`: share of it that is in doubt
+    /// beyond what the sample's size tells, 0 to 1. False: another thread is writing, the time is lost.
+    pub fn timed(self, weight: u64, ns: f64, doubt: f64) -> bool {
         let cell = self.cell();
         let seq = cell.seq.load(Relaxed);
         if seq & 1 == 1 || cell.seq.compare_exchange(seq, seq + 1, Acquire, Relaxed).is_err() {
@@ -204,8 +212,8 @@ impl Stratum {
         add(&cell.weight_squares, weight.saturating_mul(weight));
         add_float(&cell.ns, w * ns);
         add_float(&cell.ns_squares, w * ns * ns);
-        if is_modelled {
-            add_float(&cell.modelled_ns, w * ns);
+        if doubt > 0.0 {
+            add_float(&cell.doubt_ns, w * ns * doubt.min(1.0));
         }
         cell.seq.store(seq + 2, Release); // whoever sees the even number sees the sums
         true

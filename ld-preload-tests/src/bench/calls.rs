@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Batch, Figures, Key, Plan, Setup};
+use super::{Batch, Figures, Plan, Setup};
 use crate::{child, programs, rig::Rig};
 
 /// Calls that are measured, as `bench_client.c` names them.
@@ -59,21 +59,33 @@ fn time_once(
 ) -> Result<()> {
     let rig = Rig::instant();
     let mut command = client(&rig, setup);
-    command.arg("time").args([threads, plan.batch.0, plan.batch.1].map(|n| n.to_string()));
-    command.args(plan.live.iter().map(u64::to_string));
     if fresh {
         command.env("RADRM_INSTANT_FRESH", "1");
     }
-    for line in child::run(command, 300).ok().stdout.lines() {
+    run(command, plan, threads, &plan.live, |call, live, threads, batches| {
+        if fresh && !["alloc+free", "pool pair", "create+release"].contains(&call) {
+            return;
+        }
+        let call = if fresh { format!("{call}, new addresses") } else { call.to_owned() };
+        figures.add(call, live, threads, (setup, round, batches));
+    })
+}
+
+/// Runs a client and hands over what it says: call, live blocks, threads, batches.
+pub fn run(
+    mut client: Command,
+    plan: &Plan,
+    threads: u64,
+    live: &[u64],
+    mut take: impl FnMut(&str, u64, u64, Vec<Batch>),
+) -> Result<()> {
+    client.arg("time").args([threads, plan.batch.0, plan.batch.1].map(|n| n.to_string()));
+    client.args(live.iter().map(u64::to_string));
+    for line in child::run(client, 300).ok().stdout.lines() {
         let mut cells = line.split('\t');
         let mut cell = || cells.next().with_context(|| format!("the client said {line:?}"));
         let (call, live, threads) = (cell()?, cell()?.parse()?, cell()?.parse()?);
-        if fresh && !["alloc+free", "pool pair", "create+release"].contains(&call) {
-            continue;
-        }
-        let call = if fresh { format!("{call}, new addresses") } else { call.to_owned() };
-        let batches = cells.map(batch).collect::<Result<Vec<_>>>()?;
-        figures.batches.entry(Key { call, live, threads }).or_default().push((setup, round, batches));
+        take(call, live, threads, cells.map(batch).collect::<Result<_>>()?);
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Key, Processes, Samples, Setup, median};
+use super::{Key, Processes, Samples, median};
 
 /// A batch of calls: nanoseconds per call, and per round of the yardstick before and after it.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +57,7 @@ pub(super) fn by_core(batches: &BTreeMap<Key, Processes>) -> (BTreeMap<&Key, Fig
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::Setup;
 
     #[test]
     fn batches_are_told_apart_by_their_yardsticks() {

@@ -11,6 +11,7 @@
 mod calls;
 mod cores;
 mod processes;
+mod quota;
 mod report;
 
 use std::collections::BTreeMap;
@@ -52,6 +53,8 @@ pub struct Plan {
     pub starts: usize,
     /// Processes started at once.
     pub at_once: usize,
+    /// Processes of a job under a quota.
+    pub crowd: usize,
     /// Launches over which memory must not grow.
     pub launches: u64,
     /// Calls over which instructions are counted; 0 leaves that out.
@@ -70,6 +73,7 @@ impl Plan {
             threads: vec![1, 2],
             starts: 60,
             at_once: 300,
+            crowd: 300,
             launches: 100_000_000,
             counted: 10_000,
             is_quick: false,
@@ -85,6 +89,7 @@ impl Plan {
             threads: vec![1, 2],
             starts: 4,
             at_once: 10,
+            crowd: 10,
             launches: 1_000_000,
             counted: 500,
             is_quick: true,
@@ -158,6 +163,11 @@ impl Figures {
         Ok(())
     }
 
+    /// Adds what one process said of one call.
+    fn add(&mut self, call: String, live: u64, threads: u64, process: (Setup, usize, Vec<Batch>)) {
+        self.batches.entry(Key { call, live, threads }).or_default().push(process);
+    }
+
     /// Nanoseconds per call, on whole and on shared cores, and the share of batches on whole ones.
     fn calls(&self) -> (BTreeMap<&Key, Figure>, f64) {
         by_core(&self.batches)
@@ -171,6 +181,7 @@ impl Figures {
 pub fn measure(plan: &Plan) -> Result<Figures> {
     let mut figures = Figures::default();
     calls::time(plan, &mut figures)?;
+    quota::time(plan, &mut figures)?;
     calls::count_instructions(plan, &mut figures)?;
     processes::starts(plan, &mut figures)?;
     processes::growth(plan, &mut figures)?;

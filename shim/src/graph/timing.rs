@@ -2,7 +2,7 @@
 //!
 //! A kernel's share is in proportion to what it takes when it is launched alone, as far as launches of
 //! about its size have been timed (programs launch a graph's kernels alone before they capture them). What is
-//! not known is put at the known kernels' time per thread, and the shares are then marked as modelled. The unit
+//! not known is put at the known kernels' time per thread, and the shares are then in doubt. The unit
 //! of a kernel's stratum is a launch of the graph.
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -90,16 +90,17 @@ pub(crate) fn timed(cx: &Cx<'_>, plan: u64, serial: u64, ns: f64, weight: u64) {
     let Some(plan) = Plan::from_word(plan).filter(|plan| plan.serial() == serial) else { return };
     plan.timer().latest.store(ns as u64, Ordering::Relaxed);
     let timing = &cx.page.kernels.timing;
-    // What launches of a kernel of about this size take alone.
+    // What launches of a kernel of about this size take alone, and how much that varies.
     let alone = |work: &Work| {
         let class = SizeClass::of_threads(work.threads.checked_div(work.launches)?);
-        let mean = timing.stratum(cx, KernelId::from_number(work.kernel.into()), class)?.mean_ns()?;
-        (mean > 0.0).then_some(mean * work.launches as f64)
+        let stratum = timing.stratum(cx, KernelId::from_number(work.kernel.into()), class)?;
+        let (mean, variation) = (stratum.mean_ns()?, stratum.variation()?);
+        (mean > 0.0).then_some((mean * work.launches as f64, variation))
     };
     let (mut known_ns, mut known_threads, mut all_known) = (0.0, 0.0, true);
     for work in plan.totals() {
         match alone(&work) {
-            Some(ns) => {
+            Some((ns, _)) => {
                 known_ns += ns;
                 known_threads += work.threads as f64;
             }
@@ -107,15 +108,22 @@ pub(crate) fn timed(cx: &Cx<'_>, plan: u64, serial: u64, ns: f64, weight: u64) {
         }
     }
     let per_thread = if known_threads > 0.0 { known_ns / known_threads } else { 1.0 };
-    let part = |work: &Work| alone(work).unwrap_or(work.threads.max(1) as f64 * per_thread);
+    let part = |work: &Work| alone(work).map_or(work.threads.max(1) as f64 * per_thread, |(ns, _)| ns);
     let whole: f64 = plan.totals().map(|work| part(&work)).sum();
     if whole <= 0.0 || !whole.is_finite() {
         return;
     }
+    // A share is in doubt by what moves it: the kernel's own variation, and the others'.
+    let variations =
+        || plan.totals().map(|work| (part(&work), alone(&work).map_or(1.0, |(_, variation)| variation)));
+    let others = variations().map(|(part, variation)| part * variation).sum::<f64>() / whole;
     for work in plan.totals() {
         let kernel = KernelId::from_number(work.kernel.into());
         let Some(stratum) = timing.stratum(cx, kernel, SizeClass::GRAPH) else { continue };
-        if !stratum.timed(weight, ns * part(&work) / whole, !all_known) {
+        let own = alone(&work).map_or(1.0, |(_, variation)| variation);
+        let share = part(&work) / whole;
+        let doubt = if all_known { (own + others) * (1.0 - share) } else { 1.0 };
+        if !stratum.timed(weight, ns * share, doubt) {
             cx.writer().timing_lost();
         }
     }

@@ -77,6 +77,6 @@ fn sums(cells: &Words, at: usize) -> Sums {
         weight_squares: word(offset_of!(StratumCell, weight_squares)),
         ns: f64::from_bits(word(offset_of!(StratumCell, ns))),
         ns_squares: f64::from_bits(word(offset_of!(StratumCell, ns_squares))),
-        modelled_ns: f64::from_bits(word(offset_of!(StratumCell, modelled_ns))),
+        doubt_ns: f64::from_bits(word(offset_of!(StratumCell, doubt_ns))),
     }
 }

@@ -13,8 +13,7 @@
 //! A group of `w` launches of which one is known varies by `(w^2 - w) s2`: where every launch was timed
 //! nothing is left but the resolution of the marks, `q2 = (500 ns)^2 / 12`. The last term is for launches that no
 //! sample stands for yet. The half-width is Student's t for 95 % with `n - 1` degrees of freedom times
-//! the root; those of a kernel's strata add as squares. Shares of graphs that were given out by size and not
-//! by kernels' own times count as unknown by their whole amount.
+//! the root; those of a kernel's strata add as squares. What is in doubt of shares of graphs' times is added as it is.
 
 /// Sums of a stratum, as read from a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -31,8 +30,8 @@ pub struct Sums {
     pub ns: f64,
     /// Sum of weight times duration squared.
     pub ns_squares: f64,
-    /// Part of `ns` that was given out by size.
-    pub modelled_ns: f64,
+    /// Part of `ns` that is in doubt.
+    pub doubt_ns: f64,
 }
 
 /// A kernel's time on the GPU.
@@ -72,17 +71,17 @@ fn stratum(sums: &Sums, mean: f64) -> (f64, f64) {
     let quantum = RESOLUTION_NS * RESOLUTION_NS / 12.0;
     let squares = sums.weight_squares as f64;
     let resolution = all * all / (weight * weight) * quantum * squares;
-    let modelled = if sums.ns > 0.0 { total * (sums.modelled_ns / sums.ns).clamp(0.0, 1.0) } else { 0.0 };
+    let doubt = if sums.ns > 0.0 { total * (sums.doubt_ns / sums.ns).clamp(0.0, 1.0) } else { 0.0 };
     if sums.samples < 2 {
         // Nothing is known of the spread: as much again may be missing, or none of it be there.
         let unknown = if all > weight || weight > 1.0 { total } else { 0.0 };
-        return (total, (unknown * unknown + 4.0 * resolution).sqrt() + modelled);
+        return (total, (unknown * unknown + 4.0 * resolution).sqrt() + doubt);
     }
     let n = (weight * weight / squares.max(1.0)).clamp(1.5, sums.samples as f64);
     let spread = (sums.ns_squares / weight - mean * mean).max(0.0) * n / (n - 1.0);
     let between = all * all / (weight * weight) * spread * (squares - weight).max(0.0);
     let variance = between + resolution + (all - weight) * spread;
-    (total, student((n - 1.0) as u64) * variance.sqrt() + modelled)
+    (total, student((n - 1.0) as u64) * variance.sqrt() + doubt)
 }
 
 /// A kernel's time from its strata; `None` if none of its launches was timed.
@@ -182,7 +181,7 @@ mod tests {
                     weight_squares: 1,
                     ns,
                     ns_squares,
-                    modelled_ns: ns,
+                    doubt_ns: ns,
                 };
                 let _ = kernel(&[sums, Sums { samples: u64::MAX, ..Sums::default() }]);
             }

@@ -315,7 +315,7 @@ impl Marks {
         // SAFETY: a mark that is out without a serial number holds a stratum's address.
         let stratum = if serial == 0 { unsafe { Stratum::from_ptr(what as *const _) } } else { None };
         match stratum {
-            Some(stratum) if !stratum.timed(weight, ns, false) => cx.writer().timing_lost(),
+            Some(stratum) if !stratum.timed(weight, ns, 0.0) => cx.writer().timing_lost(),
             Some(_) => {}
             None => graph::timing::timed(cx, what, serial, ns, weight),
         }

@@ -1,0 +1,120 @@
+//! Timed launches: what is said of kernels' times on the GPU, on the emulator, where they are known.
+
+use std::collections::HashMap;
+use std::process::Command;
+
+use radrm_preload_tests::{child, programs, rig::Rig};
+use radrm_telemetry::{KernelsMode, ProcessSnapshot, SegmentFile};
+
+/// The program with its arguments.
+fn timed(rig: &Rig, args: &[String]) -> Command {
+    let mut command = rig.bare_command(programs::compile("timed.c", &[]));
+    command.args(args);
+    command
+}
+
+/// A machine for one run: a program that has ended still slows down the next for as long as its kernels would
+/// have taken.
+fn rig() -> Rig {
+    Rig::emulated("1xH200")
+}
+
+/// What the program has measured itself. Without the shim: to ask the emulator for an event moves its clock,
+/// which what is queued later feels.
+fn truth_of(args: &[String]) -> HashMap<String, (u64, f64)> {
+    truth(&child::run(timed(&rig(), args), 120).ok().stdout)
+}
+
+/// What the shim has recorded of the program, in a segment of its own.
+fn observed(args: &[String], mode: &str, budget: &str) -> ProcessSnapshot {
+    let rig = rig();
+    let segment = SegmentFile::create_unnamed(1).expect("segment");
+    let mut command = timed(&rig, args);
+    command
+        .env("RADRM_SEGMENT", segment.path())
+        .env("LD_PRELOAD", rig.preload())
+        .env("RADRM_KERNELS", mode)
+        .env("RADRM_KERNELS_BUDGET", budget);
+    child::run(command, 120).ok();
+    let mut all = segment.segment().expect("own segment").processes().expect("processes");
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.remove(0)
+}
+
+/// Launches and nanoseconds of each kernel, as the program has measured them.
+fn truth(said: &str) -> HashMap<String, (u64, f64)> {
+    let line = |line: &str| {
+        let cells: Vec<&str> = line.split(' ').collect();
+        let [name, launches, ns] = cells[..] else { panic!("{line:?}") };
+        (name.to_owned(), (launches.parse().expect("launches"), ns.parse().expect("ns")))
+    };
+    said.lines().map(line).collect()
+}
+
+/// Runs the program with many seeds: the interval must hold the truth in at least 95 of 100 kernels, and be
+/// narrow enough to say something.
+#[track_caller]
+fn assert_held(seeds: std::ops::Range<u64>, more: &[&str]) {
+    let (mut held, mut widths) = (0, Vec::new());
+    for seed in seeds {
+        let mut args = vec![seed.to_string(), (2000 + 317 * (seed % 11)).to_string()];
+        args.extend(more.iter().map(|m| (*m).to_owned()));
+        let process = observed(&args, "sample", "20");
+        assert_eq!(process.kernels_mode, Some(KernelsMode::Sample));
+        for (name, (launches, ns)) in truth_of(&args) {
+            let Some(kernel) = process.kernels.iter().find(|k| k.name == name) else {
+                assert_eq!(launches, 0, "{name}");
+                continue;
+            };
+            assert_eq!(kernel.launches, launches, "{name}: launches are exact");
+            let time = kernel.time.unwrap_or_else(|| panic!("{name}: nothing is known of {kernel:?}"));
+            widths.push(time.half_width_ns as f64 / ns);
+            let is_held = (time.total_ns as f64 - ns).abs() <= time.half_width_ns as f64;
+            held += u32::from(is_held);
+            if !is_held {
+                eprintln!("seed {seed}, {name}: {ns} ns in truth, {time:?}");
+            }
+        }
+    }
+    let cases = widths.len();
+    widths.sort_by(f64::total_cmp);
+    eprintln!("held in {held} of {cases}, median half-width {:.4}", widths[cases / 2]);
+    assert!(cases > 120 && f64::from(held) >= 0.95 * cases as f64, "{held} of {cases}");
+    assert!(widths[cases / 2] < 0.1, "half-widths as shares of the truth: {widths:?}");
+}
+
+#[test]
+fn the_interval_holds_the_truth_in_95_of_100_cases() {
+    assert_held(0..25, &[]);
+}
+
+#[test]
+fn shares_of_graphs_are_told_like_launches() {
+    assert_held(100..120, &["graphs"]);
+}
+
+#[test]
+fn all_launches_are_timed_where_all_are_asked_for() {
+    let args = ["5", "3000"].map(str::to_owned);
+    let process = observed(&args, "all", "0");
+    for (name, (launches, ns)) in truth_of(&args) {
+        let kernel = process.kernels.iter().find(|k| k.name == name).expect("the kernel");
+        let time = kernel.time.expect("times");
+        assert_eq!(time.samples, launches, "{name}");
+        assert!((time.total_ns as f64 - ns).abs() <= 1.0 + ns * 1e-5, "{name}: {ns} in truth, {time:?}");
+    }
+    assert_eq!(process.timings_lost, 0);
+}
+
+#[test]
+fn counting_times_nothing_and_off_counts_nothing() {
+    let args = ["5", "500", "graphs"].map(str::to_owned);
+    let expected: u64 = truth_of(&args).values().map(|(launches, _)| launches).sum();
+    for (mode, is_counted) in [("count", true), ("off", false)] {
+        let process = observed(&args, mode, "1");
+        assert_eq!(process.launches(), if is_counted { expected } else { 0 }, "{mode}");
+        assert_eq!(process.graph_launches > 0, is_counted, "{mode}");
+        assert!(process.kernels.iter().all(|k| k.time.is_none()), "{mode}");
+        assert_eq!(process.timing_cost_ns, 0, "{mode}");
+    }
+}
