@@ -21,6 +21,7 @@ use super::recording::{Channel, Recording, Start, outer_machine};
 use super::signals::Held;
 use super::supervise::{self, Supervisor};
 use super::target::{self, Sight};
+use super::witness::Witness;
 use crate::dry_run::Setup;
 use crate::limits::charge::Charge;
 use crate::limits::config::Mps;
@@ -195,6 +196,8 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
         }
     };
 
+    // At once, so that no signal to the group comes before it, and while this process is small.
+    let witness = Witness::new();
     let mut recording = channel.and_then(|channel| {
         let emulated =
             emulated.as_ref().map(|machine| (machine.label().to_owned(), machine.nvml().to_owned()));
@@ -211,7 +214,7 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
     if let Some(recording) = &mut recording {
         recording.charge(Charge::new(in_force, ledgers.emulated()));
     }
-    let mut supervisor = Supervisor::new(child, held);
+    let mut supervisor = Supervisor::new(child, held, witness);
     let ended = supervisor.wait(&mut recording);
     if plan.wait_all && !supervisor.wait_for_all(&mut recording) {
         remarks.one("not waiting any longer for what the program left running");

@@ -47,15 +47,16 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Watches `child`, whose signals are in `held` since before it was started.
+    /// Watches `child`, whose signals are in `held` since before it was started. `witness` is younger
+    /// than both.
     #[must_use]
-    pub fn new(child: libc::pid_t, held: Held) -> Self {
+    pub fn new(child: libc::pid_t, held: Held, witness: Witness) -> Self {
         // SAFETY: getsid of this process always works.
         let leads_session = unsafe { libc::getsid(0) } == signals::own_pid();
         Self {
             child,
             held,
-            witness: Witness::new(),
+            witness,
             leads_session,
             child_stopped_by: None,
             asked_to_stop: false,
