@@ -4,6 +4,7 @@
  * with another thread of the core, which may belong to somebody else's machine.
  * usage: bench_client time THREADS BATCH BATCHES LIVE...     time per call, all calls
  *        bench_client count NAME LIVE CALLS                  only makes the calls (for counting instructions)
+ *        bench_client hold                                   holds one block until it is told to end
  *        bench_client launches N                             memory before and after N launches
  *        bench_client start                                  only cuInit */
 #include "driver.h"
@@ -206,6 +207,13 @@ int main(int argc, char **argv) {
         OK(CU(cuInit)(0));
         return 0;
     }
+    if (argc == 2 && !strcmp(argv[1], "hold")) {
+        long have = 0;
+        prepare();
+        fill(&have, 1);
+        pause_here();
+        return 0;
+    }
     if (argc == 3 && !strcmp(argv[1], "launches")) {
         prepare();
         do_launch(100000);
@@ -228,13 +236,14 @@ int main(int argc, char **argv) {
     if (argc < 6 || strcmp(argv[1], "time")) return 46;
     int threads = atoi(argv[2]), batches = atoi(argv[4]);
     long batch = atol(argv[3]), have = 0;
+    const char *only = getenv("ONLY"); /* one of the calls */
     MUST(threads >= 1 && threads <= 16 && batches >= 1 && batch >= 1);
     prepare();
     for (int l = 5; l < argc; l++) {
         long live = atol(argv[l]);
         fill(&have, live);
         for (int i = 0; i < BENCHES; i++)
-            if (l == 5 || benches[i].at_every_live) {
+            if ((l == 5 || benches[i].at_every_live) && (!only || !strcmp(only, benches[i].name))) {
                 printf("%s\t%ld\t%d", benches[i].name, live, threads);
                 measure(i, threads, batch, batches);
                 putchar('\n');

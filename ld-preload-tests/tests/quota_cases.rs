@@ -52,8 +52,11 @@ fn holds(list: &[&str]) {
         command.arg("use:0").args(list).arg("info").env("ROUTE", route);
         let ended = child::run(command, PATIENCE).ok();
         assert_eq!(ended.stdout, format!("info {0} {0}\n", 64 * MIB), "{list:?} {flags:?} {route}");
-        let refused: u64 = rig.books().iter().flat_map(|b| &b.gpus).map(|g| g.failed).sum();
-        assert_eq!(refused, 0, "the card itself was never full");
+        for gpu in rig.books().iter().flat_map(|b| &b.gpus) {
+            assert_eq!(gpu.failed, 0, "the card itself was never full");
+            let peak = gpu.total_requested_peak;
+            assert!(peak <= 64 * MIB, "{peak} bytes were held for a moment");
+        }
     }
 }
 
@@ -87,6 +90,30 @@ fn pitched_memory_is_charged_by_the_pitch_that_the_driver_chose() {
         "free:b",
         "free:c",
     ]);
+}
+
+#[test]
+fn what_the_driver_refuses_is_given_back() {
+    // The quota has room, the card of 1 GiB has not.
+    let (rig, _directory) = rig_of(1, 0, "2GiB");
+    let list = [
+        "use:0",
+        "alloc:a:900m",
+        "20x:!alloc:b:500m",
+        "20x:!create:b:500m:0",
+        "20x:!async:b:500m",
+        "20x:!managed:b:2g",
+        "20x:!array:b:8192:8192",
+        "20x:!pitch:b:1024:512000",
+        "alloc:b:100m",
+        "free:a",
+        "free:b",
+    ];
+    let mut running = Running::start(steps(&rig, &[&list[..], &["pause"]].concat()), PATIENCE);
+    running.until_ready();
+    assert_eq!(view(&rig).gpus()[0].used, 0);
+    running.go_on();
+    running.end().ok();
 }
 
 #[test]
@@ -251,9 +278,9 @@ fn case_04_each_gpu_has_its_own_limit() {
 fn case_05_the_context_counts() {
     let (rig, _directory) = rig_of(1, 24, "64MiB");
     // The launcher measures what the driver took; the next request knows.
-    let list = ["use:0", "alloc:a:1m", "sleep:1500", "alloc:b:1m", "!alloc:c:48m", "alloc:c:30m", "info"];
+    let list = ["use:0", "alloc:a:2m", "sleep:1500", "alloc:b:2m", "!alloc:c:48m", "alloc:c:30m", "info"];
     let ended = run(&rig, &list);
-    assert_eq!(ended.stdout, format!("info {} {}\n", (64 - 24 - 32) * MIB, 64 * MIB));
+    assert_eq!(ended.stdout, format!("info {} {}\n", (64 - 24 - 34) * MIB, 64 * MIB));
 }
 
 #[test]
