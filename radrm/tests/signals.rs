@@ -125,11 +125,19 @@ fn a_signal_sent_to_the_whole_group_from_outside_reaches_the_program_once() {
     settle(&place, &expected.replace("SIGTERM=1", "SIGTERM=2"));
     group(libc::SIGTERM);
     settle(&place, &expected.replace("SIGTERM=1", "SIGTERM=3"));
-    group(libc::SIGINT);
-    group(libc::SIGHUP);
+    // Also where several wait while we do not run.
+    send(child.id(), libc::SIGSTOP);
+    for (number, before, after) in
+        [(libc::SIGINT, "SIGINT=1", "SIGINT=2"), (libc::SIGHUP, "SIGHUP=1", "SIGHUP=2")]
+    {
+        group(number);
+        expected = expected.replace(before, after);
+        settle(&place, &expected.replace("SIGTERM=1", "SIGTERM=3"));
+    }
     send(child.id(), libc::SIGUSR1);
-    let all = expected.replace("SIGTERM=1", "SIGTERM=3").replace("SIGINT=1", "SIGINT=2");
-    settle(&place, &all.replace("SIGHUP=1", "SIGHUP=2").replace("SIGUSR1=1", "SIGUSR1=2"));
+    send(child.id(), libc::SIGCONT);
+    expected = expected.replace("SIGUSR1=1", "SIGUSR1=2").replace("SIGTERM=1", "SIGTERM=3");
+    settle(&place, &format!("SIGALRM=1 SIGCONT=1 {}", expected.trim_start_matches("SIGALRM=1 ")));
     group(libc::SIGUSR2);
     assert_eq!(wait(&mut child).code(), Some(0));
 }
