@@ -21,7 +21,8 @@ pub(crate) unsafe fn memory<S: ByteSize>(
     if !result.is_ok() || !cx.page.quota.is_on() {
         return result;
     }
-    let Some(view) = place::current(cx).and_then(|place| cx.page.quota.view(place.gpu)) else {
+    let Some(view) = place::current(cx).and_then(|place| cx.page.quota.view(place.gpu, cx.writer().now()))
+    else {
         return result;
     };
     // SAFETY: null, or written by the driver, which reported success.
@@ -51,7 +52,7 @@ pub(crate) unsafe fn device_total<S: ByteSize>(
     if !result.is_ok() || !cx.page.quota.is_on() {
         return result;
     }
-    let view = gpu::of_device(cx, device).and_then(|gpu| cx.page.quota.view(gpu));
+    let view = gpu::of_device(cx, device).and_then(|gpu| cx.page.quota.view(gpu, cx.writer().now()));
     // SAFETY: null, or written by the driver, which reported success.
     if let (Some(view), Some(bytes)) = (view, unsafe { bytes.as_mut() }) {
         *bytes = S::from_bytes(view.total.min(bytes.bytes()));

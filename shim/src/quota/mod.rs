@@ -18,6 +18,8 @@ use crate::{bytes, environ};
 
 /// Ledgers that a process can be a member of: its job's, its user's, those of groups.
 pub(crate) const LEDGERS: usize = 6;
+/// How old what a program is told may be, ns.
+const FRESH_NS: u64 = 20_000_000;
 /// Longest list of ledgers that is accepted.
 const LIST_BYTES: usize = 4096;
 
@@ -31,6 +33,8 @@ pub(crate) struct Quota {
     rows: [[AtomicU8; GPUS]; LEDGERS],
     /// What the driver itself takes on each GPU, as far as it is charged already.
     overhead: [AtomicU64; GPUS],
+    /// When the dead were last looked for on each GPU, ns of segment time.
+    swept: [AtomicU64; GPUS],
 }
 
 impl Quota {
@@ -42,6 +46,7 @@ impl Quota {
             ledgers: [const { UnsafeCell::new(MaybeUninit::uninit()) }; LEDGERS],
             rows: [const { [const { AtomicU8::new(0) }; GPUS] }; LEDGERS],
             overhead: [const { AtomicU64::new(0) }; GPUS],
+            swept: [const { AtomicU64::new(0) }; GPUS],
         }
     }
 
@@ -181,11 +186,20 @@ impl Quota {
     /// The tightest limit on a GPU and what is left of it: bytes in all, bytes free. `None`: there is
     /// no limit.
     ///
-    /// Cold: finds out whether members that hold something are alive.
-    pub(crate) fn view(&self, gpu: GpuIndex) -> Option<View> {
+    /// What dead members held counts as free from [`FRESH_NS`] after their death on: finding them takes system
+    /// calls for every member that holds something.
+    pub(crate) fn view(&self, gpu: GpuIndex, now: u64) -> Option<View> {
+        let swept = self.swept.get(usize::from(gpu.number()));
+        let is_due = swept.is_none_or(|at| {
+            let due = now.saturating_sub(at.load(Ordering::Relaxed)) >= FRESH_NS;
+            if due {
+                at.store(now, Ordering::Relaxed);
+            }
+            due
+        });
         View::tightest(self.each(gpu).map(|(ledger, row, _)| {
             let limit = ledger.limit(row);
-            if limit != u64::MAX {
+            if limit != u64::MAX && is_due {
                 ledger.sweep(row);
             }
             (limit, ledger.used(row))

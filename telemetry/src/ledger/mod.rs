@@ -246,14 +246,18 @@ fn sweep(area: &LedgerArea, row: LedgerRow, own: Option<u16>) {
         return;
     };
     let high = (area.header.high.load(Acquire) as usize).min(MEMBERS);
-    let namespace = crate::sys::pid_namespace();
+    // Asked for when there is somebody to ask about.
+    let mut namespace = None;
     for (index, (word, measured)) in words.iter().zip(overhead).enumerate().take(high) {
         let seen = word.load(Acquire);
         if words::bytes_of(seen) == 0 || own == u16::try_from(index).ok() {
             continue;
         }
         let Some(member) = area.members.get(index) else { continue };
-        let Some(generation) = join::dead(member, namespace) else { continue };
+        let Some(generation) = join::dead(member, *namespace.get_or_insert_with(crate::sys::pid_namespace))
+        else {
+            continue;
+        };
         words::clear(word, generation);
         words::clear(measured, generation);
     }
