@@ -34,6 +34,7 @@ struct Page<'a> {
     more_processes: usize,
     refused: Vec<String>,
     more_refused: u64,
+    postmortems: Vec<Vec<String>>,
 }
 
 struct Gpu<'a> {
@@ -113,6 +114,7 @@ impl<'a> Page<'a> {
             processes: processes(s),
             more_processes: s.processes.len().saturating_sub(PROCESSES),
             more_refused: s.failed_requests_total.saturating_sub(failures.len() as u64),
+            postmortems: s.postmortems.iter().filter(|it| it.is_first).map(crate::text::oom::short).collect(),
             refused: failures,
             s,
         }

@@ -1,7 +1,7 @@
 //! From a profile to its summary.
 
 use super::{FailureSummary, JobSummary, OutcomeSummary, SCHEMA, Summary};
-use super::{gpu, process};
+use super::{gpu, oom, process};
 use crate::kernels;
 use crate::signals::{signal_name, signal_text};
 use radrm_profile::model::{End, Exit, Job, Kind, Profile, Reason};
@@ -29,6 +29,7 @@ impl Summary {
             launches,
             graph_launches,
             failed_requests: failures(profile),
+            postmortems: oom::postmortems(profile),
             events: profile.events.len() as u64,
             notes: unseen(profile).into_iter().chain(notes(profile)).collect(),
             unseen: unseen(profile),

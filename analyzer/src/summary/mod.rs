@@ -4,9 +4,11 @@
 
 mod build;
 mod gpu;
+pub mod oom;
 mod process;
 
 use crate::text::style::grouped;
+pub use oom::{HeldSummary, LeftOutSummary, PostmortemSummary};
 use radrm_profile::{Bytes, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -44,6 +46,9 @@ pub struct Summary {
     pub failed_requests: Vec<FailureSummary>,
     /// How many memory requests were refused.
     pub failed_requests_total: u64,
+    /// Who held what when a request was refused, by time: of each process and
+    /// GPU the first refusal, and the latest that is known.
+    pub postmortems: Vec<PostmortemSummary>,
     /// Events that the profile keeps.
     pub events: u64,
     /// What could not be looked at, or why nothing was seen: sentences, which

@@ -1,5 +1,6 @@
 //! The report for a person at a terminal.
 
+pub(crate) mod oom;
 pub(crate) mod sections;
 pub(crate) mod style;
 mod table;
@@ -48,6 +49,7 @@ pub fn text(profile: &radrm_profile::Profile, summary: &Summary, options: &TextO
     report.processes(&mut out);
     report.kernels(&mut out);
     report.failures(&mut out);
+    report.postmortems(&mut out);
     report.notes(&mut out);
     if let Some(path) = &options.profile_path {
         out.push_str(&format!("\nprofile: {}\n", style::clean(path)));

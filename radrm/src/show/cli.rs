@@ -39,6 +39,8 @@ enum FlagsOfCommand {
         html: Option<Option<PathBuf>>,
         #[arg(long, conflicts_with_all = ["json", "html"])]
         timeline: bool,
+        #[arg(long, conflicts_with_all = ["html", "timeline"])]
+        oom: bool,
     },
     #[command(override_help = DATASET_HELP, subcommand_required = true)]
     Dataset {
@@ -109,6 +111,10 @@ pub enum Form {
         /// With memory over time.
         timeline: bool,
     },
+    /// Text about refused requests alone.
+    Oom,
+    /// JSON about refused requests alone.
+    OomJson,
     /// JSON for programs.
     Json,
     /// A page: in a file, or on standard output.
@@ -166,13 +172,15 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, I
         _ => explain(&error),
     })?;
     match flags.command.ok_or_else(|| missing(COMMANDS))? {
-        FlagsOfCommand::Report { file, json, html, timeline } => {
+        FlagsOfCommand::Report { file, json, html, timeline, oom } => {
             let form = match (json, html) {
+                (true, _) if oom => Form::OomJson,
                 (true, _) => Form::Json,
                 (false, Some(out)) => {
                     let out = out.unwrap_or_else(|| file.with_extension("html"));
                     Form::Html((out.as_os_str() != "-").then_some(out))
                 }
+                (false, None) if oom => Form::Oom,
                 (false, None) => Form::Text { timeline },
             };
             Ok(Command::Report(Report { file, form }))
@@ -226,6 +234,8 @@ mod tests {
         assert_eq!(form("report p.radrm --html=x.html"), Form::Html(Some("x.html".into())));
         assert_eq!(form("report p.radrm --html=-"), Form::Html(None));
         assert_eq!(form("report p.radrm --timeline"), Form::Text { timeline: true });
+        assert_eq!(form("report --oom p.radrm"), Form::Oom);
+        assert_eq!(form("report p.radrm --oom --json"), Form::OomJson);
     }
 
     #[test]
@@ -236,6 +246,7 @@ mod tests {
             ("report", "missing"),
             ("report f --bogus", "there is no option --bogus"),
             ("report f --json --html", "cannot be used together"),
+            ("report f --oom --timeline", "cannot be used together"),
             ("dataset", "no command given"),
             ("dataset list -n x", "x"),
             ("quota", "no command given"),

@@ -30,6 +30,12 @@ pub fn run(report: &Report) -> Result<(), Failure> {
             );
             print(&text)
         }
+        Form::Oom => {
+            let out = std::io::stdout();
+            let options = text_options(out.is_terminal(), width(&out), false, None);
+            print(&radrm_analyzer::oom_text(&summary, &options))
+        }
+        Form::OomJson => print(&radrm_analyzer::oom_json(&summary)),
         Form::Json => print(&radrm_analyzer::json(&summary)),
         Form::Html(None) => print(&radrm_analyzer::html(&profile, &summary)),
         Form::Html(Some(out)) => {

@@ -1,0 +1,348 @@
+//! Refused requests: who held what at that moment.
+
+use super::TextOptions;
+use super::sections::{Report, counted, outcome_text};
+use super::style::{Paint, clean};
+use super::table::{self, Head, Side};
+use crate::names::cut;
+use crate::summary::{BlockSummary, HeldSummary, LeftOutSummary, PostmortemSummary, Summary};
+use radrm_profile::Nanos;
+use radrm_profile::model::Kind;
+
+/// Refusals in the normal report.
+const SHORT: usize = 3;
+/// Blocks that are listed of the process that was refused.
+const BLOCKS: usize = 10;
+/// Blocks that are listed of each other process.
+const BLOCKS_OF_OTHERS: usize = 3;
+/// Processes that are listed.
+const PROCESSES: usize = 16;
+
+/// The refused requests alone: `radrm report --oom`.
+pub fn oom_text(summary: &Summary, options: &TextOptions) -> String {
+    let paint = Paint { color: options.color };
+    let width = options.width.clamp(60, 200);
+    let mut out = String::new();
+    let command = cut(clean(&summary.command_line()), width - 7);
+    out.push_str(&format!("{} {}\n", paint.bold("radrm:"), paint.bold(&command)));
+    out.push_str(&format!("  {}\n", clean(&outcome_text(&summary.outcome))));
+    if let Some(machine) = &summary.emulated {
+        let line = format!("EMULATED on {}: no figure below was measured on a GPU", clean(machine));
+        out.push_str(&format!("  {}\n", paint.warn(&line)));
+    }
+    if summary.postmortems.is_empty() {
+        let sentence = match summary.failed_requests_total {
+            0 => "no memory request was refused",
+            _ => "memory requests were refused, but the profile does not hold who held what then",
+        };
+        out.push_str(&format!("\n{sentence}\n"));
+    }
+    for it in &summary.postmortems {
+        whole(&mut out, it, paint, width);
+    }
+    out
+}
+
+impl Report<'_> {
+    /// The first refusals in short.
+    pub(super) fn postmortems(&self, out: &mut String) {
+        let all = &self.summary.postmortems;
+        if all.is_empty() {
+            return;
+        }
+        out.push_str(&format!("\n{}\n", self.paint.bold("who held the memory then")));
+        let first = all.iter().filter(|it| it.is_first);
+        for it in first.clone().take(SHORT) {
+            for line in short(it) {
+                out.push_str(&format!("  {}\n", clean(&line)));
+            }
+        }
+        let more = first.count().saturating_sub(SHORT);
+        if more > 0 {
+            out.push_str(&format!("  ... {more} more\n"));
+        }
+        if let Some(path) = &self.options.profile_path {
+            let hint = format!("all of it: radrm report --oom {}", clean(path));
+            out.push_str(&format!("  {}\n", self.paint.dim(&hint)));
+        }
+    }
+}
+
+/// A refusal in a few lines, the first one the cause.
+pub(crate) fn short(it: &PostmortemSummary) -> Vec<String> {
+    let mut lines = vec![format!("at {} · GPU {} · pid {} · {}", it.t_ns, it.gpu, it.pid, it.why)];
+    lines.push(format!("  this process held {}{}", it.own.held_bytes, in_brackets(&kinds(&it.own))));
+    let others = it.others.as_ref().map_or(0, Vec::len) as u64 + it.others_left_out.count;
+    if others > 0 {
+        let bytes = it.job_bytes.saturating_sub(it.own.held_bytes);
+        lines.push(format!(
+            "  {} of the job held {bytes}",
+            counted(others, "other process", "other processes")
+        ));
+    }
+    let foreign: Vec<String> = it
+        .holders
+        .iter()
+        .filter(|holder| !holder.is_of_job)
+        .take(SHORT)
+        .map(|h| format!("{} {}", named(h.pid, h.program.as_deref(), h.user.as_deref()), h.bytes))
+        .collect();
+    if !foreign.is_empty() {
+        lines.push(format!("  other jobs under the same limit: {}", foreign.join(", ")));
+    }
+    if it.quota.is_none() {
+        lines.extend(neighbours_line(it));
+    }
+    if let Some(block) = it.own.largest_blocks.first() {
+        lines.push(format!(
+            "  its largest block: {} ({}) since {}",
+            block.size_bytes,
+            label(block.kind),
+            block.since_ns
+        ));
+    }
+    lines.extend(later(it).map(|line| format!("  {line}")));
+    lines
+}
+
+fn neighbours_line(it: &PostmortemSummary) -> Option<String> {
+    let nvml = it.nvml.as_ref()?;
+    let foreign: Vec<_> = nvml.processes.iter().filter(|process| !process.is_of_job).collect();
+    let largest = foreign.first()?;
+    let who = named(largest.pid, largest.program.as_deref(), largest.user.as_deref());
+    let more = if foreign.len() > 1 { format!(" and {} more", foreign.len() - 1) } else { String::new() };
+    Some(format!("  other jobs held {}: {who}{more} (by NVML, {})", nvml.others_bytes, when(nvml.after_ns)))
+}
+
+/// All that is known of one refusal.
+fn whole(out: &mut String, it: &PostmortemSummary, paint: Paint, width: usize) {
+    let which = if it.is_first { "first refused request" } else { "latest refused request" };
+    let title = format!(
+        "{which} of process {} on GPU {} · {} of {} at {}",
+        it.pid, it.gpu, it.call, it.size_bytes, it.t_ns
+    );
+    out.push_str(&format!("\n{}\n", paint.bad(&clean(&title))));
+    let mut line = |label: &str, text: &str| {
+        out.push_str(format!("  {label:<16}{}", clean(text)).trim_end());
+        out.push('\n');
+    };
+    let why = if it.kind == "device" { it.why.clone() } else { format!("{} ({})", it.why, label(it.kind)) };
+    line("stopped by", &why);
+    let name = if it.gpu_name.is_empty() { "(name unknown)" } else { &it.gpu_name };
+    let device = match (it.free_bytes, it.device_total_bytes) {
+        (Some(free), Some(total)) => format!("{name}: {free} of {total} were free"),
+        _ => name.to_owned(),
+    };
+    line("device", &device);
+    for quota in &it.quotas {
+        let text = format!("{} of {} reserved", quota.used_bytes, quota.limit_bytes);
+        line(&format!("{} quota", quota.scope), &text);
+    }
+    if let Some(later) = later(it) {
+        line("later", &later);
+    }
+    if !it.is_complete {
+        line("", "the process died while it was writing this down");
+    }
+    holding(out, it, paint, width);
+    under_the_limit(out, it, paint);
+    blocks(out, it, paint);
+}
+
+fn section(out: &mut String, title: &str, lines: &[String]) {
+    out.push_str(&format!("\n  {title}\n"));
+    for line in lines {
+        out.push_str(&format!("  {line}\n"));
+    }
+}
+
+/// Who held what of the GPU.
+fn holding(out: &mut String, it: &PostmortemSummary, paint: Paint, width: usize) {
+    let program = |held: &HeldSummary| cut(program_of(&held.command), (width / 3).max(20));
+    let mut rows: Vec<[String; 4]> = Vec::new();
+    rows.push([it.own.held_bytes.to_string(), it.own.pid.to_string(), program(&it.own), kinds(&it.own)]);
+    let others = it.others.as_deref().unwrap_or_default();
+    for other in others.iter().take(PROCESSES) {
+        rows.push([other.held_bytes.to_string(), other.pid.to_string(), program(other), kinds(other)]);
+    }
+    let hidden = others.iter().skip(PROCESSES);
+    let left = LeftOutSummary {
+        count: it.others_left_out.count + hidden.clone().count() as u64,
+        bytes: it.others_left_out.bytes + hidden.map(|other| other.held_bytes).sum(),
+    };
+    if left.count > 0 {
+        rows.push([
+            left.bytes.to_string(),
+            String::new(),
+            format!("{} more of this job", left.count),
+            String::new(),
+        ]);
+    }
+    for neighbour in it.nvml.iter().flat_map(|nvml| &nvml.processes).filter(|p| !p.is_of_job).take(PROCESSES)
+    {
+        let held = neighbour.used_bytes.map_or("?".into(), |bytes| bytes.to_string());
+        let user = neighbour.user.as_ref().map_or(String::new(), |user| format!(", user {user}"));
+        let program = neighbour.program.clone().unwrap_or_default();
+        rows.push([held, neighbour.pid.to_string(), program, format!("another job{user}")]);
+    }
+    if let Some(bytes) = it.unaccounted_bytes.filter(|bytes| !bytes.is_zero()) {
+        let what = "contexts, code, and what changed meanwhile";
+        rows.push([bytes.to_string(), String::new(), "not accounted for".into(), what.into()]);
+    }
+    let heads = [
+        Head("held", Side::Right),
+        Head("pid", Side::Right),
+        Head("process", Side::Left),
+        Head("as", Side::Left),
+    ];
+    let rows: Vec<Vec<String>> =
+        rows.into_iter().map(|row| row.into_iter().map(|cell| clean(&cell)).collect()).collect();
+    section(out, &format!("who held GPU {}", it.gpu), &table::lines(&heads, &rows, paint));
+    let mut remarks = Vec::new();
+    match &it.nvml {
+        Some(nvml) => remarks.push(format!("other jobs by NVML's list {}", when(nvml.after_ns))),
+        None => remarks.push("NVML gave no list, so other jobs are not known".into()),
+    }
+    if it.others.is_none() {
+        remarks.push("the job's other processes could not be looked at".into());
+    } else if !it.others_complete {
+        remarks.push("there may have been more processes of this job".into());
+    }
+    out.push_str(&format!("    {}\n", paint.dim(&format!("({})", remarks.join("; ")))));
+}
+
+/// Who shared the limit that refused, where other jobs do.
+fn under_the_limit(out: &mut String, it: &PostmortemSummary, paint: Paint) {
+    let Some(quota) = it.quota.filter(|_| it.holders.iter().any(|holder| !holder.is_of_job)) else { return };
+    let rows: Vec<Vec<String>> = it
+        .holders
+        .iter()
+        .take(PROCESSES)
+        .map(|holder| {
+            let whose = if holder.is_of_job { "this job" } else { "another job" };
+            let user = holder.user.as_ref().map_or(String::new(), |user| format!(", user {}", clean(user)));
+            vec![
+                holder.bytes.to_string(),
+                holder.pid.to_string(),
+                clean(&holder.program.clone().unwrap_or_default()),
+                format!("{whose}{user}"),
+            ]
+        })
+        .collect();
+    let heads = [
+        Head("reserved", Side::Right),
+        Head("pid", Side::Right),
+        Head("process", Side::Left),
+        Head("of", Side::Left),
+    ];
+    section(out, &format!("under the {} quota", quota.scope), &table::lines(&heads, &rows, paint));
+    let hidden = it.holders.iter().skip(PROCESSES);
+    let count = it.holders_left_out.count + hidden.clone().count() as u64;
+    if count > 0 {
+        let bytes = it.holders_left_out.bytes + hidden.map(|holder| holder.bytes).sum();
+        out.push_str(&format!("    ... {count} more with {bytes}\n"));
+    }
+}
+
+/// The largest blocks: of the process that was refused, and of the others.
+fn blocks(out: &mut String, it: &PostmortemSummary, paint: Paint) {
+    let all = |held: &HeldSummary, most: usize| {
+        let row = |block: &BlockSummary| {
+            let age = it.t_ns.saturating_sub(block.since_ns);
+            vec![
+                block.size_bytes.to_string(),
+                held.pid.to_string(),
+                label(block.kind).to_owned(),
+                block.since_ns.to_string(),
+                age.to_string(),
+            ]
+        };
+        held.largest_blocks.iter().take(most).map(row).collect::<Vec<_>>()
+    };
+    let mut rows = all(&it.own, BLOCKS);
+    for other in it.others.iter().flatten().take(PROCESSES) {
+        rows.extend(all(other, BLOCKS_OF_OTHERS));
+    }
+    if rows.is_empty() {
+        return;
+    }
+    let heads = [
+        Head("size", Side::Right),
+        Head("pid", Side::Right),
+        Head("kind", Side::Left),
+        Head("allocated at", Side::Right),
+        Head("age", Side::Right),
+    ];
+    section(out, "largest blocks", &table::lines(&heads, &rows, paint));
+    let hidden = it.own.largest_blocks.iter().skip(BLOCKS);
+    let count = it.own.blocks_left_out.count + hidden.clone().count() as u64;
+    if count > 0 {
+        let bytes = it.own.blocks_left_out.bytes + hidden.map(|block| block.size_bytes).sum();
+        let more = counted(count, "more block", "more blocks");
+        out.push_str(&format!("    ... {more} of process {} with {bytes}\n", it.own.pid));
+    }
+    if !it.own.blocks_complete {
+        let line = "(not all blocks of the process were looked at)";
+        out.push_str(&format!("    {}\n", paint.dim(line)));
+    }
+}
+
+/// Whether later refusals were alike.
+fn later(it: &PostmortemSummary) -> Option<String> {
+    let later = it.later.as_ref().filter(|later| later.count > 0)?;
+    let alike = match later.alike {
+        0 => "none for the same reason".to_owned(),
+        alike if alike == later.count => "for the same reason".to_owned(),
+        alike => format!("{alike} for the same reason"),
+    };
+    let sizes = if later.smallest_bytes == later.largest_bytes {
+        later.smallest_bytes.to_string()
+    } else {
+        format!("{} to {}", later.smallest_bytes, later.largest_bytes)
+    };
+    let count = counted(later.count, "more request", "more requests");
+    Some(format!("{count} refused, {alike} ({sizes}, the last at {})", later.last_ns))
+}
+
+/// What a process held, kind by kind.
+fn kinds(held: &HeldSummary) -> String {
+    let part = |kind: Kind| {
+        let bytes = held.kinds.get(kind.key())?;
+        let name = kind.label();
+        match (kind, held.kinds.get(Kind::PoolUsed.key())) {
+            (Kind::PoolUsed, _) => None,
+            (Kind::PoolReserved, Some(used)) => Some(format!("{name} {bytes} ({used} handed out)")),
+            (Kind::PoolReserved, None) => Some(format!("{name} {bytes} (unused)")),
+            _ => Some(format!("{name} {bytes}")),
+        }
+    };
+    Kind::ALL.into_iter().filter_map(part).collect::<Vec<_>>().join(", ")
+}
+
+fn in_brackets(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(" ({text})") }
+}
+
+fn label(key: &str) -> &'static str {
+    Kind::ALL.into_iter().find(|kind| kind.key() == key).map_or("unknown", Kind::label)
+}
+
+/// A process of another job.
+fn named(pid: u32, program: Option<&str>, user: Option<&str>) -> String {
+    let program = program.map_or(String::new(), |program| format!(" {program}"));
+    let user = user.map_or(String::new(), |user| format!(" of {user}"));
+    format!("pid {pid}{program}{user}")
+}
+
+/// A span after a moment, or before it.
+fn when(after_ns: i64) -> String {
+    let span = Nanos(after_ns.unsigned_abs());
+    if after_ns < 0 { format!("{span} before") } else { format!("{span} after") }
+}
+
+/// The program without its folder, and its arguments.
+fn program_of(command: &str) -> String {
+    let (program, arguments) = command.split_once(' ').unwrap_or((command, ""));
+    let name = program.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(program);
+    format!("{name} {arguments}").trim_end().to_owned()
+}
