@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, DeviceId, JobObservation, Node, Observation};
+use crate::interference::Activity;
 use crate::job::{Job, JobId, Need, SuspendRefusal, UserId};
 use crate::units::{Bytes, Millis};
 
@@ -89,6 +90,16 @@ pub enum Event {
         job: JobId,
         /// The need.
         need: Need,
+    },
+    /// What a waiting job does to a GPU and how long it runs became known (another run of its
+    /// program ended).
+    ProfileKnown {
+        /// Which.
+        job: JobId,
+        /// What it does to a GPU alone; `None` leaves what is known.
+        activity: Option<Activity>,
+        /// How long it runs alone; `None` leaves what is known.
+        expected: Option<Millis>,
     },
     /// The user does not want the job any more.
     Cancelled {

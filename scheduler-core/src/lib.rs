@@ -74,6 +74,7 @@ mod place;
 mod queue;
 
 mod reason;
+pub mod replay;
 
 mod reserve;
 mod settings;

@@ -186,6 +186,9 @@ pub struct Order {
     pub backfill: bool,
     /// How many jobs behind a blocked one are looked at.
     pub depth: u32,
+    /// Time between two starts. Zero starts as many at once as there is room for; some published
+    /// managers sleep after each decision.
+    pub pace: Millis,
 }
 
 impl Default for Order {
@@ -198,6 +201,7 @@ impl Default for Order {
             fair: Some(FairShare::default()),
             backfill: true,
             depth: 256,
+            pace: Millis::ZERO,
         }
     }
 }
@@ -228,6 +232,8 @@ pub struct Recovery {
     pub step: Bytes,
     /// Rungs of the ladder, one for each retry; the last one stays.
     pub ladder: Vec<Rung>,
+    /// May others join a retry that was started on a device of its own?
+    pub joinable: bool,
     /// Is a program's output believed where no shim saw the request?
     pub trust_log: bool,
 }
@@ -238,6 +244,7 @@ impl Default for Recovery {
             attempts: 4,
             step: Bytes::from_gib(5),
             ladder: vec![Rung::More, Rung::Emptier, Rung::Exclusive],
+            joinable: false,
             trust_log: true,
         }
     }
@@ -386,11 +393,18 @@ impl Settings {
             },
             unknown: Unknown::MinFree,
             learn_after: None,
-            order: Order { shortest: 0, fair: None, backfill: false, ..Order::default() },
+            order: Order {
+                shortest: 0,
+                fair: None,
+                backfill: false,
+                pace: Millis::from_secs(30),
+                ..Order::default()
+            },
             recovery: Recovery {
                 attempts: u32::MAX,
                 step: Bytes::ZERO,
                 ladder: vec![Rung::Exclusive],
+                joinable: true,
                 trust_log: true,
             },
             throttle: Throttle { on: false, ..Throttle::default() },

@@ -304,6 +304,27 @@ impl State {
         }
     }
 
+    pub(super) fn know_profile(
+        &mut self,
+        id: JobId,
+        activity: Option<crate::interference::Activity>,
+        expected: Option<Millis>,
+    ) {
+        let Some(record) = self.jobs.get(&id) else { return };
+        let waiting = record.phase == Phase::Waiting;
+        if waiting {
+            self.unqueue(id);
+            self.forget_reservation(id);
+        }
+        if let Some(record) = self.jobs.get_mut(&id).filter(|record| !record.phase.on_devices()) {
+            record.job.activity = activity.or(record.job.activity);
+            record.job.expected = expected.or(record.job.expected);
+        }
+        if waiting {
+            self.enqueue(id);
+        }
+    }
+
     fn forget_reservation(&mut self, id: JobId) {
         if self.reservation.as_ref().is_some_and(|reservation| reservation.ask.job == id) {
             self.reservation = None;

@@ -47,6 +47,8 @@ impl NodeState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
+    /// The next start is due.
+    Pace,
     Job(JobId),
     Device(usize),
 }
@@ -79,6 +81,8 @@ pub struct State {
     look: bool,
     timers: BTreeSet<(Millis, Timer)>,
     wake: Option<Millis>,
+    /// No start before this.
+    paced: Millis,
     /// The device index after the one that round-robin used last.
     turn: usize,
     pub(crate) scratch: Scratch,
@@ -108,6 +112,7 @@ impl State {
             look: false,
             timers: BTreeSet::new(),
             wake: None,
+            paced: Millis::ZERO,
             turn: 0,
             scratch: Scratch::default(),
             ended: Vec::new(),
@@ -150,6 +155,7 @@ impl State {
                 }
             }
             Event::NeedKnown { job, need } => self.know_need(job, need, out),
+            Event::ProfileKnown { job, activity, expected } => self.know_profile(job, activity, expected),
             Event::Cancelled { job } => self.cancel(job, out),
             Event::Held { job } => self.hold(job),
             Event::Released { job } => self.release_held(job),
@@ -169,6 +175,7 @@ impl State {
         {
             self.timers.pop_first();
             match timer {
+                Timer::Pace => self.look = true,
                 Timer::Device(index) => self.changed(index),
                 Timer::Job(job) => {
                     if let Some(record) = self.jobs.get_mut(&job) {

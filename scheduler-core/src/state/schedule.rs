@@ -8,7 +8,7 @@ use crate::reason::{Reason, Score, Wait};
 use crate::reserve::Reservation;
 use crate::settings::{Memory, Policy};
 use crate::state::record::Phase;
-use crate::units::{Bytes, Permille};
+use crate::units::{Bytes, Millis, Permille};
 
 /// Where a job may start.
 struct Place {
@@ -22,6 +22,9 @@ impl State {
     pub(super) fn schedule(&mut self, out: &mut Vec<Decision>) {
         if self.queue.len() == 0 {
             self.reservation = None;
+            return;
+        }
+        if self.now < self.paced {
             return;
         }
         let depth = if self.settings.order.backfill {
@@ -39,6 +42,7 @@ impl State {
             // Those that started are not in the list any more.
             for id in list.into_iter().skip(seen) {
                 match self.try_start(id, head, out) {
+                    Ok(()) if self.now < self.paced => return,
                     Ok(()) => {}
                     Err(wait) => {
                         seen += 1;
@@ -64,7 +68,7 @@ impl State {
     }
 
     /// When a suspended job that could not be restored may be tried again.
-    fn retry_at(&self, id: JobId) -> Option<crate::units::Millis> {
+    fn retry_at(&self, id: JobId) -> Option<Millis> {
         let image = self.jobs.get(&id)?.image.as_ref()?;
         (image.not_before > self.now).then_some(image.not_before)
     }
@@ -186,7 +190,9 @@ impl State {
         self.unqueue(id);
         let Some(record) = self.jobs.get(&id) else { return };
         let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
-        let whole = ask.whole || self.settings.policy == Policy::Exclusive;
+        let retry = record.rung(&self.settings) == Some(crate::reason::Rung::Exclusive);
+        let joinable = retry && self.settings.recovery.joinable && !record.job.exclusive;
+        let whole = (ask.whole && !joinable) || self.settings.policy == Policy::Exclusive;
         let reserved = if whole { None } else { Some(ask.claim.unwrap_or(Bytes::ZERO)) };
         // Only what is known may be enforced: a limit at a guess would break the program.
         let known = record.job.need != Need::Unknown || record.floor > Bytes::ZERO;
@@ -197,6 +203,10 @@ impl State {
             self.turn = place.devices.last().map_or(0, |at| at + 1);
         }
         self.occupy(id, &place.devices, reserved, true);
+        if self.settings.order.pace > Millis::ZERO {
+            self.paced = self.now.plus(self.settings.order.pace);
+            self.timers.insert((self.paced, super::Timer::Pace));
+        }
         let (policy, now) = (self.settings.policy, self.now);
         let rung = self.jobs.get(&id).and_then(|record| record.rung(&self.settings));
         let devices: Vec<_> = place.devices.iter().map(|at| self.devices[*at].spec.id).collect();
@@ -214,7 +224,7 @@ impl State {
         } else {
             record.phase = Phase::Launching;
             record.attempt += 1;
-            record.ran = crate::units::Millis::ZERO;
+            record.ran = Millis::ZERO;
             Action::Start { job: id, attempt: record.attempt, devices, limit, reserved }
         };
         record.note(now, reason.clone());
@@ -232,7 +242,7 @@ struct Search<'a> {
     state: &'a State,
     kept: Option<&'a Reservation>,
     ask: Ask,
-    limit: Option<crate::units::Millis>,
+    limit: Option<Millis>,
     scratch: crate::place::Scratch,
     wait: Option<Wait>,
     fits: Vec<(usize, Fit)>,

@@ -1,0 +1,21 @@
+//! Replay of traces: the same decisions as in the daemon, on a machine that is only a model.
+//!
+//! Nothing here does input or output. [`replay`] takes jobs ([`TraceJob`]), devices ([`Cluster`])
+//! and [`Options`], and gives a [`Report`]; equal arguments give equal reports.
+
+mod bound;
+mod model;
+mod profiles;
+pub mod read;
+mod report;
+mod rng;
+mod sim;
+mod trace;
+
+pub use bound::{Bounds, bounds};
+pub use model::{Mode, Model};
+pub use profiles::Profiles;
+pub use report::{Bar, Interval, JobResult, Metrics, Report};
+pub use rng::Rng;
+pub use sim::{Knowledge, Options, Source, Watch, replay};
+pub use trace::{Cluster, TraceJob};

@@ -1,0 +1,118 @@
+//! What programs do to a GPU alone: a table of measured workloads, and how a trace's jobs find
+//! their row in it.
+
+use std::collections::BTreeMap;
+
+use super::read::{ReadError, Table};
+use crate::interference::Activity;
+use crate::units::Permille;
+
+/// A measured workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Row {
+    name: String,
+    activity: Activity,
+}
+
+/// Measured workloads: `workload,...,smact_mean,...,smocc_mean,...,drama_mean`, one row for each GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profiles {
+    rows: Vec<Row>,
+}
+
+impl Profiles {
+    /// Reads the table.
+    ///
+    /// # Errors
+    /// A column is missing or a value is wrong.
+    pub fn read(text: &str) -> Result<Self, ReadError> {
+        let table = Table::read(text)?;
+        let mut all: BTreeMap<String, Vec<Activity>> = BTreeMap::new();
+        let mut order = Vec::new();
+        for row in &table.rows {
+            let part = |column| -> Result<Permille, ReadError> {
+                Ok(Permille::from_fraction(table.number(row, column)?.unwrap_or(0.0)))
+            };
+            let activity =
+                Activity { smact: part("smact_mean")?, smocc: part("smocc_mean")?, drama: part("drama_mean")? };
+            let name = table.text(row, "workload")?.to_owned();
+            let seen = all.entry(name.clone()).or_default();
+            if seen.is_empty() {
+                order.push(name);
+            }
+            seen.push(activity);
+        }
+        let rows = order.into_iter().map(|name| {
+            // Of a job of several GPUs the mean of those that it really uses.
+            let used: Vec<Activity> = all[&name].iter().copied().filter(|gpu| gpu.smact.0 > 0).collect();
+            Row { activity: mean(&used).unwrap_or_default(), name }
+        });
+        Ok(Self { rows: rows.collect() })
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The activity of a workload by its exact name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Activity> {
+        self.rows.iter().find(|row| row.name == name).map(|row| row.activity)
+    }
+
+    /// The activity of a model on a dataset at a batch size: the row of the same dataset and batch
+    /// whose name begins most like the model's; else the mean of the rows of the same dataset;
+    /// else the mean of all. `None` only of an empty table.
+    #[must_use]
+    pub fn find(&self, model: &str, dataset: &str, batch: u32) -> Option<Activity> {
+        // Its own short forms of names: "s_mobilenetv3" is a small mobilenet.
+        let model = model.strip_prefix("s_").unwrap_or(model);
+        let batch = format!("_bs{batch}_");
+        let of_dataset = || self.rows.iter().filter(|row| row.name.contains(dataset) && !dataset.is_empty());
+        let alike = |row: &&Row| row.name.bytes().zip(model.bytes()).take_while(|(a, b)| a == b).count();
+        let exact = of_dataset().filter(|row| row.name.contains(&batch)).max_by_key(|row| (alike(row), std::cmp::Reverse(&row.name)));
+        if let Some(row) = exact.filter(|row| alike(row) >= 5) {
+            return Some(row.activity);
+        }
+        let near: Vec<Activity> = of_dataset().map(|row| row.activity).collect();
+        mean(&near).or_else(|| mean(&self.rows.iter().map(|row| row.activity).collect::<Vec<_>>()))
+    }
+}
+
+fn mean(all: &[Activity]) -> Option<Activity> {
+    let n = u32::try_from(all.len()).ok().filter(|n| *n > 0)?;
+    let part = |pick: fn(&Activity) -> Permille| Permille(all.iter().map(|one| pick(one).0).sum::<u32>() / n);
+    Some(Activity { smact: part(|a| a.smact), smocc: part(|a| a.smocc), drama: part(|a| a.drama) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "workload,gpus,gpu_label,smact_mean,smocc_mean,drama_mean\n\
+        resnet18_cifar100_bs32_20e_1gpu,1,single,0.17,0.06,0.05\n\
+        resnet34_cifar100_bs32_20e_1gpu,1,single,0.18,0.07,0.06\n\
+        mobilenet_cifar100_bs32_20e_1gpu,1,single,0.08,0.04,0.01\n\
+        big_wiki_bs8_2gpu,2,gpu_a,0.80,0.30,0.20\n\
+        big_wiki_bs8_2gpu,2,gpu_b,0,0,0\n";
+
+    #[test]
+    fn jobs_find_their_rows() {
+        let profiles = Profiles::read(TABLE).unwrap();
+        let smact = |model, dataset, batch| profiles.find(model, dataset, batch).unwrap().smact.0;
+        assert_eq!(smact("resnet34", "cifar100", 32), 180);
+        assert_eq!(smact("s_mobilenetv3", "cifar100", 32), 80);
+        assert_eq!(smact("bert", "wiki", 32), 800, "another model on the same data");
+        assert_eq!(smact("resnet18", "cifar100", 999), 143, "no such batch: the mean of the data's rows");
+        assert_eq!(smact("x", "nothing", 1), 307);
+        assert_eq!(Profiles::default().find("x", "y", 1), None);
+        assert_eq!(profiles.get("big_wiki_bs8_2gpu").unwrap().smact, Permille(800));
+    }
+
+    #[test]
+    fn a_missing_column_is_told() {
+        assert_eq!(Profiles::read("workload\nx\n").unwrap_err().to_string(), "the column smact_mean is missing");
+    }
+}

@@ -1,0 +1,378 @@
+//! Traces as text, in the forms they are published in. Reading files is the caller's part.
+
+use std::collections::BTreeMap;
+
+use csv::{ReaderBuilder, StringRecord};
+
+use super::profiles::Profiles;
+use super::rng::Rng;
+use super::trace::{Cluster, TraceJob};
+use crate::device::{Device, DeviceId, Node, NodeId};
+use crate::job::{HostNeed, UserId};
+use crate::units::{Bytes, Millis, Permille};
+
+/// Why a text is not a trace.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// No known form.
+    #[error("this is no trace that is known: its first line is \"{0}\" (thesis CSV, openb pods, run times and SWF are)")]
+    Unknown(String),
+    /// Not CSV.
+    #[error("{0}")]
+    Csv(#[from] csv::Error),
+    /// A value is wrong.
+    #[error("line {line}: {column} is \"{value}\", which is no {wanted}")]
+    Value {
+        /// Counted from 1.
+        line: u64,
+        /// The column's name.
+        column: String,
+        /// What stands there.
+        value: String,
+        /// What should.
+        wanted: &'static str,
+    },
+    /// A column is missing.
+    #[error("the column {0} is missing")]
+    Column(String),
+    /// There are no jobs.
+    #[error("there are no jobs in it")]
+    Empty,
+}
+
+/// The forms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `arrival_s,task,rad,model,...`: the traces of the thesis.
+    Thesis,
+    /// Alibaba's openb: `name,cpu_milli,...,creation_time,...`.
+    Openb,
+    /// One run time in seconds a line, under the head `runtime`.
+    RunTimes,
+    /// The Standard Workload Format.
+    Swf,
+}
+
+/// What a trace does not say itself.
+#[derive(Clone, Debug)]
+pub struct Filling {
+    /// Run time of jobs of which none is published.
+    pub unnamed: Millis,
+    /// Arrivals of traces that have none: mean use of the devices, 1 is all of them.
+    pub load: f64,
+    /// Devices they arrive for.
+    pub devices: usize,
+    /// Seed of the arrivals.
+    pub seed: u64,
+    /// What programs do to a GPU.
+    pub profiles: Profiles,
+}
+
+impl Default for Filling {
+    fn default() -> Self {
+        Self { unnamed: Millis::from_mins(5), load: 0.8, devices: 4, seed: 1, profiles: Profiles::default() }
+    }
+}
+
+/// Which form a text is in.
+#[must_use]
+pub fn form(text: &str) -> Option<Form> {
+    let first = text.lines().find(|line| !line.trim().is_empty())?.trim_start_matches('\u{feff}').trim();
+    let columns: Vec<&str> = first.split(',').map(str::trim).collect();
+    if columns.contains(&"arrival_s") && columns.contains(&"duration_min") {
+        return Some(Form::Thesis);
+    }
+    if columns.contains(&"gpu_milli") && columns.contains(&"creation_time") {
+        return Some(Form::Openb);
+    }
+    if columns == ["runtime"] {
+        return Some(Form::RunTimes);
+    }
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with(';'))?;
+    let numbers: Vec<&str> = line.split_whitespace().collect();
+    (numbers.len() == 18 && numbers.iter().all(|number| number.parse::<f64>().is_ok())).then_some(Form::Swf)
+}
+
+/// Reads a trace: jobs in order of arrival.
+///
+/// # Errors
+/// The text is in no known form, or a value in it is wrong.
+pub fn read(text: &str, filling: &Filling) -> Result<Vec<TraceJob>, ReadError> {
+    let mut jobs = match form(text) {
+        Some(Form::Thesis) => thesis(text, filling)?,
+        Some(Form::Openb) => openb(text)?,
+        Some(Form::RunTimes) => run_times(text, filling)?,
+        Some(Form::Swf) => swf(text)?,
+        None => {
+            let first: String = text.lines().next().unwrap_or_default().chars().take(60).collect();
+            return Err(ReadError::Unknown(first));
+        }
+    };
+    if jobs.is_empty() {
+        return Err(ReadError::Empty);
+    }
+    jobs.sort_by_key(|job| job.arrival);
+    Ok(jobs)
+}
+
+/// Columns by name.
+pub(super) struct Table {
+    columns: BTreeMap<String, usize>,
+    pub(super) rows: Vec<StringRecord>,
+}
+
+impl Table {
+    pub(super) fn read(text: &str) -> Result<Self, ReadError> {
+        let mut reader = ReaderBuilder::new().trim(csv::Trim::All).flexible(false).from_reader(text.as_bytes());
+        let columns =
+            reader.headers()?.iter().enumerate().map(|(at, name)| (name.trim_start_matches('\u{feff}').to_owned(), at));
+        let columns = columns.collect();
+        let rows = reader.records().collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { columns, rows })
+    }
+
+    pub(super) fn has(&self, column: &str) -> bool {
+        self.columns.contains_key(column)
+    }
+
+    pub(super) fn text<'a>(&self, row: &'a StringRecord, column: &str) -> Result<&'a str, ReadError> {
+        let at = self.columns.get(column).ok_or_else(|| ReadError::Column(column.to_owned()))?;
+        Ok(row.get(*at).unwrap_or_default())
+    }
+
+    /// A number that is not negative; `None` if the field is empty.
+    pub(super) fn number(&self, row: &StringRecord, column: &str) -> Result<Option<f64>, ReadError> {
+        let value = self.text(row, column)?;
+        if value.is_empty() {
+            return Ok(None);
+        }
+        match value.parse::<f64>() {
+            Ok(number) if number.is_finite() && number >= 0.0 => Ok(Some(number)),
+            _ => Err(ReadError::Value {
+                line: row.position().map_or(0, csv::Position::line),
+                column: column.to_owned(),
+                value: value.to_owned(),
+                wanted: "number that is not negative",
+            }),
+        }
+    }
+}
+
+fn seconds(value: f64) -> Millis {
+    Millis((value * 1000.0).round() as u64)
+}
+
+fn mib(value: f64) -> Bytes {
+    Bytes((value * f64::from(1 << 20)) as u64)
+}
+
+fn thesis(text: &str, filling: &Filling) -> Result<Vec<TraceJob>, ReadError> {
+    let table = Table::read(text)?;
+    let estimators: Vec<(String, String)> = table
+        .columns
+        .keys()
+        .filter_map(|column| Some((column.clone(), column.strip_prefix("est_")?.trim_end_matches("_mib").to_owned())))
+        .collect();
+    let job = |row: &StringRecord| -> Result<TraceJob, ReadError> {
+        let arrival = seconds(table.number(row, "arrival_s")?.unwrap_or(0.0));
+        let duration = table.number(row, "duration_min")?.map_or(filling.unnamed, |min| seconds(min * 60.0));
+        let mut job = TraceJob::new(table.text(row, "rad")?, arrival, duration);
+        job.gpus = table.number(row, "n_gpus")?.unwrap_or(1.0) as u16;
+        job.peak = mib(table.number(row, "mem_mib")?.unwrap_or(0.0));
+        let batch = table.number(row, "batch")?.unwrap_or(0.0) as u32;
+        job.activity = filling.profiles.find(table.text(row, "model")?, table.text(row, "dataset")?, batch);
+        for (column, name) in &estimators {
+            if let Some(value) = table.number(row, column)? {
+                job.estimates.insert(name.clone(), mib(value));
+            }
+        }
+        Ok(job)
+    };
+    table.rows.iter().map(job).collect()
+}
+
+fn openb(text: &str) -> Result<Vec<TraceJob>, ReadError> {
+    let table = Table::read(text)?;
+    let mut jobs = Vec::with_capacity(table.rows.len());
+    for row in &table.rows {
+        let time = |column| table.number(row, column).map(|value| value.map(seconds));
+        let created = time("creation_time")?.unwrap_or_default();
+        let begun = time("scheduled_time")?.unwrap_or(created);
+        let gone = time("deletion_time")?.unwrap_or(begun);
+        // A pod that was never scheduled ran for no time that is known: the time it existed.
+        let mut job = TraceJob::new(table.text(row, "name")?, created, gone.minus(begun).max(Millis(1000)));
+        job.gpus = table.number(row, "num_gpu")?.unwrap_or(0.0) as u16;
+        let milli = table.number(row, "gpu_milli")?.unwrap_or(0.0) as u32;
+        job.share = (job.gpus > 0).then_some(Permille(milli.min(1000)));
+        job.host = HostNeed {
+            cpu_milli: table.number(row, "cpu_milli")?.unwrap_or(0.0) as u64,
+            memory: mib(table.number(row, "memory_mib")?.unwrap_or(0.0)),
+        };
+        jobs.push(job);
+    }
+    Ok(jobs)
+}
+
+/// The machines of openb: `sn,cpu_milli,memory_mib,gpu,model`.
+///
+/// # Errors
+/// A column is missing or a value wrong.
+pub fn openb_nodes(text: &str) -> Result<Cluster, ReadError> {
+    let table = Table::read(text)?;
+    let mut cluster = Cluster::default();
+    for (at, row) in table.rows.iter().enumerate() {
+        let node = NodeId(at as u32);
+        cluster.nodes.push(Node {
+            id: node,
+            cpu_milli: table.number(row, "cpu_milli")?.unwrap_or(0.0) as u64,
+            memory: mib(table.number(row, "memory_mib")?.unwrap_or(0.0)),
+        });
+        let model = table.text(row, "model")?;
+        for _ in 0..table.number(row, "gpu")?.unwrap_or(0.0) as u32 {
+            let id = DeviceId(cluster.devices.len() as u32);
+            // The trace has no GPU memory; shares say what fits.
+            let capacity = Bytes::from_gib(32);
+            cluster.devices.push(Device { id, node, model: model.to_owned(), capacity, parent: None, shared: true });
+        }
+    }
+    Ok(cluster)
+}
+
+fn run_times(text: &str, filling: &Filling) -> Result<Vec<TraceJob>, ReadError> {
+    let table = Table::read(text)?;
+    let mut times = Vec::with_capacity(table.rows.len());
+    for row in &table.rows {
+        // Jobs of no time did not run.
+        times.extend(table.number(row, "runtime")?.filter(|time| *time > 0.0));
+    }
+    let count = times.len();
+    let total: f64 = times.iter().sum();
+    let span = total / filling.load.max(0.01) / filling.devices.max(1) as f64;
+    let mut rng = Rng::new(filling.seed, 3);
+    // Times come sorted; which job has which is chance.
+    for at in (1..count).rev() {
+        times.swap(at, (rng.next() % (at as u64 + 1)) as usize);
+    }
+    let jobs = times.into_iter().enumerate().map(|(at, time)| {
+        let arrival = seconds(rng.unit() * span);
+        TraceJob { share: Some(Permille::WHOLE), ..TraceJob::new(format!("job-{at}"), arrival, seconds(time)) }
+    });
+    Ok(jobs.collect())
+}
+
+fn swf(text: &str) -> Result<Vec<TraceJob>, ReadError> {
+    let mut jobs = Vec::new();
+    for (line, fields) in text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with(';')) {
+        let values: Vec<&str> = fields.split_whitespace().collect();
+        if values.is_empty() {
+            continue;
+        }
+        let field = |at: usize, column: &str| -> Result<f64, ReadError> {
+            let value = values.get(at).copied().unwrap_or_default();
+            value.parse::<f64>().ok().filter(|number| number.is_finite()).ok_or_else(|| ReadError::Value {
+                line: line as u64 + 1,
+                column: column.to_owned(),
+                value: value.to_owned(),
+                wanted: "number",
+            })
+        };
+        let (submit, ran) = (field(1, "submit time")?, field(3, "run time")?);
+        let (allocated, requested) = (field(4, "processors")?, field(7, "requested processors")?);
+        let gpus = if allocated > 0.0 { allocated } else { requested };
+        // -1 stands for what is not known: such jobs never ran.
+        if ran <= 0.0 || gpus <= 0.0 {
+            continue;
+        }
+        let name = format!("program-{}-{}", field(11, "user")?, field(13, "executable")?);
+        let mut job = TraceJob::new(name, seconds(submit.max(0.0)), seconds(ran));
+        job.gpus = gpus.min(f64::from(u16::MAX)) as u16;
+        job.user = UserId(field(11, "user")?.max(0.0) as u32);
+        job.share = Some(Permille::WHOLE);
+        let limit = field(8, "requested time")?;
+        job.time_limit = (limit >= ran).then(|| seconds(limit));
+        jobs.push(job);
+    }
+    Ok(jobs)
+}
+
+/// Jobs by chance, for measuring the replay itself: `count` jobs of 1 to 20 GiB and of all kinds of
+/// activity, that keep `devices` devices of 40 GiB busy by `load`.
+#[must_use]
+pub fn synthetic(count: usize, filling: &Filling) -> Vec<TraceJob> {
+    let mut rng = Rng::new(filling.seed, 4);
+    let mut now = 0.0f64;
+    let mean = 1200.0;
+    let gap = mean / filling.load.max(0.01) / filling.devices.max(1) as f64;
+    let jobs = (0..count).map(|at| {
+        // Between two arrivals the time is exponential to within a percent of its mean and its
+        // deviation: a sum of uniforms would be too even, and ln differs between machines.
+        let (a, b) = (rng.unit(), rng.unit());
+        now += gap * 4.0 * a * b;
+        let length = rng.unit();
+        let mut job = TraceJob::new(format!("kind-{}", at % 50), seconds(now), seconds(60.0 + 3.4 * mean * length * length));
+        job.peak = Bytes::from_mib(1024 + rng.next() % (19 * 1024));
+        job.user = UserId((rng.next() % 8) as u32);
+        let smact = rng.between(0.05, 0.9);
+        job.activity = Some(crate::interference::Activity {
+            smact: Permille::from_fraction(smact),
+            smocc: Permille::from_fraction(smact / 2.0),
+            drama: Permille::from_fraction(smact * rng.unit() * 0.7),
+        });
+        job
+    });
+    jobs.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SWF: &str = "; UnixStartTime: 0\n\n1 10 5 100 4 -1 -1 4 200 -1 1 7 1 3 -1 -1 -1 -1\n2 20 -1 -1 -1 -1 -1 4 200 -1 0 7 1 3 -1 -1 -1 -1\n";
+
+    #[test]
+    fn forms_are_told_apart() {
+        assert_eq!(form("arrival_s,task,rad,duration_min\n"), Some(Form::Thesis));
+        assert_eq!(form("name,gpu_milli,creation_time\n"), Some(Form::Openb));
+        assert_eq!(form("runtime\n1.0\n"), Some(Form::RunTimes));
+        assert_eq!(form(SWF), Some(Form::Swf));
+        assert_eq!(form("hello\nworld\n"), None);
+        assert_eq!(form(""), None);
+    }
+
+    #[test]
+    fn a_standard_workload_is_read() {
+        let jobs = read(SWF, &Filling::default()).unwrap();
+        assert_eq!(jobs.len(), 1, "a job that never ran is left out");
+        assert_eq!((jobs[0].arrival, jobs[0].duration), (Millis::from_secs(10), Millis::from_secs(100)));
+        assert_eq!((jobs[0].gpus, jobs[0].user), (4, UserId(7)));
+        assert_eq!(jobs[0].time_limit, Some(Millis::from_secs(200)));
+    }
+
+    #[test]
+    fn wrong_values_are_told_with_their_line() {
+        let text = "arrival_s,task,rad,model,batch,dataset,n_gpus,mem_mib,duration_min\n0,1,a,m,8,d,1,100,5\nx,2,b,m,8,d,1,100,5\n";
+        let error = read(text, &Filling::default()).unwrap_err().to_string();
+        assert_eq!(error, "line 3: arrival_s is \"x\", which is no number that is not negative");
+        assert!(read("arrival_s,duration_min\n0,1\n", &Filling::default()).unwrap_err().to_string().contains("missing"));
+        assert!(matches!(read("runtime\n", &Filling::default()), Err(ReadError::Empty)));
+        assert!(matches!(read("what is this", &Filling::default()), Err(ReadError::Unknown(_))));
+    }
+
+    #[test]
+    fn run_times_arrive_at_the_load_that_is_asked_for() {
+        let text = format!("runtime\n{}", "100\n".repeat(2000));
+        let jobs = read(&text, &Filling { load: 0.5, devices: 10, ..Filling::default() }).unwrap();
+        let last = jobs.last().unwrap().arrival.as_secs_f64();
+        assert!((last - 40_000.0).abs() < 400.0, "{last}");
+        assert!(jobs.is_sorted_by_key(|job| job.arrival));
+    }
+
+    #[test]
+    fn synthetic_jobs_load_the_devices_as_asked() {
+        let filling = Filling { load: 0.7, devices: 8, ..Filling::default() };
+        let jobs = synthetic(20_000, &filling);
+        let work: f64 = jobs.iter().map(|job| job.duration.as_secs_f64()).sum();
+        let load = work / jobs.last().unwrap().arrival.as_secs_f64() / 8.0;
+        assert!((load - 0.7).abs() < 0.05, "{load}");
+    }
+}

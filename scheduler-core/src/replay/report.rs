@@ -1,0 +1,179 @@
+//! What came out of a replay: the thesis's metrics.
+
+use serde::{Deserialize, Serialize};
+
+use super::trace::TraceJob;
+use crate::device::DeviceId;
+use crate::units::Millis;
+
+/// What became of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobResult {
+    /// When it was submitted.
+    pub arrival: Millis,
+    /// When its first attempt was started.
+    pub start: Option<Millis>,
+    /// When it was over.
+    pub end: Option<Millis>,
+    /// Time of all attempts.
+    pub ran: Millis,
+    /// How many there were.
+    pub attempts: u32,
+    /// How many ran out of memory.
+    pub ooms: u32,
+    /// It ended well.
+    pub success: bool,
+}
+
+impl JobResult {
+    pub(crate) fn new(job: &TraceJob) -> Self {
+        Self { arrival: job.arrival, start: None, end: None, ran: Millis::ZERO, attempts: 0, ooms: 0, success: false }
+    }
+
+    /// From submission to end.
+    #[must_use]
+    pub fn completion(&self) -> Millis {
+        self.end.map_or(Millis::ZERO, |end| end.minus(self.arrival))
+    }
+
+    /// The part of it in which nothing of the job ran.
+    #[must_use]
+    pub fn waited(&self) -> Millis {
+        self.completion().minus(self.ran)
+    }
+}
+
+/// A job on a device for some time: a bar of the picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bar {
+    /// The job's index in the trace.
+    pub job: u32,
+    /// The device's index.
+    pub device: u32,
+    /// Since when.
+    pub from: Millis,
+    /// Until when.
+    pub to: Millis,
+    /// The attempt failed.
+    pub failed: bool,
+}
+
+/// A whole replay.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// From the first arrival to the last end.
+    pub makespan: Millis,
+    /// Each job, in the trace's order.
+    pub jobs: Vec<JobResult>,
+    /// Mean SM activity of a GPU, 0 to 1.
+    pub smact: f64,
+    /// Mean memory in use on a GPU, in bytes.
+    pub memory: f64,
+    /// Energy of all GPUs, in J.
+    pub energy: f64,
+    /// Mean power of a GPU, in W.
+    pub watts: f64,
+    /// Who was where when, if that was asked for.
+    pub bars: Vec<Bar>,
+    /// The devices that bars count.
+    pub devices: Vec<DeviceId>,
+}
+
+/// The figures that are compared. Times in s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Metrics {
+    /// From the first arrival to the last end.
+    pub makespan_s: f64,
+    /// Mean time from submission to end.
+    pub jct_mean_s: f64,
+    /// Its 95th percentile.
+    pub jct_p95_s: f64,
+    /// Mean time in which nothing of a job ran.
+    pub wait_mean_s: f64,
+    /// Mean time of all attempts of a job.
+    pub exec_mean_s: f64,
+    /// Attempts that ran out of memory.
+    pub ooms: f64,
+    /// Jobs that did not end well.
+    pub failed: f64,
+    /// Mean SM activity.
+    pub smact: f64,
+    /// Mean memory in use on a GPU, in GiB.
+    pub memory_gib: f64,
+    /// Mean power of a GPU.
+    pub watts: f64,
+    /// Energy of all GPUs.
+    pub energy_mj: f64,
+}
+
+impl Report {
+    /// The figures that are compared.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        let n = self.jobs.len().max(1) as f64;
+        let mean = |of: fn(&JobResult) -> Millis| self.jobs.iter().map(|job| of(job).as_secs_f64()).sum::<f64>() / n;
+        let mut all: Vec<Millis> = self.jobs.iter().map(JobResult::completion).collect();
+        all.sort_unstable();
+        // The nearest rank.
+        let p95 = (all.len() * 95).div_ceil(100).checked_sub(1).and_then(|at| all.get(at)).copied();
+        Metrics {
+            makespan_s: self.makespan.as_secs_f64(),
+            jct_mean_s: mean(JobResult::completion),
+            jct_p95_s: p95.unwrap_or_default().as_secs_f64(),
+            wait_mean_s: mean(JobResult::waited),
+            exec_mean_s: mean(|job| job.ran),
+            ooms: self.jobs.iter().map(|job| f64::from(job.ooms)).sum(),
+            failed: self.jobs.iter().filter(|job| !job.success).count() as f64,
+            smact: self.smact,
+            memory_gib: self.memory / f64::from(1 << 30),
+            watts: self.watts,
+            energy_mj: self.energy / 1e6,
+        }
+    }
+}
+
+/// Mean and half the width of its 95 % interval (Student's t).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// The mean.
+    pub mean: f64,
+    /// Half the width; 0 for one value.
+    pub half: f64,
+}
+
+impl Interval {
+    /// Of values of independent replays.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Self {
+        // Student's t, 97.5 %, for 1 to 30 degrees of freedom.
+        const T: [f64; 30] = [
+            12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
+            2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
+            2.045, 2.042,
+        ];
+        let n = values.len();
+        if n == 0 {
+            return Self::default();
+        }
+        let mean = values.iter().sum::<f64>() / n as f64;
+        if n == 1 {
+            return Self { mean, half: 0.0 };
+        }
+        let variance = values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>() / (n - 1) as f64;
+        let t = T.get(n - 2).copied().unwrap_or(1.96);
+        Self { mean, half: t * (variance / n as f64).sqrt() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_is_students() {
+        let interval = Interval::of(&[1.0, 2.0, 3.0]);
+        assert_eq!(interval.mean, 2.0);
+        assert!((interval.half - 4.303 / 3f64.sqrt()).abs() < 1e-9);
+        assert_eq!(Interval::of(&[5.0]), Interval { mean: 5.0, half: 0.0 });
+    }
+}

@@ -1,0 +1,757 @@
+//! The discrete-event replay: it plays the machine, [`State`] decides.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use super::model::{Mode, Model};
+use super::report::{Bar, JobResult, Report};
+use super::rng::Rng;
+use super::trace::{Cluster, TraceJob};
+use crate::action::{Action, Signal, Verdict};
+use crate::device::{DeviceId, JobObservation, Observation};
+use crate::event::{Event, Evidence, Outcome};
+use crate::interference::Activity;
+use crate::job::{Job, JobId, Need};
+use crate::settings::{Memory, Policy, Settings};
+use crate::state::State;
+use crate::units::{Bytes, Millis, Permille};
+
+/// Where needs come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// The real peak: an equal run was measured.
+    #[default]
+    Measured,
+    /// Nothing is known of any job.
+    Unknown,
+    /// A column of the trace.
+    Column(String),
+    /// The peaks of runs of the same program that ended in the trace before; unknown until then.
+    History,
+}
+
+/// What the scheduler is told of run times and activity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Knowledge {
+    /// Of every job, as from an earlier, equal run.
+    #[default]
+    All,
+    /// Of programs that ended in the trace before.
+    Learned,
+    /// Of none.
+    Nothing,
+}
+
+/// A replay's choices.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The scheduler's settings.
+    pub settings: Settings,
+    /// What is taken for the truth.
+    pub model: Model,
+    /// Where needs come from.
+    pub source: Source,
+    /// What else is known of jobs.
+    pub knowledge: Knowledge,
+    /// Seed of what is random; `None`: nothing is.
+    pub seed: Option<u64>,
+    /// Keep who was where when.
+    pub bars: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Finish { job: u32, generation: u32 },
+    Memory { job: u32, attempt: u32, last: bool },
+    Shown { job: u32, attempt: u32 },
+    Killed { job: u32, attempt: u32 },
+    Suspended { job: u32 },
+    Resumed { job: u32 },
+    Tick,
+    Observe,
+    Arrival { job: u32 },
+}
+
+/// A job's processes.
+#[derive(Clone, Debug)]
+struct Run {
+    attempt: u32,
+    devices: Vec<usize>,
+    /// Speed on each device; the slowest counts.
+    speeds: Vec<f64>,
+    speed: f64,
+    /// Milliseconds of running alone that are left.
+    left: f64,
+    at: Millis,
+    generation: u32,
+    limit: Option<Bytes>,
+    used: Bytes,
+    began: Millis,
+    /// Its process is there and works.
+    active: bool,
+    cap: f64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Gpu {
+    capacity: Bytes,
+    part: f64,
+    jobs: Vec<u32>,
+    used: Bytes,
+    smact: f64,
+    drama: f64,
+    smocc: f64,
+    watts: f64,
+    since: Millis,
+    energy: f64,
+    busy: f64,
+    memory: f64,
+    /// SM activity over time: (since when, its integral up to then, from then on), for the window.
+    past: VecDeque<(u64, [f64; 3], [f64; 3])>,
+    fed: Option<Observation>,
+}
+
+/// Progress of a replay, for whoever shows it.
+pub trait Watch {
+    /// So many jobs of all have ended.
+    fn ended(&mut self, jobs: usize);
+}
+
+impl Watch for () {
+    fn ended(&mut self, _: usize) {}
+}
+
+/// Replays a trace. Jobs must be in order of arrival.
+pub fn replay(trace: &[TraceJob], cluster: &Cluster, options: &Options, watch: &mut dyn Watch) -> Report {
+    let mut sim = Sim::new(trace, cluster, options);
+    sim.run(watch);
+    sim.report()
+}
+
+struct Sim<'a> {
+    trace: &'a [TraceJob],
+    options: &'a Options,
+    model: Model,
+    state: State,
+    now: Millis,
+    heap: BinaryHeap<Reverse<(Millis, u64, What)>>,
+    sequence: u64,
+    /// Index of each device by its number.
+    numbers: BTreeMap<DeviceId, usize>,
+    ids: Vec<DeviceId>,
+    gpus: Vec<Gpu>,
+    runs: BTreeMap<u32, Run>,
+    /// Work left of jobs that wait after a checkpoint.
+    kept: BTreeMap<u32, f64>,
+    results: Vec<JobResult>,
+    bars: Vec<Bar>,
+    wake: Option<Millis>,
+    observing: bool,
+    monitored: bool,
+    done: usize,
+    /// What ended runs of a program showed.
+    known: BTreeMap<&'a str, (Bytes, Millis, Option<Activity>)>,
+    activities: Vec<Activity>,
+    caps: Vec<f64>,
+    speeds: Vec<f64>,
+}
+
+impl<'a> Sim<'a> {
+    fn new(trace: &'a [TraceJob], cluster: &Cluster, options: &'a Options) -> Self {
+        let mut model = options.model;
+        if let Some(seed) = options.seed {
+            let factor = Rng::new(seed, 1).between(1.0 - model.spread, 1.0 + model.spread);
+            model.mps = model.mps.scaled(factor);
+        }
+        let settings = options.settings.clone();
+        let monitored = settings.memory == Memory::Observed
+            || settings.preconditions.smact.is_some()
+            || matches!(settings.policy, Policy::Lug | Policy::Mug);
+        let mut sim = Self {
+            trace,
+            options,
+            model,
+            state: State::new(settings),
+            now: Millis::ZERO,
+            heap: BinaryHeap::new(),
+            sequence: 0,
+            numbers: BTreeMap::new(),
+            ids: Vec::new(),
+            gpus: Vec::new(),
+            runs: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            results: trace.iter().map(JobResult::new).collect(),
+            bars: Vec::new(),
+            wake: None,
+            observing: false,
+            monitored,
+            done: 0,
+            known: BTreeMap::new(),
+            activities: Vec::new(),
+            caps: Vec::new(),
+            speeds: Vec::new(),
+        };
+        for node in &cluster.nodes {
+            sim.state.step(Millis::ZERO, Event::NodeAdded { node: *node });
+        }
+        for device in &cluster.devices {
+            sim.numbers.insert(device.id, sim.gpus.len());
+            sim.ids.push(device.id);
+            let part = if device.parent.is_some() { model.mig_part } else { 1.0 };
+            sim.gpus.push(Gpu { capacity: device.capacity, part, ..Gpu::default() });
+            sim.state.step(Millis::ZERO, Event::DeviceAdded { device: device.clone() });
+        }
+        for at in 0..sim.gpus.len() {
+            sim.gpus[at].watts = sim.model.watts(0, 0.0);
+        }
+        // Arrivals come from the trace one by one, so that the heap holds what runs, not what will.
+        sim.next_arrival(0);
+        sim
+    }
+
+    fn next_arrival(&mut self, index: usize) {
+        if let Some(job) = self.trace.get(index) {
+            let at = job.arrival;
+            self.push(at, What::Arrival { job: index as u32 });
+        }
+    }
+
+    fn push(&mut self, at: Millis, what: What) {
+        self.sequence += 1;
+        self.heap.push(Reverse((at, self.sequence, what)));
+    }
+
+    fn run(&mut self, watch: &mut dyn Watch) {
+        let mut shown = 0;
+        while self.done < self.trace.len()
+            && let Some(Reverse((at, _, what))) = self.heap.pop()
+        {
+            self.now = self.now.max(at);
+            self.happens(what);
+            if self.done - shown >= 1 + self.trace.len() / 200 {
+                shown = self.done;
+                watch.ended(shown);
+            }
+        }
+        watch.ended(self.done);
+    }
+
+    fn happens(&mut self, what: What) {
+        match what {
+            What::Arrival { job } => {
+                self.next_arrival(job as usize + 1);
+                if self.monitored {
+                    self.feed(false);
+                }
+                let event = Event::Submitted { job: Box::new(self.submission(job)) };
+                self.step(event);
+                self.observe_later();
+            }
+            What::Shown { job, attempt } => self.shown(job, attempt),
+            What::Memory { job, attempt, last } => self.memory(job, attempt, last),
+            What::Finish { job, generation } => {
+                if self.runs.get(&job).is_some_and(|run| run.generation == generation) {
+                    self.learn(job);
+                    self.over(job, Outcome::Exited { code: 0 });
+                }
+            }
+            What::Killed { job, attempt } => {
+                if self.runs.get(&job).is_some_and(|run| run.attempt == attempt) {
+                    self.over(job, Outcome::Signalled { signal: 15 });
+                }
+            }
+            What::Suspended { job } => self.suspended(job),
+            What::Resumed { job } => {
+                if let Some(run) = self.runs.get_mut(&job) {
+                    run.active = true;
+                    run.at = self.now;
+                    self.step(Event::Resumed { job: JobId(job.into()) });
+                    self.population_changed(job);
+                }
+            }
+            What::Tick => {
+                if self.wake.is_some_and(|wake| wake <= self.now) {
+                    self.wake = None;
+                    self.step(Event::Tick);
+                }
+            }
+            What::Observe => {
+                self.observing = false;
+                self.feed(false);
+                self.observe_later();
+            }
+        }
+    }
+
+    /// What the scheduler is told of a job.
+    fn submission(&self, index: u32) -> Job {
+        let from = &self.trace[index as usize];
+        let seen = self.known.get(from.name.as_str());
+        let need = match &self.options.source {
+            Source::Measured if from.peak > Bytes::ZERO => Need::Measured(from.peak),
+            Source::Measured if from.share.is_some() => Need::Measured(Bytes::ZERO),
+            Source::Measured | Source::Unknown => Need::Unknown,
+            Source::History => seen.map_or(Need::Unknown, |(peak, ..)| Need::Measured(*peak)),
+            Source::Column(name) => from
+                .estimates
+                .get(name)
+                .map_or(Need::Unknown, |bytes| Need::Estimated { bytes: *bytes, upper: *bytes }),
+        };
+        let (expected, activity) = match self.options.knowledge {
+            Knowledge::All => (Some(from.duration), from.activity),
+            Knowledge::Learned => (seen.map(|known| known.1), seen.and_then(|known| known.2)),
+            Knowledge::Nothing => (None, None),
+        };
+        Job {
+            user: from.user,
+            priority: from.priority,
+            gpus: from.gpus,
+            need,
+            share: from.share,
+            host: from.host,
+            activity,
+            expected,
+            time_limit: from.time_limit,
+            submitted: from.arrival,
+            ..Job::new(JobId(index.into()))
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        let decisions = self.state.step(self.now, event);
+        for decision in decisions {
+            self.carry_out(decision.action);
+        }
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        let index = |job: JobId| u32::try_from(job.0).unwrap_or(u32::MAX);
+        match action {
+            Action::Start { job, attempt, devices, limit, .. } => self.start(index(job), attempt, &devices, limit),
+            Action::SetLimit { job, limit } => {
+                if let Some(run) = self.runs.get_mut(&index(job)) {
+                    run.limit = limit;
+                }
+            }
+            Action::SetBudget { job, budget } => {
+                let cap = budget.map_or(1.0, |budget| budget.share.fraction());
+                if let Some(run) = self.runs.get_mut(&index(job)) {
+                    run.cap = cap;
+                    self.population_changed(index(job));
+                }
+            }
+            Action::Signal { job, signal } => {
+                let job = index(job);
+                // A program that writes a checkpoint goes on from there; any other begins anew.
+                if let (Signal::Checkpoint(_), Some(run)) = (signal, self.runs.get(&job)) {
+                    let left = run.left - run.speed * self.now.minus(run.at).0 as f64;
+                    self.kept.insert(job, left.max(1.0));
+                } else if let Some(attempt) = self.runs.get(&job).map(|run| run.attempt) {
+                    self.push(self.now.plus(Millis(1000)), What::Killed { job, attempt });
+                }
+            }
+            Action::Suspend { job } => {
+                let job = index(job);
+                let bytes = self.runs.get(&job).map_or(0, |run| run.used.0);
+                let takes = Millis(bytes * 1000 / self.model.suspend_rate.max(1));
+                self.freeze(job);
+                self.push(self.now.plus(takes), What::Suspended { job });
+            }
+            Action::Resume { job, devices } => self.resume(index(job), &devices),
+            Action::Requeue { .. } => {}
+            Action::End { job, verdict } => {
+                self.done += 1;
+                let now = self.now;
+                let result = &mut self.results[index(job) as usize];
+                result.end = Some(now);
+                result.success = verdict == Verdict::Ended(Outcome::Exited { code: 0 });
+            }
+            Action::WakeAt { at } => {
+                self.wake = Some(at);
+                self.push(at, What::Tick);
+            }
+        }
+    }
+
+    fn start(&mut self, job: u32, attempt: u32, devices: &[DeviceId], limit: Option<Bytes>) {
+        let devices: Vec<usize> = devices.iter().filter_map(|id| self.numbers.get(id).copied()).collect();
+        let result = &mut self.results[job as usize];
+        result.start.get_or_insert(self.now);
+        result.attempts = attempt;
+        let duration = self.trace[job as usize].duration.0 as f64;
+        let jitter = self.options.seed.map_or(0.0, |seed| {
+            self.model.jitter * Rng::new(seed, 1000 + u64::from(job)).normal()
+        });
+        let left = self.kept.remove(&job).unwrap_or_else(|| (duration * (1.0 + jitter)).max(1.0));
+        let run = Run {
+            attempt,
+            speeds: vec![1.0; devices.len()],
+            speed: 0.0,
+            left,
+            at: self.now,
+            generation: 0,
+            limit,
+            used: Bytes::ZERO,
+            began: self.now,
+            active: false,
+            cap: 1.0,
+            devices,
+        };
+        for &at in &run.devices {
+            self.gpus[at].jobs.push(job);
+        }
+        self.runs.insert(job, run);
+        if self.model.launch == Millis::ZERO {
+            // Still an event of its own: actions of one step come before what they lead to.
+            self.push(self.now, What::Shown { job, attempt });
+        } else {
+            self.push(self.now.plus(self.model.launch), What::Shown { job, attempt });
+        }
+    }
+
+    fn shown(&mut self, job: u32, attempt: u32) {
+        let Some(run) = self.runs.get_mut(&job).filter(|run| run.attempt == attempt) else { return };
+        run.active = true;
+        run.at = self.now;
+        let peak = self.trace[job as usize].peak;
+        if peak > Bytes::ZERO {
+            if self.model.ramp == Millis::ZERO {
+                if !self.take(job, peak) {
+                    return;
+                }
+            } else {
+                if !self.take(job, self.model.context.min(peak)) {
+                    return;
+                }
+                let ramp = self.ramp(job);
+                self.push(self.now.plus(Millis(ramp / 2)), What::Memory { job, attempt, last: false });
+                self.push(self.now.plus(Millis(ramp)), What::Memory { job, attempt, last: true });
+            }
+        }
+        self.step(Event::Started { job: JobId(job.into()), attempt });
+        self.population_changed(job);
+    }
+
+    fn ramp(&self, job: u32) -> u64 {
+        let ramp = self.model.ramp.0 as f64;
+        let by = self.model.ramp_jitter;
+        let factor = self.options.seed.map_or(1.0, |seed| {
+            Rng::new(seed, 2_000_000_000 + u64::from(job)).between(1.0 - by, 1.0 + by)
+        });
+        (ramp * factor) as u64
+    }
+
+    fn memory(&mut self, job: u32, attempt: u32, last: bool) {
+        if self.runs.get(&job).is_none_or(|run| run.attempt != attempt) {
+            return;
+        }
+        let peak = self.trace[job as usize].peak;
+        let part = Bytes((peak.0 as f64 * self.model.early) as u64);
+        if !self.take(job, if last { peak } else { part }) {
+            return;
+        }
+        if last {
+            let unknown = self.state.job(JobId(job.into())).is_some_and(|view| view.job.need == Need::Unknown);
+            let devices = self.runs.get(&job).map(|run| run.devices.clone()).unwrap_or_default();
+            for at in devices.into_iter().filter(|_| unknown) {
+                let seen = JobObservation { used: peak, peak, speed: None };
+                self.step(Event::JobObserved { job: JobId(job.into()), device: self.ids[at], seen });
+            }
+        }
+    }
+
+    /// The job asks for memory up to `total` on each device. False: it ran out and is over.
+    fn take(&mut self, job: u32, total: Bytes) -> bool {
+        let Some(run) = self.runs.get(&job) else { return false };
+        let more = total.minus(run.used);
+        let over_limit = run.limit.is_some_and(|limit| total > limit);
+        let full = run.devices.iter().any(|at| self.gpus[*at].used.plus(more) > self.gpus[*at].capacity);
+        if over_limit || full {
+            self.results[job as usize].ooms += 1;
+            self.over(job, Outcome::OutOfMemory { seen: total, evidence: Evidence::Shim, code: 1 });
+            return false;
+        }
+        self.settle_devices(job);
+        let Some(run) = self.runs.get_mut(&job) else { return false };
+        run.used = run.used.plus(more);
+        for at in run.devices.clone() {
+            self.gpus[at].used = self.gpus[at].used.plus(more);
+        }
+        true
+    }
+
+    /// The job's processes are gone.
+    fn over(&mut self, job: u32, outcome: Outcome) {
+        self.settle_devices(job);
+        let Some(run) = self.runs.remove(&job) else { return };
+        let result = &mut self.results[job as usize];
+        result.ran = result.ran.plus(self.now.minus(run.began));
+        for &at in &run.devices {
+            let gpu = &mut self.gpus[at];
+            gpu.jobs.retain(|other| *other != job);
+            gpu.used = gpu.used.minus(run.used);
+            if self.options.bars {
+                self.bars.push(Bar { job, device: at as u32, from: run.began, to: self.now, failed: outcome != Outcome::Exited { code: 0 } });
+            }
+        }
+        for at in run.devices {
+            self.recompute(at);
+        }
+        self.step(Event::Finished { job: JobId(job.into()), attempt: run.attempt, outcome });
+        self.observe_later();
+    }
+
+    fn freeze(&mut self, job: u32) {
+        self.settle_devices(job);
+        if let Some(run) = self.runs.get_mut(&job) {
+            run.left -= run.speed * self.now.minus(run.at).0 as f64;
+            run.at = self.now;
+            run.active = false;
+            run.speed = 0.0;
+            run.generation += 1;
+            self.population_changed(job);
+        }
+    }
+
+    fn suspended(&mut self, job: u32) {
+        self.settle_devices(job);
+        let Some(run) = self.runs.get_mut(&job) else { return };
+        let devices = std::mem::take(&mut run.devices);
+        let bytes = run.used;
+        for &at in &devices {
+            let gpu = &mut self.gpus[at];
+            gpu.jobs.retain(|other| *other != job);
+            gpu.used = gpu.used.minus(bytes);
+        }
+        for at in devices {
+            self.recompute(at);
+        }
+        self.step(Event::Suspended { job: JobId(job.into()), bytes });
+    }
+
+    fn resume(&mut self, job: u32, devices: &[DeviceId]) {
+        let devices: Vec<usize> = devices.iter().filter_map(|id| self.numbers.get(id).copied()).collect();
+        let Some(run) = self.runs.get_mut(&job) else { return };
+        run.speeds = vec![1.0; devices.len()];
+        run.devices = devices.clone();
+        let bytes = run.used;
+        for at in devices {
+            self.gpus[at].jobs.push(job);
+            self.gpus[at].used = self.gpus[at].used.plus(bytes);
+        }
+        let takes = Millis(bytes.0 * 1000 / self.model.suspend_rate.max(1));
+        self.push(self.now.plus(takes), What::Resumed { job });
+    }
+
+    /// Books of the job's devices up to now.
+    fn settle_devices(&mut self, job: u32) {
+        if let Some(devices) = self.runs.get(&job).map(|run| run.devices.clone()) {
+            for at in devices {
+                self.settle(at);
+            }
+        }
+    }
+
+    fn settle(&mut self, at: usize) {
+        let gpu = &mut self.gpus[at];
+        let span = self.now.minus(gpu.since).0 as f64;
+        gpu.energy += gpu.watts * span / 1000.0;
+        gpu.busy += gpu.smact.min(1.0) * span;
+        gpu.memory += gpu.used.0 as f64 * span;
+        gpu.since = self.now;
+    }
+
+    fn population_changed(&mut self, job: u32) {
+        if let Some(devices) = self.runs.get(&job).map(|run| run.devices.clone()) {
+            for at in devices {
+                self.recompute(at);
+            }
+            // A job without a device has nobody to share with.
+            if self.runs.get(&job).is_some_and(|run| run.devices.is_empty() && run.active) {
+                self.set_speed(job);
+            }
+        }
+    }
+
+    /// Speeds of all jobs on a device, after somebody came or left.
+    fn recompute(&mut self, at: usize) {
+        self.settle(at);
+        let mut activities = std::mem::take(&mut self.activities);
+        let mut caps = std::mem::take(&mut self.caps);
+        let mut speeds = std::mem::take(&mut self.speeds);
+        activities.clear();
+        caps.clear();
+        let jobs: Vec<u32> = self.gpus[at]
+            .jobs
+            .iter()
+            .copied()
+            .filter(|job| self.runs.get(job).is_some_and(|run| run.active))
+            .collect();
+        for job in &jobs {
+            activities.push(self.activity(*job));
+            caps.push(self.runs[job].cap);
+        }
+        self.model.speeds(&activities, &caps, self.gpus[at].part, &mut speeds);
+        let sum = |pick: fn(&Activity) -> Permille| -> f64 {
+            activities.iter().zip(&speeds).map(|(job, speed)| pick(job).fraction() * speed).sum()
+        };
+        let (smact, smocc, drama) = (sum(|a| a.smact), sum(|a| a.smocc), sum(|a| a.drama));
+        let watts = self.model.watts(self.gpus[at].jobs.len(), smact);
+        let now = self.now;
+        let (window, monitored) = (self.model.window.0, self.monitored);
+        let gpu = &mut self.gpus[at];
+        gpu.watts = watts;
+        if monitored {
+            let sums = integral(&gpu.past, now.0);
+            gpu.past.push_back((now.0, sums, [smact, smocc, drama]));
+            while gpu.past.len() > 2 && gpu.past[1].0 + window <= now.0 {
+                gpu.past.pop_front();
+            }
+        }
+        (gpu.smact, gpu.smocc, gpu.drama) = (smact, smocc, drama);
+        for (job, speed) in jobs.iter().zip(&speeds) {
+            if let Some(run) = self.runs.get_mut(job)
+                && let Some(place) = run.devices.iter().position(|device| *device == at)
+            {
+                run.speeds[place] = *speed;
+            }
+            self.set_speed(*job);
+        }
+        self.activities = activities;
+        self.caps = caps;
+        self.speeds = speeds;
+    }
+
+    /// A job's speed is its slowest device's; when it changes, so does the time of its end.
+    fn set_speed(&mut self, job: u32) {
+        let now = self.now;
+        let Some(run) = self.runs.get_mut(&job) else { return };
+        let speed = run.speeds.iter().copied().fold(1.0, f64::min);
+        if (speed - run.speed).abs() < 1e-9 {
+            return;
+        }
+        run.left -= run.speed * now.minus(run.at).0 as f64;
+        run.at = now;
+        run.speed = speed;
+        run.generation += 1;
+        let generation = run.generation;
+        let at = Millis(now.0 + (run.left.max(0.0) / speed).ceil() as u64);
+        self.push(at, What::Finish { job, generation });
+    }
+
+    fn activity(&self, job: u32) -> Activity {
+        let from = &self.trace[job as usize];
+        from.activity.unwrap_or_else(|| match from.share {
+            // A job that declares a part of a device uses that part.
+            Some(share) => Activity { smact: share, smocc: Permille(share.0 / 2), drama: Permille(share.0 / 2) },
+            None => self.options.settings.assumed,
+        })
+    }
+
+    /// What a run that ended well showed is known of all that wait, and of all that come.
+    fn learn(&mut self, job: u32) {
+        let trace = self.trace;
+        let from = &trace[job as usize];
+        let (needs, profiles) =
+            (self.options.source == Source::History, self.options.knowledge == Knowledge::Learned);
+        if !needs && !profiles {
+            return;
+        }
+        let ran = self.runs.get(&job).map_or(Millis::ZERO, |run| self.now.minus(run.began));
+        // The run time in company is what is seen, so the shortest is nearest to that alone. SM
+        // activity is the job's own part, which a monitor sees.
+        let first = !self.known.contains_key(from.name.as_str());
+        let best = self.known.get(from.name.as_str()).map_or(ran, |known| known.1.min(ran));
+        self.known.insert(&from.name, (from.peak, best, from.activity));
+        if !first {
+            return;
+        }
+        for id in self.state.queue() {
+            if trace.get(id.0 as usize).is_none_or(|other| other.name != from.name) {
+                continue;
+            }
+            if needs && from.peak > Bytes::ZERO {
+                self.step(Event::NeedKnown { job: id, need: Need::Measured(from.peak) });
+            }
+            if profiles {
+                self.step(Event::ProfileKnown { job: id, activity: from.activity, expected: Some(best) });
+            }
+        }
+    }
+
+    fn observe_later(&mut self) {
+        if !self.monitored || self.observing {
+            return;
+        }
+        if self.model.monitor == Millis::ZERO {
+            self.feed(true);
+        } else if self.state.waiting() > 0 {
+            self.observing = true;
+            self.push(self.now.plus(self.model.monitor), What::Observe);
+        }
+    }
+
+    /// Tells the scheduler what the monitor sees, where that changed.
+    fn feed(&mut self, at_once: bool) {
+        for at in 0..self.gpus.len() {
+            let gpu = &self.gpus[at];
+            let mean = if at_once || self.model.window == Millis::ZERO {
+                [gpu.smact, gpu.smocc, gpu.drama]
+            } else {
+                window(&gpu.past, self.now.0, self.model.window.0)
+            };
+            let [smact, smocc, drama] = mean.map(Permille::from_fraction);
+            let seen = Observation { used: gpu.used, smact, smocc, drama };
+            if gpu.fed != Some(seen) {
+                self.gpus[at].fed = Some(seen);
+                let device = self.ids[at];
+                self.step(Event::DeviceObserved { device, seen });
+            }
+        }
+    }
+
+    fn report(mut self) -> Report {
+        for at in 0..self.gpus.len() {
+            self.settle(at);
+        }
+        let first = self.trace.first().map_or(Millis::ZERO, |job| job.arrival);
+        let end = self.results.iter().filter_map(|result| result.end).max().unwrap_or(first);
+        // A GPU that is divided draws its idle power once; its instances share it.
+        let idle = self.model.idle_watts + 0.0;
+        let divided = self.model.mode == Mode::Mig;
+        let span = self.now.as_secs_f64();
+        let physical = self.gpus.iter().filter(|gpu| gpu.part >= 1.0).count();
+        let mut energy: f64 = self.gpus.iter().map(|gpu| gpu.energy * gpu.part).sum();
+        if divided {
+            energy -= idle * span * self.gpus.iter().filter(|gpu| gpu.part < 1.0).map(|gpu| gpu.part).sum::<f64>();
+        }
+        // Before the first arrival nothing is measured.
+        energy -= idle * first.as_secs_f64() * physical as f64;
+        let total = (self.now.0.saturating_sub(first.0)).max(1) as f64;
+        let count = physical.max(1) as f64;
+        Report {
+            makespan: end.minus(first),
+            smact: self.gpus.iter().map(|gpu| gpu.busy * gpu.part).sum::<f64>() / total / count,
+            memory: self.gpus.iter().map(|gpu| gpu.memory).sum::<f64>() / total / count,
+            energy,
+            watts: energy / (total / 1000.0) / count,
+            jobs: self.results,
+            bars: self.bars,
+            devices: self.ids,
+        }
+    }
+}
+
+/// Integrals up to a time.
+fn integral(past: &VecDeque<(u64, [f64; 3], [f64; 3])>, at: u64) -> [f64; 3] {
+    let upto = past.partition_point(|entry| entry.0 <= at);
+    let Some((since, sums, values)) = upto.checked_sub(1).and_then(|last| past.get(last)) else { return [0.0; 3] };
+    std::array::from_fn(|i| sums[i] + values[i] * (at - since) as f64)
+}
+
+/// Means over the window that ends at a time.
+fn window(past: &VecDeque<(u64, [f64; 3], [f64; 3])>, at: u64, window: u64) -> [f64; 3] {
+    let from = at.saturating_sub(window.max(1));
+    let (a, b) = (integral(past, from), integral(past, at));
+    std::array::from_fn(|i| ((b[i] - a[i]) / window.max(1) as f64).max(0.0))
+}

@@ -1,0 +1,106 @@
+//! Jobs of a trace, and the devices they are replayed on.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::{Device, DeviceId, Node, NodeId};
+use crate::interference::Activity;
+use crate::job::{HostNeed, UserId};
+use crate::units::{Bytes, Millis, Permille};
+
+/// A job as it really was (or is taken to be).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TraceJob {
+    /// What it runs: jobs of one name are runs of the same program.
+    pub name: String,
+    /// When it is submitted.
+    pub arrival: Millis,
+    /// How long it runs alone on a whole device.
+    pub duration: Millis,
+    /// Devices at the same time.
+    pub gpus: u16,
+    /// Its real peak on each device; zero if the trace does not know.
+    pub peak: Bytes,
+    /// What it does to a GPU when alone there.
+    pub activity: Option<Activity>,
+    /// The part of a device it declares.
+    pub share: Option<Permille>,
+    /// Host resources.
+    pub host: HostNeed,
+    /// Whose it is.
+    pub user: UserId,
+    /// Priority.
+    pub priority: i32,
+    /// A time limit that comes with the trace.
+    pub time_limit: Option<Millis>,
+    /// Estimates by name of the estimator.
+    pub estimates: BTreeMap<String, Bytes>,
+}
+
+impl TraceJob {
+    /// A job of one device.
+    #[must_use]
+    pub fn new(name: impl Into<String>, arrival: Millis, duration: Millis) -> Self {
+        Self {
+            name: name.into(),
+            arrival,
+            duration,
+            gpus: 1,
+            peak: Bytes::ZERO,
+            activity: None,
+            share: None,
+            host: HostNeed::default(),
+            user: UserId(0),
+            priority: 0,
+            time_limit: None,
+            estimates: BTreeMap::new(),
+        }
+    }
+}
+
+/// Devices and machines of a replay.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cluster {
+    /// Machines with bounds.
+    pub nodes: Vec<Node>,
+    /// Devices.
+    pub devices: Vec<Device>,
+}
+
+impl Cluster {
+    /// So many equal GPUs in one machine.
+    #[must_use]
+    pub fn uniform(count: u32, model: &str, capacity: Bytes) -> Self {
+        let device = |id| Device {
+            id: DeviceId(id),
+            node: NodeId(0),
+            model: model.to_owned(),
+            capacity,
+            parent: None,
+            shared: true,
+        };
+        Self { nodes: Vec::new(), devices: (0..count).map(device).collect() }
+    }
+
+    /// Each GPU divided into equal MIG instances, which are used by one job each.
+    #[must_use]
+    pub fn divided(&self, instances: u32, capacity: Bytes) -> Self {
+        let mut all = self.clone();
+        let mut next = self.devices.iter().map(|device| device.id.0 + 1).max().unwrap_or(0);
+        for gpu in &self.devices {
+            for _ in 0..instances {
+                all.devices.push(Device {
+                    id: DeviceId(next),
+                    node: gpu.node,
+                    model: gpu.model.clone(),
+                    capacity,
+                    parent: Some(gpu.id),
+                    shared: false,
+                });
+                next += 1;
+            }
+        }
+        all
+    }
+}
