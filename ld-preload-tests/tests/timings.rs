@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::process::Command;
 
 use radrm_preload_tests::{child, programs, rig::Rig};
-use radrm_telemetry::{KernelsMode, ProcessSnapshot, SegmentFile};
+use radrm_telemetry::{CopyWay, KernelsMode, ProcessSnapshot, SegmentFile};
 
-/// The program with its arguments.
-fn timed(rig: &Rig, args: &[String]) -> Command {
-    let mut command = rig.bare_command(programs::compile("timed.c", &[]));
+/// A program with its arguments.
+fn program(rig: &Rig, source: &str, args: &[String]) -> Command {
+    let mut command = rig.bare_command(programs::compile(source, &[]));
     command.args(args);
     command
 }
@@ -22,23 +22,28 @@ fn rig() -> Rig {
 /// What the program has measured itself. Without the shim: to ask the emulator for an event moves its clock,
 /// which what is queued later feels.
 fn truth_of(args: &[String]) -> HashMap<String, (u64, f64)> {
-    truth(&child::run(timed(&rig(), args), 120).ok().stdout)
+    truth(&child::run(program(&rig(), "timed.c", args), 120).ok().stdout)
 }
 
-/// What the shim has recorded of the program, in a segment of its own.
+/// What the shim has recorded of `timed.c`.
 fn observed(args: &[String], mode: &str, budget: &str) -> ProcessSnapshot {
+    run("timed.c", args, mode, budget).1
+}
+
+/// What a program has said under the shim, and what the shim has recorded, in a segment of its own.
+fn run(source: &str, args: &[String], mode: &str, budget: &str) -> (String, ProcessSnapshot) {
     let rig = rig();
     let segment = SegmentFile::create_unnamed(1).expect("segment");
-    let mut command = timed(&rig, args);
+    let mut command = program(&rig, source, args);
     command
         .env("RADRM_SEGMENT", segment.path())
         .env("LD_PRELOAD", rig.preload())
         .env("RADRM_KERNELS", mode)
         .env("RADRM_KERNELS_BUDGET", budget);
-    child::run(command, 120).ok();
+    let said = child::run(command, 120).ok().stdout;
     let mut all = segment.segment().expect("own segment").processes().expect("processes");
     assert_eq!(all.len(), 1, "{all:?}");
-    all.remove(0)
+    (said, all.remove(0))
 }
 
 /// Launches and nanoseconds of each kernel, as the program has measured them.
@@ -116,5 +121,31 @@ fn counting_times_nothing_and_off_counts_nothing() {
         assert_eq!(process.graph_launches > 0, is_counted, "{mode}");
         assert!(process.kernels.iter().all(|k| k.time.is_none()), "{mode}");
         assert_eq!(process.timing_cost_ns, 0, "{mode}");
+    }
+}
+
+#[test]
+fn copies_are_counted_by_way() {
+    let (_, process) = run("copies.c", &[], "count", "1");
+    let counted: Vec<_> = process.copies.iter().map(|c| (c.way, c.count, c.bytes)).collect();
+    let expected = [
+        (CopyWay::HostToDevice, 4, 1 + 2 + 4 + 512),
+        (CopyWay::DeviceToHost, 2, 8 + 16),
+        (CopyWay::DeviceToDevice, 2, 32 + 64),
+        (CopyWay::Unspecified, 2, 128 + 256),
+        (CopyWay::Set, 5, 1 + 2 + 4 + 8 + 16),
+    ];
+    assert_eq!(counted, expected);
+}
+
+#[test]
+fn captures_answer_the_same_with_and_without_timing() {
+    let bare = child::run(program(&rig(), "captures.c", &[]), 120).ok().stdout;
+    assert!(bare.contains("ended: 0") && bare.contains("took time"), "{bare}");
+    for mode in ["count", "sample", "all"] {
+        let (said, process) = run("captures.c", &[], mode, "50");
+        assert_eq!(said, bare, "{mode}");
+        let timed = process.kernels.iter().any(|k| k.time.is_some_and(|t| t.samples > 0));
+        assert_eq!(timed, mode != "count", "{mode}: {process:?}");
     }
 }

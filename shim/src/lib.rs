@@ -17,6 +17,7 @@ mod arena;
 mod bytes;
 mod capture;
 mod context;
+mod copies;
 mod cx;
 mod driver;
 mod entries;
