@@ -73,6 +73,10 @@ fn interactive() -> ExitCode {
 }
 
 /// Starts the daemon and returns when it listens.
+#[allow(
+    clippy::zombie_processes,
+    reason = "the daemon outlives this process, whose children init takes over"
+)]
 fn detach() -> ExitCode {
     if UnixStream::connect(pipe().join("control")).is_ok() {
         println!("An instance of this daemon is already running");

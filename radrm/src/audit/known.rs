@@ -24,8 +24,13 @@ pub struct Counted {
 /// start time is the same in both, and tells processes with the same id in different containers apart.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Known {
-    processes: HashMap<(u32, u64), Vec<([u8; 16], Counted)>>,
+    processes: HashMap<Name, Vec<OnGpu>>,
 }
+
+/// Process id and start time.
+type Name = (u32, u64);
+/// The driver's uuid of a GPU, and what is counted there.
+type OnGpu = ([u8; 16], Counted);
 
 /// Reads the segments of these jobs.
 #[must_use]

@@ -6,6 +6,7 @@
 //! for the groups of its user; and [`start`] brings it into force before the program starts.
 
 pub mod amount;
+pub mod cgroup;
 pub mod charge;
 pub mod config;
 pub mod contexts;

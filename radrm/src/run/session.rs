@@ -23,6 +23,7 @@ use super::supervise::{self, Supervisor};
 use super::target::{self, Sight};
 use super::witness::Witness;
 use crate::dry_run::Setup;
+use crate::limits::cgroup::Fence;
 use crate::limits::charge::Charge;
 use crate::limits::config::Mps;
 use crate::limits::gpus::Gpu;
@@ -169,6 +170,10 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
     if let Some(dry_run) = &dry_run {
         dry_run.enter(&mut environment);
     }
+    // Held until the program has ended.
+    let _fence = limits
+        .filter(|_| !ledgers.emulated())
+        .and_then(|limits| Fence::raise(&gpus, &|gpu| limits.least(gpu)));
     let least = |gpu: &Gpu| limits.map_or(u64::MAX, |limits| limits.least(gpu));
     let mut service = if wanted.any() {
         let (service, remark) =
