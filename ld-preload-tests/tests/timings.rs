@@ -147,5 +147,6 @@ fn captures_answer_the_same_with_and_without_timing() {
         assert_eq!(said, bare, "{mode}");
         let timed = process.kernels.iter().any(|k| k.time.is_some_and(|t| t.samples > 0));
         assert_eq!(timed, mode != "count", "{mode}: {process:?}");
+        assert_eq!(process.timings_lost, 0, "{mode}: an event of ours was put into a capture");
     }
 }
