@@ -5,6 +5,7 @@
 //! * [`bench`]: the benchmarks behind `bench/RESULTS.md`.
 //! * [`artifacts`]: the libraries and programs of this workspace, built when asked for.
 //! * [`header`] and [`programs`]: the C header made from the table, and the C programs.
+//! * [`python`]: the interpreter that clients from PyPI run in.
 //! * [`child`]: processes that cannot outlive their watchdog.
 //! * [`rig`]: one emulated machine (or the instant driver), one segment, and the environment that
 //!   joins a program to both.
@@ -16,4 +17,5 @@ pub mod child;
 pub mod figures;
 pub mod header;
 pub mod programs;
+pub mod python;
 pub mod rig;

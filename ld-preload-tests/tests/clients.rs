@@ -1,34 +1,18 @@
 //! Clients that nobody here wrote, unmodified from PyPI, under `radrm-run` on emulated GPUs.
 
-use std::{env, path::PathBuf, process::Command};
+use std::path::PathBuf;
 
-use radrm_preload_tests::{artifacts, child, figures::Outcome, rig::Rig};
-
-/// The interpreter of the virtual environment with `clients/requirements.txt`; `None`, said aloud,
-/// where there is none.
-fn python() -> Option<PathBuf> {
-    let python = env::var_os("RADRM_TEST_PYTHON")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| artifacts::workspace().join("target/venv/bin/python3"));
-    let works = Command::new(&python).args(["-c", "import numba_cuda, cuda.bindings, pynvml"]).output();
-    if works.is_ok_and(|o| o.status.success()) {
-        return Some(python);
-    }
-    eprintln!(
-        "skipped: {} has no numba-cuda, cuda-bindings, nvidia-ml-py (cargo xtask venv)",
-        python.display()
-    );
-    None
-}
+use radrm_preload_tests::{
+    child,
+    figures::Outcome,
+    python::{interpreter as python, script},
+    rig::Rig,
+};
 
 fn client(python: &PathBuf, rig: &Rig, arguments: &[&str]) -> Outcome {
     let mut command = rig.launched(python);
     command.args(arguments).env("NUMBA_CACHE_DIR", rig.path().join("numba"));
     rig.outcome(child::run(command, 240))
-}
-
-fn script(name: &str) -> String {
-    format!("{}/clients/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 #[test]

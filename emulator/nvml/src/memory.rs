@@ -1,5 +1,7 @@
 //! Memory of a device.
 
+use radrm_emulator_machine::{Machine, MemoryUse};
+
 use crate::api::*;
 use crate::state::Device;
 
@@ -45,21 +47,28 @@ pub struct Bar1 {
     pub used: u64,
 }
 
+/// Books of a device's memory; where it is the host's, NVML tells none.
+fn memory(machine: &Machine, device: Device) -> Answer<MemoryUse> {
+    if device.spec(machine)?.integrated {
+        return Err(ERROR_NOT_SUPPORTED);
+    }
+    Ok(machine.memory(device.gpu(machine)?))
+}
+
 entry_points! {
     /// Memory.
     fn nvmlDeviceGetMemoryInfo(device: Device, out: Out<Memory>) |machine| {
-        let memory = machine.memory(device.gpu(machine)?);
+        let memory = memory(machine, device)?;
         out.set(Memory { total: memory.total, free: memory.free, used: memory.used })
     }
 
     /// Memory; the caller says which version of the structure it has.
     fn nvmlDeviceGetMemoryInfo_v2(device: Device, out: Out<MemoryV2>) |machine| {
-        let gpu = device.gpu(machine)?;
+        let memory = memory(machine, device)?;
         let version = out.cast::<u32>().get()?;
         if version != version_of::<MemoryV2>(2) {
             return Err(ERROR_ARGUMENT_VERSION_MISMATCH);
         }
-        let memory = machine.memory(gpu);
         out.set(MemoryV2 { version, total: memory.total, reserved: 0, free: memory.free, used: memory.used })
     }
 

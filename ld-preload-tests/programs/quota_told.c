@@ -1,0 +1,161 @@
+/* Says what it is told about memory and about who holds it, one line for each step of its arguments:
+ *   use:N       the primary context of device N
+ *   driver:N    "driver TOTAL FREE DEVICE": cuMemGetInfo, and cuDeviceTotalMem of device N
+ *   null        "null TOTAL FREE": cuMemGetInfo with one null pointer, with the other, and with two
+ *   alloc:N     N bytes; "granted" or "refused"
+ *   share:N     N percent of the total that the driver tells, as JAX and vLLM take it; alike
+ *   left:N      N percent of what the driver says is free; alike
+ *   memory:N    NVML's device N: "memory TOTAL FREE USED", "memory_v2 TOTAL RESERVED FREE USED", "bar1 TOTAL"
+ *   lists:N     every list of processes in every version: "FUNCTION PID:BYTES ..."
+ *   odd:N       calls that NVML refuses: "odd CODE ..."
+ *   pause
+ * NVML is loaded, or with NVML_LINKED linked. */
+#include "driver.h"
+
+typedef struct nvml_device *nvmlDevice_t;
+struct memory { unsigned long long total, free, used; };
+struct memory_v2 { unsigned version; unsigned long long total, reserved, free, used; };
+struct process_v1 { unsigned pid; unsigned long long used; };
+struct process { unsigned pid; unsigned long long used; unsigned gpu, compute; };
+
+#define FUNCTIONS(F)                                                                               \
+    F(nvmlInit_v2, (void))                                                                         \
+    F(nvmlDeviceGetHandleByIndex_v2, (unsigned, nvmlDevice_t *))                                   \
+    F(nvmlDeviceGetMemoryInfo, (nvmlDevice_t, struct memory *))                                    \
+    F(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t, struct memory_v2 *))                              \
+    F(nvmlDeviceGetBAR1MemoryInfo, (nvmlDevice_t, struct memory *))                                \
+    F(nvmlDeviceGetComputeRunningProcesses, (nvmlDevice_t, unsigned *, void *))                    \
+    F(nvmlDeviceGetComputeRunningProcesses_v2, (nvmlDevice_t, unsigned *, void *))                 \
+    F(nvmlDeviceGetComputeRunningProcesses_v3, (nvmlDevice_t, unsigned *, void *))                 \
+    F(nvmlDeviceGetGraphicsRunningProcesses, (nvmlDevice_t, unsigned *, void *))                   \
+    F(nvmlDeviceGetGraphicsRunningProcesses_v2, (nvmlDevice_t, unsigned *, void *))                \
+    F(nvmlDeviceGetGraphicsRunningProcesses_v3, (nvmlDevice_t, unsigned *, void *))                \
+    F(nvmlDeviceGetMPSComputeRunningProcesses, (nvmlDevice_t, unsigned *, void *))                 \
+    F(nvmlDeviceGetMPSComputeRunningProcesses_v2, (nvmlDevice_t, unsigned *, void *))              \
+    F(nvmlDeviceGetMPSComputeRunningProcesses_v3, (nvmlDevice_t, unsigned *, void *))
+
+#ifdef NVML_LINKED
+#define DECLARE(name, args) unsigned name args;
+FUNCTIONS(DECLARE)
+static void find_nvml(void) {}
+#else
+#define DECLARE(name, args) static unsigned(*name) args;
+FUNCTIONS(DECLARE)
+#define FIND(name, args) MUST(name = (__typeof__(name))dlsym(nvml, #name));
+static void find_nvml(void) {
+    void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    MUST(nvml);
+    FUNCTIONS(FIND)
+}
+#endif
+
+static nvmlDevice_t device(int number) {
+    nvmlDevice_t device;
+    find_nvml();
+    MUST(nvmlInit_v2() == 0);
+    MUST(nvmlDeviceGetHandleByIndex_v2(number, &device) == 0);
+    return device;
+}
+
+static void memory(nvmlDevice_t device) {
+    struct memory one = {0}, window = {0};
+    struct memory_v2 two = {.version = sizeof two | 2 << 24};
+    unsigned code = nvmlDeviceGetMemoryInfo(device, &one);
+    if (code) printf("memory error %u\n", code);
+    else printf("memory %llu %llu %llu\n", one.total, one.free, one.used);
+    code = nvmlDeviceGetMemoryInfo_v2(device, &two);
+    if (code) printf("memory_v2 error %u\n", code);
+    else printf("memory_v2 %llu %llu %llu %llu\n", two.total, two.reserved, two.free, two.used);
+    MUST(nvmlDeviceGetBAR1MemoryInfo(device, &window) == 0);
+    printf("bar1 %llu\n", window.total);
+}
+
+enum { MOST = 64, GUARD = 0x5a };
+
+/* Asks by NVML's protocol: how many, then into a list of that length, then into one that is too short. */
+static void list(const char *name, unsigned (*ask)(nvmlDevice_t, unsigned *, void *), nvmlDevice_t device,
+                 size_t size) {
+    unsigned char room[(MOST + 1) * sizeof(struct process)];
+    unsigned count = 0, again;
+    unsigned code = ask(device, &count, NULL);
+    MUST(code == (count ? 7 : 0) && count <= MOST);
+    memset(room, GUARD, sizeof room);
+    again = count;
+    MUST(ask(device, &again, room) == 0 && again == count);
+    for (size_t i = count * size; i < sizeof room; i++) MUST(room[i] == GUARD);
+    printf("%s", name);
+    for (unsigned i = 0; i < count; i++) {
+        struct process_v1 *process = (struct process_v1 *)(room + i * size);
+        printf(" %u:%llu", process->pid, process->used);
+        if (size == sizeof(struct process)) MUST(((struct process *)process)->compute == ~0u);
+    }
+    printf("\n");
+    if (count > 0) {
+        memset(room, GUARD, sizeof room);
+        again = count - 1;
+        MUST(ask(device, &again, room) == 7 && again == count);
+        for (size_t i = (count - 1) * size; i < sizeof room; i++) MUST(room[i] == GUARD);
+    }
+    again = MOST;
+    MUST(ask(device, &again, room) == 0 && again == count);
+}
+
+static void odd(nvmlDevice_t device) {
+    struct memory_v2 two;
+    struct process room[1];
+    unsigned count = 1;
+    memset(&two, GUARD, sizeof two);
+    printf("odd %u %u", nvmlDeviceGetMemoryInfo(device, NULL), nvmlDeviceGetMemoryInfo_v2(device, NULL));
+    printf(" %u %d", nvmlDeviceGetMemoryInfo_v2(device, &two), two.total == 0x5a5a5a5a5a5a5a5aull);
+    printf(" %u", nvmlDeviceGetComputeRunningProcesses_v3(device, NULL, room));
+    printf(" %u", nvmlDeviceGetComputeRunningProcesses_v3(device, NULL, NULL));
+    printf(" %u", nvmlDeviceGetComputeRunningProcesses_v3((nvmlDevice_t)(uintptr_t)12345, &count, room));
+    printf(" %u %u\n", nvmlDeviceGetMemoryInfo((nvmlDevice_t)(uintptr_t)12345, (struct memory *)room), count);
+}
+
+static void take(size_t bytes) {
+    CUdeviceptr block;
+    CUresult result = CU(cuMemAlloc_v2)(&block, bytes);
+    MUST(result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY);
+    printf("%s\n", result ? "refused" : "granted");
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    while (*++argv) {
+        char *colon = strchr(*argv, ':');
+        unsigned long long n = colon ? strtoull(colon + 1, NULL, 0) : 0;
+        size_t free = 0, total = 0, whole = 0;
+        if (colon) *colon = 0;
+        if (!strcmp(*argv, "use")) use_device(n);
+        else if (!strcmp(*argv, "driver")) {
+            OK(CU(cuMemGetInfo_v2)(&free, &total));
+            OK(CU(cuDeviceTotalMem_v2)(&whole, n));
+            printf("driver %zu %zu %zu\n", total, free, whole);
+        } else if (!strcmp(*argv, "null")) {
+            CUresult one = CU(cuMemGetInfo_v2)(NULL, &total), other = CU(cuMemGetInfo_v2)(&free, NULL);
+            printf("null %u %zu %u %zu %u\n", one, total, other, free, CU(cuMemGetInfo_v2)(NULL, NULL));
+        } else if (!strcmp(*argv, "alloc")) take(n);
+        else if (!strcmp(*argv, "share") || !strcmp(*argv, "left")) {
+            OK(CU(cuMemGetInfo_v2)(&free, &total));
+            take((**argv == 's' ? total : free) / 100 * n);
+        } else if (!strcmp(*argv, "memory")) memory(device(n));
+        else if (!strcmp(*argv, "odd")) odd(device(n));
+        else if (!strcmp(*argv, "lists")) {
+            nvmlDevice_t of = device(n);
+#define LIST(name, type) list(#name, name, of, sizeof(type));
+            LIST(nvmlDeviceGetComputeRunningProcesses, struct process_v1)
+            LIST(nvmlDeviceGetComputeRunningProcesses_v2, struct process)
+            LIST(nvmlDeviceGetComputeRunningProcesses_v3, struct process)
+            LIST(nvmlDeviceGetGraphicsRunningProcesses, struct process_v1)
+            LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, struct process)
+            LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, struct process)
+            LIST(nvmlDeviceGetMPSComputeRunningProcesses, struct process_v1)
+            LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, struct process)
+            LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, struct process)
+        } else if (!strcmp(*argv, "pause")) pause_here();
+        else return 45;
+        fflush(stdout);
+    }
+    return 0;
+}

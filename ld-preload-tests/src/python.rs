@@ -1,0 +1,27 @@
+//! The interpreter that clients from PyPI run in.
+
+use std::{env, path::PathBuf, process::Command};
+
+use crate::artifacts;
+
+/// The interpreter of the virtual environment with `clients/requirements.txt`; `None`, said aloud,
+/// where there is none.
+pub fn interpreter() -> Option<PathBuf> {
+    let python = env::var_os("RADRM_TEST_PYTHON")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| artifacts::workspace().join("target/venv/bin/python3"));
+    let works = Command::new(&python).args(["-c", "import numba_cuda, cuda.bindings, pynvml"]).output();
+    if works.is_ok_and(|o| o.status.success()) {
+        return Some(python);
+    }
+    eprintln!(
+        "skipped: {} has no numba-cuda, cuda-bindings, nvidia-ml-py (cargo xtask venv)",
+        python.display()
+    );
+    None
+}
+
+/// A program of `clients/`.
+pub fn script(name: &str) -> String {
+    format!("{}/clients/{name}", env!("CARGO_MANIFEST_DIR"))
+}
