@@ -54,6 +54,9 @@ struct Flags {
     /// The Multi-Process Service.
     #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true)]
     mps: Option<Option<String>>,
+    /// What is recorded of kernel launches.
+    #[arg(long, value_name = "MODE")]
+    kernels: Option<String>,
     /// Wait for all descendants.
     #[arg(long)]
     wait_all: bool,
@@ -130,6 +133,8 @@ pub struct Plan {
     pub mem_limit: Option<Wishes>,
     /// Use the Multi-Process Service, perhaps with a share of the SMs for each process.
     pub mps: Option<Option<Percentage>>,
+    /// What is recorded of kernel launches, if the shim's own choice is not wanted.
+    pub kernels: Option<super::kernels::Kernels>,
     /// The dry run, if one is wanted.
     pub dry_run: Option<crate::dry_run::DryRun>,
     /// Say nothing but failures.
@@ -174,6 +179,8 @@ fn resolve(flags: Flags) -> Result<Plan, String> {
     let mem_limit = mem_limit.map_err(|why| format!("--mem-limit: {why}"))?;
     let percent = |text: String| Percentage::parse(&text).map_err(|why| format!("--mps: {why}"));
     let mps = flags.mps.map(|share| share.map(percent).transpose()).transpose()?;
+    let kernels = flags.kernels.as_deref().map(str::parse).transpose();
+    let kernels = kernels.map_err(|why| format!("--kernels: {why}"))?;
     let report = match flags.json {
         Some(Some(file)) if file.as_os_str() == "-" => ReportTo::JsonOnStdout,
         Some(Some(file)) => ReportTo::JsonFile(file),
@@ -196,6 +203,7 @@ fn resolve(flags: Flags) -> Result<Plan, String> {
         emulate: emulated.then_some(Emulate { spec, machine: flags.machine, faults: flags.faults }),
         mem_limit,
         mps,
+        kernels,
         dry_run,
         quiet: flags.quiet,
         wait_all: flags.wait_all,

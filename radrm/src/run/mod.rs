@@ -7,6 +7,7 @@ pub mod emulated;
 pub mod ending;
 pub mod environment;
 pub mod inherited;
+pub mod kernels;
 pub mod leftovers;
 pub mod libraries;
 pub mod place;

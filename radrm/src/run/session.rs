@@ -156,6 +156,9 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
     if let (Some(channel), Some(shim)) = (&channel, preload.shim()) {
         environment.prepend_path("LD_PRELOAD", shim);
         environment.set("RADRM_SEGMENT", channel.path().as_os_str().as_bytes());
+        if let Some(kernels) = &plan.kernels {
+            kernels.enter(&mut environment);
+        }
     }
     if let Some(emulated) = &emulated {
         emulated.enter(&mut environment);
