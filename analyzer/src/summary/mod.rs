@@ -8,7 +8,7 @@ pub mod oom;
 mod process;
 
 use crate::text::style::grouped;
-pub use oom::{HeldSummary, LeftOutSummary, PostmortemSummary};
+pub use oom::{HeldSummary, LeftOutSummary, PostmortemSummary, QuotaSummary};
 use radrm_profile::{Bytes, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -5,9 +5,9 @@ use super::sections::{Report, counted, outcome_text};
 use super::style::{Paint, clean};
 use super::table::{self, Head, Side};
 use crate::names::cut;
-use crate::summary::{BlockSummary, HeldSummary, LeftOutSummary, PostmortemSummary, Summary};
-use radrm_profile::Nanos;
+use crate::summary::{BlockSummary, HeldSummary, LeftOutSummary, PostmortemSummary, QuotaSummary, Summary};
 use radrm_profile::model::Kind;
+use radrm_profile::{Bytes, Nanos};
 
 /// Refusals in the normal report.
 const SHORT: usize = 3;
@@ -15,6 +15,8 @@ const SHORT: usize = 3;
 const BLOCKS: usize = 10;
 /// Blocks that are listed of each other process.
 const BLOCKS_OF_OTHERS: usize = 3;
+/// Labels are this wide.
+const LABEL: usize = 16;
 /// Processes that are listed.
 const PROCESSES: usize = 16;
 
@@ -123,8 +125,11 @@ fn whole(out: &mut String, it: &PostmortemSummary, paint: Paint, width: usize) {
     );
     out.push_str(&format!("\n{}\n", paint.bad(&clean(&title))));
     let mut line = |label: &str, text: &str| {
-        out.push_str(format!("  {label:<16}{}", clean(text)).trim_end());
-        out.push('\n');
+        for (number, part) in wrapped(&clean(text), width.saturating_sub(LABEL + 2)).iter().enumerate() {
+            let label = if number == 0 { label } else { "" };
+            out.push_str(format!("  {label:<LABEL$}{part}").trim_end());
+            out.push('\n');
+        }
     };
     let why = if it.kind == "device" { it.why.clone() } else { format!("{} ({})", it.why, label(it.kind)) };
     line("stopped by", &why);
@@ -135,7 +140,10 @@ fn whole(out: &mut String, it: &PostmortemSummary, paint: Paint, width: usize) {
     };
     line("device", &device);
     for quota in &it.quotas {
-        let text = format!("{} of {} reserved", quota.used_bytes, quota.limit_bytes);
+        let mut text = format!("{} of {} reserved", quota.used_bytes, quota.limit_bytes);
+        if let Some(driver) = charged_for_the_driver(it, quota) {
+            text.push_str(&format!(", {driver} of it for what the driver itself takes"));
+        }
         line(&format!("{} quota", quota.scope), &text);
     }
     if let Some(later) = later(it) {
@@ -200,7 +208,11 @@ fn holding(out: &mut String, it: &PostmortemSummary, paint: Paint, width: usize)
     section(out, &format!("who held GPU {}", it.gpu), &table::lines(&heads, &rows, paint));
     let mut remarks = Vec::new();
     match &it.nvml {
-        Some(nvml) => remarks.push(format!("other jobs by NVML's list {}", when(nvml.after_ns))),
+        Some(nvml) => {
+            let none = nvml.processes.iter().all(|process| process.is_of_job);
+            let jobs = if none { "no other job" } else { "other jobs" };
+            remarks.push(format!("{jobs} by NVML's list {}", when(nvml.after_ns)));
+        }
         None => remarks.push("NVML gave no list, so other jobs are not known".into()),
     }
     if it.others.is_none() {
@@ -209,6 +221,38 @@ fn holding(out: &mut String, it: &PostmortemSummary, paint: Paint, width: usize)
         remarks.push("there may have been more processes of this job".into());
     }
     out.push_str(&format!("    {}\n", paint.dim(&format!("({})", remarks.join("; ")))));
+}
+
+/// What of a job's limit is neither the one nor the other process's own: what
+/// the driver takes for contexts is charged too.
+fn charged_for_the_driver(it: &PostmortemSummary, quota: &QuotaSummary) -> Option<Bytes> {
+    let others = it.others.as_ref().filter(|_| it.others_complete && it.others_left_out.count == 0)?;
+    let counted = |kind: &Kind| kind.is_device() || *kind == Kind::Managed;
+    let of = |held: &HeldSummary| -> Bytes {
+        Kind::ALL.iter().filter(|k| counted(k)).filter_map(|kind| held.kinds.get(kind.key()).copied()).sum()
+    };
+    let all = of(&it.own) + others.iter().map(of).sum();
+    Some(quota.used_bytes.saturating_sub(all)).filter(|bytes| quota.scope == "job" && !bytes.is_zero())
+}
+
+/// Text in lines of at most so many characters, unless a word is longer.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let full = lines.last().is_some_and(|line| {
+            !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width.max(20)
+        });
+        if full {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
 }
 
 /// Who shared the limit that refused, where other jobs do.
