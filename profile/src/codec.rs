@@ -24,6 +24,8 @@ const TYPE_NOTE: u32 = 6;
 const TYPE_OUTCOME: u32 = 7;
 const TYPE_UNSEEN: u32 = 8;
 const TYPE_POSTMORTEM: u32 = 9;
+const TYPE_ACTIVITY: u32 = 20;
+const TYPE_HOST: u32 = 21;
 
 /// Counts what the decoder claims, in memory and not in the file: a vector of
 /// small numbers claims up to eight times its encoded size.
@@ -60,6 +62,8 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::Outcome(outcome) => bytes(TYPE_OUTCOME, outcome),
         Record::Unseen(text) => bytes(TYPE_UNSEEN, text),
         Record::Postmortem(postmortem) => bytes(TYPE_POSTMORTEM, postmortem),
+        Record::Activity(spans) => bytes(TYPE_ACTIVITY, spans),
+        Record::Host(news) => bytes(TYPE_HOST, news),
     }
 }
 
@@ -75,6 +79,8 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_OUTCOME => Record::Outcome(value(payload)?),
         TYPE_UNSEEN => Record::Unseen(value(payload)?),
         TYPE_POSTMORTEM => Record::Postmortem(Box::new(value(payload)?)),
+        TYPE_ACTIVITY => Record::Activity(value(payload)?),
+        TYPE_HOST => Record::Host(value(payload)?),
         _ => return Ok(None),
     };
     Ok(Some(record))

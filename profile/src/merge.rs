@@ -17,6 +17,8 @@ impl Profile {
             Record::Outcome(outcome) => self.outcome = Some(outcome),
             Record::Unseen(text) => self.unseen.push(text),
             Record::Postmortem(postmortem) => self.apply_postmortem(*postmortem),
+            Record::Activity(spans) => self.activity.extend(spans),
+            Record::Host(news) => self.host.apply(news),
         }
     }
 

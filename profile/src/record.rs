@@ -1,8 +1,8 @@
 //! The records of a profile file, and how a timeline is packed.
 
 use crate::model::{
-    Event, Gpu, GpuIndex, Identity, Job, KIND_COUNT, NvmlSample, Outcome, Postmortem, ProcessKey,
-    ProcessState, TimelinePoint, device_total,
+    Event, Gpu, GpuIndex, GpuSpan, HostNews, Identity, Job, KIND_COUNT, NvmlSample, Outcome, Postmortem,
+    ProcessKey, ProcessState, TimelinePoint, device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -34,6 +34,10 @@ pub enum Record {
     /// A refused request with what stood around it; replaces what was known
     /// of the same one.
     Postmortem(Box<Postmortem>),
+    /// What GPUs did since the last such record.
+    Activity(Vec<GpuSpan>),
+    /// The host's side since the last such record.
+    Host(HostNews),
 }
 
 /// Everything that changed up to one moment. One frame, so that a reader sees

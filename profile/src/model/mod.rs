@@ -3,12 +3,16 @@
 //! Times count from the job's start (monotonic); sizes are bytes. Nothing in
 //! here does input or output.
 
+mod activity;
+mod host;
 mod job;
 mod memory;
 pub mod postmortem;
 mod process;
 mod sample;
 
+pub use activity::{GpuSpan, Meter, Share};
+pub use host::{CountSource, Host, HostCount, HostCounter, HostNews, HostSpan};
 pub use job::{Exit, Gpu, GpuIndex, Job, Outcome, Reason};
 pub use memory::{
     Account, Block, FailedRequest, KIND_COUNT, Kind, KindAccount, RESULT_OUT_OF_MEMORY, Timeline,
@@ -35,6 +39,10 @@ pub struct Profile {
     pub processes_not_kept: u64,
     /// What NVML said, in time order.
     pub samples: Vec<NvmlSample>,
+    /// What the GPUs did, by time for each GPU.
+    pub activity: Vec<GpuSpan>,
+    /// The host's side.
+    pub host: Host,
     /// Rare, notable events, in time order per process.
     pub events: Vec<Event>,
     /// Events that were seen but left out to bound the file's size.
@@ -65,6 +73,8 @@ impl Profile {
             processes: Vec::new(),
             processes_not_kept: 0,
             samples: Vec::new(),
+            activity: Vec::new(),
+            host: Host::default(),
             events: Vec::new(),
             events_thinned: 0,
             last_state: Nanos::ZERO,

@@ -101,6 +101,18 @@ pub fn records() -> Vec<Record> {
         }]),
         state(2, 200),
         Record::ProgramDigest([7; 32]),
+        Record::Activity(vec![GpuSpan {
+            t: Nanos(5),
+            sm_active: Share::new(0.75),
+            energy_mj: Some(1 << 40),
+            meter: Meter::Gpm,
+            ..GpuSpan::default()
+        }]),
+        Record::Host(HostNews {
+            counters: vec![HostCounter { kind: 3, value: 9, ..HostCounter::default() }],
+            spans: vec![HostSpan { busy: Nanos(4), resident: Bytes(7), ..HostSpan::default() }],
+            ..HostNews::default()
+        }),
         Record::Note("a note".into()),
         Record::Postmortem(Box::new(postmortem())),
         state(3, 300),
