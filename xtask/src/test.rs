@@ -42,7 +42,12 @@ pub fn run(flags: &Flags) -> Result<()> {
         eprintln!("xtask: {error:#}");
         failed.push("loom");
     }
-    let python = if flags.no_venv { None } else { python() };
+    let (clients, torch) =
+        if flags.no_venv { (None, None) } else { (python(&venv::CLIENTS), python(&venv::TORCH)) };
+    if !flags.no_venv && torch.is_none() {
+        // Tests that have nothing to run on pass; that must not look like success.
+        failed.push("the environment with PyTorch, so that no dry run was tested");
+    }
 
     let mut runner = shell::cargo();
     if shell::exists("cargo-nextest") {
@@ -52,8 +57,10 @@ pub fn run(flags: &Flags) -> Result<()> {
     }
     // Everything was built above; a build inside each test would only wait for the others.
     runner.env("RADRM_TEST_NO_BUILD", "1");
-    if let Some(python) = python {
-        runner.env("RADRM_TEST_PYTHON", python);
+    for (variable, python) in [("RADRM_TEST_PYTHON", clients), ("RADRM_TEST_TORCH_PYTHON", torch)] {
+        if let Some(python) = python {
+            runner.env(variable, python);
+        }
     }
     if let Err(error) = shell::run(&mut runner) {
         eprintln!("xtask: {error:#}");
@@ -65,9 +72,9 @@ pub fn run(flags: &Flags) -> Result<()> {
     Ok(())
 }
 
-/// The Python of the client tests; without one they skip themselves, aloud.
-fn python() -> Option<std::path::PathBuf> {
-    match venv::run() {
+/// The Python of an environment; without one its tests skip themselves, aloud.
+fn python(environment: &venv::Environment) -> Option<std::path::PathBuf> {
+    match venv::make(environment) {
         Ok(python) => python,
         Err(error) => {
             eprintln!("xtask: the Python clients are not tested: {error:#}");

@@ -1,4 +1,4 @@
-//! `cargo xtask venv`: the Python environment of the client tests, made once per requirements.
+//! `cargo xtask venv`: the Python environments of the client tests, made once per requirements.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,46 @@ use sha2::{Digest, Sha256};
 
 use crate::shell;
 
-const REQUIREMENTS: &str = "ld-preload-tests/clients/requirements.txt";
+/// An environment: folder under `target/`, requirements, and how pip takes them.
+pub struct Environment {
+    folder: &'static str,
+    requirements: &'static str,
+    options: &'static [&'static str],
+}
 
-/// Makes `target/venv` if it is not there or was made from other requirements. Gives its Python,
+/// Clients that talk to the driver.
+pub const CLIENTS: Environment =
+    Environment { folder: "venv", requirements: "ld-preload-tests/clients/requirements.txt", options: &[] };
+
+/// PyTorch for dry runs. Its dependencies are all in the list, but for NVIDIA's libraries, which a dry run
+/// replaces: without them it is a fifth of the size.
+pub const TORCH: Environment = Environment {
+    folder: "venv-torch",
+    requirements: "ld-preload-tests/clients/requirements-torch.txt",
+    options: &["--no-deps"],
+};
+
+/// Makes both environments. Gives the Python of the first.
+///
+/// # Errors
+/// As [`make`].
+pub fn run() -> Result<Option<PathBuf>> {
+    let clients = make(&CLIENTS)?;
+    make(&TORCH)?;
+    Ok(clients)
+}
+
+/// Makes an environment if it is not there or was made from other requirements. Gives its Python,
 /// or `None` where there is nothing to install.
 ///
 /// # Errors
 /// There is no `python3` with venv, or the packages cannot be had.
-pub fn run() -> Result<Option<PathBuf>> {
-    let requirements = shell::root().join(REQUIREMENTS);
+pub fn make(environment: &Environment) -> Result<Option<PathBuf>> {
+    let requirements = shell::root().join(environment.requirements);
     if !requirements.is_file() {
         return Ok(None);
     }
-    let folder = shell::target_dir().join("venv");
+    let folder = shell::target_dir().join(environment.folder);
     let python = folder.join("bin/python3");
     let stamp = folder.join(".stamp");
     let wanted = digest(&requirements)?;
@@ -40,8 +67,9 @@ pub fn run() -> Result<Option<PathBuf>> {
                 "--quiet",
                 "--disable-pip-version-check",
                 "--only-binary=:all:",
-                "-r",
             ])
+            .args(environment.options)
+            .arg("-r")
             .arg(&requirements),
     )?;
     // Written last: an environment that was interrupted is made anew.

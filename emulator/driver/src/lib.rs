@@ -31,6 +31,7 @@ pub mod exports;
 pub mod graph;
 mod hide;
 pub mod launch;
+pub mod logs;
 pub mod memory;
 pub mod resolve;
 pub mod state;

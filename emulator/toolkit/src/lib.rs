@@ -24,6 +24,7 @@ pub mod dnn;
 pub mod driver;
 pub mod fft;
 pub mod handles;
+pub mod nccl;
 pub mod notes;
 pub mod runtime;
 pub mod solver;

@@ -6,7 +6,7 @@ use radrm_cuda_abi::*;
 use radrm_emulator_ffi::{Answer, In};
 
 use super::memory::{Extent, PitchedPtr};
-use super::{counts, device, memory, runtime};
+use super::{counts, device, known, memory, runtime};
 use crate::driver;
 
 const HOST_TO_HOST: c_uint = 0;
@@ -56,12 +56,19 @@ fn copy(target: u64, source: u64, bytes: usize, kind: c_uint) -> Answer {
                     counts::read_back(target, source, bytes);
                 }
             }
-            HOST_TO_DEVICE => driver::cuMemcpyHtoD_v2(target, source as *const c_void, bytes)?,
+            HOST_TO_DEVICE => {
+                driver::cuMemcpyHtoD_v2(target, source as *const c_void, bytes)?;
+                known::written(target, source, bytes);
+            }
             DEVICE_TO_HOST => {
                 driver::cuMemcpyDtoH_v2(target as *mut c_void, source, bytes)?;
+                known::read(target, source, bytes);
                 counts::read_back(target, source, bytes);
             }
-            DEVICE_TO_DEVICE => driver::cuMemcpyDtoD_v2(target, source, bytes)?,
+            DEVICE_TO_DEVICE => {
+                driver::cuMemcpyDtoD_v2(target, source, bytes)?;
+                known::copied(target, source, bytes);
+            }
             _ => return Err(INVALID_DIRECTION),
         }
     }
@@ -81,12 +88,19 @@ fn copy_async(target: u64, source: u64, bytes: usize, kind: c_uint, stream: CUst
                     counts::read_back(target, source, bytes);
                 }
             }
-            HOST_TO_DEVICE => driver::cuMemcpyHtoDAsync_v2(target, source as *const c_void, bytes, stream)?,
+            HOST_TO_DEVICE => {
+                driver::cuMemcpyHtoDAsync_v2(target, source as *const c_void, bytes, stream)?;
+                known::written(target, source, bytes);
+            }
             DEVICE_TO_HOST => {
                 driver::cuMemcpyDtoHAsync_v2(target as *mut c_void, source, bytes, stream)?;
+                known::read(target, source, bytes);
                 counts::read_back(target, source, bytes);
             }
-            DEVICE_TO_DEVICE => driver::cuMemcpyDtoDAsync_v2(target, source, bytes, stream)?,
+            DEVICE_TO_DEVICE => {
+                driver::cuMemcpyDtoDAsync_v2(target, source, bytes, stream)?;
+                known::copied(target, source, bytes);
+            }
             _ => return Err(INVALID_DIRECTION),
         }
     }
@@ -279,13 +293,17 @@ runtime! {
     /// Sets bytes.
     with_context radrm_cudaMemset(address: u64, value: c_int, count: usize) {
         // SAFETY: no pointers.
-        unsafe { driver::cuMemsetD8_v2(address, value as u8, count) }
+        unsafe { driver::cuMemsetD8_v2(address, value as u8, count)? };
+        known::forget(address, count as u64);
+        Ok(())
     }
 
     /// Sets bytes in stream order.
     with_context radrm_cudaMemsetAsync(address: u64, value: c_int, count: usize, stream: CUstream) {
         // SAFETY: no pointers.
-        unsafe { driver::cuMemsetD8Async(address, value as u8, count, stream) }
+        unsafe { driver::cuMemsetD8Async(address, value as u8, count, stream)? };
+        known::forget(address, count as u64);
+        Ok(())
     }
 
     /// Sets bytes in rows.

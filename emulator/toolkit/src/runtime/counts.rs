@@ -14,7 +14,6 @@
 
 use core::ffi::c_void;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::notes;
@@ -60,7 +59,6 @@ struct Pending {
 
 static ROLES: LazyLock<RwLock<HashMap<u64, Role>>> = LazyLock::new(RwLock::default);
 static PENDING: LazyLock<Mutex<Pending>> = LazyLock::new(Mutex::default);
-static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 
 fn fill() -> u64 {
     static VALUE: OnceLock<u64> = OnceLock::new();
@@ -114,8 +112,7 @@ impl Arguments {
 
 /// Works out what a launch leaves behind.
 pub(super) fn launched(kernel: u64, params: *mut *mut c_void) {
-    // Relaxed: only an order of magnitude matters.
-    let launch = LAUNCHES.fetch_add(1, Ordering::Relaxed);
+    let launch = super::known::launches();
     let Some(role) = ROLES.read().unwrap_or_else(PoisonError::into_inner).get(&kernel).copied() else {
         return;
     };
@@ -151,7 +148,9 @@ pub(super) fn launched(kernel: u64, params: *mut *mut c_void) {
             (last, 8, elements, "a sum of numbers, each taken to be 1")
         }
     };
-    pending.numbers.retain(|number| number.address != address && launch - number.launch < LIFETIME);
+    pending
+        .numbers
+        .retain(|number| number.address != address && launch.saturating_sub(number.launch) < LIFETIME);
     pending.numbers.push_back(Number { address, bytes, value, launch, what });
 }
 

@@ -103,6 +103,7 @@ fn launch(
             )?;
         }
     }
+    super::known::launched();
     super::counts::launched(kernel.addr(), params);
     Ok(())
 }
@@ -176,7 +177,9 @@ runtime! {
     ) {
         let config = driver_config(&config.get()?)?;
         // SAFETY: the parameters are as the program's compiler made them for this kernel.
-        unsafe { driver::cuLaunchKernelEx(&raw const config, as_function(kernel(function)?), params, null_mut()) }
+        unsafe { driver::cuLaunchKernelEx(&raw const config, as_function(kernel(function)?), params, null_mut())? };
+        super::known::launched();
+        Ok(())
     }
 
     /// Attributes of a kernel.

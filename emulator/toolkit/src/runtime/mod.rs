@@ -7,7 +7,7 @@
 //! | [`code`] | fat binaries, kernels and variables that a program registers |
 //! | [`launch`] | launches, function attributes, occupancy |
 //! | [`memory`], [`copy`] | memory, copies and memsets |
-//! | `counts` | numbers of elements that depend on data |
+//! | `counts`, `known` | numbers of elements that depend on data; the little that is known of contents |
 //! | [`graph`], [`stream`] | graphs; streams and events, as far as they differ from the driver's |
 //! | [`forward`] | all functions that mean the same to the driver, generated from `data/forwards.tsv` |
 
@@ -18,6 +18,7 @@ pub mod device;
 pub mod error;
 pub mod forward;
 pub mod graph;
+pub(crate) mod known;
 pub mod launch;
 pub mod memory;
 pub mod stream;

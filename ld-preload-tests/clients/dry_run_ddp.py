@@ -1,0 +1,48 @@
+"""Data parallel training on all GPUs of the machine, one process each: dry_run_ddp.py [fsdp]."""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def work(rank, world, port, sharded):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(world))
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(2048, 2048) for _ in range(4)]).cuda()
+    if sharded:
+        from torch.distributed.fsdp import fully_shard
+
+        for layer in model:
+            fully_shard(layer)
+        fully_shard(model)
+    else:
+        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+    for _ in range(3):
+        model(torch.randn(64, 2048, device="cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    # What processes tell each other arrives.
+    told = [None] * world
+    dist.all_gather_object(told, {"rank": rank})
+    assert told == [{"rank": number} for number in range(world)], told
+    counter = torch.tensor([rank + 1], device="cuda")
+    dist.all_reduce(counter)
+    assert counter.item() == world * (world + 1) // 2, counter
+    print("rank %d peak %.1f" % (rank, torch.cuda.max_memory_allocated() / 2**20), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    world = torch.cuda.device_count()
+    mp.spawn(work, (world, port, "fsdp" in sys.argv), nprocs=world)
