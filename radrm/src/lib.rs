@@ -8,6 +8,7 @@ pub mod dry_run;
 pub mod limits;
 pub mod mps;
 pub mod quota;
+pub mod replay;
 pub mod run;
 pub mod show;
 

@@ -13,10 +13,11 @@ pub(crate) fn key(job: &Job, order: &Order) -> i64 {
     let most = i64::from(order.most_priority.max(0));
     let priority = i64::from(job.priority).clamp(-most, most);
     let signed = |span: u64| i64::try_from(span).unwrap_or(i64::MAX);
-    let work = job.expected.map_or(0, |time| time.0.saturating_mul(u64::from(job.gpus.max(1))));
+    let work = job.expected.map_or(0, |time| time.0);
     let set_back =
         (u128::from(work) * u128::from(order.shortest) / 1000).min(u128::from(order.shortest_most.0));
-    // Of a job whose run time is unknown the middle is assumed.
+    // A job of unknown run time is taken for a short one: it is looked at early, and its next runs
+    // are known.
     let set_back = match (job.expected, order.shortest) {
         (None, 1..) => order.shortest_most.0 / 8,
         _ => u64::try_from(set_back).unwrap_or(u64::MAX),
@@ -103,7 +104,6 @@ mod tests {
         let key = |job: Job| key(&job, &order());
         assert_eq!(key(base.clone()), 1050);
         assert_eq!(key(Job { priority: 3, ..base.clone() }), 750);
-        assert_eq!(key(Job { gpus: 4, ..base.clone() }), 1200);
         assert_eq!(key(Job { expected: Some(Millis(1 << 40)), ..base.clone() }), 1800);
         assert_eq!(key(Job { priority: i32::MAX, ..base }), 1050 - 2400);
     }

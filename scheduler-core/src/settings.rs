@@ -163,7 +163,7 @@ pub enum Unknown {
 /// In which order jobs are looked at: the lowest key first, where
 ///
 /// ```text
-/// key = submitted - priority * aging + min(shortest * run time * GPUs, shortest_most) + penalty(user)
+/// key = submitted - priority * aging + min(shortest * run time, shortest_most) + penalty(user)
 /// ```
 ///
 /// All parts but the first are bounded, so nobody waits for ever: a job is passed only by jobs
@@ -175,10 +175,12 @@ pub struct Order {
     pub aging: Millis,
     /// Priorities beyond this (up or down) count as this.
     pub most_priority: i32,
-    /// How many times its expected GPU time a job is set back: shorter jobs go first. In
+    /// How many times its expected run time a job is set back: shorter jobs go first. In
     /// thousandths; 0 is first come, first served.
     pub shortest: u32,
-    /// The most it is set back by that.
+    /// The most it is set back by that. Jobs longer than this allows to tell apart keep their order
+    /// among themselves, so that the longest are not all left for the end, where they would run
+    /// beside nothing. A job of unknown run time is set back by an eighth of it.
     pub shortest_most: Millis,
     /// Fair shares over users.
     pub fair: Option<FairShare>,
@@ -197,7 +199,7 @@ impl Default for Order {
             aging: Millis::from_mins(60),
             most_priority: 24,
             shortest: 3000,
-            shortest_most: Millis::from_mins(24 * 60),
+            shortest_most: Millis::from_mins(100),
             fair: Some(FairShare::default()),
             backfill: true,
             depth: 256,
@@ -360,7 +362,7 @@ impl Default for Settings {
             recovery: Recovery::default(),
             throttle: Throttle::default(),
             eviction: Eviction::default(),
-            min_gain: Permille(150),
+            min_gain: Permille(225),
             min_speed: Permille(200),
             assumed: Activity { smact: Permille(600), smocc: Permille(300), drama: Permille(300) },
             interference: Constants::MPS,

@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use crate::audit;
 use crate::limits::wish::Wishes;
 use crate::quota;
+use crate::replay;
 pub use crate::run::cli::Instead;
 use crate::run::cli::explain;
 
@@ -19,7 +20,7 @@ const MACHINES_HELP: &str = include_str!("help_machines.txt");
 const QUOTA_HELP: &str = include_str!("help_quota.txt");
 const AUDIT_HELP: &str = include_str!("help_audit.txt");
 /// What may stand where a command is missing.
-const COMMANDS: &str = "try report, dataset list, machines, quota show or audit";
+const COMMANDS: &str = "try report, dataset list, machines, quota show, audit or replay";
 
 #[derive(Parser, Debug)]
 #[command(name = "radrm", version, override_help = HELP, subcommand_required = true)]
@@ -57,6 +58,8 @@ enum FlagsOfCommand {
         #[command(subcommand)]
         command: Option<FlagsOfQuota>,
     },
+    #[command(override_help = replay::HELP)]
+    Replay(Box<replay::Flags>),
     #[command(override_help = AUDIT_HELP)]
     Audit {
         #[arg(long)]
@@ -144,7 +147,7 @@ pub struct List {
 }
 
 /// What is to be done.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Command {
     /// Shows a profile.
     Report(Report),
@@ -159,6 +162,8 @@ pub enum Command {
     Quota(quota::Order),
     /// Compares NVML with the shims.
     Audit(audit::Order),
+    /// Replays a trace.
+    Replay(Box<replay::cli::Order>),
 }
 
 /// Reads a command line, the program's own name first.
@@ -205,6 +210,9 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, I
                     Ok(Command::Quota(quota::Order::Set { target, limits, machine }))
                 }
             }
+        }
+        FlagsOfCommand::Replay(flags) => {
+            Ok(Command::Replay(Box::new(flags.order().map_err(Instead::Wrong)?)))
         }
         FlagsOfCommand::Audit { json, tolerance, machine } => {
             let tolerance = tolerance.as_deref().map(audit::tolerance).transpose();
@@ -255,6 +263,9 @@ mod tests {
             ("quota set 4711 8G", "can mean two things"),
             ("quota set 4711", "missing"),
             ("audit --tolerance 5%", "is no amount of memory"),
+            ("replay", "missing"),
+            ("replay t.csv --policy fastest", "there is no policy fastest"),
+            ("replay t.csv --mode fast", "is none of mps"),
         ] {
             match command(line) {
                 Err(Instead::Wrong(text)) => {
@@ -279,11 +290,12 @@ mod tests {
             ("quota --help", QUOTA_HELP),
             ("quota set -h", QUOTA_HELP),
             ("audit -h", AUDIT_HELP),
+            ("replay -h", replay::HELP),
         ] {
             assert_eq!(command(line), Err(Instead::Print(text.to_owned())), "{line}");
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{line}: wider than a terminal");
         }
-        for name in ["report", "dataset list", "machines", "quota show", "quota set", "audit"] {
+        for name in ["report", "dataset list", "machines", "quota show", "quota set", "audit", "replay"] {
             assert!(HELP.contains(name), "{name} is not explained");
         }
     }

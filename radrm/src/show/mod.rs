@@ -5,7 +5,7 @@ pub mod dataset;
 pub mod machines;
 pub mod report;
 
-use crate::{audit, output, quota};
+use crate::{audit, output, quota, replay};
 
 /// The program's name in messages.
 pub const NAME: &str = "radrm";
@@ -21,6 +21,7 @@ pub fn run(command: &cli::Command) -> i32 {
             Ok(code) => return code,
             Err(sentence) => Err(sentence),
         },
+        cli::Command::Replay(order) => replay::run(order),
         cli::Command::Quota(order) => quota::run(order),
         cli::Command::Report(report) => report::run(report),
         cli::Command::DatasetList(list) => dataset::list(list),

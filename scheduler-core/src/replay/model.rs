@@ -114,12 +114,13 @@ impl Model {
             }
             Mode::Streams => {
                 out.clear();
-                let busy = |job: &Activity| (self.streams_base + self.streams_slope * job.smact.fraction()).min(1.0);
+                let busy =
+                    |job: &Activity| (self.streams_base + self.streams_slope * job.smact.fraction()).min(1.0);
                 let sum: f64 = jobs.iter().map(busy).sum();
                 let switch = if jobs.len() > 1 { 1.0 - self.streams_switch } else { 1.0 };
-                out.extend(jobs.iter().zip(caps).map(|(job, cap)| {
-                    (switch / sum.max(1.0)).min(cap_of(*job, *cap))
-                }));
+                out.extend(
+                    jobs.iter().zip(caps).map(|(job, cap)| (switch / sum.max(1.0)).min(cap_of(*job, *cap))),
+                );
             }
         }
         if part < 1.0 {
@@ -133,7 +134,9 @@ impl Model {
 
     /// Power of a device, in W.
     pub(crate) fn watts(&self, processes: usize, smact: f64) -> f64 {
-        self.idle_watts + if processes > 0 { self.awake_watts } else { 0.0 } + self.busy_watts * smact.min(1.0)
+        self.idle_watts
+            + if processes > 0 { self.awake_watts } else { 0.0 }
+            + self.busy_watts * smact.min(1.0)
     }
 }
 

@@ -33,8 +33,11 @@ impl Profiles {
             let part = |column| -> Result<Permille, ReadError> {
                 Ok(Permille::from_fraction(table.number(row, column)?.unwrap_or(0.0)))
             };
-            let activity =
-                Activity { smact: part("smact_mean")?, smocc: part("smocc_mean")?, drama: part("drama_mean")? };
+            let activity = Activity {
+                smact: part("smact_mean")?,
+                smocc: part("smocc_mean")?,
+                drama: part("drama_mean")?,
+            };
             let name = table.text(row, "workload")?.to_owned();
             let seen = all.entry(name.clone()).or_default();
             if seen.is_empty() {
@@ -72,7 +75,9 @@ impl Profiles {
         let batch = format!("_bs{batch}_");
         let of_dataset = || self.rows.iter().filter(|row| row.name.contains(dataset) && !dataset.is_empty());
         let alike = |row: &&Row| row.name.bytes().zip(model.bytes()).take_while(|(a, b)| a == b).count();
-        let exact = of_dataset().filter(|row| row.name.contains(&batch)).max_by_key(|row| (alike(row), std::cmp::Reverse(&row.name)));
+        let exact = of_dataset()
+            .filter(|row| row.name.contains(&batch))
+            .max_by_key(|row| (alike(row), std::cmp::Reverse(&row.name)));
         if let Some(row) = exact.filter(|row| alike(row) >= 5) {
             return Some(row.activity);
         }
@@ -113,6 +118,9 @@ mod tests {
 
     #[test]
     fn a_missing_column_is_told() {
-        assert_eq!(Profiles::read("workload\nx\n").unwrap_err().to_string(), "the column smact_mean is missing");
+        assert_eq!(
+            Profiles::read("workload\nx\n").unwrap_err().to_string(),
+            "the column smact_mean is missing"
+        );
     }
 }

@@ -15,7 +15,9 @@ use crate::units::{Bytes, Millis, Permille};
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// No known form.
-    #[error("this is no trace that is known: its first line is \"{0}\" (thesis CSV, openb pods, run times and SWF are)")]
+    #[error(
+        "this is no trace that is known: its first line is \"{0}\" (thesis CSV, openb pods, run times and SWF are)"
+    )]
     Unknown(String),
     /// Not CSV.
     #[error("{0}")]
@@ -123,16 +125,16 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn read(text: &str) -> Result<Self, ReadError> {
-        let mut reader = ReaderBuilder::new().trim(csv::Trim::All).flexible(false).from_reader(text.as_bytes());
-        let columns =
-            reader.headers()?.iter().enumerate().map(|(at, name)| (name.trim_start_matches('\u{feff}').to_owned(), at));
+        let mut reader =
+            ReaderBuilder::new().trim(csv::Trim::All).flexible(false).from_reader(text.as_bytes());
+        let columns = reader
+            .headers()?
+            .iter()
+            .enumerate()
+            .map(|(at, name)| (name.trim_start_matches('\u{feff}').to_owned(), at));
         let columns = columns.collect();
         let rows = reader.records().collect::<Result<Vec<_>, _>>()?;
         Ok(Self { columns, rows })
-    }
-
-    pub(super) fn has(&self, column: &str) -> bool {
-        self.columns.contains_key(column)
     }
 
     pub(super) fn text<'a>(&self, row: &'a StringRecord, column: &str) -> Result<&'a str, ReadError> {
@@ -171,7 +173,9 @@ fn thesis(text: &str, filling: &Filling) -> Result<Vec<TraceJob>, ReadError> {
     let estimators: Vec<(String, String)> = table
         .columns
         .keys()
-        .filter_map(|column| Some((column.clone(), column.strip_prefix("est_")?.trim_end_matches("_mib").to_owned())))
+        .filter_map(|column| {
+            Some((column.clone(), column.strip_prefix("est_")?.trim_end_matches("_mib").to_owned()))
+        })
         .collect();
     let job = |row: &StringRecord| -> Result<TraceJob, ReadError> {
         let arrival = seconds(table.number(row, "arrival_s")?.unwrap_or(0.0));
@@ -232,7 +236,14 @@ pub fn openb_nodes(text: &str) -> Result<Cluster, ReadError> {
             let id = DeviceId(cluster.devices.len() as u32);
             // The trace has no GPU memory; shares say what fits.
             let capacity = Bytes::from_gib(32);
-            cluster.devices.push(Device { id, node, model: model.to_owned(), capacity, parent: None, shared: true });
+            cluster.devices.push(Device {
+                id,
+                node,
+                model: model.to_owned(),
+                capacity,
+                parent: None,
+                shared: true,
+            });
         }
     }
     Ok(cluster)
@@ -255,7 +266,10 @@ fn run_times(text: &str, filling: &Filling) -> Result<Vec<TraceJob>, ReadError> 
     }
     let jobs = times.into_iter().enumerate().map(|(at, time)| {
         let arrival = seconds(rng.unit() * span);
-        TraceJob { share: Some(Permille::WHOLE), ..TraceJob::new(format!("job-{at}"), arrival, seconds(time)) }
+        TraceJob {
+            share: Some(Permille::WHOLE),
+            ..TraceJob::new(format!("job-{at}"), arrival, seconds(time))
+        }
     });
     Ok(jobs.collect())
 }
@@ -309,7 +323,11 @@ pub fn synthetic(count: usize, filling: &Filling) -> Vec<TraceJob> {
         let (a, b) = (rng.unit(), rng.unit());
         now += gap * 4.0 * a * b;
         let length = rng.unit();
-        let mut job = TraceJob::new(format!("kind-{}", at % 50), seconds(now), seconds(60.0 + 3.4 * mean * length * length));
+        let mut job = TraceJob::new(
+            format!("kind-{}", at % 50),
+            seconds(now),
+            seconds(60.0 + 3.0 * (mean - 60.0) * length * length),
+        );
         job.peak = Bytes::from_mib(1024 + rng.next() % (19 * 1024));
         job.user = UserId((rng.next() % 8) as u32);
         let smact = rng.between(0.05, 0.9);
@@ -353,7 +371,12 @@ mod tests {
         let text = "arrival_s,task,rad,model,batch,dataset,n_gpus,mem_mib,duration_min\n0,1,a,m,8,d,1,100,5\nx,2,b,m,8,d,1,100,5\n";
         let error = read(text, &Filling::default()).unwrap_err().to_string();
         assert_eq!(error, "line 3: arrival_s is \"x\", which is no number that is not negative");
-        assert!(read("arrival_s,duration_min\n0,1\n", &Filling::default()).unwrap_err().to_string().contains("missing"));
+        assert!(
+            read("arrival_s,duration_min\n0,1\n", &Filling::default())
+                .unwrap_err()
+                .to_string()
+                .contains("missing")
+        );
         assert!(matches!(read("runtime\n", &Filling::default()), Err(ReadError::Empty)));
         assert!(matches!(read("what is this", &Filling::default()), Err(ReadError::Unknown(_))));
     }

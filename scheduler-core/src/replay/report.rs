@@ -27,7 +27,15 @@ pub struct JobResult {
 
 impl JobResult {
     pub(crate) fn new(job: &TraceJob) -> Self {
-        Self { arrival: job.arrival, start: None, end: None, ran: Millis::ZERO, attempts: 0, ooms: 0, success: false }
+        Self {
+            arrival: job.arrival,
+            start: None,
+            end: None,
+            ran: Millis::ZERO,
+            attempts: 0,
+            ooms: 0,
+            success: false,
+        }
     }
 
     /// From submission to end.
@@ -111,7 +119,8 @@ impl Report {
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         let n = self.jobs.len().max(1) as f64;
-        let mean = |of: fn(&JobResult) -> Millis| self.jobs.iter().map(|job| of(job).as_secs_f64()).sum::<f64>() / n;
+        let mean =
+            |of: fn(&JobResult) -> Millis| self.jobs.iter().map(|job| of(job).as_secs_f64()).sum::<f64>() / n;
         let mut all: Vec<Millis> = self.jobs.iter().map(JobResult::completion).collect();
         all.sort_unstable();
         // The nearest rank.
@@ -147,9 +156,9 @@ impl Interval {
     pub fn of(values: &[f64]) -> Self {
         // Student's t, 97.5 %, for 1 to 30 degrees of freedom.
         const T: [f64; 30] = [
-            12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
-            2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
-            2.045, 2.042,
+            12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+            2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052,
+            2.048, 2.045, 2.042,
         ];
         let n = values.len();
         if n == 0 {
@@ -159,7 +168,8 @@ impl Interval {
         if n == 1 {
             return Self { mean, half: 0.0 };
         }
-        let variance = values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>() / (n - 1) as f64;
+        let variance =
+            values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>() / (n - 1) as f64;
         let t = T.get(n - 2).copied().unwrap_or(1.96);
         Self { mean, half: t * (variance / n as f64).sqrt() }
     }

@@ -327,7 +327,9 @@ impl<'a> Sim<'a> {
     fn carry_out(&mut self, action: Action) {
         let index = |job: JobId| u32::try_from(job.0).unwrap_or(u32::MAX);
         match action {
-            Action::Start { job, attempt, devices, limit, .. } => self.start(index(job), attempt, &devices, limit),
+            Action::Start { job, attempt, devices, limit, .. } => {
+                self.start(index(job), attempt, &devices, limit)
+            }
             Action::SetLimit { job, limit } => {
                 if let Some(run) = self.runs.get_mut(&index(job)) {
                     run.limit = limit;
@@ -379,9 +381,10 @@ impl<'a> Sim<'a> {
         result.start.get_or_insert(self.now);
         result.attempts = attempt;
         let duration = self.trace[job as usize].duration.0 as f64;
-        let jitter = self.options.seed.map_or(0.0, |seed| {
-            self.model.jitter * Rng::new(seed, 1000 + u64::from(job)).normal()
-        });
+        let jitter = self
+            .options
+            .seed
+            .map_or(0.0, |seed| self.model.jitter * Rng::new(seed, 1000 + u64::from(job)).normal());
         let left = self.kept.remove(&job).unwrap_or_else(|| (duration * (1.0 + jitter)).max(1.0));
         let run = Run {
             attempt,
@@ -435,9 +438,10 @@ impl<'a> Sim<'a> {
     fn ramp(&self, job: u32) -> u64 {
         let ramp = self.model.ramp.0 as f64;
         let by = self.model.ramp_jitter;
-        let factor = self.options.seed.map_or(1.0, |seed| {
-            Rng::new(seed, 2_000_000_000 + u64::from(job)).between(1.0 - by, 1.0 + by)
-        });
+        let factor = self
+            .options
+            .seed
+            .map_or(1.0, |seed| Rng::new(seed, 2_000_000_000 + u64::from(job)).between(1.0 - by, 1.0 + by));
         (ramp * factor) as u64
     }
 
@@ -451,7 +455,8 @@ impl<'a> Sim<'a> {
             return;
         }
         if last {
-            let unknown = self.state.job(JobId(job.into())).is_some_and(|view| view.job.need == Need::Unknown);
+            let unknown =
+                self.state.job(JobId(job.into())).is_some_and(|view| view.job.need == Need::Unknown);
             let devices = self.runs.get(&job).map(|run| run.devices.clone()).unwrap_or_default();
             for at in devices.into_iter().filter(|_| unknown) {
                 let seen = JobObservation { used: peak, peak, speed: None };
@@ -491,7 +496,13 @@ impl<'a> Sim<'a> {
             gpu.jobs.retain(|other| *other != job);
             gpu.used = gpu.used.minus(run.used);
             if self.options.bars {
-                self.bars.push(Bar { job, device: at as u32, from: run.began, to: self.now, failed: outcome != Outcome::Exited { code: 0 } });
+                self.bars.push(Bar {
+                    job,
+                    device: at as u32,
+                    from: run.began,
+                    to: self.now,
+                    failed: outcome != Outcome::Exited { code: 0 },
+                });
             }
         }
         for at in run.devices {
@@ -643,7 +654,9 @@ impl<'a> Sim<'a> {
         let from = &self.trace[job as usize];
         from.activity.unwrap_or_else(|| match from.share {
             // A job that declares a part of a device uses that part.
-            Some(share) => Activity { smact: share, smocc: Permille(share.0 / 2), drama: Permille(share.0 / 2) },
+            Some(share) => {
+                Activity { smact: share, smocc: Permille(share.0 / 2), drama: Permille(share.0 / 2) }
+            }
             None => self.options.settings.assumed,
         })
     }
@@ -723,7 +736,8 @@ impl<'a> Sim<'a> {
         let physical = self.gpus.iter().filter(|gpu| gpu.part >= 1.0).count();
         let mut energy: f64 = self.gpus.iter().map(|gpu| gpu.energy * gpu.part).sum();
         if divided {
-            energy -= idle * span * self.gpus.iter().filter(|gpu| gpu.part < 1.0).map(|gpu| gpu.part).sum::<f64>();
+            energy -=
+                idle * span * self.gpus.iter().filter(|gpu| gpu.part < 1.0).map(|gpu| gpu.part).sum::<f64>();
         }
         // Before the first arrival nothing is measured.
         energy -= idle * first.as_secs_f64() * physical as f64;
@@ -745,7 +759,9 @@ impl<'a> Sim<'a> {
 /// Integrals up to a time.
 fn integral(past: &VecDeque<(u64, [f64; 3], [f64; 3])>, at: u64) -> [f64; 3] {
     let upto = past.partition_point(|entry| entry.0 <= at);
-    let Some((since, sums, values)) = upto.checked_sub(1).and_then(|last| past.get(last)) else { return [0.0; 3] };
+    let Some((since, sums, values)) = upto.checked_sub(1).and_then(|last| past.get(last)) else {
+        return [0.0; 3];
+    };
     std::array::from_fn(|i| sums[i] + values[i] * (at - since) as f64)
 }
 

@@ -1,0 +1,210 @@
+//! The command line of `radrm replay`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use radrm_scheduler_core::replay::{Knowledge, Mode, Source};
+use radrm_scheduler_core::{Bytes, Permille, Policy};
+use radrm_telemetry::ledger::Amount;
+
+use crate::limits::amount;
+
+/// Flags as written.
+#[derive(Args, Debug)]
+pub struct Flags {
+    #[arg(required = true)]
+    trace: Vec<PathBuf>,
+    #[arg(long, value_name = "SPEC", default_value = "4xA100-40GB")]
+    gpus: String,
+    #[arg(long, value_name = "LIST", default_value = "exclusive,magm,aware")]
+    policy: String,
+    #[arg(long, value_name = "E", default_value = "measured")]
+    estimator: String,
+    #[arg(long, value_name = "WHAT", default_value = "all")]
+    known: String,
+    #[arg(long, value_name = "MODE", default_value = "mps")]
+    mode: String,
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    seeds: u64,
+    #[arg(long, value_name = "FILE")]
+    profiles: Option<PathBuf>,
+    #[arg(long, value_name = "PERCENT")]
+    smact: Option<String>,
+    #[arg(long, value_name = "SIZE")]
+    min_free: Option<String>,
+    #[arg(long, value_name = "SIZE")]
+    margin: Option<String>,
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    interference: f64,
+    #[arg(long, value_name = "X", default_value_t = 0.8)]
+    load: f64,
+    #[arg(long, value_name = "MIN", default_value_t = 5.0)]
+    unnamed: f64,
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+    #[arg(long)]
+    json: bool,
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// What is to be replayed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Order {
+    /// Traces, or `synthetic:N`.
+    pub traces: Vec<PathBuf>,
+    /// Devices as written.
+    pub gpus: String,
+    /// Policies, in the order asked for.
+    pub policies: Vec<Policy>,
+    /// Where needs come from.
+    pub source: Source,
+    /// What else is known.
+    pub knowledge: Knowledge,
+    /// How jobs share.
+    pub mode: Mode,
+    /// Replays with chance; 0: one without.
+    pub seeds: u64,
+    /// Workloads.
+    pub profiles: Option<PathBuf>,
+    /// Precondition on SM activity: outer `None` leaves the policy's own.
+    pub smact: Option<Option<Permille>>,
+    /// Memory for unknown needs.
+    pub min_free: Option<Bytes>,
+    /// Memory beside known needs.
+    pub margin: Option<Bytes>,
+    /// Factor on slow-downs.
+    pub interference: f64,
+    /// Use of the devices.
+    pub load: f64,
+    /// Run time of unnamed jobs, in minutes.
+    pub unnamed: f64,
+    /// At most so many jobs.
+    pub jobs: usize,
+    /// The model's constants.
+    pub model: Option<PathBuf>,
+    /// Settings of `aware`.
+    pub settings: Option<PathBuf>,
+    /// As JSON.
+    pub json: bool,
+    /// A page.
+    pub html: Option<PathBuf>,
+}
+
+impl Flags {
+    /// What the flags mean.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn order(self) -> Result<Order, String> {
+        let size = |flag: &str, text: &Option<String>| -> Result<Option<Bytes>, String> {
+            let Some(text) = text else { return Ok(None) };
+            match amount::parse(text) {
+                Ok(Amount::Bytes(bytes)) => Ok(Some(Bytes(bytes))),
+                Ok(_) => Err(format!("{flag}: `{text}` is no amount of memory such as 2GiB")),
+                Err(why) => Err(format!("{flag}: {why}")),
+            }
+        };
+        let positive = |flag: &str, value: f64| {
+            if value.is_finite() && value > 0.0 {
+                Ok(value)
+            } else {
+                Err(format!("{flag}: {value} is not a number above 0"))
+            }
+        };
+        Ok(Order {
+            policies: policies(&self.policy)?,
+            source: source(&self.estimator),
+            knowledge: knowledge(&self.known)?,
+            mode: mode(&self.mode)?,
+            smact: self.smact.as_deref().map(smact).transpose()?,
+            min_free: size("--min-free", &self.min_free)?,
+            margin: size("--margin", &self.margin)?,
+            interference: positive("--interference", self.interference)?,
+            load: positive("--load", self.load)?,
+            unnamed: positive("--unnamed", self.unnamed)?,
+            traces: self.trace,
+            gpus: self.gpus,
+            seeds: self.seeds,
+            profiles: self.profiles,
+            jobs: self.jobs.unwrap_or(usize::MAX),
+            model: self.model,
+            settings: self.settings,
+            json: self.json,
+            html: self.html,
+        })
+    }
+}
+
+fn policies(text: &str) -> Result<Vec<Policy>, String> {
+    if text == "all" {
+        return Ok(Policy::ALL.to_vec());
+    }
+    text.split(',').map(|name| name.trim().parse().map_err(|error| format!("--policy: {error}"))).collect()
+}
+
+fn source(text: &str) -> Source {
+    match text {
+        "measured" | "oracle" => Source::Measured,
+        "none" => Source::Unknown,
+        "history" => Source::History,
+        column => Source::Column(column.to_owned()),
+    }
+}
+
+fn knowledge(text: &str) -> Result<Knowledge, String> {
+    match text {
+        "all" => Ok(Knowledge::All),
+        "learned" => Ok(Knowledge::Learned),
+        "none" => Ok(Knowledge::Nothing),
+        other => Err(format!("--known: {other} is none of all, learned and none")),
+    }
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    match text {
+        "mps" => Ok(Mode::Mps),
+        "streams" => Ok(Mode::Streams),
+        "mig" => Ok(Mode::Mig),
+        other => Err(format!("--mode: {other} is none of mps, streams and mig")),
+    }
+}
+
+fn smact(text: &str) -> Result<Option<Permille>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    match text.trim_end_matches('%').trim().parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Some(Permille::from_fraction(percent / 100.0))),
+        _ => Err(format!("--smact: {text} is neither a percentage nor none")),
+    }
+}
+
+/// The number of jobs of `synthetic:N`.
+#[must_use]
+pub fn synthetic(trace: &Path) -> Option<usize> {
+    trace.to_str()?.strip_prefix("synthetic:")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_amounts_are_read() {
+        assert_eq!(policies("all").map(|all| all.len()), Ok(Policy::ALL.len()));
+        assert_eq!(policies("rr, aware"), Ok(vec![Policy::RoundRobin, Policy::Aware]));
+        assert!(policies("fastest").is_err_and(|why| why.contains("there is no policy fastest")));
+        assert_eq!(source("horus"), Source::Column("horus".into()));
+        assert_eq!(smact("80%"), Ok(Some(Permille(800))));
+        assert_eq!(smact("none"), Ok(None));
+        assert!(smact("140").is_err());
+        assert_eq!(synthetic(Path::new("synthetic:25")), Some(25));
+        assert_eq!(synthetic(Path::new("synthetic:x")), None);
+        assert!(mode("mps").is_ok() && mode("mp").is_err() && knowledge("some").is_err());
+    }
+}

@@ -1,0 +1,170 @@
+//! Files a replay reads.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+use radrm_emulator_machine::Models;
+use radrm_scheduler_core::replay::{Cluster, Mode, Profiles, TraceJob, read};
+use radrm_scheduler_core::{Bytes, Device, DeviceId, Millis, NodeId};
+
+use super::cli::{self, Order};
+use crate::output;
+
+/// A replay reads no more of a file than this: the largest published traces have some hundred MB.
+const MOST: u64 = 4 << 30;
+
+/// A file's text; gzipped ones are told by their first bytes.
+fn text(path: &Path) -> Result<String, String> {
+    let wrong =
+        |error: &std::io::Error| format!("{} cannot be read: {}", path.display(), output::reason(error));
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MOST).read_to_end(&mut bytes))
+        .map_err(|error| wrong(&error))?;
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        let mut plain = Vec::new();
+        MultiGzDecoder::new(&bytes[..])
+            .take(MOST)
+            .read_to_end(&mut plain)
+            .map_err(|error| format!("{} is no whole gzip file: {error}", path.display()))?;
+        bytes = plain;
+    }
+    String::from_utf8(bytes).map_err(|_| format!("{} is not text", path.display()))
+}
+
+/// Measured workloads, or none.
+///
+/// # Errors
+/// One sentence.
+pub fn profiles(path: Option<&Path>) -> Result<Profiles, String> {
+    let Some(path) = path else { return Ok(Profiles::default()) };
+    Profiles::read(&text(path)?).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// A trace, or jobs by chance.
+///
+/// # Errors
+/// One sentence.
+pub fn trace(
+    path: &Path,
+    order: &Order,
+    profiles: &Profiles,
+    devices: usize,
+) -> Result<Vec<TraceJob>, String> {
+    let filling = read::Filling {
+        unnamed: Millis((order.unnamed * 60_000.0) as u64),
+        load: order.load,
+        devices,
+        seed: 1,
+        profiles: profiles.clone(),
+    };
+    let mut jobs = match cli::synthetic(path) {
+        Some(count) => read::synthetic(count.min(order.jobs), &filling),
+        None => read::read(&text(path)?, &filling).map_err(|error| format!("{}: {error}", path.display()))?,
+    };
+    jobs.truncate(order.jobs);
+    if jobs.is_empty() {
+        return Err(format!("{}: there are no jobs in it", path.display()));
+    }
+    Ok(jobs)
+}
+
+/// Parts of a TOML file on top of what is the default.
+///
+/// # Errors
+/// One sentence.
+pub fn toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, String> {
+    let text = text(path)?;
+    toml::from_str(&text).map_err(|error| {
+        let line =
+            error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        format!("{}: line {line}: {}", path.display(), error.message().lines().next().unwrap_or_default())
+    })
+}
+
+/// Devices: so many of models that are known, or the nodes of a file.
+///
+/// # Errors
+/// One sentence.
+pub fn cluster(spec: &str, mode: Mode) -> Result<Cluster, String> {
+    let cluster = if Path::new(spec).is_file() {
+        read::openb_nodes(&text(Path::new(spec))?).map_err(|error| format!("{spec}: {error}"))?
+    } else {
+        named(spec)?
+    };
+    if cluster.devices.is_empty() {
+        return Err(format!("{spec}: there are no GPUs in it"));
+    }
+    // Two halves: 3g.20gb on an A100 40 GB. Of three sevenths of the SMs and half of the memory.
+    let half = cluster.devices.iter().map(|device| device.capacity).min().unwrap_or_default();
+    Ok(if mode == Mode::Mig { cluster.divided(2, Bytes(half.0 / 2)) } else { cluster })
+}
+
+/// `4xA100-40GB+2xT4`: all in one machine.
+fn named(spec: &str) -> Result<Cluster, String> {
+    /// A replay of more devices than that is a slip of the pen.
+    const MOST_DEVICES: usize = 1_000_000;
+    let models = Models::known().map_err(|error| error.to_string())?;
+    let mut cluster = Cluster::default();
+    for part in spec.split('+').map(str::trim) {
+        let (count, name) = match part.split_once('x') {
+            Some((count, name)) if count.bytes().all(|byte| byte.is_ascii_digit()) && !count.is_empty() => {
+                (count.parse::<usize>().unwrap_or(usize::MAX), name)
+            }
+            _ => (1, part),
+        };
+        let Some(gpu) = models.find(name) else {
+            return Err(format!(
+                "--gpus: there is no model {name} and no file of that name (there are {})",
+                models.names()
+            ));
+        };
+        if count == 0 || count > MOST_DEVICES {
+            return Err(format!("--gpus: {part} is not between 1 and {MOST_DEVICES} GPUs"));
+        }
+        for _ in 0..count {
+            cluster.devices.push(Device {
+                id: DeviceId(u32::try_from(cluster.devices.len()).unwrap_or(u32::MAX)),
+                node: NodeId(0),
+                model: gpu.id.clone(),
+                capacity: Bytes(gpu.memory_bytes()),
+                parent: None,
+                shared: true,
+            });
+        }
+    }
+    Ok(cluster)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn gzipped_files_are_read_and_broken_ones_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.gz");
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(b"runtime\n5\n").unwrap();
+        let packed = packed.finish().unwrap();
+        std::fs::write(&path, &packed).unwrap();
+        assert_eq!(text(&path).unwrap(), "runtime\n5\n");
+        std::fs::write(&path, &packed[..packed.len() - 6]).unwrap();
+        assert!(text(&path).unwrap_err().contains("is no whole gzip file"));
+        std::fs::write(&path, [0xff, 0xfe, 0x00]).unwrap();
+        assert!(text(&path).unwrap_err().ends_with("is not text"));
+        assert!(text(&dir.path().join("none")).unwrap_err().contains("cannot be read: No such file"));
+    }
+
+    #[test]
+    fn devices_are_found_by_model() {
+        let four = cluster("4xA100-40GB", Mode::Mps).unwrap();
+        assert_eq!(four.devices.len(), 4);
+        assert_eq!(four.devices[0].capacity, Bytes::from_gib(40));
+        assert_eq!(cluster("1xA100-40GB", Mode::Mig).unwrap().devices.len(), 3);
+        assert!(cluster("4xB9000", Mode::Mps).unwrap_err().starts_with("--gpus: "));
+    }
+}

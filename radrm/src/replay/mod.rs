@@ -1,0 +1,213 @@
+//! `radrm replay`: what policies would have done with the jobs of a trace.
+
+pub mod cli;
+mod html;
+mod input;
+mod show;
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use radrm_scheduler_core::replay::{
+    Bounds, Cluster, Metrics, Mode, Model, Options, Report, Source, TraceJob, Watch, bounds, replay,
+};
+use radrm_scheduler_core::{Memory, Policy, Settings};
+
+use crate::output;
+use crate::show::Failure;
+use cli::Order;
+
+pub use cli::Flags;
+
+/// What `radrm replay --help` prints.
+pub const HELP: &str = include_str!("help.txt");
+
+/// One trace under one policy.
+pub(crate) struct Outcome {
+    pub(crate) trace: String,
+    pub(crate) policy: Policy,
+    /// One for each seed.
+    pub(crate) metrics: Vec<Metrics>,
+    /// The first replay, for the picture.
+    pub(crate) first: Report,
+}
+
+/// One trace.
+pub(crate) struct Traced {
+    pub(crate) name: String,
+    pub(crate) jobs: Vec<TraceJob>,
+    pub(crate) bounds: Bounds,
+}
+
+/// Replays, and shows what came out.
+///
+/// # Errors
+/// One sentence: a file cannot be read or written, or is wrong.
+pub fn run(order: &Order) -> Result<(), Failure> {
+    let cluster = input::cluster(&order.gpus, order.mode)?;
+    let profiles = input::profiles(order.profiles.as_deref())?;
+    let model = model(order)?;
+    let gpus = cluster.devices.iter().filter(|device| device.parent.is_none()).count();
+    let mut traces = Vec::new();
+    for path in &order.traces {
+        let jobs = input::trace(path, order, &profiles, gpus)?;
+        knows(&jobs, path, order)?;
+        let capacity = model.mps.capacity;
+        let bounds = bounds(&jobs, gpus, capacity, Settings::default().assumed);
+        traces.push(Traced { name: path.display().to_string(), jobs, bounds });
+    }
+    let mut outcomes = Vec::new();
+    let each = order.seeds.max(1);
+    let all: usize = traces.iter().map(|trace| trace.jobs.len()).sum();
+    let bar = bar(all as u64 * each * order.policies.len() as u64);
+    for trace in &traces {
+        for &policy in &order.policies {
+            let settings = settings(policy, order)?;
+            bar.set_message(policy.name());
+            outcomes.push(one(trace, policy, &settings, &cluster, model, order, &bar));
+        }
+    }
+    bar.finish_and_clear();
+    if let Some(path) = &order.html {
+        let page = html::page(&traces, &outcomes, order);
+        std::fs::write(path, page)
+            .map_err(|error| format!("{} cannot be written: {}", path.display(), output::reason(&error)))?;
+    }
+    let text = if order.json {
+        show::json(&traces, &outcomes, order, &model)
+    } else {
+        show::table(&traces, &outcomes, order, cluster.devices.len(), gpus)
+    };
+    output::to_stdout(&text)
+        .map(|_| ())
+        .map_err(|error| format!("standard output cannot be written: {error}"))
+}
+
+fn one(
+    trace: &Traced,
+    policy: Policy,
+    settings: &Settings,
+    cluster: &Cluster,
+    model: Model,
+    order: &Order,
+    bar: &ProgressBar,
+) -> Outcome {
+    let mut metrics = Vec::new();
+    let mut first = None;
+    for seed in 0..order.seeds.max(1) {
+        let options = Options {
+            settings: settings.clone(),
+            model,
+            source: order.source.clone(),
+            knowledge: order.knowledge,
+            seed: (order.seeds > 0).then_some(seed + 1),
+            bars: order.html.is_some() && seed == 0,
+        };
+        let mut watch = Shown { bar, before: bar.position() };
+        let report = replay(&trace.jobs, cluster, &options, &mut watch);
+        metrics.push(report.metrics());
+        if first.is_none() {
+            first = Some(report);
+        }
+    }
+    let first = first.unwrap_or_else(|| replay(&[], cluster, &Options::default(), &mut ()));
+    Outcome { trace: trace.name.clone(), policy, metrics, first }
+}
+
+/// A policy's settings: as published, or this project's own, with what the command line changes.
+fn settings(policy: Policy, order: &Order) -> Result<Settings, Failure> {
+    let mut settings = match (policy, &order.settings) {
+        (Policy::Aware, Some(path)) => input::toml(path)?,
+        (Policy::Aware, None) => Settings::default(),
+        _ => Settings::published(policy),
+    };
+    // With needs that are measured there is a round-robin that looks whether a job fits; without,
+    // it looks at nothing.
+    if policy == Policy::RoundRobin && order.source != Source::Unknown {
+        settings.memory = Memory::Observed;
+        settings.preconditions.smact = Settings::published(Policy::Magm).preconditions.smact;
+    }
+    if policy != Policy::Exclusive {
+        if let Some(smact) = order.smact {
+            settings.preconditions.smact = smact;
+        }
+        settings.preconditions.min_free = order.min_free.unwrap_or(settings.preconditions.min_free);
+        settings.preconditions.margin = order.margin.unwrap_or(settings.preconditions.margin);
+    }
+    Ok(settings)
+}
+
+fn model(order: &Order) -> Result<Model, Failure> {
+    let mut model: Model = order.model.as_deref().map_or_else(|| Ok(Model::default()), input::toml)?;
+    // Of cluster traces only run times are known: no memory that ramps up, no start to wait for.
+    if order.model.is_none() && order.traces.iter().all(|trace| !is_thesis(trace)) {
+        model = model.plain();
+    }
+    model.mode = order.mode;
+    model.mps = model.mps.scaled(order.interference);
+    Ok(model)
+}
+
+fn is_thesis(path: &Path) -> bool {
+    use std::io::Read as _;
+    let mut start = [0u8; 256];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read(&mut start)).unwrap_or(0);
+    String::from_utf8_lossy(&start[..read]).contains("arrival_s")
+}
+
+/// Whether the trace has the estimator that was asked for.
+fn knows(jobs: &[TraceJob], path: &Path, order: &Order) -> Result<(), Failure> {
+    let Source::Column(name) = &order.source else { return Ok(()) };
+    if jobs.iter().any(|job| job.estimates.contains_key(name)) {
+        return Ok(());
+    }
+    let has: std::collections::BTreeSet<&str> =
+        jobs.iter().flat_map(|job| job.estimates.keys().map(String::as_str)).collect();
+    let has: Vec<&str> = ["measured", "none", "history"].into_iter().chain(has).collect();
+    Err(format!("{} has no estimates of {name}; there are {}", path.display(), has.join(", ")))
+}
+
+/// A progress bar where somebody looks; it shows itself only if the work is long.
+fn bar(length: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr_with_hz(5));
+    if let Ok(style) =
+        ProgressStyle::with_template("{msg:12} [{bar:40}] {human_pos}/{human_len} jobs, {eta} left")
+    {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
+struct Shown<'a> {
+    bar: &'a ProgressBar,
+    before: u64,
+}
+
+impl Watch for Shown<'_> {
+    fn ended(&mut self, jobs: usize) {
+        self.bar.set_position(self.before + jobs as u64);
+    }
+}
+
+/// Words for how a replay was made, for the head of table and page.
+pub(crate) fn conditions(order: &Order, devices: usize, gpus: usize) -> String {
+    let needs = match &order.source {
+        Source::Measured => "needs measured",
+        Source::Unknown => "needs unknown",
+        Source::History => "needs from runs that ended before",
+        Source::Column(name) => return format!("{gpus} GPUs ({}), needs from {name}", order.gpus),
+    };
+    let mode = match order.mode {
+        Mode::Mps => "MPS",
+        Mode::Streams => "time slices",
+        Mode::Mig => "MIG",
+    };
+    let instances = if devices > gpus { format!(", {} instances", devices - gpus) } else { String::new() };
+    format!("{gpus} GPUs ({}{instances}), {mode}, {needs}, {} seeds", order.gpus, order.seeds.max(1))
+}

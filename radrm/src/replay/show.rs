@@ -1,0 +1,125 @@
+//! What came out, as a table for people and as JSON for programs.
+
+use std::fmt::Write as _;
+
+use radrm_scheduler_core::replay::{Interval, Metrics, Model};
+use serde_json::json;
+
+use super::cli::Order;
+use super::{Outcome, Traced, conditions};
+
+/// A column: its head, what it shows, and with how many digits.
+type Column = (&'static str, fn(&Metrics) -> f64, usize);
+
+const COLUMNS: [Column; 10] = [
+    ("makespan", |m| m.makespan_s / 3600.0, 2),
+    ("mean JCT", |m| m.jct_mean_s / 3600.0, 2),
+    ("p95 JCT", |m| m.jct_p95_s / 3600.0, 2),
+    ("wait", |m| m.wait_mean_s / 3600.0, 2),
+    ("exec", |m| m.exec_mean_s / 3600.0, 2),
+    ("OOMs", |m| m.ooms, 1),
+    ("failed", |m| m.failed, 1),
+    ("SMACT", |m| m.smact, 2),
+    ("mem GiB", |m| m.memory_gib, 1),
+    ("MJ", |m| m.energy_mj, 2),
+];
+
+pub(super) fn interval(outcome: &Outcome, of: fn(&Metrics) -> f64) -> Interval {
+    Interval::of(&outcome.metrics.iter().map(of).collect::<Vec<_>>())
+}
+
+/// `7.48 ±0.05`; without an interval only the mean.
+pub(super) fn cell(interval: Interval, digits: usize) -> String {
+    let half = format!("{:.digits$}", interval.half);
+    if half.bytes().all(|byte| byte == b'0' || byte == b'.') {
+        return format!("{:.digits$}", interval.mean);
+    }
+    format!("{:.digits$} ±{half}", interval.mean)
+}
+
+pub(super) fn table(
+    traces: &[Traced],
+    outcomes: &[Outcome],
+    order: &Order,
+    devices: usize,
+    gpus: usize,
+) -> String {
+    let mut text = String::new();
+    for trace in traces {
+        let _ = writeln!(
+            text,
+            "{}: {} jobs on {}",
+            trace.name,
+            trace.jobs.len(),
+            conditions(order, devices, gpus)
+        );
+        let mut rows = vec![COLUMNS.iter().map(|column| column.0.to_owned()).collect::<Vec<_>>()];
+        rows[0].insert(0, "policy".into());
+        for outcome in outcomes.iter().filter(|outcome| outcome.trace == trace.name) {
+            let mut row = vec![outcome.policy.name().to_owned()];
+            row.extend(COLUMNS.iter().map(|column| cell(interval(outcome, column.1), column.2)));
+            rows.push(row);
+        }
+        let mut bound = vec!["(bound)".to_owned()];
+        bound.push(format!("{:.2}", trace.bounds.makespan_s / 3600.0));
+        bound.push(format!("{:.2}", trace.bounds.jct_mean_s / 3600.0));
+        bound.resize(COLUMNS.len() + 1, String::new());
+        rows.push(bound);
+        aligned(&mut text, &rows);
+        text.push('\n');
+    }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
+}
+
+/// The first column to the left, the others to the right.
+fn aligned(text: &mut String, rows: &[Vec<String>]) {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();
+    for row in rows {
+        let mut line = String::new();
+        for (at, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            let _ = if at == 0 { write!(line, "  {cell:<width$}") } else { write!(line, "  {cell:>width$}") };
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+}
+
+pub(super) fn json(traces: &[Traced], outcomes: &[Outcome], order: &Order, model: &Model) -> String {
+    let of = |trace: &Traced| {
+        let policies: Vec<_> = outcomes
+            .iter()
+            .filter(|outcome| outcome.trace == trace.name)
+            .map(|outcome| json!({"policy": outcome.policy.name(), "seeds": outcome.metrics}))
+            .collect();
+        json!({
+            "trace": trace.name,
+            "jobs": trace.jobs.len(),
+            "bound": trace.bounds,
+            "policies": policies,
+        })
+    };
+    let all = json!({
+        "schema": 1,
+        "gpus": order.gpus,
+        "model": model,
+        "traces": traces.iter().map(of).collect::<Vec<_>>(),
+    });
+    let mut text = serde_json::to_string_pretty(&all).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_is_shown_where_there_is_one() {
+        assert_eq!(cell(Interval { mean: 7.481, half: 0.052 }, 2), "7.48 ±0.05");
+        assert_eq!(cell(Interval { mean: 7.481, half: 0.004 }, 2), "7.48");
+    }
+}
