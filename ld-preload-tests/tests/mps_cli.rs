@@ -171,6 +171,28 @@ fn the_program_is_told_its_share_and_its_fence() {
 }
 
 #[test]
+fn the_users_limit_stands_behind_every_client_of_the_users_daemon() {
+    let node = Node::new("2xA100-40GB");
+    let file = node.rig.path().join("node.toml");
+    fs::write(&file, format!("[user.{}]\nmem-limit = \"0=20GiB\"\n", rustix_uid())).expect("file");
+    let mut command = node.run(&["--mps", "--mem-limit", "5GiB"], &["sh", "-c", "echo begun; read end"]);
+    command.env("RADRM_CONFIG", &file);
+    let mut job = Running::start(command, PATIENCE);
+    job.line();
+    let spec = node.rig.machine().spec().clone();
+    let default = |gpu: usize| {
+        node.ask(&node.pipe(), &format!("get_default_device_pinned_mem_limit {}", spec.uuid_text(gpu))).stdout
+    };
+    assert_eq!(
+        (default(0).as_str(), default(1).as_str()),
+        ("20992M\n", "0G\n"),
+        "the user's limit, not the job's"
+    );
+    job.go_on();
+    job.end().ok();
+}
+
+#[test]
 fn what_is_meant_for_the_job_does_not_reach_the_daemon() {
     let node = Node::new("1xH200");
     let mut command = node.run(&["--mps"], &["sh", "-c", "echo begun; read end"]);
@@ -300,4 +322,33 @@ fn a_process_of_the_job_that_is_no_client_is_named() {
     thread::sleep(Duration::from_millis(2500));
     client.go_on();
     assert_eq!(client.end().ok().stderr, "");
+}
+
+/// Two jobs keep one GPU busy at the same time under shares of 30 and 70 %: the part of all kernels that the
+/// first has done.
+fn part_of_30_beside_70(first: &str, second: &str) -> f64 {
+    let node = Node::new("1xH200");
+    let program = programs::compile("shares.c", &[]);
+    let start = |share: &str, way: &str| {
+        let mut command = node.run(&[share], &[program.to_str().expect("text"), way, "2"]);
+        command.env("RADRM_EMULATOR_TIME", "real");
+        let mut running = Running::start(command, PATIENCE);
+        running.until_ready();
+        running
+    };
+    let mut jobs = [start("--mps=30", first), start("--mps=70", second)];
+    jobs.iter_mut().for_each(Running::go_on);
+    let [first, second] = jobs.map(|job| {
+        let said = job.end().ok().stdout;
+        said.trim().parse::<f64>().unwrap_or_else(|_| panic!("{said:?}"))
+    });
+    first / (first + second)
+}
+
+#[test]
+fn case_16_shares_of_30_and_70_percent_give_30_and_70_percent_also_to_programs_that_only_launch_graphs() {
+    for (first, second) in [("launches", "launches"), ("graphs", "graphs"), ("graphs", "launches")] {
+        let part = part_of_30_beside_70(first, second);
+        assert!((0.27..=0.33).contains(&part), "{first} beside {second}: {part}");
+    }
 }

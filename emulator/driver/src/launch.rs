@@ -4,12 +4,14 @@
 //! |---|---|
 //! | [`config`] | checks of a launch's configuration, attributes of `cuLaunchKernelEx` |
 //! | [`timing`] | how long work takes |
+//! | `mps` | the multiprocessors that MPS leaves to a process |
 //! | `api` | entry points, host functions included |
 //! | `legacy` | `cuLaunch` and what belongs to it |
 
 mod api;
 pub mod config;
 mod legacy;
+mod mps;
 pub mod timing;
 
 use std::sync::OnceLock;
@@ -101,8 +103,12 @@ pub fn account(driver: &Driver, context: &Context, shape: &Shape<'_>) -> Answer<
         return Err(CUDA_ERROR_LAUNCH_FAILED);
     }
     let gpu = driver.gpu_spec(driver.device(context.device)?);
-    let geometry =
-        Geometry { blocks: shape.blocks(), threads: shape.threads(), resident: shape.resident(gpu).max(1) };
+    let geometry = Geometry {
+        blocks: shape.blocks(),
+        threads: shape.threads(),
+        resident: shape.resident(gpu).max(1),
+        sms: mps::multiprocessors(gpu.sms),
+    };
     let model = timing::kernel(gpu, geometry);
     let ns = kernel_times().get(&shape.info.name).unwrap_or(model.ns);
     let cost = KernelCost { ns, ..model };

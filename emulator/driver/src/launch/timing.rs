@@ -10,7 +10,8 @@
 //! ```
 //!
 //! A table (`RADRM_EMULATOR_KERNEL_TIMES`) overrides this by kernel name. Copies take
-//! `COPY_START_NS + bytes / bandwidth`. When the processes on a GPU together ask for more than all
+//! `COPY_START_NS + bytes / bandwidth`. Under MPS a process's kernels use the multiprocessors of its share
+//! (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`, [`super::mps`]). When the processes on a GPU together ask for more than all
 //! of its multiprocessors, everybody's kernels take longer in that proportion ([`stretch`]).
 
 use radrm_emulator_machine::GpuSpec;
@@ -35,6 +36,8 @@ pub struct Geometry {
     pub threads: u32,
     /// Blocks that a multiprocessor holds at a time, at least 1.
     pub resident: u32,
+    /// Multiprocessors that the kernel may use.
+    pub sms: u32,
 }
 
 /// What a kernel asks of the GPU.
@@ -48,7 +51,7 @@ pub struct KernelCost {
 
 /// Duration and demand of a kernel after the model above.
 pub fn kernel(gpu: &GpuSpec, launch: Geometry) -> KernelCost {
-    let sms = u64::from(gpu.sms.max(1));
+    let sms = u64::from(launch.sms.clamp(1, gpu.sms.max(1)));
     let resident = u64::from(launch.resident.max(1));
     let waves = launch.blocks.div_ceil(resident * sms).max(1);
     let on_sm = resident.min(launch.blocks.div_ceil(sms)) * u64::from(launch.threads.div_ceil(32));
@@ -56,18 +59,19 @@ pub fn kernel(gpu: &GpuSpec, launch: Geometry) -> KernelCost {
     let wave = WAVE_NS * REFERENCE_MHZ / f64::from(gpu.clock_mhz.max(1)) * (0.25 + 0.75 * fill);
     KernelCost {
         ns: START_NS.saturating_add(waves.saturating_mul(wave as u64)),
-        demand_permille: demand(sms, resident, launch.blocks),
+        demand_permille: demand(sms, u64::from(gpu.sms.max(1)), resident, launch.blocks),
     }
 }
 
-/// Mean share of busy multiprocessors over the waves: all but the last wave keep all of them busy.
-fn demand(sms: u64, resident: u64, blocks: u64) -> u32 {
+/// Mean share of the GPU's multiprocessors that are busy over the waves: all but the last wave keep `sms` of
+/// them busy.
+fn demand(sms: u64, all: u64, resident: u64, blocks: u64) -> u32 {
     let per_wave = resident * sms;
     let full = blocks / per_wave;
     let tail = (blocks % per_wave).min(sms);
     let waves = blocks.div_ceil(per_wave).max(1);
     let permille = (u128::from(full) * u128::from(sms) + u128::from(tail)) * 1000
-        / (u128::from(waves) * u128::from(sms));
+        / (u128::from(waves) * u128::from(all));
     u32::try_from(permille).unwrap_or(1000).clamp(1, 1000)
 }
 
@@ -164,7 +168,7 @@ mod tests {
     #[test]
     fn a_kernel_takes_as_long_as_its_waves() {
         let gpu = a100();
-        let time = |blocks| kernel(&gpu, Geometry { blocks, threads: 256, resident: 8 });
+        let time = |blocks| kernel(&gpu, Geometry { blocks, threads: 256, resident: 8, sms: gpu.sms });
         let wave = u64::from(gpu.sms) * 8;
         let one = time(wave);
         assert_eq!(one.demand_permille, 1000);

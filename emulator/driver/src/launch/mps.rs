@@ -1,0 +1,39 @@
+//! The share of the multiprocessors that MPS leaves to a process.
+//!
+//! `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` limits how many multiprocessors the kernels of a process get, and only
+//! where a control daemon listens in the pipe directory: without one it does nothing, as on a real GPU.
+
+use std::env;
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// How many of `all` multiprocessors this process's kernels may use. The driver looks once.
+pub fn multiprocessors(all: u32) -> u32 {
+    static PERCENT: OnceLock<f64> = OnceLock::new();
+    portion(all, *PERCENT.get_or_init(percent))
+}
+
+fn percent() -> f64 {
+    let pipe = env::var_os("CUDA_MPS_PIPE_DIRECTORY").unwrap_or_else(|| "/tmp/nvidia-mps".into());
+    let said = env::var("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE").ok().and_then(|text| text.trim().parse().ok());
+    let percent = said.filter(|percent| (0.0..=100.0).contains(percent));
+    percent.filter(|_| Path::new(&pipe).join("control").exists()).unwrap_or(100.0)
+}
+
+/// Rounded up, and never none.
+fn portion(all: u32, percent: f64) -> u32 {
+    ((f64::from(all) * percent / 100.0).ceil() as u32).clamp(1, all.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::portion;
+
+    #[test]
+    fn a_share_is_rounded_up_to_whole_multiprocessors() {
+        assert_eq!(portion(132, 30.0), 40);
+        assert_eq!(portion(132, 100.0), 132);
+        assert_eq!(portion(132, 0.0), 1);
+        assert_eq!(portion(0, 50.0), 1);
+    }
+}
