@@ -66,6 +66,7 @@
 mod action;
 mod device;
 
+pub mod estimator;
 mod event;
 mod fair;
 pub mod interference;
