@@ -89,7 +89,41 @@ pub struct nvmlProcessInfo_v2_t {
 /// memory that confidential computing protects as well.
 pub const PROCESS_INFO_LONGEST: usize = 32;
 
+/// A process on a device, as [`nvmlProcessDetailList_v1_t`] lists it.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct nvmlProcessDetail_v1_t {
+    /// Process.
+    pub pid: c_uint,
+    /// Bytes that it holds on the device.
+    pub usedGpuMemory: c_ulonglong,
+    /// GPU instance under MIG, else all ones.
+    pub gpuInstanceId: c_uint,
+    /// Compute instance under MIG, else all ones.
+    pub computeInstanceId: c_uint,
+    /// Bytes that confidential computing protects.
+    pub usedGpuCcProtectedMemory: c_ulonglong,
+}
+
+/// The processes on a device of one kind.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct nvmlProcessDetailList_v1_t {
+    /// [`nvmlProcessDetailList_v1`], set by the caller.
+    pub version: c_uint,
+    /// Kind of process: 0 computing, 1 drawing, 2 computing under MPS.
+    pub mode: c_uint,
+    /// Room in the list, and then processes in it.
+    pub numProcArrayEntries: c_uint,
+    /// The list.
+    pub procArray: *mut nvmlProcessDetail_v1_t,
+}
+
+/// Version word of [`nvmlProcessDetailList_v1_t`].
+pub const nvmlProcessDetailList_v1: c_uint = size_of::<nvmlProcessDetailList_v1_t>() as c_uint | 1 << 24;
+
 const _: () = {
+    assert!(size_of::<nvmlProcessDetail_v1_t>() == 32 && nvmlProcessDetailList_v1 == 0x0100_0018);
     assert!(size_of::<nvmlMemory_t>() == 24);
     assert!(size_of::<nvmlMemory_v2_t>() == 40 && nvmlMemory_v2 == 0x0200_0028);
     assert!(size_of::<nvmlProcessInfo_v1_t>() == 16);

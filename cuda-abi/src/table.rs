@@ -201,6 +201,7 @@ pub const KNOWN_STRUCTS: &[&str] = &[
     "nvmlMemory_v2_t",
     "nvmlProcessInfo_v1_t",
     "nvmlProcessInfo_v2_t",
+    "nvmlProcessDetailList_v1_t",
 ];
 
 /// Integer-like C enumerations that have a newtype here.

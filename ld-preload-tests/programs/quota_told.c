@@ -7,7 +7,10 @@
  *   left:N      N percent of what the driver says is free; alike
  *   memory:N    NVML's device N: "memory TOTAL FREE USED", "memory_v2 TOTAL RESERVED FREE USED", "bar1 TOTAL"
  *   lists:N     every list of processes in every version: "FUNCTION PID:BYTES ..."
+ *   long:N      one list with elements of 32 bytes; alike
+ *   details:N   the list in detail; alike
  *   odd:N       calls that NVML refuses: "odd CODE ..."
+ *   newer:N     memory into a structure of a version that is not known: "newer TOTAL RESERVED FREE USED"
  *   pause
  * NVML is loaded, or with NVML_LINKED linked. */
 #include "driver.h"
@@ -17,6 +20,8 @@ struct memory { unsigned long long total, free, used; };
 struct memory_v2 { unsigned version; unsigned long long total, reserved, free, used; };
 struct process_v1 { unsigned pid; unsigned long long used; };
 struct process { unsigned pid; unsigned long long used; unsigned gpu, compute; };
+struct detail { unsigned pid; unsigned long long used; unsigned gpu, compute; unsigned long long secret; };
+struct details { unsigned version, mode, count; struct detail *list; };
 
 #define FUNCTIONS(F)                                                                               \
     F(nvmlInit_v2, (void))                                                                         \
@@ -75,7 +80,7 @@ enum { MOST = 64, GUARD = 0x5a };
 /* Asks by NVML's protocol: how many, then into a list of that length, then into one that is too short. */
 static void list(const char *name, unsigned (*ask)(nvmlDevice_t, unsigned *, void *), nvmlDevice_t device,
                  size_t size) {
-    unsigned char room[(MOST + 1) * sizeof(struct process)];
+    unsigned char room[(MOST + 1) * sizeof(struct detail)];
     unsigned count = 0, again;
     unsigned code = ask(device, &count, NULL);
     MUST(code == (count ? 7 : 0) && count <= MOST);
@@ -87,7 +92,8 @@ static void list(const char *name, unsigned (*ask)(nvmlDevice_t, unsigned *, voi
     for (unsigned i = 0; i < count; i++) {
         struct process_v1 *process = (struct process_v1 *)(room + i * size);
         printf(" %u:%llu", process->pid, process->used);
-        if (size == sizeof(struct process)) MUST(((struct process *)process)->compute == ~0u);
+        if (size >= sizeof(struct process)) MUST(((struct process *)process)->compute == ~0u);
+        if (size == sizeof(struct detail)) MUST(((struct detail *)process)->secret == 9);
     }
     printf("\n");
     if (count > 0) {
@@ -100,6 +106,20 @@ static void list(const char *name, unsigned (*ask)(nvmlDevice_t, unsigned *, voi
     MUST(ask(device, &again, room) == 0 && again == count);
 }
 
+static unsigned details(nvmlDevice_t device, unsigned *count, void *out) {
+    void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    unsigned (*ask)(nvmlDevice_t, struct details *) =
+        (__typeof__(ask))dlsym(nvml, "nvmlDeviceGetRunningProcessDetailList");
+    struct details all = {sizeof all | 1 << 24, 0, *count, out}, newer = {sizeof all | 2 << 24, 0, 7, out};
+    MUST(ask && ask(device, NULL) == 2 && ask(device, &newer) == 25 && newer.count == 7);
+    unsigned code = ask(device, &all);
+    MUST(all.list == out && all.mode == 0);
+    *count = all.count;
+    all = (struct details){sizeof all | 1 << 24, 1, 0, NULL};
+    MUST(ask(device, &all) == 0 && all.count == 0);
+    return code;
+}
+
 static void odd(nvmlDevice_t device) {
     struct memory_v2 two;
     struct process room[1];
@@ -109,6 +129,7 @@ static void odd(nvmlDevice_t device) {
     printf(" %u %d", nvmlDeviceGetMemoryInfo_v2(device, &two), two.total == 0x5a5a5a5a5a5a5a5aull);
     printf(" %u", nvmlDeviceGetComputeRunningProcesses_v3(device, NULL, room));
     printf(" %u", nvmlDeviceGetComputeRunningProcesses_v3(device, NULL, NULL));
+    printf(" %u", nvmlDeviceGetComputeRunningProcesses_v3(device, &count, NULL));
     printf(" %u", nvmlDeviceGetComputeRunningProcesses_v3((nvmlDevice_t)(uintptr_t)12345, &count, room));
     printf(" %u %u\n", nvmlDeviceGetMemoryInfo((nvmlDevice_t)(uintptr_t)12345, (struct memory *)room), count);
 }
@@ -141,6 +162,16 @@ int main(int argc, char **argv) {
             take((**argv == 's' ? total : free) / 100 * n);
         } else if (!strcmp(*argv, "memory")) memory(device(n));
         else if (!strcmp(*argv, "odd")) odd(device(n));
+        else if (!strcmp(*argv, "details")) list("details", details, device(n), sizeof(struct detail));
+        else if (!strcmp(*argv, "long")) {
+            nvmlDevice_t of = device(n);
+            list("long", nvmlDeviceGetComputeRunningProcesses_v3, of, sizeof(struct detail));
+        } else if (!strcmp(*argv, "newer")) {
+            nvmlDevice_t of = device(n);
+            struct memory_v2 info[2] = {{.version = sizeof info | 3 << 24}};
+            MUST(nvmlDeviceGetMemoryInfo_v2(of, info) == 0);
+            printf("newer %llu %llu %llu %llu\n", info->total, info->reserved, info->free, info->used);
+        }
         else if (!strcmp(*argv, "lists")) {
             nvmlDevice_t of = device(n);
 #define LIST(name, type) list(#name, name, of, sizeof(type));

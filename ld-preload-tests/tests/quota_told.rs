@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::symlink,
     path::PathBuf,
     process::Command,
     time::{Duration, Instant},
@@ -221,11 +222,74 @@ fn case_19_without_a_quota_and_for_calls_that_fail_nvml_speaks_for_itself() {
     assert_eq!(told(&rig, &steps), bare);
     other.end().ok();
     let limited = rig_of("", Some("300MiB"));
+    let other = waiting(limited.bare_command(loaded()), &["use:0", "alloc:0x200000"]);
     assert_eq!(told(&limited, &["odd:0"]), told_bare(&limited, &["odd:0"]));
+    other.end().ok();
     // The switch turns this off too.
     let mut command = with(limited.command(loaded()), &["memory:0"]);
     command.env("RADRM_DISABLE", "1");
     assert_memory(&child::run(command, PATIENCE).ok().stdout, CARD, CARD);
+}
+
+/// A rig with the small NVML of `programs/quota_told_nvml.c` in the place of the emulated one.
+fn rig_of_other_nvml(flags: &[&str]) -> Rig {
+    let rig = rig_of("", Some("300MiB"));
+    // The launcher is content with the emulated one.
+    rig.segment();
+    let library = programs::compile(
+        "quota_told_nvml.c",
+        &[&["-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"], flags].concat(),
+    );
+    let place = rig.libraries().join("libnvidia-ml.so.1");
+    fs::remove_file(&place).expect("link");
+    symlink(library, place).expect("link");
+    rig
+}
+
+/// What a program is told by the small NVML with these processes on the device.
+#[track_caller]
+fn told_by_other(rig: &Rig, mut command: Command, pids: &[u32]) -> String {
+    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+    command.env("FAKE_UUID", rig.machine().spec().uuid_text(0)).env("FAKE_PIDS", pids.join(","));
+    child::run(command, PATIENCE).ok().stdout
+}
+
+#[test]
+fn case_19_an_nvml_with_longer_elements_and_memory_of_its_own() {
+    let rig = rig_of_other_nvml(&[]);
+    let holder = waiting(rig.command(loaded()), &["use:0", "alloc:0x2000000"]);
+    let other = waiting(rig.command(loaded()), &["use:0", "alloc:0x2000000"]);
+    let steps = ["memory:0", "long:0", "details:0", "newer:0"];
+    // Pid 1 is no member, and is listed before, between and after those that are.
+    let pids = [1, other.pid(), 1, 1, holder.pid(), 1];
+    let text = told_by_other(&rig, with(rig.command(loaded()), &steps), &pids);
+    // What the device keeps lies outside of the quota.
+    assert_memory(&text, 300 * MIB, 236 * MIB);
+    for list in ["long", "details"] {
+        assert_eq!(listed(&text, list), [other.pid(), holder.pid()]);
+    }
+    let untouched = [1000 * MIB, 100 * MIB, 700 * MIB, 200 * MIB];
+    assert_eq!(figures(&text, "newer"), untouched, "a structure of an unknown version is left alone");
+    let bare = told_by_other(&rig, with(rig.bare_command(loaded()), &steps), &pids);
+    assert_eq!(listed(&bare, "details"), pids);
+    assert_eq!(figures(&bare, "memory_v2"), untouched);
+    // A device that does not tell its name is shown as it is.
+    let steps = ["memory:0", "long:0"];
+    let mut command = with(rig.command(loaded()), &steps);
+    command.env("FAKE_PIDS", "1");
+    let text = child::run(command, PATIENCE).ok().stdout;
+    assert_eq!((figures(&text, "memory_v2"), listed(&text, "long")), (untouched.to_vec(), vec![1]));
+    for running in [holder, other] {
+        running.end().ok();
+    }
+}
+
+#[test]
+fn case_19_an_nvml_that_lacks_a_function() {
+    let rig = rig_of_other_nvml(&["-DOLD"]);
+    let text = told_by_other(&rig, with(rig.command(linked()), &["memory:0"]), &[]);
+    assert_eq!(figures(&text, "memory"), [300 * MIB, 300 * MIB, 0]);
+    assert!(text.contains("memory_v2 error 13\n"), "{text}");
 }
 
 /// Waits until the launcher has measured what the driver takes for every process of the job.

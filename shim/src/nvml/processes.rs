@@ -9,6 +9,7 @@ use super::seen;
 use crate::{arena, errno, shell};
 
 type Call<P> = unsafe extern "C-unwind" fn(nvmlDevice_t, *mut c_uint, *mut P) -> nvmlReturn_t;
+type DetailCall = unsafe extern "C-unwind" fn(nvmlDevice_t, *mut nvmlProcessDetailList_v1_t) -> nvmlReturn_t;
 
 /// Processes that a list has room for at first.
 const ROOM: u32 = 256;
@@ -19,9 +20,6 @@ const TRIES: u32 = 4;
 
 /// `nvmlDeviceGetComputeRunningProcesses` and its likes, in every version.
 ///
-/// NVML counts all processes on the device, so the program's own list may be too short for them and long
-/// enough for the job's: NVML fills a list of ours, and the program gets its part of it by NVML's protocol.
-///
 /// # Safety
 /// `real` is NVML's own function, and the arguments are the program's of this call.
 pub(crate) unsafe fn told<P: ProcessInfo>(
@@ -30,33 +28,89 @@ pub(crate) unsafe fn told<P: ProcessInfo>(
     count: *mut c_uint,
     infos: *mut P,
 ) -> nvmlReturn_t {
-    // SAFETY: the program's own call, passed on.
-    let untouched = || unsafe { real(device, count, infos) };
-    if count.is_null() {
-        return untouched();
+    // SAFETY: null, or a number that the program has set.
+    let room = (!count.is_null()).then(|| unsafe { count.read_unaligned() });
+    // SAFETY: the program's own handle, and a list of ours with the room that NVML is told.
+    let ask = |count: &mut u32, list: *mut u8| unsafe { real(device, count, list.cast()) };
+    // SAFETY: the program's list has the room that it says, each element as long as NVML writes it.
+    match room.and_then(|room| unsafe { ours::<P>(device, room, infos, ask) }) {
+        Some((answer, members)) => {
+            // SAFETY: not null, since there was a number.
+            unsafe { count.write_unaligned(members) };
+            answer
+        }
+        // SAFETY: the program's own call, passed on.
+        None => unsafe { real(device, count, infos) },
     }
-    // SAFETY: not null, and then a number that the program has set.
-    let room = unsafe { count.read_unaligned() };
-    if infos.is_null() && room != 0 {
-        return untouched();
+}
+
+/// `nvmlDeviceGetRunningProcessDetailList`.
+///
+/// # Safety
+/// As for [`told`].
+pub(crate) unsafe fn detailed(
+    real: DetailCall,
+    device: nvmlDevice_t,
+    list: *mut nvmlProcessDetailList_v1_t,
+) -> nvmlReturn_t {
+    // SAFETY: null, or begins with a version that the program has set.
+    let is_known =
+        !list.is_null() && unsafe { list.cast::<c_uint>().read_unaligned() } == nvmlProcessDetailList_v1;
+    // SAFETY: of this version.
+    let asked = is_known.then(|| unsafe { list.read_unaligned() });
+    let answer = asked.and_then(|asked| {
+        let ask = |count: &mut u32, at: *mut u8| {
+            let mut all =
+                nvmlProcessDetailList_v1_t { numProcArrayEntries: *count, procArray: at.cast(), ..asked };
+            // SAFETY: the program's own handle, and a list of ours with the room that NVML is told.
+            let answer = unsafe { real(device, &raw mut all) };
+            *count = all.numProcArrayEntries;
+            answer
+        };
+        // SAFETY: the program's list has the room that it says.
+        let told = unsafe { ours(device, asked.numProcArrayEntries, asked.procArray, ask) };
+        Some((asked, told?))
+    });
+    match answer {
+        Some((asked, (answer, members))) => {
+            // SAFETY: not null, and of this version.
+            unsafe {
+                list.write_unaligned(nvmlProcessDetailList_v1_t { numProcArrayEntries: members, ..asked })
+            };
+            answer
+        }
+        // SAFETY: the program's own call, passed on.
+        None => unsafe { real(device, list) },
     }
-    let Some((ledgers, _)) = errno::keep(|| seen(device, 0)) else { return untouched() };
-    // SAFETY: the handle is the program's, and the list has the room that NVML is told.
-    let Some(mut list) = List::read::<P>(|count, infos| unsafe { real(device, count, infos) }) else {
-        return untouched();
-    };
-    let Some(members) = errno::keep(|| shell::caught_cold(|| list.keep_members(ledgers))) else {
-        return untouched();
-    };
-    // SAFETY: as for reading it.
-    unsafe { count.write_unaligned(members) };
+}
+
+/// The job's part of a list with room for `room` processes at `to`: the answer, and how many they are.
+/// `None`: NVML may answer the program itself.
+///
+/// NVML counts all processes on the device, so the program's own list may be too short for them and long
+/// enough for the job's: NVML fills a list of ours, and the program gets its part of it by NVML's protocol.
+///
+/// # Safety
+/// `to` is null, or has room for as many elements as `room` says.
+unsafe fn ours<P: ProcessInfo>(
+    device: nvmlDevice_t,
+    room: u32,
+    to: *mut P,
+    ask: impl FnMut(&mut u32, *mut u8) -> nvmlReturn_t,
+) -> Option<(nvmlReturn_t, u32)> {
+    if to.is_null() && room != 0 {
+        return None;
+    }
+    let (ledgers, _) = errno::keep(|| seen(device, 0))?;
+    let mut list = List::read::<P>(ask)?;
+    let members = errno::keep(|| shell::caught_cold(|| list.keep_members(ledgers)))?;
     if members > room {
-        return NVML_ERROR_INSUFFICIENT_SIZE;
+        return Some((NVML_ERROR_INSUFFICIENT_SIZE, members));
     }
     let bytes = members as usize * list.stride;
-    // SAFETY: the program promises room for as many processes as it says, each as long as NVML writes them.
-    unsafe { core::ptr::copy_nonoverlapping(list.at, infos.cast::<u8>(), bytes) };
-    NVML_SUCCESS
+    // SAFETY: the caller's promise; the list is longer than what of it was kept.
+    unsafe { core::ptr::copy_nonoverlapping(list.at, to.cast::<u8>(), bytes) };
+    Some((NVML_SUCCESS, members))
 }
 
 /// A form of a list's element. The process id comes first in all of them.
@@ -71,6 +125,10 @@ impl ProcessInfo for nvmlProcessInfo_v1_t {
 
 impl ProcessInfo for nvmlProcessInfo_v2_t {
     const LONGEST: usize = PROCESS_INFO_LONGEST;
+}
+
+impl ProcessInfo for nvmlProcessDetail_v1_t {
+    const LONGEST: usize = size_of::<Self>();
 }
 
 /// What a list's memory holds before NVML writes there.
@@ -94,12 +152,12 @@ impl List {
     }
 
     /// Asks NVML for all processes; `None` where it has none to tell.
-    fn read<P: ProcessInfo>(mut ask: impl FnMut(*mut c_uint, *mut P) -> nvmlReturn_t) -> Option<Self> {
+    fn read<P: ProcessInfo>(mut ask: impl FnMut(&mut u32, *mut u8) -> nvmlReturn_t) -> Option<Self> {
         let mut room = ROOM;
         for _ in 0..TRIES {
             let mut list = Self::blank(room as usize * P::LONGEST)?;
             let mut count = room;
-            match ask(&raw mut count, list.at.cast()) {
+            match ask(&mut count, list.at) {
                 NVML_SUCCESS => {
                     list.count = count.min(room);
                     list.stride = stride(list.bytes(), list.count as usize, size_of::<P>(), P::LONGEST);
@@ -192,9 +250,7 @@ mod tests {
     #[test]
     fn a_list_that_grows_is_asked_for_again_with_more_room() {
         let mut asked = Vec::new();
-        let read = List::read::<nvmlProcessInfo_v1_t>(|count, infos| {
-            // SAFETY: the list's own count.
-            let room = unsafe { &mut *count };
+        let read = List::read::<nvmlProcessInfo_v1_t>(|room, infos| {
             asked.push(*room);
             if *room < 1000 {
                 *room = 1000;
@@ -202,7 +258,9 @@ mod tests {
             }
             *room = 1;
             // SAFETY: there is room for one.
-            unsafe { infos.write(nvmlProcessInfo_v1_t { pid: 7, usedGpuMemory: 70 }) };
+            unsafe {
+                infos.cast::<nvmlProcessInfo_v1_t>().write(nvmlProcessInfo_v1_t { pid: 7, usedGpuMemory: 70 })
+            };
             NVML_SUCCESS
         });
         let read = read.unwrap();
