@@ -1,5 +1,6 @@
 //! What a launcher holds while its job runs.
 
+use crate::host::{HostCounters, Usage};
 use crate::segment_source::SegmentSource;
 use crate::watch::{Finished, Measured, Watch, WatchOptions};
 use radrm_profile::model::{Exit, Job};
@@ -43,6 +44,16 @@ impl JobWatch {
     /// last call.
     pub fn take_measured(&mut self) -> Vec<Measured> {
         self.watch.take_measured()
+    }
+
+    /// Takes counters of the program's processes, to be opened as soon as it has started.
+    pub fn count_host(&mut self, counters: HostCounters) {
+        self.watch.count_host(counters);
+    }
+
+    /// Takes what the kernel says of the program at its end.
+    pub fn used(&mut self, usage: Usage) {
+        self.watch.used(usage);
     }
 
     /// Tells the exit of a process that the caller has waited for, other than

@@ -11,10 +11,13 @@
 
 pub mod dataset;
 
+mod activity;
+mod dcgm;
 mod delta;
 mod digest;
 mod exits;
 mod frameworks;
+mod host;
 mod job;
 mod job_watch;
 mod nvml;
@@ -24,8 +27,11 @@ mod postmortem;
 mod remainder;
 mod segment_source;
 mod source;
+mod timings;
 mod watch;
 
+pub use dcgm::DcgmSource;
+pub use host::{HostCounters, Usage};
 pub use job::describe_job;
 pub use job_watch::JobWatch;
 pub use nvml::NvmlSource;

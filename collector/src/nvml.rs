@@ -1,12 +1,18 @@
 //! NVML, on a thread of its own: its calls can take long, or hang with a
 //! broken driver, and a job must not wait for them.
 
+mod load;
+mod pcie;
+
+use crate::activity::Reading;
 use crate::pace::sample_gap;
+use load::Monitor;
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml};
+use pcie::Pcie;
 use radrm_profile::model::{Gpu, GpuIndex, NvmlSample, ProcessUse};
 use radrm_profile::{Bytes, Nanos};
 use std::ffi::{OsStr, OsString};
@@ -46,6 +52,10 @@ pub(crate) enum Message {
     Driver(Option<String>, Option<u32>),
     /// A sample; all processes of the GPU are in it.
     Sample(NvmlSample),
+    /// What the GPU did.
+    Load(Reading),
+    /// There is no performance monitor for a GPU: its number for NVML, and why.
+    NoMonitor(GpuIndex, Option<u32>, String),
     /// NVML cannot be used; nothing follows.
     Unusable(String),
     /// NVML does not know a GPU of the job, or tells nothing of it (any more).
@@ -138,13 +148,27 @@ fn sample(library: &OsStr, origin: u64, asks: &Receiver<Ask>, messages: &Sender<
     let cuda = nvml.sys_cuda_driver_version().ok().and_then(|version| u32::try_from(version).ok());
     let _ = messages.send(Message::Driver(driver, cuda));
 
-    let mut watched: Vec<(GpuIndex, Device<'_>)> = Vec::new();
+    let mut watched: Vec<Watched<'_>> = Vec::new();
+    let mut slow: Option<Pcie> = None;
     let mut next = Some(first);
     loop {
         while let Some(ask) = next.take().or_else(|| asks.try_recv().ok()) {
             let Ask::Watch(gpu) = ask else { continue };
             match find(&nvml, &gpu) {
-                Ok(device) => watched.push((gpu.index, device)),
+                Ok(device) => {
+                    let monitor = match Monitor::of(&device) {
+                        Ok(monitor) => Some(monitor),
+                        Err(why) => {
+                            let _ = messages.send(Message::NoMonitor(gpu.index, device.index().ok(), why));
+                            if slow.is_none() {
+                                slow = Pcie::start(library);
+                            }
+                            slow.iter().for_each(|slow| slow.watch((*gpu).clone()));
+                            None
+                        }
+                    };
+                    watched.push(Watched { gpu: gpu.index, device, monitor });
+                }
                 Err(error) => {
                     let _ = messages.send(Message::NoSuchGpu(gpu.index, reason(&error)));
                 }
@@ -154,13 +178,25 @@ fn sample(library: &OsStr, origin: u64, asks: &Receiver<Ask>, messages: &Sender<
         // A GPU that tells nothing (an old driver, a GPU that has gone) is left
         // out from then on.
         let mut gone = false;
-        watched.retain(|(index, device)| {
-            let (message, keep) = match of_device(*index, device, t) {
-                Ok(sample) => (Message::Sample(sample), true),
-                Err(error) => (Message::NoSuchGpu(*index, reason(&error)), false),
+        let traffic = slow.as_ref().map(Pcie::traffic).unwrap_or_default();
+        watched.retain_mut(|Watched { gpu, device, monitor }| {
+            let sample = match of_device(*gpu, device, t) {
+                Ok(sample) => sample,
+                Err(error) => {
+                    gone |= messages.send(Message::NoSuchGpu(*gpu, reason(&error))).is_err();
+                    return false;
+                }
             };
-            gone |= messages.send(message).is_err();
-            keep
+            let (mut reading, failed) = load::read(&nvml, device, &sample, monitor.as_mut());
+            if let Some((_, from, into)) = traffic.iter().rfind(|traffic| traffic.0 == *gpu) {
+                (reading.pcie_from_gpu, reading.pcie_to_gpu) = (Some(*from), Some(*into));
+            }
+            gone |= messages.send(Message::Sample(sample)).is_err();
+            gone |= messages.send(Message::Load(reading)).is_err();
+            if let Some(why) = failed {
+                gone |= messages.send(Message::NoMonitor(*gpu, device.index().ok(), why)).is_err();
+            }
+            true
         });
         if gone {
             return;
@@ -171,6 +207,13 @@ fn sample(library: &OsStr, origin: u64, asks: &Receiver<Ask>, messages: &Sender<
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }
+}
+
+/// A GPU of the job.
+struct Watched<'n> {
+    gpu: GpuIndex,
+    device: Device<'n>,
+    monitor: Option<Monitor<'n>>,
 }
 
 /// NVML's device for a GPU of the driver. A MIG instance has a uuid of another

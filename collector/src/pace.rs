@@ -55,6 +55,13 @@ pub(crate) fn sample_gap(t: Nanos) -> Duration {
     Duration::from_nanos((t.0 / 600).clamp(100_000_000, 1_000_000_000))
 }
 
+/// Length of a span of load, on the GPU or the host, that begins at `t`: a fixed share of the time that
+/// has passed, so that there are some 180 per doubling.
+pub(crate) fn span_length(t: Nanos) -> Nanos {
+    // A little less than the gap between two samples, or every span would hold two.
+    Nanos((t.0 / 256).max(90_000_000))
+}
+
 /// Joins points into fewer. Maxima stay exact, and points that were joined
 /// before are joined in the same way again when more have followed.
 pub(crate) fn coarse(points: &[TimelinePoint]) -> Vec<TimelinePoint> {

@@ -2,6 +2,7 @@
 
 use crate::postmortem::convert;
 use crate::source::{Brief, Source};
+use crate::timings;
 use radrm_profile::model::{
     Account, Block, Bypass, End, Event, EventKind, FailedRequest, Framework, Gpu, GpuIndex, Identity,
     KIND_COUNT, Kernel, KindAccount, Postmortem, Process, ProcessKey, ProcessState, Timeline, TimelinePoint,
@@ -154,6 +155,7 @@ impl Source for SegmentSource {
                 ended: snapshot.ended_ns.map(Nanos),
             },
             kernels: snapshot.kernels.iter().map(kernel).collect(),
+            timings: timings::timings(key, &snapshot),
             timelines: snapshot
                 .accounts
                 .iter()

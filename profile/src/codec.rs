@@ -26,6 +26,8 @@ const TYPE_UNSEEN: u32 = 8;
 const TYPE_POSTMORTEM: u32 = 9;
 const TYPE_ACTIVITY: u32 = 20;
 const TYPE_HOST: u32 = 21;
+const TYPE_UNMEASURED: u32 = 22;
+const TYPE_TIMINGS: u32 = 30;
 
 /// Counts what the decoder claims, in memory and not in the file: a vector of
 /// small numbers claims up to eight times its encoded size.
@@ -64,6 +66,8 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::Postmortem(postmortem) => bytes(TYPE_POSTMORTEM, postmortem),
         Record::Activity(spans) => bytes(TYPE_ACTIVITY, spans),
         Record::Host(news) => bytes(TYPE_HOST, news),
+        Record::Unmeasured(text) => bytes(TYPE_UNMEASURED, text),
+        Record::Timings(timings) => bytes(TYPE_TIMINGS, timings),
     }
 }
 
@@ -81,6 +85,8 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_POSTMORTEM => Record::Postmortem(Box::new(value(payload)?)),
         TYPE_ACTIVITY => Record::Activity(value(payload)?),
         TYPE_HOST => Record::Host(value(payload)?),
+        TYPE_UNMEASURED => Record::Unmeasured(value(payload)?),
+        TYPE_TIMINGS => Record::Timings(value(payload)?),
         _ => return Ok(None),
     };
     Ok(Some(record))

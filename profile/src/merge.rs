@@ -19,6 +19,13 @@ impl Profile {
             Record::Postmortem(postmortem) => self.apply_postmortem(*postmortem),
             Record::Activity(spans) => self.activity.extend(spans),
             Record::Host(news) => self.host.apply(news),
+            Record::Unmeasured(text) => self.unmeasured.push(text),
+            // Of a process that no state has told of there is nothing to say.
+            Record::Timings(timings) => {
+                if let Some(process) = self.processes.iter_mut().rfind(|process| process.key == timings.key) {
+                    process.timings = timings;
+                }
+            }
         }
     }
 

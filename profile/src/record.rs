@@ -2,7 +2,7 @@
 
 use crate::model::{
     Event, Gpu, GpuIndex, GpuSpan, HostNews, Identity, Job, KIND_COUNT, NvmlSample, Outcome, Postmortem,
-    ProcessKey, ProcessState, TimelinePoint, device_total,
+    ProcessKey, ProcessState, TimelinePoint, Timings, device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -38,6 +38,11 @@ pub enum Record {
     Activity(Vec<GpuSpan>),
     /// The host's side since the last such record.
     Host(HostNews),
+    /// Figures that could not be taken, as a clause with its reason.
+    Unmeasured(String),
+    /// How long a process's launches took, and its copies; replaces what was
+    /// known of the process.
+    Timings(Timings),
 }
 
 /// Everything that changed up to one moment. One frame, so that a reader sees

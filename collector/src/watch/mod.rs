@@ -1,9 +1,12 @@
 //! Watching a job: what its processes do goes into its profile.
 
+use crate::activity::Activity;
+use crate::dcgm::DcgmSource;
 use crate::delta::delta;
 use crate::digest::PendingDigest;
 use crate::exits::Exits;
 use crate::frameworks;
+use crate::host::HostWatch;
 use crate::nvml::{Message, NvmlSource, Sampler};
 use crate::output::{Output, ProfileFile};
 use crate::pace::{EventThinner, FINE_TIMELINES, SampleThinner, coarse, next_state, poll_gap};
@@ -11,14 +14,17 @@ use crate::postmortem::Postmortems;
 use crate::remainder::{Around, Exact, Remainders};
 use crate::segment_source::EntryName;
 use crate::source::{Brief, Source};
+use crate::timings;
 use radrm_profile::model::{
     End, EventKind, Exit, Framework, Gpu, Job, NvmlSample, Outcome, Process, ProcessKey, Profile, Reason,
+    Timings,
 };
 use radrm_profile::{Bytes, Nanos, ProcessDelta, Record, State};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod load;
 mod postmortem;
 #[cfg(test)]
 mod tests;
@@ -45,6 +51,8 @@ pub struct WatchOptions {
     pub profile: ProfileFile,
     /// Which NVML is asked.
     pub nvml: NvmlSource,
+    /// Which DCGM is asked about GPUs that NVML does not measure.
+    pub dcgm: DcgmSource,
     /// Compute the SHA-256 of the program (on a thread).
     pub digest: bool,
     /// Names of the shim's entry points by number. Where it knows none, a
@@ -59,6 +67,7 @@ impl Default for WatchOptions {
         WatchOptions {
             profile: ProfileFile::Default,
             nvml: NvmlSource::System,
+            dcgm: DcgmSource::System,
             digest: true,
             entry_name: |_| None,
             unseen: Vec::new(),
@@ -109,6 +118,9 @@ pub(crate) struct Watch<S> {
     events: EventThinner,
     samples: SampleThinner,
     samples_ready: Vec<NvmlSample>,
+    activity: Activity,
+    meters: load::Meters,
+    host: HostWatch,
     remainders: Remainders,
     postmortems: Postmortems,
     /// Living processes and dead ones that are not saved yet.
@@ -150,6 +162,7 @@ impl<S: Source> Watch<S> {
             _ => PendingDigest::none(),
         };
         let sampler = Sampler::start(&options.nvml, source.origin_mono_ns());
+        let host = HostWatch::new(job.pid);
         let (output, failure) = Output::begin(job, &options.profile);
         let now = source.now();
         let mut watch = Watch {
@@ -164,6 +177,9 @@ impl<S: Source> Watch<S> {
             events: EventThinner::default(),
             samples: SampleThinner::default(),
             samples_ready: Vec::new(),
+            activity: Activity::default(),
+            meters: load::Meters::new(&options.dcgm, &options.nvml),
+            host,
             remainders: Remainders::default(),
             postmortems: Postmortems::default(),
             processes: HashMap::new(),
@@ -227,6 +243,7 @@ impl<S: Source> Watch<S> {
         let samples = self.samples.finish();
         self.samples_ready.extend(samples);
         self.write_samples();
+        self.write_load(now, true);
         if let Some(digest) = self.digest.wait(PATIENCE) {
             self.write(Record::ProgramDigest(digest));
         }
@@ -330,6 +347,10 @@ impl<S: Source> Watch<S> {
         }
         let messages = self.sampler.messages();
         self.hear(messages, &briefs);
+        self.hear_dcgm();
+        if !last {
+            self.look_at_host(&briefs, now);
+        }
         if let Some(digest) = self.digest.poll() {
             self.write(Record::ProgramDigest(digest));
         }
@@ -346,6 +367,9 @@ impl<S: Source> Watch<S> {
         }
         if due || self.samples_ready.len() >= SAMPLES_WAITING {
             self.write_samples();
+        }
+        if due && !last {
+            self.write_load(now, false);
         }
         self.last_briefs = briefs;
         self.last_poll = now;
@@ -424,6 +448,8 @@ impl<S: Source> Watch<S> {
                     self.notice_silence(listed, sample.processes.len(), briefs);
                     self.samples.add(sample);
                 }
+                Message::Load(reading) => self.hear_load(&reading),
+                Message::NoMonitor(gpu, number, why) => self.no_monitor(gpu, number, why),
                 Message::Unusable(why) => self.note(format!(
                     "NVML cannot be used ({why}): its figures of memory, load and power are missing"
                 )),
@@ -496,6 +522,9 @@ impl<S: Source> Watch<S> {
             let Some(process) = self.process(brief, now) else { continue };
             let known = self.output.profile.processes.iter().rfind(|known| known.key == brief.key);
             let whole = last || !brief.alive;
+            let nothing = Timings::default();
+            let timings =
+                timings::news(known.map_or(&nothing, |known| &known.timings), &process.timings, whole);
             if let Some(delta) = delta(known, &process, whole) {
                 // One frame per process: none outgrows the format's limit, and
                 // a torn one takes no other process with it. The first
@@ -504,6 +533,9 @@ impl<S: Source> Watch<S> {
                 head = State { t: now, events: Vec::new(), ..state_head(&state) };
                 self.write(Record::State(state));
                 records += 1;
+            }
+            if let Some(timings) = timings {
+                self.write(Record::Timings(timings));
             }
             if !brief.alive {
                 self.others.ended(brief.key, process.state.end == End::Exec);

@@ -10,6 +10,7 @@ mod memory;
 pub mod postmortem;
 mod process;
 mod sample;
+mod timings;
 
 pub use activity::{GpuSpan, Meter, Share};
 pub use host::{CountSource, Host, HostCount, HostCounter, HostNews, HostSpan};
@@ -23,6 +24,7 @@ pub use process::{
     Bypass, End, Framework, Identity, Kernel, Process, ProcessKey, ProcessState, Remainder, frameworks,
 };
 pub use sample::{Event, EventKind, NvmlSample, ProcessUse};
+pub use timings::{Copies, KernelTime, TimedSpan, Timings};
 
 use crate::units::Nanos;
 
@@ -43,6 +45,8 @@ pub struct Profile {
     pub activity: Vec<GpuSpan>,
     /// The host's side.
     pub host: Host,
+    /// Figures of load that could not be taken, each as a clause with its reason.
+    pub unmeasured: Vec<String>,
     /// Rare, notable events, in time order per process.
     pub events: Vec<Event>,
     /// Events that were seen but left out to bound the file's size.
@@ -75,6 +79,7 @@ impl Profile {
             samples: Vec::new(),
             activity: Vec::new(),
             host: Host::default(),
+            unmeasured: Vec::new(),
             events: Vec::new(),
             events_thinned: 0,
             last_state: Nanos::ZERO,

@@ -1,6 +1,6 @@
 //! A process of the job.
 
-use super::{Account, Block, FailedRequest, GpuIndex, Timeline};
+use super::{Account, Block, FailedRequest, GpuIndex, Timeline, Timings};
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -186,6 +186,8 @@ pub struct Process {
     pub state: ProcessState,
     /// Its kernels, by id.
     pub kernels: Vec<Kernel>,
+    /// What its launches took, and its copies.
+    pub timings: Timings,
     /// Its memory over time, one per GPU.
     pub timelines: Vec<Timeline>,
     /// Until when it was certainly alive: the time of its leave, else that of

@@ -113,7 +113,16 @@ pub fn records() -> Vec<Record> {
             spans: vec![HostSpan { busy: Nanos(4), resident: Bytes(7), ..HostSpan::default() }],
             ..HostNews::default()
         }),
+        Record::Timings(Timings {
+            key: ProcessKey { slot: 0, generation: 1 },
+            kernels: vec![KernelTime { id: 2, total: Nanos(1 << 40), half_width: Nanos(9), samples: 3 }],
+            copies: vec![Copies { way: "peer".into(), count: 2, bytes: Bytes(1 << 33) }],
+            spans: vec![TimedSpan { gpu: GpuIndex(1), span: Nanos(1 << 41) }],
+            lost: 1,
+            cost: Nanos(5),
+        }),
         Record::Note("a note".into()),
+        Record::Unmeasured("cycles: no counters".into()),
         Record::Postmortem(Box::new(postmortem())),
         state(3, 300),
         Record::Outcome(Outcome {

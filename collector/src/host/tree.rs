@@ -1,0 +1,218 @@
+//! The processes of a job by /proc: processor time and resident memory of all of them.
+
+use radrm_profile::{Bytes, Nanos};
+use std::collections::BTreeMap;
+use std::fs;
+
+/// Processes that are looked at.
+const MOST: usize = 4096;
+
+/// What the processes take, all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// Processor time since the job's start, as far as it can be seen.
+    pub(crate) busy: Nanos,
+    /// Resident memory now.
+    pub(crate) resident: Bytes,
+    /// Living processes.
+    pub(crate) processes: u32,
+    /// Their threads.
+    pub(crate) threads: u32,
+}
+
+/// The processes of a job: a first one, those that are named, and whatever they start. One whose parent
+/// has ended stays a part of it.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    known: BTreeMap<u32, Known>,
+    /// Ticks of processes that ended and that nobody of the job can have waited for.
+    lost: u64,
+    /// The sum never falls: what a parent adds up may come a moment after the child is gone.
+    busy: Nanos,
+    tick_ns: u64,
+    page: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    started: u64,
+    parent: u32,
+    ticks: u64,
+}
+
+impl Tree {
+    pub(crate) fn new() -> Tree {
+        let ticks = rustix::param::clock_ticks_per_second().max(1);
+        let page = rustix::param::page_size() as u64;
+        Tree { known: BTreeMap::new(), lost: 0, busy: Nanos::ZERO, tick_ns: 1_000_000_000 / ticks, page }
+    }
+
+    /// Adds a process that belongs to the job.
+    pub(crate) fn add(&mut self, pid: u32) {
+        if pid == 0 || self.known.len() >= MOST || self.known.contains_key(&pid) {
+            return;
+        }
+        if let Some(stat) = Stat::of(pid) {
+            let known = Known { started: stat.started, parent: stat.parent, ticks: stat.ticks };
+            self.known.insert(pid, known);
+        }
+    }
+
+    /// Looks for processes that were started since. Reads a file for each thread.
+    pub(crate) fn find_children(&mut self) {
+        let mut unread: Vec<u32> = self.known.keys().copied().collect();
+        while let Some(pid) = unread.pop() {
+            let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { continue };
+            for thread in threads.flatten() {
+                let Ok(children) = fs::read_to_string(thread.path().join("children")) else { continue };
+                for child in children.split_ascii_whitespace().filter_map(|word| word.parse().ok()) {
+                    let before = self.known.len();
+                    self.add(child);
+                    if self.known.len() > before {
+                        unread.push(child);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Processor time as of the last look.
+    pub(crate) fn busy(&self) -> Nanos {
+        self.busy
+    }
+
+    /// Reads the figures of all known processes.
+    pub(crate) fn look(&mut self) -> Look {
+        let mut look = Look::default();
+        let mut ticks = 0u64;
+        let mut gone = Vec::new();
+        for (&pid, known) in &mut self.known {
+            match Stat::of(pid).filter(|stat| stat.started == known.started) {
+                Some(stat) => {
+                    known.ticks = stat.ticks;
+                    known.parent = stat.parent;
+                    ticks = ticks.saturating_add(stat.ticks);
+                    if stat.alive {
+                        look.resident = look.resident + Bytes(stat.pages.saturating_mul(self.page));
+                        look.processes += 1;
+                        look.threads = look.threads.saturating_add(stat.threads);
+                    }
+                }
+                None => gone.push((pid, *known)),
+            }
+        }
+        for (pid, _) in &gone {
+            self.known.remove(pid);
+        }
+        for (_, known) in gone {
+            // A parent that lives has waited for it and counts it.
+            if !self.known.contains_key(&known.parent) {
+                self.lost = self.lost.saturating_add(known.ticks);
+            }
+        }
+        let busy = Nanos(ticks.saturating_add(self.lost).saturating_mul(self.tick_ns));
+        self.busy = self.busy.max(busy);
+        look.busy = self.busy;
+        look
+    }
+}
+
+/// A line of `/proc/PID/stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stat {
+    alive: bool,
+    parent: u32,
+    /// User and kernel mode, its own and of children that it has waited for.
+    ticks: u64,
+    threads: u32,
+    started: u64,
+    pages: u64,
+}
+
+impl Stat {
+    fn of(pid: u32) -> Option<Stat> {
+        Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// The program's name stands in parentheses and may contain anything, parentheses too.
+    fn parse(line: &str) -> Option<Stat> {
+        let (_, rest) = line.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+        let ticks =
+            [11, 12, 13, 14].iter().try_fold(0u64, |sum, &at| Some(sum.saturating_add(number(at)?)))?;
+        Some(Stat {
+            alive: !matches!(*fields.first()?, "Z" | "X" | "x"),
+            parent: u32::try_from(number(1)?).ok()?,
+            ticks,
+            threads: u32::try_from(number(17)?).ok()?,
+            started: number(19)?,
+            pages: number(21)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_name_with_parentheses_hides_nothing() {
+        let line =
+            "4711 (a) (b c) S 12 1 1 0 -1 4194560 100 0 0 0 10 20 3 4 20 0 7 0 999 1000000 250 1844 1 1";
+        let stat = Stat::parse(line).unwrap();
+        let expected = Stat { alive: true, parent: 12, ticks: 37, threads: 7, started: 999, pages: 250 };
+        assert_eq!(stat, expected);
+        assert!(!Stat::parse(&line.replace(" S ", " Z ")).unwrap().alive);
+        assert_eq!(Stat::parse("4711 (a"), None);
+        assert_eq!(Stat::parse("4711 (a) S 12"), None);
+    }
+
+    #[test]
+    fn grandchildren_belong_to_it_also_when_their_parent_has_ended() {
+        let mut child = Command::new("sh")
+            .args(["-c", "sleep 60 > /dev/null & echo $!; read line"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut orphan = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut orphan).unwrap();
+        let mut tree = Tree::new();
+        tree.add(child.id());
+        tree.add(child.id());
+        assert_eq!(tree.look().processes, 1);
+        tree.find_children();
+        let look = tree.look();
+        assert_eq!((look.processes, look.threads), (2, 2));
+        assert!(look.resident > Bytes(0));
+        child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        child.wait().unwrap();
+        assert_eq!(tree.look().processes, 1);
+        // SAFETY: a signal to a process that this test has started and that nobody has waited for.
+        unsafe { libc::kill(orphan.trim().parse().unwrap(), libc::SIGKILL) };
+    }
+
+    #[test]
+    fn the_time_of_the_dead_stays() {
+        let mut child = Command::new("sh")
+            .args(["-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; read line"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut tree = Tree::new();
+        tree.add(child.id());
+        while tree.look().busy == Nanos::ZERO {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let before = tree.look();
+        assert_eq!(before.processes, 1);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let after = tree.look();
+        assert_eq!(after.processes, 0);
+        assert!(after.busy >= before.busy);
+    }
+}

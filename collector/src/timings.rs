@@ -1,0 +1,83 @@
+//! What launches took, from a snapshot to the profile.
+
+use radrm_profile::model::{Copies, GpuIndex, KernelTime, ProcessKey, TimedSpan, Timings};
+use radrm_profile::{Bytes, Nanos};
+use radrm_telemetry::ProcessSnapshot;
+
+/// Kernels whose times go into the profile while the process lives: those that
+/// took the longest. All follow when it has ended.
+const KERNELS_PER_RECORD: usize = 256;
+
+/// The timings of a process.
+pub(crate) fn timings(key: ProcessKey, snapshot: &ProcessSnapshot) -> Timings {
+    let kernel = |kernel: &radrm_telemetry::KernelSnapshot| {
+        let time = kernel.time?;
+        Some(KernelTime {
+            id: kernel.id.into(),
+            total: Nanos(time.total_ns),
+            half_width: Nanos(time.half_width_ns),
+            samples: time.samples,
+        })
+    };
+    Timings {
+        key,
+        kernels: snapshot.kernels.iter().filter_map(kernel).collect(),
+        copies: snapshot
+            .copies
+            .iter()
+            .map(|c| Copies { way: c.way.name().to_owned(), count: c.count, bytes: Bytes(c.bytes) })
+            .collect(),
+        spans: snapshot
+            .accounts
+            .iter()
+            .filter(|account| account.timed_span_ns > 0)
+            .map(|account| TimedSpan {
+                gpu: GpuIndex(account.gpu.number()),
+                span: Nanos(account.timed_span_ns),
+            })
+            .collect(),
+        lost: snapshot.timings_lost,
+        cost: Nanos(snapshot.timing_cost_ns),
+    }
+}
+
+/// What of `now` is worth a record when `known` is in the profile: the last
+/// word on a process, and before that whenever twice as much is known as
+/// before, so that a long run writes few.
+pub(crate) fn news(known: &Timings, now: &Timings, last: bool) -> Option<Timings> {
+    let weight = |t: &Timings| t.samples().saturating_add(t.copies.iter().map(|c| c.count).sum());
+    let is_news = if last { known != now } else { weight(now) > 2 * weight(known) };
+    if now.is_empty() || !is_news {
+        return None;
+    }
+    let mut news = now.clone();
+    if !last && news.kernels.len() > KERNELS_PER_RECORD {
+        news.kernels.sort_by_key(|kernel| std::cmp::Reverse(kernel.total));
+        news.kernels.truncate(KERNELS_PER_RECORD);
+        news.kernels.sort_by_key(|kernel| kernel.id);
+    }
+    Some(news)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timings(kernels: u32, samples: u64) -> Timings {
+        let kernel = |id| KernelTime { id, total: Nanos(u64::from(id)), samples, ..KernelTime::default() };
+        Timings { kernels: (0..kernels).map(kernel).collect(), ..Timings::default() }
+    }
+
+    #[test]
+    fn records_become_rarer_and_the_last_one_is_whole() {
+        assert_eq!(news(&timings(0, 0), &timings(0, 0), true), None);
+        assert_eq!(news(&timings(0, 0), &timings(3, 5), false), Some(timings(3, 5)));
+        assert_eq!(news(&timings(3, 5), &timings(3, 10), false), None);
+        assert_eq!(news(&timings(3, 5), &timings(3, 11), false), Some(timings(3, 11)));
+        assert_eq!(news(&timings(3, 5), &timings(3, 6), true), Some(timings(3, 6)));
+        assert_eq!(news(&timings(3, 5), &timings(3, 5), true), None);
+        let cut = news(&timings(0, 0), &timings(1000, 1), false).unwrap();
+        assert_eq!((cut.kernels.len(), cut.kernels[0].id), (KERNELS_PER_RECORD, 1000 - 256));
+        assert_eq!(news(&cut, &timings(1000, 1), true), Some(timings(1000, 1)));
+    }
+}

@@ -1,0 +1,110 @@
+//! Load of the GPUs and of the host: what samplers say goes into the profile.
+
+use super::Watch;
+use crate::activity::Reading;
+use crate::dcgm::{Dcgm, DcgmSource};
+use crate::host::{HostCounters, Usage};
+use crate::nvml::NvmlSource;
+use crate::source::{Brief, Source};
+use radrm_profile::model::GpuIndex;
+use radrm_profile::{Nanos, Record};
+use std::time::Instant;
+
+/// What is asked of DCGM.
+#[derive(Default)]
+pub(super) struct Meters {
+    source: DcgmSource,
+    dcgm: Option<Dcgm>,
+    /// Why NVML does not measure.
+    why: String,
+}
+
+impl Meters {
+    /// An emulated machine has no DCGM, and that of the real one tells of other GPUs.
+    pub(super) fn new(dcgm: &DcgmSource, nvml: &NvmlSource) -> Meters {
+        let is_apart = *dcgm == DcgmSource::System && *nvml != NvmlSource::System;
+        let source = if is_apart { DcgmSource::Off } else { dcgm.clone() };
+        Meters { source, ..Meters::default() }
+    }
+}
+
+impl<S: Source> Watch<S> {
+    /// Takes counters that were opened when the program started.
+    pub(crate) fn count_host(&mut self, counters: HostCounters) {
+        for clause in self.host.count(counters) {
+            self.write(Record::Unmeasured(clause));
+        }
+    }
+
+    /// Takes the kernel's figures of the end.
+    pub(crate) fn used(&mut self, usage: Usage) {
+        self.host.used(usage);
+    }
+
+    /// A GPU whose SM activity NVML does not tell.
+    pub(super) fn no_monitor(&mut self, gpu: GpuIndex, number: Option<u32>, why: String) {
+        let mut gpus: Vec<(u32, GpuIndex)> =
+            self.meters.dcgm.take().map(|dcgm| dcgm.gpus().to_vec()).unwrap_or_default();
+        gpus.extend(number.map(|number| (number, gpu)));
+        // The job's clock, for a thread that has no part in the job.
+        let (now, since) = (self.source.now(), Instant::now());
+        let clock = move || now + Nanos::from(since.elapsed());
+        match Dcgm::start(&self.meters.source, gpus, clock) {
+            Ok(dcgm) => {
+                self.meters.dcgm = Some(dcgm);
+                self.meters.why = why;
+            }
+            Err(reason) => self.unmetered(gpu, &why, &reason),
+        }
+    }
+
+    fn unmetered(&mut self, gpu: GpuIndex, why: &str, reason: &str) {
+        self.write(Record::Unmeasured(format!("SM activity of GPU {}: {why}, and {reason}", gpu.0)));
+    }
+
+    /// Hears what DCGM says.
+    pub(super) fn hear_dcgm(&mut self) {
+        let Some(dcgm) = &mut self.meters.dcgm else { return };
+        let (readings, ended) = dcgm.readings();
+        let gpus: Vec<GpuIndex> = dcgm.gpus().iter().map(|(_, gpu)| *gpu).collect();
+        for reading in &readings {
+            self.activity.add(reading);
+        }
+        if let Some(reason) = ended {
+            self.meters.dcgm = None;
+            let why = std::mem::take(&mut self.meters.why);
+            for gpu in gpus {
+                self.unmetered(gpu, &why, &format!("dcgmi says: {reason}"));
+            }
+        }
+    }
+
+    /// Adds a reading of NVML.
+    pub(super) fn hear_load(&mut self, reading: &Reading) {
+        self.activity.add(reading);
+    }
+
+    /// Looks at the host if it is time to.
+    pub(super) fn look_at_host(&mut self, briefs: &[Brief], now: Nanos) {
+        self.host.look(now, briefs.iter().filter(|brief| brief.alive).map(|brief| brief.pid));
+    }
+
+    /// Writes what is new; `last`: nothing follows.
+    pub(super) fn write_load(&mut self, now: Nanos, last: bool) {
+        let spans = if last {
+            self.hear_dcgm();
+            self.meters.dcgm = None;
+            self.host.finish(now);
+            self.activity.finish()
+        } else {
+            self.activity.take()
+        };
+        if !spans.is_empty() {
+            self.write(Record::Activity(spans));
+        }
+        let news = self.host.news();
+        if last || !news.spans.is_empty() {
+            self.write(Record::Host(news));
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! How long launches took on the GPU, and what was copied.
+
+use super::{GpuIndex, ProcessKey};
+use crate::units::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// Launches of a process on the GPU's clock, and its copies, since it started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timings {
+    /// Which process.
+    pub key: ProcessKey,
+    /// Kernels of which launches were timed, by id.
+    pub kernels: Vec<KernelTime>,
+    /// Copies and memsets, by way.
+    pub copies: Vec<Copies>,
+    /// Time in use, per GPU.
+    pub spans: Vec<TimedSpan>,
+    /// Timed launches whose time was lost.
+    pub lost: u64,
+    /// Time that the host spent on timing.
+    pub cost: Nanos,
+}
+
+/// Time of a kernel on the GPU, over all its launches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelTime {
+    /// Number of the kernel within the process.
+    pub id: u32,
+    /// Estimate of the total.
+    pub total: Nanos,
+    /// Half the width of its 95 % confidence interval.
+    pub half_width: Nanos,
+    /// Launches that were timed.
+    pub samples: u64,
+}
+
+/// Copies of one way, or memsets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copies {
+    /// The way: `host_to_device`, `device_to_host`, `device_to_device`, `peer`,
+    /// `host_to_host`, `unspecified` (the driver went by the addresses) or
+    /// `memset`.
+    pub way: String,
+    /// How many.
+    pub count: u64,
+    /// Bytes, each copied byte once.
+    pub bytes: Bytes,
+}
+
+/// Time on one GPU from the first timed launch to the end of the latest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimedSpan {
+    /// The GPU.
+    pub gpu: GpuIndex,
+    /// The time.
+    pub span: Nanos,
+}
+
+impl Timings {
+    /// Launches that were timed.
+    pub fn samples(&self) -> u64 {
+        self.kernels.iter().fold(0, |sum, kernel| sum.saturating_add(kernel.samples))
+    }
+
+    /// The time of a kernel.
+    pub fn kernel(&self, id: u32) -> Option<&KernelTime> {
+        self.kernels.binary_search_by_key(&id, |kernel| kernel.id).ok().and_then(|at| self.kernels.get(at))
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.kernels.is_empty() && self.copies.is_empty()
+    }
+}
