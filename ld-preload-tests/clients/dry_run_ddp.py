@@ -28,9 +28,9 @@ def work(rank, world, port, sharded):
         optimizer.step()
         optimizer.zero_grad()
     # What processes tell each other arrives.
-    told = [None] * world
-    dist.all_gather_object(told, {"rank": rank})
-    assert told == [{"rank": number} for number in range(world)], told
+    told = [torch.zeros(2, dtype=torch.long, device="cuda") for _ in range(world)]
+    dist.all_gather(told, torch.tensor([rank, 7 * rank], device="cuda"))
+    assert [t.tolist() for t in told] == [[number, 7 * number] for number in range(world)], told
     counter = torch.tensor([rank + 1], device="cuda")
     dist.all_reduce(counter)
     assert counter.item() == world * (world + 1) // 2, counter

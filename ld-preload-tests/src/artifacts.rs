@@ -12,10 +12,11 @@ use std::{
 };
 
 /// Files and the packages that they come from.
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 9] = [
     ("libradrm.so", "radrm-shim"),
     ("libradrm_emulated_cuda.so", "radrm-emulator-driver"),
     ("libradrm_emulated_nvml.so", "radrm-emulator-nvml"),
+    ("libradrm_emulated_toolkit.so", "radrm-emulator-toolkit"),
     ("libradrm_instant_cuda.so", "radrm-instant-driver"),
     ("libradrm_passthrough.so", "radrm-passthrough"),
     ("radrm-kernels", "radrm-kernels"),

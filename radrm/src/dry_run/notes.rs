@@ -35,6 +35,9 @@ pub struct Torch {
     pub allocator: String,
     /// By device.
     pub devices: Vec<TorchDevice>,
+    /// Most of the host's memory that the process had so far, bytes.
+    #[serde(default)]
+    pub resident: u64,
 }
 
 /// What a note is about.

@@ -91,6 +91,8 @@ pub struct Outcome {
     pub steps: u64,
     /// Duration.
     pub seconds: f64,
+    /// Most of the host's memory that one process had, bytes; 0 if PyTorch was not used.
+    pub host_memory: u64,
     /// By GPU.
     pub gpus: Vec<GpuOutcome>,
     /// Times that memory did not suffice.
@@ -138,6 +140,7 @@ impl Outcome {
             allocator: ends.first().map(|torch| torch.allocator.clone()),
             steps: ends.iter().map(|torch| torch.steps).max().unwrap_or(0),
             seconds: took.as_secs_f64(),
+            host_memory: ends.iter().map(|torch| torch.resident).max().unwrap_or(0),
             gpus,
             out_of_memory: sum(|device| device.out_of_memory),
             retries: sum(|device| device.retries),

@@ -14,6 +14,7 @@ pub fn text(outcome: &Outcome) -> String {
     let mut out = format!("dry run on {} · {:.1} s", outcome.machine, outcome.seconds);
     if let (Some(version), Some(allocator)) = (&outcome.torch, &outcome.allocator) {
         let _ = write!(out, " · PyTorch {version} ({allocator} allocator)");
+        let _ = write!(out, " · {:.2} GiB of host memory", outcome.host_memory as f64 / f64::from(1 << 30));
     }
     if outcome.steps > 0 {
         let _ = write!(out, " · {}", many(outcome.steps, "optimizer step"));
@@ -176,6 +177,7 @@ mod tests {
             allocator: Some("native".to_owned()),
             steps: 3,
             seconds: 9.0,
+            host_memory: 1 << 30,
             gpus: vec![GpuOutcome {
                 gpu: 0,
                 name: "NVIDIA H200".to_owned(),

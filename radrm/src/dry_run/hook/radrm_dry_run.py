@@ -10,6 +10,7 @@ import importlib.abc
 import importlib.machinery
 import json
 import os
+import resource
 import sys
 
 _NOTES = os.environ.get("RADRM_DRY_RUN_NOTES")
@@ -81,11 +82,11 @@ class _Watch:
             "version": self.torch.__version__,
             "allocator": self.torch.cuda.get_allocator_backend(),
             "devices": self.figures(),
+            "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
-        text = json.dumps(figures)
-        if text != self.last:
-            self.last = text
-            note("torch", text)
+        if figures["devices"] != self.last or phase == "end":
+            self.last = figures["devices"]
+            note("torch", json.dumps(figures))
 
 
 def _watch(torch):

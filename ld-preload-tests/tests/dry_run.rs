@@ -1,0 +1,300 @@
+//! Dry runs of unmodified PyTorch programs: the allocator's figures, exactly, and nothing left behind.
+//!
+//! PyTorch comes from the environment that `cargo xtask venv` makes; without it these tests say that they are
+//! skipped, and `cargo xtask test` fails.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use radrm_preload_tests::{
+    artifacts,
+    child::{self, Ended},
+    python::script,
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Seconds that a dry run has: many times what it takes, for machines that do other things too.
+const PATIENCE: u64 = 300;
+
+fn python() -> Option<PathBuf> {
+    let python = std::env::var_os("RADRM_TEST_TORCH_PYTHON")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| artifacts::workspace().join("target/venv-torch/bin/python3"));
+    if python.exists() {
+        return Some(python);
+    }
+    eprintln!("skipped: {} is not there (cargo xtask venv)", python.display());
+    None
+}
+
+/// A dry run and what it told.
+struct DryRun {
+    ended: Ended,
+    report: Value,
+    /// The folder that it had for everything, after it.
+    place: TempDir,
+}
+
+impl DryRun {
+    fn figure(&self, phase: &str, which: &str) -> f64 {
+        let figure = &self.report["dry_run"]["gpus"][0]["phases"][phase][which];
+        let bytes =
+            figure.as_f64().unwrap_or_else(|| panic!("{phase} {which} in {:#}", self.report["dry_run"]));
+        (bytes / f64::from(1 << 20) * 10.0).round() / 10.0
+    }
+
+    fn peak(&self) -> (f64, f64) {
+        (self.figure("whole", "allocated"), self.figure("whole", "reserved"))
+    }
+
+    #[track_caller]
+    fn ok(self) -> Self {
+        Self { ended: self.ended.ok(), ..self }
+    }
+
+    /// Asserts that neither a file nor a process remains.
+    #[track_caller]
+    fn leaves_nothing(&self) {
+        let left: Vec<_> = std::fs::read_dir(self.place.path())
+            .expect("folder of the run")
+            .filter_map(|entry| Some(entry.ok()?.file_name()))
+            // PyTorch's own caches are PyTorch's own business.
+            .filter(|name| name != "report.json" && !name.to_string_lossy().starts_with("torchinductor"))
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+        let mark = self.place.path().to_string_lossy().into_owned();
+        for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
+            let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+            let has_mark = environment.windows(mark.len()).any(|part| part == mark.as_bytes());
+            assert!(!has_mark, "{} is still there", entry.path().display());
+        }
+    }
+}
+
+/// Runs `radrm-run --dry-run OPTIONS -- python ARGUMENTS`, everything temporary in a folder of its own.
+fn dry_run_with(
+    python: &PathBuf,
+    options: &[&str],
+    variables: &[(&str, &str)],
+    arguments: &[&str],
+) -> DryRun {
+    for library in [
+        "libradrm.so",
+        "libradrm_emulated_cuda.so",
+        "libradrm_emulated_nvml.so",
+        "libradrm_emulated_toolkit.so",
+    ] {
+        artifacts::file(library);
+    }
+    let place = tempfile::Builder::new().prefix("radrm-dry-run-test").tempdir().expect("folder");
+    let report = place.path().join("report.json");
+    let mut command = Command::new(artifacts::file("radrm-run"));
+    command
+        .args(["--dry-run", "--no-profile", "--no-dataset", "--quiet"])
+        .arg(format!("--json={}", report.display()))
+        .args(options)
+        .arg("--")
+        .arg(python)
+        .args(arguments)
+        .env("TMPDIR", place.path())
+        .envs(variables.iter().copied());
+    let ended = child::run(command, PATIENCE);
+    let text = std::fs::read(&report).unwrap_or_default();
+    let report = serde_json::from_slice(&text).unwrap_or_default();
+    DryRun { ended, report, place }
+}
+
+fn dry_run(python: &PathBuf, options: &[&str], arguments: &[&str]) -> DryRun {
+    dry_run_with(python, options, &[], arguments)
+}
+
+#[test]
+fn gpt2_small_takes_what_the_real_allocator_takes_and_little_of_the_host() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &[], &[&script("dry_run_gpt2.py")]).ok();
+    assert_eq!(run.peak(), (5803.5, 6200.0));
+    assert_eq!(run.ended.stdout.lines().last(), Some("5803.5 6200.0"), "the program sees the same");
+    let resident = run.report["dry_run"]["host_memory"].as_u64().expect("host memory");
+    assert!((100 << 20..1500 << 20).contains(&resident), "{} MiB of the host's memory", resident >> 20);
+    assert_eq!(run.report["dry_run"]["steps"], 3);
+    assert_eq!(run.report["dry_run"]["missing"], Value::Array(Vec::new()), "{:#}", run.report["dry_run"]);
+    assert!(run.report["emulated"].is_string(), "the report does not say that it is emulated");
+    run.leaves_nothing();
+}
+
+#[test]
+fn settings_of_the_allocator_count() {
+    let Some(python) = python() else { return };
+    let with = |setting: &str| {
+        let variables = [("PYTORCH_CUDA_ALLOC_CONF", setting)];
+        dry_run_with(&python, &[], &variables, &[&script("dry_run_gpt2.py")]).ok().peak()
+    };
+    assert_eq!(with("max_split_size_mb:128").1, 7204.0);
+    // Segments that grow leave less between them, and what tensors take is the same.
+    let (allocated, reserved) = with("expandable_segments:True");
+    assert!((allocated - 5803.5).abs() < 5.0, "{allocated}");
+    assert!(reserved < 6200.0 && reserved >= allocated, "{reserved}");
+}
+
+#[test]
+fn a_card_that_is_too_small_gives_pytorchs_own_message() {
+    let Some(python) = python() else { return };
+    let arguments = [&script("dry_run_gpt2.py"), "--batch-size", "32"];
+    let run = dry_run(&python, &["--emulate", "T4"], &arguments);
+    assert_eq!(run.ended.status.code(), Some(1), "{}", run.ended.stderr);
+    assert!(run.ended.stderr.contains("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate"));
+    assert!(run.report["dry_run"]["out_of_memory"].as_u64() >= Some(1));
+    assert_eq!(run.report["dry_run"]["fits"], Value::Array(Vec::new()), "its need is not known");
+    run.leaves_nothing();
+}
+
+#[test]
+fn a_run_stops_after_the_steps_that_were_asked_for() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &["--steps", "2"], &[&script("dry_run_gpt2.py"), "--steps", "1000"]).ok();
+    assert_eq!(run.report["dry_run"]["steps"], 2);
+    assert!(run.figure("load", "allocated") < run.figure("first_step", "allocated"));
+    assert!(run.figure("first_step", "allocated") < run.figure("whole", "allocated"));
+}
+
+#[test]
+fn the_largest_batch_is_found() {
+    let Some(python) = python() else { return };
+    let options = ["--emulate", "T4", "--find-batch", "--batch-size=6..14"];
+    let mut command = Command::new(artifacts::file("radrm-run"));
+    command.arg("--dry-run").args(options).arg("--").arg(&python).arg(script("dry_run_gpt2.py"));
+    let ended = child::run(command, 2 * PATIENCE).ok();
+    let said = &ended.stderr;
+    let found = said.lines().find_map(|line| line.split("that fits is ").nth(1)?.parse::<u64>().ok());
+    let found = found.unwrap_or_else(|| panic!("{said}"));
+    assert!(said.contains(&format!("--batch-size {found}: fits")), "{said}");
+    assert!(said.contains(&format!("--batch-size {}: does not fit", found + 1)), "{said}");
+}
+
+/// Models whose figures do not depend on how a library chooses, but only on PyTorch.
+#[test]
+fn models_of_transformers_and_torchvision_run_and_repeat_exactly() {
+    let Some(python) = python() else { return };
+    let models = script("dry_run_models.py");
+    for model in
+        [&["bert_base", "4"][..], &["resnet50", "8", "channels_last", "amp"], &["llama_1b_lora", "1"]]
+    {
+        let arguments: Vec<&str> = std::iter::once(models.as_str()).chain(model.iter().copied()).collect();
+        let first = dry_run(&python, &["--emulate", "A100-40GB"], &arguments).ok();
+        assert_eq!(first.report["dry_run"]["withheld"], Value::Null, "{model:?}");
+        let (allocated, reserved) = first.peak();
+        assert!(reserved >= allocated && allocated > 200.0, "{model:?}: {allocated} {reserved}");
+        let again = dry_run(&python, &["--emulate", "A100-40GB"], &arguments).ok();
+        assert_eq!(again.peak(), (allocated, reserved), "{model:?}");
+    }
+}
+
+#[test]
+fn operations_that_reach_cudas_libraries_run() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &[], &[&script("dry_run_operations.py")]).ok();
+    let out = &run.ended.stdout;
+    assert!(out.lines().last().is_some_and(|line| line.ends_with("failed 0")), "{out}");
+    assert!(out.contains("data-dependent 500 500 1500000 1500000"), "{out}");
+    run.leaves_nothing();
+}
+
+#[test]
+fn the_share_of_data_dependent_shapes_can_be_set() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &["--fill", "20"], &[&script("dry_run_operations.py"), "data-dependent"]).ok();
+    assert!(run.ended.stdout.contains("data-dependent 200 200 600000 600000"), "{}", run.ended.stdout);
+    assert_eq!(run.report["dry_run"]["fill"], 20);
+    assert!(run.report["dry_run"]["filled"].as_array().is_some_and(|filled| !filled.is_empty()));
+}
+
+/// All functions are bound at load: one that PyTorch asks for and no stand-in has would keep it from loading.
+#[test]
+fn stand_ins_have_everything_that_pytorch_asks_for() {
+    let Some(python) = python() else { return };
+    let code = "import torch, ctypes, glob, os\n\
+                for file in glob.glob(os.path.dirname(torch.__file__) + '/lib/*.so'):\n    \
+                    ctypes.CDLL(file, os.RTLD_NOW)\n";
+    dry_run_with(&python, &[], &[("LD_BIND_NOW", "1")], &["-c", code]).ok();
+}
+
+#[test]
+fn figures_that_cannot_be_trusted_are_withheld() {
+    let Some(python) = python() else { return };
+    let code = "import torch, ctypes\n\
+                x = torch.ones(1 << 20, device='cuda')\n\
+                print(ctypes.CDLL('libcufft.so.12').cufftXtMalloc(0, 0, 0))\n";
+    let run = dry_run(&python, &[], &["-c", code]).ok();
+    assert_eq!(run.ended.stdout.trim(), "16", "not supported");
+    let told = &run.report["dry_run"];
+    assert!(told["withheld"].as_str().is_some_and(|why| why.contains("cufftXtMalloc")), "{told:#}");
+    assert_eq!(told["gpus"], Value::Null);
+}
+
+#[test]
+fn two_processes_train_one_model_on_two_gpus() {
+    let Some(python) = python() else { return };
+    for sharded in [&[][..], &["fsdp"]] {
+        let ddp = script("dry_run_ddp.py");
+        let arguments: Vec<&str> = std::iter::once(ddp.as_str()).chain(sharded.iter().copied()).collect();
+        let run = dry_run(&python, &["--emulate", "2xA100-40GB"], &arguments).ok();
+        let peaks: Vec<&str> =
+            run.ended.stdout.lines().filter_map(|line| line.split("peak ").nth(1)).collect();
+        assert_eq!(peaks.len(), 2, "{}", run.ended.stdout);
+        assert_eq!(peaks[0], peaks[1], "both have the same share");
+        assert_eq!(run.report["dry_run"]["gpus"].as_array().map(Vec::len), Some(2));
+        run.leaves_nothing();
+    }
+}
+
+#[test]
+fn data_sets_that_are_not_there_are_made_up() {
+    let Some(python) = python() else { return };
+    let code = "import torch, torchvision\n\
+                from torchvision import transforms\n\
+                data = torchvision.datasets.CIFAR10('nowhere', transform=transforms.ToTensor())\n\
+                loader = torch.utils.data.DataLoader(data, 64, shuffle=True, num_workers=2)\n\
+                model = torchvision.models.resnet18(num_classes=10).cuda()\n\
+                optimizer = torch.optim.SGD(model.parameters(), 0.1)\n\
+                for images, labels in loader:\n    \
+                    torch.nn.functional.cross_entropy(model(images.cuda()), labels.cuda()).backward()\n    \
+                    optimizer.step()\n";
+    let run = dry_run(&python, &["--fake-data", "--steps", "2"], &["-c", code]).ok();
+    assert_eq!(run.report["dry_run"]["steps"], 2);
+    run.leaves_nothing();
+}
+
+#[test]
+fn compiled_models_run_with_triton() {
+    let Some(python) = python() else { return };
+    let code = "import torch\n\
+                model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64)).cuda()\n\
+                compiled = torch.compile(model)\n\
+                optimizer = torch.optim.AdamW(model.parameters(), fused=True)\n\
+                for _ in range(2):\n    \
+                    compiled(torch.randn(32, 64, device='cuda')).sum().backward()\n    \
+                    optimizer.step()\n";
+    let run = dry_run(&python, &["--emulate", "A100-40GB"], &["-c", code]).ok();
+    let kernels = run.report["kernels"].as_array().expect("kernels");
+    assert!(
+        kernels.iter().any(|kernel| kernel["name"].as_str().is_some_and(|name| name.contains("triton_")))
+    );
+}
+
+#[test]
+fn twenty_runs_in_a_row_end_well_and_leave_nothing() {
+    let Some(python) = python() else { return };
+    let code = "import torch\n\
+                model = torch.nn.Linear(512, 512).cuda()\n\
+                model(torch.randn(8, 512, device='cuda')).sum().backward()\n\
+                print(torch.cuda.memory_allocated())\n";
+    let mut figures = Vec::new();
+    for _ in 0..20 {
+        let run = dry_run(&python, &[], &["-c", code]).ok();
+        assert_eq!(run.ended.stderr, "");
+        run.leaves_nothing();
+        figures.push((run.ended.stdout.clone(), run.peak()));
+    }
+    assert!(figures.windows(2).all(|pair| pair[0] == pair[1]), "{figures:?}");
+}
