@@ -5,6 +5,7 @@
 #include "driver.h"
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/wait.h>
 
 static int refusal;
@@ -236,6 +237,7 @@ static void step(const char *text) {
     } else if (IS("sleep")) usleep(N(1) * 1000);
     else if (IS("pause")) pause_here();
     else if (IS("exit")) exit(N(1));
+    else if (IS("kill")) raise(SIGKILL);
     else {
         fprintf(stderr, "unknown step %s\n", text);
         _exit(46);
