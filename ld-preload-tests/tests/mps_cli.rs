@@ -352,3 +352,19 @@ fn case_16_shares_of_30_and_70_percent_give_30_and_70_percent_also_to_programs_t
         assert!((0.27..=0.33).contains(&part), "{first} beside {second}: {part}");
     }
 }
+
+#[test]
+fn case_18_under_mps_two_processes_share_one_quota_and_their_figures_are_right() {
+    let mut node = Node::new("1xH200");
+    node.rig = node.rig.limited("20GiB");
+    let mut command = node.rig.launcher();
+    command.args(["--mps", "--"]).arg(programs::compile("steps.c", &[]));
+    // Each of them wants 60 % of it and would fit beside MPS's own limit, which is one for each process.
+    command.args(["fork:2", "use:0", "alloc:b:1m", "alloc:a:12g", "sleep:1500"]);
+    node.with_stand_in(&mut command);
+    let ended = child::run(command, PATIENCE);
+    assert_eq!(ended.status.code(), Some(45), "{ended:?}");
+    assert_eq!(ended.stderr.matches("= 2").count(), 1, "{}", ended.stderr);
+    let outcome = node.rig.outcome(ended);
+    assert_eq!(outcome.assert_equals_books(), 2);
+}

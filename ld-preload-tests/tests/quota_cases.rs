@@ -292,6 +292,29 @@ fn case_09_the_switch_that_turns_the_shim_off_does() {
 }
 
 #[test]
+fn case_09_graphs_and_peer_access_work_under_a_quota() {
+    let (rig, _directory) = rig_of(2, 0, "64MiB");
+    let list = [
+        "use:0",
+        "peer",
+        "kernelgraph:g:20",
+        "10x:launchgraph:g",
+        "capture:s",
+        "launchin:s:3",
+        "asyncin:s:p:1m",
+        "freeasyncin:s:p",
+        "endcapture:s",
+        "10x:launchgraph:s",
+        "alloc:a:30m",
+        "sync",
+        "freegraph:g",
+        "freegraph:s",
+    ];
+    let ended = run(&rig, &list);
+    assert!(ended.stdout.starts_with("peer "), "{}", ended.stdout);
+}
+
+#[test]
 fn case_13_children_by_fork_and_exec_share_the_quota() {
     let (rig, _directory) = rig();
     // A server that forks before it uses the GPU: eight workers, each wants a quarter and keeps it.
