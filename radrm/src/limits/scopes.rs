@@ -25,16 +25,26 @@ impl Person {
     /// The user of this process.
     #[must_use]
     pub fn own() -> Self {
-        let uid = getuid();
+        let mut own = Self::own_ids();
+        own.user = user_name(own.uid);
+        for (gid, name) in &mut own.groups {
+            *name = group_name(*gid);
+        }
+        own
+    }
+
+    /// The same without names: looking these up may take a question to a server, and is needed only if
+    /// there are names to compare with.
+    #[must_use]
+    pub fn own_ids() -> Self {
         let mut gids = getgroups().unwrap_or_default();
         gids.push(getgid());
         gids.sort_by_key(|gid| gid.as_raw());
         gids.dedup();
-        let name = |gid: &Gid| Group::from_gid(*gid).ok().flatten().map(|group| group.name);
         Self {
-            uid: uid.as_raw(),
-            user: user_name(uid.as_raw()),
-            groups: gids.iter().map(|gid| (gid.as_raw(), name(gid))).collect(),
+            uid: getuid().as_raw(),
+            user: None,
+            groups: gids.iter().map(|gid| (gid.as_raw(), None)).collect(),
         }
     }
 }
@@ -52,11 +62,10 @@ impl Person {
             (Some(user), Some(name)) => getgrouplist(&name, user.gid).unwrap_or_default(),
             _ => Vec::new(),
         };
-        let group = |gid: &Gid| Group::from_gid(*gid).ok().flatten().map(|group| group.name);
         Self {
             uid,
             user: user.map(|user| user.name),
-            groups: gids.iter().map(|gid| (gid.as_raw(), group(gid))).collect(),
+            groups: gids.iter().map(|gid| (gid.as_raw(), group_name(gid.as_raw()))).collect(),
         }
     }
 }
@@ -65,6 +74,12 @@ impl Person {
 #[must_use]
 pub fn user_name(uid: u32) -> Option<String> {
     User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name)
+}
+
+/// The name of a group.
+#[must_use]
+pub fn group_name(gid: u32) -> Option<String> {
+    Group::from_gid(Gid::from_raw(gid)).ok().flatten().map(|group| group.name)
 }
 
 /// The limits of a group.

@@ -63,9 +63,9 @@ impl Limits {
     /// # Errors
     /// One sentence: a file is wrong, or a GPU cannot be found.
     pub fn of_job(asked: Option<&Wishes>, ledgers: Ledgers, source: NvmlSource) -> Result<Self, String> {
-        let person = Person::own();
         let machine = Machine::new(source);
         let files = files::all()?;
+        let person = if files.is_empty() { Person::own_ids() } else { Person::own() };
         let mut scopes = scopes::gather(asked, &files, &person, &|| machine.inventory())?;
         overrides::apply(&ledgers, &mut scopes, &person, &|| machine.inventory())?;
         Ok(Self { scopes, person, machine, ledgers })
@@ -75,6 +75,12 @@ impl Limits {
     #[must_use]
     pub fn any(&self) -> bool {
         self.scopes.any()
+    }
+
+    /// What all jobs of the user may take together on a GPU, bytes.
+    #[must_use]
+    pub fn of_user(&self, gpu: &Gpu) -> u64 {
+        amount_for(&self.scopes.user, &gpu.bytes).map_or(u64::MAX, |amount| amount.bytes(gpu.total))
     }
 
     /// The least that any of the limits allows on a GPU, bytes.
@@ -130,7 +136,8 @@ impl Limits {
     fn shared(&self) -> Vec<(String, Access, &[Limit])> {
         let mut shared = Vec::new();
         if !self.scopes.user.is_empty() {
-            let name = self.person.user.clone().unwrap_or_else(|| self.person.uid.to_string());
+            let name = || scopes::user_name(self.person.uid).unwrap_or_else(|| self.person.uid.to_string());
+            let name = self.person.user.clone().unwrap_or_else(name);
             shared.push((format!("user {name}"), Access::User(self.person.uid), &*self.scopes.user));
         }
         for group in &self.scopes.groups {
@@ -175,6 +182,27 @@ impl Limits {
                 cap.join(", ")
             ));
         }
+        remarks.extend(self.too_small());
         remarks
+    }
+
+    /// A sentence about a limit below what the driver itself was measured to take.
+    fn too_small(&self) -> Option<String> {
+        let known = contexts::Contexts::load(self.ledgers.emulated());
+        if known.is_empty() || !self.measures_contexts() {
+            return None;
+        }
+        let inventory = self.machine.inventory().ok()?;
+        inventory.usable().find_map(|gpu| {
+            let (needs, limit) = (known.get(&gpu.name, &inventory.driver)?, self.least(gpu));
+            (needs > limit).then(|| {
+                format!(
+                    "no program can use {}: the driver itself takes {} for each, and the limit is {}",
+                    gpu.uuid,
+                    amount::rounded(needs),
+                    amount::rounded(limit)
+                )
+            })
+        })
     }
 }

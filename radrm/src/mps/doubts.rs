@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::control::{Control, DEFAULT_PIPE, PIPE_VARIABLE, Silence, has_living_daemon};
 use super::{fence, visible};
-use crate::limits::gpus::Inventory;
+use crate::limits::resolve::Gpus;
 use crate::run::environment::Environment;
 
 /// The share of a GPU's SMs that a client may use, in percent.
@@ -18,11 +18,7 @@ pub fn text<'a>(environment: &'a Environment, name: &str) -> Option<&'a str> {
 /// Sentences about limits of MPS in a program's environment that have no effect, or not the one
 /// that they seem to have. `limited`: the job has a quota.
 #[must_use]
-pub fn about(
-    environment: &Environment,
-    limited: bool,
-    gpus: &dyn Fn() -> Result<Inventory, String>,
-) -> Vec<String> {
+pub fn about(environment: &Environment, limited: bool, gpus: &Gpus<'_>) -> Vec<String> {
     let limit = text(environment, fence::VARIABLE);
     let set: Vec<&str> = [fence::VARIABLE, SHARE_VARIABLE, PIPE_VARIABLE]
         .into_iter()
@@ -51,11 +47,7 @@ pub fn about(
 
 /// An entry for which MPS drops the whole list.
 #[must_use]
-pub fn wrong_entry(
-    environment: &Environment,
-    limit: &str,
-    gpus: &dyn Fn() -> Result<Inventory, String>,
-) -> Option<String> {
+pub fn wrong_entry(environment: &Environment, limit: &str, gpus: &Gpus<'_>) -> Option<String> {
     let name = fence::VARIABLE;
     let devices = match fence::devices(limit) {
         Ok(devices) => devices,

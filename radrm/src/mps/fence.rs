@@ -17,10 +17,16 @@ const MIB: u64 = 1 << 20;
 pub fn value<'a>(limits: impl IntoIterator<Item = (&'a Gpu, u64)>) -> Option<String> {
     let entries: Vec<String> = limits
         .into_iter()
-        .filter(|(gpu, limit)| limit.saturating_add(SLACK) < gpu.total)
-        .map(|(gpu, limit)| format!("{}={}M", gpu.uuid, (limit + SLACK).div_ceil(MIB)))
+        .filter_map(|(gpu, bytes)| Some(format!("{}={}", gpu.uuid, limit(gpu, bytes)?)))
         .collect();
     (!entries.is_empty()).then(|| entries.join(","))
+}
+
+/// The fence behind a limit in bytes, as MPS wants it; `None` if the whole GPU is allowed.
+#[must_use]
+pub fn limit(gpu: &Gpu, bytes: u64) -> Option<String> {
+    let fence = bytes.saturating_add(SLACK);
+    (fence < gpu.total).then(|| format!("{}M", fence.div_ceil(MIB)))
 }
 
 /// Devices that a value names, by number among those that the program sees or by UUID.

@@ -12,7 +12,8 @@ use super::control::{Control, PIPE_VARIABLE, path_fits};
 use super::doubts::{SHARE_VARIABLE, text, wrong_entry};
 use super::{fence, visible};
 use crate::limits::config::{Mps, Percentage};
-use crate::limits::gpus::{Gpu, Inventory};
+use crate::limits::gpus::Gpu;
+use crate::limits::resolve::Gpus;
 use crate::output::reason;
 use crate::run::environment::Environment;
 
@@ -36,7 +37,7 @@ struct Locks {
 }
 
 /// What is wanted of MPS.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Wanted<'a> {
     /// The command line: whether, and with what share.
     pub asked: Option<Option<Percentage>>,
@@ -44,6 +45,8 @@ pub struct Wanted<'a> {
     pub config: &'a Mps,
     /// The user's private directory.
     pub directory: &'a Path,
+    /// What all jobs of the user may take together on a GPU, bytes.
+    pub of_user: &'a dyn Fn(&Gpu) -> u64,
 }
 
 impl Wanted<'_> {
@@ -66,7 +69,7 @@ impl Service {
     ///
     /// # Errors
     /// One sentence.
-    fn begin(wanted: &Wanted<'_>, environment: &mut Environment) -> Result<Self, String> {
+    fn begin(wanted: &Wanted<'_>, environment: &mut Environment, gpus: &Gpus<'_>) -> Result<Self, String> {
         let foreign = text(environment, PIPE_VARIABLE).map(PathBuf::from);
         let foreign = foreign.map(|pipe| (pipe, PIPE_VARIABLE.to_owned())).or_else(|| {
             let pipe = wanted.config.pipe_directory.clone()?;
@@ -74,7 +77,7 @@ impl Service {
         });
         let service = match foreign {
             Some((pipe, who)) => Self::join(&pipe, &who)?,
-            None => Self::start(wanted.directory)?,
+            None => Self::start(wanted, gpus)?,
         };
         environment.set(PIPE_VARIABLE, service.control.pipe().as_os_str().as_encoded_bytes());
         if let Some(Percentage(percent)) = wanted.share() {
@@ -90,10 +93,10 @@ impl Service {
     pub fn begin_fenced(
         wanted: &Wanted<'_>,
         environment: &mut Environment,
-        gpus: &dyn Fn() -> Result<Inventory, String>,
+        gpus: &Gpus<'_>,
         limit_of: &dyn Fn(&Gpu) -> u64,
     ) -> Result<(Self, Option<String>), String> {
-        let service = Self::begin(wanted, environment)?;
+        let service = Self::begin(wanted, environment, gpus)?;
         match service.fence(environment, gpus, limit_of) {
             Ok(remark) => Ok((service, remark)),
             Err(sentence) => {
@@ -118,7 +121,8 @@ impl Service {
         }
     }
 
-    fn start(directory: &Path) -> Result<Self, String> {
+    fn start(wanted: &Wanted<'_>, gpus: &Gpus<'_>) -> Result<Self, String> {
+        let directory = wanted.directory;
         let pipe = directory.join("mps");
         let log = pipe.join("log");
         let failed = |why: String| format!("MPS cannot be started: {why}");
@@ -145,6 +149,7 @@ impl Service {
                 }
                 thread::sleep(Duration::from_millis(20));
             }
+            fence_all(&control, wanted.of_user, gpus);
         }
         locks.release_change();
         Ok(Self { control, ours: Some(locks) })
@@ -164,7 +169,7 @@ impl Service {
     fn fence(
         &self,
         environment: &mut Environment,
-        gpus: &dyn Fn() -> Result<Inventory, String>,
+        gpus: &Gpus<'_>,
         limit_of: &dyn Fn(&Gpu) -> u64,
     ) -> Result<Option<String>, String> {
         if let Some(given) = text(environment, fence::VARIABLE) {
@@ -220,6 +225,18 @@ impl Service {
             thread::sleep(Duration::from_millis(10));
         }
         Some("MPS was told to end and still answers".to_owned())
+    }
+}
+
+/// Sets the daemon's default behind the user's limit, before its server starts: it also holds for
+/// clients that have dropped the variable for one job. What the daemon does not take, the quota holds
+/// without.
+fn fence_all(control: &Control, of_user: &dyn Fn(&Gpu) -> u64, gpus: &Gpus<'_>) {
+    let Ok(inventory) = gpus() else { return };
+    for gpu in inventory.usable() {
+        if let Some(limit) = fence::limit(gpu, of_user(gpu)) {
+            let _ = control.ask(&format!("set_default_device_pinned_mem_limit {} {limit}", gpu.uuid));
+        }
     }
 }
 

@@ -128,10 +128,7 @@ fn of_shared(access: Access, wishes: Option<&Wishes>, node: &Node) -> Result<Vec
     // What the configuration alone says: to go back to, and for the user's own change the most.
     let person = match access {
         Access::User(uid) => Person::of(uid),
-        Access::Group(gid) => Person {
-            groups: vec![(gid, Group::from_gid(gid.into()).ok().flatten().map(|group| group.name))],
-            ..Person::own()
-        },
+        Access::Group(gid) => Person { groups: vec![(gid, scopes::group_name(gid))], ..Person::own() },
     };
     let scopes = scopes::gather(None, &files::all()?, &person, &gpus)?;
     let configured = match access {

@@ -3,11 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{Gid, Group};
 use radrm_telemetry::ledger::{Access, LedgerView, Place};
 
 use crate::limits::ledgers::Ledgers;
-use crate::limits::scopes::user_name;
+use crate::limits::scopes::{group_name, user_name};
 
 /// A ledger of a user or group.
 #[derive(Debug)]
@@ -34,8 +33,7 @@ pub fn whose(access: Access) -> String {
     match access {
         Access::User(uid) => format!("user {}", user_name(uid).unwrap_or_else(|| uid.to_string())),
         Access::Group(gid) => {
-            let group = Group::from_gid(Gid::from_raw(gid)).ok().flatten();
-            format!("group {}", group.map_or_else(|| gid.to_string(), |group| group.name))
+            format!("group {}", group_name(gid).unwrap_or_else(|| gid.to_string()))
         }
     }
 }

@@ -96,7 +96,7 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
     let ledgers = Ledgers::of(machine.or_else(outer_machine).as_deref());
     let gpus = Machine::new(nvml.clone());
     let gpus = || gpus.inventory();
-    let limits = if inside_limits(&environment) {
+    let node = if inside_limits(&environment) {
         if plan.mem_limit.is_some() {
             profile.abandon();
             return Err(refuse(
@@ -112,12 +112,13 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
         Some(limits)
     };
     let no_mps = Mps::default();
+    let limits = node.as_ref().filter(|limits| limits.any());
     let wanted = Wanted {
         asked: plan.mps,
-        config: limits.as_ref().map_or(&no_mps, |limits| &limits.scopes.mps),
+        config: node.as_ref().map_or(&no_mps, |limits| &limits.scopes.mps),
         directory: &ledgers.directory(Access::User(rustix::process::getuid().as_raw())),
+        of_user: &|gpu| limits.map_or(u64::MAX, |limits| limits.of_user(gpu)),
     };
-    let limits = limits.as_ref().filter(|limits| limits.any());
     if limits.is_some()
         && let Some(reason) = preload.hinders_limits(&plan.command[0], &environment)
     {
