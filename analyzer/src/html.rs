@@ -29,6 +29,7 @@ struct Page<'a> {
     gpus: Vec<Gpu<'a>>,
     kernels: Vec<Kernel<'a>>,
     more_kernels: usize,
+    timed: bool,
     graphs: bool,
     processes: Vec<Process>,
     more_processes: usize,
@@ -61,6 +62,9 @@ struct KindRow {
 
 struct Kernel<'a> {
     s: &'a KernelSummary,
+    time: String,
+    time_ns: u64,
+    share: String,
     launches: String,
     graph_launches: String,
     blocks: String,
@@ -108,6 +112,7 @@ impl<'a> Page<'a> {
             started: utc(s.job.start_unix_ns),
             facts: job_facts(s),
             gpus: s.gpus.iter().map(|gpu| Gpu::new(profile, gpu)).collect(),
+            timed: s.kernels.iter().any(|kernel| kernel.gpu_time.is_some()),
             more_kernels: s.kernels.len().saturating_sub(KERNELS),
             graphs: s.kernels.iter().any(|kernel| kernel.graph_launches > 0),
             kernels: s.kernels.iter().take(KERNELS).map(Kernel::new).collect(),
@@ -239,7 +244,11 @@ fn processes(s: &Summary) -> Vec<Process> {
 
 impl<'a> Kernel<'a> {
     fn new(s: &'a KernelSummary) -> Kernel<'a> {
+        let dash = || "-".to_owned();
         Kernel {
+            time: s.gpu_time.map_or_else(dash, |t| format!("{} \u{b1} {}", t.total_ns, t.half_width_ns)),
+            time_ns: s.gpu_time.map_or(0, |t| t.total_ns.0),
+            share: s.gpu_time.map_or_else(dash, |t| format!("{:.1} %", t.share * 100.0)),
             launches: grouped(s.launches),
             graph_launches: grouped(s.graph_launches),
             blocks: mean(s.mean_blocks),

@@ -1,12 +1,13 @@
 //! The kernels of a job: those of all processes, merged by name.
 
 use crate::names;
-use crate::summary::KernelSummary;
-use radrm_profile::Bytes;
+use crate::summary::{CopySummary, GpuTime, KernelSummary};
 use radrm_profile::model::Profile;
+use radrm_profile::{Bytes, Nanos};
 use std::collections::HashMap;
 
-/// All kernels, most launches first.
+/// All kernels: longest time on the GPU first where it is known of any, else
+/// most launches first.
 pub(crate) fn merged(profile: &Profile) -> Vec<KernelSummary> {
     let mut by_name: HashMap<&str, KernelSummary> = HashMap::new();
     let mut sums: HashMap<&str, Sums> = HashMap::new();
@@ -27,9 +28,17 @@ pub(crate) fn merged(profile: &Profile) -> Vec<KernelSummary> {
             summary.max_threads_per_block = summary.max_threads_per_block.max(kernel.max_threads);
             summary.name_cut |= kernel.name_cut;
             summary.processes += 1;
-            sums.entry(name).or_default().dynamic_shared += u128::from(kernel.dynamic_shared.0);
+            let sums = sums.entry(name).or_default();
+            sums.dynamic_shared += u128::from(kernel.dynamic_shared.0);
+            if let Some(time) = process.timings.kernel(kernel.id) {
+                sums.total_ns += time.total.0 as f64;
+                // Errors of different processes are independent.
+                sums.squares += (time.half_width.0 as f64).powi(2);
+                sums.samples = sums.samples.saturating_add(time.samples);
+            }
         }
     }
+    let all_ns: f64 = sums.values().map(|sums| sums.total_ns).sum();
     let mut kernels: Vec<_> = by_name
         .into_iter()
         .map(|(name, mut summary)| {
@@ -42,14 +51,24 @@ pub(crate) fn merged(profile: &Profile) -> Vec<KernelSummary> {
             summary.mean_blocks = ratio(summary.blocks, launches);
             summary.mean_threads_per_block = ratio(summary.threads, summary.blocks);
             let dynamic = sums.get(name).map_or(0, |sums| sums.dynamic_shared);
+            summary.gpu_time = sums.get(name).filter(|sums| sums.samples > 0).map(|sums| GpuTime {
+                total_ns: Nanos(sums.total_ns as u64),
+                half_width_ns: Nanos(sums.squares.sqrt() as u64),
+                share: if all_ns > 0.0 { sums.total_ns / all_ns } else { 0.0 },
+                samples: sums.samples,
+            });
             summary.mean_dynamic_shared_bytes =
                 Bytes(u64::try_from(dynamic / u128::from(launches.max(1))).unwrap_or(u64::MAX));
             summary
         })
         .collect();
     kernels.sort_by(|a, b| {
-        (b.launches.saturating_add(b.graph_launches), &a.mangled_name)
-            .cmp(&(a.launches.saturating_add(a.graph_launches), &b.mangled_name))
+        let time = |kernel: &KernelSummary| kernel.gpu_time.map_or(0, |time| time.total_ns.0);
+        (time(b), b.launches.saturating_add(b.graph_launches), &a.mangled_name).cmp(&(
+            time(a),
+            a.launches.saturating_add(a.graph_launches),
+            &b.mangled_name,
+        ))
     });
     kernels
 }
@@ -57,6 +76,42 @@ pub(crate) fn merged(profile: &Profile) -> Vec<KernelSummary> {
 #[derive(Default)]
 struct Sums {
     dynamic_shared: u128,
+    total_ns: f64,
+    squares: f64,
+    samples: u64,
+}
+
+/// Part of the time from a GPU's first timed launch to the end of its last
+/// one in which none of the job's kernels ran.
+pub(crate) fn idle_share(profile: &Profile) -> Option<f64> {
+    // A GPU is in use from the first to the last of its processes' spans; they
+    // are not placed in time, so the longest stands for all.
+    let mut spans: HashMap<u8, u64> = HashMap::new();
+    let mut busy = 0.0;
+    for timings in profile.processes.iter().map(|process| &process.timings) {
+        for span in &timings.spans {
+            let longest = spans.entry(span.gpu.0).or_default();
+            *longest = span.span.0.max(*longest);
+        }
+        busy += timings.kernels.iter().map(|kernel| kernel.total.0 as f64).sum::<f64>();
+    }
+    let used: f64 = spans.values().map(|span| *span as f64).sum();
+    (used > 0.0).then(|| (1.0 - busy / used).clamp(0.0, 1.0))
+}
+
+/// Copies of all processes by way, most bytes first.
+pub(crate) fn copies(profile: &Profile) -> Vec<CopySummary> {
+    let mut ways: Vec<CopySummary> = Vec::new();
+    for copies in profile.processes.iter().flat_map(|process| &process.timings.copies) {
+        let at = ways.iter().position(|known| known.way == copies.way).unwrap_or_else(|| {
+            ways.push(CopySummary { way: copies.way.clone(), ..CopySummary::default() });
+            ways.len() - 1
+        });
+        ways[at].count = ways[at].count.saturating_add(copies.count);
+        ways[at].bytes = Bytes(ways[at].bytes.0.saturating_add(copies.bytes.0));
+    }
+    ways.sort_by(|a, b| (b.bytes, &a.way).cmp(&(a.bytes, &b.way)));
+    ways
 }
 
 fn ratio(a: u64, b: u64) -> f64 {

@@ -17,9 +17,9 @@ pub use names::{demangle, readable};
 pub use signals::signal_name;
 pub use summary::oom;
 pub use summary::{
-    Beside, BlockSummary, BypassSummary, EndSummary, FailureSummary, FrameworkSummary, GpuSummary,
-    JobSummary, KernelSummary, KindSummary, LeftOver, NvmlSummary, OutcomeSummary, ProcessGpuSummary,
-    ProcessSummary, SCHEMA, Summary,
+    Beside, BlockSummary, BypassSummary, CopySummary, EndSummary, FailureSummary, FrameworkSummary,
+    GpuSummary, GpuTime, JobSummary, KernelSummary, KindSummary, LeftOver, NvmlSummary, OutcomeSummary,
+    ProcessGpuSummary, ProcessSummary, SCHEMA, Summary,
 };
 pub use text::oom::oom_text;
 pub use text::{TextOptions, text};

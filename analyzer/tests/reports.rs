@@ -28,6 +28,36 @@ fn text_of_several_processes_on_one_gpu() {
 }
 
 #[test]
+fn kernels_whose_launches_were_timed_stand_by_their_time() {
+    let mut profile = training();
+    let ids: Vec<u32> = profile.processes[0].kernels.iter().map(|kernel| kernel.id).collect();
+    let time = |id: &u32| KernelTime {
+        id: *id,
+        total: Nanos::from_millis(1_000 * u64::from(*id + 1)),
+        half_width: Nanos::from_millis(30),
+        samples: 40,
+    };
+    profile.processes[0].timings = Timings {
+        kernels: ids.iter().skip(1).map(time).collect(),
+        copies: vec![Copies { way: "host_to_device".into(), count: 3, bytes: Bytes(5 << 20) }],
+        spans: vec![TimedSpan { gpu: GpuIndex(0), span: Nanos::from_secs(100) }],
+        ..Timings::default()
+    };
+    let summary = Summary::from_profile(&profile);
+    let times: Vec<_> = summary.kernels.iter().map(|k| k.gpu_time.map_or(0, |t| t.total_ns.0)).collect();
+    assert!(times.is_sorted_by(|a, b| a >= b) && times[0] > 0, "{times:?}");
+    let shares: f64 = summary.kernels.iter().filter_map(|k| k.gpu_time).map(|t| t.share).sum();
+    assert!((shares - 1.0).abs() < 1e-9, "{shares}");
+    let busy: u64 = times.iter().sum();
+    assert!((summary.gpu_idle_share.unwrap() - (1.0 - busy as f64 / 1e11)).abs() < 1e-9);
+    let text = plain(&profile);
+    assert!(text.contains("GPU time") && text.contains("30.0 ms"), "{text}");
+    assert!(text.contains("copies: host to device 5.00 MiB in 3 calls"), "{text}");
+    let page = html(&profile, &summary);
+    assert!(page.contains("time on the GPU") && page.contains("\u{b1} 30.0 ms"), "{page}");
+}
+
+#[test]
 fn text_without_a_gpu_program() {
     insta::assert_snapshot!(plain(&nothing()));
 }

@@ -26,6 +26,8 @@ impl Summary {
             processes,
             processes_not_kept: profile.processes_not_kept,
             kernels: kernels::merged(profile),
+            gpu_idle_share: kernels::idle_share(profile),
+            copies: kernels::copies(profile),
             launches,
             graph_launches,
             failed_requests: failures(profile),

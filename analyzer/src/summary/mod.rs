@@ -35,8 +35,17 @@ pub struct Summary {
     pub processes: Vec<ProcessSummary>,
     /// Processes that were too many to keep one by one.
     pub processes_not_kept: u64,
-    /// Kernels of all processes merged by name, most launches first.
+    /// Kernels of all processes merged by name: those that took the most time
+    /// on the GPU first where launches were timed, else those with the most
+    /// launches.
     pub kernels: Vec<KernelSummary>,
+    /// Time that GPUs were in use without a kernel running, as a share of it,
+    /// where launches were timed. 0 where kernels ran beside each other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_idle_share: Option<f64>,
+    /// Copies and memsets, most bytes first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<CopySummary>,
     /// Kernel launches by the program, of all processes.
     pub launches: u64,
     /// Graph launches, of all processes.
@@ -370,6 +379,34 @@ pub struct KernelSummary {
     pub max_threads_per_block: u32,
     /// Processes that launched it.
     pub processes: u32,
+    /// Time on the GPU, where launches were timed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_time: Option<GpuTime>,
+}
+
+/// Time of a kernel on the GPU, over all launches: an estimate from those
+/// that were timed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct GpuTime {
+    /// The estimate.
+    pub total_ns: Nanos,
+    /// Half the width of its 95 % confidence interval.
+    pub half_width_ns: Nanos,
+    /// Its part of the time of all kernels, 0 to 1.
+    pub share: f64,
+    /// Launches that were timed.
+    pub samples: u64,
+}
+
+/// Copies of one way, or memsets, of all processes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CopySummary {
+    /// The way.
+    pub way: String,
+    /// How many.
+    pub count: u64,
+    /// Bytes, each copied byte once.
+    pub bytes: Bytes,
 }
 
 /// A refused memory request.

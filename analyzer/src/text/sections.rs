@@ -5,7 +5,9 @@ use super::style::{Paint, clean, grouped, mean};
 use super::table::{self, Head, Side};
 use crate::names::cut;
 use crate::signals::signal_text;
-use crate::summary::{EndSummary, FailureSummary, GpuSummary, OutcomeSummary, ProcessSummary, Summary};
+use crate::summary::{
+    CopySummary, EndSummary, FailureSummary, GpuSummary, GpuTime, OutcomeSummary, ProcessSummary, Summary,
+};
 use radrm_profile::model::{GpuIndex, Kind, Profile};
 use radrm_profile::steps::{columns, gpu_steps};
 use radrm_profile::{Bytes, Nanos};
@@ -311,6 +313,13 @@ impl Report<'_> {
         if graphs {
             heads.insert(1, Head("in graphs", Side::Right));
         }
+        let timed = kernels.iter().any(|kernel| kernel.gpu_time.is_some());
+        if timed {
+            heads.splice(
+                ..0,
+                [Head("GPU time", Side::Right), Head("+-", Side::Right), Head("share", Side::Right)],
+            );
+        }
         let mut rows: Vec<Vec<String>> = kernels
             .iter()
             .take(shown)
@@ -324,6 +333,19 @@ impl Report<'_> {
                 ];
                 if graphs {
                     row.insert(1, grouped(kernel.graph_launches));
+                }
+                if timed {
+                    let text = |text: &dyn Fn(&GpuTime) -> String| {
+                        kernel.gpu_time.as_ref().map_or_else(|| "-".to_owned(), text)
+                    };
+                    row.splice(
+                        ..0,
+                        [
+                            text(&|t| t.total_ns.to_string()),
+                            text(&|t| t.half_width_ns.to_string()),
+                            text(&|t| format!("{:.1} %", t.share * 100.0)),
+                        ],
+                    );
                 }
                 row
             })
@@ -348,6 +370,28 @@ impl Report<'_> {
         self.section(out, &title, &table::lines(&heads, &rows, self.paint));
         if kernels.len() > shown {
             out.push_str(&format!("  ... {} more\n", kernels.len() - shown));
+        }
+        if timed {
+            out.push_str(
+                "  times are estimates from launches drawn at random; +- holds in 95 of 100 cases\n",
+            );
+        }
+        if let Some(idle) = self.summary.gpu_idle_share {
+            out.push_str(&format!(
+                "  no kernel ran in {:.0} % of the time between the first and the last\n",
+                idle * 100.0
+            ));
+        }
+        self.copies(out);
+    }
+
+    fn copies(&self, out: &mut String) {
+        let part = |c: &CopySummary| {
+            format!("{} {} in {}", c.way.replace('_', " "), c.bytes, counted(c.count, "call", "calls"))
+        };
+        let parts: Vec<String> = self.summary.copies.iter().map(part).collect();
+        if !parts.is_empty() {
+            out.push_str(&format!("  copies: {}\n", parts.join(", ")));
         }
     }
 

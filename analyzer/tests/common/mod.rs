@@ -102,6 +102,7 @@ fn process(slot: u32, pid: u32, timelines: Vec<Timeline>) -> Process {
             ..ProcessState::default()
         },
         kernels: Vec::new(),
+        timings: Timings::default(),
         timelines,
         seen_alive: Nanos::from_secs(187),
     }
