@@ -73,6 +73,7 @@ pub mod interference;
 mod job;
 mod place;
 mod queue;
+pub mod rad_file;
 
 mod reason;
 pub mod replay;

@@ -1,0 +1,317 @@
+//! `.rad` files: what to run, and what it needs.
+//!
+//! Three forms are read, told apart by their content:
+//!
+//! - **ours**: a script whose comments hold keys, as batch systems have it:
+//!   `#RADRM --gpus=2 --gpu-mem=12GiB`;
+//! - **as printed in the thesis**: a comment, `conda activate ENV`, the command line, then
+//!   `model: FILE`, `batch_size: N`, `policy: exclusive|collocation`;
+//! - **positional**, as the thesis's code reads it: 0 comment, 1 conda activate, 2 command, 3 model
+//!   file, 4 dataset, 5 batch size, 6 policy, 7 number of GPUs, then in MiB 8 the measured peak and the
+//!   estimates of 9 Horus, 10 FakeTensor, 11 GPUMemNet.
+
+mod ours;
+mod value;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::job::{HostNeed, Need};
+use crate::units::{Bytes, Millis, Permille};
+
+/// In which form a file was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// A script with `#RADRM` lines.
+    Ours,
+    /// The thesis's printed form.
+    Printed,
+    /// The form that the thesis's code reads.
+    Positional,
+}
+
+/// What is run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Run {
+    /// A line for the shell, after a set-up line such as `conda activate ENV`.
+    Line {
+        /// The set-up, if there is one.
+        setup: Option<String>,
+        /// The command.
+        command: String,
+    },
+    /// The whole file is a script.
+    Script {
+        /// Its text.
+        text: String,
+    },
+}
+
+/// A `.rad` file's content. What it does not say is `None`, or empty.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RadFile {
+    /// The form it was in.
+    pub form: Form,
+    /// A name for the job.
+    pub name: Option<String>,
+    /// What is run.
+    pub run: Run,
+    /// File with the model's summary.
+    pub model: Option<String>,
+    /// Dataset.
+    pub dataset: Option<String>,
+    /// Samples in a batch.
+    pub batch: Option<u32>,
+    /// No neighbours.
+    pub exclusive: bool,
+    /// GPUs at the same time.
+    pub gpus: u16,
+    /// Peak of an equal run on each GPU.
+    pub measured: Option<Bytes>,
+    /// Estimates by name.
+    pub estimates: BTreeMap<String, Bytes>,
+    /// Model of GPU.
+    pub gpu_model: Option<String>,
+    /// Priority.
+    pub priority: i32,
+    /// Part of each GPU's SMs.
+    pub share: Option<Permille>,
+    /// It is ended after this.
+    pub time_limit: Option<Millis>,
+    /// It gives way after this.
+    pub slot: Option<Millis>,
+    /// Signal for a checkpoint.
+    pub checkpoint_signal: Option<i32>,
+    /// Time from that signal to the end.
+    pub grace: Option<Millis>,
+    /// May it be stopped for others?
+    pub preemptible: bool,
+    /// CPUs and host memory.
+    pub host: HostNeed,
+}
+
+/// What is wrong with a file: the line, from 1, and a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct RadError {
+    /// Counted from 1.
+    pub line: usize,
+    /// One sentence.
+    pub what: String,
+}
+
+fn wrong<T>(line: usize, what: impl Into<String>) -> Result<T, RadError> {
+    Err(RadError { line, what: what.into() })
+}
+
+impl RadFile {
+    fn new(form: Form, run: Run) -> Self {
+        Self {
+            form,
+            name: None,
+            run,
+            model: None,
+            dataset: None,
+            batch: None,
+            exclusive: false,
+            gpus: 1,
+            measured: None,
+            estimates: BTreeMap::new(),
+            gpu_model: None,
+            priority: 0,
+            share: None,
+            time_limit: None,
+            slot: None,
+            checkpoint_signal: None,
+            grace: None,
+            preemptible: false,
+            host: HostNeed::default(),
+        }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The first line that is wrong, and why.
+    pub fn parse(text: &str) -> Result<Self, RadError> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        if let Some(at) = text.find('\0') {
+            return wrong(text[..at].matches('\n').count() + 1, "there is a zero byte: this is no text");
+        }
+        if text.lines().any(ours::is_key_line) {
+            return ours::parse(text);
+        }
+        let lines: Vec<(usize, &str)> =
+            text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())).collect();
+        if lines.iter().all(|(_, line)| line.is_empty()) {
+            return wrong(1, "the file is empty");
+        }
+        if lines.iter().any(|(_, line)| key(line).is_some()) { printed(&lines) } else { positional(&lines) }
+    }
+
+    /// The need, from the peak of an equal run or else from an estimator.
+    #[must_use]
+    pub fn need(&self, estimator: &str) -> Need {
+        match (self.measured, self.estimates.get(estimator)) {
+            (Some(peak), _) => Need::Measured(peak),
+            (None, Some(&bytes)) => Need::Estimated { bytes, upper: bytes },
+            (None, None) => Need::Unknown,
+        }
+    }
+}
+
+/// The keys of the printed form.
+fn key(line: &str) -> Option<(&'static str, &str)> {
+    ["model", "batch_size", "policy"].into_iter().find_map(|key| {
+        let rest = line.strip_prefix(key)?.trim_start().strip_prefix(':')?;
+        Some((key, rest.trim()))
+    })
+}
+
+fn policy(line: usize, value: &str) -> Result<bool, RadError> {
+    match value {
+        "exclusive" => Ok(true),
+        "collocation" | "collocate" => Ok(false),
+        other => wrong(line, format!("the policy is \"{other}\"; there are exclusive and collocation")),
+    }
+}
+
+fn batch(line: usize, value: &str) -> Result<u32, RadError> {
+    match value.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => wrong(line, format!("the batch size is \"{value}\", which is no whole number above 0")),
+    }
+}
+
+fn printed(lines: &[(usize, &str)]) -> Result<RadFile, RadError> {
+    let mut commands = Vec::new();
+    let (mut model, mut size, mut exclusive) = (None, None, false);
+    for &(at, line) in lines {
+        match key(line) {
+            Some(("model", value)) => model = Some(value.to_owned()).filter(|value| !value.is_empty()),
+            Some(("batch_size", value)) => size = Some(batch(at, value)?),
+            Some((_, value)) => exclusive = policy(at, value)?,
+            None if line.is_empty() || line.starts_with('#') => {}
+            None => commands.push((at, line)),
+        }
+    }
+    let (setup, command) = match commands.as_slice() {
+        [(_, command)] => (None, *command),
+        [(_, setup), (_, command)] => (Some((*setup).to_owned()), *command),
+        [] => return wrong(lines.len(), "there is no command line"),
+        [_, _, (at, _), ..] => return wrong(*at, "there are more lines than a set-up and a command"),
+    };
+    let mut file = RadFile::new(Form::Printed, Run::Line { setup, command: command.to_owned() });
+    (file.model, file.batch, file.exclusive) = (model, size, exclusive);
+    Ok(file)
+}
+
+/// What the thesis's files have where an estimator gave no number, in MiB.
+const NO_NUMBER: f64 = 40_000.0;
+
+fn positional(lines: &[(usize, &str)]) -> Result<RadFile, RadError> {
+    // Lines at the end may be missing, empty ones in between stand for what is not known.
+    let line = |at: usize| lines.get(at).map(|(_, line)| *line).filter(|line| !line.is_empty());
+    if let Some((at, _)) = lines.iter().skip(12).find(|(_, line)| !line.is_empty()) {
+        return wrong(*at, "there are more than the twelve lines of this form");
+    }
+    let Some(command) = line(2) else {
+        return wrong(3, "there is no command: the third line holds it");
+    };
+    let run = Run::Line { setup: line(1).map(str::to_owned), command: command.to_owned() };
+    let mut file = RadFile::new(Form::Positional, run);
+    file.model = line(3).map(str::to_owned);
+    file.dataset = line(4).map(str::to_owned);
+    file.batch = line(5).map(|value| batch(6, value)).transpose()?;
+    file.exclusive = line(6).map_or(Ok(false), |value| policy(7, value))?;
+    if let Some(value) = line(7) {
+        file.gpus = match value.parse() {
+            Ok(gpus) if gpus > 0 => gpus,
+            _ => {
+                return wrong(
+                    8,
+                    format!("the number of GPUs is \"{value}\", which is no whole number above 0"),
+                );
+            }
+        };
+    }
+    let mib = |at: usize| -> Result<Option<Bytes>, RadError> {
+        let Some(value) = line(at) else { return Ok(None) };
+        match value.parse::<f64>() {
+            Ok(mib) if mib.is_finite() && mib >= 0.0 => {
+                Ok((mib > 0.0).then(|| Bytes((mib * f64::from(1 << 20)) as u64)))
+            }
+            _ => wrong(at + 1, format!("the memory is \"{value}\", which is no number of MiB")),
+        }
+    };
+    file.measured = mib(8)?;
+    for (at, name) in [(9, "horus"), (10, "faketensor"), (11, "gpumemnet")] {
+        let none = line(at).and_then(|value| value.parse::<f64>().ok()) == Some(NO_NUMBER);
+        if let Some(bytes) = mib(at)?.filter(|_| !none) {
+            file.estimates.insert(name.to_owned(), bytes);
+        }
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRINTED: &str = "# trains a small network\nconda activate torch\npython3 train.py --lr 0.1\n\
+        model: resnet.txt\nbatch_size: 64\npolicy: collocation\n";
+
+    const POSITIONAL: &str = "# resnet\nconda activate torch\npython3 train.py\nresnet50.txt\nimagenet\n32\n\
+        exclusive\n2\n5262\n7903.9316\n40000\n16000.0\n";
+
+    #[test]
+    fn the_printed_form_is_read() {
+        let file = RadFile::parse(PRINTED).unwrap();
+        assert_eq!(file.form, Form::Printed);
+        let setup = Some("conda activate torch".to_owned());
+        assert_eq!(file.run, Run::Line { setup, command: "python3 train.py --lr 0.1".into() });
+        assert_eq!(
+            (file.model.as_deref(), file.batch, file.exclusive),
+            (Some("resnet.txt"), Some(64), false)
+        );
+        assert_eq!(file.need("horus"), Need::Unknown);
+    }
+
+    #[test]
+    fn the_positional_form_is_read() {
+        let file = RadFile::parse(POSITIONAL).unwrap();
+        assert_eq!((file.form, file.gpus, file.batch, file.exclusive), (Form::Positional, 2, Some(32), true));
+        assert_eq!(file.dataset.as_deref(), Some("imagenet"));
+        assert_eq!(file.need("horus"), Need::Measured(Bytes::from_mib(5262)));
+        assert_eq!(
+            file.estimates.keys().collect::<Vec<_>>(),
+            ["gpumemnet", "horus"],
+            "40000 stands for no number"
+        );
+        let short: String = POSITIONAL.lines().take(3).map(|line| format!("{line}\n")).collect();
+        assert_eq!(RadFile::parse(&short).unwrap().gpus, 1);
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_line() {
+        for (text, expected) in [
+            ("", "line 1: the file is empty"),
+            ("# only\n", "line 3: there is no command: the third line holds it"),
+            ("model: x\n", "line 1: there is no command line"),
+            ("a\nb\nc\npolicy: exclusive\n", "line 3: there are more lines than a set-up and a command"),
+            ("run\npolicy: alone\n", "line 2: the policy is \"alone\"; there are exclusive and collocation"),
+            ("run\nbatch_size: 0\n", "line 2: the batch size is \"0\", which is no whole number above 0"),
+            (
+                "#\n\nrun\n\n\n\n\n0\n",
+                "line 8: the number of GPUs is \"0\", which is no whole number above 0",
+            ),
+            ("#\n\nrun\n\n\n\n\n1\nmuch\n", "line 9: the memory is \"much\", which is no number of MiB"),
+            ("a\0b", "line 1: there is a zero byte: this is no text"),
+        ] {
+            assert_eq!(RadFile::parse(text).unwrap_err().to_string(), expected, "{text:?}");
+        }
+    }
+}
