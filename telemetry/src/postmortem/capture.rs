@@ -87,7 +87,8 @@ impl Writer {
         let seq = latest.seq.load(Acquire);
         let before = if seq == 0 { first } else { latest };
         let took = before.took_ns.load(Relaxed).max(TOOK_AT_LEAST);
-        let due = before.request[0].load(Relaxed).saturating_add(took.saturating_mul(REST));
+        let [ns, ..] = &before.request;
+        let due = ns.load(Relaxed).saturating_add(took.saturating_mul(REST));
         if seq & 1 == 0 && request.ns >= due && latest.begin(seq) {
             self.fill(latest, request, account, ledgers);
         }

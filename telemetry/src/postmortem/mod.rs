@@ -147,10 +147,13 @@ mod tests {
     use super::*;
     use crate::{GpuIndex, QuotaRefusal};
 
-    fn request(bytes: u64, free: u64) -> FailedRequest {
-        FailedRequest {
+    #[test]
+    fn what_refused_a_request_is_told_apart() {
+        let mib = 1 << 20;
+        let gpu = GpuIndex::from_number(0).unwrap();
+        let request = |bytes, free| FailedRequest {
             ns: 1,
-            gpu: GpuIndex::from_number(0).unwrap(),
+            gpu,
             kind: Kind::Device,
             entry: 0,
             bytes,
@@ -158,12 +161,7 @@ mod tests {
             total: 1 << 40,
             result: 2,
             quota: None,
-        }
-    }
-
-    #[test]
-    fn what_refused_a_request_is_told_apart() {
-        let mib = 1 << 20;
+        };
         assert_eq!(Cause::of(&request(10 * mib, 8 * mib)), Cause::Device);
         assert_eq!(Cause::of(&request(10 * mib, 10 * mib)), Cause::Fragmentation);
         // One byte takes a chunk.
