@@ -6,7 +6,7 @@ use std::{collections::HashSet, env, fmt::Write as _, fs, path::Path};
 use radrm_cuda_abi::table::{Flavour, Need, rows};
 
 /// Files whose `extern "C"` functions are written by hand.
-const BY_HAND: [&str; 3] = ["src/entry.rs", "src/memory.rs", "src/code.rs"];
+const BY_HAND: [&str; 4] = ["src/entry.rs", "src/memory.rs", "src/code.rs", "src/event.rs"];
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

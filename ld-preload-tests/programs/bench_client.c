@@ -3,6 +3,7 @@
  * fast as the core lets it be. It tells batches that had the core to themselves from those that shared it
  * with another thread of the core, which may belong to somebody else's machine.
  * usage: bench_client time THREADS BATCH BATCHES LIVE...     time per call, all calls
+ *        bench_client paced BATCH BATCHES                    the same for launches 4 us apart
  *        bench_client count NAME LIVE CALLS                  only makes the calls (for counting instructions)
  *        bench_client hold                                   holds one block until it is told to end
  *        bench_client launches N                             memory before and after N launches
@@ -37,6 +38,33 @@ static CUstream stream;
 static void do_launch(long n) {
     void *args[1] = {&stream};
     for (long i = 0; i < n; i++) launch(function, 128, 1, 1, 256, 1, 1, 0, stream, args, NULL);
+}
+/* A program that does something else for 4 us after each launch: a chain of multiplications, which takes as long whatever the
+ * launch leaves in the caches. */
+static long pause_rounds = 1;
+static void pause_some(long rounds) {
+    unsigned long chain = 1;
+    for (long i = 0; i < rounds; i++) {
+        chain *= 0x9e3779b97f4a7c15ul;
+        __asm__ volatile("" : "+r"(chain));
+    }
+}
+static void set_pause(void) {
+    double best = 1e30;
+    for (int i = 0; i < 50; i++) {
+        double start = now();
+        pause_some(20000);
+        double took = now() - start;
+        if (took < best) best = took;
+    }
+    pause_rounds = 4000 * 20000 / best;
+}
+static void do_paced(long n) {
+    void *args[1] = {&stream};
+    for (long i = 0; i < n; i++) {
+        launch(function, 128, 1, 1, 256, 1, 1, 0, stream, args, NULL);
+        pause_some(pause_rounds);
+    }
 }
 static void do_launch_ex(long n) {
     void *args[1] = {&stream};
@@ -89,8 +117,10 @@ static const struct {
     {"memGetInfo", do_mem_info, 0},
     {"graph of 1", do_graph1, 0},
     {"graph of 50", do_graph50, 0},
+    {"launch every 4 us", do_paced, 0},
 };
-enum { BENCHES = sizeof benches / sizeof *benches };
+/* The last one is measured on its own. */
+enum { BENCHES = sizeof benches / sizeof *benches - 1, PACED = BENCHES };
 
 static CUgraphExec graph_of(int nodes) {
     CUgraph graph;
@@ -232,6 +262,16 @@ int main(int argc, char **argv) {
                 return 0;
             }
         return 45;
+    }
+    if (argc == 4 && !strcmp(argv[1], "paced")) {
+        prepare();
+        set_pause();
+        do_paced(10000);
+        printf("%s\t1\t1", benches[PACED].name);
+        measure(PACED, 1, atol(argv[2]), atoi(argv[3]));
+        putchar('\n');
+        fflush(stdout);
+        return 0;
     }
     if (argc < 6 || strcmp(argv[1], "time")) return 46;
     int threads = atoi(argv[2]), batches = atoi(argv[4]);

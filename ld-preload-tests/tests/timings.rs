@@ -150,3 +150,40 @@ fn captures_answer_the_same_with_and_without_timing() {
         assert_eq!(process.timings_lost, 0, "{mode}: an event of ours was put into a capture");
     }
 }
+
+/// The instant driver keeps a function's name and nothing else, so that what grows is the shim.
+#[test]
+fn a_hundred_thousand_kernels_take_bounded_memory() {
+    let rig = Rig::instant();
+    let source = programs::compile("many_kernels.c", &[]);
+    let grown = |is_shimmed: bool, mode: &str, how: &str| {
+        let segment = SegmentFile::create_unnamed(1).expect("segment");
+        let mut command = rig.bare_command(&source);
+        command.args(["100000", how]);
+        if is_shimmed {
+            command
+                .env("RADRM_SEGMENT", segment.path())
+                .env("LD_PRELOAD", rig.preload())
+                .env("RADRM_KERNELS", mode)
+                .env("RADRM_KERNELS_BUDGET", "100");
+        }
+        let said = child::run(command, 120).ok().stdout;
+        let mut numbers = said.split_whitespace().map(|n| n.parse::<i64>().expect("KiB"));
+        let (early, late) = (numbers.next().expect("early"), numbers.next().expect("late"));
+        let processes = segment.segment().expect("own segment").processes().expect("processes");
+        if let Some(process) = processes.first() {
+            assert_eq!(process.launches(), 300_000);
+            assert!(process.kernels.len() <= 4096, "{}", process.kernels.len());
+        }
+        late - early
+    };
+    for how in ["keep", "drop"] {
+        let bare = grown(false, "", how);
+        for mode in ["count", "sample"] {
+            let more = grown(true, mode, how) - bare;
+            eprintln!("{mode}, {how}: {more} KiB more, {bare} KiB by the program itself");
+            // A handle takes some 20 bytes in the map of those that are known.
+            assert!(more < 4 << 10, "{mode}, {how}: {more} KiB for 90,000 kernels more");
+        }
+    }
+}

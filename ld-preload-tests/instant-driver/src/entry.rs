@@ -7,7 +7,7 @@ use core::{
 
 use radrm_cuda_abi::*;
 
-use crate::{generated::find, memory};
+use crate::{event, generated::find, memory};
 
 /// Version that the driver claims: CUDA 13.5.
 const VERSION: c_int = 13050;
@@ -45,6 +45,7 @@ unsafe fn put_text(out: *mut c_char, len: c_int, text: &CStr) -> CUresult {
 pub unsafe extern "C" fn cuInit(_flags: c_uint) -> CUresult {
     unlike_others!("cuInit");
     memory::read_options();
+    event::read_event_options();
     CUDA_SUCCESS
 }
 
@@ -270,9 +271,3 @@ pub unsafe extern "C" fn cuStreamIsCapturing(
     unsafe { put(status, CU_STREAM_CAPTURE_STATUS_NONE) }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventCreate(event: *mut CUevent, _flags: c_uint) -> CUresult {
-    unlike_others!("cuEventCreate");
-    // SAFETY: the caller's out-parameter.
-    unsafe { put(event, CUevent(0x3000 as *mut c_void)) }
-}

@@ -2,7 +2,7 @@
 
 use core::ffi::CStr;
 
-use crate::{code::*, entry::*, memory::*};
+use crate::{code::*, entry::*, event::*, memory::*};
 
 /// One entry point as `cuGetProcAddress` knows it.
 pub struct Entry {

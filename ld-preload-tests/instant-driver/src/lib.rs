@@ -1,7 +1,7 @@
 //! A CUDA driver whose every call returns at once: the floor under benchmarks.
 //!
 //! Every entry point of the table is exported. Those whose results a program or an interposer
-//! depends on are written by hand in [`entry`], [`memory`] and [`code`]; all others are generated
+//! depends on are written by hand in [`entry`], [`memory`], [`code`] and [`event`]; all others are generated
 //! and return success without looking at anything. Nothing is checked and nothing is kept that a
 //! benchmark does not need: this library says nothing about correctness.
 // The entry points are documented by NVIDIA under these very names.
@@ -18,5 +18,6 @@ macro_rules! unlike_others {
 
 pub mod code;
 pub mod entry;
+pub mod event;
 pub mod generated;
 pub mod memory;

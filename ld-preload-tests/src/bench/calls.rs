@@ -45,6 +45,11 @@ pub fn time(plan: &Plan, figures: &mut Figures) -> Result<()> {
         for setup in Setup::ALL {
             time_once(plan, round, setup, 1, true, figures)?;
         }
+        for mode in ["count", "sample"] {
+            for setup in Setup::ALL {
+                paced_once(plan, round, setup, mode, figures)?;
+            }
+        }
     }
     Ok(())
 }
@@ -87,6 +92,20 @@ pub fn run(
         let (call, live, threads) = (cell()?, cell()?.parse()?, cell()?.parse()?);
         take(call, live, threads, cells.map(batch).collect::<Result<_>>()?);
     }
+    Ok(())
+}
+
+/// A loop that launches every 4 us, with launches counted or some of them timed. An event's call takes 1 us, as
+/// on a real driver.
+fn paced_once(plan: &Plan, round: usize, setup: Setup, mode: &str, figures: &mut Figures) -> Result<()> {
+    let rig = Rig::instant();
+    let mut command = client(&rig, setup);
+    command.arg("paced").args([250, plan.batch.1 * 6].map(|n: u64| n.to_string()));
+    command.env("RADRM_INSTANT_EVENT_NS", "1000").env("RADRM_KERNELS", mode);
+    let said = child::run(command, 300).ok().stdout;
+    let line = said.lines().next().with_context(|| format!("the client said {said:?}"))?;
+    let batches = line.split('\t').skip(3).map(batch).collect::<Result<Vec<_>>>()?;
+    figures.add(format!("launch every 4 us, --kernels {mode}"), 1, 1, (setup, round, batches));
     Ok(())
 }
 

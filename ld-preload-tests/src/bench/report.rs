@@ -60,8 +60,8 @@ fn cells(samples: &Samples, scale: f64) -> String {
         spread(samples, Setup::Passthrough, scale),
         spread(samples, Setup::Radrm, scale),
         number(difference, |d| format!("{:+.1}", d / scale)),
-        number(ratio(bare), |r| format!("{r:.2}")),
-        number(ratio(passed), |r| format!("{r:.2}")),
+        number(ratio(bare), |r| format!("{r:.3}")),
+        number(ratio(passed), |r| format!("{r:.3}")),
     )
 }
 

@@ -6,8 +6,8 @@ use crate::environ;
 
 /// Share of the running time that timing may take, in millionths: 0.5 %.
 const SHARE: u64 = 5_000;
-/// Time that may be spent before any was earned: some hundred timings, ns.
-const ADVANCE_NS: u64 = 1_000_000;
+/// Time that may be spent before any was earned: some dozen timings, ns.
+const ADVANCE_NS: u64 = 100_000;
 /// The same for the first launches of each stratum, without which nothing is known of a kernel, ns.
 const ADVANCE_FIRST_NS: u64 = 20_000_000;
 /// What a timing costs until one was measured, ns.
