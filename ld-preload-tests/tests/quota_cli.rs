@@ -1,6 +1,14 @@
 //! Limits as people set, see and change them: `radrm-run --mem-limit`, configuration files, `radrm quota`.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt},
+        process::CommandExt,
+    },
+    path::PathBuf,
+    process::Command,
+};
 
 use radrm_preload_tests::{
     artifacts,
@@ -367,4 +375,107 @@ fn a_configured_context_is_charged_as_it_stands() {
         assert_eq!(charged(&node), (charge, charge + 20), "{context}");
         finish(job);
     }
+}
+
+/// A group and users that no machine knows by name.
+const GROUP: u32 = 64_000;
+const ALICE: u32 = 64_001;
+const BOB: u32 = 64_002;
+const STRANGER: u32 = 64_003;
+
+/// Lets other users use the rig; `false`, said aloud, where that is not possible.
+fn open_to_others(node: &Node) -> bool {
+    if uid() != 0 {
+        eprintln!("skipped: only root can start programs of other users");
+        return false;
+    }
+    let reachable = |user: u32| {
+        let mut command = Command::new(artifacts::file("radrm-run"));
+        command.arg("--version").uid(user).gid(user).stdout(std::process::Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    let mode =
+        |path: PathBuf, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("mode");
+    mode(node.rig.path().to_owned(), 0o1777);
+    mode(node.rig.machine_path(), 0o666);
+    // A program that may be run but not read is hidden from its own user too.
+    mode(programs::compile("steps.c", &[]), 0o755);
+    let found = reachable(ALICE);
+    if !found {
+        eprintln!("skipped: other users cannot reach {}", artifacts::directory().display());
+    }
+    found
+}
+
+/// The same as another user.
+fn as_user(mut command: Command, user: u32, group: u32) -> Command {
+    command.uid(user).gid(group);
+    command
+}
+
+#[test]
+fn case_14_users_of_a_group_share_its_limit_and_cannot_touch_each_others_jobs() {
+    let node = Node::new(1);
+    if !open_to_others(&node) {
+        return;
+    }
+    let config = node.config(&format!("[group.{GROUP}]\nmem-limit = \"1GiB\"\n"));
+    let start = |user: u32, group: u32, steps: &[&str]| {
+        let mut command = node.run(&[], steps);
+        command.env("RADRM_CONFIG", &config);
+        let mut running = Running::start(as_user(command, user, group), PATIENCE);
+        running.until_ready();
+        running
+    };
+    let alice = start(ALICE, GROUP, &["use:0", "alloc:a:600m", "pause"]);
+    let bob = start(BOB, GROUP, &["use:0", "toomuch:a:600m", "alloc:b:300m", "pause", "alloc:c:600m"]);
+    // Somebody else is not in the group, neither in its limit nor in its file.
+    let stranger = start(STRANGER, STRANGER, &["use:0", "alloc:a:2g", "pause"]);
+    let directory = PathBuf::from(format!("{}.group-{GROUP}", node.rig.machine_path().display()));
+    let found = fs::metadata(directory.join("ledger")).expect("the group's ledger");
+    assert_eq!((found.mode() & 0o777, found.gid()), (0o660, GROUP));
+    assert_eq!(fs::metadata(&directory).expect("directory").mode() & 0o777, 0o770);
+    let asked = |user: u32, words: &[&str]| {
+        let mut command = node.rig.bare_command(artifacts::file("radrm"));
+        node.prepare(&mut command);
+        command.arg("quota").args(words).env("RADRM_CONFIG", &config);
+        child::run(as_user(command, user, GROUP), PATIENCE)
+    };
+    let job = alice.pid().to_string();
+    let ended = asked(BOB, &["set", &job, "1MiB"]);
+    assert_eq!((ended.status.code(), ended.stderr.contains("there is no job")), (Some(1), true), "{ended:?}");
+    let ended = asked(BOB, &["set", &format!("user:{ALICE}"), "1MiB"]);
+    assert!(ended.stderr.contains("only root may change the limit of user"), "{ended:?}");
+    let ended = asked(BOB, &["set", &format!("group:{GROUP}"), "9GiB"]);
+    assert!(ended.stderr.contains("only root may give group"), "{ended:?}");
+    let machine = node.rig.machine_path().display().to_string();
+    let text = asked(BOB, &["show", "--json", "--machine", &machine]).ok().stdout;
+    let shown: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let jobs = shown["jobs"].as_array().expect("jobs");
+    assert_eq!((jobs.len(), jobs[0]["job"].as_u64()), (1, Some(bob.pid().into())), "one's own jobs: {text}");
+    assert_eq!(shown["shared"][0]["gpus"][0]["used_bytes"].as_u64(), Some(900 * MIB), "{text}");
+    finish(alice);
+    finish(bob);
+    finish(stranger);
+    for user in [ALICE, BOB, STRANGER] {
+        // Directories of segments stay for a user's next job; these users have none.
+        let _ = fs::remove_dir(format!("/dev/shm/radrm-{user}"));
+    }
+}
+
+#[test]
+fn case_14_a_directory_that_somebody_else_made_first_is_not_used() {
+    let node = Node::new(1);
+    if !open_to_others(&node) {
+        return;
+    }
+    let taken = PathBuf::from(format!("{}.user-{ALICE}", node.rig.machine_path().display()));
+    fs::create_dir(&taken).expect("directory");
+    fs::set_permissions(&taken, fs::Permissions::from_mode(0o777)).expect("mode");
+    let mut command = node.run(&[], &["use:0", "alloc:a:1m"]);
+    command.env("RADRM_CONFIG", node.config("[default]\nmem-limit = \"1GiB\"\n"));
+    let ended = child::run(as_user(command, ALICE, ALICE), PATIENCE);
+    assert_eq!(ended.status.code(), Some(125));
+    assert!(ended.stderr.contains("belongs to somebody else or is open to others"), "{ended:?}");
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
 }

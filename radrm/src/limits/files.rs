@@ -55,6 +55,8 @@ pub fn read(path: &Path, own: bool, must_exist: bool) -> Result<Option<Read>, St
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if !must_exist && is_absent(&error) => return Ok(None),
+        // After a change of user HOME may still be another one's: that file is not about this user.
+        Err(error) if own && error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         Err(error) => return Err(format!("{} cannot be read: {}", path.display(), reason(&error))),
     };
     let config = config::parse(path, &text)?;
