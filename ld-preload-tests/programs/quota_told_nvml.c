@@ -70,7 +70,10 @@ unsigned nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_v2 *out) {
 
 unsigned nvmlDeviceGetRunningProcessDetailList(void *device, struct details *out) {
     if (!out) return 2;
-    if (out->version != (sizeof *out | 1 << 24)) return 25;
+    if (out->version != (sizeof *out | 1 << 24)) {
+        out->count = 99;
+        return 0;
+    }
     return out->mode ? none(&out->count) : list(&out->count, out->list, 32);
 }
 #endif

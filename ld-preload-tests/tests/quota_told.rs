@@ -182,7 +182,7 @@ fn case_19_the_tightest_of_several_limits_is_told() {
     let config = rig.path().join("node.toml");
     // SAFETY: a plain system call.
     let uid = unsafe { libc::getuid() };
-    for (user, total) in [("200MiB", 200), ("40%", 300), ("10%", 102)] {
+    for (user, total) in [("10%", 102), ("200MiB", 200), ("40%", 300)] {
         fs::write(&config, format!("[user.{uid}]\nmem-limit = \"{user}\"\n")).expect("limits");
         let mut command = with(rig.launched(loaded()), &["memory:0", "use:0", "driver:0", "memory:0"]);
         command.env("RADRM_CONFIG", &config);
@@ -226,9 +226,11 @@ fn case_19_without_a_quota_and_for_calls_that_fail_nvml_speaks_for_itself() {
     assert_eq!(told(&limited, &["odd:0"]), told_bare(&limited, &["odd:0"]));
     other.end().ok();
     // The switch turns this off too.
-    let mut command = with(limited.command(loaded()), &["memory:0"]);
-    command.env("RADRM_DISABLE", "1");
-    assert_memory(&child::run(command, PATIENCE).ok().stdout, CARD, CARD);
+    for program in [loaded(), linked()] {
+        let mut command = with(limited.command(program), &["memory:0"]);
+        command.env("RADRM_DISABLE", "1");
+        assert_memory(&child::run(command, PATIENCE).ok().stdout, CARD, CARD);
+    }
 }
 
 /// A rig with the small NVML of `programs/quota_told_nvml.c` in the place of the emulated one.
