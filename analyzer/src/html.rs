@@ -36,11 +36,13 @@ struct Page<'a> {
     refused: Vec<String>,
     more_refused: u64,
     postmortems: Vec<Vec<String>>,
+    host: Vec<(&'static str, String)>,
 }
 
 struct Gpu<'a> {
     s: &'a GpuSummary,
     picture: Option<String>,
+    load: Option<(String, Vec<svg::Line>)>,
     has_nvml_line: bool,
     has_refusals: bool,
     kinds: Vec<KindRow>,
@@ -121,6 +123,7 @@ impl<'a> Page<'a> {
             more_refused: s.failed_requests_total.saturating_sub(failures.len() as u64),
             postmortems: s.postmortems.iter().filter(|it| it.is_first).map(crate::text::oom::short).collect(),
             refused: failures,
+            host: s.host.as_ref().map(crate::text::load::host_lines).unwrap_or_default(),
             s,
         }
     }
@@ -155,6 +158,7 @@ impl<'a> Gpu<'a> {
         Gpu {
             has_nvml_line: has(r#"class="nvml""#),
             has_refusals: has(r#"class="refused""#),
+            load: svg::load(profile, index),
             picture,
             kinds,
             facts: gpu_facts(s),
@@ -193,6 +197,16 @@ fn gpu_facts(s: &GpuSummary) -> Vec<(&'static str, String)> {
         }
         if let Some(power) = nvml.max_power_mw {
             facts.push(("power, up to", format!("{:.0} W", f64::from(power) / 1000.0)));
+        }
+    }
+    if let Some(load) = &s.load {
+        let activity = crate::text::load::activity_text(load);
+        if !activity.is_empty() {
+            facts.push(("activity", activity));
+        }
+        let traffic = crate::text::load::traffic_text(load);
+        if !traffic.is_empty() {
+            facts.push(("power and traffic", traffic));
         }
     }
     if s.failed_requests > 0 {

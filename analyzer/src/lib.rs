@@ -4,22 +4,28 @@
 //! [`Summary::from_profile`] draws the conclusions; the reports only show
 //! them. Nothing in here does input or output.
 
+mod columns;
+pub mod compare;
 mod html;
 mod kernels;
 mod names;
+mod perfetto;
 mod signals;
 mod summary;
 mod svg;
 mod text;
 
+pub use compare::{Comparison, comparison_text};
 pub use html::html;
 pub use names::{demangle, readable};
+pub use perfetto::perfetto;
 pub use signals::signal_name;
 pub use summary::oom;
 pub use summary::{
-    Beside, BlockSummary, BypassSummary, CopySummary, EndSummary, FailureSummary, FrameworkSummary,
-    GpuSummary, GpuTime, JobSummary, KernelSummary, KindSummary, LeftOver, NvmlSummary, OutcomeSummary,
-    ProcessGpuSummary, ProcessSummary, SCHEMA, Summary,
+    Beside, BlockSummary, BypassSummary, CopySummary, CounterSummary, EndSummary, FailureSummary, Feature,
+    FrameworkSummary, GpuSummary, GpuTime, HostSummary, JobSummary, KernelSummary, KindSummary, LeftOver,
+    LimitSummary, LoadSummary, NvmlSummary, OutcomeSummary, ProcessGpuSummary, ProcessSummary, SCHEMA,
+    Summary,
 };
 pub use text::oom::oom_text;
 pub use text::{TextOptions, text};

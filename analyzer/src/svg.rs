@@ -1,6 +1,10 @@
 //! The picture of a GPU's memory over time, as SVG that stands in the page.
 //! Colours come from the page's style sheet, so that they follow its theme.
 
+mod load;
+
+pub(crate) use load::{Line, load};
+
 use radrm_profile::model::{GpuIndex, Kind, Profile};
 use radrm_profile::steps::{Column, Step, columns};
 use radrm_profile::{Bytes, Nanos};

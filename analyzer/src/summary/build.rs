@@ -1,7 +1,7 @@
 //! From a profile to its summary.
 
 use super::{FailureSummary, JobSummary, OutcomeSummary, SCHEMA, Summary};
-use super::{gpu, oom, process};
+use super::{LimitSummary, gpu, limits, load, oom, process};
 use crate::kernels;
 use crate::signals::{signal_name, signal_text};
 use radrm_profile::model::{End, Exit, Job, Kind, Profile, Reason};
@@ -10,13 +10,14 @@ use std::collections::BTreeMap;
 impl Summary {
     /// Draws a profile together.
     pub fn from_profile(profile: &Profile) -> Summary {
-        let processes: Vec<_> = profile.processes.iter().map(process::summary).collect();
+        let processes: Vec<_> =
+            profile.processes.iter().map(|process| process::summary(profile, process)).collect();
         let sum = |count: fn(&super::ProcessSummary) -> u64| {
             processes.iter().map(count).fold(0, u64::saturating_add)
         };
         let (launches, graph_launches) = (sum(|p| p.launches), sum(|p| p.graph_launches));
         let gpus: Vec<_> = gpu::indices(profile).into_iter().map(|gpu| gpu::summary(profile, gpu)).collect();
-        Summary {
+        let mut summary = Summary {
             schema: SCHEMA,
             emulated: profile.job.emulated.clone(),
             job: job(&profile.job),
@@ -35,7 +36,12 @@ impl Summary {
             events: profile.events.len() as u64,
             notes: unseen(profile).into_iter().chain(notes(profile)).collect(),
             unseen: unseen(profile),
-        }
+            host: load::host(profile),
+            limits: LimitSummary::default(),
+            unmeasured: profile.unmeasured.clone(),
+        };
+        summary.limits = limits::limit(&summary);
+        summary
     }
 
     /// True if no process was seen that used a GPU.

@@ -1,5 +1,6 @@
 //! One GPU, all processes together.
 
+use super::load;
 use super::process::clamp;
 use super::{Beside, GpuSummary, KindSummary, LeftOver, NvmlSummary};
 use radrm_profile::Nanos;
@@ -40,6 +41,7 @@ pub(super) fn summary(profile: &Profile, index: GpuIndex) -> GpuSummary {
             .map(|&kind| (kind.key(), kind_summary(profile, index, kind, &peak, kind_peaks[kind.index()])))
             .collect(),
         nvml: nvml(profile, index),
+        load: load::gpu(profile, index),
         failed_requests: accounts.iter().map(|account| account.failed).fold(0, u64::saturating_add),
     }
 }

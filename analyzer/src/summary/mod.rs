@@ -3,11 +3,17 @@
 //! nanoseconds since the job's start, `_share` a number from 0 to 1.
 
 mod build;
+mod features;
 mod gpu;
+mod limits;
+mod load;
 pub mod oom;
 mod process;
 
 use crate::text::style::grouped;
+pub use features::Feature;
+pub use limits::LimitSummary;
+pub use load::{CounterSummary, HostSummary, LoadSummary};
 pub use oom::{HeldSummary, LeftOutSummary, PostmortemSummary, QuotaSummary};
 use radrm_profile::{Bytes, Nanos};
 use serde::Serialize;
@@ -46,6 +52,12 @@ pub struct Summary {
     /// Copies and memsets, most bytes first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<CopySummary>,
+    /// What the job did on the host; null if nothing of it was recorded.
+    pub host: Option<HostSummary>,
+    /// What held the job up.
+    pub limits: LimitSummary,
+    /// Figures of load that could not be taken, each as a clause with its reason.
+    pub unmeasured: Vec<String>,
     /// Kernel launches by the program, of all processes.
     pub launches: u64,
     /// Graph launches, of all processes.
@@ -152,6 +164,8 @@ pub struct GpuSummary {
     pub kinds: BTreeMap<&'static str, KindSummary>,
     /// What NVML said; null if it was not asked.
     pub nvml: Option<NvmlSummary>,
+    /// What it did; null if nobody looked.
+    pub load: Option<LoadSummary>,
     /// Refused memory requests.
     pub failed_requests: u64,
 }
@@ -269,6 +283,8 @@ pub struct ProcessSummary {
     pub bypasses: Vec<BypassSummary>,
     /// Events lost in the ring.
     pub events_dropped: u64,
+    /// Features for models of interference, each with how it was obtained.
+    pub features: Vec<Feature>,
 }
 
 /// How a process ended.

@@ -1,14 +1,15 @@
 //! One process.
 
 use super::build::kind_key;
+use super::features;
 use super::{
     BlockSummary, BypassSummary, EndSummary, FrameworkSummary, KindSummary, ProcessGpuSummary, ProcessSummary,
 };
 use radrm_profile::Bytes;
-use radrm_profile::model::{Account, End, Kind, Process};
+use radrm_profile::model::{Account, End, Kind, Process, Profile};
 use std::collections::BTreeMap;
 
-pub(super) fn summary(process: &Process) -> ProcessSummary {
+pub(super) fn summary(profile: &Profile, process: &Process) -> ProcessSummary {
     let state = &process.state;
     ProcessSummary {
         pid: process.identity.pid,
@@ -32,6 +33,7 @@ pub(super) fn summary(process: &Process) -> ProcessSummary {
             .map(|b| BypassSummary { reason: b.reason.clone(), count: b.count, matters: b.matters })
             .collect(),
         events_dropped: state.events_dropped,
+        features: features::features(profile, process),
     }
 }
 

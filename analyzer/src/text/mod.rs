@@ -1,9 +1,10 @@
 //! The report for a person at a terminal.
 
+pub(crate) mod load;
 pub(crate) mod oom;
 pub(crate) mod sections;
 pub(crate) mod style;
-mod table;
+pub(crate) mod table;
 
 use crate::summary::Summary;
 use style::Paint;
@@ -48,6 +49,8 @@ pub fn text(profile: &radrm_profile::Profile, summary: &Summary, options: &TextO
     }
     report.processes(&mut out);
     report.kernels(&mut out);
+    report.host(&mut out);
+    report.limits(&mut out);
     report.failures(&mut out);
     report.postmortems(&mut out);
     report.notes(&mut out);

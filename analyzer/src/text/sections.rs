@@ -13,7 +13,7 @@ use radrm_profile::steps::{columns, gpu_steps};
 use radrm_profile::{Bytes, Nanos};
 
 /// Labels of a GPU's lines are this wide.
-const LABEL: usize = 22;
+pub(super) const LABEL: usize = 22;
 
 pub(super) struct Report<'a> {
     pub(super) profile: &'a Profile,
@@ -115,8 +115,12 @@ impl Report<'_> {
                 line(out, "load", &load.join(", "));
             }
         }
+        if let Some(load) = &gpu.load {
+            self.gpu_load(out, load);
+        }
         if self.options.timeline {
             self.timeline(out, gpu);
+            self.load_timeline(out, gpu);
         }
     }
 
@@ -469,7 +473,7 @@ impl Report<'_> {
     }
 }
 
-fn line(out: &mut String, label: &str, text: &str) {
+pub(super) fn line(out: &mut String, label: &str, text: &str) {
     out.push_str(format!("  {label:<LABEL$}{text}").trim_end());
     out.push('\n');
 }
@@ -487,6 +491,16 @@ pub(crate) fn outcome_text(o: &OutcomeSummary) -> String {
         (_, true) => format!("{text}: out of GPU memory"),
         (Some(reason), _) => format!("{text}: {reason}"),
         _ => text,
+    }
+}
+
+/// How the job ended, without when.
+pub(crate) fn outcome_word(o: &OutcomeSummary) -> String {
+    match (o.out_of_memory, o.status, o.exit_code, o.signal) {
+        (true, ..) => "out of GPU memory".to_owned(),
+        (_, "exited", Some(code), _) => format!("exit code {code}"),
+        (_, "signaled", _, Some(signal)) => signal_text(signal),
+        (_, status, ..) => status.replace('_', " "),
     }
 }
 

@@ -2,8 +2,8 @@
 
 /// Puts ANSI sequences around text, or does not.
 #[derive(Clone, Copy)]
-pub(super) struct Paint {
-    pub(super) color: bool,
+pub(crate) struct Paint {
+    pub(crate) color: bool,
 }
 
 impl Paint {
@@ -11,30 +11,30 @@ impl Paint {
         if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    pub(super) fn bold(self, text: &str) -> String {
+    pub(crate) fn bold(self, text: &str) -> String {
         self.wrap("1", text)
     }
 
-    pub(super) fn dim(self, text: &str) -> String {
+    pub(crate) fn dim(self, text: &str) -> String {
         self.wrap("2", text)
     }
 
-    pub(super) fn good(self, text: &str) -> String {
+    pub(crate) fn good(self, text: &str) -> String {
         self.wrap("32", text)
     }
 
-    pub(super) fn bad(self, text: &str) -> String {
+    pub(crate) fn bad(self, text: &str) -> String {
         self.wrap("1;31", text)
     }
 
-    pub(super) fn warn(self, text: &str) -> String {
+    pub(crate) fn warn(self, text: &str) -> String {
         self.wrap("33", text)
     }
 }
 
 /// A name as it may go to a terminal: what programs call their kernels and
 /// files must not move the cursor.
-pub(super) fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 

@@ -3,16 +3,16 @@
 use super::style::Paint;
 
 /// A column's title and side.
-pub(super) struct Head(pub(super) &'static str, pub(super) Side);
+pub(crate) struct Head(pub(crate) &'static str, pub(crate) Side);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Left,
     Right,
 }
 
 /// Lines with the head first; two spaces between columns, two before.
-pub(super) fn lines(heads: &[Head], rows: &[Vec<String>], paint: Paint) -> Vec<String> {
+pub(crate) fn lines(heads: &[Head], rows: &[Vec<String>], paint: Paint) -> Vec<String> {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain([heads[column].0.chars().count()]).max().unwrap_or(0)

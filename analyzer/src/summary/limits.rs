@@ -1,0 +1,273 @@
+//! What held the job up, in one sentence with its evidence.
+
+use super::{LoadSummary, Summary};
+use radrm_profile::{Bytes, Nanos};
+use serde::Serialize;
+
+/// From this share of the time on, SMs count as busy: the point from which jobs that share a GPU slow
+/// each other down in published collocation studies.
+const SM_BUSY: f64 = 0.8;
+/// Likewise for the memory's bandwidth; measured code rarely gets beyond 0.8 of it.
+const DRAM_BUSY: f64 = 0.6;
+/// Below this the GPU waits for something.
+const SM_IDLE: f64 = 0.5;
+/// A mean rate over PCI Express that is a good part of what a slot of 16 lanes gives (generation 3: 16 GB/s).
+const COPY_RATE: f64 = 8e9;
+/// What a launch costs on the host without any tool: 4.3 us.
+const LAUNCH_NS: f64 = 4300.0;
+/// Share of the time that launching takes in a program that does little else.
+const LAUNCHING: f64 = 0.5;
+/// A processor that is busy for this share of the time has no time left.
+const PROCESSOR_BUSY: f64 = 0.85;
+/// Less than this was watched: too little to judge.
+const WATCHED: Nanos = Nanos::from_millis(300);
+
+/// What held the job up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LimitSummary {
+    /// `compute`, `memory_bandwidth`, `copy`, `launch`, `host`, `none` (measured, and none of these), or
+    /// `unknown`.
+    pub limit: &'static str,
+    /// The GPU that it is about.
+    pub gpu: Option<u8>,
+    /// The sentence for people.
+    pub sentence: String,
+}
+
+/// What is known, each figure `None` if it was not measured.
+struct Known<'a> {
+    gpu: u8,
+    load: &'a LoadSummary,
+    /// Launches per second.
+    launch_rate: f64,
+    /// Mean time of a launch, ns.
+    launch_ns: Option<f64>,
+    /// Share of the time without a kernel.
+    idle: Option<f64>,
+    /// Processors kept busy.
+    busy: Option<f64>,
+    /// Bytes copied between host and device per second, as the program asked.
+    copied: f64,
+}
+
+/// Looks at a summary that is complete but for this.
+pub(super) fn limit(s: &Summary) -> LimitSummary {
+    let launches = s.launches.saturating_add(s.graph_launches);
+    let unknown = |why: &str| LimitSummary {
+        limit: "unknown",
+        gpu: None,
+        sentence: format!("what limits it is not known: {why}"),
+    };
+    if s.nothing_seen() {
+        return unknown("no GPU program was seen");
+    }
+    if !s.gpus.iter().any(|gpu| gpu.load.is_some()) {
+        return unknown("nobody looked at the GPU's load");
+    }
+    let busiest = s
+        .gpus
+        .iter()
+        .filter(|gpu| gpu.used() || launches > 0)
+        .filter_map(|gpu| Some((gpu.index, gpu.load.as_ref()?)))
+        .max_by(|a, b| figure(a.1).total_cmp(&figure(b.1)));
+    let Some((gpu, load)) = busiest.filter(|(_, load)| load.watched_ns >= WATCHED) else {
+        return unknown("the GPU was watched for too short a time");
+    };
+    let seconds = s.outcome.duration_ns.as_secs_f64().max(1e-9);
+    let timed: Vec<_> = s.kernels.iter().filter_map(|kernel| Some((kernel, kernel.gpu_time?))).collect();
+    let timed_ns: f64 = timed.iter().map(|(_, time)| time.total_ns.0 as f64).sum();
+    let timed_launches: f64 =
+        timed.iter().map(|(kernel, _)| kernel.launches.saturating_add(kernel.graph_launches) as f64).sum();
+    let over_pcie = |way: &str| matches!(way, "host_to_device" | "device_to_host");
+    let known = Known {
+        gpu,
+        load,
+        launch_rate: launches as f64 / seconds,
+        launch_ns: (timed_launches > 0.0).then(|| timed_ns / timed_launches),
+        idle: s.gpu_idle_share,
+        busy: s.host.as_ref().and_then(|host| host.mean_busy_processors),
+        copied: s.copies.iter().filter(|c| over_pcie(&c.way)).map(|c| c.bytes.0 as f64).sum::<f64>()
+            / seconds,
+    };
+    match found(&known) {
+        Some((limit, sentence)) => LimitSummary { limit, gpu: Some(gpu), sentence },
+        None if load.sm_active_share.is_none() => {
+            let why = s.unmeasured.iter().find(|clause| clause.starts_with("SM activity"));
+            unknown(why.map_or("SM activity was not measured", String::as_str))
+        }
+        None => LimitSummary {
+            limit: "none",
+            gpu: Some(gpu),
+            sentence: format!(
+                "nothing that was measured limits it on GPU {gpu}: {}; it waits for something else, or its phases differ",
+                known.figures()
+            ),
+        },
+    }
+}
+
+/// The best figure of how busy a GPU was.
+fn figure(load: &LoadSummary) -> f64 {
+    load.sm_active_share.or(load.utilization_share).unwrap_or(0.0)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// The first that holds: what a GPU is full of comes before what keeps it empty.
+fn found(known: &Known<'_>) -> Option<(&'static str, String)> {
+    let Known { gpu, load, .. } = known;
+    let meter = load.meter.map_or("", |meter| if meter == "gpm" { " (GPM)" } else { " (DCGM)" });
+    if let Some(dram) = load.dram_active_share.filter(|share| *share >= DRAM_BUSY) {
+        let text = format!(
+            "memory bandwidth limits it: {} of GPU {gpu}'s was in use in the mean{meter}",
+            percent(dram)
+        );
+        return Some(("memory_bandwidth", text));
+    }
+    if let Some(sm) = load.sm_active_share.filter(|share| *share >= SM_BUSY) {
+        let dram = load.dram_active_share.map_or(String::new(), |dram| {
+            format!(", its memory's bandwidth was in use to {}", percent(dram))
+        });
+        let text = format!(
+            "compute limits it: the SMs of GPU {gpu} were active {} of the time{dram}{meter}",
+            percent(sm)
+        );
+        return Some(("compute", text));
+    }
+    // The GPU is not full: by the best figure there is.
+    let idle = match (load.sm_active_share, known.idle, load.utilization_share) {
+        (Some(sm), ..) => (sm < SM_IDLE).then(|| format!("SMs were active {} of the time", percent(sm))),
+        (None, Some(idle), _) => {
+            (idle > 1.0 - SM_IDLE).then(|| format!("no kernel ran in {} of the time", percent(idle)))
+        }
+        (None, None, Some(busy)) => {
+            (busy < SM_IDLE).then(|| format!("a kernel ran in {} of the time", percent(busy)))
+        }
+        _ => None,
+    }?;
+    let pcie = match (load.pcie_from_gpu_bytes_per_s, load.pcie_to_gpu_bytes_per_s) {
+        (Some(from), Some(to)) => Some(from.max(to)),
+        _ => None,
+    };
+    let (rate, by) = match pcie {
+        Some(rate) if rate >= known.copied => (rate, "over PCI Express in the mean"),
+        _ => (known.copied, "between host and device by its own copies"),
+    };
+    if rate >= COPY_RATE {
+        let rate = Bytes(rate as u64);
+        return Some(("copy", format!("copies limit it: {rate} a second {by}, while on GPU {gpu} {idle}")));
+    }
+    let launching = known.launch_rate * LAUNCH_NS / 1e9;
+    let is_short = known.launch_ns.is_none_or(|ns| ns < 2.0 * LAUNCH_NS);
+    if launching >= LAUNCHING && is_short {
+        let each = known.launch_ns.map_or(String::new(), |ns| format!(" of {} each", Nanos(ns as u64)));
+        let text = format!(
+            "launches limit it: {:.0} a second{each}, which at some 4.3 us of the host's time each takes {} of a \
+             processor, while on GPU {gpu} {idle}",
+            known.launch_rate,
+            percent(launching)
+        );
+        return Some(("launch", text));
+    }
+    let busy = known.busy.filter(|busy| *busy >= PROCESSOR_BUSY)?;
+    Some((
+        "host",
+        format!("the host limits it: {busy:.2} processors were busy in the mean, while on GPU {gpu} {idle}"),
+    ))
+}
+
+impl Known<'_> {
+    fn figures(&self) -> String {
+        let part = |name: &str, share: Option<f64>| share.map(|share| format!("{name} {}", percent(share)));
+        let mut parts: Vec<String> = [
+            part("SMs active", self.load.sm_active_share),
+            part("memory bandwidth in use", self.load.dram_active_share),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        parts.extend(self.busy.map(|busy| format!("{busy:.2} processors busy")));
+        parts.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::summary::{GpuSummary, HostSummary, ProcessSummary};
+    use radrm_profile::model::{Job, Profile};
+
+    fn load() -> LoadSummary {
+        LoadSummary {
+            watched_ns: Nanos::from_secs(10),
+            meter: Some("gpm"),
+            sm_active_share: Some(0.3),
+            dram_active_share: Some(0.1),
+            ..LoadSummary::default()
+        }
+    }
+
+    fn judged(load: LoadSummary, busy: f64, launches: u64) -> LimitSummary {
+        limit(&Summary { launches, ..summary(load, busy) })
+    }
+
+    fn summary(load: LoadSummary, busy: f64) -> Summary {
+        let mut s = Summary::from_profile(&Profile::new(Job::default()));
+        s.processes = vec![ProcessSummary::default()];
+        s.gpus = vec![GpuSummary { load: Some(load), ..GpuSummary::default() }];
+        s.host = Some(HostSummary { mean_busy_processors: Some(busy), ..HostSummary::default() });
+        s.outcome.duration_ns = Nanos::from_secs(10);
+        s
+    }
+
+    #[test]
+    fn each_limit_is_found_by_its_evidence() {
+        for (load, busy, launches, expected, part) in [
+            (LoadSummary { dram_active_share: Some(0.7), ..load() }, 0.1, 1, "memory_bandwidth", "70 %"),
+            (LoadSummary { sm_active_share: Some(0.9), ..load() }, 2.0, 1, "compute", "90 %"),
+            (
+                LoadSummary {
+                    pcie_to_gpu_bytes_per_s: Some(12e9),
+                    pcie_from_gpu_bytes_per_s: Some(0.0),
+                    ..load()
+                },
+                2.0,
+                1,
+                "copy",
+                "11.2 GiB a second over PCI Express",
+            ),
+            (load(), 1.0, 1_500_000, "launch", "150000 a second"),
+            (load(), 0.97, 1, "host", "0.97 processors"),
+            (load(), 0.2, 1, "none", "SMs active 30 %, memory bandwidth in use 10 %, 0.20 processors busy"),
+            (
+                LoadSummary { sm_active_share: None, ..load() },
+                0.2,
+                1,
+                "unknown",
+                "SM activity was not measured",
+            ),
+            (
+                LoadSummary { sm_active_share: None, utilization_share: Some(0.1), ..load() },
+                1.0,
+                1,
+                "host",
+                "a kernel ran in 10 % of the time",
+            ),
+            (LoadSummary { watched_ns: Nanos(1), ..load() }, 1.0, 1, "unknown", "too short"),
+        ] {
+            let limit = judged(load, busy, launches);
+            assert_eq!(limit.limit, expected, "{}", limit.sentence);
+            assert!(limit.sentence.contains(part), "{}", limit.sentence);
+        }
+    }
+
+    #[test]
+    fn why_it_is_not_known_is_told_by_whoever_did_not_measure() {
+        let clause = "SM activity of GPU 0: NVML measures it on Hopper and later only, and there is no dcgmi";
+        let load = LoadSummary { sm_active_share: None, utilization_share: Some(0.9), ..load() };
+        let s = Summary { launches: 1, unmeasured: vec![clause.to_owned()], ..summary(load, 0.1) };
+        assert_eq!(limit(&s).sentence, format!("what limits it is not known: {clause}"));
+    }
+}

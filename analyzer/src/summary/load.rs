@@ -1,0 +1,174 @@
+//! Load of the GPUs and of the host, drawn together.
+
+use radrm_profile::model::{GpuIndex, GpuSpan, HostCount, Meter, Profile, Share};
+use radrm_profile::{Bytes, Nanos};
+use serde::Serialize;
+
+/// What a GPU did while it was watched, by anybody. Means are over the time that was measured; what
+/// was not is null.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LoadSummary {
+    /// The time that was watched.
+    pub watched_ns: Nanos,
+    /// Readings.
+    pub readings: u64,
+    /// Share of the time in which a kernel ran (NVML).
+    pub utilization_share: Option<f64>,
+    /// Who measured the four that follow: `gpm` or `dcgm`.
+    pub meter: Option<&'static str>,
+    /// Share of the time in which an SM had a warp, mean of all SMs (SMACT).
+    pub sm_active_share: Option<f64>,
+    /// Resident warps as a share of what the SMs can hold (SMOCC).
+    pub sm_occupancy_share: Option<f64>,
+    /// Share of the time in which tensor cores were at work.
+    pub tensor_active_share: Option<f64>,
+    /// Share of the memory's bandwidth that was used (DRAMA).
+    pub dram_active_share: Option<f64>,
+    /// Mean power, milliwatt.
+    pub mean_power_mw: Option<f64>,
+    /// Energy, millijoule.
+    pub energy_mj: Option<u64>,
+    /// Highest temperature, degrees Celsius.
+    pub max_temperature: Option<u32>,
+    /// Mean clock of the SMs, MHz.
+    pub mean_sm_clock_mhz: Option<f64>,
+    /// Mean clock of the memory, MHz.
+    pub mean_memory_clock_mhz: Option<f64>,
+    /// Bytes per second over PCI Express from the GPU.
+    pub pcie_from_gpu_bytes_per_s: Option<f64>,
+    /// Bytes per second over PCI Express to the GPU.
+    pub pcie_to_gpu_bytes_per_s: Option<f64>,
+}
+
+/// Mean over time of what some spans know.
+fn mean(spans: &[&GpuSpan], value: impl Fn(&GpuSpan) -> Option<f64>) -> Option<f64> {
+    let (mut sum, mut time) = (0.0, 0.0);
+    for span in spans {
+        if let Some(value) = value(span) {
+            let length = span.span.as_secs_f64().max(1e-9);
+            sum += value * length;
+            time += length;
+        }
+    }
+    (time > 0.0).then(|| sum / time)
+}
+
+pub(super) fn gpu(profile: &Profile, gpu: GpuIndex) -> Option<LoadSummary> {
+    let spans: Vec<&GpuSpan> = profile.activity.iter().filter(|span| span.gpu == gpu).collect();
+    if spans.is_empty() {
+        return None;
+    }
+    let share = |value: fn(&GpuSpan) -> Option<Share>| mean(&spans, |span| value(span).map(Share::get));
+    let energy = || spans.iter().filter_map(|span| span.energy_mj);
+    Some(LoadSummary {
+        watched_ns: spans.iter().fold(Nanos::ZERO, |sum, span| sum + span.span),
+        readings: spans.iter().map(|span| u64::from(span.samples)).sum(),
+        utilization_share: share(|span| span.utilization),
+        meter: spans.iter().rev().find(|span| span.meter != Meter::None).and_then(|span| span.meter.key()),
+        sm_active_share: share(|span| span.sm_active),
+        sm_occupancy_share: share(|span| span.sm_occupancy),
+        tensor_active_share: share(|span| span.tensor_active),
+        dram_active_share: share(|span| span.dram_active),
+        mean_power_mw: mean(&spans, |span| span.power_mw.map(f64::from)),
+        energy_mj: energy().next().map(|_| energy().fold(0, u64::saturating_add)),
+        max_temperature: spans.iter().filter_map(|span| span.temperature).max(),
+        mean_sm_clock_mhz: mean(&spans, |span| span.sm_clock_mhz.map(f64::from)),
+        mean_memory_clock_mhz: mean(&spans, |span| span.memory_clock_mhz.map(f64::from)),
+        pcie_from_gpu_bytes_per_s: mean(&spans, |span| span.pcie_from_gpu.map(|bytes| bytes.0 as f64)),
+        pcie_to_gpu_bytes_per_s: mean(&spans, |span| span.pcie_to_gpu.map(|bytes| bytes.0 as f64)),
+    })
+}
+
+/// What the job did on the host.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct HostSummary {
+    /// Processors that the job may use; 0 if unknown.
+    pub processors: u32,
+    /// The host's memory; 0 if unknown.
+    pub memory_bytes: Bytes,
+    /// Processors that the job kept busy, mean over its time; null if its processor time is not known.
+    pub mean_busy_processors: Option<f64>,
+    /// Most that it kept busy over one span of its timeline.
+    pub max_busy_processors: Option<f64>,
+    /// Highest resident memory of all its processes together, where it was looked at; shared pages
+    /// count for every process that has them.
+    pub resident_peak_bytes: Option<Bytes>,
+    /// Highest resident memory of one process, by the kernel.
+    pub process_resident_peak_bytes: Option<Bytes>,
+    /// Most processes at a time.
+    pub max_processes: u32,
+    /// Most threads at a time.
+    pub max_threads: u32,
+    /// Instructions per cycle.
+    pub instructions_per_cycle: Option<f64>,
+    /// Cache misses per 1000 instructions.
+    pub cache_misses_per_1000: Option<f64>,
+    /// Counters since the job's start.
+    pub counters: Vec<CounterSummary>,
+}
+
+/// A counter of the host.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CounterSummary {
+    /// `task_clock_ns`, `cycles`, `instructions`, `cache_misses`, `context_switches`, `page_faults` or
+    /// `major_faults`.
+    pub name: &'static str,
+    /// Its value; scaled up if `counted_share` is below 1.
+    pub value: u64,
+    /// `perf`, `perf_user` (user mode only), `procfs` or `rusage`.
+    pub source: &'static str,
+    /// Share of the time in which it was counted.
+    pub counted_share: f64,
+}
+
+impl HostSummary {
+    /// A counter's value.
+    pub fn counter(&self, count: HostCount) -> Option<u64> {
+        self.counters.iter().find(|counter| counter.name == count.key()).map(|counter| counter.value)
+    }
+}
+
+/// Null in reports of profiles that know nothing of the host.
+pub(super) fn host(profile: &Profile) -> Option<HostSummary> {
+    let host = &profile.host;
+    if host.counters.is_empty() && host.spans.is_empty() {
+        return None;
+    }
+    let counters: Vec<CounterSummary> = host
+        .counters
+        .iter()
+        .filter_map(|counter| {
+            Some(CounterSummary {
+                name: HostCount::from_number(counter.kind)?.key(),
+                value: counter.value,
+                source: counter.source.key(),
+                counted_share: counter.counted.get(),
+            })
+        })
+        .collect();
+    let busy = |span: &radrm_profile::model::HostSpan| {
+        // Ticks of 10 ms make short spans look busier than they can be.
+        (span.span >= Nanos::from_millis(50)).then(|| span.busy.0 as f64 / span.span.0 as f64)
+    };
+    let mut summary = HostSummary {
+        processors: host.processors,
+        memory_bytes: host.memory,
+        max_busy_processors: host.spans.iter().filter_map(busy).reduce(f64::max),
+        resident_peak_bytes: host.spans.iter().map(|span| span.resident).max().filter(|b| !b.is_zero()),
+        process_resident_peak_bytes: host.resident_peak,
+        max_processes: host.spans.iter().map(|span| span.processes).max().unwrap_or(0),
+        max_threads: host.spans.iter().map(|span| span.threads).max().unwrap_or(0),
+        counters,
+        ..HostSummary::default()
+    };
+    let duration = profile.duration().0 as f64;
+    let of = |count| summary.counter(count).map(|value| value as f64);
+    let ratio = |a: Option<f64>, b: Option<f64>| Some(a? / b.filter(|b| *b > 0.0)?);
+    let mean_busy = of(HostCount::TaskClock).filter(|_| duration > 0.0).map(|busy| busy / duration);
+    let per_cycle = ratio(of(HostCount::Instructions), of(HostCount::Cycles));
+    let misses = ratio(of(HostCount::CacheMisses).map(|misses| misses * 1000.0), of(HostCount::Instructions));
+    summary.mean_busy_processors = mean_busy;
+    summary.instructions_per_cycle = per_cycle;
+    summary.cache_misses_per_1000 = misses;
+    Some(summary)
+}

@@ -1,0 +1,129 @@
+//! The trace against the trace-event format, and against the profile that it was made from.
+
+mod common;
+
+use common::*;
+use radrm_analyzer::{Summary, perfetto};
+use radrm_profile::model::*;
+use radrm_profile::{Bytes, Nanos};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+fn trace(profile: &Profile) -> Value {
+    let text = perfetto(profile, &Summary::from_profile(profile));
+    serde_json::from_str(&text).expect("the trace is JSON")
+}
+
+/// What every reader of the format asks of every event.
+fn check(trace: &Value) -> &Vec<Value> {
+    let events = trace["traceEvents"].as_array().expect("traceEvents is a list");
+    let mut last = f64::MIN;
+    for event in events {
+        let phase = event["ph"].as_str().expect("ph is a string");
+        assert!(event["name"].is_string() && event["pid"].is_u64(), "{event}");
+        if phase == "M" {
+            assert!(["process_name", "process_sort_index"].contains(&event["name"].as_str().unwrap()));
+            assert!(event["ts"].is_null(), "{event}");
+            continue;
+        }
+        let ts = event["ts"].as_f64().expect("ts is a number");
+        assert!(ts >= 0.0 && ts.is_finite() && ts >= last, "not by time: {event}");
+        last = ts;
+        match phase {
+            "C" => {
+                let series = event["args"].as_object().expect("a counter has series");
+                assert!(!series.is_empty(), "{event}");
+                assert!(series.values().all(|value| value.as_f64().is_some_and(|v| v >= 0.0)), "{event}");
+            }
+            "X" => assert!(event["dur"].as_f64().is_some_and(|dur| dur >= 0.0) && event["tid"].is_u64()),
+            "i" => assert!(["g", "p", "t"].contains(&event["s"].as_str().unwrap()) && event["tid"].is_u64()),
+            other => panic!("an event of phase {other}"),
+        }
+    }
+    // Every process has a name, and none two.
+    let mut names: BTreeMap<u64, u32> = BTreeMap::new();
+    for event in events.iter().filter(|event| event["name"] == "process_name") {
+        *names.entry(event["pid"].as_u64().unwrap()).or_default() += 1;
+    }
+    for event in events {
+        assert!(names.contains_key(&event["pid"].as_u64().unwrap()), "{event}");
+    }
+    events
+}
+
+/// The highest value of a series of counters.
+fn highest(events: &[Value], counter: &str, series: &str) -> f64 {
+    let of = events.iter().filter(|event| event["ph"] == "C" && event["name"] == counter);
+    of.filter_map(|event| event["args"][series].as_f64()).fold(f64::MIN, f64::max)
+}
+
+#[test]
+fn a_training_run_is_a_valid_trace() {
+    let mut profile = training();
+    profile.events = vec![Event {
+        t: Nanos::from_secs(1),
+        process: profile.processes[0].key,
+        gpu: Some(GpuIndex(0)),
+        kind: EventKind::Allocated { kind: 0, size: Bytes::from_mib(3) },
+    }];
+    profile.host.spans = vec![HostSpan {
+        span: Nanos::from_secs(2),
+        busy: Nanos::from_secs(3),
+        resident: Bytes(77),
+        processes: 2,
+        threads: 9,
+        ..HostSpan::default()
+    }];
+    let share = |share| Share::new(share);
+    profile.activity = vec![GpuSpan {
+        span: Nanos::from_secs(5),
+        sm_active: share(0.75),
+        power_mw: Some(300_000),
+        pcie_to_gpu: Some(Bytes(9)),
+        ..GpuSpan::default()
+    }];
+    let trace = trace(&profile);
+    let events = check(&trace);
+    let account = &profile.processes[0].state.accounts[0];
+    for kind in [Kind::Device, Kind::Vmm, Kind::PinnedHost] {
+        let expected = account.kinds[kind.index()].peak.0 as f64;
+        assert_eq!(highest(events, "GPU 0 memory", kind.label()), expected, "{kind:?}");
+    }
+    assert_eq!(highest(events, "activity, %", "SMs active"), 75.0);
+    assert_eq!(highest(events, "power, W", "power"), 300.0);
+    assert_eq!(highest(events, "PCI Express, bytes/s", "to the GPU"), 9.0);
+    assert_eq!(highest(events, "processors busy", "busy"), 1.5);
+    assert_eq!(highest(events, "resident memory", "resident"), 77.0);
+    // Kinds that were never held have no track, and what was not measured none either.
+    assert_eq!(highest(events, "GPU 0 memory", "imported"), f64::MIN);
+    assert_eq!(highest(events, "activity, %", "tensor cores"), f64::MIN);
+    let slice = events.iter().find(|event| event["ph"] == "X" && event["pid"] == 4711).unwrap();
+    assert_eq!(slice["args"]["kernels"][0]["launches"], 1_203_433);
+    assert!(events.iter().any(|event| event["name"] == "allocated" && event["s"] == "t"));
+}
+
+#[test]
+fn out_of_memory_is_marked_at_its_moment_in_process_and_gpu() {
+    let profile = out_of_memory();
+    let trace = trace(&profile);
+    let events = check(&trace);
+    let marks: Vec<_> = events.iter().filter(|event| event["name"] == "out of memory").collect();
+    assert_eq!(marks.len(), 2 * profile.processes[0].state.failures.len());
+    assert_eq!(marks[0]["ts"], 186_400_000.0);
+    assert_eq!(marks[0]["args"]["size_bytes"], Bytes::from_gib(140).0);
+    assert!(trace["otherData"]["emulated"].as_str().unwrap().starts_with("2xH200"));
+}
+
+#[test]
+fn any_profile_is_a_valid_trace() {
+    for profile in [several(), nothing(), idle()] {
+        check(&trace(&profile));
+    }
+    // Two programs with one process id, one after the other.
+    let mut profile = training();
+    let mut second = profile.processes[0].clone();
+    second.key.generation += 1;
+    second.identity.command = "\u{1b}[2J \"quoted\" \\ name".into();
+    profile.processes.push(second);
+    check(&trace(&profile));
+}
