@@ -25,6 +25,9 @@ pub(crate) struct Reservation {
     pub(crate) version: u64,
 }
 
+/// A machine for a job: when its last blocker is gone, how many there are, its index, devices, blockers.
+type Candidate = (Millis, usize, usize, Vec<usize>, BTreeSet<JobId>);
+
 /// Whether residents alone, without what a monitor sees, tell when there is room.
 fn predictable(settings: &Settings) -> bool {
     settings.memory == Memory::Reserved && settings.preconditions.smact.is_none()
@@ -36,7 +39,7 @@ impl State {
         let record = self.jobs.get(&job)?;
         let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
         let predictable = predictable(&self.settings);
-        let mut best: Option<(Millis, usize, usize, Vec<usize>, BTreeSet<JobId>)> = None;
+        let mut best: Option<Candidate> = None;
         let mut scratch = std::mem::take(&mut self.scratch);
         for (index, node) in self.nodes.iter().enumerate() {
             if ask.node.is_some_and(|only| only != index) {

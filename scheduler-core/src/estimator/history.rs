@@ -82,7 +82,7 @@ impl Estimator for History {
         let points: Vec<(u32, Bytes)> =
             sizes.iter().filter_map(|(size, runs)| Some(((*size)?, peak(runs)?))).collect();
         let (bytes, upper) = match points.as_slice() {
-            [] => return lacking.map(|peak| guess(peak)),
+            [] => return lacking.map(guess),
             [one] => from_one(*one, batch),
             more => from_line(more, batch),
         };

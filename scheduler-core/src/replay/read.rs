@@ -262,7 +262,7 @@ fn run_times(text: &str, filling: &Filling) -> Result<Vec<TraceJob>, ReadError> 
     let mut rng = Rng::new(filling.seed, 3);
     // Times come sorted; which job has which is chance.
     for at in (1..count).rev() {
-        times.swap(at, (rng.next() % (at as u64 + 1)) as usize);
+        times.swap(at, (rng.bits() % (at as u64 + 1)) as usize);
     }
     let jobs = times.into_iter().enumerate().map(|(at, time)| {
         let arrival = seconds(rng.unit() * span);
@@ -328,8 +328,8 @@ pub fn synthetic(count: usize, filling: &Filling) -> Vec<TraceJob> {
             seconds(now),
             seconds(60.0 + 3.0 * (mean - 60.0) * length * length),
         );
-        job.peak = Bytes::from_mib(1024 + rng.next() % (19 * 1024));
-        job.user = UserId((rng.next() % 8) as u32);
+        job.peak = Bytes::from_mib(1024 + rng.bits() % (19 * 1024));
+        job.user = UserId((rng.bits() % 8) as u32);
         let smact = rng.between(0.05, 0.9);
         job.activity = Some(crate::interference::Activity {
             smact: Permille::from_fraction(smact),

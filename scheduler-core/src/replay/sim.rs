@@ -228,7 +228,7 @@ impl<'a> Sim<'a> {
         {
             self.now = self.now.max(at);
             self.happens(what);
-            if self.done - shown >= 1 + self.trace.len() / 200 {
+            if self.done - shown > self.trace.len() / 200 {
                 shown = self.done;
                 watch.ended(shown);
             }
@@ -652,7 +652,7 @@ impl<'a> Sim<'a> {
 
     fn activity(&self, job: u32) -> Activity {
         let from = &self.trace[job as usize];
-        from.activity.unwrap_or_else(|| match from.share {
+        from.activity.unwrap_or(match from.share {
             // A job that declares a part of a device uses that part.
             Some(share) => {
                 Activity { smact: share, smocc: Permille(share.0 / 2), drama: Permille(share.0 / 2) }

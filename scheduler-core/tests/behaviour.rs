@@ -1,0 +1,526 @@
+//! What a user or an administrator relies on, one thing at a time.
+
+use radrm_scheduler_core::{
+    Action, Activity, Bytes, Decision, Device, DeviceId, Event, Evidence, Job, JobId, JobObservation, Memory,
+    Millis, Need, NodeId, Observation, Outcome, Permille, Phase, Policy, Preemption, Reason, Rung, Settings,
+    Signal, State, SuspendRefusal, UserId, Verdict, Wait,
+};
+
+struct Node {
+    state: State,
+    now: Millis,
+}
+
+impl Node {
+    fn new(gpus: u32, settings: Settings) -> Self {
+        let mut node = Self { state: State::new(settings), now: Millis(0) };
+        for id in 0..gpus {
+            let device = Device {
+                id: DeviceId(id),
+                node: NodeId(0),
+                model: "A100-40GB".into(),
+                capacity: Bytes::from_gib(40),
+                parent: None,
+                shared: true,
+            };
+            node.step(Event::DeviceAdded { device });
+        }
+        node
+    }
+
+    fn step(&mut self, event: Event) -> Vec<Decision> {
+        self.state.step(self.now, event)
+    }
+
+    fn at(&mut self, seconds: u64) -> &mut Self {
+        self.now = Millis::from_secs(seconds);
+        self
+    }
+
+    fn submit(&mut self, job: Job) -> Vec<Decision> {
+        let job = Job { submitted: self.now, ..job };
+        self.step(Event::Submitted { job: Box::new(job) })
+    }
+
+    /// Submits, and tells that it runs if it was started.
+    fn run(&mut self, job: Job) -> Vec<Decision> {
+        let id = job.id;
+        let decisions = self.submit(job);
+        let attempt = started(&decisions, id.0).map(|(attempt, _)| attempt);
+        attempt.into_iter().for_each(|attempt| {
+            self.step(Event::Started { job: id, attempt });
+        });
+        decisions
+    }
+
+    fn finish(&mut self, id: u64, outcome: Outcome) -> Vec<Decision> {
+        let attempt = self.state.job(JobId(id)).unwrap().attempts;
+        self.step(Event::Finished { job: JobId(id), attempt, outcome })
+    }
+
+    fn phase(&self, id: u64) -> Phase {
+        self.state.job(JobId(id)).unwrap().phase
+    }
+}
+
+fn gib(id: u64, gib: u64) -> Job {
+    Job { need: Need::Measured(Bytes::from_gib(gib)), ..Job::new(JobId(id)) }
+}
+
+/// The attempt and the devices if the job was started.
+fn started(decisions: &[Decision], id: u64) -> Option<(u32, Vec<u32>)> {
+    decisions.iter().find_map(|decision| match &decision.action {
+        Action::Start { job, attempt, devices, .. } if job.0 == id => {
+            Some((*attempt, devices.iter().map(|device| device.0).collect()))
+        }
+        _ => None,
+    })
+}
+
+fn verdict(decisions: &[Decision], id: u64) -> Option<Verdict> {
+    decisions.iter().find_map(|decision| match decision.action {
+        Action::End { job, verdict } if job.0 == id => Some(verdict),
+        _ => None,
+    })
+}
+
+fn signals(decisions: &[Decision]) -> Vec<(u64, Signal)> {
+    let signal = |decision: &Decision| match decision.action {
+        Action::Signal { job, signal } => Some((job.0, signal)),
+        _ => None,
+    };
+    decisions.iter().filter_map(signal).collect()
+}
+
+const DONE: Outcome = Outcome::Exited { code: 0 };
+
+fn oom(gib: u64) -> Outcome {
+    Outcome::OutOfMemory { seen: Bytes::from_gib(gib), evidence: Evidence::Shim, code: 1 }
+}
+
+fn with(policy: Policy) -> Settings {
+    Settings { policy, ..Settings::default() }
+}
+
+fn placed(settings: Settings, jobs: &[(u64, u64)]) -> Vec<Option<u32>> {
+    let mut node = Node::new(3, settings);
+    let place = |(id, size): &(u64, u64)| started(&node.run(gib(*id, *size)), *id).map(|(_, at)| at[0]);
+    jobs.iter().map(place).collect()
+}
+
+#[test]
+fn each_policy_chooses_its_own_device() {
+    let jobs = [(1, 10), (2, 20), (3, 5), (4, 15)];
+    let at = |policy| placed(with(policy), &jobs);
+    assert_eq!(at(Policy::Exclusive), [Some(0), Some(1), Some(2), None]);
+    assert_eq!(at(Policy::RoundRobin), [Some(0), Some(1), Some(2), Some(0)]);
+    assert_eq!(at(Policy::FirstFit), [Some(0), Some(0), Some(0), Some(1)]);
+    assert_eq!(at(Policy::Magm), [Some(0), Some(1), Some(2), Some(2)]);
+    assert_eq!(at(Policy::WorstFit), at(Policy::Magm));
+    assert_eq!(at(Policy::BestFit), [Some(0), Some(0), Some(0), Some(1)]);
+}
+
+#[test]
+fn utilisation_policies_follow_what_the_monitor_sees() {
+    for (policy, expected) in [(Policy::Lug, 2), (Policy::Mug, 1)] {
+        let mut node = Node::new(3, Settings { memory: Memory::Observed, ..with(policy) });
+        for (device, smact) in [(0, 300), (1, 700), (2, 100)] {
+            let seen = Observation { smact: Permille(smact), ..Observation::default() };
+            node.step(Event::DeviceObserved { device: DeviceId(device), seen });
+        }
+        assert_eq!(started(&node.run(gib(1, 1)), 1).unwrap().1, [expected], "{policy}");
+    }
+}
+
+#[test]
+fn a_busy_device_takes_no_more_jobs_unless_it_is_not_hot() {
+    let mut settings = Settings { memory: Memory::Observed, ..with(Policy::FirstFit) };
+    settings.preconditions.smact = Some(Permille(800));
+    let busy = |settings: Settings, smocc| {
+        let mut node = Node::new(1, settings);
+        node.run(gib(1, 5));
+        let (smact, smocc) = (Permille(900), Permille(smocc));
+        node.step(Event::DeviceObserved {
+            device: DeviceId(0),
+            seen: Observation { smact, smocc, ..Observation::default() },
+        });
+        started(&node.submit(gib(2, 5)), 2).is_some()
+    };
+    assert!(!busy(settings.clone(), 500));
+    settings.preconditions.hot =
+        Some(radrm_scheduler_core::Hot { smocc: Permille(450), drama: Permille(400) });
+    assert!(!busy(settings.clone(), 500));
+    assert!(busy(settings, 300), "many SMs active at low occupancy have room");
+}
+
+#[test]
+fn aware_pairs_jobs_that_do_not_hurt_each_other() {
+    let act = |smact, drama| {
+        Some(Activity { smact: Permille(smact), smocc: Permille(200), drama: Permille(drama) })
+    };
+    let mut node = Node::new(2, Settings::default());
+    node.run(Job { activity: act(850, 500), ..gib(1, 10) });
+    node.run(Job { activity: act(150, 20), ..gib(2, 10) });
+    let decisions = node.run(Job { activity: act(800, 450), ..gib(3, 10) });
+    assert_eq!(started(&decisions, 3).unwrap().1, [1], "beside the light one");
+    assert!(decisions[0].reason.to_string().contains("predicted speed"), "{}", decisions[0].reason);
+    // Two more of the heavy kind would not pay anywhere.
+    assert!(started(&node.run(Job { activity: act(850, 500), ..gib(4, 5) }), 4).is_none());
+    assert!(matches!(node.state.job(JobId(4)).unwrap().wait, Some(Wait::Slowdown { .. })));
+}
+
+#[test]
+fn a_gang_gets_all_its_devices_at_once_and_is_not_passed_for_ever() {
+    let mut node = Node::new(4, with(Policy::FirstFit));
+    for id in 0..8 {
+        node.at(id).run(gib(id, 20));
+    }
+    node.at(10).submit(Job { gpus: 4, ..gib(100, 30) });
+    let mut ended = 0;
+    // A stream of small jobs that would fit beside the others for ever.
+    for id in 200..400 {
+        node.at(10 + id).run(gib(id, 5));
+        let view: Vec<u64> = node.state.devices().flat_map(|view| view.jobs).map(|job| job.0).collect();
+        let oldest = *view.iter().min().unwrap();
+        let decisions = node.finish(oldest, DONE);
+        ended += 1;
+        if let Some((_, devices)) = started(&decisions, 100) {
+            assert_eq!(devices, [0, 1, 2, 3]);
+            assert!(ended >= 8);
+            return;
+        }
+    }
+    panic!("the gang starved");
+}
+
+#[test]
+fn backfilling_does_not_delay_the_head() {
+    let mut node = Node::new(2, with(Policy::FirstFit));
+    node.at(0).run(gib(1, 30));
+    node.at(0).run(gib(2, 30));
+    node.at(1).submit(gib(3, 35));
+    // Fits now, and would keep the head from its device; on the other device it may go.
+    let small = node.at(2).run(gib(4, 8));
+    let (_, kept) = node.state.reserved_for().unwrap();
+    let (_, at) = started(&small, 4).unwrap();
+    assert_ne!(kept[0].0, at[0]);
+    assert!(matches!(small[0].reason, Reason::Backfilled { ahead: JobId(3), .. }));
+    assert!(started(&node.at(3).run(gib(5, 8)), 5).is_none());
+    assert!(matches!(node.state.job(JobId(5)).unwrap().wait, Some(Wait::Reserved { job: JobId(3) })));
+    let first = if kept[0].0 == 0 { 1 } else { 2 };
+    let decisions = node.at(50).finish(first, DONE);
+    assert_eq!(started(&decisions, 3).unwrap().1, [kept[0].0]);
+}
+
+#[test]
+fn a_job_that_is_surely_gone_in_time_may_use_what_is_kept() {
+    let limit = |seconds| Some(Millis::from_secs(seconds));
+    let mut node = Node::new(1, with(Policy::FirstFit));
+    node.at(0).run(Job { time_limit: limit(1000), ..gib(1, 30) });
+    node.at(1).submit(gib(2, 35));
+    assert!(started(&node.at(2).run(Job { time_limit: limit(990), ..gib(3, 8) }), 3).is_none());
+    assert!(started(&node.at(3).run(Job { time_limit: limit(500), ..gib(4, 8) }), 4).is_some());
+}
+
+#[test]
+fn priorities_and_fair_shares_order_the_queue_and_age_wins_in_the_end() {
+    let user = |id, user| Job { user: UserId(user), ..gib(id, 40) };
+    let mut node = Node::new(1, with(Policy::FirstFit));
+    node.at(0).run(user(1, 1));
+    node.at(100).submit(user(2, 1));
+    node.at(101).submit(user(3, 2));
+    assert_eq!(node.state.queue(), [JobId(3), JobId(2)], "the first user has the GPU");
+    node.at(102).submit(Job { priority: 9, ..user(4, 1) });
+    assert_eq!(node.state.queue(), [JobId(4), JobId(3), JobId(2)]);
+    // What comes more than the most set-back later stays behind, whoever's it is.
+    node.at(100_000).submit(user(5, 3));
+    assert_eq!(node.state.queue().last(), Some(&JobId(5)));
+}
+
+#[test]
+fn only_a_real_out_of_memory_is_tried_again_and_not_for_ever() {
+    let mut node = Node::new(2, Settings::default());
+    let job =
+        Job { need: Need::Estimated { bytes: Bytes::from_gib(5), upper: Bytes::from_gib(6) }, ..gib(1, 0) };
+    node.run(job);
+    let mut rungs = Vec::new();
+    for attempt in 1..4 {
+        let decisions = node.finish(1, oom(7 + attempt));
+        assert!(decisions.iter().any(|decision| matches!(decision.action, Action::Requeue { .. })));
+        let again =
+            decisions.iter().find(|decision| matches!(decision.action, Action::Start { .. })).unwrap();
+        let Reason::Retried { rung, .. } = again.reason else { panic!("{}", again.reason) };
+        let Action::Start { reserved, .. } = again.action else { unreachable!() };
+        assert!(reserved.is_none_or(|reserved| reserved >= Bytes::from_gib(12 + attempt)));
+        rungs.push(rung);
+    }
+    assert_eq!(rungs, [Rung::More, Rung::Emptier, Rung::Exclusive]);
+    // Alone on the largest device there is, and still too little.
+    assert_eq!(verdict(&node.finish(1, oom(41)), 1), Some(Verdict::Impossible));
+
+    for outcome in [Outcome::Exited { code: 3 }, Outcome::Signalled { signal: 11 }, Outcome::NotStarted] {
+        let mut node = Node::new(1, Settings::default());
+        node.run(gib(1, 5));
+        assert_eq!(verdict(&node.finish(1, outcome), 1), Some(Verdict::Ended(outcome)));
+    }
+}
+
+#[test]
+fn a_job_that_waits_for_more_memory_blocks_nobody() {
+    let mut node = Node::new(2, with(Policy::FirstFit));
+    node.run(gib(1, 18));
+    node.run(gib(2, 18));
+    node.run(gib(3, 18));
+    node.finish(2, oom(30));
+    assert_eq!(node.phase(2), Phase::Waiting, "no device has so much free");
+    assert!(started(&node.run(gib(4, 10)), 4).is_some());
+}
+
+#[test]
+fn a_log_is_believed_only_where_that_is_allowed() {
+    let log = Outcome::OutOfMemory { seen: Bytes::from_gib(6), evidence: Evidence::Log, code: 1 };
+    let mut settings = Settings::default();
+    settings.recovery.trust_log = false;
+    let mut node = Node::new(1, settings);
+    node.run(gib(1, 5));
+    assert_eq!(verdict(&node.finish(1, log), 1), Some(Verdict::Ended(log)));
+}
+
+#[test]
+fn what_no_device_could_hold_is_refused_at_once() {
+    let mut node = Node::new(2, Settings::default());
+    assert_eq!(verdict(&node.submit(gib(1, 41)), 1), Some(Verdict::Impossible));
+    assert_eq!(verdict(&node.submit(Job { gpus: 3, ..gib(2, 1) }), 2), Some(Verdict::Impossible));
+    let share = Some(Permille(1200));
+    assert_eq!(verdict(&node.submit(Job { share, ..gib(3, 1) }), 3), Some(Verdict::Impossible));
+    let model = Some("H200".to_owned());
+    assert!(node.submit(Job { model, ..gib(4, 1) }).is_empty(), "a device of that model may come");
+    assert_eq!(node.phase(4), Phase::Waiting);
+}
+
+#[test]
+fn instances_take_one_job_each_and_their_gpu_none() {
+    let mut node = Node::new(1, Settings::default());
+    for id in 1..3 {
+        let device = Device {
+            id: DeviceId(id),
+            node: NodeId(0),
+            model: "A100-40GB 3g.20gb".into(),
+            capacity: Bytes::from_gib(20),
+            parent: Some(DeviceId(0)),
+            shared: false,
+        };
+        node.step(Event::DeviceAdded { device });
+    }
+    assert_eq!(started(&node.run(gib(1, 5)), 1).unwrap().1, [1]);
+    assert_eq!(started(&node.run(gib(2, 5)), 2).unwrap().1, [2]);
+    assert!(started(&node.run(gib(3, 5)), 3).is_none());
+    assert_eq!(verdict(&node.submit(gib(4, 30)), 4), Some(Verdict::Impossible));
+}
+
+fn preemptible(suspend: Result<(), SuspendRefusal>) -> Preemption {
+    Preemption { allowed: true, checkpoint_signal: Some(10), grace: Millis::from_secs(60), suspend }
+}
+
+#[test]
+fn a_more_important_job_suspends_one_that_can_be_and_gives_the_place_back() {
+    let mut node = Node::new(1, Settings::default());
+    node.at(0).run(Job { preemption: preemptible(Ok(())), ..gib(1, 30) });
+    let decisions = node.at(10).submit(Job { priority: 2, ..gib(2, 30) });
+    assert_eq!(decisions[0].action, Action::Suspend { job: JobId(1) });
+    let decisions = node.at(20).step(Event::Suspended { job: JobId(1), bytes: Bytes::from_gib(29) });
+    assert!(started(&decisions, 2).is_some());
+    node.step(Event::Started { job: JobId(2), attempt: 1 });
+    // A small job comes; then the place is free again, and the suspended one fits beside it or waits.
+    let decisions = node.at(500).finish(2, DONE);
+    let resume = decisions.iter().find_map(|decision| match &decision.action {
+        Action::Resume { job: JobId(1), devices } => Some(devices.clone()),
+        _ => None,
+    });
+    assert_eq!(resume, Some(vec![DeviceId(0)]));
+    let view = node.state.devices().next().unwrap();
+    assert!(view.reserved >= Bytes::from_gib(30), "its memory is set aside before it comes back");
+    node.step(Event::Resumed { job: JobId(1) });
+    assert_eq!(node.phase(1), Phase::Running);
+    assert_eq!(node.state.job(JobId(1)).unwrap().attempts, 1, "it goes on, it does not begin anew");
+}
+
+#[test]
+fn one_that_cannot_be_suspended_gets_signals_in_order_and_is_put_back() {
+    let mut node = Node::new(1, Settings::default());
+    node.at(0).run(Job { preemption: preemptible(Err(SuspendRefusal::Mps)), ..gib(1, 30) });
+    let decisions = node.at(10).submit(Job { priority: 2, ..gib(2, 30) });
+    assert_eq!(signals(&decisions), [(1, Signal::Checkpoint(10))]);
+    assert_eq!(signals(&node.at(69).step(Event::Tick)), []);
+    assert_eq!(signals(&node.at(70).step(Event::Tick)), [(1, Signal::Terminate)]);
+    assert_eq!(signals(&node.at(100).step(Event::Tick)), [(1, Signal::Kill)]);
+    let decisions = node.at(101).finish(1, Outcome::Signalled { signal: 9 });
+    assert!(matches!(decisions[0].action, Action::Requeue { job: JobId(1), .. }));
+    assert!(started(&decisions, 2).is_some());
+    let history = node.state.history(JobId(1));
+    assert!(history.iter().any(|(_, reason)| reason.to_string().contains("client of MPS")), "{history:?}");
+}
+
+#[test]
+fn nobody_is_taken_off_who_did_not_allow_it_or_is_as_important() {
+    let mut node = Node::new(1, Settings::default());
+    node.run(gib(1, 30));
+    assert!(node.submit(Job { priority: 9, ..gib(2, 30) }).is_empty());
+    let mut node = Node::new(1, Settings::default());
+    node.run(Job { preemption: preemptible(Ok(())), ..gib(1, 30) });
+    assert!(node.submit(gib(2, 30)).is_empty());
+}
+
+#[test]
+fn memory_pressure_takes_off_the_least_important() {
+    let settings = Settings { memory: Memory::Observed, ..with(Policy::FirstFit) };
+    let mut node = Node::new(1, settings);
+    node.at(0).run(Job { priority: 1, preemption: preemptible(Ok(())), ..gib(1, 10) });
+    node.at(1).run(Job { preemption: preemptible(Ok(())), ..gib(2, 10) });
+    let seen = Observation { used: Bytes::from_gib(40), ..Observation::default() };
+    let decisions = node.at(60).step(Event::DeviceObserved { device: DeviceId(0), seen });
+    assert_eq!(decisions[0].action, Action::Suspend { job: JobId(2) });
+    assert!(decisions[0].reason.to_string().contains("least important"));
+    assert!(
+        node.at(61).step(Event::DeviceObserved { device: DeviceId(0), seen }).is_empty(),
+        "one at a time"
+    );
+}
+
+#[test]
+fn a_restore_that_failed_is_tried_again_later() {
+    let mut node = Node::new(1, Settings::default());
+    let job = Box::new(gib(1, 30));
+    let (model, bytes) = ("A100-40GB".to_owned(), Bytes::from_gib(29));
+    let decisions = node.at(0).step(Event::AdoptedSuspended { job, model, bytes, gpus: 1 });
+    assert!(matches!(decisions[0].action, Action::Resume { .. }));
+    let decisions = node.at(5).step(Event::ResumeFailed { job: JobId(1) });
+    let Some(Action::WakeAt { at }) = decisions.first().map(|decision| decision.action.clone()) else {
+        panic!("{decisions:?}")
+    };
+    assert!(node.at(6).step(Event::Tick).is_empty());
+    let decisions = node.at(at.0 / 1000).step(Event::Tick);
+    assert!(matches!(decisions[0].action, Action::Resume { .. }), "{decisions:?}");
+}
+
+#[test]
+fn a_slot_ends_with_a_checkpoint_only_if_somebody_waits() {
+    let slotted = |id| Job {
+        slot: Some(Millis::from_secs(600)),
+        preemption: preemptible(Err(SuspendRefusal::Unsupported)),
+        ..gib(id, 30)
+    };
+    let mut node = Node::new(1, Settings::default());
+    node.at(0).run(slotted(1));
+    assert!(signals(&node.at(540).step(Event::Tick)).is_empty(), "nobody waits");
+    let decisions = node.at(700).submit(gib(2, 30));
+    assert_eq!(signals(&decisions), [(1, Signal::Checkpoint(10))]);
+    let mut node = Node::new(1, Settings::default());
+    node.at(0).run(slotted(1));
+    node.at(10).submit(gib(2, 30));
+    assert!(signals(&node.at(539).step(Event::Tick)).is_empty());
+    assert_eq!(
+        signals(&node.at(540).step(Event::Tick)),
+        [(1, Signal::Checkpoint(10))],
+        "the grace before its end"
+    );
+}
+
+#[test]
+fn a_time_limit_ends_a_job() {
+    let mut node = Node::new(1, Settings::default());
+    node.at(0).run(Job { time_limit: Some(Millis::from_secs(100)), ..gib(1, 5) });
+    assert!(signals(&node.at(99).step(Event::Tick)).is_empty());
+    assert_eq!(signals(&node.at(100).step(Event::Tick)), [(1, Signal::Terminate)]);
+    assert_eq!(
+        verdict(&node.at(101).finish(1, Outcome::Signalled { signal: 15 }), 1),
+        Some(Verdict::TimedOut)
+    );
+}
+
+#[test]
+fn who_slows_a_more_important_job_gets_less_and_gets_it_back() {
+    let mut node = Node::new(1, Settings::default());
+    let light = Some(Activity { smact: Permille(200), smocc: Permille(100), drama: Permille(50) });
+    node.at(0).run(Job { priority: 1, activity: light, ..gib(1, 5) });
+    node.at(1).run(Job { activity: light, ..gib(2, 5) });
+    let budget = |decisions: &[Decision]| {
+        decisions.iter().find_map(|decision| match decision.action {
+            Action::SetBudget { job: JobId(2), budget } => Some(budget.map(|budget| budget.share.0)),
+            _ => None,
+        })
+    };
+    let seen = |speed| Event::JobObserved {
+        job: JobId(1),
+        device: DeviceId(0),
+        seen: JobObservation { speed: Some(Permille(speed)), ..JobObservation::default() },
+    };
+    let decisions = node.at(10).step(seen(600));
+    assert_eq!(budget(&decisions), Some(Some(500)));
+    assert!(decisions[0].reason.to_string().contains("slows job 1"));
+    assert_eq!(budget(&node.at(12).step(seen(600))), None, "not faster than it can show");
+    assert_eq!(budget(&node.at(20).step(seen(600))), Some(Some(250)));
+    assert_eq!(budget(&node.at(40).step(seen(950))), Some(Some(300)));
+    node.at(50).finish(1, DONE);
+    let alone = Event::DeviceObserved { device: DeviceId(0), seen: Observation::default() };
+    assert_eq!(budget(&node.at(60).step(alone)), Some(None), "alone it is not held back");
+}
+
+#[test]
+fn declared_shares_become_budgets_and_are_never_sold_twice() {
+    let share = |id, share| Job { share: Some(Permille(share)), ..gib(id, 5) };
+    let mut node = Node::new(1, with(Policy::FirstFit));
+    for (id, part) in [(1, 300), (2, 700)] {
+        let decisions = node.run(share(id, part));
+        let set = decisions.iter().any(|decision| {
+            matches!(decision.action, Action::SetBudget { budget: Some(budget), .. } if budget.share.0 == part)
+        });
+        assert!(set, "{decisions:?}");
+    }
+    assert!(started(&node.run(share(3, 100)), 3).is_none());
+    assert!(matches!(node.state.job(JobId(3)).unwrap().wait, Some(Wait::Share { .. })));
+}
+
+#[test]
+fn an_unknown_job_is_alone_until_it_has_shown_what_it_needs() {
+    let mut node = Node::new(1, with(Policy::FirstFit));
+    node.at(0).run(Job::new(JobId(1)));
+    assert!(started(&node.at(1).run(gib(2, 10)), 2).is_none());
+    let used = Bytes::from_gib(8);
+    let seen = JobObservation { used, peak: used, speed: None };
+    node.at(100).step(Event::JobObserved { job: JobId(1), device: DeviceId(0), seen });
+    let decisions = node.at(600).step(Event::Tick);
+    assert!(started(&decisions, 2).is_some(), "{decisions:?}");
+    assert_eq!(node.state.job(JobId(1)).unwrap().reserved, Some(Bytes::from_gib(10)), "a quarter on top");
+}
+
+#[test]
+fn what_ran_before_a_restart_is_adopted_and_what_waited_keeps_its_place() {
+    let mut node = Node::new(1, with(Policy::FirstFit));
+    node.at(1000);
+    let adopted = Event::Adopted {
+        job: Box::new(Job { attempts: 2, ..gib(1, 30) }),
+        devices: vec![DeviceId(0)],
+        since: Millis::from_secs(400),
+        reserved: Some(Bytes::from_gib(31)),
+    };
+    node.step(adopted);
+    assert_eq!(node.state.job(JobId(1)).unwrap().ran, Millis::from_secs(600));
+    assert!(started(&node.submit(gib(2, 20)), 2).is_none());
+    let early = Job { submitted: Millis(5), attempts: 1, ooms: 1, floor: Bytes::from_gib(9), ..gib(3, 5) };
+    node.step(Event::Submitted { job: Box::new(early) });
+    assert_eq!(node.state.queue(), [JobId(3), JobId(2)]);
+    let decisions = node.finish(1, DONE);
+    let (attempt, _) = started(&decisions, 3).unwrap();
+    assert_eq!(attempt, 2, "the number goes on");
+}
+
+#[test]
+fn a_lost_device_gives_its_jobs_back() {
+    let mut node = Node::new(2, Settings::default());
+    node.run(gib(1, 30));
+    let decisions = node.step(Event::DeviceLost { device: DeviceId(0) });
+    assert_eq!(signals(&decisions), [(1, Signal::Kill)]);
+    let decisions = node.finish(1, Outcome::Signalled { signal: 9 });
+    assert_eq!(started(&decisions, 1), Some((2, vec![1])));
+}
