@@ -135,9 +135,22 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_has_ended_is_none() {
+    fn a_pid_of_another_namespace_is_another_process() {
         let file = scratch(&[]);
-        let _earlier = Ledger::join_file(file.path_c()).unwrap();
+        let _ledger = Ledger::join_file(file.path_c()).unwrap();
+        let peek = LedgerPeek::file(file.path_c()).unwrap();
+        assert!(peek.is_member(std::process::id()));
+        for member in &peek.area().members {
+            member.namespace.store(1, Relaxed);
+        }
+        assert!(!peek.is_member(std::process::id()));
+    }
+
+    #[test]
+    fn a_member_that_has_ended_is_none_and_holds_nothing() {
+        let file = scratch(&[]);
+        let earlier = Ledger::join_file(file.path_c()).unwrap();
+        earlier.reserve(earlier.gpu(&GPU, 1000).unwrap(), 30).unwrap();
         let peek = LedgerPeek::file(file.path_c()).unwrap();
         let high = || peek.area().header.high.load(Acquire) as usize;
         let living =
@@ -147,5 +160,6 @@ mod tests {
             member.start.store(1, Relaxed);
         }
         assert!(!peek.is_member(std::process::id()));
+        assert_eq!(peek.gpu(&GPU, 1000).used, 0);
     }
 }
