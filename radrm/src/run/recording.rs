@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use radrm_analyzer::Summary;
-use radrm_collector::{Finished, JobWatch, NvmlSource, ProfileFile, WatchOptions, dataset, describe_job};
-use radrm_profile::Profile;
+use radrm_collector::{
+    Finished, HostCounters, JobWatch, NvmlSource, ProfileFile, Usage, WatchOptions, dataset, describe_job,
+};
 use radrm_profile::model::Exit;
+use radrm_profile::{Bytes, Profile};
 use radrm_telemetry::ledger::{LedgerError, LedgerView, Limit};
 use radrm_telemetry::{Liveness, Segment, SegmentFile};
 use rustix::fs::statfs;
@@ -121,6 +123,8 @@ impl Recording {
         place: &Place,
         unseen: Vec<String>,
     ) -> Result<Self, String> {
+        // At once: what the program starts before it is counted is not counted either.
+        let counters = HostCounters::open(start.pid.unsigned_abs());
         let segment =
             channel.file.segment().map_err(|error| format!("the segment cannot be read: {error}"))?;
         let pid = start.pid.unsigned_abs();
@@ -159,7 +163,8 @@ impl Recording {
         };
         let entry_name = |entry: u16| radrm_cuda_abi::table::symbol(entry.into());
         let options = WatchOptions { profile, nvml, entry_name, unseen, ..WatchOptions::default() };
-        let watch = JobWatch::start(segment, job, options);
+        let mut watch = JobWatch::start(segment, job, options);
+        watch.count_host(counters);
         Ok(Self {
             watch,
             segment: channel.file.segment().ok(),
@@ -214,6 +219,13 @@ impl Recording {
         if let Some(charge) = &self.charge {
             charge.save();
         }
+        self.watch.used(Usage {
+            busy: ended.user + ended.system,
+            resident: Bytes(ended.max_resident),
+            context_switches: ended.context_switches,
+            minor_faults: ended.minor_faults,
+            major_faults: ended.major_faults,
+        });
         let Finished { profile, path, warnings, failures } = self.watch.finish(exit(ended.ending));
         self.warnings.extend(warnings);
         self.failures.extend(failures);

@@ -24,6 +24,12 @@ pub struct Ended {
     pub system: Duration,
     /// The largest resident set in bytes, likewise.
     pub max_resident: u64,
+    /// Context switches, likewise.
+    pub context_switches: u64,
+    /// Page faults without the disk, likewise.
+    pub minor_faults: u64,
+    /// Page faults that needed the disk, likewise.
+    pub major_faults: u64,
 }
 
 /// Whoever looks on while the program runs.
@@ -247,8 +253,15 @@ fn ended(ending: Ending, usage: &libc::rusage) -> Ended {
         ending,
         user: duration(usage.ru_utime),
         system: duration(usage.ru_stime),
-        max_resident: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
+        max_resident: number(usage.ru_maxrss) * 1024,
+        context_switches: number(usage.ru_nvcsw).saturating_add(number(usage.ru_nivcsw)),
+        minor_faults: number(usage.ru_minflt),
+        major_faults: number(usage.ru_majflt),
     }
+}
+
+fn number(number: libc::c_long) -> u64 {
+    u64::try_from(number).unwrap_or(0)
 }
 
 fn duration(time: libc::timeval) -> Duration {

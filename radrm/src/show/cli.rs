@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use super::compare;
 use crate::audit;
 use crate::limits::wish::Wishes;
 use crate::quota;
@@ -20,7 +21,7 @@ const MACHINES_HELP: &str = include_str!("help_machines.txt");
 const QUOTA_HELP: &str = include_str!("help_quota.txt");
 const AUDIT_HELP: &str = include_str!("help_audit.txt");
 /// What may stand where a command is missing.
-const COMMANDS: &str = "try report, dataset list, machines, quota show, audit or replay";
+const COMMANDS: &str = "try report, compare, dataset list, machines, quota show, audit or replay";
 
 #[derive(Parser, Debug)]
 #[command(name = "radrm", version, override_help = HELP, subcommand_required = true)]
@@ -42,7 +43,14 @@ enum FlagsOfCommand {
         timeline: bool,
         #[arg(long, conflicts_with_all = ["html", "timeline"])]
         oom: bool,
+        #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true,
+              conflicts_with_all = ["json", "html", "timeline", "oom"])]
+        perfetto: Option<Option<PathBuf>>,
+        #[arg(requires = "perfetto")]
+        out: Option<PathBuf>,
     },
+    #[command(override_help = compare::HELP)]
+    Compare(compare::Flags),
     #[command(override_help = DATASET_HELP, subcommand_required = true)]
     Dataset {
         #[command(subcommand)]
@@ -122,6 +130,8 @@ pub enum Form {
     Json,
     /// A page: in a file, or on standard output.
     Html(Option<PathBuf>),
+    /// A trace for ui.perfetto.dev: in a file, or on standard output.
+    Perfetto(Option<PathBuf>),
 }
 
 /// `radrm report`.
@@ -151,6 +161,8 @@ pub struct List {
 pub enum Command {
     /// Shows a profile.
     Report(Report),
+    /// Shows what changed between runs.
+    Compare(compare::Compare),
     /// Shows the dataset's rows.
     DatasetList(List),
     /// Shows the models of GPUs that can be emulated.
@@ -177,8 +189,14 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, I
         _ => explain(&error),
     })?;
     match flags.command.ok_or_else(|| missing(COMMANDS))? {
-        FlagsOfCommand::Report { file, json, html, timeline, oom } => {
+        FlagsOfCommand::Compare(flags) => flags.resolve().map(Command::Compare).map_err(Instead::Wrong),
+        FlagsOfCommand::Report { file, json, html, timeline, oom, perfetto, out } => {
             let form = match (json, html) {
+                (false, None) if perfetto.is_some() => {
+                    let named = perfetto.flatten().or(out);
+                    let out = named.unwrap_or_else(|| file.with_extension("perfetto.json"));
+                    Form::Perfetto((out.as_os_str() != "-").then_some(out))
+                }
                 (true, _) if oom => Form::OomJson,
                 (true, _) => Form::Json,
                 (false, Some(out)) => {
@@ -243,7 +261,25 @@ mod tests {
         assert_eq!(form("report p.radrm --html=-"), Form::Html(None));
         assert_eq!(form("report p.radrm --timeline"), Form::Text { timeline: true });
         assert_eq!(form("report --oom p.radrm"), Form::Oom);
+        assert_eq!(form("report --perfetto d/p.7.radrm"), Form::Perfetto(Some("d/p.7.perfetto.json".into())));
+        assert_eq!(form("report --perfetto p.radrm t.json"), Form::Perfetto(Some("t.json".into())));
+        assert_eq!(form("report p.radrm --perfetto=t.json"), Form::Perfetto(Some("t.json".into())));
+        assert_eq!(form("report p.radrm --perfetto=-"), Form::Perfetto(None));
         assert_eq!(form("report p.radrm --oom --json"), Form::OomJson);
+    }
+
+    #[test]
+    fn a_comparison_has_two_sides() {
+        let sides = |line: &str| match command(line) {
+            Ok(Command::Compare(order)) => (order.before.len(), order.after.len(), order.json),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(sides("compare a b"), (1, 1, false));
+        assert_eq!(sides("compare --before a b c --after d e --json"), (3, 2, true));
+        match command("compare old new") {
+            Ok(Command::Compare(order)) => assert_eq!(order.before, [PathBuf::from("old")]),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
@@ -255,6 +291,10 @@ mod tests {
             ("report f --bogus", "there is no option --bogus"),
             ("report f --json --html", "cannot be used together"),
             ("report f --oom --timeline", "cannot be used together"),
+            ("report f --perfetto --html", "cannot be used together"),
+            ("report f out", "--perfetto"),
+            ("compare a.radrm", "needs two profiles"),
+            ("compare --before a b", "--after"),
             ("dataset", "no command given"),
             ("dataset list -n x", "x"),
             ("quota", "no command given"),
@@ -286,6 +326,7 @@ mod tests {
             ("help report", REPORT_HELP),
             ("dataset --help", DATASET_HELP),
             ("dataset list -h", DATASET_HELP),
+            ("compare -h", compare::HELP),
             ("machines -h", MACHINES_HELP),
             ("quota --help", QUOTA_HELP),
             ("quota set -h", QUOTA_HELP),
@@ -295,7 +336,9 @@ mod tests {
             assert_eq!(command(line), Err(Instead::Print(text.to_owned())), "{line}");
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{line}: wider than a terminal");
         }
-        for name in ["report", "dataset list", "machines", "quota show", "quota set", "audit", "replay"] {
+        for name in
+            ["report", "compare", "dataset list", "machines", "quota show", "quota set", "audit", "replay"]
+        {
             assert!(HELP.contains(name), "{name} is not explained");
         }
     }

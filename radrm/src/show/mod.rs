@@ -1,6 +1,7 @@
 //! `radrm`: what was recorded, shown.
 
 pub mod cli;
+pub mod compare;
 pub mod dataset;
 pub mod machines;
 pub mod report;
@@ -24,6 +25,7 @@ pub fn run(command: &cli::Command) -> i32 {
         cli::Command::Replay(order) => replay::run(order),
         cli::Command::Quota(order) => quota::run(order),
         cli::Command::Report(report) => report::run(report),
+        cli::Command::Compare(order) => compare::run(order),
         cli::Command::DatasetList(list) => dataset::list(list),
         cli::Command::Machines { json } => machines::list(*json),
     };

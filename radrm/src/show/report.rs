@@ -38,16 +38,20 @@ pub fn run(report: &Report) -> Result<(), Failure> {
         Form::OomJson => print(&radrm_analyzer::oom_json(&summary)),
         Form::Json => print(&radrm_analyzer::json(&summary)),
         Form::Html(None) => print(&radrm_analyzer::html(&profile, &summary)),
-        Form::Html(Some(out)) => {
-            fs::write(out, radrm_analyzer::html(&profile, &summary)).map_err(|error| {
-                format!("{} cannot be written: {}", out.display(), output::reason(&error))
-            })?;
-            print(&format!("{}\n", out.display()))
-        }
+        Form::Html(Some(out)) => written(out, &radrm_analyzer::html(&profile, &summary)),
+        Form::Perfetto(None) => print(&radrm_analyzer::perfetto(&profile, &summary)),
+        Form::Perfetto(Some(out)) => written(out, &radrm_analyzer::perfetto(&profile, &summary)),
     }
 }
 
-fn told(error: &ReadError) -> String {
+/// Writes a file and names it.
+fn written(out: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(out, text)
+        .map_err(|error| format!("{} cannot be written: {}", out.display(), output::reason(&error)))?;
+    print(&format!("{}\n", out.display()))
+}
+
+pub(super) fn told(error: &ReadError) -> String {
     match error {
         ReadError::Io(error) => output::reason(error),
         other => other.to_string(),
