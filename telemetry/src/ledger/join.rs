@@ -65,17 +65,15 @@ fn join(path: &CStr, place: Place) -> Result<Option<Ledger>, JoinError> {
 
 /// Maps a ledger of this version; `None`: the segment's job has no quota.
 pub(super) fn open(path: &CStr, place: Place) -> Result<Option<NonNull<LedgerArea>>, JoinError> {
-    let area = map(path, place)?;
+    let area = match map_written(path, place)? {
+        Some(area) => area,
+        None if place == Place::Segment => return Ok(None),
+        None => return Err(JoinError::Foreign),
+    };
     // SAFETY: mapped just now, with all its bytes in the file; atomics only.
     let header = unsafe { &area.as_ref().header };
-    match header.magic.load(Acquire) {
-        LEDGER_MAGIC => {}
-        0 if place == Place::Segment => {
-            // SAFETY: mapped just now, and nothing refers to it.
-            unsafe { sys::unmap(area.cast(), LEDGER_BYTES as usize) };
-            return Ok(None);
-        }
-        _ => return Err(JoinError::Foreign),
+    if header.magic.load(Acquire) != LEDGER_MAGIC {
+        return Err(JoinError::Foreign);
     }
     match header.version.load(Relaxed) {
         LEDGER_VERSION => Ok(Some(area)),
@@ -85,15 +83,26 @@ pub(super) fn open(path: &CStr, place: Place) -> Result<Option<NonNull<LedgerAre
 
 /// Maps a ledger. The mapping stays for good.
 pub(super) fn map(path: &CStr, place: Place) -> Result<NonNull<LedgerArea>, JoinError> {
+    map_written(path, place)?.ok_or(JoinError::Foreign)
+}
+
+/// Maps a ledger; `None` where nothing was ever written.
+fn map_written(path: &CStr, place: Place) -> Result<Option<NonNull<LedgerArea>>, JoinError> {
     let file = sys::open_rw(path).map_err(|e| JoinError::Open(e.raw_os_error()))?;
     let stat = rustix::fs::fstat(&file).map_err(|e| JoinError::Open(e.raw_os_error()))?;
     // A page beyond the end of the file would be deadly to touch.
     if (stat.st_size as u64) < place.offset() + LEDGER_BYTES {
         return Err(JoinError::Foreign);
     }
+    // So would one that is not allocated, on a full file system. Reading the file allocates nothing.
+    let mut magic = [0; 8];
+    sys::read_at(&file, place.offset(), &mut magic).map_err(|e| JoinError::Open(e.raw_os_error()))?;
+    if magic == [0; 8] {
+        return Ok(None);
+    }
     let area = sys::map_shared(&file, place.offset(), LEDGER_BYTES as usize)
         .map_err(|e| JoinError::Map(e.raw_os_error()))?;
-    Ok(area.cast())
+    Ok(Some(area.cast()))
 }
 
 /// Finds a place: one never used, or one of a dead process.
