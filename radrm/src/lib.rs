@@ -4,6 +4,8 @@
 //! records what it did with the GPUs; `show` prints what was recorded.
 
 pub mod audit;
+pub mod client;
+pub mod daemon;
 pub mod dry_run;
 pub mod limits;
 pub mod mps;

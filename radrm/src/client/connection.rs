@@ -1,0 +1,58 @@
+//! A connection to the daemon.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use super::odd;
+use crate::daemon::config;
+use crate::daemon::wire::{self, Request, Response};
+
+/// A daemon that says nothing for so long is stuck.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A connection.
+pub(super) struct Connection {
+    stream: UnixStream,
+}
+
+impl Connection {
+    /// To the daemon that is named, or to the first that answers.
+    pub(super) fn open(named: Option<&Path>) -> Result<Self, String> {
+        let sockets = config::sockets(named);
+        let mut reason = String::new();
+        for socket in &sockets {
+            match UnixStream::connect(socket) {
+                Ok(mut stream) => {
+                    let _ = stream.set_read_timeout(Some(PATIENCE));
+                    wire::greet(&mut stream)?;
+                    return Ok(Self { stream });
+                }
+                Err(error) => {
+                    reason = format!("{}: {}", socket.display(), crate::output::reason(&error));
+                }
+            }
+        }
+        Err(format!("no radrmd answers ({reason}); start radrmd, or name its socket with --socket"))
+    }
+
+    /// Asks; a refusal is an error.
+    pub(super) fn ask(&mut self, request: &Request) -> Result<Response, String> {
+        let broken =
+            |error: std::io::Error| format!("radrmd does not answer: {}", crate::output::reason(&error));
+        wire::write(&mut self.stream, request).map_err(broken)?;
+        match wire::read(&mut self.stream).map_err(broken)? {
+            Some(Response::Refused(sentence)) => Err(sentence),
+            Some(response) => Ok(response),
+            None => Err("radrmd closed the connection".to_owned()),
+        }
+    }
+
+    /// Asks for something to be done.
+    pub(super) fn done(&mut self, request: &Request) -> Result<(), String> {
+        match self.ask(request)? {
+            Response::Done => Ok(()),
+            other => Err(odd(&other)),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! `radrm stats`: the metrics by which schedulers are compared.
+
+use std::fmt::Write;
+
+use clap::Args;
+
+use super::connection::Connection;
+use super::text::{bytes, span, table, time};
+use super::{odd, print, print_json};
+use crate::daemon::wire::{Request, Response};
+
+#[derive(Args, Debug)]
+pub(super) struct Flags {
+    /// Everybody's jobs.
+    #[arg(long)]
+    all: bool,
+    /// Only jobs of the last so much time.
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), String> {
+    let since_ms = match &flags.since {
+        Some(text) => now_ms().saturating_sub(span(text).map_err(|why| format!("--since: {why}"))?),
+        None => 0,
+    };
+    let stats = match connection.ask(&Request::Stats { all: flags.all, since_ms })? {
+        Response::Stats(stats) => *stats,
+        other => return Err(odd(&other)),
+    };
+    if flags.json {
+        return print_json(&stats);
+    }
+    let mut text = String::new();
+    for (name, value) in [
+        ("jobs that are over", stats.jobs.to_string()),
+        ("  succeeded", stats.succeeded.to_string()),
+        ("  failed", stats.failed.to_string()),
+        ("  cancelled", stats.cancelled.to_string()),
+        ("out-of-memory crashes", stats.ooms.to_string()),
+        ("trace total time", time(stats.makespan_ms)),
+        ("mean waiting time", time(stats.mean_wait_ms as u64)),
+        ("mean execution time", time(stats.mean_execution_ms as u64)),
+        ("mean completion time", time(stats.mean_completion_ms as u64)),
+    ] {
+        let _ = writeln!(text, "{name:<24} {value}");
+    }
+    let cell = |value: Option<f64>, unit: &str, digits: usize| {
+        value.map_or("-".to_owned(), |value| format!("{value:.digits$}{unit}"))
+    };
+    let rows: Vec<Vec<String>> = stats
+        .gpus
+        .iter()
+        .map(|gpu| {
+            vec![
+                gpu.gpu.clone(),
+                bytes(gpu.mean_used as u64),
+                cell(gpu.mean_smact.map(|part| part * 100.0), "%", 1),
+                cell(gpu.mean_power_w, " W", 0),
+                cell(gpu.energy_mj, " MJ", 3),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        text.push('\n');
+        text.push_str(&table(
+            &["GPU", "MEAN MEMORY", "MEAN SMACT", "MEAN POWER", "ENERGY"],
+            &[1, 2, 3, 4],
+            &rows,
+        ));
+    }
+    print(&text)
+}
+
+fn now_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,128 @@
+//! Times, amounts and tables for people.
+
+use std::fmt::Write;
+
+use radrm_scheduler_core::Millis;
+use radrm_telemetry::ledger::Amount;
+
+use crate::limits::amount;
+
+/// Memory such as `10GiB`.
+pub(super) fn memory(text: &str) -> Result<u64, String> {
+    match amount::parse(text)? {
+        Amount::Bytes(bytes) => Ok(bytes),
+        _ => Err(format!("`{text}` is no amount of memory such as 10GiB")),
+    }
+}
+
+/// A span of time in ms: `90s`, `30m`, `2h`, `1d`, `1:30:00`, `1-12:00:00`, or minutes.
+pub(super) fn span(text: &str) -> Result<u64, String> {
+    let bad = || format!("`{text}` is no time: write 90s, 30m, 2h, 1-12:00:00 or minutes");
+    let text = text.trim();
+    let number = |text: &str| text.parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0);
+    let ms = |value: f64| Ok((value * 1000.0).round() as u64);
+    for (unit, factor) in
+        [("ms", 0.001), ("s", 1.0), ("min", 60.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0)]
+    {
+        if let Some(value) = text.strip_suffix(unit).and_then(|rest| number(rest.trim())) {
+            return ms(value * factor);
+        }
+    }
+    if !text.contains([':', '-']) {
+        return number(text).ok_or_else(bad).and_then(|minutes| ms(minutes * 60.0));
+    }
+    let (days, clock) = match text.split_once('-') {
+        Some((days, clock)) => (days.parse::<u64>().map_err(|_| bad())?, clock),
+        None => (0, text),
+    };
+    let parts: Vec<u64> =
+        clock.split(':').map(|part| part.parse().map_err(|_| bad())).collect::<Result<_, _>>()?;
+    let dashed = text.contains('-');
+    let seconds = match (dashed, parts.as_slice()) {
+        (true, [hours]) => hours * 3600,
+        (true, [hours, minutes]) => hours * 3600 + minutes * 60,
+        (_, [hours, minutes, seconds]) => hours * 3600 + minutes * 60 + seconds,
+        (false, [minutes, seconds]) => minutes * 60 + seconds,
+        _ => return Err(bad()),
+    };
+    Ok((days * 86_400 + seconds) * 1000)
+}
+
+/// `1.5 GiB`, or `-` for nothing.
+pub(super) fn bytes(bytes: u64) -> String {
+    if bytes == 0 { "-".to_owned() } else { radrm_profile::Bytes(bytes).to_string() }
+}
+
+/// A span for people.
+pub(super) fn time(ms: u64) -> String {
+    Millis(ms).to_string()
+}
+
+/// A text that cannot move the cursor, at most so many characters long.
+pub(super) fn plain(text: &str, most: usize) -> String {
+    let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if clean.chars().count() <= most {
+        return clean;
+    }
+    let cut: String = clean.chars().take(most.saturating_sub(1)).collect();
+    format!("{cut}…")
+}
+
+/// Columns as wide as their widest cell, the last one as it is. `right`: columns of figures.
+pub(super) fn table(head: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {
+    let width = |at: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count());
+        cells.max().unwrap_or(0).max(head.get(at).map_or(0, |word| word.chars().count()))
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let mut text = String::new();
+    let head: Vec<String> = head.iter().map(|word| (*word).to_owned()).collect();
+    for row in std::iter::once(&head).chain(rows) {
+        let mut line = String::new();
+        for (at, cell) in row.iter().enumerate() {
+            let wide = widths.get(at).copied().unwrap_or(0);
+            if right.contains(&at) {
+                let _ = write!(line, "{cell:>wide$}  ");
+            } else {
+                let _ = write!(line, "{cell:<wide$}  ");
+            }
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        for (text, seconds) in [
+            ("90s", 90),
+            ("30m", 1800),
+            ("2h", 7200),
+            ("1.5h", 5400),
+            ("10", 600),
+            ("1:30", 90),
+            ("1:00:00", 3600),
+            ("1-12:00:00", 129_600),
+            ("2-1", 176_400),
+        ] {
+            assert_eq!(span(text), Ok(seconds * 1000), "{text}");
+        }
+        assert_eq!(span("250ms"), Ok(250));
+        for text in ["", "x", "-5", "1:2:3:4", "5x", "nan"] {
+            assert!(span(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_in_a_table_moves_the_cursor() {
+        assert_eq!(plain("a\x1b[2Jb\nc", 20), "a [2Jb c");
+        assert_eq!(plain("abcdef", 4), "abc…");
+        let rows = [vec!["1".to_owned(), "x".to_owned()], vec!["22".to_owned(), "yy".to_owned()]];
+        assert_eq!(table(&["N", "NAME"], &[0], &rows), " N  NAME\n 1  x\n22  yy\n");
+    }
+}

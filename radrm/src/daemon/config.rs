@@ -1,0 +1,176 @@
+//! The daemon's configuration file, and where everything lies.
+
+use std::env;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use radrm_scheduler_core::Settings;
+use serde::Deserialize;
+
+/// Where the file is looked for if none is named.
+pub(crate) const USUAL: &str = "/etc/radrm/radrmd.toml";
+/// Names the socket for clients and daemon.
+pub(crate) const SOCKET_VARIABLE: &str = "RADRM_SOCKET";
+/// The socket of the system's daemon.
+const SYSTEM_SOCKET: &str = "/run/radrmd/socket";
+
+/// The file. Everything has a default.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Config {
+    /// The socket.
+    pub(crate) socket: PathBuf,
+    /// Queue, history, output and profiles.
+    pub(crate) state: PathBuf,
+    /// Where `/metrics` is served; `""` is nowhere. Only loopback addresses are taken.
+    pub(crate) metrics: String,
+    /// Members may see, cancel and hold the jobs of all users.
+    pub(crate) admin_group: String,
+    /// The highest priority that users may give to their jobs.
+    pub(crate) user_priority: i32,
+    /// Most jobs that one user may have waiting and running.
+    pub(crate) jobs_per_user: u32,
+    /// GPUs to emulate; `""`: only where the machine has none, `"never"`: not even then.
+    pub(crate) emulate: String,
+    /// Time between two looks at GPUs and jobs, ms.
+    pub(crate) look_ms: u64,
+    /// Time between two looks for processes without the shim, s. 0: never.
+    pub(crate) audit_s: u64,
+    /// Days for which jobs that are over are kept, with their output and profiles. 0: for ever.
+    pub(crate) keep_days: u32,
+    /// Cores and host memory (bytes) for jobs; 0 is what the machine has.
+    pub(crate) cpus: u32,
+    /// As `cpus`.
+    pub(crate) host_memory: u64,
+    /// Memory of each GPU that jobs never get, MiB.
+    pub(crate) gpu_reserve_mib: u64,
+    /// Policy, order, recovery, eviction.
+    pub(crate) scheduler: Settings,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            socket: own_socket(),
+            state: own_state(),
+            metrics: "127.0.0.1:9835".to_owned(),
+            admin_group: "radrm-admin".to_owned(),
+            user_priority: 0,
+            jobs_per_user: 20_000,
+            emulate: String::new(),
+            look_ms: 1000,
+            audit_s: 60,
+            keep_days: 30,
+            cpus: 0,
+            host_memory: 0,
+            gpu_reserve_mib: 0,
+            scheduler: Settings::default(),
+        }
+    }
+}
+
+/// GPUs that are emulated where there are none.
+pub(crate) const EMBEDDED: &str = "2xA100-40GB";
+
+impl Config {
+    /// Reads the file that is named, or the usual one if it is there.
+    pub(crate) fn load(named: Option<&Path>) -> Result<Self, String> {
+        let path = named.unwrap_or(Path::new(USUAL));
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(format!("{}: {}", path.display(), crate::output::reason(&error))),
+        };
+        Self::parse(&text).map_err(|why| format!("{}: {why}", path.display()))
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let config: Self = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+            format!("line {line}: {}", error.message().lines().next().unwrap_or_default())
+        })?;
+        config.metrics()?;
+        if config.look_ms < 50 {
+            return Err("look_ms is at least 50".to_owned());
+        }
+        Ok(config)
+    }
+
+    /// The address of `/metrics`.
+    pub(crate) fn metrics(&self) -> Result<Option<SocketAddr>, String> {
+        if self.metrics.is_empty() {
+            return Ok(None);
+        }
+        let address: SocketAddr =
+            self.metrics.parse().map_err(|_| format!("metrics: `{}` is no address", self.metrics))?;
+        if !address.ip().is_loopback() {
+            return Err(format!("metrics: {address} can be reached from other machines"));
+        }
+        Ok(Some(address))
+    }
+}
+
+fn root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn absolute(name: &str) -> Option<PathBuf> {
+    env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+fn own_socket() -> PathBuf {
+    if let Some(socket) = absolute(SOCKET_VARIABLE) {
+        return socket;
+    }
+    if root() { PathBuf::from(SYSTEM_SOCKET) } else { user_socket() }
+}
+
+/// The socket of a user's own daemon.
+fn user_socket() -> PathBuf {
+    let uid = rustix::process::getuid().as_raw();
+    absolute("XDG_RUNTIME_DIR").map_or_else(
+        || PathBuf::from(format!("/tmp/radrmd-{uid}/socket")),
+        |directory| directory.join("radrmd/socket"),
+    )
+}
+
+fn own_state() -> PathBuf {
+    if root() {
+        return PathBuf::from("/var/lib/radrm");
+    }
+    let home = absolute("HOME").unwrap_or_else(env::temp_dir);
+    absolute("XDG_STATE_HOME").unwrap_or_else(|| home.join(".local/state")).join("radrm")
+}
+
+/// Where a client looks for a daemon: the one that is named, one's own, the system's.
+pub(crate) fn sockets(named: Option<&Path>) -> Vec<PathBuf> {
+    match named.map(Path::to_owned).or_else(|| absolute(SOCKET_VARIABLE)) {
+        Some(socket) => vec![socket],
+        None => vec![user_socket(), PathBuf::from(SYSTEM_SOCKET)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_scheduler_core::Policy;
+
+    #[test]
+    fn an_empty_file_is_the_default_and_wrong_ones_are_told_with_their_line() {
+        let config = Config::parse("").unwrap();
+        assert_eq!(config.scheduler.policy, Policy::Aware);
+        assert!(config.metrics().unwrap().is_some());
+        let config = Config::parse("user_priority = 3\n[scheduler]\npolicy = \"magm\"\n").unwrap();
+        assert_eq!((config.user_priority, config.scheduler.policy), (3, Policy::Magm));
+        for (text, part) in [
+            ("look_ms = 1000\nmetricss = 1", "line 2"),
+            ("metrics = \"0.0.0.0:1\"", "other machines"),
+            ("metrics = \"x\"", "no address"),
+            ("look_ms = 1", "at least 50"),
+        ] {
+            let error = Config::parse(text).unwrap_err();
+            assert!(error.contains(part) && error.lines().count() == 1, "{error}");
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! Carrying out what was decided.
+
+use std::fs;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, chown};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use radrm_scheduler_core::{Action, Event, JobId, Outcome, Reason, Signal, SuspendRefusal, Verdict};
+use rusqlite::Transaction;
+
+use super::{Engine, Live, Note, Todo};
+use crate::daemon::keeper::{self, Order, User, WORD};
+use crate::daemon::status::{self, End, Status, Who};
+use crate::daemon::store::{self, Entry, NewRun, Stage};
+use crate::daemon::watch::Attempt;
+use crate::daemon::{needs, time};
+use crate::limits::gpus::Gpu;
+use crate::quota::proc::Process;
+
+/// After a kill, what has not gone is killed again, and then the launcher too.
+const AGAIN: Duration = Duration::from_secs(2);
+
+impl Engine {
+    /// Takes up one decision: into the entries now, into the world after it was written.
+    pub(super) fn decided(&mut self, action: Action, reason: &Reason) {
+        let now = time::now().0;
+        match action {
+            Action::Start { job, attempt, devices, limit, reserved } => {
+                let devices: Vec<String> = devices.iter().map(|device| self.uuid(*device)).collect();
+                let boot = self.boot.clone();
+                let Some(entry) = self.entries.get_mut(&job.0) else { return };
+                entry.stage = Stage::Starting;
+                (entry.attempt, entry.boot, entry.devices) = (attempt, boot, devices);
+                entry.limit = limit.map(|bytes| bytes.0);
+                entry.reserved = reserved.map(|bytes| bytes.0);
+                entry.started_ms = None;
+                self.say(job.0, format!("attempt {attempt}: {reason}"));
+                self.todo.push_back(Todo::Start((job.0, attempt)));
+            }
+            Action::SetLimit { job, .. } => self.say(job.0, reason.to_string()),
+            // Nothing enforces it yet; see docs/daemon.md.
+            Action::SetBudget { .. } => {}
+            Action::Signal { job, signal } => {
+                self.say(job.0, format!("{}: {reason}", words(signal)));
+                self.signal(job.0, signal);
+            }
+            Action::Suspend { job } => {
+                self.step(Event::SuspendFailed { job, refusal: SuspendRefusal::Unsupported });
+            }
+            Action::Resume { job, .. } => self.step(Event::ResumeFailed { job }),
+            Action::Requeue { job, attempts, ooms, floor } => {
+                if let Some(entry) = self.entries.get_mut(&job.0) {
+                    entry.stage = Stage::Waiting;
+                    (entry.attempt, entry.ooms, entry.floor) = (attempts, ooms, floor.0);
+                    (entry.limit, entry.reserved) = (None, None);
+                }
+                if matches!(reason, Reason::RanOutOfMemory { .. }) {
+                    self.counters.ooms += 1;
+                }
+                self.say(job.0, format!("back in the queue: {reason}"));
+            }
+            Action::End { job, verdict } => {
+                if let Some(entry) = self.entries.get_mut(&job.0) {
+                    entry.stage = Stage::Ended;
+                    entry.verdict = Some(verdict);
+                    entry.ended_ms = Some(now);
+                    if matches!(reason, Reason::TooManyAttempts { .. } | Reason::Impossible { .. })
+                        && entry.first_start_ms.is_some()
+                    {
+                        entry.ooms += 1;
+                    }
+                }
+                match verdict {
+                    Verdict::Ended(Outcome::Exited { code: 0 }) => self.counters.succeeded += 1,
+                    Verdict::Cancelled => self.counters.cancelled += 1,
+                    Verdict::OutOfAttempts => {
+                        self.counters.ooms += 1;
+                        self.counters.failed += 1;
+                    }
+                    _ => self.counters.failed += 1,
+                }
+                self.say(job.0, super::rows::end_words(&verdict, reason));
+            }
+            Action::WakeAt { at } => self.wake = Some(at),
+        }
+    }
+
+    /// What was decided and is written down is done.
+    pub(super) fn carry_out(&mut self) {
+        for _ in 0..self.todo.len() {
+            let Some(todo) = self.todo.pop_front() else { break };
+            match todo {
+                Todo::Start(attempt) => {
+                    let Some(entry) = self.entries.get(&attempt.0) else { continue };
+                    if entry.stage != Stage::Starting || entry.attempt != attempt.1 {
+                        continue;
+                    }
+                    match self.launch(attempt) {
+                        Ok(()) => {
+                            self.troubles.remove("start");
+                            self.counters.started += 1;
+                        }
+                        Err(sentence) => {
+                            // The machine's fault, not the job's: it is tried again.
+                            self.trouble("start", format!("jobs cannot be started: {sentence}"));
+                            self.todo.push_back(todo);
+                        }
+                    }
+                }
+                Todo::Clear(attempt) => {
+                    let _ = fs::remove_file(self.status_file(attempt));
+                }
+            }
+        }
+    }
+
+    fn launch(&mut self, attempt: Attempt) -> Result<(), String> {
+        let order = self.order(attempt)?;
+        let path = self.status_file(attempt);
+        let file = status::make(&path)
+            .map_err(|error| format!("{}: {}", path.display(), crate::output::reason(&error)))?;
+        let spoken = memory_file(&serde_json::to_vec(&order).unwrap_or_default())
+            .map_err(|error| format!("no memory: {}", crate::output::reason(&error)))?;
+        let child = Command::new("/proc/self/exe")
+            .arg(WORD)
+            .env_clear()
+            .current_dir("/")
+            .stdin(spoken)
+            .stdout(file)
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("no process: {}", crate::output::reason(&error)))?;
+        let who = Who::of(child.id());
+        if let Some(who) = who {
+            self.watch.add(attempt, who);
+        }
+        self.live.insert(attempt.0, Live { keeper: who, child: Some(child), ..Live::default() });
+        if let Some(entry) = self.entries.get_mut(&attempt.0) {
+            entry.stage = Stage::Running;
+        }
+        self.touch(attempt.0);
+        Ok(())
+    }
+
+    fn order(&self, (job, attempt): Attempt) -> Result<Order, String> {
+        let entry = self.entries.get(&job).ok_or("it is gone")?;
+        let mut environment =
+            self.store.environment(job).map_err(|error| format!("the queue cannot be read: {error}"))?;
+        let own = ["CUDA_VISIBLE_DEVICES=", "RADRM_JOB=", "RADRM_ATTEMPT=", "RADRM_SEGMENT=", "RADRM_QUOTA="];
+        environment.retain(|line| own.iter().all(|name| !line.starts_with(name)));
+        environment.push(format!("CUDA_VISIBLE_DEVICES={}", entry.devices.join(",")));
+        environment.push(format!("RADRM_JOB={job}"));
+        environment.push(format!("RADRM_ATTEMPT={attempt}"));
+        let folder = self.folder(job);
+        make_folder(&folder, entry).map_err(|error| {
+            format!("{} cannot be made: {}", folder.display(), crate::output::reason(&error))
+        })?;
+        let profile = folder.join(format!("{attempt}.radrm"));
+        let launcher = launcher()?;
+        let mut argv = vec![launcher, "--quiet".to_owned(), "-o".to_owned(), profile.display().to_string()];
+        if let Some(machine) = &self.gpus.machine {
+            argv.extend(["--machine".to_owned(), machine.display().to_string()]);
+        }
+        if let Some(limit) = entry.limit {
+            argv.extend(["--mem-limit".to_owned(), format!("{limit}B")]);
+        }
+        argv.push("--".to_owned());
+        argv.extend(entry.spec.command.iter().cloned());
+        let root = rustix::process::geteuid().is_root();
+        Ok(Order {
+            argv,
+            environment,
+            cwd: entry.spec.cwd.clone(),
+            user: root.then(|| User { name: entry.user.clone(), uid: entry.uid, gid: entry.gid }),
+            umask: entry.spec.umask,
+            output: super::rows::output(entry, &folder),
+            error: entry.spec.error.clone(),
+            profile,
+        })
+    }
+
+    /// Sends a signal to a job, wherever it is on its way.
+    pub(super) fn signal(&mut self, job: u64, signal: Signal) {
+        let Some(live) = self.live.get_mut(&job) else {
+            // Decided and not started: it never will be.
+            let waiting =
+                self.todo.iter().position(|todo| matches!(todo, Todo::Start((id, _)) if *id == job));
+            if let Some(Todo::Start(attempt)) = waiting.and_then(|at| self.todo.remove(at)) {
+                let (id, attempt) = attempt;
+                self.step(Event::Finished { job: JobId(id), attempt, outcome: Outcome::NotStarted });
+            }
+            return;
+        };
+        if signal == Signal::Kill {
+            live.killed = Some(Instant::now());
+        }
+        let number = match signal {
+            Signal::Checkpoint(number) => number,
+            Signal::Terminate => libc::SIGTERM,
+            Signal::Kill => libc::SIGKILL,
+        };
+        let (keeper, program) =
+            (live.keeper.filter(|who| who.lives()), live.program.filter(|who| who.lives()));
+        match (signal, keeper, program) {
+            (Signal::Kill, Some(keeper), launcher) => kill_below(keeper, launcher),
+            // The launcher's group, as a terminal would: the launcher itself passes it on or waits.
+            (_, _, Some(program)) => {
+                // SAFETY: a plain system call; the group's leader lives, so the group is the job's.
+                unsafe { libc::kill(-program.pid.cast_signed(), number) };
+            }
+            // Its program is about to be there: the same signal again when it is.
+            (_, Some(_), None) => live.sight.owed = Some(number),
+            _ => {}
+        }
+    }
+
+    /// Kills again what did not go.
+    pub(super) fn press(&mut self) {
+        for live in self.live.values_mut() {
+            if let (Some(last), Some(keeper)) = (live.killed, live.keeper)
+                && last.elapsed() > AGAIN
+                && keeper.lives()
+            {
+                live.killed = Some(Instant::now());
+                kill_below(keeper, None);
+            }
+        }
+    }
+
+    /// An attempt is over: its keeper says how.
+    pub(super) fn keeper_ended(&mut self, (job, attempt): Attempt) {
+        let Some(mut live) = self.live.remove(&job) else { return };
+        if let Some(child) = &mut live.child {
+            let _ = child.wait();
+        }
+        if self.entries.get(&job).is_none_or(|entry| entry.attempt != attempt) {
+            return;
+        }
+        let status = status::read(&self.status_file((job, attempt))).unwrap_or_default();
+        if status.end.is_none() {
+            sweep(&status, live.keeper);
+        }
+        self.attempt_ended((job, attempt), &status, live.told);
+    }
+
+    /// Tells the scheduler, and keeps what was measured.
+    pub(super) fn attempt_ended(&mut self, (job, attempt): Attempt, status: &Status, told: bool) {
+        let id = JobId(job);
+        if let Some(program) = status.program.filter(|_| !told) {
+            self.started(job, attempt, program.at_ms);
+        }
+        let end = status.end.clone().unwrap_or_else(|| match status.program {
+            Some(_) => End { signal: Some(libc::SIGKILL), at_ms: time::now().0, ..End::default() },
+            None => End { not_started: Some("its keeper was killed".into()), ..End::default() },
+        });
+        let now = time::now().0;
+        if let Some(entry) = self.entries.get_mut(&job) {
+            let at = if end.at_ms > 0 { end.at_ms.min(now) } else { now };
+            let ran_ms = entry.started_ms.take().map_or(0, |since| at.saturating_sub(since));
+            entry.ran_ms += ran_ms;
+            entry.peak = end.peak.max(entry.peak);
+            if let (Some(peak), Some(0)) = (end.peak, end.code) {
+                self.notes.push(Note::Run { job, peak, ran_ms });
+            }
+        }
+        if let Some(sentence) = &end.not_started {
+            self.say(job, format!("not started: {sentence}"));
+        }
+        self.touch(job);
+        self.todo.push_back(Todo::Clear((job, attempt)));
+        if end.peak.is_some() && end.code == Some(0) {
+            // First, so that what becomes free is given away by what is known now.
+            self.write();
+            self.tell_waiting(job);
+        }
+        self.step(Event::Finished { job: id, attempt, outcome: end.outcome() });
+    }
+
+    /// The program is there.
+    pub(super) fn started(&mut self, job: u64, attempt: u32, at_ms: u64) {
+        let now = at_ms.min(time::now().0);
+        if let Some(entry) = self.entries.get_mut(&job) {
+            entry.started_ms = Some(now);
+            entry.first_start_ms.get_or_insert(now);
+            entry.stage = Stage::Running;
+        }
+        if let Some(live) = self.live.get_mut(&job) {
+            live.told = true;
+        }
+        self.touch(job);
+        self.step(Event::Started { job: JobId(job), attempt });
+    }
+}
+
+fn words(signal: Signal) -> String {
+    match signal {
+        Signal::Checkpoint(number) => {
+            format!("asked for a checkpoint ({})", crate::run::ending::signal_name(number))
+        }
+        Signal::Terminate => "told to end (SIGTERM)".to_owned(),
+        Signal::Kill => "killed (SIGKILL)".to_owned(),
+    }
+}
+
+/// `radrm-run`, from where this program is.
+fn launcher() -> Result<String, String> {
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let file = own.with_file_name("radrm-run");
+    if file.is_file() {
+        Ok(file.display().to_string())
+    } else {
+        Err(format!("{} is missing", file.display()))
+    }
+}
+
+/// The job's folder is its user's, who reads output and profiles there.
+fn make_folder(folder: &Path, entry: &Entry) -> std::io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
+        other => other?,
+    }
+    if rustix::process::geteuid().is_root() {
+        chown(folder, Some(entry.uid), Some(entry.gid))?;
+    }
+    Ok(())
+}
+
+fn memory_file(bytes: &[u8]) -> std::io::Result<fs::File> {
+    let fd = rustix::fs::memfd_create("radrm-order", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut file = fs::File::from(fd);
+    file.write_all(bytes)?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file)
+}
+
+/// Kills everything below a keeper but, at first, the launcher: that completes the profile.
+fn kill_below(keeper: Who, launcher: Option<Who>) {
+    let witness = |pid: u32| Process(pid).name() == "radrm-run";
+    for pid in keeper::below(keeper.pid) {
+        if launcher.is_some() && (launcher.is_some_and(|who| who.pid == pid) || witness(pid)) {
+            continue;
+        }
+        // SAFETY: a plain system call. The keeper lives and waits for all below it, but may have just
+        // waited for this one: the window is that of every kill by number.
+        unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
+    }
+}
+
+/// A keeper that was killed left its session behind.
+fn sweep(status: &Status, keeper: Option<Who>) {
+    if let Some(program) = status.program.filter(|program| program.lives()) {
+        for pid in keeper::below(program.pid).into_iter().chain([program.pid]) {
+            // SAFETY: as above; the program was just seen to live.
+            unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
+        }
+    }
+    let Some(session) = status.keeper.or(keeper) else { return };
+    for process in Process::all() {
+        // SAFETY: plain system calls.
+        unsafe {
+            if libc::getsid(process.0.cast_signed()) == session.pid.cast_signed() {
+                libc::kill(process.0.cast_signed(), libc::SIGKILL);
+            }
+        }
+    }
+}
+
+/// Writes what stands beside the jobs' rows.
+pub(super) fn write_note(
+    tx: &Transaction<'_>,
+    note: &Note,
+    entries: &std::collections::BTreeMap<u64, Entry>,
+    gpus: &[Gpu],
+) -> rusqlite::Result<()> {
+    match note {
+        Note::Line(job, line) => store::note(tx, *job, line),
+        Note::Usage(uid, gpu_ms, at_ms) => store::put_usage(tx, *uid, *gpu_ms, *at_ms),
+        Note::Watched(gpu, figures) => store::put_watched(tx, gpu, figures),
+        Note::Forget(job) => store::forget(tx, *job),
+        Note::Run { job, peak, ran_ms } => {
+            let Some(entry) = entries.get(job) else { return Ok(()) };
+            let run = NewRun {
+                uid: entry.uid,
+                program: &needs::program(&entry.spec),
+                model: &model(entry, gpus),
+                batch: needs::batch(&entry.spec),
+                peak: *peak,
+                ran_ms: *ran_ms,
+            };
+            store::put_run(tx, &run)
+        }
+    }
+}
+
+/// The model of the GPUs that it ran on.
+pub(super) fn model(entry: &Entry, gpus: &[Gpu]) -> String {
+    let first = entry.devices.first();
+    gpus.iter().find(|gpu| Some(&gpu.uuid) == first).map(|gpu| gpu.name.clone()).unwrap_or_default()
+}

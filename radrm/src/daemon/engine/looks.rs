@@ -1,0 +1,189 @@
+//! Regular looks at GPUs and at the segments of running jobs.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation, Observation, Permille};
+use radrm_telemetry::{Liveness, Segment};
+
+use super::Engine;
+use crate::daemon::gpus::Sample;
+use crate::daemon::status;
+use crate::daemon::store::Stage;
+use crate::quota::proc::Process;
+
+/// A job in which nothing changes is looked at ever less often, up to this.
+const MOST: Duration = Duration::from_secs(8);
+
+/// What was seen of a running job.
+#[derive(Debug, Default)]
+pub(super) struct Sight {
+    segment: Option<Segment>,
+    /// What contexts took on each GPU, by slot and generation: measured once.
+    contexts: HashMap<(usize, u32), Vec<([u8; 16], u64)>>,
+    /// Bytes on each device, by UUID.
+    pub(super) used: BTreeMap<String, u64>,
+    pub(super) peak: u64,
+    gap: Duration,
+    next: Option<Instant>,
+    /// A signal that came before the program.
+    pub(super) owed: Option<i32>,
+}
+
+impl Engine {
+    /// Looks at whatever is due.
+    pub(super) fn look(&mut self) {
+        self.look_for_programs();
+        if self.looked.elapsed() < Duration::from_millis(self.config.look_ms) {
+            return;
+        }
+        self.looked = Instant::now();
+        self.press();
+        let jobs: Vec<u64> = self.live.keys().copied().collect();
+        for job in jobs {
+            self.look_at(job);
+        }
+    }
+
+    /// Jobs that were started and whose program was not there yet.
+    fn look_for_programs(&mut self) {
+        let pending: Vec<u64> =
+            self.live.iter().filter(|(_, live)| !live.told).map(|(job, _)| *job).collect();
+        for job in pending {
+            let Some(attempt) = self.entries.get(&job).map(|entry| entry.attempt) else { continue };
+            let status = status::read(&self.status_file((job, attempt))).unwrap_or_default();
+            let Some(program) = status.program else { continue };
+            let Some(live) = self.live.get_mut(&job) else { continue };
+            live.program = Some(program);
+            if let Some(owed) = live.sight.owed.take()
+                && program.lives()
+            {
+                // SAFETY: a plain system call; the group's leader was just seen to live.
+                unsafe { libc::kill(-program.pid.cast_signed(), owed) };
+            }
+            self.started(job, attempt, program.at_ms);
+        }
+    }
+
+    fn look_at(&mut self, job: u64) {
+        let Some(live) = self.live.get_mut(&job) else { return };
+        let now = Instant::now();
+        if live.sight.next.is_some_and(|next| now < next) {
+            return;
+        }
+        let Some(program) = live.program else { return };
+        let sight = &mut live.sight;
+        if sight.segment.is_none() {
+            sight.segment = segment_of(Process(program.pid));
+        }
+        let seen = sight.totals();
+        let most = seen.values().copied().max().unwrap_or(0);
+        let least = Duration::from_millis(self.config.look_ms);
+        let named: BTreeMap<String, u64> = self
+            .gpus
+            .list
+            .iter()
+            .filter_map(|gpu| Some((gpu.uuid.clone(), *seen.get(&gpu.bytes)?)))
+            .collect();
+        let changed = named != sight.used || sight.segment.is_none();
+        sight.gap = if changed { least } else { (sight.gap * 2).clamp(least, MOST) };
+        sight.next = Some(now + sight.gap);
+        sight.peak = sight.peak.max(most);
+        let peak = sight.peak;
+        if named == sight.used {
+            return;
+        }
+        sight.used = named.clone();
+        for (uuid, used) in named {
+            if let Some(device) = self.device(&uuid) {
+                let seen = JobObservation { used: Bytes(used), peak: Bytes(peak), speed: None };
+                self.step(Event::JobObserved { job: JobId(job), device, seen });
+            }
+        }
+    }
+
+    /// GPUs were looked at.
+    pub(super) fn sampled(&mut self, samples: Vec<Sample>) {
+        for sample in &samples {
+            let Some(device) = self.device(&sample.uuid) else { continue };
+            let part = |at: usize| sample.activity.map(|parts| Permille::from_fraction(parts[at]));
+            // Without performance counters the time in which any kernel ran is the nearest there is.
+            let busy = sample.utilization.map(Permille::from_percent).unwrap_or_default();
+            let seen = Observation {
+                used: Bytes(sample.used),
+                smact: part(0).unwrap_or(busy),
+                smocc: part(1).unwrap_or_default(),
+                drama: part(2).unwrap_or_default(),
+            };
+            self.step(Event::DeviceObserved { device, seen });
+            let figures = self.watched.entry(sample.uuid.clone()).or_default();
+            figures.samples += 1;
+            figures.used += sample.used as f64;
+            if let Some(parts) = sample.activity {
+                figures.smact += parts[0];
+                figures.smact_samples += 1;
+            }
+            if let Some(power) = sample.power_mw {
+                figures.power += f64::from(power) / 1000.0;
+                figures.power_samples += 1;
+            }
+            if let Some(energy) = sample.energy_mj
+                && let Some(before) = self.energy.insert(sample.uuid.clone(), energy)
+            {
+                *figures.energy_mj.get_or_insert(0.0) += energy.saturating_sub(before) as f64 / 1e9;
+            }
+        }
+        self.samples = samples;
+    }
+
+    /// Jobs whose keeper is there.
+    pub(super) fn running(&self) -> usize {
+        self.entries.values().filter(|entry| entry.stage == Stage::Running).count()
+    }
+}
+
+impl Sight {
+    /// Bytes on each GPU that the job's living processes hold, contexts included.
+    fn totals(&mut self) -> HashMap<[u8; 16], u64> {
+        let mut sums = HashMap::new();
+        let Some(segment) = &self.segment else { return sums };
+        let gpus = segment.gpus().unwrap_or_default();
+        let uuid = |index| gpus.iter().find(|gpu| gpu.index == index).map(|gpu| gpu.uuid);
+        for slot in segment.slots().unwrap_or_default() {
+            if slot.liveness != Liveness::Running {
+                continue;
+            }
+            for (index, bytes) in segment.totals(&slot).unwrap_or_default() {
+                if let Some(uuid) = uuid(index) {
+                    *sums.entry(uuid).or_insert(0_u64) += bytes;
+                }
+            }
+            let key = (slot.slot, slot.generation);
+            if !self.contexts.contains_key(&key)
+                && let Ok(Some(process)) = segment.process(&slot)
+            {
+                let measured: Vec<([u8; 16], u64)> = process
+                    .accounts
+                    .iter()
+                    .filter_map(|account| Some((uuid(account.gpu)?, account.context_overhead?)))
+                    .collect();
+                if !measured.is_empty() {
+                    self.contexts.insert(key, measured);
+                }
+            }
+            for (uuid, bytes) in self.contexts.get(&key).into_iter().flatten() {
+                *sums.entry(*uuid).or_insert(0) += bytes;
+            }
+        }
+        sums
+    }
+}
+
+/// The segment that a launcher holds open.
+fn segment_of(launcher: Process) -> Option<Segment> {
+    let named = launcher.open_files().into_iter().filter(|(_, name)| {
+        let name = name.to_string_lossy();
+        name.starts_with("/memfd:radrm-segment") || name.contains("/segment-")
+    });
+    named.filter_map(|(path, _)| Segment::open(&path).ok()).next()
+}

@@ -1,0 +1,379 @@
+//! The one thread that decides: it feeds `scheduler-core` with what happens and carries out what
+//! that decides.
+//!
+//! Every start is written to disk before it is carried out, and every end after it happened, so a
+//! daemon that dies at any point finds out what was going on: see [`recover`].
+
+mod actions;
+mod looks;
+mod recover;
+mod requests;
+mod rows;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use radrm_scheduler_core::{Decision, DeviceId, Event, JobId, Millis, State};
+
+use super::config::Config;
+use super::gpus::{Gpus, Sample};
+use super::peer::Peer;
+use super::status::Who;
+use super::store::{self, Entry, Stage, Store, Watched};
+use super::time;
+use super::watch::{Attempt, Watch};
+use super::wire::{Line, Request, Response};
+use looks::Sight;
+
+/// What the engine is told.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A client asks.
+    Asked(Peer, Request, Sender<Response>),
+    /// A keeper is gone.
+    KeeperEnded(Attempt),
+    /// GPUs were looked at.
+    Sampled(Vec<Sample>),
+    /// Processes without the shim: their users, and words.
+    Audited(Vec<(Option<u32>, String)>),
+    /// The text of `/metrics`.
+    Metrics(Sender<String>),
+    /// The daemon is to end. Jobs run on.
+    Stop,
+}
+
+/// A job that runs, as far as the daemon holds something of it.
+#[derive(Debug, Default)]
+struct Live {
+    keeper: Option<Who>,
+    /// The launcher.
+    program: Option<Who>,
+    /// The keeper, if it is this process's child.
+    child: Option<Child>,
+    /// The scheduler knows that it runs.
+    told: bool,
+    sight: Sight,
+    /// When a signal last had to be sent and was.
+    killed: Option<Instant>,
+}
+
+/// What is carried out after it was written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Todo {
+    Start(Attempt),
+    /// The files of an attempt that is over.
+    Clear(Attempt),
+}
+
+/// What is written beside the jobs' rows.
+#[derive(Clone, Debug)]
+enum Note {
+    Line(u64, Line),
+    Run { job: u64, peak: u64, ran_ms: u64 },
+    Usage(u32, u64, u64),
+    Watched(String, Watched),
+    Forget(u64),
+}
+
+/// The most messages that are answered with one write.
+const BATCH: usize = 512;
+/// A pending start or an unwritten change is tried again after this.
+const RETRY: Duration = Duration::from_secs(1);
+/// A job that was just started is looked at so often until its program is there.
+const STARTING: Duration = Duration::from_millis(20);
+/// Time between two writes of figures that may be lost.
+const SAVE: Duration = Duration::from_secs(60);
+/// Jobs that are over are kept in memory only until they are written; ids to forget are looked for
+/// so often.
+const CLEAN: Duration = Duration::from_secs(3600);
+
+pub(crate) struct Engine {
+    config: Config,
+    state: State,
+    store: Store,
+    gpus: Gpus,
+    watch: Watch,
+    entries: BTreeMap<u64, Entry>,
+    live: BTreeMap<u64, Live>,
+    /// Entries that are not on disk as they are.
+    dirty: BTreeSet<u64>,
+    notes: Vec<Note>,
+    todo: VecDeque<Todo>,
+    wake: Option<Millis>,
+    boot: String,
+    samples: Vec<Sample>,
+    watched: BTreeMap<String, Watched>,
+    energy: BTreeMap<String, u64>,
+    strangers: Vec<(Option<u32>, String)>,
+    /// What cannot be done at the moment: by subject.
+    troubles: BTreeMap<&'static str, String>,
+    counters: Counters,
+    looked: Instant,
+    saved: Instant,
+    cleaned: Option<Instant>,
+    retry: Option<Instant>,
+}
+
+/// Since the daemon started.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    submitted: u64,
+    started: u64,
+    succeeded: u64,
+    failed: u64,
+    cancelled: u64,
+    ooms: u64,
+}
+
+impl Engine {
+    /// Brings back what an earlier daemon left, and makes everything ready.
+    pub(crate) fn new(
+        config: Config,
+        store: Store,
+        gpus: Gpus,
+        watch: Watch,
+        boot: String,
+    ) -> Result<Self, String> {
+        let mut settings = config.scheduler.clone();
+        // The shim has no launch budget yet that could be set.
+        settings.throttle.on = false;
+        let now = Instant::now();
+        let mut engine = Self {
+            state: State::new(settings),
+            config,
+            store,
+            gpus,
+            watch,
+            entries: BTreeMap::new(),
+            live: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            notes: Vec::new(),
+            todo: VecDeque::new(),
+            wake: None,
+            boot,
+            samples: Vec::new(),
+            watched: BTreeMap::new(),
+            energy: BTreeMap::new(),
+            strangers: Vec::new(),
+            troubles: BTreeMap::new(),
+            counters: Counters::default(),
+            looked: now,
+            saved: now,
+            cleaned: None,
+            retry: None,
+        };
+        engine.recover()?;
+        Ok(engine)
+    }
+
+    /// Decides until it is told to stop.
+    pub(crate) fn run(mut self, from: &Receiver<Message>) {
+        self.finish_batch(Vec::new());
+        loop {
+            let mut messages = Vec::new();
+            match from.recv_timeout(self.patience()) {
+                Ok(message) => messages.push(message),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            while messages.len() < BATCH
+                && let Ok(message) = from.try_recv()
+            {
+                messages.push(message);
+            }
+            if !self.batch(messages) {
+                return;
+            }
+        }
+    }
+
+    /// One round; false to end.
+    fn batch(&mut self, messages: Vec<Message>) -> bool {
+        let mut go_on = true;
+        let mut replies = Vec::new();
+        let mut new = Vec::new();
+        for message in messages {
+            match message {
+                Message::Asked(peer, Request::Submit(spec), reply) => new.push((peer, spec, reply)),
+                Message::Asked(peer, request, reply) => {
+                    // In the order in which they came.
+                    self.submit(std::mem::take(&mut new), &mut replies);
+                    let response = self.answer(&peer, &request);
+                    replies.push((reply, response));
+                }
+                Message::KeeperEnded(attempt) => self.keeper_ended(attempt),
+                Message::Sampled(samples) => self.sampled(samples),
+                Message::Audited(found) => self.strangers = found,
+                Message::Metrics(reply) => {
+                    let _ = reply.send(self.metrics());
+                }
+                Message::Stop => go_on = false,
+            }
+        }
+        self.submit(new, &mut replies);
+        self.look();
+        if self.wake.is_some_and(|at| at <= time::now()) {
+            self.wake = None;
+            self.step(Event::Tick);
+        }
+        if !go_on || self.saved.elapsed() >= SAVE {
+            self.save();
+        }
+        if go_on && self.cleaned.is_none_or(|last| last.elapsed() >= CLEAN) {
+            self.clean();
+        }
+        self.finish_batch(replies);
+        go_on
+    }
+
+    /// Writes, answers, and carries out.
+    fn finish_batch(&mut self, replies: Vec<(Sender<Response>, Response)>) {
+        let written = self.write();
+        for (reply, response) in replies {
+            let _ = reply.send(response);
+        }
+        if written {
+            self.carry_out();
+            // What a start changed is written at once: where the keeper is, is known to its own file too.
+            self.write();
+        }
+    }
+
+    /// How long nothing has to be done.
+    fn patience(&self) -> Duration {
+        let mut patience = Duration::from_millis(self.config.look_ms).saturating_sub(self.looked.elapsed());
+        if let Some(at) = self.wake {
+            patience = patience.min(Duration::from_millis(at.minus(time::now()).0));
+        }
+        if self.live.values().any(|live| !live.told) {
+            patience = patience.min(STARTING);
+        }
+        patience
+    }
+
+    /// Tells the scheduler what happened, and takes up what it decided.
+    fn step(&mut self, event: Event) {
+        let decisions = self.state.step(time::now(), event);
+        for Decision { action, reason } in decisions {
+            self.decided(action, &reason);
+        }
+    }
+
+    /// Changes of a job have to be written.
+    fn touch(&mut self, job: u64) {
+        self.dirty.insert(job);
+    }
+
+    /// Adds a line to a job's history, and shows it as the reason for where it is.
+    fn say(&mut self, job: u64, text: String) {
+        self.notes.push(Note::Line(job, Line { at_ms: time::now().0, text: text.clone() }));
+        if let Some(entry) = self.entries.get_mut(&job) {
+            entry.why = text;
+        }
+        self.touch(job);
+    }
+
+    /// Writes everything that changed, in one transaction. What cannot be written is kept.
+    fn write(&mut self) -> bool {
+        if self.dirty.is_empty() && self.notes.is_empty() {
+            return true;
+        }
+        if self.retry.is_some_and(|last| last.elapsed() < RETRY) {
+            return false;
+        }
+        for job in &self.dirty {
+            let seen = self.state.job(JobId(*job)).and_then(|view| view.reserved);
+            if let Some(entry) = self.entries.get_mut(job).filter(|entry| entry.stage == Stage::Running) {
+                // What is set aside follows what a job was seen to hold.
+                entry.reserved = seen.map(|bytes| bytes.0).or(entry.reserved);
+            }
+        }
+        let (entries, dirty, notes) = (&self.entries, &self.dirty, &self.notes);
+        let models = &self.gpus.list;
+        let done = self.store.transaction(|tx| {
+            for entry in dirty.iter().filter_map(|job| entries.get(job)) {
+                store::update(tx, entry)?;
+            }
+            for note in notes {
+                actions::write_note(tx, note, entries, models)?;
+            }
+            Ok(())
+        });
+        match done {
+            Ok(()) => {
+                self.troubles.remove("disk");
+                self.retry = None;
+                self.notes.clear();
+                for job in std::mem::take(&mut self.dirty) {
+                    if self.entries.get(&job).is_some_and(|entry| entry.stage == Stage::Ended) {
+                        self.entries.remove(&job);
+                    }
+                }
+                true
+            }
+            Err(error) => {
+                self.retry = Some(Instant::now());
+                self.trouble("disk", format!("the queue cannot be written, so no job is started: {error}"));
+                false
+            }
+        }
+    }
+
+    /// Something cannot be done; said once.
+    fn trouble(&mut self, subject: &'static str, sentence: String) {
+        if self.troubles.get(subject) != Some(&sentence) {
+            crate::output::say(super::NAME, &sentence);
+            self.troubles.insert(subject, sentence);
+        }
+    }
+
+    fn attempts(&self) -> PathBuf {
+        self.config.state.join("attempts")
+    }
+
+    fn status_file(&self, (job, attempt): Attempt) -> PathBuf {
+        self.attempts().join(format!("{job}.{attempt}"))
+    }
+
+    fn folder(&self, job: u64) -> PathBuf {
+        self.config.state.join("jobs").join(job.to_string())
+    }
+
+    fn device(&self, uuid: &str) -> Option<DeviceId> {
+        let at = self.gpus.list.iter().position(|gpu| gpu.uuid == uuid)?;
+        u32::try_from(at).ok().map(DeviceId)
+    }
+
+    fn uuid(&self, device: DeviceId) -> String {
+        self.gpus.list.get(device.0 as usize).map(|gpu| gpu.uuid.clone()).unwrap_or_default()
+    }
+
+    /// Keeps figures that may be lost for a minute.
+    fn save(&mut self) {
+        self.saved = Instant::now();
+        let now = time::now().0;
+        let usage: Vec<_> = self.state.usage().collect();
+        for (user, gpu_ms) in usage {
+            self.notes.push(Note::Usage(user.0, gpu_ms, now));
+        }
+        for (gpu, figures) in std::mem::take(&mut self.watched) {
+            self.notes.push(Note::Watched(gpu, figures));
+        }
+    }
+
+    /// Forgets jobs that ended long ago, with their files.
+    fn clean(&mut self) {
+        self.cleaned = Some(Instant::now());
+        if self.config.keep_days == 0 {
+            return;
+        }
+        let age = u64::from(self.config.keep_days) * 86_400_000;
+        for job in self.store.old(time::now().0.saturating_sub(age)).unwrap_or_default() {
+            let _ = std::fs::remove_dir_all(self.folder(job));
+            self.notes.push(Note::Forget(job));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Coming back after a crash: which jobs wait, which run, which ended meanwhile.
+//!
+//! | on disk | lock of the status file | the file says | then |
+//! |---|---|---|---|
+//! | waiting | | | it waits |
+//! | starting, running | held | | its keeper lives: adopted |
+//! | | free | an end | it ended meanwhile |
+//! | | free | a program and no end | the keeper was killed: so is the job; or the machine was restarted: back to the queue |
+//! | | free | no program, or no file | nothing of the attempt ever ran: it waits |
+
+use std::time::{Duration, Instant};
+
+use radrm_scheduler_core::{
+    Bytes, Device, DeviceId, Event, Job, JobId, Millis, Node, NodeId, Outcome, UserId,
+};
+
+use super::{Engine, Live};
+use crate::daemon::status::{self, Status};
+use crate::daemon::store::{Entry, Stage};
+use crate::daemon::{needs, time};
+
+/// A keeper says who it is within this time of its lock.
+const SAYS: Duration = Duration::from_secs(5);
+
+/// How an attempt was found.
+enum Found {
+    Kept(Status),
+    Over(Status),
+    Rebooted,
+    Never,
+}
+
+impl Engine {
+    pub(super) fn recover(&mut self) -> Result<(), String> {
+        let failed = |error: rusqlite::Error| format!("the queue cannot be read: {error}");
+        self.announce();
+        for (uid, gpu_ms, _) in self.store.usage().map_err(failed)? {
+            self.step(Event::UsageRestored { user: UserId(uid), gpu_ms });
+        }
+        let (mut waiting, mut over) = (Vec::new(), Vec::new());
+        for entry in self.store.open_jobs().map_err(failed)? {
+            if entry.stage == Stage::Waiting {
+                waiting.push(entry);
+                continue;
+            }
+            let attempt = (entry.id, entry.attempt);
+            match self.find(&entry) {
+                Found::Kept(status) => {
+                    self.adopt(entry, &status, true);
+                    if let Some(keeper) = status.keeper {
+                        self.watch.add(attempt, keeper);
+                    }
+                }
+                Found::Over(status) => {
+                    self.adopt(entry, &status, false);
+                    over.push((attempt, status));
+                }
+                Found::Rebooted => {
+                    self.adopt(entry, &Status::default(), false);
+                    self.step(Event::Finished {
+                        job: JobId(attempt.0),
+                        attempt: attempt.1,
+                        outcome: Outcome::Lost,
+                    });
+                }
+                Found::Never => {
+                    let attempts = entry.attempt.saturating_sub(1);
+                    waiting.push(Entry { stage: Stage::Waiting, attempt: attempts, ..entry });
+                }
+            }
+        }
+        for (attempt, status) in over {
+            self.attempt_ended(attempt, &status, true);
+        }
+        for entry in waiting {
+            let (id, held, cancelled) = (entry.id, entry.held, entry.cancelled);
+            let job = Box::new(self.job_of(&entry));
+            self.entries.insert(id, entry);
+            self.touch(id);
+            self.submit_to_state(job, held);
+            if cancelled {
+                self.cancel(id);
+            }
+        }
+        Ok(())
+    }
+
+    fn announce(&mut self) {
+        let cpus = match self.config.cpus {
+            0 => std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64),
+            cpus => u64::from(cpus),
+        };
+        let memory = match self.config.host_memory {
+            0 => super::rows::host_memory(),
+            bytes => bytes,
+        };
+        let node = Node { id: NodeId(0), cpu_milli: cpus * 1000, memory: Bytes(memory) };
+        self.step(Event::NodeAdded { node });
+        let reserve = self.config.gpu_reserve_mib << 20;
+        let mut parent = None;
+        for (at, gpu) in self.gpus.list.clone().into_iter().enumerate() {
+            let id = DeviceId(u32::try_from(at).unwrap_or(u32::MAX));
+            let instance = gpu.uuid.starts_with("MIG-");
+            if gpu.index.is_some() {
+                parent = Some(id);
+            }
+            let device = Device {
+                id,
+                node: NodeId(0),
+                model: gpu.name.clone(),
+                capacity: Bytes(gpu.total.saturating_sub(reserve)),
+                parent: parent.filter(|_| instance && gpu.index.is_none()),
+                shared: !instance,
+            };
+            self.step(Event::DeviceAdded { device });
+        }
+    }
+
+    fn find(&self, entry: &Entry) -> Found {
+        let path = self.status_file((entry.id, entry.attempt));
+        if entry.boot != self.boot {
+            // An end that was written just before still counts.
+            let status = status::read(&path).unwrap_or_default();
+            return if status.end.is_some() { Found::Over(status) } else { Found::Rebooted };
+        }
+        let begun = Instant::now();
+        loop {
+            let kept = status::is_kept(&path);
+            let status = status::read(&path).unwrap_or_default();
+            match (kept, status.keeper, status.program) {
+                (true, Some(_), _) => return Found::Kept(status),
+                (true, None, _) if begun.elapsed() < SAYS => std::thread::sleep(Duration::from_millis(5)),
+                (true, None, _) => return Found::Never,
+                (false, _, None) if status.end.is_none() => return Found::Never,
+                (false, ..) => return Found::Over(status),
+            }
+        }
+    }
+
+    fn adopt(&mut self, mut entry: Entry, status: &Status, alive: bool) {
+        let (id, attempt, cancelled) = (entry.id, entry.attempt, entry.cancelled);
+        let told = status.program.is_some();
+        entry.stage = Stage::Running;
+        if let Some(program) = status.program.filter(|_| entry.started_ms.is_none()) {
+            entry.started_ms = Some(program.at_ms);
+            entry.first_start_ms = entry.first_start_ms.or(entry.started_ms);
+        }
+        let since = Millis(entry.started_ms.unwrap_or_else(|| time::now().0));
+        let devices =
+            entry.devices.iter().map(|uuid| self.device(uuid).unwrap_or(DeviceId(u32::MAX))).collect();
+        let reserved = entry.reserved.map(Bytes);
+        let job = Box::new(Job { attempts: attempt, ..self.job_of(&entry) });
+        self.entries.insert(id, entry);
+        if alive {
+            let live = Live { keeper: status.keeper, program: status.program, told, ..Live::default() };
+            self.live.insert(id, live);
+        }
+        self.touch(id);
+        self.step(Event::Adopted { job, devices, since, reserved });
+        if cancelled && alive {
+            self.step(Event::Cancelled { job: JobId(id) });
+        }
+    }
+
+    /// The scheduler's view of an entry.
+    pub(super) fn job_of(&self, entry: &Entry) -> Job {
+        let submitted = Millis(entry.submitted_ms);
+        let (need, expected) = self.known_need(entry);
+        let job = entry.spec.job(entry.id, entry.uid, submitted, need);
+        Job {
+            expected: job.expected.or(expected),
+            attempts: entry.attempt,
+            ooms: entry.ooms,
+            floor: Bytes(entry.floor),
+            ..job
+        }
+    }
+
+    /// What earlier runs tell, on the model that it asks for, or else on the only one there is.
+    fn known_need(&self, entry: &Entry) -> (radrm_scheduler_core::Need, Option<Millis>) {
+        let usable = || self.gpus.list.iter().filter(|gpu| !gpu.divided);
+        let first = usable().next().map(|gpu| gpu.name.clone()).unwrap_or_default();
+        let model = match &entry.spec.model {
+            Some(model) => model.clone(),
+            None if usable().all(|gpu| gpu.name == first) => first,
+            None => return (radrm_scheduler_core::Need::Unknown, None),
+        };
+        let runs = self.store.runs(entry.uid, &needs::program(&entry.spec), &model).unwrap_or_default();
+        needs::known(&runs, needs::batch(&entry.spec))
+    }
+
+    /// Waiting jobs that are the same program as one that just ended learn from it.
+    pub(super) fn tell_waiting(&mut self, job: u64) {
+        let Some(ended) = self.entries.get(&job) else { return };
+        let (uid, gpus) = (ended.uid, ended.spec.gpus);
+        let program = needs::program(&ended.spec);
+        let equal: Vec<u64> = self
+            .entries
+            .values()
+            .filter(|entry| {
+                entry.stage == Stage::Waiting
+                    && entry.uid == uid
+                    && entry.spec.gpus == gpus
+                    && entry.spec.mem.is_none()
+                    && entry.spec.mem_upper.is_none()
+                    && entry.spec.command.first() == ended.spec.command.first()
+                    && entry.spec.model == ended.spec.model
+                    && needs::program(&entry.spec) == program
+            })
+            .map(|entry| entry.id)
+            .collect();
+        for id in equal {
+            let Some(entry) = self.entries.get(&id) else { continue };
+            let need = self.known_need(entry).0;
+            let known = self.state.job(JobId(id)).map(|view| view.job.need);
+            if need != radrm_scheduler_core::Need::Unknown && known != Some(need) {
+                self.step(Event::NeedKnown { job: JobId(id), need });
+            }
+        }
+    }
+}

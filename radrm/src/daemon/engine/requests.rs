@@ -1,0 +1,236 @@
+//! Answers to clients.
+
+use std::sync::mpsc::Sender;
+
+use radrm_scheduler_core::{Action, Event, Job, JobId, Reason, Verdict};
+
+use super::{Engine, Response};
+use crate::daemon::peer::Peer;
+use crate::daemon::spec::Spec;
+use crate::daemon::store::{self, Entry, Stage};
+use crate::daemon::time;
+use crate::daemon::wire::Request;
+
+/// The most jobs that are shown at once.
+const MOST_SHOWN: u32 = 10_000;
+
+type Submission = (Peer, Box<Spec>, Sender<Response>);
+
+impl Engine {
+    /// Takes up new jobs: all of them with one write, and none before it is written.
+    pub(super) fn submit(&mut self, new: Vec<Submission>, replies: &mut Vec<(Sender<Response>, Response)>) {
+        if new.is_empty() {
+            return;
+        }
+        let mut taken = Vec::new();
+        for (peer, spec, reply) in new {
+            match self.check(&peer, &spec, taken.len()) {
+                Ok(()) => taken.push((peer, *spec, reply)),
+                Err(sentence) => replies.push((reply, Response::Refused(sentence))),
+            }
+        }
+        let now = time::now().0;
+        let mut entries: Vec<(Entry, Vec<String>)> = taken
+            .iter_mut()
+            .map(|(peer, spec, _)| {
+                let environment = std::mem::take(&mut spec.environment);
+                let entry = Entry {
+                    uid: peer.uid,
+                    gid: peer.gid,
+                    user: peer.name.clone(),
+                    held: spec.held,
+                    spec: std::mem::take(spec),
+                    submitted_ms: now,
+                    ..Entry::default()
+                };
+                (entry, environment)
+            })
+            .collect();
+        let written = self.store.transaction(|tx| {
+            entries.iter_mut().try_for_each(|(entry, environment)| {
+                entry.id = store::insert(tx, entry, environment)?;
+                Ok(())
+            })
+        });
+        if let Err(error) = written {
+            let sentence = format!("the queue cannot be written: {error}");
+            replies.extend(taken.into_iter().map(|(.., reply)| (reply, Response::Refused(sentence.clone()))));
+            self.trouble("disk", sentence);
+            return;
+        }
+        for ((entry, _), (.., reply)) in entries.into_iter().zip(taken) {
+            let (id, held) = (entry.id, entry.held);
+            let job = Box::new(self.job_of(&entry));
+            self.entries.insert(id, entry);
+            self.counters.submitted += 1;
+            self.submit_to_state(job, held);
+            replies.push((reply, Response::Submitted { job: id }));
+        }
+    }
+
+    /// A held job stays out of the scheduler until it is released: it would start at once.
+    pub(super) fn submit_to_state(&mut self, job: Box<Job>, held: bool) {
+        if !held {
+            self.step(Event::Submitted { job });
+        }
+    }
+
+    /// The scheduler ends it, or nobody but this list knows it.
+    pub(super) fn cancel(&mut self, job: u64) {
+        let id = JobId(job);
+        if let Some(entry) = self.entries.get_mut(&job) {
+            entry.cancelled = true;
+        }
+        self.touch(job);
+        if self.state.job(id).is_some() {
+            self.step(Event::Cancelled { job: id });
+        } else {
+            self.decided(Action::End { job: id, verdict: Verdict::Cancelled }, &Reason::ByUser);
+        }
+    }
+
+    fn hold(&mut self, job: u64, held: bool) -> Result<(), String> {
+        let id = JobId(job);
+        let Some(entry) = self.entries.get_mut(&job) else { return Ok(()) };
+        if entry.stage != Stage::Waiting && held {
+            return Err(format!("job {job} runs already: cancel it, or let it run"));
+        }
+        if entry.held == held {
+            return Ok(());
+        }
+        entry.held = held;
+        self.say(job, if held { "held".to_owned() } else { "released".to_owned() });
+        if self.state.job(id).is_some() {
+            self.step(if held { Event::Held { job: id } } else { Event::Released { job: id } });
+        } else if let Some(entry) = self.entries.get(&job).filter(|_| !held) {
+            let job = Box::new(self.job_of(entry));
+            self.step(Event::Submitted { job });
+        }
+        Ok(())
+    }
+
+    fn check(&self, peer: &Peer, spec: &Spec, more: usize) -> Result<(), String> {
+        spec.check()?;
+        if spec.priority > self.config.user_priority && !peer.admin {
+            return Err(format!(
+                "priority {} is for administrators: up to {} is yours",
+                spec.priority, self.config.user_priority
+            ));
+        }
+        let own = rustix::process::geteuid();
+        if !own.is_root() && own.as_raw() != peer.uid {
+            return Err("this daemon does not run as root, so it starts its own user's jobs only".to_owned());
+        }
+        if peer.name.is_empty() {
+            return Err(format!("user {} has no account on this machine", peer.uid));
+        }
+        let most = self.config.jobs_per_user as usize;
+        if self.entries.len() + more >= most {
+            let has = self.entries.values().filter(|entry| entry.uid == peer.uid).count();
+            if has + more >= most {
+                return Err(format!(
+                    "you have {has} jobs waiting and running already, the most that are taken"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers everything but a submission.
+    pub(super) fn answer(&mut self, peer: &Peer, request: &Request) -> Response {
+        match request {
+            Request::Submit(_) => Response::Refused("a submission out of order".to_owned()),
+            Request::Queue { all, ended } => self.queue(peer, *all, (*ended).min(MOST_SHOWN)),
+            Request::Show { job } => self.show(peer, *job),
+            Request::Cancel { jobs } => self.for_each(peer, jobs, |engine, job| {
+                engine.cancel(job);
+                Ok(())
+            }),
+            Request::Hold { jobs, held } => self.for_each(peer, jobs, |engine, job| engine.hold(job, *held)),
+            Request::Nodes => Response::Nodes(Box::new(self.node(peer))),
+            Request::Stats { all, since_ms } => {
+                let uid = (!(*all && peer.admin)).then_some(peer.uid);
+                match self.store.stats(uid, *since_ms) {
+                    Ok(stats) => Response::Stats(Box::new(stats)),
+                    Err(error) => Response::Refused(format!("the history cannot be read: {error}")),
+                }
+            }
+            Request::Drain { gpu, drained } => self.drain(peer, gpu, *drained),
+        }
+    }
+
+    /// Does something with each of these jobs, or with none: all must be the user's own.
+    fn for_each(
+        &mut self,
+        peer: &Peer,
+        jobs: &[u64],
+        mut act: impl FnMut(&mut Self, u64) -> Result<(), String>,
+    ) -> Response {
+        for job in jobs {
+            match self.entries.get(job) {
+                Some(entry) if peer.may(entry.uid) && entry.stage != Stage::Ended => {}
+                // Of others' jobs not even their being there is told.
+                _ => match self.store.job(*job) {
+                    Ok(Some(entry)) if peer.may(entry.uid) => {
+                        return Response::Refused(format!("job {job} is over"));
+                    }
+                    _ => return Response::Refused(format!("you have no job {job}")),
+                },
+            }
+        }
+        for job in jobs {
+            if let Err(sentence) = act(self, *job) {
+                return Response::Refused(sentence);
+            }
+        }
+        Response::Done
+    }
+
+    fn queue(&self, peer: &Peer, all: bool, ended: u32) -> Response {
+        let everybody = all && peer.admin;
+        let mine = |entry: &&Entry| everybody || entry.uid == peer.uid;
+        let mut rows: Vec<_> = Vec::new();
+        if ended > 0 {
+            let old = self.store.ended((!everybody).then_some(peer.uid), ended).unwrap_or_default();
+            rows.extend(old.iter().rev().map(|entry| self.row(entry)));
+        }
+        let open: Vec<&Entry> = self.entries.values().filter(mine).collect();
+        rows.extend(open.iter().filter(|entry| entry.stage >= Stage::Starting).map(|entry| self.row(entry)));
+        // Waiting ones in the order in which they are looked at.
+        let order: std::collections::HashMap<u64, usize> =
+            self.state.queue().iter().enumerate().map(|(at, job)| (job.0, at)).collect();
+        let mut waiting: Vec<&Entry> =
+            open.into_iter().filter(|entry| entry.stage == Stage::Waiting).collect();
+        waiting.sort_by_key(|entry| (order.get(&entry.id).copied().unwrap_or(usize::MAX), entry.id));
+        rows.extend(waiting.into_iter().map(|entry| self.row(entry)));
+        Response::Jobs(rows)
+    }
+
+    fn show(&self, peer: &Peer, job: u64) -> Response {
+        let stored = self.entries.get(&job).cloned().or_else(|| self.store.job(job).ok().flatten());
+        let Some(entry) = stored.filter(|entry| peer.may(entry.uid)) else {
+            return Response::Refused(format!("you have no job {job}"));
+        };
+        let mut lines = self.store.history(job).unwrap_or_default();
+        if let Some((at, reason)) = self.state.history(JobId(job)).pop()
+            && matches!(reason, Reason::Waiting { .. })
+        {
+            lines.push(super::Line { at_ms: at.0, text: reason.to_string() });
+        }
+        Response::Job(Box::new(self.row(&entry)), lines)
+    }
+
+    fn drain(&mut self, peer: &Peer, gpu: &str, drained: bool) -> Response {
+        if !peer.admin {
+            return Response::Refused("GPUs are drained by administrators".to_owned());
+        }
+        let found =
+            self.gpus.list.iter().position(|known| {
+                known.uuid == gpu || known.index.is_some_and(|index| index.to_string() == gpu)
+            });
+        let Some(at) = found else { return Response::Refused(format!("there is no GPU {gpu}")) };
+        let device = radrm_scheduler_core::DeviceId(u32::try_from(at).unwrap_or(u32::MAX));
+        self.step(Event::DeviceDrained { device, drained });
+        Response::Done
+    }
+}

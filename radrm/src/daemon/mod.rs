@@ -1,0 +1,192 @@
+//! `radrmd`: the node daemon.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`spec`] | what a user asks for |
+//! | `wire`, `server`, `peer` | the socket: frames, threads, who is there |
+//! | `engine` | the one thread that decides, with `scheduler-core` |
+//! | `store` | queue and history in SQLite |
+//! | `keeper`, `status`, `outcome` | the small process that keeps one attempt, and what it writes down |
+//! | `watch`, `gpus` | threads that wait for keepers and look at GPUs |
+//! | `needs` | what earlier runs tell of the next |
+
+pub mod config;
+mod engine;
+mod gpus;
+pub mod keeper;
+mod needs;
+mod outcome;
+mod peer;
+mod server;
+pub mod spec;
+mod status;
+mod store;
+mod time;
+mod watch;
+pub(crate) mod wire;
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use clap::Parser;
+use rustix::fs::{FlockOperation, flock};
+
+use crate::output;
+use crate::run::cli::{Instead, explain};
+use config::Config;
+use engine::{Engine, Message};
+use gpus::Gpus;
+use store::Store;
+use watch::Watch;
+
+/// The program's name in messages.
+pub const NAME: &str = "radrmd";
+
+/// The command line is wrong.
+const USAGE: u8 = 2;
+
+#[derive(Parser, Debug)]
+#[command(name = "radrmd", version, override_help = include_str!("help.txt"))]
+struct Flags {
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    socket: Option<PathBuf>,
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    #[arg(long, value_name = "SPEC")]
+    emulate: Option<String>,
+    #[arg(long)]
+    no_metrics: bool,
+}
+
+/// The whole program.
+#[must_use]
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if arguments.get(1).is_some_and(|word| word == keeper::WORD) {
+        return keeper::keep();
+    }
+    let flags = match Flags::try_parse_from(arguments).map_err(|error| explain(&error)) {
+        Ok(flags) => flags,
+        Err(Instead::Print(text)) => {
+            let _ = output::to_stdout(&text);
+            return ExitCode::SUCCESS;
+        }
+        Err(Instead::Wrong(sentence)) => {
+            output::say(NAME, &format!("{sentence} (radrmd --help tells more)"));
+            return ExitCode::from(USAGE);
+        }
+    };
+    match serve(flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            output::say(NAME, &sentence);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(flags: Flags) -> Result<(), String> {
+    let mut config = Config::load(flags.config.as_deref())?;
+    let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+    config.socket = absolute(flags.socket.unwrap_or(config.socket));
+    config.state = absolute(flags.state.unwrap_or(config.state));
+    config.emulate = flags.emulate.unwrap_or(config.emulate);
+    if flags.no_metrics {
+        config.metrics.clear();
+    }
+    prepare(&config.state)?;
+    let _lock = only_one(&config.state)?;
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+    let boot_file = config.state.join("boot");
+    let boot_is_new = fs::read_to_string(&boot_file).unwrap_or_default().trim() != boot;
+    let gpus = Gpus::find(&config, boot_is_new)?;
+    let _ = fs::write(&boot_file, &boot);
+    let store = Store::open(&config.state.join("queue.db"))?;
+    let listener = server::listen(&config.socket)?;
+    let signals = block_signals();
+    let (to, from) = channel();
+    // From here on there are several threads.
+    end_on_signal(signals, to.clone())?;
+    let watch = Watch::start(to.clone())?;
+    let engine = Engine::new(config.clone(), store, gpus.clone(), watch, boot)?;
+    let audit = (config.audit_s > 0).then(|| Duration::from_secs(config.audit_s));
+    gpus::watch(&gpus, Duration::from_millis(config.look_ms), audit, to.clone());
+    if let Some(address) = config.metrics()?
+        && let Err(sentence) = server::serve_metrics(address, to.clone())
+    {
+        output::say(NAME, &sentence);
+    }
+    let socket = config.socket.clone();
+    server::serve(listener, config.admin_group, to)?;
+    let what = match (&gpus.emulated, gpus.list.len()) {
+        (Some(spec), _) => format!("emulated GPUs ({spec})"),
+        (None, 1) => "1 GPU".to_owned(),
+        (None, count) => format!("{count} GPUs"),
+    };
+    output::say(NAME, &format!("ready at {} with {what}", socket.display()));
+    engine.run(&from);
+    let _ = fs::remove_file(&socket);
+    Ok(())
+}
+
+/// The folders. Users pass through them to their own jobs' folders, and see no others.
+fn prepare(state: &Path) -> Result<(), String> {
+    let failed = |path: &Path, error: std::io::Error| {
+        format!("{} cannot be used: {}", path.display(), output::reason(&error))
+    };
+    for (folder, mode) in
+        [(state.to_owned(), 0o711), (state.join("jobs"), 0o711), (state.join("attempts"), 0o700)]
+    {
+        let made = fs::DirBuilder::new().recursive(true).mode(mode).create(&folder);
+        made.map_err(|error| failed(&folder, error))?;
+        fs::set_permissions(&folder, fs::Permissions::from_mode(mode))
+            .map_err(|error| failed(&folder, error))?;
+    }
+    Ok(())
+}
+
+fn only_one(state: &Path) -> Result<fs::File, String> {
+    let path = state.join("lock");
+    let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|error| format!("{}: {}", path.display(), output::reason(&error)))?;
+    flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive)
+        .map_err(|_| format!("another radrmd uses {}", state.display()))?;
+    Ok(file)
+}
+
+/// Signals that end the daemon, taken by one thread.
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: the set is filled before it is used; this process has one thread.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        set
+    }
+}
+
+fn end_on_signal(set: libc::sigset_t, to: Sender<Message>) -> Result<(), String> {
+    let wait = move || {
+        let mut signal = 0;
+        // SAFETY: a filled set and room for a number.
+        unsafe { libc::sigwait(&raw const set, &raw mut signal) };
+        let _ = to.send(Message::Stop);
+    };
+    std::thread::Builder::new()
+        .name("signals".into())
+        .stack_size(64 << 10)
+        .spawn(wait)
+        .map(|_| ())
+        .map_err(|error| format!("no thread: {error}"))
+}

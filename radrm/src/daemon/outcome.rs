@@ -1,0 +1,83 @@
+//! What a profile tells of an attempt's end.
+
+use std::path::Path;
+
+use radrm_analyzer::Summary;
+use radrm_profile::Profile;
+
+/// The parts that the scheduler needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// Highest device memory on one GPU, contexts included, bytes.
+    pub(crate) peak: Option<u64>,
+    /// Held and asked for, where a refused request ended it, bytes.
+    pub(crate) oom: Option<u64>,
+    /// Not everything of the job was seen by the shim.
+    pub(crate) unseen: bool,
+}
+
+/// Reads the profile; `None` if there is none.
+pub(crate) fn of_profile(path: &Path) -> Option<Told> {
+    Profile::open(path).ok().map(|profile| of_summary(&Summary::from_profile(&profile)))
+}
+
+fn of_summary(summary: &Summary) -> Told {
+    // Contexts count under a limit, so they are part of what has to be set aside.
+    let contexts = |gpu: u8| -> u64 {
+        let on_gpu = summary.processes.iter().flat_map(|process| &process.gpus).filter(|on| on.gpu == gpu);
+        on_gpu.filter_map(|on| on.context_overhead_bytes).map(|bytes| bytes.0).max().unwrap_or(0)
+    };
+    let held: Vec<(u8, u64)> = summary
+        .gpus
+        .iter()
+        .map(|gpu| {
+            let counted = gpu.peak_bytes.0.saturating_add(contexts(gpu.index));
+            let seen = gpu.nvml.as_ref().and_then(|nvml| nvml.job_peak_bytes).map_or(0, |bytes| bytes.0);
+            (gpu.index, counted.max(seen))
+        })
+        .collect();
+    let oom = summary.outcome.out_of_memory.then(|| {
+        let refused = summary.failed_requests.iter().filter(|request| request.out_of_memory);
+        let plain = refused.map(|request| {
+            // Of a lone request it is not known what was held then: at most the peak.
+            let most = held.iter().find(|(gpu, _)| *gpu == request.gpu).map_or(0, |(_, held)| *held);
+            most.saturating_add(request.size_bytes.0)
+        });
+        let known = summary.postmortems.iter().map(|refusal| {
+            let under = refusal.quota.as_ref().map_or(0, |quota| quota.used_bytes.0);
+            let counted = refusal.job_bytes.0.saturating_add(contexts(refusal.gpu));
+            under.max(counted).saturating_add(refusal.size_bytes.0)
+        });
+        known.max().or_else(|| plain.max()).unwrap_or(0)
+    });
+    Told {
+        peak: held.iter().map(|(_, held)| *held).max().filter(|peak| *peak > 0),
+        oom,
+        unseen: !summary.unseen.is_empty(),
+    }
+}
+
+/// What frameworks write when GPU memory runs out.
+const WORDS: [&str; 5] = [
+    "CUDA out of memory",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "cudaErrorMemoryAllocation",
+    "OOM when allocating tensor",
+    "RESOURCE_EXHAUSTED: Out of memory",
+];
+
+/// Whether a program's output speaks of an out-of-memory.
+pub(crate) fn log_tells_oom(text: &str) -> bool {
+    WORDS.iter().any(|words| text.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_that_merely_mentions_memory_is_no_out_of_memory() {
+        assert!(log_tells_oom("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"));
+        assert!(!log_tells_oom("memory: 3 GiB, cuda is out of date"));
+    }
+}

@@ -1,0 +1,82 @@
+//! Who is at the other end of a connection, as the kernel tells.
+
+use std::ffi::CString;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
+
+/// A client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Empty without an account.
+    pub(crate) name: String,
+    /// It may see and end everybody's jobs.
+    pub(crate) admin: bool,
+}
+
+impl Peer {
+    /// The process at the other end, when it connected.
+    pub(crate) fn of(stream: &UnixStream, admin_group: &str) -> std::io::Result<Self> {
+        let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+        let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: room for the structure, whose size is given.
+        let done = unsafe {
+            libc::getsockopt(
+                stream.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut found).cast(),
+                &raw mut length,
+            )
+        };
+        if done != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(Self::known(found.uid, found.gid, admin_group))
+    }
+
+    fn known(uid: u32, gid: u32, admin_group: &str) -> Self {
+        let account = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+        let own = rustix::process::geteuid().as_raw();
+        let admin =
+            uid == 0 || uid == own || account.as_ref().is_some_and(|account| is_member(account, admin_group));
+        // The group of the account, not one that the client changed to.
+        let gid = account.as_ref().map_or(gid, |account| account.gid.as_raw());
+        Self { uid, gid, name: account.map(|account| account.name).unwrap_or_default(), admin }
+    }
+
+    /// One who sees everything, for sums.
+    pub(crate) fn everybody() -> Self {
+        Self { uid: 0, gid: 0, name: String::new(), admin: true }
+    }
+
+    /// Whether this user's jobs are its business.
+    pub(crate) fn may(&self, uid: u32) -> bool {
+        self.admin || self.uid == uid
+    }
+}
+
+fn is_member(account: &User, group: &str) -> bool {
+    let Some(group) = Group::from_name(group).ok().flatten() else { return false };
+    let Ok(name) = CString::new(account.name.as_bytes()) else { return false };
+    let groups: Vec<Gid> = getgrouplist(&name, account.gid).unwrap_or_default();
+    groups.contains(&group.gid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_tells_who_is_there() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let peer = Peer::of(&one, "no-such-group").unwrap();
+        assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
+        assert!(peer.admin, "the daemon's own user administrates it");
+        let stranger = Peer::known(54_711, 54_711, "no-such-group");
+        assert!(!stranger.admin && stranger.may(54_711) && !stranger.may(54_712));
+    }
+}

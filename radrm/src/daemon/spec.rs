@@ -1,0 +1,162 @@
+//! What a user asks for with a job.
+
+use std::path::PathBuf;
+
+use radrm_scheduler_core::{
+    Bytes, HostNeed, Job, JobId, Millis, Need, Permille, Preemption, SuspendRefusal, UserId,
+};
+use serde::{Deserialize, Serialize};
+
+/// A job as it is submitted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Spec {
+    /// What it is called in lists.
+    pub name: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Where it runs.
+    pub cwd: PathBuf,
+    /// Its environment, `NAME=value`.
+    pub environment: Vec<String>,
+    /// Its umask.
+    pub umask: u32,
+    /// GPUs at the same time.
+    pub gpus: u16,
+    /// Memory on each of them, bytes.
+    pub mem: Option<u64>,
+    /// It is not sure that `mem` suffices: an estimate with this upper bound, bytes.
+    pub mem_upper: Option<u64>,
+    /// Part of each GPU's SMs, in thousandths.
+    pub share: Option<u32>,
+    /// GPUs of its own.
+    pub exclusive: bool,
+    /// Only GPUs of this model.
+    pub model: Option<String>,
+    /// Higher goes first.
+    pub priority: i32,
+    /// It is stopped after this time, ms.
+    pub time_limit_ms: Option<u64>,
+    /// It gives way after this time if others wait, ms.
+    pub slot_ms: Option<u64>,
+    /// How long it is expected to run, ms.
+    pub expected_ms: Option<u64>,
+    /// Thousandths of CPU cores.
+    pub cpu_milli: u64,
+    /// Host memory, bytes.
+    pub host_memory: u64,
+    /// It may be stopped for others and run again later.
+    pub preemptible: bool,
+    /// The signal at which it writes a checkpoint.
+    pub checkpoint_signal: Option<i32>,
+    /// Time from that signal to SIGTERM, ms.
+    pub grace_ms: Option<u64>,
+    /// Standard output; `None` is a file in the daemon's care.
+    pub output: Option<PathBuf>,
+    /// Standard error; `None` goes where standard output goes.
+    pub error: Option<PathBuf>,
+    /// Batch size, for the history of the program's needs.
+    pub batch: Option<u32>,
+    /// It does not start until it is released.
+    pub held: bool,
+}
+
+/// More than a command line and an environment can be.
+const MOST_WORDS: usize = 100_000;
+
+impl Spec {
+    /// What is wrong with it, as one sentence.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.command.first().is_none_or(String::is_empty) {
+            return Err("the job has no command".to_owned());
+        }
+        if self.command.len() + self.environment.len() > MOST_WORDS {
+            return Err("the job's command line is too long".to_owned());
+        }
+        let mut words = self.command.iter().chain(&self.environment).chain([&self.name]);
+        if words.any(|word| word.contains('\0')) {
+            return Err("a word of the job contains a zero byte".to_owned());
+        }
+        if !self.cwd.is_absolute() {
+            return Err(format!("the job's directory {} is not absolute", self.cwd.display()));
+        }
+        if self.gpus > 64 {
+            return Err(format!("{} GPUs at once are more than one machine has", self.gpus));
+        }
+        if self.share.is_some_and(|share| share == 0 || share > 1000) {
+            return Err("a share is between 0.1% and 100%".to_owned());
+        }
+        if self.checkpoint_signal.is_some_and(|signal| !(1..=64).contains(&signal) || signal == libc::SIGKILL)
+        {
+            return Err("the checkpoint signal is not one that a program can catch".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The scheduler's view. `known` is what earlier runs tell of the need.
+    pub(crate) fn job(&self, id: u64, uid: u32, submitted: Millis, known: Need) -> Job {
+        let need = match (self.mem, self.mem_upper) {
+            (Some(bytes), upper) => {
+                Need::Estimated { bytes: Bytes(bytes), upper: Bytes(upper.unwrap_or(bytes).max(bytes)) }
+            }
+            (None, Some(upper)) => Need::Estimated { bytes: Bytes(upper), upper: Bytes(upper) },
+            (None, None) => known,
+        };
+        let preemption = Preemption {
+            allowed: self.preemptible,
+            checkpoint_signal: self.checkpoint_signal,
+            grace: self.grace_ms.map_or(Preemption::default().grace, Millis),
+            suspend: Err(SuspendRefusal::Unsupported),
+        };
+        Job {
+            user: UserId(uid),
+            priority: self.priority,
+            gpus: self.gpus,
+            need,
+            share: self.share.map(Permille),
+            exclusive: self.exclusive,
+            model: self.model.clone(),
+            host: HostNeed { cpu_milli: self.cpu_milli, memory: Bytes(self.host_memory) },
+            expected: self.expected_ms.map(Millis),
+            time_limit: self.time_limit_ms.map(Millis),
+            slot: self.slot_ms.map(Millis),
+            preemption,
+            submitted,
+            ..Job::new(JobId(id))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_job_is_told_in_one_sentence() {
+        let good = Spec { command: vec!["a".into()], cwd: "/".into(), gpus: 1, ..Spec::default() };
+        good.check().unwrap();
+        for (bad, part) in [
+            (Spec { command: Vec::new(), ..good.clone() }, "no command"),
+            (Spec { cwd: "x".into(), ..good.clone() }, "not absolute"),
+            (Spec { name: "a\0".into(), ..good.clone() }, "zero byte"),
+            (Spec { gpus: 65, ..good.clone() }, "65 GPUs"),
+            (Spec { share: Some(0), ..good.clone() }, "share"),
+            (Spec { checkpoint_signal: Some(9), ..good.clone() }, "catch"),
+        ] {
+            let text = bad.check().unwrap_err();
+            assert!(text.contains(part) && text.lines().count() == 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_the_user_says_of_the_need_comes_before_what_is_known() {
+        let known = Need::Measured(Bytes(7));
+        let spec = Spec { gpus: 1, ..Spec::default() };
+        assert_eq!(spec.job(1, 0, Millis(0), known).need, known);
+        let said = Spec { mem: Some(5), ..spec };
+        assert_eq!(
+            said.job(1, 0, Millis(0), known).need,
+            Need::Estimated { bytes: Bytes(5), upper: Bytes(5) }
+        );
+    }
+}

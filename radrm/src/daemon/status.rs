@@ -1,0 +1,198 @@
+//! The file in which an attempt's keeper says what became of it.
+//!
+//! It is locked from before the keeper is started until the keeper is gone: whoever gets the lock
+//! knows that nobody writes any more. Its room on the disk is taken before the job starts, so a
+//! full disk later loses no exit code.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use radrm_scheduler_core::{Bytes, Evidence, Outcome};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+/// Room for all records.
+const SIZE: usize = 4096;
+/// Where each record begins.
+const KEEPER_AT: u64 = 0;
+const PROGRAM_AT: u64 = 256;
+const END_AT: u64 = 512;
+
+/// A process that cannot be taken for a later one of the same number.
+#[derive(Clone, Copy, Debug, Eq, Serialize, Deserialize)]
+pub(crate) struct Who {
+    pub(crate) pid: u32,
+    /// Start time in clock ticks since boot.
+    pub(crate) start: u64,
+    /// When that was written down, ms since 1970.
+    #[serde(default)]
+    pub(crate) at_ms: u64,
+}
+
+impl PartialEq for Who {
+    fn eq(&self, other: &Self) -> bool {
+        (self.pid, self.start) == (other.pid, other.start)
+    }
+}
+
+impl Who {
+    /// The process of this number now.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        crate::quota::proc::Process(pid).start().map(|start| Self {
+            pid,
+            start,
+            at_ms: super::time::now().0,
+        })
+    }
+
+    /// Whether it is still there.
+    pub(crate) fn lives(self) -> bool {
+        Self::of(self.pid) == Some(self)
+    }
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct End {
+    /// Exit code, if it exited.
+    pub(crate) code: Option<i32>,
+    /// The signal that killed it.
+    pub(crate) signal: Option<i32>,
+    /// It did not start, and why.
+    pub(crate) not_started: Option<String>,
+    /// It failed after a request for GPU memory was refused: what it held and asked for, bytes.
+    pub(crate) oom: Option<u64>,
+    /// That is concluded from its output; no shim was in it.
+    pub(crate) from_log: bool,
+    /// Highest device memory on one GPU, contexts included, bytes.
+    pub(crate) peak: Option<u64>,
+    /// When, ms since 1970.
+    pub(crate) at_ms: u64,
+}
+
+impl End {
+    /// What the scheduler is told.
+    pub(crate) fn outcome(&self) -> Outcome {
+        if self.not_started.is_some() {
+            return Outcome::NotStarted;
+        }
+        let code = self.code.unwrap_or_else(|| 128 + self.signal.unwrap_or(0));
+        match (self.oom, self.signal) {
+            (Some(seen), _) if code != 0 => {
+                let evidence = if self.from_log { Evidence::Log } else { Evidence::Shim };
+                Outcome::OutOfMemory { seen: Bytes(seen), evidence, code }
+            }
+            (_, Some(signal)) => Outcome::Signalled { signal },
+            _ => Outcome::Exited { code },
+        }
+    }
+}
+
+/// All that is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub(crate) keeper: Option<Who>,
+    pub(crate) program: Option<Who>,
+    pub(crate) end: Option<End>,
+}
+
+/// Makes the file with all its room, locked.
+pub(crate) fn make(path: &Path) -> io::Result<File> {
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive)?;
+    file.write_all_at(&[0; SIZE], 0)?;
+    Ok(file)
+}
+
+fn put(file: &File, at: u64, value: &impl Serialize) -> io::Result<()> {
+    let mut text = serde_json::to_vec(value)?;
+    text.push(b'\n');
+    file.write_all_at(&text, at)
+}
+
+/// The keeper is there.
+pub(crate) fn put_keeper(file: &File, who: Who) -> io::Result<()> {
+    put(file, KEEPER_AT, &who)
+}
+
+/// The program is about to be executed.
+pub(crate) fn put_program(file: &File, who: Who) -> io::Result<()> {
+    put(file, PROGRAM_AT, &who)
+}
+
+/// It is over.
+pub(crate) fn put_end(file: &File, end: &End) -> io::Result<()> {
+    put(file, END_AT, end)
+}
+
+/// Reads what is written so far; what cannot be understood is not there.
+pub(crate) fn read(path: &Path) -> io::Result<Status> {
+    let mut bytes = [0; SIZE];
+    let file = File::open(path)?;
+    let mut have = 0;
+    while have < SIZE {
+        match file.read_at(&mut bytes[have..], have as u64) {
+            Ok(0) => break,
+            Ok(more) => have += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let record = |at: u64| {
+        let rest = bytes.get(at as usize..).unwrap_or_default();
+        let line = rest.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        line.to_vec()
+    };
+    Ok(Status {
+        keeper: serde_json::from_slice(&record(KEEPER_AT)).ok(),
+        program: serde_json::from_slice(&record(PROGRAM_AT)).ok(),
+        end: serde_json::from_slice(&record(END_AT)).ok(),
+    })
+}
+
+/// Whether a keeper lives, or is just being started.
+pub(crate) fn is_kept(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    flock(file.as_fd(), FlockOperation::NonBlockingLockShared).is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_one_by_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        assert!(!is_kept(&path));
+        let file = make(&path).unwrap();
+        assert!(is_kept(&path), "locked from the beginning");
+        assert_eq!(read(&path).unwrap(), Status::default());
+        let who = Who::of(std::process::id()).unwrap();
+        assert!(who.lives() && !Who { start: who.start + 1, ..who }.lives());
+        put_keeper(&file, who).unwrap();
+        put_program(&file, who).unwrap();
+        assert_eq!(read(&path).unwrap(), Status { keeper: Some(who), program: Some(who), end: None });
+        let end = End { code: Some(3), oom: Some(77), at_ms: 5, ..End::default() };
+        put_end(&file, &end).unwrap();
+        assert_eq!(read(&path).unwrap().end, Some(end));
+        drop(file);
+        assert!(!is_kept(&path));
+    }
+
+    #[test]
+    fn only_a_failure_with_a_refused_request_is_an_out_of_memory() {
+        let end = End { code: Some(0), oom: Some(7), ..End::default() };
+        assert_eq!(end.outcome(), Outcome::Exited { code: 0 });
+        let end = End { code: Some(1), ..End::default() };
+        assert_eq!(end.outcome(), Outcome::Exited { code: 1 });
+        let end = End { signal: Some(6), oom: Some(7), ..End::default() };
+        let seen = Outcome::OutOfMemory { seen: Bytes(7), evidence: Evidence::Shim, code: 134 };
+        assert_eq!(end.outcome(), seen);
+        assert_eq!(End { signal: Some(9), ..End::default() }.outcome(), Outcome::Signalled { signal: 9 });
+    }
+}

@@ -1,0 +1,494 @@
+//! Queue and history on disk, in SQLite: what a daemon that died told itself.
+
+use std::path::Path;
+
+use radrm_scheduler_core::{Bytes, Verdict};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+
+use super::spec::Spec;
+use super::wire::{GpuStats, Line, StatsRow};
+
+/// Where a job stands, as far as the disk knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// In the queue.
+    #[default]
+    Waiting,
+    /// An attempt was decided; a keeper may be there.
+    Starting,
+    /// Its keeper is there.
+    Running,
+    /// Over.
+    Ended,
+}
+
+impl Stage {
+    const NAMES: [(Self, &'static str); 4] = [
+        (Self::Waiting, "waiting"),
+        (Self::Starting, "starting"),
+        (Self::Running, "running"),
+        (Self::Ended, "ended"),
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(stage, _)| *stage == self).map_or("", |(_, name)| name)
+    }
+
+    fn of(name: &str) -> Self {
+        Self::NAMES.iter().find(|(_, known)| *known == name).map_or(Self::Waiting, |(stage, _)| *stage)
+    }
+}
+
+/// A job with what was decided for it. The environment stays on disk.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) id: u64,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) user: String,
+    /// Without its environment.
+    pub(crate) spec: Spec,
+    pub(crate) stage: Stage,
+    pub(crate) held: bool,
+    /// The user does not want it any more.
+    pub(crate) cancelled: bool,
+    pub(crate) attempt: u32,
+    pub(crate) ooms: u32,
+    pub(crate) floor: u64,
+    /// UUIDs of the devices of this attempt.
+    pub(crate) devices: Vec<String>,
+    pub(crate) reserved: Option<u64>,
+    pub(crate) limit: Option<u64>,
+    pub(crate) submitted_ms: u64,
+    pub(crate) first_start_ms: Option<u64>,
+    pub(crate) started_ms: Option<u64>,
+    pub(crate) ended_ms: Option<u64>,
+    /// Time of the attempts that are over.
+    pub(crate) ran_ms: u64,
+    pub(crate) peak: Option<u64>,
+    /// The boot in which the attempt was started.
+    pub(crate) boot: String,
+    pub(crate) verdict: Option<Verdict>,
+    pub(crate) why: String,
+}
+
+/// A run that is over, for the needs of later ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Run {
+    pub(crate) batch: Option<u32>,
+    pub(crate) peak: Bytes,
+    pub(crate) ran_ms: u64,
+}
+
+/// The database.
+#[derive(Debug)]
+pub(crate) struct Store {
+    connection: Connection,
+}
+
+const SCHEMA: i64 = 1;
+
+const TABLES: &str = "
+CREATE TABLE jobs (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, uid INTEGER NOT NULL, gid INTEGER NOT NULL, user TEXT NOT NULL,
+    spec TEXT NOT NULL, environment TEXT NOT NULL, stage TEXT NOT NULL, held INTEGER NOT NULL,
+    cancelled INTEGER NOT NULL, attempt INTEGER NOT NULL, ooms INTEGER NOT NULL, floor INTEGER NOT NULL,
+    devices TEXT NOT NULL, reserved INTEGER, mem_limit INTEGER, submitted_ms INTEGER NOT NULL,
+    first_start_ms INTEGER, started_ms INTEGER, ended_ms INTEGER, ran_ms INTEGER NOT NULL, peak INTEGER,
+    boot TEXT NOT NULL, verdict TEXT, why TEXT NOT NULL
+);
+CREATE INDEX jobs_open ON jobs(id) WHERE stage <> 'ended';
+CREATE INDEX jobs_user ON jobs(uid, id);
+CREATE TABLE history (job INTEGER NOT NULL, at_ms INTEGER NOT NULL, text TEXT NOT NULL);
+CREATE INDEX history_job ON history(job);
+CREATE TABLE usage (uid INTEGER PRIMARY KEY, gpu_ms INTEGER NOT NULL, at_ms INTEGER NOT NULL);
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY, uid INTEGER NOT NULL, program TEXT NOT NULL,
+    model TEXT NOT NULL, batch INTEGER, peak INTEGER NOT NULL, ran_ms INTEGER NOT NULL
+);
+CREATE INDEX runs_program ON runs(uid, program, model);
+CREATE TABLE watched (
+    gpu TEXT PRIMARY KEY, samples INTEGER NOT NULL, used REAL NOT NULL, smact REAL NOT NULL,
+    smact_samples INTEGER NOT NULL, power REAL NOT NULL, power_samples INTEGER NOT NULL, energy REAL
+);
+";
+
+/// What is added to a GPU's figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Watched {
+    pub(crate) samples: u64,
+    pub(crate) used: f64,
+    pub(crate) smact: f64,
+    pub(crate) smact_samples: u64,
+    pub(crate) power: f64,
+    pub(crate) power_samples: u64,
+    pub(crate) energy_mj: Option<f64>,
+}
+
+type Result<T> = rusqlite::Result<T>;
+
+fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+impl Store {
+    /// Opens the database, which is made if it is not there.
+    pub(crate) fn open(path: &Path) -> std::result::Result<Self, String> {
+        let failed = |error: rusqlite::Error| format!("{} cannot be used: {error}", path.display());
+        let mut connection = Connection::open(path).map_err(failed)?;
+        // One daemon at a time: a second one gets no lock, and none is needed for each transaction.
+        connection.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(failed)?;
+        connection
+            .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))
+            .map_err(failed)?;
+        // A job that was accepted is there after a power cut too.
+        connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
+        connection.pragma_update(None, "cache_size", -1024).map_err(failed)?;
+        let version: i64 =
+            connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
+        if version > SCHEMA {
+            return Err(format!("{} was made by a newer radrmd", path.display()));
+        }
+        if version == 0 {
+            let tx = connection.transaction().map_err(failed)?;
+            tx.execute_batch(TABLES).map_err(failed)?;
+            tx.pragma_update(None, "user_version", SCHEMA).map_err(failed)?;
+            tx.commit().map_err(failed)?;
+        }
+        Ok(Self { connection })
+    }
+
+    /// All in one transaction: everything `work` does, or nothing.
+    pub(crate) fn transaction<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
+        let tx = self.connection.transaction()?;
+        let done = work(&tx)?;
+        tx.commit()?;
+        Ok(done)
+    }
+
+    /// Jobs that are not over, in the order of their numbers.
+    pub(crate) fn open_jobs(&self) -> Result<Vec<Entry>> {
+        self.select("WHERE stage <> 'ended' ORDER BY id", &[])
+    }
+
+    /// The newest jobs that are over.
+    pub(crate) fn ended(&self, uid: Option<u32>, most: u32) -> Result<Vec<Entry>> {
+        let uid = uid.map(i64::from);
+        self.select(
+            "WHERE stage = 'ended' AND (?1 IS NULL OR uid = ?1) ORDER BY id DESC LIMIT ?2",
+            params![uid, most],
+        )
+    }
+
+    /// One job.
+    pub(crate) fn job(&self, id: u64) -> Result<Option<Entry>> {
+        Ok(self.select("WHERE id = ?1", params![int(id)])?.pop())
+    }
+
+    fn select(&self, end: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Vec<Entry>> {
+        let text = format!("SELECT {COLUMNS} FROM jobs {end}");
+        let mut statement = self.connection.prepare_cached(&text)?;
+        statement.query_map(values, entry)?.collect()
+    }
+
+    /// A job's environment.
+    pub(crate) fn environment(&self, id: u64) -> Result<Vec<String>> {
+        let text: Option<String> = self
+            .connection
+            .query_row("SELECT environment FROM jobs WHERE id = ?1", [int(id)], |row| row.get(0))
+            .optional()?;
+        Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
+    }
+
+    /// A job's history, oldest first.
+    pub(crate) fn history(&self, id: u64) -> Result<Vec<Line>> {
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT at_ms, text FROM history WHERE job = ?1 ORDER BY rowid")?;
+        let line =
+            |row: &Row<'_>| Ok(Line { at_ms: row.get::<_, i64>(0)?.unsigned_abs(), text: row.get(1)? });
+        statement.query_map([int(id)], line)?.collect()
+    }
+
+    /// GPU time that users have used.
+    pub(crate) fn usage(&self) -> Result<Vec<(u32, u64, u64)>> {
+        let mut statement = self.connection.prepare("SELECT uid, gpu_ms, at_ms FROM usage")?;
+        let row = |row: &Row<'_>| {
+            Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs(), row.get::<_, i64>(2)?.unsigned_abs()))
+        };
+        statement.query_map([], row)?.collect()
+    }
+
+    /// Earlier runs of a program by a user on a model of GPU, the newest first.
+    pub(crate) fn runs(&self, uid: u32, program: &str, model: &str) -> Result<Vec<Run>> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT batch, peak, ran_ms FROM runs
+             WHERE uid = ?1 AND program = ?2 AND model = ?3 ORDER BY id DESC LIMIT 64",
+        )?;
+        let run = |row: &Row<'_>| {
+            Ok(Run {
+                batch: row.get(0)?,
+                peak: Bytes(row.get::<_, i64>(1)?.unsigned_abs()),
+                ran_ms: row.get::<_, i64>(2)?.unsigned_abs(),
+            })
+        };
+        statement.query_map(params![uid, program, model], run)?.collect()
+    }
+
+    /// The thesis's metrics over jobs that are over.
+    pub(crate) fn stats(&self, uid: Option<u32>, since_ms: u64) -> Result<StatsRow> {
+        let uid = uid.map(i64::from);
+        let mut stats = self.connection.query_row(
+            "SELECT count(*), coalesce(sum(verdict LIKE '%\"exited\"%' AND verdict LIKE '%\"code\":0}%'), 0),
+                    coalesce(sum(verdict LIKE '%\"cancelled\"%'), 0), coalesce(sum(ooms), 0),
+                    coalesce(max(ended_ms) - min(submitted_ms), 0),
+                    coalesce(avg(CASE WHEN first_start_ms IS NOT NULL THEN ended_ms - submitted_ms - ran_ms END), 0),
+                    coalesce(avg(CASE WHEN first_start_ms IS NOT NULL THEN ran_ms END), 0),
+                    coalesce(avg(CASE WHEN first_start_ms IS NOT NULL THEN ended_ms - submitted_ms END), 0)
+             FROM jobs WHERE stage = 'ended' AND submitted_ms >= ?2 AND (?1 IS NULL OR uid = ?1)",
+            params![uid, int(since_ms)],
+            |row| {
+                let count = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
+                Ok(StatsRow {
+                    jobs: count(0)?,
+                    succeeded: count(1)?,
+                    failed: 0,
+                    cancelled: count(2)?,
+                    ooms: count(3)?,
+                    makespan_ms: count(4)?,
+                    mean_wait_ms: row.get(5)?,
+                    mean_execution_ms: row.get(6)?,
+                    mean_completion_ms: row.get(7)?,
+                    gpus: Vec::new(),
+                })
+            },
+        )?;
+        stats.failed = stats.jobs.saturating_sub(stats.succeeded + stats.cancelled);
+        let mut statement = self.connection.prepare(
+            "SELECT gpu, samples, used, smact, smact_samples, power, power_samples, energy FROM watched ORDER BY gpu",
+        )?;
+        let mean = |sum: f64, count: i64| (count > 0).then(|| sum / count as f64);
+        let gpu = |row: &Row<'_>| {
+            let samples: i64 = row.get(1)?;
+            Ok(GpuStats {
+                gpu: row.get(0)?,
+                samples: samples.unsigned_abs(),
+                mean_used: mean(row.get(2)?, samples).unwrap_or(0.0),
+                mean_smact: mean(row.get(3)?, row.get(4)?),
+                mean_power_w: mean(row.get(5)?, row.get(6)?),
+                energy_mj: row.get(7)?,
+            })
+        };
+        stats.gpus = statement.query_map([], gpu)?.collect::<Result<_>>()?;
+        Ok(stats)
+    }
+
+    /// Numbers of jobs that ended before `before_ms`.
+    pub(crate) fn old(&self, before_ms: u64) -> Result<Vec<u64>> {
+        let mut statement = self
+            .connection
+            .prepare("SELECT id FROM jobs WHERE stage = 'ended' AND ended_ms < ?1 ORDER BY id LIMIT 1000")?;
+        statement.query_map([int(before_ms)], |row| row.get::<_, i64>(0).map(i64::unsigned_abs))?.collect()
+    }
+}
+
+const COLUMNS: &str = "id, uid, gid, user, spec, stage, held, cancelled, attempt, ooms, floor, devices, \
+    reserved, mem_limit, submitted_ms, first_start_ms, started_ms, ended_ms, ran_ms, peak, boot, verdict, why";
+
+fn entry(row: &Row<'_>) -> Result<Entry> {
+    let number = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
+    let some = |at: usize| row.get::<_, Option<i64>>(at).map(|value| value.map(i64::unsigned_abs));
+    let text = |at: usize| row.get::<_, String>(at);
+    let wrong = |error: serde_json::Error| {
+        rusqlite::Error::FromSqlConversionFailure(4, rusqlite::types::Type::Text, Box::new(error))
+    };
+    Ok(Entry {
+        id: number(0)?,
+        uid: row.get(1)?,
+        gid: row.get(2)?,
+        user: text(3)?,
+        spec: serde_json::from_str(&text(4)?).map_err(wrong)?,
+        stage: Stage::of(&text(5)?),
+        held: row.get(6)?,
+        cancelled: row.get(7)?,
+        attempt: row.get(8)?,
+        ooms: row.get(9)?,
+        floor: number(10)?,
+        devices: serde_json::from_str(&text(11)?).unwrap_or_default(),
+        reserved: some(12)?,
+        limit: some(13)?,
+        submitted_ms: number(14)?,
+        first_start_ms: some(15)?,
+        started_ms: some(16)?,
+        ended_ms: some(17)?,
+        ran_ms: number(18)?,
+        peak: some(19)?,
+        boot: text(20)?,
+        verdict: row.get::<_, Option<String>>(21)?.and_then(|text| serde_json::from_str(&text).ok()),
+        why: text(22)?,
+    })
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// Adds a new job with its environment and gives its number.
+pub(crate) fn insert(tx: &Transaction<'_>, entry: &Entry, environment: &[String]) -> Result<u64> {
+    tx.prepare_cached(
+        "INSERT INTO jobs (uid, gid, user, spec, environment, stage, held, cancelled, attempt, ooms, floor,
+             devices, submitted_ms, ran_ms, boot, why)
+         VALUES (?1, ?2, ?3, ?4, ?5, 'waiting', ?6, 0, 0, 0, 0, '[]', ?7, 0, '', '')",
+    )?
+    .execute(params![
+        entry.uid,
+        entry.gid,
+        entry.user,
+        json(&entry.spec),
+        json(&environment),
+        entry.held,
+        int(entry.submitted_ms),
+    ])?;
+    Ok(tx.last_insert_rowid().unsigned_abs())
+}
+
+/// Writes what changes of a job.
+pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
+    tx.prepare_cached(
+        "UPDATE jobs SET stage = ?2, held = ?3, cancelled = ?4, attempt = ?5, ooms = ?6, floor = ?7,
+             devices = ?8, reserved = ?9, mem_limit = ?10, first_start_ms = ?11, started_ms = ?12,
+             ended_ms = ?13, ran_ms = ?14, peak = ?15, boot = ?16, verdict = ?17, why = ?18 WHERE id = ?1",
+    )?
+    .execute(params![
+        int(entry.id),
+        entry.stage.name(),
+        entry.held,
+        entry.cancelled,
+        entry.attempt,
+        entry.ooms,
+        int(entry.floor),
+        json(&entry.devices),
+        entry.reserved.map(int),
+        entry.limit.map(int),
+        entry.first_start_ms.map(int),
+        entry.started_ms.map(int),
+        entry.ended_ms.map(int),
+        int(entry.ran_ms),
+        entry.peak.map(int),
+        entry.boot,
+        entry.verdict.as_ref().map(json),
+        entry.why,
+    ])?;
+    Ok(())
+}
+
+/// Adds a line to a job's history.
+pub(crate) fn note(tx: &Transaction<'_>, job: u64, line: &Line) -> Result<()> {
+    tx.prepare_cached("INSERT INTO history VALUES (?1, ?2, ?3)")?
+        .execute(params![int(job), int(line.at_ms), line.text])
+        .map(|_| ())
+}
+
+/// Keeps a user's used GPU time.
+pub(crate) fn put_usage(tx: &Transaction<'_>, uid: u32, gpu_ms: u64, at_ms: u64) -> Result<()> {
+    tx.prepare_cached("INSERT OR REPLACE INTO usage VALUES (?1, ?2, ?3)")?
+        .execute(params![uid, int(gpu_ms), int(at_ms)])
+        .map(|_| ())
+}
+
+/// A run that is over, with the user and what it ran.
+pub(crate) struct NewRun<'a> {
+    pub(crate) uid: u32,
+    pub(crate) program: &'a str,
+    pub(crate) model: &'a str,
+    pub(crate) batch: Option<u32>,
+    pub(crate) peak: u64,
+    pub(crate) ran_ms: u64,
+}
+
+/// Keeps a run.
+pub(crate) fn put_run(tx: &Transaction<'_>, run: &NewRun<'_>) -> Result<()> {
+    tx.prepare_cached(
+        "INSERT INTO runs (uid, program, model, batch, peak, ran_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?
+    .execute(params![run.uid, run.program, run.model, run.batch, int(run.peak), int(run.ran_ms)])
+    .map(|_| ())
+}
+
+/// Adds to a GPU's figures.
+pub(crate) fn put_watched(tx: &Transaction<'_>, gpu: &str, more: &Watched) -> Result<()> {
+    tx.prepare_cached(
+        "INSERT INTO watched VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (gpu) DO UPDATE SET
+             samples = samples + excluded.samples, used = used + excluded.used, smact = smact + excluded.smact,
+             smact_samples = smact_samples + excluded.smact_samples, power = power + excluded.power,
+             power_samples = power_samples + excluded.power_samples,
+             energy = CASE WHEN excluded.energy IS NULL THEN energy ELSE coalesce(energy, 0) + excluded.energy END",
+    )?
+    .execute(params![
+        gpu,
+        int(more.samples),
+        more.used,
+        more.smact,
+        int(more.smact_samples),
+        more.power,
+        int(more.power_samples),
+        more.energy_mj
+    ])
+    .map(|_| ())
+}
+
+/// Forgets a job.
+pub(crate) fn forget(tx: &Transaction<'_>, job: u64) -> Result<()> {
+    tx.execute("DELETE FROM history WHERE job = ?1", [int(job)])?;
+    tx.execute("DELETE FROM jobs WHERE id = ?1", [int(job)]).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_scheduler_core::Outcome;
+
+    #[test]
+    fn a_job_comes_back_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("q.db");
+        let mut store = Store::open(&path).unwrap();
+        let spec = Spec { command: vec!["a".into()], gpus: 2, batch: Some(15), ..Spec::default() };
+        let mut entry =
+            Entry { uid: 7, user: "u".into(), spec, submitted_ms: 9, held: true, ..Entry::default() };
+        let environment = ["A=1".to_owned()];
+        entry.id = store.transaction(|tx| insert(tx, &entry, &environment)).unwrap();
+        assert_eq!(store.open_jobs().unwrap(), [entry.clone()]);
+        entry.stage = Stage::Running;
+        entry.devices = vec!["GPU-1".into()];
+        entry.peak = Some(1 << 40);
+        store.transaction(|tx| update(tx, &entry)).unwrap();
+        let line = Line { at_ms: 4, text: "x".into() };
+        store.transaction(|tx| note(tx, entry.id, &line)).unwrap();
+        drop(store);
+        let mut store = Store::open(&path).unwrap();
+        assert_eq!(store.open_jobs().unwrap(), [entry.clone()]);
+        assert_eq!(store.history(entry.id).unwrap(), [line]);
+        assert_eq!(store.environment(entry.id).unwrap(), environment);
+        entry.stage = Stage::Ended;
+        entry.verdict = Some(Verdict::Ended(Outcome::Exited { code: 0 }));
+        (entry.first_start_ms, entry.ended_ms, entry.ran_ms, entry.ooms) = (Some(20), Some(109), 60, 1);
+        store.transaction(|tx| update(tx, &entry)).unwrap();
+        assert!(store.open_jobs().unwrap().is_empty());
+        let stats = store.stats(Some(7), 0).unwrap();
+        assert_eq!((stats.jobs, stats.succeeded, stats.failed, stats.ooms), (1, 1, 0, 1));
+        assert_eq!((stats.makespan_ms, stats.mean_wait_ms, stats.mean_execution_ms), (100, 40.0, 60.0));
+        assert_eq!(store.stats(Some(8), 0).unwrap().jobs, 0);
+    }
+
+    #[test]
+    fn what_failed_in_the_middle_did_not_happen() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&dir.path().join("q.db")).unwrap();
+        let failed: Result<()> = store.transaction(|tx| {
+            insert(tx, &Entry::default(), &[])?;
+            Err(rusqlite::Error::QueryReturnedNoRows)
+        });
+        assert!(failed.is_err() && store.open_jobs().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,256 @@
+//! What goes over the socket: frames of a length (4 bytes, little endian) and JSON.
+//!
+//! Each side sends [`HELLO`] first, so that programs of different versions part with a sentence.
+
+use std::io::{self, Read, Write};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::spec::Spec;
+
+/// The first bytes in both directions; the last is the version.
+pub(crate) const HELLO: [u8; 8] = *b"RADRMD\0\x01";
+
+/// The longest frame that is read: a command line and an environment are a few MiB at most.
+const LONGEST: u32 = 16 << 20;
+
+/// What a client asks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Request {
+    /// A new job.
+    Submit(Box<Spec>),
+    /// Jobs; of all users for an administrator that asks so.
+    Queue {
+        all: bool,
+        /// With so many that are over, the newest first.
+        ended: u32,
+    },
+    /// One job with its history.
+    Show { job: u64 },
+    /// The user does not want these any more.
+    Cancel { jobs: Vec<u64> },
+    /// These must not start, or may start again.
+    Hold { jobs: Vec<u64>, held: bool },
+    /// GPUs and the host.
+    Nodes,
+    /// Figures over jobs that are over.
+    Stats {
+        all: bool,
+        /// Only jobs submitted at or after this, ms since 1970.
+        since_ms: u64,
+    },
+    /// A GPU takes no new jobs, or takes them again.
+    Drain { gpu: String, drained: bool },
+}
+
+/// What the daemon answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Response {
+    /// The new job's number.
+    Submitted {
+        job: u64,
+    },
+    Jobs(Vec<JobRow>),
+    Job(Box<JobRow>, Vec<Line>),
+    Nodes(Box<NodeRow>),
+    Stats(Box<StatsRow>),
+    Done,
+    /// One sentence.
+    Refused(String),
+}
+
+/// A line of a job's history.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Line {
+    pub(crate) at_ms: u64,
+    pub(crate) text: String,
+}
+
+/// A job as it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct JobRow {
+    pub(crate) job: u64,
+    pub(crate) name: String,
+    pub(crate) user: String,
+    pub(crate) uid: u32,
+    /// `waiting`, `held`, `starting`, `running`, `stopping` or `ended`.
+    pub(crate) state: String,
+    pub(crate) priority: i32,
+    pub(crate) gpus: u16,
+    /// Devices it is on or was on last.
+    pub(crate) devices: Vec<String>,
+    /// Memory set aside on each, bytes; `None`: the devices as a whole.
+    pub(crate) reserved: Option<u64>,
+    /// Memory it holds now over all devices, bytes.
+    pub(crate) used: u64,
+    /// The highest it held on one device, bytes.
+    pub(crate) peak: Option<u64>,
+    pub(crate) attempts: u32,
+    pub(crate) ooms: u32,
+    pub(crate) submitted_ms: u64,
+    pub(crate) started_ms: Option<u64>,
+    pub(crate) ended_ms: Option<u64>,
+    /// Time of all attempts, ms.
+    pub(crate) ran_ms: u64,
+    pub(crate) time_limit_ms: Option<u64>,
+    pub(crate) exit_code: Option<i32>,
+    /// How it ended, in words.
+    pub(crate) end: Option<String>,
+    /// Why it is where it is.
+    pub(crate) why: String,
+    pub(crate) command: Vec<String>,
+    pub(crate) cwd: String,
+    pub(crate) output: String,
+    pub(crate) error: Option<String>,
+    pub(crate) profile: Option<String>,
+    /// The launcher's process.
+    pub(crate) pid: Option<u32>,
+}
+
+/// A GPU as it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct GpuRow {
+    pub(crate) index: u32,
+    pub(crate) uuid: String,
+    pub(crate) model: String,
+    pub(crate) total: u64,
+    pub(crate) used: u64,
+    pub(crate) reserved: u64,
+    pub(crate) foreign: u64,
+    /// SM activity, thousandths, where the driver tells.
+    pub(crate) smact: Option<u32>,
+    pub(crate) utilization: Option<u32>,
+    pub(crate) power_mw: Option<u32>,
+    pub(crate) drained: bool,
+    pub(crate) whole: bool,
+    /// Numbers of the jobs on it; those of other users only for administrators.
+    pub(crate) jobs: Vec<u64>,
+    pub(crate) job_count: u32,
+    pub(crate) kept_for: Option<u64>,
+}
+
+/// The machine as it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NodeRow {
+    pub(crate) host: String,
+    /// What is emulated, if it is.
+    pub(crate) emulated: Option<String>,
+    pub(crate) policy: String,
+    pub(crate) cpus: u32,
+    pub(crate) memory: u64,
+    pub(crate) waiting: u32,
+    pub(crate) running: u32,
+    pub(crate) gpus: Vec<GpuRow>,
+    /// Processes that take GPU memory past the shim.
+    pub(crate) audit: Vec<String>,
+    /// What the daemon cannot do at the moment.
+    pub(crate) troubles: Vec<String>,
+}
+
+/// Figures over jobs that are over.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StatsRow {
+    pub(crate) jobs: u64,
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+    /// Out-of-memory crashes, retried ones included.
+    pub(crate) ooms: u64,
+    /// From the first submission to the last end, ms.
+    pub(crate) makespan_ms: u64,
+    pub(crate) mean_wait_ms: f64,
+    pub(crate) mean_execution_ms: f64,
+    pub(crate) mean_completion_ms: f64,
+    pub(crate) gpus: Vec<GpuStats>,
+}
+
+/// Means over the time that the daemon watched a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct GpuStats {
+    pub(crate) gpu: String,
+    pub(crate) samples: u64,
+    pub(crate) mean_used: f64,
+    pub(crate) mean_smact: Option<f64>,
+    pub(crate) mean_power_w: Option<f64>,
+    pub(crate) energy_mj: Option<f64>,
+}
+
+/// Writes one frame.
+pub(crate) fn write(stream: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    let mut frame = vec![0; 4];
+    serde_json::to_writer(&mut frame, value)?;
+    let length = u32::try_from(frame.len() - 4).ok().filter(|length| *length <= LONGEST);
+    let length = length.ok_or_else(|| io::Error::other("the message is too long"))?;
+    frame[..4].copy_from_slice(&length.to_le_bytes());
+    stream.write_all(&frame)
+}
+
+/// Reads one frame; `None` where the other side has finished.
+pub(crate) fn read<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<Option<T>> {
+    let mut length = [0; 4];
+    match stream.read_exact(&mut length) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
+    }
+    let length = u32::from_le_bytes(length);
+    if length > LONGEST {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is too long"));
+    }
+    // Read as it comes: a length alone makes nobody set memory aside.
+    let mut frame = Vec::new();
+    stream.take(length.into()).read_to_end(&mut frame)?;
+    if frame.len() < length as usize {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(Some(serde_json::from_slice(&frame)?))
+}
+
+/// Exchanges the first bytes.
+pub(crate) fn greet(stream: &mut (impl Read + Write)) -> Result<(), String> {
+    let failed = |error: io::Error| format!("the other side does not answer: {error}");
+    stream.write_all(&HELLO).map_err(failed)?;
+    let mut theirs = [0; 8];
+    stream.read_exact(&mut theirs).map_err(failed)?;
+    if theirs[..7] != HELLO[..7] {
+        return Err("the other side is no radrmd".to_owned());
+    }
+    if theirs[7] != HELLO[7] {
+        return Err(format!(
+            "radrm and radrmd are of different versions (protocol {} and {})",
+            HELLO[7], theirs[7]
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_come_back_as_they_were() {
+        let mut bytes = Vec::new();
+        let request = Request::Hold { jobs: vec![1, 2], held: true };
+        write(&mut bytes, &request).unwrap();
+        write(&mut bytes, &Request::Nodes).unwrap();
+        let mut rest = &bytes[..];
+        assert_eq!(read::<Request>(&mut rest).unwrap(), Some(request));
+        assert_eq!(read::<Request>(&mut rest).unwrap(), Some(Request::Nodes));
+        assert_eq!(read::<Request>(&mut rest).unwrap(), None);
+    }
+
+    #[test]
+    fn cut_off_wrong_and_endless_frames_are_errors() {
+        let mut whole = Vec::new();
+        write(&mut whole, &Request::Nodes).unwrap();
+        for cut in 1..whole.len() {
+            let got = read::<Request>(&mut &whole[..cut]);
+            assert!(matches!(got, Ok(None) | Err(_)) && (cut < 4 || got.is_err()), "{cut}");
+        }
+        assert!(read::<Request>(&mut &[255, 255, 255, 255][..]).is_err());
+        assert!(read::<Request>(&mut &b"\x02\0\0\0{}"[..]).is_err());
+    }
+}
