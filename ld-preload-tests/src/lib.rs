@@ -9,6 +9,7 @@
 //! * [`child`]: processes that cannot outlive their watchdog.
 //! * [`rig`]: one emulated machine (or the instant driver), one segment, and the environment that
 //!   joins a program to both.
+//! * [`random`]: numbers that a seed repeats.
 //! * [`figures`]: the shim's figures beside the emulator's.
 
 pub mod artifacts;
@@ -18,4 +19,5 @@ pub mod figures;
 pub mod header;
 pub mod programs;
 pub mod python;
+pub mod random;
 pub mod rig;

@@ -6,24 +6,13 @@ use radrm_preload_tests::{
     child::Running,
     figures::Outcome,
     programs,
+    random::Random,
     rig::{PATIENCE, Rig},
 };
 use radrm_profile::{Profile, model::Kind};
 
 /// Largest block of `storm.c`: what one call in flight may amount to.
 const ONE_CALL: u64 = 1 << 20;
-
-/// A small generator of its own (xorshift), so that a seed repeats a run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
 
 /// Process ids of the launcher's children.
 fn children(pid: u32) -> Vec<i32> {

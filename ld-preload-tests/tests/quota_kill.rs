@@ -9,6 +9,7 @@ use std::{fs, path::PathBuf, time::Duration};
 use radrm_preload_tests::{
     child::Running,
     programs,
+    random::Random,
     rig::{PATIENCE, Rig},
 };
 
@@ -23,18 +24,6 @@ fn rig() -> (Rig, tempfile::TempDir) {
     let text = format!("[[gpu]]\nmodel = \"H100-80GB\"\nmemory_mib = {}\ncontext_mib = 0\n", QUOTA / MIB);
     fs::write(&spec, text).expect("description");
     (Rig::emulated(spec.to_str().expect("text")).limited("64MiB"), directory)
-}
-
-/// A small generator of its own (xorshift), so that a seed repeats a run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
 }
 
 fn start(rig: &Rig, program: &PathBuf, args: &[&str]) -> Running {

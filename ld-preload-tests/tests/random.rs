@@ -3,23 +3,9 @@
 
 use radrm_preload_tests::{
     child, programs,
+    random::Random,
     rig::{PATIENCE, Rig},
 };
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
-}
 
 /// What a slot of `steps.c` holds.
 #[derive(Clone, Copy, PartialEq)]
