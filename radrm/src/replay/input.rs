@@ -62,7 +62,7 @@ pub fn trace(
     };
     let mut jobs = match cli::synthetic(path) {
         Some(count) => read::synthetic(count.min(order.jobs), &filling),
-        None => read::read(&text(path)?, &filling).map_err(|error| format!("{}: {error}", path.display()))?,
+        None => read(&text(path)?, &filling).map_err(|error| format!("{}: {error}", path.display()))?,
     };
     jobs.truncate(order.jobs);
     if jobs.is_empty() {

@@ -1,0 +1,115 @@
+//! `radrm replay` as its users call it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const TRACE: &str = "arrival_s,task,rad,model,batch,dataset,epochs,n_gpus,mem_mib,duration_min,est_horus_mib\n\
+    0,1,big<b>,vgg16,128,imagenet,1,1,24408,40,20000\n\
+    60,2,gang,gpt2,8,wiki,1,2,27902,65,40000\n\
+    120,3,small,resnet18,32,cifar100,20,1,2006,5,1500\n\
+    180,4,small,resnet18,32,cifar100,20,1,2006,,1500\n";
+
+fn radrm(dir: &Path, line: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_radrm"))
+        .current_dir(dir)
+        .args(line.split_whitespace())
+        .output()
+        .expect("radrm runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn folder() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("t.csv"), TRACE).unwrap();
+    dir
+}
+
+#[test]
+fn a_trace_gives_a_table_with_a_bound() {
+    let dir = folder();
+    let out = radrm(dir.path(), "replay t.csv --policy all --seeds 3");
+    let table = text(&out.stdout);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert!(out.stderr.is_empty(), "no progress where nobody looks: {}", text(&out.stderr));
+    for name in ["t.csv: 4 jobs on 4 GPUs", "exclusive", "round-robin", "best-fit", "aware", "(bound)", "makespan"] {
+        assert!(table.contains(name), "{name} is missing in\n{table}");
+    }
+}
+
+#[test]
+fn json_says_for_each_seed_what_came_out_and_is_the_same_again() {
+    let dir = folder();
+    let line = "replay t.csv --policy exclusive,aware --seeds 2 --json";
+    let out = radrm(dir.path(), line);
+    let value: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let policies = value["traces"][0]["policies"].as_array().unwrap();
+    assert_eq!(policies.len(), 2);
+    let makespan = policies[0]["seeds"][0]["makespan_s"].as_f64().unwrap();
+    // The gang comes after a minute and runs for 65.
+    assert!((makespan / (66.0 * 60.0) - 1.0).abs() < 0.05, "{makespan}");
+    assert_eq!(policies[1]["seeds"].as_array().unwrap().len(), 2);
+    assert_eq!(radrm(dir.path(), line).stdout, out.stdout);
+}
+
+#[test]
+fn a_page_shows_who_was_where() {
+    let dir = folder();
+    let out = radrm(dir.path(), "replay t.csv --policy aware --html p.html");
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let page = fs::read_to_string(dir.path().join("p.html")).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("<svg"));
+    // The gang has a bar on each of its two GPUs.
+    assert_eq!(page.matches("<rect").count(), 5);
+    assert!(page.contains("big&lt;b&gt;") && !page.contains("big<b>"));
+}
+
+#[test]
+fn estimates_of_the_trace_are_used_and_others_refused() {
+    let dir = folder();
+    assert!(radrm(dir.path(), "replay t.csv --estimator horus").status.success());
+    let out = radrm(dir.path(), "replay t.csv --estimator guess");
+    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(
+        text(&out.stderr),
+        "radrm: t.csv has no estimates of guess; there are measured, none, history, horus\n"
+    );
+}
+
+#[test]
+fn what_is_wrong_is_told_in_one_sentence() {
+    let dir = folder();
+    fs::write(dir.path().join("bad.csv"), TRACE.replace("60,2", "soon,2")).unwrap();
+    fs::write(dir.path().join("other.txt"), "hello\n").unwrap();
+    fs::write(dir.path().join("s.toml"), "min_gain = 100\nmin_gian = 200\n").unwrap();
+    for (line, code, part) in [
+        ("replay none.csv", 1, "none.csv cannot be read: No such file or directory"),
+        ("replay bad.csv", 1, "bad.csv: line 3: arrival_s is \"soon\""),
+        ("replay other.txt", 1, "this is no trace that is known"),
+        ("replay t.csv --gpus 4xB9000", 1, "there is no model B9000"),
+        ("replay t.csv --gpus 1xT4", 0, ""),
+        ("replay t.csv --settings s.toml --policy aware", 1, "s.toml: line 2: unknown field"),
+        ("replay t.csv --policy fastest", 2, "there is no policy fastest"),
+        ("replay t.csv --smact much", 2, "neither a percentage nor none"),
+        ("replay t.csv --min-free 5G", 2, "--min-free: "),
+        ("replay t.csv --interference 0", 2, "is not a number above 0"),
+        ("replay", 2, "missing"),
+    ] {
+        let out = radrm(dir.path(), line);
+        let told = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(code), "{line}: {told}");
+        assert!(told.contains(part), "{line}: {told}");
+        assert!(told.lines().count() <= 1, "{line}: {told}");
+    }
+}
+
+#[test]
+fn jobs_that_fit_no_device_are_counted_as_failed() {
+    let dir = folder();
+    let out = radrm(dir.path(), "replay t.csv --gpus 1xT4 --policy aware --seeds 0 --json");
+    let value: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(value["traces"][0]["policies"][0]["seeds"][0]["failed"].as_f64(), Some(2.0));
+}
