@@ -131,9 +131,9 @@ fn settings_of_the_allocator_count() {
         dry_run_with(&python, &[], &variables, &[&script("dry_run_gpt2.py")]).ok().peak()
     };
     assert_eq!(with("max_split_size_mb:128").1, 7204.0);
-    // Segments that grow leave less between them, and what tensors take is the same.
+    // Segments that grow leave less between them, and blocks are rounded up less.
     let (allocated, reserved) = with("expandable_segments:True");
-    assert!((allocated - 5803.5).abs() < 5.0, "{allocated}");
+    assert!((5700.0..=5803.5).contains(&allocated), "{allocated}");
     assert!(reserved < 6200.0 && reserved >= allocated, "{reserved}");
 }
 
@@ -230,6 +230,19 @@ fn figures_that_cannot_be_trusted_are_withheld() {
     let told = &run.report["dry_run"];
     assert!(told["withheld"].as_str().is_some_and(|why| why.contains("cufftXtMalloc")), "{told:#}");
     assert_eq!(told["gpus"], Value::Null);
+}
+
+/// A package that would fall back to the processor must not be told to need no GPU memory.
+#[test]
+fn packages_with_a_runtime_of_their_own_are_told_and_get_no_figure() {
+    let Some(python) = python() else { return };
+    let place = tempfile::tempdir().expect("folder");
+    std::fs::write(place.path().join("cupy.py"), "print('loaded')\n").expect("module");
+    let path = place.path().to_string_lossy().into_owned();
+    let run = dry_run_with(&python, &[], &[("PYTHONPATH", &path)], &["-c", "import cupy"]).ok();
+    assert_eq!(run.ended.stdout.trim(), "loaded");
+    let why = &run.report["dry_run"]["withheld"];
+    assert!(why.as_str().is_some_and(|why| why.contains("CuPy")), "{why}");
 }
 
 #[test]

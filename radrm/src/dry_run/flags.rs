@@ -25,7 +25,7 @@ pub struct Flags {
     #[arg(long, value_name = "PERCENT")]
     fill: Option<u32>,
     /// Find the largest value of an option of the program that fits.
-    #[arg(long, value_name = "ARG=FROM..TO")]
+    #[arg(long, value_name = "ARG=FROM..TO", allow_hyphen_values = true)]
     find_batch: Option<String>,
 }
 

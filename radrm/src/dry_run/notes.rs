@@ -53,6 +53,8 @@ pub enum Matter {
     Torch(Torch),
     /// A remark of the Python side.
     Remark,
+    /// Why figures would be wrong if PyTorch's are not there.
+    Withhold,
 }
 
 /// One line.
@@ -82,6 +84,7 @@ fn parse(line: &str) -> Option<Note> {
         "fill" => Matter::Fill(number),
         "torch" => Matter::Torch(serde_json::from_str(words).ok()?),
         "remark" => Matter::Remark,
+        "withhold" => Matter::Withhold,
         _ => return None,
     };
     Some(Note { pid: pid.parse().ok()?, matter, words: words.to_owned() })

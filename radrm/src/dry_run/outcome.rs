@@ -118,9 +118,9 @@ pub struct Outcome {
 impl Outcome {
     /// Puts the books of the machine and the notes of the processes together.
     #[must_use]
-    pub fn new(wanted: &DryRun, machine: Option<&Machine>, notes: Vec<Note>, took: Duration) -> Self {
+    pub fn new(wanted: &DryRun, machine: Option<&Machine>, notes: &[Note], took: Duration) -> Self {
         let books = machine.map(Machine::books).unwrap_or_default();
-        let last = last_by_phase(&notes);
+        let last = last_by_phase(notes);
         let gpus: Vec<GpuOutcome> = machine
             .map(|machine| {
                 (0..machine.gpu_count())
@@ -145,9 +145,9 @@ impl Outcome {
             out_of_memory: sum(|device| device.out_of_memory),
             retries: sum(|device| device.retries),
             fits: Vec::new(),
-            missing: missing(&notes),
-            modelled: modelled(&notes),
-            filled: filled(&notes),
+            missing: missing(notes),
+            modelled: modelled(notes),
+            filled: filled(notes),
             fill: wanted.fill,
             remarks: notes
                 .iter()
@@ -158,7 +158,8 @@ impl Outcome {
                 .collect(),
             withheld: None,
         };
-        outcome.withheld = outcome.reason_to_withhold();
+        let elsewhere = notes.iter().find(|note| note.matter == Matter::Withhold && outcome.torch.is_none());
+        outcome.withheld = outcome.reason_to_withhold().or_else(|| elsewhere.map(|note| note.words.clone()));
         if outcome.withheld.is_none() && outcome.out_of_memory == 0 {
             outcome.fits = cards::fits(&outcome.gpus);
         }
@@ -323,7 +324,7 @@ mod tests {
     fn each_phase_ends_with_its_last_figures() {
         let notes =
             [torch(1, "load", 5), torch(1, "first step", 7), torch(1, "steady", 9), torch(1, "end", 11)];
-        let last = last_by_phase(&notes);
+        let last = last_by_phase(notes);
         let allocated = |phase| last[&1][&phase].devices[0].allocated;
         assert_eq!([Phase::Load, Phase::FirstStep, Phase::Whole].map(allocated), [5, 7, 11]);
     }

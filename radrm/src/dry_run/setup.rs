@@ -110,7 +110,7 @@ impl Setup {
     pub fn collect(self) -> Outcome {
         let notes: Vec<Note> = notes::read(&self.notes());
         let machine = Machine::open(&self.machine).ok();
-        Outcome::new(&self.wanted, machine.as_ref(), notes, self.started.elapsed())
+        Outcome::new(&self.wanted, machine.as_ref(), &notes, self.started.elapsed())
     }
 
     fn notes(&self) -> PathBuf {

@@ -12,6 +12,7 @@ import json
 import os
 import resource
 import sys
+import time
 
 _NOTES = os.environ.get("RADRM_DRY_RUN_NOTES")
 _STEPS = int(os.environ.get("RADRM_DRY_RUN_STEPS") or 0)
@@ -89,6 +90,32 @@ class _Watch:
             note("torch", json.dumps(figures))
 
 
+def _busy_autograd_threads():
+    busy = 0
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open("/proc/self/task/%s/stat" % thread) as file:
+                name, state = file.read().rsplit(")", 1)
+        except OSError:
+            continue
+        busy += "pt_autograd" in name and state.split()[0] != "S"
+    return busy
+
+
+def _let_autograd_rest():
+    """Waits until PyTorch's backward threads have nothing more to release.
+
+    They release the graph after the backward pass has returned, and for that they need the interpreter: if it is
+    being shut down by then, the process is aborted. A GPU gives them time; here the program is at its end at once.
+    """
+    quiet = 0
+    for _ in range(200):
+        time.sleep(0.005)
+        quiet = 0 if _busy_autograd_threads() else quiet + 1
+        if quiet == 3:
+            return
+
+
 def _watch(torch):
     watch = _Watch(torch)
     owner = os.getpid()
@@ -119,6 +146,7 @@ def _watch(torch):
         # A forked child has its parent's figures, which are not its own.
         if os.getpid() == owner:
             watch.record("end")
+            _let_autograd_rest()
 
     atexit.register(end)
 
@@ -160,8 +188,22 @@ class _After(importlib.abc.MetaPathFinder):
         return spec
 
 
+def _brings_its_runtime(name):
+    """A package with the CUDA runtime inside: it does not start here, and falls back to the processor or fails."""
+
+    def tell(module):
+        note("withhold", name + " has the CUDA runtime inside itself, which does not start on an emulated GPU")
+
+    return tell
+
+
 def install():
-    calls = {"torch": _watch}
+    calls = {
+        "torch": _watch,
+        "cupy": _brings_its_runtime("CuPy"),
+        "jax_plugins.xla_cuda12": _brings_its_runtime("JAX's CUDA plugin"),
+        "jax_plugins.xla_cuda13": _brings_its_runtime("JAX's CUDA plugin"),
+    }
     if _FAKE_DATA:
         import radrm_fake_data
 
