@@ -187,3 +187,25 @@ fn a_hundred_thousand_kernels_take_bounded_memory() {
         }
     }
 }
+
+/// An H200 has 132 multiprocessors of 2048 threads.
+#[test]
+fn sm_activity_follows_from_geometry_and_time() {
+    for (blocks, threads, active) in [
+        (33, 1024, 0.25),
+        (132, 256, 1.0),
+        // Two of these fit on a multiprocessor: one full wave, then half of the multiprocessors.
+        (264 + 66, 1024, 0.75),
+        (264 * 20 + 10, 1024, (20.0 + 10.0 / 132.0) / 21.0),
+    ] {
+        let args = [blocks, threads, 2000].map(|n| n.to_string());
+        let (_, process) = run("steady.c", &args, "sample", "20");
+        let time = process.kernels[0].time.expect("times");
+        let span: u64 = process.accounts.iter().map(|a| a.timed_span_ns).sum();
+        assert!(time.total_ns.abs_diff(span) < span / 50, "nothing else ran: {time:?} of {span} ns");
+        let seen =
+            f64::from(time.active_permille.expect("activity")) / 1000.0 * time.total_ns as f64 / span as f64;
+        assert!((seen - active).abs() < 0.05, "{blocks} blocks of {threads}: {seen}, {active} in truth");
+        assert!(time.resident_permille.expect("occupancy") > 0, "{time:?}");
+    }
+}

@@ -9,18 +9,37 @@ use crate::kernels::timing::{self, Shape};
 use crate::kernels::{cache, learn};
 use crate::telemetry::KernelsMode;
 
-/// Makes a launch that is not captured, and records what is to be recorded of it: blocks of the grid, threads of a block,
-/// dynamic shared memory in bytes per block. What is counted is the threads of the whole grid.
+/// A launch of so many blocks of so many threads, with dynamic shared memory in bytes per block. What is counted is
+/// the threads of the whole grid.
+fn of(blocks: u64, threads: u64, shared: u64) -> Shape {
+    Shape { blocks, threads: blocks.wrapping_mul(threads), shared, is_apart: true }
+}
+
+/// Whether a launch asks to begin before the one before it has ended, or to be followed so: an event between the
+/// two would keep them apart.
+fn overlaps(config: &CUlaunchConfig) -> bool {
+    /// Programmatic stream serialisation, programmatic event, launch completion event.
+    const IDS: [u32; 3] = [6, 7, 12];
+    /// An identifier, padded, and a value of 64 bytes.
+    const ATTRIBUTE_BYTES: usize = 72;
+    if config.attrs.is_null() {
+        return false;
+    }
+    (0..config.numAttrs as usize).any(|n| {
+        let at = config.attrs.cast::<u8>().wrapping_add(n * ATTRIBUTE_BYTES).cast::<u32>();
+        // SAFETY: the program says that there are so many attributes.
+        IDS.contains(&unsafe { at.read_unaligned() })
+    })
+}
+
+/// Makes a launch that is not captured, and records what is to be recorded of it.
 fn recorded(
     cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
     function: CUfunction,
     stream: CUstream,
-    blocks: u64,
-    threads: u64,
-    shared: u64,
+    shape: Shape,
 ) -> CUresult {
-    let shape = Shape { blocks, threads: blocks.wrapping_mul(threads), shared };
     match cx.page.kernels.timing.mode() {
         KernelsMode::Count => {
             let result = call();
@@ -36,7 +55,7 @@ fn recorded(
 
 /// Counts a launch that has been made.
 fn count(cx: &Cx<'_>, function: CUfunction, shape: Shape) {
-    let Shape { blocks, threads, shared } = shape;
+    let Shape { blocks, threads, shared, .. } = shape;
     match cache::of(cx.tls()).get(function.addr()) {
         Some(row) => row.launch(blocks, threads, shared),
         None => learn::count(cx, function, blocks, threads, shared),
@@ -70,7 +89,7 @@ pub(crate) unsafe fn kernel(
         return call();
     }
     let (blocks, threads) = (product(grid_x, grid_y, grid_z), product(block_x, block_y, block_z));
-    recorded(cx, call, function, stream, blocks, threads, u64::from(shared))
+    recorded(cx, call, function, stream, of(blocks, threads, u64::from(shared)))
 }
 
 /// `cuLaunchKernelEx`.
@@ -89,7 +108,11 @@ pub(crate) unsafe fn kernel_ex(
         return call();
     }
     let (blocks, threads) = shape(c);
-    recorded(cx, call, function, c.hStream, blocks, threads, u64::from(c.sharedMemBytes))
+    let shape = Shape {
+        is_apart: !cx.page.kernels.timing.mode().is_timed() || !overlaps(c),
+        ..of(blocks, threads, u64::from(c.sharedMemBytes))
+    };
+    recorded(cx, call, function, c.hStream, shape)
 }
 
 #[inline(always)]
@@ -114,8 +137,8 @@ pub(crate) unsafe fn multi_device(
             let p = unsafe { &*list.wrapping_add(n) };
             if !cx.capturing(p.hStream) {
                 let blocks = product(p.gridDimX, p.gridDimY, p.gridDimZ);
-                let threads = blocks.wrapping_mul(product(p.blockDimX, p.blockDimY, p.blockDimZ));
-                count(cx, p.function, Shape { blocks, threads, shared: u64::from(p.sharedMemBytes) });
+                let threads = product(p.blockDimX, p.blockDimY, p.blockDimZ);
+                count(cx, p.function, of(blocks, threads, u64::from(p.sharedMemBytes)));
             }
         }
     }
@@ -166,5 +189,5 @@ pub(crate) unsafe fn grid_async(
         return call();
     }
     let blocks = u64::try_from(width).unwrap_or(0).wrapping_mul(u64::try_from(height).unwrap_or(0));
-    recorded(cx, call, function, stream, blocks, cx.page.kernels.block_threads(function), 0)
+    recorded(cx, call, function, stream, of(blocks, cx.page.kernels.block_threads(function), 0))
 }

@@ -404,8 +404,14 @@ pub struct StratumCell {
     pub ns_squares: AtomicU64,
     /// Part of `ns` that is in doubt: shares of graphs' times that kernels' own times do not settle.
     pub doubt_ns: AtomicU64,
+    /// Part of `ns` of which the next two are known.
+    pub placed_ns: AtomicU64,
+    /// Sum of weight times duration times share of active multiprocessors.
+    pub active_ns: AtomicU64,
+    /// Sum of weight times duration times share of resident warps.
+    pub resident_ns: AtomicU64,
     /// Unused.
-    pub spare: [AtomicU64; 7],
+    pub spare: [AtomicU64; 4],
 }
 
 /// What the block table knows of one block.

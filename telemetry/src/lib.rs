@@ -47,5 +47,5 @@ pub use reader::{
     TimelinePoint,
 };
 pub use segment::{CreateError, SegmentFile};
-pub use strata::{CopyWay, KernelsMode, SizeClass, Stratum, estimate::KernelTime};
+pub use strata::{CopyWay, Filling, KernelsMode, SizeClass, Stratum, estimate::KernelTime};
 pub use writer::{GpuIndex, Writer};

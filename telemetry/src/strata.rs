@@ -127,6 +127,42 @@ impl SizeClass {
     }
 }
 
+/// How a launch fills a GPU while it runs, each 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Filling {
+    /// Share of the multiprocessors that have work, over the launch's time: SM activity.
+    pub active: f64,
+    /// Share of the warps that the multiprocessors can hold that are there: SM occupancy.
+    pub resident: f64,
+}
+
+impl Filling {
+    /// From the launch's geometry: blocks of the grid, threads of a block, blocks that a multiprocessor
+    /// holds at a time, and the GPU's multiprocessors and most threads of each.
+    ///
+    /// With `waves = blocks / (held * sms)`: all multiprocessors are active in all full waves, and as many as
+    /// there are blocks in the last one.
+    pub fn of(blocks: u64, threads: u64, held: u64, sms: u64, most_threads: u64) -> Option<Self> {
+        if blocks == 0 || threads == 0 || held == 0 || sms == 0 || most_threads == 0 {
+            return None;
+        }
+        let per_wave = held.checked_mul(sms)?;
+        let (full, tail) = (blocks / per_wave, blocks % per_wave);
+        let waves = (full + u64::from(tail > 0)) as f64;
+        let share = |n: u64, of: u64| (n as f64 / of as f64).min(1.0);
+        let warps = |blocks_on_sm: f64| {
+            (blocks_on_sm * threads.div_ceil(32) as f64 / (most_threads / 32).max(1) as f64).min(1.0)
+        };
+        let tail_active = share(tail, sms);
+        // Blocks spread over the multiprocessors before any gets a second one.
+        let tail_held = (tail as f64 / sms as f64).clamp(f64::from(u8::from(tail > 0)), held as f64);
+        Some(Self {
+            active: (full as f64 + tail_active) / waves,
+            resident: (full as f64 * warps(held as f64) + tail_active * warps(tail_held)) / waves,
+        })
+    }
+}
+
 /// Key of a stratum; never 0.
 pub(crate) const fn key(kernel: KernelId, class: SizeClass) -> u64 {
     1 << 63 | (kernel.number() as u64) << 8 | class.0 as u64
@@ -195,6 +231,21 @@ impl Stratum {
         let cell = self.cell();
         let squares = f64::from_bits(cell.ns_squares.load(Relaxed)) / cell.weight.load(Relaxed) as f64;
         Some((squares / (mean * mean) - 1.0).max(0.0).sqrt())
+    }
+
+    /// Notes how the GPU was filled by a launch that took `ns` and stands for `weight` launches.
+    pub fn placed(self, weight: u64, ns: f64, filling: Filling) {
+        let cell = self.cell();
+        let seq = cell.seq.load(Relaxed);
+        if seq & 1 == 1 || cell.seq.compare_exchange(seq, seq + 1, Acquire, Relaxed).is_err() {
+            return;
+        }
+        crate::sync::fence(Release); // as in `timed`
+        let time = weight as f64 * ns;
+        add_float(&cell.placed_ns, time);
+        add_float(&cell.active_ns, time * filling.active);
+        add_float(&cell.resident_ns, time * filling.resident);
+        cell.seq.store(seq + 2, Release);
     }
 
     /// Notes the time of a launch that stands for `weight` launches. `doubt`: share of it that is in doubt
@@ -280,3 +331,26 @@ impl Writer {
 }
 
 const _: () = assert!(STRATA_BYTES.is_multiple_of(STRATA_KEYS_BYTES));
+
+#[cfg(test)]
+mod tests {
+    use super::Filling;
+
+    #[test]
+    fn multiprocessors_are_filled_wave_by_wave() {
+        let of = |blocks, threads, held| {
+            let f = Filling::of(blocks, threads, held, 100, 2048).unwrap();
+            ((f.active * 1000.0).round(), (f.resident * 1000.0).round())
+        };
+        // Fewer blocks than multiprocessors.
+        assert_eq!(of(50, 1024, 2), (500.0, 250.0));
+        // One each, then two each.
+        assert_eq!(of(100, 1024, 2), (1000.0, 500.0));
+        assert_eq!(of(200, 1024, 2), (1000.0, 1000.0));
+        // A full wave and half of the multiprocessors in the next.
+        assert_eq!(of(250, 1024, 2), (750.0, 625.0));
+        assert_eq!(of(1, 32, 32), (10.0, 0.0));
+        assert_eq!(Filling::of(0, 32, 1, 1, 1), None);
+        assert_eq!(Filling::of(5, 32, u64::MAX, 100, 2048), None);
+    }
+}

@@ -104,6 +104,8 @@ functions! {
         c"cuMipmappedArrayGetMemoryRequirements"(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS, CUmipmappedArray, CUdevice);
     mem_properties =
         c"cuMemGetAllocationPropertiesFromHandle"(*mut CUmemAllocationProp, CUmemGenericAllocationHandle);
+    device_get_attribute = c"cuDeviceGetAttribute"(*mut c_int, c_int, CUdevice);
+    occupancy_blocks = c"cuOccupancyMaxActiveBlocksPerMultiprocessor"(*mut c_int, CUfunction, c_int, usize);
     ctx_get_id = c"cuCtxGetId"(CUcontext, *mut u64);
     event_create = c"cuEventCreate"(*mut CUevent, c_uint);
     event_record = c"cuEventRecord"(CUevent, CUstream);

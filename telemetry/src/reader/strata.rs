@@ -78,5 +78,8 @@ fn sums(cells: &Words, at: usize) -> Sums {
         ns: f64::from_bits(word(offset_of!(StratumCell, ns))),
         ns_squares: f64::from_bits(word(offset_of!(StratumCell, ns_squares))),
         doubt_ns: f64::from_bits(word(offset_of!(StratumCell, doubt_ns))),
+        placed_ns: f64::from_bits(word(offset_of!(StratumCell, placed_ns))),
+        active_ns: f64::from_bits(word(offset_of!(StratumCell, active_ns))),
+        resident_ns: f64::from_bits(word(offset_of!(StratumCell, resident_ns))),
     }
 }

@@ -32,6 +32,12 @@ pub struct Sums {
     pub ns_squares: f64,
     /// Part of `ns` that is in doubt.
     pub doubt_ns: f64,
+    /// Part of `ns` of which the next two are known.
+    pub placed_ns: f64,
+    /// Sum of weight times duration times share of active multiprocessors.
+    pub active_ns: f64,
+    /// Sum of weight times duration times share of resident warps.
+    pub resident_ns: f64,
 }
 
 /// A kernel's time on the GPU.
@@ -43,6 +49,10 @@ pub struct KernelTime {
     pub half_width_ns: u64,
     /// Launches that were timed.
     pub samples: u64,
+    /// Share of the multiprocessors that were active while it ran, in thousandths.
+    pub active_permille: Option<u16>,
+    /// Share of the warps that were resident, in thousandths.
+    pub resident_permille: Option<u16>,
 }
 
 /// Resolution of the marks between which a launch is timed, ns.
@@ -99,7 +109,15 @@ pub fn kernel(strata: &[Sums]) -> Option<KernelTime> {
         None => (s.launches as f64 * ns / weight, s.launches as f64 * ns / weight),
     });
     let (total, squares) = parts.fold((0.0, 0.0), |(sum, squares), (t, h)| (sum + t, squares + h * h));
+    let sum = |part: fn(&Sums) -> f64| strata.iter().map(part).sum::<f64>();
+    let placed = sum(|s| s.placed_ns);
+    let permille = |part: f64| {
+        let share = part / placed;
+        (placed > 0.0 && share.is_finite()).then(|| (share * 1000.0).round().clamp(0.0, 1000.0) as u16)
+    };
     Some(KernelTime {
+        active_permille: permille(sum(|s| s.active_ns)),
+        resident_permille: permille(sum(|s| s.resident_ns)),
         total_ns: total as u64,
         half_width_ns: squares.sqrt().ceil() as u64,
         samples: strata.iter().fold(0, |sum, s| sum.saturating_add(s.samples)),
@@ -182,6 +200,7 @@ mod tests {
                     ns,
                     ns_squares,
                     doubt_ns: ns,
+                    ..Sums::default()
                 };
                 let _ = kernel(&[sums, Sums { samples: u64::MAX, ..Sums::default() }]);
             }

@@ -20,7 +20,7 @@ use crate::entries::{EntryId, Flavour};
 use crate::errno;
 use crate::graph;
 use crate::memory;
-use crate::telemetry::{Bypass, GpuIndex, KernelsMode, Stratum};
+use crate::telemetry::{Bypass, Filling, GpuIndex, KernelsMode, Stratum};
 
 /// Marks of all contexts.
 const MARKS: usize = 1024;
@@ -57,7 +57,7 @@ struct Mark {
     what: AtomicU64,
     /// Launches that the time stands for.
     weight: AtomicU64,
-    /// 0 for a stratum, the plan's serial number for a plan; GPU below.
+    /// 0 for a stratum, the plan's serial number for a plan; below, how the launch fills the GPU, and the GPU.
     serial: AtomicU64,
 }
 
@@ -130,6 +130,21 @@ impl Mark {
         self.context.load(Ordering::Relaxed) == here.context
             && self.instance.load(Ordering::Relaxed) == here.instance
     }
+}
+
+/// Where a plan's serial number begins in a mark's last word: above the GPU (8 bits) and two shares of 2047.
+const SERIAL_SHIFT: u32 = 32;
+const SHARES: u64 = 2046;
+
+/// How a launch fills the GPU, in 22 bits above the GPU's number; 0: not known.
+fn word_of(filling: Option<Filling>) -> u64 {
+    let share = |share: f64| (share.clamp(0.0, 1.0) * SHARES as f64) as u64 + 1;
+    filling.map_or(0, |f| share(f.active) << 8 | share(f.resident) << 20)
+}
+
+fn filling_of(word: u64) -> Option<Filling> {
+    let share = |word: u64| Some(((word & 0x7ff).checked_sub(1)?) as f64 / SHARES as f64);
+    Some(Filling { active: share(word >> 8)?, resident: share(word >> 20)? })
 }
 
 fn event(word: &AtomicU64) -> CUevent {
@@ -311,12 +326,17 @@ impl Marks {
             return FREE;
         };
         let (what, weight) = (mark.what.load(Ordering::Relaxed), mark.weight.load(Ordering::Relaxed));
-        let serial = mark.serial.load(Ordering::Relaxed) >> 8;
+        let word = mark.serial.load(Ordering::Relaxed);
+        let serial = word >> SERIAL_SHIFT;
         // SAFETY: a mark that is out without a serial number holds a stratum's address.
         let stratum = if serial == 0 { unsafe { Stratum::from_ptr(what as *const _) } } else { None };
         match stratum {
             Some(stratum) if !stratum.timed(weight, ns, 0.0) => cx.writer().timing_lost(),
-            Some(_) => {}
+            Some(stratum) => {
+                if let Some(filling) = filling_of(word) {
+                    stratum.placed(weight, ns, filling);
+                }
+            }
             None => graph::timing::timed(cx, what, serial, ns, weight),
         }
         if let Some(span) = self.origin(here).and_then(|origin| elapsed(cx, origin, event(&mark.end))) {
@@ -389,24 +409,24 @@ impl<'m> Begun<'m> {
 }
 
 impl Ended<'_> {
-    fn out(self, what: u64, serial: u64, weight: u64) {
+    fn out(self, what: u64, serial: u64, weight: u64, filling: Option<Filling>) {
         let mark = self.0;
         let gpu = mark.serial.load(Ordering::Relaxed) & 0xff;
         mark.what.store(what, Ordering::Relaxed);
         mark.weight.store(weight, Ordering::Relaxed);
-        mark.serial.store(serial << 8 | gpu, Ordering::Relaxed);
+        mark.serial.store(serial << SERIAL_SHIFT | word_of(filling) | gpu, Ordering::Relaxed);
         mark.leave(OUT);
     }
 
     /// The time is that of a launch which stands for `weight` launches of a stratum.
-    pub(crate) fn publish(self, stratum: Stratum, weight: u64) {
+    pub(crate) fn publish(self, stratum: Stratum, weight: u64, filling: Option<Filling>) {
         stratum.begin();
-        self.out(stratum.as_ptr().addr() as u64, 0, weight);
+        self.out(stratum.as_ptr().addr() as u64, 0, weight, filling);
     }
 
     /// The time is that of a graph's launch.
     pub(crate) fn publish_graph(self, plan: u64, serial: u64, weight: u64) {
-        self.out(plan, serial, weight);
+        self.out(plan, serial, weight, None);
     }
 
     /// Nobody wants to know.

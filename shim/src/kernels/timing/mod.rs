@@ -10,11 +10,13 @@
 //! | [`strata`] | a thread's strata, and when the next launch of each is timed |
 //! | [`marks`] | the events, and the times that they have given |
 //! | [`budget`] | what timing has cost and may cost |
+//! | `filling` | how a launch fills the GPU |
 //!
 //! Nothing is ever waited for. Nothing is timed while a stream of the process captures, and an event that
 //! was put into a capture against all odds is never looked at again.
 
 pub(crate) mod budget;
+mod filling;
 pub(crate) mod marks;
 mod strata;
 
@@ -30,6 +32,7 @@ use crate::memory;
 use crate::shell;
 use crate::telemetry::{KernelId, KernelsMode, Lane, SizeClass, Stratum};
 use budget::Budget;
+use filling::{Held, Sizes};
 use marks::Marks;
 use strata::{Entry, StrataCache};
 
@@ -47,6 +50,8 @@ pub(crate) struct Timing {
     strata: HandleMap,
     /// Captures that were ever begun.
     captures: AtomicU64,
+    sizes: Sizes,
+    held: Held,
 }
 
 /// A launch as it is counted.
@@ -58,6 +63,8 @@ pub(crate) struct Shape {
     pub(crate) threads: u64,
     /// Dynamic shared memory per block, bytes.
     pub(crate) shared: u64,
+    /// Whether events around the launch leave it as it is: not where it is to overlap with the one before.
+    pub(crate) is_apart: bool,
 }
 
 impl Timing {
@@ -70,6 +77,8 @@ impl Timing {
             caches: AtomicPtr::new(core::ptr::null_mut()),
             strata: HandleMap::new(),
             captures: AtomicU64::new(0),
+            sizes: Sizes::new(),
+            held: Held::new(),
         }
     }
 
@@ -153,7 +162,7 @@ pub(crate) fn launch(
         return first(cx, call, function, stream, shape, &lane, cache);
     }
     if entry.is_due() {
-        return due(cx, call, stream, shape, cache, entry);
+        return due(cx, call, function, stream, shape, cache, entry);
     }
     let result = call();
     if result.is_ok() {
@@ -177,7 +186,7 @@ fn first(
     let timing = &cx.page.kernels.timing;
     let class = SizeClass::of_threads(shape.threads);
     let known = learn::known(cx, function).and_then(|kernel| timing.stratum(cx, kernel, class));
-    let wanted = known.is_none_or(|stratum| timing.wants_first(stratum));
+    let wanted = shape.is_apart && known.is_none_or(|stratum| timing.wants_first(stratum));
     let begun = if wanted { timing.marks.begin(cx, stream, true) } else { None };
     let result = call();
     let ended = begun.and_then(|begun| begun.end(cx, stream, result.is_ok()));
@@ -190,7 +199,7 @@ fn first(
     let stratum = timing.stratum(cx, kernel, class);
     let timed = ended.is_some();
     match (ended, stratum) {
-        (Some(ended), Some(stratum)) => ended.publish(stratum, 1),
+        (Some(ended), Some(stratum)) => ended.publish(stratum, 1, timing.filling(cx, function, shape)),
         (Some(ended), None) => ended.forget(),
         (None, _) => {}
     }
@@ -215,6 +224,7 @@ fn first(
 fn due(
     cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
+    function: CUfunction,
     stream: CUstream,
     shape: Shape,
     cache: &StrataCache,
@@ -222,7 +232,7 @@ fn due(
 ) -> CUresult {
     let timing = &cx.page.kernels.timing;
     let Some(stratum) = entry.stratum() else { return call() };
-    let begun = match entry.is_to_be_timed() {
+    let begun = match shape.is_apart && entry.is_to_be_timed() {
         true => timing.marks.begin(cx, stream, timing.wants_first(stratum)),
         false => None,
     };
@@ -234,7 +244,7 @@ fn due(
     entry.launched(shape);
     let weight = entry.settle();
     if let Some(ended) = ended {
-        ended.publish(stratum, weight);
+        ended.publish(stratum, weight, timing.filling(cx, function, shape));
         entry.timed();
     }
     if entry.is_spent() {
