@@ -1,6 +1,11 @@
 //! `radrm audit`: programs that take GPU memory past the shim have to be named, others not.
 
-use std::{path::Path, process::Command};
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::Path,
+    process::Command,
+};
 
 use radrm_preload_tests::{
     artifacts,
@@ -179,6 +184,26 @@ fn a_job_whose_launcher_was_killed_is_still_told_apart_from_a_stranger() {
     // Where the segment has a name it is found; one without went out of sight with its launcher.
     assert!(reason.is_null() || reason == "counts-elsewhere", "{page}");
     child::kill_group(job.pid());
+}
+
+#[test]
+fn what_a_user_may_not_look_at_is_no_finding_of_that_user() {
+    // SAFETY: always works.
+    if unsafe { libc::getuid() } != 0 {
+        eprintln!("skipped: only root can start programs of other users");
+        return;
+    }
+    let node = Node::new();
+    for (path, mode) in [(node.rig.path().to_owned(), 0o755), (node.rig.machine_path(), 0o666)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("mode");
+    }
+    let (job, _) = node.job(&steps(), &["use:0", "alloc:a:50m", "pause"]);
+    let mut command = node.rig.bare_command(artifacts::file("radrm"));
+    command.env("RADRM_LIB_DIR", artifacts::directory()).env("XDG_CONFIG_HOME", node.rig.path());
+    command.args(["audit", "--machine"]).arg(node.rig.machine_path()).uid(64_004).gid(64_004);
+    let ended = child::run(command, PATIENCE).ok();
+    assert!(ended.stdout.starts_with("not looked at: 1 process of other users"), "{ended:?}");
+    finish(job);
 }
 
 #[test]

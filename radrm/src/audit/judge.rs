@@ -74,6 +74,15 @@ pub struct Finding {
     pub reason: Option<Reason>,
 }
 
+impl Finding {
+    /// Whether it has to be looked at. A process that this user may not look at is no finding of this
+    /// user's: on a shared machine everybody would find everybody else.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.reason.as_ref().is_some_and(|reason| !matches!(reason, Reason::Hidden(_)))
+    }
+}
+
 /// Judges one process on one GPU.
 #[must_use]
 pub fn judge(entry: Entry, counted: Option<Counted>, expected: &Expected) -> Finding {
@@ -130,6 +139,16 @@ mod tests {
         let found = judge(entry(0), None, &Expected::default());
         assert!(found.reason.is_some());
         assert_eq!(judge(entry(7), None, &Expected::default()).unexplained, 7 * MIB);
+    }
+
+    #[test]
+    fn a_process_that_this_user_may_not_look_at_is_no_finding() {
+        let mut found = judge(entry(7), None, &Expected::default());
+        assert!(found.counts());
+        found.reason = Some(Reason::Hidden(Some(1)));
+        assert!(!found.counts());
+        found.reason = None;
+        assert!(!found.counts());
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl Audit {
     /// Whether anything has to be looked at.
     #[must_use]
     pub fn found(&self) -> bool {
-        self.findings.iter().any(|finding| finding.reason.is_some())
+        self.findings.iter().any(Finding::counts)
     }
 }
 
@@ -106,8 +106,6 @@ pub fn look(machine: Option<&Path>, tolerance: Option<u64>) -> Result<Audit, Str
             findings.push(judge::judge(entry, counted, &expected));
         }
     }
-    findings.sort_by_key(|finding| {
-        (finding.reason.is_none(), std::cmp::Reverse(finding.unexplained), finding.pid)
-    });
+    findings.sort_by_key(|finding| (!finding.counts(), std::cmp::Reverse(finding.unexplained), finding.pid));
     Ok(Audit { findings, expected, silent: listed.silent })
 }

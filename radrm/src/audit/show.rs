@@ -83,7 +83,7 @@ fn page<'a>(audit: &'a Audit) -> Result<String, String> {
 fn text(audit: &Audit) -> String {
     let mut text = String::new();
     for finding in &audit.findings {
-        let Some(reason) = &finding.reason else { continue };
+        let Some(reason) = finding.reason.as_ref().filter(|_| finding.counts()) else { continue };
         let gpu = finding.gpu.index.map_or_else(|| finding.gpu.uuid.clone(), |index| index.to_string());
         let user = finding.uid.map(|uid| user_name(uid).unwrap_or_else(|| uid.to_string()));
         let user = user.map(|user| format!(", {user}")).unwrap_or_default();
@@ -106,16 +106,21 @@ fn text(audit: &Audit) -> String {
     for silent in &audit.silent {
         text.push_str(&format!("not looked at: {silent}\n"));
     }
-    let found = audit.findings.iter().filter(|finding| finding.reason.is_some()).count();
-    let explained = audit.findings.len() - found;
+    let found = audit.findings.iter().filter(|finding| finding.counts()).count();
+    let explained = audit.findings.iter().filter(|finding| finding.reason.is_none()).count();
+    let hidden = audit.findings.len() - found - explained;
     let processes =
         |count: usize| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
     text.push_str(&match (found, explained) {
+        (0, 0) if hidden > 0 => String::new(),
         (0, 0) => "no process holds GPU memory\n".to_owned(),
         (0, _) => format!("nothing found: what {} of GPUs is explained\n", hold(explained)),
         (_, 0) => format!("{} to be looked at\n", processes(found)),
         _ => format!("{} to be looked at, {} explained\n", processes(found), processes(explained)),
     });
+    if hidden > 0 {
+        text.push_str(&format!("not looked at: {} of other users (root can)\n", processes(hidden)));
+    }
     text.push_str(&format!(
         "explained is what the shim counted, the context ({} where it was never measured) and up to {} more\n",
         Bytes(judge::UNMEASURED_CONTEXT),
