@@ -1,7 +1,7 @@
 //! The sampler against an NVML of our own making: figures, remainders, and a
 //! call that hangs.
 
-use radrm_collector::{Finished, JobWatch, NvmlSource, ProfileFile, WatchOptions};
+use radrm_collector::{DcgmSource, Finished, JobWatch, NvmlSource, ProfileFile, WatchOptions};
 use radrm_profile::Bytes;
 use radrm_profile::model::*;
 use radrm_telemetry as seg;
@@ -37,6 +37,10 @@ fn library() -> PathBuf {
 
 /// Watches this process for a while; it holds 500 bytes on one GPU.
 fn watched(uuid: u8, until: impl Fn(&mut JobWatch, Instant) -> bool) -> Finished {
+    watched_with(uuid, DcgmSource::Off, until)
+}
+
+fn watched_with(uuid: u8, dcgm: DcgmSource, until: impl Fn(&mut JobWatch, Instant) -> bool) -> Finished {
     let segment = SegmentFile::create_unnamed(1).unwrap();
     let writer = seg::Writer::join(&CString::new(segment.path().as_os_str().as_bytes()).unwrap()).unwrap();
     let gpu = writer.gpu(&[uuid; 16], b"NVIDIA Test", 1 << 40, b"0000:01:00.0").unwrap();
@@ -45,6 +49,7 @@ fn watched(uuid: u8, until: impl Fn(&mut JobWatch, Instant) -> bool) -> Finished
     let options = WatchOptions {
         profile: ProfileFile::None,
         nvml: NvmlSource::Library(library()),
+        dcgm,
         ..WatchOptions::default()
     };
     let mut watch = JobWatch::start(segment.segment().unwrap(), job, options);
@@ -101,4 +106,87 @@ fn an_nvml_that_hangs_holds_nobody_up() {
     assert_eq!(finished.profile.processes[0].state.accounts[0].now, Bytes(500));
     // The thread is still in its call; the process must be able to end.
     std::process::exit(0);
+}
+
+#[test]
+fn what_the_gpu_did_is_kept_over_time() {
+    let environment = [("FAKE_NVML_GPM", "1")];
+    if !in_own_process("what_the_gpu_did_is_kept_over_time", &environment) {
+        return;
+    }
+    let profile = watched(7, |_, started| started.elapsed() > Duration::from_millis(700)).profile;
+    let spans = &profile.activity;
+    assert!(spans.len() >= 2, "{spans:?}");
+    assert!(spans.windows(2).all(|pair| pair[0].t + pair[0].span == pair[1].t), "{spans:?}");
+    let measured: Vec<_> = spans.iter().filter(|span| span.meter == Meter::Gpm).collect();
+    assert!(!measured.is_empty(), "{spans:?}");
+    for span in measured {
+        let mib = |rate: u64| Some(Bytes::from_mib(rate));
+        assert_eq!((span.sm_active, span.sm_occupancy), (Share::from_percent(2.0), Share::from_percent(3.0)));
+        assert_eq!((span.dram_active, span.tensor_active), (Share::from_percent(10.0), None));
+        assert_eq!((span.pcie_from_gpu, span.pcie_to_gpu), (mib(20), mib(21)));
+        assert_eq!((span.sm_clock_mhz, span.memory_clock_mhz), (Some(1500), Some(2600)));
+        assert_eq!((span.power_mw, span.utilization), (Some(300_000), Share::from_percent(40.0)));
+    }
+    // 30 mJ between one reading and the next, none lost between two spans.
+    let readings: u32 = spans.iter().map(|span| span.samples).sum();
+    let energy: u64 = spans.iter().filter_map(|span| span.energy_mj).sum();
+    assert_eq!(energy, 30 * u64::from(readings - 1));
+    assert!(profile.unmeasured.is_empty(), "{:?}", profile.unmeasured);
+}
+
+#[test]
+fn where_nvml_does_not_measure_dcgm_does() {
+    if !in_own_process("where_nvml_does_not_measure_dcgm_does", &[]) {
+        return;
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let tool = dir.path().join("dcgmi");
+    // The number of the GPU is NVML's: 2.
+    let script = "#!/bin/sh\nwhile :; do echo 'GPU 2 0.5 0.25 N/A 0.125'; sleep 0.1; done\n";
+    std::fs::write(&tool, script).unwrap();
+    std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let profile =
+        watched_with(7, DcgmSource::Tool(tool), |_, started| started.elapsed() > Duration::from_millis(900))
+            .profile;
+    let span = profile.activity.iter().find(|span| span.meter == Meter::Dcgm).expect("nothing of DCGM");
+    assert_eq!((span.sm_active, span.dram_active), (Share::new(0.5), Share::new(0.125)));
+    assert_eq!(span.tensor_active, None);
+    assert!(profile.unmeasured.is_empty(), "{:?}", profile.unmeasured);
+}
+
+#[test]
+fn what_nobody_measures_is_said_once() {
+    if !in_own_process("what_nobody_measures_is_said_once", &[]) {
+        return;
+    }
+    let dcgm = DcgmSource::Tool("/none/dcgmi".into());
+    let finished = watched_with(7, dcgm, |_, started| started.elapsed() > Duration::from_millis(400));
+    assert!(finished.warnings.is_empty(), "{:?}", finished.warnings);
+    let profile = finished.profile;
+    assert!(!profile.activity.is_empty() && profile.activity.iter().all(|span| span.sm_active.is_none()));
+    let clause = "SM activity of GPU 0: NVML measures it on Hopper and later only, and there is no dcgmi";
+    assert_eq!(profile.unmeasured, [clause]);
+}
+
+#[test]
+fn processor_time_and_memory_of_the_job_are_kept_over_time() {
+    if !in_own_process("processor_time_and_memory_of_the_job_are_kept_over_time", &[]) {
+        return;
+    }
+    let profile = watched(7, |_, started| {
+        // Busy, so that there is something to see.
+        let until = Instant::now() + Duration::from_millis(5);
+        while Instant::now() < until {}
+        started.elapsed() > Duration::from_millis(600)
+    })
+    .profile;
+    let spans = &profile.host.spans;
+    assert!(spans.len() >= 2, "{spans:?}");
+    assert!(spans.windows(2).all(|pair| pair[0].t + pair[0].span == pair[1].t));
+    assert!(spans[0].resident > Bytes::from_kib(100) && spans[0].processes >= 1 && spans[0].threads >= 1);
+    let busy: u64 = spans.iter().map(|span| span.busy.0).sum();
+    assert!(busy > 10_000_000, "{spans:?}");
+    assert!(profile.host.counter(HostCount::TaskClock).is_some_and(|clock| clock.value >= busy));
 }

@@ -154,7 +154,9 @@ pub(crate) fn host_lines(host: &HostSummary) -> Vec<(&'static str, String)> {
         let mut text = format!("up to {resident}");
         if host.max_processes > 1 {
             let processes = counted(host.max_processes.into(), "process", "processes");
-            text.push_str(&format!(", all of its {processes} added (what they share counts for each)"));
+            text.push_str(&format!(
+                ", all processes added (at most {processes} at a time; what they share counts for each)"
+            ));
         }
         lines.push(("resident memory", text));
     }

@@ -89,12 +89,13 @@ impl HostWatch {
         if now < self.next_look {
             return;
         }
-        let began = Instant::now();
         if now >= self.next_search {
+            let began = Instant::now();
             others.for_each(|pid| self.tree.add(pid));
             self.tree.find_children();
             self.next_search = now + pause(began.elapsed() * SEARCH_SHARE, now);
         }
+        let began = Instant::now();
         let look = self.tree.look();
         self.next_look = now + pause(began.elapsed() * LOOK_SHARE, now);
         self.open.resident = self.open.resident.max(look.resident);

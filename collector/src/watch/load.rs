@@ -15,6 +15,8 @@ use std::time::Instant;
 pub(super) struct Meters {
     source: DcgmSource,
     dcgm: Option<Dcgm>,
+    /// NVML is not the system's.
+    is_apart: bool,
     /// Why NVML does not measure.
     why: String,
 }
@@ -24,7 +26,7 @@ impl Meters {
     pub(super) fn new(dcgm: &DcgmSource, nvml: &NvmlSource) -> Meters {
         let is_apart = *dcgm == DcgmSource::System && *nvml != NvmlSource::System;
         let source = if is_apart { DcgmSource::Off } else { dcgm.clone() };
-        Meters { source, ..Meters::default() }
+        Meters { source, is_apart, ..Meters::default() }
     }
 }
 
@@ -54,6 +56,7 @@ impl<S: Source> Watch<S> {
                 self.meters.dcgm = Some(dcgm);
                 self.meters.why = why;
             }
+            Err(_) if self.meters.is_apart => self.unmetered(gpu, &why, "an emulated machine has no DCGM"),
             Err(reason) => self.unmetered(gpu, &why, &reason),
         }
     }

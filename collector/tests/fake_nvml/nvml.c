@@ -31,6 +31,36 @@ int nvmlDeviceGetMemoryInfo_v2(void *device, memory_t *memory) {
 int nvmlDeviceGetUtilizationRates(void *device, utilization_t *u) { (void)device; u->gpu = 40; u->memory = 20; return 0; }
 int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatt) { (void)device; *milliwatt = 300000; return 0; }
 int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius) { (void)device; (void)sensor; *celsius = 55; return 0; }
+int nvmlDeviceGetIndex(void *device, unsigned *index) { (void)device; *index = 2; return 0; }
+int nvmlDeviceGetClockInfo(void *device, int kind, unsigned *mhz) { (void)device; *mhz = kind == 1 ? 1500 : 2600; return 0; }
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoule) {
+    static unsigned long long now = 1000000;
+    (void)device;
+    *millijoule = now += 30;
+    return 0;
+}
+
+/* The performance monitor: there with FAKE_NVML_GPM. Tensor cores are not told. */
+typedef struct { unsigned version, supported; } support_t;
+typedef struct { unsigned id, result; double value; const char *texts[3]; } metric_t;
+typedef struct { unsigned version, count; void *first, *second; metric_t metrics[]; } metrics_t;
+int nvmlGpmQueryDeviceSupport(void *device, support_t *support) {
+    (void)device;
+    support->supported = getenv("FAKE_NVML_GPM") != 0;
+    return 0;
+}
+int nvmlGpmSampleAlloc(void **sample) { *sample = malloc(1); return 0; }
+int nvmlGpmSampleFree(void *sample) { free(sample); return 0; }
+int nvmlGpmSampleGet(void *device, void *sample) { (void)device; (void)sample; return 0; }
+int nvmlGpmMetricsGet(metrics_t *get) {
+    for (unsigned i = 0; i < get->count; i++) {
+        metric_t *metric = &get->metrics[i];
+        metric->result = metric->id == 5 ? 3 /* not supported */ : 0;
+        metric->value = metric->id; /* the metric's number in its unit */
+        metric->texts[0] = metric->texts[1] = metric->texts[2] = "";
+    }
+    return 0;
+}
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, process_t *list) {
     (void)device;
     if (*count < 2) { *count = 2; return 7; /* insufficient size */ }
