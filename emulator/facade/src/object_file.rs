@@ -68,9 +68,9 @@ impl<'a> Imports<'a> {
             .iter()
             .filter_map(|export| match &export.target {
                 Target::Function(name) => Some(name.as_str()),
-                Target::Done | Target::Missing { .. } => None,
+                Target::Missing { .. } => Some(COUNTER),
+                Target::Done => None,
             })
-            .chain([COUNTER])
             .collect();
         names.sort_unstable();
         names.dedup();
@@ -169,11 +169,11 @@ pub fn build(text: &Text<'_>) -> Result<Vec<u8>, String> {
     write_code(writer, &at, text, &imports)?;
     write_dynamic(writer, &at, &versions, needed, imported.len()).map_err(failed)?;
     writer.reserve_until(at.end);
-    drop_rest(writer, at.end, at.table);
+    write_zeros(writer, at.end, at.table);
     Ok(bytes)
 }
 
-fn drop_rest(writer: &mut Writer<'_>, end: usize, from: usize) {
+fn write_zeros(writer: &mut Writer<'_>, end: usize, from: usize) {
     writer.write_align(8);
     writer.write(&vec![0; end - from]);
 }
@@ -322,21 +322,21 @@ fn write_dynamic(
 ) -> object::write::Result<()> {
     let strings = writer.dynstr_len() as u64;
     writer.write_align_dynamic();
-    writer.write_dynamic_string(elf::DT_SONAME.into(), versions.soname)?;
-    writer.write_dynamic_string(elf::DT_NEEDED.into(), needed)?;
-    writer.write_dynamic(elf::DT_HASH.into(), at.hash as u64)?;
-    writer.write_dynamic(elf::DT_STRTAB.into(), at.dynstr as u64)?;
-    writer.write_dynamic(elf::DT_SYMTAB.into(), at.dynsym as u64)?;
-    writer.write_dynamic(elf::DT_STRSZ.into(), strings)?;
-    writer.write_dynamic(elf::DT_RELA.into(), at.relocations as u64)?;
-    writer.write_dynamic(elf::DT_RELASZ.into(), (imported * 24) as u64)?;
-    writer.write_dynamic(elf::DT_RELAENT.into(), 24)?;
+    writer.write_dynamic_string(elf::DT_SONAME, versions.soname)?;
+    writer.write_dynamic_string(elf::DT_NEEDED, needed)?;
+    writer.write_dynamic(elf::DT_HASH, at.hash as u64)?;
+    writer.write_dynamic(elf::DT_STRTAB, at.dynstr as u64)?;
+    writer.write_dynamic(elf::DT_SYMTAB, at.dynsym as u64)?;
+    writer.write_dynamic(elf::DT_STRSZ, strings)?;
+    writer.write_dynamic(elf::DT_RELA, at.relocations as u64)?;
+    writer.write_dynamic(elf::DT_RELASZ, (imported * 24) as u64)?;
+    writer.write_dynamic(elf::DT_RELAENT, 24)?;
     if versions.version.is_some() {
-        writer.write_dynamic(elf::DT_VERSYM.into(), at.versym as u64)?;
-        writer.write_dynamic(elf::DT_VERDEF.into(), at.verdef as u64)?;
-        writer.write_dynamic(elf::DT_VERDEFNUM.into(), 2)?;
+        writer.write_dynamic(elf::DT_VERSYM, at.versym as u64)?;
+        writer.write_dynamic(elf::DT_VERDEF, at.verdef as u64)?;
+        writer.write_dynamic(elf::DT_VERDEFNUM, 2)?;
     }
-    writer.write_dynamic(elf::DT_NULL.into(), 0)
+    writer.write_dynamic(elf::DT_NULL, 0)
 }
 
 /// The versions that the stand-in defines: its own name and that of its symbols.
@@ -365,5 +365,69 @@ impl Versions {
         };
         writer.write_gnu_verdef(&entry(elf::VER_FLG_BASE, 1, self.soname));
         writer.write_gnu_verdef(&entry(0, 2, version));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::{CString, c_int, c_void};
+
+    /// Loads a stand-in whose "toolkit" is the C library, and finds one of its symbols by name and version.
+    fn load(text: &Text<'_>, symbol: &str, version: &str) -> *mut c_void {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(text.soname);
+        std::fs::write(&file, build(text).unwrap()).unwrap();
+        let path = CString::new(file.to_string_lossy().into_owned()).unwrap();
+        // SAFETY: a C string; the object runs no code when it is loaded.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        assert!(!handle.is_null(), "{:?}", {
+            // SAFETY: an error has just happened, so there is a text.
+            unsafe { std::ffi::CStr::from_ptr(libc::dlerror()) }
+        });
+        let [symbol, version] = [symbol, version].map(|text| CString::new(text).unwrap());
+        // SAFETY: a handle and C strings.
+        unsafe { libc::dlvsym(handle, symbol.as_ptr(), version.as_ptr()) }
+    }
+
+    fn text<'a>(exports: &'a [Export], data: &'a [(String, u64)]) -> Text<'a> {
+        Text { soname: "libtest.so.7", version: Some("libtest.so.7"), needed: "libc.so.6", exports, data }
+    }
+
+    fn exports() -> Vec<Export> {
+        let export = |name: &str, target| Export { name: name.to_owned(), target };
+        let mut all: Vec<Export> =
+            (0..300).map(|number| export(&format!("filler_{number}"), Target::Done)).collect();
+        all.push(export("own_process", Target::Function("getpid".to_owned())));
+        all.push(export("nothing", Target::Done));
+        all
+    }
+
+    #[test]
+    fn the_loader_takes_it_and_calls_arrive() {
+        let exports = exports();
+        let data = [("counter".to_owned(), 4)];
+        let call = |symbol: &str| {
+            let address = load(&text(&exports, &data), symbol, "libtest.so.7");
+            assert!(!address.is_null(), "{symbol}");
+            // SAFETY: both exports have no arguments and give an int.
+            let function = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(address) };
+            function()
+        };
+        assert_eq!(call("own_process").unsigned_abs(), std::process::id());
+        assert_eq!(call("nothing"), 0);
+        assert_eq!(call("filler_299"), 0);
+        let variable = load(&text(&exports, &data), "counter", "libtest.so.7").cast::<i32>();
+        // SAFETY: four bytes that belong to the object, which stays loaded.
+        unsafe {
+            assert_eq!(variable.read(), 0);
+            variable.write(7);
+        }
+    }
+
+    #[test]
+    fn another_version_is_not_found() {
+        let exports = exports();
+        assert!(load(&text(&exports, &[]), "nothing", "libtest.so.8").is_null());
     }
 }

@@ -222,7 +222,7 @@ library! { super::status;
 
     /// The algorithm for an output, after measuring, which takes no time here.
     fn radrm_cudnnFindConvolutionForwardAlgorithmEx(
-        _handle: u64, x: u64, _x: u64, w: u64, _w: u64, _convolution: u64, y: u64, _y: u64, wanted: c_int,
+        _handle: u64, x: u64, _x_data: u64, w: u64, _w_data: u64, _convolution: u64, y: u64, _y_data: u64, wanted: c_int,
         found: Out<c_int>, out: Out<Performance>, _workspace: u64, _bytes: usize,
     ) {
         offer(convolution(Direction::Forward, x, w, y)?, wanted, found, out)
@@ -245,7 +245,7 @@ library! { super::status;
 
     /// The algorithm for an input's gradient, after measuring.
     fn radrm_cudnnFindConvolutionBackwardDataAlgorithmEx(
-        _handle: u64, w: u64, _w: u64, dy: u64, _dy: u64, _convolution: u64, dx: u64, _dx: u64, wanted: c_int,
+        _handle: u64, w: u64, _w_data: u64, dy: u64, _dy_data: u64, _convolution: u64, dx: u64, _dx_data: u64, wanted: c_int,
         found: Out<c_int>, out: Out<Performance>, _workspace: u64, _bytes: usize,
     ) {
         offer(convolution(Direction::Data, dx, w, dy)?, wanted, found, out)
@@ -268,7 +268,7 @@ library! { super::status;
 
     /// The algorithm for a filter's gradient, after measuring.
     fn radrm_cudnnFindConvolutionBackwardFilterAlgorithmEx(
-        _handle: u64, x: u64, _x: u64, dy: u64, _dy: u64, _convolution: u64, dw: u64, _dw: u64, wanted: c_int,
+        _handle: u64, x: u64, _x_data: u64, dy: u64, _dy_data: u64, _convolution: u64, dw: u64, _dw_data: u64, wanted: c_int,
         found: Out<c_int>, out: Out<Performance>, _workspace: u64, _bytes: usize,
     ) {
         offer(convolution(Direction::Filter, x, dw, dy)?, wanted, found, out)
@@ -284,7 +284,7 @@ library! { super::status;
     /// Workspace of batch normalisation: the kernels of all layouts work without one where no activation
     /// is fused.
     fn radrm_cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
-        _handle: u64, _mode: c_int, _operations: c_int, _x: u64, _z: u64, _y: u64, _scale: u64, _activation: u64,
+        _handle: u64, _mode: c_int, _operations: c_int, _x_data: u64, _z: u64, _y_data: u64, _scale: u64, _activation: u64,
         out: Out<usize>,
     ) {
         out.set(0)
@@ -300,7 +300,7 @@ library! { super::status;
 
     /// Workspace of its backward pass.
     fn radrm_cudnnGetBatchNormalizationBackwardExWorkspaceSize(
-        _handle: u64, _mode: c_int, _operations: c_int, _x: u64, _y: u64, _dy: u64, _dz: u64, _dx: u64, _scale: u64,
+        _handle: u64, _mode: c_int, _operations: c_int, _x_data: u64, _y_data: u64, _dy_data: u64, _dz: u64, _dx_data: u64, _scale: u64,
         _activation: u64, out: Out<usize>,
     ) {
         out.set(0)

@@ -44,9 +44,12 @@ struct Communicator {
 
 static COMMUNICATORS: Registry<Communicator> = Registry::new();
 
+/// Something that is done at the end of a group.
+type Work = Box<dyn FnOnce() -> Answer>;
+
 thread_local! {
     /// Depth of groups, and what is to be done at the end of the outermost.
-    static GROUP: RefCell<(u32, Vec<Box<dyn FnOnce() -> Answer>>)> = const { RefCell::new((0, Vec::new())) };
+    static GROUP: RefCell<(u32, Vec<Work>)> = const { RefCell::new((0, Vec::new())) };
 }
 
 /// `ncclUniqueId`.
@@ -450,7 +453,7 @@ library! { status;
 
 thread_local! {
     static IN_END: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    static LAST: RefCell<Vec<Box<dyn FnOnce() -> Answer>>> = const { RefCell::new(Vec::new()) };
+    static LAST: RefCell<Vec<Work>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Does something when the rest of the group is done.

@@ -151,15 +151,17 @@ mod tests {
     #[test]
     fn what_the_host_wrote_is_read_back_until_a_kernel_runs() {
         let value = 7_u64;
-        // SAFETY: eight bytes on both sides, here and below.
+        // SAFETY: eight bytes on both sides.
         unsafe { written(0x1_0000, &raw const value as u64, 8) };
         copied(0x1_1000, 0x1_0000, 8);
         let mut read_value = 0_u64;
         let place = &raw mut read_value as u64;
+        // SAFETY: eight bytes on both sides.
         unsafe { read(place, 0x1_1000, 8) };
         assert_eq!(read_value, 7);
         launched();
         read_value = 0;
+        // SAFETY: eight bytes on both sides.
         unsafe { read(place, 0x1_1000, 8) };
         assert_eq!(read_value, 0, "a kernel may have changed it");
         assert_eq!(content(0x1_1000, 8), Some(7_u64.to_le_bytes().to_vec()), "for messages it stands");
