@@ -132,11 +132,12 @@ impl Model {
         }
     }
 
-    /// Power of a device, in W.
-    pub(crate) fn watts(&self, processes: usize, smact: f64) -> f64 {
-        self.idle_watts
-            + if processes > 0 { self.awake_watts } else { 0.0 }
-            + self.busy_watts * smact.min(1.0)
+    /// Power of a device, in W. An instance has its part of what a process costs and what its SM
+    /// activity (of the whole GPU) costs; its GPU's idle power is counted once, at the GPU.
+    pub(crate) fn watts(&self, processes: usize, smact: f64, part: f64) -> f64 {
+        let idle = if part < 1.0 { 0.0 } else { self.idle_watts };
+        let awake = if processes > 0 { self.awake_watts * part } else { 0.0 };
+        idle + awake + self.busy_watts * smact.min(1.0)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use super::model::{Mode, Model};
+use super::model::Model;
 use super::report::{Bar, JobResult, Report};
 use super::rng::Rng;
 use super::trace::{Cluster, TraceJob};
@@ -202,7 +202,7 @@ impl<'a> Sim<'a> {
             sim.state.step(Millis::ZERO, Event::DeviceAdded { device: device.clone() });
         }
         for at in 0..sim.gpus.len() {
-            sim.gpus[at].watts = sim.model.watts(0, 0.0);
+            sim.gpus[at].watts = sim.model.watts(0, 0.0, sim.gpus[at].part);
         }
         // Arrivals come from the trace one by one, so that the heap holds what runs, not what will.
         sim.next_arrival(0);
@@ -607,7 +607,7 @@ impl<'a> Sim<'a> {
             activities.iter().zip(&speeds).map(|(job, speed)| pick(job).fraction() * speed).sum()
         };
         let (smact, smocc, drama) = (sum(|a| a.smact), sum(|a| a.smocc), sum(|a| a.drama));
-        let watts = self.model.watts(self.gpus[at].jobs.len(), smact);
+        let watts = self.model.watts(self.gpus[at].jobs.len(), smact, self.gpus[at].part);
         let now = self.now;
         let (window, monitored) = (self.model.window.0, self.monitored);
         let gpu = &mut self.gpus[at];
@@ -729,23 +729,15 @@ impl<'a> Sim<'a> {
         }
         let first = self.trace.first().map_or(Millis::ZERO, |job| job.arrival);
         let end = self.results.iter().filter_map(|result| result.end).max().unwrap_or(first);
-        // A GPU that is divided draws its idle power once; its instances share it.
-        let idle = self.model.idle_watts + 0.0;
-        let divided = self.model.mode == Mode::Mig;
-        let span = self.now.as_secs_f64();
         let physical = self.gpus.iter().filter(|gpu| gpu.part >= 1.0).count();
-        let mut energy: f64 = self.gpus.iter().map(|gpu| gpu.energy * gpu.part).sum();
-        if divided {
-            energy -=
-                idle * span * self.gpus.iter().filter(|gpu| gpu.part < 1.0).map(|gpu| gpu.part).sum::<f64>();
-        }
+        let mut energy: f64 = self.gpus.iter().map(|gpu| gpu.energy).sum();
         // Before the first arrival nothing is measured.
-        energy -= idle * first.as_secs_f64() * physical as f64;
+        energy -= self.model.idle_watts * first.as_secs_f64() * physical as f64;
         let total = (self.now.0.saturating_sub(first.0)).max(1) as f64;
         let count = physical.max(1) as f64;
         Report {
             makespan: end.minus(first),
-            smact: self.gpus.iter().map(|gpu| gpu.busy * gpu.part).sum::<f64>() / total / count,
+            smact: self.gpus.iter().map(|gpu| gpu.busy).sum::<f64>() / total / count,
             memory: self.gpus.iter().map(|gpu| gpu.memory).sum::<f64>() / total / count,
             energy,
             watts: energy / (total / 1000.0) / count,
