@@ -29,15 +29,21 @@ fn main() -> ExitCode {
         [] => interactive(),
         ["-d"] => detach(),
         ["-f"] => daemon(),
-        // A server is a process of its own whose only purpose is to be there.
-        ["--server"] => loop {
-            std::thread::park();
-        },
+        ["--server"] => server(),
         _ => {
             println!("usage: nvidia-cuda-mps-control [-d | -f]");
             ExitCode::FAILURE
         }
     }
+}
+
+/// A server is a process of its own whose only purpose is to be there, as long as its daemon is.
+fn server() -> ExitCode {
+    let daemon = std::os::unix::process::parent_id();
+    while std::os::unix::process::parent_id() == daemon {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    ExitCode::SUCCESS
 }
 
 fn directory(variable: &str, usual: &str) -> PathBuf {
@@ -119,6 +125,14 @@ fn daemon() -> ExitCode {
     let listener = UnixListener::bind(&socket).expect("control socket");
     fs::write(pipe.join("nvidia-cuda-mps-control.pid"), format!("{}\n", std::process::id()))
         .expect("pid file");
+    // A test that fails takes its directory along, and has to take the daemon too.
+    let home = pipe.clone();
+    std::thread::spawn(move || {
+        while home.exists() {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        std::process::exit(0);
+    });
     let log = fs::OpenOptions::new().create(true).append(true).open(log.join("control.log")).expect("log");
     let mut daemon = Daemon { pipe, log, server: None, settings: BTreeMap::new() };
     // What the daemon's environment says is every server's default.
