@@ -6,6 +6,7 @@
 
 mod columns;
 pub mod compare;
+mod geometry;
 mod html;
 mod kernels;
 mod names;

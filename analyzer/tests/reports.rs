@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use radrm_analyzer::{Summary, TextOptions, html, json, text};
+use radrm_analyzer::{Comparison, Summary, TextOptions, comparison_text, html, json, perfetto, text};
 use radrm_profile::model::*;
 use radrm_profile::*;
 
@@ -221,9 +221,30 @@ fn absurd_figures_are_survived() {
     process.state.failures[0].gpu = GpuIndex(99);
     let copy = process.clone();
     profile.processes.push(copy);
+    let most = Some(Share(u16::MAX));
+    let absurd = GpuSpan {
+        t: Nanos(u64::MAX),
+        span: Nanos(u64::MAX),
+        samples: u32::MAX,
+        sm_active: most,
+        utilization: most,
+        energy_mj: Some(u64::MAX),
+        pcie_to_gpu: Some(Bytes(u64::MAX)),
+        pcie_from_gpu: Some(Bytes(u64::MAX)),
+        ..GpuSpan::default()
+    };
+    profile.activity = vec![absurd, GpuSpan { t: Nanos::ZERO, ..absurd }, GpuSpan::default()];
+    let span = HostSpan { busy: Nanos(u64::MAX), resident: Bytes(u64::MAX), ..HostSpan::default() };
+    profile.host.spans = vec![span, HostSpan { span: Nanos(u64::MAX), ..span }];
+    let counter = |kind| HostCounter { kind, value: u64::MAX, ..HostCounter::default() };
+    profile.host.counters = (0..=255).map(counter).collect();
     profile.outcome = None;
     let summary = Summary::from_profile(&profile);
-    assert!(!plain(&profile).is_empty());
+    let options = TextOptions { timeline: true, ..TextOptions::default() };
+    assert!(!text(&profile, &summary, &options).is_empty());
+    assert!(!perfetto(&profile, &summary).is_empty());
+    let runs = [summary.clone(), Summary::from_profile(&training())];
+    assert!(!comparison_text(&Comparison::of(&runs[..1], &runs[1..]), &options).contains("NaN"));
     assert!(!html(&profile, &summary).contains("NaN"));
     assert!(json(&summary).contains("18446744073709551615"));
 }

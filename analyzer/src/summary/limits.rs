@@ -87,7 +87,13 @@ pub(super) fn limit(s: &Summary) -> LimitSummary {
         idle: s.gpu_idle_share,
         busy: s.host.as_ref().and_then(|host| host.mean_busy_processors),
         // On an emulated machine the time that copies take on the host means nothing.
-        copied: s.copies.iter().filter(|_| s.emulated.is_none()).filter(|c| over_pcie(&c.way)).map(|c| c.bytes.0 as f64).sum::<f64>()
+        copied: s
+            .copies
+            .iter()
+            .filter(|_| s.emulated.is_none())
+            .filter(|c| over_pcie(&c.way))
+            .map(|c| c.bytes.0 as f64)
+            .sum::<f64>()
             / seconds,
     };
     match found(&known) {

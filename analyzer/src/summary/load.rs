@@ -14,6 +14,8 @@ pub struct LoadSummary {
     pub readings: u64,
     /// Share of the time in which a kernel ran (NVML).
     pub utilization_share: Option<f64>,
+    /// Share of the time in which memory was read or written (NVML).
+    pub memory_utilization_share: Option<f64>,
     /// Who measured the four that follow: `gpm` or `dcgm`.
     pub meter: Option<&'static str>,
     /// Share of the time in which an SM had a warp, mean of all SMs (SMACT).
@@ -64,6 +66,7 @@ pub(super) fn gpu(profile: &Profile, gpu: GpuIndex) -> Option<LoadSummary> {
         watched_ns: spans.iter().fold(Nanos::ZERO, |sum, span| sum + span.span),
         readings: spans.iter().map(|span| u64::from(span.samples)).sum(),
         utilization_share: share(|span| span.utilization),
+        memory_utilization_share: share(|span| span.memory_utilization),
         meter: spans.iter().rev().find(|span| span.meter != Meter::None).and_then(|span| span.meter.key()),
         sm_active_share: share(|span| span.sm_active),
         sm_occupancy_share: share(|span| span.sm_occupancy),
