@@ -71,7 +71,7 @@ impl Remainders {
 
     fn note(&mut self, after: &Brief, before: Option<&Brief>, gpu: GpuIndex, t: Nanos, nvml: Bytes) {
         let accounted = held(after, gpu);
-        let quiet = before.is_some_and(|before| held(before, gpu) == accounted);
+        let quiet = before.is_some_and(|b| held(b, gpu) == accounted && b.changes == after.changes);
         let known = self.known.entry((after.key, gpu)).or_default();
         known.remainder.gpu = gpu;
         known.remainder.nvml_peak = known.remainder.nvml_peak.max(nvml);
@@ -115,7 +115,7 @@ mod tests {
 
     fn brief(slot: u32, pid: u32, alive: bool, held: u64) -> Brief {
         let key = ProcessKey { slot, generation: 1 };
-        Brief { key, pid, alive, held: vec![(0, Bytes(held))] }
+        Brief { key, pid, alive, held: vec![(0, Bytes(held))], changes: held }
     }
 
     fn sample(t: u64, uses: &[(u32, u64)]) -> NvmlSample {
@@ -154,6 +154,16 @@ mod tests {
         assert_eq!(at(40, 120, &high, &high).bytes(), 30);
         let beyond: Vec<_> = remainders.take_exact().iter().map(|exact| exact.beyond.0).collect();
         assert_eq!(beyond, [40, 30], "only what was quiet is exact");
+        assert_eq!(remainders.take_exact(), []);
+    }
+
+    #[test]
+    fn a_total_that_came_back_to_what_it_was_is_not_quiet() {
+        let before = [brief(0, 1, true, 60)];
+        let after = [Brief { changes: before[0].changes + 2, ..brief(0, 1, true, 60) }];
+        let mut remainders = Remainders::default();
+        let around = Around { before: &before, before_t: Nanos(1), after: &after };
+        remainders.compare(&mut sample(5, &[(1, 900)]), &around);
         assert_eq!(remainders.take_exact(), []);
     }
 

@@ -121,8 +121,11 @@ impl Source for SegmentSource {
             let (pid, alive) = (slot.pid, slot.liveness == Liveness::Running);
             let accounts = if held { self.snapshot(key).map(|snapshot| snapshot.accounts) } else { None };
             let held = accounts.unwrap_or_default();
+            let kinds = held.iter().flat_map(|account| &account.kinds);
+            let changes =
+                kinds.fold(0u64, |sum, kind| sum.wrapping_add(kind.allocs).wrapping_add(kind.frees));
             let held = held.iter().map(|account| (account.gpu.number(), Bytes(account.total_now))).collect();
-            briefs.push(Brief { key, pid, alive, held });
+            briefs.push(Brief { key, pid, alive, held, changes });
         }
         briefs
     }

@@ -64,4 +64,6 @@ pub(crate) struct Brief {
     pub(crate) alive: bool,
     /// Device total now, by the GPU's index in the job.
     pub(crate) held: Vec<(u8, Bytes)>,
+    /// Allocations and releases so far: a total that is the same as before may have been another in between.
+    pub(crate) changes: u64,
 }

@@ -284,6 +284,17 @@ fn case_05_the_context_counts() {
 }
 
 #[test]
+fn case_05_once_a_context_was_measured_the_jobs_next_one_is_charged_from_its_beginning() {
+    let (rig, _directory) = rig_of(1, 24, "64MiB");
+    let mut first = Running::start(steps(&rig, &["use:0", "alloc:a:2m", "sleep:1500", "pause"]), PATIENCE);
+    first.until_ready();
+    // 24 + 2 MiB are taken, and 24 by this one's context.
+    run(&rig, &["use:0", "!alloc:a:16m", "alloc:a:14m", "!alloc:b:1m"]);
+    first.go_on();
+    first.end().ok();
+}
+
+#[test]
 fn case_09_the_switch_that_turns_the_shim_off_does() {
     let (rig, _directory) = rig();
     let mut command = steps(&rig, &["use:0", "alloc:a:100m"]);

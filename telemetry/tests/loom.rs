@@ -506,3 +506,23 @@ fn threads_of_one_member_lose_no_byte() {
     });
     assert!(executions > 5, "{executions}");
 }
+
+#[test]
+fn two_that_charge_the_same_measurement_charge_it_once() {
+    let executions = explore(3, || {
+        // Reserved, said, charged.
+        let cells: Arc<[AtomicU64; 3]> = Arc::new([100, 30, 0].map(|n| AtomicU64::new(words::empty(1) | n)));
+        let warm = Arc::new(zero());
+        let work = |cells: &[AtomicU64; 3]| words::settle(&cells[1], &cells[2], &cells[0], 1);
+        let other = {
+            let cells = cells.clone();
+            spawn(&warm, move || work(&cells))
+        };
+        warm.fetch_add(1, Relaxed);
+        work(&cells);
+        assert!(words::bytes_of(cells[0].load(Relaxed)) >= 130, "what is charged is covered");
+        other.join().unwrap();
+        assert_eq!(words::bytes_of(cells[0].load(Relaxed)), 130);
+    });
+    assert!(executions > 5, "{executions}");
+}

@@ -42,6 +42,7 @@ impl Source for Fake {
             pid: process.identity.pid,
             alive: *alive,
             held: process.state.accounts.iter().map(|a| (a.gpu.0, a.now)).collect(),
+            changes: 0,
         };
         job.processes.values().map(brief).collect()
     }

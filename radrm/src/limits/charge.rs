@@ -57,8 +57,13 @@ impl Charge {
                 continue;
             }
             contexts.learn(&one.model, &one.driver, bytes);
+            let expected = gpus::bytes(&one.gpu).zip(contexts.get(&one.model, &one.driver));
             for view in &self.views {
                 charge(view, one);
+                // The job's next process is charged from its first context on.
+                if let Some((gpu, bytes)) = expected {
+                    view.set_context(Some(&gpu), bytes);
+                }
             }
         }
     }

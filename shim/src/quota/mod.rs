@@ -31,8 +31,6 @@ pub(crate) struct Quota {
     ledgers: [UnsafeCell<MaybeUninit<Ledger>>; LEDGERS],
     /// Row of each GPU of the job in each ledger, plus one; 0: not known.
     rows: [[AtomicU8; GPUS]; LEDGERS],
-    /// What the driver itself takes on each GPU, as far as it is charged already.
-    overhead: [AtomicU64; GPUS],
     /// When the dead were last looked for on each GPU, ns of segment time.
     swept: [AtomicU64; GPUS],
 }
@@ -45,7 +43,6 @@ impl Quota {
             scopes: [const { AtomicU8::new(0) }; LEDGERS],
             ledgers: [const { UnsafeCell::new(MaybeUninit::uninit()) }; LEDGERS],
             rows: [const { [const { AtomicU8::new(0) }; GPUS] }; LEDGERS],
-            overhead: [const { AtomicU64::new(0) }; GPUS],
             swept: [const { AtomicU64::new(0) }; GPUS],
         }
     }
@@ -115,7 +112,6 @@ impl Quota {
     /// Reserves in every ledger, or in none.
     #[inline]
     pub(crate) fn reserve(&self, gpu: GpuIndex, bytes: u64) -> Result<(), QuotaRefusal> {
-        self.settle_overhead(gpu);
         for (ledger, row, at) in self.each(gpu) {
             if let Err(refused) = ledger.reserve(row, bytes) {
                 self.each(gpu)
@@ -150,37 +146,7 @@ impl Quota {
 
     /// The process has made its first context on a GPU.
     pub(crate) fn context_came(&self, gpu: GpuIndex) {
-        if let Some((ledger, row, _)) = self.each(gpu).next() {
-            ledger.context_came(row);
-        }
-        self.settle_overhead(gpu);
-    }
-
-    /// Charges what the driver was measured to take for this process since it was last looked at. The job's
-    /// ledger tells it, all ledgers are charged.
-    #[inline(always)]
-    fn settle_overhead(&self, gpu: GpuIndex) {
-        let (Some((ledger, row, _)), Some(charged)) =
-            (self.each(gpu).next(), self.overhead.get(usize::from(gpu.number())))
-        else {
-            return;
-        };
-        let now = ledger.overhead(row);
-        if now != charged.load(Ordering::Relaxed) {
-            self.recharge(gpu, charged, now);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn recharge(&self, gpu: GpuIndex, charged: &AtomicU64, now: u64) {
-        // Of several threads each charges the step that it has made.
-        let before = charged.swap(now, Ordering::AcqRel);
-        if now > before {
-            self.add(gpu, now - before);
-        } else {
-            self.release(gpu, before - now);
-        }
+        self.each(gpu).for_each(|(ledger, row, _)| ledger.context_came(row));
     }
 
     /// The tightest limit on a GPU and what is left of it: bytes in all, bytes free. `None`: there is

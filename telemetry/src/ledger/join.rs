@@ -121,7 +121,7 @@ fn claim(area: &LedgerArea, pid: u32, own: &process::Identity, namespace: u64) -
         member.start.store(own.start, Relaxed);
         member.stack.store(own.stack, Relaxed);
         member.namespace.store(namespace, Relaxed);
-        for word in area.reserved.iter().chain(&area.overhead).filter_map(|row| row.get(index)) {
+        for word in area.rows().filter_map(|row| row.get(index)) {
             // The dead one's bytes go with its generation.
             words::begin(word, generation);
         }
@@ -142,7 +142,7 @@ fn end_earlier_self(area: &LedgerArea, pid: u32, start: u64, namespace: u64) {
             && member.start.load(Relaxed) == start
             && member.namespace.load(Relaxed) == namespace
         {
-            for word in area.reserved.iter().chain(&area.overhead).filter_map(|row| row.get(index)) {
+            for word in area.rows().filter_map(|row| row.get(index)) {
                 words::clear(word, state.generation());
             }
             let ended = SlotState::new(SlotState::ENDED, state.generation(), pid);

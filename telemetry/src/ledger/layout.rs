@@ -6,6 +6,7 @@
 //! 8 KiB    members
 //! 40 KiB   reserved bytes: a row of words for each GPU, a word for each member
 //! 168 KiB  what the driver itself takes for each member, laid out alike
+//! 296 KiB  how much of that is part of the reserved bytes
 //! ```
 
 use crate::layout::GPUS;
@@ -14,7 +15,7 @@ use crate::sync::AtomicU64;
 /// First word of a ledger: "RADRMLDG".
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"RADRMLDG");
 /// Layout version. Any change of this file raises it.
-pub const LEDGER_VERSION: u64 = 1;
+pub const LEDGER_VERSION: u64 = 2;
 /// Processes that can share a ledger at a time.
 pub const MEMBERS: usize = 1024;
 /// Size of a ledger.
@@ -95,6 +96,15 @@ pub struct LedgerArea {
     pub reserved: [Row; GPUS],
     /// Bytes that the driver itself takes for each member, by GPU, as far as measured or estimated.
     pub overhead: [Row; GPUS],
+    /// How much of that is charged: part of `reserved`.
+    pub charged: [Row; GPUS],
+}
+
+impl LedgerArea {
+    /// The rows of words, whatever they hold.
+    pub fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.reserved.iter().chain(&self.overhead).chain(&self.charged)
+    }
 }
 
 #[cfg(not(loom))]

@@ -160,36 +160,36 @@ impl Ledger {
         }
     }
 
-    /// What the driver itself takes for this process on a GPU, as far as anybody has said.
-    #[inline(always)]
-    pub fn overhead(&self, row: LedgerRow) -> u64 {
-        let words = self.area().overhead.get(usize::from(row.0));
-        let word = words.and_then(|words| words.get(usize::from(self.member)));
-        let word = word.map_or(0, |word| word.load(Relaxed));
-        if words::is_of(word, self.generation) { words::bytes_of(word) } else { 0 }
-    }
-
-    /// The process has made its first context on a GPU: until somebody measures, the driver is taken to need
-    /// what it needed before.
+    /// The process has made its first context on a GPU: it is charged what the driver needed before, until
+    /// somebody has measured what it needs now. Whatever the limit says: the driver has taken it.
     pub fn context_came(&self, row: LedgerRow) {
-        let area = self.area();
-        let (Some(cell), Some(words)) = (self.cell(row), area.overhead.get(usize::from(row.0))) else {
-            return;
-        };
+        let (area, number) = (self.area(), usize::from(row.0));
+        let (Some(cell), Some(said)) = (self.cell(row), area.overhead.get(number)) else { return };
         let known = match cell.context.load(Relaxed) {
             0 => area.header.context.load(Relaxed),
             bytes => bytes,
         };
         let empty = words::empty(self.generation);
-        if let Some(word) = words.get(usize::from(self.member)) {
+        if let Some(said) = said.get(usize::from(self.member)) {
             // A measurement that came first is better.
-            let _ = word.compare_exchange(
-                empty,
-                empty | words::bytes_of(known.min(words::LARGEST)),
-                AcqRel,
-                Relaxed,
-            );
+            let estimate = empty | words::bytes_of(known.min(words::LARGEST));
+            let _ = said.compare_exchange(empty, estimate, AcqRel, Relaxed);
         }
+        settle_overhead(area, number, usize::from(self.member), self.generation);
+    }
+}
+
+/// Charges a member what the driver itself was last said to take for it.
+fn settle_overhead(area: &LedgerArea, row: usize, member: usize, generation: u32) {
+    fn word(rows: &[layout::Row; GPUS], row: usize, member: usize) -> Option<&AtomicU64> {
+        rows.get(row)?.get(member)
+    }
+    if let (Some(said), Some(charged), Some(reserved)) = (
+        word(&area.overhead, row, member),
+        word(&area.charged, row, member),
+        word(&area.reserved, row, member),
+    ) {
+        words::settle(said, charged, reserved, generation);
     }
 }
 
@@ -242,13 +242,11 @@ fn settle_limit(area: &LedgerArea, cell: &LedgerGpu) {
 /// Clears the words of dead members of a GPU. `own`: a member that is known to live.
 fn sweep(area: &LedgerArea, row: LedgerRow, own: Option<u16>) {
     let number = usize::from(row.0);
-    let (Some(words), Some(overhead)) = (area.reserved.get(number), area.overhead.get(number)) else {
-        return;
-    };
+    let Some(words) = area.reserved.get(number) else { return };
     let high = (area.header.high.load(Acquire) as usize).min(MEMBERS);
     // Asked for when there is somebody to ask about.
     let mut namespace = None;
-    for (index, (word, measured)) in words.iter().zip(overhead).enumerate().take(high) {
+    for (index, word) in words.iter().enumerate().take(high) {
         let seen = word.load(Acquire);
         if words::bytes_of(seen) == 0 || own == u16::try_from(index).ok() {
             continue;
@@ -258,7 +256,9 @@ fn sweep(area: &LedgerArea, row: LedgerRow, own: Option<u16>) {
         else {
             continue;
         };
-        words::clear(word, generation);
-        words::clear(measured, generation);
+        let of_gpu = [&area.reserved, &area.overhead, &area.charged].map(|rows| rows.get(number));
+        for word in of_gpu.into_iter().flatten().filter_map(|row| row.get(index)) {
+            words::clear(word, generation);
+        }
     }
 }

@@ -166,7 +166,7 @@ impl LedgerView {
     }
 
     /// Says what the driver itself was measured to take for a member on a GPU (a number in the order of
-    /// [`LedgerView::gpus`]). The member charges it with its next request.
+    /// [`LedgerView::gpus`]), and charges it at once.
     pub fn set_overhead(&self, member: &MemberUse, gpu: usize, bytes: u64) {
         let Some(cell) = self.area.members.get(member.number) else { return };
         let state = SlotState(cell.state.load(Acquire));
@@ -178,6 +178,7 @@ impl LedgerView {
                 let measured = words::empty(state.generation()) | words::bytes_of(bytes.min(words::LARGEST));
                 // One that joined in this place meanwhile has another generation.
                 let _ = word.compare_exchange(seen, measured, AcqRel, Relaxed);
+                super::settle_overhead(self.area, row, member.number, state.generation());
             }
         }
     }
@@ -241,14 +242,16 @@ mod tests {
         view.set_context(None, 300);
         let ledger = Ledger::join_file(file.path_c()).unwrap();
         let row = ledger.gpu(&GPU, 1000).unwrap();
-        assert_eq!(ledger.overhead(row), 0);
+        ledger.reserve(row, 100).unwrap();
         ledger.context_came(row);
-        assert_eq!(ledger.overhead(row), 300);
+        assert_eq!(ledger.used(row), 400);
         let member = view.members().remove(0);
         view.set_overhead(&member, 0, 512);
         ledger.context_came(row);
-        assert_eq!(ledger.overhead(row), 512, "a measurement stands");
+        assert_eq!(ledger.used(row), 612, "charged at once, and a measurement stands");
         assert_eq!(view.members()[0].overhead, [512]);
+        view.set_overhead(&member, 0, 200);
+        assert_eq!(ledger.used(row), 300);
     }
 
     #[test]

@@ -81,6 +81,54 @@ pub fn add(own: &AtomicU64, bytes: u64) {
     own.fetch_add(bytes.min(LARGEST), AcqRel);
 }
 
+/// Adds to a member's word if it is of this generation still. For others than the member itself.
+pub fn add_to(word: &AtomicU64, generation: u32, bytes: u64) -> bool {
+    let mut seen = word.load(Relaxed);
+    while is_of(seen, generation) {
+        let more = empty(generation) | bytes_of(bytes_of(seen) + bytes.min(LARGEST));
+        match word.compare_exchange_weak(seen, more, AcqRel, Relaxed) {
+            Ok(_) => return true,
+            Err(now) => seen = now,
+        }
+    }
+    false
+}
+
+/// Takes from a member's word, at most what is there, if it is of this generation still.
+pub fn take_from(word: &AtomicU64, generation: u32, bytes: u64) {
+    let mut seen = word.load(Relaxed);
+    while is_of(seen, generation) {
+        match word.compare_exchange_weak(seen, seen - bytes.min(bytes_of(seen)), AcqRel, Relaxed) {
+            Ok(_) => return,
+            Err(now) => seen = now,
+        }
+    }
+}
+
+/// Makes what is charged for something the amount that it was last said to be. Any number of processes may do so
+/// at a time, and each may be killed at any moment: what is reserved covers what is charged throughout.
+pub fn settle(said: &AtomicU64, charged: &AtomicU64, reserved: &AtomicU64, generation: u32) {
+    loop {
+        let (target, seen) = (said.load(Acquire), charged.load(Acquire));
+        if !is_of(target, generation) || !is_of(seen, generation) || target == seen {
+            return;
+        }
+        let (more, less) = (
+            bytes_of(target).saturating_sub(bytes_of(seen)),
+            bytes_of(seen).saturating_sub(bytes_of(target)),
+        );
+        if more != 0 && !add_to(reserved, generation, more) {
+            return;
+        }
+        let done = charged.compare_exchange(seen, target, AcqRel, Relaxed).is_ok();
+        if more != 0 && !done {
+            take_from(reserved, generation, more);
+        } else if less != 0 && done {
+            take_from(reserved, generation, less);
+        }
+    }
+}
+
 /// Takes from a member's word, at most what is there.
 #[inline]
 pub fn release(own: &AtomicU64, bytes: u64) {
@@ -143,6 +191,21 @@ mod tests {
         assert_eq!(bytes_of(all[0].load(Relaxed)), 5);
         clear(&all[0], 7);
         assert_eq!(all[0].load(Relaxed), empty(7));
+    }
+
+    #[test]
+    fn what_is_charged_follows_what_was_said_last() {
+        let (all, _) = words(&[empty(4) | 100, empty(4) | 30, empty(4)]);
+        settle(&all[1], &all[2], &all[0], 4);
+        assert_eq!((bytes_of(all[0].load(Relaxed)), bytes_of(all[2].load(Relaxed))), (130, 30));
+        all[1].store(empty(4) | 10, Relaxed);
+        settle(&all[1], &all[2], &all[0], 4);
+        assert_eq!((bytes_of(all[0].load(Relaxed)), bytes_of(all[2].load(Relaxed))), (110, 10));
+        // Of another generation: nothing happens.
+        begin(&all[0], 5);
+        all[1].store(empty(4) | 90, Relaxed);
+        settle(&all[1], &all[2], &all[0], 4);
+        assert_eq!(all[0].load(Relaxed), empty(5));
     }
 
     #[test]
