@@ -60,14 +60,7 @@ pub fn make(environment: &Environment) -> Result<Option<PathBuf>> {
     shell::run(shell::command("python3").args(["-m", "venv"]).arg(&folder))?;
     shell::run(
         shell::command(&python)
-            .args([
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-                "--only-binary=:all:",
-            ])
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"])
             .args(environment.options)
             .arg("-r")
             .arg(&requirements),

@@ -324,7 +324,7 @@ mod tests {
     fn each_phase_ends_with_its_last_figures() {
         let notes =
             [torch(1, "load", 5), torch(1, "first step", 7), torch(1, "steady", 9), torch(1, "end", 11)];
-        let last = last_by_phase(notes);
+        let last = last_by_phase(&notes);
         let allocated = |phase| last[&1][&phase].devices[0].allocated;
         assert_eq!([Phase::Load, Phase::FirstStep, Phase::Whole].map(allocated), [5, 7, 11]);
     }
