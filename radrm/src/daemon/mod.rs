@@ -94,6 +94,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn serve(flags: Flags) -> Result<(), String> {
+    // The queue holds everybody's command lines and environments.
+    // SAFETY: a plain system call that cannot fail.
+    unsafe { libc::umask(0o077) };
     let mut config = Config::load(flags.config.as_deref())?;
     let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
     config.socket = absolute(flags.socket.unwrap_or(config.socket));

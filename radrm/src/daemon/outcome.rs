@@ -12,13 +12,17 @@ pub(crate) struct Told {
     pub(crate) peak: Option<u64>,
     /// Held and asked for, where a refused request ended it, bytes.
     pub(crate) oom: Option<u64>,
-    /// Not everything of the job was seen by the shim.
+    /// The shim could not be in the program.
     pub(crate) unseen: bool,
 }
 
 /// Reads the profile; `None` if there is none.
 pub(crate) fn of_profile(path: &Path) -> Option<Told> {
-    Profile::open(path).ok().map(|profile| of_summary(&Summary::from_profile(&profile)))
+    let profile = Profile::open(path).ok()?;
+    // Only where the shim could not be in the program: one that it was in and that asked for nothing
+    // did not run out of memory, whatever it writes.
+    let unseen = profile.processes.is_empty() && !profile.unseen.is_empty();
+    Some(Told { unseen, ..of_summary(&Summary::from_profile(&profile)) })
 }
 
 fn of_summary(summary: &Summary) -> Told {
@@ -50,11 +54,7 @@ fn of_summary(summary: &Summary) -> Told {
         });
         known.max().or_else(|| plain.max()).unwrap_or(0)
     });
-    Told {
-        peak: held.iter().map(|(_, held)| *held).max().filter(|peak| *peak > 0),
-        oom,
-        unseen: !summary.unseen.is_empty(),
-    }
+    Told { peak: held.iter().map(|(_, held)| *held).max().filter(|peak| *peak > 0), oom, unseen: false }
 }
 
 /// What frameworks write when GPU memory runs out.

@@ -29,8 +29,9 @@ const STACK: usize = 256 << 10;
 /// Makes the socket. One that nobody answers at is replaced.
 pub(crate) fn listen(path: &Path) -> Result<UnixListener, String> {
     let failed = |error: std::io::Error| format!("{}: {}", path.display(), crate::output::reason(&error));
-    if let Some(folder) = path.parent() {
+    if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
         fs::create_dir_all(folder).map_err(failed)?;
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(failed)?;
     }
     if UnixStream::connect(path).is_ok() {
         return Err(format!("another radrmd answers at {}", path.display()));

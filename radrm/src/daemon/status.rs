@@ -41,11 +41,7 @@ impl PartialEq for Who {
 impl Who {
     /// The process of this number now.
     pub(crate) fn of(pid: u32) -> Option<Self> {
-        crate::quota::proc::Process(pid).start().map(|start| Self {
-            pid,
-            start,
-            at_ms: super::time::now().0,
-        })
+        crate::quota::proc::Process(pid).start().map(|start| Self { pid, start, at_ms: super::time::now().0 })
     }
 
     /// Whether it is still there.

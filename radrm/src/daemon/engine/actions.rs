@@ -255,6 +255,14 @@ impl Engine {
             Some(_) => End { signal: Some(libc::SIGKILL), at_ms: time::now().0, ..End::default() },
             None => End { not_started: Some("its keeper was killed".into()), ..End::default() },
         });
+        let mut end = end;
+        if end.from_log && end.oom == Some(0) {
+            // How much it was is not known: as much as it could have.
+            let entry = self.entries.get(&job);
+            let first = entry.and_then(|entry| entry.devices.first());
+            let total = self.gpus.list.iter().find(|gpu| Some(&gpu.uuid) == first).map(|gpu| gpu.total);
+            end.oom = entry.and_then(|entry| entry.limit).or(total);
+        }
         let now = time::now().0;
         if let Some(entry) = self.entries.get_mut(&job) {
             let at = if end.at_ms > 0 { end.at_ms.min(now) } else { now };

@@ -23,7 +23,8 @@ pub(super) fn end_words(verdict: &Verdict, reason: &Reason) -> String {
     match verdict {
         Verdict::Ended(outcome) => outcome_words(outcome),
         Verdict::Cancelled => "cancelled".to_owned(),
-        Verdict::TimedOut | Verdict::Impossible | Verdict::OutOfAttempts => reason.to_string(),
+        Verdict::TimedOut => "ended by its time limit".to_owned(),
+        Verdict::Impossible | Verdict::OutOfAttempts => reason.to_string(),
     }
 }
 

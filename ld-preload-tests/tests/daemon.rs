@@ -1,0 +1,510 @@
+//! `radrmd` with real processes under the shim on emulated GPUs.
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use radrm_preload_tests::{artifacts, programs, rig::PATIENCE};
+use serde_json::Value;
+
+/// A daemon with a state of its own, which can be killed and started again.
+struct Daemon {
+    place: tempfile::TempDir,
+    child: Option<Child>,
+    /// Shell words that run before it, in a mount namespace of its own.
+    before: String,
+}
+
+const GIB: u64 = 1 << 30;
+
+impl Daemon {
+    fn new(config: &str) -> Self {
+        Self::with(config, "")
+    }
+
+    fn with(config: &str, before: &str) -> Self {
+        for library in ["libradrm.so", "libradrm_emulated_cuda.so", "libradrm_emulated_nvml.so"] {
+            artifacts::file(library);
+        }
+        let parent = artifacts::directory().join("../tmp");
+        fs::create_dir_all(&parent).expect("directory");
+        let place = tempfile::tempdir_in(parent).expect("directory");
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("mode");
+        let text = format!("metrics = \"\"\nlook_ms = 100\naudit_s = 0\n{config}");
+        fs::write(place.path().join("config.toml"), text).expect("configuration");
+        let mut daemon = Self { place, child: None, before: before.to_owned() };
+        daemon.start();
+        daemon
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    fn start(&mut self) {
+        // Builds radrmd too: they are of one package.
+        artifacts::file("radrm-run");
+        let mut command =
+            if self.before.is_empty() { Command::new("/bin/sh") } else { Command::new("unshare") };
+        if !self.before.is_empty() {
+            command.args(["--mount", "/bin/sh"]);
+        }
+        command.args(["-c", &format!("{}\nexec \"$@\"", self.before), "sh"]);
+        command.arg(artifacts::directory().join("radrmd"));
+        command.arg("--config").arg(self.path("config.toml"));
+        command.arg("--socket").arg(self.path("socket")).arg("--state").arg(self.path("state"));
+        command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").env("PLACE", self.place.path());
+        command.current_dir(self.place.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log")).expect("log");
+        command.stderr(log).process_group(0);
+        self.child = Some(command.spawn().expect("radrmd"));
+        self.until("the daemon answers", |daemon| {
+            daemon.client(&["nodes", "--json"]).output().is_ok_and(|out| out.status.success())
+        });
+    }
+
+    /// As `kill -9` does it.
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("kill");
+            child.wait().expect("wait");
+        }
+    }
+
+    fn client(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(artifacts::directory().join("radrm"));
+        command.arg("--socket").arg(self.path("socket")).args(arguments);
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.place.path());
+        command.env("PLACE", self.place.path()).current_dir(self.place.path());
+        command
+    }
+
+    fn output(&self, arguments: &[&str]) -> Output {
+        self.client(arguments).output().expect("radrm")
+    }
+
+    /// Standard output of a command that has to succeed.
+    #[track_caller]
+    fn ok(&self, arguments: &[&str]) -> String {
+        let done = self.output(arguments);
+        assert!(
+            done.status.success(),
+            "{arguments:?}: {}{}",
+            self.log(),
+            String::from_utf8_lossy(&done.stderr)
+        );
+        String::from_utf8(done.stdout).expect("text")
+    }
+
+    /// Standard error of a command that has to fail, as one sentence.
+    #[track_caller]
+    fn refused(&self, arguments: &[&str]) -> String {
+        let done = self.output(arguments);
+        let text = String::from_utf8(done.stderr).expect("text");
+        assert_eq!(done.status.code(), Some(1), "{arguments:?}: {text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        text
+    }
+
+    #[track_caller]
+    fn submit(&self, options: &[&str], command: &[&str]) -> u64 {
+        let all = [&["submit", "--quiet"], options, &["--"], command].concat();
+        self.ok(&all).trim().parse().expect("a number")
+    }
+
+    fn show(&self, job: u64) -> Value {
+        let text = self.ok(&["show", "--json", &job.to_string()]);
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    fn state(&self, job: u64) -> String {
+        self.show(job)["job"]["state"].as_str().expect("state").to_owned()
+    }
+
+    #[track_caller]
+    fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        let begun = Instant::now();
+        while !holds(self) {
+            let late = begun.elapsed() > Duration::from_secs(PATIENCE);
+            assert!(!late, "waited in vain until {what}\n{}", self.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    #[track_caller]
+    fn until_state(&self, job: u64, state: &str) {
+        self.until(&format!("job {job} is {state}: {:?}", self.show(job)), |daemon| {
+            daemon.state(job) == state
+        });
+    }
+
+    #[track_caller]
+    fn end(&self, job: u64) -> Value {
+        self.until_state(job, "ended");
+        self.show(job)["job"].clone()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    fn lines(&self, file: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.path(file)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Jobs too: nothing outlives its test.
+        if self.child.is_some() {
+            let jobs = self.output(&["queue", "--all", "--json"]);
+            let jobs: Value = serde_json::from_slice(&jobs.stdout).unwrap_or_default();
+            for job in jobs.as_array().into_iter().flatten() {
+                let _ = self.output(&["cancel", &job["job"].to_string()]);
+            }
+            for job in jobs.as_array().into_iter().flatten() {
+                let pid = job["pid"].as_i64().unwrap_or(0);
+                if pid > 1 {
+                    // SAFETY: a plain system call; a group of a job of this test.
+                    unsafe { libc::kill(-(pid as libc::pid_t), libc::SIGKILL) };
+                }
+            }
+        }
+        self.kill();
+    }
+}
+
+fn steps() -> String {
+    programs::compile("steps.c", &[]).display().to_string()
+}
+
+/// Needs of other sizes than one's own are not what these tests are about.
+const POLICY: &str = "[scheduler]\npolicy = \"best-fit\"\n";
+
+#[test]
+fn a_job_runs_as_it_was_submitted_and_its_need_is_known_the_next_time() {
+    let daemon = Daemon::new(POLICY);
+    let program = steps();
+    let command = [program.as_str(), "use:0", "alloc:a:600m"];
+    let job = daemon.submit(&["--name", "first"], &command);
+    let ended = daemon.end(job);
+    assert_eq!((&ended["exit_code"], &ended["attempts"]), (&0.into(), &1.into()), "{ended}");
+    assert_eq!(ended["name"], "first");
+    let peak = ended["peak"].as_u64().expect("peak");
+    assert!((600 << 20..2 * GIB).contains(&peak), "{peak}");
+    // Never seen before, it had a GPU of its own; now its peak is set aside, and little more.
+    let again = daemon.submit(&[], &[&command[..], &["sleep:60000"]].concat());
+    daemon.until_state(again, "running");
+    assert_eq!(daemon.show(again)["job"]["reserved"], Value::Null, "another command");
+    let same = daemon.submit(&[], &command);
+    daemon.end(same);
+    let history = daemon.show(same)["history"].to_string();
+    assert!(history.contains("succeeded"), "{history}");
+    let shared = daemon.ok(&["nodes"]);
+    assert!(shared.contains("emulated"), "{shared}");
+}
+
+#[test]
+fn output_directory_environment_and_exit_code_are_the_users() {
+    let daemon = Daemon::new("");
+    let script = "pwd; echo $PLACE; echo to-stderr >&2; umask; exit 7";
+    let mut command = daemon.client(&["submit", "--wait", "--gpus", "0", "--", "/bin/sh", "-c", script]);
+    // SAFETY: a plain system call between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::umask(0o27);
+            Ok(())
+        });
+    }
+    let done = command.output().expect("radrm");
+    assert_eq!(done.status.code(), Some(7), "{}", daemon.log());
+    let place = daemon.place.path().canonicalize().expect("path").display().to_string();
+    let lines: Vec<String> = daemon.ok(&["logs", "1"]).lines().map(str::to_owned).collect();
+    assert_eq!(lines, [place, daemon.place.path().display().to_string(), "to-stderr".into(), "0027".into()]);
+    assert!(daemon.refused(&["logs", "99"]).contains("you have no job 99"));
+    let missing = daemon.submit(&["--gpus", "0", "--chdir", "/no/such/directory"], &["true"]);
+    let ended = daemon.end(missing);
+    assert_eq!(ended["end"], "could not be started");
+    assert!(daemon.show(missing)["history"].to_string().contains("/no/such/directory"));
+}
+
+#[test]
+fn what_the_shim_saw_run_out_of_memory_is_tried_again_on_another_gpu_and_nothing_else_is() {
+    let daemon = Daemon::new(POLICY);
+    let program = steps();
+    let hog = daemon.submit(&["--gpu-mem", "34GiB"], &["/bin/sleep", "1000"]);
+    daemon.until_state(hog, "running");
+    let job = daemon.submit(&["--gpu-mem", "1GiB"], &[&program, "use:0", "alloc:a:3g"]);
+    let ended = daemon.end(job);
+    let history = daemon.show(job)["history"].to_string();
+    assert_eq!(
+        (&ended["exit_code"], &ended["attempts"], &ended["ooms"]),
+        (&0.into(), &2.into(), &1.into()),
+        "{history}"
+    );
+    assert!(history.contains("ran out of GPU memory") && history.contains("tried again"), "{history}");
+    // The tightest fit was beside the hog; 3 GiB and the step on top fit on the other one only.
+    assert_ne!(ended["devices"], daemon.show(hog)["job"]["devices"]);
+    // The words without the deed.
+    let liar = daemon.submit(&["--gpu-mem", "1GiB"], &["/bin/sh", "-c", "echo CUDA out of memory; exit 1"]);
+    let ended = daemon.end(liar);
+    assert_eq!((&ended["exit_code"], &ended["attempts"]), (&1.into(), &1.into()), "{ended}");
+    // A refused request that the program gets over is no failure.
+    let calm = daemon.submit(&["--gpu-mem", "1GiB"], &[&program, "use:0", "!alloc:a:3g"]);
+    assert_eq!(daemon.end(calm)["attempts"], 1);
+}
+
+#[test]
+fn a_daemon_that_is_killed_loses_no_job_and_starts_none_twice() {
+    let mut daemon = Daemon::new("");
+    let script = "echo start $RADRM_JOB >> $PLACE/marks; sleep 0.4; echo end $RADRM_JOB >> $PLACE/marks; \
+                  exit $((RADRM_JOB % 5))";
+    let jobs: Vec<u64> =
+        (0..20).map(|_| daemon.submit(&["--exclusive"], &["/bin/sh", "-c", script])).collect();
+    for round in 0..4 {
+        // At another point of a job's life each time; one is ended while nobody looks.
+        thread::sleep(Duration::from_millis(150 + 130 * round));
+        daemon.kill();
+        thread::sleep(Duration::from_millis(if round == 1 { 900 } else { 0 }));
+        daemon.start();
+    }
+    for job in &jobs {
+        let ended = daemon.end(*job);
+        assert_eq!(ended["exit_code"], job % 5, "{ended}\n{}", daemon.show(*job)["history"]);
+        assert_eq!(ended["attempts"], 1, "{ended}");
+    }
+    let marks = daemon.lines("marks");
+    for job in jobs {
+        for word in ["start", "end"] {
+            let times = marks.iter().filter(|line| **line == format!("{word} {job}")).count();
+            assert_eq!(times, 1, "{word} of {job}: {marks:?}");
+        }
+    }
+}
+
+#[test]
+fn a_job_whose_keeper_is_killed_is_over_with_all_its_processes() {
+    let daemon = Daemon::new("");
+    let script = "(exec sleep 4711) & echo $! > $PLACE/child; wait";
+    let job = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", script]);
+    daemon.until("the child is there", |daemon| !daemon.lines("child").is_empty());
+    let launcher = daemon.show(job)["job"]["pid"].as_u64().expect("pid");
+    let stat = fs::read_to_string(format!("/proc/{launcher}/stat")).expect("stat");
+    let keeper: i32 = stat
+        .rsplit(')')
+        .next()
+        .and_then(|rest| rest.split_whitespace().nth(1))
+        .expect("parent")
+        .parse()
+        .expect("pid");
+    // SAFETY: a plain system call on a process of this test.
+    unsafe { libc::kill(keeper, libc::SIGKILL) };
+    assert_eq!(daemon.end(job)["exit_code"], 137);
+    let child: i32 = daemon.lines("child")[0].parse().expect("pid");
+    // SAFETY: signal 0 only asks.
+    daemon.until("the child is gone", |_| unsafe { libc::kill(child, 0) } != 0);
+}
+
+#[test]
+fn cancel_hold_release_and_time_limits_do_what_they_say() {
+    let daemon = Daemon::new("[scheduler.eviction]\nkill_after = 300\n");
+    let held = daemon.submit(&["--hold", "--gpus", "0"], &["true"]);
+    assert_eq!(daemon.state(held), "held");
+    let blockers: Vec<u64> = (0..2).map(|_| daemon.submit(&["--exclusive"], &["sleep", "1000"])).collect();
+    for job in &blockers {
+        daemon.until_state(*job, "running");
+    }
+    let waiting = daemon.submit(&["--exclusive"], &["true"]);
+    assert_eq!(daemon.state(waiting), "waiting");
+    assert!(
+        daemon.ok(&["queue", "--why"]).contains("no device is idle"),
+        "{}",
+        daemon.ok(&["queue", "--why"])
+    );
+    daemon.ok(&["hold", &waiting.to_string()]);
+    assert_eq!(daemon.state(waiting), "held");
+    daemon.ok(&["cancel", &waiting.to_string()]);
+    assert_eq!(daemon.end(waiting)["end"], "cancelled");
+    assert!(daemon.refused(&["cancel", &waiting.to_string()]).contains("is over"));
+    assert!(daemon.refused(&["hold", &blockers[0].to_string()]).contains("runs already"));
+    daemon.ok(&["cancel", &blockers[0].to_string()]);
+    assert_eq!(daemon.end(blockers[0])["end"], "cancelled");
+    daemon.ok(&["hold", "--release", &held.to_string()]);
+    assert_eq!(daemon.end(held)["exit_code"], 0);
+    // One that does not listen is killed, with its children; so is one that runs too long.
+    let deaf = "trap '' TERM; echo ready >> $PLACE/deaf; while :; do sleep 0.1; done";
+    let deaf = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", deaf]);
+    daemon.until("it is deaf", |daemon| !daemon.lines("deaf").is_empty());
+    daemon.ok(&["cancel", &deaf.to_string()]);
+    assert_eq!(daemon.end(deaf)["end"], "cancelled");
+    let long = daemon.submit(&["--time", "300ms", "--gpus", "0"], &["sleep", "1000"]);
+    let ended = daemon.end(long);
+    assert!(ended["end"].as_str().expect("text").contains("time limit"), "{ended}");
+}
+
+#[test]
+fn a_checkpoint_signal_comes_before_the_end_and_the_job_goes_on_later() {
+    let daemon = Daemon::new("[scheduler.eviction]\nkill_after = 2000\n");
+    let script = "echo begin $RADRM_ATTEMPT >> $PLACE/marks; [ $RADRM_ATTEMPT = 2 ] && exit 0; \
+                  trap 'echo saved >> $PLACE/marks; exit 0' USR1; while :; do sleep 0.05; done";
+    let options = ["--exclusive", "--preemptible", "--checkpoint-signal", "USR1", "--grace", "20s"];
+    let jobs: Vec<u64> = (0..2).map(|_| daemon.submit(&options, &["/bin/sh", "-c", script])).collect();
+    daemon.until("both run", |daemon| daemon.lines("marks").len() == 2);
+    let important = daemon.submit(&["--priority", "5", "--exclusive"], &["sleep", "0.2"]);
+    assert_eq!(daemon.end(important)["exit_code"], 0);
+    let evicted: Vec<Value> = jobs
+        .iter()
+        .map(|job| daemon.show(*job)["job"].clone())
+        .filter(|job| job["attempts"] != 1 || job["state"] != "running")
+        .collect();
+    assert_eq!(evicted.len(), 1, "one of them gave way: {:?}", daemon.lines("marks"));
+    let job = evicted[0]["job"].as_u64().expect("number");
+    let ended = daemon.end(job);
+    assert_eq!((&ended["exit_code"], &ended["attempts"], &ended["ooms"]), (&0.into(), &2.into(), &0.into()));
+    let marks = daemon.lines("marks");
+    assert_eq!(marks.iter().filter(|line| *line == "saved").count(), 1, "{marks:?}");
+}
+
+/// Whether this test may do what it needs to; says so if not.
+fn may(test: &[&str]) -> bool {
+    let done = Command::new(test[0]).args(&test[1..]).output().is_ok_and(|output| output.status.success());
+    if !done {
+        eprintln!("skipped: `{}` does not work here", test.join(" "));
+    }
+    done
+}
+
+#[test]
+fn a_second_user_sees_and_touches_nothing_of_the_first_ones() {
+    const NOBODY: u32 = 65_534;
+    const OTHER: u32 = 1;
+    if !may(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"])
+        || !may(&["getent", "passwd", "65534"])
+        || !may(&["getent", "passwd", "1"])
+    {
+        return;
+    }
+    let daemon = Daemon::new("");
+    let as_user = |user: u32, arguments: &[&str]| {
+        let ids = [format!("--reuid={user}"), format!("--regid={user}")];
+        let mut command = Command::new("setpriv");
+        command.args(ids).arg("--clear-groups").arg(artifacts::directory().join("radrm"));
+        command.arg("--socket").arg(daemon.path("socket")).args(arguments);
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/").current_dir("/");
+        command.output().expect("radrm")
+    };
+    let script = "id -u; sleep 1000";
+    let first = as_user(NOBODY, &["submit", "-q", "--name", "secret", "--", "/bin/sh", "-c", script]);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(first.status.success(), "{}{}", text(&first.stderr), daemon.log());
+    let job = text(&first.stdout).trim().to_owned();
+    daemon.until("it runs as its user", |_| text(&as_user(NOBODY, &["logs", &job]).stdout) == "65534\n");
+    for arguments in [
+        vec!["show", &job],
+        vec!["logs", &job],
+        vec!["cancel", &job],
+        vec!["hold", &job],
+        vec!["hold", "--release", &job],
+    ] {
+        let done = as_user(OTHER, &arguments);
+        assert_eq!(done.status.code(), Some(1), "{arguments:?}");
+        // The same words as for a job that there is not.
+        assert!(text(&done.stderr).contains(&format!("you have no job {job}")), "{}", text(&done.stderr));
+    }
+    for arguments in
+        [&["queue"][..], &["queue", "--all"], &["queue", "--all", "--ended", "9"], &["top", "--once"]]
+    {
+        let done = as_user(OTHER, arguments);
+        assert!(done.status.success() && !text(&done.stdout).contains("secret"), "{}", text(&done.stdout));
+    }
+    let nodes: Value = serde_json::from_slice(&as_user(OTHER, &["nodes", "--json"]).stdout).expect("JSON");
+    let gpus = nodes["gpus"].as_array().expect("GPUs");
+    assert!(gpus.iter().all(|gpu| gpu["jobs"].as_array().is_some_and(Vec::is_empty)), "{nodes}");
+    for arguments in [&["submit", "--priority", "1", "--", "true"][..], &["drain", "0"]] {
+        assert_eq!(as_user(OTHER, arguments).status.code(), Some(1), "{arguments:?}");
+    }
+    assert_eq!(daemon.state(job.parse().expect("number")), "running", "root sees it, and it runs on");
+    assert!(
+        !fs::metadata(daemon.path("state/queue.db"))
+            .is_ok_and(|found| found.permissions().mode() & 0o044 != 0)
+            || as_user(OTHER, &["queue"]).status.success()
+    );
+    let read = Command::new("setpriv")
+        .args(["--reuid=1", "--regid=1", "--clear-groups", "cat"])
+        .args([daemon.path("state/queue.db"), daemon.path(&format!("state/jobs/{job}/output"))])
+        .output()
+        .expect("cat");
+    assert!(read.stdout.is_empty(), "the queue and others' output are not open to all");
+    let cancelled = as_user(NOBODY, &["cancel", &job]);
+    assert!(cancelled.status.success());
+    assert_eq!(daemon.end(job.parse().expect("number"))["end"], "cancelled");
+}
+
+#[test]
+fn a_full_disk_refuses_new_jobs_and_loses_none() {
+    if !may(&["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]) {
+        return;
+    }
+    // The namespace goes with the daemon; a shell in it fills the disk when a file outside says so.
+    let before = "mkdir -p $PLACE/state && mount -t tmpfs -o size=6m none $PLACE/state\n\
+        (while [ ! -e $PLACE/over ]; do\n\
+           if [ -e $PLACE/fill ]; then dd if=/dev/zero of=$PLACE/state/filler bs=4k 2>/dev/null; rm $PLACE/fill; fi\n\
+           if [ -e $PLACE/free ]; then rm -f $PLACE/state/filler $PLACE/free; fi\n\
+           sleep 0.05; done) &";
+    let daemon = Daemon::with("", before);
+    let script = "while [ ! -e $PLACE/go ]; do sleep 0.05; done; exit 5";
+    let job = daemon.submit(&["--exclusive"], &["/bin/sh", "-c", script]);
+    let waiting: Vec<u64> =
+        (0..3).map(|_| daemon.submit(&["--exclusive"], &["/bin/sh", "-c", script])).collect();
+    daemon.until_state(job, "running");
+    let mark = |name: &str| fs::File::create(daemon.path(name)).expect("file").write_all(b"").expect("write");
+    mark("fill");
+    daemon.until("the disk is full", |daemon| !daemon.path("fill").exists());
+    let mut refused = None;
+    daemon.until("a job is refused", |daemon| {
+        let done = daemon.output(&["submit", "--", "true"]);
+        refused = Some(String::from_utf8_lossy(&done.stderr).into_owned());
+        !done.status.success()
+    });
+    let refused = refused.expect("text");
+    assert!(refused.contains("the queue cannot be written") && refused.lines().count() == 1, "{refused}");
+    mark("go");
+    thread::sleep(Duration::from_millis(700));
+    assert!(daemon.ok(&["nodes"]).contains("cannot be written"), "{}", daemon.ok(&["nodes"]));
+    mark("free");
+    daemon.until("there is room again", |daemon| !daemon.path("free").exists());
+    for job in waiting.into_iter().chain([job]) {
+        let ended = daemon.end(job);
+        assert_eq!((&ended["exit_code"], &ended["attempts"]), (&5.into(), &1.into()), "{ended}");
+    }
+    daemon.ok(&["submit", "--wait", "--gpus", "0", "--", "true"]);
+    mark("over");
+}
+
+#[test]
+fn only_one_daemon_has_a_state_and_wrong_settings_are_told() {
+    let daemon = Daemon::new("");
+    let start = |arguments: &[&Path]| {
+        let mut command = Command::new(artifacts::directory().join("radrmd"));
+        command.args(arguments).env_clear().env("PATH", "/usr/bin:/bin");
+        command.output().expect("radrmd")
+    };
+    let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let (state, socket) = (daemon.path("state"), daemon.path("socket2"));
+    let second = start(&["--state".as_ref(), &state, "--socket".as_ref(), &socket]);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(said(&second).contains("another radrmd uses"), "{}", said(&second));
+    let config = daemon.path("wrong.toml");
+    fs::write(&config, "[scheduler]\npolicy = \"fastest\"\n").expect("file");
+    let wrong = start(&["--config".as_ref(), &config]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(said(&wrong).contains("line 2") && said(&wrong).lines().count() == 1, "{}", said(&wrong));
+    assert_eq!(start(&["--bogus".as_ref()]).status.code(), Some(2));
+}
