@@ -1,0 +1,158 @@
+//! What a run tells of load on GPUs and host, as a trace, and compared with others.
+//!
+//! The program is a few lines of Python that talk to the emulated driver. The libraries must be
+//! built (`cargo build --workspace`).
+
+mod common;
+
+use std::fs;
+
+use common::{Output, Place, finish};
+use serde_json::Value;
+
+/// Copies to the first GPU for a time, in seconds; `sys.argv[1]` is the time, the second the MiB held.
+const COPIES: &str = r#"
+import ctypes, sys, time
+cuda = ctypes.CDLL('libcuda.so.1')
+def call(name, *args):
+    code = getattr(cuda, name)(*args)
+    if code: sys.exit('%s: %d' % (name, code))
+call('cuInit', 0)
+device, context = ctypes.c_int(), ctypes.c_void_p()
+call('cuDeviceGet', ctypes.byref(device), 0)
+call('cuDevicePrimaryCtxRetain', ctypes.byref(context), device)
+call('cuCtxSetCurrent', context)
+block, size = ctypes.c_uint64(), int(sys.argv[2]) << 20
+call('cuMemAlloc_v2', ctypes.byref(block), ctypes.c_size_t(size))
+host, end = ctypes.create_string_buffer(size), time.time() + float(sys.argv[1])
+while time.time() < end:
+    call('cuMemcpyHtoD_v2', block, host, ctypes.c_size_t(size))
+    time.sleep(0.001)
+"#;
+
+/// Runs it on an emulated machine; the profile's name.
+fn copies(place: &Place, machine: &str, words: [&str; 2]) -> String {
+    let before = place.profiles();
+    let mut command = place.run(&["-q"]);
+    command.args(["--emulate", machine, "--", "python3", "-c", COPIES]).args(words);
+    finish(&mut command).code(0);
+    let new = place.profiles().into_iter().find(|profile| !before.contains(profile));
+    new.expect("a profile")
+}
+
+fn radrm(place: &Place, words: &[&str]) -> Output {
+    finish(&mut place.command(env!("CARGO_BIN_EXE_radrm"), words))
+}
+
+fn json(output: &Output) -> Value {
+    output.code(0);
+    serde_json::from_str(&output.text()).unwrap_or_else(|error| panic!("{error}: {}", output.text()))
+}
+
+fn counter(summary: &Value, name: &str) -> u64 {
+    let counters = summary["host"]["counters"].as_array().expect("counters");
+    let found = counters.iter().find(|counter| counter["name"] == name);
+    found.and_then(|counter| counter["value"].as_u64()).unwrap_or_else(|| panic!("no {name}: {summary}"))
+}
+
+#[test]
+fn a_run_tells_what_it_did_on_gpu_and_host() {
+    let place = Place::new();
+    let profile = copies(&place, "H200", ["1.5", "8"]);
+    let summary = json(&radrm(&place, &["report", &profile, "--json"]));
+    let load = &summary["gpus"][0]["load"];
+    assert_eq!(load["meter"], "gpm", "{load}");
+    for key in
+        ["energy_mj", "mean_power_mw", "dram_active_share", "pcie_to_gpu_bytes_per_s", "mean_sm_clock_mhz"]
+    {
+        assert!(load[key].as_f64().is_some_and(|value| value > 0.0), "{key}: {load}");
+    }
+    assert!(counter(&summary, "task_clock_ns") > 1_000_000);
+    assert!(counter(&summary, "page_faults") > 100 && counter(&summary, "context_switches") > 10);
+    assert!(summary["host"]["resident_peak_bytes"].as_u64().is_some_and(|bytes| bytes > 8 << 20));
+    assert!(summary["host"]["mean_busy_processors"].as_f64().is_some_and(|busy| busy > 0.0 && busy < 64.0));
+    let features = summary["processes"][0]["features"].as_array().expect("features");
+    let feature = |name: &str| features.iter().find(|feature| feature["name"] == name).expect(name);
+    assert_eq!(feature("memory_footprint_bytes")["value"].as_f64(), Some(f64::from(8 << 20)));
+    assert!(feature("dram_throughput")["how"].as_str().unwrap().contains("by gpm"), "{features:?}");
+    assert!(feature("threads_per_launch")["value"].is_null(), "{features:?}");
+    assert!(features.iter().all(|feature| !feature["how"].as_str().unwrap().is_empty()));
+    let text = radrm(&place, &["report", &profile, "--timeline"]).text();
+    for part in ["activity ", "SM activity", "\nhost\n", "processor time", "resident memory", "\nlimits\n"] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    let page = radrm(&place, &["report", &profile, "--html=-"]).text();
+    assert!(page.contains(r#"class="load sm_active""#) && page.contains("<h2>Host</h2>"));
+}
+
+#[test]
+fn what_is_not_measured_is_said_and_nothing_is_made_up() {
+    let place = Place::new();
+    let profile = copies(&place, "A100-40GB", ["1.2", "1"]);
+    let summary = json(&radrm(&place, &["report", &profile, "--json"]));
+    assert!(summary["gpus"][0]["load"]["sm_active_share"].is_null());
+    let clauses = summary["unmeasured"].as_array().unwrap();
+    let of_gpu = |clause: &&Value| clause.as_str().unwrap().starts_with("SM activity of GPU 0: ");
+    assert_eq!(clauses.iter().filter(of_gpu).count(), 1, "{clauses:?}");
+    assert!(["unknown", "copy", "host"].contains(&summary["limits"]["limit"].as_str().unwrap()), "{summary}");
+}
+
+#[test]
+fn what_children_do_is_the_jobs() {
+    let place = Place::new();
+    // Each child tells how much processor time it took; the middle shell waits for none of them.
+    let child = "import time\nwhile time.process_time() < 0.15: pass\nprint(time.process_time_ns())";
+    let script = format!("(python3 -c '{child}' & python3 -c '{child}' & wait)");
+    let output = finish(place.run(&["-q"]).args(["--", "sh", "-c", &script]));
+    output.code(0);
+    let took: u64 = output.text().lines().map(|line| line.parse::<u64>().unwrap()).sum();
+    let summary = json(&radrm(&place, &["report", &place.profiles()[0], "--json"]));
+    let counted = counter(&summary, "task_clock_ns");
+    assert!(counted >= took - took / 20, "{counted} of {took}");
+}
+
+#[test]
+fn a_trace_is_written_where_it_is_wanted() {
+    let place = Place::new();
+    let profile = copies(&place, "H200", ["0.4", "4"]);
+    let named = radrm(&place, &["report", "--perfetto", &profile, "trace.json"]);
+    named.code(0);
+    assert_eq!(named.text(), "trace.json\n");
+    let trace: Value = serde_json::from_slice(&fs::read(place.join("trace.json")).unwrap()).unwrap();
+    assert_eq!(trace, json(&radrm(&place, &["report", &profile, "--perfetto=-"])));
+    let events = trace["traceEvents"].as_array().unwrap();
+    let held = events.iter().filter(|event| event["ph"] == "C" && event["name"] == "GPU 0 memory");
+    let most = held.filter_map(|event| event["args"]["device"].as_u64()).max();
+    assert_eq!(most, Some(4 << 20), "{trace}");
+    radrm(&place, &["report", "--perfetto", &profile, "none/trace.json"])
+        .code(1)
+        .one_sentence("none/trace.json");
+}
+
+#[test]
+fn runs_are_compared_and_noise_is_told_from_change() {
+    let place = Place::new();
+    let run = |size| copies(&place, "H200", ["0.05", size]);
+    let (old, new): (Vec<String>, Vec<String>) =
+        ((0..3).map(|_| run("4")).collect(), (0..3).map(|_| run("6")).collect());
+    let mut words = vec!["compare", "--json", "--before"];
+    words.extend(old.iter().map(String::as_str));
+    words.push("--after");
+    words.extend(new.iter().map(String::as_str));
+    let comparison = json(&radrm(&place, &words));
+    let figure = |name: &str| {
+        let figures = comparison["figures"].as_array().unwrap();
+        figures.iter().find(|figure| figure["name"] == name).unwrap_or_else(|| panic!("no {name}")).clone()
+    };
+    let peak = figure("gpu0.peak_bytes");
+    assert_eq!((peak["change"].as_f64(), &peak["verdict"]), (Some((2 << 20) as f64), &Value::from("real")));
+    assert_eq!(figure("gpu0.vmm.peak_bytes")["verdict"], "same");
+    let text = radrm(&place, &["compare", &old[0], &new[0]]);
+    text.code(0);
+    assert!(text.text().contains("GPU 0 peak") && text.text().contains("+2.00 MiB"), "{}", text.text());
+    assert!(text.text().contains("not known") && text.text().contains("--before"), "{}", text.text());
+    let itself = radrm(&place, &["compare", &old[0], &old[0]]);
+    itself.code(0);
+    assert!(itself.text().contains("nothing changed"), "{}", itself.text());
+    radrm(&place, &["compare", &old[0], "none.radrm"]).code(1).one_sentence("none.radrm");
+}
