@@ -51,6 +51,8 @@ struct World {
     /// Devices fall out and strangers take memory.
     faults: bool,
     largest: u64,
+    /// Jobs that were started after devices had been kept for them.
+    heads: u64,
 }
 
 impl World {
@@ -70,6 +72,7 @@ impl World {
             ended: 0,
             faults,
             largest: 40,
+            heads: 0,
         };
         world.step(Event::NodeAdded {
             node: Node { id: NodeId(1), cpu_milli: 32_000, memory: Bytes::from_gib(256) },
@@ -97,7 +100,11 @@ impl World {
     }
 
     fn step(&mut self, event: Event) -> Vec<Decision> {
+        let head = self.state.reserved_for().map(|(head, _)| head);
         let decisions = self.state.step(self.now, event);
+        let served =
+            |decision: &Decision| matches!(decision.action, Action::Start { job, .. } if Some(job) == head);
+        self.heads += decisions.iter().filter(|decision| served(decision)).count() as u64;
         for decision in &decisions {
             self.carry_out(&decision.action);
             assert!(!decision.reason.to_string().is_empty());
@@ -431,6 +438,7 @@ proptest! {
             world.random();
         }
         prop_assert!(world.started > 500, "only {} starts: the test is about nothing", world.started);
+        prop_assert!(world.heads > 50, "only {} heads were served", world.heads);
         world.drain();
     }
 

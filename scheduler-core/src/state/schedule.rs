@@ -3,7 +3,7 @@
 use super::State;
 use crate::action::{Action, Decision, LaunchBudget};
 use crate::job::{JobId, Need};
-use crate::place::{Ask, Fit, Progress, Resident, admits, rank};
+use crate::place::{Ask, Dev, Fit, Progress, Resident, admits, rank};
 use crate::reason::{Reason, Score, Wait};
 use crate::reserve::Reservation;
 use crate::settings::{Memory, Policy};
@@ -96,7 +96,7 @@ impl State {
         }
         let Some(record) = self.jobs.get(&id) else { return Ok(()) };
         // While nobody is blocked, nobody's devices are kept.
-        let reservation = head.and(self.reservation.take());
+        let reservation = if head.is_some() { self.reservation.take() } else { None };
         let version = reservation.as_ref().map_or(0, |reservation| reservation.version);
         let place = match record.failed {
             Some((upto, under)) if under == version && record.job.gpus == 1 => {
@@ -186,6 +186,29 @@ impl State {
             && node.memory.minus(memory).plus(ask.host.memory).plus(kept.ask.host.memory) <= bound.memory
     }
 
+    /// A job that goes where devices are kept for another one, and not beside it: because it is
+    /// before that one in the queue, or because it is gone in time. That one waits for it, too.
+    fn note_in_the_way(&mut self, id: JobId, ask: &Ask, place: &Place, whole: bool, head: Option<JobId>) {
+        let Some(kept) = self.reservation.as_ref().filter(|kept| kept.ask.job != id) else { return };
+        let node = place.devices.first().map_or(place.host, |at| self.devices[*at].node);
+        if node != kept.node {
+            return;
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let beside = |at: &usize| {
+            let dev = &self.devices[*at];
+            let newcomer = newcomer(dev, ask, whole);
+            self.leaves_room(kept, *at, newcomer, None, &mut scratch)
+        };
+        let in_the_way = head.is_none() || !place.devices.iter().all(beside);
+        self.scratch = scratch;
+        if in_the_way && let Some(kept) = self.reservation.as_mut() {
+            self.reservations += 1;
+            kept.version = self.reservations;
+            kept.blockers.insert(id);
+        }
+    }
+
     fn start(&mut self, id: JobId, place: Place, head: Option<JobId>, out: &mut Vec<Decision>) {
         self.unqueue(id);
         let Some(record) = self.jobs.get(&id) else { return };
@@ -202,6 +225,7 @@ impl State {
         } else if self.settings.policy == Policy::RoundRobin {
             self.turn = place.devices.last().map_or(0, |at| at + 1);
         }
+        self.note_in_the_way(id, &ask, &place, whole, head);
         self.occupy(id, &place.devices, reserved, true);
         if self.settings.order.pace > Millis::ZERO {
             self.paced = self.now.plus(self.settings.order.pace);
@@ -234,6 +258,19 @@ impl State {
             self.set_budget(id, Some(budget), Reason::DeclaredShare, out);
         }
         self.set_timer(id);
+    }
+}
+
+/// A job as it would be on a device.
+fn newcomer(dev: &Dev, ask: &Ask, whole: bool) -> Resident {
+    Resident {
+        job: ask.job,
+        claim: if whole { dev.spec.capacity } else { ask.claim.unwrap_or(Bytes::ZERO) },
+        used: Bytes::ZERO,
+        whole,
+        share: ask.share,
+        activity: ask.activity,
+        launching: true,
     }
 }
 
@@ -278,15 +315,8 @@ impl<'a> Search<'a> {
         let state = self.state;
         let dev = &state.devices[at];
         if let Some(kept) = self.kept {
-            let newcomer = Resident {
-                job: self.ask.job,
-                claim: if self.ask.whole { dev.spec.capacity } else { self.ask.claim.unwrap_or(Bytes::ZERO) },
-                used: Bytes::ZERO,
-                whole: self.ask.whole || state.settings.policy == Policy::Exclusive,
-                share: self.ask.share,
-                activity: self.ask.activity,
-                launching: true,
-            };
+            let whole = self.ask.whole || state.settings.policy == Policy::Exclusive;
+            let newcomer = newcomer(dev, &self.ask, whole);
             if !state.leaves_room(kept, at, newcomer, self.limit, &mut self.scratch) {
                 return self.blocked(Wait::Reserved { job: kept.ask.job });
             }
