@@ -13,8 +13,9 @@ enum Kind {
     Around,
     /// Around the real call, in every process.
     Early,
-    /// As `Around`, with a short way by the hand-written shell for the argument list of `cuLaunchKernel` or
-    /// `cuLaunchKernelEx`.
+    /// As `Around`, with two short ways: by the hand-written shell for the argument list of `cuLaunchKernel` or
+    /// `cuLaunchKernelEx`, and behind it, while launches are timed, for those of which only counts are kept:
+    /// `LOGIC_planned` says before the call what to count after it.
     Launch,
     /// After the real call, which stays transparent to a forced unwind.
     After,
@@ -227,6 +228,26 @@ fn driver_shell(out: &mut String, id: usize, row: &Row, hook: Option<&Hook>) {
              // SAFETY: the address is the driver's own function of this name, whose prototype this is.\n    \
              let real = unsafe {{ core::mem::transmute::<*mut (), unsafe extern \"{abi}\" fn({types}) -> CUresult>(real) }};\n"
     );
+    if let Some(hook) = hook.filter(|h| h.kind == Kind::Launch) {
+        let picked: Vec<String> = picked(row, hook).into_iter().map(ident).collect();
+        let picked = picked.join(", ");
+        let _ = write!(
+            out,
+            "    let tls = crate::tls::get();\n    \
+                 // SAFETY: the arguments are the program's, under the driver's contract for them.\n    \
+                 if let Some(planned) = unsafe {{ crate::{logic}_planned(tls, {picked}) }} {{\n        \
+                     shell::enter(tls);\n        \
+                     // SAFETY: the program's own call, passed on.\n        \
+                     let result = unsafe {{ real({names}) }};\n        \
+                     shell::leave();\n        \
+                     if result.is_ok() {{\n            \
+                         planned.count();\n        \
+                     }}\n        \
+                     return result;\n    \
+                 }}\n",
+            logic = hook.logic,
+        );
+    }
     match hook {
         None => {
             let _ = write!(

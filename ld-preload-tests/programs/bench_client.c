@@ -39,9 +39,10 @@ static void do_launch(long n) {
     void *args[1] = {&stream};
     for (long i = 0; i < n; i++) launch(function, 128, 1, 1, 256, 1, 1, 0, stream, args, NULL);
 }
-/* A program that does something else for 4 us after each launch: a chain of multiplications, which takes as long whatever the
- * launch leaves in the caches. */
-static long pause_rounds = 1;
+/* A program that does something else for about 4 us after each launch: a chain of multiplications, which takes as long
+ * whatever the launch leaves in the caches. The same number in every process: to measure it anew in each would add an error
+ * larger than what is to be seen. */
+enum { PAUSE = 4500 };
 static void pause_some(long rounds) {
     unsigned long chain = 1;
     for (long i = 0; i < rounds; i++) {
@@ -49,21 +50,11 @@ static void pause_some(long rounds) {
         __asm__ volatile("" : "+r"(chain));
     }
 }
-static void set_pause(void) {
-    double best = 1e30;
-    for (int i = 0; i < 50; i++) {
-        double start = now();
-        pause_some(20000);
-        double took = now() - start;
-        if (took < best) best = took;
-    }
-    pause_rounds = 4000 * 20000 / best;
-}
 static void do_paced(long n) {
     void *args[1] = {&stream};
     for (long i = 0; i < n; i++) {
         launch(function, 128, 1, 1, 256, 1, 1, 0, stream, args, NULL);
-        pause_some(pause_rounds);
+        pause_some(PAUSE);
     }
 }
 static void do_launch_ex(long n) {
@@ -265,7 +256,6 @@ int main(int argc, char **argv) {
     }
     if (argc == 4 && !strcmp(argv[1], "paced")) {
         prepare();
-        set_pause();
         do_paced(10000);
         printf("%s\t1\t1", benches[PACED].name);
         measure(PACED, 1, atol(argv[2]), atoi(argv[3]));

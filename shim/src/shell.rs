@@ -61,6 +61,18 @@ where
 /// call at the same depth.
 pub(crate) const DISTANCE: usize = 2048;
 
+/// Marks a call as under way.
+#[inline(always)]
+pub(crate) fn enter(tls: &Tls) {
+    tls.enter(with_distance());
+}
+
+/// Ends what [`enter`] began. Finding the thread's state anew is cheaper than keeping it over the call.
+#[inline(always)]
+pub(crate) fn leave() {
+    tls::get().leave();
+}
+
 /// Whether a hooked call is under way further up this stack: the driver calls itself through its
 /// exported names.
 #[inline(always)]

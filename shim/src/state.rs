@@ -84,6 +84,13 @@ impl Page {
         unsafe { (*self.writer.get()).assume_init_ref() }
     }
 
+    /// The epoch if a launch needs no preparation, else 0.
+    #[inline(always)]
+    pub(crate) fn fast(&self) -> u64 {
+        // Acquire pairs with the store in `set_fast`.
+        self.fast.load(Ordering::Acquire)
+    }
+
     /// The current epoch; 0 while not joined.
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u64 {

@@ -380,6 +380,9 @@ impl Timing {
     /// Notes what the host has spent since `from`.
     fn pay(&self, cx: &Cx<'_>, from: u64) {
         let ns = cx.writer().now().saturating_sub(from);
+        // And what cannot be seen here: the program goes on with colder caches. Measured on launches that are 4 us
+        // apart.
+        let ns = ns + ns / 2;
         self.budget.spent(ns);
         cx.writer().timing_cost(ns);
     }

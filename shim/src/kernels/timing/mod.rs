@@ -29,8 +29,9 @@ use crate::environ;
 use crate::kernels::learn;
 use crate::map::HandleMap;
 use crate::memory;
-use crate::shell;
 use crate::telemetry::{KernelId, KernelsMode, Lane, SizeClass, Stratum};
+use crate::tls::Tls;
+use crate::{shell, state};
 use budget::Budget;
 use filling::{Held, Sizes};
 use marks::Marks;
@@ -136,6 +137,34 @@ impl Timing {
             }
         }
     }
+}
+
+/// A launch of which only counts are kept.
+pub(crate) struct Planned<'e> {
+    entry: &'e Entry,
+    shape: Shape,
+}
+
+impl Planned<'_> {
+    /// Counts it, once it has succeeded.
+    #[inline(always)]
+    pub(crate) fn count(self) {
+        self.entry.launched(self.shape);
+    }
+}
+
+/// Whether a launch is one of which only counts are kept: the thread is ready, nothing captures, no hooked call is
+/// under way, and the launch's stratum is in the thread's cache and not due.
+#[inline(always)]
+pub(crate) fn planned<'t>(tls: &'t Tls, function: CUfunction, shape: Shape) -> Option<Planned<'t>> {
+    let page = state::page();
+    if tls.ready.get() != page.fast() || !page.kernels.timing.mode().is_timed() {
+        return None;
+    }
+    let number = tls.lane.get()?.number() as usize;
+    let class = SizeClass::of_threads(shape.threads);
+    let entry = page.kernels.timing.cache_if_any(number)?.entry(function.addr(), class);
+    (entry.is(function.addr(), class) && !entry.is_due()).then_some(Planned { entry, shape })
 }
 
 /// Makes a launch, counts it if it succeeds, and times it if it is due.
