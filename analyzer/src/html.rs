@@ -206,7 +206,7 @@ fn gpu_facts(s: &GpuSummary) -> Vec<(&'static str, String)> {
         }
         let traffic = crate::text::load::traffic_text(load);
         if !traffic.is_empty() {
-            facts.push(("power and traffic", traffic));
+            facts.push(("power and clocks", traffic));
         }
     }
     if s.failed_requests > 0 {

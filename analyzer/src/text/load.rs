@@ -21,7 +21,7 @@ impl Report<'_> {
         }
         let traffic = traffic_text(load);
         if !traffic.is_empty() {
-            line(out, "power and traffic", &traffic);
+            line(out, "power and clocks", &traffic);
         }
     }
 
