@@ -314,7 +314,7 @@ fn a_job_whose_keeper_is_killed_is_over_with_all_its_processes() {
 
 #[test]
 fn cancel_hold_release_and_time_limits_do_what_they_say() {
-    let daemon = Daemon::new("[scheduler.eviction]\nkill_after = 300\n");
+    let daemon = Daemon::new("");
     let held = daemon.submit(&["--hold", "--gpus", "0"], &["true"]);
     assert_eq!(daemon.state(held), "held");
     let blockers: Vec<u64> = (0..2).map(|_| daemon.submit(&["--exclusive"], &["sleep", "1000"])).collect();
@@ -338,15 +338,33 @@ fn cancel_hold_release_and_time_limits_do_what_they_say() {
     assert_eq!(daemon.end(blockers[0])["end"], "cancelled");
     daemon.ok(&["hold", "--release", &held.to_string()]);
     assert_eq!(daemon.end(held)["exit_code"], 0);
-    // One that does not listen is killed, with its children; so is one that runs too long.
+    let long = daemon.submit(&["--time", "300ms", "--gpus", "0"], &["sleep", "1000"]);
+    let ended = daemon.end(long);
+    assert!(ended["end"].as_str().expect("text").contains("time limit"), "{ended}");
+}
+
+#[test]
+fn a_job_gets_sigterm_to_react_to_and_one_that_does_not_is_killed() {
+    let mut daemon = Daemon::new("[scheduler.eviction]\nkill_after = 60000\n");
+    let polite = "trap 'echo bye >> $PLACE/polite; exit 3' TERM; echo ready >> $PLACE/polite; \
+                  while :; do sleep 0.1; done";
+    let polite = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", polite]);
+    daemon.until("it is ready", |daemon| !daemon.lines("polite").is_empty());
+    // One that was adopted gets it too.
+    daemon.kill();
+    daemon.start();
+    daemon.ok(&["cancel", &polite.to_string()]);
+    assert_eq!(daemon.end(polite)["end"], "cancelled");
+    assert_eq!(daemon.lines("polite"), ["ready", "bye"]);
+    daemon.kill();
+    let config = fs::read_to_string(daemon.path("config.toml")).expect("configuration");
+    fs::write(daemon.path("config.toml"), config.replace("60000", "300")).expect("configuration");
+    daemon.start();
     let deaf = "trap '' TERM; echo ready >> $PLACE/deaf; while :; do sleep 0.1; done";
     let deaf = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", deaf]);
     daemon.until("it is deaf", |daemon| !daemon.lines("deaf").is_empty());
     daemon.ok(&["cancel", &deaf.to_string()]);
     assert_eq!(daemon.end(deaf)["end"], "cancelled");
-    let long = daemon.submit(&["--time", "300ms", "--gpus", "0"], &["sleep", "1000"]);
-    let ended = daemon.end(long);
-    assert!(ended["end"].as_str().expect("text").contains("time limit"), "{ended}");
 }
 
 #[test]

@@ -123,7 +123,7 @@ mod tests {
         let node = NodeRow { gpus: vec![gpu], troubles: vec!["x".repeat(500)], ..NodeRow::default() };
         let job = JobRow { job: 1, name: "n".repeat(300), why: "w".repeat(300), ..JobRow::default() };
         for wide in [60, 80, 200] {
-            let text = picture(&node, &[job.clone()], wide);
+            let text = picture(&node, std::slice::from_ref(&job), wide);
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= wide.max(80), "{widest} at {wide}");
         }

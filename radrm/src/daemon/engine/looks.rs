@@ -15,12 +15,15 @@ use crate::quota::proc::Process;
 /// A job in which nothing changes is looked at ever less often, up to this.
 const MOST: Duration = Duration::from_secs(8);
 
+/// A GPU's UUID, and bytes on it.
+type OnGpu = ([u8; 16], u64);
+
 /// What was seen of a running job.
 #[derive(Debug, Default)]
 pub(super) struct Sight {
     segment: Option<Segment>,
     /// What contexts took on each GPU, by slot and generation: measured once.
-    contexts: HashMap<(usize, u32), Vec<([u8; 16], u64)>>,
+    contexts: HashMap<(usize, u32), Vec<OnGpu>>,
     /// Bytes on each device, by UUID.
     pub(super) used: BTreeMap<String, u64>,
     pub(super) peak: u64,
@@ -162,7 +165,7 @@ impl Sight {
             if !self.contexts.contains_key(&key)
                 && let Ok(Some(process)) = segment.process(&slot)
             {
-                let measured: Vec<([u8; 16], u64)> = process
+                let measured: Vec<OnGpu> = process
                     .accounts
                     .iter()
                     .filter_map(|account| Some((uuid(account.gpu)?, account.context_overhead?)))
