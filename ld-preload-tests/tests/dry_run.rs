@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use radrm_emulator_machine::{Machine, MachineSpec};
 use radrm_preload_tests::{
     artifacts,
     child::{self, Ended},
@@ -301,8 +302,13 @@ fn twenty_runs_in_a_row_end_well_and_leave_nothing() {
                 model(torch.randn(8, 512, device='cuda')).sum().backward()\n\
                 print(torch.cuda.memory_allocated())\n";
     let mut figures = Vec::new();
+    let machine = tempfile::tempdir().expect("folder");
+    let file = machine.path().join("machine");
+    let gpu = Machine::create(&MachineSpec::parse("H200").expect("model"), &file).expect("machine");
+    let options = ["--machine", &file.to_string_lossy()];
     for _ in 0..20 {
-        let run = dry_run(&python, &[], &["-c", code]).ok();
+        let run = dry_run(&python, &options, &["-c", code]).ok();
+        assert_eq!(gpu.memory(0).used, 0, "memory of the shared GPU is not given back");
         assert_eq!(run.ended.stderr, "");
         run.leaves_nothing();
         figures.push((run.ended.stdout.clone(), run.peak()));
