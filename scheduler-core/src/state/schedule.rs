@@ -348,7 +348,7 @@ impl<'a> Search<'a> {
         self.nodes(|_| true)
     }
 
-    fn nodes(&mut self, look_at: impl Fn(&crate::place::Dev) -> bool) -> Option<Place> {
+    fn nodes(&mut self, look_at: impl Fn(&Dev) -> bool) -> Option<Place> {
         let state = self.state;
         let gpus = self.ask.gpus;
         let mut most = 0;
