@@ -202,9 +202,10 @@ fn sm_activity_follows_from_geometry_and_time() {
         let (_, process) = run("steady.c", &args, "sample", "20");
         let time = process.kernels[0].time.expect("times");
         let span: u64 = process.accounts.iter().map(|a| a.timed_span_ns).sum();
-        assert!(time.total_ns.abs_diff(span) < span / 50, "nothing else ran: {time:?} of {span} ns");
-        let seen =
-            f64::from(time.active_permille.expect("activity")) / 1000.0 * time.total_ns as f64 / span as f64;
+        // The span ends with the last launch that was timed, some launches before the last one.
+        assert!(time.total_ns.abs_diff(span) < span / 5, "nothing else ran: {time:?} of {span} ns");
+        let busy = (time.total_ns as f64 / span as f64).min(1.0);
+        let seen = f64::from(time.active_permille.expect("activity")) / 1000.0 * busy;
         assert!((seen - active).abs() < 0.05, "{blocks} blocks of {threads}: {seen}, {active} in truth");
         assert!(time.resident_permille.expect("occupancy") > 0, "{time:?}");
     }
