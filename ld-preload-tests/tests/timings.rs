@@ -199,7 +199,7 @@ fn sm_activity_follows_from_geometry_and_time() {
         (264 * 20 + 10, 1024, (20.0 + 10.0 / 132.0) / 21.0),
     ] {
         let args = [blocks, threads, 2000].map(|n| n.to_string());
-        let (_, process) = run("steady.c", &args, "sample", "20");
+        let (_, process) = run("steady.c", &args, "all", "100");
         let time = process.kernels[0].time.expect("times");
         let span: u64 = process.accounts.iter().map(|a| a.timed_span_ns).sum();
         // The span ends with the last launch that was timed, some launches before the last one.
