@@ -35,7 +35,9 @@ fn a_trace_gives_a_table_with_a_bound() {
     let table = text(&out.stdout);
     assert!(out.status.success(), "{}", text(&out.stderr));
     assert!(out.stderr.is_empty(), "no progress where nobody looks: {}", text(&out.stderr));
-    for name in ["t.csv: 4 jobs on 4 GPUs", "exclusive", "round-robin", "best-fit", "aware", "(bound)", "makespan"] {
+    for name in
+        ["t.csv: 4 jobs on 4 GPUs", "exclusive", "round-robin", "best-fit", "aware", "(bound)", "makespan"]
+    {
         assert!(table.contains(name), "{name} is missing in\n{table}");
     }
 }

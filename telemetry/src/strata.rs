@@ -321,12 +321,14 @@ impl Writer {
 
     /// Counts a timing that was lost.
     pub fn timing_lost(&self) {
-        self.base().head.timing[0].fetch_add(1, Relaxed);
+        let [lost, _] = &self.base().head.timing;
+        lost.fetch_add(1, Relaxed);
     }
 
     /// Adds to the time that the host has spent on timing, ns.
     pub fn timing_cost(&self, ns: u64) {
-        self.base().head.timing[1].fetch_add(ns, Relaxed);
+        let [_, cost] = &self.base().head.timing;
+        cost.fetch_add(ns, Relaxed);
     }
 }
 

@@ -331,6 +331,7 @@ fn account() -> Arc<AccountCell> {
             spare: from_fn(|_| zero()),
             kinds: from_fn(|_| zero()),
         },
+        timed_span_ns: zero(),
         spare1: from_fn(|_| zero()),
     })
 }

@@ -270,4 +270,3 @@ pub unsafe extern "C" fn cuStreamIsCapturing(
     // SAFETY: the caller's out-parameter.
     unsafe { put(status, CU_STREAM_CAPTURE_STATUS_NONE) }
 }
-
