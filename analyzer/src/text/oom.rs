@@ -63,11 +63,9 @@ impl Report<'_> {
         if more > 0 {
             out.push_str(&format!("  ... {more} more\n"));
         }
-        if self.options.profile_path.is_some() {
-            out.push_str(&format!(
-                "  {}\n",
-                self.paint.dim("all of it: radrm report --oom with the profile below")
-            ));
+        if let Some(path) = &self.options.profile_path {
+            let hint = format!("all of it: radrm report --oom {}", clean(path));
+            out.push_str(&format!("  {}\n", self.paint.dim(&hint)));
         }
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use radrm_collector::Measured;
 use radrm_telemetry::ledger::LedgerView;
-use radrm_telemetry::{Kind, Liveness, Segment};
+use radrm_telemetry::{Kind, Liveness, ProcessSnapshot, Segment};
 
 use super::contexts::Contexts;
 use super::gpus;
@@ -53,7 +53,8 @@ impl Charge {
                 .iter()
                 .any(|view| charged(view, one).is_some_and(|known| known.abs_diff(bytes) >= STEP));
             let known = contexts.get(&one.model, &one.driver).is_some_and(|known| known <= bytes);
-            if (!differs && known) || has_managed(segment, one.pid) {
+            let in_call = self.views.first().is_some_and(|job| is_in_call(job, segment, one.pid));
+            if (!differs && known) || in_call || has_managed(segment, one.pid) {
                 continue;
             }
             contexts.learn(&one.model, &one.driver, bytes);
@@ -100,13 +101,29 @@ fn place(view: &LedgerView, measured: &Measured) -> Option<usize> {
     view.gpus().iter().position(|gpu| gpu.uuid == bytes)
 }
 
+/// Whether a process is inside a call that takes or frees memory: what it has reserved is not what is accounted.
+/// However long the call takes, what the driver has handed out for it is not the driver's own.
+fn is_in_call(job: &LedgerView, segment: &Segment, pid: u32) -> bool {
+    let Some(member) = job.members().into_iter().find(|member| member.pid == pid) else { return false };
+    let reserved: u64 = member.bytes.iter().sum();
+    let accounted: u64 = living(segment, pid)
+        .flat_map(|process| process.accounts)
+        .map(|account| account.total_now + account.kinds[Kind::Managed as usize].now)
+        .sum();
+    reserved.saturating_sub(member.overhead.iter().sum()) != accounted
+}
+
+/// What living processes with this id have written.
+fn living(segment: &Segment, pid: u32) -> impl Iterator<Item = ProcessSnapshot> {
+    let slots = segment.slots().unwrap_or_default().into_iter();
+    let living = slots.filter(move |slot| slot.pid == pid && slot.liveness == Liveness::Running);
+    living.filter_map(|slot| segment.process(&slot).ok().flatten())
+}
+
 /// How much managed memory is on the GPU at a moment cannot be told, so a process that has some is not
 /// measured: what is resident of it would be charged twice.
 fn has_managed(segment: &Segment, pid: u32) -> bool {
-    let slots = segment.slots().unwrap_or_default();
-    let living = slots.iter().filter(|slot| slot.pid == pid && slot.liveness == Liveness::Running);
-    living
-        .filter_map(|slot| segment.process(slot).ok().flatten())
+    living(segment, pid)
         .any(|process| process.accounts.iter().any(|account| account.kinds[Kind::Managed as usize].now > 0))
 }
 

@@ -95,6 +95,11 @@ mod tests {
         let elsewhere = make(format!("{PREFIX}1-{}-a", gone.id()));
         let strange = make(format!("{PREFIX}x"));
         let mut user = Command::new("sleep").arg("60").env("LD_LIBRARY_PATH", &in_use).spawn().unwrap();
+        // It has an environment of its own only when it has become another program.
+        let environ = format!("/proc/{}/environ", user.id());
+        while !fs::read(&environ).is_ok_and(|text| contains(&text, in_use.as_os_str().as_bytes())) {
+            std::thread::yield_now();
+        }
         sweep(place.path());
         let there = [&alive, &left, &in_use, &elsewhere, &strange].map(|path| path.exists());
         assert_eq!(there, [true, false, true, true, true]);
