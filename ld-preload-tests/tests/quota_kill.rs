@@ -134,7 +134,7 @@ fn walk(pid: libc::pid_t, steps: u64) -> bool {
 
 #[test]
 fn case_01_killed_between_any_two_instructions_of_a_request_nothing_is_lost() {
-    kill_at_instructions(397);
+    kill_at_instructions(2500);
 }
 
 #[test]
