@@ -295,6 +295,7 @@ fn a_job_whose_keeper_is_killed_is_over_with_all_its_processes() {
     let script = "(exec sleep 4711) & echo $! > $PLACE/child; wait";
     let job = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", script]);
     daemon.until("the child is there", |daemon| !daemon.lines("child").is_empty());
+    daemon.until("its launcher is known", |daemon| daemon.show(job)["job"]["pid"].is_u64());
     let launcher = daemon.show(job)["job"]["pid"].as_u64().expect("pid");
     let stat = fs::read_to_string(format!("/proc/{launcher}/stat")).expect("stat");
     let keeper: i32 = stat
