@@ -14,6 +14,7 @@ mod largest;
 
 use crate::failures::FailedRequest;
 use crate::kind::{KINDS, Kind, Scope};
+#[cfg(not(loom))]
 use crate::layout::{GPUS, LEVELS_AT, TIMELINE_BYTES, TIMELINES_AT};
 use crate::sync::AtomicU64;
 
