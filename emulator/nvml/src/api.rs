@@ -1,6 +1,8 @@
-//! Results, pointers as C callers hand them over, and the shape of every entry point.
+//! Results, and the shape of every entry point. Pointers are those of [`radrm_emulator_ffi`].
 
 use std::ffi::{CStr, c_char, c_uint};
+
+use radrm_emulator_ffi::Code;
 
 /// `nvmlReturn_t`.
 #[repr(transparent)]
@@ -42,72 +44,14 @@ results! {
 /// What a call comes to.
 pub type Answer<T = ()> = Result<T, Return>;
 
+impl Code for Return {
+    const INVALID: Self = ERROR_INVALID_ARGUMENT;
+}
+
 /// Where a caller wants a result, and often gives something too.
-#[repr(transparent)]
-pub struct Out<T>(*mut T);
-
-impl<T> Clone for Out<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Out<T> {}
-
-impl<T: Copy> Out<T> {
-    /// A place that lives on this side.
-    pub fn of(place: &mut T) -> Self {
-        Self(place)
-    }
-
-    /// Whether the caller gave no place.
-    pub fn is_null(self) -> bool {
-        self.0.is_null()
-    }
-
-    /// Reads what the caller left there.
-    ///
-    /// # Errors
-    /// INVALID_ARGUMENT if the pointer is null.
-    pub fn get(self) -> Answer<T> {
-        if self.0.is_null() {
-            return Err(ERROR_INVALID_ARGUMENT);
-        }
-        // SAFETY: not null, and then a C caller promises a value.
-        Ok(unsafe { self.0.read_unaligned() })
-    }
-
-    /// Writes the result.
-    ///
-    /// # Errors
-    /// INVALID_ARGUMENT if the pointer is null.
-    pub fn set(self, value: T) -> Answer {
-        self.set_at(0, value)
-    }
-
-    /// Writes the `index`-th of several results.
-    ///
-    /// # Errors
-    /// INVALID_ARGUMENT if the pointer is null.
-    pub fn set_at(self, index: usize, value: T) -> Answer {
-        if self.0.is_null() {
-            return Err(ERROR_INVALID_ARGUMENT);
-        }
-        // SAFETY: not null, and a C caller promises room for as many values as the call says.
-        unsafe { self.0.add(index).write_unaligned(value) };
-        Ok(())
-    }
-
-    /// The pointer as one to another type.
-    pub fn cast<U>(self) -> Out<U> {
-        Out(self.0.cast())
-    }
-
-    /// The same, `count` values further on.
-    pub fn after(self, count: usize) -> Self {
-        // SAFETY: a C caller promises room for as many values as the call says.
-        Self(unsafe { self.0.add(count) })
-    }
-}
+pub type Out<T> = radrm_emulator_ffi::Out<T, Return>;
+/// A text that a caller hands over.
+pub type Text = radrm_emulator_ffi::Text<Return>;
 
 /// Writes a list by NVML's protocol: `count` is the caller's room, and becomes the number of values
 /// there are. Too little room, or none at all, is an error that says how much is needed.
@@ -126,40 +70,16 @@ pub fn fill<T: Copy>(count: Out<c_uint>, list: Out<T>, values: &[T]) -> Answer {
     Ok(())
 }
 
-/// A text that a caller hands over.
-#[repr(transparent)]
-#[derive(Clone, Copy)]
-pub struct Text(*const c_char);
-
-impl Text {
-    /// Reads it; bytes that are not UTF-8 are replaced.
-    ///
-    /// # Errors
-    /// INVALID_ARGUMENT if the pointer is null.
-    pub fn get(self) -> Answer<String> {
-        if self.0.is_null() {
-            return Err(ERROR_INVALID_ARGUMENT);
-        }
-        // SAFETY: not null, and then a C caller promises a text that ends with NUL.
-        Ok(unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned())
-    }
-}
-
 /// Writes a text with its NUL.
 ///
 /// # Errors
 /// INSUFFICIENT_SIZE if it does not fit, INVALID_ARGUMENT if there is no room at all.
 pub fn set_text(out: Out<c_char>, room: c_uint, text: &str) -> Answer {
-    if out.is_null() || room == 0 {
-        return Err(ERROR_INVALID_ARGUMENT);
-    }
-    if text.len() >= room as usize {
+    out.required()?;
+    if (1..=text.len()).contains(&(room as usize)) {
         return Err(ERROR_INSUFFICIENT_SIZE);
     }
-    for (index, byte) in text.bytes().chain([0]).enumerate() {
-        out.set_at(index, byte as c_char)?;
-    }
-    Ok(())
+    radrm_emulator_ffi::set_text(out, room, text)
 }
 
 /// Puts a text into a field of fixed size, cut to what fits with its NUL.
@@ -212,22 +132,24 @@ mod tests {
     fn lists_tell_how_much_room_they_need() {
         let mut count = 1;
         let mut room = [0_u32; 3];
-        let list = Out(room.as_mut_ptr());
+        let list = Out::of(&mut room).cast();
         assert_eq!(fill(Out::of(&mut count), list, &[7, 8]), Err(ERROR_INSUFFICIENT_SIZE));
         assert_eq!((count, room), (2, [0; 3]));
         count = 3;
         assert_eq!(fill(Out::of(&mut count), list, &[7, 8]), Ok(()));
         assert_eq!((count, room), (2, [7, 8, 0]));
         count = 0;
-        assert_eq!(fill::<u32>(Out::of(&mut count), Out(std::ptr::null_mut()), &[]), Ok(()));
+        // SAFETY: null.
+        let none = unsafe { Out::at(std::ptr::null_mut()) };
+        assert_eq!(fill::<u32>(Out::of(&mut count), none, &[]), Ok(()));
     }
 
     #[test]
     fn texts_end_with_nul_or_are_refused() {
         let mut room = [1_i8; 4];
-        assert_eq!(set_text(Out(room.as_mut_ptr()), 4, "abc"), Ok(()));
+        assert_eq!(set_text(Out::of(&mut room).cast(), 4, "abc"), Ok(()));
         assert_eq!(room, [97, 98, 99, 0]);
-        assert_eq!(set_text(Out(room.as_mut_ptr()), 3, "abc"), Err(ERROR_INSUFFICIENT_SIZE));
+        assert_eq!(set_text(Out::of(&mut room).cast(), 3, "abc"), Err(ERROR_INSUFFICIENT_SIZE));
         assert_eq!(fixed_text::<4>("abcdef"), *b"abc\0");
     }
 }

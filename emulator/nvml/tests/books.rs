@@ -49,6 +49,14 @@ struct Process {
     instances: [u32; 2],
 }
 
+/// The structure of the first version: what lies between its fields is not the library's to fill.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug, PartialEq)]
+struct OldProcess {
+    pid: u32,
+    used: u64,
+}
+
 fn device(nvml: &Nvml, index: u32) -> usize {
     let mut device = 0_usize;
     assert_eq!(call!(nvml, "nvmlDeviceGetHandleByIndex_v2"(index => u32, &mut device => *mut usize)), 0);
@@ -105,10 +113,10 @@ fn figures_are_those_of_the_machines_books() {
     count = 2;
     assert_eq!((ask(&mut count, list.as_mut_ptr()), count), (0, 1));
     assert_eq!((list[0].pid, list[0].used), (std::process::id(), 504 * mib));
-    let (mut count, mut old) = (1_u32, [0_u64; 2]);
+    let (mut count, mut old) = (1_u32, OldProcess::default());
     let answer = call!(nvml, "nvmlDeviceGetComputeRunningProcesses"(
-        h200 => usize, &mut count => *mut u32, &mut old => *mut [u64; 2]));
-    assert_eq!((answer, old), (0, [u64::from(std::process::id()), 504 * mib]));
+        h200 => usize, &mut count => *mut u32, &mut old => *mut OldProcess));
+    assert_eq!((answer, old.pid, old.used), (0, std::process::id(), 504 * mib));
 
     // What belongs to the model of the device.
     let t4 = device(&nvml, 1);

@@ -74,13 +74,8 @@ fn checked<T: TryFrom<u64>>(size: u64) -> Answer<T> {
 
 /// Writes a result at an address that the caller handed over.
 fn out<T>(address: usize, value: T) -> Answer {
-    let place = address as *mut T;
-    if place.is_null() {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    // SAFETY: not null, and then a C caller promises a place for the result.
-    unsafe { place.write_unaligned(value) };
-    Ok(())
+    // SAFETY: a C caller promises a place for the result, or null.
+    unsafe { Out::at(address as *mut T) }.set(value)
 }
 
 include!(concat!(env!("OUT_DIR"), "/workspaces.rs"));

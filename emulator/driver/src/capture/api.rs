@@ -197,9 +197,7 @@ entry_points! {
 
     /// Exchanges the mode that decides which captures the calling thread respects.
     fn cuThreadExchangeStreamCaptureMode(mode: Out<CUstreamCaptureMode>) |_driver| {
-        mode.required()?;
-        // SAFETY: not null, and the caller promises a mode that can be read and written.
-        let wanted = unsafe { mode.raw().read_unaligned() };
+        let wanted = mode.get()?;
         if wanted.0 > CU_STREAM_CAPTURE_MODE_RELAXED.0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }

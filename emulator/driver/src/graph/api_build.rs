@@ -47,9 +47,7 @@ fn add_any(
     count: usize,
     given: Out<AnyParams>,
 ) -> Answer {
-    given.required()?;
-    // SAFETY: not null, and C callers promise parameters that can be read and written.
-    let mut params = unsafe { given.raw().read_unaligned() };
+    let mut params = given.get()?;
     add(out, graph, before, data, count, |state| params::any(driver, state, &mut params))?;
     given.set(params)
 }
@@ -136,9 +134,7 @@ entry_points! {
         out: Out<CUgraphNode>, graph: CUgraph, before: In<CUgraphNode>, count: usize,
         params: Out<CUDA_MEM_ALLOC_NODE_PARAMS>,
     ) |driver| {
-        params.required()?;
-        // SAFETY: not null, and C callers promise parameters that can be read and written.
-        let mut given = unsafe { params.raw().read_unaligned() };
+        let mut given = params.get()?;
         add(out, graph, before, None, count, |state| params::alloc(driver, state, &mut given))?;
         params.set(given)
     }

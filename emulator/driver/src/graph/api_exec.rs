@@ -97,9 +97,7 @@ entry_points! {
     fn cuGraphInstantiateWithParams(
         out: Out<CUgraphExec>, graph: CUgraph, params: Out<CUDA_GRAPH_INSTANTIATE_PARAMS>,
     ) |_driver| {
-        params.required()?;
-        // SAFETY: not null, and C callers promise parameters that can be read and written.
-        let mut given = unsafe { params.raw().read_unaligned() };
+        let mut given = params.get()?;
         let answer = instantiate(out, graph, given.flags);
         given.hErrNode_out = CUgraphNode::NULL;
         given.result_out = match answer {

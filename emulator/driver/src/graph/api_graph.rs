@@ -25,8 +25,7 @@ fn fill<T: Copy>(list: Out<T>, count: Out<usize>, found: &[T], null: T) -> Answe
     if list.is_null() {
         return count.set(found.len());
     }
-    // SAFETY: not null, and C callers promise a number that can be read and written.
-    let room = unsafe { count.raw().read_unaligned() };
+    let room = count.get()?;
     for index in 0..room {
         list.set_at(index, found.get(index).copied().unwrap_or(null))?;
     }
@@ -50,8 +49,7 @@ fn edges(
     if asked_data.is_none() && !from.is_null() && found.iter().any(|(_, _, d)| *d != EdgeData::default()) {
         return Err(CUDA_ERROR_LOSSY_QUERY);
     }
-    // SAFETY: not null, and C callers promise a number that can be read and written.
-    let room = if from.is_null() { 0 } else { unsafe { count.raw().read_unaligned() } };
+    let room = if from.is_null() { 0 } else { count.get()? };
     for index in 0..room {
         let edge = found.get(index);
         from.set_at(index, edge.map_or(CUgraphNode::NULL, |e| node_handle(e.0)))?;
@@ -77,9 +75,7 @@ fn neighbours(
     if let Some(data) = asked_data
         && !list.is_null()
     {
-        count.required()?;
-        // SAFETY: not null, and C callers promise a number that can be read and written.
-        let room = unsafe { count.raw().read_unaligned() };
+        let room = count.get()?;
         for index in 0..room {
             data.set_at(index, found.get(index).map_or(EdgeData::default(), |(_, d)| *d))?;
         }

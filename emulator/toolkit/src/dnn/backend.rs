@@ -212,8 +212,7 @@ fn hand_over(all: &[Shared], wanted: i64, count: Out<i64>, elements: Out<u8>) ->
     }
     let places = elements.cast::<u64>();
     for (index, own) in all.iter().enumerate().take(usize::try_from(wanted).unwrap_or(0)) {
-        // SAFETY: not null, and the caller promises `wanted` descriptors.
-        let place = unsafe { places.raw().add(index).read_unaligned() };
+        let place = places.after(index).get()?;
         let content = lock(own).clone();
         *lock(&find(place)?) = content;
     }

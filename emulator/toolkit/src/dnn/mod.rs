@@ -111,5 +111,5 @@ pub extern "C" fn radrm_cudnnGetErrorString(status: c_int) -> *const c_char {
 /// `text` is null or has room for `room` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn radrm_cudnnGetLastErrorString(text: Out<c_char>, room: usize) {
-    let _ = set_text(text, c_int::try_from(room).unwrap_or(c_int::MAX), "");
+    let _ = set_text(text, room, "");
 }

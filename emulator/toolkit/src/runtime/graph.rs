@@ -196,9 +196,7 @@ fn add_any(
     count: usize,
     params: Out<AnyParams>,
 ) -> Answer {
-    params.required()?;
-    // SAFETY: not null, and then the caller promises parameters.
-    let mut own = unsafe { params.raw().read_unaligned() };
+    let mut own = params.get()?;
     let is_kernel = own.kind == CU_GRAPH_NODE_TYPE_KERNEL.0;
     if is_kernel {
         // The driver has the kernel in a member of its own; function and kernel are words 0 and 7.
