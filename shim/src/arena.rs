@@ -42,6 +42,25 @@ pub(crate) fn map_private(bytes: usize) -> Option<*mut u8> {
     at.ok().map(|p| p.cast::<u8>())
 }
 
+/// Zeroed private memory that is mapped when it is first needed and stays: its address stands in `place`. Of threads
+/// that come at once one wins; `None` where the kernel has no memory to give.
+pub(crate) fn map_once<T>(place: &AtomicPtr<T>, bytes: usize) -> Option<*mut T> {
+    // Acquire pairs with the exchange below.
+    let known = place.load(Ordering::Acquire);
+    if !known.is_null() {
+        return Some(known);
+    }
+    let fresh = map_private(bytes)?.cast::<T>();
+    match place.compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => Some(fresh),
+        Err(other) => {
+            // SAFETY: mapped just above and seen by nobody.
+            let _ = unsafe { rustix::mm::munmap(fresh.cast(), bytes) };
+            Some(other)
+        }
+    }
+}
+
 fn class_of(bytes: usize) -> Option<u32> {
     let class = bytes.max(1 << SMALLEST).checked_next_power_of_two()?.trailing_zeros();
     (class <= LARGEST).then_some(class)

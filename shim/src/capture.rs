@@ -13,34 +13,29 @@ pub(crate) fn under_way(page: &Page) -> bool {
     page.captures() != 0
 }
 
+/// What the driver says of `stream` as `entry` understands it; `None` where it answers with an error, as it does for
+/// the legacy stream while another stream captures.
+fn status(entry: EntryId, stream: CUstream) -> Option<CUstreamCaptureStatus> {
+    let ask = match entry.flavour() {
+        Flavour::Legacy => driver::get().stream_is_capturing(),
+        Flavour::Ptsz | Flavour::Ptds => driver::get().stream_is_capturing_ptsz(),
+    }?;
+    let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
+    // SAFETY: the stream is the program's.
+    let result = unsafe { ask(stream, &raw mut status) };
+    result.is_ok().then_some(status)
+}
+
 /// Whether `stream`, as `entry` understands it, is capturing.
 #[cold]
 #[inline(never)]
 pub(crate) fn is_capturing(entry: EntryId, stream: CUstream) -> bool {
-    let ask = match entry.flavour() {
-        Flavour::Legacy => driver::get().stream_is_capturing(),
-        Flavour::Ptsz | Flavour::Ptds => driver::get().stream_is_capturing_ptsz(),
-    };
-    let Some(ask) = ask else { return false };
-    let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the stream is the program's; an error (such as an implicit capture of the legacy
-    // stream) leaves the status as it was.
-    let result = unsafe { ask(stream, &raw mut status) };
-    result.is_ok() && status != CU_STREAM_CAPTURE_STATUS_NONE
+    status(entry, stream).is_some_and(|status| status != CU_STREAM_CAPTURE_STATUS_NONE)
 }
 
-/// Whether `stream`, as `entry` understands it, is known not to be capturing. On the legacy stream the driver
-/// answers with an error while another stream captures.
+/// Whether `stream`, as `entry` understands it, is known not to be capturing.
 pub(crate) fn is_idle(entry: EntryId, stream: CUstream) -> bool {
-    let ask = match entry.flavour() {
-        Flavour::Legacy => driver::get().stream_is_capturing(),
-        Flavour::Ptsz | Flavour::Ptds => driver::get().stream_is_capturing_ptsz(),
-    };
-    let Some(ask) = ask else { return false };
-    let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the stream is the program's.
-    let result = unsafe { ask(stream, &raw mut status) };
-    result.is_ok() && status == CU_STREAM_CAPTURE_STATUS_NONE
+    status(entry, stream) == Some(CU_STREAM_CAPTURE_STATUS_NONE)
 }
 
 /// Runs driver queries of our own with this thread's capture mode relaxed while captures are under

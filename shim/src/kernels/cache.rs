@@ -100,25 +100,9 @@ impl Kernels {
         if lane >= LANES {
             return &raw const NONE;
         }
-        // Acquire pairs with the exchange below.
-        let mut caches = self.caches.load(Ordering::Acquire);
-        if caches.is_null() {
-            let bytes = LANES * size_of::<KernelCache>();
-            let Some(fresh) = arena::map_private(bytes) else { return &raw const NONE };
-            caches = match self.caches.compare_exchange(
-                ptr::null_mut(),
-                fresh.cast(),
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
-                Ok(_) => fresh.cast(),
-                Err(other) => {
-                    // SAFETY: mapped just above and seen by nobody.
-                    let _ = unsafe { rustix::mm::munmap(fresh.cast(), bytes) };
-                    other
-                }
-            };
+        match arena::map_once(&self.caches, LANES * size_of::<KernelCache>()) {
+            Some(caches) => caches.wrapping_add(lane).cast_const(),
+            None => &raw const NONE,
         }
-        caches.wrapping_add(lane).cast_const()
     }
 }

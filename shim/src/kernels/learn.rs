@@ -49,21 +49,17 @@ pub(crate) fn known(cx: &Cx<'_>, function: CUfunction) -> Option<KernelId> {
 
 /// The kernel of a function handle.
 pub(crate) fn kernel_of(cx: &Cx<'_>, function: CUfunction) -> KernelId {
-    let handle = function.addr();
     let kernels = &cx.page.kernels;
     // The epoch that the thread's cache is valid for: what is learned now must not outlive it.
     let epoch = cx.tls().epoch.get();
-    match kernels.known.get(handle).filter(|word| word >> ID_BITS == epoch) {
-        Some(word) => KernelId::from_number(word & KERNEL_MASK),
-        None => {
-            let kernel = crate::errno::keep(|| cx.relaxed_capture(|| learn(cx, function)));
-            if kernels.learnt.fetch_add(1, Ordering::Relaxed).is_power_of_two() {
-                frameworks::look(cx);
-            }
-            kernels.known.insert(handle, epoch << ID_BITS | u64::from(kernel.number()));
-            kernel
+    known(cx, function).unwrap_or_else(|| {
+        let kernel = crate::errno::keep(|| cx.relaxed_capture(|| learn(cx, function)));
+        if kernels.learnt.fetch_add(1, Ordering::Relaxed).is_power_of_two() {
+            frameworks::look(cx);
         }
-    }
+        kernels.known.insert(function.addr(), epoch << ID_BITS | u64::from(kernel.number()));
+        kernel
+    })
 }
 
 fn learn(cx: &Cx<'_>, function: CUfunction) -> KernelId {

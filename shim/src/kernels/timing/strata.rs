@@ -183,7 +183,7 @@ impl Timing {
     /// The strata of a lane, if any thread has strata yet.
     #[inline(always)]
     pub(super) fn cache_if_any(&self, lane: usize) -> Option<&StrataCache> {
-        // Acquire pairs with the exchange in `make`.
+        // Acquire pairs with the exchange in `map_once`.
         let caches = self.caches.load(Ordering::Acquire);
         if caches.is_null() || lane >= LANES {
             return None;
@@ -197,14 +197,7 @@ impl Timing {
         if lane >= LANES {
             return None;
         }
-        let bytes = LANES * size_of::<StrataCache>();
-        let fresh = arena::map_private(bytes)?.cast::<StrataCache>();
-        let exchanged =
-            self.caches.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
-        if exchanged.is_err() {
-            // SAFETY: mapped just above and seen by nobody.
-            let _ = unsafe { rustix::mm::munmap(fresh.cast(), bytes) };
-        }
+        arena::map_once(&self.caches, LANES * size_of::<StrataCache>())?;
         self.cache_if_any(lane)
     }
 }
