@@ -14,26 +14,29 @@ use std::time::Duration;
 
 use common::{PATIENCE, Place, finish, python, until, wait};
 
-/// Counts the signals it gets in the file `counts`, says `ready`, and ends on SIGUSR2.
+/// Counts the signals it gets in the file `counts`, says `ready`, and ends on SIGUSR2. The handlers only
+/// note them: the next signal's handler may run in the middle of one, and both would write the same file.
 const COUNTER: &str = r#"
 import os, signal, sys, time
-counts = {}
-def write():
+got, done = [], []
+def write(names):
     with open('counts.new', 'w') as f:
-        f.write(' '.join('%s=%d' % item for item in sorted(counts.items())))
+        f.write(' '.join('%s=%d' % (name, names.count(name)) for name in sorted(set(names))))
     os.rename('counts.new', 'counts')
-def count(number, frame):
-    name = signal.Signals(number).name
-    counts[name] = counts.get(name, 0) + 1
-    write()
+def note(number, frame):
+    got.append(signal.Signals(number).name)
 names = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGWINCH', 'SIGALRM', 'SIGCONT', 'SIGURG', 'SIGABRT']
 names += ['SIGIO', 'SIGPWR', 'SIGVTALRM'] + sys.argv[1:]
-for name in names: signal.signal(getattr(signal, name), count)
-done = []
+for name in names: signal.signal(getattr(signal, name), note)
 signal.signal(signal.SIGUSR2, lambda *_: done.append(1))
-write()
+written = []
+write(written)
 print('ready', os.getpid(), flush=True)
-while not done: time.sleep(0.01)
+while not done:
+    if len(got) != len(written):
+        written = got[:]
+        write(written)
+    time.sleep(0.01)
 "#;
 
 fn send(pid: u32, signal: i32) {
