@@ -4,6 +4,7 @@
 //! and [`Options`], and gives a [`Report`]; equal arguments give equal reports.
 
 mod bound;
+pub mod events;
 mod model;
 mod profiles;
 pub mod read;
