@@ -45,6 +45,8 @@ pub(crate) struct Config {
     pub(crate) host_memory: u64,
     /// Memory of each GPU that jobs never get, MiB.
     pub(crate) gpu_reserve_mib: u64,
+    /// Where everything that the scheduler is told, and decides, is written down; `""` is nowhere.
+    pub(crate) events: PathBuf,
     /// Policy, order, recovery, eviction.
     pub(crate) scheduler: Settings,
 }
@@ -65,6 +67,7 @@ impl Default for Config {
             cpus: 0,
             host_memory: 0,
             gpu_reserve_mib: 0,
+            events: PathBuf::new(),
             scheduler: Settings::default(),
         }
     }

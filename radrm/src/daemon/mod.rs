@@ -9,9 +9,11 @@
 //! | `keeper`, `status`, `outcome` | the small process that keeps one attempt, and what it writes down |
 //! | `watch`, `gpus` | threads that wait for keepers and look at GPUs |
 //! | `needs` | what earlier runs tell of the next |
+//! | `events` | the log that `radrm replay --events` reads |
 
 pub mod config;
 mod engine;
+mod events;
 mod gpus;
 pub mod keeper;
 mod needs;
@@ -102,6 +104,9 @@ fn serve(flags: Flags) -> Result<(), String> {
     config.socket = absolute(flags.socket.unwrap_or(config.socket));
     config.state = absolute(flags.state.unwrap_or(config.state));
     config.emulate = flags.emulate.unwrap_or(config.emulate);
+    if !config.events.as_os_str().is_empty() {
+        config.events = absolute(config.events);
+    }
     if flags.no_metrics {
         config.metrics.clear();
     }

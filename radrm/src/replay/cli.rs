@@ -12,8 +12,10 @@ use crate::limits::amount;
 /// Flags as written.
 #[derive(Args, Debug)]
 pub struct Flags {
-    #[arg(required = true)]
+    #[arg(required_unless_present = "events")]
     trace: Vec<PathBuf>,
+    #[arg(long, value_name = "FILE", conflicts_with = "trace")]
+    events: Option<PathBuf>,
     #[arg(long, value_name = "SPEC", default_value = "4xA100-40GB")]
     gpus: String,
     #[arg(long, value_name = "LIST", default_value = "exclusive,magm,aware")]
@@ -57,6 +59,8 @@ pub struct Flags {
 pub struct Order {
     /// Traces, or `synthetic:N`.
     pub traces: Vec<PathBuf>,
+    /// A daemon's log of events in place of traces.
+    pub events: Option<PathBuf>,
     /// Devices as written.
     pub gpus: String,
     /// Policies, in the order asked for.
@@ -128,6 +132,7 @@ impl Flags {
             load: positive("--load", self.load)?,
             unnamed: positive("--unnamed", self.unnamed)?,
             traces: self.trace,
+            events: self.events,
             gpus: self.gpus,
             seeds: self.seeds,
             profiles: self.profiles,

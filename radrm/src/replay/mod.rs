@@ -1,6 +1,7 @@
 //! `radrm replay`: what policies would have done with the jobs of a trace.
 
 pub mod cli;
+mod events;
 mod html;
 mod input;
 mod show;
@@ -46,6 +47,9 @@ pub(crate) struct Traced {
 /// # Errors
 /// One sentence: a file cannot be read or written, or is wrong.
 pub fn run(order: &Order) -> Result<(), Failure> {
+    if let Some(log) = &order.events {
+        return events::run(log, order.json);
+    }
     let cluster = input::cluster(&order.gpus, order.mode)?;
     let profiles = input::profiles(order.profiles.as_deref())?;
     let model = model(order)?;

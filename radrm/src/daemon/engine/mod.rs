@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use radrm_scheduler_core::{Decision, DeviceId, Event, JobId, Millis, State};
 
 use super::config::Config;
+use super::events::Log;
 use super::gpus::{Gpus, Sample};
 use super::peer::Peer;
 use super::status::Who;
@@ -93,6 +94,7 @@ const CLEAN: Duration = Duration::from_secs(3600);
 pub(crate) struct Engine {
     config: Config,
     state: State,
+    log: Option<Log>,
     store: Store,
     gpus: Gpus,
     watch: Watch,
@@ -141,8 +143,16 @@ impl Engine {
         // The shim has no launch budget yet that could be set.
         settings.throttle.on = false;
         let now = Instant::now();
+        let mut log = match config.events.as_os_str().is_empty() {
+            true => None,
+            false => Some(Log::open(&config.events)?),
+        };
+        if let Some(log) = &mut log {
+            log.start(&settings);
+        }
         let mut engine = Self {
             state: State::new(settings),
+            log,
             config,
             store,
             gpus,
@@ -256,7 +266,12 @@ impl Engine {
 
     /// Tells the scheduler what happened, and takes up what it decided.
     fn step(&mut self, event: Event) {
-        let decisions = self.state.step(time::now(), event);
+        let at = time::now();
+        let kept = self.log.is_some().then(|| event.clone());
+        let decisions = self.state.step(at, event);
+        if let (Some(log), Some(event)) = (&mut self.log, kept) {
+            log.step(at, event, &decisions);
+        }
         for Decision { action, reason } in decisions {
             self.decided(action, &reason);
         }

@@ -1,0 +1,215 @@
+//! `radrm replay --events`: a daemon's own events again, and whether it decides the same.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use radrm_scheduler_core::replay::events::{Again, Difference, Entry, Fed};
+use radrm_scheduler_core::{Action, Decision, Millis};
+use serde::Serialize;
+
+use crate::output;
+use crate::show::Failure;
+
+/// What came of a log.
+#[derive(Debug, Default, Serialize)]
+struct Outcome {
+    /// Starts of daemons.
+    daemons: u64,
+    events: u64,
+    decisions: u64,
+    /// Decisions by kind.
+    kinds: BTreeMap<String, u64>,
+    /// Events behind a gap, of which nothing can be said.
+    unknown: u64,
+    /// Lines that a daemon without room cut off.
+    cut: u64,
+    from: Option<Millis>,
+    to: Option<Millis>,
+    /// The first event after which something else was decided.
+    difference: Option<Where>,
+}
+
+#[derive(Debug, Serialize)]
+struct Where {
+    line: u64,
+    at: Millis,
+    event: serde_json::Value,
+    logged: Vec<Decision>,
+    now: Vec<Decision>,
+}
+
+/// Feeds the events of the file again, and says whether the decisions are the same.
+///
+/// # Errors
+/// One sentence: it cannot be read, or decisions differ.
+pub fn run(path: &Path, json: bool) -> Result<(), Failure> {
+    let name = path.display();
+    let failed = |error: std::io::Error| format!("{name}: {}", output::reason(&error));
+    let outcome =
+        check(BufReader::new(File::open(path).map_err(failed)?)).map_err(|why| format!("{name}: {why}"))?;
+    let text = if json {
+        format!("{}\n", serde_json::to_string_pretty(&outcome).unwrap_or_default())
+    } else {
+        words(&outcome)
+    };
+    output::to_stdout(&text).map_err(|error| format!("standard output cannot be written: {error}"))?;
+    match outcome.difference {
+        Some(difference) => {
+            Err(format!("{name}: line {}: other decisions come out than were taken", difference.line))
+        }
+        None => Ok(()),
+    }
+}
+
+fn check(mut lines: impl BufRead) -> Result<Outcome, String> {
+    let mut outcome = Outcome::default();
+    let mut again = Again::default();
+    let mut cut: Option<(u64, String)> = None;
+    let mut number = 0;
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if lines.read_until(b'\n', &mut line).map_err(|error| output::reason(&error))? == 0 {
+            break;
+        }
+        number += 1;
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let entry: Entry = match serde_json::from_slice(&line) {
+            Ok(entry) => entry,
+            Err(error) => {
+                // Only the last line before a daemon's start may be cut off.
+                if let Some((number, why)) = cut.replace((number, error.to_string())) {
+                    return Err(format!("line {number} is no event of radrmd: {why}"));
+                }
+                continue;
+            }
+        };
+        let started = matches!(entry, Entry::Start { .. });
+        if let Some((number, why)) = cut.take() {
+            if !started {
+                return Err(format!("line {number} is no event of radrmd: {why}"));
+            }
+            outcome.cut += 1;
+        }
+        if let Entry::Step { at, .. } = &entry {
+            outcome.events += 1;
+            outcome.from.get_or_insert(*at);
+            outcome.to = Some(*at);
+        }
+        match again.feed(entry) {
+            Fed::Started => outcome.daemons += 1,
+            Fed::Same(decisions) => {
+                outcome.decisions += decisions.len() as u64;
+                for decision in decisions {
+                    *outcome.kinds.entry(kind(&decision.action)).or_default() += 1;
+                }
+            }
+            Fed::Different(difference) => {
+                let Difference { at, event, logged, now } = *difference;
+                let event = serde_json::to_value(event).unwrap_or_default();
+                let at = Where { line: number, at, event, logged, now };
+                outcome.difference.get_or_insert(at);
+            }
+            Fed::Passed => outcome.unknown += 1,
+        }
+    }
+    if let Some((number, why)) = cut {
+        if number < 2 {
+            return Err(format!("line {number} is no event of radrmd: {why}"));
+        }
+        outcome.cut += 1;
+    }
+    if outcome.daemons == 0 {
+        return Err("no start of radrmd is in it".to_owned());
+    }
+    Ok(outcome)
+}
+
+/// An action's name, as in the file.
+fn kind(action: &Action) -> String {
+    let value = serde_json::to_value(action).unwrap_or_default();
+    value["action"].as_str().unwrap_or_default().to_owned()
+}
+
+fn words(outcome: &Outcome) -> String {
+    let span = outcome.to.unwrap_or_default().minus(outcome.from.unwrap_or_default());
+    let count =
+        |number: u64, one: &str, many: &str| format!("{number} {}", if number == 1 { one } else { many });
+    let mut text = format!(
+        "{} and {} in {:.1} min: {}\n",
+        count(outcome.daemons, "start of the daemon", "starts of the daemon"),
+        count(outcome.events, "event", "events"),
+        span.0 as f64 / 60_000.0,
+        count(outcome.decisions, "decision is the same", "decisions are the same"),
+    );
+    let kinds: Vec<String> = outcome.kinds.iter().map(|(kind, number)| format!("{number} {kind}")).collect();
+    if !kinds.is_empty() {
+        text.push_str(&format!("  {}\n", kinds.join(", ")));
+    }
+    if outcome.unknown > 0 {
+        text.push_str(&format!("  {} behind a gap, of which nothing is known\n", outcome.unknown));
+    }
+    if outcome.cut > 0 {
+        text.push_str(&format!("  {} cut off\n", count(outcome.cut, "line was", "lines were")));
+    }
+    if let Some(difference) = &outcome.difference {
+        let list = |decisions: &[Decision]| {
+            let each = decisions.iter().map(|decision| serde_json::to_string(decision).unwrap_or_default());
+            each.map(|text| format!("    {text}\n")).collect::<String>()
+        };
+        text.push_str(&format!(
+            "  line {}: after {}\n  was decided\n{}  and comes out\n{}",
+            difference.line,
+            difference.event,
+            list(&difference.logged),
+            list(&difference.now)
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_scheduler_core::{Event, Reason, Settings};
+
+    fn text(entries: &[Entry]) -> String {
+        entries.iter().map(|entry| format!("{}\n", serde_json::to_string(entry).unwrap())).collect()
+    }
+
+    fn start() -> Entry {
+        Entry::Start { version: "1".into(), settings: Box::new(Settings::default()) }
+    }
+
+    fn tick(decisions: Vec<Decision>) -> Entry {
+        Entry::Step { at: Millis(9), event: Event::Tick, decisions }
+    }
+
+    #[test]
+    fn only_the_line_before_a_daemons_start_may_be_cut_off() {
+        let half = "{\"step\":{\"at\"";
+        let good = text(&[start(), tick(Vec::new())]);
+        let cut = check(format!("{good}{half}\n{good}").as_bytes()).unwrap();
+        assert_eq!((cut.daemons, cut.events, cut.cut), (2, 2, 1));
+        assert_eq!(check(format!("{good}{half}").as_bytes()).unwrap().cut, 1);
+        let tail = text(&[tick(Vec::new())]);
+        assert!(
+            check(format!("{good}{half}\n{tail}").as_bytes()).unwrap_err().contains("line 3 is no event")
+        );
+        assert!(check(&b"\x7fELF\n"[..]).unwrap_err().contains("line 1 is no event"));
+        assert!(check(&b""[..]).unwrap_err().contains("no start"));
+    }
+
+    #[test]
+    fn a_decision_that_does_not_come_out_again_is_shown() {
+        let odd = Decision { action: Action::WakeAt { at: Millis(1) }, reason: Reason::Timer };
+        let outcome = check(text(&[start(), tick(Vec::new()), tick(vec![odd])]).as_bytes()).unwrap();
+        let found = outcome.difference.as_ref().map(|found| found.line);
+        assert_eq!(found, Some(3));
+        assert!(words(&outcome).contains("wake_at"), "{}", words(&outcome));
+    }
+}
