@@ -18,7 +18,7 @@ use crate::sync::AtomicU64;
 /// First word of a segment: "RADRMSEG".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RADRMSEG");
 /// Layout version. Any change of this file's structures or offsets raises it.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 
 /// GPUs that a segment can name.
 pub const GPUS: usize = 16;
@@ -138,8 +138,10 @@ pub struct Header {
     pub spare0: [AtomicU64; 6],
     /// Processes that could not join, by reason.
     pub refused: [AtomicU64; REFUSALS],
+    /// The job's launch budget ([`crate::budget::Budget`]), alone in its cache line; 0: none.
+    pub budget: AtomicU64,
     /// Unused.
-    pub spare1: [AtomicU64; 480],
+    pub spare1: [AtomicU64; 479],
 }
 
 /// Header, GPU table and directory: mapped by every process of the job.
@@ -296,8 +298,8 @@ pub struct SlotHead {
     pub failure_head: AtomicU64,
     /// The same for the list of last failures.
     pub failure_dropped: AtomicU64,
-    /// Unused.
-    pub spare2: [AtomicU64; 4],
+    /// What the job's launch budget has done here, see [`crate::budget`].
+    pub budget: [AtomicU64; 4],
     /// Bypasses by reason.
     pub bypass: [AtomicU64; BYPASSES],
     /// Owner of each lane: thread id, 0 = free.
@@ -516,7 +518,8 @@ const _: () = {
     assert!(size_of::<Cell>() == 64);
     assert!(size_of::<GpuCell>() == 256);
     assert!(size_of::<DirEntry>() == 32);
-    assert!(size_of::<Header>() == 4096);
+    assert!(size_of::<Header>() == PAGE);
+    assert!(std::mem::offset_of!(Header, budget).is_multiple_of(64));
     assert!(size_of::<HeaderArea>() == HEADER_BYTES as usize);
     assert!(std::mem::offset_of!(HeaderArea, gpus) == GPUS_AT as usize);
     assert!(std::mem::offset_of!(HeaderArea, directory) == DIRECTORY_AT as usize);

@@ -2,6 +2,7 @@
 //!
 //! rustix makes raw system calls and never writes `errno`; where libc is called, [`keep_errno`] saves it.
 
+use crate::sync::AtomicU64;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -57,6 +58,11 @@ pub fn open_rw(path: &CStr) -> Result<OwnedFd, Errno> {
     retry(|| rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()))
 }
 
+/// Opens a file for reading, close-on-exec.
+pub fn open_ro(path: &CStr) -> Result<OwnedFd, Errno> {
+    retry(|| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))
+}
+
 /// Reads the beginning of a file into `buffer`; returns the bytes read.
 pub fn read_start(path: &CStr, buffer: &mut [u8]) -> Result<usize, Errno> {
     let file = retry(|| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))?;
@@ -100,6 +106,40 @@ pub fn map_shared(file: impl AsFd, at: u64, bytes: usize) -> Result<NonNull<u8>,
     // SAFETY: the range was mapped just now.
     let _ = unsafe { rustix::mm::madvise(address, bytes, Advice::LinuxDontDump) };
     NonNull::new(address.cast()).ok_or(Errno::NOMEM)
+}
+
+/// Maps the beginning of a file, shared, for reading only, in place of what is at an address.
+///
+/// # Safety
+///
+/// The range is the caller's own, aligned to pages, and may be replaced.
+pub unsafe fn map_over(file: impl AsFd, address: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
+    // SAFETY: the caller's contract.
+    retry(|| unsafe {
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        rustix::mm::mmap(address.as_ptr().cast(), bytes, ProtFlags::READ, flags, &file, 0)
+    })
+    .map(drop)
+}
+
+/// Sleeps until a word that other processes share is woken, or for so long (ns) at most; not at all if its lower half
+/// (the one at its address) is not that of `seen` any more. Signals end it early.
+pub fn wait_on(word: &AtomicU64, seen: u64, ns: u64) {
+    let timeout =
+        rustix::thread::Timespec { tv_sec: (ns / 1_000_000_000) as _, tv_nsec: (ns % 1_000_000_000) as _ };
+    let flags = rustix::thread::futex::Flags::empty();
+    let _ = rustix::thread::futex::wait(half(word), flags, seen as u32, Some(&timeout));
+}
+
+/// Wakes all that sleep in [`wait_on`] on this word.
+pub fn wake(word: &AtomicU64) {
+    let _ = rustix::thread::futex::wake(half(word), rustix::thread::futex::Flags::empty(), i32::MAX as u32);
+}
+
+/// The 32 bits at a word's address: the lower ones on the machines there are segments on.
+fn half(word: &AtomicU64) -> &std::sync::atomic::AtomicU32 {
+    // SAFETY: inside the word, aligned; the kernel only reads it.
+    unsafe { &*(&raw const *word).cast() }
 }
 
 /// Removes a mapping made by [`map_shared`].

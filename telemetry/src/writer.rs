@@ -6,6 +6,7 @@
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
 use crate::blocks::BlockTable;
+use crate::budget;
 use crate::event::Event;
 use crate::failures::{self, FailedRequest};
 use crate::kernels::{self, KernelAttributes, KernelId, Place};
@@ -416,6 +417,50 @@ impl Writer {
             // Release: pairs with the reader, which sees the reason with the state.
             let _ = entry.state.compare_exchange(seen.0, ended.0, AcqRel, Relaxed);
         }
+    }
+
+    // ---- launch budgets ---------------------------------------------------------------------------
+
+    /// Lays the segment's first page, in which the budget stands, over a page of the process at `at`, to be read
+    /// there. The process is counted as one that follows budgets if that worked. `path` is what was joined. Cold.
+    ///
+    /// # Safety
+    ///
+    /// `at` is a page of the caller's own, aligned to [`PAGE`], which may be replaced for good: of its first bytes
+    /// only atomic loads are made.
+    pub unsafe fn follow_budget(&self, path: &CStr, at: NonNull<Header>) -> bool {
+        let laid = sys::keep_errno(|| {
+            let file = sys::open_ro(path)?;
+            let stat = rustix::fs::fstat(&file)?;
+            if (stat.st_dev, stat.st_ino) != self.file {
+                return Err(Errno::STALE);
+            }
+            // SAFETY: the caller's contract.
+            unsafe { sys::map_over(&file, at.cast(), PAGE) }
+        });
+        self.base().head.budget[budget::at::OBEYED].store(laid.is_ok().into(), Relaxed);
+        laid.is_ok()
+    }
+
+    /// Sleeps until the word of the job's launch budget is set, or for so long (ns) at most; not at all if it is not
+    /// `seen` any more. Signals end it early. `errno` is left alone.
+    pub fn wait_for_budget(&self, seen: u64, ns: u64) {
+        sys::wait_on(&self.area().header.budget, seen, ns);
+    }
+
+    /// Counts launches that were let through under a budget.
+    pub fn passed(&self, launches: u64) {
+        self.base().head.budget[budget::at::PASSED].fetch_add(launches, Relaxed);
+    }
+
+    /// Counts a launch that has to wait.
+    pub fn held(&self) {
+        self.base().head.budget[budget::at::HELD].fetch_add(1, Relaxed);
+    }
+
+    /// Adds to the time for which launches were held back.
+    pub fn held_for(&self, ns: u64) {
+        self.base().head.budget[budget::at::HELD_NS].fetch_add(ns, Relaxed);
     }
 
     // ---- memory for tables ------------------------------------------------------------------------

@@ -10,7 +10,7 @@ mod timeline;
 
 pub use postmortem::{Holder, Later, LeftOut, OtherProcess, Postmortem};
 pub use ring::RingReader;
-pub use segment::{GpuInfo, JobInfo, Liveness, Segment, SegmentError, SlotInfo};
+pub use segment::{GpuInfo, JobInfo, Liveness, Segment, SegmentError, SlotInfo, Throttled};
 pub use snapshot::{Account, KernelSnapshot, KindFigures, LiveBlock, Peak, ProcessSnapshot};
 pub use strata::Copies;
 pub use timeline::TimelinePoint;

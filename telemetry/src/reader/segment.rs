@@ -1,10 +1,12 @@
 //! Opening a segment; what it says about the job, its GPUs and its slots.
 
 use super::raw::Words;
+use crate::budget::Budget;
 use crate::kind::Refusal;
 use crate::layout::*;
-use crate::process;
+use crate::sync::Ordering::Relaxed;
 use crate::writer::GpuIndex;
+use crate::{process, sys};
 use std::fs::{File, OpenOptions};
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
@@ -56,6 +58,8 @@ pub struct JobInfo {
     pub created_real_ns: u64,
     /// Processes that could not join, by reason, where there are any.
     pub refused: Vec<(Refusal, u64)>,
+    /// The launch budget that is set.
+    pub budget: Option<Budget>,
 }
 
 /// A GPU of the job.
@@ -99,6 +103,26 @@ pub struct SlotInfo {
     pub start: u64,
     /// What became of it.
     pub liveness: Liveness,
+}
+
+/// What the job's launch budget has done in one process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Throttled {
+    /// Whether its launches follow budgets at all.
+    pub obeys: bool,
+    /// Launches that were let through while a budget was set.
+    pub passed: u64,
+    /// Launches that had to wait.
+    pub held: u64,
+    /// How long they waited, together, ns.
+    pub held_ns: u64,
+}
+
+impl Throttled {
+    pub(super) fn of(words: [u64; 4]) -> Self {
+        let [obeyed, passed, held, held_ns] = words;
+        Self { obeys: obeyed == 1, passed, held, held_ns }
+    }
 }
 
 /// A segment open for reading.
@@ -155,6 +179,7 @@ impl Segment {
             created_mono_ns: words.at(offset_of!(Header, created_mono_ns)),
             created_real_ns: words.at(offset_of!(Header, created_real_ns)),
             refused: Refusal::ALL.iter().filter_map(refused).collect(),
+            budget: Budget::from_word(words.at(offset_of!(Header, budget))),
         })
     }
 
@@ -233,6 +258,40 @@ impl Segment {
             _ => return None,
         };
         Some(SlotInfo { slot, generation: state.generation(), pid, start, liveness })
+    }
+
+    /// The launch budget that is set; `None` also where the file cannot be read.
+    pub fn budget(&self) -> Option<Budget> {
+        Budget::from_word(self.word(offset_of!(Header, budget) as u64)?)
+    }
+
+    /// Sets the job's launch budget, or lifts it, for its running and its later processes. Launches that wait look
+    /// at it at once.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn set_budget(&self, budget: Option<Budget>) -> Result<(), SegmentError> {
+        let page = sys::map_shared(&self.file, 0, PAGE).map_err(std::io::Error::from)?;
+        // SAFETY: the mapping holds the header of a file that is long enough, and all of it are atomics.
+        let word = unsafe { &page.cast::<Header>().as_ref().budget };
+        // Relaxed: the word is all there is to be seen.
+        word.store(budget.map_or(0, Budget::word), Relaxed);
+        sys::wake(word);
+        // SAFETY: made above, and `word` is not used any more.
+        unsafe { sys::unmap(page, PAGE) };
+        Ok(())
+    }
+
+    /// What the budget has done in a process so far: a look so cheap that it can be taken often.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn throttled(&self, slot: &SlotInfo) -> Result<Throttled, SegmentError> {
+        let at = slot_at(slot.slot.min(SLOTS - 1)) + offset_of!(SlotHead, budget) as u64;
+        let words = self.words(at, 32)?;
+        Ok(Throttled::of(words.array(0)))
     }
 
     /// Says that the data of a slot have been saved, so that it may be given to another process once its own is

@@ -1,7 +1,7 @@
 //! What a process did, as a plain copy.
 
 use super::raw::Words;
-use super::segment::{Liveness, Segment, SegmentError, SlotInfo};
+use super::segment::{Liveness, Segment, SegmentError, SlotInfo, Throttled};
 use super::strata::{Copies, copies};
 use crate::blocks::{Block, BlockKey};
 use crate::failures::FailedRequest;
@@ -142,6 +142,8 @@ pub struct ProcessSnapshot {
     pub timings_lost: u64,
     /// Time that the host spent on timing launches, ns.
     pub timing_cost_ns: u64,
+    /// What the job's launch budget has done.
+    pub throttled: Throttled,
     /// Failed requests in all.
     pub failures: u64,
     /// The first ones.
@@ -231,6 +233,7 @@ impl Segment {
             copies: copies(&base),
             timings_lost: head(offset_of!(SlotHead, timing)),
             timing_cost_ns: head(offset_of!(SlotHead, timing) + 8),
+            throttled: Throttled::of(base.array(offset_of!(SlotHead, budget))),
             failures: head(offset_of!(SlotHead, failures)),
             first_failures,
             last_failures,

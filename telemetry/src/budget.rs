@@ -1,0 +1,282 @@
+//! Launch budgets: how much of its GPUs' time a job may fill with launches, and when.
+//!
+//! A budget is one word in the segment's header, so a reader never sees half of one, and whoever sets it may
+//! die at any moment. Time is divided into periods, on `CLOCK_MONOTONIC`, which all processes of the machine
+//! share. In each period a job has one turn:
+//!
+//! ```text
+//!            phase      phase + share
+//!   |----------[============)----------|----------[============)---------- ...
+//!   0        the job's turn          period
+//! ```
+//!
+//! Jobs whose turns do not meet have the GPU to themselves in theirs; without MPS the driver runs
+//! processes one after another anyway, so nothing is lost by it, and nobody has to know how long a kernel takes.
+//!
+//! What was launched in a turn may go on after its end. That time is owed: with own time `W(t)`, the sum
+//! of all parts of turns before `t`, and work that was done `d` after the end `c` of its turn, nothing is
+//! launched before `W(t) >= W(c) + d`.
+
+/// Ledger of what a budget has done in one process: words of `SlotHead::budget`.
+pub(crate) mod at {
+    /// 1: launches of this process follow the budget.
+    pub const OBEYED: usize = 0;
+    /// Launches that were let through while a budget was set.
+    pub const PASSED: usize = 1;
+    /// Launches that had to wait.
+    pub const HELD: usize = 2;
+    /// How long, ns.
+    pub const HELD_NS: usize = 3;
+}
+
+/// The whole of a GPU's time, in the unit of [`Budget::share`].
+pub const WHOLE: u16 = 1000;
+/// The usual period: long against what waking up costs, short against what somebody notices.
+pub const PERIOD_MS: u16 = 100;
+/// Most launches in flight that a budget can state.
+pub const IN_FLIGHT_MOST: u16 = 0xfff;
+
+/// The clock of turns: `CLOCK_MONOTONIC`, ns.
+pub fn now() -> u64 {
+    crate::sys::monotonic_ns()
+}
+
+/// A job's launch budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Budget {
+    /// Part of each period in which the job may launch, in thousandths. 0: not at all, until the budget changes.
+    pub share: u16,
+    /// Where in the period its turn begins, in thousandths of the period.
+    pub phase: u16,
+    /// Most launches of a context that are not done yet; 0: any number.
+    pub in_flight: u16,
+    /// Length of a period, ms, at least 1.
+    pub period_ms: u16,
+}
+
+impl Budget {
+    /// A budget with the usual period, whose turn begins with the period.
+    pub const fn new(share: u16, in_flight: u16) -> Self {
+        Self { share, phase: 0, in_flight, period_ms: PERIOD_MS }
+    }
+
+    /// The budget as one word, never 0. Figures beyond their range are brought to its end.
+    pub const fn word(self) -> u64 {
+        const fn least(a: u16, b: u16) -> u64 {
+            (if a < b { a } else { b }) as u64
+        }
+        let period = if self.period_ms == 0 { 1 } else { self.period_ms as u64 };
+        least(self.share, WHOLE)
+            | least(self.phase, WHOLE - 1) << 10
+            | least(self.in_flight, IN_FLIGHT_MOST) << 20
+            | period << 32
+    }
+
+    /// The budget of a word; `None` for 0, which is no budget, and for what no budget looks like.
+    pub const fn from_word(word: u64) -> Option<Self> {
+        let budget = Self {
+            share: (word & 0x3ff) as u16,
+            phase: (word >> 10 & 0x3ff) as u16,
+            in_flight: (word >> 20 & 0xfff) as u16,
+            period_ms: (word >> 32) as u16,
+        };
+        if word >> 48 == 0 && budget.period_ms > 0 && budget.share <= WHOLE && budget.phase < WHOLE {
+            Some(budget)
+        } else {
+            None
+        }
+    }
+
+    /// The turns of this budget.
+    pub const fn turns(self) -> Turns {
+        let period = self.period_ms as u64 * 1_000_000;
+        let thousandth = period / WHOLE as u64;
+        Turns { period, own: thousandth * self.share as u64, offset: thousandth * self.phase as u64 }
+    }
+}
+
+/// When a job may launch. Times are ns of `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turns {
+    period: u64,
+    own: u64,
+    offset: u64,
+}
+
+impl Turns {
+    /// Number of the period that a moment belongs to, as counted from the beginnings of turns, and how far in.
+    const fn place(self, now: u64) -> (u64, u64) {
+        // One period later, so that nothing is negative.
+        let shifted = now.saturating_add(self.period - self.offset);
+        (shifted / self.period, shifted % self.period)
+    }
+
+    const fn begin(self, turn: u64) -> u64 {
+        turn.saturating_mul(self.period).saturating_sub(self.period - self.offset)
+    }
+
+    /// Whether there is no time in which the job may not launch.
+    pub const fn is_whole(self) -> bool {
+        self.own >= self.period
+    }
+
+    /// The number of the turn at this moment; `None` between turns.
+    pub const fn turn(self, now: u64) -> Option<u64> {
+        let (turn, within) = self.place(now);
+        if within < self.own { Some(turn) } else { None }
+    }
+
+    /// When a turn ends. The end is not part of it.
+    pub const fn end(self, turn: u64) -> u64 {
+        self.begin(turn).saturating_add(self.own)
+    }
+
+    /// Own time up to a moment, ns: the sum of the turns before it.
+    pub const fn own_time(self, now: u64) -> u64 {
+        let (turn, within) = self.place(now);
+        let part = if within < self.own { within } else { self.own };
+        turn.saturating_mul(self.own).saturating_add(part)
+    }
+
+    /// The first moment, not before `now`, that lies in a turn and by which there was `due` of own time.
+    /// `None`: never.
+    pub const fn next(self, now: u64, due: u64) -> Option<u64> {
+        if self.own == 0 {
+            return None;
+        }
+        if self.own_time(now) < due {
+            return Some(self.begin(due / self.own).saturating_add(due % self.own));
+        }
+        match self.turn(now) {
+            Some(_) => Some(now),
+            None => Some(self.begin(self.place(now).0 + 1)),
+        }
+    }
+
+    /// Own time that there must have been before the next launch, after work of a turn that ended at `end` was done
+    /// at `done`.
+    pub const fn due(self, end: u64, done: u64) -> u64 {
+        self.own_time(end).saturating_add(done.saturating_sub(end))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn budgets() -> impl Strategy<Value = Budget> {
+        (0..=WHOLE, 0..WHOLE, 0..=IN_FLIGHT_MOST, 1..=2_000u16)
+            .prop_map(|(share, phase, in_flight, period_ms)| Budget { share, phase, in_flight, period_ms })
+    }
+
+    #[test]
+    fn no_budget_is_a_zero_and_damage_is_no_budget() {
+        assert_eq!(Budget::from_word(0), None);
+        for word in [1, u64::MAX, 1 << 63, 1 << 20, 1023 | 1 << 32, 1001 | 1 << 32, 1000 << 10 | 1 << 32] {
+            assert_eq!(Budget::from_word(word), None, "{word:#x}");
+        }
+        assert_ne!(Budget::new(0, 0).word(), 0, "closed is not the same as none");
+    }
+
+    #[test]
+    fn thirty_percent_of_a_hundred_milliseconds() {
+        const MS: u64 = 1_000_000;
+        let turns = Budget { phase: 700, ..Budget::new(300, 0) }.turns();
+        let start = 1_000 * MS;
+        assert_eq!(turns.turn(start + 69 * MS), None);
+        assert!(turns.turn(start + 70 * MS).is_some());
+        assert_eq!(turns.turn(start + 100 * MS), None);
+        assert_eq!(turns.next(start, 0), Some(start + 70 * MS));
+        let turn = turns.turn(start + 80 * MS).expect("inside");
+        assert_eq!(turns.end(turn), start + 100 * MS);
+        // Work that was done 45 ms after its turn costs the next turn and half of the one after.
+        let due = turns.due(start + 100 * MS, start + 145 * MS);
+        assert_eq!(turns.next(start + 145 * MS, due), Some(start + 285 * MS));
+    }
+
+    proptest! {
+        #[test]
+        fn words_come_back(budget in budgets()) {
+            prop_assert_eq!(Budget::from_word(budget.word()), Some(budget));
+            prop_assert_ne!(budget.word(), 0);
+        }
+
+        #[test]
+        fn any_word_is_a_budget_or_none(word: u64, now: u64) {
+            if let Some(budget) = Budget::from_word(word) {
+                prop_assert_eq!(budget.word(), word);
+                let _ = budget.turns().next(now, now);
+            }
+        }
+
+        #[test]
+        fn own_time_passes_in_turns_only(budget in budgets(), now in 0..1u64 << 60, step in 0..1u64 << 34) {
+            let turns = budget.turns();
+            let own = turns.own_time(now + step) - turns.own_time(now);
+            prop_assert!(own <= step);
+            if turns.turn(now).is_none() && turns.next(now, 0).is_none_or(|next| next >= now + step) {
+                prop_assert_eq!(own, 0);
+            }
+            if let Some(turn) = turns.turn(now) && now + step <= turns.end(turn) {
+                prop_assert_eq!(own, step);
+            }
+        }
+
+        #[test]
+        fn over_many_periods_the_share_is_kept(budget in budgets(), now in 0..1u64 << 60, periods in 1..1_000u64) {
+            let turns = budget.turns();
+            let passed = periods * turns.period;
+            prop_assert_eq!(turns.own_time(now + passed) - turns.own_time(now), periods * turns.own);
+        }
+
+        #[test]
+        fn the_next_launch_is_the_first_that_may_be(
+            budget in budgets(), now in 0..1u64 << 60, owed in 0..1u64 << 34, earlier in 1..1u64 << 34,
+        ) {
+            let turns = budget.turns();
+            let due = turns.own_time(now) + owed;
+            let may = |moment: u64| turns.turn(moment).is_some() && turns.own_time(moment) >= due;
+            match turns.next(now, due) {
+                None => prop_assert_eq!(budget.share, 0),
+                Some(next) => {
+                    prop_assert!(next >= now && may(next));
+                    for before in [next.saturating_sub(1), next.saturating_sub(earlier)] {
+                        prop_assert!(before < now || before == next || !may(before));
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn turns_that_follow_each_other_never_meet(
+            first in 1..WHOLE, phase in 0..WHOLE, period_ms in 1..2_000u16, now in 0..1u64 << 60,
+        ) {
+            let one = Budget { share: first, phase, in_flight: 0, period_ms };
+            let other = Budget { share: WHOLE - first, phase: (phase + first) % WHOLE, ..one };
+            prop_assert!(one.turns().turn(now).is_some() != other.turns().turn(now).is_some());
+        }
+
+        /// A job that fills its turns, whatever its kernels take, gets its share in the long run.
+        #[test]
+        fn work_that_overruns_is_paid_back(share in 50..950u16, kernels in prop::collection::vec(1..300_000_000u64, 200)) {
+            let turns = Budget::new(share, 0).turns();
+            let start = 1 << 40;
+            let (mut now, mut due, mut busy) = (start, 0, 0);
+            for kernel in kernels {
+                now = turns.next(now, due).expect("there are turns");
+                let turn = turns.turn(now).expect("inside");
+                let done = now + kernel;
+                busy += kernel;
+                if done > turns.end(turn) {
+                    due = turns.due(turns.end(turn), done);
+                }
+                now = done;
+            }
+            // Up to the moment at which the next one may go.
+            let whole = turns.next(now, due).expect("there are turns") - start;
+            let got = busy as f64 / whole as f64 * 1000.0;
+            prop_assert!((got - f64::from(share)).abs() < 0.1 * f64::from(share) + 10.0, "{got} of {share}");
+        }
+    }
+}
