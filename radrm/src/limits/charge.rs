@@ -1,7 +1,10 @@
 //! What the driver itself takes for a process, measured and charged.
 //!
-//! NVML's figure of a process minus what its calls account for is taken for its context and what
-//! comes with it. A figure counts when two samples in a row agree and the account stood still around both.
+//! NVML's figure of a process minus what its calls account for is taken for its context and what comes with it.
+//! While a call takes or frees memory the two do not fit together, and how long a process is interrupted inside
+//! one is unknown. So a figure counts when it is the same three times in a row, each time followed by a look at
+//! the process that finds it outside of such calls, with no such call in between: what was measured last lies
+//! between two of these looks.
 
 use std::cell::LazyCell;
 use std::collections::HashMap;
@@ -10,7 +13,7 @@ use std::path::Path;
 
 use radrm_collector::Measured;
 use radrm_telemetry::ledger::{GpuUse, LedgerView, MemberUse};
-use radrm_telemetry::{Account, Kind, Liveness, Segment, SlotInfo};
+use radrm_telemetry::{Kind, Liveness, Segment, SlotInfo};
 
 use super::contexts::Contexts;
 use super::gpus;
@@ -28,8 +31,21 @@ pub struct Charge {
     views: Vec<LedgerView>,
     /// The figures of earlier jobs; `None` if they are not wanted.
     contexts: Option<Contexts>,
-    last: HashMap<(u32, String), u64>,
+    seen: HashMap<(u32, String), Seen>,
 }
+
+/// What was found of a process on a GPU, the last time.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    bytes: u64,
+    /// Allocations and releases that it had made.
+    changes: u64,
+    /// How often in a row.
+    times: u32,
+}
+
+/// As often must a figure be found.
+const TIMES: u32 = 3;
 
 impl Charge {
     /// For a job whose processes count in these ledgers.
@@ -37,30 +53,35 @@ impl Charge {
     pub fn new(views: Vec<LedgerView>, emulated: bool) -> Self {
         // The emulator's NVML speaks of the ids that its processes have themselves.
         let understood = emulated || in_first_namespace();
-        Self { views, contexts: understood.then(|| Contexts::load(emulated)), last: HashMap::new() }
+        Self { views, contexts: understood.then(|| Contexts::load(emulated)), seen: HashMap::new() }
     }
 
     /// Takes measurements of the job whose segment this is.
     pub fn take(&mut self, measured: &[Measured], segment: &Segment) {
         let Some(contexts) = &mut self.contexts else { return };
-        let mut settled = Vec::new();
-        for one in measured {
-            let before = self.last.insert((one.pid, one.gpu.clone()), one.bytes.0);
-            if before.is_some_and(|before| before.abs_diff(one.bytes.0) < STEP) {
-                settled.push(one);
-            }
-        }
-        if settled.is_empty() {
+        if measured.is_empty() {
             return;
         }
         let ledgers: Vec<Books> = self.views.iter().map(Books::read).collect();
         let slots = LazyCell::new(|| segment.slots().unwrap_or_default());
-        for one in settled {
+        // Of several figures of a process the last one is that of now.
+        let latest: HashMap<_, _> = measured.iter().map(|one| ((one.pid, one.gpu.clone()), one)).collect();
+        for (place, one) in latest {
             let bytes = one.bytes.0;
-            let charged = ledgers.iter().filter_map(|books| books.charged(one));
-            let differs = charged.into_iter().any(|charged| charged.abs_diff(bytes) >= STEP);
+            let mut charged = ledgers.iter().filter_map(|books| books.charged(one));
+            let differs = charged.any(|charged| charged.abs_diff(bytes) >= STEP);
             let known = contexts.get(&one.model, &one.driver).is_some_and(|known| known <= bytes);
-            if (!differs && known) || !is_quiet(ledgers.first(), segment, &slots, one.pid) {
+            let news = differs || !known;
+            let changes = news.then(|| changes_if_quiet(ledgers.first(), segment, &slots, one.pid)).flatten();
+            let Some(changes) = changes else {
+                self.seen.remove(&place);
+                continue;
+            };
+            let before = self.seen.get(&place).filter(|seen| seen.changes == changes);
+            let before = before.filter(|seen| seen.bytes.abs_diff(bytes) < STEP);
+            let times = before.map_or(1, |seen| seen.times + 1);
+            self.seen.insert(place, Seen { bytes, changes, times });
+            if times < TIMES {
                 continue;
             }
             contexts.learn(&one.model, &one.driver, bytes);
@@ -121,25 +142,29 @@ impl<'v> Books<'v> {
     }
 }
 
-/// Whether all that the driver has handed out for a process stands in its account, so that the rest is the
-/// driver's own. One that has died since it was measured is not: its last call may have been under way. Nor is
-/// one inside a call that takes or frees memory, however long that takes: what it has reserved is not what is
-/// accounted. Nor one with managed memory: how much of that is on the GPU at a moment cannot be told, and what is
-/// would be charged twice.
-fn is_quiet(job: Option<&Books<'_>>, segment: &Segment, slots: &[SlotInfo], pid: u32) -> bool {
+/// How many allocations and releases a process has made, if all that the driver has handed out for it stands in
+/// its account, so that the rest is the driver's own. That is not so of one that has died since it was measured: its
+/// last call may have been under way; of one inside a call that takes or frees memory: what it has reserved is
+/// not what is accounted; and of one with managed memory: how much of that is on the GPU at a moment cannot be
+/// told, and what is would be charged twice.
+fn changes_if_quiet(job: Option<&Books<'_>>, segment: &Segment, slots: &[SlotInfo], pid: u32) -> Option<u64> {
     let living = slots.iter().filter(|slot| slot.pid == pid && slot.liveness == Liveness::Running);
-    let accounts: Vec<_> = living
-        .filter_map(|slot| segment.process(slot).ok().flatten())
-        .map(|process| process.accounts)
-        .collect();
-    let is_managed = |account: &Account| account.kinds[Kind::Managed as usize].now > 0;
-    if accounts.is_empty() || accounts.iter().flatten().any(is_managed) {
-        return false;
+    let mut processes = living.filter_map(|slot| segment.process(slot).ok().flatten());
+    // Of two pid namespaces: NVML's figure is that of one of them.
+    let (Some(process), None) = (processes.next(), processes.next()) else { return None };
+    if process.accounts.iter().any(|account| account.kinds[Kind::Managed as usize].now > 0) {
+        return None;
     }
-    let Some(job) = job else { return true };
-    let Some(member) = job.members.get(&pid) else { return false };
-    let reserved = member.bytes.iter().sum::<u64>().saturating_sub(member.overhead.iter().sum());
-    reserved == accounts.iter().flatten().map(|account| account.total_now).sum::<u64>()
+    if let Some(job) = job {
+        let member = job.members.get(&pid)?;
+        let reserved: u64 = member.bytes.iter().sum::<u64>().saturating_sub(member.overhead.iter().sum());
+        let accounted: u64 = process.accounts.iter().map(|account| account.total_now).sum();
+        if reserved != accounted {
+            return None;
+        }
+    }
+    let kinds = process.accounts.iter().flat_map(|account| &account.kinds);
+    Some(kinds.map(|kind| kind.allocs + kind.frees).sum())
 }
 
 #[cfg(test)]
@@ -155,6 +180,7 @@ mod tests {
     struct Job {
         directory: tempfile::TempDir,
         _file: SegmentFile,
+        writer: Writer,
         segment: Segment,
         charge: Charge,
     }
@@ -163,10 +189,16 @@ mod tests {
         fn new() -> Self {
             let directory = tempfile::tempdir().unwrap();
             let file = SegmentFile::create_in(&directory.path().join("r"), 7).unwrap();
-            Writer::join(&CString::new(file.path().as_os_str().as_bytes()).unwrap()).unwrap();
+            let path = CString::new(file.path().as_os_str().as_bytes()).unwrap();
+            let writer = Writer::join(&path).unwrap();
             let contexts = Contexts::load_from(&directory.path().join("contexts.toml"));
-            let charge = Charge { views: Vec::new(), contexts: Some(contexts), last: HashMap::new() };
-            Self { segment: file.segment().unwrap(), _file: file, directory: directory, charge }
+            let charge = Charge { views: Vec::new(), contexts: Some(contexts), seen: HashMap::new() };
+            Self { segment: file.segment().unwrap(), _file: file, writer, directory: directory, charge }
+        }
+
+        /// So many MiB, one figure after the other.
+        fn find(&mut self, mib: &[u64]) {
+            mib.iter().for_each(|mib| self.charge.take(&[sample(*mib)], &self.segment));
         }
 
         fn learned(&self) -> Option<u64> {
@@ -185,17 +217,40 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_counts_when_it_is_seen_twice() {
+    fn a_figure_counts_when_it_is_found_three_times() {
         let mut job = Job::new();
-        job.charge.take(&[sample(900)], &job.segment);
+        job.find(&[900, 900]);
         assert_eq!(job.learned(), None, "it may have been in the middle of something");
-        job.charge.take(&[sample(420), sample(421)], &job.segment);
+        job.find(&[420, 421]);
+        assert_eq!(job.learned(), None);
+        job.find(&[421]);
         assert_eq!(job.learned(), Some(421));
-        job.charge.take(&[sample(421), sample(600), sample(600)], &job.segment);
+        job.find(&[600, 600, 600]);
         assert_eq!(job.learned(), Some(421), "a library's own need is not that of a context");
         job.charge.save();
         let kept = Contexts::load_from(&job.directory.path().join("contexts.toml"));
         assert_eq!(kept.get("H200", "1"), Some(421 << 20));
+    }
+
+    #[test]
+    fn a_figure_from_before_a_look_is_not_one_from_after_it() {
+        let mut job = Job::new();
+        job.charge.take(&[sample(420), sample(420), sample(420)], &job.segment);
+        assert_eq!(job.learned(), None);
+    }
+
+    #[test]
+    fn a_figure_around_which_memory_came_or_went_teaches_nothing() {
+        let mut job = Job::new();
+        let gpu = job.writer.gpu(&[1; 16], b"H200", 80 << 30, b"").unwrap();
+        for _ in 0..5 {
+            job.find(&[420]);
+            job.writer.charge(gpu, Kind::Device, 4096, 1);
+            job.writer.discharge(gpu, Kind::Device, 4096, 2);
+        }
+        assert_eq!(job.learned(), None, "the account is what it was, but was something else meanwhile");
+        job.find(&[420, 420, 420]);
+        assert_eq!(job.learned(), Some(420));
     }
 
     #[test]
@@ -204,7 +259,9 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let gone = Measured { pid: child.id(), ..sample(420) };
         child.wait().unwrap();
-        job.charge.take(&[gone.clone(), gone], &job.segment);
+        for _ in 0..5 {
+            job.charge.take(std::slice::from_ref(&gone), &job.segment);
+        }
         assert_eq!(job.learned(), None, "what it had got in its last call would count as a context");
     }
 }
