@@ -154,8 +154,8 @@ fn case_19_the_lists_of_processes_are_the_jobs() {
             assert_eq!(listed(&text, list), [alone], "{list}");
         }
         assert!(text.contains(&format!("{alone}:{}", 2 * MIB)), "what it holds is told as it is: {text}");
-        assert_eq!(listed(&text, "nvmlDeviceGetGraphicsRunningProcesses_v3"), []);
-        assert_eq!(listed(&text, "nvmlDeviceGetMPSComputeRunningProcesses_v3"), []);
+        assert_eq!(listed(&text, "nvmlDeviceGetGraphicsRunningProcesses_v3"), [0_u32; 0]);
+        assert_eq!(listed(&text, "nvmlDeviceGetMPSComputeRunningProcesses_v3"), [0_u32; 0]);
     }
     assert_eq!(listed(&told_bare(&rig, &["lists:0"]), COMPUTE[2]).len(), 10);
     let second = waiting(rig.command(loaded()), &["use:0", "alloc:0x100000"]);
