@@ -30,6 +30,13 @@ int_enums! {
         CU_MEM_LOCATION_TYPE_HOST_NUMA = 3,
         CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT = 4,
     }
+    /// How far a process's checkpoint is.
+    CUprocessState: u32 {
+        CU_PROCESS_STATE_RUNNING = 0,
+        CU_PROCESS_STATE_LOCKED = 1,
+        CU_PROCESS_STATE_CHECKPOINTED = 2,
+        CU_PROCESS_STATE_FAILED = 3,
+    }
     /// Kind of a physical allocation.
     CUmemAllocationType: u32 {
         CU_MEM_ALLOCATION_TYPE_INVALID = 0,
@@ -137,6 +144,26 @@ plain_structs! {
     /// 16-byte device identifier.
     #[derive(Default)]
     CUuuid [16] { bytes: [u8; 16] }
+    /// Arguments of `cuCheckpointProcessLock`; `timeoutMs` 0 waits without end.
+    #[derive(Default)]
+    CUcheckpointLockArgs [64] { timeoutMs: c_uint, reserved0: c_uint, reserved1: [u64; 7] }
+    /// Arguments of `cuCheckpointProcessCheckpoint`.
+    #[derive(Default)]
+    CUcheckpointCheckpointArgs [64] { reserved: [u64; 8] }
+    /// A GPU that takes another one's place in a restore.
+    #[derive(Default)]
+    CUcheckpointGpuPair [32] { oldUuid: CUuuid, newUuid: CUuuid }
+    /// Arguments of `cuCheckpointProcessRestore`.
+    CUcheckpointRestoreArgs [64] {
+        gpuPairs: *mut CUcheckpointGpuPair,
+        gpuPairsCount: c_uint,
+        padding0: c_uint,
+        customStorageInfo_out: *mut c_void,
+        reserved: [u64; 5],
+    }
+    /// Arguments of `cuCheckpointProcessUnlock`.
+    #[derive(Default)]
+    CUcheckpointUnlockArgs [64] { reserved: [u64; 8] }
     /// Where memory lives: a device (`id` is the ordinal), the host, or a NUMA node.
     CUmemLocation [8] { kind: CUmemLocationType, id: c_int }
     /// Flags inside [`CUmemAllocationProp`].

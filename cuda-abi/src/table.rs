@@ -174,6 +174,11 @@ fn parse_args(text: &str) -> Vec<Arg> {
 /// Structures and integer types of this crate that may stand behind a pointer or by value.
 pub const KNOWN_STRUCTS: &[&str] = &[
     "CUuuid",
+    "CUcheckpointLockArgs",
+    "CUcheckpointCheckpointArgs",
+    "CUcheckpointGpuPair",
+    "CUcheckpointRestoreArgs",
+    "CUcheckpointUnlockArgs",
     "CUmemLocation",
     "CUmemAllocationProp",
     "CUmemPoolProps",
@@ -207,6 +212,7 @@ pub const KNOWN_STRUCTS: &[&str] = &[
 /// Integer-like C enumerations that have a newtype here.
 const KNOWN_ENUMS: &[&str] = &[
     "CUresult",
+    "CUprocessState",
     "CUmemAllocationType",
     "CUmemPool_attribute",
     "CUgraphMem_attribute",

@@ -229,11 +229,12 @@ entry_points! {
     }
 
     /// A handle that another process can open. It carries no point in time: see `cuIpcOpenEventHandle`.
-    fn cuIpcGetEventHandle(out: Out<CUipcEventHandle>, event: CUevent) |_driver| {
+    fn cuIpcGetEventHandle(out: Out<CUipcEventHandle>, event: CUevent) |driver| {
         out.required()?;
         if sched().event(event)?.flags & INTERPROCESS == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        driver.process.mark(radrm_emulator_machine::Mark::Ipc);
         let mut reserved = [0; 64];
         reserved[..8].copy_from_slice(IPC_MAGIC);
         reserved[8..16].copy_from_slice(&event.addr().to_le_bytes());
@@ -252,6 +253,7 @@ entry_points! {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
         let context = driver.current()?;
+        driver.process.mark(radrm_emulator_machine::Mark::Ipc);
         let opened = new_handle();
         let flags = INTERPROCESS | DISABLE_TIMING;
         let made = Event { context: context.handle.addr(), device: context.device, flags, recording: Recording::Never };

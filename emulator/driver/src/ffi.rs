@@ -13,6 +13,8 @@ pub use radrm_emulator_ffi::{Answer, In, Out, Text, set_text};
 /// }
 /// ```
 ///
+/// A process that is locked for a checkpoint waits before the body, in all calls but those that unlock it.
+///
 /// The body gives an [`Answer`]; it runs behind everything that all calls have in common
 /// ([`crate::state::call`]). Parameters must have the C types' layout: `Out<T>` and `In<T>` stand for
 /// pointers. The `fn` must stand at the beginning of a line with its name: the build script looks
@@ -26,7 +28,8 @@ macro_rules! entry_points {
         /// Every pointer is null or points to what the interface's documentation asks for.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> radrm_cuda_abi::CUresult {
-            $crate::state::call(stringify!($name), |$driver: &'static $crate::state::Driver| $body)
+            const GATED: bool = !$crate::checkpoint::controls(stringify!($name));
+            $crate::state::call::<GATED>(stringify!($name), |$driver: &'static $crate::state::Driver| $body)
         }
     )*};
 }

@@ -11,7 +11,7 @@
 mod api;
 pub mod config;
 mod legacy;
-mod mps;
+pub mod mps;
 pub mod timing;
 
 use std::sync::OnceLock;

@@ -10,6 +10,7 @@
 //! | [`ffi`] | pointers as C callers hand them over |
 //! | [`exports`], [`resolve`], `hide` | generated exports, `cuGetProcAddress`, drivers that lack something |
 //! | [`device`], [`context`], [`error`] | devices, contexts, names of errors |
+//! | [`checkpoint`] | taking other processes off their GPUs and bringing them back |
 //! | [`memory`] | everything that takes, copies or describes memory |
 //! | [`code`], [`launch`] | modules, libraries, kernels, functions, occupancy; launches |
 //! | [`stream`], [`event`], [`capture`], [`graph`] | streams and virtual time, events, capture, graphs |
@@ -22,6 +23,7 @@
 pub mod ffi;
 
 pub mod capture;
+pub mod checkpoint;
 pub mod code;
 pub mod context;
 pub mod device;

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
 use radrm_cuda_abi::*;
-use radrm_emulator_machine::{ENV_FAULTS, FaultPlan, GpuSpec, Machine, MachineError, Process};
+use radrm_emulator_machine::{ENV_FAULTS, FaultPlan, GpuSpec, Machine, MachineError, Mark, Process};
 
 use crate::context::Context;
 use crate::device::{self, Device};
 use crate::ffi::Answer;
 use crate::memory::Memory;
+use crate::{launch, stream};
 
 /// Everything that this process has of the machine. Made once, by the first `cuInit` that succeeds.
 pub struct Driver {
@@ -57,6 +58,9 @@ impl Driver {
             return Err(CUDA_ERROR_NO_DEVICE);
         }
         let process = machine.join().map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+        if launch::mps::is_client() {
+            process.mark(Mark::Mps);
+        }
         let on = |name: &str| std::env::var(name).is_ok_and(|v| v == "1");
         let backed = on("RADRM_EMULATOR_BACKED");
         Ok(Self {
@@ -166,7 +170,7 @@ pub fn driver() -> Answer<&'static Driver> {
 
 /// Runs one call: everything that all calls have in common is here.
 #[inline]
-pub fn call(name: &'static str, work: impl FnOnce(&'static Driver) -> Answer) -> CUresult {
+pub fn call<const GATED: bool>(name: &'static str, work: impl FnOnce(&'static Driver) -> Answer) -> CUresult {
     let driver = match driver() {
         Ok(driver) => driver,
         Err(code) => return code,
@@ -179,6 +183,8 @@ pub fn call(name: &'static str, work: impl FnOnce(&'static Driver) -> Answer) ->
             return CUDA_ERROR_NOT_SUPPORTED;
         }
     }
+    // Host functions run as part of work that a lock waits for.
+    let _inside = (GATED && stream::queue::not_in_callback().is_ok()).then(|| driver.process.enter());
     guarded(|| work(driver))
 }
 

@@ -137,6 +137,11 @@ impl<T: Copy> In<T> {
         Self(value)
     }
 
+    /// A pointer that stands in another argument.
+    pub fn from_raw(place: *const T) -> Self {
+        Self(place)
+    }
+
     /// Whether the caller gave none.
     pub fn is_null(self) -> bool {
         self.0.is_null()

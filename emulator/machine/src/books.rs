@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use crate::checkpoint::{self, CheckpointState};
 use crate::kind::Kind;
 use crate::layout::{Book, LIVE, REAPING, Slot, generation_of, state_of};
 use crate::liveness::is_alive;
@@ -77,6 +78,8 @@ pub struct ProcessBooks {
     pub uid: u32,
     /// Whether it lives.
     pub alive: bool,
+    /// Whether it is locked or checkpointed; a checkpointed process holds nothing on any GPU.
+    pub checkpoint: CheckpointState,
     /// Place in the order of joining: smaller came earlier.
     pub order: u64,
     /// Time of joining (CLOCK_MONOTONIC, ns).
@@ -138,6 +141,7 @@ impl Machine {
             start_time: id.start_time,
             uid: slot.uid.load(Relaxed),
             alive,
+            checkpoint: checkpoint::state(slot),
             order: slot.order.load(Relaxed),
             joined_ns: slot.joined_mono_ns.load(Relaxed),
             exe: text(load_bytes(&slot.exe, slot.exe_len.load(Relaxed))),

@@ -13,7 +13,7 @@ pub const MAX_PROCESSES: usize = 4096;
 pub const MAX_OBJECTS: usize = 4096;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RADRMEMU");
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 pub(crate) const TEXT_BYTES: usize = 124 * 1024;
 
 /// First page. Everything but `slots_used` and the counters is written before the file gets its
@@ -81,6 +81,16 @@ pub(crate) struct Slot {
     pub command_len: AtomicU32,
     pub exe: [AtomicU64; 32],
     pub command: [AtomicU64; 128],
+    /// How far a checkpoint is, and who is at it; see `checkpoint`.
+    pub checkpoint: AtomicU64,
+    /// Calls under way.
+    pub in_flight: AtomicU64,
+    /// 1 while work is queued that waits for something.
+    pub pending: AtomicU64,
+    /// Bits of `Mark`.
+    pub marks: AtomicU64,
+    /// What a checkpoint took off each GPU.
+    pub saved: [AtomicU64; MAX_GPUS],
     pub books: [Book; MAX_GPUS],
 }
 

@@ -12,6 +12,7 @@
 //! * [`Process`] is a program's own slot: it charges and discharges memory, keeps the books, and
 //!   says how busy the program keeps a GPU.
 //! * [`Machine::books`] gives the books of all processes, dead ones included.
+//! * [`Machine::lock_process`] and its neighbours take a process off its GPUs and bring it back.
 //! * [`FaultPlan`] says what shall go wrong in one process.
 //!
 //! # Accounting
@@ -23,6 +24,7 @@
 #![warn(missing_docs)]
 
 mod books;
+mod checkpoint;
 mod error;
 mod faults;
 mod kind;
@@ -36,6 +38,7 @@ mod process;
 mod spec;
 
 pub use books::{GpuBooks, KindBooks, ProcessBooks, books_to_json};
+pub use checkpoint::{CheckpointError, CheckpointState, Inside, Mark};
 pub use error::MachineError;
 pub use faults::{FaultError, FaultPlan, parse_bytes};
 pub use kind::{KINDS, Kind};

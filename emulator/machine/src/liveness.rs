@@ -51,6 +51,13 @@ pub fn is_alive(id: &ProcessIdentity) -> bool {
     stat.stack <= 1 || id.stack <= 1 || stat.stack == id.stack
 }
 
+/// Start time of a process that runs; `None` for one that does not, zombies included.
+pub(crate) fn start_of(pid: u32) -> Option<u64> {
+    let stat = Stat::read(pid)?;
+    let dead = matches!(stat.state, b'Z' | b'X' | b'x') && stat.threads <= 1;
+    (!dead).then_some(stat.start_time)
+}
+
 #[derive(Default)]
 struct Stat {
     state: u8,

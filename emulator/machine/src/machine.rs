@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
+use crate::checkpoint;
 use crate::error::MachineError;
 use crate::layout::{
     ENDED, LIVE, Layout, MAGIC, MAX_PROCESSES, REAPING, Slot, TEXT_BYTES, VERSION, generation_of, state_of,
@@ -324,6 +325,10 @@ impl Machine {
     fn clear(&self, index: usize, reaping: u64) {
         let layout = self.layout();
         let Some(slot) = layout.slots.get(index) else { return };
+        // Partner: a caller that checkpoints looks at the slot's state after it said what it does.
+        if checkpoint::is_being_written(slot) {
+            return;
+        }
         for words in layout.held.iter().chain(&layout.busy_until).chain(&layout.busy_demand) {
             let value = words[index].load(SeqCst);
             if slot.state.load(SeqCst) != reaping {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
+use crate::checkpoint;
 use crate::error::MachineError;
 use crate::kind::Kind;
 use crate::layout::{Book, CLAIMING, ENDED, FREE, LIVE, MAX_PROCESSES, Slot, generation_of, state_of, tag};
@@ -52,6 +53,7 @@ impl Process {
             return Err(MachineError::io(machine.path(), e));
         }
         clear_books(slot);
+        checkpoint::reset(slot);
         slot.pid.store(me.pid, Relaxed);
         slot.start_time.store(me.start_time, Relaxed);
         slot.image.store(me.image, Relaxed);
@@ -85,7 +87,7 @@ impl Process {
         self.index
     }
 
-    fn slot(&self) -> &Slot {
+    pub(crate) fn slot(&self) -> &Slot {
         &self.machine.layout().slots[self.index]
     }
 
@@ -191,30 +193,38 @@ impl Process {
     }
 
     fn reserve(&self, gpu: usize, bytes: u64) -> Result<(), NoMemory> {
-        let total = self.machine.memory_now(gpu).total;
+        let held = self.machine.reserve(self.index, gpu, bytes)?;
+        if let Some(book) = self.book(gpu) {
+            book.total_held_peak.fetch_max(held, Relaxed);
+        }
+        Ok(())
+    }
+}
+
+impl Machine {
+    /// Adds to what a slot holds of a GPU, if there is room; gives what it holds then.
+    pub(crate) fn reserve(&self, slot: usize, gpu: usize, bytes: u64) -> Result<u64, NoMemory> {
+        let total = self.memory_now(gpu).total;
         let refused = |free| Err(NoMemory { wanted: bytes, free });
         if bytes > total {
-            return refused(self.machine.memory(gpu).free);
+            return refused(self.memory(gpu).free);
         }
-        let word = &self.machine.layout().held[gpu][self.index];
+        let word = &self.layout().held[gpu][slot];
         let mut free = 0;
         for attempt in 0..ATTEMPTS {
             // Add first, then sum: partner is the same pair in every other process.
             word.fetch_add(bytes, SeqCst);
-            let sum = self.machine.held(gpu);
+            let sum = self.held(gpu);
             if sum <= total {
-                if let Some(book) = self.book(gpu) {
-                    book.total_held_peak.fetch_max(word.load(Relaxed), Relaxed);
-                }
-                return Ok(());
+                return Ok(word.load(Relaxed));
             }
             word.fetch_sub(bytes, SeqCst);
             free = total.saturating_sub(sum - bytes);
             if attempt == 0 {
-                self.machine.reap();
+                self.reap();
             } else {
                 // Rivals that withdraw at the same time must not meet again at the same time.
-                let spins = (self.index as u64).wrapping_mul(0x9e37_79b9) >> (8 + attempt) & 0x3ff;
+                let spins = (slot as u64).wrapping_mul(0x9e37_79b9) >> (8 + attempt) & 0x3ff;
                 (0..spins << attempt).for_each(|_| std::hint::spin_loop());
                 std::thread::yield_now();
             }

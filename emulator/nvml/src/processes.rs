@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_uint;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use radrm_emulator_machine::Machine;
+use radrm_emulator_machine::{CheckpointState, Machine};
 
 use crate::api::*;
 use crate::state::{Device, now_ns};
@@ -56,12 +56,13 @@ const _: () = assert!(size_of::<Sample>() == 32);
 
 const NO_INSTANCE: u32 = u32::MAX;
 
-/// Living processes with a context or memory on a GPU: process and charged bytes.
+/// Living processes with a context or memory on a GPU: process and charged bytes. One that is checkpointed has
+/// neither.
 fn running(machine: &Machine, gpu: usize) -> Vec<(u32, u64)> {
     machine
         .books()
         .iter()
-        .filter(|process| process.alive)
+        .filter(|process| process.alive && process.checkpoint != CheckpointState::Checkpointed)
         .filter_map(|process| Some((process.pid, process.gpu(gpu)?)))
         .filter(|(_, book)| book.contexts > 0 || book.held_now > 0)
         .map(|(pid, book)| (pid, book.held_now))

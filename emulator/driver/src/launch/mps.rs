@@ -13,11 +13,16 @@ pub fn multiprocessors(all: u32) -> u32 {
     portion(all, *PERCENT.get_or_init(percent))
 }
 
-fn percent() -> f64 {
+/// Whether a control daemon listens where this process looks for one.
+pub fn is_client() -> bool {
     let pipe = env::var_os("CUDA_MPS_PIPE_DIRECTORY").unwrap_or_else(|| "/tmp/nvidia-mps".into());
+    Path::new(&pipe).join("control").exists()
+}
+
+fn percent() -> f64 {
     let said = env::var("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE").ok().and_then(|text| text.trim().parse().ok());
     let percent = said.filter(|percent| (0.0..=100.0).contains(percent));
-    percent.filter(|_| Path::new(&pipe).join("control").exists()).unwrap_or(100.0)
+    percent.filter(|_| is_client()).unwrap_or(100.0)
 }
 
 /// Rounded up, and never none.

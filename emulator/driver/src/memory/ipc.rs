@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use radrm_cuda_abi::*;
-use radrm_emulator_machine::{Kind, ObjectId, SharedKind, SharedObject};
+use radrm_emulator_machine::{Kind, Mark, ObjectId, SharedKind, SharedObject};
 
 use crate::context::Context;
 use crate::ffi::{Answer, In, Out};
@@ -81,6 +81,7 @@ fn open(
         block.count += 1;
         return Ok(base);
     }
+    driver.process.mark(Mark::Ipc);
     let device = device_of(driver, object.gpu)?;
     let base = state.space.take(object.size, 0)?;
     charge(driver, object.gpu, Kind::Imported, object.size, 0)?;
@@ -97,6 +98,7 @@ fn offer(driver: &Driver, block: &mut Block, kind: SharedKind, extra: u64) -> An
         return Ok(id);
     }
     let object = SharedObject { kind, gpu: block.gpu, size: block.size, address: block.base, extra, pid: 0 };
+    driver.process.mark(Mark::Ipc);
     let id = driver.process.offer(object).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
     block.offered = Some(id);
     Ok(id)
@@ -177,6 +179,7 @@ entry_points! {
         let id = read_file(file as usize as c_int)?;
         let object = driver.machine.object(id).filter(|o| o.kind == SharedKind::Pool);
         let object = object.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        driver.process.mark(Mark::Imported);
         let mut pool = Pool::new(device_of(driver, object.gpu)?, object.gpu, 0, 0);
         pool.imported = Some(id);
         let handle = state::new_handle();

@@ -7,7 +7,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use std::os::fd::IntoRawFd;
 
 use radrm_cuda_abi::*;
-use radrm_emulator_machine::{HOLD_GRANULE, Kind, ObjectId, SharedKind, SharedObject};
+use radrm_emulator_machine::{HOLD_GRANULE, Kind, Mark, ObjectId, SharedKind, SharedObject};
 
 use crate::capture;
 use crate::ffi::{Answer, In, Out};
@@ -390,6 +390,7 @@ entry_points! {
             win32HandleMetaData: core::ptr::null_mut(),
             allocFlags: CUmemAllocationFlags { compressionType: 0, gpuDirectRDMACapable: 0, usage: 0, reserved: [0; 4] },
         };
+        driver.process.mark(Mark::Imported);
         charge(driver, object.gpu, Kind::Imported, object.size, 0)?;
         let handle = state::new_handle();
         let (size, gpu) = (object.size, object.gpu);

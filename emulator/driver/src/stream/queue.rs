@@ -199,8 +199,16 @@ fn set_bytes(set: &SetNode, device: CUdevice) {
     let _ = memory::set::fill(driver, device, &set);
 }
 
+/// Tells those who would lock the process whether work waits. Called under the scheduler's lock.
+fn set_pending(pending: bool) {
+    if let Ok(driver) = crate::state::driver() {
+        driver.process.set_pending(pending);
+    }
+}
+
 /// Tells the worker that there is work; starts it if it does not run yet.
 pub fn wake_worker() {
+    set_pending(true);
     static STARTED: std::sync::Mutex<bool> = std::sync::Mutex::new(false);
     let mut started = lock(&STARTED);
     if !*started {
@@ -247,6 +255,7 @@ fn work() {
             let poisoned = |e: std::sync::PoisonError<_>| e.into_inner();
             state = WORK.wait_timeout(state, POLL).unwrap_or_else(poisoned).0;
         } else {
+            set_pending(false);
             state = WORK.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
     }
