@@ -8,6 +8,7 @@ use crate::cx::Cx;
 use crate::kernels::timing::{self, Planned, Shape};
 use crate::kernels::{cache, learn};
 use crate::telemetry::KernelsMode;
+use crate::throttle;
 use crate::tls::Tls;
 
 /// A launch of so many blocks of so many threads, with dynamic shared memory in bytes per block. What is counted is
@@ -33,8 +34,23 @@ fn overlaps(config: &CUlaunchConfig) -> bool {
     })
 }
 
-/// Makes a launch that is not captured, and records what is to be recorded of it.
+/// Makes a launch that is not captured, in the job's turn where it has a budget, and records what is to be recorded
+/// of it.
 fn recorded(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    function: CUfunction,
+    stream: CUstream,
+    shape: Shape,
+) -> CUresult {
+    if throttle::is_set() {
+        return throttle::around(cx, stream, || made(cx, call, function, stream, shape));
+    }
+    made(cx, call, function, stream, shape)
+}
+
+#[inline(always)]
+fn made(
     cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
     function: CUfunction,
@@ -111,6 +127,9 @@ pub(crate) unsafe fn kernel_planned(
     shared: c_uint,
     _stream: CUstream,
 ) -> Option<Planned<'_>> {
+    if throttle::is_set() {
+        return None;
+    }
     let (blocks, threads) = (product(grid_x, grid_y, grid_z), product(block_x, block_y, block_z));
     timing::planned(tls, function, of(blocks, threads, u64::from(shared)))
 }
@@ -126,7 +145,7 @@ pub(crate) unsafe fn kernel_ex_planned(
     function: CUfunction,
 ) -> Option<Planned<'_>> {
     // SAFETY: null, or the program's configuration, valid during the call.
-    let c = unsafe { config.as_ref() }?;
+    let c = unsafe { config.as_ref() }.filter(|_| !throttle::is_set())?;
     let (blocks, threads) = shape(c);
     timing::planned(tls, function, of(blocks, threads, u64::from(c.sharedMemBytes)))
 }
@@ -169,7 +188,13 @@ pub(crate) unsafe fn multi_device(
     list: *mut CUDA_LAUNCH_PARAMS,
     devices: c_uint,
 ) -> CUresult {
-    let result = call();
+    // One turn for all of them: they begin together. The first stands for the others.
+    // SAFETY: null, or a list of at least one.
+    let first = unsafe { list.as_ref() }.filter(|first| throttle::is_set() && !cx.capturing(first.hStream));
+    let result = match first {
+        Some(first) => throttle::around(cx, first.hStream, call),
+        None => call(),
+    };
     if result.is_ok() && !list.is_null() && cx.page.kernels.timing.mode() != KernelsMode::Off {
         for n in 0..devices as usize {
             // SAFETY: the driver has accepted a list of that many.

@@ -2,8 +2,8 @@
 //!
 //! Such a call has up to eleven arguments, five of them on the stack, which a compiled shell loads,
 //! spills and pushes beside six saved registers: several nanoseconds. What these do is what a generated
-//! shell does (see `build.rs`): where the thread is ready (`Tls::ready`) and the function's counters are in
-//! its cache (`cache::KernelCache::get`), make the call and add to the counters if it succeeds; in all
+//! shell does (see `build.rs`): where the thread is ready (`Tls::ready`), the job has no launch budget
+//! (`throttle`) and the function's counters are in its cache (`cache::KernelCache::get`), make the call and add to the counters if it succeeds; in all
 //! other cases jump on to the compiled shell.
 //!
 //! Each instruction counts: a launch is bound by how many of them the processor takes in, the more so while
@@ -36,6 +36,9 @@ macro_rules! launch_prologue {
             "mov rax, qword ptr [rip + radrm_tls@GOTTPOFF]\n",
             "mov r10, qword ptr [rip + {page}]\n",
             "cmp r10, qword ptr fs:[rax]\n",
+            "jne 9f\n",
+            // No launch budget?
+            "cmp qword ptr [rip + {control} + {budget}], 0\n",
             "jne 9f\n",
             // The function's place in the thread's cache.
             "mov r11, qword ptr fs:[rax + {cache}]\n",
@@ -134,6 +137,8 @@ macro_rules! launch_shell {
             "call qword ptr [rip + {real} + 8 * {id}]",
             launch_epilogue!(),
             page = sym crate::state::PAGE,
+            control = sym crate::throttle::CONTROL,
+            budget = const crate::throttle::BUDGET,
             real = sym crate::resolve::RADRM_REAL,
             cold = sym $cold,
             id = const $id,
@@ -177,6 +182,8 @@ macro_rules! launch_ex_shell {
             "call qword ptr [rip + {real} + 8 * {id}]",
             launch_epilogue!(),
             page = sym crate::state::PAGE,
+            control = sym crate::throttle::CONTROL,
+            budget = const crate::throttle::BUDGET,
             real = sym crate::resolve::RADRM_REAL,
             cold = sym $cold,
             id = const $id,

@@ -38,5 +38,6 @@ mod resolve;
 mod shell;
 mod state;
 mod telemetry;
+mod throttle;
 mod tls;
 mod wiped;

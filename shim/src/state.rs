@@ -15,6 +15,7 @@ use crate::graph::Graphs;
 use crate::kernels::Kernels;
 use crate::quota::{Quota, deny};
 use crate::telemetry;
+use crate::throttle::{self, Throttle};
 use crate::tls::Tls;
 
 /// Longest path of a segment file that is accepted, with its terminating zero.
@@ -47,6 +48,8 @@ pub(crate) struct Page {
     pub(crate) contexts: Contexts,
     /// Memberships in quotas.
     pub(crate) quota: Quota,
+    /// Launches under a budget.
+    pub(crate) throttle: Throttle,
     writer: UnsafeCell<MaybeUninit<telemetry::Writer>>,
 }
 
@@ -72,6 +75,7 @@ impl Page {
             graphs: Graphs::new(),
             contexts: Contexts::new(),
             quota: Quota::new(),
+            throttle: Throttle::new(),
             writer: UnsafeCell::new(MaybeUninit::uninit()),
         }
     }
@@ -234,6 +238,8 @@ fn refresh(page: &'static Page, tls: &Tls) {
         tls.generation.set(generation);
     }
     crate::kernels::cache::of(tls).clear();
+    // Until something stands there.
+    tls.strata.set(&raw const crate::kernels::timing::strata::NONE);
     if let Some(lane) = tls.lane.get() {
         page.kernels.timing.forget(lane.number() as usize);
     }
@@ -296,6 +302,7 @@ fn join_now(page: &Page) -> bool {
     // SAFETY: only the thread that holds `join` gets here, and readers wait for `epoch`.
     unsafe { (*page.writer.get()).write(writer) };
     page.kernels.timing.begin(page.writer());
+    throttle::begin(page.writer(), path);
     let epoch = EPOCHS.fetch_add(1, Ordering::Relaxed) + 1;
     page.generation.store(epoch, Ordering::Relaxed);
     page.set_epoch(epoch);

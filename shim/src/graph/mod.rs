@@ -12,6 +12,7 @@ use crate::cx::Cx;
 use crate::map::HandleMap;
 use crate::memory;
 use crate::telemetry::{Bypass, EventKind, KernelId, KernelsMode};
+use crate::throttle;
 
 mod params;
 mod plan;
@@ -63,6 +64,11 @@ pub(crate) unsafe fn launch(
     stream: CUstream,
 ) -> CUresult {
     let captured = cx.capturing(stream);
+    let passed = (throttle::is_set() && !captured).then(|| {
+        let kernels =
+            cx.page.graphs.plan(exec).map_or(1, |plan| plan.totals().map(|total| total.launches).sum());
+        throttle::hold(cx, stream, kernels)
+    });
     // Found before the call: after it the work may be done and the graph destroyed by another thread.
     let plan = cx.page.graphs.plan(exec).map(|plan| (plan, plan.serial()));
     let room = match memory::graph::room(cx, exec, captured) {
@@ -75,6 +81,9 @@ pub(crate) unsafe fn launch(
         }
         _ => call(),
     };
+    if let Some(passed) = passed {
+        passed.launched(cx, stream, result.is_ok());
+    }
     room.settle(cx);
     if let Some(lane) = cx.tls().lane.get().filter(|_| result.is_ok() && !captured && counts(cx)) {
         lane.graph(cx.writer());

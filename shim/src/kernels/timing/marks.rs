@@ -79,9 +79,9 @@ pub(crate) struct Marks {
 
 /// A context as marks know it.
 #[derive(Clone, Copy)]
-struct Here {
-    context: u64,
-    instance: u64,
+pub(crate) struct Here {
+    pub(crate) context: u64,
+    pub(crate) instance: u64,
     gpu: GpuIndex,
 }
 
@@ -152,7 +152,7 @@ fn event(word: &AtomicU64) -> CUevent {
 }
 
 /// The calling thread's context.
-fn here(cx: &Cx<'_>) -> Option<Here> {
+pub(crate) fn here(cx: &Cx<'_>) -> Option<Here> {
     let place = memory::place::current(cx)?;
     let instance = match cx.driver().ctx_get_id() {
         Some(ask) => {
@@ -167,7 +167,7 @@ fn here(cx: &Cx<'_>) -> Option<Here> {
     Some(Here { context: place.context, instance, gpu: place.gpu })
 }
 
-fn record(cx: &Cx<'_>, entry: EntryId, event: CUevent, stream: CUstream) -> bool {
+pub(crate) fn record(cx: &Cx<'_>, entry: EntryId, event: CUevent, stream: CUstream) -> bool {
     let record = match entry.flavour() {
         Flavour::Legacy => cx.driver().event_record(),
         Flavour::Ptsz | Flavour::Ptds => cx.driver().event_record_ptsz(),
@@ -356,7 +356,7 @@ impl Marks {
     }
 }
 
-fn make_event(cx: &Cx<'_>) -> Option<CUevent> {
+pub(crate) fn make_event(cx: &Cx<'_>) -> Option<CUevent> {
     let make = cx.driver().event_create()?;
     let mut made = CUevent::NULL;
     // SAFETY: the out-parameter lives over the call; no flags: an event that keeps the time.
@@ -368,7 +368,7 @@ fn make_event(cx: &Cx<'_>) -> Option<CUevent> {
 }
 
 /// Time between two events that the GPU has come past, ns.
-fn elapsed(cx: &Cx<'_>, start: CUevent, end: CUevent) -> Option<f64> {
+pub(crate) fn elapsed(cx: &Cx<'_>, start: CUevent, end: CUevent) -> Option<f64> {
     let ask = cx.driver().event_elapsed_v2().or_else(|| cx.driver().event_elapsed())?;
     let mut milliseconds = 0.0;
     // SAFETY: the out-parameter lives over the call, both events are ours.

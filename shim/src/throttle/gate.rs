@@ -1,0 +1,144 @@
+//! Whether a launch may go now.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use radrm_cuda_abi::*;
+
+use super::Throttle;
+use super::flight::{Context, Flight};
+use crate::cx::Cx;
+use crate::telemetry::budget::{Budget, Turns};
+
+/// Time without any work done after which a launch does not wait for it any longer (ns), or so many times the
+/// longest that there has been between two pieces of work.
+pub(super) const PATIENCE_NS: u64 = 1_000_000_000;
+pub(super) const PATIENCE_TIMES: u64 = 4;
+
+/// Whether a launch may go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// Now.
+    Go,
+    /// Not before this moment.
+    At(u64),
+    /// Not under this budget.
+    Never,
+    /// When work that is under way is done.
+    Busy {
+        /// Whether the turn it belongs to is over.
+        is_late: bool,
+    },
+}
+
+impl Throttle {
+    /// The verdict at `now`. Going is noted.
+    pub(super) fn verdict(
+        &self,
+        cx: &Cx<'_>,
+        stream: CUstream,
+        price: u64,
+        budget: Budget,
+        word: u64,
+        now: u64,
+    ) -> Verdict {
+        let turns = budget.turns();
+        let Some(context) = self.context(cx) else {
+            // Without a context of its own a launch will fail; with one too many only the clock is looked at.
+            return by_clock(turns, now, 0);
+        };
+        context.adopt(word, turns, now);
+        let most = u64::from(budget.in_flight);
+        let in_flight = context.in_flight();
+        // Looked at only where it matters: a look asks the driver.
+        let is_over = context.end.load(Relaxed) <= now;
+        let is_full = most > 0 && in_flight + price.min(most) > most;
+        if is_full {
+            // Launches without an event of their own behind them would never be seen to be done.
+            context.close(cx, stream);
+        }
+        let flight = match is_over || is_full {
+            true => context.look(cx, now),
+            false => Flight { launches: in_flight, is_stuck: false },
+        };
+        if is_over && let Some(verdict) = context.settle(cx, stream, turns, flight, now) {
+            return verdict;
+        }
+        let verdict = by_clock(turns, now, context.due.load(Relaxed));
+        if verdict != Verdict::Go {
+            return verdict;
+        }
+        if most > 0 && flight.launches + price.min(most) > most && !flight.is_stuck {
+            return Verdict::Busy { is_late: false };
+        }
+        context.goes(cx, stream, turns, now);
+        Verdict::Go
+    }
+}
+
+fn by_clock(turns: Turns, now: u64, due: u64) -> Verdict {
+    match turns.next(now, due) {
+        _ if turns.is_whole() => Verdict::Go,
+        Some(moment) if moment <= now => Verdict::Go,
+        Some(moment) => Verdict::At(moment),
+        None => Verdict::Never,
+    }
+}
+
+/// A turn that never ends, or none whose end is to be settled.
+pub(super) const NO_END: u64 = u64::MAX;
+
+impl Context {
+    /// Takes up another budget: what is owed stays owed, in own time.
+    fn adopt(&self, word: u64, turns: Turns, now: u64) {
+        let before = self.word.swap(word, Relaxed);
+        if before == word {
+            return;
+        }
+        let owed = Budget::from_word(before)
+            .map_or(0, |before| self.due.load(Relaxed).saturating_sub(before.turns().own_time(now)));
+        self.due.store(turns.own_time(now).saturating_add(owed), Relaxed);
+        // What is under way belongs to the turn that is now.
+        let is_flying = self.in_flight() > 0;
+        self.end.store(if is_flying { end(turns, now) } else { NO_END }, Relaxed);
+    }
+
+    /// The turn of what was launched last is over: what went on after its end is owed. A verdict while it goes on.
+    fn settle(
+        &self,
+        cx: &Cx<'_>,
+        stream: CUstream,
+        turns: Turns,
+        flight: Flight,
+        now: u64,
+    ) -> Option<Verdict> {
+        let over = self.end.load(Relaxed);
+        if flight.launches > 0 {
+            // What no event stands behind yet would not be seen.
+            self.close(cx, stream);
+            if !flight.is_stuck {
+                return Some(Verdict::Busy { is_late: true });
+            }
+        }
+        let done = if flight.launches > 0 { now } else { self.done.load(Relaxed) };
+        self.due.fetch_max(turns.due(over, done.max(over)), Relaxed);
+        self.end.store(if flight.launches > 0 { now } else { NO_END }, Relaxed);
+        None
+    }
+
+    /// A launch goes.
+    fn goes(&self, cx: &Cx<'_>, stream: CUstream, turns: Turns, now: u64) {
+        self.end.store(end(turns, now), Relaxed);
+        if self.in_flight() == 0 {
+            self.set_origin(cx, stream, now);
+        }
+    }
+}
+
+/// The end of the turn that is now.
+fn end(turns: Turns, now: u64) -> u64 {
+    match turns.turn(now) {
+        _ if turns.is_whole() => NO_END,
+        Some(turn) => turns.end(turn),
+        None => now,
+    }
+}

@@ -1,0 +1,204 @@
+//! Launch budgets: launches wait for the job's turn on the GPU.
+//!
+//! The budget is one word in the first page of the job's segment, which lies over [`CONTROL`] once the process has
+//! joined. Where none is set a launch makes one comparison with zero. Under one, a launch that is not
+//! captured waits in the thread that makes it, until
+//!
+//! * the clock is in the job's turn, and what earlier work took beyond its turns has been paid back
+//!   ([`crate::telemetry::budget`]), and
+//! * fewer launches are under way in its context than the budget allows; a graph counts as many as it has
+//!   kernels, and one that is larger than the budget goes alone ([`flight`]).
+//!
+//! Whoever changes the word wakes the threads that wait. A waiting thread looks again now and then by itself,
+//! runs signal handlers, makes no call that is a cancellation point and leaves `errno` alone.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`flight`] | the launches that are under way, by events behind them |
+//! | [`gate`] | whether a launch may go now, and what is owed |
+//!
+//! A launch never waits for ever for work of its own process: a kernel may wait for one that is launched
+//! later. Where nothing is done for long ([`gate::PATIENCE_NS`]) a launch goes all the same.
+
+mod flight;
+mod gate;
+
+use core::cell::Cell;
+use core::ffi::CStr;
+use core::mem::{MaybeUninit, offset_of};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use radrm_cuda_abi::*;
+
+use crate::cx::Cx;
+use crate::errno;
+use crate::shell;
+use crate::telemetry::Writer;
+use crate::telemetry::budget::{self, Budget};
+use crate::telemetry::layout::Header;
+use flight::Context;
+use gate::Verdict;
+
+/// Contexts whose launches are followed at a time.
+const CONTEXTS: usize = 16;
+/// Longest sleep of a waiting thread (ns): who waits that long and was not woken looks again.
+const NAP_NS: u64 = 20_000_000;
+/// Looks for work that is done: first without sleeping, then with ever longer sleeps between these (ns).
+const BUSY_LOOKS: u32 = 8;
+const SHORTEST_NS: u64 = 20_000;
+const LONGEST_NS: u64 = 500_000;
+/// Rounds after which a thread does not wait for another one any more that has the table: it goes unheld.
+const ROUNDS: u32 = 100_000;
+
+/// A page of zeros, until the segment's first page is laid over it.
+#[repr(C, align(4096))]
+pub(crate) struct Control(MaybeUninit<Header>);
+
+// SAFETY: all of a header are atomics, of which only `budget` is looked at.
+unsafe impl Sync for Control {}
+
+/// See [`Control`]. What a forked child finds here is its parent's, and its own: they are of one job.
+pub(crate) static CONTROL: Control = Control(MaybeUninit::zeroed());
+
+/// Where the budget's word stands in [`CONTROL`].
+pub(crate) const BUDGET: usize = offset_of!(Header, budget);
+
+/// The budget's word; 0: none.
+#[inline(always)]
+fn word() -> u64 {
+    let at = (&raw const CONTROL).cast::<Header>();
+    // SAFETY: a header of zeros or the segment's; the word is an atomic.
+    unsafe { &(*at).budget }.load(Ordering::Relaxed)
+}
+
+/// Whether there is a budget.
+#[inline(always)]
+pub(crate) fn is_set() -> bool {
+    word() != 0
+}
+
+/// Brings the job's budget before this process's eyes. Where that cannot be, it has none, and the segment says so.
+pub(crate) fn begin(writer: &Writer, path: &CStr) {
+    let Some(at) = NonNull::new((&raw const CONTROL).cast_mut().cast()) else { return };
+    // SAFETY: the static is one page of this library's zero-initialised memory, made for this.
+    unsafe { writer.follow_budget(path, at) };
+}
+
+/// The process's launches under budgets. All zeros is none yet.
+pub(crate) struct Throttle {
+    /// Thread that has the table in hand; 0: nobody. Nobody sleeps with it.
+    owner: AtomicU32,
+    /// Number of the last use, to tell which context was used least lately.
+    uses: AtomicU64,
+    contexts: [Context; CONTEXTS],
+}
+
+impl Throttle {
+    /// Nothing known.
+    pub(crate) const fn new() -> Self {
+        Self {
+            owner: AtomicU32::new(0),
+            uses: AtomicU64::new(0),
+            contexts: [const { Context::new() }; CONTEXTS],
+        }
+    }
+
+    /// Runs `work` with the table in hand. `None`: it could not be had.
+    fn with<R>(&self, work: impl FnOnce(&Self) -> R) -> Option<R> {
+        // SAFETY: `gettid` cannot fail.
+        let own = unsafe { libc::gettid() }.cast_unsigned();
+        for _ in 0..ROUNDS {
+            match self.owner.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => {
+                    let result = work(self);
+                    self.owner.store(0, Ordering::Release);
+                    return Some(result);
+                }
+                // A signal handler on top of our own work.
+                Err(owner) if owner == own => return None,
+                // SAFETY: plain system call.
+                Err(_) => unsafe { libc::sched_yield() },
+            };
+        }
+        // Its thread may have been ended with the table in hand: the next one takes it.
+        self.owner.store(0, Ordering::Release);
+        None
+    }
+}
+
+/// A launch that was let through.
+pub(crate) struct Passed {
+    price: u64,
+}
+
+/// Waits until a launch of so many kernels into a stream may go. Only where a budget is set and the launch is not
+/// captured.
+#[cold]
+#[inline(never)]
+pub(crate) fn hold(cx: &Cx<'_>, stream: CUstream, kernels: u64) -> Passed {
+    let price = kernels.max(1);
+    errno::keep(|| shell::caught_cold(|| wait(cx, stream, price)));
+    cx.writer().passed(price);
+    Passed { price }
+}
+
+fn wait(cx: &Cx<'_>, stream: CUstream, price: u64) {
+    let throttle = &cx.page.throttle;
+    let (is_held, looks) = (Cell::new(false), Cell::new(0u32));
+    loop {
+        let seen = word();
+        let Some(budget) = Budget::from_word(seen) else { return };
+        let from = budget::now();
+        let verdict = throttle.with(|throttle| throttle.verdict(cx, stream, price, budget, seen, from));
+        let (sleep, counts) = match verdict {
+            None | Some(Verdict::Go) => return,
+            Some(Verdict::At(moment)) => (moment.saturating_sub(from).min(NAP_NS), true),
+            Some(Verdict::Never) => (NAP_NS, true),
+            Some(Verdict::Busy { is_late }) => {
+                let look = looks.replace(looks.get().saturating_add(1));
+                let sleep = match look.checked_sub(BUSY_LOOKS) {
+                    None => 0,
+                    Some(times) => (SHORTEST_NS << times.min(16)).min(LONGEST_NS),
+                };
+                (sleep, is_late)
+            }
+        };
+        if counts && !is_held.replace(true) {
+            cx.writer().held();
+        }
+        if sleep == 0 {
+            // SAFETY: plain system call.
+            unsafe { libc::sched_yield() };
+        } else {
+            cx.writer().wait_for_budget(seen, sleep);
+        }
+        if counts {
+            cx.writer().held_for(budget::now().saturating_sub(from));
+        }
+    }
+}
+
+impl Passed {
+    /// Follows the launch, once it was made.
+    #[cold]
+    pub(crate) fn launched(self, cx: &Cx<'_>, stream: CUstream, is_ok: bool) {
+        if !is_ok {
+            return;
+        }
+        errno::keep(|| {
+            shell::caught_cold(|| {
+                let Some(budget) = Budget::from_word(word()) else { return };
+                cx.page.throttle.with(|throttle| throttle.follow(cx, stream, self.price, budget));
+            })
+        });
+    }
+}
+
+/// Makes a launch of one kernel under the budget.
+pub(crate) fn around(cx: &Cx<'_>, stream: CUstream, call: impl FnOnce() -> CUresult) -> CUresult {
+    let passed = hold(cx, stream, 1);
+    let result = call();
+    passed.launched(cx, stream, result.is_ok());
+    result
+}
