@@ -9,6 +9,7 @@
 //! * [`child`]: processes that cannot outlive their watchdog.
 //! * [`rig`]: one emulated machine (or the instant driver), one segment, and the environment that
 //!   joins a program to both.
+//! * [`node`]: a node daemon, and its clients.
 //! * [`random`]: numbers that a seed repeats.
 //! * [`figures`]: the shim's figures beside the emulator's.
 
@@ -17,6 +18,7 @@ pub mod bench;
 pub mod child;
 pub mod figures;
 pub mod header;
+pub mod node;
 pub mod programs;
 pub mod python;
 pub mod random;

@@ -4,182 +4,20 @@ use std::{
     fs,
     io::Write,
     os::unix::{fs::PermissionsExt, process::CommandExt},
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    path::Path,
+    process::{Command, Output},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use radrm_preload_tests::{artifacts, programs, rig::PATIENCE};
+use radrm_preload_tests::{
+    artifacts,
+    node::{Daemon, may},
+    programs,
+};
 use serde_json::Value;
 
-/// A daemon with a state of its own, which can be killed and started again.
-struct Daemon {
-    place: tempfile::TempDir,
-    child: Option<Child>,
-    /// Shell words that run before it, in a mount namespace of its own.
-    before: String,
-}
-
 const GIB: u64 = 1 << 30;
-
-impl Daemon {
-    fn new(config: &str) -> Self {
-        Self::with(config, "")
-    }
-
-    fn with(config: &str, before: &str) -> Self {
-        for library in ["libradrm.so", "libradrm_emulated_cuda.so", "libradrm_emulated_nvml.so"] {
-            artifacts::file(library);
-        }
-        let parent = artifacts::directory().join("../tmp");
-        fs::create_dir_all(&parent).expect("directory");
-        let place = tempfile::tempdir_in(parent).expect("directory");
-        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("mode");
-        let text = format!("metrics = \"\"\nlook_ms = 100\naudit_s = 0\n{config}");
-        fs::write(place.path().join("config.toml"), text).expect("configuration");
-        let mut daemon = Self { place, child: None, before: before.to_owned() };
-        daemon.start();
-        daemon
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.place.path().join(name)
-    }
-
-    fn start(&mut self) {
-        // Builds radrmd too: they are of one package.
-        artifacts::file("radrm-run");
-        let mut command =
-            if self.before.is_empty() { Command::new("/bin/sh") } else { Command::new("unshare") };
-        if !self.before.is_empty() {
-            command.args(["--mount", "/bin/sh"]);
-        }
-        command.args(["-c", &format!("{}\nexec \"$@\"", self.before), "sh"]);
-        command.arg(artifacts::directory().join("radrmd"));
-        command.arg("--config").arg(self.path("config.toml"));
-        command.arg("--socket").arg(self.path("socket")).arg("--state").arg(self.path("state"));
-        command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").env("PLACE", self.place.path());
-        command.current_dir(self.place.path()).stdin(Stdio::null()).stdout(Stdio::null());
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log")).expect("log");
-        command.stderr(log).process_group(0);
-        self.child = Some(command.spawn().expect("radrmd"));
-        self.until("the daemon answers", |daemon| {
-            daemon.client(&["nodes", "--json"]).output().is_ok_and(|out| out.status.success())
-        });
-    }
-
-    /// As `kill -9` does it.
-    fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            child.kill().expect("kill");
-            child.wait().expect("wait");
-        }
-    }
-
-    fn client(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(artifacts::directory().join("radrm"));
-        command.arg("--socket").arg(self.path("socket")).args(arguments);
-        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.place.path());
-        command.env("PLACE", self.place.path()).current_dir(self.place.path());
-        command
-    }
-
-    fn output(&self, arguments: &[&str]) -> Output {
-        self.client(arguments).output().expect("radrm")
-    }
-
-    /// Standard output of a command that has to succeed.
-    #[track_caller]
-    fn ok(&self, arguments: &[&str]) -> String {
-        let done = self.output(arguments);
-        assert!(
-            done.status.success(),
-            "{arguments:?}: {}{}",
-            self.log(),
-            String::from_utf8_lossy(&done.stderr)
-        );
-        String::from_utf8(done.stdout).expect("text")
-    }
-
-    /// Standard error of a command that has to fail, as one sentence.
-    #[track_caller]
-    fn refused(&self, arguments: &[&str]) -> String {
-        let done = self.output(arguments);
-        let text = String::from_utf8(done.stderr).expect("text");
-        assert_eq!(done.status.code(), Some(1), "{arguments:?}: {text}");
-        assert_eq!(text.lines().count(), 1, "{text}");
-        text
-    }
-
-    #[track_caller]
-    fn submit(&self, options: &[&str], command: &[&str]) -> u64 {
-        let all = [&["submit", "--quiet"], options, &["--"], command].concat();
-        self.ok(&all).trim().parse().expect("a number")
-    }
-
-    fn show(&self, job: u64) -> Value {
-        let text = self.ok(&["show", "--json", &job.to_string()]);
-        serde_json::from_str(&text).expect("JSON")
-    }
-
-    fn state(&self, job: u64) -> String {
-        self.show(job)["job"]["state"].as_str().expect("state").to_owned()
-    }
-
-    #[track_caller]
-    fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
-        let begun = Instant::now();
-        while !holds(self) {
-            let late = begun.elapsed() > Duration::from_secs(PATIENCE);
-            assert!(!late, "waited in vain until {what}\n{}", self.log());
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    #[track_caller]
-    fn until_state(&self, job: u64, state: &str) {
-        self.until(&format!("job {job} is {state}: {:?}", self.show(job)), |daemon| {
-            daemon.state(job) == state
-        });
-    }
-
-    #[track_caller]
-    fn end(&self, job: u64) -> Value {
-        self.until_state(job, "ended");
-        self.show(job)["job"].clone()
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.path("log")).unwrap_or_default()
-    }
-
-    fn lines(&self, file: &str) -> Vec<String> {
-        let text = fs::read_to_string(self.path(file)).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // Jobs too: nothing outlives its test.
-        if self.child.is_some() {
-            let jobs = self.output(&["queue", "--all", "--json"]);
-            let jobs: Value = serde_json::from_slice(&jobs.stdout).unwrap_or_default();
-            for job in jobs.as_array().into_iter().flatten() {
-                let _ = self.output(&["cancel", &job["job"].to_string()]);
-            }
-            for job in jobs.as_array().into_iter().flatten() {
-                let pid = job["pid"].as_i64().unwrap_or(0);
-                if pid > 1 {
-                    // SAFETY: a plain system call; a group of a job of this test.
-                    unsafe { libc::kill(-(pid as libc::pid_t), libc::SIGKILL) };
-                }
-            }
-        }
-        self.kill();
-    }
-}
 
 fn steps() -> String {
     programs::compile("steps.c", &[]).display().to_string()
@@ -225,9 +63,9 @@ fn output_directory_environment_and_exit_code_are_the_users() {
     }
     let done = command.output().expect("radrm");
     assert_eq!(done.status.code(), Some(7), "{}", daemon.log());
-    let place = daemon.place.path().canonicalize().expect("path").display().to_string();
+    let place = daemon.place().canonicalize().expect("path").display().to_string();
     let lines: Vec<String> = daemon.ok(&["logs", "1"]).lines().map(str::to_owned).collect();
-    assert_eq!(lines, [place, daemon.place.path().display().to_string(), "to-stderr".into(), "0027".into()]);
+    assert_eq!(lines, [place, daemon.place().display().to_string(), "to-stderr".into(), "0027".into()]);
     assert!(daemon.refused(&["logs", "99"]).contains("you have no job 99"));
     let missing = daemon.submit(&["--gpus", "0", "--chdir", "/no/such/directory"], &["true"]);
     let ended = daemon.end(missing);
@@ -391,15 +229,6 @@ fn a_checkpoint_signal_comes_before_the_end_and_the_job_goes_on_later() {
     assert_eq!(marks.iter().filter(|line| *line == "saved").count(), 1, "{marks:?}");
 }
 
-/// Whether this test may do what it needs to; says so if not.
-fn may(test: &[&str]) -> bool {
-    let done = Command::new(test[0]).args(&test[1..]).output().is_ok_and(|output| output.status.success());
-    if !done {
-        eprintln!("skipped: `{}` does not work here", test.join(" "));
-    }
-    done
-}
-
 #[test]
 fn a_second_user_sees_and_touches_nothing_of_the_first_ones() {
     const NOBODY: u32 = 65_534;
@@ -412,12 +241,7 @@ fn a_second_user_sees_and_touches_nothing_of_the_first_ones() {
     }
     let daemon = Daemon::new("");
     let as_user = |user: u32, arguments: &[&str]| {
-        let ids = [format!("--reuid={user}"), format!("--regid={user}")];
-        let mut command = Command::new("setpriv");
-        command.args(ids).arg("--clear-groups").arg(artifacts::directory().join("radrm"));
-        command.arg("--socket").arg(daemon.path("socket")).args(arguments);
-        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/").current_dir("/");
-        command.output().expect("radrm")
+        daemon.client_of(user, arguments).current_dir("/").output().expect("radrm")
     };
     let script = "id -u; sleep 1000";
     let first = as_user(NOBODY, &["submit", "-q", "--name", "secret", "--", "/bin/sh", "-c", script]);

@@ -1,0 +1,277 @@
+//! A node daemon with a state of its own, which can be killed and started again, and its clients.
+
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{artifacts, rig::PATIENCE};
+
+/// A daemon.
+pub struct Daemon {
+    place: TempDir,
+    child: Option<Child>,
+    /// Shell words that run before it, in a mount namespace of its own.
+    before: String,
+    /// A process whose mount namespace it enters.
+    inside: Option<u32>,
+}
+
+impl Daemon {
+    /// One that runs, with these lines of configuration.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn new(config: &str) -> Self {
+        Self::with(config, "")
+    }
+
+    /// One that runs behind shell words, in a mount namespace of its own.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn with(config: &str, before: &str) -> Self {
+        let mut daemon = Self::prepare(config);
+        before.clone_into(&mut daemon.before);
+        daemon.start();
+        daemon
+    }
+
+    /// One that is not started yet.
+    ///
+    /// # Panics
+    /// If its place cannot be made.
+    pub fn prepare(config: &str) -> Self {
+        for library in ["libradrm.so", "libradrm_emulated_cuda.so", "libradrm_emulated_nvml.so"] {
+            artifacts::file(library);
+        }
+        let parent = artifacts::directory().join("../tmp");
+        fs::create_dir_all(&parent).expect("directory");
+        let place = tempfile::tempdir_in(parent).expect("directory");
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("mode");
+        let text = format!("metrics = \"\"\nlook_ms = 100\naudit_s = 0\n{config}");
+        fs::write(place.path().join("config.toml"), text).expect("configuration");
+        Self { place, child: None, before: String::new(), inside: None }
+    }
+
+    /// From now on it is started in the mount namespace of this process.
+    pub fn enter(&mut self, pid: u32) {
+        self.inside = Some(pid);
+    }
+
+    /// Its directory, `$PLACE` for it and for jobs.
+    pub fn place(&self) -> &Path {
+        self.place.path()
+    }
+
+    /// A file there.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    /// Starts it (again) and waits until it answers.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn start(&mut self) {
+        // Builds radrmd too: they are of one package.
+        artifacts::file("radrm-run");
+        let mut command =
+            if self.before.is_empty() { Command::new("/bin/sh") } else { Command::new("unshare") };
+        if !self.before.is_empty() {
+            command.args(["--mount", "/bin/sh"]);
+        }
+        let enter =
+            self.inside.map_or(String::new(), |pid| format!("nsenter --mount --target {pid} --wd=$PLACE"));
+        command.args(["-c", &format!("{}\nexec {enter} \"$@\"", self.before), "sh"]);
+        command.arg(artifacts::directory().join("radrmd"));
+        command.arg("--config").arg(self.path("config.toml"));
+        command.arg("--socket").arg(self.path("socket")).arg("--state").arg(self.path("state"));
+        command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").env("PLACE", self.place.path());
+        command.current_dir(self.place.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log")).expect("log");
+        command.stderr(log).process_group(0);
+        self.child = Some(command.spawn().expect("radrmd"));
+        self.until("the daemon answers", |daemon| {
+            daemon.client(&["nodes", "--json"]).output().is_ok_and(|out| out.status.success())
+        });
+    }
+
+    /// As `kill -9` does it.
+    ///
+    /// # Panics
+    /// If it cannot be killed.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("kill");
+            child.wait().expect("wait");
+        }
+    }
+
+    /// A command of `radrm`.
+    pub fn client(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(artifacts::directory().join("radrm"));
+        command.arg("--socket").arg(self.path("socket")).args(arguments);
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.place.path());
+        command.env("PLACE", self.place.path()).current_dir(self.place.path());
+        command
+    }
+
+    /// The same by another user; needs root.
+    pub fn client_of(&self, user: u32, arguments: &[&str]) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args([format!("--reuid={user}"), format!("--regid={user}")]).arg("--clear-groups");
+        command.arg(artifacts::directory().join("radrm"));
+        command.arg("--socket").arg(self.path("socket")).args(arguments);
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/");
+        command.env("PLACE", self.place.path()).current_dir(self.place.path());
+        command
+    }
+
+    /// What a command gives.
+    ///
+    /// # Panics
+    /// If it cannot be run.
+    pub fn output(&self, arguments: &[&str]) -> Output {
+        self.client(arguments).output().expect("radrm")
+    }
+
+    /// Standard output of a command that has to succeed.
+    ///
+    /// # Panics
+    /// If it does not.
+    #[track_caller]
+    pub fn ok(&self, arguments: &[&str]) -> String {
+        let done = self.output(arguments);
+        assert!(
+            done.status.success(),
+            "{arguments:?}: {}{}",
+            self.log(),
+            String::from_utf8_lossy(&done.stderr)
+        );
+        String::from_utf8(done.stdout).expect("text")
+    }
+
+    /// Standard error of a command that has to fail, as one sentence.
+    ///
+    /// # Panics
+    /// If it succeeds, or says more.
+    #[track_caller]
+    pub fn refused(&self, arguments: &[&str]) -> String {
+        let done = self.output(arguments);
+        let text = String::from_utf8(done.stderr).expect("text");
+        assert_eq!(done.status.code(), Some(1), "{arguments:?}: {text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        text
+    }
+
+    /// The number of a new job.
+    ///
+    /// # Panics
+    /// If it is refused.
+    #[track_caller]
+    pub fn submit(&self, options: &[&str], command: &[&str]) -> u64 {
+        let all = [&["submit", "--quiet"], options, &["--"], command].concat();
+        self.ok(&all).trim().parse().expect("a number")
+    }
+
+    /// Everything about a job.
+    ///
+    /// # Panics
+    /// If it is not known.
+    pub fn show(&self, job: u64) -> Value {
+        let text = self.ok(&["show", "--json", &job.to_string()]);
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// Where a job stands.
+    ///
+    /// # Panics
+    /// If it is not known.
+    pub fn state(&self, job: u64) -> String {
+        self.show(job)["job"]["state"].as_str().expect("state").to_owned()
+    }
+
+    /// Waits until something holds.
+    ///
+    /// # Panics
+    /// If it does not for too long.
+    #[track_caller]
+    pub fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        let begun = Instant::now();
+        while !holds(self) {
+            let late = begun.elapsed() > Duration::from_secs(PATIENCE);
+            assert!(!late, "waited in vain until {what}\n{}", self.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until a job is in a state.
+    ///
+    /// # Panics
+    /// If it is not for too long.
+    #[track_caller]
+    pub fn until_state(&self, job: u64, state: &str) {
+        self.until(&format!("job {job} is {state}: {:?}", self.show(job)), |daemon| {
+            daemon.state(job) == state
+        });
+    }
+
+    /// A job's row after its end.
+    ///
+    /// # Panics
+    /// If it does not end.
+    #[track_caller]
+    pub fn end(&self, job: u64) -> Value {
+        self.until_state(job, "ended");
+        self.show(job)["job"].clone()
+    }
+
+    /// What the daemon said.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    /// Lines of a file in its place.
+    pub fn lines(&self, file: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.path(file)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Jobs too: nothing outlives its test.
+        if self.child.is_some() {
+            let jobs = self.output(&["queue", "--all", "--json"]);
+            let jobs: Value = serde_json::from_slice(&jobs.stdout).unwrap_or_default();
+            for job in jobs.as_array().into_iter().flatten() {
+                let _ = self.output(&["cancel", &job["job"].to_string()]);
+            }
+            for job in jobs.as_array().into_iter().flatten() {
+                let pid = job["pid"].as_i64().unwrap_or(0);
+                if pid > 1 {
+                    // SAFETY: a plain system call; a group of a job of this test.
+                    unsafe { libc::kill(-(pid as libc::pid_t), libc::SIGKILL) };
+                }
+            }
+        }
+        self.kill();
+    }
+}
+
+/// Whether this test may do what it needs to; says so if not.
+pub fn may(test: &[&str]) -> bool {
+    let done = Command::new(test[0]).args(&test[1..]).output().is_ok_and(|output| output.status.success());
+    if !done {
+        eprintln!("skipped: `{}` does not work here", test.join(" "));
+    }
+    done
+}

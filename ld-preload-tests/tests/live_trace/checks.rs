@@ -1,0 +1,129 @@
+//! What is looked at when all is over.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::Command,
+};
+
+use radrm_emulator_machine::Machine;
+use radrm_preload_tests::{artifacts, node::Daemon};
+use radrm_scheduler_core::{
+    Action, Bytes, JobId, Outcome, Verdict,
+    replay::events::{Again, Entry, Fed},
+};
+use serde_json::Value;
+
+use crate::incidents::Marks;
+
+/// What a replay of the daemon's events decided.
+#[derive(Debug, Default)]
+pub struct Replayed {
+    pub daemons: usize,
+    pub events: usize,
+    pub decisions: usize,
+    /// The last start of each attempt: devices and limit. (One that was decided and not carried out when the
+    /// daemon was killed is decided again.)
+    pub starts: BTreeMap<(u64, u32), (Vec<u32>, Option<Bytes>, Option<Bytes>)>,
+    pub ends: BTreeMap<u64, Verdict>,
+    pub requeued: BTreeMap<u64, u32>,
+}
+
+/// Feeds the events to a scheduler of its own. Every decision has to be the one that the daemon took.
+pub fn replay(log: &Path) -> Replayed {
+    let mut again = Again::default();
+    let mut replayed = Replayed::default();
+    for line in BufReader::new(File::open(log).expect("log of events")).lines() {
+        let line = line.expect("a line");
+        let entry: Entry = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let decisions = match again.feed(entry) {
+            Fed::Started => {
+                replayed.daemons += 1;
+                continue;
+            }
+            Fed::Same(decisions) => decisions,
+            other => panic!("{other:?}"),
+        };
+        replayed.events += 1;
+        replayed.decisions += decisions.len();
+        for decision in decisions {
+            match decision.action {
+                Action::Start { job, attempt, devices, limit, reserved } => {
+                    let devices = devices.iter().map(|device| device.0).collect();
+                    replayed.starts.insert((job.0, attempt), (devices, limit, reserved));
+                }
+                Action::End { job: JobId(job), verdict } => {
+                    assert_eq!(replayed.ends.insert(job, verdict), None, "job {job} ends twice");
+                }
+                Action::Requeue { job, .. } => *replayed.requeued.entry(job.0).or_default() += 1,
+                _ => {}
+            }
+        }
+    }
+    replayed
+}
+
+/// What `radrm replay --events` says, which has to agree.
+pub fn told(log: &Path) -> String {
+    let mut command = Command::new(artifacts::file("radrm"));
+    let done = command.arg("replay").arg("--events").arg(log).output().expect("radrm");
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{text}{}", String::from_utf8_lossy(&done.stderr));
+    text
+}
+
+/// What the replay decided is what happened: where each attempt's program found itself, and how each job ended.
+pub fn decided_is_done(replayed: &Replayed, marks: &Marks, gpus: &[String], rows: &BTreeMap<u64, Value>) {
+    for ((job, attempt), mark) in marks.by_attempt() {
+        let (devices, ..) = replayed.starts.get(&(job, attempt)).expect("it was decided");
+        let uuids: Vec<&String> = devices.iter().map(|device| &gpus[*device as usize]).collect();
+        assert_eq!(uuids, mark.gpus.iter().collect::<Vec<_>>(), "job {job}, attempt {attempt}");
+    }
+    let begun: BTreeSet<(u64, u32)> = marks.by_attempt().into_keys().collect();
+    assert_eq!(begun, replayed.starts.keys().copied().collect(), "every start was carried out once");
+    for (job, row) in rows {
+        let code = match replayed.ends.get(job) {
+            Some(Verdict::Ended(Outcome::Exited { code })) => *code,
+            Some(Verdict::Ended(Outcome::Signalled { signal })) => 128 + signal,
+            other => panic!("job {job}: {other:?}"),
+        };
+        assert_eq!(row["exit_code"], code, "{row}");
+    }
+    assert_eq!(replayed.ends.len(), rows.len());
+}
+
+/// Bytes that programs held beyond their limits at any time, by the emulator's books; and how many programs
+/// were looked at.
+pub fn over_quota(machine: &Path, replayed: &Replayed, marks: &Marks) -> (u64, usize) {
+    let machine = Machine::open(machine).expect("the emulated machine");
+    let books = machine.books();
+    let (mut over, mut seen) = (0, 0);
+    for ((job, attempt), mark) in marks.by_attempt() {
+        let (devices, limit, _) = &replayed.starts[&(job, attempt)];
+        let book = books.iter().find(|book| book.pid == mark.pid && book.exe.contains("trace_job"));
+        // Killed before it reached its GPU.
+        let Some(book) = book else { continue };
+        seen += 1;
+        for gpu in &book.gpus {
+            let at = u32::try_from(gpu.gpu).expect("number");
+            assert!(
+                gpu.held_peak == 0 || devices.contains(&at),
+                "job {job} is on GPU {at}, not on {devices:?}"
+            );
+            over += gpu.held_peak.saturating_sub(limit.map_or(u64::MAX, |limit| limit.0));
+        }
+    }
+    for gpu in 0..machine.gpu_count() {
+        assert_eq!(machine.memory(gpu).used, 0, "GPU {gpu}: memory of jobs that are over");
+    }
+    (over, seen)
+}
+
+/// Rows of all jobs that are over.
+pub fn rows(daemon: &Daemon) -> BTreeMap<u64, Value> {
+    let text = daemon.ok(&["queue", "--all", "--ended", "1000", "--json"]);
+    let rows: Vec<Value> = serde_json::from_str(&text).expect("JSON");
+    rows.into_iter().map(|row| (row["job"].as_u64().expect("number"), row)).collect()
+}
