@@ -95,6 +95,27 @@ impl Budget {
     }
 }
 
+/// Where in the period a turn of `share` thousandths meets the others least, thousandths: the first place of those
+/// that are equally good. `others`: phase and share of each.
+pub fn place(others: &[(u16, u16)], share: u16) -> u16 {
+    let whole = usize::from(WHOLE);
+    let share = usize::from(share.min(WHOLE));
+    // How many turns each thousandth of the period belongs to, twice over: a turn may go past the period's end.
+    let mut taken = vec![0u64; 2 * whole];
+    for (phase, other) in others {
+        for part in 0..usize::from((*other).min(WHOLE)) {
+            let at = (usize::from(*phase) + part) % whole;
+            for place in [at, at + whole] {
+                if let Some(count) = taken.get_mut(place) {
+                    *count += 1;
+                }
+            }
+        }
+    }
+    let met = |phase: &usize| taken.iter().skip(*phase).take(share).sum::<u64>();
+    (0..whole).min_by_key(met).map_or(0, |phase| phase as u16)
+}
+
 /// When a job may launch. Times are ns of `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turns {
@@ -245,6 +266,26 @@ mod tests {
                         prop_assert!(before < now || before == next || !may(before));
                     }
                 }
+            }
+        }
+
+        #[test]
+        fn a_turn_is_placed_where_it_meets_the_others_least(
+            mut shares in prop::collection::vec(1..WHOLE / 8, 1..12),
+        ) {
+            let mut placed: Vec<(u16, u16)> = Vec::new();
+            while let Some(share) = shares.pop() {
+                let sum: u32 = placed.iter().map(|(_, share)| u32::from(*share)).sum();
+                let phase = place(&placed, share);
+                prop_assert!(phase < WHOLE);
+                let meets = |(other, length): &(u16, u16)| {
+                    (0..share).any(|part| (phase + part + WHOLE - other) % WHOLE < *length)
+                };
+                // Placed one after another they lie side by side as long as there is room.
+                if sum + u32::from(share) <= u32::from(WHOLE) {
+                    prop_assert!(!placed.iter().any(meets), "{placed:?} and {share} at {phase}");
+                }
+                placed.push((phase, share));
             }
         }
 
