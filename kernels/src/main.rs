@@ -4,19 +4,22 @@
 //! emulated, and checks their results where kernels really execute.
 
 mod code;
+mod known;
+mod nvrtc;
+mod say;
 mod work;
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Parser, Subcommand};
 
-use crate::work::PROGRAMS;
+use crate::{known::Checked, nvrtc::Nvrtc, work::PROGRAMS};
 
 #[derive(Parser)]
 #[command(
     name = "radrm-kernels",
-    about = "Runs small CUDA programs: known work for profiles and tests",
+    about = "Runs small CUDA programs: known work for profiles, tests and calibration",
     version
 )]
 struct Cli {
@@ -35,6 +38,19 @@ enum Command {
         names: Vec<String>,
         #[command(flatten)]
         size: Size,
+        /// Prints what was done as JSON, one object in a line: first the GPU, then each program's work as it
+        /// is known exactly (launches, blocks, threads, operations, bytes) and its measured times.
+        #[arg(long)]
+        json: bool,
+        /// Fails where kernels do not execute.
+        #[arg(long)]
+        must_execute: bool,
+    },
+    /// Prints the kernels as PTX, compiled by NVRTC.
+    Ptx {
+        /// What for.
+        #[arg(default_value = "compute_50")]
+        target: String,
     },
 }
 
@@ -47,9 +63,21 @@ pub struct Size {
     /// Memory that a program takes at its most, in MiB, roughly.
     #[arg(long, default_value_t = 64)]
     mib: usize,
-    /// Launches or allocations that a program makes.
+    /// Launches, steps or allocations that a program makes.
     #[arg(long, default_value_t = 100)]
     rounds: usize,
+    /// Go on for so long instead of --rounds.
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Blocks of a launch; without it as many as --mib takes, one thread for each element.
+    #[arg(long)]
+    blocks: Option<u32>,
+    /// Threads of a block.
+    #[arg(long, default_value_t = 256)]
+    threads: u32,
+    /// Kernels in the graph of `replay`.
+    #[arg(long, default_value_t = 20)]
+    nodes: usize,
 }
 
 fn main() -> ExitCode {
@@ -70,7 +98,7 @@ fn run() -> Result<()> {
             }
             Ok(())
         }
-        Command::Run { names, size } => {
+        Command::Run { names, size, json, must_execute } => {
             let all = names.iter().any(|n| n == "all");
             for name in names.iter().filter(|n| *n != "all") {
                 if !PROGRAMS.iter().any(|p| p.name == name) {
@@ -78,11 +106,32 @@ fn run() -> Result<()> {
                 }
             }
             let gpu = code::Gpu::open(size.device)?;
-            println!("{} (kernels from {})", gpu.context.name()?, gpu.origin);
-            for program in PROGRAMS.iter().filter(|p| all || names.iter().any(|n| n == p.name)) {
-                let said = (program.run)(&gpu, size).with_context(|| program.name.to_owned())?;
-                println!("{}: {said}", program.name);
+            let name = gpu.context.name()?;
+            if json {
+                println!("{}", serde_json::json!({ "gpu": name, "kernels_from": gpu.origin.to_string() }));
+            } else {
+                println!("{name} (kernels from {})", gpu.origin);
             }
+            for program in PROGRAMS.iter().filter(|p| all || names.iter().any(|n| n == p.name)) {
+                let known = (program.run)(&gpu, size).with_context(|| program.name.to_owned())?;
+                if json {
+                    println!("{}", serde_json::to_string(&known)?);
+                } else {
+                    println!("{}: {}", program.name, say::in_words(&known));
+                }
+                ensure!(
+                    !must_execute || known.checked != Checked::NotExecuted,
+                    "{}: kernels do not execute on this GPU",
+                    program.name
+                );
+            }
+            Ok(())
+        }
+        Command::Ptx { target } => {
+            ensure!(target.starts_with("compute_"), "PTX is for compute_50, compute_90..., not {target}");
+            let nvrtc = Nvrtc::find()?.context("there is no NVRTC here (RADRM_NVRTC names one)")?;
+            let ptx = nvrtc.compile(code::SOURCE, &target)?;
+            println!("{}", String::from_utf8_lossy(&ptx).trim_end());
             Ok(())
         }
     }
