@@ -222,14 +222,14 @@ pub(super) fn set_limits(area: &LedgerArea, limits: &[Limit]) {
 pub(super) fn map(path: &Path, place: Place) -> Result<&'static LedgerArea, LedgerError> {
     let foreign = || LedgerError::Foreign(path.to_owned());
     let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|_| foreign())?;
-    let area = join::map(&c_path, place).map_err(|error| match error {
+    let area = join::open(&c_path, place).map_err(|error| match error {
         crate::JoinError::Open(errno) | crate::JoinError::Map(errno) => {
             LedgerError::Io(path.to_owned(), std::io::Error::from_raw_os_error(errno))
         }
         _ => foreign(),
     })?;
-    // SAFETY: `map` checks that the file holds all of it, and the mapping is never removed; atomics only.
-    Ok(unsafe { area.as_ref() })
+    // SAFETY: `open` checks that the file holds all of it, and the mapping is never removed; atomics only.
+    area.map(|area| unsafe { area.as_ref() }).ok_or_else(foreign)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -2,7 +2,6 @@
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
-use super::layout::MEMBERS;
 use super::{Ledger, LedgerRow, words};
 use crate::layout::SlotState;
 use crate::sync::Ordering::{Acquire, Relaxed};
@@ -13,8 +12,7 @@ impl Ledger {
     pub fn each_holder(&self, row: LedgerRow, mut visit: impl FnMut(u32, u64)) {
         let area = self.area();
         let Some(reserved) = area.reserved.get(usize::from(row.number())) else { return };
-        let high = (area.header.high.load(Acquire) as usize).min(MEMBERS);
-        for (word, member) in reserved.iter().zip(&area.members).take(high) {
+        for ((_, member), word) in area.used_members().zip(reserved) {
             let word = word.load(Relaxed);
             let state = SlotState(member.state.load(Acquire));
             if words::bytes_of(word) > 0 && words::is_of(word, state.generation()) {

@@ -63,7 +63,7 @@ fn join(path: &CStr, place: Place) -> Result<Option<Ledger>, JoinError> {
     Ok(Some(Ledger { area, member, generation }))
 }
 
-/// Maps a ledger of this version; `None`: the segment's job has no quota.
+/// Maps a ledger of this version for good; `None`: the segment's job has no quota.
 pub(super) fn open(path: &CStr, place: Place) -> Result<Option<NonNull<LedgerArea>>, JoinError> {
     let area = match map_written(path, place)? {
         Some(area) => area,
@@ -79,11 +79,6 @@ pub(super) fn open(path: &CStr, place: Place) -> Result<Option<NonNull<LedgerAre
         LEDGER_VERSION => Ok(Some(area)),
         version => Err(JoinError::Version(version)),
     }
-}
-
-/// Maps a ledger. The mapping stays for good.
-pub(super) fn map(path: &CStr, place: Place) -> Result<NonNull<LedgerArea>, JoinError> {
-    map_written(path, place)?.ok_or(JoinError::Foreign)
 }
 
 /// Maps a ledger; `None` where nothing was ever written.
@@ -134,8 +129,7 @@ fn claim(area: &LedgerArea, pid: u32, own: &process::Identity, namespace: u64) -
 
 /// Ends memberships of the program that this process was before `execve`, or before it lost its state.
 fn end_earlier_self(area: &LedgerArea, pid: u32, start: u64, namespace: u64) {
-    let high = (area.header.high.load(Acquire) as usize).min(MEMBERS);
-    for (index, member) in area.members.iter().enumerate().take(high) {
+    for (index, member) in area.used_members() {
         let state = SlotState(member.state.load(Acquire));
         if state.state() == SlotState::LIVE
             && state.pid() == pid

@@ -9,8 +9,11 @@
 //! 296 KiB  how much of that is part of the reserved bytes
 //! ```
 
+use super::Amount;
+use super::words::Words;
 use crate::layout::GPUS;
 use crate::sync::AtomicU64;
+use crate::sync::Ordering::{Acquire, Relaxed};
 
 /// First word of a ledger: "RADRMLDG".
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"RADRMLDG");
@@ -104,6 +107,35 @@ impl LedgerArea {
     /// The rows of words, whatever they hold.
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
         self.reserved.iter().chain(&self.overhead).chain(&self.charged)
+    }
+
+    /// Members that were ever used, with their numbers.
+    pub(super) fn used_members(&self) -> impl Iterator<Item = (usize, &LedgerMember)> {
+        let high = self.header.high.load(Acquire) as usize;
+        self.members.iter().enumerate().take(high)
+    }
+
+    /// What the members have reserved of the GPU with this number.
+    pub(super) fn words(&self, gpu: usize) -> Option<Words<'_>> {
+        self.reserved.get(gpu).map(|words| Words { words, high: &self.header.high })
+    }
+
+    /// The limit of GPUs that have none of their own.
+    pub(super) fn general_amount(&self) -> Amount {
+        Amount::from_word(self.header.amount.load(Acquire)).unwrap_or(Amount::Unlimited)
+    }
+
+    /// The limit of a GPU.
+    pub(super) fn amount_of(&self, gpu: &LedgerGpu) -> Amount {
+        Amount::from_word(gpu.amount.load(Acquire)).unwrap_or_else(|| self.general_amount())
+    }
+
+    /// What a context on a GPU is taken to need until it is measured, bytes.
+    pub(super) fn context_of(&self, gpu: &LedgerGpu) -> u64 {
+        match gpu.context.load(Relaxed) {
+            0 => self.header.context.load(Relaxed),
+            bytes => bytes,
+        }
     }
 }
 

@@ -22,7 +22,7 @@ pub mod words;
 use crate::layout::GPUS;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sync::{AtomicU64, store_load_barrier};
-use layout::{LedgerArea, LedgerGpu, MEMBERS};
+use layout::{LedgerArea, LedgerGpu};
 use std::ptr::NonNull;
 use words::Words;
 
@@ -89,10 +89,9 @@ impl Ledger {
     /// The words of a GPU and the member's own.
     #[inline(always)]
     fn words(&self, row: LedgerRow) -> Option<(Words<'_>, &AtomicU64)> {
-        let area = self.area();
-        let words = area.reserved.get(usize::from(row.0))?;
-        let own = words.get(usize::from(self.member))?;
-        Some((Words { words, high: &area.header.high }, own))
+        let words = self.area().words(usize::from(row.0))?;
+        let own = words.words.get(usize::from(self.member))?;
+        Some((words, own))
     }
 
     /// The row of a GPU, entered where it was not known. `None`: the ledger is full. Cold.
@@ -165,14 +164,10 @@ impl Ledger {
     pub fn context_came(&self, row: LedgerRow) {
         let (area, number) = (self.area(), usize::from(row.0));
         let (Some(cell), Some(said)) = (self.cell(row), area.overhead.get(number)) else { return };
-        let known = match cell.context.load(Relaxed) {
-            0 => area.header.context.load(Relaxed),
-            bytes => bytes,
-        };
         let empty = words::empty(self.generation);
         if let Some(said) = said.get(usize::from(self.member)) {
             // A measurement that came first is better.
-            let estimate = empty | words::bytes_of(known.min(words::LARGEST));
+            let estimate = empty | words::bytes_of(area.context_of(cell).min(words::LARGEST));
             let _ = said.compare_exchange(empty, estimate, AcqRel, Relaxed);
         }
         settle_overhead(area, number, usize::from(self.member), self.generation);
@@ -225,15 +220,12 @@ fn tag(uuid: &[u8; 16]) -> u64 {
 
 /// Works out a GPU's limit in bytes. Repeated until the amount that it comes from has not changed meanwhile.
 fn settle_limit(area: &LedgerArea, cell: &LedgerGpu) {
-    let amount = || {
-        Amount::from_word(cell.amount.load(Acquire)).or(Amount::from_word(area.header.amount.load(Acquire)))
-    };
     loop {
-        let found = amount();
+        let amount = area.amount_of(cell);
         let total = cell.total_bytes.load(Relaxed);
-        cell.limit.store(found.unwrap_or(Amount::Unlimited).bytes(total), Relaxed);
+        cell.limit.store(amount.bytes(total), Relaxed);
         store_load_barrier();
-        if amount() == found && cell.total_bytes.load(Relaxed) == total {
+        if area.amount_of(cell) == amount && cell.total_bytes.load(Relaxed) == total {
             return;
         }
     }
@@ -243,15 +235,12 @@ fn settle_limit(area: &LedgerArea, cell: &LedgerGpu) {
 fn sweep(area: &LedgerArea, row: LedgerRow, own: Option<u16>) {
     let number = usize::from(row.0);
     let Some(words) = area.reserved.get(number) else { return };
-    let high = (area.header.high.load(Acquire) as usize).min(MEMBERS);
     // Asked for when there is somebody to ask about.
     let mut namespace = None;
-    for (index, word) in words.iter().enumerate().take(high) {
-        let seen = word.load(Acquire);
-        if words::bytes_of(seen) == 0 || own == u16::try_from(index).ok() {
+    for ((index, member), word) in area.used_members().zip(words) {
+        if words::bytes_of(word.load(Acquire)) == 0 || own == u16::try_from(index).ok() {
             continue;
         }
-        let Some(member) = area.members.get(index) else { continue };
         let Some(generation) = join::dead(member, *namespace.get_or_insert_with(crate::sys::pid_namespace))
         else {
             continue;

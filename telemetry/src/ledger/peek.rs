@@ -4,8 +4,7 @@
 //! Runs inside the watched program, so nothing here may panic.
 
 use super::layout::*;
-use super::words::Words;
-use super::{Amount, LedgerRow, Place, join};
+use super::{LedgerRow, Place, join};
 use crate::join::JoinError;
 use crate::layout::SlotState;
 use crate::sync::Ordering::{Acquire, Relaxed};
@@ -64,13 +63,11 @@ impl LedgerPeek {
     /// Asks the system for every member that holds something, and gives back what dead ones held.
     pub fn gpu(&self, uuid: &[u8; 16], total_bytes: u64) -> Share {
         let area = self.area();
-        let general = || Amount::from_word(area.header.amount.load(Acquire)).unwrap_or(Amount::Unlimited);
         let tag = super::tag(uuid);
         let known = area.gpus.iter().enumerate().find(|(_, cell)| cell.tag.load(Acquire) == tag);
         let Some((number, cell)) = known else {
-            return Share { limit: general().bytes(total_bytes), used: 0 };
+            return Share { limit: area.general_amount().bytes(total_bytes), used: 0 };
         };
-        let amount = Amount::from_word(cell.amount.load(Acquire)).unwrap_or_else(general);
         let total = match cell.total_bytes.load(Relaxed) {
             0 => total_bytes,
             told => told,
@@ -78,18 +75,15 @@ impl LedgerPeek {
         if let Some(row) = LedgerRow::from_number(number) {
             sys::keep_errno(|| super::sweep(area, row, None));
         }
-        let words = area.reserved.get(number).map_or(&[][..], |row| row.as_slice());
-        let used = Words { words, high: &area.header.high }.sum();
-        Share { limit: amount.bytes(total), used }
+        let used = area.words(number).map_or(0, |words| words.sum());
+        Share { limit: area.amount_of(cell).bytes(total), used }
     }
 
     /// Whether a process of the caller's pid namespace is a living member.
     pub fn is_member(&self, pid: u32) -> bool {
         sys::keep_errno(|| {
-            let area = self.area();
             let namespace = sys::pid_namespace();
-            let high = (area.header.high.load(Acquire) as usize).min(MEMBERS);
-            area.members.iter().take(high).any(|member| {
+            self.area().used_members().any(|(_, member)| {
                 let state = SlotState(member.state.load(Acquire));
                 state.pid() == pid
                     && state.state() == SlotState::LIVE
@@ -103,7 +97,7 @@ impl LedgerPeek {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::file::tests::scratch;
-    use super::super::{Ledger, LedgerView, Limit};
+    use super::super::{Amount, Ledger, LedgerView, Limit};
     use super::*;
 
     const GPU: [u8; 16] = *b"a gpu of 16 byte";
@@ -152,10 +146,10 @@ mod tests {
         let earlier = Ledger::join_file(file.path_c()).unwrap();
         earlier.reserve(earlier.gpu(&GPU, 1000).unwrap(), 30).unwrap();
         let peek = LedgerPeek::file(file.path_c()).unwrap();
-        let high = || peek.area().header.high.load(Acquire) as usize;
-        let living =
-            |member: &&LedgerMember| SlotState(member.state.load(Acquire)).state() == SlotState::LIVE;
-        for member in peek.area().members.iter().take(high()).filter(living) {
+        let members = peek.area().used_members().map(|(_, member)| member);
+        for member in
+            members.filter(|member| SlotState(member.state.load(Acquire)).state() == SlotState::LIVE)
+        {
             // As if the pid had gone to another process.
             member.start.store(1, Relaxed);
         }

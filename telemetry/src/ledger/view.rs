@@ -53,10 +53,7 @@ impl LedgerView {
     ///
     /// See [`LedgerError`]; a segment without a quota is [`LedgerError::Foreign`].
     pub fn open(path: &Path, place: Place) -> Result<Self, LedgerError> {
-        let area = file::map(path, place)?;
-        let known = area.header.magic.load(Acquire) == LEDGER_MAGIC
-            && area.header.version.load(Relaxed) == LEDGER_VERSION;
-        known.then_some(Self { area }).ok_or_else(|| LedgerError::Foreign(path.to_owned()))
+        file::map(path, place).map(|area| Self { area })
     }
 
     fn gpu_cells(&self) -> impl Iterator<Item = (usize, &'static LedgerGpu)> {
@@ -72,18 +69,14 @@ impl LedgerView {
                     super::sweep(self.area, row, None);
                 }
                 let limit = cell.limit.load(Relaxed);
-                let words = self.area.reserved.get(number).map_or(&[][..], |row| row.as_slice());
                 GpuUse {
                     uuid: uuid_of(cell),
                     total_bytes: cell.total_bytes.load(Relaxed),
-                    amount: Amount::from_word(cell.amount.load(Acquire)).unwrap_or(self.general()),
+                    amount: self.area.amount_of(cell),
                     limit: (limit != u64::MAX).then_some(limit),
-                    used: words::Words { words, high: &self.area.header.high }.sum(),
+                    used: self.area.words(number).map_or(0, |words| words.sum()),
                     refused: cell.refused.load(Relaxed),
-                    context: match cell.context.load(Relaxed) {
-                        0 => self.area.header.context.load(Relaxed),
-                        bytes => bytes,
-                    },
+                    context: self.area.context_of(cell),
                 }
             })
             .collect()
@@ -91,14 +84,13 @@ impl LedgerView {
 
     /// The limit of GPUs that have none of their own.
     pub fn general(&self) -> Amount {
-        Amount::from_word(self.area.header.amount.load(Acquire)).unwrap_or(Amount::Unlimited)
+        self.area.general_amount()
     }
 
     /// The living members.
     pub fn members(&self) -> Vec<MemberUse> {
         let namespace = crate::sys::pid_namespace();
-        let high = (self.area.header.high.load(Acquire) as usize).min(MEMBERS);
-        let members = self.area.members.iter().enumerate().take(high);
+        let members = self.area.used_members();
         members
             .filter_map(|(number, member)| {
                 let state = SlotState(member.state.load(Acquire));

@@ -96,13 +96,7 @@ pub fn add_to(word: &AtomicU64, generation: u32, bytes: u64) -> bool {
 
 /// Takes from a member's word, at most what is there, if it is of this generation still.
 pub fn take_from(word: &AtomicU64, generation: u32, bytes: u64) {
-    let mut seen = word.load(Relaxed);
-    while is_of(seen, generation) {
-        match word.compare_exchange_weak(seen, seen - bytes.min(bytes_of(seen)), AcqRel, Relaxed) {
-            Ok(_) => return,
-            Err(now) => seen = now,
-        }
-    }
+    lower(word, bytes, |seen| is_of(seen, generation));
 }
 
 /// Makes what is charged for something the amount that it was last said to be. Any number of processes may do so
@@ -132,12 +126,17 @@ pub fn settle(said: &AtomicU64, charged: &AtomicU64, reserved: &AtomicU64, gener
 /// Takes from a member's word, at most what is there.
 #[inline]
 pub fn release(own: &AtomicU64, bytes: u64) {
-    let mut word = own.load(Relaxed);
-    loop {
-        let less = word - bytes.min(bytes_of(word));
-        match own.compare_exchange_weak(word, less, AcqRel, Relaxed) {
+    lower(own, bytes, |_| true);
+}
+
+/// Takes from a word, at most what is there, as long as it is the right one.
+#[inline(always)]
+fn lower(word: &AtomicU64, bytes: u64, is_right: impl Fn(u64) -> bool) {
+    let mut seen = word.load(Relaxed);
+    while is_right(seen) {
+        match word.compare_exchange_weak(seen, seen - bytes.min(bytes_of(seen)), AcqRel, Relaxed) {
             Ok(_) => return,
-            Err(seen) => word = seen,
+            Err(now) => seen = now,
         }
     }
 }
@@ -150,13 +149,7 @@ pub fn begin(word: &AtomicU64, generation: u32) {
 
 /// Clears the word of a generation that is dead; a later generation's is left alone.
 pub fn clear(word: &AtomicU64, generation: u32) {
-    let mut seen = word.load(Relaxed);
-    while is_of(seen, generation) && bytes_of(seen) != 0 {
-        match word.compare_exchange_weak(seen, empty(generation), AcqRel, Relaxed) {
-            Ok(_) => return,
-            Err(now) => seen = now,
-        }
-    }
+    take_from(word, generation, u64::MAX);
 }
 
 #[cfg(all(test, not(loom)))]
