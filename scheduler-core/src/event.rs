@@ -76,6 +76,15 @@ pub enum Event {
         bytes: Bytes,
         /// How many devices.
         gpus: u16,
+        /// The devices it was on, if it can only come back there; empty: any of its model.
+        #[serde(default)]
+        devices: Vec<DeviceId>,
+        /// It had its devices to itself because its need is not known.
+        #[serde(default)]
+        whole: bool,
+        /// How long its attempt ran before.
+        #[serde(default)]
+        ran: Millis,
     },
     /// GPU time a user has used before, to carry fair shares over a restart.
     UsageRestored {
@@ -131,6 +140,14 @@ pub enum Event {
         attempt: u32,
         /// How.
         outcome: Outcome,
+    },
+    /// Whether a job can be suspended became known, or changed: programs may use more of a driver as they
+    /// run.
+    SuspendKnown {
+        /// Which.
+        job: JobId,
+        /// `Err` says why not.
+        suspend: Result<(), SuspendRefusal>,
     },
     /// The answer to `Suspend`: its device memory is in the host's memory.
     Suspended {

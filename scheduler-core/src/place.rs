@@ -1,6 +1,6 @@
 //! Whether a job may join the jobs on a device, and which devices are best.
 
-use crate::device::Device;
+use crate::device::{Device, DeviceId};
 use crate::interference::{Activity, Constants, speeds_into};
 use crate::job::{HostNeed, JobId};
 use crate::reason::{Score, Wait};
@@ -66,6 +66,8 @@ pub(crate) struct Ask {
     pub(crate) host: HostNeed,
     /// Only this node: a suspended job's memory is in that host.
     pub(crate) node: Option<usize>,
+    /// Only these devices; empty: any.
+    pub(crate) only: Vec<DeviceId>,
 }
 
 /// Vectors used again and again.
@@ -88,6 +90,7 @@ pub(crate) fn eligible(dev: &Dev, ask: &Ask) -> bool {
         && dev.instances == 0
         && ask.model.as_ref().is_none_or(|model| *model == dev.spec.model)
         && ask.node.is_none_or(|node| node == dev.node)
+        && (ask.only.is_empty() || ask.only.contains(&dev.spec.id))
         && ask.claim.unwrap_or(Bytes::ZERO) <= dev.spec.capacity
 }
 

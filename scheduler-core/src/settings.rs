@@ -301,6 +301,8 @@ pub struct Eviction {
     pub kill_after: Millis,
     /// Room that is kept beside what a suspended job held, when it comes back.
     pub resume_margin: Bytes,
+    /// May a suspended job come back on other devices of the same model?
+    pub migrate: bool,
 }
 
 impl Default for Eviction {
@@ -311,6 +313,7 @@ impl Default for Eviction {
             slot: None,
             kill_after: Millis::from_secs(30),
             resume_margin: Bytes::from_mib(512),
+            migrate: true,
         }
     }
 }

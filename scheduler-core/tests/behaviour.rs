@@ -362,6 +362,56 @@ fn one_that_cannot_be_suspended_gets_signals_in_order_and_is_put_back() {
 }
 
 #[test]
+fn a_suspended_job_comes_back_where_it_was_with_room_for_all_it_held() {
+    let mut settings = Settings::default();
+    settings.eviction.migrate = false;
+    let mut node = Node::new(2, settings);
+    // Up to the last byte of the device: no margin keeps it away.
+    node.at(0).run(Job { preemption: preemptible(Ok(())), ..gib(1, 40) });
+    node.at(1).run(gib(2, 40));
+    node.at(10).submit(Job { priority: 2, ..gib(3, 40) });
+    node.at(20).step(Event::Suspended { job: JobId(1), bytes: Bytes::from_gib(40) });
+    node.step(Event::Started { job: JobId(3), attempt: 1 });
+    let resumed = |decisions: &[Decision]| {
+        decisions.iter().find_map(|decision| match &decision.action {
+            Action::Resume { devices, .. } => Some(devices.clone()),
+            _ => None,
+        })
+    };
+    let decisions = node.at(30).finish(2, DONE);
+    assert_eq!(resumed(&decisions), None, "the other device of its model is free");
+    let decisions = node.at(40).finish(3, DONE);
+    assert_eq!(resumed(&decisions), Some(vec![DeviceId(0)]));
+}
+
+#[test]
+fn a_suspended_job_of_unknown_need_comes_back_to_devices_of_its_own() {
+    let mut node = Node::new(1, Settings::default());
+    let unknown = Job { need: Need::Unknown, ..gib(1, 1) };
+    node.at(0).run(Job { preemption: preemptible(Ok(())), ..unknown });
+    node.at(10).submit(Job { priority: 2, ..gib(2, 10) });
+    node.at(20).step(Event::Suspended { job: JobId(1), bytes: Bytes::from_gib(3) });
+    node.step(Event::Started { job: JobId(2), attempt: 1 });
+    assert_eq!(node.phase(1), Phase::Suspended, "it may take more than it held");
+    node.at(40).finish(2, DONE);
+    assert_eq!(node.phase(1), Phase::Resuming);
+    assert!(started(&node.at(50).run(gib(3, 1)), 3).is_none());
+}
+
+#[test]
+fn whether_a_job_can_be_suspended_may_change_while_it_runs() {
+    for (first, then) in [(Err(SuspendRefusal::NoShim), Ok(())), (Ok(()), Err(SuspendRefusal::ManagedMemory))]
+    {
+        let mut node = Node::new(1, Settings::default());
+        node.at(0).run(Job { preemption: preemptible(first), ..gib(1, 30) });
+        node.step(Event::SuspendKnown { job: JobId(1), suspend: then });
+        let decisions = node.at(10).submit(Job { priority: 2, ..gib(2, 30) });
+        let suspends = decisions[0].action == Action::Suspend { job: JobId(1) };
+        assert_eq!(suspends, then.is_ok(), "{decisions:?}");
+    }
+}
+
+#[test]
 fn nobody_is_taken_off_who_did_not_allow_it_or_is_as_important() {
     let mut node = Node::new(1, Settings::default());
     node.run(gib(1, 30));
@@ -392,7 +442,15 @@ fn a_restore_that_failed_is_tried_again_later() {
     let mut node = Node::new(1, Settings::default());
     let job = Box::new(gib(1, 30));
     let (model, bytes) = ("A100-40GB".to_owned(), Bytes::from_gib(29));
-    let decisions = node.at(0).step(Event::AdoptedSuspended { job, model, bytes, gpus: 1 });
+    let decisions = node.at(0).step(Event::AdoptedSuspended {
+        job,
+        model,
+        bytes,
+        gpus: 1,
+        devices: Vec::new(),
+        whole: false,
+        ran: Millis::ZERO,
+    });
     assert!(matches!(decisions[0].action, Action::Resume { .. }));
     let decisions = node.at(5).step(Event::ResumeFailed { job: JobId(1) });
     let Some(Action::WakeAt { at }) = decisions.first().map(|decision| decision.action.clone()) else {

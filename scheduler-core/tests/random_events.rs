@@ -311,6 +311,10 @@ impl World {
             },
             16 => match self.pick(&self.alive.clone()) {
                 Some(job) if self.rng.one_in(4) => self.step(Event::Cancelled { job }),
+                Some(job) if self.rng.one_in(4) => {
+                    let suspend = if self.rng.one_in(2) { Ok(()) } else { Err(SuspendRefusal::Ipc) };
+                    self.step(Event::SuspendKnown { job, suspend })
+                }
                 Some(job) => {
                     let need = Need::Measured(Bytes::from_gib(1 + self.rng.below(39)));
                     self.step(Event::NeedKnown { job, need })

@@ -88,6 +88,11 @@ impl State {
             bytes: bytes.max(record.reserved.unwrap_or(Bytes::ZERO)),
             model: first.map(|dev| dev.spec.model.clone()).unwrap_or_default(),
             node: first.map(|dev| dev.node),
+            devices: match self.settings.eviction.migrate {
+                true => Vec::new(),
+                false => record.devices.iter().map(|at| self.devices[*at].spec.id).collect(),
+            },
+            whole: record.reserved.is_none(),
             not_before: Millis::ZERO,
         };
         record.image = Some(image);

@@ -4,7 +4,7 @@ use super::{State, Timer};
 use crate::action::{Action, Decision, Signal, Verdict};
 use crate::device::DeviceId;
 use crate::event::{Evidence, Outcome};
-use crate::job::{Job, JobId, Need};
+use crate::job::{Job, JobId, Need, SuspendRefusal};
 use crate::place::Resident;
 use crate::queue::key;
 use crate::reason::{Impossible, Reason};
@@ -80,14 +80,7 @@ impl State {
         self.set_timer(id);
     }
 
-    pub(super) fn adopt_suspended(
-        &mut self,
-        mut job: Job,
-        model: String,
-        bytes: Bytes,
-        gpus: u16,
-        out: &mut Vec<Decision>,
-    ) {
+    pub(super) fn adopt_suspended(&mut self, mut job: Job, image: Image, gpus: u16, ran: Millis) {
         let id = job.id;
         if self.jobs.contains_key(&id) {
             return;
@@ -96,10 +89,17 @@ impl State {
         let mut record = Record::new(job);
         record.phase = Phase::Suspended;
         record.attempt = record.attempt.max(1);
-        record.image = Some(Image { bytes, model, node: None, not_before: Millis::ZERO });
+        record.ran = ran;
+        record.image = Some(image);
         self.jobs.insert(id, record);
         self.enqueue(id);
-        let _ = out;
+    }
+
+    /// A job that is being suspended already is: the answer to that tells.
+    pub(super) fn know_suspend(&mut self, id: JobId, suspend: Result<(), SuspendRefusal>) {
+        if let Some(record) = self.jobs.get_mut(&id) {
+            record.job.preemption.suspend = suspend;
+        }
     }
 
     /// Puts the job on devices: their memory, shares and the host's part are taken.

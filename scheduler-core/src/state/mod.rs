@@ -24,7 +24,7 @@ use crate::reason::Reason;
 use crate::reserve::Reservation;
 use crate::settings::Settings;
 use crate::units::{Bytes, Millis};
-use record::Record;
+use record::{Image, Record};
 
 /// A machine and what is left of it.
 #[derive(Clone, Debug)]
@@ -146,9 +146,11 @@ impl State {
             Event::Adopted { job, devices, since, reserved } => {
                 self.adopt(*job, &devices, since, reserved, out);
             }
-            Event::AdoptedSuspended { job, model, bytes, gpus } => {
-                self.adopt_suspended(*job, model, bytes, gpus, out);
+            Event::AdoptedSuspended { job, model, bytes, gpus, devices, whole, ran } => {
+                let image = Image { bytes, model, node: None, devices, whole, not_before: Millis::ZERO };
+                self.adopt_suspended(*job, image, gpus, ran);
             }
+            Event::SuspendKnown { job, suspend } => self.know_suspend(job, suspend),
             Event::UsageRestored { user, gpu_ms } => {
                 if let Some(fair) = self.settings.order.fair {
                     self.ledger.add(user, gpu_ms, self.now, &fair);

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use crate::action::{LaunchBudget, Verdict};
+use crate::device::DeviceId;
 use crate::job::{Job, JobId, Need};
 use crate::place::Ask;
 use crate::reason::{Reason, Rung, Wait};
@@ -72,6 +73,10 @@ pub(crate) struct Image {
     pub(crate) bytes: Bytes,
     pub(crate) model: String,
     pub(crate) node: Option<usize>,
+    /// Where alone it can come back; empty: on any device of the model.
+    pub(crate) devices: Vec<DeviceId>,
+    /// It had its devices to itself, because nobody knows how much it may still take.
+    pub(crate) whole: bool,
     /// Not tried again before.
     pub(crate) not_before: Millis,
 }
@@ -199,9 +204,14 @@ impl Record {
             activity: job.activity.unwrap_or(settings.assumed),
             host: job.host,
             node: None,
+            only: Vec::new(),
         };
         if let Some(image) = &self.image {
-            ask.claim = Some(image.bytes.plus(settings.eviction.resume_margin));
+            // No margin may keep it from coming back to a device that it was on.
+            let claim = image.bytes.plus(settings.eviction.resume_margin);
+            ask.claim = Some(claim.min(largest.max(image.bytes)));
+            ask.whole |= image.whole;
+            ask.only.clone_from(&image.devices);
             ask.model = Some(image.model.clone());
             ask.node = image.node;
             ask.half_empty = false;
