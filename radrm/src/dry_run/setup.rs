@@ -28,10 +28,11 @@ const FILL: &str = "RADRM_DRY_RUN_FILL";
 const GENUINE_FIRST: [&str; 3] = ["libnvrtc", "libnvJitLink", "libnvtx3interop"];
 
 /// The Python modules that are loaded with the interpreter.
-const PYTHON: [(&str, &str); 3] = [
+const PYTHON: [(&str, &str); 4] = [
     ("sitecustomize.py", include_str!("hook/sitecustomize.py")),
     ("radrm_dry_run.py", include_str!("hook/radrm_dry_run.py")),
     ("radrm_fake_data.py", include_str!("hook/radrm_fake_data.py")),
+    ("radrm_objects.py", include_str!("hook/radrm_objects.py")),
 ];
 
 /// A dry run, ready to start.

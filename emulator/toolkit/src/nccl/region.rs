@@ -19,7 +19,7 @@ use crate::runtime::known::LARGEST;
 /// Messages between two ranks that may be on their way.
 const PLACES: usize = 8;
 /// The largest message between two ranks whose content is moved.
-pub(super) const LARGEST_TO_ONE: usize = 64 << 10;
+pub(super) const LARGEST_TO_ONE: usize = 1 << 20;
 const HEAD: usize = 4096;
 const WORDS: usize = 64;
 const PLACE: usize = 64 + LARGEST_TO_ONE;

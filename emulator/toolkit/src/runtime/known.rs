@@ -5,13 +5,14 @@
 //! which the processes of a job agree on shapes and sizes.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// The largest message whose content is kept.
-pub(crate) const LARGEST: usize = 1 << 20;
+pub(crate) const LARGEST: usize = 16 << 20;
 /// Bytes that are kept altogether: the oldest go first.
-const MOST: usize = 16 << 20;
+const MOST: usize = 64 << 20;
 /// Launches for which a content stands: by then its address may belong to something else.
 const LIFETIME: u64 = 64;
 
@@ -33,6 +34,17 @@ struct Content {
     bytes: Vec<u8>,
     launch: u64,
     origin: Origin,
+}
+
+impl Content {
+    fn end(&self) -> u64 {
+        self.address + self.bytes.len() as u64
+    }
+
+    /// The bytes of a range that lies inside of it.
+    fn part(&self, range: &Range<u64>) -> &[u8] {
+        &self.bytes[(range.start - self.address) as usize..(range.end - self.address) as usize]
+    }
 }
 
 #[derive(Default)]
@@ -59,7 +71,7 @@ pub(crate) fn launched() {
 impl Contents {
     fn forget(&mut self, address: u64, bytes: u64) {
         let end = address.saturating_add(bytes);
-        self.all.retain(|own| own.address >= end || own.address + own.bytes.len() as u64 <= address);
+        self.all.retain(|own| own.address >= end || own.end() <= address);
         self.size = self.all.iter().map(|own| own.bytes.len()).sum();
     }
 
@@ -74,14 +86,32 @@ impl Contents {
         }
     }
 
-    fn find(&self, address: u64, bytes: usize) -> Option<(Content, usize)> {
-        let now = launches();
-        let own = self.all.iter().rev().find(|own| {
-            own.address <= address
-                && address + bytes as u64 <= own.address + own.bytes.len() as u64
-                && now - own.launch < LIFETIME
-        })?;
-        Some((own.clone(), (address - own.address) as usize))
+    /// The contents that stand in a range, with what of the range they are. No two overlap.
+    fn within(&self, address: u64, bytes: u64) -> impl Iterator<Item = (&Content, Range<u64>)> {
+        let (now, end) = (launches(), address.saturating_add(bytes));
+        self.all.iter().filter(move |own| now - own.launch < LIFETIME).filter_map(move |own| {
+            let part = own.address.max(address)..own.end().min(end);
+            (!part.is_empty()).then_some((own, part))
+        })
+    }
+
+    /// All of a range as one content, if every byte of it is known. It is as old as its oldest part.
+    fn whole(&self, address: u64, bytes: usize) -> Option<Content> {
+        if bytes > LARGEST {
+            return None;
+        }
+        let mut out = Content { address, bytes: vec![0; bytes], launch: launches(), origin: Origin::Peer };
+        let mut known = 0;
+        for (own, part) in self.within(address, bytes as u64) {
+            known += part.end - part.start;
+            out.launch = out.launch.min(own.launch);
+            if own.origin == Origin::Host {
+                out.origin = Origin::Host;
+            }
+            let at = (part.start - address) as usize;
+            out.bytes[at..][..own.part(&part).len()].copy_from_slice(own.part(&part));
+        }
+        (known == bytes as u64).then_some(out)
     }
 }
 
@@ -111,35 +141,32 @@ pub(super) unsafe fn written(address: u64, source: u64, bytes: usize) {
 /// Device memory is copied.
 pub(super) fn copied(target: u64, source: u64, bytes: usize) {
     let mut all = contents();
-    match all.find(source, bytes) {
-        Some((own, at)) => {
-            let part = own.bytes[at..at + bytes].to_vec();
-            all.keep(Content { address: target, bytes: part, launch: own.launch, origin: own.origin });
-        }
+    match all.whole(source, bytes) {
+        Some(own) => all.keep(Content { address: target, ..own }),
         None => all.forget(target, bytes as u64),
     }
 }
 
 /// What stands at an address, as far as a message to another process is concerned.
 pub(crate) fn content(address: u64, bytes: usize) -> Option<Vec<u8>> {
-    let (own, at) = contents().find(address, bytes)?;
-    Some(own.bytes[at..at + bytes].to_vec())
+    contents().whole(address, bytes).map(|own| own.bytes)
 }
 
-/// The host reads: it gets what a peer sent, and what it wrote itself if no kernel ran since.
+/// The host reads: it gets what a peer sent, and what it wrote itself if no kernel ran since. What is not known
+/// stays as it is.
 ///
 /// # Safety
 /// `target` has room for `bytes`.
 pub(super) unsafe fn read(target: u64, source: u64, bytes: usize) {
-    if bytes > LARGEST {
-        return;
+    let (all, now) = (contents(), launches());
+    for (own, part) in all.within(source, bytes as u64) {
+        if own.origin == Origin::Host && own.launch != now {
+            continue;
+        }
+        let (from, place) = (own.part(&part), target + (part.start - source));
+        // SAFETY: the part lies inside of the range that the caller promises.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), place as *mut u8, from.len()) };
     }
-    let Some((own, at)) = contents().find(source, bytes) else { return };
-    if own.origin == Origin::Host && own.launch != launches() {
-        return;
-    }
-    // SAFETY: as the caller promises.
-    unsafe { std::ptr::copy_nonoverlapping(own.bytes[at..].as_ptr(), target as *mut u8, bytes) };
 }
 
 #[cfg(test)]
@@ -179,5 +206,16 @@ mod tests {
         keep(0x3_0000, vec![1, 2, 3, 4], Origin::Peer);
         assert_eq!(content(0x3_0002, 2), Some(vec![3, 4]));
         assert_eq!(content(0x3_0002, 3), None);
+    }
+
+    #[test]
+    fn neighbouring_contents_are_read_as_one() {
+        keep(0x4_0000, vec![1, 2], Origin::Peer);
+        keep(0x4_0002, vec![3], Origin::Peer);
+        assert_eq!(content(0x4_0000, 3), Some(vec![1, 2, 3]));
+        let mut out = [9_u8; 5];
+        // SAFETY: five bytes.
+        unsafe { read(out.as_mut_ptr() as u64, 0x4_0000 - 1, 5) };
+        assert_eq!(out, [9, 1, 2, 3, 9], "what is not known stays as it is");
     }
 }

@@ -160,6 +160,10 @@ def _watch(torch):
 
     torch._C._cuda_resetPeakMemoryStats = reset_after_look
 
+    import radrm_objects
+
+    radrm_objects.install(torch, note)
+
 
 class _After(importlib.abc.MetaPathFinder):
     """Calls a function when a module has been loaded."""

@@ -3,112 +3,14 @@
 //! PyTorch comes from the environment that `cargo xtask venv` makes; without it these tests say that they are
 //! skipped, and `cargo xtask test` fails.
 
-use std::path::PathBuf;
+mod harness;
+mod repeat;
+
 use std::process::Command;
 
-use radrm_emulator_machine::{Machine, MachineSpec};
-use radrm_preload_tests::{
-    artifacts,
-    child::{self, Ended},
-    python::script,
-};
+use harness::{PATIENCE, dry_run, dry_run_with, python};
+use radrm_preload_tests::{artifacts, child, python::script};
 use serde_json::Value;
-use tempfile::TempDir;
-
-/// Seconds that a dry run has: many times what it takes, for machines that do other things too.
-const PATIENCE: u64 = 300;
-
-fn python() -> Option<PathBuf> {
-    let python = std::env::var_os("RADRM_TEST_TORCH_PYTHON")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| artifacts::workspace().join("target/venv-torch/bin/python3"));
-    if python.exists() {
-        return Some(python);
-    }
-    eprintln!("skipped: {} is not there (cargo xtask venv)", python.display());
-    None
-}
-
-/// A dry run and what it told.
-struct DryRun {
-    ended: Ended,
-    report: Value,
-    /// The folder that it had for everything, after it.
-    place: TempDir,
-}
-
-impl DryRun {
-    fn figure(&self, phase: &str, which: &str) -> f64 {
-        let figure = &self.report["dry_run"]["gpus"][0]["phases"][phase][which];
-        let bytes =
-            figure.as_f64().unwrap_or_else(|| panic!("{phase} {which} in {:#}", self.report["dry_run"]));
-        (bytes / f64::from(1 << 20) * 10.0).round() / 10.0
-    }
-
-    fn peak(&self) -> (f64, f64) {
-        (self.figure("whole", "allocated"), self.figure("whole", "reserved"))
-    }
-
-    #[track_caller]
-    fn ok(self) -> Self {
-        Self { ended: self.ended.ok(), ..self }
-    }
-
-    /// Asserts that neither a file nor a process remains.
-    #[track_caller]
-    fn leaves_nothing(&self) {
-        let left: Vec<_> = std::fs::read_dir(self.place.path())
-            .expect("folder of the run")
-            .filter_map(|entry| Some(entry.ok()?.file_name()))
-            // PyTorch's own caches are PyTorch's own business.
-            .filter(|name| name != "report.json" && !name.to_string_lossy().starts_with("torchinductor"))
-            .collect();
-        assert!(left.is_empty(), "{left:?}");
-        let mark = self.place.path().to_string_lossy().into_owned();
-        for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
-            let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-            let has_mark = environment.windows(mark.len()).any(|part| part == mark.as_bytes());
-            assert!(!has_mark, "{} is still there", entry.path().display());
-        }
-    }
-}
-
-/// Runs `radrm-run --dry-run OPTIONS -- python ARGUMENTS`, everything temporary in a folder of its own.
-fn dry_run_with(
-    python: &PathBuf,
-    options: &[&str],
-    variables: &[(&str, &str)],
-    arguments: &[&str],
-) -> DryRun {
-    for library in [
-        "libradrm.so",
-        "libradrm_emulated_cuda.so",
-        "libradrm_emulated_nvml.so",
-        "libradrm_emulated_toolkit.so",
-    ] {
-        artifacts::file(library);
-    }
-    let place = tempfile::Builder::new().prefix("radrm-dry-run-test").tempdir().expect("folder");
-    let report = place.path().join("report.json");
-    let mut command = Command::new(artifacts::file("radrm-run"));
-    command
-        .args(["--dry-run", "--no-profile", "--no-dataset", "--quiet"])
-        .arg(format!("--json={}", report.display()))
-        .args(options)
-        .arg("--")
-        .arg(python)
-        .args(arguments)
-        .env("TMPDIR", place.path())
-        .envs(variables.iter().copied());
-    let ended = child::run(command, PATIENCE);
-    let text = std::fs::read(&report).unwrap_or_default();
-    let report = serde_json::from_slice(&text).unwrap_or_default();
-    DryRun { ended, report, place }
-}
-
-fn dry_run(python: &PathBuf, options: &[&str], arguments: &[&str]) -> DryRun {
-    dry_run_with(python, options, &[], arguments)
-}
 
 #[test]
 fn gpt2_small_takes_what_the_real_allocator_takes_and_little_of_the_host() {
@@ -261,6 +163,17 @@ fn two_processes_train_one_model_on_two_gpus() {
 }
 
 #[test]
+fn objects_that_processes_send_each_other_arrive() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &["--emulate", "3xA100-40GB"], &[&script("dry_run_objects.py")]).ok();
+    // Whatever did not arrive has a line of its own.
+    assert!(run.ended.stdout.starts_with("peak "), "{}", run.ended.stdout);
+    assert_eq!(run.ended.stdout.lines().count(), 1, "{}", run.ended.stdout);
+    assert_eq!(run.report["dry_run"]["withheld"], Value::Null);
+    run.leaves_nothing();
+}
+
+#[test]
 fn data_sets_that_are_not_there_are_made_up() {
     let Some(python) = python() else { return };
     let code = "import torch, torchvision\n\
@@ -292,26 +205,4 @@ fn compiled_models_run_with_triton() {
     assert!(
         kernels.iter().any(|kernel| kernel["name"].as_str().is_some_and(|name| name.contains("triton_")))
     );
-}
-
-#[test]
-fn twenty_runs_in_a_row_end_well_and_leave_nothing() {
-    let Some(python) = python() else { return };
-    let code = "import torch\n\
-                model = torch.nn.Linear(512, 512).cuda()\n\
-                model(torch.randn(8, 512, device='cuda')).sum().backward()\n\
-                print(torch.cuda.memory_allocated())\n";
-    let mut figures = Vec::new();
-    let machine = tempfile::tempdir().expect("folder");
-    let file = machine.path().join("machine");
-    let gpu = Machine::create(&MachineSpec::parse("H200").expect("model"), &file).expect("machine");
-    let options = ["--machine", &file.to_string_lossy()];
-    for _ in 0..20 {
-        let run = dry_run(&python, &options, &["-c", code]).ok();
-        assert_eq!(gpu.memory(0).used, 0, "memory of the shared GPU is not given back");
-        assert_eq!(run.ended.stderr, "");
-        run.leaves_nothing();
-        figures.push((run.ended.stdout.clone(), run.peak()));
-    }
-    assert!(figures.windows(2).all(|pair| pair[0] == pair[1]), "{figures:?}");
 }
