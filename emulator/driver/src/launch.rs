@@ -92,9 +92,13 @@ fn monotonic_ns() -> u64 {
 /// machine's clock, whichever way its own virtual time goes.
 ///
 /// # Errors
-/// CUDA_ERROR_LAUNCH_FAILED and CUDA_ERROR_ILLEGAL_ADDRESS where faults were asked for.
+/// CUDA_ERROR_LAUNCH_FAILED and CUDA_ERROR_ILLEGAL_ADDRESS where faults were asked for or the GPU is lost.
 pub fn account(driver: &Driver, context: &Context, shape: &Shape<'_>) -> Answer<u64> {
     let number = LAUNCHED.fetch_add(1, Relaxed) + 1;
+    if driver.machine.is_lost(context.gpu) {
+        context.break_with(CUDA_ERROR_LAUNCH_FAILED);
+        return Err(CUDA_ERROR_LAUNCH_FAILED);
+    }
     if driver.faults.sticky_at.is_some_and(|at| number >= at) {
         context.break_with(CUDA_ERROR_ILLEGAL_ADDRESS);
         return Err(CUDA_ERROR_ILLEGAL_ADDRESS);

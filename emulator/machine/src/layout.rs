@@ -16,7 +16,7 @@ pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RADRMEMU");
 pub(crate) const VERSION: u32 = 2;
 pub(crate) const TEXT_BYTES: usize = 124 * 1024;
 
-/// First page. Everything but `slots_used` and the counters is written before the file gets its
+/// First page. Everything but `slots_used`, `lost` and the counters is written before the file gets its
 /// name and never again.
 #[repr(C, align(4096))]
 pub(crate) struct Header {
@@ -33,6 +33,8 @@ pub(crate) struct Header {
     pub objects_used: AtomicU32,
     /// Order in which slots were claimed, and names for anything that must be unique.
     pub next_unique: AtomicU64,
+    /// GPUs that fell off the bus, a bit each.
+    pub lost: AtomicU64,
 }
 
 /// One word per process and GPU, dense so that a sum over processes reads few cache lines.

@@ -234,6 +234,19 @@ impl Machine {
         self.layout().header.next_unique.fetch_add(1, Relaxed)
     }
 
+    /// Makes a GPU fall off the bus, or brings it back: meanwhile NVML answers GPU_IS_LOST for it, and
+    /// contexts on it break at their next launch.
+    pub fn set_lost(&self, gpu: usize, lost: bool) {
+        let bit = 1_u64.checked_shl(gpu as u32).unwrap_or(0);
+        let word = &self.layout().header.lost;
+        if lost { word.fetch_or(bit, Relaxed) } else { word.fetch_and(!bit, Relaxed) };
+    }
+
+    /// Whether a GPU is off the bus.
+    pub fn is_lost(&self, gpu: usize) -> bool {
+        self.layout().header.lost.load(Relaxed) & 1_u64.checked_shl(gpu as u32).unwrap_or(0) != 0
+    }
+
     /// Takes a slot for the calling process.
     ///
     /// # Errors

@@ -35,6 +35,7 @@ results! {
     ERROR_INSUFFICIENT_SIZE = 7, "An input argument is not large enough";
     ERROR_DRIVER_NOT_LOADED = 9, "NVIDIA driver is not loaded";
     ERROR_FUNCTION_NOT_FOUND = 13, "Local version of NVML doesn't implement this function";
+    ERROR_GPU_IS_LOST = 15, "GPU is lost";
     ERROR_MEMORY = 20, "Insufficient memory";
     ERROR_NO_DATA = 21, "No data";
     ERROR_ARGUMENT_VERSION_MISMATCH = 25, "The provided version is invalid or unsupported";

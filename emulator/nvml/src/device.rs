@@ -142,7 +142,9 @@ entry_points! {
     fn nvmlDeviceGetHandleByUUID(uuid: Text, out: Out<Device>) |machine| {
         let uuid = uuid.get()?;
         let is_it = |gpu: &usize| machine.spec().uuid_text(*gpu).eq_ignore_ascii_case(&uuid);
-        out.set(Device::new((0..machine.gpu_count()).find(is_it).ok_or(ERROR_NOT_FOUND)?))
+        let device = Device::new((0..machine.gpu_count()).find(is_it).ok_or(ERROR_NOT_FOUND)?);
+        device.gpu(machine)?;
+        out.set(device)
     }
 
     /// A GPU by PCI address.

@@ -71,11 +71,14 @@ impl Device {
     /// Number of the GPU on the machine.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT for what is no handle.
+    /// INVALID_ARGUMENT for what is no handle, GPU_IS_LOST.
     pub fn gpu(self, machine: &Machine) -> Answer<usize> {
         let distance = self.0.checked_sub(FIRST).ok_or(ERROR_INVALID_ARGUMENT)?;
         let gpu = distance / STEP;
-        if distance % STEP == 0 && gpu < machine.gpu_count() { Ok(gpu) } else { Err(ERROR_INVALID_ARGUMENT) }
+        if distance % STEP != 0 || gpu >= machine.gpu_count() {
+            return Err(ERROR_INVALID_ARGUMENT);
+        }
+        if machine.is_lost(gpu) { Err(ERROR_GPU_IS_LOST) } else { Ok(gpu) }
     }
 
     /// Figures of the GPU.

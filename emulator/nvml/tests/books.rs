@@ -140,6 +140,14 @@ fn figures_are_those_of_the_machines_books() {
     let mut count = 5_u32;
     assert_eq!((ask_none(&nvml, h200, &mut count), count), (0, 0));
 
+    // A GPU off the bus, and back.
+    const GPU_IS_LOST: u32 = 15;
+    machine.set_lost(0, true);
+    assert_eq!(call!(nvml, "nvmlDeviceGetMemoryInfo"(h200 => usize, &mut v1 => *mut [u64; 3])), GPU_IS_LOST);
+    assert_eq!(call!(nvml, "nvmlDeviceGetMemoryInfo"(t4 => usize, &mut v1 => *mut [u64; 3])), 0);
+    machine.set_lost(0, false);
+    assert_eq!(call!(nvml, "nvmlDeviceGetMemoryInfo"(h200 => usize, &mut v1 => *mut [u64; 3])), 0);
+
     // As many shutdowns as initialisations.
     assert_eq!(call!(nvml, "nvmlShutdown"()), 0);
     assert_eq!(call!(nvml, "nvmlDeviceGetCount_v2"(&mut count => *mut u32)), 0);

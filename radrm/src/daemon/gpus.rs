@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use nvml_wrapper::enums::gpm::GpmMetricId;
+use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::gpm::{GpmSample, gpm_metrics_get};
 use nvml_wrapper::{Device, Nvml};
 use radrm_collector::NvmlSource;
@@ -102,47 +103,121 @@ pub(crate) struct Sample {
     pub(crate) energy_mj: Option<u64>,
 }
 
+/// One look at all GPUs.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    /// What it tells is true at or after this.
+    pub(crate) begun: Instant,
+    /// Of those that answer; of none where only the losses were asked for.
+    pub(crate) samples: Vec<Sample>,
+    /// UUIDs of those that are gone: off the bus, or an instance that was taken away. One that merely does
+    /// not answer is in neither list.
+    pub(crate) lost: Vec<String>,
+}
+
+/// A GPU that is back is seen by an NVML that was opened after that; it is opened anew so often while one
+/// is lost, or while it cannot be opened at all.
+const REOPEN: Duration = Duration::from_secs(5);
+
 /// Looks at all GPUs again and again, until nobody listens.
-pub(crate) fn watch(gpus: &Gpus, every: Duration, audit: Option<Duration>, to: Sender<Message>) {
+pub(crate) fn watch(
+    gpus: &Gpus,
+    every: Duration,
+    audit: Option<Duration>,
+    asked: Receiver<()>,
+    to: Sender<Message>,
+) {
     let gpus = gpus.clone();
     thread::Builder::new()
         .name("gpus".into())
         .stack_size(512 << 10)
         .spawn(move || {
-            let Ok(nvml) = gpus::open(&gpus.source) else { return };
-            let mut before: HashMap<String, GpmSample<'_>> = HashMap::new();
             let mut audited: Option<Instant> = None;
-            loop {
-                let mut samples = Vec::new();
-                for gpu in &gpus.list {
-                    let Ok(device) = nvml.device_by_uuid(gpu.uuid.as_str()) else { continue };
-                    let Ok(memory) = device.memory_info() else { continue };
-                    let now =
-                        device.gpm_support().unwrap_or(false).then(|| device.gpm_sample().ok()).flatten();
-                    let last = before.remove(&gpu.uuid);
-                    let activity = last.zip(now.as_ref()).and_then(|(last, now)| activity(&nvml, &last, now));
-                    if let Some(now) = now {
-                        before.insert(gpu.uuid.clone(), now);
-                    }
-                    samples.push(Sample { activity, ..plain(&gpu.uuid, memory.used, &device) });
-                }
-                if to.send(Message::Sampled(samples)).is_err() {
+            // Where there is no NVML there is nothing to look at.
+            while gpus.source != NvmlSource::Off {
+                if let Ok(nvml) = gpus::open(&gpus.source)
+                    && look_on(&nvml, &gpus, every, audit, &mut audited, &asked, &to).is_none()
+                {
                     return;
                 }
-                if let Some(gap) = audit
-                    && audited.is_none_or(|last| last.elapsed() >= gap)
-                {
-                    audited = Some(Instant::now());
-                    if let Some(found) = look_for_strangers(&gpus)
-                        && to.send(Message::Audited(found)).is_err()
-                    {
-                        return;
-                    }
-                }
-                thread::sleep(every);
+                thread::sleep(REOPEN);
             }
         })
         .ok();
+}
+
+/// Looks until NVML has to be opened anew; `None` if nobody listens any more.
+fn look_on(
+    nvml: &Nvml,
+    gpus: &Gpus,
+    every: Duration,
+    audit: Option<Duration>,
+    audited: &mut Option<Instant>,
+    asked: &Receiver<()>,
+    to: &Sender<Message>,
+) -> Option<()> {
+    let opened = Instant::now();
+    let mut before: HashMap<String, GpmSample<'_>> = HashMap::new();
+    loop {
+        let mut look = Look { begun: Instant::now(), samples: Vec::new(), lost: Vec::new() };
+        for gpu in &gpus.list {
+            match sample(nvml, &gpu.uuid, &mut before) {
+                Ok(sample) => look.samples.push(sample),
+                Err(error) if means_lost(&error) => look.lost.push(gpu.uuid.clone()),
+                Err(_) => {}
+            }
+        }
+        let lost = !look.lost.is_empty();
+        to.send(Message::Looked(look)).ok()?;
+        if let Some(gap) = audit
+            && audited.is_none_or(|last| last.elapsed() >= gap)
+        {
+            *audited = Some(Instant::now());
+            if let Some(found) = look_for_strangers(gpus) {
+                to.send(Message::Audited(found)).ok()?;
+            }
+        }
+        if lost && opened.elapsed() > REOPEN {
+            return Some(());
+        }
+        let next = Instant::now() + every;
+        while let Some(rest) = next.checked_duration_since(Instant::now())
+            && asked.recv_timeout(rest).is_ok()
+        {
+            to.send(Message::Looked(losses(nvml, gpus))).ok()?;
+        }
+    }
+}
+
+fn means_lost(error: &NvmlError) -> bool {
+    matches!(error, NvmlError::GpuLost | NvmlError::NotFound)
+}
+
+/// Only which GPUs are gone: activities are means since the last look, which stays as it is.
+fn losses(nvml: &Nvml, gpus: &Gpus) -> Look {
+    let begun = Instant::now();
+    let gone = |gpu: &&Gpu| {
+        let asked = nvml.device_by_uuid(gpu.uuid.as_str()).and_then(|device| device.memory_info());
+        asked.is_err_and(|error| means_lost(&error))
+    };
+    let lost = gpus.list.iter().filter(gone).map(|gpu| gpu.uuid.clone()).collect();
+    Look { begun, samples: Vec::new(), lost }
+}
+
+fn sample<'a>(
+    nvml: &'a Nvml,
+    uuid: &str,
+    before: &mut HashMap<String, GpmSample<'a>>,
+) -> Result<Sample, NvmlError> {
+    let device = nvml.device_by_uuid(uuid)?;
+    let memory = device.memory_info()?;
+    let now = device.gpm_support().unwrap_or(false).then(|| device.gpm_sample().ok()).flatten();
+    let last = before.remove(uuid);
+    let activity = last.zip(now.as_ref()).and_then(|(last, now)| activity(nvml, &last, now));
+    if let Some(now) = now {
+        before.insert(uuid.to_owned(), now);
+    }
+    Ok(Sample { activity, ..plain(uuid, memory.used, &device) })
 }
 
 fn plain(uuid: &str, used: u64, device: &Device<'_>) -> Sample {

@@ -37,7 +37,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use clap::Parser;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, fcntl_lock};
 
 use crate::output;
 use crate::run::cli::{Instead, explain};
@@ -124,9 +124,10 @@ fn serve(flags: Flags) -> Result<(), String> {
     // From here on there are several threads.
     end_on_signal(signals, to.clone())?;
     let watch = Watch::start(to.clone())?;
-    let engine = Engine::new(config.clone(), store, gpus.clone(), watch, boot)?;
+    let (ask, asked) = channel();
+    let engine = Engine::new(config.clone(), store, gpus.clone(), watch, boot, ask)?;
     let audit = (config.audit_s > 0).then(|| Duration::from_secs(config.audit_s));
-    gpus::watch(&gpus, Duration::from_millis(config.look_ms), audit, to.clone());
+    gpus::watch(&gpus, Duration::from_millis(config.look_ms), audit, asked, to.clone());
     if let Some(address) = config.metrics()?
         && let Err(sentence) = server::serve_metrics(address, to.clone())
     {
@@ -165,7 +166,9 @@ fn only_one(state: &Path) -> Result<fs::File, String> {
     let path = state.join("lock");
     let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
     let file = file.map_err(|error| format!("{}: {}", path.display(), output::reason(&error)))?;
-    flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive)
+    // A lock of this process alone: one of the open file would live on in a child that is about to become a
+    // keeper, and a daemon that follows on one that was killed just then would find it taken.
+    fcntl_lock(file.as_fd(), FlockOperation::NonBlockingLockExclusive)
         .map_err(|_| format!("another radrmd uses {}", state.display()))?;
     Ok(file)
 }

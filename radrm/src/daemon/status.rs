@@ -63,6 +63,9 @@ pub(crate) struct End {
     pub(crate) oom: Option<u64>,
     /// That is concluded from its output; no shim was in it.
     pub(crate) from_log: bool,
+    /// Its GPU was gone when it failed.
+    #[serde(default)]
+    pub(crate) lost: bool,
     /// Highest device memory on one GPU, contexts included, bytes.
     pub(crate) peak: Option<u64>,
     /// When, ms since 1970.
@@ -74,6 +77,9 @@ impl End {
     pub(crate) fn outcome(&self) -> Outcome {
         if self.not_started.is_some() {
             return Outcome::NotStarted;
+        }
+        if self.lost {
+            return Outcome::Lost;
         }
         let code = self.code.unwrap_or_else(|| 128 + self.signal.unwrap_or(0));
         match (self.oom, self.signal) {

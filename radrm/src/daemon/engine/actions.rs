@@ -242,6 +242,9 @@ impl Engine {
         if status.end.is_none() {
             sweep(&status, live.keeper);
         }
+        if self.doubt((job, attempt), &status, live.told) {
+            return;
+        }
         self.attempt_ended((job, attempt), &status, live.told);
     }
 

@@ -7,7 +7,7 @@ use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation, Observation, Per
 use radrm_telemetry::{Liveness, Segment};
 
 use super::Engine;
-use crate::daemon::gpus::Sample;
+use crate::daemon::gpus::Look;
 use crate::daemon::status;
 use crate::daemon::store::Stage;
 use crate::quota::proc::Process;
@@ -42,6 +42,7 @@ impl Engine {
         }
         self.looked = Instant::now();
         self.press();
+        self.settle_doubts(None);
         let jobs: Vec<u64> = self.live.keys().copied().collect();
         for job in jobs {
             self.look_at(job);
@@ -106,7 +107,12 @@ impl Engine {
     }
 
     /// GPUs were looked at.
-    pub(super) fn sampled(&mut self, samples: Vec<Sample>) {
+    pub(super) fn looked_at(&mut self, look: Look) {
+        self.come_and_gone(&look);
+        let samples = look.samples;
+        if samples.is_empty() {
+            return;
+        }
         for sample in &samples {
             let Some(device) = self.device(&sample.uuid) else { continue };
             let part = |at: usize| sample.activity.map(|parts| Permille::from_fraction(parts[at]));

@@ -6,6 +6,7 @@
 
 mod actions;
 mod looks;
+mod lost;
 mod recover;
 mod requests;
 mod rows;
@@ -20,7 +21,7 @@ use radrm_scheduler_core::{Decision, DeviceId, Event, JobId, Millis, State};
 
 use super::config::Config;
 use super::events::Log;
-use super::gpus::{Gpus, Sample};
+use super::gpus::{Gpus, Look, Sample};
 use super::peer::Peer;
 use super::status::Who;
 use super::store::{self, Entry, Stage, Store, Watched};
@@ -37,7 +38,7 @@ pub(crate) enum Message {
     /// A keeper is gone.
     KeeperEnded(Attempt),
     /// GPUs were looked at.
-    Sampled(Vec<Sample>),
+    Looked(Look),
     /// Processes without the shim: their users, and words.
     Audited(Vec<(Option<u32>, String)>),
     /// The text of `/metrics`.
@@ -107,6 +108,12 @@ pub(crate) struct Engine {
     wake: Option<Millis>,
     boot: String,
     samples: Vec<Sample>,
+    /// UUIDs of GPUs that are gone for now.
+    lost: BTreeSet<String>,
+    /// Attempts that failed, whose GPU may be what failed: until the next look tells.
+    doubtful: Vec<lost::Doubtful>,
+    /// Asks for a look at which GPUs are gone.
+    ask: Sender<()>,
     watched: BTreeMap<String, Watched>,
     energy: BTreeMap<String, u64>,
     strangers: Vec<(Option<u32>, String)>,
@@ -138,6 +145,7 @@ impl Engine {
         gpus: Gpus,
         watch: Watch,
         boot: String,
+        ask: Sender<()>,
     ) -> Result<Self, String> {
         let mut settings = config.scheduler.clone();
         // The shim has no launch budget yet that could be set.
@@ -165,6 +173,9 @@ impl Engine {
             wake: None,
             boot,
             samples: Vec::new(),
+            lost: BTreeSet::new(),
+            doubtful: Vec::new(),
+            ask,
             watched: BTreeMap::new(),
             energy: BTreeMap::new(),
             strangers: Vec::new(),
@@ -215,7 +226,7 @@ impl Engine {
                     replies.push((reply, response));
                 }
                 Message::KeeperEnded(attempt) => self.keeper_ended(attempt),
-                Message::Sampled(samples) => self.sampled(samples),
+                Message::Looked(look) => self.looked_at(look),
                 Message::Audited(found) => self.strangers = found,
                 Message::Metrics(reply) => {
                     let _ = reply.send(self.metrics());

@@ -96,23 +96,27 @@ impl Engine {
         };
         let node = Node { id: NodeId(0), cpu_milli: cpus * 1000, memory: Bytes(memory) };
         self.step(Event::NodeAdded { node });
-        let reserve = self.config.gpu_reserve_mib << 20;
-        let mut parent = None;
-        for (at, gpu) in self.gpus.list.clone().into_iter().enumerate() {
-            let id = DeviceId(u32::try_from(at).unwrap_or(u32::MAX));
-            let instance = gpu.uuid.starts_with("MIG-");
-            if gpu.index.is_some() {
-                parent = Some(id);
-            }
-            let device = Device {
-                id,
-                node: NodeId(0),
-                model: gpu.name.clone(),
-                capacity: Bytes(gpu.total.saturating_sub(reserve)),
-                parent: parent.filter(|_| instance && gpu.index.is_none()),
-                shared: !instance,
-            };
+        for at in 0..self.gpus.list.len() {
+            let device = self.description(at);
             self.step(Event::DeviceAdded { device });
+        }
+    }
+
+    /// The scheduler's view of a GPU, by its place in the list.
+    pub(super) fn description(&self, at: usize) -> Device {
+        let reserve = self.config.gpu_reserve_mib << 20;
+        let id = |at: usize| DeviceId(u32::try_from(at).unwrap_or(u32::MAX));
+        let gpu = &self.gpus.list[at];
+        let instance = gpu.uuid.starts_with("MIG-");
+        // Instances follow their GPU.
+        let parent = self.gpus.list[..at].iter().rposition(|gpu| gpu.index.is_some());
+        Device {
+            id: id(at),
+            node: NodeId(0),
+            model: gpu.name.clone(),
+            capacity: Bytes(gpu.total.saturating_sub(reserve)),
+            parent: parent.map(id).filter(|_| instance && gpu.index.is_none()),
+            shared: !instance,
         }
     }
 
