@@ -13,7 +13,7 @@ pub const MAX_PROCESSES: usize = 4096;
 pub const MAX_OBJECTS: usize = 4096;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RADRMEMU");
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 pub(crate) const TEXT_BYTES: usize = 124 * 1024;
 
 /// First page. Everything but `slots_used`, `lost` and the counters is written before the file gets its
@@ -96,6 +96,13 @@ pub(crate) struct Slot {
     pub books: [Book; MAX_GPUS],
 }
 
+/// A GPU's time: how far it had got when somebody last looked (CLOCK_MONOTONIC, ns; 0: nobody has).
+#[repr(C, align(64))]
+pub(crate) struct Timeline {
+    pub at_ns: AtomicU64,
+    pub passed_ns: AtomicU64,
+}
+
 /// An allocation that other processes may open. `state` is (generation << 8 | state).
 #[repr(C, align(128))]
 pub(crate) struct Object {
@@ -120,6 +127,11 @@ pub(crate) struct Layout {
     pub busy_until: Words,
     /// What it asks of the GPU meanwhile: streams << 32 | share of the SMs in permille.
     pub busy_demand: Words,
+    /// GPU time up to which a process has work; see `timeline`.
+    pub work_until: Words,
+    /// The share of the GPU that it asks for meanwhile, in permille.
+    pub work_weight: Words,
+    pub timelines: [Timeline; MAX_GPUS],
     pub objects: [Object; MAX_OBJECTS],
     pub slots: [Slot; MAX_PROCESSES],
 }

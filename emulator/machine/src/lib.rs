@@ -11,6 +11,7 @@
 //! * [`Machine`] creates or opens the file, and answers questions about the GPUs.
 //! * [`Process`] is a program's own slot: it charges and discharges memory, keeps the books, and
 //!   says how busy the program keeps a GPU.
+//! * [`Machine::gpu_time`] says how far a GPU has got on with the work of all of them (module `timeline`).
 //! * [`Machine::books`] gives the books of all processes, dead ones included.
 //! * [`Machine::lock_process`] and its neighbours take a process off its GPUs and bring it back.
 //! * [`FaultPlan`] says what shall go wrong in one process.
@@ -36,6 +37,7 @@ mod model;
 mod objects;
 mod process;
 mod spec;
+mod timeline;
 
 pub use books::{GpuBooks, KindBooks, ProcessBooks, books_to_json};
 pub use checkpoint::{CheckpointError, CheckpointState, Inside, Mark};
@@ -49,6 +51,7 @@ pub use model::{GpuSpec, MODELS_TOML, Models};
 pub use objects::{ObjectId, SharedKind, SharedObject};
 pub use process::{NoMemory, Process};
 pub use spec::MachineSpec;
+pub use timeline::WHOLE;
 
 /// Bytes in which a GPU hands out physical memory: everything charged is a multiple of it.
 pub const HOLD_GRANULE: u64 = 2 << 20;

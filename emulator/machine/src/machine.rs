@@ -183,6 +183,9 @@ impl Machine {
         mapping.reserve(&layout.held).map_err(io)?;
         mapping.reserve(&layout.busy_until).map_err(io)?;
         mapping.reserve(&layout.busy_demand).map_err(io)?;
+        mapping.reserve(&layout.work_until).map_err(io)?;
+        mapping.reserve(&layout.work_weight).map_err(io)?;
+        mapping.reserve(&layout.timelines).map_err(io)?;
         mapping.reserve(&layout.objects).map_err(io)?;
         let header = &layout.header;
         header.text_len.store(store_bytes(&layout.text, text.as_bytes()), Relaxed);
@@ -239,7 +242,11 @@ impl Machine {
     pub fn set_lost(&self, gpu: usize, lost: bool) {
         let bit = 1_u64.checked_shl(gpu as u32).unwrap_or(0);
         let word = &self.layout().header.lost;
-        if lost { word.fetch_or(bit, Relaxed) } else { word.fetch_and(!bit, Relaxed) };
+        if lost {
+            word.fetch_or(bit, Relaxed)
+        } else {
+            word.fetch_and(!bit, Relaxed)
+        };
     }
 
     /// Whether a GPU is off the bus.
@@ -306,6 +313,14 @@ impl Machine {
         self.reap();
     }
 
+    /// As [`Self::reap`], every [`LOOK_NS`] at most.
+    pub(crate) fn reap_rarely(&self, now_ns: u64) {
+        if now_ns.saturating_sub(self.looked_ns.load(Relaxed)) >= LOOK_NS {
+            self.looked_ns.store(now_ns, Relaxed);
+            self.reap();
+        }
+    }
+
     /// Ends the slots of dead processes, so that their memory is free again. Any process may do this
     /// at any time, and be killed while it does: the next one goes on.
     pub fn reap(&self) {
@@ -342,7 +357,9 @@ impl Machine {
         if checkpoint::is_being_written(slot) {
             return;
         }
-        for words in layout.held.iter().chain(&layout.busy_until).chain(&layout.busy_demand) {
+        let busy = layout.busy_until.iter().chain(&layout.busy_demand);
+        let work = layout.work_until.iter().chain(&layout.work_weight);
+        for words in layout.held.iter().chain(busy).chain(work) {
             let value = words[index].load(SeqCst);
             if slot.state.load(SeqCst) != reaping {
                 return;
