@@ -13,10 +13,11 @@ enum Kind {
     Around,
     /// Around the real call, in every process.
     Early,
-    /// As `Around`, with two short ways: by the hand-written shell for the argument list of `cuLaunchKernel` or
-    /// `cuLaunchKernelEx`, and behind it, while launches are timed, for those of which only counts are kept:
-    /// `LOGIC_planned` says before the call what to count after it.
+    /// As `Around`, behind two hand-written shells for the argument list of `cuLaunchKernel` or `cuLaunchKernelEx`:
+    /// one for launches that are counted, and one for those that are only counted while others are timed.
     Launch,
+    /// As `Around`, only in processes of a job with a quota; in others the real call is all there is.
+    Quota,
     /// After the real call, which stays transparent to a forced unwind.
     After,
 }
@@ -82,6 +83,7 @@ fn read_hooks() -> BTreeMap<String, Hook> {
             Some(("early", rest)) => (Kind::Early, rest),
             Some(("launch", rest)) => (Kind::Launch, rest),
             Some(("after", rest)) => (Kind::After, rest),
+            Some(("quota", rest)) => (Kind::Quota, rest),
             Some((other, _)) => panic!("hooks.tsv: `{base}` has an unknown kind of hook `{other}`"),
             None => (Kind::Around, logic),
         };
@@ -204,19 +206,44 @@ fn driver_shell(out: &mut String, id: usize, row: &Row, hook: Option<&Hook>) {
     let by_hand = hook.is_some_and(|h| h.kind == Kind::Launch);
     if by_hand {
         // Six arguments come in registers, the others on the stack.
-        let shell = match row.args.len() {
-            4 => format!("launch_ex_shell!({id}, {symbol}_cold)"),
-            n => format!("launch_shell!({id}, {symbol}_cold, {})", n - 6),
+        let (counted, timed) = match row.args.len() {
+            4 => (
+                format!("launch_ex_shell!({id}, {symbol}_timed)"),
+                format!("timed_ex_shell!({id}, {symbol}_cold)"),
+            ),
+            n => (
+                format!("launch_shell!({id}, {symbol}_timed, {})", n - 6),
+                format!("timed_shell!({id}, {symbol}_cold, {})", n - 6),
+            ),
         };
         let _ = write!(
             out,
             "#[unsafe(naked)]\n\
              #[cfg_attr(not(test), unsafe(no_mangle))]\n\
              unsafe extern \"C\" fn {symbol}({params}) -> CUresult {{\n    \
-                 {shell}\n}}\n\n"
+                 {counted}\n}}\n\n\
+             #[unsafe(naked)]\n\
+             unsafe extern \"C\" fn {symbol}_timed({params}) -> CUresult {{\n    \
+                 crate::kernels::timing::shell::{timed}\n}}\n\n"
         );
     }
-    let head = match by_hand {
+    let by_quota = hook.is_some_and(|h| h.kind == Kind::Quota);
+    if by_quota {
+        let _ = write!(
+            out,
+            "#[cfg_attr(not(test), unsafe(no_mangle))]\n\
+             unsafe extern \"C\" fn {symbol}({params}) -> CUresult {{\n    \
+                 let Some(real) = shell::unlimited(EntryId({id})) else {{\n        \
+                     // SAFETY: the program's own call, passed on.\n        \
+                     return unsafe {{ {symbol}_cold({names}) }};\n    \
+                 }};\n    \
+                 // SAFETY: the address is the driver's own function of this name, whose prototype this is.\n    \
+                 let real = unsafe {{ core::mem::transmute::<*mut (), unsafe extern \"C\" fn({types}) -> CUresult>(real) }};\n    \
+                 // SAFETY: the program's own call, passed on.\n    \
+                 unsafe {{ real({names}) }}\n}}\n\n"
+        );
+    }
+    let head = match by_hand || by_quota {
         true => format!("#[cold]\n#[inline(never)]\nunsafe extern \"{abi}\" fn {symbol}_cold"),
         false => format!("#[cfg_attr(not(test), unsafe(no_mangle))]\nunsafe extern \"{abi}\" fn {symbol}"),
     };
@@ -228,26 +255,6 @@ fn driver_shell(out: &mut String, id: usize, row: &Row, hook: Option<&Hook>) {
              // SAFETY: the address is the driver's own function of this name, whose prototype this is.\n    \
              let real = unsafe {{ core::mem::transmute::<*mut (), unsafe extern \"{abi}\" fn({types}) -> CUresult>(real) }};\n"
     );
-    if let Some(hook) = hook.filter(|h| h.kind == Kind::Launch) {
-        let picked: Vec<String> = picked(row, hook).into_iter().map(ident).collect();
-        let picked = picked.join(", ");
-        let _ = write!(
-            out,
-            "    let tls = crate::tls::get();\n    \
-                 // SAFETY: the arguments are the program's, under the driver's contract for them.\n    \
-                 if let Some(planned) = unsafe {{ crate::{logic}_planned(tls, {picked}) }} {{\n        \
-                     shell::enter(tls);\n        \
-                     // SAFETY: the program's own call, passed on.\n        \
-                     let result = unsafe {{ real({names}) }};\n        \
-                     shell::leave();\n        \
-                     if result.is_ok() {{\n            \
-                         planned.count();\n        \
-                     }}\n        \
-                     return result;\n    \
-                 }}\n",
-            logic = hook.logic,
-        );
-    }
     match hook {
         None => {
             let _ = write!(

@@ -5,11 +5,10 @@ use core::ffi::{c_int, c_uint};
 use radrm_cuda_abi::*;
 
 use crate::cx::Cx;
-use crate::kernels::timing::{self, Planned, Shape};
+use crate::kernels::timing::{self, Shape};
 use crate::kernels::{cache, learn};
 use crate::telemetry::KernelsMode;
 use crate::throttle;
-use crate::tls::Tls;
 
 /// A launch of so many blocks of so many threads, with dynamic shared memory in bytes per block. What is counted is
 /// the threads of the whole grid.
@@ -107,47 +106,6 @@ pub(crate) unsafe fn kernel(
     }
     let (blocks, threads) = (product(grid_x, grid_y, grid_z), product(block_x, block_y, block_z));
     recorded(cx, call, function, stream, of(blocks, threads, u64::from(shared)))
-}
-
-/// What such a launch will count, where it will only be counted and launches are timed.
-///
-/// # Safety
-/// The arguments of such a call.
-#[allow(clippy::too_many_arguments, reason = "the driver's prototype")]
-#[inline(always)]
-pub(crate) unsafe fn kernel_planned(
-    tls: &Tls,
-    function: CUfunction,
-    grid_x: c_uint,
-    grid_y: c_uint,
-    grid_z: c_uint,
-    block_x: c_uint,
-    block_y: c_uint,
-    block_z: c_uint,
-    shared: c_uint,
-    _stream: CUstream,
-) -> Option<Planned<'_>> {
-    if throttle::is_set() {
-        return None;
-    }
-    let (blocks, threads) = (product(grid_x, grid_y, grid_z), product(block_x, block_y, block_z));
-    timing::planned(tls, function, of(blocks, threads, u64::from(shared)))
-}
-
-/// As [`kernel_planned`], for `cuLaunchKernelEx`.
-///
-/// # Safety
-/// The arguments of such a call.
-#[inline(always)]
-pub(crate) unsafe fn kernel_ex_planned(
-    tls: &Tls,
-    config: *const CUlaunchConfig,
-    function: CUfunction,
-) -> Option<Planned<'_>> {
-    // SAFETY: null, or the program's configuration, valid during the call.
-    let c = unsafe { config.as_ref() }.filter(|_| !throttle::is_set())?;
-    let (blocks, threads) = shape(c);
-    timing::planned(tls, function, of(blocks, threads, u64::from(c.sharedMemBytes)))
 }
 
 /// `cuLaunchKernelEx`.

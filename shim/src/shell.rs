@@ -23,6 +23,15 @@ pub(crate) fn absent(_entry: EntryId) -> CUresult {
     if resolve::has_driver() { CUDA_ERROR_NOT_FOUND } else { CUDA_ERROR_NOT_INITIALIZED }
 }
 
+/// The real function of an entry point that only a quota concerns, where it is known that there is none.
+#[inline(always)]
+pub(crate) fn unlimited(entry: EntryId) -> Option<*mut ()> {
+    let page = state::page();
+    let real = resolve::loaded(entry);
+    // A process that has joined knows its quotas.
+    (page.epoch() != 0 && !page.quota.is_on() && !real.is_null()).then_some(real)
+}
+
 /// Runs logic that needs no segment.
 #[inline(always)]
 pub(crate) fn early<C, L>(entry: EntryId, call: C, logic: L) -> CUresult
@@ -60,18 +69,6 @@ where
 /// mark; a mark that a longjmp has left behind by discarding its frame is not, as seen from the next
 /// call at the same depth.
 pub(crate) const DISTANCE: usize = 2048;
-
-/// Marks a call as under way.
-#[inline(always)]
-pub(crate) fn enter(tls: &Tls) {
-    tls.enter(with_distance());
-}
-
-/// Ends what [`enter`] began. Finding the thread's state anew is cheaper than keeping it over the call.
-#[inline(always)]
-pub(crate) fn leave() {
-    tls::get().leave();
-}
 
 /// Whether a hooked call is under way further up this stack: the driver calls itself through its
 /// exported names.

@@ -27,7 +27,7 @@ const JOIN_PATIENCE: u32 = 100_000;
 /// are a process that has not joined.
 #[repr(C, align(4096))]
 pub(crate) struct Page {
-    /// The epoch while no capture is under way, else 0: what a launch compares with its thread's.
+    /// The epoch while no capture is under way, else 0: what the shells of a launch compare with their thread's.
     fast: AtomicU64,
     /// What the threads' caches are valid for; 0 before the process has joined. Changes when a
     /// module is unloaded.
@@ -86,13 +86,6 @@ impl Page {
         // SAFETY: a `Cx`, through which alone this is reached, exists only after `epoch` was seen
         // non-zero, which happens after the writer was written.
         unsafe { (*self.writer.get()).assume_init_ref() }
-    }
-
-    /// The epoch if a launch needs no preparation, else 0.
-    #[inline(always)]
-    pub(crate) fn fast(&self) -> u64 {
-        // Acquire pairs with the store in `set_fast`.
-        self.fast.load(Ordering::Acquire)
     }
 
     /// The current epoch; 0 while not joined.

@@ -3,6 +3,7 @@
 use core::cell::Cell;
 
 use crate::kernels::cache::KernelCache;
+use crate::kernels::timing::strata::StrataCache;
 use crate::telemetry;
 
 /// Value of [`Tls::ready`] in a new thread: no page has it.
@@ -20,6 +21,8 @@ pub(crate) struct Tls {
     pub(crate) generation: Cell<u64>,
     /// Kernels this thread has launched lately.
     pub(crate) cache: Cell<*const KernelCache>,
+    /// Strata of this thread's launches, while launches are timed.
+    pub(crate) strata: Cell<*const StrataCache>,
     /// The thread's counters in the segment.
     pub(crate) lane: Cell<Option<telemetry::Lane>>,
     /// Words for the memory hooks; zeroed whenever the process joins anew.

@@ -8,7 +8,7 @@ use radrm_cuda_abi::*;
 use crate::cx::Cx;
 use crate::driver::Driver;
 use crate::entries::EntryId;
-use crate::kernels::{Kernels, cache};
+use crate::kernels::cache;
 use crate::telemetry::{KernelAttributes, KernelId};
 use crate::tls::Tls;
 use crate::{frameworks, shell, state};
@@ -57,7 +57,9 @@ pub(crate) fn kernel_of(cx: &Cx<'_>, function: CUfunction) -> KernelId {
         if kernels.learnt.fetch_add(1, Ordering::Relaxed).is_power_of_two() {
             frameworks::look(cx);
         }
-        kernels.known.insert(function.addr(), epoch << ID_BITS | u64::from(kernel.number()));
+        let word = epoch << ID_BITS | u64::from(kernel.number());
+        // Those of unloaded modules give way.
+        kernels.known.insert(function.addr(), word, |other| other >> ID_BITS != epoch);
         kernel
     })
 }
@@ -77,7 +79,7 @@ fn learn(cx: &Cx<'_>, function: CUfunction) -> KernelId {
         Some(name) => unsafe { CStr::from_ptr(name) }.to_bytes(),
         None => match kernels.name_of(function.addr(), &mut room) {
             Some(name) => name,
-            None => make_name(kernels, module_of(driver, function), &mut room),
+            None => make_name(module_of(driver, function), function, &mut room),
         },
     };
     let attributes = attributes(driver, function, is_kernel);
@@ -109,13 +111,13 @@ fn module_of(driver: &Driver, function: CUfunction) -> u64 {
     }
 }
 
-/// `kernel@MODULE+n`: tells functions apart where nobody knows their names.
-fn make_name<'r>(kernels: &Kernels, module: u64, room: &'r mut [u8]) -> &'r [u8] {
+/// `kernel@MODULE+FUNCTION`: tells functions apart where nobody knows their names, and is the same when one that was
+/// forgotten is met again.
+fn make_name(module: u64, function: CUfunction, room: &mut [u8]) -> &[u8] {
     use std::io::Write as _;
-    let number = kernels.nameless.fetch_add(1, Ordering::Relaxed) + 1;
     let mut rest = &mut room[..];
     let before = rest.len();
-    let written = match write!(rest, "kernel@{module:#x}+{number}") {
+    let written = match write!(rest, "kernel@{module:#x}+{:#x}", function.addr()) {
         Ok(()) => before - rest.len(),
         Err(_) => 0,
     };

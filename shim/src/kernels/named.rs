@@ -3,6 +3,7 @@
 
 use core::ffi::{CStr, c_char};
 use core::ptr::NonNull;
+use core::sync::atomic::Ordering;
 
 use radrm_cuda_abi::*;
 
@@ -13,6 +14,14 @@ use crate::{arena, bytes};
 
 /// Mark, below the name record's address, of a handle that is a library's kernel.
 const KERNEL: u64 = 1;
+
+/// Bytes of names that are kept: of more kernels than have a number of their own.
+const INTERNED_BYTES: usize = 4 << 20;
+
+/// Nothing is known of which handles are of no use any more: each goes in its turn.
+fn in_turn(_word: u64) -> bool {
+    false
+}
 
 /// A kept name: its length, then its bytes. Never freed or changed once it is reachable.
 #[repr(C)]
@@ -30,7 +39,7 @@ impl Kernels {
     /// Notes that a handle is a library's kernel.
     pub(crate) fn mark_kernel(&self, handle: u64) {
         if !self.is_kernel(handle) {
-            self.names.insert(handle, self.names.get(handle).unwrap_or(0) | KERNEL);
+            self.names.insert(handle, self.names.get(handle).unwrap_or(0) | KERNEL, in_turn);
         }
     }
 
@@ -43,7 +52,7 @@ impl Kernels {
     }
 
     fn note(&self, handle: u64, name: *const Name, mark: u64) {
-        self.names.insert(handle, name.addr() as u64 | mark);
+        self.names.insert(handle, name.addr() as u64 | mark, in_turn);
     }
 
     /// The record of a name, made at its first sight.
@@ -55,7 +64,11 @@ impl Kernels {
             // Two names with one hash: the second stays unknown.
             return if read(there) == Some(name) { there } else { core::ptr::null() };
         }
-        let Some(room) = arena::alloc(size_of::<Name>() + name.len()) else { return core::ptr::null() };
+        let bytes = size_of::<Name>() + name.len();
+        if self.interned_bytes.fetch_add(bytes, Ordering::Relaxed) > INTERNED_BYTES {
+            return core::ptr::null();
+        }
+        let Some(room) = arena::alloc(bytes) else { return core::ptr::null() };
         let room = room.cast::<Name>();
         // SAFETY: the block is ours alone and large enough for the length and the bytes.
         unsafe {
@@ -145,7 +158,7 @@ pub(crate) unsafe fn of_kernel(
         let function = unsafe { *function };
         let kernels = &cx.page.kernels;
         if let Some(word) = kernels.names.get(kernel.addr()).filter(|w| w & !KERNEL != 0) {
-            kernels.names.insert(function.addr(), word & !KERNEL);
+            kernels.names.insert(function.addr(), word & !KERNEL, in_turn);
         }
     }
     result
@@ -166,7 +179,7 @@ pub(crate) unsafe fn block_shape(
     let result = call();
     if result.is_ok() {
         let threads = [x, y, z].into_iter().map(|n| u64::try_from(n).unwrap_or(0)).product();
-        cx.page.kernels.shapes.insert(function.addr(), threads);
+        cx.page.kernels.shapes.insert(function.addr(), threads, in_turn);
     }
     result
 }

@@ -11,6 +11,7 @@
 //! | [`marks`] | the events, and the times that they have given |
 //! | [`budget`] | what timing has cost and may cost |
 //! | `filling` | how a launch fills the GPU |
+//! | [`shell`] | the short way of launches that are only counted |
 //!
 //! Nothing is ever waited for. Nothing is timed while a stream of the process captures, and an event that
 //! was put into a capture against all odds is never looked at again.
@@ -18,7 +19,8 @@
 pub(crate) mod budget;
 mod filling;
 pub(crate) mod marks;
-mod strata;
+pub(crate) mod shell;
+pub(crate) mod strata;
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -29,9 +31,8 @@ use crate::environ;
 use crate::kernels::learn;
 use crate::map::HandleMap;
 use crate::memory;
+use crate::shell::caught_cold;
 use crate::telemetry::{KernelId, KernelsMode, Lane, SizeClass, Stratum};
-use crate::tls::Tls;
-use crate::{shell, state};
 use budget::Budget;
 use filling::{Held, Sizes};
 use marks::Marks;
@@ -139,34 +140,6 @@ impl Timing {
     }
 }
 
-/// A launch of which only counts are kept.
-pub(crate) struct Planned<'e> {
-    entry: &'e Entry,
-    shape: Shape,
-}
-
-impl Planned<'_> {
-    /// Counts it, once it has succeeded.
-    #[inline(always)]
-    pub(crate) fn count(self) {
-        self.entry.launched(self.shape);
-    }
-}
-
-/// Whether a launch is one of which only counts are kept: the thread is ready, nothing captures, no hooked call is
-/// under way, and the launch's stratum is in the thread's cache and not due.
-#[inline(always)]
-pub(crate) fn planned<'t>(tls: &'t Tls, function: CUfunction, shape: Shape) -> Option<Planned<'t>> {
-    let page = state::page();
-    if tls.ready.get() != page.fast() || !page.kernels.timing.mode().is_timed() {
-        return None;
-    }
-    let number = tls.lane.get()?.number() as usize;
-    let class = SizeClass::of_threads(shape.threads);
-    let entry = page.kernels.timing.cache_if_any(number)?.entry(function.addr(), class);
-    (entry.is(function.addr(), class) && !entry.is_due()).then_some(Planned { entry, shape })
-}
-
 /// Makes a launch, counts it if it succeeds, and times it if it is due.
 pub(crate) fn launch(
     cx: &Cx<'_>,
@@ -222,7 +195,7 @@ fn first(
         return result;
     }
     // After the launch: a driver that loads code lazily has then loaded it.
-    let kernel = shell::caught_cold(|| learn::kernel_of(cx, function)).unwrap_or(KernelId::OTHER);
+    let kernel = caught_cold(|| learn::kernel_of(cx, function)).unwrap_or(KernelId::OTHER);
     let writer = cx.writer();
     let stratum = timing.stratum(cx, kernel, class);
     let timed = ended.is_some();
@@ -239,6 +212,7 @@ fn first(
             row.launch(shape.blocks, shape.threads, shape.shared);
             let weight = u64::from(!timed);
             cache.put(function.addr(), class, row, stratum, weight, timing.gap(cache, stratum));
+            cache.shorten(cx.tls());
         }
         (Some(row), None) => row.launch(shape.blocks, shape.threads, shape.shared),
         (None, _) => lane.launch(writer, kernel, shape.blocks, shape.threads, shape.shared),

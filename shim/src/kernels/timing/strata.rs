@@ -1,12 +1,15 @@
 //! A thread's strata: how often it has launched each, and when the next launch is timed.
 
+use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::{Shape, Timing};
-use crate::arena;
+use crate::kernels::cache::HASH_FACTOR;
 use crate::telemetry::layout::{LANES, LaneRow, StratumCell};
 use crate::telemetry::{Lane, Row, SizeClass, Stratum};
+use crate::tls::Tls;
+use crate::{arena, resolve};
 
 /// Entries: 16 KiB per thread.
 const ENTRIES: usize = 256;
@@ -14,14 +17,24 @@ const ENTRIES: usize = 256;
 /// unsaid stays small.
 const TELL: u64 = 256;
 /// Bits above those of an address, for the size class.
-const CLASS_SHIFT: u32 = 56;
+pub(crate) const CLASS_SHIFT: u32 = 56;
+
+/// Bits of a hash that are shifted out, to leave an entry's number.
+pub(crate) const HASH_SHIFT: u32 = u32::BITS - ENTRIES.trailing_zeros();
+/// Bits by which that number is shifted to give the entry's distance from the first.
+pub(crate) const ENTRY_SHIFT: u32 = size_of::<Entry>().trailing_zeros();
+/// Where the first entry's key stands in a thread's strata, its launches left, and its counters.
+pub(crate) const KEY_AT: usize = offset_of!(StrataCache, entries) + offset_of!(Entry, key);
+pub(crate) const LEFT_AT: usize = offset_of!(StrataCache, entries) + offset_of!(Entry, left);
+pub(crate) const ROW_AT: usize = offset_of!(StrataCache, entries) + offset_of!(Entry, row);
+const _: () = assert!(size_of::<Entry>().is_power_of_two() && ENTRIES.is_power_of_two());
 
 /// One thread's strata, directly mapped by function and size class. All zeros is empty.
 ///
 /// Atomics only because a lane may be handed on while its old owner still runs, and because all are read
 /// at the process's end; relaxed accesses are plain moves.
 #[repr(C, align(64))]
-pub(super) struct StrataCache {
+pub(crate) struct StrataCache {
     random: AtomicU64,
     entries: [Entry; ENTRIES],
 }
@@ -33,9 +46,9 @@ pub(super) struct Entry {
     key: AtomicU64,
     row: AtomicPtr<LaneRow>,
     cell: AtomicPtr<StratumCell>,
-    /// Launches that the stratum has not been told of.
-    untold: AtomicU64,
-    /// Launches until the one at which it is told.
+    /// Launches until, and with, the one at which the stratum is told.
+    left: AtomicU64,
+    /// The same, as of the last telling.
     tell: AtomicU64,
     /// Launches until the one to be timed, as of the last telling.
     until: AtomicU64,
@@ -48,27 +61,47 @@ fn key(function: u64, class: SizeClass) -> u64 {
 }
 
 impl Entry {
+    const fn new() -> Self {
+        Self {
+            key: AtomicU64::new(0),
+            row: AtomicPtr::new(ptr::null_mut()),
+            cell: AtomicPtr::new(ptr::null_mut()),
+            left: AtomicU64::new(0),
+            tell: AtomicU64::new(0),
+            until: AtomicU64::new(0),
+            weight: AtomicU64::new(0),
+        }
+    }
+
     /// Whether the entry is that of a function's launches of a class.
-    #[inline(always)]
     pub(super) fn is(&self, function: u64, class: SizeClass) -> bool {
         self.key.load(Ordering::Relaxed) == key(function, class)
     }
 
+    /// Launches that the stratum has not been told of.
+    fn untold(&self) -> u64 {
+        self.tell.load(Ordering::Relaxed).saturating_sub(self.left.load(Ordering::Relaxed))
+    }
+
+    /// Lets so many launches pass until the stratum is told.
+    fn tell_after(&self, launches: u64) {
+        self.tell.store(launches, Ordering::Relaxed);
+        self.left.store(launches, Ordering::Relaxed);
+    }
+
     /// Whether the next launch is one at which the stratum is told.
-    #[inline(always)]
     pub(super) fn is_due(&self) -> bool {
-        self.untold.load(Ordering::Relaxed).wrapping_add(1) >= self.tell.load(Ordering::Relaxed)
+        self.left.load(Ordering::Relaxed) <= 1
     }
 
     /// Whether the launch that is due is one to be timed.
     pub(super) fn is_to_be_timed(&self) -> bool {
-        self.untold.load(Ordering::Relaxed).wrapping_add(1) >= self.until.load(Ordering::Relaxed)
+        self.untold() + 1 >= self.until.load(Ordering::Relaxed)
     }
 
     /// Counts a launch.
-    #[inline(always)]
     pub(super) fn launched(&self, shape: Shape) {
-        self.untold.store(self.untold.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.left.store(self.left.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
         // SAFETY: an entry with a key has been given a row.
         if let Some(row) = unsafe { Row::from_ptr(self.row.load(Ordering::Relaxed)) } {
             row.launch(shape.blocks, shape.threads, shape.shared);
@@ -83,7 +116,7 @@ impl Entry {
 
     /// Tells the stratum of the launches; gives those since the last timing.
     pub(super) fn settle(&self) -> u64 {
-        let untold = self.untold.swap(0, Ordering::Relaxed);
+        let untold = self.untold();
         if let Some(stratum) = self.stratum().filter(|_| untold > 0) {
             stratum.launched(untold);
         }
@@ -91,7 +124,7 @@ impl Entry {
         let weight = self.weight.load(Ordering::Relaxed).saturating_add(untold);
         self.until.store(until, Ordering::Relaxed);
         self.weight.store(weight, Ordering::Relaxed);
-        self.tell.store(until.min(TELL), Ordering::Relaxed);
+        self.tell_after(until.min(TELL));
         weight
     }
 
@@ -108,16 +141,15 @@ impl Entry {
     /// Lets so many launches pass until the next one to be timed.
     pub(super) fn wait(&self, launches: u64) {
         self.until.store(launches, Ordering::Relaxed);
-        self.tell.store(launches.min(TELL), Ordering::Relaxed);
+        self.tell_after(launches.min(TELL));
     }
 }
 
 impl StrataCache {
     /// The entry in which a function's launches of a class stand, or something else does.
-    #[inline(always)]
     pub(super) fn entry(&self, function: u64, class: SizeClass) -> &Entry {
-        let mixed = (function as u32 ^ u32::from(class.number())).wrapping_mul(0x9e37_79b9);
-        let number = (mixed >> (u32::BITS - ENTRIES.trailing_zeros())) as usize;
+        let mixed = (function as u32 ^ u32::from(class.number())).wrapping_mul(HASH_FACTOR.cast_unsigned());
+        let number = (mixed >> HASH_SHIFT) as usize;
         // SAFETY: what is left after the shift is below the number of entries.
         unsafe { self.entries.get_unchecked(number) }
     }
@@ -141,6 +173,13 @@ impl StrataCache {
         entry.weight.store(weight, Ordering::Relaxed);
         entry.wait(gap);
         entry.key.store(key(function, class), Ordering::Relaxed);
+    }
+
+    /// Lets the owning thread's launches that are not due take the short way past compiled code.
+    pub(super) fn shorten(&self, tls: &Tls) {
+        if resolve::launches_are_direct() {
+            tls.strata.set(self);
+        }
     }
 
     /// Tells all strata.
@@ -172,16 +211,18 @@ impl StrataCache {
     }
 }
 
+/// The strata of threads that have none: stay empty.
+pub(crate) static NONE: StrataCache =
+    StrataCache { random: AtomicU64::new(0), entries: [const { Entry::new() }; ENTRIES] };
+
 impl Timing {
     /// The strata of the thread that owns a lane; `None` on the shared lane and without memory.
-    #[inline(always)]
     pub(super) fn cache(&self, lane: &Lane) -> Option<&StrataCache> {
         let number = lane.number() as usize;
         self.cache_if_any(number).or_else(|| self.make(number))
     }
 
     /// The strata of a lane, if any thread has strata yet.
-    #[inline(always)]
     pub(super) fn cache_if_any(&self, lane: usize) -> Option<&StrataCache> {
         // Acquire pairs with the exchange in `map_once`.
         let caches = self.caches.load(Ordering::Acquire);
