@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::interference::Activity;
 use crate::units::{Bytes, Permille};
 
 /// A device: a GPU or a MIG instance, by a number that the caller gives.
@@ -73,4 +74,6 @@ pub struct JobObservation {
     pub peak: Bytes,
     /// Its own speed against running alone, if that can be told.
     pub speed: Option<Permille>,
+    /// Its own part of what the device does, in the company it has, if that can be told.
+    pub activity: Option<Activity>,
 }

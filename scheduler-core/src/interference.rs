@@ -31,6 +31,15 @@ pub struct Activity {
     pub drama: Permille,
 }
 
+impl Activity {
+    /// The same work stretched over more time (`by` under 1) or less; nothing is busier than always.
+    #[must_use]
+    pub fn scaled(self, by: f64) -> Self {
+        let part = |value: Permille| Permille::from_fraction(value.fraction() * by).min(Permille::WHOLE);
+        Self { smact: part(self.smact), smocc: part(self.smocc), drama: part(self.drama) }
+    }
+}
+
 /// Constants of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Constants {
@@ -60,6 +69,10 @@ impl Constants {
     }
 }
 
+/// The most that one neighbour makes a job wait. A program has few kernels in flight, so the queue
+/// before a job's kernel is no longer than its neighbours are many. No measured pair comes to it.
+const LONGEST_WAIT: f64 = 5.0;
+
 /// Rounds to a fixed point that is never reached: enough for a thousandth.
 const ROUNDS: usize = 24;
 
@@ -78,6 +91,7 @@ pub fn speeds_into(jobs: &[Activity], constants: &Constants, out: &mut Vec<f64>)
     if jobs.len() < 2 {
         return;
     }
+    let longest = LONGEST_WAIT * (jobs.len() - 1) as f64;
     for _ in 0..ROUNDS {
         let (busy, dram) = totals(jobs, out);
         let mut moved = 0.0f64;
@@ -86,8 +100,8 @@ pub fn speeds_into(jobs: &[Activity], constants: &Constants, out: &mut Vec<f64>)
             // Others' part of the time, from the speeds of the round before.
             let u = (busy - a * *speed).clamp(0.0, 0.999);
             let other = (dram - d * *speed).max(0.0);
-            let slow = (constants.latency + constants.compute * a) * u * u / (1.0 - u)
-                + constants.memory * d * other;
+            let wait = (u * u / (1.0 - u)).min(longest);
+            let slow = (constants.latency + constants.compute * a) * wait + constants.memory * d * other;
             // Half a step: whole ones swing between two points on a crowded GPU.
             let next = 0.5 * *speed + 0.5 / (1.0 + slow);
             moved = moved.max((next - *speed).abs());

@@ -106,7 +106,7 @@ pub enum SuspendRefusal {
     ImportedHandles,
     /// The host has no room for its device memory.
     HostMemory,
-    /// Its processes run without the shim: what they use is not known.
+    /// What its processes use is not known: they run without the shim, or were not seen to use a GPU yet.
     NoShim,
     /// It was tried and the driver refused.
     Failed,
@@ -123,7 +123,7 @@ impl fmt::Display for SuspendRefusal {
             Self::Multicast => "it uses multicast objects",
             Self::ImportedHandles => "it imported shareable handles",
             Self::HostMemory => "the host has no room for its memory",
-            Self::NoShim => "it runs without the shim",
+            Self::NoShim => "what it uses of the GPU is not known",
             Self::Failed => "the driver refused",
         })
     }

@@ -188,9 +188,13 @@ pub struct Order {
     pub backfill: bool,
     /// How many jobs behind a blocked one are looked at.
     pub depth: u32,
-    /// Time between two starts. Zero starts as many at once as there is room for; some published
-    /// managers sleep after each decision.
+    /// Time that one decision takes, from the last one or from a submission to an empty queue; then
+    /// one job starts. Zero decides at once, and starts as many as there is room for. Some published
+    /// managers sleep before each decision.
     pub pace: Millis,
+    /// With `pace`: only idle devices are looked at first, whatever the policy; if that starts
+    /// nobody, those in use are looked at after so much longer. Zero looks at all of them at once.
+    pub pace_shared: Millis,
 }
 
 impl Default for Order {
@@ -204,6 +208,7 @@ impl Default for Order {
             backfill: true,
             depth: 256,
             pace: Millis::ZERO,
+            pace_shared: Millis::ZERO,
         }
     }
 }
@@ -393,7 +398,7 @@ impl Settings {
                 hot: None,
                 min_free: Bytes::from_gib(5),
                 margin: Bytes::from_gib(2),
-                settle: Millis::from_secs(60),
+                settle: Millis::ZERO,
                 most_jobs: u16::MAX,
             },
             unknown: Unknown::MinFree,
@@ -402,7 +407,11 @@ impl Settings {
                 shortest: 0,
                 fair: None,
                 backfill: false,
-                pace: Millis::from_secs(30),
+                pace: Millis::from_secs(36),
+                pace_shared: match policy {
+                    Policy::Exclusive => Millis::ZERO,
+                    _ => Millis::from_secs(30),
+                },
                 ..Order::default()
             },
             recovery: Recovery {

@@ -2,8 +2,8 @@
 
 use radrm_scheduler_core::{
     Action, Activity, Bytes, Decision, Device, DeviceId, Event, Evidence, Job, JobId, JobObservation, Memory,
-    Millis, Need, NodeId, Observation, Outcome, Permille, Phase, Policy, Preemption, Reason, Rung, Settings,
-    Signal, State, SuspendRefusal, UserId, Verdict, Wait,
+    Millis, Need, NodeId, Observation, Order, Outcome, Permille, Phase, Policy, Preemption, Reason, Rung,
+    Settings, Signal, State, SuspendRefusal, UserId, Verdict, Wait,
 };
 
 struct Node {
@@ -545,7 +545,7 @@ fn an_unknown_job_is_alone_until_it_has_shown_what_it_needs() {
     node.at(0).run(Job::new(JobId(1)));
     assert!(started(&node.at(1).run(gib(2, 10)), 2).is_none());
     let used = Bytes::from_gib(8);
-    let seen = JobObservation { used, peak: used, speed: None };
+    let seen = JobObservation { used, peak: used, ..JobObservation::default() };
     node.at(100).step(Event::JobObserved { job: JobId(1), device: DeviceId(0), seen });
     let decisions = node.at(600).step(Event::Tick);
     assert!(started(&decisions, 2).is_some(), "{decisions:?}");
@@ -581,4 +581,57 @@ fn a_lost_device_gives_its_jobs_back() {
     assert_eq!(signals(&decisions), [(1, Signal::Kill)]);
     let decisions = node.finish(1, Outcome::Signalled { signal: 9 });
     assert_eq!(started(&decisions, 1), Some((2, vec![1])));
+}
+
+#[test]
+fn a_manager_that_takes_its_time_looks_at_idle_devices_before_it_shares() {
+    let mut settings = with(Policy::Magm);
+    settings.order =
+        Order { pace: Millis::from_secs(36), pace_shared: Millis::from_secs(30), ..settings.order };
+    let mut node = Node::new(2, settings);
+    assert_eq!(started(&node.submit(gib(1, 10)), 1), None);
+    assert_eq!(started(&node.at(35).step(Event::Tick), 1), None);
+    assert_eq!(started(&node.at(36).step(Event::Tick), 1), Some((1, vec![0])));
+    // Nobody waited, so the time counts from the submission.
+    for id in 2..=4 {
+        node.at(100).submit(gib(id, 10));
+    }
+    assert_eq!(started(&node.at(136).step(Event::Tick), 2), Some((1, vec![1])));
+    assert_eq!(started(&node.at(172).step(Event::Tick), 3), None, "none is idle");
+    assert_eq!(started(&node.at(202).step(Event::Tick), 3), Some((1, vec![0])));
+    // An idle device is found half a minute before one that is shared.
+    node.at(210).finish(2, DONE);
+    assert_eq!(started(&node.at(237).step(Event::Tick), 4), None);
+    assert_eq!(started(&node.at(238).step(Event::Tick), 4), Some((1, vec![1])));
+}
+
+#[test]
+fn what_a_running_job_does_is_learned_where_nothing_was_known() {
+    let mut node = Node::new(1, Settings::default());
+    let seen = |smact| JobObservation {
+        activity: Some(Activity { smact: Permille(smact), smocc: Permille(50), drama: Permille(20) }),
+        ..JobObservation::default()
+    };
+    let observed =
+        |job, smact| Event::JobObserved { job: JobId(job), device: DeviceId(0), seen: seen(smact) };
+    node.run(gib(1, 2));
+    node.run(gib(2, 2));
+    for id in 3..=5 {
+        node.run(gib(id, 2));
+    }
+    let waiting = (3..=5).filter(|id| node.phase(*id) == Phase::Waiting).count();
+    assert!(waiting >= 1, "jobs of unknown activity are taken for busy ones");
+    // They turn out to do next to nothing, so there is room for the others.
+    let decisions: Vec<Decision> = (1..=4)
+        .flat_map(|id| node.step(observed(id, 40)))
+        .filter(|d| matches!(d.action, Action::Start { .. }))
+        .collect();
+    assert!(!decisions.is_empty());
+    // What was known beforehand is not overruled.
+    let known = Activity { smact: Permille(900), smocc: Permille(300), drama: Permille(300) };
+    let mut node = Node::new(1, Settings::default());
+    node.run(Job { activity: Some(known), ..gib(1, 2) });
+    node.step(observed(1, 40));
+    node.run(Job { activity: Some(known), ..gib(2, 2) });
+    assert_eq!(node.phase(2), Phase::Waiting);
 }

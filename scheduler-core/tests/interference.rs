@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use radrm_scheduler_core::interference::speeds;
-use radrm_scheduler_core::replay::Profiles;
+use radrm_scheduler_core::replay::{Profiles, Program};
 use radrm_scheduler_core::{Activity, Constants, Permille};
 
 /// A pair that ran together, with the rate of each while both ran.
@@ -36,7 +36,8 @@ fn pairs() -> Option<Vec<Pair>> {
         // Variants with other numbers of epochs have the row of the same model, data and batch.
         let parts: Vec<&str> = name.split('_').collect();
         let batch = parts[2].trim_start_matches("bs").parse().unwrap();
-        profiles.get(name).or_else(|| profiles.find(parts[0], parts[1], batch)).unwrap()
+        let program = Program { model: parts[0], dataset: parts[1], batch, epochs: 20, gpus: 1, ran: None };
+        profiles.get(name).or_else(|| profiles.find(&program)).unwrap()
     };
     let pair = |line: &str| {
         let fields: Vec<&str> = line.split(',').collect();

@@ -344,11 +344,11 @@ impl World {
                     let used = Bytes::from_gib(self.rng.below(if self.faults { 30 } else { 1 }));
                     let speed = Some(Permille(self.rng.below(1000) as u32));
                     let device = devices.first().copied().unwrap_or(DeviceId(99));
-                    self.step(Event::JobObserved {
-                        job,
-                        device,
-                        seen: JobObservation { used, peak: used, speed },
-                    })
+                    let smact = Permille(self.rng.below(1001) as u32);
+                    let activity =
+                        self.rng.one_in(2).then_some(Activity { smact, smocc: smact, drama: smact });
+                    let seen = JobObservation { used, peak: used, speed, activity };
+                    self.step(Event::JobObserved { job, device, seen })
                 }
                 None => self.step(Event::Tick),
             },

@@ -15,7 +15,7 @@ mod trace;
 
 pub use bound::{Bounds, bounds};
 pub use model::{Mode, Model};
-pub use profiles::Profiles;
+pub use profiles::{Profiles, Program};
 pub use read::{Filling, ReadError, read};
 pub use report::{Bar, Interval, JobResult, Metrics, Report};
 pub use rng::Rng;

@@ -48,10 +48,12 @@ pub struct Model {
     pub early: f64,
     /// Memory of a process's context, there as soon as it shows up.
     pub context: Bytes,
-    /// The monitor's period; 0: it sees each change at once.
-    pub monitor: Millis,
-    /// The monitor's means are over this.
+    /// The monitor tells what it saw once in this time: the means over it, and the memory in use at
+    /// its end. What is decided in between rests on what was told last. 0: it sees each change at once.
     pub window: Millis,
+    /// `aware` is told in these steps what a running job does of which nothing is known: the shim
+    /// measures each job by itself. 0: never.
+    pub read: Millis,
     /// Bytes a second when a job is suspended or resumed.
     pub suspend_rate: u64,
     /// Random differences from run to run: deviation of a job's run time.
@@ -67,19 +69,19 @@ impl Default for Model {
         Self {
             mode: Mode::Mps,
             mps: Constants::MPS,
-            streams_base: 0.75,
+            streams_base: 0.8,
             streams_slope: 0.35,
-            streams_switch: 0.05,
+            streams_switch: 0.08,
             mig_part: 3.0 / 7.0,
             idle_watts: 55.0,
             awake_watts: 45.0,
-            busy_watts: 193.0,
+            busy_watts: 215.0,
             launch: Millis::from_secs(5),
             ramp: Millis::from_secs(20),
             early: 0.6,
             context: Bytes::from_mib(500),
-            monitor: Millis::from_secs(10),
-            window: Millis::from_secs(90),
+            window: Millis::from_secs(93),
+            read: Millis::from_secs(60),
             suspend_rate: 5_000_000_000,
             jitter: 0.01,
             ramp_jitter: 0.5,
@@ -94,8 +96,8 @@ impl Model {
     pub fn plain(mut self) -> Self {
         self.launch = Millis::ZERO;
         self.ramp = Millis::ZERO;
-        self.monitor = Millis::ZERO;
         self.window = Millis::ZERO;
+        self.read = Millis::ZERO;
         self.jitter = 0.0;
         self
     }
@@ -106,7 +108,7 @@ impl Model {
         match self.mode {
             Mode::Mps | Mode::Mig => {
                 let capped: Vec<Activity> =
-                    jobs.iter().zip(caps).map(|(job, cap)| scaled(*job, cap_of(*job, *cap))).collect();
+                    jobs.iter().zip(caps).map(|(job, cap)| job.scaled(cap_of(*job, *cap))).collect();
                 speeds_into(&capped, &self.mps, out);
                 for ((speed, job), cap) in out.iter_mut().zip(jobs).zip(caps) {
                     *speed *= cap_of(*job, *cap);
@@ -144,14 +146,6 @@ impl Model {
 fn cap_of(job: Activity, cap: f64) -> f64 {
     let used = job.smact.fraction();
     if cap >= 1.0 || used <= cap { 1.0 } else { cap / used }
-}
-
-fn scaled(job: Activity, by: f64) -> Activity {
-    if by >= 1.0 {
-        return job;
-    }
-    let part = |value: crate::units::Permille| crate::units::Permille::from_fraction(value.fraction() * by);
-    Activity { smact: part(job.smact), smocc: part(job.smocc), drama: part(job.drama) }
 }
 
 #[cfg(test)]

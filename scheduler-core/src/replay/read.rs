@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use csv::{ReaderBuilder, StringRecord};
 
-use super::profiles::Profiles;
+use super::profiles::{Profiles, Program};
 use super::rng::Rng;
 use super::trace::{Cluster, TraceJob};
 use crate::device::{Device, DeviceId, Node, NodeId};
@@ -68,11 +68,21 @@ pub struct Filling {
     pub seed: u64,
     /// What programs do to a GPU.
     pub profiles: Profiles,
+    /// The SM and DRAM activity of the thesis's jobs against that of the profiled runs, which are of
+    /// later software, beyond what their run times tell.
+    pub activity: f64,
 }
 
 impl Default for Filling {
     fn default() -> Self {
-        Self { unnamed: Millis::from_mins(5), load: 0.8, devices: 4, seed: 1, profiles: Profiles::default() }
+        Self {
+            unnamed: Millis::from_mins(5),
+            load: 0.8,
+            devices: 4,
+            seed: 1,
+            profiles: Profiles::default(),
+            activity: 0.95,
+        }
     }
 }
 
@@ -137,6 +147,10 @@ impl Table {
         Ok(Self { columns, rows })
     }
 
+    pub(super) fn has(&self, column: &str) -> bool {
+        self.columns.contains_key(column)
+    }
+
     pub(super) fn text<'a>(&self, row: &'a StringRecord, column: &str) -> Result<&'a str, ReadError> {
         let at = self.columns.get(column).ok_or_else(|| ReadError::Column(column.to_owned()))?;
         Ok(row.get(*at).unwrap_or_default())
@@ -184,7 +198,15 @@ fn thesis(text: &str, filling: &Filling) -> Result<Vec<TraceJob>, ReadError> {
         job.gpus = table.number(row, "n_gpus")?.unwrap_or(1.0) as u16;
         job.peak = mib(table.number(row, "mem_mib")?.unwrap_or(0.0));
         let batch = table.number(row, "batch")?.unwrap_or(0.0) as u32;
-        job.activity = filling.profiles.find(table.text(row, "model")?, table.text(row, "dataset")?, batch);
+        job.activity = filling.profiles.find(&Program {
+            model: table.text(row, "model")?,
+            dataset: table.text(row, "dataset")?,
+            batch,
+            epochs: if table.has("epochs") { table.number(row, "epochs")?.unwrap_or(0.0) as u32 } else { 0 },
+            gpus: job.gpus,
+            ran: table.number(row, "duration_min")?.map(|min| seconds(min * 60.0)),
+        });
+        job.activity = job.activity.map(|activity| activity.scaled(filling.activity));
         for (column, name) in &estimators {
             if let Some(value) = table.number(row, column)? {
                 job.estimates.insert(name.clone(), mib(value));

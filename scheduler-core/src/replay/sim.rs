@@ -1,7 +1,7 @@
 //! The discrete-event replay: it plays the machine, [`State`] decides.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap};
 
 use super::model::Model;
 use super::report::{Bar, JobResult, Report};
@@ -61,15 +61,43 @@ pub struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    Finish { job: u32, generation: u32 },
-    Memory { job: u32, attempt: u32, last: bool },
-    Shown { job: u32, attempt: u32 },
-    Killed { job: u32, attempt: u32 },
-    Suspended { job: u32 },
-    Resumed { job: u32 },
+    Finish {
+        job: u32,
+        generation: u32,
+    },
+    Memory {
+        job: u32,
+        attempt: u32,
+        last: bool,
+    },
+    Shown {
+        job: u32,
+        attempt: u32,
+    },
+    /// The shim's figures of a job of which nothing was known are read.
+    Read {
+        job: u32,
+        attempt: u32,
+    },
+    Killed {
+        job: u32,
+        attempt: u32,
+    },
+    Suspended {
+        job: u32,
+    },
+    Resumed {
+        job: u32,
+    },
     Tick,
     Observe,
-    Arrival { job: u32 },
+    /// A job has come to a device: what the monitor told of it last counts again.
+    Shared {
+        device: u32,
+    },
+    Arrival {
+        job: u32,
+    },
 }
 
 /// A job's processes.
@@ -106,9 +134,12 @@ struct Gpu {
     energy: f64,
     busy: f64,
     memory: f64,
-    /// SM activity over time: (since when, its integral up to then, from then on), for the window.
-    past: VecDeque<(u64, [f64; 3], [f64; 3])>,
-    fed: Option<Observation>,
+    /// Integrals of SM activity, SM occupancy and DRAM activity since the window began.
+    window: [f64; 3],
+    /// What the monitor told last.
+    told: Observation,
+    /// What the scheduler took in last.
+    fed: Observation,
 }
 
 /// Progress of a replay, for whoever shows it.
@@ -146,7 +177,6 @@ struct Sim<'a> {
     results: Vec<JobResult>,
     bars: Vec<Bar>,
     wake: Option<Millis>,
-    observing: bool,
     monitored: bool,
     done: usize,
     /// What ended runs of a program showed.
@@ -183,7 +213,6 @@ impl<'a> Sim<'a> {
             results: trace.iter().map(JobResult::new).collect(),
             bars: Vec::new(),
             wake: None,
-            observing: false,
             monitored,
             done: 0,
             known: BTreeMap::new(),
@@ -203,6 +232,11 @@ impl<'a> Sim<'a> {
         }
         for at in 0..sim.gpus.len() {
             sim.gpus[at].watts = sim.model.watts(0, 0.0, sim.gpus[at].part);
+        }
+        if sim.monitored && model.window > Millis::ZERO {
+            // The windows began some time before the first job came.
+            let part = options.seed.map_or(0.0, |seed| Rng::new(seed, 2).unit());
+            sim.push(Millis((model.window.0 as f64 * part) as u64), What::Observe);
         }
         // Arrivals come from the trace one by one, so that the heap holds what runs, not what will.
         sim.next_arrival(0);
@@ -240,14 +274,12 @@ impl<'a> Sim<'a> {
         match what {
             What::Arrival { job } => {
                 self.next_arrival(job as usize + 1);
-                if self.monitored {
-                    self.feed(false);
-                }
                 let event = Event::Submitted { job: Box::new(self.submission(job)) };
                 self.step(event);
-                self.observe_later();
+                self.seen_at_once();
             }
             What::Shown { job, attempt } => self.shown(job, attempt),
+            What::Read { job, attempt } => self.read(job, attempt),
             What::Memory { job, attempt, last } => self.memory(job, attempt, last),
             What::Finish { job, generation } => {
                 if self.runs.get(&job).is_some_and(|run| run.generation == generation) {
@@ -275,10 +307,10 @@ impl<'a> Sim<'a> {
                     self.step(Event::Tick);
                 }
             }
+            What::Shared { device } => self.feed(device as usize),
             What::Observe => {
-                self.observing = false;
-                self.feed(false);
-                self.observe_later();
+                self.tell();
+                self.push(self.now.plus(self.model.window), What::Observe);
             }
         }
     }
@@ -402,6 +434,9 @@ impl<'a> Sim<'a> {
         };
         for &at in &run.devices {
             self.gpus[at].jobs.push(job);
+            if self.monitored {
+                self.push(self.now, What::Shared { device: at as u32 });
+            }
         }
         self.runs.insert(job, run);
         if self.model.launch == Millis::ZERO {
@@ -433,6 +468,27 @@ impl<'a> Sim<'a> {
         }
         self.step(Event::Started { job: JobId(job.into()), attempt });
         self.population_changed(job);
+        let unknown = self.state.job(JobId(job.into())).is_some_and(|view| view.job.activity.is_none());
+        if self.model.read > Millis::ZERO && unknown && self.options.settings.policy == Policy::Aware {
+            self.push(self.now.plus(self.model.read), What::Read { job, attempt });
+        }
+    }
+
+    fn read(&mut self, job: u32, attempt: u32) {
+        let Some(run) = self.runs.get(&job).filter(|run| run.attempt == attempt) else { return };
+        let (activity, used, active) = (self.activity(job), run.used, run.active);
+        let seen: Vec<_> = run.devices.iter().copied().zip(run.speeds.iter().copied()).collect();
+        for (at, speed) in seen.into_iter().filter(|_| active) {
+            let device = self.ids[at];
+            let seen = JobObservation {
+                used,
+                peak: used,
+                activity: Some(activity.scaled(speed)),
+                ..Default::default()
+            };
+            self.step(Event::JobObserved { job: JobId(job.into()), device, seen });
+        }
+        self.push(self.now.plus(self.model.read), What::Read { job, attempt });
     }
 
     fn ramp(&self, job: u32) -> u64 {
@@ -459,7 +515,7 @@ impl<'a> Sim<'a> {
                 self.state.job(JobId(job.into())).is_some_and(|view| view.job.need == Need::Unknown);
             let devices = self.runs.get(&job).map(|run| run.devices.clone()).unwrap_or_default();
             for at in devices.into_iter().filter(|_| unknown) {
-                let seen = JobObservation { used: peak, peak, speed: None };
+                let seen = JobObservation { used: peak, peak, ..JobObservation::default() };
                 self.step(Event::JobObserved { job: JobId(job.into()), device: self.ids[at], seen });
             }
         }
@@ -468,10 +524,10 @@ impl<'a> Sim<'a> {
     /// The job asks for memory up to `total` on each device. False: it ran out and is over.
     fn take(&mut self, job: u32, total: Bytes) -> bool {
         let Some(run) = self.runs.get(&job) else { return false };
+        let room = run.devices.iter().map(|at| self.gpus[*at].capacity.minus(self.gpus[*at].used)).min();
+        let most = run.used.plus(room.unwrap_or(Bytes::MAX)).min(run.limit.unwrap_or(Bytes::MAX));
         let more = total.minus(run.used);
-        let over_limit = run.limit.is_some_and(|limit| total > limit);
-        let full = run.devices.iter().any(|at| self.gpus[*at].used.plus(more) > self.gpus[*at].capacity);
-        if over_limit || full {
+        if total > most {
             self.results[job as usize].ooms += 1;
             self.over(job, Outcome::OutOfMemory { seen: total, evidence: Evidence::Shim, code: 1 });
             return false;
@@ -495,6 +551,10 @@ impl<'a> Sim<'a> {
             let gpu = &mut self.gpus[at];
             gpu.jobs.retain(|other| *other != job);
             gpu.used = gpu.used.minus(run.used);
+            if gpu.jobs.is_empty() {
+                // The scheduler takes an empty device for one that does nothing.
+                gpu.fed = Observation::default();
+            }
             if self.options.bars {
                 self.bars.push(Bar {
                     job,
@@ -509,7 +569,7 @@ impl<'a> Sim<'a> {
             self.recompute(at);
         }
         self.step(Event::Finished { job: JobId(job.into()), attempt: run.attempt, outcome });
-        self.observe_later();
+        self.seen_at_once();
     }
 
     fn freeze(&mut self, job: u32) {
@@ -569,6 +629,9 @@ impl<'a> Sim<'a> {
         gpu.energy += gpu.watts * span / 1000.0;
         gpu.busy += gpu.smact.min(1.0) * span;
         gpu.memory += gpu.used.0 as f64 * span;
+        for (sum, now) in gpu.window.iter_mut().zip([gpu.smact, gpu.smocc, gpu.drama]) {
+            *sum += now * span;
+        }
         gpu.since = self.now;
     }
 
@@ -608,17 +671,8 @@ impl<'a> Sim<'a> {
         };
         let (smact, smocc, drama) = (sum(|a| a.smact), sum(|a| a.smocc), sum(|a| a.drama));
         let watts = self.model.watts(self.gpus[at].jobs.len(), smact, self.gpus[at].part);
-        let now = self.now;
-        let (window, monitored) = (self.model.window.0, self.monitored);
         let gpu = &mut self.gpus[at];
         gpu.watts = watts;
-        if monitored {
-            let sums = integral(&gpu.past, now.0);
-            gpu.past.push_back((now.0, sums, [smact, smocc, drama]));
-            while gpu.past.len() > 2 && gpu.past[1].0 + window <= now.0 {
-                gpu.past.pop_front();
-            }
-        }
         (gpu.smact, gpu.smocc, gpu.drama) = (smact, smocc, drama);
         for (job, speed) in jobs.iter().zip(&speeds) {
             if let Some(run) = self.runs.get_mut(job)
@@ -692,34 +746,39 @@ impl<'a> Sim<'a> {
         }
     }
 
-    fn observe_later(&mut self) {
-        if !self.monitored || self.observing {
-            return;
-        }
-        if self.model.monitor == Millis::ZERO {
-            self.feed(true);
-        } else if self.state.waiting() > 0 {
-            self.observing = true;
-            self.push(self.now.plus(self.model.monitor), What::Observe);
+    /// A monitor without a window sees each change.
+    fn seen_at_once(&mut self) {
+        if self.monitored && self.model.window == Millis::ZERO {
+            self.tell();
         }
     }
 
-    /// Tells the scheduler what the monitor sees, where that changed.
-    fn feed(&mut self, at_once: bool) {
+    /// The monitor's window is over: it tells the means over it, and the memory in use now.
+    fn tell(&mut self) {
         for at in 0..self.gpus.len() {
-            let gpu = &self.gpus[at];
-            let mean = if at_once || self.model.window == Millis::ZERO {
+            self.settle(at);
+            let gpu = &mut self.gpus[at];
+            let window = self.model.window.0 as f64;
+            let mean = if self.model.window == Millis::ZERO {
                 [gpu.smact, gpu.smocc, gpu.drama]
             } else {
-                window(&gpu.past, self.now.0, self.model.window.0)
+                std::mem::take(&mut gpu.window).map(|sum| sum / window)
             };
             let [smact, smocc, drama] = mean.map(Permille::from_fraction);
-            let seen = Observation { used: gpu.used, smact, smocc, drama };
-            if gpu.fed != Some(seen) {
-                self.gpus[at].fed = Some(seen);
-                let device = self.ids[at];
-                self.step(Event::DeviceObserved { device, seen });
-            }
+            gpu.told = Observation { used: gpu.used, smact, smocc, drama };
+            self.feed(at);
+        }
+    }
+
+    /// The scheduler knows of a device what the monitor told last. Whether a device is idle is seen
+    /// at any time, so nothing old is told of one that is.
+    fn feed(&mut self, at: usize) {
+        let gpu = &mut self.gpus[at];
+        let seen = if gpu.jobs.is_empty() { Observation::default() } else { gpu.told };
+        if gpu.fed != seen {
+            gpu.fed = seen;
+            let device = self.ids[at];
+            self.step(Event::DeviceObserved { device, seen });
         }
     }
 
@@ -746,20 +805,4 @@ impl<'a> Sim<'a> {
             devices: self.ids,
         }
     }
-}
-
-/// Integrals up to a time.
-fn integral(past: &VecDeque<(u64, [f64; 3], [f64; 3])>, at: u64) -> [f64; 3] {
-    let upto = past.partition_point(|entry| entry.0 <= at);
-    let Some((since, sums, values)) = upto.checked_sub(1).and_then(|last| past.get(last)) else {
-        return [0.0; 3];
-    };
-    std::array::from_fn(|i| sums[i] + values[i] * (at - since) as f64)
-}
-
-/// Means over the window that ends at a time.
-fn window(past: &VecDeque<(u64, [f64; 3], [f64; 3])>, at: u64, window: u64) -> [f64; 3] {
-    let from = at.saturating_sub(window.max(1));
-    let (a, b) = (integral(past, from), integral(past, at));
-    std::array::from_fn(|i| ((b[i] - a[i]) / window.max(1) as f64).max(0.0))
 }

@@ -3,12 +3,13 @@
 use super::{NodeState, State, Timer};
 use crate::action::{Decision, Signal, Verdict};
 use crate::device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
+use crate::interference::{Activity, speeds};
 use crate::job::JobId;
 use crate::place::Dev;
 use crate::reason::Reason;
 use crate::settings::Memory;
 use crate::state::record::{After, Phase, Record, Step, Stop};
-use crate::units::{Bytes, Millis};
+use crate::units::{Bytes, Millis, Permille};
 
 impl State {
     pub(super) fn add_node(&mut self, node: Node) {
@@ -140,7 +141,11 @@ impl State {
             .iter()
             .map(|resident| if resident.used > Bytes::ZERO { resident.used } else { resident.claim })
             .sum();
-        let foreign = seen.used.minus(ours);
+        let mut foreign = seen.used.minus(ours);
+        if self.settings.memory == Memory::Observed && !dev.residents.is_empty() {
+            // Where needs are not added up, what is beyond them says nothing of strangers.
+            foreign = foreign.min(dev.foreign);
+        }
         let better = foreign < dev.foreign
             || (self.settings.memory == Memory::Observed && seen.used < before.used)
             || seen.smact < before.smact
@@ -177,7 +182,34 @@ impl State {
         if freed {
             self.changed(at);
         }
+        if let Some(part) = seen.activity {
+            self.learn_activity(job, at, part);
+        }
         self.throttle(at, out);
+    }
+
+    /// What a job of which nothing was known does to its device. What is seen is less than it would
+    /// do alone, by the speed that the company leaves it.
+    fn learn_activity(&mut self, job: JobId, at: usize, part: Activity) {
+        let residents = &self.devices[at].residents;
+        let Some(index) = residents.iter().position(|resident| resident.job == job) else { return };
+        let Some(record) = self
+            .jobs
+            .get_mut(&job)
+            .filter(|record| record.job.activity.is_none() && record.phase == Phase::Running)
+        else {
+            return;
+        };
+        let all: Vec<Activity> = residents.iter().map(|resident| resident.activity).collect();
+        let speed = speeds(&all, &self.settings.interference)[index];
+        let (before, now) = (residents[index].activity, part.scaled(1.0 / speed.max(0.01)));
+        // Small changes decide nothing; looking at the queue for each would cost time.
+        let moved = |a: Permille, b: Permille| a.0.abs_diff(b.0) >= 20;
+        record.shown = Some(now);
+        if moved(before.smact, now.smact) || moved(before.drama, now.drama) {
+            self.devices[at].residents[index].activity = now;
+            self.changed(at);
+        }
     }
 
     /// No other job for a while, where free memory is what a monitor sees.

@@ -109,7 +109,7 @@ impl State {
         record.reserved = reserved;
         record.wait = None;
         let share = record.job.share.map_or(0, |share| share.0);
-        let activity = record.job.activity.unwrap_or(self.settings.assumed);
+        let activity = record.activity(&self.settings);
         let (user, host) = (record.job.user, record.job.host);
         for &at in devices {
             let dev = &mut self.devices[at];

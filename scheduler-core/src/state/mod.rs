@@ -53,6 +53,17 @@ enum Timer {
     Device(usize),
 }
 
+/// Where a manager stands that takes its time over each decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Nobody waits.
+    Rest,
+    /// A look at the devices that are idle.
+    Idle,
+    /// A look at all of them.
+    Shared,
+}
+
 /// All that is known: devices, jobs that are not over, what was decided for them.
 ///
 /// Memory grows with the jobs that are not over, not with those that were.
@@ -81,8 +92,11 @@ pub struct State {
     look: bool,
     timers: BTreeSet<(Millis, Timer)>,
     wake: Option<Millis>,
-    /// No start before this.
+    /// What the next look is for, and when it is due, if decisions take time.
+    stage: Stage,
     paced: Millis,
+    /// This look is at idle devices only.
+    idle_only: bool,
     /// The device index after the one that round-robin used last.
     turn: usize,
     pub(crate) scratch: Scratch,
@@ -112,7 +126,9 @@ impl State {
             look: false,
             timers: BTreeSet::new(),
             wake: None,
+            stage: Stage::Rest,
             paced: Millis::ZERO,
+            idle_only: false,
             turn: 0,
             scratch: Scratch::default(),
             ended: Vec::new(),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::action::{LaunchBudget, Verdict};
 use crate::device::DeviceId;
+use crate::interference::Activity;
 use crate::job::{Job, JobId, Need};
 use crate::place::Ask;
 use crate::reason::{Reason, Rung, Wait};
@@ -108,6 +109,8 @@ pub(crate) struct Record {
     pub(crate) budget: Option<LaunchBudget>,
     pub(crate) budget_changed: Millis,
     pub(crate) speed: Option<Permille>,
+    /// What it was seen to do to a device, where nothing was known of it before.
+    pub(crate) shown: Option<Activity>,
     /// The change of devices up to which no place was found, and under which reservation.
     pub(crate) failed: Option<(u64, u64)>,
     pub(crate) wait: Option<Wait>,
@@ -140,6 +143,7 @@ impl Record {
             budget: None,
             budget_changed: Millis::ZERO,
             speed: None,
+            shown: None,
             failed: None,
             wait: None,
             timer: None,
@@ -184,6 +188,11 @@ impl Record {
         ladder.get(retry).or(ladder.last()).copied()
     }
 
+    /// What it does to a device: what was known, else what was seen, else what is assumed.
+    pub(crate) fn activity(&self, settings: &Settings) -> Activity {
+        self.job.activity.or(self.shown).unwrap_or(settings.assumed)
+    }
+
     /// Who gives way first: lower priority, then later submitted.
     pub(crate) fn importance(&self) -> (i32, std::cmp::Reverse<(Millis, JobId)>) {
         (self.job.priority, std::cmp::Reverse((self.job.submitted, self.job.id)))
@@ -201,7 +210,7 @@ impl Record {
             half_empty: rung == Some(Rung::Emptier),
             share: job.share.map_or(0, |share| share.0),
             model: job.model.clone(),
-            activity: job.activity.unwrap_or(settings.assumed),
+            activity: self.activity(settings),
             host: job.host,
             node: None,
             only: Vec::new(),

@@ -1,6 +1,6 @@
 //! One look at the queue: who starts, where, and for whom devices are kept.
 
-use super::State;
+use super::{Stage, State};
 use crate::action::{Action, Decision, LaunchBudget};
 use crate::job::{JobId, Need};
 use crate::place::{Ask, Dev, Fit, Progress, Resident, admits, rank};
@@ -22,11 +22,58 @@ impl State {
     pub(super) fn schedule(&mut self, out: &mut Vec<Decision>) {
         if self.queue.len() == 0 {
             self.reservation = None;
+            self.stage = Stage::Rest;
             return;
         }
-        if self.now < self.paced {
+        let paced = self.settings.order.pace > Millis::ZERO;
+        if paced && !self.due() {
             return;
         }
+        let started = self.look_at_queue(paced, out);
+        if paced {
+            self.next_stage(started);
+        }
+    }
+
+    /// Whether a manager that takes its time has come to a look.
+    fn due(&mut self) -> bool {
+        if self.stage == Stage::Rest {
+            self.take_time(Stage::Idle, self.settings.order.pace);
+        }
+        let due = self.now >= self.paced;
+        self.idle_only = due && self.stage == Stage::Idle && self.settings.order.pace_shared > Millis::ZERO;
+        due
+    }
+
+    fn next_stage(&mut self, started: bool) {
+        let order = &self.settings.order;
+        let (pace, shared) = (order.pace, order.pace_shared);
+        let idle_only = std::mem::take(&mut self.idle_only);
+        if self.queue.len() == 0 {
+            self.stage = Stage::Rest;
+        } else if idle_only && !started && !self.first_goes_alone() {
+            self.take_time(Stage::Shared, shared);
+        } else {
+            self.take_time(Stage::Idle, pace);
+        }
+    }
+
+    /// Whether the first job would not join others anyway.
+    fn first_goes_alone(&self) -> bool {
+        let first = self.queue.first(1, self.now, &self.settings.order, &self.ledger);
+        let record = first.first().and_then(|id| self.jobs.get(id));
+        record.is_some_and(|record| record.ask(&self.settings, Bytes::MAX).whole)
+    }
+
+    fn take_time(&mut self, stage: Stage, takes: Millis) {
+        self.stage = stage;
+        self.paced = self.now.plus(takes);
+        self.timers.insert((self.paced, super::Timer::Pace));
+    }
+
+    /// Starts who can be started; with `one` no more than one. Says whether anybody was.
+    fn look_at_queue(&mut self, one: bool, out: &mut Vec<Decision>) -> bool {
+        let mut started = false;
         let depth = if self.settings.order.backfill {
             usize::try_from(self.settings.order.depth).unwrap_or(usize::MAX).saturating_add(1)
         } else {
@@ -42,8 +89,8 @@ impl State {
             // Those that started are not in the list any more.
             for id in list.into_iter().skip(seen) {
                 match self.try_start(id, head, out) {
-                    Ok(()) if self.now < self.paced => return,
-                    Ok(()) => {}
+                    Ok(()) if one => return true,
+                    Ok(()) => started = true,
                     Err(wait) => {
                         seen += 1;
                         self.waits(id, wait);
@@ -65,6 +112,7 @@ impl State {
         if head.is_none() {
             self.reservation = None;
         }
+        started
     }
 
     /// When a suspended job that could not be restored may be tried again.
@@ -99,7 +147,8 @@ impl State {
         let reservation = if head.is_some() { self.reservation.take() } else { None };
         let version = reservation.as_ref().map_or(0, |reservation| reservation.version);
         let place = match record.failed {
-            Some((upto, under)) if under == version && record.job.gpus == 1 => {
+            // What was looked at in another stage says nothing of this one.
+            Some((upto, under)) if under == version && record.job.gpus == 1 && self.stage == Stage::Rest => {
                 self.find_among_changed(id, upto, reservation.as_ref())
             }
             _ => self.find(id, reservation.as_ref()),
@@ -222,15 +271,11 @@ impl State {
         let limit = reserved.filter(|_| self.settings.memory == Memory::Reserved && known);
         if place.devices.is_empty() {
             self.host_jobs.insert(id, place.host);
-        } else if self.settings.policy == Policy::RoundRobin {
+        } else if self.settings.policy == Policy::RoundRobin && !self.idle_only {
             self.turn = place.devices.last().map_or(0, |at| at + 1);
         }
         self.note_in_the_way(id, &ask, &place, whole, head);
         self.occupy(id, &place.devices, reserved, true);
-        if self.settings.order.pace > Millis::ZERO {
-            self.paced = self.now.plus(self.settings.order.pace);
-            self.timers.insert((self.paced, super::Timer::Pace));
-        }
         let (policy, now) = (self.settings.policy, self.now);
         let rung = self.jobs.get(&id).and_then(|record| record.rung(&self.settings));
         let devices: Vec<_> = place.devices.iter().map(|at| self.devices[*at].spec.id).collect();
@@ -300,6 +345,9 @@ impl<'a> Search<'a> {
     fn device(&mut self, at: usize) {
         let state = self.state;
         let dev = &state.devices[at];
+        if state.idle_only && !dev.residents.is_empty() {
+            return self.blocked(Wait::Idle);
+        }
         if !state.nodes[dev.node].has(self.ask.host)
             || !state.leaves_host_room(self.kept, dev.node, &self.ask)
         {
@@ -329,7 +377,12 @@ impl<'a> Search<'a> {
         } else {
             0
         };
-        self.fits.push((at, rank(&state.settings, dev, &self.ask, progress, turn, idle_beside)));
+        let fit = if state.idle_only {
+            Fit { rank: (0, 0, i64::from(dev.spec.id.0)), score: Score::Idle }
+        } else {
+            rank(&state.settings, dev, &self.ask, progress, turn, idle_beside)
+        };
+        self.fits.push((at, fit));
     }
 
     fn best_single(&self) -> Option<Place> {

@@ -9,7 +9,8 @@ use radrm_telemetry::{Liveness, Segment};
 use super::Engine;
 use crate::daemon::gpus::Look;
 use crate::daemon::status;
-use crate::daemon::store::Stage;
+use crate::daemon::store::{Entry, Stage};
+use crate::daemon::suspend::Step;
 use crate::quota::proc::Process;
 
 /// A job in which nothing changes is looked at ever less often, up to this.
@@ -45,8 +46,11 @@ impl Engine {
         self.settle_doubts(None);
         let jobs: Vec<u64> = self.live.keys().copied().collect();
         for job in jobs {
-            self.look_at(job);
+            if !self.is_off(job) && self.look_at(job) {
+                self.tell_suspend(job);
+            }
         }
+        self.bring_back();
     }
 
     /// Jobs that were started and whose program was not there yet.
@@ -69,13 +73,15 @@ impl Engine {
         }
     }
 
-    fn look_at(&mut self, job: u64) {
-        let Some(live) = self.live.get_mut(&job) else { return };
+    /// Looks at a job if that is due; says whether it did.
+    fn look_at(&mut self, job: u64) -> bool {
+        let may_leave = self.entries.get(&job).is_some_and(|entry| entry.spec.preemptible);
+        let Some(live) = self.live.get_mut(&job) else { return false };
         let now = Instant::now();
         if live.sight.next.is_some_and(|next| now < next) {
-            return;
+            return false;
         }
-        let Some(program) = live.program else { return };
+        let Some(program) = live.program else { return false };
         let sight = &mut live.sight;
         if sight.segment.is_none() {
             sight.segment = segment_of(Process(program.pid));
@@ -89,21 +95,25 @@ impl Engine {
             .iter()
             .filter_map(|gpu| Some((gpu.uuid.clone(), *seen.get(&gpu.bytes)?)))
             .collect();
-        let changed = named != sight.used || sight.segment.is_none();
+        // Of one that may have to leave it must be known early what it uses.
+        let early = may_leave && named.is_empty();
+        let changed = named != sight.used || sight.segment.is_none() || early;
         sight.gap = if changed { least } else { (sight.gap * 2).clamp(least, MOST) };
         sight.next = Some(now + sight.gap);
         sight.peak = sight.peak.max(most);
         let peak = sight.peak;
         if named == sight.used {
-            return;
+            return true;
         }
         sight.used = named.clone();
         for (uuid, used) in named {
             if let Some(device) = self.device(&uuid) {
-                let seen = JobObservation { used: Bytes(used), peak: Bytes(peak), speed: None };
+                let seen =
+                    JobObservation { used: Bytes(used), peak: Bytes(peak), ..JobObservation::default() };
                 self.step(Event::JobObserved { job: JobId(job), device, seen });
             }
         }
+        true
     }
 
     /// GPUs were looked at.
@@ -147,11 +157,23 @@ impl Engine {
 
     /// Jobs whose keeper is there.
     pub(super) fn running(&self) -> usize {
-        self.entries.values().filter(|entry| entry.stage == Stage::Running).count()
+        let on = |entry: &&Entry| entry.stage == Stage::Running && entry.suspension.step != Step::Suspended;
+        self.entries.values().filter(on).count()
     }
 }
 
 impl Sight {
+    /// The job's segment, once it was found.
+    pub(super) fn segment(&self) -> Option<&Segment> {
+        self.segment.as_ref()
+    }
+
+    /// What was told of the job does not hold any more.
+    pub(super) fn forget(&mut self) {
+        self.used.clear();
+        (self.gap, self.next) = (Duration::ZERO, None);
+    }
+
     /// Bytes on each GPU that the job's living processes hold, contexts included.
     fn totals(&mut self) -> HashMap<[u8; 16], u64> {
         let mut sums = HashMap::new();
@@ -189,7 +211,7 @@ impl Sight {
 }
 
 /// The segment that a launcher holds open.
-fn segment_of(launcher: Process) -> Option<Segment> {
+pub(in crate::daemon) fn segment_of(launcher: Process) -> Option<Segment> {
     let named = launcher.open_files().into_iter().filter(|(_, name)| {
         let name = name.to_string_lossy();
         name.starts_with("/memfd:radrm-segment") || name.contains("/segment-")
