@@ -59,6 +59,7 @@ pub fn trace(
         devices,
         seed: 1,
         profiles: profiles.clone(),
+        ..read::Filling::default()
     };
     let mut jobs = match cli::synthetic(path) {
         Some(count) => read::synthetic(count.min(order.jobs), &filling),
