@@ -142,15 +142,16 @@ fn point(state: &mut Sched, event: CUevent) -> Answer<Option<Arc<Mark>>> {
 fn elapsed(out: Out<f32>, start: CUevent, end: CUevent) -> Answer {
     out.required()?;
     let mut state = sched();
-    let mut times = [0; 2];
+    let mut times = [0.0; 2];
     for (event, time) in [start, end].into_iter().zip(&mut times) {
         if state.event(event)?.flags & DISABLE_TIMING != 0 {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         }
         let mark = point(&mut state, event)?.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        *time = mark.reached().filter(|t| state.clock.has_come(*t)).ok_or(CUDA_ERROR_NOT_READY)?;
+        let moment = mark.reached().filter(|moment| state.clock.has_come(*moment));
+        *time = state.clock.on_host(moment.ok_or(CUDA_ERROR_NOT_READY)?);
     }
-    out.set(((times[1] as f64 - times[0] as f64) / 1e6) as f32)
+    out.set(((times[1] - times[0]) / 1e6) as f32)
 }
 
 entry_points! {

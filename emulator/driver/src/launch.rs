@@ -15,7 +15,7 @@ pub mod mps;
 pub mod timing;
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use radrm_cuda_abi::*;
 
@@ -25,6 +25,8 @@ use crate::context::Context;
 use crate::ffi::Answer;
 use crate::graph::KernelNode;
 use crate::state::Driver;
+use crate::stream::clock::is_real;
+use radrm_emulator_machine::WHOLE;
 use timing::{Geometry, KernelCost, KernelTimes};
 
 /// Environment variable that names the table of kernel times.
@@ -78,18 +80,19 @@ fn kernel_times() -> &'static KernelTimes {
     })
 }
 
-fn monotonic_ns() -> u64 {
+/// CLOCK_MONOTONIC (ns).
+pub fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid place for the answer.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Counts a kernel's launch in the machine's books and gives its duration (ns), slowed down by what
-/// other processes ask of the GPU at this moment.
+/// Counts a kernel's launch in the machine's books and gives its duration (ns): in the time of its GPU, which
+/// other processes slow down, where time is real; else slowed down by what others ask of the GPU at this moment.
 ///
-/// A process counts as busy from its launch for as long as its kernels take, one after another, on the
-/// machine's clock, whichever way its own virtual time goes.
+/// Where time is not real a process counts as busy from its launch for as long as its kernels take, one after
+/// another, on the machine's clock.
 ///
 /// # Errors
 /// CUDA_ERROR_LAUNCH_FAILED and CUDA_ERROR_ILLEGAL_ADDRESS where faults were asked for or the GPU is lost.
@@ -116,6 +119,11 @@ pub fn account(driver: &Driver, context: &Context, shape: &Shape<'_>) -> Answer<
     let model = timing::kernel(gpu, geometry);
     let ns = kernel_times().get(&shape.info.name).unwrap_or(model.ns);
     let cost = KernelCost { ns, ..model };
+    if is_real() {
+        driver.process.launched(context.gpu, 1, cost.ns);
+        DEMAND.store(cost.demand_permille, Relaxed);
+        return Ok(cost.ns);
+    }
     let now = monotonic_ns();
     let others = driver.machine.load(context.gpu, now, Some(&driver.process));
     let ns = timing::stretch(cost, others.demand_permille);
@@ -123,6 +131,20 @@ pub fn account(driver: &Driver, context: &Context, shape: &Shape<'_>) -> Answer<
     let until = busy_until(context.gpu, now, ns);
     driver.process.set_busy(context.gpu, until, 1, cost.demand_permille);
     Ok(ns)
+}
+
+/// What the latest kernel asks of its GPU (permille).
+static DEMAND: AtomicU32 = AtomicU32::new(1000);
+
+/// Says that this process has kernels on a GPU from its time `now` to `until`. Without MPS they have the GPU to
+/// themselves or not at all.
+pub fn publish(driver: &Driver, gpu: usize, now: u64, until: u64) {
+    let demand = DEMAND.load(Relaxed);
+    let weight = if mps::is_client_for_good() { demand } else { WHOLE };
+    driver.process.set_work(gpu, until, weight);
+    let slow = driver.machine.demand(gpu, now).max(u64::from(WHOLE));
+    let left = until.saturating_sub(now).saturating_mul(slow) / u64::from(WHOLE);
+    driver.process.set_busy(gpu, monotonic_ns().saturating_add(left), 1, demand);
 }
 
 /// Adds `ns` to what this process has still to do on a GPU; gives the moment at which it is done.

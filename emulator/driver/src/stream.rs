@@ -102,7 +102,7 @@ pub fn copied(
     let gpu = driver.gpu_spec(driver.device(context.device)?);
     let ns = timing::transfer(gpu, direction.kind(), bytes);
     driver.process.copied(context.gpu, ns);
-    state.enqueue(key, Op::Busy(ns));
+    state.enqueue(key, Op::Copying(ns));
     if !asynchronous {
         wait_for(state, &event::only(key));
     } else if driver.backed && !state.stream(key)?.is_idle() {

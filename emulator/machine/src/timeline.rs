@@ -89,13 +89,13 @@ impl Machine {
 }
 
 impl Process {
-    /// Says that this process has work on a GPU up to this GPU time ([`Machine::gpu_time`]), for which it asks for
+    /// Says that this process has work on a GPU at least up to this GPU time ([`Machine::gpu_time`]), for which it asks for
     /// such a share of it, 1 to [`WHOLE`].
     pub fn set_work(&self, gpu: usize, until: u64, weight: u32) {
         let layout = self.machine().layout();
         if gpu < MAX_GPUS {
             layout.work_weight[gpu][self.slot_index()].store(u64::from(weight.clamp(1, WHOLE)), Relaxed);
-            layout.work_until[gpu][self.slot_index()].store(until, Relaxed);
+            layout.work_until[gpu][self.slot_index()].fetch_max(until, Relaxed);
         }
     }
 }

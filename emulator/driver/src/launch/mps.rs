@@ -19,6 +19,12 @@ pub fn is_client() -> bool {
     Path::new(&pipe).join("control").exists()
 }
 
+/// As [`is_client`]; the driver looks once.
+pub fn is_client_for_good() -> bool {
+    static CLIENT: OnceLock<bool> = OnceLock::new();
+    *CLIENT.get_or_init(is_client)
+}
+
 fn percent() -> f64 {
     let said = env::var("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE").ok().and_then(|text| text.trim().parse().ok());
     let percent = said.filter(|percent| (0.0..=100.0).contains(percent));

@@ -11,8 +11,10 @@
 //!
 //! A table (`RADRM_EMULATOR_KERNEL_TIMES`) overrides this by kernel name. Copies take
 //! `COPY_START_NS + bytes / bandwidth`. Under MPS a process's kernels use the multiprocessors of its share
-//! (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`, [`super::mps`]). When the processes on a GPU together ask for more than all
-//! of its multiprocessors, everybody's kernels take longer in that proportion ([`stretch`]).
+//! (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`, [`super::mps`]). What processes do to each other depends on how time passes
+//! ([`crate::stream::clock`]): in real time they share the GPU's time, one after another without MPS; else, when those
+//! that are busy at a launch together ask for more than all multiprocessors, it takes longer in that proportion
+//! ([`stretch`]).
 
 use radrm_emulator_machine::GpuSpec;
 

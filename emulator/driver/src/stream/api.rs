@@ -89,7 +89,7 @@ entry_points! {
         let key = state.find(driver, stream)?;
         state.not_capturing(key)?;
         state.unsafe_call()?;
-        let (idle, end) = state.stream(key).map(|s| (s.is_idle(), s.end_ns))?;
+        let (idle, end) = state.stream(key).map(|s| (s.is_idle(), s.end()))?;
         if !idle || !state.clock.has_come(end) {
             return Err(CUDA_ERROR_NOT_READY);
         }

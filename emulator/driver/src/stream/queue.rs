@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::sync::{Arc, MutexGuard};
@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use radrm_cuda_abi::*;
 
+use super::clock::Moment;
 use super::memops::{MemoryOp, is_met, write};
-use super::sched::{DONE, Sched, WORK, sched};
+use super::sched::{DONE, Sched, Stream, WORK, sched};
 use crate::ffi::Answer;
 use crate::graph::{CopyNode, SetNode};
 use crate::memory;
@@ -30,18 +31,21 @@ const POLL: Duration = Duration::from_micros(200);
 #[derive(Debug, Default)]
 pub struct Mark {
     done: AtomicBool,
+    gpu: AtomicUsize,
     time_ns: AtomicU64,
 }
 
 impl Mark {
-    /// Virtual time at which it was reached (ns), if the work before it is done.
-    pub fn reached(&self) -> Option<u64> {
+    /// The moment at which it was reached, if the work before it is done.
+    pub fn reached(&self) -> Option<Moment> {
         // Partner: the Release store in `reach`.
-        self.done.load(Acquire).then(|| self.time_ns.load(Relaxed))
+        let moment = || Moment { gpu: self.gpu.load(Relaxed), ns: self.time_ns.load(Relaxed) };
+        self.done.load(Acquire).then(moment)
     }
 
-    fn reach(&self, time_ns: u64) {
-        self.time_ns.store(time_ns, Relaxed);
+    fn reach(&self, moment: Moment) {
+        self.gpu.store(moment.gpu, Relaxed);
+        self.time_ns.store(moment.ns, Relaxed);
         // Partner: the Acquire load in `reached`.
         self.done.store(true, Release);
     }
@@ -87,8 +91,10 @@ impl HostCall {
 /// One piece of work.
 #[derive(Debug)]
 pub enum Op {
-    /// Takes time on the GPU (ns) and nothing else.
+    /// Takes time on the GPU (ns) and nothing else: kernels, which other processes' kernels slow down.
     Busy(u64),
+    /// As `Busy`, for copies, which have engines of their own.
+    Copying(u64),
     /// Brings the stream's clock up to a moment.
     Until(u64),
     /// Something notes that this point was reached.
@@ -128,25 +134,36 @@ impl Sched {
     /// Whether the first piece of work of a stream can be done now.
     pub fn is_ready(&self, key: u64, op: &Op) -> bool {
         match op {
-            Op::Busy(_) | Op::Until(_) | Op::Mark(_) | Op::Copy(_) | Op::Set(_) => true,
+            Op::Busy(_) | Op::Copying(_) | Op::Until(_) | Op::Mark(_) | Op::Copy(_) | Op::Set(_) => true,
             Op::Wait(mark) => mark.reached().is_some(),
             Op::Memory(op) => is_met(self, op),
-            Op::Host(_) => self.streams.get(&key).is_none_or(|s| self.clock.has_come(s.end_ns)),
+            Op::Host(_) => self.streams.get(&key).is_none_or(|s| self.clock.has_come(s.end())),
         }
     }
 
     /// Does a piece of work that is ready and does not call the program.
     pub fn execute(&mut self, key: u64, op: Op) {
-        let now = self.clock.now();
         let Some(stream) = self.streams.get_mut(&key) else { return };
+        let now = self.clock.now(stream.gpu);
         match op {
-            Op::Busy(ns) => stream.end_ns = stream.end_ns.max(now).saturating_add(ns),
+            Op::Busy(0) => stream.end_ns = stream.end_ns.max(now),
+            Op::Busy(ns) => {
+                stream.end_ns = stream.end_ns.max(now).saturating_add(ns);
+                self.clock.works_until(stream.end());
+            }
+            Op::Copying(ns) => {
+                let ns = self.clock.of_wall(stream.gpu, ns);
+                stream.end_ns = stream.end_ns.max(now).saturating_add(ns);
+            }
             Op::Until(moment) => stream.end_ns = stream.end_ns.max(moment),
             Op::Mark(mark) => {
                 stream.end_ns = stream.end_ns.max(now);
-                mark.reach(stream.end_ns);
+                mark.reach(stream.end());
             }
-            Op::Wait(mark) => stream.end_ns = stream.end_ns.max(mark.reached().unwrap_or(0)),
+            Op::Wait(mark) => {
+                let moment = mark.reached().map_or(0, |moment| self.clock.on(stream.gpu, moment));
+                stream.end_ns = stream.end_ns.max(moment);
+            }
             Op::Memory(op) => write(self, &op),
             Op::Copy(copy) => copy_bytes(&copy, stream.device),
             Op::Set(set) => set_bytes(&set, stream.device),
@@ -156,9 +173,7 @@ impl Sched {
 
     /// Takes the next piece of queued work that is ready, from any stream.
     fn next_ready(&mut self) -> Option<(u64, Op)> {
-        let ready = |s: &super::sched::Stream| {
-            !s.running && s.queue.front().is_some_and(|op| self.is_ready(s.key, op))
-        };
+        let ready = |s: &Stream| !s.running && s.queue.front().is_some_and(|op| self.is_ready(s.key, op));
         let key = self.streams.values().filter(|s| ready(s)).map(|s| s.key).min()?;
         let op = self.streams.get_mut(&key)?.queue.pop_front()?;
         Some((key, op))
@@ -241,10 +256,10 @@ fn work() {
                 drop(state);
                 call.call();
                 state = sched();
-                let now = state.clock.now();
+                let state = &mut *state;
                 if let Some(stream) = state.streams.get_mut(&key) {
                     stream.running = false;
-                    stream.end_ns = stream.end_ns.max(now);
+                    stream.end_ns = stream.end_ns.max(state.clock.now(stream.gpu));
                 }
             } else {
                 state.execute(key, op);
@@ -278,23 +293,34 @@ pub fn wait_for(mut state: MutexGuard<'static, Sched>, keys: &std::collections::
     while busy(&state) {
         state = DONE.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
     }
-    let end = state.end_of(keys);
-    let sleep = state.clock.wait_until(end);
-    drop(state);
-    std::thread::sleep(sleep);
+    let ends: Vec<Moment> = keys.iter().filter_map(|key| state.streams.get(key)).map(Stream::end).collect();
+    for end in ends {
+        state = sleep_until(state, end);
+    }
+}
+
+/// Waits until a moment has come. Gives the lock back when it sleeps.
+fn sleep_until(mut state: MutexGuard<'static, Sched>, moment: Moment) -> MutexGuard<'static, Sched> {
+    loop {
+        let sleep = state.clock.wait_until(moment);
+        if sleep.is_zero() {
+            return state;
+        }
+        drop(state);
+        std::thread::sleep(sleep);
+        state = sched();
+    }
 }
 
 /// Waits until a point is reached and virtual time has come to it.
 pub fn wait_for_mark(mut state: MutexGuard<'static, Sched>, mark: &Mark) {
-    let time = loop {
-        if let Some(time) = mark.reached() {
-            break time;
+    let moment = loop {
+        if let Some(moment) = mark.reached() {
+            break moment;
         }
         state = DONE.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
     };
-    let sleep = state.clock.wait_until(time);
-    drop(state);
-    std::thread::sleep(sleep);
+    drop(sleep_until(state, moment));
 }
 
 /// Waits until nothing that was queued in a stream is left, without waiting for virtual time.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard};
 
 use radrm_cuda_abi::*;
 
-use super::clock::Clock;
+use super::clock::{Clock, Moment};
 use super::queue::{HostCall, Mark, Op};
 use crate::capture::Capture;
 use crate::context::Context;
@@ -73,7 +73,7 @@ pub struct Stream {
     pub priority: i32,
     /// Number that no other stream of the process has.
     pub id: u64,
-    /// When the work that it was given is done (ns of virtual time).
+    /// When the work that it was given is done (ns, in the time of its GPU).
     pub end_ns: u64,
     /// Capture that it is part of.
     pub capture: Option<u64>,
@@ -93,6 +93,11 @@ impl Stream {
     /// Whether it waits for the legacy stream and that for it.
     pub fn is_blocking(&self) -> bool {
         self.sort != Sort::Legacy && self.flags & NON_BLOCKING == 0
+    }
+
+    /// When the work that it was given is done.
+    pub fn end(&self) -> Moment {
+        Moment { gpu: self.gpu, ns: self.end_ns }
     }
 
     /// Whether nothing is queued or running.
@@ -269,11 +274,6 @@ impl Sched {
             stream.queue.push_back(op);
             super::queue::wake_worker();
         }
-    }
-
-    /// When everything in the streams of a context, or in all of them, is done (ns).
-    pub fn end_of(&self, streams: &BTreeSet<u64>) -> u64 {
-        streams.iter().filter_map(|key| self.streams.get(key)).map(|s| s.end_ns).max().unwrap_or(0)
     }
 
     /// Keys of a context's streams.
