@@ -45,7 +45,7 @@ pub use ledger::{Ledger, LedgerRow};
 pub use reader::{
     Account, Copies, GpuInfo, Holder, JobInfo, KernelSnapshot, KindFigures, Later, LeftOut, LiveBlock,
     Liveness, OtherProcess, Peak, Postmortem, ProcessSnapshot, RingReader, Segment, SegmentError, SlotInfo,
-    Throttled, TimelinePoint,
+    Throttled, TimelinePoint, Uses,
 };
 pub use segment::{CreateError, SegmentFile};
 pub use strata::{CopyWay, Filling, KernelsMode, SizeClass, Stratum, estimate::KernelTime};

@@ -62,6 +62,13 @@ fn what_a_writer_counts_a_reader_sees() {
     assert_eq!(account.kinds[2], KindFigures { now: 0, peak: 50, allocs: 1, frees: 1 });
     assert_eq!(process.bypasses, [(Bypass::Underflow, 1)]);
     assert_eq!(process.calls, [(77, 1)]);
+    let uses = segment.uses(&process.slot).unwrap();
+    assert_eq!((uses.calls.as_slice(), uses.managed, uses.driver_version), (&[(77, 1)][..], false, None));
+    writer.charge(gpu, Kind::Managed, 5, writer.now());
+    writer.discharge(gpu, Kind::Managed, 5, writer.now());
+    writer.driver_version(13_000);
+    let uses = segment.uses(&process.slot).unwrap();
+    assert!(uses.managed && uses.driver_version == Some(13_000), "what was used is told after its end too");
     assert_eq!((process.launches(), process.graph_launches), (2, 1));
     assert_eq!(process.kernels.len(), 2);
     let square = &process.kernels[0];

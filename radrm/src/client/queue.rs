@@ -61,7 +61,7 @@ pub(super) fn list(rows: &[JobRow], all: bool, why: bool) -> String {
     let lines: Vec<Vec<String>> = rows
         .iter()
         .map(|row| {
-            let memory = row.reserved.map_or_else(|| bytes(row.used), bytes);
+            let memory = row.suspended.or(row.reserved).map_or_else(|| bytes(row.used), bytes);
             let since =
                 if row.state == "waiting" || row.state == "held" { "-".to_owned() } else { time(row.ran_ms) };
             let mut line = vec![
@@ -107,6 +107,7 @@ pub(super) fn show(job: u64, json: bool, connection: &mut Connection) -> Result<
     put("directory", row.cwd.clone());
     put("GPUs", if row.devices.is_empty() { row.gpus.to_string() } else { row.devices.join(", ") });
     put("set aside", row.reserved.map(bytes).unwrap_or_default());
+    put("suspended", suspended(&row));
     put("peak", row.peak.map(bytes).unwrap_or_default());
     put("priority", row.priority.to_string());
     put("attempts", format!("{}, {} of them out of GPU memory", row.attempts, row.ooms));
@@ -125,12 +126,27 @@ pub(super) fn show(job: u64, json: bool, connection: &mut Connection) -> Result<
     print(&text)
 }
 
+/// Where a suspended job's memory is, and which processes NVML does not show.
+fn suspended(row: &JobRow) -> String {
+    let Some(held) = row.suspended else { return String::new() };
+    let pids: Vec<String> = row.suspended_pids.iter().map(u32::to_string).collect();
+    format!("{} in host memory; processes {}", bytes(held), pids.join(" "))
+}
+
 pub(super) fn nodes(json: bool, connection: &mut Connection) -> Result<(), String> {
     let node = node(connection)?;
     if json {
         return print_json(&node);
     }
     print(&node_text(&node))
+}
+
+/// Suspended jobs, if there are any.
+pub(super) fn off_gpu(node: &NodeRow) -> String {
+    match node.suspended {
+        0 => String::new(),
+        count => format!("{count} suspended ({} in host memory), ", bytes(node.suspended_bytes)),
+    }
 }
 
 /// The machine in a few lines.
@@ -142,6 +158,7 @@ pub(super) fn node_text(node: &NodeRow) -> String {
         bytes(node.memory),
         node.policy,
         node.running,
+        off_gpu(node),
         node.waiting,
         node.emulated.as_ref().map(|spec| format!(", GPUs are emulated ({spec})")).unwrap_or_default()
     );

@@ -53,11 +53,12 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Stri
 }
 
 /// Everything at one moment.
-fn picture(node: &NodeRow, jobs: &[JobRow], wide: usize) -> String {
+fn picture(node: &NodeRow, jobs: &[JobRow], past: &Past, wide: usize) -> String {
     let mut text = format!(
-        "{}  {} running, {} waiting, policy {}{}\n\n",
+        "{}  {} running, {}{} waiting, policy {}{}\n\n",
         plain(&node.host, 40),
         node.running,
+        queue::off_gpu(node),
         node.waiting,
         node.policy,
         node.emulated.as_ref().map(|spec| format!("  (emulated: {spec})")).unwrap_or_default()

@@ -47,8 +47,28 @@ pub(crate) struct Config {
     pub(crate) gpu_reserve_mib: u64,
     /// Where everything that the scheduler is told, and decides, is written down; `""` is nowhere.
     pub(crate) events: PathBuf,
+    /// Suspending jobs without loss.
+    pub(crate) suspend: Suspend,
     /// Policy, order, recovery, eviction.
     pub(crate) scheduler: Settings,
+}
+
+/// How jobs are suspended.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Suspend {
+    /// Whether that is done at all.
+    pub(crate) on: bool,
+    /// Time for work on the GPU to end before a job is suspended, ms.
+    pub(crate) lock_ms: u32,
+    /// Host memory that all suspended jobs may take, bytes; 0 is what there is.
+    pub(crate) host_memory: u64,
+}
+
+impl Default for Suspend {
+    fn default() -> Self {
+        Self { on: true, lock_ms: 10_000, host_memory: 0 }
+    }
 }
 
 impl Default for Config {
@@ -68,6 +88,7 @@ impl Default for Config {
             host_memory: 0,
             gpu_reserve_mib: 0,
             events: PathBuf::new(),
+            suspend: Suspend::default(),
             scheduler: Settings::default(),
         }
     }

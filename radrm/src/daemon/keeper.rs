@@ -78,7 +78,7 @@ pub fn keep() -> process::ExitCode {
 
 fn run(order: &Order, file: &File) -> Result<End, String> {
     alone();
-    become_user(order)?;
+    become_user(order.user.as_ref())?;
     // SAFETY: a plain system call that cannot fail.
     unsafe { libc::umask(order.umask & 0o777) };
     std::env::set_current_dir(&order.cwd)
@@ -128,8 +128,9 @@ fn alone() {
     }
 }
 
-fn become_user(order: &Order) -> Result<(), String> {
-    let Some(user) = &order.user else { return Ok(()) };
+/// Becomes a user for good; `None` stays who it is.
+pub(crate) fn become_user(user: Option<&User>) -> Result<(), String> {
+    let Some(user) = user else { return Ok(()) };
     let failed = |what: &str, error: nix::Error| format!("cannot become user {}: {what}: {error}", user.name);
     let name =
         CString::new(user.name.as_bytes()).map_err(|_| "the user's name has a zero byte".to_owned())?;

@@ -8,6 +8,7 @@
 //! | `store` | queue and history in SQLite |
 //! | `keeper`, `status`, `outcome` | the small process that keeps one attempt, and what it writes down |
 //! | `watch`, `gpus` | threads that wait for keepers and look at GPUs |
+//! | `suspend` | a job taken off its GPUs without loss, and brought back, by a helper process |
 //! | `needs` | what earlier runs tell of the next |
 //! | `events` | the log that `radrm replay --events` reads |
 
@@ -23,6 +24,7 @@ mod server;
 pub mod spec;
 mod status;
 mod store;
+mod suspend;
 mod time;
 mod watch;
 pub(crate) mod wire;
@@ -74,6 +76,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     if arguments.get(1).is_some_and(|word| word == keeper::WORD) {
         return keeper::keep();
+    }
+    if arguments.get(1).is_some_and(|word| word == suspend::WORD) {
+        return suspend::help();
     }
     let flags = match Flags::try_parse_from(arguments).map_err(|error| explain(&error)) {
         Ok(flags) => flags,

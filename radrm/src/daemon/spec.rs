@@ -106,7 +106,8 @@ impl Spec {
             allowed: self.preemptible,
             checkpoint_signal: self.checkpoint_signal,
             grace: self.grace_ms.map_or(Preemption::default().grace, Millis),
-            suspend: Err(SuspendRefusal::Unsupported),
+            // Known when it was seen to use a GPU.
+            suspend: Err(SuspendRefusal::NoShim),
         };
         Job {
             user: UserId(uid),

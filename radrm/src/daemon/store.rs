@@ -6,6 +6,7 @@ use radrm_scheduler_core::{Bytes, Verdict};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::spec::Spec;
+use super::suspend::Suspension;
 use super::wire::{GpuStats, Line, StatsRow};
 
 /// Where a job stands, as far as the disk knows.
@@ -70,6 +71,8 @@ pub(crate) struct Entry {
     pub(crate) boot: String,
     pub(crate) verdict: Option<Verdict>,
     pub(crate) why: String,
+    /// Where it stands between running and suspended.
+    pub(crate) suspension: Suspension,
 }
 
 /// A run that is over, for the needs of later ones.
@@ -86,7 +89,7 @@ pub(crate) struct Store {
     connection: Connection,
 }
 
-const SCHEMA: i64 = 1;
+const SCHEMA: i64 = 2;
 
 const TABLES: &str = "
 CREATE TABLE jobs (
@@ -112,6 +115,9 @@ CREATE TABLE watched (
     smact_samples INTEGER NOT NULL, power REAL NOT NULL, power_samples INTEGER NOT NULL, energy REAL
 );
 ";
+
+/// Added by the second version.
+const SUSPENSION: &str = "ALTER TABLE jobs ADD COLUMN suspension TEXT NOT NULL DEFAULT '{}'";
 
 /// What is added to a GPU's figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -152,6 +158,12 @@ impl Store {
         if version == 0 {
             let tx = connection.transaction().map_err(failed)?;
             tx.execute_batch(TABLES).map_err(failed)?;
+            tx.pragma_update(None, "user_version", 1).map_err(failed)?;
+            tx.commit().map_err(failed)?;
+        }
+        if version < SCHEMA {
+            let tx = connection.transaction().map_err(failed)?;
+            tx.execute_batch(SUSPENSION).map_err(failed)?;
             tx.pragma_update(None, "user_version", SCHEMA).map_err(failed)?;
             tx.commit().map_err(failed)?;
         }
@@ -293,7 +305,8 @@ impl Store {
 }
 
 const COLUMNS: &str = "id, uid, gid, user, spec, stage, held, cancelled, attempt, ooms, floor, devices, \
-    reserved, mem_limit, submitted_ms, first_start_ms, started_ms, ended_ms, ran_ms, peak, boot, verdict, why";
+    reserved, mem_limit, submitted_ms, first_start_ms, started_ms, ended_ms, ran_ms, peak, boot, verdict, why, \
+    suspension";
 
 fn entry(row: &Row<'_>) -> Result<Entry> {
     let number = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
@@ -326,6 +339,7 @@ fn entry(row: &Row<'_>) -> Result<Entry> {
         boot: text(20)?,
         verdict: row.get::<_, Option<String>>(21)?.and_then(|text| serde_json::from_str(&text).ok()),
         why: text(22)?,
+        suspension: serde_json::from_str(&text(23)?).unwrap_or_default(),
     })
 }
 
@@ -357,7 +371,7 @@ pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
     tx.prepare_cached(
         "UPDATE jobs SET stage = ?2, held = ?3, cancelled = ?4, attempt = ?5, ooms = ?6, floor = ?7,
              devices = ?8, reserved = ?9, mem_limit = ?10, first_start_ms = ?11, started_ms = ?12,
-             ended_ms = ?13, ran_ms = ?14, peak = ?15, boot = ?16, verdict = ?17, why = ?18 WHERE id = ?1",
+             ended_ms = ?13, ran_ms = ?14, peak = ?15, boot = ?16, verdict = ?17, why = ?18, suspension = ?19 WHERE id = ?1",
     )?
     .execute(params![
         int(entry.id),
@@ -378,6 +392,7 @@ pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
         entry.boot,
         entry.verdict.as_ref().map(json),
         entry.why,
+        json(&entry.suspension),
     ])?;
     Ok(())
 }

@@ -54,6 +54,11 @@ impl Watch {
         }
     }
 
+    /// Where the engine is told.
+    pub(crate) fn sender(&self) -> Sender<Message> {
+        self.to.clone()
+    }
+
     fn run(self) {
         loop {
             let mut ended = Vec::new();

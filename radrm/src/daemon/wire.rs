@@ -76,7 +76,7 @@ pub(crate) struct JobRow {
     pub(crate) name: String,
     pub(crate) user: String,
     pub(crate) uid: u32,
-    /// `waiting`, `held`, `starting`, `running`, `stopping` or `ended`.
+    /// `waiting`, `held`, `starting`, `running`, `suspending`, `suspended`, `resuming`, `stopping` or `ended`.
     pub(crate) state: String,
     pub(crate) priority: i32,
     pub(crate) gpus: u16,
@@ -108,6 +108,12 @@ pub(crate) struct JobRow {
     pub(crate) profile: Option<String>,
     /// The launcher's process.
     pub(crate) pid: Option<u32>,
+    /// Device memory of a suspended job, which is in host memory, bytes.
+    #[serde(default)]
+    pub(crate) suspended: Option<u64>,
+    /// The processes that are checkpointed: NVML shows none of them.
+    #[serde(default)]
+    pub(crate) suspended_pids: Vec<u32>,
 }
 
 /// A GPU as it is shown.
@@ -143,6 +149,11 @@ pub(crate) struct NodeRow {
     pub(crate) memory: u64,
     pub(crate) waiting: u32,
     pub(crate) running: u32,
+    /// Jobs whose device memory is in host memory, and how much that is, bytes.
+    #[serde(default)]
+    pub(crate) suspended: u32,
+    #[serde(default)]
+    pub(crate) suspended_bytes: u64,
     pub(crate) gpus: Vec<GpuRow>,
     /// Processes that take GPU memory past the shim.
     pub(crate) audit: Vec<String>,

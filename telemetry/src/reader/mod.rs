@@ -7,6 +7,7 @@ mod segment;
 mod snapshot;
 mod strata;
 mod timeline;
+mod uses;
 
 pub use postmortem::{Holder, Later, LeftOut, OtherProcess, Postmortem};
 pub use ring::RingReader;
@@ -14,3 +15,4 @@ pub use segment::{GpuInfo, JobInfo, Liveness, Segment, SegmentError, SlotInfo, T
 pub use snapshot::{Account, KernelSnapshot, KindFigures, LiveBlock, Peak, ProcessSnapshot};
 pub use strata::Copies;
 pub use timeline::TimelinePoint;
+pub use uses::Uses;

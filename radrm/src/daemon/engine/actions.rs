@@ -7,13 +7,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use radrm_scheduler_core::{Action, Event, JobId, Outcome, Reason, Signal, SuspendRefusal, Verdict};
+use radrm_scheduler_core::{Action, Event, JobId, Outcome, Reason, Signal, Verdict};
 use rusqlite::Transaction;
 
 use super::{Engine, Live, Note, Todo};
 use crate::daemon::keeper::{self, Order, User, WORD};
 use crate::daemon::status::{self, End, Status, Who};
 use crate::daemon::store::{self, Entry, NewRun, Stage};
+use crate::daemon::suspend::{Step, Suspension};
 use crate::daemon::watch::Attempt;
 use crate::daemon::{needs, time};
 use crate::limits::gpus::Gpu;
@@ -36,6 +37,7 @@ impl Engine {
                 entry.limit = limit.map(|bytes| bytes.0);
                 entry.reserved = reserved.map(|bytes| bytes.0);
                 entry.started_ms = None;
+                entry.suspension = Suspension::default();
                 self.say(job.0, format!("attempt {attempt}: {reason}"));
                 self.todo.push_back(Todo::Start((job.0, attempt)));
             }
@@ -43,13 +45,18 @@ impl Engine {
             // Nothing enforces it yet; see docs/daemon.md.
             Action::SetBudget { .. } => {}
             Action::Signal { job, signal } => {
-                self.say(job.0, format!("{}: {reason}", words(signal)));
+                let why_not = self.why_not_suspended(job);
+                self.say(job.0, format!("{}: {reason}{why_not}", words(signal)));
                 self.signal(job.0, signal);
             }
             Action::Suspend { job } => {
-                self.step(Event::SuspendFailed { job, refusal: SuspendRefusal::Unsupported });
+                self.say(job.0, format!("to be suspended: {reason}"));
+                self.suspend(job.0);
             }
-            Action::Resume { job, .. } => self.step(Event::ResumeFailed { job }),
+            Action::Resume { job, .. } => {
+                self.say(job.0, format!("to be brought back: {reason}"));
+                self.resume(job.0);
+            }
             Action::Requeue { job, attempts, ooms, floor } => {
                 if let Some(entry) = self.entries.get_mut(&job.0) {
                     entry.stage = Stage::Waiting;
@@ -66,6 +73,12 @@ impl Engine {
                     entry.stage = Stage::Ended;
                     entry.verdict = Some(verdict);
                     entry.ended_ms = Some(now);
+                    if entry.first_start_ms.is_some() {
+                        self.counters.over += 1;
+                        self.counters.ran_ms += entry.ran_ms;
+                        let there = now.saturating_sub(entry.submitted_ms);
+                        self.counters.waited_ms += there.saturating_sub(entry.ran_ms);
+                    }
                     if matches!(reason, Reason::TooManyAttempts { .. } | Reason::Impossible { .. })
                         && entry.first_start_ms.is_some()
                     {
@@ -109,7 +122,9 @@ impl Engine {
                         }
                     }
                 }
+                Todo::Suspension(attempt) => self.start_helper(attempt),
                 Todo::Clear(attempt) => {
+                    let _ = fs::remove_file(self.helper_file(attempt));
                     let _ = fs::remove_file(self.status_file(attempt));
                 }
             }
@@ -269,8 +284,11 @@ impl Engine {
         let now = time::now().0;
         if let Some(entry) = self.entries.get_mut(&job) {
             let at = if end.at_ms > 0 { end.at_ms.min(now) } else { now };
-            let ran_ms = entry.started_ms.take().map_or(0, |since| at.saturating_sub(since));
+            let mut ran_ms = entry.started_ms.take().map_or(0, |since| at.saturating_sub(since));
             entry.ran_ms += ran_ms;
+            let suspension = std::mem::take(&mut entry.suspension);
+            end.lost |= suspension.step == Step::Lost;
+            ran_ms += suspension.ran_ms;
             entry.peak = end.peak.max(entry.peak);
             if let (Some(peak), Some(0)) = (end.peak, end.code) {
                 self.notes.push(Note::Run { job, peak, ran_ms });

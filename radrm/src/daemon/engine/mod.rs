@@ -10,6 +10,7 @@ mod lost;
 mod recover;
 mod requests;
 mod rows;
+mod suspend;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -25,10 +26,12 @@ use super::gpus::{Gpus, Look, Sample};
 use super::peer::Peer;
 use super::status::Who;
 use super::store::{self, Entry, Stage, Store, Watched};
+use super::suspend::Answer;
 use super::time;
 use super::watch::{Attempt, Watch};
 use super::wire::{Line, Request, Response};
 use looks::Sight;
+pub(super) use looks::segment_of;
 
 /// What the engine is told.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub(crate) enum Message {
     Asked(Peer, Request, Sender<Response>),
     /// A keeper is gone.
     KeeperEnded(Attempt),
+    /// A helper that suspends a job or brings it back is gone, with its answer if it gave one.
+    Suspension(Attempt, Option<Answer>),
     /// GPUs were looked at.
     Looked(Look),
     /// Processes without the shim: their users, and words.
@@ -60,12 +65,15 @@ struct Live {
     sight: Sight,
     /// When a signal last had to be sent and was.
     killed: Option<Instant>,
+    transit: suspend::Transit,
 }
 
 /// What is carried out after it was written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Todo {
     Start(Attempt),
+    /// The step between running and suspended at which the job is.
+    Suspension(Attempt),
     /// The files of an attempt that is over.
     Clear(Attempt),
 }
@@ -135,6 +143,10 @@ struct Counters {
     failed: u64,
     cancelled: u64,
     ooms: u64,
+    /// Jobs that ran and are over, their time in the queue and on GPUs.
+    over: u64,
+    waited_ms: u64,
+    ran_ms: u64,
 }
 
 impl Engine {
@@ -150,6 +162,8 @@ impl Engine {
         let mut settings = config.scheduler.clone();
         // The shim has no launch budget yet that could be set.
         settings.throttle.on = false;
+        // What the shim counts is by GPU: a job comes back to those that it was on.
+        settings.eviction.migrate = false;
         let now = Instant::now();
         let mut log = match config.events.as_os_str().is_empty() {
             true => None,
@@ -226,6 +240,7 @@ impl Engine {
                     replies.push((reply, response));
                 }
                 Message::KeeperEnded(attempt) => self.keeper_ended(attempt),
+                Message::Suspension(attempt, answer) => self.helped(attempt, answer),
                 Message::Looked(look) => self.looked_at(look),
                 Message::Audited(found) => self.strangers = found,
                 Message::Metrics(reply) => {

@@ -3,7 +3,7 @@
 //! | on disk | lock of the status file | the file says | then |
 //! |---|---|---|---|
 //! | waiting | | | it waits |
-//! | starting, running | held | | its keeper lives: adopted |
+//! | starting, running | held | | its keeper lives: adopted, suspended or running; what was on its way is brought back |
 //! | | free | an end | it ended meanwhile |
 //! | | free | a program and no end | the keeper was killed: so is the job; or the machine was restarted: back to the queue |
 //! | | free | no program, or no file | nothing of the attempt ever ran: it waits |
@@ -17,6 +17,7 @@ use radrm_scheduler_core::{
 use super::{Engine, Live};
 use crate::daemon::status::{self, Status};
 use crate::daemon::store::{Entry, Stage};
+use crate::daemon::suspend::Step;
 use crate::daemon::{needs, time};
 
 /// A keeper says who it is within this time of its lock.
@@ -145,11 +146,15 @@ impl Engine {
         let (id, attempt, cancelled) = (entry.id, entry.attempt, entry.cancelled);
         let told = status.program.is_some();
         entry.stage = Stage::Running;
-        if let Some(program) = status.program.filter(|_| entry.started_ms.is_none()) {
+        let (step, ran_ms) = (entry.suspension.step, entry.suspension.ran_ms);
+        if ran_ms > 0 {
+            // Time in which it was suspended does not count.
+            entry.started_ms = entry.started_ms.or((step != Step::Suspended).then(|| time::now().0));
+        } else if let Some(program) = status.program.filter(|_| entry.started_ms.is_none()) {
             entry.started_ms = Some(program.at_ms);
             entry.first_start_ms = entry.first_start_ms.or(entry.started_ms);
         }
-        let since = Millis(entry.started_ms.unwrap_or_else(|| time::now().0));
+        let since = Millis(entry.started_ms.unwrap_or_else(|| time::now().0).saturating_sub(ran_ms));
         let devices =
             entry.devices.iter().map(|uuid| self.device(uuid).unwrap_or(DeviceId(u32::MAX))).collect();
         let reserved = entry.reserved.map(Bytes);
@@ -160,7 +165,14 @@ impl Engine {
             self.live.insert(id, live);
         }
         self.touch(id);
-        self.step(Event::Adopted { job, devices, since, reserved });
+        if alive && step == Step::Suspended {
+            self.adopt_suspended(job);
+        } else {
+            self.step(Event::Adopted { job, devices, since, reserved });
+        }
+        if alive {
+            self.adopted_on_its_way(id);
+        }
         if cancelled && alive {
             self.step(Event::Cancelled { job: JobId(id) });
         }

@@ -9,6 +9,7 @@ use radrm_scheduler_core::{JobId, Outcome, Phase, Reason, Verdict};
 use super::Engine;
 use crate::daemon::peer::Peer;
 use crate::daemon::store::{Entry, Stage};
+use crate::daemon::suspend::Step;
 use crate::daemon::time;
 use crate::daemon::wire::{GpuRow, JobRow, NodeRow};
 use crate::run::ending::signal_name;
@@ -60,7 +61,12 @@ impl Engine {
         let view = self.state.job(JobId(entry.id));
         let live = self.live.get(&entry.id);
         let phase = view.as_ref().map(|view| view.phase);
+        let suspended = entry.stage == Stage::Running && entry.suspension.step == Step::Suspended;
+        let step = super::suspend::state_name(entry.suspension.step);
         let state = match (entry.stage, phase) {
+            (Stage::Running, _) if step.is_some() && phase != Some(Phase::Stopping) => {
+                step.unwrap_or_default()
+            }
             (Stage::Running | Stage::Starting, Some(Phase::Stopping)) => "stopping",
             (Stage::Running, _) if live.is_some_and(|live| !live.told) => "starting",
             (Stage::Waiting, _) if entry.held => "held",
@@ -68,7 +74,7 @@ impl Engine {
         };
         let wait = view.as_ref().and_then(|view| view.wait);
         let why = match wait {
-            Some(wait) if entry.stage == Stage::Waiting => wait.to_string(),
+            Some(wait) if entry.stage == Stage::Waiting || suspended => wait.to_string(),
             _ => entry.why.clone(),
         };
         let used = live.map_or(0, |live| live.sight.used.values().sum());
@@ -111,6 +117,11 @@ impl Engine {
             profile: (entry.attempt > 0)
                 .then(|| folder.join(format!("{}.radrm", entry.attempt)).display().to_string()),
             pid: live.and_then(|live| live.program).map(|who| who.pid),
+            suspended: suspended.then(|| entry.suspension.host_bytes()),
+            suspended_pids: match suspended {
+                true => entry.suspension.processes.iter().map(|saved| saved.who.pid).collect(),
+                false => Vec::new(),
+            },
         }
     }
 
@@ -148,7 +159,9 @@ impl Engine {
             memory: host_memory(),
             waiting: u32::try_from(self.state.waiting()).unwrap_or(u32::MAX),
             running: u32::try_from(self.running()).unwrap_or(u32::MAX),
-            gpus: gpus.collect(),
+            suspended: u32::try_from(self.suspended().0).unwrap_or(u32::MAX),
+            suspended_bytes: self.suspended().1,
+            gpus,
             audit: audit.map(|(_, words)| words.clone()).collect(),
             troubles: self.troubles.values().chain(&self.gpus.trouble).cloned().collect(),
         }
@@ -170,8 +183,15 @@ impl Engine {
             (state("waiting"), self.state.waiting() as f64),
             (state("held"), held as f64),
             (state("running"), self.running() as f64),
+            (state("suspended"), self.suspended().0 as f64),
         ];
         put("jobs", "gauge", "Jobs that are not over, by state.", &jobs);
+        put(
+            "suspended_bytes",
+            "gauge",
+            "Device memory of suspended jobs, which is in host memory.",
+            &alone(self.suspended().1 as f64),
+        );
         let counters = self.counters;
         for (name, help, value) in [
             ("jobs_submitted_total", "Jobs submitted since the daemon started.", counters.submitted),
@@ -182,6 +202,14 @@ impl Engine {
             ("out_of_memory_total", "Attempts that ran out of GPU memory.", counters.ooms),
         ] {
             put(name, "counter", help, &alone(value as f64));
+        }
+        for (name, help, sum) in [
+            ("job_waiting_seconds", "Time in the queue of jobs that ran and are over.", counters.waited_ms),
+            ("job_execution_seconds", "Running time of jobs that are over, all attempts.", counters.ran_ms),
+        ] {
+            let values =
+                [("_sum".to_owned(), sum as f64 / 1000.0), ("_count".to_owned(), counters.over as f64)];
+            put(name, "summary", help, &values);
         }
         put(
             "unaccounted_processes",

@@ -1,0 +1,353 @@
+//! Jobs between running and suspended: what the scheduler is told of them, and what is done with them.
+//!
+//! What is to be done is on disk before a helper does it. A daemon that comes back takes a job that is
+//! suspended for suspended, and brings back whatever was on its way in either direction: its memory is set
+//! aside in both cases.
+
+use std::time::{Duration, Instant};
+
+use radrm_scheduler_core::{
+    Bytes, DeviceId, Event, Job, JobId, Millis, Phase, Reason, Signal, SuspendRefusal,
+};
+
+use super::{Engine, Todo};
+use crate::daemon::keeper::User;
+use crate::daemon::store::Entry;
+use crate::daemon::suspend::answer;
+use crate::daemon::suspend::eligible::{self, Room};
+use crate::daemon::suspend::{Answer, Order, Step, Task};
+use crate::daemon::time;
+use crate::daemon::watch::Attempt;
+use crate::run::libraries;
+
+/// Bytes that a driver copies in a second, at the least; about a tenth of what is published.
+const SLOWEST: u64 = 500_000_000;
+/// What a helper gets beyond waiting and copying, s.
+const EXTRA_S: u64 = 60;
+/// A job that has to come back and finds no room, though room was set aside, is tried again after this.
+const AGAIN: Duration = Duration::from_secs(1);
+/// So often; then it is lost.
+const MOST_TRIES: u32 = 60;
+
+/// What the engine holds of a job in this respect.
+#[derive(Debug, Default)]
+pub(super) struct Transit {
+    /// What the scheduler was told last.
+    known: Option<Result<(), SuspendRefusal>>,
+    /// A helper is at it.
+    busy: bool,
+    /// Tries to bring back what has to come back.
+    tries: u32,
+    /// The next one.
+    again: Option<Instant>,
+}
+
+impl Engine {
+    /// Whether a job's processes hold nothing on their GPUs, or are about to.
+    pub(super) fn is_off(&self, job: u64) -> bool {
+        self.entries.get(&job).is_some_and(|entry| entry.suspension.is_off())
+    }
+
+    /// Tells the scheduler whether a job can be suspended, if that changed.
+    pub(super) fn tell_suspend(&mut self, job: u64) {
+        let known = self.can_suspend(job);
+        let Some(live) = self.live.get_mut(&job) else { return };
+        if live.transit.known != Some(known) {
+            live.transit.known = Some(known);
+            self.step(Event::SuspendKnown { job: JobId(job), suspend: known });
+        }
+    }
+
+    fn can_suspend(&self, job: u64) -> Result<(), SuspendRefusal> {
+        let (Some(entry), Some(live)) = (self.entries.get(&job), self.live.get(&job)) else {
+            return Err(SuspendRefusal::NoShim);
+        };
+        if !self.config.suspend.on {
+            return Err(SuspendRefusal::Unsupported);
+        }
+        if entry.devices.iter().any(|uuid| uuid.starts_with("MIG-")) {
+            return Err(SuspendRefusal::Mig);
+        }
+        let segment = live.sight.segment().ok_or(SuspendRefusal::NoShim)?;
+        eligible::processes(segment)?;
+        self.host_room().has(live.sight.used.values().sum())
+    }
+
+    fn host_room(&self) -> Room {
+        let of = |step: Step| -> u64 {
+            let entries = self.entries.values().filter(|entry| entry.suspension.step == step);
+            entries.flat_map(|entry| entry.suspension.bytes.values()).sum()
+        };
+        let pending = of(Step::Suspending);
+        Room {
+            // What is emulated holds no bytes that could be copied.
+            available: self.gpus.machine.is_none().then(eligible::available),
+            most: self.config.suspend.host_memory,
+            taken: of(Step::Suspended) + of(Step::Resuming) + pending,
+            pending,
+        }
+    }
+
+    /// The scheduler wants a job suspended.
+    pub(super) fn suspend(&mut self, job: u64) {
+        let busy = self.live.get(&job).is_some_and(|live| live.transit.busy);
+        let can = if busy { Err(SuspendRefusal::Failed) } else { self.can_suspend(job) };
+        if let Err(refusal) = can {
+            return self.step(Event::SuspendFailed { job: JobId(job), refusal });
+        }
+        let used = self.live.get(&job).map(|live| live.sight.used.clone()).unwrap_or_default();
+        let whole = self.state.job(JobId(job)).is_some_and(|view| view.reserved.is_none());
+        self.begin(job, Step::Suspending, |entry| {
+            entry.suspension.bytes = used;
+            entry.suspension.whole = whole;
+            entry.suspension.processes.clear();
+        });
+    }
+
+    /// The scheduler wants a suspended job back; its memory is set aside.
+    pub(super) fn resume(&mut self, job: u64) {
+        self.begin(job, Step::Resuming, |_| {});
+    }
+
+    /// What was begun must be undone.
+    fn undo(&mut self, job: u64) {
+        self.begin(job, Step::Undoing, |_| {});
+    }
+
+    /// A step that a helper takes once it is on disk.
+    fn begin(&mut self, job: u64, step: Step, change: impl FnOnce(&mut Entry)) {
+        let Some(entry) = self.entries.get_mut(&job) else { return };
+        change(entry);
+        entry.suspension.step = step;
+        let attempt = (job, entry.attempt);
+        if let Some(live) = self.live.get_mut(&job) {
+            live.transit.busy = true;
+            live.transit.again = None;
+        }
+        self.touch(job);
+        self.todo.push_back(Todo::Suspension(attempt));
+    }
+
+    /// Starts the helper for a step that is on disk.
+    pub(super) fn start_helper(&mut self, attempt: Attempt) {
+        let (job, number) = attempt;
+        let Some(entry) = self.entries.get(&job).filter(|entry| entry.attempt == number) else { return };
+        let task = if entry.suspension.step == Step::Suspending { Task::Suspend } else { Task::Resume };
+        let bytes: u64 = entry.suspension.bytes.values().sum();
+        let lock_ms = self.config.suspend.lock_ms;
+        let limit_s = u64::from(lock_ms) / 1000 + bytes / SLOWEST + EXTRA_S;
+        let root = rustix::process::geteuid().is_root();
+        let live = self.live.get(&job);
+        let emulated = match &self.gpus.machine {
+            Some(machine) => match libraries::find(libraries::EMULATED_CUDA) {
+                Ok(library) => Ok(Some((machine.clone(), library))),
+                Err(why) => Err(why),
+            },
+            None => Ok(None),
+        };
+        let pid = |who: Option<crate::daemon::status::Who>| who.map_or(0, |who| who.pid);
+        let started = emulated.and_then(|emulated| {
+            let order = Order {
+                task,
+                launcher: pid(live.and_then(|live| live.program)),
+                keeper: pid(live.and_then(|live| live.keeper)),
+                processes: entry.suspension.processes.clone(),
+                bytes: entry.suspension.bytes.clone(),
+                emulated,
+                lock_ms,
+                limit_s: u32::try_from(limit_s).unwrap_or(u32::MAX),
+                user: root.then(|| User { name: entry.user.clone(), uid: entry.uid, gid: entry.gid }),
+            };
+            answer::run(&self.helper_file(attempt), attempt, order, self.watch.sender())
+        });
+        if let Err(sentence) = started {
+            self.trouble("suspend", format!("jobs cannot be suspended or brought back: {sentence}"));
+            self.helped(attempt, None);
+        }
+    }
+
+    pub(super) fn helper_file(&self, (job, attempt): Attempt) -> std::path::PathBuf {
+        self.attempts().join(format!("{job}.{attempt}.suspend"))
+    }
+
+    /// A helper ended: what came of it.
+    pub(super) fn helped(&mut self, (job, attempt): Attempt, answer: Option<Answer>) {
+        let Some(live) = self.live.get_mut(&job) else { return };
+        let Some(entry) = self.entries.get(&job).filter(|entry| entry.attempt == attempt) else { return };
+        live.transit.busy = false;
+        match (entry.suspension.step, answer) {
+            (Step::Suspending, Some(Answer::Suspended { processes, bytes })) => {
+                self.is_suspended(job, |entry| {
+                    entry.suspension.processes = processes;
+                    entry.suspension.bytes = bytes;
+                });
+            }
+            (Step::Suspending, Some(Answer::Refused { refusal, sentence })) => {
+                self.runs(job, &format!("not suspended: {sentence}"));
+                self.step(Event::SuspendFailed { job: JobId(job), refusal });
+            }
+            (Step::Suspending, None) => {
+                self.say(job, "not suspended: the driver did not answer in time".to_owned());
+                self.undo(job);
+            }
+            (Step::Resuming, Some(Answer::NoRoom { sentence })) => {
+                if let Some(entry) = self.entries.get_mut(&job) {
+                    entry.suspension.step = Step::Suspended;
+                }
+                self.say(job, format!("still suspended: {sentence}"));
+                self.step(Event::ResumeFailed { job: JobId(job) });
+            }
+            (Step::Resuming | Step::Undoing, Some(Answer::Resumed)) => self.is_back(job),
+            (Step::Undoing, Some(Answer::NoRoom { sentence })) => self.try_again(job, &sentence),
+            (Step::Resuming | Step::Undoing, None) => {
+                self.try_again(job, "the driver did not answer in time")
+            }
+            (_, Some(Answer::Lost { sentence })) => self.lose(job, &sentence),
+            _ => {}
+        }
+    }
+
+    fn is_suspended(&mut self, job: u64, change: impl FnOnce(&mut Entry)) {
+        let now = time::now().0;
+        let Some(entry) = self.entries.get_mut(&job) else { return };
+        change(entry);
+        let ran = entry.started_ms.take().map_or(0, |since| now.saturating_sub(since));
+        entry.ran_ms += ran;
+        entry.suspension.ran_ms += ran;
+        entry.suspension.step = Step::Suspended;
+        let held: u64 = entry.suspension.bytes.values().sum();
+        let most = entry.suspension.bytes.values().copied().max().unwrap_or(0);
+        let count = entry.suspension.processes.len();
+        let processes = if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
+        if let Some(live) = self.live.get_mut(&job) {
+            live.sight.used.clear();
+        }
+        self.say(job, format!("suspended: {processes}, {} in host memory", Bytes(held)));
+        self.step(Event::Suspended { job: JobId(job), bytes: Bytes(most) });
+        // Somebody may have asked for its end meanwhile: it has to react to that.
+        let stopping = self.state.job(JobId(job)).is_some_and(|view| view.phase == Phase::Stopping);
+        if stopping && self.entries.get(&job).is_some_and(|entry| entry.suspension.step == Step::Suspended) {
+            self.undo(job);
+        }
+    }
+
+    fn runs(&mut self, job: u64, words: &str) {
+        if let Some(entry) = self.entries.get_mut(&job) {
+            entry.suspension.step = Step::Running;
+            entry.suspension.processes.clear();
+            entry.started_ms.get_or_insert(time::now().0);
+        }
+        if let Some(live) = self.live.get_mut(&job) {
+            live.transit.tries = 0;
+            // The scheduler is told anew what it holds.
+            live.sight.forget();
+        }
+        self.say(job, words.to_owned());
+    }
+
+    fn is_back(&mut self, job: u64) {
+        self.runs(job, "goes on where it was suspended");
+        let id = JobId(job);
+        match self.state.job(id).map(|view| view.phase) {
+            Some(Phase::Resuming) => self.step(Event::Resumed { job: id }),
+            Some(Phase::Suspending) => {
+                self.step(Event::SuspendFailed { job: id, refusal: SuspendRefusal::Failed });
+            }
+            _ => {}
+        }
+    }
+
+    fn try_again(&mut self, job: u64, sentence: &str) {
+        let Some(live) = self.live.get_mut(&job) else { return };
+        live.transit.tries += 1;
+        if live.transit.tries >= MOST_TRIES {
+            return self.lose(job, sentence);
+        }
+        live.transit.again = Some(Instant::now() + AGAIN);
+        if let Some(entry) = self.entries.get_mut(&job) {
+            entry.suspension.step = match entry.suspension.step {
+                // The scheduler waits for an answer, and gets it when the job is back.
+                Step::Resuming => Step::Resuming,
+                _ => Step::Undoing,
+            };
+        }
+        if self.entries.get(&job).is_some_and(|entry| entry.why != sentence) {
+            self.say(job, sentence.to_owned());
+        }
+    }
+
+    /// Some of it can never run again: it runs again from its beginning, or from a checkpoint of its own.
+    fn lose(&mut self, job: u64, sentence: &str) {
+        if let Some(entry) = self.entries.get_mut(&job) {
+            entry.suspension.step = Step::Lost;
+        }
+        self.say(job, format!("lost: {sentence}"));
+        self.signal(job, Signal::Kill);
+    }
+
+    /// What has to come back and did not is tried again.
+    pub(super) fn bring_back(&mut self) {
+        let now = Instant::now();
+        let due: Vec<u64> = self
+            .live
+            .iter()
+            .filter(|(_, live)| !live.transit.busy && live.transit.again.is_some_and(|at| at <= now))
+            .map(|(job, _)| *job)
+            .collect();
+        for job in due {
+            let Some(step) = self.entries.get(&job).map(|entry| entry.suspension.step) else { continue };
+            self.begin(job, step, |_| {});
+        }
+    }
+
+    /// A job that an earlier daemon suspended.
+    pub(super) fn adopt_suspended(&mut self, job: Box<Job>) {
+        let id = job.id;
+        let Some(entry) = self.entries.get(&id.0) else { return };
+        let suspension = &entry.suspension;
+        let most = suspension.bytes.values().copied().max().unwrap_or(0);
+        let bytes = Bytes(most.max(entry.reserved.unwrap_or(0)));
+        let (whole, ran) = (suspension.whole, Millis(suspension.ran_ms));
+        let devices: Vec<DeviceId> =
+            entry.devices.iter().map(|uuid| self.device(uuid).unwrap_or(DeviceId(u32::MAX))).collect();
+        let model = super::actions::model(entry, &self.gpus.list);
+        let gpus = u16::try_from(devices.len()).unwrap_or(u16::MAX);
+        self.step(Event::AdoptedSuspended { job, model, bytes, gpus, devices, whole, ran });
+    }
+
+    /// A job that was on its way in either direction when the daemon died, and is adopted as running.
+    pub(super) fn adopted_on_its_way(&mut self, job: u64) {
+        match self.entries.get(&job).map(|entry| entry.suspension.step) {
+            Some(Step::Suspending | Step::Resuming | Step::Undoing) => self.undo(job),
+            Some(Step::Lost) => self.signal(job, Signal::Kill),
+            _ => {}
+        }
+    }
+
+    /// Why a job is made to leave by signals, if that is because it cannot be suspended.
+    pub(super) fn why_not_suspended(&self, job: JobId) -> String {
+        match self.state.history(job).as_slice() {
+            [.., (before, Reason::CannotSuspend { refusal }), (at, _)] if before == at => {
+                format!("; it cannot be suspended: {refusal}")
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// Device memory that is in host memory, by user-visible sums: jobs and bytes.
+    pub(super) fn suspended(&self) -> (usize, u64) {
+        let off = self.entries.values().filter(|entry| entry.suspension.step == Step::Suspended);
+        off.fold((0, 0), |(jobs, bytes), entry| (jobs + 1, bytes + entry.suspension.host_bytes()))
+    }
+}
+
+/// The state of a job that is not simply running.
+pub(super) fn state_name(step: Step) -> Option<&'static str> {
+    match step {
+        Step::Running => None,
+        Step::Suspending => Some("suspending"),
+        Step::Suspended => Some("suspended"),
+        Step::Resuming | Step::Undoing => Some("resuming"),
+        Step::Lost => Some("stopping"),
+    }
+}
