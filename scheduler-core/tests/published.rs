@@ -5,21 +5,26 @@
 use std::path::Path;
 
 use radrm_scheduler_core::replay::{
-    Cluster, Filling, Knowledge, Metrics, Mode, Model, Options, Profiles, Source, TraceJob, bounds, read,
-    replay,
+    Cluster, Filling, Interval, Knowledge, Metrics, Mode, Model, Options, Profiles, Source, TraceJob, bounds,
+    read, replay,
 };
 use radrm_scheduler_core::{Bytes, Constants, Memory, Permille, Policy, Settings};
 
 fn data(name: &str) -> Option<String> {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(name)).ok()
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(name);
+    let text = std::fs::read_to_string(&path).ok();
+    if text.is_none() {
+        eprintln!("nothing is checked: {} is not there", path.display());
+    }
+    text
 }
 
 /// The traces of 60 and 90 tasks.
-fn traces() -> Option<Vec<Vec<TraceJob>>> {
+fn traces() -> Option<[Vec<TraceJob>; 2]> {
     let profiles = Profiles::read(&data("workloads_a100/workloads.csv")?).unwrap();
     let filling = Filling { profiles, ..Filling::default() };
     let trace = |name: &str| Some(read(&data(name)?, &filling).unwrap());
-    Some(vec![trace("traces/thesis_60.csv")?, trace("traces/thesis_90.csv")?])
+    Some([trace("traces/thesis_60.csv")?, trace("traces/thesis_90.csv")?])
 }
 
 fn gpus() -> Cluster {
@@ -38,11 +43,35 @@ impl Case {
         Self { settings, source, model: Model::default(), knowledge: Knowledge::All }
     }
 
-    /// Means over seeds; 0 stands for the replay without chance.
-    fn run(&self, trace: &[TraceJob], seeds: std::ops::Range<u64>) -> Metrics {
-        let count = (seeds.end - seeds.start) as f64;
-        let mut sum = Metrics::default();
-        for seed in seeds {
+    /// The default policy; peaks are known.
+    fn aware(knowledge: Knowledge) -> Self {
+        Self { knowledge, ..Self::new(Settings::default(), Source::Measured) }
+    }
+
+    /// Time slices in place of MPS.
+    fn slices(mut self) -> Self {
+        self.model.mode = Mode::Streams;
+        self
+    }
+
+    fn smact(mut self, percent: Option<u32>) -> Self {
+        self.settings.preconditions.smact = percent.map(|percent| Permille(percent * 10));
+        self
+    }
+
+    fn min_free(mut self, gib: u64) -> Self {
+        self.settings.preconditions.min_free = Bytes::from_gib(gib);
+        self
+    }
+
+    fn slowdowns(mut self, factor: f64) -> Self {
+        self.model.mps = Constants::MPS.scaled(factor);
+        self
+    }
+
+    /// One for each seed; 0 stands for the replay without chance.
+    fn each(&self, trace: &[TraceJob], seeds: std::ops::Range<u64>) -> Vec<Metrics> {
+        let one = |seed: u64| {
             let options = Options {
                 settings: self.settings.clone(),
                 model: self.model,
@@ -51,15 +80,32 @@ impl Case {
                 seed: (seed > 0).then_some(seed),
                 bars: false,
             };
-            let one = replay(trace, &gpus(), &options, &mut ()).metrics();
-            assert_eq!(one.failed, 0.0, "every job ends well");
-            sum.makespan_s += one.makespan_s / count;
-            sum.jct_mean_s += one.jct_mean_s / count;
-            sum.ooms += one.ooms / count;
-            sum.energy_mj += one.energy_mj / count;
-        }
-        sum
+            let metrics = replay(trace, &gpus(), &options, &mut ()).metrics();
+            assert_eq!(metrics.failed, 0.0, "every job ends well");
+            metrics
+        };
+        seeds.map(one).collect()
     }
+
+    fn run(&self, trace: &[TraceJob], seeds: std::ops::Range<u64>) -> Means {
+        let all = self.each(trace, seeds);
+        let of = |pick: fn(&Metrics) -> f64| Interval::of(&all.iter().map(pick).collect::<Vec<_>>()).mean;
+        Means {
+            makespan: of(|one| one.makespan_s),
+            completion: of(|one| one.jct_mean_s),
+            ooms: of(|one| one.ooms),
+            energy: of(|one| one.energy_mj),
+        }
+    }
+}
+
+/// Means over seeds.
+#[derive(Clone, Copy, Debug)]
+struct Means {
+    makespan: f64,
+    completion: f64,
+    ooms: f64,
+    energy: f64,
 }
 
 fn published(policy: Policy, source: Source) -> Case {
@@ -71,72 +117,141 @@ fn published(policy: Policy, source: Source) -> Case {
     Case::new(settings, source)
 }
 
+/// MAGM with needs from an estimator of the trace.
+fn estimated(name: &str) -> Case {
+    published(Policy::Magm, Source::Column(name.into()))
+}
+
+/// A policy that looks at nothing but what the monitor tells.
+fn blind(policy: Policy) -> Case {
+    published(policy, Source::Unknown)
+}
+
 #[test]
 fn exclusive_makespans_are_those_of_the_tables() {
     let Some(traces) = traces() else { return };
     for (trace, hours) in traces.iter().zip([10.21, 11.27]) {
-        let makespan = published(Policy::Exclusive, Source::Measured).run(trace, 0..1).makespan_s / 3600.0;
+        let makespan = published(Policy::Exclusive, Source::Measured).run(trace, 1..11).makespan / 3600.0;
         assert!((makespan / hours - 1.0).abs() < 0.02, "{makespan} for {hours}");
     }
 }
 
 #[test]
-fn sharing_is_ahead_of_exclusive_and_chance_costs_memory() {
-    let Some(traces) = traces() else { return };
-    for trace in &traces {
-        let run = |case: Case| case.run(trace, 1..6);
-        let exclusive = run(published(Policy::Exclusive, Source::Measured));
-        let oracle = run(published(Policy::Magm, Source::Measured));
-        let lug = run(published(Policy::Lug, Source::Unknown));
-        let estimated = run(published(Policy::Magm, Source::Column("gpumemnet".into())));
-        let blind = run(published(Policy::RoundRobin, Source::Unknown));
-        let mut slices = published(Policy::RoundRobin, Source::Unknown);
-        slices.model.mode = Mode::Streams;
-        let slices = run(slices);
-        for better in [&oracle, &lug, &estimated, &blind] {
-            assert!(better.makespan_s < exclusive.makespan_s * 0.85, "{better:?}");
-            assert!(better.energy_mj < exclusive.energy_mj);
-        }
-        // As published: time slices of blind round-robin cost more energy than nobody sharing.
-        assert!(slices.energy_mj > exclusive.energy_mj, "{} {}", slices.energy_mj, exclusive.energy_mj);
-        // Oracles never run out; looking at free memory helps, not looking costs most.
-        assert_eq!(oracle.ooms, 0.0);
-        assert!(blind.ooms > lug.ooms + 3.0 && blind.ooms < 20.0, "{} {}", blind.ooms, lug.ooms);
-        assert!(estimated.ooms <= lug.ooms && lug.ooms <= 6.0);
-        // Published: 30.13 % less time with measured peaks.
-        let less = 1.0 - oracle.makespan_s / exclusive.makespan_s;
-        assert!((0.22..0.34).contains(&less), "{less}");
+fn the_order_of_the_policies_is_the_published_one() {
+    let Some([_, trace]) = traces() else { return };
+    // Published against exclusive: -30.13, -28, about -25 % and nothing. Single replays differ by
+    // 3 % by chance, so the order is one of means.
+    let order = [
+        ("MAGM, measured peaks", published(Policy::Magm, Source::Measured), -0.3013),
+        ("LUG", blind(Policy::Lug), -0.28),
+        ("MAGM, GPUMemNet", estimated("gpumemnet"), -0.25),
+        ("exclusive", published(Policy::Exclusive, Source::Measured), 0.0),
+    ];
+    let makespans: Vec<f64> = order.iter().map(|(_, case, _)| case.run(&trace, 1..101).makespan).collect();
+    for (at, (name, _, less)) in order.iter().enumerate() {
+        let here = makespans[at] / makespans[3] - 1.0;
+        println!("{name}: {here:.3}, published {less}");
+        assert!((here - less).abs() < 0.05, "{name}: {here}");
+        assert!(at == 0 || makespans[at - 1] < makespans[at], "{name}");
     }
+}
+
+#[test]
+fn as_many_run_out_of_memory_as_was_published() {
+    let Some([sixty, ninety]) = traces() else { return };
+    let table = [
+        (&sixty, "round-robin, slices", blind(Policy::RoundRobin).slices(), 9.0),
+        (&sixty, "round-robin", blind(Policy::RoundRobin), 6.0),
+        (&sixty, "MAGM, 80 %, 2 GB", blind(Policy::Magm).min_free(2), 4.0),
+        (&sixty, "LUG, 80 %, 2 GB", blind(Policy::Lug).min_free(2), 4.0),
+        (&sixty, "MAGM, Horus", estimated("horus"), 2.0),
+        (&sixty, "MAGM, FakeTensor", estimated("faketensor"), 3.0),
+        (&sixty, "MAGM, GPUMemNet", estimated("gpumemnet"), 1.0),
+        (&ninety, "round-robin", blind(Policy::RoundRobin), 8.0),
+        (&ninety, "MAGM", blind(Policy::Magm).smact(None).min_free(0), 5.0),
+        (&ninety, "MAGM, 80 %", blind(Policy::Magm).min_free(0), 4.0),
+        (&ninety, "MAGM, 80 %, 2 GB", blind(Policy::Magm).min_free(2), 2.0),
+        (&ninety, "LUG, 80 %, 5 GB", blind(Policy::Lug).min_free(5), 2.0),
+        (&ninety, "MAGM, 75 %, 5 GB", blind(Policy::Magm).smact(Some(75)).min_free(5), 1.0),
+        (&ninety, "MAGM, Horus", estimated("horus"), 0.0),
+        (&ninety, "MAGM, FakeTensor", estimated("faketensor"), 0.0),
+        (&ninety, "MAGM, GPUMemNet", estimated("gpumemnet"), 0.0),
+    ];
+    let (mut ours, mut theirs) = (0.0, 0.0);
+    for (trace, name, case, published) in &table {
+        let ooms = case.run(trace, 1..41).ooms;
+        println!("{} {name}: {ooms:.1}, published {published}", trace.len());
+        (ours, theirs) = (ours + ooms, theirs + published);
+        // Published are single runs: within two deviations of a count with the replay's mean.
+        assert!((ooms - published).abs() <= 2.0 * ooms.max(1.0).sqrt(), "{name}: {ooms} for {published}");
+    }
+    assert!((ours / theirs - 1.0).abs() < 0.3, "{ours} for {theirs} in all");
+}
+
+#[test]
+fn energies_are_the_published_ones() {
+    let Some([trace, _]) = traces() else { return };
+    let table = [
+        ("exclusive", published(Policy::Exclusive, Source::Measured), 33.20),
+        ("round-robin, slices", blind(Policy::RoundRobin).slices(), 34.75),
+        ("round-robin", blind(Policy::RoundRobin), 29.60),
+        ("MAGM", blind(Policy::Magm).min_free(2), 28.78),
+        ("MAGM, Horus", estimated("horus"), 29.04),
+        ("MAGM, FakeTensor", estimated("faketensor"), 30.31),
+        ("MAGM, GPUMemNet", estimated("gpumemnet"), 28.50),
+    ];
+    let mut energies = Vec::new();
+    for (name, case, published) in table {
+        let energy = case.run(&trace, 1..21).energy;
+        println!("{name}: {energy:.2} MJ, published {published}");
+        assert!((energy / published - 1.0).abs() < 0.04, "{name}: {energy}");
+        energies.push(energy);
+    }
+    // As published: time slices of blind round-robin cost more than nobody sharing, MPS less.
+    assert!(energies[1] > energies[0] && energies[2..].iter().all(|energy| *energy < 0.92 * energies[0]));
+}
+
+/// The best of all published policies with measured peaks: makespan and mean completion, each on
+/// its own.
+fn best_published(trace: &[TraceJob], factor: f64, seeds: std::ops::Range<u64>) -> (f64, f64) {
+    Policy::ALL.into_iter().filter(|policy| *policy != Policy::Aware).fold(
+        (f64::MAX, f64::MAX),
+        |best, policy| {
+            let run = published(policy, Source::Measured).slowdowns(factor).run(trace, seeds.clone());
+            (best.0.min(run.makespan), best.1.min(run.completion))
+        },
+    )
 }
 
 #[test]
 fn the_default_is_ahead_of_every_published_policy_over_the_models_range() {
     let Some(traces) = traces() else { return };
-    let rivals = [
-        Policy::Exclusive,
-        Policy::RoundRobin,
-        Policy::Magm,
-        Policy::Lug,
-        Policy::Mug,
-        Policy::FirstFit,
-        Policy::BestFit,
-    ];
     for trace in &traces {
-        for factor in [0.5, 1.0, 1.5] {
-            let run = |mut case: Case| {
-                case.model.mps = Constants::MPS.scaled(factor);
-                case.run(trace, 21..26)
-            };
-            let own = run(Case::new(Settings::default(), Source::Measured));
-            let all: Vec<Metrics> =
-                rivals.iter().map(|policy| run(published(*policy, Source::Measured))).collect();
-            let makespan = all.iter().map(|metrics| metrics.makespan_s).fold(f64::MAX, f64::min);
-            let completion = all.iter().map(|metrics| metrics.jct_mean_s).fold(f64::MAX, f64::min);
+        for factor in [0.25, 0.5, 1.0, 1.5, 2.0, 3.0] {
+            let own = Case::aware(Knowledge::All).slowdowns(factor).run(trace, 21..31);
+            let (makespan, completion) = best_published(trace, factor, 21..31);
             let at = format!("{} jobs, slow-downs x{factor}", trace.len());
             assert_eq!(own.ooms, 0.0, "{at}");
-            assert!(own.makespan_s <= makespan, "{at}: {} {makespan}", own.makespan_s);
-            assert!(own.jct_mean_s <= 0.85 * completion, "{at}: {} {completion}", own.jct_mean_s);
+            assert!(own.makespan <= makespan, "{at}: {} {makespan}", own.makespan);
+            assert!(own.completion <= 0.85 * completion, "{at}: {} {completion}", own.completion);
         }
+    }
+}
+
+#[test]
+fn the_default_is_ahead_without_run_times_and_activities_from_before() {
+    let Some(traces) = traces() else { return };
+    for trace in &traces {
+        let (makespan, completion) = best_published(trace, 1.0, 21..31);
+        // It learns from what runs and from what ended in the trace itself.
+        let learned = Case::aware(Knowledge::Learned).run(trace, 21..31);
+        assert_eq!(learned.ooms, 0.0);
+        assert!(learned.makespan <= makespan, "{} {makespan}", learned.makespan);
+        assert!(learned.completion <= 0.85 * completion, "{} {completion}", learned.completion);
+        // With no two runs of any program alike it has only what it sees of those that run.
+        let nothing = Case::aware(Knowledge::Nothing).run(trace, 21..31);
+        assert!(nothing.makespan <= 1.01 * makespan, "{} {makespan}", nothing.makespan);
+        assert!(nothing.completion <= 0.97 * completion, "{} {completion}", nothing.completion);
     }
 }
 
@@ -147,21 +262,21 @@ fn nothing_beats_the_bound() {
         let bound = bounds(trace, 4, Constants::MPS.capacity, Settings::default().assumed);
         for policy in Policy::ALL {
             let case = match policy {
-                Policy::Aware => Case::new(Settings::default(), Source::Measured),
+                Policy::Aware => Case::aware(Knowledge::All),
                 other => published(other, Source::Measured),
             };
             let metrics = case.run(trace, 0..1);
-            assert!(metrics.makespan_s >= bound.makespan_s, "{policy}");
-            assert!(metrics.jct_mean_s >= bound.jct_mean_s, "{policy}");
+            assert!(metrics.makespan >= bound.makespan_s, "{policy}");
+            assert!(metrics.completion >= bound.jct_mean_s, "{policy}");
         }
     }
 }
 
 #[test]
 fn a_replay_is_the_same_each_time() {
-    let Some(traces) = traces() else { return };
+    let Some([_, trace]) = traces() else { return };
     let options = Options { seed: Some(3), bars: true, ..Options::default() };
-    let run = || replay(&traces[1], &gpus(), &options, &mut ());
+    let run = || replay(&trace, &gpus(), &options, &mut ());
     assert_eq!(run(), run());
 }
 
