@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod gpu;
 mod shell;
 mod test;
 mod tidy;
@@ -26,6 +27,8 @@ enum Command {
     Demo(demo::Flags),
     /// Measure what the shim costs per call and write bench/RESULTS.md.
     Bench(bench::Flags),
+    /// Make the bundle that checks everything on a machine with a GPU; run it; keep its results.
+    Gpu(gpu::Flags),
     /// Check the conventions that no compiler checks.
     Tidy(tidy::Flags),
     /// Make the Python environment of the client tests in target/venv.
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         Command::Test(flags) => test::run(&flags),
         Command::Demo(flags) => demo::run(&flags),
         Command::Bench(flags) => bench::run(&flags),
+        Command::Gpu(flags) => gpu::run(&flags),
         Command::Tidy(flags) => tidy::run(&flags),
         Command::Venv => venv::run().map(|python| match python {
             Some(python) => println!("{}", python.display()),

@@ -70,6 +70,13 @@ pub fn make(environment: &Environment) -> Result<Option<PathBuf>> {
     Ok(Some(python))
 }
 
+/// The Python of an environment that was made, of whatever requirements.
+pub fn made(environment: &Environment) -> Option<PathBuf> {
+    let folder = shell::target_dir().join(environment.folder);
+    let python = folder.join("bin/python3");
+    (python.exists() && folder.join(".stamp").exists()).then_some(python)
+}
+
 fn digest(file: &Path) -> Result<String> {
     let content = fs::read(file).with_context(|| format!("{}", file.display()))?;
     Ok(Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect())

@@ -26,20 +26,26 @@ pub fn check(library: &Path) -> Result<Vec<Finding>> {
         .collect())
 }
 
+/// The newest glibc that a file needs; `None` if it needs none.
+pub fn needed(file: &Path) -> Result<Option<(u32, u32)>> {
+    let table = shell::read(shell::command("objdump").arg("-T").arg(file))?;
+    Ok(versions(&table).map(|(_, version)| version).max())
+}
+
 /// Symbols with a version above the floor in the output of `objdump -T`.
 fn above_floor(table: &str) -> Vec<(String, (u32, u32))> {
-    table
-        .lines()
-        .filter(|line| line.contains("*UND*"))
-        .filter_map(|line| {
-            let (_, after) = line.split_once("GLIBC_")?;
-            let mut parts = after.split([')', ' ']).filter(|part| !part.is_empty());
-            let mut numbers = parts.next()?.split('.');
-            let version = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
-            let symbol = parts.next()?.to_owned();
-            (version > FLOOR).then_some((symbol, version))
-        })
-        .collect()
+    versions(table).filter(|(_, version)| *version > FLOOR).collect()
+}
+
+/// Symbols of glibc that are used, with their versions.
+fn versions(table: &str) -> impl Iterator<Item = (String, (u32, u32))> {
+    table.lines().filter(|line| line.contains("*UND*")).filter_map(|line| {
+        let (_, after) = line.split_once("GLIBC_")?;
+        let mut parts = after.split([')', ' ']).filter(|part| !part.is_empty());
+        let mut numbers = parts.next()?.split('.');
+        let version = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+        Some((parts.next()?.to_owned(), version))
+    })
 }
 
 #[cfg(test)]
@@ -56,5 +62,6 @@ mod tests {
 0000000000001000 g    DF .text\t0000000000000010  Base        cuInit
 ";
         assert_eq!(above_floor(table), [("arc4random".to_owned(), (2, 36))]);
+        assert_eq!(versions(table).map(|(_, version)| version).max(), Some((2, 36)));
     }
 }

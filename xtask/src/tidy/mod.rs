@@ -2,11 +2,12 @@
 
 mod edges;
 mod exports;
-mod glibc;
+mod figures;
+pub mod glibc;
 mod lengths;
 mod links;
 mod panics;
-mod sources;
+pub mod sources;
 
 use anyhow::{Result, bail};
 
@@ -34,6 +35,7 @@ pub fn run(flags: &Flags) -> Result<()> {
     findings.extend(panics::check(&root)?);
     findings.extend(lengths::check(&root)?);
     findings.extend(links::check(&root)?);
+    findings.extend(figures::check(&root)?);
     if !flags.sources_only {
         // Clippy also holds `undocumented_unsafe_blocks`: no unsafe block without its reason.
         let formatter = ["fmt", "--all", "--check", "--", "--quiet"];
