@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use radrm_emulator_machine::Machine;
 use radrm_preload_tests::{
     artifacts,
     node::{Daemon, may},
@@ -329,6 +330,80 @@ fn a_full_disk_refuses_new_jobs_and_loses_none() {
     }
     daemon.ok(&["submit", "--wait", "--gpus", "0", "--", "true"]);
     mark("over");
+}
+
+/// A GPU of the daemon falls off the bus, or is back.
+fn set_lost(daemon: &Daemon, uuid: &str, lost: bool) {
+    let machine = Machine::open(&daemon.path("state/machine")).expect("emulated machine");
+    let gpu = (0..machine.gpu_count()).find(|gpu| machine.spec().uuid_text(*gpu) == uuid).expect("GPU");
+    machine.set_lost(gpu, lost);
+}
+
+#[test]
+fn jobs_of_a_gpu_that_is_gone_wait_for_another_one_and_nobody_else_is_hurt() {
+    let daemon = Daemon::new("");
+    let script = "echo $RADRM_JOB >> $PLACE/marks; while [ ! -e $PLACE/go ]; do sleep 0.05; done; exit 5";
+    let jobs: Vec<u64> =
+        (0..2).map(|_| daemon.submit(&["--exclusive"], &["/bin/sh", "-c", script])).collect();
+    daemon.until("both run", |daemon| daemon.lines("marks").len() == 2);
+    let gpu = daemon.show(jobs[0])["job"]["devices"][0].as_str().expect("UUID").to_owned();
+    set_lost(&daemon, &gpu, true);
+    daemon.until_state(jobs[0], "waiting");
+    assert_eq!(daemon.state(jobs[1]), "running");
+    let nodes = daemon.ok(&["nodes"]);
+    assert!(nodes.contains("gone"), "{nodes}");
+    set_lost(&daemon, &gpu, false);
+    daemon.until("it runs again", |daemon| daemon.lines("marks").len() == 3);
+    fs::File::create(daemon.path("go")).expect("file");
+    for (job, attempts) in jobs.into_iter().zip([2, 1]) {
+        let ended = daemon.end(job);
+        let found = (&ended["exit_code"], &ended["attempts"], &ended["ooms"]);
+        assert_eq!(found, (&5.into(), &attempts.into(), &0.into()), "{}", daemon.show(job)["history"]);
+    }
+    assert!(!daemon.ok(&["nodes"]).contains("gone"));
+}
+
+#[test]
+fn a_job_that_fails_because_its_gpu_is_gone_is_not_taken_for_one_that_fails_by_itself() {
+    // It fails long before anybody would look.
+    let mut daemon = Daemon::prepare(POLICY);
+    let file = daemon.path("config.toml");
+    let config = fs::read_to_string(&file).expect("configuration");
+    fs::write(&file, config.replace("look_ms = 100", "look_ms = 3600000")).expect("configuration");
+    daemon.start();
+    fs::write(daemon.path("marks"), "").expect("file");
+    let program = programs::compile("trace_job.c", &[]).display().to_string();
+    let marks = daemon.path("marks").display().to_string();
+    let job = daemon.submit(&["--gpu-mem", "1GiB"], &[&program, &marks, "100", "2000", "1", "0"]);
+    daemon.until("its program runs", |daemon| daemon.lines("marks").len() == 1);
+    daemon.until("its GPU is in use", |daemon| {
+        let machine = Machine::open(&daemon.path("state/machine")).expect("emulated machine");
+        machine.books().iter().any(|book| book.gpus.iter().any(|gpu| gpu.launches > 0))
+    });
+    let gpu = daemon.show(job)["job"]["devices"][0].as_str().expect("UUID").to_owned();
+    set_lost(&daemon, &gpu, true);
+    let ended = daemon.end(job);
+    let history = daemon.show(job)["history"].to_string();
+    assert_eq!((&ended["exit_code"], &ended["attempts"]), (&0.into(), &2.into()), "{history}");
+    assert_ne!(ended["devices"][0], gpu.as_str(), "{history}");
+    // One that fails on a GPU that is there has failed.
+    let failed = daemon.submit(&["--gpu-mem", "1GiB"], &["/bin/sh", "-c", "exit 7"]);
+    let ended = daemon.end(failed);
+    assert_eq!((&ended["exit_code"], &ended["attempts"]), (&7.into(), &1.into()), "{ended}");
+}
+
+#[test]
+fn a_daemon_that_follows_on_one_that_was_killed_while_it_started_jobs_finds_no_lock() {
+    let mut daemon = Daemon::new("");
+    for _ in 0..12 {
+        for _ in 0..3 {
+            daemon.submit(&["--gpus", "0"], &["/bin/true"]);
+        }
+        // `start` fails if it finds the lock taken: the daemon then ends at once.
+        daemon.kill();
+        daemon.start();
+    }
+    assert!(!daemon.log().contains("another radrmd"), "{}", daemon.log());
 }
 
 #[test]

@@ -152,7 +152,7 @@ pub(super) fn off_gpu(node: &NodeRow) -> String {
 /// The machine in a few lines.
 pub(super) fn node_text(node: &NodeRow) -> String {
     let mut text = format!(
-        "{}: {} CPUs, {}, policy {}, {} running, {} waiting{}\n",
+        "{}: {} CPUs, {}, policy {}, {} running, {}{} waiting{}\n",
         plain(&node.host, 64),
         node.cpus,
         bytes(node.memory),
@@ -172,6 +172,7 @@ pub(super) fn node_text(node: &NodeRow) -> String {
                 _ => "-".to_owned(),
             };
             let state = match gpu {
+                gpu if gpu.lost => "gone".to_owned(),
                 gpu if gpu.drained => "drained".to_owned(),
                 gpu if gpu.kept_for.is_some() => format!("kept for {}", gpu.kept_for.unwrap_or(0)),
                 gpu if gpu.whole => "given as a whole".to_owned(),

@@ -1,5 +1,9 @@
 //! Jobs from `.rad` files.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use radrm_scheduler_core::estimator::ModelSummary;
 use radrm_scheduler_core::rad_file::{RadFile, Run};
 
 use crate::daemon::spec::Spec;
@@ -7,8 +11,8 @@ use crate::daemon::spec::Spec;
 /// The estimate that is believed where a file has several: measured or learned ones before formulas.
 const ESTIMATORS: [&str; 3] = ["gpumemnet", "faketensor", "horus"];
 
-/// The job of a file.
-pub(super) fn parse(text: &str) -> Result<Spec, String> {
+/// The job of a file, and the file with its model's summary if it names one.
+pub(super) fn parse(text: &str) -> Result<(Spec, Option<PathBuf>), String> {
     let file = RadFile::parse(text).map_err(|error| error.to_string())?;
     let shell = |line: String| {
         // Conda's command is a shell function: only a login or interactive shell has it.
@@ -30,7 +34,8 @@ pub(super) fn parse(text: &str) -> Result<Spec, String> {
         .iter()
         .find_map(|name| file.estimates.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)));
     let mem = file.measured.or(estimate.map(|(_, bytes)| *bytes)).map(|bytes| bytes.0);
-    Ok(Spec {
+    let summary = file.model.map(PathBuf::from);
+    let spec = Spec {
         name: file.name.unwrap_or_default(),
         command,
         gpus: file.gpus,
@@ -48,7 +53,16 @@ pub(super) fn parse(text: &str) -> Result<Spec, String> {
         grace_ms: file.grace.map(|time| time.0),
         batch: file.batch,
         ..Spec::default()
-    })
+    };
+    Ok((spec, summary))
+}
+
+/// Reads a model's summary; its layers are not needed.
+pub(super) fn summary(path: &Path) -> Result<ModelSummary, String> {
+    let text = fs::read_to_string(path)
+        .map_err(|error| format!("{}: {}", path.display(), crate::output::reason(&error)))?;
+    let summary = ModelSummary::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(ModelSummary { layers: Vec::new(), ..summary })
 }
 
 /// The shell that a script names in its first line.
@@ -67,10 +81,11 @@ mod tests {
     fn the_three_forms_become_jobs() {
         let printed =
             parse("# mlp\nconda activate e\npython t.py\nmodel: m.txt\nbatch_size: 32\npolicy: exclusive\n");
-        let printed = printed.unwrap();
+        let (printed, model) = printed.unwrap();
+        assert_eq!(model, Some("m.txt".into()));
         assert_eq!(printed.command, ["/bin/bash", "-lc", "conda activate e && exec python t.py"]);
         assert_eq!((printed.gpus, printed.batch, printed.exclusive), (1, Some(32), true));
-        let ours = parse("#!/bin/sh\n#RADRM --gpus=2 --gpu-mem=3GiB\nset -e\n./a\n").unwrap();
+        let (ours, _) = parse("#!/bin/sh\n#RADRM --gpus=2 --gpu-mem=3GiB\nset -e\n./a\n").unwrap();
         assert_eq!((ours.gpus, ours.mem), (2, Some(3 << 30)));
         assert_eq!(ours.command[..2], ["/bin/sh", "-c"]);
         assert!(parse("").is_err());

@@ -52,6 +52,8 @@ pub(super) struct Flags {
     grace: Option<String>,
     #[arg(long, value_name = "N")]
     batch_size: Option<u32>,
+    #[arg(long, value_name = "FILE")]
+    model_summary: Option<PathBuf>,
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[arg(short, long, value_name = "FILE")]
@@ -153,6 +155,9 @@ fn spec(flags: Flags) -> Result<Spec, String> {
     };
     spec.grace_ms = span("grace", &flags.grace)?.or(spec.grace_ms);
     spec.batch = flags.batch_size.or(spec.batch);
+    if let Some(path) = &flags.model_summary {
+        spec.summary = Some(rad::summary(path).map_err(|why| named("model-summary", why))?);
+    }
     spec.held |= flags.hold;
     let here = env::current_dir().map_err(|error| format!("the current directory is gone: {error}"))?;
     spec.cwd = flags.chdir.map_or_else(|| here.clone(), |directory| here.join(directory));
@@ -170,7 +175,14 @@ fn spec(flags: Flags) -> Result<Spec, String> {
 fn from_file(file: &Path) -> Result<Spec, String> {
     let text = fs::read_to_string(file)
         .map_err(|error| format!("{}: {}", file.display(), crate::output::reason(&error)))?;
-    let mut spec = rad::parse(&text).map_err(|why| format!("{}: {why}", file.display()))?;
+    let (mut spec, summary) = rad::parse(&text).map_err(|why| format!("{}: {why}", file.display()))?;
+    // A name that is no file of a summary only means that nothing can be told from it.
+    if let Some(path) = summary.filter(|_| spec.mem.is_none() && spec.gpus > 0) {
+        match rad::summary(&file.parent().unwrap_or(Path::new("")).join(path)) {
+            Ok(summary) => spec.summary = Some(summary),
+            Err(why) => crate::output::say(crate::show::NAME, &format!("nothing is estimated from {why}")),
+        }
+    }
     if spec.name.is_empty() {
         spec.name = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     }
@@ -226,6 +238,21 @@ mod tests {
         let got = spec(flags).unwrap();
         assert_eq!((got.mem, got.priority, got.name.as_str()), (Some(3 << 30), -2, "a"));
         assert!(got.cwd.is_absolute() && !got.environment.is_empty());
+    }
+
+    #[test]
+    fn a_file_brings_its_models_summary_along() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.rad");
+        fs::write(&file, "python t.py\nmodel: m.txt\nbatch_size: 32\npolicy: collocation\n").unwrap();
+        let flags = || Flags { file: Some(file.clone()), ..Flags::default() };
+        assert_eq!(spec(flags()).unwrap().summary, None, "no such file: it is submitted all the same");
+        let text = "Layer (type)   Output Shape   Param #\nLinear-1   [-1, 10]   510\nTotal params: 510\n";
+        fs::write(dir.path().join("m.txt"), text).unwrap();
+        let summary = spec(flags()).unwrap().summary.unwrap();
+        assert_eq!((summary.parameters, summary.activations, summary.layers.len()), (510, 10, 0));
+        let wrong = Flags { model_summary: Some(file.clone()), ..flags() };
+        assert!(spec(wrong).unwrap_err().contains("--model-summary"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `radrm top`: GPUs and jobs in the terminal, again and again.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
@@ -31,11 +32,13 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Stri
     }
     let out = std::io::stdout();
     let once = flags.once || !out.is_terminal();
+    let mut past = Past::default();
     loop {
         let node = queue::node(connection)?;
         let jobs = queue::jobs(true, 0, connection)?;
         let wide = width(out.as_fd());
-        let picture = picture(&node, &jobs, wide);
+        past.add(&node);
+        let picture = picture(&node, &jobs, &past, wide);
         if once {
             return super::print(&picture);
         }
@@ -63,25 +66,25 @@ fn picture(node: &NodeRow, jobs: &[JobRow], past: &Past, wide: usize) -> String 
         node.policy,
         node.emulated.as_ref().map(|spec| format!("  (emulated: {spec})")).unwrap_or_default()
     );
-    // Two bars beside each other, and a label.
-    let bar = wide.saturating_sub(46).clamp(10, 60) * 2 / 3;
+    // Two bars beside each other, what went before, and who is there.
+    let bar = wide.saturating_sub(58).clamp(10, 60) * 2 / 3;
     for gpu in &node.gpus {
-        let busy = gpu.smact.map(|parts| f64::from(parts) / 1000.0);
-        let busy = busy.or(gpu.utilization.map(|percent| f64::from(percent) / 100.0));
+        if gpu.lost {
+            let _ = writeln!(text, "GPU {:<2} gone", gpu.index);
+            continue;
+        }
+        let busy = busy(gpu);
         let _ = writeln!(
             text,
-            "GPU {:<2} mem {} {:>9}/{:<9} SM {} {:>4}  {}",
+            "GPU {:<2} mem {} {:>9}/{:<9} SM {} {:>4} {:<8} {}",
             gpu.index,
             memory_bar(gpu, bar),
             bytes(gpu.used),
             bytes(gpu.total),
             plain_bar(busy.unwrap_or(0.0), bar / 2),
             busy.map_or("-".to_owned(), |part| format!("{:.0}%", part * 100.0)),
-            match gpu.job_count {
-                0 => String::new(),
-                1 => "1 job".to_owned(),
-                count => format!("{count} jobs"),
-            }
+            past.line(&gpu.uuid, 8),
+            who(gpu)
         );
     }
     text.push_str("         █ in use  ▒ set aside for jobs\n");
@@ -92,6 +95,53 @@ fn picture(node: &NodeRow, jobs: &[JobRow], past: &Past, wide: usize) -> String 
     let table = queue::list(jobs, true, true);
     text.push_str(&table);
     text.lines().map(|line| format!("{}\n", plain(line, wide))).collect()
+}
+
+/// SM activity, or the nearest there is.
+fn busy(gpu: &GpuRow) -> Option<f64> {
+    let busy = gpu.smact.map(|parts| f64::from(parts) / 1000.0);
+    busy.or(gpu.utilization.map(|percent| f64::from(percent) / 100.0))
+}
+
+/// Jobs on a GPU, by number where they may be seen.
+fn who(gpu: &GpuRow) -> String {
+    let numbers: Vec<String> = gpu.jobs.iter().map(u64::to_string).collect();
+    let others = (gpu.job_count as usize).saturating_sub(numbers.len());
+    match (numbers.is_empty(), others) {
+        (true, 0) => String::new(),
+        (true, others) => format!("{others} of others"),
+        (false, 0) => format!("job {}", numbers.join(" ")),
+        (false, others) => format!("job {} +{others} of others", numbers.join(" ")),
+    }
+}
+
+/// SM activity of the pictures before.
+#[derive(Default)]
+struct Past(BTreeMap<String, VecDeque<f64>>);
+
+impl Past {
+    const KEPT: usize = 64;
+
+    fn add(&mut self, node: &NodeRow) {
+        for gpu in &node.gpus {
+            let values = self.0.entry(gpu.uuid.clone()).or_default();
+            if values.len() == Self::KEPT {
+                values.pop_front();
+            }
+            values.push_back(busy(gpu).unwrap_or(0.0));
+        }
+    }
+
+    /// The newest values as one character each, the newest on the right.
+    fn line(&self, uuid: &str, wide: usize) -> String {
+        const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+        let values = self.0.get(uuid).into_iter().flatten();
+        let skipped = self.0.get(uuid).map_or(0, VecDeque::len).saturating_sub(wide);
+        values
+            .skip(skipped)
+            .map(|value| STEPS[((value.clamp(0.0, 1.0) * 7.0).round() as usize).min(7)])
+            .collect()
+    }
 }
 
 fn memory_bar(gpu: &GpuRow, wide: usize) -> String {
@@ -121,10 +171,20 @@ mod tests {
         assert_eq!(memory_bar(&gpu, 4), "[██▒ ]");
         assert_eq!(memory_bar(&GpuRow::default(), 4), "[    ]");
         assert_eq!(plain_bar(0.5, 4), "[██  ]");
+        let mut seen = Past::default();
+        for percent in [0, 100, 50] {
+            let gpu = GpuRow { utilization: Some(percent), ..GpuRow::default() };
+            seen.add(&NodeRow { gpus: vec![gpu], ..NodeRow::default() });
+        }
+        assert_eq!((seen.line("", 8), seen.line("", 2)), ("▁█▅".into(), "█▅".into()));
+        let shared = GpuRow { jobs: vec![3], job_count: 2, ..GpuRow::default() };
+        assert_eq!((who(&shared), who(&GpuRow::default())), ("job 3 +1 of others".into(), String::new()));
         let node = NodeRow { gpus: vec![gpu], troubles: vec!["x".repeat(500)], ..NodeRow::default() };
         let job = JobRow { job: 1, name: "n".repeat(300), why: "w".repeat(300), ..JobRow::default() };
+        let mut past = Past::default();
+        (0..100).for_each(|_| past.add(&node));
         for wide in [60, 80, 200] {
-            let text = picture(&node, std::slice::from_ref(&job), wide);
+            let text = picture(&node, std::slice::from_ref(&job), &past, wide);
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= wide, "{widest} at {wide}");
         }

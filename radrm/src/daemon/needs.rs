@@ -1,7 +1,7 @@
 //! What earlier runs of a program tell of its next one.
 
-use radrm_scheduler_core::estimator::{Estimator, Features, History, Run as Seen};
-use radrm_scheduler_core::{Millis, Need};
+use radrm_scheduler_core::estimator::{Estimator, Features, History, Horus, Run as Seen};
+use radrm_scheduler_core::{Bytes, Millis, Need};
 
 use super::spec::Spec;
 use super::store::Run;
@@ -43,22 +43,59 @@ pub(crate) fn batch(spec: &Spec) -> Option<u32> {
     spec.batch.or_else(|| named.filter_map(|(_, value)| value.parse().ok()).next())
 }
 
-/// The need and the running time to expect, from runs of the same program, the newest first.
-pub(crate) fn known(runs: &[Run], batch: Option<u32>) -> (Need, Option<Millis>) {
+/// What is known of a job before it runs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Known {
+    pub(crate) need: Need,
+    /// How long it is expected to run.
+    pub(crate) expected: Option<Millis>,
+    /// Where the need comes from, in words.
+    pub(crate) from: Option<String>,
+}
+
+/// The need and the running time to expect: from runs of the same program, the newest first, or else from the
+/// formula over the model's summary.
+pub(crate) fn known(runs: &[Run], spec: &Spec) -> Known {
     let mut history = History::default();
     for run in runs.iter().rev() {
         history.add("", Seen { batch: run.batch, peak: run.peak, complete: true });
     }
-    let features = Features { batch, ..Features::default() };
-    let need = history.estimate(&features).map_or(Need::Unknown, |estimate| estimate.need());
+    let batch = batch(spec);
+    let features = Features { batch, model: spec.summary.clone(), ..Features::default() };
     let equal = runs.iter().find(|run| run.batch == batch);
-    (need, equal.map(|run| Millis(run.ran_ms)))
+    let expected = equal.map(|run| Millis(run.ran_ms));
+    let horus = Horus::default();
+    let Some((estimate, seen)) = history
+        .estimate(&features)
+        .map(|estimate| (estimate, true))
+        .or_else(|| horus.estimate(&features).map(|estimate| (estimate, false)))
+    else {
+        return Known { need: Need::Unknown, expected, from: None };
+    };
+    let from = match (estimate.measured, seen) {
+        (true, _) => "the peak of an equal run".to_owned(),
+        (_, true) => format!("at most, by {} runs at other batch sizes", runs.len()),
+        _ => format!("by Horus's formula from the model's summary ({})", figures(&features, horus.startup)),
+    };
+    let from = Some(format!("needs {} on each GPU: {from}", estimate.upper));
+    Known { need: estimate.need(), expected, from }
+}
+
+/// What went into the formula.
+fn figures(features: &Features, startup: Bytes) -> String {
+    let model = features.model.clone().unwrap_or_default();
+    format!(
+        "{} parameters, {} activations a sample, batch size {}, {startup} to start with",
+        model.parameters,
+        model.activations,
+        features.batch.or(model.batch).unwrap_or_default()
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_scheduler_core::Bytes;
+    use radrm_scheduler_core::estimator::ModelSummary;
 
     const GIB: u64 = 1 << 30;
 
@@ -69,12 +106,29 @@ mod tests {
     #[test]
     fn an_equal_run_is_a_measurement_and_others_give_a_line() {
         let runs = [run(8, 3), run(16, 5)];
-        assert_eq!(known(&runs, Some(8)), (Need::Measured(Bytes(3 * GIB)), Some(Millis(1000))));
-        let (need, expected) = known(&runs, Some(12));
-        let Need::Estimated { bytes, upper } = need else { panic!("{need:?}") };
+        let spec = |batch| Spec { batch, ..Spec::default() };
+        let equal = known(&runs, &spec(Some(8)));
+        assert_eq!((equal.need, equal.expected), (Need::Measured(Bytes(3 * GIB)), Some(Millis(1000))));
+        assert!(equal.from.unwrap().contains("needs 3.0 GiB on each GPU: the peak of an equal run"));
+        let other = known(&runs, &spec(Some(12)));
+        let Need::Estimated { bytes, upper } = other.need else { panic!("{other:?}") };
         assert!(bytes.0.abs_diff(4 * GIB) < 1 << 20 && upper > bytes, "{bytes} {upper}");
-        assert_eq!(expected, None);
-        assert_eq!(known(&[], None), (Need::Unknown, None));
+        assert_eq!(other.expected, None);
+        assert_eq!(known(&[], &spec(None)), Known { need: Need::Unknown, expected: None, from: None });
+    }
+
+    #[test]
+    fn a_models_summary_counts_until_a_run_was_measured() {
+        let model = ModelSummary { parameters: 1 << 28, activations: 1 << 22, ..ModelSummary::default() };
+        let spec = Spec { summary: Some(model), batch: Some(64), ..Spec::default() };
+        let formula = known(&[], &spec);
+        // 4 bytes of each: parameters once, activations of the batch twice.
+        let bytes = Bytes((1 << 30) + (2 << 30) + (600 << 20));
+        assert_eq!(formula.need, Need::Estimated { bytes, upper: bytes });
+        assert!(formula.from.as_ref().is_some_and(|from| from.contains("Horus's formula")), "{formula:?}");
+        assert_eq!(known(&[run(64, 3)], &spec).need, Need::Measured(Bytes(3 * GIB)));
+        let without = Spec { batch: None, ..spec };
+        assert_eq!(known(&[], &without).need, Need::Unknown, "no batch size anywhere");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use radrm_scheduler_core::estimator::ModelSummary;
 use radrm_scheduler_core::{
     Bytes, HostNeed, Job, JobId, Millis, Need, Permille, Preemption, SuspendRefusal, UserId,
 };
@@ -57,6 +58,8 @@ pub struct Spec {
     pub error: Option<PathBuf>,
     /// Batch size, for the history of the program's needs.
     pub batch: Option<u32>,
+    /// What a summary says of the model that it trains, without its layers.
+    pub summary: Option<ModelSummary>,
     /// It does not start until it is released.
     pub held: bool,
 }

@@ -126,10 +126,16 @@ pub(crate) struct GpuRow {
     pub(crate) used: u64,
     pub(crate) reserved: u64,
     pub(crate) foreign: u64,
-    /// SM activity, thousandths, where the driver tells.
+    /// SM activity, SM occupancy and DRAM activity, thousandths, where the driver tells.
     pub(crate) smact: Option<u32>,
+    pub(crate) smocc: Option<u32>,
+    pub(crate) drama: Option<u32>,
     pub(crate) utilization: Option<u32>,
     pub(crate) power_mw: Option<u32>,
+    /// Since the driver was loaded, mJ.
+    pub(crate) energy_mj: Option<u64>,
+    /// It fell off the bus, or was taken away.
+    pub(crate) lost: bool,
     pub(crate) drained: bool,
     pub(crate) whole: bool,
     /// Numbers of the jobs on it; those of other users only for administrators.

@@ -181,7 +181,7 @@ impl Engine {
     /// The scheduler's view of an entry.
     pub(super) fn job_of(&self, entry: &Entry) -> Job {
         let submitted = Millis(entry.submitted_ms);
-        let (need, expected) = self.known_need(entry);
+        let needs::Known { need, expected, .. } = self.known(entry);
         let job = entry.spec.job(entry.id, entry.uid, submitted, need);
         Job {
             expected: job.expected.or(expected),
@@ -192,17 +192,18 @@ impl Engine {
         }
     }
 
-    /// What earlier runs tell, on the model that it asks for, or else on the only one there is.
-    fn known_need(&self, entry: &Entry) -> (radrm_scheduler_core::Need, Option<Millis>) {
+    /// What earlier runs tell, on the model that it asks for or else on the only one there is, or the summary of
+    /// what it trains.
+    pub(super) fn known(&self, entry: &Entry) -> needs::Known {
         let usable = || self.gpus.list.iter().filter(|gpu| !gpu.divided);
         let first = usable().next().map(|gpu| gpu.name.clone()).unwrap_or_default();
         let model = match &entry.spec.model {
             Some(model) => model.clone(),
             None if usable().all(|gpu| gpu.name == first) => first,
-            None => return (radrm_scheduler_core::Need::Unknown, None),
+            None => return needs::known(&[], &entry.spec),
         };
         let runs = self.store.runs(entry.uid, &needs::program(&entry.spec), &model).unwrap_or_default();
-        needs::known(&runs, needs::batch(&entry.spec))
+        needs::known(&runs, &entry.spec)
     }
 
     /// Waiting jobs that are the same program as one that just ended learn from it.
@@ -227,9 +228,12 @@ impl Engine {
             .collect();
         for id in equal {
             let Some(entry) = self.entries.get(&id) else { continue };
-            let need = self.known_need(entry).0;
+            let needs::Known { need, from, .. } = self.known(entry);
             let known = self.state.job(JobId(id)).map(|view| view.job.need);
             if need != radrm_scheduler_core::Need::Unknown && known != Some(need) {
+                if let Some(from) = from {
+                    self.say(id, from);
+                }
                 self.step(Event::NeedKnown { job: JobId(id), need });
             }
         }

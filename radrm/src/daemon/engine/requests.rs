@@ -60,9 +60,14 @@ impl Engine {
         }
         for ((entry, _), (.., reply)) in entries.into_iter().zip(taken) {
             let (id, held) = (entry.id, entry.held);
+            let said = entry.spec.gpus == 0 || entry.spec.mem.or(entry.spec.mem_upper).is_some();
+            let from = if said { None } else { self.known(&entry).from };
             let job = Box::new(self.job_of(&entry));
             self.entries.insert(id, entry);
             self.counters.submitted += 1;
+            if let Some(from) = from {
+                self.say(id, from);
+            }
             self.submit_to_state(job, held);
             replies.push((reply, Response::Submitted { job: id }));
         }

@@ -129,6 +129,10 @@ impl Engine {
         let gpus = self.state.devices().filter_map(|view| {
             let gpu = self.gpus.list.get(view.device.id.0 as usize)?;
             let sample = self.samples.iter().find(|sample| sample.uuid == gpu.uuid);
+            let part = |at: usize| {
+                let parts = sample.and_then(|sample| sample.activity);
+                parts.map(|parts| radrm_scheduler_core::Permille::from_fraction(parts[at]).0)
+            };
             let shown = |job: &u64| self.entries.get(job).is_some_and(|entry| peer.may(entry.uid));
             Some(GpuRow {
                 index: gpu.index.unwrap_or(view.device.id.0),
@@ -138,11 +142,13 @@ impl Engine {
                 used: sample.map_or(0, |sample| sample.used),
                 reserved: view.reserved.0,
                 foreign: view.foreign.0,
-                smact: sample
-                    .and_then(|sample| sample.activity)
-                    .map(|parts| radrm_scheduler_core::Permille::from_fraction(parts[0]).0),
+                smact: part(0),
+                smocc: part(1),
+                drama: part(2),
                 utilization: sample.and_then(|sample| sample.utilization),
                 power_mw: sample.and_then(|sample| sample.power_mw),
+                energy_mj: sample.and_then(|sample| sample.energy_mj),
+                lost: false,
                 drained: view.drained,
                 whole: view.whole,
                 jobs: view.jobs.iter().map(|job| job.0).filter(shown).collect(),
@@ -150,6 +156,16 @@ impl Engine {
                 kept_for: view.kept_for.map(|job| job.0).filter(shown),
             })
         });
+        let gone = self.gpus.list.iter().filter(|gpu| self.lost.contains(&gpu.uuid)).map(|gpu| GpuRow {
+            index: gpu.index.unwrap_or_default(),
+            uuid: gpu.uuid.clone(),
+            model: gpu.name.clone(),
+            total: gpu.total,
+            lost: true,
+            ..GpuRow::default()
+        });
+        let mut gpus: Vec<GpuRow> = gpus.chain(gone).collect();
+        gpus.sort_by_key(|row| self.device(&row.uuid));
         let audit = self.strangers.iter().filter(|(uid, _)| peer.admin || *uid == Some(peer.uid));
         NodeRow {
             host: nix_hostname(),
@@ -245,12 +261,36 @@ impl Engine {
             "Memory set aside for jobs.",
             &each(&|gpu| Some(gpu.reserved as f64)),
         );
+        put(
+            "gpu_memory_unaccounted_bytes",
+            "gauge",
+            "Memory in use that no job accounts for.",
+            &each(&|gpu| Some(gpu.foreign as f64)),
+        );
+        put(
+            "gpu_lost",
+            "gauge",
+            "1 while the GPU is off the bus or taken away.",
+            &each(&|gpu| Some(f64::from(u8::from(gpu.lost)))),
+        );
         put("gpu_jobs", "gauge", "Jobs on the GPU.", &each(&|gpu| Some(f64::from(gpu.job_count))));
         put(
             "gpu_sm_activity_ratio",
             "gauge",
             "SM activity, where the driver tells.",
             &each(&|gpu| gpu.smact.map(|parts| f64::from(parts) / 1000.0)),
+        );
+        put(
+            "gpu_sm_occupancy_ratio",
+            "gauge",
+            "SM occupancy, where the driver tells.",
+            &each(&|gpu| gpu.smocc.map(|parts| f64::from(parts) / 1000.0)),
+        );
+        put(
+            "gpu_dram_activity_ratio",
+            "gauge",
+            "DRAM activity, where the driver tells.",
+            &each(&|gpu| gpu.drama.map(|parts| f64::from(parts) / 1000.0)),
         );
         put(
             "gpu_utilization_ratio",
@@ -263,6 +303,12 @@ impl Engine {
             "gauge",
             "Power draw.",
             &each(&|gpu| gpu.power_mw.map(|power| f64::from(power) / 1000.0)),
+        );
+        put(
+            "gpu_energy_joules_total",
+            "counter",
+            "Energy since the driver was loaded.",
+            &each(&|gpu| gpu.energy_mj.map(|energy| energy as f64 / 1000.0)),
         );
         text
     }
