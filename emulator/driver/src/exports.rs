@@ -30,13 +30,12 @@ const WORDS: usize = 1024 / 64;
 /// Entry points without semantics that were called, one bit each.
 static CALLED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
-/// Appends a call without semantics to the notes of a dry run, if there is one: a line of `missing`, process,
-/// count and name.
-fn note(name: &str) {
+/// Appends a line to the notes of a dry run, if there is one: kind, process, the count 1, and words.
+pub(crate) fn note(kind: &str, words: &str) {
     let Some(path) = std::env::var_os("RADRM_DRY_RUN_NOTES").filter(|path| !path.is_empty()) else { return };
     if let Ok(mut file) = std::fs::OpenOptions::new().append(true).open(path) {
         // A note that cannot be written must not harm the program.
-        let _ = file.write_all(format!("missing\t{}\t1\t{name}\n", std::process::id()).as_bytes());
+        let _ = file.write_all(format!("{kind}\t{}\t1\t{words}\n", std::process::id()).as_bytes());
     }
 }
 
@@ -46,7 +45,7 @@ fn unsupported(index: usize) -> CUresult {
         let (word, bit) = (index / 64 % WORDS, 1u64 << (index % 64));
         let seen = CALLED[word].fetch_or(bit, Relaxed) & bit != 0;
         if !seen {
-            note(UNSUPPORTED[index]);
+            note("missing", UNSUPPORTED[index]);
         }
         if driver.log && !seen {
             eprintln!("radrm-emulator: {} has no semantics here", UNSUPPORTED[index]);

@@ -12,7 +12,7 @@
 //! | [`device`], [`context`], [`error`] | devices, contexts, names of errors |
 //! | [`checkpoint`] | taking other processes off their GPUs and bringing them back |
 //! | [`memory`] | everything that takes, copies or describes memory |
-//! | [`code`], [`launch`] | modules, libraries, kernels, functions, occupancy; launches |
+//! | [`code`], [`launch`], [`tensor_map`] | modules, libraries, kernels, functions, occupancy; launches |
 //! | [`stream`], [`event`], [`capture`], [`graph`] | streams and virtual time, events, capture, graphs |
 //!
 //! Nothing is ever printed, except the names of missing entry points where `RADRM_EMULATOR_LOG=1`.
@@ -38,3 +38,4 @@ pub mod memory;
 pub mod resolve;
 pub mod state;
 pub mod stream;
+pub mod tensor_map;

@@ -1,12 +1,15 @@
 //! `cuGetProcAddress`: entry points by name, version and flavour.
 
 use core::ffi::{c_int, c_uint, c_void};
+use std::sync::Once;
 
 use radrm_cuda_abi::*;
 
 use crate::exports::{Entry, TABLE};
 use crate::ffi::{Answer, In, Out, Text};
 use crate::state;
+
+mod caller;
 
 /// Values of `CUdriverProcAddressQueryResult`.
 const FOUND: c_uint = 0;
@@ -111,12 +114,15 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
     state::call_before_init(|driver| resolve(driver, symbol, pfn, version, flags, status))
 }
 
-/// Private tables: there are none here, and none is ever served.
+/// Private tables: there are none here, and none is ever served. A dry run is told that a library asked: the
+/// CUDA runtime that is linked into it will not start.
 ///
 /// # Safety
 /// Pointers are null or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetExportTable(table: Out<*const c_void>, id: In<CUuuid>) -> CUresult {
+    static NOTED: Once = Once::new();
+    NOTED.call_once(|| crate::exports::note("missing", &format!("cuGetExportTable ({})", caller::library())));
     let _ = id;
     table.set_if_wanted(core::ptr::null());
     CUDA_ERROR_NOT_FOUND

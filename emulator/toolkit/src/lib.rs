@@ -14,7 +14,7 @@
 //! | [`runtime`] | the CUDA runtime |
 //! | [`notes`] | what the run has to know about the figures' trust |
 //! | [`handles`] | handles of the libraries, and the memory that belongs to them |
-//! | [`blas`], [`dnn`], [`fft`], [`sparse`], [`solver`] | the mathematical libraries |
+//! | [`blas`], [`dnn`], [`fft`], [`sparse`], [`sparse_lt`], [`solver`] | the mathematical libraries |
 //! | [`nccl`] | communication between the processes of a job |
 //! | [`tools`] | what is left: random numbers, compilers, profilers |
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)]
@@ -29,6 +29,7 @@ pub mod notes;
 pub mod runtime;
 pub mod solver;
 pub mod sparse;
+pub mod sparse_lt;
 pub mod tools;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -163,29 +163,3 @@ pub extern "C" fn radrm_cusparseGetErrorName(status: c_int) -> *const c_char {
 pub extern "C" fn radrm_cusparseGetErrorString(status: c_int) -> *const c_char {
     radrm_cusparseGetErrorName(status)
 }
-
-/// Makes a handle of cuSPARSELt: the caller keeps it. It is zeros, as is everything made with it.
-///
-/// # Safety
-/// `handle` is null or points to a handle.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn radrm_cusparseLtInit(handle: *mut u8) -> c_int {
-    if handle.is_null() {
-        return 3;
-    }
-    // SAFETY: a handle has 1024 bytes, but only its first word is looked at by anyone.
-    unsafe { handle.cast::<u64>().write_unaligned(1) };
-    0
-}
-
-library! { status;
-    /// Size of a matrix of half density: its values, and two bits for each.
-    fn radrm_cusparseLtSpMMACompressedSize2(
-        _handle: u64, _descriptor: u64, compressed: Out<usize>, buffer: Out<usize>,
-    ) {
-        notes::note(notes::Kind::Missing, "cusparseLtSpMMACompressedSize2");
-        compressed.set_if_wanted(0);
-        buffer.set_if_wanted(0);
-        Ok(())
-    }
-}

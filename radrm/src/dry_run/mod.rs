@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`flags`] | the options |
 //! | [`setup`] | stand-ins, the Python side, the environment |
+//! | [`installed`] | genuine libraries of the system that need no driver |
 //! | [`notes`] | what the program's processes wrote down |
 //! | [`outcome`] | the figures, and whether they can be trusted |
 //! | [`cards`] | which GPUs the program fits on |
@@ -17,6 +18,7 @@
 pub mod batch;
 pub mod cards;
 pub mod flags;
+pub mod installed;
 pub mod notes;
 pub mod outcome;
 pub mod report;

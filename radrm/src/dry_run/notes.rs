@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-/// Figures of PyTorch's allocator on one device.
+/// Figures of a framework's allocator on one device.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
-pub struct TorchDevice {
+pub struct FrameworkDevice {
     /// Device as the process numbers it.
     pub device: u32,
     /// UUID, which tells the GPU of the machine.
@@ -22,19 +22,21 @@ pub struct TorchDevice {
     pub out_of_memory: u64,
 }
 
-/// Figures of PyTorch's allocator at a moment.
+/// Figures of a framework's allocator at a moment.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
-pub struct Torch {
+pub struct Framework {
+    /// `PyTorch`, `JAX`, `CuPy`.
+    pub framework: String,
     /// `load`, `first step`, `steady` or `end`.
     pub phase: String,
     /// Optimizer steps so far.
     pub steps: u64,
-    /// Version of PyTorch.
+    /// Its version.
     pub version: String,
-    /// `native`, `cudaMallocAsync`...
+    /// Its allocator: `native`, `cudaMallocAsync`...
     pub allocator: String,
     /// By device.
-    pub devices: Vec<TorchDevice>,
+    pub devices: Vec<FrameworkDevice>,
     /// Most of the host's memory that the process had so far, bytes.
     #[serde(default)]
     pub resident: u64,
@@ -49,11 +51,13 @@ pub enum Matter {
     Guess(u64),
     /// A size that depends on data, and how often it was filled in at least.
     Fill(u64),
+    /// A process of this run uses the GPU.
+    Process,
     /// The allocator's figures.
-    Torch(Torch),
+    Framework(Framework),
     /// A remark of the Python side.
     Remark,
-    /// Why figures would be wrong if PyTorch's are not there.
+    /// Why figures would be wrong if no framework's are there.
     Withhold,
 }
 
@@ -82,7 +86,8 @@ fn parse(line: &str) -> Option<Note> {
         "missing" => Matter::Missing(number),
         "guess" => Matter::Guess(number),
         "fill" => Matter::Fill(number),
-        "torch" => Matter::Torch(serde_json::from_str(words).ok()?),
+        "process" => Matter::Process,
+        "framework" => Matter::Framework(serde_json::from_str(words).ok()?),
         "remark" => Matter::Remark,
         "withhold" => Matter::Withhold,
         _ => return None,
@@ -98,15 +103,15 @@ mod tests {
     fn lines_are_read_and_broken_ones_left_out() {
         let note = parse("missing\t12\t100\tcufftXtMalloc").unwrap();
         assert_eq!(note, Note { pid: 12, matter: Matter::Missing(100), words: "cufftXtMalloc".to_owned() });
-        for broken in ["", "missing\t12", "missing\tx\t1\ty", "other\t1\t1\ty", "torch\t1\t0\t{\"pha"] {
+        for broken in ["", "missing\t12", "missing\tx\t1\ty", "other\t1\t1\ty", "framework\t1\t0\t{\"pha"] {
             assert_eq!(parse(broken), None, "{broken}");
         }
     }
 
     #[test]
     fn figures_of_the_allocator_are_read() {
-        let line = r#"torch	7	0	{"phase":"load","steps":0,"version":"2.15.0","allocator":"native","devices":[{"device":0,"uuid":"u","allocated":5,"reserved":9,"retries":0,"out_of_memory":0}]}"#;
-        let Some(Note { matter: Matter::Torch(torch), .. }) = parse(line) else { panic!("{line}") };
-        assert_eq!((torch.devices[0].allocated, torch.devices[0].reserved), (5, 9));
+        let line = r#"framework	7	0	{"framework":"PyTorch","phase":"load","steps":0,"version":"2.15.0","allocator":"native","devices":[{"device":0,"uuid":"u","allocated":5,"reserved":9,"retries":0,"out_of_memory":0}]}"#;
+        let Some(Note { matter: Matter::Framework(own), .. }) = parse(line) else { panic!("{line}") };
+        assert_eq!((own.devices[0].allocated, own.devices[0].reserved), (5, 9));
     }
 }

@@ -8,10 +8,9 @@ use serde::Serialize;
 
 use super::cards::{self, Fit};
 use super::flags::DryRun;
-use super::notes::{Matter, Note, Torch};
+use super::notes::{Framework, Matter, Note};
 
-/// What calls without semantics can do to the figures: name patterns and words. What no line fits may
-/// change them.
+/// What calls without semantics can do to the figures: names, whether it matters, and words.
 const EFFECTS: &str = include_str!("../../data/dry_run_effects.tsv");
 
 /// A phase of the run, in the order in which they come.
@@ -44,7 +43,7 @@ pub struct GpuOutcome {
     pub name: String,
     /// Processes that used it.
     pub processes: usize,
-    /// Peaks of PyTorch's allocator by the end of each phase; none if PyTorch was not used.
+    /// Peaks of the framework's allocator by the end of each phase; none if no framework told any.
     pub phases: BTreeMap<Phase, Peak>,
     /// Most that the program's and the libraries' calls took from the driver at a time, bytes.
     pub requested_peak: u64,
@@ -85,13 +84,15 @@ pub struct Outcome {
     pub machine: String,
     /// Version of PyTorch, if it was used.
     pub torch: Option<String>,
-    /// Its allocator.
+    /// The frameworks whose allocators told figures, with their versions.
+    pub frameworks: Vec<String>,
+    /// The first one's allocator.
     pub allocator: Option<String>,
     /// Optimizer steps, the most of any process.
     pub steps: u64,
     /// Duration.
     pub seconds: f64,
-    /// Most of the host's memory that one process had, bytes; 0 if PyTorch was not used.
+    /// Most of the host's memory that one process had, bytes; 0 if no framework told it.
     pub host_memory: u64,
     /// By GPU.
     pub gpus: Vec<GpuOutcome>,
@@ -119,7 +120,7 @@ impl Outcome {
     /// Puts the books of the machine and the notes of the processes together.
     #[must_use]
     pub fn new(wanted: &DryRun, machine: Option<&Machine>, notes: &[Note], took: Duration) -> Self {
-        let books = machine.map(Machine::books).unwrap_or_default();
+        let books = machine.map(|machine| own_books(machine.books(), notes)).unwrap_or_default();
         let last = last_by_phase(notes);
         let gpus: Vec<GpuOutcome> = machine
             .map(|machine| {
@@ -130,17 +131,23 @@ impl Outcome {
                     .collect()
             })
             .unwrap_or_default();
-        let ends: Vec<&Torch> = last.values().filter_map(|phases| phases.get(&Phase::Whole)).collect();
-        let sum = |of: fn(&super::notes::TorchDevice) -> u64| -> u64 {
-            ends.iter().flat_map(|torch| &torch.devices).map(of).sum()
+        let ends: Vec<&Framework> = last.values().filter_map(|phases| phases.get(&Phase::Whole)).collect();
+        let sum = |of: fn(&super::notes::FrameworkDevice) -> u64| -> u64 {
+            ends.iter().flat_map(|own| &own.devices).map(of).sum()
         };
         let mut outcome = Self {
             machine: machine.map(describe).unwrap_or_default(),
-            torch: ends.first().map(|torch| torch.version.clone()),
-            allocator: ends.first().map(|torch| torch.allocator.clone()),
-            steps: ends.iter().map(|torch| torch.steps).max().unwrap_or(0),
+            torch: ends.iter().find(|own| own.framework == "PyTorch").map(|own| own.version.clone()),
+            frameworks: ends
+                .iter()
+                .map(|own| format!("{} {}", own.framework, own.version))
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect(),
+            allocator: ends.first().map(|own| own.allocator.clone()),
+            steps: ends.iter().map(|own| own.steps).max().unwrap_or(0),
             seconds: took.as_secs_f64(),
-            host_memory: ends.iter().map(|torch| torch.resident).max().unwrap_or(0),
+            host_memory: ends.iter().map(|own| own.resident).max().unwrap_or(0),
             gpus,
             out_of_memory: sum(|device| device.out_of_memory),
             retries: sum(|device| device.retries),
@@ -158,8 +165,9 @@ impl Outcome {
                 .collect(),
             withheld: None,
         };
-        let elsewhere = notes.iter().find(|note| note.matter == Matter::Withhold && outcome.torch.is_none());
-        outcome.withheld = outcome.reason_to_withhold().or_else(|| elsewhere.map(|note| note.words.clone()));
+        let elsewhere =
+            notes.iter().find(|note| note.matter == Matter::Withhold && outcome.frameworks.is_empty());
+        outcome.withheld = elsewhere.map(|note| note.words.clone()).or_else(|| outcome.reason_to_withhold());
         if outcome.withheld.is_none() && outcome.out_of_memory == 0 {
             outcome.fits = cards::fits(&outcome.gpus);
         }
@@ -169,6 +177,12 @@ impl Outcome {
     fn reason_to_withhold(&self) -> Option<String> {
         let names: Vec<&str> =
             self.missing.iter().filter(|call| call.matters).map(|call| call.name.as_str()).collect();
+        if let Some(library) = names.iter().find_map(|name| name.strip_prefix(PRIVATE_TABLES)) {
+            return Some(format!(
+                "{} has the CUDA runtime linked into it, which does not start on an emulated GPU",
+                library.trim_matches([' ', '(', ')'])
+            ));
+        }
         match names.as_slice() {
             [] => None,
             [one] => Some(format!("the program called {one}, whose effect on memory is not known")),
@@ -189,22 +203,38 @@ fn describe(machine: &Machine) -> String {
     }
 }
 
-type ByProcess<'a> = BTreeMap<u32, BTreeMap<Phase, Torch>>;
+/// What NVIDIA's runtime asks a driver for when it starts. The stand-in for it does not.
+const PRIVATE_TABLES: &str = "cuGetExportTable";
 
-/// The last figures of each phase of each process. A phase that has none of its own has those of the one
+/// The books of this run's processes: others, and those of earlier runs, may be on the same machine. Without
+/// notes of processes (there was no room for them) all are taken to be of this run.
+fn own_books(mut books: Vec<ProcessBooks>, notes: &[Note]) -> Vec<ProcessBooks> {
+    let own: BTreeSet<u32> =
+        notes.iter().filter(|note| note.matter == Matter::Process).map(|note| note.pid).collect();
+    if !own.is_empty() {
+        let last: BTreeMap<u32, u64> = books.iter().map(|book| (book.pid, book.order)).collect();
+        // Numbers of processes are used again: the last one to join is the one that was noted.
+        books.retain(|book| own.contains(&book.pid) && last.get(&book.pid) == Some(&book.order));
+    }
+    books
+}
+
+type ByProcess = BTreeMap<(u32, String), BTreeMap<Phase, Framework>>;
+
+/// The last figures of each phase of each process and framework. A phase that has none of its own has those of the one
 /// before; peaks only grow.
-fn last_by_phase(notes: &[Note]) -> ByProcess<'_> {
+fn last_by_phase(notes: &[Note]) -> ByProcess {
     let mut all: ByProcess = BTreeMap::new();
     for note in notes {
-        let Matter::Torch(torch) = &note.matter else { continue };
-        let own = all.entry(note.pid).or_default();
-        let phase = match torch.phase.as_str() {
+        let Matter::Framework(told) = &note.matter else { continue };
+        let own = all.entry((note.pid, told.framework.clone())).or_default();
+        let phase = match told.phase.as_str() {
             "load" => Phase::Load,
             "first step" => Phase::FirstStep,
             _ => Phase::Whole,
         };
-        own.insert(phase, torch.clone());
-        own.insert(Phase::Whole, torch.clone());
+        own.insert(phase, told.clone());
+        own.insert(Phase::Whole, told.clone());
     }
     all
 }
@@ -214,7 +244,7 @@ fn one_gpu(
     spec: &GpuSpec,
     uuid: &str,
     books: &[ProcessBooks],
-    last: &ByProcess<'_>,
+    last: &ByProcess,
 ) -> Option<GpuOutcome> {
     let own: Vec<_> =
         books.iter().filter_map(|book| book.gpu(gpu)).filter(|book| book.held_peak > 0).collect();
@@ -223,8 +253,8 @@ fn one_gpu(
     }
     let mut phases: BTreeMap<Phase, Peak> = BTreeMap::new();
     for process in last.values() {
-        for (phase, torch) in process {
-            for device in torch.devices.iter().filter(|device| same_uuid(&device.uuid, uuid)) {
+        for (phase, told) in process {
+            for device in told.devices.iter().filter(|device| same_uuid(&device.uuid, uuid)) {
                 let peak = phases.entry(*phase).or_default();
                 peak.allocated += device.allocated;
                 peak.reserved += device.reserved;
@@ -298,11 +328,13 @@ fn effect(name: &str) -> (bool, &'static str) {
     EFFECTS
         .lines()
         .filter(|line| !line.starts_with('#'))
-        .filter_map(|line| line.split_once('\t'))
-        .find(|(prefix, _)| name.starts_with(prefix))
-        .map_or((true, "it failed; what the program did instead may take other memory"), |(_, words)| {
-            (false, words)
+        .filter_map(|line| {
+            let (prefix, rest) = line.split_once('\t')?;
+            let (matters, words) = rest.split_once('\t')?;
+            name.starts_with(prefix).then_some((matters == "yes", words))
         })
+        .next()
+        .unwrap_or((true, "it failed; what the program did instead may take other memory"))
 }
 
 #[cfg(test)]
@@ -310,14 +342,14 @@ mod tests {
     use super::*;
 
     fn torch(pid: u32, phase: &str, allocated: u64) -> Note {
-        let device = super::super::notes::TorchDevice {
+        let device = super::super::notes::FrameworkDevice {
             uuid: "abcd".to_owned(),
             allocated,
             reserved: allocated + 1,
             ..Default::default()
         };
-        let torch = Torch { phase: phase.to_owned(), devices: vec![device], ..Torch::default() };
-        Note { pid, matter: Matter::Torch(torch), words: String::new() }
+        let told = Framework { phase: phase.to_owned(), devices: vec![device], ..Framework::default() };
+        Note { pid, matter: Matter::Framework(told), words: String::new() }
     }
 
     #[test]
@@ -325,7 +357,7 @@ mod tests {
         let notes =
             [torch(1, "load", 5), torch(1, "first step", 7), torch(1, "steady", 9), torch(1, "end", 11)];
         let last = last_by_phase(&notes);
-        let allocated = |phase| last[&1][&phase].devices[0].allocated;
+        let allocated = |phase| last[&(1, String::new())][&phase].devices[0].allocated;
         assert_eq!([Phase::Load, Phase::FirstStep, Phase::Whole].map(allocated), [5, 7, 11]);
     }
 
@@ -336,6 +368,7 @@ mod tests {
         assert!(!harmless[0].matters, "{harmless:?}");
         let unknown = missing(&[note("cufftXtMalloc"), note("cuptiSubscribe")]);
         assert_eq!(unknown.iter().filter(|call| call.matters).count(), 1);
+        assert!(missing(&[note("nvshmem_malloc")])[0].effect.contains("NVSHMEM"));
         assert_eq!(unknown.iter().map(|call| call.calls).sum::<u64>(), 20);
     }
 

@@ -12,8 +12,8 @@ const PHASES: [(Phase, &str); 3] =
 #[must_use]
 pub fn text(outcome: &Outcome) -> String {
     let mut out = format!("dry run on {} · {:.1} s", outcome.machine, outcome.seconds);
-    if let (Some(version), Some(allocator)) = (&outcome.torch, &outcome.allocator) {
-        let _ = write!(out, " · PyTorch {version} ({allocator} allocator)");
+    if let (false, Some(allocator)) = (outcome.frameworks.is_empty(), &outcome.allocator) {
+        let _ = write!(out, " · {} ({allocator} allocator)", outcome.frameworks.join(", "));
         let _ = write!(out, " · {:.2} GiB of host memory", outcome.host_memory as f64 / f64::from(1 << 30));
     }
     if outcome.steps > 0 {
@@ -174,6 +174,7 @@ mod tests {
         Outcome {
             machine: "H200".to_owned(),
             torch: Some("2.15.0".to_owned()),
+            frameworks: vec!["PyTorch 2.15.0".to_owned()],
             allocator: Some("native".to_owned()),
             steps: 3,
             seconds: 9.0,

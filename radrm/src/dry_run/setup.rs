@@ -9,6 +9,7 @@ use radrm_emulator_machine::Machine;
 use tempfile::TempDir;
 
 use super::flags::DryRun;
+use super::installed;
 use super::notes::{self, Note};
 use super::outcome::Outcome;
 use crate::run::emulated::Emulated;
@@ -22,16 +23,22 @@ const NOTES: &str = "RADRM_DRY_RUN_NOTES";
 const STEPS: &str = "RADRM_DRY_RUN_STEPS";
 const FAKE_DATA: &str = "RADRM_DRY_RUN_FAKE_DATA";
 const FILL: &str = "RADRM_DRY_RUN_FILL";
+/// Whether JAX takes most of a card at its start, and whether it was this program that kept it from that.
+const PREALLOCATE: &str = "XLA_PYTHON_CLIENT_PREALLOCATE";
+const NO_PREALLOCATION: &str = "RADRM_DRY_RUN_NO_PREALLOCATION";
 
-/// Libraries that need no driver: the genuine ones are better where they are installed, so theirs is the first
-/// say, and the stand-ins are only found where there are none.
+/// Libraries that need no driver: the genuine ones are better where they are installed, so the stand-ins are only
+/// found where there are none: they are not preloaded, and their folder is the last of the loader's list.
 const GENUINE_FIRST: [&str; 3] = ["libnvrtc", "libnvJitLink", "libnvtx3interop"];
 
+const LAST_RESORT: &str = "last-resort";
+
 /// The Python modules that are loaded with the interpreter.
-const PYTHON: [(&str, &str); 4] = [
+const PYTHON: [(&str, &str); 5] = [
     ("sitecustomize.py", include_str!("hook/sitecustomize.py")),
     ("radrm_dry_run.py", include_str!("hook/radrm_dry_run.py")),
     ("radrm_fake_data.py", include_str!("hook/radrm_fake_data.py")),
+    ("radrm_frameworks.py", include_str!("hook/radrm_frameworks.py")),
     ("radrm_objects.py", include_str!("hook/radrm_objects.py")),
 ];
 
@@ -40,6 +47,8 @@ pub struct Setup {
     directory: TempDir,
     stand_ins: Vec<PathBuf>,
     machine: PathBuf,
+    /// The folder of the emulated driver; a machine that is shared has its file elsewhere.
+    driver: Option<PathBuf>,
     wanted: DryRun,
     started: Instant,
 }
@@ -61,10 +70,17 @@ impl Setup {
             let path = directory.path().join(name);
             fs::write(&path, content).map_err(|error| format!("{}: {error}", path.display()))
         };
+        let last_resort = directory.path().join(LAST_RESORT);
+        fs::create_dir(&last_resort).map_err(|error| format!("{}: {error}", last_resort.display()))?;
         let mut stand_ins = Vec::new();
         for library in libraries() {
-            let path = write(library, &toolkit, directory.path()).map_err(|error| error.to_string())?;
-            if !GENUINE_FIRST.contains(&library.stem.as_str()) {
+            let genuine_first = GENUINE_FIRST.contains(&library.stem.as_str());
+            if genuine_first && installed::on_this_system(&library.soname) {
+                continue;
+            }
+            let folder = if genuine_first { &last_resort } else { directory.path() };
+            let path = write(library, &toolkit, folder).map_err(|error| error.to_string())?;
+            if !genuine_first {
                 stand_ins.push(path);
             }
         }
@@ -73,7 +89,8 @@ impl Setup {
         }
         place("notes", b"")?;
         let machine = emulated.machine_file().to_owned();
-        Ok(Self { directory, stand_ins, machine, wanted: wanted.clone(), started: Instant::now() })
+        let driver = emulated.nvml().parent().map(Path::to_owned);
+        Ok(Self { directory, stand_ins, machine, driver, wanted: wanted.clone(), started: Instant::now() })
     }
 
     /// Lets a program with this environment find all of it.
@@ -84,6 +101,12 @@ impl Setup {
             environment.prepend_path("LD_PRELOAD", path);
         }
         environment.prepend_path("LD_LIBRARY_PATH", self.directory.path());
+        let last_resort = self.directory.path().join(LAST_RESORT);
+        let list = [
+            environment.get("LD_LIBRARY_PATH").unwrap_or_default(),
+            last_resort.as_os_str().as_encoded_bytes(),
+        ];
+        environment.set("LD_LIBRARY_PATH", &list.join(&b':'));
         environment.prepend_path("PYTHONPATH", self.directory.path());
         environment.set(NOTES, self.directory.path().join("notes").as_os_str().as_encoded_bytes());
         match self.wanted.steps {
@@ -97,8 +120,13 @@ impl Setup {
         }
         environment.set(FILL, self.wanted.fill.to_string().as_bytes());
         // Triton looks for the driver among the system's libraries unless it is told where it is.
-        if let Some(folder) = self.machine.parent() {
+        if let Some(folder) = &self.driver {
             environment.set("TRITON_LIBCUDA_PATH", folder.as_os_str().as_encoded_bytes());
+        }
+        // A pool of most of the card would hide what the program needs.
+        if environment.get(PREALLOCATE).is_none() {
+            environment.set(PREALLOCATE, b"false");
+            environment.set(NO_PREALLOCATION, b"1");
         }
         // Modules that are loaded late cost nothing before; eager loading would read gigabytes of code.
         if environment.get("CUDA_MODULE_LOADING").is_none() {

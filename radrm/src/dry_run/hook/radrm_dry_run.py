@@ -78,6 +78,7 @@ class _Watch:
         if not self.torch.cuda.is_initialized():
             return
         figures = {
+            "framework": "PyTorch",
             "phase": phase,
             "steps": self.count(),
             "version": self.torch.__version__,
@@ -87,7 +88,7 @@ class _Watch:
         }
         if figures["devices"] != self.last or phase == "end":
             self.last = figures["devices"]
-            note("torch", json.dumps(figures))
+            note("framework", json.dumps(figures))
 
 
 def _busy_autograd_threads():
@@ -165,17 +166,19 @@ def _watch(torch):
     radrm_objects.install(torch, note)
 
 
-class _After(importlib.abc.MetaPathFinder):
-    """Calls a function when a module has been loaded."""
+class _Around(importlib.abc.MetaPathFinder):
+    """Calls a function before a module is loaded, and one when it has been."""
 
-    def __init__(self, calls):
-        self.calls = calls
+    def __init__(self, before, after):
+        self.before = before
+        self.calls = after
 
     def find_spec(self, name, path, target=None):
         call = self.calls.get(name)
         if call is None:
             return None
         del self.calls[name]
+        self.before.pop(name, lambda: None)()
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is None or spec.loader is None:
             return spec
@@ -192,24 +195,12 @@ class _After(importlib.abc.MetaPathFinder):
         return spec
 
 
-def _brings_its_runtime(name):
-    """A package with the CUDA runtime inside: it does not start here, and falls back to the processor or fails."""
-
-    def tell(module):
-        note("withhold", name + " has the CUDA runtime inside itself, which does not start on an emulated GPU")
-
-    return tell
-
-
 def install():
-    calls = {
-        "torch": _watch,
-        "cupy": _brings_its_runtime("CuPy"),
-        "jax_plugins.xla_cuda12": _brings_its_runtime("JAX's CUDA plugin"),
-        "jax_plugins.xla_cuda13": _brings_its_runtime("JAX's CUDA plugin"),
-    }
+    import radrm_frameworks
+
+    calls = {"torch": _watch, **radrm_frameworks.calls(note)}
     if _FAKE_DATA:
         import radrm_fake_data
 
         calls.update(radrm_fake_data.CALLS)
-    sys.meta_path.insert(0, _After(calls))
+    sys.meta_path.insert(0, _Around(radrm_frameworks.before(), calls))
