@@ -28,6 +28,7 @@ pub use summary::{
     LimitSummary, LoadSummary, NvmlSummary, OutcomeSummary, ProcessGpuSummary, ProcessSummary, SCHEMA,
     Summary,
 };
+pub use svg::escaped;
 pub use text::oom::oom_text;
 pub use text::{TextOptions, text};
 

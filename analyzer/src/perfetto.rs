@@ -4,9 +4,10 @@
 //! that their counters stand together. Times are microseconds since the job's start.
 
 use crate::names;
-use crate::summary::Summary;
+use crate::summary::{Summary, WindowSummary};
 use radrm_profile::model::{
-    Event, EventKind, FailedRequest, GpuIndex, GpuSpan, KIND_COUNT, Kind, Process, Profile, Share,
+    Event, EventKind, FailedRequest, GpuIndex, GpuSpan, KIND_COUNT, Kind, Process, Profile, Share, Work,
+    WorkSpan,
 };
 use radrm_profile::steps::gpu_steps;
 use radrm_profile::{Bytes, Nanos};
@@ -190,6 +191,50 @@ impl Trace {
         }
         for failure in &process.state.failures {
             self.refusal(place, failure);
+        }
+        self.work(profile, process);
+    }
+
+    /// What a process launches and copies over time.
+    fn work(&mut self, profile: &Profile, process: &Process) {
+        let (pid, _) = place(process);
+        let spans: Vec<_> = profile.work.iter().filter(|span| span.process == process.key).collect();
+        for (n, span) in spans.iter().enumerate() {
+            self.window(pid, &WindowSummary::of(span));
+            // A counter holds until its next value: where none follows at once the process does nothing.
+            let end = span.t + span.span;
+            if spans.get(n + 1).is_none_or(|next| next.t > end) {
+                let nothing = WorkSpan { t: end, work: Work::default(), ..**span };
+                let WindowSummary { kernels_running, sm_active_share, .. } = WindowSummary::of(span);
+                let none = |figure: Option<f64>| figure.map(|_| 0.0);
+                let window = WindowSummary {
+                    kernels_running: none(kernels_running),
+                    sm_active_share: none(sm_active_share),
+                    sm_occupancy_share: none(sm_active_share),
+                    ..WindowSummary::of(&nothing)
+                };
+                self.window(pid, &window);
+            }
+        }
+    }
+
+    fn window(&mut self, pid: u64, window: &WindowSummary) {
+        let percent = |share: Option<f64>| share.map(|share| share * 100.0);
+        let tracks = [
+            ("launches per second", vec![("launches", Some(window.launches_per_second))]),
+            ("copies and memsets, bytes/s", vec![("copied", Some(window.copied_bytes_per_second))]),
+            ("kernels running at a time", vec![("kernels", window.kernels_running)]),
+            (
+                "SMs by its launches, %",
+                vec![
+                    ("active", percent(window.sm_active_share)),
+                    ("occupancy", percent(window.sm_occupancy_share)),
+                ],
+            ),
+        ];
+        for (name, values) in tracks {
+            let known = values.into_iter().filter_map(|(key, value)| Some((key.to_owned(), json!(value?))));
+            self.counter(pid, name, window.from_ns, known.collect());
         }
     }
 

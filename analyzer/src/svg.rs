@@ -348,7 +348,8 @@ fn time_tick(t: Nanos, step: u64) -> String {
 }
 
 /// Text as it may stand in SVG and HTML.
-pub(crate) fn escaped(text: &str) -> String {
+#[must_use]
+pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -82,8 +82,35 @@ fn a_training_run_is_a_valid_trace() {
         pcie_to_gpu: Some(Bytes(9)),
         ..GpuSpan::default()
     }];
+    let work = |launches, kernels| Work {
+        launches,
+        kernels,
+        copied: Bytes(launches * 2),
+        active: kernels,
+        ..Work::default()
+    };
+    let span = |at, work| WorkSpan {
+        process: profile.processes[0].key,
+        t: Nanos::from_secs(at),
+        span: Nanos::from_secs(2),
+        work,
+    };
+    // The second one follows at once, the third one after a rest.
+    profile.work = vec![
+        span(1, work(800, Nanos::from_secs(1))),
+        span(3, work(600, Nanos::ZERO)),
+        span(9, work(400, Nanos::from_millis(500))),
+    ];
     let trace = trace(&profile);
     let events = check(&trace);
+    let launches = events.iter().filter(|event| event["name"] == "launches per second");
+    let launches: Vec<_> = launches
+        .map(|e| (e["ts"].as_f64().unwrap() / 1e6, e["args"]["launches"].as_f64().unwrap()))
+        .collect();
+    assert_eq!(launches, [(1.0, 400.0), (3.0, 300.0), (5.0, 0.0), (9.0, 200.0), (11.0, 0.0)]);
+    assert_eq!(highest(events, "copies and memsets, bytes/s", "copied"), 800.0);
+    assert_eq!(highest(events, "kernels running at a time", "kernels"), 0.5);
+    assert_eq!(highest(events, "SMs by its launches, %", "active"), 50.0);
     let account = &profile.processes[0].state.accounts[0];
     for kind in [Kind::Device, Kind::Vmm, Kind::PinnedHost] {
         let expected = account.kinds[kind.index()].peak.0 as f64;

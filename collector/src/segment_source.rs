@@ -159,6 +159,7 @@ impl Source for SegmentSource {
             },
             kernels: snapshot.kernels.iter().map(kernel).collect(),
             timings: timings::timings(key, &snapshot),
+            work: timings::work(&snapshot),
             timelines: snapshot
                 .accounts
                 .iter()

@@ -1,6 +1,6 @@
 //! What launches took, from a snapshot to the profile.
 
-use radrm_profile::model::{Copies, GpuIndex, KernelTime, ProcessKey, TimedSpan, Timings};
+use radrm_profile::model::{Copies, GpuIndex, KernelTime, ProcessKey, TimedSpan, Timings, Work};
 use radrm_profile::{Bytes, Nanos};
 use radrm_telemetry::ProcessSnapshot;
 
@@ -38,6 +38,39 @@ pub(crate) fn timings(key: ProcessKey, snapshot: &ProcessSnapshot) -> Timings {
             .collect(),
         lost: snapshot.timings_lost,
         cost: Nanos(snapshot.timing_cost_ns),
+    }
+}
+
+/// What a process has launched and copied so far.
+pub(crate) fn work(snapshot: &ProcessSnapshot) -> Work {
+    let sum = |part: &dyn Fn(&radrm_telemetry::KernelTime) -> u64| {
+        snapshot
+            .kernels
+            .iter()
+            .filter_map(|kernel| kernel.time.as_ref())
+            .map(part)
+            .fold(0, u64::saturating_add)
+    };
+    // Launches of which only the time is known fill the GPU as the others do.
+    let known = |share: fn(&radrm_telemetry::KernelTime) -> Option<u16>| {
+        let (mut known, mut filled) = (0.0, 0.0);
+        for time in snapshot.kernels.iter().filter_map(|kernel| kernel.time.as_ref()) {
+            if let Some(permille) = share(time) {
+                known += time.total_ns as f64;
+                filled += time.total_ns as f64 * f64::from(permille) / 1000.0;
+            }
+        }
+        if known > 0.0 { filled / known } else { 0.0 }
+    };
+    let all = sum(&|time| time.total_ns);
+    let filled = |share: f64| Nanos((all as f64 * share) as u64);
+    Work {
+        launches: snapshot.launches(),
+        graph_launches: snapshot.graph_launches,
+        copied: Bytes(snapshot.copies.iter().map(|copies| copies.bytes).fold(0, u64::saturating_add)),
+        kernels: Nanos(all),
+        active: filled(known(|time| time.active_permille)),
+        resident: filled(known(|time| time.resident_permille)),
     }
 }
 

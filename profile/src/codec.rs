@@ -28,6 +28,7 @@ const TYPE_ACTIVITY: u32 = 20;
 const TYPE_HOST: u32 = 21;
 const TYPE_UNMEASURED: u32 = 22;
 const TYPE_TIMINGS: u32 = 30;
+const TYPE_WORK: u32 = 31;
 
 /// Counts what the decoder claims, in memory and not in the file: a vector of
 /// small numbers claims up to eight times its encoded size.
@@ -68,6 +69,7 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::Host(news) => bytes(TYPE_HOST, news),
         Record::Unmeasured(text) => bytes(TYPE_UNMEASURED, text),
         Record::Timings(timings) => bytes(TYPE_TIMINGS, timings),
+        Record::Work(spans) => bytes(TYPE_WORK, spans),
     }
 }
 
@@ -87,6 +89,7 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_HOST => Record::Host(value(payload)?),
         TYPE_UNMEASURED => Record::Unmeasured(value(payload)?),
         TYPE_TIMINGS => Record::Timings(value(payload)?),
+        TYPE_WORK => Record::Work(value(payload)?),
         _ => return Ok(None),
     };
     Ok(Some(record))

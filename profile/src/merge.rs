@@ -26,6 +26,14 @@ impl Profile {
                     process.timings = timings;
                 }
             }
+            Record::Work(spans) => {
+                for span in &spans {
+                    if let Some(process) = self.processes.iter_mut().rfind(|p| p.key == span.process) {
+                        process.work = process.work.and(span.work);
+                    }
+                }
+                self.work.extend(spans);
+            }
         }
     }
 

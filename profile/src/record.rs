@@ -2,7 +2,7 @@
 
 use crate::model::{
     Event, Gpu, GpuIndex, GpuSpan, HostNews, Identity, Job, KIND_COUNT, NvmlSample, Outcome, Postmortem,
-    ProcessKey, ProcessState, TimelinePoint, Timings, device_total,
+    ProcessKey, ProcessState, TimelinePoint, Timings, WorkSpan, device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -43,6 +43,8 @@ pub enum Record {
     /// How long a process's launches took, and its copies; replaces what was
     /// known of the process.
     Timings(Timings),
+    /// What processes launched and copied since the last such record.
+    Work(Vec<WorkSpan>),
 }
 
 /// Everything that changed up to one moment. One frame, so that a reader sees

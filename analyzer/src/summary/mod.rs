@@ -9,6 +9,7 @@ mod limits;
 mod load;
 pub mod oom;
 mod process;
+mod window;
 
 use crate::text::style::grouped;
 pub use features::Feature;
@@ -18,6 +19,7 @@ pub use oom::{HeldSummary, LeftOutSummary, PostmortemSummary, QuotaSummary};
 use radrm_profile::{Bytes, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;
+pub use window::WindowSummary;
 
 /// Version of the JSON report. It rises when a key is renamed, removed or
 /// changes its meaning; not when one is added.
@@ -285,6 +287,8 @@ pub struct ProcessSummary {
     pub events_dropped: u64,
     /// Features for models of interference, each with how it was obtained.
     pub features: Vec<Feature>,
+    /// What it did over time; later windows are longer.
+    pub windows: Vec<WindowSummary>,
 }
 
 /// How a process ended.

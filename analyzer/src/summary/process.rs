@@ -1,10 +1,10 @@
 //! One process.
 
 use super::build::kind_key;
-use super::features;
 use super::{
     BlockSummary, BypassSummary, EndSummary, FrameworkSummary, KindSummary, ProcessGpuSummary, ProcessSummary,
 };
+use super::{features, window};
 use radrm_profile::Bytes;
 use radrm_profile::model::{Account, End, Kind, Process, Profile};
 use std::collections::BTreeMap;
@@ -34,6 +34,7 @@ pub(super) fn summary(profile: &Profile, process: &Process) -> ProcessSummary {
             .collect(),
         events_dropped: state.events_dropped,
         features: features::features(profile, process),
+        windows: window::windows(profile, process),
     }
 }
 

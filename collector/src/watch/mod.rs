@@ -17,7 +17,7 @@ use crate::source::{Brief, Source};
 use crate::timings;
 use radrm_profile::model::{
     End, EventKind, Exit, Framework, Gpu, Job, NvmlSample, Outcome, Process, ProcessKey, Profile, Reason,
-    Timings,
+    Timings, Work, WorkSpan,
 };
 use radrm_profile::{Bytes, Nanos, ProcessDelta, Record, State};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -153,6 +153,8 @@ struct Watched {
     looked: usize,
     frameworks: Vec<Framework>,
     fine_timeline: bool,
+    /// Up to here its work is in the profile.
+    worked: Nanos,
 }
 
 impl<S: Source> Watch<S> {
@@ -393,7 +395,8 @@ impl<S: Source> Watch<S> {
         if brief.alive {
             self.others.watch(brief.key, brief.pid);
         }
-        let watched = Watched { seen: now, looked: 0, frameworks: Vec::new(), fine_timeline };
+        let watched =
+            Watched { seen: now, looked: 0, frameworks: Vec::new(), fine_timeline, worked: Nanos::ZERO };
         self.processes.insert(brief.key, watched);
     }
 
@@ -511,6 +514,7 @@ impl<S: Source> Watch<S> {
             ..State::default()
         };
         let mut records = 0;
+        let mut work = Vec::new();
         for brief in briefs.iter().filter(|brief| due || !brief.alive) {
             if !self.processes.contains_key(&brief.key) {
                 // Left out: its slot is free for others.
@@ -537,6 +541,7 @@ impl<S: Source> Watch<S> {
             if let Some(timings) = timings {
                 self.write(Record::Timings(timings));
             }
+            work.extend(self.worked(&process, now));
             if !brief.alive {
                 self.others.ended(brief.key, process.state.end == End::Exec);
                 written.push(brief.key);
@@ -545,11 +550,25 @@ impl<S: Source> Watch<S> {
         if records == 0 && (due || !head.events.is_empty()) {
             self.write(Record::State(head));
         }
+        if !work.is_empty() {
+            self.write(Record::Work(work));
+        }
         for key in written {
             self.processes.remove(&key);
             self.remainders.forget(key);
             self.source.release(key);
         }
+    }
+
+    /// What a process has launched and copied since this was last asked; `None`: nothing.
+    fn worked(&mut self, process: &Process, now: Nanos) -> Option<WorkSpan> {
+        let watched = self.processes.get_mut(&process.key)?;
+        let end = process.state.ended.unwrap_or(now).min(now);
+        let t = std::mem::replace(&mut watched.worked, end).max(process.identity.joined);
+        let known = self.output.profile.processes.iter().rfind(|known| known.key == process.key);
+        let work = process.work.since(known.map_or(Work::default(), |known| known.work));
+        let span = end.saturating_sub(t).max(Nanos(1));
+        (!work.is_none()).then_some(WorkSpan { process: process.key, t, span, work })
     }
 
     /// Everything about a process, from all sources.

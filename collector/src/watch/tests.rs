@@ -292,3 +292,37 @@ fn ten_minutes(gpus: usize, kernels: usize) -> u64 {
     assert_eq!(Profile::open(&file).unwrap(), finished.profile);
     std::fs::metadata(&file).unwrap().len()
 }
+
+#[test]
+fn work_is_put_down_by_windows_and_rest_is_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::default();
+    let mut watch = watch(&fake, &dir.path().join("a.radrm"));
+    fake.at(50);
+    fake.add(0, 1, 7, 100);
+    let launch = |launches: u64, kernels: u64| {
+        let mut job = fake.0.borrow_mut();
+        let (_, process) = job.processes.get_mut(&0).unwrap();
+        process.work = Work { launches, kernels: Nanos(kernels), ..Work::default() };
+    };
+    // Ten seconds of launches, ten of rest, then a few more. What kernels took is estimated, and once put lower.
+    for ms in (100..30_000).step_by(50) {
+        fake.at(ms);
+        let (launched, estimate) =
+            (ms.min(10_000) + ms.saturating_sub(20_000), if ms < 5_000 { 70 } else { 60 });
+        launch(launched, launched * estimate);
+        watch.poll();
+    }
+    fake.kill(0);
+    let profile = watch.finish(Exit::Code(0)).profile;
+    let sum = profile.work.iter().fold(Work::default(), |sum, span| sum.and(span.work));
+    assert_eq!((sum, sum.launches), (profile.processes[0].work, 10_000 + 29_950 - 20_000));
+    let ends: Vec<Nanos> = profile.work.iter().map(|span| span.t + span.span).collect();
+    assert!(profile.work[0].t == Nanos::from_millis(50), "from the start of the process");
+    for (end, next) in ends.iter().zip(&profile.work[1..]) {
+        let gap = next.t.saturating_sub(*end);
+        let is_rest = *end >= Nanos::from_secs(10) && next.t <= Nanos::from_secs(21);
+        assert!(gap == Nanos::ZERO || (is_rest && gap >= Nanos::from_secs(7)), "{gap} after {end}");
+    }
+    assert_eq!(Profile::open(&dir.path().join("a.radrm")).unwrap(), profile);
+}

@@ -11,6 +11,7 @@ pub mod postmortem;
 mod process;
 mod sample;
 mod timings;
+mod work;
 
 pub use activity::{GpuSpan, Meter, Share};
 pub use host::{CountSource, Host, HostCount, HostCounter, HostNews, HostSpan};
@@ -25,6 +26,7 @@ pub use process::{
 };
 pub use sample::{Event, EventKind, NvmlSample, ProcessUse};
 pub use timings::{Copies, KernelTime, TimedSpan, Timings};
+pub use work::{Work, WorkSpan};
 
 use crate::units::Nanos;
 
@@ -43,6 +45,8 @@ pub struct Profile {
     pub samples: Vec<NvmlSample>,
     /// What the GPUs did, by time for each GPU.
     pub activity: Vec<GpuSpan>,
+    /// What the processes launched and copied, by time for each process.
+    pub work: Vec<WorkSpan>,
     /// The host's side.
     pub host: Host,
     /// Figures of load that could not be taken, each as a clause with its reason.
@@ -78,6 +82,7 @@ impl Profile {
             processes_not_kept: 0,
             samples: Vec::new(),
             activity: Vec::new(),
+            work: Vec::new(),
             host: Host::default(),
             unmeasured: Vec::new(),
             events: Vec::new(),

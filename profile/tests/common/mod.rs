@@ -121,6 +121,12 @@ pub fn records() -> Vec<Record> {
             lost: 1,
             cost: Nanos(5),
         }),
+        Record::Work(vec![WorkSpan {
+            process: ProcessKey { slot: 0, generation: 1 },
+            t: Nanos(5),
+            span: Nanos(1 << 40),
+            work: Work { launches: 1 << 33, copied: Bytes(9), active: Nanos(7), ..Work::default() },
+        }]),
         Record::Note("a note".into()),
         Record::Unmeasured("cycles: no counters".into()),
         Record::Postmortem(Box::new(postmortem())),

@@ -1,0 +1,94 @@
+//! What a process did over time.
+
+use radrm_profile::model::{Process, Profile, WorkSpan};
+use radrm_profile::{Bytes, Nanos};
+use serde::Serialize;
+
+/// What a process launched and copied over a span of time; between two windows it did nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct WindowSummary {
+    /// Start of the window.
+    pub from_ns: Nanos,
+    /// End of the window.
+    pub to_ns: Nanos,
+    /// Launches of kernels.
+    pub launches: u64,
+    /// Launches of graphs.
+    pub graph_launches: u64,
+    /// Launches of both kinds per second.
+    pub launches_per_second: f64,
+    /// Bytes of copies and memsets, by their calls.
+    pub copied_bytes: Bytes,
+    /// The same per second.
+    pub copied_bytes_per_second: f64,
+    /// Kernels of the process that ran at a time, mean over the window, estimated from the launches that were timed;
+    /// null where none was.
+    pub kernels_running: Option<f64>,
+    /// SM activity of its kernels (SMACT), of one GPU, by the shapes of its launches and the times of those that were
+    /// timed; null where none was.
+    pub sm_active_share: Option<f64>,
+    /// Likewise SM occupancy (SMOCC).
+    pub sm_occupancy_share: Option<f64>,
+}
+
+impl WindowSummary {
+    /// The figures of a span.
+    pub(crate) fn of(span: &WorkSpan) -> WindowSummary {
+        let WorkSpan { t, span, work, .. } = *span;
+        let (seconds, length) = (span.as_secs_f64().max(1e-9), span.0.max(1) as f64);
+        let share = |part: Nanos| (work.kernels.0 > 0).then(|| part.0 as f64 / length);
+        // Where kernels ran but the driver tells nothing of how they fill the GPU, nothing is known.
+        let filled = |part: Nanos| share(part).filter(|_| part.0 > 0).map(|share| share.min(1.0));
+        WindowSummary {
+            from_ns: t,
+            to_ns: Nanos(t.0.saturating_add(span.0)),
+            launches: work.launches,
+            graph_launches: work.graph_launches,
+            launches_per_second: work.launches.saturating_add(work.graph_launches) as f64 / seconds,
+            copied_bytes: work.copied,
+            copied_bytes_per_second: work.copied.0 as f64 / seconds,
+            kernels_running: share(work.kernels),
+            sm_active_share: filled(work.active),
+            sm_occupancy_share: filled(work.resident),
+        }
+    }
+}
+
+pub(super) fn windows(profile: &Profile, process: &Process) -> Vec<WindowSummary> {
+    profile.work.iter().filter(|span| span.process == process.key).map(WindowSummary::of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_profile::model::Work;
+
+    #[test]
+    fn rates_are_those_of_the_window() {
+        let work = Work {
+            launches: 900,
+            graph_launches: 100,
+            copied: Bytes(4000),
+            kernels: Nanos::from_millis(1000),
+            active: Nanos::from_millis(500),
+            resident: Nanos::from_millis(200),
+        };
+        let span =
+            WorkSpan { t: Nanos::from_secs(3), span: Nanos::from_secs(2), work, ..WorkSpan::default() };
+        let window = WindowSummary::of(&span);
+        assert_eq!((window.from_ns, window.to_ns), (Nanos::from_secs(3), Nanos::from_secs(5)));
+        assert_eq!((window.launches_per_second, window.copied_bytes_per_second), (500.0, 2000.0));
+        assert_eq!(
+            (window.kernels_running, window.sm_active_share, window.sm_occupancy_share),
+            (Some(0.5), Some(0.25), Some(0.1))
+        );
+        let counted = Work { kernels: Nanos::ZERO, active: Nanos::ZERO, resident: Nanos::ZERO, ..work };
+        let window = WindowSummary::of(&WorkSpan { work: counted, ..span });
+        assert_eq!((window.kernels_running, window.sm_active_share), (None, None));
+        // Spans and counts that no clock and no program has ever shown.
+        let absurd = Work { launches: u64::MAX, graph_launches: u64::MAX, kernels: Nanos(u64::MAX), ..work };
+        let window =
+            WindowSummary::of(&WorkSpan { t: Nanos(u64::MAX), span: Nanos(0), work: absurd, ..span });
+        assert!(window.launches_per_second.is_finite() && window.kernels_running.is_some_and(f64::is_finite));
+    }
+}

@@ -1,0 +1,84 @@
+//! What processes launched and copied over time.
+
+use super::ProcessKey;
+use crate::units::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// Launches and copies, and what the launches' kernels took. Times are estimated from the launches that were timed;
+/// where none was they are zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// Launches of kernels.
+    pub launches: u64,
+    /// Launches of graphs.
+    pub graph_launches: u64,
+    /// Bytes of copies and memsets.
+    pub copied: Bytes,
+    /// Time that kernels took on the GPU.
+    pub kernels: Nanos,
+    /// The same, each launch's times the share of the multiprocessors that it kept active.
+    pub active: Nanos,
+    /// The same, each launch's times the share of resident warps.
+    pub resident: Nanos,
+}
+
+impl Work {
+    /// Whether nothing was done.
+    pub fn is_none(&self) -> bool {
+        *self == Work::default()
+    }
+
+    fn zip(self, other: Work, with: fn(u64, u64) -> u64) -> Work {
+        Work {
+            launches: with(self.launches, other.launches),
+            graph_launches: with(self.graph_launches, other.graph_launches),
+            copied: Bytes(with(self.copied.0, other.copied.0)),
+            kernels: Nanos(with(self.kernels.0, other.kernels.0)),
+            active: Nanos(with(self.active.0, other.active.0)),
+            resident: Nanos(with(self.resident.0, other.resident.0)),
+        }
+    }
+
+    /// Both together.
+    pub fn and(self, other: Work) -> Work {
+        self.zip(other, u64::saturating_add)
+    }
+
+    /// What is more than in another; an estimate that was put lower since is no less than nothing.
+    pub fn since(self, before: Work) -> Work {
+        self.zip(before, u64::saturating_sub)
+    }
+}
+
+/// Work of a process over a span of time. Where spans leave a gap it did nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkSpan {
+    /// Which process.
+    pub process: ProcessKey,
+    /// Start of the span.
+    pub t: Nanos,
+    /// Length of the span.
+    pub span: Nanos,
+    /// What it did.
+    pub work: Work,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_and_what_is_added_up_agree() {
+        let work = |n: u64| Work {
+            launches: n,
+            graph_launches: 2 * n,
+            copied: Bytes(3 * n),
+            kernels: Nanos(4 * n),
+            active: Nanos(5 * n),
+            resident: Nanos(6 * n),
+        };
+        assert_eq!(work(5).since(work(2)).and(work(2)), work(5));
+        assert!(work(2).since(work(5)).is_none());
+        assert_eq!(work(u64::MAX / 6).and(work(u64::MAX / 6)).resident, Nanos(u64::MAX));
+    }
+}
