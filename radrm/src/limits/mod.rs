@@ -16,5 +16,6 @@ pub mod ledgers;
 pub mod overrides;
 pub mod resolve;
 pub mod scopes;
+pub mod share;
 pub mod start;
 pub mod wish;

@@ -41,6 +41,8 @@ struct Locks {
 pub struct Wanted<'a> {
     /// The command line: whether, and with what share.
     pub asked: Option<Option<Percentage>>,
+    /// A share that was asked for without naming MPS.
+    pub share: Option<Percentage>,
     /// The configuration.
     pub config: &'a Mps,
     /// The user's private directory.
@@ -57,7 +59,7 @@ impl Wanted<'_> {
     }
 
     fn share(&self) -> Option<Percentage> {
-        self.asked.flatten().or(self.config.active_thread_percentage)
+        self.asked.flatten().or(self.share).or(self.config.active_thread_percentage)
     }
 }
 

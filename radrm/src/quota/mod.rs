@@ -9,6 +9,7 @@ pub mod show;
 
 use std::path::PathBuf;
 
+use crate::limits::config::Percentage;
 use crate::limits::wish::Wishes;
 
 /// What is to be done.
@@ -27,8 +28,10 @@ pub enum Order {
     Set {
         /// Whose.
         target: Target,
-        /// The limits; `None` takes back what was changed before.
-        limits: Option<Wishes>,
+        /// The limits, if they are to be changed; `Some(None)` takes back what was changed before.
+        limits: Option<Option<Wishes>>,
+        /// The share of the GPUs' time, if it is to be changed; `Some(None)` lifts it.
+        share: Option<Option<Percentage>>,
         /// The emulated machine that is meant.
         machine: Option<PathBuf>,
     },
@@ -69,7 +72,15 @@ impl Target {
 pub fn run(order: &Order) -> Result<(), String> {
     match order {
         Order::Show { job, json, machine } => show::run(*job, *json, machine.as_deref()),
-        Order::Set { target, limits, machine } => set::run(target, limits.as_ref(), machine.as_deref()),
+        Order::Set { target, limits, share, machine } => {
+            if let Some(share) = share {
+                set::share(target, *share)?;
+            }
+            match limits {
+                Some(limits) => set::run(target, limits.as_ref(), machine.as_deref()),
+                None => Ok(()),
+            }
+        }
     }
 }
 

@@ -12,12 +12,13 @@ use super::jobs::{self, Job};
 use super::machine::Node;
 use super::shared;
 use crate::limits::amount::{rounded, shown};
+use crate::limits::config::Percentage;
 use crate::limits::ledgers::Ledgers;
 use crate::limits::resolve::{amount_for, resolve};
 use crate::limits::scopes::{self, Person};
 use crate::limits::start::Machine;
 use crate::limits::wish::Wishes;
-use crate::limits::{files, overrides};
+use crate::limits::{self, files, overrides};
 use crate::mps::fence;
 use crate::output::{self, reason};
 
@@ -43,9 +44,37 @@ pub fn run(target: &Target, limits: Option<&Wishes>, machine: Option<&Path>) -> 
             of_shared(Access::Group(gid), limits, &Node::of(machine)?)?
         }
     };
+    tell(&said)
+}
+
+fn tell(said: &[String]) -> Result<(), String> {
     output::to_stdout(&said.iter().map(|line| format!("{line}\n")).collect::<String>())
         .map(|_| ())
         .map_err(|error| format!("standard output cannot be written: {}", reason(&error)))
+}
+
+/// Changes a job's share of its GPUs' time, or lifts it.
+///
+/// # Errors
+/// One sentence.
+pub fn share(target: &Target, share: Option<Percentage>) -> Result<(), String> {
+    let Target::Job(pid) = target else {
+        return Err("--sm-limit is a job's, not a user's or a group's".to_owned());
+    };
+    let all = jobs::all();
+    let job = all.iter().find(|job| job.launcher == *pid).or_else(|| all.iter().find(|job| job.is(*pid)));
+    let job = job.ok_or_else(|| format!("there is no job {pid}, as far as you can see"))?;
+    limits::share::set(&job.segment, share, &all, job.machine().as_deref())?;
+    let name = format!("job {}", job.launcher);
+    let mut said = vec![match share.filter(|share| share.0 < 100) {
+        Some(share) => format!("{name}: launches in {} % of the time on each GPU", share.0),
+        None => format!("{name}: launches at any time"),
+    }];
+    if share.is_some() {
+        let unheld = limits::share::unheld(job);
+        said.extend(unheld.iter().map(|pid| format!("process {pid} of it cannot be held to that")));
+    }
+    tell(&said)
 }
 
 fn of_job(pid: u32, wishes: Option<&Wishes>) -> Result<Vec<String>, String> {

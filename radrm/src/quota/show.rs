@@ -32,6 +32,10 @@ struct JobView {
     launcher_running: bool,
     /// Whether its processes count against limits.
     limited: bool,
+    /// Its launch budget's share of the time on each GPU, percent.
+    sm_limit_percent: Option<f64>,
+    /// How long its launches waited for their turn, over all its processes, seconds.
+    held_seconds: f64,
     gpus: Vec<GpuView>,
     processes: Vec<ProcessView>,
 }
@@ -121,9 +125,16 @@ fn of_job(job: &Job, node: &Node) -> JobView {
         command: job.command.clone(),
         launcher_running: job.launched,
         limited: job.ledger.is_some(),
+        sm_limit_percent: job.segment.budget().map(|budget| f64::from(budget.share) / 10.0),
+        held_seconds: held_ns(job) as f64 / 1e9,
         gpus,
         processes,
     }
+}
+
+fn held_ns(job: &Job) -> u64 {
+    let slots = job.segment.slots().unwrap_or_default();
+    slots.iter().filter_map(|slot| Some(job.segment.throttled(slot).ok()?.held_ns)).sum()
 }
 
 fn of_shared(shared: &Shared, node: &Node) -> SharedView {
@@ -216,12 +227,15 @@ fn table(everything: &Everything) -> String {
     if rows.is_empty() {
         return "no job is running and no user or group is limited, as far as you can see\n".to_owned();
     }
-    let commands: Vec<(u32, &str)> =
-        everything.jobs.iter().map(|job| (job.job, job.command.as_str())).collect();
     let mut text = align(&rows);
-    for (job, command) in commands {
+    for JobView { job, command, sm_limit_percent, held_seconds, .. } in &everything.jobs {
         let short: String = command.chars().take(100).collect();
         text.push_str(&format!("job {job}: {short}\n"));
+        if let Some(percent) = sm_limit_percent {
+            text.push_str(&format!(
+                "job {job}: launches in {percent} % of the time, has waited {held_seconds:.1} s for its turns\n"
+            ));
+        }
     }
     text
 }
@@ -300,6 +314,8 @@ mod tests {
             command: "python3 train.py".into(),
             launcher_running: true,
             limited: true,
+            sm_limit_percent: Some(30.0),
+            held_seconds: 1.25,
             gpus: vec![gpu(Some(10 << 30), 3 << 30), gpu(None, 0)],
             processes: Vec::new(),
         };
@@ -320,6 +336,7 @@ mod tests {
         assert_eq!(lines[2], ["4711", "alice", "job", "0", "none", "0 B", "3", "2"]);
         assert_eq!(lines[3], ["-", "-", "user alice", "any", "50%", "0 B", "0", "0"]);
         assert_eq!(lines[4], ["job 4711: python3 train.py"]);
+        assert_eq!(lines[5], ["job 4711: launches in 30 % of the time, has waited 1.2 s for its turns"]);
     }
 
     #[test]

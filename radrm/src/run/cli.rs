@@ -54,6 +54,9 @@ struct Flags {
     /// The Multi-Process Service.
     #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true)]
     mps: Option<Option<String>>,
+    /// A share of the GPUs' time.
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
+    sm_limit: Option<String>,
     /// What is recorded of kernel launches.
     #[arg(long, value_name = "MODE")]
     kernels: Option<String>,
@@ -133,6 +136,8 @@ pub struct Plan {
     pub mem_limit: Option<Wishes>,
     /// Use the Multi-Process Service, perhaps with a share of the SMs for each process.
     pub mps: Option<Option<Percentage>>,
+    /// The share of the GPUs that the job may use, by MPS where that runs, else by a launch budget.
+    pub sm_limit: Option<Percentage>,
     /// What is recorded of kernel launches, if the shim's own choice is not wanted.
     pub kernels: Option<super::kernels::Kernels>,
     /// The dry run, if one is wanted.
@@ -179,6 +184,11 @@ fn resolve(flags: Flags) -> Result<Plan, String> {
     let mem_limit = mem_limit.map_err(|why| format!("--mem-limit: {why}"))?;
     let percent = |text: String| Percentage::parse(&text).map_err(|why| format!("--mps: {why}"));
     let mps = flags.mps.map(|share| share.map(percent).transpose()).transpose()?;
+    let sm_limit = flags.sm_limit.as_deref().map(Percentage::parse).transpose();
+    let sm_limit = sm_limit.map_err(|why| format!("--sm-limit: {why}"))?;
+    if sm_limit.is_some() && matches!(mps, Some(Some(_))) {
+        return Err("--sm-limit and --mps=PERCENT both state a share: give one of them".to_owned());
+    }
     let kernels = flags.kernels.as_deref().map(str::parse).transpose();
     let kernels = kernels.map_err(|why| format!("--kernels: {why}"))?;
     let report = match flags.json {
@@ -203,6 +213,7 @@ fn resolve(flags: Flags) -> Result<Plan, String> {
         emulate: emulated.then_some(Emulate { spec, machine: flags.machine, faults: flags.faults }),
         mem_limit,
         mps,
+        sm_limit,
         kernels,
         dry_run,
         quiet: flags.quiet,
@@ -295,6 +306,8 @@ mod tests {
             ("--mem-limit 10G p", "--mem-limit: `10G` can mean two things"),
             ("--mem-limit -1 p", "--mem-limit: `-1` is no amount"),
             ("--mps=0 p", "--mps: `0` is no percentage"),
+            ("--sm-limit=0% p", "--sm-limit: `0%` is no percentage"),
+            ("--sm-limit 30% --mps=40 p", "both state a share"),
         ] {
             match plan(line) {
                 Err(Instead::Wrong(text)) => {

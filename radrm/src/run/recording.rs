@@ -27,8 +27,11 @@ use super::supervise::{Ended, Onlooker};
 use crate::dry_run;
 use crate::dry_run::outcome::Outcome;
 use crate::limits::charge::Charge;
+use crate::limits::config::Percentage;
+use crate::limits::share;
 use crate::mps::clients::Check;
 use crate::output;
+use crate::quota::jobs;
 use crate::show::report::{text_options, width};
 
 /// The segment's file systems that keep pages in memory only.
@@ -67,6 +70,15 @@ impl Channel {
     /// There is no memory for it.
     pub fn arm(&self, limits: &[Limit]) -> Result<LedgerView, LedgerError> {
         self.file.arm(limits)
+    }
+
+    /// Gives the job a share of its GPUs' time on a machine: an emulated one's file, or this computer.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn share(&self, percent: Percentage, machine: Option<&Path>) -> Result<(), String> {
+        let segment = self.file.segment().map_err(|error| format!("the share cannot be set: {error}"))?;
+        share::set(&segment, Some(percent), &jobs::all(), machine)
     }
 
     /// What the program is told.

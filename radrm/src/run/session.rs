@@ -25,11 +25,13 @@ use super::witness::Witness;
 use crate::dry_run::Setup;
 use crate::limits::cgroup::Fence;
 use crate::limits::charge::Charge;
-use crate::limits::config::Mps;
+use crate::limits::config::{Mps, Percentage};
 use crate::limits::gpus::Gpu;
 use crate::limits::ledgers::Ledgers;
+use crate::limits::share;
 use crate::limits::start::{Limits, Machine, QUOTA_VARIABLE};
 use crate::mps;
+use crate::mps::doubts::SHARE_VARIABLE;
 use crate::mps::service::{Service, Wanted};
 use crate::output;
 
@@ -93,11 +95,12 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
         )));
     }
     let machine = emulated.as_ref().map(|machine| machine.machine_file().to_owned());
-    let ledgers = Ledgers::of(machine.or_else(outer_machine).as_deref());
+    let machine = machine.or_else(outer_machine);
+    let ledgers = Ledgers::of(machine.as_deref());
     let gpus = Machine::new(nvml.clone());
     let gpus = || gpus.inventory();
     let node = if inside_limits(&environment) {
-        if plan.mem_limit.is_some() {
+        if plan.mem_limit.is_some() || plan.sm_limit.is_some() {
             profile.abandon();
             return Err(refuse(
                 "this is already inside a job with a limit, which would not see another one".to_owned(),
@@ -115,12 +118,20 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
     let limits = node.as_ref().filter(|limits| limits.any());
     let wanted = Wanted {
         asked: plan.mps,
+        share: plan.sm_limit,
         config: node.as_ref().map_or(&no_mps, |limits| &limits.scopes.mps),
         directory: &ledgers.directory(Access::User(rustix::process::getuid().as_raw())),
         of_user: &|gpu| limits.map_or(u64::MAX, |limits| limits.of_user(gpu)),
     };
-    if limits.is_some()
-        && let Some(reason) = preload.hinders_limits(&plan.command[0], &environment)
+    // MPS takes the share where the program will use it; elsewhere its launches are held back.
+    let budget = plan.sm_limit.filter(|_| !wanted.any() && !share::by_mps(&environment));
+    let limited = match (limits, budget) {
+        (Some(_), _) => Some("a limit on GPU memory"),
+        (None, Some(_)) => Some("a share of the GPUs"),
+        _ => None,
+    };
+    if let Some(what) = limited
+        && let Some(reason) = preload.hinders_limits(what, &plan.command[0], &environment)
     {
         profile.abandon();
         return Err(refuse(reason));
@@ -134,7 +145,7 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
         // With another segment the outer job's limit would be lost.
         _ if inside_limits(&environment) => None,
         Ok(channel) => Some(channel),
-        Err(sentence) if limits.is_some() => {
+        Err(sentence) if limited.is_some() => {
             profile.abandon();
             return Err(refuse(format!("no limit can hold: {sentence}")));
         }
@@ -153,6 +164,18 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
         if limits.measures_contexts() {
             in_force = views;
         }
+    }
+    if let (Some(channel), Some(percent)) = (&channel, budget) {
+        channel.share(percent, machine.as_deref()).map_err(|sentence| {
+            profile.abandon();
+            refuse(sentence)
+        })?;
+        remarks.one(&format!(
+            "MPS is not used: --sm-limit is held by a launch budget, {} % of the time on each GPU",
+            percent.0
+        ));
+    } else if let (Some(Percentage(percent)), false) = (plan.sm_limit, wanted.any()) {
+        environment.set(SHARE_VARIABLE, percent.to_string().as_bytes());
     }
     if let (Some(channel), Some(shim)) = (&channel, preload.shim()) {
         environment.prepend_path("LD_PRELOAD", shim);
@@ -306,7 +329,7 @@ impl Preload {
     }
 
     /// Why a limit could not hold.
-    fn hinders_limits(&self, program: &OsStr, environment: &Environment) -> Option<String> {
+    fn hinders_limits(&self, what: &str, program: &OsStr, environment: &Environment) -> Option<String> {
         let program = shown(program);
         let reason = if switched_off(environment) {
             "RADRM_DISABLE is set".to_owned()
@@ -315,7 +338,7 @@ impl Preload {
         } else {
             format!("it {}", self.sight.reason()?)
         };
-        Some(format!("a limit on GPU memory is asked for that cannot hold for {program}: {reason}"))
+        Some(format!("{what} is asked for that cannot hold for {program}: {reason}"))
     }
 
     /// What of the job cannot be looked at, as clauses for its profile.

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 use super::compare;
 use crate::audit;
+use crate::limits::config::Percentage;
 use crate::limits::wish::Wishes;
 use crate::quota;
 use crate::replay;
@@ -92,8 +93,10 @@ enum FlagsOfQuota {
     #[command(override_help = QUOTA_HELP)]
     Set {
         target: String,
-        #[arg(allow_hyphen_values = true)]
-        limit: String,
+        #[arg(allow_hyphen_values = true, required_unless_present = "sm_limit")]
+        limit: Option<String>,
+        #[arg(long, value_name = "PERCENT")]
+        sm_limit: Option<String>,
         #[arg(long, value_name = "FILE")]
         machine: Option<PathBuf>,
     },
@@ -219,13 +222,22 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, I
                 FlagsOfQuota::Show { job, json, machine } => {
                     Ok(Command::Quota(quota::Order::Show { job, json, machine }))
                 }
-                FlagsOfQuota::Set { target, limit, machine } => {
+                FlagsOfQuota::Set { target, limit, sm_limit, machine } => {
                     let target = quota::Target::parse(&target).map_err(Instead::Wrong)?;
-                    let limits = match limit.as_str() {
-                        "config" => None,
-                        text => Some(Wishes::parse(text).map_err(Instead::Wrong)?),
+                    let limits = match limit.as_deref() {
+                        None => None,
+                        Some("config") => Some(None),
+                        Some(text) => Some(Some(Wishes::parse(text).map_err(Instead::Wrong)?)),
                     };
-                    Ok(Command::Quota(quota::Order::Set { target, limits, machine }))
+                    let share = match sm_limit.as_deref() {
+                        None => None,
+                        Some("none") => Some(None),
+                        Some(text) => {
+                            let wrong = |why| Instead::Wrong(format!("--sm-limit: {why}"));
+                            Some(Some(Percentage::parse(text).map_err(wrong)?))
+                        }
+                    };
+                    Ok(Command::Quota(quota::Order::Set { target, limits, share, machine }))
                 }
             }
         }
@@ -302,6 +314,7 @@ mod tests {
             ("quota set alice 8GiB", "`alice` is neither a job"),
             ("quota set 4711 8G", "can mean two things"),
             ("quota set 4711", "missing"),
+            ("quota set 4711 --sm-limit 0", "--sm-limit: `0` is no percentage"),
             ("audit --tolerance 5%", "is no amount of memory"),
             ("replay", "missing"),
             ("replay t.csv --policy fastest", "there is no policy fastest"),
