@@ -38,12 +38,12 @@ impl Engine {
     /// Looks at whatever is due.
     pub(super) fn look(&mut self) {
         self.look_for_programs();
+        self.settle_doubts(None);
         if self.looked.elapsed() < Duration::from_millis(self.config.look_ms) {
             return;
         }
         self.looked = Instant::now();
         self.press();
-        self.settle_doubts(None);
         let jobs: Vec<u64> = self.live.keys().copied().collect();
         for job in jobs {
             if !self.is_off(job) && self.look_at(job) {

@@ -15,7 +15,7 @@ use crate::daemon::watch::Attempt;
 use crate::output::say;
 
 /// No doubt lasts longer: the thread that looks may hang in a broken driver.
-const MOST: Duration = Duration::from_secs(10);
+pub(super) const MOST: Duration = Duration::from_secs(10);
 
 /// An attempt that failed.
 #[derive(Debug)]
@@ -38,10 +38,12 @@ impl Engine {
         let on_gpus = self.entries.get(&attempt.0).is_some_and(|entry| !entry.devices.is_empty());
         // What it comes to is decided already.
         let stopping = self.state.job(JobId(attempt.0)).is_some_and(|view| view.phase == Phase::Stopping);
+        // Before it is asked for: the look may begin at once.
+        let since = Instant::now();
         if !on_gpus || stopping || !may_be_the_gpus(status.end.as_ref()) || self.ask.send(()).is_err() {
             return false;
         }
-        self.doubtful.push(Doubtful { attempt, status: status.clone(), told, since: Instant::now() });
+        self.doubtful.push(Doubtful { attempt, status: status.clone(), told, since });
         true
     }
 

@@ -284,6 +284,9 @@ impl Engine {
         if let Some(at) = self.wake {
             patience = patience.min(Duration::from_millis(at.minus(time::now()).0));
         }
+        if !self.doubtful.is_empty() {
+            patience = patience.min(lost::MOST);
+        }
         if self.live.values().any(|live| !live.told) {
             patience = patience.min(STARTING);
         }
