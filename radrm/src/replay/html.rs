@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use radrm_analyzer::escaped;
 use radrm_scheduler_core::replay::TraceJob;
 
 use super::cli::Order;
@@ -142,21 +143,6 @@ fn picture(html: &mut String, outcome: &Outcome, jobs: &[TraceJob], span: f64) {
 /// The same colour for all runs of a program.
 fn hue(name: &str) -> u32 {
     name.bytes().fold(17u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte))) % 360
-}
-
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c if c.is_control() => out.push(char::REPLACEMENT_CHARACTER),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -119,16 +119,8 @@ impl State {
             return;
         }
         record.phase = Phase::Running;
-        record.since = self.now;
         record.image = None;
-        for at in record.devices.clone() {
-            for resident in self.devices[at].residents.iter_mut().filter(|resident| resident.job == id) {
-                resident.launching = false;
-            }
-            self.settle(at);
-            self.changed(at);
-        }
-        self.set_timer(id);
+        self.is_there(id);
     }
 
     pub(super) fn resume_failed(&mut self, id: JobId) {

@@ -180,6 +180,12 @@ impl State {
         if record.phase == Phase::Launching {
             record.phase = Phase::Running;
         }
+        self.is_there(id);
+    }
+
+    /// The job's processes have come to its devices; its time counts from now.
+    pub(super) fn is_there(&mut self, id: JobId) {
+        let Some(record) = self.jobs.get_mut(&id) else { return };
         record.since = self.now;
         for at in record.devices.clone() {
             for resident in self.devices[at].residents.iter_mut().filter(|resident| resident.job == id) {
