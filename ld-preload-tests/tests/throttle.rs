@@ -1,0 +1,243 @@
+//! Launch budgets: real processes on emulated GPUs, in real time.
+//!
+//! Figures are parts of a sum over the same interval, or kernels of a stated length in an interval, so that a busy machine
+//! matters little. Nothing is asserted about how fast anything is.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use radrm_preload_tests::{
+    artifacts,
+    child::{self, Running},
+    programs,
+    rig::{PATIENCE, Rig},
+};
+use radrm_telemetry::Segment;
+use radrm_telemetry::budget::Budget;
+
+/// How long a kernel takes, ns.
+const KERNEL_NS: u64 = 500_000;
+/// Length of the measured interval, seconds.
+const SECONDS: f64 = 4.0;
+/// What nobody may launch under.
+const CLOSED: Budget = Budget::new(0, 10);
+
+fn program() -> PathBuf {
+    programs::compile("turns.c", &["-pthread"])
+}
+
+fn rig() -> Rig {
+    let rig = Rig::emulated("1xH200");
+    std::fs::write(rig.path().join("times"), format!("* {KERNEL_NS}\n")).expect("kernel times");
+    rig
+}
+
+fn in_real_time(mut command: Command, rig: &Rig) -> Command {
+    command.env("RADRM_EMULATOR_TIME", "real").env("RADRM_EMULATOR_KERNEL_TIMES", rig.path().join("times"));
+    command
+}
+
+/// A job of its own on the rig's machine.
+fn job(rig: &Rig, options: &[&str], args: &[&str]) -> Command {
+    let mut command = rig.bare_command(artifacts::file("radrm-run"));
+    command.env("RADRM_LIB_DIR", artifacts::directory()).env_remove("RADRM_EMULATED_MACHINE");
+    command.args(["--no-profile", "--no-dataset", "--quiet", "--machine"]).arg(rig.machine_path());
+    command.args(options).arg("--").arg(program()).args(args);
+    in_real_time(command, rig)
+}
+
+/// Jobs that fill the GPU at the same time, with these options of `radrm-run`: the kernels of each that were done.
+fn filled(jobs: &[(&[&str], &str)]) -> Vec<f64> {
+    let rig = rig();
+    for library in ["libradrm.so", "libradrm_emulated_cuda.so", "libradrm_emulated_nvml.so"] {
+        artifacts::file(library);
+    }
+    let seconds = SECONDS.to_string();
+    let mut running: Vec<Running> = Vec::new();
+    for (options, way) in jobs {
+        let mut one = Running::start(job(&rig, options, &["fill", way, &seconds]), PATIENCE);
+        one.until_ready();
+        running.push(one);
+    }
+    running.iter_mut().for_each(Running::go_on);
+    running
+        .into_iter()
+        .map(|one| {
+            let said = one.end().ok().stdout;
+            said.trim().parse().unwrap_or_else(|_| panic!("{said:?}"))
+        })
+        .collect()
+}
+
+/// The part of the GPU's time that so many kernels take.
+fn part_of_time(kernels: f64) -> f64 {
+    kernels * KERNEL_NS as f64 / 1e9 / SECONDS
+}
+
+#[test]
+fn shares_of_30_and_70_percent_give_30_and_70_percent_to_launches_and_to_graphs() {
+    for (first, second) in [("launches", "launches"), ("graphs", "graphs"), ("graphs", "ex")] {
+        let done = filled(&[(&["--sm-limit", "30%"], first), (&["--sm-limit", "70%"], second)]);
+        let part = done[0] / (done[0] + done[1]);
+        assert!((0.27..=0.33).contains(&part), "{first} beside {second}: {part} of {done:?}");
+        let whole = part_of_time(done[0] + done[1]);
+        assert!(whole > 0.8, "{first} beside {second}: the GPU was left idle: {whole}");
+    }
+}
+
+#[test]
+fn a_job_alone_with_30_percent_gets_30_percent() {
+    for way in ["launches", "ex", "graphs"] {
+        let done = filled(&[(&["--sm-limit", "30%"], way)]);
+        let part = part_of_time(done[0]);
+        assert!((0.27..=0.33).contains(&part), "{way}: {part}");
+    }
+}
+
+#[test]
+fn held_launches_are_also_held_while_launches_are_timed() {
+    let done = filled(&[(&["--sm-limit", "30%", "--kernels", "all"], "launches")]);
+    let part = part_of_time(done[0]);
+    assert!((0.27..=0.33).contains(&part), "{part}");
+}
+
+/// A program of the rig's session, paused before it launches, and the session's segment.
+fn paused(rig: &Rig, args: &[&str]) -> (Running, Segment) {
+    let mut command = rig.command(program());
+    command.args(args);
+    let mut running = Running::start(in_real_time(command, rig), PATIENCE);
+    running.until_ready();
+    let segment = Segment::open(PathBuf::from(rig.segment()).as_path()).expect("the session's segment");
+    (running, segment)
+}
+
+/// Waits until so many launches are held, over all processes.
+fn until_held(segment: &Segment, launches: u64) {
+    loop {
+        let slots = segment.slots().expect("directory");
+        let held: u64 = slots.iter().map(|slot| segment.throttled(slot).expect("slot").held).sum();
+        assert!(held <= launches, "{held} are held");
+        if held == launches {
+            return;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// That nothing was let through.
+fn assert_still_held(segment: &Segment) {
+    thread::sleep(Duration::from_millis(300));
+    for slot in segment.slots().expect("directory") {
+        assert_eq!(segment.throttled(&slot).expect("slot").passed, 0);
+    }
+}
+
+#[test]
+fn a_launch_that_is_held_goes_when_the_budget_is_lifted() {
+    let rig = rig();
+    let (mut program, segment) = paused(&rig, &["once"]);
+    segment.set_budget(Some(CLOSED)).expect("budget");
+    program.go_on();
+    until_held(&segment, 1);
+    assert_still_held(&segment);
+    segment.set_budget(None).expect("lifted");
+    assert_eq!(program.end().ok().stdout, "launched, errno 77\n");
+}
+
+#[test]
+fn a_launch_that_is_held_goes_when_the_budget_is_changed() {
+    let rig = rig();
+    let (mut program, segment) = paused(&rig, &["once"]);
+    segment.set_budget(Some(CLOSED)).expect("budget");
+    program.go_on();
+    until_held(&segment, 1);
+    assert_still_held(&segment);
+    segment.set_budget(Some(Budget::new(500, 10))).expect("half");
+    program.end().ok();
+    let slots = segment.slots().expect("directory");
+    let done = segment.throttled(&slots[0]).expect("slot");
+    assert!(done.obeys && done.passed == 1 && done.held == 1 && done.held_ns > 300_000_000, "{done:?}");
+}
+
+#[test]
+fn signal_handlers_run_while_a_launch_is_held() {
+    let rig = rig();
+    let (mut program, segment) = paused(&rig, &["signals"]);
+    segment.set_budget(Some(CLOSED)).expect("budget");
+    program.go_on();
+    until_held(&segment, 1);
+    for _ in 0..3 {
+        program.signal(libc::SIGUSR1);
+        assert_eq!(program.line(), "handled\n");
+    }
+    assert_still_held(&segment);
+    segment.set_budget(None).expect("lifted");
+    assert_eq!(program.end().ok().stdout, "launched, errno 77\n");
+}
+
+#[test]
+fn a_held_program_can_be_killed() {
+    for signal in [libc::SIGTERM, libc::SIGKILL] {
+        let rig = rig();
+        let (mut program, segment) = paused(&rig, &["threads", "4"]);
+        segment.set_budget(Some(CLOSED)).expect("budget");
+        program.go_on();
+        until_held(&segment, 4);
+        program.signal(signal);
+        let status = program.end().status;
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(signal));
+    }
+}
+
+#[test]
+fn what_is_captured_is_not_held() {
+    let rig = rig();
+    let (mut program, segment) = paused(&rig, &["capture"]);
+    segment.set_budget(Some(CLOSED)).expect("budget");
+    program.go_on();
+    assert_eq!(program.end().ok().stdout, "4 nodes\n");
+    until_held(&segment, 0);
+}
+
+#[test]
+fn children_of_a_fork_are_held_too() {
+    let rig = rig();
+    let (mut program, segment) = paused(&rig, &["fork"]);
+    segment.set_budget(Some(CLOSED)).expect("budget");
+    program.go_on();
+    until_held(&segment, 2);
+    assert_still_held(&segment);
+    segment.set_budget(None).expect("lifted");
+    assert_eq!(program.end().ok().stdout, "both launched\n");
+}
+
+#[test]
+fn all_threads_are_held_and_all_of_them_go() {
+    let rig = rig();
+    let (mut program, segment) = paused(&rig, &["threads", "16"]);
+    segment.set_budget(Some(CLOSED)).expect("budget");
+    program.go_on();
+    until_held(&segment, 16);
+    assert_still_held(&segment);
+    // One at a time.
+    segment.set_budget(Some(Budget::new(900, 1))).expect("budget");
+    assert_eq!(program.end().ok().stdout, "all launched\n");
+}
+
+#[test]
+fn a_share_needs_the_shim_and_says_how_it_is_held() {
+    let rig = rig();
+    let mut command = rig.bare_command(artifacts::file("radrm-run"));
+    command.env("RADRM_LIB_DIR", artifacts::directory()).env_remove("RADRM_EMULATED_MACHINE");
+    command.args(["--no-profile", "--no-dataset", "--sm-limit", "30%", "--machine"]).arg(rig.machine_path());
+    command.arg("--").arg("true");
+    let said = child::run(command, PATIENCE).ok().stderr;
+    assert!(said.contains("launch budget, 30 % of the time"), "{said}");
+    let mut command = job(&rig, &["--sm-limit", "30%"], &["once"]);
+    command.env("RADRM_DISABLE", "1");
+    let ended = child::run(command, PATIENCE);
+    assert_eq!(ended.status.code(), Some(125));
+    assert!(ended.stderr.contains("a share of the GPUs is asked for that cannot hold"), "{ended:?}");
+}
