@@ -123,7 +123,7 @@ fn serve(flags: Flags) -> Result<(), String> {
     let gpus = Gpus::find(&config, boot_is_new)?;
     let _ = fs::write(&boot_file, &boot);
     let store = Store::open(&config.state.join("queue.db"))?;
-    let listener = server::listen(&config.socket)?;
+    let (listener, _socket_lock) = server::listen(&config.socket)?;
     let signals = block_signals();
     let (to, from) = channel();
     // From here on there are several threads.
@@ -167,15 +167,18 @@ fn prepare(state: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn only_one(state: &Path) -> Result<fs::File, String> {
-    let path = state.join("lock");
-    let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+/// A lock that nobody else can have as long as this process lives; `None` if another one has it.
+///
+/// It is this process's alone. One of the open file, or a socket that still listens, would live on in a child that
+/// is about to become a keeper, and a daemon that follows on one that was killed just then would find it taken.
+fn lock(path: &Path) -> Result<Option<fs::File>, String> {
+    let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(path);
     let file = file.map_err(|error| format!("{}: {}", path.display(), output::reason(&error)))?;
-    // A lock of this process alone: one of the open file would live on in a child that is about to become a
-    // keeper, and a daemon that follows on one that was killed just then would find it taken.
-    fcntl_lock(file.as_fd(), FlockOperation::NonBlockingLockExclusive)
-        .map_err(|_| format!("another radrmd uses {}", state.display()))?;
-    Ok(file)
+    Ok(fcntl_lock(file.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok().then_some(file))
+}
+
+fn only_one(state: &Path) -> Result<fs::File, String> {
+    lock(&state.join("lock"))?.ok_or_else(|| format!("another radrmd uses {}", state.display()))
 }
 
 /// Signals that end the daemon, taken by one thread.

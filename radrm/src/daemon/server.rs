@@ -26,21 +26,22 @@ const STUCK: Duration = Duration::from_secs(10);
 /// Parsing a large submission needs little; many threads wait at once.
 const STACK: usize = 256 << 10;
 
-/// Makes the socket. One that nobody answers at is replaced.
-pub(crate) fn listen(path: &Path) -> Result<UnixListener, String> {
+/// Makes the socket. One that no daemon has is replaced.
+pub(crate) fn listen(path: &Path) -> Result<(UnixListener, fs::File), String> {
     let failed = |error: std::io::Error| format!("{}: {}", path.display(), crate::output::reason(&error));
     if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
         fs::create_dir_all(folder).map_err(failed)?;
         fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(failed)?;
     }
-    if UnixStream::connect(path).is_ok() {
-        return Err(format!("another radrmd answers at {}", path.display()));
-    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let lock = super::lock(Path::new(&name))?
+        .ok_or_else(|| format!("another radrmd answers at {}", path.display()))?;
     let _ = fs::remove_file(path);
     let listener = UnixListener::bind(path).map_err(failed)?;
     // Everybody may ask; who asks is known.
     fs::set_permissions(path, fs::Permissions::from_mode(0o666)).map_err(failed)?;
-    Ok(listener)
+    Ok((listener, lock))
 }
 
 /// Serves clients on threads of their own.
