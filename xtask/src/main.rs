@@ -31,8 +31,8 @@ enum Command {
     Gpu(gpu::Flags),
     /// Check the conventions that no compiler checks.
     Tidy(tidy::Flags),
-    /// Make the Python environment of the client tests in target/venv.
-    Venv,
+    /// Make the Python environments of the client tests in target.
+    Venv(venv::Flags),
 }
 
 fn main() -> ExitCode {
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         Command::Bench(flags) => bench::run(&flags),
         Command::Gpu(flags) => gpu::run(&flags),
         Command::Tidy(flags) => tidy::run(&flags),
-        Command::Venv => venv::run().map(|python| match python {
+        Command::Venv(flags) => venv::run(&flags).map(|python| match python {
             Some(python) => println!("{}", python.display()),
             None => println!("there are no requirements to install"),
         }),

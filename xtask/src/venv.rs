@@ -27,13 +27,40 @@ pub const TORCH: Environment = Environment {
     options: &["--no-deps"],
 };
 
-/// Makes both environments. Gives the Python of the first.
+/// Other frameworks for dry runs: 1.5 GB, which the test command does not ask for.
+const FRAMEWORKS: [Environment; 2] = [
+    Environment {
+        folder: "venv-jax",
+        requirements: "ld-preload-tests/clients/requirements-jax.txt",
+        options: &["--no-deps"],
+    },
+    Environment {
+        folder: "venv-cupy",
+        requirements: "ld-preload-tests/clients/requirements-cupy.txt",
+        options: &["--no-deps"],
+    },
+];
+
+/// Options of `venv`.
+#[derive(clap::Args)]
+pub struct Flags {
+    /// Make those of JAX and CuPy too (1.5 GB).
+    #[arg(long)]
+    frameworks: bool,
+}
+
+/// Makes the environments. Gives the Python of the first.
 ///
 /// # Errors
 /// As [`make`].
-pub fn run() -> Result<Option<PathBuf>> {
+pub fn run(flags: &Flags) -> Result<Option<PathBuf>> {
     let clients = make(&CLIENTS)?;
     make(&TORCH)?;
+    if flags.frameworks {
+        for environment in &FRAMEWORKS {
+            make(environment)?;
+        }
+    }
     Ok(clients)
 }
 

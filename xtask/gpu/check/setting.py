@@ -69,7 +69,6 @@ DRIVER_PROGRAMS = {
     "ends": [["return"], ["exit"], ["_exit"], ["quick_exit"], ["abort"], ["pthread_exit"], ["signal"],
              ["thread_exits"]],
     "execs": [["3"]],
-    "jumps": [[]],
     "mixed_threads": [["7"]],
     "steps": [[]],
     "storm": [["2000", "64"]],
@@ -102,11 +101,13 @@ def build(context):
                       os.path.join(machine.work, "costs.c"), "-ldl"], machine.environment()))
     names.append("costs")
     nvcc = machine.nvcc()
+    capability = context.shared.get("facts", {}).get("compute_capability", "9.0")
+    architecture = "-arch=sm_" + capability.replace(".", "")
     for name, flags in RUNTIME_BUILDS.items():
         if nvcc:
             target = os.path.join(out, "runtime-" + name)
-            commands.append(([nvcc, "-O2", "-arch=native" if not machine.emulate else "-arch=sm_90", *flags, "-o",
-                              target, os.path.join(machine.work, "runtime.cu")], machine.environment()))
+            commands.append(([nvcc, "-O2", architecture, *flags, "-o", target,
+                              os.path.join(machine.work, "runtime.cu")], machine.environment()))
             names.append("runtime-" + name)
     for name, ended in zip(names, processes.run_together(commands, context.left() - 2)):
         if step.check("%s is built" % name, ended.good, None if ended.good else ended.why()):

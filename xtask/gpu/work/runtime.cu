@@ -68,23 +68,26 @@ int main() {
     OK(cudaMemset(x, 0, n * sizeof(float)));
 
     // The three ways to launch.
-    radrm_check_add<<<n / 256, 256>>>(x, n, 1), launched++;
+    radrm_check_add<<<n / 256, 256>>>(x, n, 1);
+    launched++;
     float by = 2;
     int count = n;
     void *arguments[] = {&x, &count, &by};
-    OK(cudaLaunchKernel((const void *)radrm_check_add, dim3(n / 128), dim3(128), arguments, 0, 0)), launched++;
+    OK(cudaLaunchKernel((const void *)radrm_check_add, dim3(n / 128), dim3(128), arguments, 0, 0));
+    launched++;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(n / 256);
     config.blockDim = dim3(256);
     config.dynamicSmemBytes = 256 * sizeof(float);
-    OK(cudaLaunchKernelEx(&config, radrm_check_scale<3>, x, count)), launched++;
+    OK(cudaLaunchKernelEx(&config, radrm_check_scale<3>, x, count));
+    launched++;
     printf("sum %.0f\n", sum(x, n));
     int fits = 0;
     OK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fits, radrm_check_together, 256, 0));
     void *together[] = {&x, &count};
     OK(cudaLaunchCooperativeKernel((const void *)radrm_check_together, dim3(properties.multiProcessorCount),
-                                   dim3(256), together, 0, 0)),
-        launched++;
+                                   dim3(256), together, 0, 0));
+    launched++;
     printf("together %.0f, %d fit\n", sum(x, n), fits);
     cudaFuncAttributes attributes;
     OK(cudaFuncGetAttributes(&attributes, radrm_check_add));
@@ -101,7 +104,8 @@ int main() {
     OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     OK(cudaMallocAsync(&pooled, n * sizeof(float), stream));
     OK(cudaMemsetAsync(pooled, 0, n * sizeof(float), stream));
-    radrm_check_add<<<n / 256, 256, 0, stream>>>(pooled, n, 4), launched++;
+    radrm_check_add<<<n / 256, 256, 0, stream>>>(pooled, n, 4);
+    launched++;
     OK(cudaStreamSynchronize(stream));
     printf("pooled %.0f\n", sum(pooled, n));
     OK(cudaFreeAsync(pooled, stream));
@@ -147,7 +151,8 @@ int main() {
     OK(cudaEventCreate(&from));
     OK(cudaEventCreate(&to));
     OK(cudaEventRecord(from, stream));
-    radrm_check_add<<<n / 256, 256, 0, stream>>>(x, n, 0), launched++;
+    radrm_check_add<<<n / 256, 256, 0, stream>>>(x, n, 0);
+    launched++;
     OK(cudaEventRecord(to, stream));
     OK(cudaEventSynchronize(to));
     float ms = -1;

@@ -22,6 +22,8 @@ const BUILT: [(&str, &str); 5] = [
 const EMULATOR: [&str; 3] = ["radrm-emulator-driver", "radrm-emulator-nvml", "radrm-emulator-toolkit"];
 /// Prints the header of the C programs.
 const HEADER: &str = "radrm-driver-header";
+/// Says what a bundle was made of.
+const MANIFEST: &str = "manifest.json";
 /// Most bytes of a bundle: what machines are lent with takes no more.
 const MOST_BYTES: u64 = 60 << 20;
 
@@ -33,6 +35,8 @@ pub struct Build {
     pub is_built: bool,
     /// Build the emulator too.
     pub with_emulator: bool,
+    /// Where it goes, if not to its usual place.
+    pub folder: Option<PathBuf>,
 }
 
 /// Makes the bundle anew and gives its folder.
@@ -55,7 +59,10 @@ pub fn assemble(build: &Build) -> Result<PathBuf> {
         shell::run(&mut command)?;
     }
     let name = if build.profile == "release" { "gpu-bundle" } else { "gpu-bundle-debug" };
-    let folder = shell::target_dir().join(name);
+    let folder = build.folder.clone().unwrap_or_else(|| shell::target_dir().join(name));
+    if folder.exists() && !folder.join(MANIFEST).is_file() {
+        bail!("{} is there and is no bundle: it is left alone", folder.display());
+    }
     // Beside it first: two that assemble at the same time, or one that fails, leave a whole bundle.
     let fresh = folder.with_extension(format!("new{}", std::process::id()));
     let made = fill(&root, &built, &fresh, build);
@@ -103,7 +110,7 @@ fn fill(root: &Path, built: &Path, folder: &Path, build: &Build) -> Result<()> {
         "profile": build.profile,
         "glibc_needed": needs,
     });
-    fs::write(folder.join("manifest.json"), format!("{manifest:#}\n"))?;
+    fs::write(folder.join(MANIFEST), format!("{manifest:#}\n"))?;
     let bytes = size(folder)?;
     eprintln!("xtask: the bundle has {:.1} MiB", bytes as f64 / f64::from(1 << 20));
     if bytes > MOST_BYTES && build.profile == "release" {

@@ -26,6 +26,9 @@ pub struct Flags {
     /// Run only these steps, by name, with commas.
     #[arg(long, value_name = "STEP,...")]
     only: Option<String>,
+    /// Where the bundle goes; what is there is replaced.
+    #[arg(long, value_name = "DIR")]
+    bundle: Option<PathBuf>,
     /// Where a run's results go.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -52,6 +55,7 @@ pub fn run(flags: &Flags) -> Result<()> {
         profile: if flags.debug { "debug" } else { "release" },
         is_built: flags.no_build,
         with_emulator: flags.emulate.is_some(),
+        folder: flags.bundle.as_deref().map(std::path::absolute).transpose()?,
     })?;
     if !flags.run && flags.emulate.is_none() {
         let shown = folder.strip_prefix(&root).unwrap_or(&folder).display();
