@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::engine::Message;
 use super::peer::Peer;
@@ -23,6 +23,8 @@ const MOST_OF_ONE: usize = 128;
 const SILENCE: Duration = Duration::from_secs(600);
 /// A client that does not take its answer for so long neither.
 const STUCK: Duration = Duration::from_secs(10);
+/// An address that is taken for longer than this is told.
+const TAKEN: Duration = Duration::from_secs(2);
 /// Parsing a large submission needs little; many threads wait at once.
 const STACK: usize = 256 << 10;
 
@@ -119,10 +121,9 @@ fn talk(mut stream: UnixStream, peer: &Peer, to: &Sender<Message>) {
 /// Serves `/metrics`.
 pub(crate) fn serve_metrics(address: SocketAddr, to: Sender<Message>) -> Result<(), String> {
     const AT_ONCE: usize = 8;
-    let listener = TcpListener::bind(address)
-        .map_err(|error| format!("/metrics is not served at {address}: {}", crate::output::reason(&error)))?;
     let busy = Arc::new(AtomicUsize::new(0));
     let accept = move || {
+        let listener = bind(address);
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
                 thread::sleep(Duration::from_millis(50));
@@ -144,6 +145,27 @@ pub(crate) fn serve_metrics(address: SocketAddr, to: Sender<Message>) -> Result<
     };
     let thread = thread::Builder::new().name("metrics".into()).stack_size(STACK).spawn(accept);
     thread.map(|_| ()).map_err(|error| format!("no thread: {error}"))
+}
+
+/// Whoever has the address may give it up: a daemon that was killed, a child that was about to be started by it.
+fn bind(address: SocketAddr) -> TcpListener {
+    let begun = Instant::now();
+    let mut said = false;
+    loop {
+        match TcpListener::bind(address) {
+            Ok(listener) => return listener,
+            Err(error) if !said && begun.elapsed() > TAKEN => {
+                said = true;
+                let why = crate::output::reason(&error);
+                crate::output::say(
+                    super::NAME,
+                    &format!("/metrics is not served at {address} for now: {why}"),
+                );
+            }
+            Err(_) => {}
+        }
+        thread::sleep(if said { TAKEN } else { TAKEN / 20 });
+    }
 }
 
 fn answer(mut stream: TcpStream, to: &Sender<Message>) -> std::io::Result<()> {
