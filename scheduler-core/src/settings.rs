@@ -370,7 +370,7 @@ impl Default for Settings {
             recovery: Recovery::default(),
             throttle: Throttle::default(),
             eviction: Eviction::default(),
-            min_gain: Permille(225),
+            min_gain: Permille(150),
             min_speed: Permille(200),
             assumed: Activity { smact: Permille(600), smocc: Permille(300), drama: Permille(300) },
             interference: Constants::MPS,

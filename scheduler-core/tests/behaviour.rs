@@ -164,8 +164,8 @@ fn aware_pairs_jobs_that_do_not_hurt_each_other() {
     let decisions = node.run(Job { activity: act(800, 450), ..gib(3, 10) });
     assert_eq!(started(&decisions, 3).unwrap().1, [1], "beside the light one");
     assert!(decisions[0].reason.to_string().contains("predicted speed"), "{}", decisions[0].reason);
-    // Two more of the heavy kind would not pay anywhere.
-    assert!(started(&node.run(Job { activity: act(850, 500), ..gib(4, 5) }), 4).is_none());
+    // One more that fills a GPU by itself would not pay anywhere.
+    assert!(started(&node.run(Job { activity: act(950, 700), ..gib(4, 5) }), 4).is_none());
     assert!(matches!(node.state.job(JobId(4)).unwrap().wait, Some(Wait::Slowdown { .. })));
 }
 

@@ -69,9 +69,9 @@ impl Default for Model {
         Self {
             mode: Mode::Mps,
             mps: Constants::MPS,
-            streams_base: 0.8,
+            streams_base: 0.75,
             streams_slope: 0.35,
-            streams_switch: 0.08,
+            streams_switch: 0.05,
             mig_part: 3.0 / 7.0,
             idle_watts: 55.0,
             awake_watts: 45.0,

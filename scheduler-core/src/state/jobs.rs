@@ -77,6 +77,7 @@ impl State {
         if gone {
             self.stop(id, After::Requeue, Step::Kill, Reason::DeviceLost, out);
         }
+        self.declare_share(id, out);
         self.set_timer(id);
     }
 

@@ -216,8 +216,10 @@ impl Record {
             only: Vec::new(),
         };
         if let Some(image) = &self.image {
-            // No margin may keep it from coming back to a device that it was on.
-            let claim = image.bytes.plus(settings.eviction.resume_margin);
+            // Not to where memory would be so short again that somebody has to leave. No margin may keep it
+            // from coming back to a device that it was on.
+            let margin = settings.eviction.resume_margin.max(settings.eviction.min_free);
+            let claim = image.bytes.plus(margin);
             ask.claim = Some(claim.min(largest.max(image.bytes)));
             ask.whole |= image.whole;
             ask.only.clone_from(&image.devices);

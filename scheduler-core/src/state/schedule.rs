@@ -1,14 +1,14 @@
 //! One look at the queue: who starts, where, and for whom devices are kept.
 
 use super::{Stage, State};
-use crate::action::{Action, Decision, LaunchBudget};
+use crate::action::{Action, Decision};
 use crate::job::{JobId, Need};
 use crate::place::{Ask, Dev, Fit, Progress, Resident, admits, rank};
 use crate::reason::{Reason, Score, Wait};
 use crate::reserve::Reservation;
 use crate::settings::{Memory, Policy};
 use crate::state::record::Phase;
-use crate::units::{Bytes, Millis, Permille};
+use crate::units::{Bytes, Millis};
 
 /// Where a job may start.
 struct Place {
@@ -298,10 +298,7 @@ impl State {
         };
         record.note(now, reason.clone());
         out.push(Decision { action, reason });
-        if let Some(share) = record.job.share.filter(|share| *share < Permille::WHOLE) {
-            let budget = LaunchBudget { share, in_flight: self.settings.throttle.in_flight };
-            self.set_budget(id, Some(budget), Reason::DeclaredShare, out);
-        }
+        self.declare_share(id, out);
         self.set_timer(id);
     }
 }

@@ -25,6 +25,15 @@ impl State {
         out.push(Decision { action: Action::SetBudget { job: id, budget }, reason });
     }
 
+    /// A job that is about to run, or was found running, is held to what it declared.
+    pub(super) fn declare_share(&mut self, id: JobId, out: &mut Vec<Decision>) {
+        let share = self.jobs.get(&id).and_then(|record| record.job.share);
+        if let Some(share) = share.filter(|share| *share < Permille::WHOLE) {
+            let budget = LaunchBudget { share, in_flight: self.settings.throttle.in_flight };
+            self.set_budget(id, Some(budget), Reason::DeclaredShare, out);
+        }
+    }
+
     /// Looks at a device after it, or a job on it, was seen.
     pub(super) fn throttle(&mut self, at: usize, out: &mut Vec<Decision>) {
         let settings = self.settings.throttle;
