@@ -21,8 +21,12 @@ fn data(name: &str) -> Option<String> {
 
 /// The traces of 60 and 90 tasks.
 fn traces() -> Option<[Vec<TraceJob>; 2]> {
+    traces_as_active_as(Filling::default().activity)
+}
+
+fn traces_as_active_as(activity: f64) -> Option<[Vec<TraceJob>; 2]> {
     let profiles = Profiles::read(&data("workloads_a100/workloads.csv")?).unwrap();
-    let filling = Filling { profiles, ..Filling::default() };
+    let filling = Filling { profiles, activity, ..Filling::default() };
     let trace = |name: &str| Some(read(&data(name)?, &filling).unwrap());
     Some([trace("traces/thesis_60.csv")?, trace("traces/thesis_90.csv")?])
 }
@@ -223,17 +227,28 @@ fn best_published(trace: &[TraceJob], factor: f64, seeds: std::ops::Range<u64>) 
     )
 }
 
+/// The default policy, with all of that known, against the best of the published ones.
+fn is_ahead(trace: &[TraceJob], knowledge: Knowledge, factor: f64, at: &str) {
+    let own = Case::aware(knowledge).slowdowns(factor).run(trace, 21..31);
+    let (makespan, completion) = best_published(trace, factor, 21..31);
+    assert_eq!(own.ooms, 0.0, "{at}");
+    assert!(own.makespan <= makespan, "{at}: {} {makespan}", own.makespan);
+    assert!(own.completion <= 0.85 * completion, "{at}: {} {completion}", own.completion);
+}
+
 #[test]
 fn the_default_is_ahead_of_every_published_policy_over_the_models_range() {
     let Some(traces) = traces() else { return };
     for trace in &traces {
         for factor in [0.25, 0.5, 1.0, 1.5, 2.0, 3.0] {
-            let own = Case::aware(Knowledge::All).slowdowns(factor).run(trace, 21..31);
-            let (makespan, completion) = best_published(trace, factor, 21..31);
             let at = format!("{} jobs, slow-downs x{factor}", trace.len());
-            assert_eq!(own.ooms, 0.0, "{at}");
-            assert!(own.makespan <= makespan, "{at}: {} {makespan}", own.makespan);
-            assert!(own.completion <= 0.85 * completion, "{at}: {} {completion}", own.completion);
+            is_ahead(trace, Knowledge::All, factor, &at);
+        }
+    }
+    for activity in [0.8, 0.9, 1.0, 1.1] {
+        for trace in &traces_as_active_as(activity).unwrap() {
+            let at = format!("{} jobs, activities x{activity}", trace.len());
+            is_ahead(trace, Knowledge::All, 1.0, &at);
         }
     }
 }
@@ -242,13 +257,10 @@ fn the_default_is_ahead_of_every_published_policy_over_the_models_range() {
 fn the_default_is_ahead_without_run_times_and_activities_from_before() {
     let Some(traces) = traces() else { return };
     for trace in &traces {
-        let (makespan, completion) = best_published(trace, 1.0, 21..31);
         // It learns from what runs and from what ended in the trace itself.
-        let learned = Case::aware(Knowledge::Learned).run(trace, 21..31);
-        assert_eq!(learned.ooms, 0.0);
-        assert!(learned.makespan <= makespan, "{} {makespan}", learned.makespan);
-        assert!(learned.completion <= 0.85 * completion, "{} {completion}", learned.completion);
+        is_ahead(trace, Knowledge::Learned, 1.0, "learned");
         // With no two runs of any program alike it has only what it sees of those that run.
+        let (makespan, completion) = best_published(trace, 1.0, 21..31);
         let nothing = Case::aware(Knowledge::Nothing).run(trace, 21..31);
         assert!(nothing.makespan <= 1.01 * makespan, "{} {makespan}", nothing.makespan);
         assert!(nothing.completion <= 0.97 * completion, "{} {completion}", nothing.completion);
