@@ -26,6 +26,7 @@ mod status;
 mod store;
 mod suspend;
 mod time;
+mod turns;
 mod watch;
 pub(crate) mod wire;
 

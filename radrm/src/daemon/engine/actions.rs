@@ -42,8 +42,7 @@ impl Engine {
                 self.todo.push_back(Todo::Start((job.0, attempt)));
             }
             Action::SetLimit { job, .. } => self.say(job.0, reason.to_string()),
-            // Nothing enforces it yet; see docs/daemon.md.
-            Action::SetBudget { .. } => {}
+            Action::SetBudget { job, budget } => self.budget(job.0, budget, reason),
             Action::Signal { job, signal } => {
                 let why_not = self.why_not_suspended(job);
                 self.say(job.0, format!("{}: {reason}{why_not}", words(signal)));

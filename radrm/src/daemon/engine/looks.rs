@@ -8,7 +8,7 @@ use radrm_telemetry::{Liveness, Segment};
 
 use super::Engine;
 use crate::daemon::gpus::Look;
-use crate::daemon::status;
+use crate::daemon::status::{self, Who};
 use crate::daemon::store::{Entry, Stage};
 use crate::daemon::suspend::Step;
 use crate::quota::proc::Process;
@@ -51,6 +51,7 @@ impl Engine {
             }
         }
         self.bring_back();
+        self.take_turns();
     }
 
     /// Jobs that were started and whose program was not there yet.
@@ -166,6 +167,13 @@ impl Sight {
     /// The job's segment, once it was found.
     pub(super) fn segment(&self) -> Option<&Segment> {
         self.segment.as_ref()
+    }
+
+    /// Finds the segment that a launcher holds, unless that was done.
+    pub(super) fn find_segment(&mut self, launcher: Option<Who>) {
+        if let (None, Some(launcher)) = (&self.segment, launcher) {
+            self.segment = segment_of(Process(launcher.pid));
+        }
     }
 
     /// What was told of the job does not hold any more.

@@ -5,6 +5,7 @@
 //! daemon that dies at any point finds out what was going on: see [`recover`].
 
 mod actions;
+mod budgets;
 mod looks;
 mod lost;
 mod recover;
@@ -28,6 +29,7 @@ use super::status::Who;
 use super::store::{self, Entry, Stage, Store, Watched};
 use super::suspend::Answer;
 use super::time;
+use super::turns::Turns;
 use super::watch::{Attempt, Watch};
 use super::wire::{Line, Request, Response};
 use looks::Sight;
@@ -127,6 +129,7 @@ pub(crate) struct Engine {
     strangers: Vec<(Option<u32>, String)>,
     /// What cannot be done at the moment: by subject.
     troubles: BTreeMap<&'static str, String>,
+    turns: Turns,
     counters: Counters,
     looked: Instant,
     saved: Instant,
@@ -160,8 +163,6 @@ impl Engine {
         ask: Sender<()>,
     ) -> Result<Self, String> {
         let mut settings = config.scheduler.clone();
-        // The shim has no launch budget yet that could be set.
-        settings.throttle.on = false;
         // What the shim counts is by GPU: a job comes back to those that it was on.
         settings.eviction.migrate = false;
         let now = Instant::now();
@@ -194,6 +195,7 @@ impl Engine {
             energy: BTreeMap::new(),
             strangers: Vec::new(),
             troubles: BTreeMap::new(),
+            turns: Turns::default(),
             counters: Counters::default(),
             looked: now,
             saved: now,

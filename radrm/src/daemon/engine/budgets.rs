@@ -1,0 +1,53 @@
+//! Launch budgets: decided by the scheduler, laid out as turns, told to the segments.
+
+use std::collections::BTreeSet;
+
+use radrm_scheduler_core::{LaunchBudget, Reason};
+
+use super::{Engine, Note};
+use crate::daemon::store::{Entry, Stage};
+use crate::daemon::time;
+use crate::daemon::wire::Line;
+
+impl Engine {
+    /// A job's budget was decided.
+    pub(super) fn budget(&mut self, job: u64, budget: Option<LaunchBudget>, reason: &Reason) {
+        let devices = self.entries.get(&job).map(|entry| entry.devices.clone()).unwrap_or_default();
+        self.turns.set(job, &devices, budget);
+        self.note(
+            job,
+            match budget {
+                Some(budget) => {
+                    format!("launches in {} % of the time: {reason}", f64::from(budget.share.0) / 10.0)
+                }
+                None => format!("launches at any time: {reason}"),
+            },
+        );
+    }
+
+    /// Adds a line to a job's history that is no reason for where it is.
+    fn note(&mut self, job: u64, text: String) {
+        self.notes.push(Note::Line(job, Line { at_ms: time::now().0, text }));
+    }
+
+    /// Gives every job with a budget its turn, and takes note of who does not use his.
+    pub(super) fn take_turns(&mut self) {
+        let runs: BTreeSet<u64> =
+            self.live.iter().filter(|(_, live)| live.program.is_some()).map(|(job, _)| *job).collect();
+        let stays = |entry: &Entry| matches!(entry.stage, Stage::Starting | Stage::Running);
+        self.turns.running(&runs, |job| self.entries.get(&job).is_some_and(stays));
+        if self.turns.is_idle() {
+            return;
+        }
+        for (job, live) in &mut self.live {
+            if self.turns.concerns(*job) {
+                live.sight.find_segment(live.program);
+            }
+        }
+        let live = &self.live;
+        let said = self.turns.apply(|job| live.get(&job)?.sight.segment());
+        for (job, sentence) in said {
+            self.note(job, sentence);
+        }
+    }
+}
