@@ -33,7 +33,7 @@ pub(crate) fn timings(key: ProcessKey, snapshot: &ProcessSnapshot) -> Timings {
             .filter(|account| account.timed_span_ns > 0)
             .map(|account| TimedSpan {
                 gpu: GpuIndex(account.gpu.number()),
-                span: Nanos(account.timed_span_ns),
+                span: Nanos(snapshot.used_ns(account)),
             })
             .collect(),
         lost: snapshot.timings_lost,

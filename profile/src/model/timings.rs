@@ -47,7 +47,8 @@ pub struct Copies {
     pub bytes: Bytes,
 }
 
-/// Time on one GPU from the first timed launch to the end of the latest.
+/// Time on one GPU from the first timed launch to the end of the last one; what came after the latest timed launch is
+/// estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimedSpan {
     /// The GPU.

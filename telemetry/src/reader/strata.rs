@@ -2,7 +2,7 @@
 
 use super::raw::Words;
 use super::segment::{Segment, SegmentError};
-use super::snapshot::KernelSnapshot;
+use super::snapshot::{Account, KernelSnapshot, ProcessSnapshot};
 use crate::layout::*;
 use crate::strata::estimate::{self, Sums};
 use crate::strata::{CopyWay, SizeClass, of_key};
@@ -65,6 +65,17 @@ impl Segment {
             kernel.time = estimate::kernel(&sums);
         }
         Ok(())
+    }
+}
+
+impl ProcessSnapshot {
+    /// How long a GPU has been in use, from the first timed launch to the end of the last launch, ns. What was launched
+    /// after the latest timed launch is taken to have come as densely as what was launched before it.
+    pub fn used_ns(&self, account: &Account) -> u64 {
+        // The kernel that was timed most tells best how much came after.
+        let times = self.kernels.iter().filter_map(|kernel| kernel.time);
+        let behind = times.max_by_key(|time| time.samples).map_or(1000, |time| time.behind_permille.max(1));
+        (account.timed_span_ns as f64 * 1000.0 / f64::from(behind)) as u64
     }
 }
 

@@ -49,6 +49,8 @@ pub struct KernelTime {
     pub half_width_ns: u64,
     /// Launches that were timed.
     pub samples: u64,
+    /// Of the launches of its stratum that was timed most, the share up to the latest that was timed, in thousandths.
+    pub behind_permille: u16,
     /// Share of the multiprocessors that were active while it ran, in thousandths.
     pub active_permille: Option<u16>,
     /// Share of the warps that were resident, in thousandths.
@@ -115,7 +117,10 @@ pub fn kernel(strata: &[Sums]) -> Option<KernelTime> {
         let share = part / placed;
         (placed > 0.0 && share.is_finite()).then(|| (share * 1000.0).round().clamp(0.0, 1000.0) as u16)
     };
+    let most = strata.iter().max_by_key(|s| s.samples)?;
+    let behind = most.weight as f64 / most.launches.max(most.weight) as f64;
     Some(KernelTime {
+        behind_permille: (behind * 1000.0).round() as u16,
         active_permille: permille(sum(|s| s.active_ns)),
         resident_permille: permille(sum(|s| s.resident_ns)),
         total_ns: total as u64,
@@ -157,7 +162,7 @@ mod tests {
         }
         sums.launches = 100;
         let time = kernel(&[sums]).unwrap();
-        assert_eq!((time.total_ns, time.samples), (5_050_000, 100));
+        assert_eq!((time.total_ns, time.samples, time.behind_permille), (5_050_000, 100, 1000));
         assert!(time.half_width_ns < 3_500, "{time:?}");
     }
 
@@ -172,7 +177,7 @@ mod tests {
         let mut sums = Sums { launches: 50, ..Sums::default() };
         add(&mut sums, 1, 4_000.0);
         let time = kernel(&[sums]).unwrap();
-        assert_eq!(time.total_ns, 200_000);
+        assert_eq!((time.total_ns, time.behind_permille), (200_000, 20));
         assert!(time.half_width_ns >= 200_000, "{time:?}");
     }
 

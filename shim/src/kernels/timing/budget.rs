@@ -12,6 +12,10 @@ const ADVANCE_NS: u64 = 100_000;
 const ADVANCE_FIRST_NS: u64 = 20_000_000;
 /// What a timing costs until one was measured, ns.
 const COST_NS: u64 = 4_000;
+/// One piece of work is charged with at most so many times what pieces have cost on average, and this much, ns: a
+/// thread that loses its processor meanwhile would have lost it anyway. Where all pieces are slow the average rises.
+const OUTLIER: u64 = 8;
+const OUTLIER_NS: u64 = 20_000;
 /// Launches between two timings while the kernel's duration is not known.
 const UNKNOWN: u64 = 32;
 /// Most launches between two timings, on average.
@@ -22,6 +26,8 @@ pub(crate) struct Budget {
     share: AtomicU64,
     since: AtomicU64,
     spent: AtomicU64,
+    /// Pieces of work that were paid for.
+    pieces: AtomicU64,
     timings: AtomicU64,
 }
 
@@ -32,6 +38,7 @@ impl Budget {
             share: AtomicU64::new(0),
             since: AtomicU64::new(0),
             spent: AtomicU64::new(0),
+            pieces: AtomicU64::new(0),
             timings: AtomicU64::new(0),
         }
     }
@@ -54,9 +61,13 @@ impl Budget {
         self.spent.load(Ordering::Relaxed) < earned.saturating_add(advance)
     }
 
-    /// Notes what was spent.
-    pub(super) fn spent(&self, ns: u64) {
-        self.spent.fetch_add(ns, Ordering::Relaxed);
+    /// Notes what was spent on a piece of work; gives what is charged for it.
+    pub(super) fn spent(&self, ns: u64) -> u64 {
+        let pieces = self.pieces.fetch_add(1, Ordering::Relaxed);
+        let mean = self.spent.load(Ordering::Relaxed).checked_div(pieces).unwrap_or(0);
+        let charged = ns.min(mean.saturating_mul(OUTLIER).saturating_add(OUTLIER_NS));
+        self.spent.fetch_add(charged, Ordering::Relaxed);
+        charged
     }
 
     /// Notes that a timing was made.
@@ -132,6 +143,23 @@ mod tests {
     }
 
     #[test]
+    fn a_lost_processor_is_not_charged_and_slow_calls_are() {
+        let budget = Budget::new();
+        for n in 0..10_000 {
+            budget.spent(if n % 100 == 99 { 10_000_000 } else { 2_000 });
+        }
+        // Of ten milliseconds some 36 us.
+        let mean = budget.spent.load(Ordering::Relaxed) / 10_000;
+        assert!((2_000..2_800).contains(&mean), "{mean}");
+        let budget = Budget::new();
+        for _ in 0..1_000 {
+            budget.spent(5_000_000);
+        }
+        let spent = budget.spent.load(Ordering::Relaxed);
+        assert!(spent > 4_900_000 * 1_000, "{spent}");
+    }
+
+    #[test]
     fn what_is_spent_stays_within_what_was_earned() {
         let budget = Budget::new();
         budget.share.store(SHARE, Ordering::Relaxed);
@@ -139,8 +167,7 @@ mod tests {
         for _ in 0..1_000_000 {
             now += 4_000;
             if budget.allows(now, false) {
-                budget.spent(3_000);
-                spent += 3_000;
+                spent += budget.spent(3_000);
             }
         }
         assert!(spent <= now / 200 + ADVANCE_NS + 3_000, "{spent} of {now}");
