@@ -3,6 +3,7 @@
 mod bench;
 mod demo;
 mod gpu;
+mod models;
 mod shell;
 mod test;
 mod tidy;
@@ -29,6 +30,8 @@ enum Command {
     Bench(bench::Flags),
     /// Make the bundle that checks everything on a machine with a GPU; run it; keep its results.
     Gpu(gpu::Flags),
+    /// Dry runs of well-known models: the table in docs/dry-run.md.
+    Models(models::Flags),
     /// Check the conventions that no compiler checks.
     Tidy(tidy::Flags),
     /// Make the Python environments of the client tests in target.
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Command::Demo(flags) => demo::run(&flags),
         Command::Bench(flags) => bench::run(&flags),
         Command::Gpu(flags) => gpu::run(&flags),
+        Command::Models(flags) => models::run(&flags),
         Command::Tidy(flags) => tidy::run(&flags),
         Command::Venv(flags) => venv::run(&flags).map(|python| match python {
             Some(python) => println!("{}", python.display()),

@@ -21,7 +21,7 @@ def calls(context):
     step, machine, built = context.step, context.machine, context.shared.get("built", {})
     if "costs" not in built:
         raise setting.Missing("the measuring program was not built")
-    command = [built["costs"], "5" if context.short else "200"]
+    command = [built["costs"], "5" if context.short else "60"]
     rounds, found = 1 if context.short else 7, {mode: [] for mode in MODES}
     for done in range(rounds):
         for mode, options in MODES.items():

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import tempfile
 import time
 
@@ -43,8 +44,10 @@ def frameworks(context):
         peak = seen["gpus"][0]["peak_bytes"]
         step.check("%s never held more than the quota" % name, peak <= limit, "%.2f of %.2f GiB" % (peak / GIB, limit / GIB))
         step.check("%s was refused by its own exception" % name, said["refused"], said)
-        step.check("%s: the refusals are in the report" % name, seen["failed_requests_total"] > 0,
-                   seen["failed_requests_total"])
+        if name == "PyTorch":
+            # JAX has all that it may take from the beginning, and refuses by itself.
+            step.check("%s: the refusals are in the report" % name, seen["failed_requests_total"] > 0,
+                       seen["failed_requests_total"])
         step.figure(name, said)
 
 
@@ -156,4 +159,14 @@ def mps(context):
     finally:
         processes.run(["sh", "-c", "echo quit | timeout 5 nvidia-cuda-mps-control"], 8, env)
         time.sleep(0.3)
+        _end(os.path.join(pipes, "nvidia-cuda-mps-control.pid"))
         shutil.rmtree(pipes, ignore_errors=True)
+
+
+def _end(file):
+    """Kills the daemon that wrote this file, should it not have ended as it was told."""
+    try:
+        with open(file) as text:
+            os.kill(int(text.read()), signal.SIGKILL)
+    except (OSError, ValueError):
+        pass

@@ -52,7 +52,7 @@ def rung(what, more):
     # So that who looks a few times a second sees each.
     time.sleep(0.35)
     print(json.dumps({
-        "rung": what, "asked_mib": asked // MIB, "nvml_mib": by_nvml(),
+        "rung": what, "grown_mib": more // MIB, "asked_mib": asked // MIB, "nvml_mib": by_nvml(),
         "used_mib": nvml.nvmlDeviceGetMemoryInfo(gpu).used / MIB,
     }), flush=True)
 
