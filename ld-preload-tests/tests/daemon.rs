@@ -1,8 +1,10 @@
 //! `radrmd` with real processes under the shim on emulated GPUs.
 
 use std::{
+    collections::BTreeMap,
     fs,
-    io::Write,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::Path,
     process::{Command, Output},
@@ -48,6 +50,68 @@ fn a_job_runs_as_it_was_submitted_and_its_need_is_known_the_next_time() {
     assert!(history.contains("succeeded"), "{history}");
     let shared = daemon.ok(&["nodes"]);
     assert!(shared.contains("emulated"), "{shared}");
+}
+
+#[test]
+fn the_need_of_a_program_that_never_ran_is_estimated_from_its_models_summary() {
+    let daemon = Daemon::new(POLICY);
+    let summary = "Layer (type)   Output Shape   Param #\nLinear-1   [-1, 4194304]   268435456\n\
+                   Total params: 268,435,456\n";
+    fs::write(daemon.path("model.txt"), summary).expect("file");
+    let job = "sleep 1000\nmodel: model.txt\nbatch_size: 64\npolicy: collocation\n";
+    fs::write(daemon.path("job.rad"), job).expect("file");
+    let job = daemon.ok(&["submit", "--quiet", "job.rad"]).trim().parse().expect("a number");
+    daemon.until_state(job, "running");
+    let shown = daemon.show(job);
+    // (64 * 4194304 + 268435456 + 64 * 4194304) values of 4 bytes, and 600 MiB to start with.
+    assert_eq!(shown["job"]["reserved"], 3 * GIB + (600 << 20), "{shown}");
+    assert!(shown["history"].to_string().contains("Horus's formula"), "{shown}");
+    let wrong = daemon.refused(&["submit", "--model-summary", "job.rad", "--", "true"]);
+    assert!(wrong.contains("--model-summary") && wrong.contains("no layer"), "{wrong}");
+}
+
+#[test]
+fn prometheus_gets_sums_in_its_own_form_and_nobodys_commands() {
+    let mut daemon = Daemon::prepare("");
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
+    let file = daemon.path("config.toml");
+    let config = fs::read_to_string(&file).expect("configuration");
+    let config = config.replace("metrics = \"\"", &format!("metrics = \"{free}\""));
+    fs::write(&file, config).expect("configuration");
+    daemon.start();
+    let job = daemon.submit(&["--name", "secret"], &["/bin/sh", "-c", "exit 3"]);
+    daemon.end(job);
+    let mut stream = None;
+    daemon.until("somebody listens", |_| {
+        stream = TcpStream::connect(free).ok();
+        stream.is_some()
+    });
+    let mut stream = stream.expect("connected");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("head and body");
+    assert!(head.starts_with("HTTP/1.1 200") && !body.contains("secret"), "{answer}");
+    let mut types: BTreeMap<&str, &str> = BTreeMap::new();
+    for line in body.lines() {
+        if let Some(words) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = words.split_once(' ').expect("name and type");
+            assert_eq!(types.insert(name, kind), None, "{name} twice");
+        } else if !line.starts_with('#') {
+            let (series, value) = line.rsplit_once(' ').expect("a value");
+            let name = series.split('{').next().unwrap_or(series);
+            let base = name.trim_end_matches("_sum").trim_end_matches("_count");
+            assert!(types.contains_key(name) || types.get(base) == Some(&"summary"), "{line}");
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+        }
+    }
+    for line in
+        ["radrm_jobs_submitted_total 1", "radrm_jobs_failed_total 1", "radrm_job_execution_seconds_count 1"]
+    {
+        assert!(body.lines().any(|found| found == line), "{line}: {body}");
+    }
+    let lost = body.lines().filter(|line| line.starts_with("radrm_gpu_lost{") && line.ends_with(" 0"));
+    assert_eq!(lost.count(), 2, "{body}");
 }
 
 #[test]
