@@ -84,9 +84,7 @@ impl Engine {
         }
         let Some(program) = live.program else { return false };
         let sight = &mut live.sight;
-        if sight.segment.is_none() {
-            sight.segment = segment_of(Process(program.pid));
-        }
+        sight.find_segment(Some(program));
         let seen = sight.totals();
         let most = seen.values().copied().max().unwrap_or(0);
         let least = Duration::from_millis(self.config.look_ms);
@@ -124,6 +122,7 @@ impl Engine {
         if samples.is_empty() {
             return;
         }
+        self.tell_unknown();
         for sample in &samples {
             let Some(device) = self.device(&sample.uuid) else { continue };
             let part = |at: usize| sample.activity.map(|parts| Permille::from_fraction(parts[at]));

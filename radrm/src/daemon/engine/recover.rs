@@ -38,7 +38,7 @@ impl Engine {
         for (uid, gpu_ms, _) in self.store.usage().map_err(failed)? {
             self.step(Event::UsageRestored { user: UserId(uid), gpu_ms });
         }
-        let (mut waiting, mut over) = (Vec::new(), Vec::new());
+        let (mut waiting, mut over, mut suspended) = (Vec::new(), Vec::new(), Vec::new());
         for entry in self.store.open_jobs().map_err(failed)? {
             if entry.stage == Stage::Waiting {
                 waiting.push(entry);
@@ -46,6 +46,10 @@ impl Engine {
             }
             let attempt = (entry.id, entry.attempt);
             match self.find(&entry) {
+                // It may come back only where those that run leave room.
+                Found::Kept(status) if entry.suspension.step == Step::Suspended => {
+                    suspended.push((entry, status));
+                }
                 Found::Kept(status) => {
                     self.adopt(entry, &status, true);
                     if let Some(keeper) = status.keeper {
@@ -72,6 +76,13 @@ impl Engine {
         }
         for (attempt, status) in over {
             self.attempt_ended(attempt, &status, true);
+        }
+        for (entry, status) in suspended {
+            let attempt = (entry.id, entry.attempt);
+            self.adopt(entry, &status, true);
+            if let Some(keeper) = status.keeper {
+                self.watch.add(attempt, keeper);
+            }
         }
         for entry in waiting {
             let (id, held, cancelled) = (entry.id, entry.held, entry.cancelled);
@@ -171,6 +182,8 @@ impl Engine {
             self.step(Event::Adopted { job, devices, since, reserved });
         }
         if alive {
+            // Nobody is told to leave by signals who could be suspended.
+            self.look_whether(id);
             self.adopted_on_its_way(id);
         }
         if cancelled && alive {

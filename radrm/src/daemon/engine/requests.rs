@@ -22,6 +22,7 @@ impl Engine {
         if new.is_empty() {
             return;
         }
+        self.tell_unknown();
         let mut taken = Vec::new();
         for (peer, spec, reply) in new {
             match self.check(&peer, &spec, taken.len()) {

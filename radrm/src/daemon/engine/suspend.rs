@@ -36,6 +36,8 @@ pub(super) struct Transit {
     known: Option<Result<(), SuspendRefusal>>,
     /// A helper is at it.
     busy: bool,
+    /// It is to be suspended as soon as what a daemon before left of it is undone.
+    wanted: bool,
     /// Tries to bring back what has to come back.
     tries: u32,
     /// The next one.
@@ -56,6 +58,30 @@ impl Engine {
             live.transit.known = Some(known);
             self.step(Event::SuspendKnown { job: JobId(job), suspend: known });
         }
+    }
+
+    /// Looks once more at jobs of which nothing is known yet and that may have to leave at once.
+    pub(super) fn tell_unknown(&mut self) {
+        let unknown = |known: Option<Result<(), SuspendRefusal>>| {
+            matches!(known, None | Some(Err(SuspendRefusal::NoShim)))
+        };
+        let jobs: Vec<u64> = self
+            .live
+            .iter()
+            .filter(|(_, live)| live.program.is_some() && unknown(live.transit.known))
+            .map(|(job, _)| *job)
+            .filter(|job| self.entries.get(job).is_some_and(|entry| entry.spec.preemptible))
+            .filter(|job| !self.is_off(*job))
+            .collect();
+        jobs.into_iter().for_each(|job| self.look_whether(job));
+    }
+
+    /// Looks whether a job can be suspended, before anything is decided for it.
+    pub(super) fn look_whether(&mut self, job: u64) {
+        if let Some(live) = self.live.get_mut(&job) {
+            live.sight.find_segment(live.program);
+        }
+        self.tell_suspend(job);
     }
 
     fn can_suspend(&self, job: u64) -> Result<(), SuspendRefusal> {
@@ -90,12 +116,19 @@ impl Engine {
 
     /// The scheduler wants a job suspended.
     pub(super) fn suspend(&mut self, job: u64) {
-        let busy = self.live.get(&job).is_some_and(|live| live.transit.busy);
-        let can = if busy { Err(SuspendRefusal::Failed) } else { self.can_suspend(job) };
-        if let Err(refusal) = can {
+        let undoing = self.entries.get(&job).is_some_and(|entry| entry.suspension.step == Step::Undoing);
+        if let Some(live) = self.live.get_mut(&job).filter(|_| undoing) {
+            live.transit.wanted = true;
+            return;
+        }
+        if let Err(refusal) = self.can_suspend(job) {
             return self.step(Event::SuspendFailed { job: JobId(job), refusal });
         }
-        let used = self.live.get(&job).map(|live| live.sight.used.clone()).unwrap_or_default();
+        let seen = self.live.get(&job).map(|live| live.sight.used.clone()).unwrap_or_default();
+        let devices = self.entries.get(&job).map(|entry| entry.devices.clone()).unwrap_or_default();
+        // The helper asks NVML for each.
+        let used =
+            devices.into_iter().map(|uuid| (uuid.clone(), seen.get(&uuid).copied().unwrap_or(0))).collect();
         let whole = self.state.job(JobId(job)).is_some_and(|view| view.reserved.is_none());
         self.begin(job, Step::Suspending, |entry| {
             entry.suspension.bytes = used;
@@ -248,8 +281,11 @@ impl Engine {
     fn is_back(&mut self, job: u64) {
         self.runs(job, "goes on where it was suspended");
         let id = JobId(job);
+        let wanted = self.live.get_mut(&job).is_some_and(|live| std::mem::take(&mut live.transit.wanted));
+        self.look_whether(job);
         match self.state.job(id).map(|view| view.phase) {
             Some(Phase::Resuming) => self.step(Event::Resumed { job: id }),
+            Some(Phase::Suspending) if wanted => self.suspend(job),
             Some(Phase::Suspending) => {
                 self.step(Event::SuspendFailed { job: id, refusal: SuspendRefusal::Failed });
             }
