@@ -102,6 +102,78 @@ class UNet(torch.nn.Module):
         return self.head(x)
 
 
+class Separable(torch.nn.Sequential):
+    """A convolution for each channel alone, then one across channels, both without bias."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__(
+            torch.nn.Conv2d(inputs, inputs, 3, padding=1, groups=inputs, bias=False),
+            torch.nn.Conv2d(inputs, outputs, 1, bias=False),
+            torch.nn.BatchNorm2d(outputs),
+        )
+
+
+class Block(torch.nn.Module):
+    """Separable convolutions beside a shortcut; where the image shrinks, the shortcut is a convolution."""
+
+    def __init__(self, widths, shrinks=True, first_relu=True):
+        super().__init__()
+        layers = []
+        for inputs, outputs in zip(widths, widths[1:]):
+            layers += [torch.nn.ReLU(), Separable(inputs, outputs)]
+        layers = layers if first_relu else layers[1:]
+        self.skip = None
+        if shrinks:
+            layers.append(torch.nn.MaxPool2d(3, 2, 1))
+            self.skip = torch.nn.Sequential(
+                torch.nn.Conv2d(widths[0], widths[-1], 1, 2, bias=False), torch.nn.BatchNorm2d(widths[-1])
+            )
+        self.layers = torch.nn.Sequential(*layers)
+
+    def forward(self, x):
+        return self.layers(x) + (x if self.skip is None else self.skip(x))
+
+
+class Xception(torch.nn.Module):
+    """Xception of Chollet 2017: 22.9 million parameters."""
+
+    def __init__(self):
+        super().__init__()
+
+        def plain(inputs, outputs, stride):
+            convolution = torch.nn.Conv2d(inputs, outputs, 3, stride, bias=False)
+            return torch.nn.Sequential(convolution, torch.nn.BatchNorm2d(outputs), torch.nn.ReLU(True))
+
+        self.layers = torch.nn.Sequential(
+            plain(3, 32, 2),
+            plain(32, 64, 1),
+            Block((64, 128, 128), first_relu=False),
+            Block((128, 256, 256)),
+            Block((256, 728, 728)),
+            *(Block((728,) * 4, shrinks=False) for _ in range(8)),
+            Block((728, 728, 1024)),
+            Separable(1024, 1536),
+            torch.nn.ReLU(True),
+            Separable(1536, 2048),
+            torch.nn.ReLU(True),
+            torch.nn.AdaptiveAvgPool2d(1),
+            torch.nn.Flatten(),
+            torch.nn.Linear(2048, 1000),
+        )
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def xception(batch):
+    def loss(model):
+        images = torch.randn(batch, 3, 224, 224, device="cuda")
+        labels = torch.randint(0, 1000, (batch,), device="cuda")
+        return torch.nn.functional.cross_entropy(model(images), labels)
+
+    return Xception(), loss
+
+
 def unet(batch):
     def loss(model):
         images = torch.randn(batch, 3, 256, 256, device="cuda")
@@ -114,6 +186,7 @@ def unet(batch):
 BERT_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
 GPT2_LARGE = {"n_embd": 1280, "n_layer": 36, "n_head": 20}
 GPT2_XL = {"n_embd": 1600, "n_layer": 48, "n_head": 25}
+XLNET_LARGE = {"d_model": 1024, "n_layer": 24, "n_head": 16, "d_inner": 4096}
 XLNET_BASE = {"d_model": 768, "n_layer": 12, "n_head": 12, "d_inner": 3072}
 
 MODELS = {
@@ -130,10 +203,12 @@ MODELS = {
     "gpt2_large": text_model("GPT2Config", "GPT2LMHeadModel", **GPT2_LARGE),
     "gpt2_xl": text_model("GPT2Config", "GPT2LMHeadModel", **GPT2_XL),
     "xlnet_base": text_model("XLNetConfig", "XLNetForSequenceClassification", labels=2, **XLNET_BASE),
+    "xlnet_large": text_model("XLNetConfig", "XLNetForSequenceClassification", labels=2, **XLNET_LARGE),
     "t5_base": text_model(
         "T5Config", "T5ForConditionalGeneration", d_model=768, d_ff=3072, num_layers=12, num_heads=12, decoder_start_token_id=0
     ),
     "unet": unet,
+    "xception": xception,
     "llama_1b_lora": llm_with_lora,
 }
 

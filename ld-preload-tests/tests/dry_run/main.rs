@@ -4,6 +4,7 @@
 //! skipped, and `cargo xtask test` fails.
 
 mod harness;
+mod others;
 mod repeat;
 
 use std::process::Command;
@@ -131,19 +132,6 @@ fn figures_that_cannot_be_trusted_are_withheld() {
     let told = &run.report["dry_run"];
     assert!(told["withheld"].as_str().is_some_and(|why| why.contains("cufftXtMalloc")), "{told:#}");
     assert_eq!(told["gpus"], Value::Null);
-}
-
-/// A package that would fall back to the processor must not be told to need no GPU memory.
-#[test]
-fn packages_with_a_runtime_of_their_own_are_told_and_get_no_figure() {
-    let Some(python) = python() else { return };
-    let place = tempfile::tempdir().expect("folder");
-    std::fs::write(place.path().join("cupy.py"), "print('loaded')\n").expect("module");
-    let path = place.path().to_string_lossy().into_owned();
-    let run = dry_run_with(&python, &[], &[("PYTHONPATH", &path)], &["-c", "import cupy"]).ok();
-    assert_eq!(run.ended.stdout.trim(), "loaded");
-    let why = &run.report["dry_run"]["withheld"];
-    assert!(why.as_str().is_some_and(|why| why.contains("CuPy")), "{why}");
 }
 
 #[test]

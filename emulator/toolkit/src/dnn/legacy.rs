@@ -101,6 +101,63 @@ fn write_dims(values: &[i64], out: Out<c_int>, wanted: c_int) -> Answer {
     Ok(())
 }
 
+/// What is asked of one direction of convolutions: its algorithm, its algorithm after measuring (which takes no
+/// time here), its workspace. All three have the operands in the same places; which of them is the input, the
+/// filter and the output differs.
+macro_rules! direction {
+    ($direction:expr, ($a:ident, $b:ident, $c:ident), ($x:ident, $w:ident, $y:ident), $get:ident, $find:ident, $workspace:ident) => {
+        library! { super::status;
+            /// The algorithm.
+            fn $get(
+                _handle: u64, $a: u64, $b: u64, _convolution: u64, $c: u64, wanted: c_int, found: Out<c_int>,
+                out: Out<Performance>,
+            ) {
+                offer(convolution($direction, $x, $w, $y)?, wanted, found, out)
+            }
+
+            /// The algorithm, after measuring.
+            fn $find(
+                _handle: u64, $a: u64, _a_data: u64, $b: u64, _b_data: u64, _convolution: u64, $c: u64, _c_data: u64,
+                wanted: c_int, found: Out<c_int>, out: Out<Performance>, _workspace: u64, _bytes: usize,
+            ) {
+                offer(convolution($direction, $x, $w, $y)?, wanted, found, out)
+            }
+
+            /// The workspace.
+            fn $workspace(
+                _handle: u64, $a: u64, $b: u64, _convolution: u64, $c: u64, _algorithm: c_int, out: Out<usize>,
+            ) {
+                out.set(convolution($direction, $x, $w, $y)?)
+            }
+        }
+    };
+}
+
+direction!(
+    Direction::Forward,
+    (x, w, y),
+    (x, w, y),
+    radrm_cudnnGetConvolutionForwardAlgorithm_v7,
+    radrm_cudnnFindConvolutionForwardAlgorithmEx,
+    radrm_cudnnGetConvolutionForwardWorkspaceSize
+);
+direction!(
+    Direction::Data,
+    (w, y, x),
+    (x, w, y),
+    radrm_cudnnGetConvolutionBackwardDataAlgorithm_v7,
+    radrm_cudnnFindConvolutionBackwardDataAlgorithmEx,
+    radrm_cudnnGetConvolutionBackwardDataWorkspaceSize
+);
+direction!(
+    Direction::Filter,
+    (x, y, w),
+    (x, w, y),
+    radrm_cudnnGetConvolutionBackwardFilterAlgorithm_v7,
+    radrm_cudnnFindConvolutionBackwardFilterAlgorithmEx,
+    radrm_cudnnGetConvolutionBackwardFilterWorkspaceSize
+);
+
 library! { super::status;
     /// Makes a descriptor of any kind.
     fn radrm_cudnn_create(out: Out<u64>) {
@@ -210,75 +267,6 @@ library! { super::status;
     /// Algorithms of any direction: one.
     fn radrm_cudnn_algorithms(_handle: u64, out: Out<c_int>) {
         out.set(1)
-    }
-
-    /// The algorithm for an output.
-    fn radrm_cudnnGetConvolutionForwardAlgorithm_v7(
-        _handle: u64, x: u64, w: u64, _convolution: u64, y: u64, wanted: c_int, found: Out<c_int>,
-        out: Out<Performance>,
-    ) {
-        offer(convolution(Direction::Forward, x, w, y)?, wanted, found, out)
-    }
-
-    /// The algorithm for an output, after measuring, which takes no time here.
-    fn radrm_cudnnFindConvolutionForwardAlgorithmEx(
-        _handle: u64, x: u64, _x_data: u64, w: u64, _w_data: u64, _convolution: u64, y: u64, _y_data: u64, wanted: c_int,
-        found: Out<c_int>, out: Out<Performance>, _workspace: u64, _bytes: usize,
-    ) {
-        offer(convolution(Direction::Forward, x, w, y)?, wanted, found, out)
-    }
-
-    /// Workspace for an output.
-    fn radrm_cudnnGetConvolutionForwardWorkspaceSize(
-        _handle: u64, x: u64, w: u64, _convolution: u64, y: u64, _algorithm: c_int, out: Out<usize>,
-    ) {
-        out.set(convolution(Direction::Forward, x, w, y)?)
-    }
-
-    /// The algorithm for an input's gradient.
-    fn radrm_cudnnGetConvolutionBackwardDataAlgorithm_v7(
-        _handle: u64, w: u64, dy: u64, _convolution: u64, dx: u64, wanted: c_int, found: Out<c_int>,
-        out: Out<Performance>,
-    ) {
-        offer(convolution(Direction::Data, dx, w, dy)?, wanted, found, out)
-    }
-
-    /// The algorithm for an input's gradient, after measuring.
-    fn radrm_cudnnFindConvolutionBackwardDataAlgorithmEx(
-        _handle: u64, w: u64, _w_data: u64, dy: u64, _dy_data: u64, _convolution: u64, dx: u64, _dx_data: u64, wanted: c_int,
-        found: Out<c_int>, out: Out<Performance>, _workspace: u64, _bytes: usize,
-    ) {
-        offer(convolution(Direction::Data, dx, w, dy)?, wanted, found, out)
-    }
-
-    /// Workspace for an input's gradient.
-    fn radrm_cudnnGetConvolutionBackwardDataWorkspaceSize(
-        _handle: u64, w: u64, dy: u64, _convolution: u64, dx: u64, _algorithm: c_int, out: Out<usize>,
-    ) {
-        out.set(convolution(Direction::Data, dx, w, dy)?)
-    }
-
-    /// The algorithm for a filter's gradient.
-    fn radrm_cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-        _handle: u64, x: u64, dy: u64, _convolution: u64, dw: u64, wanted: c_int, found: Out<c_int>,
-        out: Out<Performance>,
-    ) {
-        offer(convolution(Direction::Filter, x, dw, dy)?, wanted, found, out)
-    }
-
-    /// The algorithm for a filter's gradient, after measuring.
-    fn radrm_cudnnFindConvolutionBackwardFilterAlgorithmEx(
-        _handle: u64, x: u64, _x_data: u64, dy: u64, _dy_data: u64, _convolution: u64, dw: u64, _dw_data: u64, wanted: c_int,
-        found: Out<c_int>, out: Out<Performance>, _workspace: u64, _bytes: usize,
-    ) {
-        offer(convolution(Direction::Filter, x, dw, dy)?, wanted, found, out)
-    }
-
-    /// Workspace for a filter's gradient.
-    fn radrm_cudnnGetConvolutionBackwardFilterWorkspaceSize(
-        _handle: u64, x: u64, dy: u64, _convolution: u64, dw: u64, _algorithm: c_int, out: Out<usize>,
-    ) {
-        out.set(convolution(Direction::Filter, x, dw, dy)?)
     }
 
     /// Workspace of batch normalisation: the kernels of all layouts work without one where no activation
