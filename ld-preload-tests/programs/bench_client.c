@@ -3,7 +3,8 @@
  * fast as the core lets it be. It tells batches that had the core to themselves from those that shared it
  * with another thread of the core, which may belong to somebody else's machine.
  * usage: bench_client time THREADS BATCH BATCHES LIVE...     time per call, all calls
- *        bench_client paced BATCH BATCHES                    the same for launches 4 us apart
+ *        bench_client paced BATCH PAIRS                      launches 4 us apart, past the shim and through it in turn:
+ *                                                            two lines, in processor time of the thread
  *        bench_client count NAME LIVE CALLS                  only makes the calls (for counting instructions)
  *        bench_client hold                                   holds one block until it is told to end
  *        bench_client launches N                             memory before and after N launches
@@ -13,11 +14,12 @@
 #include <stdatomic.h>
 #include <time.h>
 
-static double now(void) {
+static double clock_of(clockid_t clock) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return t.tv_sec * 1e9 + t.tv_nsec;
 }
+static double now(void) { return clock_of(CLOCK_MONOTONIC); }
 
 /* Functions as the program sees them, and what they are called with. */
 static __typeof__(&cuLaunchKernel) launch;
@@ -50,7 +52,7 @@ static void pause_some(long rounds) {
         __asm__ volatile("" : "+r"(chain));
     }
 }
-static void do_paced(long n) {
+static void do_paced(__typeof__(&cuLaunchKernel) launch, long n) {
     void *args[1] = {&stream};
     for (long i = 0; i < n; i++) {
         launch(function, 128, 1, 1, 256, 1, 1, 0, stream, args, NULL);
@@ -108,10 +110,8 @@ static const struct {
     {"memGetInfo", do_mem_info, 0},
     {"graph of 1", do_graph1, 0},
     {"graph of 50", do_graph50, 0},
-    {"launch every 4 us", do_paced, 0},
 };
-/* The last one is measured on its own. */
-enum { BENCHES = sizeof benches / sizeof *benches - 1, PACED = BENCHES };
+enum { BENCHES = sizeof benches / sizeof *benches };
 
 static CUgraphExec graph_of(int nodes) {
     CUgraph graph;
@@ -194,6 +194,10 @@ static void *work(void *arg) {
     return NULL;
 }
 
+static void print_samples(const struct sample *samples, int n) {
+    for (int i = 0; i < n; i++) printf("\t%.4f:%.3f:%.4f", samples[i].before, samples[i].nanos, samples[i].after);
+}
+
 static void measure(int bench, int threads, long batch, int batches) {
     struct worker workers[16];
     pthread_t ids[16];
@@ -206,13 +210,39 @@ static void measure(int bench, int threads, long batch, int batches) {
     work(&workers[0]);
     for (int t = 1; t < threads; t++) pthread_join(ids[t], NULL);
     for (int t = 0; t < threads; t++) {
-        for (int b = 0; b < batches; b++) {
-            struct sample *sample = &workers[t].samples[b];
-            printf("\t%.4f:%.3f:%.4f", sample->before, sample->nanos, sample->after);
-        }
+        print_samples(workers[t].samples, batches);
         free(workers[t].samples);
     }
     pthread_barrier_destroy(&barrier);
+}
+
+/* Batches in turn through the shim and past it, by the driver's own function: what disturbs one disturbs the other. Time
+ * is the thread's own on the processor, so that programs that come between do not count. */
+static void measure_pairs(long batch, int pairs) {
+    void *(*own)(const char *) = (void *(*)(const char *))dlsym(driver_library(), "radrm_instant_own");
+    MUST(own && pairs >= 1);
+    __typeof__(&cuLaunchKernel) ways[2] = {(__typeof__(&cuLaunchKernel))own("cuLaunchKernel"), launch};
+    struct sample *samples[2] = {calloc(pairs, sizeof(struct sample)), calloc(pairs, sizeof(struct sample))};
+    MUST(ways[0] && ways[1]);
+    do_paced(ways[0], 1000);
+    do_paced(ways[1], 10000);
+    for (int p = 0; p < pairs; p++) {
+        double before = yardstick();
+        for (int turn = 0; turn < 2; turn++) {
+            int way = (p + turn) & 1;
+            double start = clock_of(CLOCK_THREAD_CPUTIME_ID);
+            do_paced(ways[way], batch);
+            double nanos = (clock_of(CLOCK_THREAD_CPUTIME_ID) - start) / batch, after = yardstick();
+            samples[way][p] = (struct sample){before, nanos, after};
+            before = after;
+        }
+    }
+    for (int way = 0; way < 2; way++) {
+        printf("%s\t1\t1", way ? "through" : "past");
+        print_samples(samples[way], pairs);
+        putchar('\n');
+        free(samples[way]);
+    }
 }
 
 static long resident_kib(void) {
@@ -256,10 +286,7 @@ int main(int argc, char **argv) {
     }
     if (argc == 4 && !strcmp(argv[1], "paced")) {
         prepare();
-        do_paced(10000);
-        printf("%s\t1\t1", benches[PACED].name);
-        measure(PACED, 1, atol(argv[2]), atoi(argv[3]));
-        putchar('\n');
+        measure_pairs(atol(argv[2]), atoi(argv[3]));
         fflush(stdout);
         return 0;
     }

@@ -22,7 +22,9 @@ fn the_quick_bench_gives_every_figure() {
         assert!(text.contains(&format!("| {call} | 1 | 2 |")), "{call} with two threads is missing:\n{text}");
     }
     for mode in ["count", "sample"] {
-        assert!(text.contains(&format!("| launch every 4 us, --kernels {mode} | 1 | 1 |")), "{text}");
+        for setup in ["no shim", "pass-through", "RADRM"] {
+            assert!(text.contains(&format!("| {mode} | {setup} |")), "{text}");
+        }
     }
     assert!(text.contains("| alloc+free, new addresses | 1000 | 1 |"), "{text}");
     assert!(!text.contains("inf") && !text.contains("NaN"), "{text}");

@@ -21,3 +21,15 @@ pub mod entry;
 pub mod event;
 pub mod generated;
 pub mod memory;
+
+/// This driver's own function of a name, past whatever is preloaded, for programs that compare the two. Null
+/// where it has none.
+///
+/// # Safety
+/// `name` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radrm_instant_own(name: *const core::ffi::c_char) -> *const () {
+    // SAFETY: a C string by this function's contract.
+    let name = unsafe { core::ffi::CStr::from_ptr(name) };
+    generated::find(name, core::ffi::c_int::MAX, false).map_or(core::ptr::null(), |entry| entry.function)
+}

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Batch, Figures, Plan, Setup};
+use super::{Batch, Figures, Plan, Setup, paced};
 use crate::{child, programs, rig::Rig};
 
 /// Calls that are measured, as `bench_client.c` names them.
@@ -45,11 +45,7 @@ pub fn time(plan: &Plan, figures: &mut Figures) -> Result<()> {
         for setup in Setup::ALL {
             time_once(plan, round, setup, 1, true, figures)?;
         }
-        for mode in ["count", "sample"] {
-            for setup in Setup::ALL {
-                paced_once(plan, round, setup, mode, figures)?;
-            }
-        }
+        paced::time(plan, round, figures)?;
     }
     Ok(())
 }
@@ -95,21 +91,8 @@ pub fn run(
     Ok(())
 }
 
-/// A loop that launches every 4 us, with launches counted or some of them timed. An event's call takes 1 us, as
-/// on a real driver.
-fn paced_once(plan: &Plan, round: usize, setup: Setup, mode: &str, figures: &mut Figures) -> Result<()> {
-    let rig = Rig::instant();
-    let mut command = client(&rig, setup);
-    command.arg("paced").args([250, plan.batch.1 * 6].map(|n: u64| n.to_string()));
-    command.env("RADRM_INSTANT_EVENT_NS", "1000").env("RADRM_KERNELS", mode);
-    let said = child::run(command, 300).ok().stdout;
-    let line = said.lines().next().with_context(|| format!("the client said {said:?}"))?;
-    let batches = line.split('\t').skip(3).map(batch).collect::<Result<Vec<_>>>()?;
-    figures.add(format!("launch every 4 us, --kernels {mode}"), 1, 1, (setup, round, batches));
-    Ok(())
-}
-
-fn batch(cell: &str) -> Result<Batch> {
+/// A batch as the client prints it.
+pub fn batch(cell: &str) -> Result<Batch> {
     let numbers: Vec<f64> = cell.split(':').map(str::parse).collect::<Result<_, _>>()?;
     let [before, nanos, after] = numbers[..] else { bail!("the client said {cell:?}") };
     Ok(Batch { before, nanos, after })

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Key, Processes, Samples, median};
+use super::{Key, Pair, Processes, Samples, median};
 
 /// A batch of calls: nanoseconds per call, and per round of the yardstick before and after it.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +52,16 @@ pub(super) fn by_core(batches: &BTreeMap<Key, Processes>) -> (BTreeMap<&Key, Fig
     }
     let whole = all().filter(is_whole).count() as f64 / all().count().max(1) as f64;
     (figures, whole)
+}
+
+/// Of one process, the pairs of which both batches had a whole core, or shared ones. `best`: the best yardstick.
+pub(super) fn pairs_by_core(pairs: &[Pair], best: f64, shared: bool) -> Vec<Pair> {
+    let fits = |pair: &&Pair| match shared {
+        true => pair.yardsticks().into_iter().fold(f64::INFINITY, f64::min) >= best * SHARED,
+        false => pair.yardsticks().into_iter().fold(0.0, f64::max) <= best * WHOLE,
+    };
+    let some: Vec<Pair> = pairs.iter().filter(fits).copied().collect();
+    if some.len() >= ENOUGH.min(pairs.len()) { some } else { Vec::new() }
 }
 
 #[cfg(test)]

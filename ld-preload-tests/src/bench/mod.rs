@@ -10,6 +10,7 @@
 
 mod calls;
 mod cores;
+mod paced;
 mod processes;
 mod quota;
 mod report;
@@ -20,6 +21,7 @@ use anyhow::{Result, ensure};
 
 pub use cores::Batch;
 use cores::{Figure, by_core};
+use paced::Pair;
 pub use report::table;
 
 /// The three set-ups.
@@ -45,6 +47,8 @@ pub struct Plan {
     pub alternations: usize,
     /// Calls in a batch, and batches in a process.
     pub batch: (u64, u64),
+    /// Pairs of batches of a process that launches every 4 us.
+    pub pairs: u64,
     /// Numbers of live blocks.
     pub live: Vec<u64>,
     /// Numbers of threads.
@@ -69,6 +73,7 @@ impl Plan {
         Self {
             alternations: 15,
             batch: (10_000, 50),
+            pairs: 60,
             live: vec![1, 10_000, 1_000_000],
             threads: vec![1, 2],
             starts: 60,
@@ -85,6 +90,7 @@ impl Plan {
         Self {
             alternations: 2,
             batch: (2_000, 5),
+            pairs: 5,
             live: vec![1, 1_000],
             threads: vec![1, 2],
             starts: 4,
@@ -119,6 +125,8 @@ pub type Processes = Vec<(Setup, usize, Vec<Batch>)>;
 pub struct Figures {
     /// Batches of calls.
     pub batches: BTreeMap<Key, Processes>,
+    /// The loop that launches every 4 us: what is recorded, set-up, round.
+    pub paced: BTreeMap<(&'static str, Setup), BTreeMap<usize, Vec<Pair>>>,
     /// Instructions per call, where they could be counted.
     pub instructions: BTreeMap<String, BTreeMap<Setup, f64>>,
     /// Why instructions could not be counted.
@@ -143,6 +151,10 @@ impl Figures {
                 "{setup:?}: starts are missing"
             );
             ensure!(self.at_once.contains_key(&setup), "{setup:?}: starts at once are missing");
+            for mode in paced::MODES {
+                let rounds = self.paced.get(&(mode, setup)).map_or(0, BTreeMap::len);
+                ensure!(rounds == plan.alternations, "{setup:?}: launches every 4 us are missing");
+            }
             for (key, processes) in &self.batches {
                 let own: Vec<_> = processes.iter().filter(|p| p.0 == setup).collect();
                 ensure!(

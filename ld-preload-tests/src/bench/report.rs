@@ -2,6 +2,8 @@
 
 use std::{fmt::Write as _, process::Command};
 
+use super::cores::pairs_by_core;
+use super::paced::{self, Pair};
 use super::{Figures, Plan, Samples, Setup, median};
 use crate::artifacts;
 
@@ -65,6 +67,58 @@ fn cells(samples: &Samples, scale: f64) -> String {
     )
 }
 
+/// The section on the loop that launches every 4 us.
+fn paced(plan: &Plan, figures: &Figures) -> String {
+    let all = || figures.paced.values().flat_map(|rounds| rounds.values().flatten());
+    let best = all().flat_map(Pair::yardsticks).fold(f64::INFINITY, f64::min);
+    let mut out = format!(
+        "## A launch every 4 us\n\n\
+         A loop that launches and then computes for about 4 us, as a program that is bound by its launches: {} processes \
+         per set-up, each with {} pairs of batches of {} launches, one past the shim and one through it, in turn. What \
+         is added: the median of a process's pairs, of those the median (smallest to largest). Time is the thread's own on the \
+         processor. Sampled with the default budget of 0.5 %; a call for an event takes {} ns in this driver.\n\n\
+         | --kernels | set-up | past the shim | added, ns | added, % | while the core's other thread is busy, % |\n\
+         |---|---|---|---|---|---|\n",
+        plan.alternations,
+        plan.pairs,
+        paced::LAUNCHES,
+        paced::EVENT_NS
+    );
+    for ((mode, setup), rounds) in &figures.paced {
+        let each = |shared: bool, part: fn(&Pair) -> f64| -> Vec<f64> {
+            let some = rounds.values().map(|pairs| pairs_by_core(pairs, best, shared));
+            some.filter(|pairs| !pairs.is_empty())
+                .map(|pairs| median(&pairs.iter().map(part).collect::<Vec<_>>()))
+                .collect()
+        };
+        let share = |shared| range(&each(shared, |pair| 100.0 * pair.added()), |p| format!("{p:+.2}"));
+        let _ = writeln!(
+            out,
+            "| {mode} | {} | {} | {} | {} | {} |",
+            match setup {
+                Setup::Bare => "no shim",
+                Setup::Passthrough => "pass-through",
+                Setup::Radrm => "RADRM",
+            },
+            range(&each(false, |pair| pair.past.nanos), |ns| format!("{ns:.0}")),
+            range(&each(false, |pair| pair.through.nanos - pair.past.nanos), |ns| format!("{ns:+.1}")),
+            share(false),
+            share(true),
+        );
+    }
+    out
+}
+
+/// `median (smallest to largest)`.
+fn range(all: &[f64], text: impl Fn(f64) -> String) -> String {
+    let (min, max) =
+        all.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(lo, hi), n| (lo.min(*n), hi.max(*n)));
+    match all {
+        [] => "-".to_owned(),
+        _ => format!("{} ({} to {})", text(median(all)), text(min), text(max)),
+    }
+}
+
 /// The whole document.
 pub fn table(plan: &Plan, figures: &Figures) -> String {
     let mut out = String::new();
@@ -111,6 +165,7 @@ pub fn table(plan: &Plan, figures: &Figures) -> String {
         }
         line(String::new());
     }
+    line(paced(plan, figures));
     line("## Instructions per call\n".into());
     match &figures.no_instructions {
         Some(reason) => line(format!("Not counted: {reason}.")),
