@@ -26,6 +26,13 @@ class Machine:
         self.machine_file = os.path.join(self.scratch, "machine")
         self.driver = os.path.join(self.scratch, "lib")
         os.mkdir(self.driver)
+        # Copies: the run must not mix builds, should somebody build meanwhile.
+        emulator = os.path.join(self.scratch, "emulator")
+        os.mkdir(emulator)
+        for file in ("libradrm_emulated_cuda.so", "libradrm_emulated_nvml.so", "libradrm_emulated_toolkit.so"):
+            shutil.copy(os.path.join(self.libraries, file), emulator)
+        os.symlink(self.tool("libradrm.so"), os.path.join(emulator, "libradrm.so"))
+        self.libraries = emulator
         for name, file in (("libcuda.so.1", "libradrm_emulated_cuda.so"),
                            ("libnvidia-ml.so.1", "libradrm_emulated_nvml.so")):
             os.symlink(os.path.join(self.libraries, file), os.path.join(self.driver, name))

@@ -46,11 +46,11 @@ def by_nvml():
     return None
 
 
-def rung(what, more):
+def rung(what, more, seconds=0.35):
     global asked
     asked += more
     # So that who looks a few times a second sees each.
-    time.sleep(0.35)
+    time.sleep(seconds)
     print(json.dumps({
         "rung": what, "grown_mib": more // MIB, "asked_mib": asked // MIB, "nvml_mib": by_nvml(),
         "used_mib": nvml.nvmlDeviceGetMemoryInfo(gpu).used / MIB,
@@ -89,7 +89,8 @@ mapped = 128 * SCALE * MIB // granularity * granularity
 handle = made(u64, cuda.cuMemCreate, size(mapped), ctypes.byref(properties), u64(0))
 address = made(u64, cuda.cuMemAddressReserve, size(mapped), size(0), u64(0), u64(0))
 ok(cuda.cuMemMap(address, size(mapped), size(0), handle, u64(0)))
-rung("cuMemCreate", mapped)
+# The top: whoever looks at all must see it.
+rung("cuMemCreate", mapped, 2)
 
 ok(cuda.cuMemUnmap(address, size(mapped)))
 ok(cuda.cuMemRelease(handle))
