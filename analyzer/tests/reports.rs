@@ -28,6 +28,20 @@ fn text_of_several_processes_on_one_gpu() {
 }
 
 #[test]
+fn what_a_launch_budget_held_back_is_one_line() {
+    let mut profile = training();
+    assert!(!plain(&profile).contains("launch budget"));
+    let waited = Nanos::from_millis(12_340);
+    profile.processes[0].throttling =
+        Throttling { launches: 4511, waited, share_permille: 300, ..Throttling::default() };
+    let line = "held back by a launch budget of 30 %: 12.3 s in 4,511 launches";
+    let summary = Summary::from_profile(&profile);
+    assert!(plain(&profile).contains(line), "{}", plain(&profile));
+    assert!(html(&profile, &summary).contains(line));
+    assert!(json(&summary).contains("\"waited_ns\": 12340000000"), "{}", json(&summary));
+}
+
+#[test]
 fn kernels_whose_launches_were_timed_stand_by_their_time() {
     let mut profile = training();
     let ids: Vec<u32> = profile.processes[0].kernels.iter().map(|kernel| kernel.id).collect();

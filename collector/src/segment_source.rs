@@ -5,7 +5,8 @@ use crate::source::{Brief, Source};
 use crate::timings;
 use radrm_profile::model::{
     Account, Block, Bypass, End, Event, EventKind, FailedRequest, Framework, Gpu, GpuIndex, Identity,
-    KIND_COUNT, Kernel, KindAccount, Postmortem, Process, ProcessKey, ProcessState, Timeline, TimelinePoint,
+    KIND_COUNT, Kernel, KindAccount, Postmortem, Process, ProcessKey, ProcessState, Throttling, Timeline,
+    TimelinePoint,
 };
 use radrm_profile::{Bytes, Nanos};
 use radrm_telemetry as seg;
@@ -159,6 +160,12 @@ impl Source for SegmentSource {
             },
             kernels: snapshot.kernels.iter().map(kernel).collect(),
             timings: timings::timings(key, &snapshot),
+            throttling: Throttling {
+                key,
+                launches: snapshot.throttled.held,
+                waited: Nanos(snapshot.throttled.held_ns),
+                share_permille: self.segment.budget().map_or(0, |budget| budget.share),
+            },
             work: timings::work(&snapshot),
             timelines: snapshot
                 .accounts

@@ -29,6 +29,7 @@ const TYPE_HOST: u32 = 21;
 const TYPE_UNMEASURED: u32 = 22;
 const TYPE_TIMINGS: u32 = 30;
 const TYPE_WORK: u32 = 31;
+const TYPE_THROTTLING: u32 = 32;
 
 /// Counts what the decoder claims, in memory and not in the file: a vector of
 /// small numbers claims up to eight times its encoded size.
@@ -70,6 +71,7 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::Unmeasured(text) => bytes(TYPE_UNMEASURED, text),
         Record::Timings(timings) => bytes(TYPE_TIMINGS, timings),
         Record::Work(spans) => bytes(TYPE_WORK, spans),
+        Record::Throttling(throttling) => bytes(TYPE_THROTTLING, throttling),
     }
 }
 
@@ -90,6 +92,7 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_UNMEASURED => Record::Unmeasured(value(payload)?),
         TYPE_TIMINGS => Record::Timings(value(payload)?),
         TYPE_WORK => Record::Work(value(payload)?),
+        TYPE_THROTTLING => Record::Throttling(value(payload)?),
         _ => return Ok(None),
     };
     Ok(Some(record))

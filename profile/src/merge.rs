@@ -26,6 +26,11 @@ impl Profile {
                     process.timings = timings;
                 }
             }
+            Record::Throttling(throttling) => {
+                if let Some(process) = self.processes.iter_mut().rfind(|p| p.key == throttling.key) {
+                    process.throttling = throttling;
+                }
+            }
             Record::Work(spans) => {
                 for span in &spans {
                     if let Some(process) = self.processes.iter_mut().rfind(|p| p.key == span.process) {

@@ -2,7 +2,7 @@
 
 use crate::model::{
     Event, Gpu, GpuIndex, GpuSpan, HostNews, Identity, Job, KIND_COUNT, NvmlSample, Outcome, Postmortem,
-    ProcessKey, ProcessState, TimelinePoint, Timings, WorkSpan, device_total,
+    ProcessKey, ProcessState, Throttling, TimelinePoint, Timings, WorkSpan, device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -45,6 +45,9 @@ pub enum Record {
     Timings(Timings),
     /// What processes launched and copied since the last such record.
     Work(Vec<WorkSpan>),
+    /// What a process's launches waited for the job's turns; replaces what was
+    /// known of the process.
+    Throttling(Throttling),
 }
 
 /// Everything that changed up to one moment. One frame, so that a reader sees

@@ -1,7 +1,7 @@
 //! From a profile to its summary.
 
 use super::{FailureSummary, JobSummary, OutcomeSummary, SCHEMA, Summary};
-use super::{LimitSummary, gpu, limits, load, oom, process};
+use super::{LimitSummary, ThrottlingSummary, gpu, limits, load, oom, process};
 use crate::kernels;
 use crate::signals::{signal_name, signal_text};
 use radrm_profile::model::{End, Exit, Job, Kind, Profile, Reason};
@@ -38,6 +38,7 @@ impl Summary {
             unseen: unseen(profile),
             host: load::host(profile),
             limits: LimitSummary::default(),
+            throttling: ThrottlingSummary::of(profile),
             unmeasured: profile.unmeasured.clone(),
         };
         summary.limits = limits::limit(&summary);

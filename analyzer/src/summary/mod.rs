@@ -58,6 +58,9 @@ pub struct Summary {
     pub host: Option<HostSummary>,
     /// What held the job up.
     pub limits: LimitSummary,
+    /// What a launch budget did, if launches waited for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttling: Option<ThrottlingSummary>,
     /// Figures of load that could not be taken, each as a clause with its reason.
     pub unmeasured: Vec<String>,
     /// Kernel launches by the program, of all processes.
@@ -79,6 +82,37 @@ pub struct Summary {
     pub unseen: Vec<String>,
     /// What the reader should know: damage, lost records, incomplete figures.
     pub notes: Vec<String>,
+}
+
+/// What a launch budget did to the job's processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ThrottlingSummary {
+    /// The budget's share of the GPU's time when it was last seen.
+    pub share: f64,
+    /// Launches that waited for the job's turn.
+    pub launches: u64,
+    /// How long they waited together, over all threads.
+    pub waited_ns: u64,
+}
+
+impl ThrottlingSummary {
+    fn of(profile: &radrm_profile::Profile) -> Option<Self> {
+        let held = || profile.processes.iter().map(|process| process.throttling);
+        let launches = held().map(|held| held.launches).fold(0, u64::saturating_add);
+        let share = held().filter(|held| !held.is_none()).map(|held| held.share_permille).max()?;
+        let waited_ns = held().map(|held| held.waited.0).fold(0, u64::saturating_add);
+        Some(Self { share: f64::from(share) / 1000.0, launches, waited_ns })
+    }
+
+    /// As a sentence.
+    pub fn sentence(&self) -> String {
+        format!(
+            "held back by a launch budget of {} %: {:.1} s in {} launches",
+            (self.share * 1000.0).round() / 10.0,
+            self.waited_ns as f64 / 1e9,
+            grouped(self.launches)
+        )
+    }
 }
 
 /// Who ran what.

@@ -61,12 +61,13 @@ impl Report<'_> {
     /// What limits the job, and what could not be measured.
     pub(super) fn limits(&self, out: &mut String) {
         let s = self.summary;
-        if s.outcome.duration_ns < SHORT || s.nothing_seen() {
+        let held = s.throttling.map(|held| held.sentence());
+        if (s.outcome.duration_ns < SHORT && held.is_none()) || s.nothing_seen() {
             return;
         }
         // Without any figure of load there is nothing to conclude from.
         let sentence = &s.limits.sentence;
-        let mut lines = Vec::new();
+        let mut lines: Vec<String> = held.into_iter().collect();
         if s.gpus.iter().any(|gpu| gpu.load.is_some()) {
             lines.push(clean(sentence));
         }

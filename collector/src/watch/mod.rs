@@ -529,6 +529,8 @@ impl<S: Source> Watch<S> {
             let nothing = Timings::default();
             let timings =
                 timings::news(known.map_or(&nothing, |known| &known.timings), &process.timings, whole);
+            let before = known.map(|known| known.throttling).unwrap_or_default();
+            let throttling = process.throttling.news(&before, whole);
             if let Some(delta) = delta(known, &process, whole) {
                 // One frame per process: none outgrows the format's limit, and
                 // a torn one takes no other process with it. The first
@@ -540,6 +542,9 @@ impl<S: Source> Watch<S> {
             }
             if let Some(timings) = timings {
                 self.write(Record::Timings(timings));
+            }
+            if let Some(throttling) = throttling {
+                self.write(Record::Throttling(throttling));
             }
             work.extend(self.worked(&process, now));
             if !brief.alive {

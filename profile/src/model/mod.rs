@@ -10,6 +10,7 @@ mod memory;
 pub mod postmortem;
 mod process;
 mod sample;
+mod throttling;
 mod timings;
 mod work;
 
@@ -25,6 +26,7 @@ pub use process::{
     Bypass, End, Framework, Identity, Kernel, Process, ProcessKey, ProcessState, Remainder, frameworks,
 };
 pub use sample::{Event, EventKind, NvmlSample, ProcessUse};
+pub use throttling::Throttling;
 pub use timings::{Copies, KernelTime, TimedSpan, Timings};
 pub use work::{Work, WorkSpan};
 

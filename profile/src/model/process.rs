@@ -1,6 +1,6 @@
 //! A process of the job.
 
-use super::{Account, Block, FailedRequest, GpuIndex, Timeline, Timings, Work};
+use super::{Account, Block, FailedRequest, GpuIndex, Throttling, Timeline, Timings, Work};
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -188,6 +188,8 @@ pub struct Process {
     pub kernels: Vec<Kernel>,
     /// What its launches took, and its copies.
     pub timings: Timings,
+    /// What its launches waited for the job's turns.
+    pub throttling: Throttling,
     /// What it has launched and copied so far: all of its spans in the profile.
     pub work: Work,
     /// Its memory over time, one per GPU.

@@ -127,6 +127,12 @@ pub fn records() -> Vec<Record> {
             span: Nanos(1 << 40),
             work: Work { launches: 1 << 33, copied: Bytes(9), active: Nanos(7), ..Work::default() },
         }]),
+        Record::Throttling(Throttling {
+            key: ProcessKey { slot: 0, generation: 1 },
+            launches: 4511,
+            waited: Nanos(1 << 34),
+            share_permille: 300,
+        }),
         Record::Note("a note".into()),
         Record::Unmeasured("cycles: no counters".into()),
         Record::Postmortem(Box::new(postmortem())),
