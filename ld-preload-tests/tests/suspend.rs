@@ -1,9 +1,13 @@
 //! Jobs that `radrmd` takes off their GPUs without loss, with real processes under the shim on emulated GPUs.
 
-use std::{fs, process::Command, thread, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt, process::Command, thread, time::Duration};
 
 use radrm_emulator_machine::{CheckpointState, Machine};
-use radrm_preload_tests::{artifacts, node::Daemon, programs};
+use radrm_preload_tests::{
+    artifacts,
+    node::{Daemon, may},
+    programs,
+};
 use serde_json::Value;
 
 const GIB: u64 = 1 << 30;
@@ -306,4 +310,63 @@ fn a_suspended_job_can_be_cancelled_and_may_die() {
     );
     assert_whole(&daemon, important);
     daemon.until("nothing is left", |daemon| daemon.used() == 0);
+}
+
+#[test]
+fn a_helper_that_is_killed_is_followed_by_another() {
+    let daemon = Daemon::new(ONE_GPU);
+    let job = daemon.keeps(&["--gpu-mem", "30GiB", "--preemptible"], &["6000m", "twice"]);
+    daemon.until_it_works(job, 2);
+    let file = daemon.path(&format!("state/attempts/{job}.1.suspend"));
+    let helper = || -> Option<i64> {
+        let bytes = fs::read(&file).ok()?;
+        let line = bytes.split(|byte| *byte == b'\n').next()?;
+        let who: Value = serde_json::from_slice(line).ok()?;
+        let comm = fs::read_to_string(format!("/proc/{}/comm", who["pid"])).ok()?;
+        who["pid"].as_i64().filter(|_| comm.starts_with("exe") || comm.starts_with("radrmd"))
+    };
+    let kill = |daemon: &Daemon| {
+        daemon.until("a helper is at it", |_| helper().is_some());
+        thread::sleep(Duration::from_millis(300));
+        // SAFETY: a plain system call; a process of this test.
+        helper().map(|pid| unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) });
+    };
+    let important = daemon.keeps(&["--gpu-mem", "30GiB", "--priority", "5"], &["100m"]);
+    kill(&daemon);
+    daemon.until_it_works(important, 1);
+    assert_eq!(daemon.state(job), "suspended", "{}", daemon.history(job));
+    assert_whole(&daemon, important);
+    daemon.until_state(job, "resuming");
+    kill(&daemon);
+    daemon.until_state(job, "running");
+    assert_whole(&daemon, job);
+    let times = daemon.history(job).matches("without an answer").count();
+    assert!((1..=2).contains(&times), "{}", daemon.history(job));
+}
+
+#[test]
+fn a_helper_has_no_more_rights_than_the_jobs_user() {
+    const NOBODY: u32 = 65_534;
+    if !may(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"])
+        || !may(&["getent", "passwd", "65534"])
+    {
+        return;
+    }
+    let daemon = Daemon::new(ONE_GPU);
+    fs::set_permissions(daemon.place(), fs::Permissions::from_mode(0o777)).expect("mode");
+    let program = programs::compile("keeps.c", &[]).display().to_string();
+    let arguments = ["submit", "-q", "--gpu-mem", "30GiB", "--preemptible", "--", &program, "3000m"];
+    let done =
+        daemon.client_of(NOBODY, &arguments).env("RADRM_EMULATOR_BACKED", "1").output().expect("radrm");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let job: u64 = String::from_utf8_lossy(&done.stdout).trim().parse().expect("a number");
+    daemon.until_it_works(job, 1);
+    let important = daemon.keeps(&["--gpu-mem", "30GiB", "--priority", "5"], &["100m"]);
+    daemon.until_it_works(important, 1);
+    assert_eq!(daemon.state(job), "suspended", "{}", daemon.history(job));
+    let books = daemon.machine().books();
+    let helpers: Vec<_> = books.iter().filter(|book| book.command.contains("--suspend-one-job")).collect();
+    assert!(!helpers.is_empty() && helpers.iter().all(|book| book.uid == NOBODY), "{helpers:?}");
+    assert_whole(&daemon, important);
+    assert_whole(&daemon, job);
 }

@@ -61,6 +61,7 @@ impl Engine {
                     entry.stage = Stage::Waiting;
                     (entry.attempt, entry.ooms, entry.floor) = (attempts, ooms, floor.0);
                     (entry.limit, entry.reserved) = (None, None);
+                    entry.suspension = Suspension::default();
                 }
                 if matches!(reason, Reason::RanOutOfMemory { .. }) {
                     self.counters.ooms += 1;

@@ -12,7 +12,7 @@ use radrm_scheduler_core::{
 
 use super::{Engine, Todo};
 use crate::daemon::keeper::User;
-use crate::daemon::store::Entry;
+use crate::daemon::store::{Entry, Stage};
 use crate::daemon::suspend::answer;
 use crate::daemon::suspend::eligible::{self, Room};
 use crate::daemon::suspend::{Answer, Order, Step, Task};
@@ -29,6 +29,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// So often; then it is lost.
 const MOST_TRIES: u32 = 60;
 
+/// A helper's end without an answer, in words.
+const NO_ANSWER: &str = "the helper ended without an answer";
+
 /// What the engine holds of a job in this respect.
 #[derive(Debug, Default)]
 pub(super) struct Transit {
@@ -36,7 +39,7 @@ pub(super) struct Transit {
     known: Option<Result<(), SuspendRefusal>>,
     /// A helper is at it.
     busy: bool,
-    /// It is to be suspended as soon as what a daemon before left of it is undone.
+    /// It is to be suspended as soon as what was left half way is undone.
     wanted: bool,
     /// Tries to bring back what has to come back.
     tries: u32,
@@ -220,7 +223,10 @@ impl Engine {
                 self.step(Event::SuspendFailed { job: JobId(job), refusal });
             }
             (Step::Suspending, None) => {
-                self.say(job, "not suspended: the driver did not answer in time".to_owned());
+                // Whatever ended the helper may have been chance: once more, from the beginning.
+                live.transit.wanted = live.transit.tries == 0;
+                live.transit.tries += 1;
+                self.say(job, format!("not suspended: {NO_ANSWER}"));
                 self.undo(job);
             }
             (Step::Resuming, Some(Answer::NoRoom { sentence })) => {
@@ -232,9 +238,7 @@ impl Engine {
             }
             (Step::Resuming | Step::Undoing, Some(Answer::Resumed)) => self.is_back(job),
             (Step::Undoing, Some(Answer::NoRoom { sentence })) => self.try_again(job, &sentence),
-            (Step::Resuming | Step::Undoing, None) => {
-                self.try_again(job, "the driver did not answer in time")
-            }
+            (Step::Resuming | Step::Undoing, None) => self.try_again(job, NO_ANSWER),
             (_, Some(Answer::Lost { sentence })) => self.lose(job, &sentence),
             _ => {}
         }
@@ -271,7 +275,6 @@ impl Engine {
             entry.started_ms.get_or_insert(time::now().0);
         }
         if let Some(live) = self.live.get_mut(&job) {
-            live.transit.tries = 0;
             // The scheduler is told anew what it holds.
             live.sight.forget();
         }
@@ -285,11 +288,14 @@ impl Engine {
         self.look_whether(job);
         match self.state.job(id).map(|view| view.phase) {
             Some(Phase::Resuming) => self.step(Event::Resumed { job: id }),
-            Some(Phase::Suspending) if wanted => self.suspend(job),
+            Some(Phase::Suspending) if wanted => return self.suspend(job),
             Some(Phase::Suspending) => {
                 self.step(Event::SuspendFailed { job: id, refusal: SuspendRefusal::Failed });
             }
             _ => {}
+        }
+        if let Some(live) = self.live.get_mut(&job) {
+            live.transit.tries = 0;
         }
     }
 
@@ -372,7 +378,9 @@ impl Engine {
 
     /// Device memory that is in host memory, by user-visible sums: jobs and bytes.
     pub(super) fn suspended(&self) -> (usize, u64) {
-        let off = self.entries.values().filter(|entry| entry.suspension.step == Step::Suspended);
+        let is_off =
+            |entry: &&Entry| entry.stage == Stage::Running && entry.suspension.step == Step::Suspended;
+        let off = self.entries.values().filter(is_off);
         off.fold((0, 0), |(jobs, bytes), entry| (jobs + 1, bytes + entry.suspension.host_bytes()))
     }
 }
