@@ -97,6 +97,39 @@ fn a_job_alone_with_30_percent_gets_30_percent() {
 }
 
 #[test]
+fn without_budgets_processes_share_a_gpu_evenly_and_a_killed_one_leaves_it() {
+    let done = filled(&[(&[], "launches"), (&[], "graphs")]);
+    let (part, whole) = (done[0] / (done[0] + done[1]), part_of_time(done[0] + done[1]));
+    assert!((0.4..=0.6).contains(&part) && (0.7..=1.03).contains(&whole), "{part}, {whole}: {done:?}");
+    let rig = rig();
+    let mut killed = Running::start(job(&rig, &[], &["fill", "launches", "60"]), PATIENCE);
+    let pid = killed.until_ready();
+    killed.go_on();
+    let mut other = Running::start(job(&rig, &[], &["fill", "launches", &SECONDS.to_string()]), PATIENCE);
+    other.until_ready();
+    // SAFETY: plain system call; the program waits for nobody but its launcher.
+    unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+    other.go_on();
+    let done: f64 = other.end().ok().stdout.trim().parse().expect("a number");
+    assert!(part_of_time(done) > 0.7, "{done}");
+    killed.end();
+}
+
+#[test]
+fn the_report_says_what_was_held_back() {
+    let rig = rig();
+    let mut command = rig.bare_command(artifacts::file("radrm-run"));
+    command.env("RADRM_LIB_DIR", artifacts::directory()).env_remove("RADRM_EMULATED_MACHINE");
+    command.args(["--no-profile", "--no-dataset", "--sm-limit", "30%", "--machine"]).arg(rig.machine_path());
+    command.arg("--").arg(program()).args(["fill", "launches", "1"]);
+    let mut running = Running::start(in_real_time(command, &rig), PATIENCE);
+    running.until_ready();
+    running.go_on();
+    let said = running.end().ok().stderr;
+    assert!(said.contains("held back by a launch budget of 30 %: 0."), "{said}");
+}
+
+#[test]
 fn held_launches_are_also_held_while_launches_are_timed() {
     let done = filled(&[(&["--sm-limit", "30%", "--kernels", "all"], "launches")]);
     let part = part_of_time(done[0]);
