@@ -1,4 +1,7 @@
-"""Data parallel training on all GPUs of the machine, one process each: dry_run_ddp.py [fsdp]."""
+"""Data parallel training on all GPUs of the machine, one process each: dry_run_ddp.py [fsdp | symmetric].
+
+With `symmetric`, a buffer of 4 MiB that every GPU sees instead of a model.
+"""
 
 import os
 import sys
@@ -8,13 +11,26 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 
-def work(rank, world, port, sharded):
+def symmetric_memory(rank):
+    import torch.distributed._symmetric_memory as symmetric
+
+    buffer = symmetric.empty(1 << 20, device="cuda")
+    name = dist.group.WORLD.group_name
+    handle = symmetric.rendezvous(buffer, name)
+    assert handle.world_size == dist.get_world_size()
+    torch.ops.symm_mem.one_shot_all_reduce(buffer, "sum", name)
+    os.write(1, b"rank %d shares\n" % rank)
+
+
+def work(rank, world, port, mode):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(world))
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
+    if mode == "symmetric":
+        return symmetric_memory(rank)
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(2048, 2048) for _ in range(4)]).cuda()
-    if sharded:
+    if mode == "fsdp":
         from torch.distributed.fsdp import fully_shard
 
         for layer in model:
@@ -46,4 +62,4 @@ if __name__ == "__main__":
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     world = torch.cuda.device_count()
-    mp.spawn(work, (world, port, "fsdp" in sys.argv), nprocs=world)
+    mp.spawn(work, (world, port, (sys.argv[1:] or ["ddp"])[0]), nprocs=world)

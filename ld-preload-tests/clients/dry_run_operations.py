@@ -118,6 +118,18 @@ def data_dependent():
     assert len(torch.repeat_interleave(torch.arange(10, device=D), torch.ones(10, device=D, dtype=torch.long))) == 10
 
 
+def half_sparse():
+    """2:4 sparsity: 9/16 of the bytes are stored."""
+    from torch.sparse import SparseSemiStructuredTensorCUSPARSELT as Kind
+
+    dense = torch.tensor([0, 0, 1, 1], dtype=torch.half).tile((1024, 256)).to(D)
+    before = torch.cuda.memory_stats()["requested_bytes.all.current"]
+    kept = Kind.from_dense(dense)
+    taken = torch.cuda.memory_stats()["requested_bytes.all.current"] - before
+    assert taken == dense.numel() * 2 * 9 // 16, taken
+    assert torch.mm(kept, rand(1024, 64, dtype=torch.half)).shape == (1024, 64)
+
+
 def read_back():
     assert torch.tensor([7, 8], device=D).tolist() == [7, 8]
     assert rand(10).sum().item() == 0.0
@@ -173,6 +185,7 @@ OPERATIONS = {
     "loader": loader,
     "connectionist loss": connectionist_loss,
     "profiler": profiler,
+    "2:4 sparsity": half_sparse,
     "data-dependent": data_dependent,
     "read back": read_back,
 }

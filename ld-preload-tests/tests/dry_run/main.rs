@@ -3,6 +3,7 @@
 //! PyTorch comes from the environment that `cargo xtask venv` makes; without it these tests say that they are
 //! skipped, and `cargo xtask test` fails.
 
+mod exact;
 mod harness;
 mod others;
 mod repeat;
@@ -148,6 +149,29 @@ fn two_processes_train_one_model_on_two_gpus() {
         assert_eq!(run.report["dry_run"]["gpus"].as_array().map(Vec::len), Some(2));
         run.leaves_nothing();
     }
+}
+
+/// PyTorch's symmetric memory by the driver's virtual memory. NVSHMEM's is not there, and says so.
+#[test]
+fn memory_that_all_gpus_see_is_counted_or_the_figure_withheld() {
+    let Some(python) = python() else { return };
+    let arguments = [&script("dry_run_ddp.py"), "symmetric"];
+    let run = dry_run(&python, &["--emulate", "2xH100"], &arguments).ok();
+    assert_eq!(run.ended.stdout.matches("shares").count(), 2, "{}", run.ended.stdout);
+    let told = &run.report["dry_run"];
+    assert_eq!(told["withheld"], Value::Null, "{told:#}");
+    let taken = told["gpus"][1]["requested_peak"].as_u64().expect("peak");
+    // The buffer with what signals need, and NCCL's own 64 MiB.
+    assert!((68 << 20..96 << 20).contains(&taken), "{told:#}");
+    run.leaves_nothing();
+
+    let code = "import ctypes\n\
+                library = ctypes.CDLL('libnvshmem_host.so.3')\n\
+                import torch; torch.ones(1, device='cuda')\n\
+                print(library.nvshmemx_get_uniqueid(0))\n";
+    let run = dry_run(&python, &[], &["-c", code]).ok();
+    let why = &run.report["dry_run"]["withheld"];
+    assert!(why.as_str().is_some_and(|why| why.contains("nvshmemx_get_uniqueid")), "{why}");
 }
 
 #[test]
