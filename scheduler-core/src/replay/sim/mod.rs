@@ -1,17 +1,19 @@
 //! The discrete-event replay: it plays the machine, [`State`] decides.
 
+mod told;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use super::model::Model;
-use super::report::{Bar, JobResult, Report};
-use super::rng::Rng;
-use super::trace::{Cluster, TraceJob};
 use crate::action::{Action, Signal, Verdict};
 use crate::device::{DeviceId, JobObservation, Observation};
 use crate::event::{Event, Evidence, Outcome};
 use crate::interference::Activity;
 use crate::job::{Job, JobId, Need};
+use crate::replay::model::Model;
+use crate::replay::report::{Bar, JobResult, Report};
+use crate::replay::rng::Rng;
+use crate::replay::trace::{Cluster, TraceJob};
 use crate::settings::{Memory, Policy, Settings};
 use crate::state::State;
 use crate::units::{Bytes, Millis, Permille};
@@ -474,23 +476,6 @@ impl<'a> Sim<'a> {
         }
     }
 
-    fn read(&mut self, job: u32, attempt: u32) {
-        let Some(run) = self.runs.get(&job).filter(|run| run.attempt == attempt) else { return };
-        let (activity, used, active) = (self.activity(job), run.used, run.active);
-        let seen: Vec<_> = run.devices.iter().copied().zip(run.speeds.iter().copied()).collect();
-        for (at, speed) in seen.into_iter().filter(|_| active) {
-            let device = self.ids[at];
-            let seen = JobObservation {
-                used,
-                peak: used,
-                activity: Some(activity.scaled(speed)),
-                ..Default::default()
-            };
-            self.step(Event::JobObserved { job: JobId(job.into()), device, seen });
-        }
-        self.push(self.now.plus(self.model.read), What::Read { job, attempt });
-    }
-
     fn ramp(&self, job: u32) -> u64 {
         let ramp = self.model.ramp.0 as f64;
         let by = self.model.ramp_jitter;
@@ -713,73 +698,6 @@ impl<'a> Sim<'a> {
             }
             None => self.options.settings.assumed,
         })
-    }
-
-    /// What a run that ended well showed is known of all that wait, and of all that come.
-    fn learn(&mut self, job: u32) {
-        let trace = self.trace;
-        let from = &trace[job as usize];
-        let (needs, profiles) =
-            (self.options.source == Source::History, self.options.knowledge == Knowledge::Learned);
-        if !needs && !profiles {
-            return;
-        }
-        let ran = self.runs.get(&job).map_or(Millis::ZERO, |run| self.now.minus(run.began));
-        // The run time in company is what is seen, so the shortest is nearest to that alone. SM
-        // activity is the job's own part, which a monitor sees.
-        let first = !self.known.contains_key(from.name.as_str());
-        let best = self.known.get(from.name.as_str()).map_or(ran, |known| known.1.min(ran));
-        self.known.insert(&from.name, (from.peak, best, from.activity));
-        if !first {
-            return;
-        }
-        for id in self.state.queue() {
-            if trace.get(id.0 as usize).is_none_or(|other| other.name != from.name) {
-                continue;
-            }
-            if needs && from.peak > Bytes::ZERO {
-                self.step(Event::NeedKnown { job: id, need: Need::Measured(from.peak) });
-            }
-            if profiles {
-                self.step(Event::ProfileKnown { job: id, activity: from.activity, expected: Some(best) });
-            }
-        }
-    }
-
-    /// A monitor without a window sees each change.
-    fn seen_at_once(&mut self) {
-        if self.monitored && self.model.window == Millis::ZERO {
-            self.tell();
-        }
-    }
-
-    /// The monitor's window is over: it tells the means over it, and the memory in use now.
-    fn tell(&mut self) {
-        for at in 0..self.gpus.len() {
-            self.settle(at);
-            let gpu = &mut self.gpus[at];
-            let window = self.model.window.0 as f64;
-            let mean = if self.model.window == Millis::ZERO {
-                [gpu.smact, gpu.smocc, gpu.drama]
-            } else {
-                std::mem::take(&mut gpu.window).map(|sum| sum / window)
-            };
-            let [smact, smocc, drama] = mean.map(Permille::from_fraction);
-            gpu.told = Observation { used: gpu.used, smact, smocc, drama };
-            self.feed(at);
-        }
-    }
-
-    /// The scheduler knows of a device what the monitor told last. Whether a device is idle is seen
-    /// at any time, so nothing old is told of one that is.
-    fn feed(&mut self, at: usize) {
-        let gpu = &mut self.gpus[at];
-        let seen = if gpu.jobs.is_empty() { Observation::default() } else { gpu.told };
-        if gpu.fed != seen {
-            gpu.fed = seen;
-            let device = self.ids[at];
-            self.step(Event::DeviceObserved { device, seen });
-        }
     }
 
     fn report(mut self) -> Report {
