@@ -47,6 +47,10 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Stri
     ] {
         let _ = writeln!(text, "{name:<24} {value}");
     }
+    let energy: Vec<f64> = stats.gpus.iter().filter_map(|gpu| gpu.energy_mj).collect();
+    if !energy.is_empty() {
+        let _ = writeln!(text, "{:<24} {:.3} MJ", "energy of all GPUs", energy.iter().sum::<f64>());
+    }
     let cell = |value: Option<f64>, unit: &str, digits: usize| {
         value.map_or("-".to_owned(), |value| format!("{value:.digits$}{unit}"))
     };

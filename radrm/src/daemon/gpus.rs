@@ -133,8 +133,10 @@ pub(crate) fn watch(
         .stack_size(512 << 10)
         .spawn(move || {
             let mut audited: Option<Instant> = None;
-            // Where there is no NVML there is nothing to look at.
-            while gpus.source != NvmlSource::Off {
+            if gpus.source == NvmlSource::Off {
+                return;
+            }
+            loop {
                 if let Ok(nvml) = gpus::open(&gpus.source)
                     && look_on(&nvml, &gpus, every, audit, &mut audited, &asked, &to).is_none()
                 {
