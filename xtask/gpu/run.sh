@@ -12,5 +12,7 @@ if ! command -v "${RADRM_GPU_PYTHON:-python3}" >/dev/null; then
     echo "python3 is not here, so that nothing was checked" | tee "$1/summary.md" >&2
     exit 1
 fi
+# A copy may have lost what may be executed.
+chmod +x "$here"/bin/* 2>/dev/null
 export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 exec "${RADRM_GPU_PYTHON:-python3}" "$here/check/main.py" "$@"

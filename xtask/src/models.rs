@@ -131,7 +131,7 @@ fn line(row: &Row<'_>, told: &Value) -> Result<String> {
         mib(bytes(&whole["reserved"])?),
         mib(bytes(&gpu["held_peak"])?),
         modelled.map_or_else(|| "–".to_owned(), mib),
-        row.measured.parse().map_or_else(|_| "–".to_owned(), |mib| grouped(mib)),
+        row.measured.parse().map_or_else(|_| "–".to_owned(), grouped),
         told["seconds"].as_f64().unwrap_or(0.0),
         mib(bytes(&told["host_memory"])?),
     ))

@@ -27,8 +27,8 @@ pub const TORCH: Environment = Environment {
     options: &["--no-deps"],
 };
 
-/// Other frameworks for dry runs: 1.5 GB, which the test command does not ask for.
-const FRAMEWORKS: [Environment; 2] = [
+/// JAX and CuPy for dry runs: 1.5 GB, which the test command does not ask for.
+pub const FRAMEWORKS: [Environment; 2] = [
     Environment {
         folder: "venv-jax",
         requirements: "ld-preload-tests/clients/requirements-jax.txt",

@@ -10,14 +10,14 @@ import setting
 def checkpoint(context):
     """A PyTorch process under the shim, checkpointed by the driver and restored: it goes on with the same memory."""
     step, machine = context.step, context.machine
-    if machine.has(machine.torch_python, "torch"):
+    if machine.has(machine.pythons["torch"], "torch"):
         raise setting.Missing("torch is not installed")
     if machine.emulate:
         # On stand-ins a dry run has a machine of its own, which nobody else can reach.
         command = [machine.python, os.path.join(machine.work, "hold.py"), "256"]
         launched, env, _ = machine.watched(command)
     else:
-        launched, env, _ = machine.torch("torch_hold.py", ["2048" if not context.short else "256"], options=[])
+        launched, env, _ = machine.framework("torch", "torch_hold.py", ["2048" if not context.short else "256"], options=[])
     program = processes.Running(launched, env)
     held = json.loads(program.line(min(30, context.left() - 5)))
     helper = [machine.python, os.path.join(machine.work, "checkpoint.py"), str(held["pid"])]

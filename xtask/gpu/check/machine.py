@@ -17,7 +17,9 @@ class Machine:
         self.scratch = tempfile.mkdtemp(prefix="radrm-gpu-")
         self.emulate, self.libraries = emulate, libraries
         self.python = sys.executable
-        self.torch_python = os.environ.get("RADRM_GPU_TORCH_PYTHON", self.python)
+        # On a machine with a GPU one Python has them all; elsewhere each framework may have its own.
+        self.pythons = {name: os.environ.get("RADRM_GPU_%s_PYTHON" % name.upper(), self.python)
+                        for name in ("torch", "jax", "cupy")}
         self.profiles = 0
         if emulate:
             self._prepare_emulation()
@@ -79,10 +81,10 @@ class Machine:
             launcher += ["--machine", self.machine_file]
         return launcher + list(options) + ["--"] + list(command), self.environment(extra), stem + ".json"
 
-    def torch(self, script, arguments=(), options=None, extra=None):
-        """A PyTorch program, as `watched` or, where options is None, as `bare`. On emulated GPUs it runs on
-        stand-ins for CUDA's libraries, in both cases."""
-        command = [self.torch_python, os.path.join(self.work, script), *map(str, arguments)]
+    def framework(self, name, script, arguments=(), options=None, extra=None):
+        """A program of a framework, as `watched` or, where options is None, as `bare`, with no report. On emulated
+        GPUs it runs on stand-ins for CUDA's libraries, in both cases."""
+        command = [self.pythons[name], os.path.join(self.work, script), *map(str, arguments)]
         if not self.emulate:
             if options is None:
                 return (*self.bare(command, extra), None)

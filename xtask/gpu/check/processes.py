@@ -36,7 +36,7 @@ class Running:
 
     def __init__(self, command, env=None, cwd=None, stdin=subprocess.PIPE):
         self.began = time.monotonic()
-        self.out, self.err, self.taken = b"", b"", 0
+        self.out, self.err, self.taken, self.silent = b"", b"", 0, None
         self.process = subprocess.Popen(
             command, env=env, cwd=cwd, start_new_session=True,
             stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -61,6 +61,7 @@ class Running:
                     self.err += data
             elif data == b"":
                 self.selector.unregister(key.fileobj)
+                self.silent = time.monotonic()
         return bool(self.selector.get_map())
 
     def say(self, text):
@@ -104,7 +105,7 @@ class Running:
         self.kill()
         code = None if late else self.process.returncode
         return Ended(code, self.out.decode(errors="replace"), self.err.decode(errors="replace"),
-                     time.monotonic() - self.began)
+                     (time.monotonic() if late else self.silent or time.monotonic()) - self.began)
 
     def kill(self):
         """Ends its whole group."""

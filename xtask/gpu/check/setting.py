@@ -31,7 +31,7 @@ def look(context):
             "    try: print(n, m.version(n))\n    except m.PackageNotFoundError: pass\n")
     names = ["torch", "torchvision", "triton", "jax", "jaxlib", "cupy-cuda13x", "cupy-cuda12x", "numba-cuda",
              "cuda-bindings", "nvidia-ml-py", "nvidia-cuda-nvrtc", "numpy"]
-    for python in {machine.python, machine.torch_python}:
+    for python in {machine.python, *machine.pythons.values()}:
         for line in processes.run([python, "-c", code, *names], 20).out.splitlines():
             name, version = line.split()
             packages[name] = version

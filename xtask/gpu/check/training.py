@@ -6,6 +6,7 @@ import statistics
 import processes
 import setting
 from costs import MODES
+from machine import read
 
 PROFILED = "PyTorch's profiler (CUPTI), no shim"
 # Work, steps in a round, steps in a brief run.
@@ -16,18 +17,18 @@ def steps(context):
     """Training steps of ResNet-50 and of a GPT-2-small class model, and steps of many small kernels: one process
     without the shim and one for each mode of it, all loaded, of which one works at a time, in turns."""
     step, machine = context.step, context.machine
-    lacks = machine.has(machine.torch_python, "torch")
+    lacks = machine.has(machine.pythons["torch"], "torch")
     if lacks:
         raise setting.Missing("%s is not installed" % lacks)
     modes = ["no shim", "sample"] if context.short else list(MODES)
     # CUPTI stays in a process that was profiled once: it has one of its own, beside the others.
     others = [] if context.short else [PROFILED]
-    works = WORKS if not machine.has(machine.torch_python, "torchvision") else WORKS[1:]
+    works = WORKS if not machine.has(machine.pythons["torch"], "torchvision") else WORKS[1:]
     if context.short:
         works = works[-1:]
-    running = {}
+    running, reports, reserved = {}, {}, {}
     for mode in modes + others:
-        launched, env, _ = machine.torch("torch_steps.py", options=MODES.get(mode))
+        launched, env, reports[mode] = machine.framework("torch", "torch_steps.py", options=MODES.get(mode))
         running[mode] = processes.Running(launched, env)
     for mode, process in running.items():
         ready = process.line(min(90, context.left() - 2))
@@ -39,6 +40,7 @@ def steps(context):
         answer = json.loads(running[mode].line(max(1, context.left() - 1)))
         if "error" in answer:
             raise RuntimeError("%s: %s" % (words, answer["error"]))
+        reserved[mode] = max(reserved.get(mode, 0), answer.get("reserved", 0))
         return answer
 
     for number, (work, many, few) in enumerate(works):
@@ -53,6 +55,20 @@ def steps(context):
     for mode, process in running.items():
         ended = process.end(max(1, min(20, context.left() - 1)))
         step.check("ends well: %s" % mode, ended.good, None if ended.good else ended.why())
+    rows = []
+    for mode, report in reports.items():
+        seen = read(report) if report else None
+        if seen and seen["gpus"]:
+            gpu = seen["gpus"][0]
+            nvml = gpu["nvml"] or {}
+            told = nvml.get("job_peak_bytes"), nvml.get("remainder_bytes")
+            rows.append({"mode": mode, "reserved by PyTorch, MiB": reserved[mode] >> 20,
+                         "by the shim, MiB": gpu["peak_bytes"] >> 20, "by NVML, MiB": told[0] and told[0] >> 20,
+                         "remainder, MiB": told[1] and told[1] >> 20, "launches": seen["launches"],
+                         "kernels": len(seen["kernels"])})
+            step.check("the shim's peak holds what PyTorch reserved: %s" % mode, gpu["peak_bytes"] >= reserved[mode],
+                       "%d and %d bytes" % (gpu["peak_bytes"], reserved[mode]))
+    step.figure("memory", rows)
 
 
 def _measure(context, ask, work, count, modes, others, works_left):

@@ -21,5 +21,5 @@ ctypes.CDLL("libcuda.so.1").cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(tot
 stats = device.memory_stats() or {}
 print(json.dumps({
     "limit": 6 << 30, "seen_total": total.value, "refused": refused and "RESOURCE_EXHAUSTED" in refused and refused,
-    "pool_limit": stats.get("bytes_limit"), "after": after,
+    "pool_limit": stats.get("bytes_limit"), "after": after, "right": 512.0**3,
 }))

@@ -3,7 +3,7 @@
 load WORK    makes a model and warms it up: resnet50, gpt2, small-kernels
 run N        makes N steps and waits for them: {"seconds": S}
 profile N    the same under PyTorch's profiler
-drop         gives the model's memory back
+drop         gives the model's memory back: {"reserved": the most bytes so far}
 quit
 """
 
@@ -129,6 +129,7 @@ def main():
                 with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]):
                     answer = timed(step, int(words[1]))
             elif words[0] == "drop":
+                answer = {"reserved": torch.cuda.max_memory_reserved()}
                 step = None
                 gc.collect()
                 torch.cuda.empty_cache()

@@ -1,5 +1,6 @@
 //! The bundle: programs as they ship, sources of what is compiled where it runs, scripts, and a manifest.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -53,7 +54,8 @@ pub fn assemble(build: &Build) -> Result<PathBuf> {
             command.arg("--release");
         }
         let emulator = EMULATOR.iter().filter(|_| build.with_emulator);
-        for package in BUILT.iter().map(|(_, package)| package).chain(emulator) {
+        let packages: BTreeSet<_> = BUILT.iter().map(|(_, package)| package).chain(emulator).collect();
+        for package in packages {
             command.args(["-p", package]);
         }
         shell::run(&mut command)?;

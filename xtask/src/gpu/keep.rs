@@ -22,10 +22,11 @@ pub fn keep(root: &Path, from: &Path) -> Result<PathBuf> {
     let gpu = check(&result)?;
     let folder = root.join(figures::RESULTS).join(slug(gpu));
     fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
-    for name in ["result.json", "summary.md"] {
-        fs::copy(from.join(name), folder.join(name))
-            .with_context(|| format!("{}", from.join(name).display()))?;
-    }
+    let summary = from.join("summary.md");
+    let summary = fs::read(&summary).with_context(|| format!("{}", summary.display()))?;
+    // Written, not copied: what comes back from another machine may be read-only.
+    fs::write(folder.join("result.json"), text)?;
+    fs::write(folder.join("summary.md"), summary)?;
     figures::write(root)?;
     Ok(folder)
 }

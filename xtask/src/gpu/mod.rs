@@ -74,9 +74,13 @@ pub fn run(flags: &Flags) -> Result<()> {
         command.args(["--emulate", gpu]).arg("--libraries").arg(libraries);
         // Without a GPU nothing is measured, and a slow machine may take its time.
         command.args(["--budget", "1500"]);
-        for (variable, environment) in
-            [("RADRM_GPU_PYTHON", &venv::CLIENTS), ("RADRM_GPU_TORCH_PYTHON", &venv::TORCH)]
-        {
+        let [jax, cupy] = &venv::FRAMEWORKS;
+        for (variable, environment) in [
+            ("RADRM_GPU_PYTHON", &venv::CLIENTS),
+            ("RADRM_GPU_TORCH_PYTHON", &venv::TORCH),
+            ("RADRM_GPU_JAX_PYTHON", jax),
+            ("RADRM_GPU_CUPY_PYTHON", cupy),
+        ] {
             if let Some(python) = venv::made(environment) {
                 command.env(variable, python);
             }
