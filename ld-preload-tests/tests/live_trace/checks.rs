@@ -18,15 +18,24 @@ use serde_json::Value;
 
 use crate::incidents::Marks;
 
+/// How an attempt was started.
+#[derive(Debug)]
+pub struct Start {
+    /// Numbers of GPUs.
+    pub devices: Vec<u32>,
+    pub limit: Option<Bytes>,
+    pub reserved: Option<Bytes>,
+}
+
 /// What a replay of the daemon's events decided.
 #[derive(Debug, Default)]
 pub struct Replayed {
     pub daemons: usize,
     pub events: usize,
     pub decisions: usize,
-    /// The last start of each attempt: devices and limit. (One that was decided and not carried out when the
+    /// The last start of each attempt. (One that was decided and not carried out when the
     /// daemon was killed is decided again.)
-    pub starts: BTreeMap<(u64, u32), (Vec<u32>, Option<Bytes>, Option<Bytes>)>,
+    pub starts: BTreeMap<(u64, u32), Start>,
     pub ends: BTreeMap<u64, Verdict>,
     pub requeued: BTreeMap<u64, u32>,
 }
@@ -52,7 +61,7 @@ pub fn replay(log: &Path) -> Replayed {
             match decision.action {
                 Action::Start { job, attempt, devices, limit, reserved } => {
                     let devices = devices.iter().map(|device| device.0).collect();
-                    replayed.starts.insert((job.0, attempt), (devices, limit, reserved));
+                    replayed.starts.insert((job.0, attempt), Start { devices, limit, reserved });
                 }
                 Action::End { job: JobId(job), verdict } => {
                     assert_eq!(replayed.ends.insert(job, verdict), None, "job {job} ends twice");
@@ -77,8 +86,8 @@ pub fn told(log: &Path) -> String {
 /// What the replay decided is what happened: where each attempt's program found itself, and how each job ended.
 pub fn decided_is_done(replayed: &Replayed, marks: &Marks, gpus: &[String], rows: &BTreeMap<u64, Value>) {
     for ((job, attempt), mark) in marks.by_attempt() {
-        let (devices, ..) = replayed.starts.get(&(job, attempt)).expect("it was decided");
-        let uuids: Vec<&String> = devices.iter().map(|device| &gpus[*device as usize]).collect();
+        let start = replayed.starts.get(&(job, attempt)).expect("it was decided");
+        let uuids: Vec<&String> = start.devices.iter().map(|device| &gpus[*device as usize]).collect();
         assert_eq!(uuids, mark.gpus.iter().collect::<Vec<_>>(), "job {job}, attempt {attempt}");
     }
     let begun: BTreeSet<(u64, u32)> = marks.by_attempt().into_keys().collect();
@@ -101,7 +110,7 @@ pub fn over_quota(machine: &Path, replayed: &Replayed, marks: &Marks) -> (u64, u
     let books = machine.books();
     let (mut over, mut seen) = (0, 0);
     for ((job, attempt), mark) in marks.by_attempt() {
-        let (devices, limit, _) = &replayed.starts[&(job, attempt)];
+        let Start { devices, limit, .. } = &replayed.starts[&(job, attempt)];
         let book = books.iter().find(|book| book.pid == mark.pid && book.exe.contains("trace_job"));
         // Killed before it reached its GPU.
         let Some(book) = book else { continue };

@@ -333,8 +333,8 @@ impl Live {
         // Runs of the program of which nothing was said learnt from each other.
         let unsaid = |job: &u64| self.planned[self.numbers[job]].said_mib.is_none();
         let own: Vec<_> = replayed.starts.iter().filter(|((job, _), _)| unsaid(job)).collect();
-        assert!(own.iter().any(|(_, (.., reserved))| reserved.is_none()), "{own:?}");
-        assert!(own.iter().any(|(_, (.., reserved))| reserved.is_some()), "{own:?}");
+        assert!(own.iter().any(|(_, start)| start.reserved.is_none()), "{own:?}");
+        assert!(own.iter().any(|(_, start)| start.reserved.is_some()), "{own:?}");
         let told = checks::told(&log);
         eprintln!(
             "{} jobs in {:.1} s: {ooms} out of memory, {sure} killed, {} refused while the disk was full, {seen} \
