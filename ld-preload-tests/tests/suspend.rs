@@ -7,6 +7,7 @@ use radrm_preload_tests::{
     artifacts,
     node::{Daemon, may},
     programs,
+    random::Random,
 };
 use serde_json::Value;
 
@@ -368,5 +369,59 @@ fn a_helper_has_no_more_rights_than_the_jobs_user() {
     let helpers: Vec<_> = books.iter().filter(|book| book.command.contains("--suspend-one-job")).collect();
     assert!(!helpers.is_empty() && helpers.iter().all(|book| book.uid == NOBODY), "{helpers:?}");
     assert_whole(&daemon, important);
+    assert_whole(&daemon, job);
+}
+
+#[test]
+fn a_job_that_is_cancelled_while_it_is_suspended_or_brought_back_ends() {
+    let daemon = Daemon::new(ONE_GPU);
+    for state in ["suspending", "resuming"] {
+        let job = daemon.keeps(&["--gpu-mem", "30GiB", "--preemptible"], &["6000m"]);
+        daemon.until_it_works(job, 1);
+        let important = daemon.keeps(&["--gpu-mem", "30GiB", "--priority", "5"], &["100m"]);
+        if state == "resuming" {
+            daemon.until_it_works(important, 1);
+            daemon.stop(important);
+        }
+        daemon.until_state(job, state);
+        daemon.ok(&["cancel", &job.to_string()]);
+        let ended = daemon.end(job);
+        assert_eq!(
+            (&ended["end"], &ended["attempts"]),
+            (&"cancelled".into(), &1.into()),
+            "{}",
+            daemon.history(job)
+        );
+        assert_whole(&daemon, important);
+        daemon.until("nothing is left", |daemon| daemon.used() == 0);
+    }
+}
+
+#[test]
+fn a_daemon_that_is_killed_at_any_moment_loses_nothing() {
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(1, |now| now.as_nanos() as u64 | 1)
+    });
+    let mut random = Random(seed);
+    let mut daemon = Daemon::new(ONE_GPU);
+    let job = daemon.keeps(&["--gpu-mem", "30GiB", "--preemptible"], &["2000m", "twice"]);
+    daemon.until_it_works(job, 2);
+    for round in 0..5 {
+        let important = daemon.keeps(&["--gpu-mem", "30GiB", "--priority", "5"], &["100m"]);
+        for end in [false, true] {
+            if end {
+                daemon.until_it_works(important, 1);
+                daemon.stop(important);
+            }
+            // Each direction takes about a second.
+            thread::sleep(Duration::from_millis(random.below(1400)));
+            daemon.kill();
+            thread::sleep(Duration::from_millis(random.below(1400)));
+            daemon.start();
+        }
+        assert_eq!(daemon.end(important)["exit_code"], 0, "seed {seed}, round {round}");
+    }
+    daemon.until_state(job, "running");
     assert_whole(&daemon, job);
 }
