@@ -205,10 +205,10 @@ impl Trace {
             let end = span.t + span.span;
             if spans.get(n + 1).is_none_or(|next| next.t > end) {
                 let nothing = WorkSpan { t: end, work: Work::default(), ..**span };
-                let WindowSummary { kernels_running, sm_active_share, .. } = WindowSummary::of(span);
+                let WindowSummary { launched_gpu_time, sm_active_share, .. } = WindowSummary::of(span);
                 let none = |figure: Option<f64>| figure.map(|_| 0.0);
                 let window = WindowSummary {
-                    kernels_running: none(kernels_running),
+                    launched_gpu_time: none(launched_gpu_time),
                     sm_active_share: none(sm_active_share),
                     sm_occupancy_share: none(sm_active_share),
                     ..WindowSummary::of(&nothing)
@@ -223,7 +223,7 @@ impl Trace {
         let tracks = [
             ("launches per second", vec![("launches", Some(window.launches_per_second))]),
             ("copies and memsets, bytes/s", vec![("copied", Some(window.copied_bytes_per_second))]),
-            ("kernels running at a time", vec![("kernels", window.kernels_running)]),
+            ("GPU time launched per time", vec![("kernels", window.launched_gpu_time)]),
             (
                 "SMs by its launches, %",
                 vec![

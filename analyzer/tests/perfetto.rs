@@ -109,7 +109,7 @@ fn a_training_run_is_a_valid_trace() {
         .collect();
     assert_eq!(launches, [(1.0, 400.0), (3.0, 300.0), (5.0, 0.0), (9.0, 200.0), (11.0, 0.0)]);
     assert_eq!(highest(events, "copies and memsets, bytes/s", "copied"), 800.0);
-    assert_eq!(highest(events, "kernels running at a time", "kernels"), 0.5);
+    assert_eq!(highest(events, "GPU time launched per time", "kernels"), 0.5);
     assert_eq!(highest(events, "SMs by its launches, %", "active"), 50.0);
     let account = &profile.processes[0].state.accounts[0];
     for kind in [Kind::Device, Kind::Vmm, Kind::PinnedHost] {

@@ -40,11 +40,11 @@ static void collect(void) {
     outstanding = 0;
 }
 
-static void launch(int k, int shape, CUstream stream) {
+static void launch(int k, int shape, unsigned blocks, CUstream stream) {
     if (outstanding == OWN_EVENTS) collect();
     out[outstanding].kernel = k;
     OK(CU(cuEventRecord)(out[outstanding].start, stream));
-    OK(CU(cuLaunchKernel)(kernels[k].function, kernels[k].blocks[shape], 1, 1, kernels[k].threads[shape], 1, 1, 0,
+    OK(CU(cuLaunchKernel)(kernels[k].function, blocks, 1, 1, kernels[k].threads[shape], 1, 1, 0,
                           stream, (void *[]){&state}, NULL));
     OK(CU(cuEventRecord)(out[outstanding].end, stream));
     kernels[k].launches++;
@@ -92,7 +92,11 @@ int main(int argc, char **argv) {
         int k = 0;
         for (; pick >= kernels[k].weight; k++) pick -= kernels[k].weight;
         /* Shapes alternate with a period, as the steps of a training loop do. */
-        launch(k, i / 7 % 3 ? draw(SHAPES) : 0, streams[draw(3)]);
+        int shape = i / 7 % 3 ? draw(SHAPES) : 0;
+        unsigned blocks = kernels[k].blocks[shape];
+        /* Of every other kernel no two launches are alike, so that a sample can be wrong. */
+        if (k & 1) blocks = blocks / 2 + 1 + draw(blocks);
+        launch(k, shape, blocks, streams[draw(3)]);
         if (graphs && !exec && i == launches / 4) {
             CUgraph graph;
             collect();
@@ -100,7 +104,7 @@ int main(int argc, char **argv) {
             /* One launch of each node alone tells what it takes. */
             for (int n = 0; n < NODES; n++) {
                 double before = kernels[nodes[n]].ns;
-                launch(nodes[n], 0, streams[1]);
+                launch(nodes[n], 0, kernels[nodes[n]].blocks[0], streams[1]);
                 collect();
                 node_ns[n] = kernels[nodes[n]].ns - before;
             }

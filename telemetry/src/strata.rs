@@ -225,12 +225,18 @@ impl Stratum {
         (weight > 0).then(|| f64::from_bits(cell.ns.load(Relaxed)) / weight as f64)
     }
 
-    /// The standard deviation of the known times as a share of their mean.
+    /// The standard deviation of the known times as a share of their mean; of fewer than three times nothing is known of
+    /// it, which counts as one.
     pub fn variation(self) -> Option<f64> {
         let mean = self.mean_ns().filter(|mean| *mean > 0.0)?;
         let cell = self.cell();
+        let samples = cell.samples.load(Relaxed) as f64;
+        if samples < 3.0 {
+            return Some(1.0);
+        }
         let squares = f64::from_bits(cell.ns_squares.load(Relaxed)) / cell.weight.load(Relaxed) as f64;
-        Some((squares / (mean * mean) - 1.0).max(0.0).sqrt())
+        let variance = (squares / (mean * mean) - 1.0).max(0.0) * samples / (samples - 1.0);
+        Some(variance.sqrt())
     }
 
     /// Notes how the GPU was filled by a launch that took `ns` and stands for `weight` launches.

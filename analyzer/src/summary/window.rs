@@ -21,10 +21,11 @@ pub struct WindowSummary {
     pub copied_bytes: Bytes,
     /// The same per second.
     pub copied_bytes_per_second: f64,
-    /// Kernels of the process that ran at a time, mean over the window, estimated from the launches that were timed;
-    /// null where none was.
-    pub kernels_running: Option<f64>,
-    /// SM activity of its kernels (SMACT), of one GPU, by the shapes of its launches and the times of those that were
+    /// GPU time of the kernels that were launched in the window over the window's length, estimated from the launches that
+    /// were timed; above 1 where several run at a time, or launches are queued faster than they run. Null where none was
+    /// timed.
+    pub launched_gpu_time: Option<f64>,
+    /// SM activity by those kernels (SMACT), as of one GPU, by the shapes of its launches and the times of those that were
     /// timed; null where none was.
     pub sm_active_share: Option<f64>,
     /// Likewise SM occupancy (SMOCC).
@@ -47,7 +48,7 @@ impl WindowSummary {
             launches_per_second: work.launches.saturating_add(work.graph_launches) as f64 / seconds,
             copied_bytes: work.copied,
             copied_bytes_per_second: work.copied.0 as f64 / seconds,
-            kernels_running: share(work.kernels),
+            launched_gpu_time: share(work.kernels),
             sm_active_share: filled(work.active),
             sm_occupancy_share: filled(work.resident),
         }
@@ -79,16 +80,18 @@ mod tests {
         assert_eq!((window.from_ns, window.to_ns), (Nanos::from_secs(3), Nanos::from_secs(5)));
         assert_eq!((window.launches_per_second, window.copied_bytes_per_second), (500.0, 2000.0));
         assert_eq!(
-            (window.kernels_running, window.sm_active_share, window.sm_occupancy_share),
+            (window.launched_gpu_time, window.sm_active_share, window.sm_occupancy_share),
             (Some(0.5), Some(0.25), Some(0.1))
         );
         let counted = Work { kernels: Nanos::ZERO, active: Nanos::ZERO, resident: Nanos::ZERO, ..work };
         let window = WindowSummary::of(&WorkSpan { work: counted, ..span });
-        assert_eq!((window.kernels_running, window.sm_active_share), (None, None));
+        assert_eq!((window.launched_gpu_time, window.sm_active_share), (None, None));
         // Spans and counts that no clock and no program has ever shown.
         let absurd = Work { launches: u64::MAX, graph_launches: u64::MAX, kernels: Nanos(u64::MAX), ..work };
         let window =
             WindowSummary::of(&WorkSpan { t: Nanos(u64::MAX), span: Nanos(0), work: absurd, ..span });
-        assert!(window.launches_per_second.is_finite() && window.kernels_running.is_some_and(f64::is_finite));
+        assert!(
+            window.launches_per_second.is_finite() && window.launched_gpu_time.is_some_and(f64::is_finite)
+        );
     }
 }

@@ -113,7 +113,8 @@ pub(crate) fn timed(cx: &Cx<'_>, plan: u64, serial: u64, ns: f64, weight: u64) {
     if whole <= 0.0 || !whole.is_finite() {
         return;
     }
-    // A share is in doubt by what moves it: the kernel's own variation, and the others'.
+    // A share is in doubt by what moves it: the kernel's own variation, and the others'. The graph's launches are always
+    // the same one of those that a stratum holds, so the doubt is that of a single launch: two standard deviations.
     let variations =
         || plan.totals().map(|work| (part(&work), alone(&work).map_or(1.0, |(_, variation)| variation)));
     let others = variations().map(|(part, variation)| part * variation).sum::<f64>() / whole;
@@ -122,7 +123,8 @@ pub(crate) fn timed(cx: &Cx<'_>, plan: u64, serial: u64, ns: f64, weight: u64) {
         let Some(stratum) = timing.stratum(cx, kernel, SizeClass::GRAPH) else { continue };
         let own = alone(&work).map_or(1.0, |(_, variation)| variation);
         let share = part(&work) / whole;
-        let doubt = if all_known { (own + others) * (1.0 - share) } else { 1.0 };
+        // A graph of one kernel is all its own.
+        let doubt = if all_known || share >= 1.0 { 2.0 * (own + others) * (1.0 - share) } else { 1.0 };
         if !stratum.timed(weight, ns * share, doubt) {
             cx.writer().timing_lost();
         }

@@ -72,9 +72,13 @@ impl ProcessSnapshot {
     /// How long a GPU has been in use, from the first timed launch to the end of the last launch, ns. What was launched
     /// after the latest timed launch is taken to have come as densely as what was launched before it.
     pub fn used_ns(&self, account: &Account) -> u64 {
-        // The kernel that was timed most tells best how much came after.
-        let times = self.kernels.iter().filter_map(|kernel| kernel.time);
-        let behind = times.max_by_key(|time| time.samples).map_or(1000, |time| time.behind_permille.max(1));
+        // Of kernels that are timed now and then some may have ended long before; one that has not tells how much came
+        // after. Where there is none, the one that was timed most does.
+        const OFTEN: u64 = 8;
+        let times = || self.kernels.iter().filter_map(|kernel| kernel.time);
+        let often = times().filter(|time| time.samples >= OFTEN).max_by_key(|time| time.behind_permille);
+        let teller = often.or_else(|| times().max_by_key(|time| time.samples));
+        let behind = teller.map_or(1000, |time| time.behind_permille.max(1));
         (account.timed_span_ns as f64 * 1000.0 / f64::from(behind)) as u64
     }
 }
