@@ -26,7 +26,9 @@ impl State {
             return;
         }
         let paced = self.settings.order.pace > Millis::ZERO;
-        if paced && !self.due() {
+        if !paced {
+            self.stage = Stage::Rest;
+        } else if !self.due() {
             return;
         }
         let started = self.look_at_queue(paced, out);
