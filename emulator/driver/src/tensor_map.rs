@@ -19,7 +19,7 @@ const ALIGNMENT: u64 = 16;
 
 fn encode(map: Out<TensorMap>, rank: c_uint, address: u64, dims: In<u64>) -> Answer {
     map.required()?;
-    let right = RANKS.contains(&rank) && address != 0 && address % ALIGNMENT == 0;
+    let right = RANKS.contains(&rank) && address != 0 && address.is_multiple_of(ALIGNMENT);
     if !right || dims.list(rank as usize)?.contains(&0) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -56,6 +56,6 @@ entry_points! {
     /// Gives a description another address.
     fn cuTensorMapReplaceAddress(map: Out<TensorMap>, address: u64) |_driver| {
         map.required()?;
-        if address == 0 || address % ALIGNMENT != 0 { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+        if address == 0 || !address.is_multiple_of(ALIGNMENT) { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
     }
 }
