@@ -80,7 +80,7 @@ fn every_step_passes_on_emulated_gpus_or_says_what_it_misses() {
     assert!(page.contains("EMULATED on 1xH100-80GB: no figure below was measured on a GPU."), "{page}");
     // What comes back from a machine: few files with plain names.
     let files: Vec<_> = fs::read_dir(&out).expect("results").flatten().map(|e| e.file_name()).collect();
-    assert_eq!(files.len(), 2, "{files:?}");
+    assert_eq!(files.len(), 3, "{files:?}");
     // Only what a real GPU gave is kept.
     let mut keep = Command::new(artifacts::directory().join("xtask"));
     keep.args(["gpu", "--keep"]).arg(&out);

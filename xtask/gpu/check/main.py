@@ -90,8 +90,9 @@ def perform(step, function, machine, short, left, shared):
         step.remark(traceback.format_exc().strip().replace("\n", " / ")[-600:])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        # What was still running is ended, and what it had said is kept.
         for running in list(processes.Running.everything):
-            running.kill()
+            running.end(0.2)
         step.seconds = time.monotonic() - began
 
 
@@ -120,6 +121,9 @@ def main():
     steps = [report.Step(name, (function.__doc__ or "").strip(), limit) for name, function, limit in STEPS
              if not wanted or name in wanted]
     page = report.Report(arguments.out, head, steps)
+    processes.log = os.path.join(arguments.out, "log.txt")
+    with open(processes.log, "w") as file:
+        file.write("What programs said that did not end with 0; some are meant to.\n")
     signal.signal(signal.SIGALRM, alarm)
     shared = {"head": head}
     warming = [] if machine.emulate else warm_up(machine)

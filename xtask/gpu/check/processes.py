@@ -7,6 +7,23 @@ import subprocess
 import time
 
 
+# Where is kept what processes said that did not end with 0, and how much there is room for.
+log, room = None, 4 << 20
+
+
+def keep(command, ended):
+    """Keeps what a process said, for whoever looks for the reason afterwards."""
+    global room
+    if log is None or ended.good:
+        return
+    text = "\n$ %s\n%s\n" % (" ".join(map(str, command)), ended.why())
+    text += "".join("--- %s\n%s\n" % (name, said[-6000:]) for name, said in (("out", ended.out), ("err", ended.err)) if said)
+    if len(text) <= room:
+        room -= len(text)
+        with open(log, "a") as file:
+            file.write(text)
+
+
 class Ended:
     """A process that has ended; code is None where it was stopped for being too late."""
 
@@ -35,7 +52,7 @@ class Running:
     everything = []
 
     def __init__(self, command, env=None, cwd=None, stdin=subprocess.PIPE):
-        self.began = time.monotonic()
+        self.began, self.command = time.monotonic(), command
         self.out, self.err, self.taken, self.silent = b"", b"", 0, None
         self.process = subprocess.Popen(
             command, env=env, cwd=cwd, start_new_session=True,
@@ -104,8 +121,10 @@ class Running:
             late = True
         self.kill()
         code = None if late else self.process.returncode
-        return Ended(code, self.out.decode(errors="replace"), self.err.decode(errors="replace"),
-                     (time.monotonic() if late else self.silent or time.monotonic()) - self.began)
+        ended = Ended(code, self.out.decode(errors="replace"), self.err.decode(errors="replace"),
+                      (time.monotonic() if late else self.silent or time.monotonic()) - self.began)
+        keep(self.command, ended)
+        return ended
 
     def kill(self):
         """Ends its whole group."""
