@@ -24,9 +24,9 @@ use crate::run::libraries;
 const SLOWEST: u64 = 500_000_000;
 /// What a helper gets beyond waiting and copying, s.
 const EXTRA_S: u64 = 60;
-/// A job that has to come back and finds no room, though room was set aside, is tried again after this.
+/// A job that has to come back and does not is tried again after this.
 const AGAIN: Duration = Duration::from_secs(1);
-/// So often; then it is lost.
+/// So often, where helpers end without an answer; then it is lost.
 const MOST_TRIES: u32 = 60;
 
 /// A helper's end without an answer, in words.
@@ -198,7 +198,7 @@ impl Engine {
         });
         if let Err(sentence) = started {
             self.trouble("suspend", format!("jobs cannot be suspended or brought back: {sentence}"));
-            self.helped(attempt, None);
+            self.helped(attempt, Some(Answer::not_begun(task, sentence)));
         }
     }
 
@@ -299,20 +299,17 @@ impl Engine {
         }
     }
 
+    /// What has to come back is tried again. The scheduler takes it for running, or waits for an answer and
+    /// gets it then; without room it waits as long as it takes.
     fn try_again(&mut self, job: u64, sentence: &str) {
         let Some(live) = self.live.get_mut(&job) else { return };
-        live.transit.tries += 1;
-        if live.transit.tries >= MOST_TRIES {
-            return self.lose(job, sentence);
+        if sentence == NO_ANSWER {
+            live.transit.tries += 1;
+            if live.transit.tries >= MOST_TRIES {
+                return self.lose(job, sentence);
+            }
         }
         live.transit.again = Some(Instant::now() + AGAIN);
-        if let Some(entry) = self.entries.get_mut(&job) {
-            entry.suspension.step = match entry.suspension.step {
-                // The scheduler waits for an answer, and gets it when the job is back.
-                Step::Resuming => Step::Resuming,
-                _ => Step::Undoing,
-            };
-        }
         if self.entries.get(&job).is_some_and(|entry| entry.why != sentence) {
             self.say(job, sentence.to_owned());
         }

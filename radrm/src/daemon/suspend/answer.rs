@@ -60,8 +60,8 @@ pub(crate) fn run(path: &Path, attempt: Attempt, order: Order, to: Sender<Messag
         .stack_size(256 << 10)
         .spawn(move || {
             let answer = help(&path, &order).unwrap_or_else(|error| {
-                crate::output::say(crate::daemon::NAME, &format!("{}: {error}", path.display()));
-                None
+                let why = crate::output::reason(&error);
+                Some(Answer::not_begun(order.task, format!("{}: {why}", path.display())))
             });
             let _ = to.send(Message::Suspension(attempt, answer));
         })
@@ -69,6 +69,7 @@ pub(crate) fn run(path: &Path, attempt: Attempt, order: Order, to: Sender<Messag
         .map_err(|error| format!("no thread: {error}"))
 }
 
+/// An error says that nothing was begun.
 fn help(path: &Path, order: &Order) -> io::Result<Option<Answer>> {
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
@@ -85,7 +86,7 @@ fn help(path: &Path, order: &Order) -> io::Result<Option<Answer>> {
         .stderr(Stdio::null())
         .spawn()?;
     let begun = Instant::now();
-    while child.try_wait()?.is_none() {
+    while matches!(child.try_wait(), Ok(None)) {
         if begun.elapsed() > limit {
             let _ = child.kill();
             let _ = child.wait();

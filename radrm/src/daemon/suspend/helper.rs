@@ -40,10 +40,7 @@ pub(crate) fn help() -> ExitCode {
         let _ = answer::put_helper(&file, who);
     }
     let answer = keeper::become_user(order.user.as_ref()).and_then(|()| work(&order));
-    let answer = answer.unwrap_or_else(|sentence| match order.task {
-        Task::Suspend => Answer::Refused { refusal: SuspendRefusal::Failed, sentence },
-        Task::Resume => Answer::NoRoom { sentence },
-    });
+    let answer = answer.unwrap_or_else(|sentence| Answer::not_begun(order.task, sentence));
     match answer::put_answer(&file, &answer) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,

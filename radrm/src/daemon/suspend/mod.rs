@@ -133,8 +133,18 @@ pub(crate) enum Answer {
     Refused { refusal: SuspendRefusal, sentence: String },
     /// It runs.
     Resumed,
-    /// It is still suspended and whole.
+    /// It is still suspended and whole: there is no room for it, or nothing could be begun.
     NoRoom { sentence: String },
     /// Some of it can never run again.
     Lost { sentence: String },
+}
+
+impl Answer {
+    /// Nothing was done, and everything is as it was.
+    pub(crate) fn not_begun(task: Task, sentence: String) -> Self {
+        match task {
+            Task::Suspend => Self::Refused { refusal: SuspendRefusal::Failed, sentence },
+            Task::Resume => Self::NoRoom { sentence },
+        }
+    }
 }
