@@ -298,7 +298,8 @@ pub struct SlotHead {
     pub failure_head: AtomicU64,
     /// The same for the list of last failures.
     pub failure_dropped: AtomicU64,
-    /// What the job's launch budget has done here, see [`crate::budget`].
+    /// What the job's launch budget has done here: 1 if launches of this process follow it; launches let through while
+    /// one was set; launches that had to wait; how long together, ns.
     pub budget: [AtomicU64; 4],
     /// Bypasses by reason.
     pub bypass: [AtomicU64; BYPASSES],

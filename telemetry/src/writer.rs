@@ -6,7 +6,6 @@
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
 use crate::blocks::BlockTable;
-use crate::budget;
 use crate::event::Event;
 use crate::failures::{self, FailedRequest};
 use crate::kernels::{self, KernelAttributes, KernelId, Place};
@@ -438,7 +437,8 @@ impl Writer {
             // SAFETY: the caller's contract.
             unsafe { sys::map_over(&file, at.cast(), PAGE) }
         });
-        self.base().head.budget[budget::at::OBEYED].store(laid.is_ok().into(), Relaxed);
+        let [obeyed, ..] = &self.base().head.budget;
+        obeyed.store(laid.is_ok().into(), Relaxed);
         laid.is_ok()
     }
 
@@ -450,17 +450,20 @@ impl Writer {
 
     /// Counts launches that were let through under a budget.
     pub fn passed(&self, launches: u64) {
-        self.base().head.budget[budget::at::PASSED].fetch_add(launches, Relaxed);
+        let [_, passed, ..] = &self.base().head.budget;
+        passed.fetch_add(launches, Relaxed);
     }
 
     /// Counts a launch that has to wait.
     pub fn held(&self) {
-        self.base().head.budget[budget::at::HELD].fetch_add(1, Relaxed);
+        let [_, _, held, _] = &self.base().head.budget;
+        held.fetch_add(1, Relaxed);
     }
 
     /// Adds to the time for which launches were held back.
     pub fn held_for(&self, ns: u64) {
-        self.base().head.budget[budget::at::HELD_NS].fetch_add(ns, Relaxed);
+        let [.., held_ns] = &self.base().head.budget;
+        held_ns.fetch_add(ns, Relaxed);
     }
 
     // ---- memory for tables ------------------------------------------------------------------------
