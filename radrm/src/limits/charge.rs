@@ -193,7 +193,7 @@ mod tests {
             let writer = Writer::join(&path).unwrap();
             let contexts = Contexts::load_from(&directory.path().join("contexts.toml"));
             let charge = Charge { views: Vec::new(), contexts: Some(contexts), seen: HashMap::new() };
-            Self { segment: file.segment().unwrap(), _file: file, writer, directory: directory, charge }
+            Self { segment: file.segment().unwrap(), _file: file, writer, directory, charge }
         }
 
         /// So many MiB, one figure after the other.
