@@ -50,14 +50,17 @@ fn job(rig: &Rig, options: &[&str], args: &[&str]) -> Command {
 
 /// Jobs that fill the GPU at the same time, with these options of `radrm-run`: the kernels of each that were done.
 fn filled(jobs: &[(&[&str], &str)]) -> Vec<f64> {
-    let rig = rig();
+    filled_on(&rig(), jobs)
+}
+
+fn filled_on(rig: &Rig, jobs: &[(&[&str], &str)]) -> Vec<f64> {
     for library in ["libradrm.so", "libradrm_emulated_cuda.so", "libradrm_emulated_nvml.so"] {
         artifacts::file(library);
     }
     let seconds = SECONDS.to_string();
     let mut running: Vec<Running> = Vec::new();
     for (options, way) in jobs {
-        let mut one = Running::start(job(&rig, options, &["fill", way, &seconds]), PATIENCE);
+        let mut one = Running::start(job(rig, options, &["fill", way, &seconds]), PATIENCE);
         one.until_ready();
         running.push(one);
     }
@@ -155,8 +158,26 @@ fn the_report_says_what_was_held_back() {
 }
 
 #[test]
+fn launches_of_which_only_some_are_timed_get_no_more_than_their_share() {
+    // Short ones: long ones are all timed.
+    const SHORT_NS: u64 = 60_000;
+    for way in ["launches", "ex"] {
+        let rig = rig();
+        std::fs::write(rig.path().join("times"), format!("* {SHORT_NS}\n")).expect("kernel times");
+        let options: &[&str] = &["--sm-limit", "20%", "--kernels", "sample"];
+        let done = filled_on(&rig, &[(options, way)]);
+        let part = done[0] * SHORT_NS as f64 / 1e9 / SECONDS;
+        assert!(part > 0.01 && part <= 0.23, "{way}: {part}");
+    }
+}
+
+#[test]
 fn held_launches_are_also_held_while_launches_are_timed() {
-    until_thirty(&["--sm-limit", "30%", "--kernels", "all"], "launches");
+    for kernels in ["all", "sample"] {
+        for way in ["launches", "ex"] {
+            until_thirty(&["--sm-limit", "30%", "--kernels", kernels], way);
+        }
+    }
 }
 
 /// A program of the rig's session, paused before it launches, and the session's segment.
