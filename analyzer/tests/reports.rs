@@ -39,6 +39,8 @@ fn what_a_launch_budget_held_back_is_one_line() {
     assert!(plain(&profile).contains(line), "{}", plain(&profile));
     assert!(html(&profile, &summary).contains(line));
     assert!(json(&summary).contains("\"waited_ns\": 12340000000"), "{}", json(&summary));
+    profile.processes[0].throttling.launches = 1;
+    assert!(plain(&profile).contains("12.3 s in 1 launch\n"), "{}", plain(&profile));
 }
 
 #[test]
@@ -69,6 +71,15 @@ fn kernels_whose_launches_were_timed_stand_by_their_time() {
     assert!(text.contains("copies: host to device 5.00 MiB in 3 calls"), "{text}");
     let page = html(&profile, &summary);
     assert!(page.contains("time on the GPU") && page.contains("\u{b1} 30.0 ms"), "{page}");
+    assert!(text.contains("drawn at random") && !text.contains("every launch was timed"), "{text}");
+    let launched = |id: u32| {
+        let kernel = profile.processes[0].kernels.iter().find(|kernel| kernel.id == id).unwrap();
+        kernel.launches + kernel.graph_launches
+    };
+    let whole = |id: &u32| KernelTime { samples: launched(*id), ..time(id) };
+    profile.processes[0].timings.kernels = ids.iter().map(whole).collect();
+    let text = plain(&profile);
+    assert!(text.contains("every launch was timed") && !text.contains("drawn at random"), "{text}");
 }
 
 #[test]

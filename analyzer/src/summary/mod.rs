@@ -107,10 +107,11 @@ impl ThrottlingSummary {
     /// As a sentence.
     pub fn sentence(&self) -> String {
         format!(
-            "held back by a launch budget of {} %: {:.1} s in {} launches",
+            "held back by a launch budget of {} %: {:.1} s in {} {}",
             (self.share * 1000.0).round() / 10.0,
             self.waited_ns as f64 / 1e9,
-            grouped(self.launches)
+            grouped(self.launches),
+            if self.launches == 1 { "launch" } else { "launches" }
         )
     }
 }

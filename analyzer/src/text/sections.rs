@@ -6,7 +6,8 @@ use super::table::{self, Head, Side};
 use crate::names::cut;
 use crate::signals::signal_text;
 use crate::summary::{
-    CopySummary, EndSummary, FailureSummary, GpuSummary, GpuTime, OutcomeSummary, ProcessSummary, Summary,
+    CopySummary, EndSummary, FailureSummary, GpuSummary, GpuTime, KernelSummary, OutcomeSummary,
+    ProcessSummary, Summary,
 };
 use radrm_profile::model::{GpuIndex, Kind, Profile};
 use radrm_profile::steps::{columns, gpu_steps};
@@ -376,9 +377,15 @@ impl Report<'_> {
             out.push_str(&format!("  ... {} more\n", kernels.len() - shown));
         }
         if timed {
-            out.push_str(
-                "  times are estimates from launches drawn at random; +- holds in 95 of 100 cases\n",
-            );
+            let whole = |kernel: &KernelSummary| {
+                let launches = kernel.launches.saturating_add(kernel.graph_launches);
+                kernel.gpu_time.is_some_and(|time| time.samples >= launches)
+            };
+            out.push_str(if kernels.iter().all(whole) {
+                "  every launch was timed; +- holds in 95 of 100 cases\n"
+            } else {
+                "  times are estimates from launches drawn at random; +- holds in 95 of 100 cases\n"
+            });
         }
         if let Some(idle) = self.summary.gpu_idle_share {
             out.push_str(&format!(
