@@ -67,7 +67,7 @@ fn picture(node: &NodeRow, jobs: &[JobRow], past: &Past, wide: usize) -> String 
         node.emulated.as_ref().map(|spec| format!("  (emulated: {spec})")).unwrap_or_default()
     );
     // Two bars beside each other, what went before, and who is there.
-    let bar = wide.saturating_sub(58).clamp(10, 60) * 2 / 3;
+    let bar = wide.saturating_sub(72).clamp(10, 60) * 2 / 3;
     for gpu in &node.gpus {
         if gpu.lost {
             let _ = writeln!(text, "GPU {:<2} gone", gpu.index);
@@ -187,6 +187,12 @@ mod tests {
             let text = picture(&node, std::slice::from_ref(&job), &past, wide);
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= wide, "{widest} at {wide}");
+        }
+        for wide in [80, 100, 200] {
+            let gpu = GpuRow { jobs: vec![12_345], job_count: 1, total: 40 << 30, ..GpuRow::default() };
+            let node = NodeRow { gpus: vec![gpu], ..NodeRow::default() };
+            let text = picture(&node, &[], &past, wide);
+            assert!(text.contains("job 12345\n"), "who is on a GPU is cut off: {text}");
         }
     }
 }

@@ -210,6 +210,7 @@ mod tests {
         assert!(smact("140").is_err());
         assert_eq!(synthetic(Path::new("synthetic:25")), Some(25));
         assert_eq!(synthetic(Path::new("synthetic:x")), None);
+        assert_eq!(synthetic(Path::new("synthetic:")), None);
         assert!(mode("mps").is_ok() && mode("mp").is_err() && knowledge("some").is_err());
     }
 }

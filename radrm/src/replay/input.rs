@@ -63,6 +63,9 @@ pub fn trace(
     };
     let mut jobs = match cli::synthetic(path) {
         Some(count) => read::synthetic(count.min(order.jobs), &filling),
+        None if path.to_str().is_some_and(|name| name.starts_with("synthetic:")) => {
+            return Err(format!("{}: the number of jobs is to stand after the colon", path.display()));
+        }
         None => read(&text(path)?, &filling).map_err(|error| format!("{}: {error}", path.display()))?,
     };
     jobs.truncate(order.jobs);

@@ -213,5 +213,10 @@ pub(crate) fn conditions(order: &Order, devices: usize, gpus: usize) -> String {
         Mode::Mig => "MIG",
     };
     let instances = if devices > gpus { format!(", {} instances", devices - gpus) } else { String::new() };
-    format!("{gpus} GPUs ({}{instances}), {mode}, {needs}, {} seeds", order.gpus, order.seeds.max(1))
+    let chance = match order.seeds {
+        0 => "without chance".to_owned(),
+        1 => "1 seed".to_owned(),
+        seeds => format!("{seeds} seeds"),
+    };
+    format!("{gpus} GPUs ({}{instances}), {mode}, {needs}, {chance}", order.gpus)
 }

@@ -22,12 +22,15 @@ impl FromStr for Kernels {
             Some((name, budget)) => (name, Some(budget.strip_suffix('%').unwrap_or(budget))),
             None => (text, None),
         };
-        let mode = KernelsMode::from_name(name.as_bytes())
-            .ok_or_else(|| format!("`{text}` is none of off, count, sample, sample:PERCENT, all"))?;
+        let mode = KernelsMode::from_name(name.as_bytes()).ok_or_else(|| {
+            format!("`{text}` is none of off, count, sample, sample:PERCENT (up to 100), all")
+        })?;
         if let Some(budget) = budget {
             let is_share = budget.parse::<f64>().is_ok_and(|share| share > 0.0 && share <= 100.0);
             if mode != KernelsMode::Sample || !is_share {
-                return Err(format!("`{text}` is none of off, count, sample, sample:PERCENT, all"));
+                return Err(format!(
+                    "`{text}` is none of off, count, sample, sample:PERCENT (up to 100), all"
+                ));
             }
         }
         Ok(Self { mode, budget: budget.map(str::to_owned) })
@@ -67,7 +70,7 @@ mod tests {
         {
             assert_eq!(
                 entered(wrong),
-                Err(format!("`{wrong}` is none of off, count, sample, sample:PERCENT, all"))
+                Err(format!("`{wrong}` is none of off, count, sample, sample:PERCENT (up to 100), all"))
             );
         }
     }
