@@ -73,18 +73,16 @@ impl<'c> Turn<'c> {
             let Err(holder) = cell.arbiter.compare_exchange(0, token, AcqRel, Acquire) else {
                 return Self { cell, token, held: true };
             };
-            let waited = sys::monotonic_ns().saturating_sub(began);
-            if waited > PATIENCE_NS {
-                return Self { cell, token, held: false };
-            }
-            if waited > LOOK_NS && !looked {
-                looked = true;
-                if is_abandoned(ledger, holder) {
-                    let _ = cell.arbiter.compare_exchange(holder, 0, AcqRel, Relaxed);
-                    continue;
+            match Step::after(sys::monotonic_ns().saturating_sub(began), looked) {
+                Step::Leave => return Self { cell, token, held: false },
+                Step::Look => {
+                    looked = true;
+                    if is_abandoned(ledger, holder) {
+                        let _ = cell.arbiter.compare_exchange(holder, 0, AcqRel, Relaxed);
+                    }
                 }
+                Step::Yield => sys::yield_now(),
             }
-            sys::yield_now();
         }
     }
 }
@@ -93,6 +91,29 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if self.held {
             let _ = self.cell.arbiter.compare_exchange(self.token, 0, AcqRel, Relaxed);
+        }
+    }
+}
+
+/// What a contender does that has waited for its turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// Lets others run.
+    Yield,
+    /// Looks whether the holder is alive.
+    Look,
+    /// Goes on without.
+    Leave,
+}
+
+impl Step {
+    /// After `waited` ns. One that did not run for long looks before it leaves: else a dead holder's word would stay
+    /// for the next one.
+    const fn after(waited: u64, looked: bool) -> Self {
+        match looked {
+            false if waited > LOOK_NS => Self::Look,
+            true if waited > PATIENCE_NS => Self::Leave,
+            _ => Self::Yield,
         }
     }
 }
@@ -110,6 +131,16 @@ mod tests {
     use super::super::words;
     use super::*;
     use crate::ledger::{Amount, Limit};
+
+    #[test]
+    fn a_contender_that_did_not_run_for_long_looks_before_it_leaves() {
+        assert_eq!(Step::after(0, false), Step::Yield);
+        for waited in [LOOK_NS + 1, PATIENCE_NS + 1, u64::MAX] {
+            assert_eq!(Step::after(waited, false), Step::Look);
+        }
+        assert_eq!(Step::after(PATIENCE_NS, true), Step::Yield);
+        assert_eq!(Step::after(PATIENCE_NS + 1, true), Step::Leave);
+    }
 
     #[test]
     fn a_turn_that_a_dead_member_holds_blocks_nobody() {
