@@ -3,10 +3,11 @@
 //! Figures are parts of a sum over the same interval, or kernels of a stated length in an interval, so that a busy machine
 //! matters little, and what is too little may be measured again. Nothing is asserted about how fast anything is.
 
+use std::ffi::CString;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use radrm_preload_tests::{
     artifacts,
@@ -14,8 +15,8 @@ use radrm_preload_tests::{
     programs,
     rig::{PATIENCE, Rig},
 };
-use radrm_telemetry::Segment;
-use radrm_telemetry::budget::Budget;
+use radrm_telemetry::budget::{Budget, WHOLE};
+use radrm_telemetry::{Segment, Writer};
 
 /// How long a kernel takes, ns.
 const KERNEL_NS: u64 = 500_000;
@@ -182,8 +183,13 @@ fn held_launches_are_also_held_while_launches_are_timed() {
 
 /// A program of the rig's session, paused before it launches, and the session's segment.
 fn paused(rig: &Rig, args: &[&str]) -> (Running, Segment) {
+    paused_with(rig, "count", args)
+}
+
+/// The same, with this setting of `radrm-run --kernels`.
+fn paused_with(rig: &Rig, kernels: &str, args: &[&str]) -> (Running, Segment) {
     let mut command = rig.command(program());
-    command.args(args);
+    command.args(args).env("RADRM_KERNELS", kernels);
     let mut running = Running::start(in_real_time(command, rig), PATIENCE);
     running.until_ready();
     let segment = Segment::open(PathBuf::from(rig.segment()).as_path()).expect("the session's segment");
@@ -192,7 +198,9 @@ fn paused(rig: &Rig, args: &[&str]) -> (Running, Segment) {
 
 /// Waits until so many launches are held, over all processes.
 fn until_held(segment: &Segment, launches: u64) {
-    loop {
+    let began = Instant::now();
+    // Longer than any of the programs lives.
+    while began.elapsed() < Duration::from_secs(2 * PATIENCE) {
         let slots = segment.slots().expect("directory");
         let held: u64 = slots.iter().map(|slot| segment.throttled(slot).expect("slot").held).sum();
         assert!(held <= launches, "{held} are held");
@@ -200,6 +208,35 @@ fn until_held(segment: &Segment, launches: u64) {
             return;
         }
         thread::sleep(Duration::from_millis(5));
+    }
+    panic!("{launches} launches are to be held, and never were");
+}
+
+/// Kernels that the driver was told to launch, as it counts them.
+fn launched(rig: &Rig) -> u64 {
+    rig.books().iter().flat_map(|book| &book.gpus).map(|gpu| gpu.launches).sum()
+}
+
+/// The state of a program that was not waited for, as `/proc` says it.
+fn state(program: &Running) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", program.pid())).expect("not waited for");
+    // After the name in parentheses.
+    stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).expect("a state")
+}
+
+/// Waits until so many kernels were launched.
+fn until_launched(rig: &Rig, program: &Running, kernels: u64) {
+    while launched(rig) < kernels {
+        assert_ne!(state(program), 'Z', "{} of {kernels} kernels were launched", launched(rig));
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Stops a program between two instructions.
+fn stop(program: &Running) {
+    program.signal(libc::SIGSTOP);
+    while state(program) != 'T' {
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -236,6 +273,65 @@ fn a_launch_that_is_held_goes_when_the_budget_is_changed() {
     let slots = segment.slots().expect("directory");
     let done = segment.throttled(&slots[0]).expect("slot");
     assert!(done.obeys && done.passed == 1 && done.held == 1 && done.held_ns > 300_000_000, "{done:?}");
+}
+
+/// Launches of which only counts are kept take a short way, which must not lead past a budget. The program is stopped
+/// while the budget is closed, so that it cannot launch unseen: it goes on with at most the one launch that it was
+/// making. Kernels are so short that hundreds of launches are made between two that are timed.
+#[test]
+fn the_very_next_launch_is_held_when_a_budget_closes() {
+    for kernels in ["count", "sample", "all"] {
+        for way in ["launches", "ex"] {
+            let rig = rig();
+            std::fs::write(rig.path().join("times"), "* 2000\n").expect("kernel times");
+            let (mut program, segment) = paused_with(&rig, kernels, &["fill", way, "600"]);
+            program.go_on();
+            until_launched(&rig, &program, 5_000);
+            stop(&program);
+            let before = launched(&rig);
+            segment.set_budget(Some(CLOSED)).expect("budget");
+            program.signal(libc::SIGCONT);
+            until_held(&segment, 1);
+            let after = launched(&rig);
+            assert!(after <= before + 1, "{kernels} {way}: {} launches", after - before);
+            assert_still_held(&segment);
+            assert_eq!(launched(&rig), after, "{kernels} {way}");
+            program.signal(libc::SIGKILL);
+            program.end();
+        }
+    }
+}
+
+#[test]
+fn no_more_launches_are_under_way_than_a_budget_allows() {
+    const LONG: Duration = Duration::from_millis(400);
+    let rig = rig();
+    std::fs::write(rig.path().join("times"), format!("* {}\n", LONG.as_nanos())).expect("kernel times");
+    let (mut program, segment) = paused(&rig, &["fill", "launches", "600"]);
+    segment.set_budget(Some(Budget::new(WHOLE, 2))).expect("budget");
+    let began = Instant::now();
+    program.go_on();
+    until_launched(&rig, &program, 4);
+    // The fourth one goes when two are done.
+    assert!(began.elapsed() >= 2 * LONG, "{:?}", began.elapsed());
+    program.signal(libc::SIGKILL);
+    program.end();
+}
+
+/// A kernel may wait for one that is launched later.
+#[test]
+fn a_launch_does_not_wait_for_ever_for_work_of_its_own_process() {
+    // The whole time, and turns that end long before the kernel.
+    for share in [WHOLE, 500] {
+        let rig = rig();
+        std::fs::write(rig.path().join("times"), "* 600000000000\n").expect("kernel times");
+        let (mut program, segment) = paused(&rig, &["threads", "3"]);
+        segment.set_budget(Some(Budget::new(share, 1))).expect("budget");
+        program.go_on();
+        until_launched(&rig, &program, 3);
+        program.signal(libc::SIGKILL);
+        program.end();
+    }
 }
 
 #[test]
@@ -317,4 +413,22 @@ fn a_share_needs_the_shim_and_says_how_it_is_held() {
     let ended = child::run(command, PATIENCE);
     assert_eq!(ended.status.code(), Some(125));
     assert!(ended.stderr.contains("a share of the GPUs is asked for that cannot hold"), "{ended:?}");
+}
+
+/// A process that has the job's segment but makes its launches without looking at budgets: this test itself.
+#[test]
+fn a_process_that_cannot_be_held_is_named_when_a_share_is_set() {
+    let rig = rig();
+    let mut program = Running::start(job(&rig, &[], &["once"]), PATIENCE);
+    let pid = program.until_ready();
+    let environ = std::fs::read(format!("/proc/{pid}/environ")).expect("environment");
+    let path = environ.split(|byte| *byte == 0).find_map(|line| line.strip_prefix(b"RADRM_SEGMENT="));
+    Writer::join(&CString::new(path.expect("a segment")).expect("no NUL")).expect("a slot");
+    let mut command = rig.bare_command(artifacts::file("radrm"));
+    command.args(["quota", "set", &pid.to_string(), "--sm-limit", "30%"]);
+    let said = child::run(command, PATIENCE).ok().stdout;
+    let unheld = |pid: u32| said.contains(&format!("process {pid} of it cannot be held to that"));
+    assert!(unheld(std::process::id()) && !unheld(pid), "{said}");
+    program.go_on();
+    program.end().ok();
 }

@@ -217,10 +217,19 @@ impl Context {
         }
         // With nothing but loose launches left, those are waited for behind an event: see `close`.
         let launches = self.in_flight();
+        Flight { launches, is_stuck: capture::under_way(cx.page) || self.is_still(now) }
+    }
+
+    /// Whether nothing was done for longer than is waited for.
+    fn is_still(&self, now: u64) -> bool {
         let still = now.saturating_sub(self.progress.load(Relaxed));
-        let patience = PATIENCE_NS.max(self.slowest.load(Relaxed).saturating_mul(PATIENCE_TIMES));
-        let is_stuck = capture::under_way(cx.page) || still > patience;
-        Flight { launches, is_stuck }
+        still > PATIENCE_NS.max(self.slowest.load(Relaxed).saturating_mul(PATIENCE_TIMES))
+    }
+
+    /// Work was seen to be done.
+    fn moves(&self, now: u64) {
+        let since = now.saturating_sub(self.progress.swap(now, Relaxed));
+        self.slowest.fetch_max(since.min(60 * PATIENCE_NS), Relaxed);
     }
 
     /// Whether an event is past; it is free then.
@@ -239,8 +248,7 @@ impl Context {
             // Put into a capture against all odds, or the context is broken: not used again.
             entry.event.store(0, Relaxed);
         }
-        let since = now.saturating_sub(self.progress.swap(now, Relaxed));
-        self.slowest.fetch_max(since.min(60 * PATIENCE_NS), Relaxed);
+        self.moves(now);
         let done = self.moment(cx, event).filter(|_| answer.is_ok()).unwrap_or(now).min(now);
         self.done.fetch_max(done, Relaxed);
         true
@@ -265,4 +273,29 @@ fn put(cx: &Cx<'_>, event: CUevent, stream: CUstream) -> bool {
     let recorded = capture::always_relaxed(|| record(cx, cx.entry, event, stream));
     // A capture that another thread began meanwhile may have got it.
     recorded && (!capture::under_way(cx.page) || capture::is_idle(cx.entry, stream))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_takes_long_is_waited_for_longer() {
+        const START: u64 = 1 << 40;
+        let context = Context::new();
+        context.progress.store(START, Relaxed);
+        assert!(!context.is_still(START + PATIENCE_NS));
+        assert!(context.is_still(START + PATIENCE_NS + 1));
+        let took = 3 * PATIENCE_NS;
+        context.moves(START + took);
+        let patience = took * PATIENCE_TIMES;
+        assert!(!context.is_still(START + took + patience));
+        assert!(context.is_still(START + took + patience + 1));
+        // A short piece does not make the long ones forgotten.
+        context.moves(START + took + 1);
+        assert!(!context.is_still(START + took + 1 + patience));
+        // What hung for an hour does not make a launch wait for hours.
+        context.moves(START + 3_600 * PATIENCE_NS);
+        assert!(context.is_still(START + 3_600 * PATIENCE_NS + 60 * PATIENCE_NS * PATIENCE_TIMES + 1));
+    }
 }
