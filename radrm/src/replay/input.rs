@@ -164,6 +164,25 @@ mod tests {
     }
 
     #[test]
+    fn jobs_by_chance_need_a_number() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            flags: cli::Flags,
+        }
+        let line = |name: &str| <Line as clap::Parser>::try_parse_from(["replay", name, "--seeds", "0"]);
+        let order = |name: &str| line(name).unwrap().flags.order().unwrap();
+        let read = |name: &str| trace(Path::new(name), &order(name), &Profiles::default(), 4);
+        assert_eq!(read("synthetic:3").unwrap().len(), 3);
+        for wrong in ["synthetic:", "synthetic:x", "synthetic:-1"] {
+            assert!(read(wrong).unwrap_err().ends_with("is to stand after the colon"), "{wrong}");
+        }
+        assert!(read("none.csv").unwrap_err().contains("cannot be read"));
+        let words = super::super::conditions(&order("synthetic:3"), 4, 4);
+        assert!(words.ends_with("needs measured, without chance"), "{words}");
+    }
+
+    #[test]
     fn devices_are_found_by_model() {
         let four = cluster("4xA100-40GB", Mode::Mps).unwrap();
         assert_eq!(four.devices.len(), 4);
