@@ -120,3 +120,26 @@ fn a_gpu_that_is_busier_than_its_limit_has_its_least_important_job_slowed() {
     daemon.end(important);
     until_share(&daemon, other, None);
 }
+
+#[test]
+fn a_job_that_slows_a_more_important_one_is_slowed_itself() {
+    let daemon = Daemon::new(&format!(
+        "user_priority = 9\n{POLICY}[scheduler.throttle]\nspeed = 800\nevery = 500\nleast = 100\n"
+    ));
+    let important = submit(&daemon, &["--priority", "5"], "");
+    daemon.until_state(important, "running");
+    daemon.until("it launches", |daemon| segment_of(daemon, important).is_some());
+    // Until it is known how fast it is alone.
+    thread::sleep(Duration::from_secs(12));
+    let other = submit(&daemon, &[], "");
+    daemon.until_state(other, "running");
+    daemon.until("the less important job is slowed", |daemon| {
+        budget_of(daemon, other).is_some_and(|budget| budget.share <= 500)
+    });
+    let history = daemon.show(other)["history"].to_string();
+    assert!(history.contains(&format!("job {important}")), "{history}");
+    assert_eq!(budget_of(&daemon, important), None);
+    daemon.ok(&["cancel", &important.to_string()]);
+    daemon.end(important);
+    until_share(&daemon, other, None);
+}

@@ -19,6 +19,7 @@ mod gpus;
 pub mod keeper;
 mod needs;
 mod outcome;
+mod pace;
 mod peer;
 mod server;
 pub mod spec;

@@ -1,11 +1,14 @@
 //! Launch budgets: decided by the scheduler, laid out as turns, told to the segments.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
-use radrm_scheduler_core::{LaunchBudget, Reason};
+use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation, LaunchBudget, Reason};
 
 use super::{Engine, Note};
+use crate::daemon::pace::Company;
 use crate::daemon::store::{Entry, Stage};
+use crate::daemon::suspend::Step;
 use crate::daemon::time;
 use crate::daemon::wire::Line;
 
@@ -28,6 +31,44 @@ impl Engine {
     /// Adds a line to a job's history that is no reason for where it is.
     fn note(&mut self, job: u64, text: String) {
         self.notes.push(Note::Line(job, Line { at_ms: time::now().0, text }));
+    }
+
+    /// Tells how fast jobs are that others may be slowed for.
+    pub(super) fn take_paces(&mut self) {
+        let runs = |entry: &&Entry| entry.stage == Stage::Running && entry.suspension.step != Step::Suspended;
+        let running: Vec<&Entry> = self.entries.values().filter(runs).collect();
+        // A job of the usual priority that has none below it is not looked at: nobody is slowed for it.
+        let least = running.iter().map(|entry| entry.spec.priority).min().unwrap_or_default().min(0);
+        let company = |job: &Entry| {
+            let meets = |other: &&&Entry| other.devices.iter().any(|device| job.devices.contains(device));
+            match running.iter().filter(|other| other.id != job.id).find(meets) {
+                _ if self.turns.concerns(job.id) => Company::HeldBack,
+                Some(_) => Company::Others,
+                None => Company::Alone,
+            }
+        };
+        let important = running.iter().filter(|entry| entry.spec.priority > least);
+        let looks: Vec<(u64, Company, Vec<String>)> =
+            important.map(|entry| (entry.id, company(entry), entry.devices.clone())).collect();
+        let mut seen = Vec::new();
+        for (job, company, devices) in looks {
+            let Some(live) = self.live.get_mut(&job) else { continue };
+            let sight = &mut live.sight;
+            // What it holds was forgotten and not found again yet: it is not nothing.
+            let is_known = !sight.used.is_empty() || sight.peak == 0;
+            let Some(launches) = sight.launches().filter(|_| is_known) else { continue };
+            let Some(speed) = sight.pace.look(Instant::now(), launches, company) else { continue };
+            seen.extend(devices.into_iter().map(|uuid| {
+                let used = Bytes(sight.used.get(&uuid).copied().unwrap_or_default());
+                let (peak, speed) = (Bytes(sight.peak), Some(speed));
+                (job, uuid, JobObservation { used, peak, speed, ..JobObservation::default() })
+            }));
+        }
+        for (job, uuid, seen) in seen {
+            if let Some(device) = self.device(&uuid) {
+                self.step(Event::JobObserved { job: JobId(job), device, seen });
+            }
+        }
     }
 
     /// Gives every job with a budget its turn, and takes note of who does not use his.

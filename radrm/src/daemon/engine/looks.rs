@@ -8,6 +8,7 @@ use radrm_telemetry::{Liveness, Segment};
 
 use super::Engine;
 use crate::daemon::gpus::Look;
+use crate::daemon::pace::Pace;
 use crate::daemon::status::{self, Who};
 use crate::daemon::store::{Entry, Stage};
 use crate::daemon::suspend::Step;
@@ -32,6 +33,8 @@ pub(super) struct Sight {
     next: Option<Instant>,
     /// A signal that came before the program.
     pub(super) owed: Option<i32>,
+    /// How fast it is beside others.
+    pub(super) pace: Pace,
 }
 
 impl Engine {
@@ -51,6 +54,7 @@ impl Engine {
             }
         }
         self.bring_back();
+        self.take_paces();
         self.take_turns();
     }
 
@@ -175,9 +179,17 @@ impl Sight {
         }
     }
 
+    /// Launches of the job's processes so far, those of kernels in graphs among them.
+    pub(super) fn launches(&self) -> Option<u64> {
+        let kernels =
+            self.segment.as_ref()?.processes().ok()?.into_iter().flat_map(|process| process.kernels);
+        Some(kernels.fold(0, |sum, kernel| sum.saturating_add(kernel.launches + kernel.graph_launches)))
+    }
+
     /// What was told of the job does not hold any more.
     pub(super) fn forget(&mut self) {
         self.used.clear();
+        self.pace = Pace::default();
         (self.gap, self.next) = (Duration::ZERO, None);
     }
 
