@@ -1,13 +1,15 @@
 //! Launch budgets that `radrmd` decides on reach the programs.
 
+use std::ffi::CString;
 use std::fs;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
 use radrm_preload_tests::{node::Daemon, programs};
-use radrm_telemetry::Segment;
 use radrm_telemetry::budget::Budget;
+use radrm_telemetry::{Segment, Writer};
 
 const POLICY: &str = "emulate = \"1xH200\"\n[scheduler]\npolicy = \"best-fit\"\n";
 
@@ -23,6 +25,10 @@ fn submit(daemon: &Daemon, options: &[&str], before: &str) -> u64 {
 
 /// The segment of a job that runs, as its program finds it.
 fn segment_of(daemon: &Daemon, job: u64) -> Option<Segment> {
+    Segment::open(&path_of(daemon, job)?).ok()
+}
+
+fn path_of(daemon: &Daemon, job: u64) -> Option<PathBuf> {
     let place = format!("PLACE={}", daemon.place().display());
     let job = format!("RADRM_JOB={job}");
     fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
@@ -30,7 +36,7 @@ fn segment_of(daemon: &Daemon, job: u64) -> Option<Segment> {
         let environ = String::from_utf8_lossy(&environ).into_owned();
         let lines: Vec<&str> = environ.split('\0').collect();
         let path = lines.iter().find_map(|line| line.strip_prefix("RADRM_SEGMENT="))?;
-        (lines.contains(&&*job) && lines.contains(&&*place)).then(|| Segment::open(Path::new(path)).ok())?
+        (lines.contains(&&*job) && lines.contains(&&*place)).then(|| PathBuf::from(path))
     })
 }
 
@@ -84,6 +90,23 @@ fn declared_shares_hold_also_when_the_daemon_was_killed() {
     daemon.end(jobs[1]);
     thread::sleep(Duration::from_secs(1));
     assert_eq!(budget_of(&daemon, jobs[0]).map(|budget| budget.share), Some(300), "its own share, alone too");
+}
+
+/// A process that has the job's segment but makes its launches without looking at budgets: this test itself.
+#[test]
+fn a_process_that_cannot_be_held_is_named_in_the_jobs_history() {
+    let daemon = Daemon::new(POLICY);
+    let job = submit(&daemon, &["--gpu-share", "30"], "");
+    daemon.until_state(job, "running");
+    until_share(&daemon, job, Some(300));
+    let path = path_of(&daemon, job).expect("segment");
+    Writer::join(&CString::new(path.as_os_str().as_bytes()).expect("no NUL")).expect("a slot");
+    let unheld = |pid: u32| format!("process {pid} cannot be held to its launch budget");
+    let named = unheld(std::process::id());
+    daemon.until("it is named", |daemon| daemon.show(job)["history"].to_string().contains(&named));
+    daemon.until("it launches", |daemon| passed(daemon, job) > 0);
+    let history = daemon.show(job)["history"].to_string();
+    assert_eq!(history.matches("cannot be held to its launch budget").count(), 1, "{history}");
 }
 
 #[test]
