@@ -8,8 +8,9 @@ use crate::job::{Job, JobId, UserId};
 use crate::settings::Order;
 use crate::units::Millis;
 
-/// The part of a job's place in the queue that does not change while it waits. Lower is earlier.
-pub(crate) fn key(job: &Job, order: &Order) -> i64 {
+/// The part of a job's place in the queue that does not change while it waits. Lower is earlier. `lined_up`: since when
+/// it waits for its turn, its submission or the end of its last slot.
+pub(crate) fn key(job: &Job, lined_up: Millis, order: &Order) -> i64 {
     let most = i64::from(order.most_priority.max(0));
     let priority = i64::from(job.priority).clamp(-most, most);
     let signed = |span: u64| i64::try_from(span).unwrap_or(i64::MAX);
@@ -22,7 +23,7 @@ pub(crate) fn key(job: &Job, order: &Order) -> i64 {
         (None, 1..) => order.shortest_most.0 / 8,
         _ => u64::try_from(set_back).unwrap_or(u64::MAX),
     };
-    signed(job.submitted.0)
+    signed(lined_up.0)
         .saturating_sub(priority.saturating_mul(signed(order.aging.0)))
         .saturating_add(signed(set_back))
 }
@@ -52,17 +53,22 @@ impl Queue {
         }
     }
 
+    /// How much later the jobs of a user stand than their keys say.
+    pub(crate) fn penalty(user: UserId, now: Millis, order: &Order, ledger: &Ledger) -> i64 {
+        let penalty = order.fair.map_or(0, |fair| ledger.penalty(user, now, &fair).0);
+        i64::try_from(penalty).unwrap_or(i64::MAX)
+    }
+
     /// The first jobs in order, at most `most`.
     pub(crate) fn first(&self, most: usize, now: Millis, order: &Order, ledger: &Ledger) -> Vec<JobId> {
         if self.users.len() == 1 {
             let jobs = self.users.values().flatten();
             return jobs.take(most).map(|&(_, _, job)| job).collect();
         }
-        let penalty = |user| order.fair.map_or(0, |fair| ledger.penalty(user, now, &fair).0);
         let mut cursors: Vec<_> = self
             .users
             .iter()
-            .map(|(&user, jobs)| (i64::try_from(penalty(user)).unwrap_or(i64::MAX), jobs.iter()))
+            .map(|(&user, jobs)| (Self::penalty(user, now, order, ledger), jobs.iter()))
             .collect();
         let mut heap = BinaryHeap::new();
         for at in 0..cursors.len() {
@@ -101,7 +107,7 @@ mod tests {
     #[test]
     fn keys_weigh_priority_age_and_length() {
         let base = Job { submitted: Millis(1000), expected: Some(Millis(50)), ..Job::new(JobId(1)) };
-        let key = |job: Job| key(&job, &order());
+        let key = |job: Job| key(&job, job.submitted, &order());
         assert_eq!(key(base.clone()), 1050);
         assert_eq!(key(Job { priority: 3, ..base.clone() }), 750);
         assert_eq!(key(Job { expected: Some(Millis(1 << 40)), ..base.clone() }), 1800);

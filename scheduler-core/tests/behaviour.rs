@@ -485,6 +485,39 @@ fn a_slot_ends_with_a_checkpoint_only_if_somebody_waits() {
 }
 
 #[test]
+fn whose_slot_is_over_goes_behind_whoever_waited_for_it() {
+    let slotted = |id, suspend| Job {
+        slot: Some(Millis::from_secs(600)),
+        preemption: preemptible(suspend),
+        ..gib(id, 30)
+    };
+    let mut node = Node::new(1, Settings::default());
+    node.at(0).run(slotted(1, Err(SuspendRefusal::Unsupported)));
+    node.at(10).submit(slotted(2, Ok(())));
+    node.at(540).step(Event::Tick);
+    let decisions = node.at(550).finish(1, Outcome::Signalled { signal: 10 });
+    assert!(started(&decisions, 2).is_some() && started(&decisions, 1).is_none());
+    node.step(Event::Started { job: JobId(2), attempt: 1 });
+    // Its own slot ends in turn, and the first one, which waits since 550, is next.
+    let decisions = node.at(1100).step(Event::Tick);
+    assert!(decisions.iter().any(|decision| decision.action == Action::Suspend { job: JobId(2) }));
+    let decisions = node.at(1110).step(Event::Suspended { job: JobId(2), bytes: Bytes::from_gib(30) });
+    assert!(started(&decisions, 1).is_some());
+    assert_eq!(node.phase(2), Phase::Suspended);
+}
+
+#[test]
+fn whose_slot_is_over_stays_where_it_would_be_first_again() {
+    let mut node = Node::new(1, Settings::default());
+    let preemption = preemptible(Ok(()));
+    node.at(0).run(Job { priority: 5, slot: Some(Millis::from_secs(600)), preemption, ..gib(1, 30) });
+    node.at(10).submit(gib(2, 30));
+    let decisions = node.at(700).step(Event::Tick);
+    assert!(!decisions.iter().any(|decision| matches!(decision.action, Action::Suspend { .. })));
+    assert_eq!(node.phase(1), Phase::Running);
+}
+
+#[test]
 fn a_time_limit_ends_a_job() {
     let mut node = Node::new(1, Settings::default());
     node.at(0).run(Job { time_limit: Some(Millis::from_secs(100)), ..gib(1, 5) });

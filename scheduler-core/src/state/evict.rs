@@ -4,10 +4,11 @@ use super::State;
 use crate::action::{Action, Decision, Signal, Verdict};
 use crate::job::{JobId, Need, SuspendRefusal};
 use crate::place::{Resident, eligible, joins};
+use crate::queue::{Queue, key};
 use crate::reason::{Reason, Rung};
 use crate::reserve::Reservation;
 use crate::settings::Memory;
-use crate::state::record::{After, Image, Phase, Record, Step, Stop};
+use crate::state::record::{After, Image, Phase, Record, Step, Stop, after_slot};
 use crate::units::{Bytes, Millis};
 
 /// A restore that did not work is tried again after this.
@@ -96,7 +97,10 @@ impl State {
             not_before: Millis::ZERO,
         };
         record.image = Some(image);
-        record.slot_over = false;
+        // Those that waited meanwhile are before it now.
+        if std::mem::take(&mut record.slot_over) {
+            record.lined_up = after_slot(self.now);
+        }
         self.vacate(id);
         self.set_timer(id);
         self.enqueue(id);
@@ -288,9 +292,16 @@ impl State {
         if self.reservation.as_ref().is_some_and(|kept| kept.blockers.iter().any(leaving)) {
             return;
         }
+        // Who would stand before the head again, by its priority, gains nothing from leaving, nor does the head.
+        let order = &self.settings.order;
+        let place = |record: &Record, lined_up: Millis| {
+            let penalty = Queue::penalty(record.job.user, self.now, order, &self.ledger);
+            key(&record.job, lined_up, order).saturating_add(penalty)
+        };
+        let first = place(head, head.lined_up);
         let may_go = |record: &Record| {
             record.phase == Phase::Running
-                && (record.slot_over
+                && ((record.slot_over && first < place(record, after_slot(self.now)))
                     || (self.settings.eviction.for_priority
                         && record.job.preemption.allowed
                         && record.job.priority < head.job.priority))

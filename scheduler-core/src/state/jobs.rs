@@ -8,7 +8,7 @@ use crate::job::{Job, JobId, Need, SuspendRefusal};
 use crate::place::Resident;
 use crate::queue::key;
 use crate::reason::{Impossible, Reason};
-use crate::state::record::{After, Image, Phase, Record, Step};
+use crate::state::record::{After, Image, Phase, Record, Step, after_slot};
 use crate::units::{Bytes, Millis};
 
 /// How often a job is put back because a device or machine failed under it. A job that breaks
@@ -40,7 +40,7 @@ impl State {
         // retry keeps the place that its time of submission gives it.
         let first = record.ooms > 0 && !self.settings.order.backfill;
         record.class = u8::from(!first);
-        record.key = key(&record.job, &self.settings.order);
+        record.key = key(&record.job, record.lined_up, &self.settings.order);
         record.failed = None;
         record.wait = None;
         self.queue.insert(record.job.user, record.class, record.key, id);
@@ -207,7 +207,12 @@ impl State {
         let alone_on_largest = record.reserved.is_none();
         let stop = record.stop.take();
         record.image = None;
+        let gave_way = record.slot_over && stop.is_some_and(|stop| stop.then == After::Requeue);
         record.slot_over = false;
+        if gave_way {
+            // Those that waited meanwhile are before it now.
+            record.lined_up = after_slot(self.now);
+        }
         record.ran = Millis::ZERO;
         record.peak = Bytes::ZERO;
         let devices = record.devices.clone();

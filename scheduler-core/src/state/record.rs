@@ -95,6 +95,8 @@ pub(crate) struct Record {
     /// Its place in the queue, when it is there.
     pub(crate) class: u8,
     pub(crate) key: i64,
+    /// Since when it waits for its turn: its submission, or the end of its last slot.
+    pub(crate) lined_up: Millis,
     /// Indices of its devices.
     pub(crate) devices: Vec<usize>,
     /// Memory set aside on each; `None`: the devices as a whole.
@@ -120,6 +122,11 @@ pub(crate) struct Record {
     pub(crate) history: VecDeque<(Millis, Reason)>,
 }
 
+/// Since when a job waits whose slot ends now: later than whoever is submitted now.
+pub(crate) fn after_slot(now: Millis) -> Millis {
+    now.plus(Millis(1))
+}
+
 /// Reasons kept of each job.
 const HISTORY: usize = 32;
 
@@ -133,6 +140,7 @@ impl Record {
             floor: job.floor,
             class: 1,
             key: 0,
+            lined_up: job.submitted,
             devices: Vec::new(),
             reserved: None,
             since: Millis::ZERO,
