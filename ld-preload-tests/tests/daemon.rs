@@ -53,6 +53,19 @@ fn a_job_runs_as_it_was_submitted_and_its_need_is_known_the_next_time() {
 }
 
 #[test]
+fn a_jobs_own_context_is_no_strangers_memory() {
+    let daemon = Daemon::new(POLICY);
+    let job = daemon.submit(&["--gpu-mem", "2GiB"], &[&steps(), "use:0", "alloc:a:600m", "sleep:60000"]);
+    daemon.until_state(job, "running");
+    let gpus = || {
+        let nodes: Value = serde_json::from_str(&daemon.ok(&["nodes", "--json"])).expect("JSON");
+        nodes["gpus"].as_array().expect("GPUs").clone()
+    };
+    let on = || gpus().into_iter().find(|gpu| gpu["used"].as_u64() > Some(600 << 20));
+    daemon.until("its memory and its context are its own", |_| on().is_some_and(|gpu| gpu["foreign"] == 0));
+}
+
+#[test]
 fn the_need_of_a_program_that_never_ran_is_estimated_from_its_models_summary() {
     let daemon = Daemon::new(POLICY);
     let summary = "Layer (type)   Output Shape   Param #\nLinear-1   [-1, 4194304]   268435456\n\

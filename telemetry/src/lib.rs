@@ -44,8 +44,8 @@ pub use lanes::{Lane, Row};
 pub use ledger::{Ledger, LedgerRow};
 pub use reader::{
     Account, Copies, GpuInfo, Holder, JobInfo, KernelSnapshot, KindFigures, Later, LeftOut, LiveBlock,
-    Liveness, OtherProcess, Peak, Postmortem, ProcessSnapshot, RingReader, Segment, SegmentError, SlotInfo,
-    Throttled, TimelinePoint, Uses,
+    Liveness, OtherProcess, Overhead, Peak, Postmortem, ProcessSnapshot, RingReader, Segment, SegmentError,
+    SlotInfo, Throttled, TimelinePoint, Uses,
 };
 pub use segment::{CreateError, SegmentFile};
 pub use strata::{CopyWay, Filling, KernelsMode, SizeClass, Stratum, estimate::KernelTime};

@@ -80,8 +80,10 @@ struct Held {
     /// What its processes have launched and waited, and when that was last seen to change.
     seen: (u64, u64),
     active: Instant,
-    /// Processes that do not follow budgets, of which was told.
+    /// Processes that do not follow budgets: those of which was told, and those found at the last look, which
+    /// may only be about to begin.
     unheld: Vec<u32>,
+    doubtful: Vec<u32>,
 }
 
 /// The budgets of a node's jobs.
@@ -111,6 +113,7 @@ impl Turns {
             seen: (0, 0),
             active: Instant::now(),
             unheld: Vec::new(),
+            doubtful: Vec::new(),
         };
         let held = self.jobs.entry(job).or_insert_with(fresh);
         (held.gpus, held.budget) = (gpus.to_vec(), budget);
@@ -168,11 +171,16 @@ impl Held {
 
     fn look(&mut self, job: u64, segment: &Segment, said: &mut Vec<(u64, String)>) {
         let mut sums = (0u64, 0u64);
+        let before = std::mem::take(&mut self.doubtful);
         for slot in segment.slots().unwrap_or_default() {
             let Ok(throttled) = segment.throttled(&slot) else { continue };
             sums = (sums.0.wrapping_add(throttled.passed), sums.1.wrapping_add(throttled.held_ns));
             let is_new = slot.liveness == Liveness::Running && !throttled.obeys;
             if is_new && !self.unheld.contains(&slot.pid) {
+                if !before.contains(&slot.pid) {
+                    self.doubtful.push(slot.pid);
+                    continue;
+                }
                 self.unheld.push(slot.pid);
                 said.push((job, format!("process {} cannot be held to its launch budget", slot.pid)));
             }

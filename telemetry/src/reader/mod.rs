@@ -1,5 +1,6 @@
 //! The reader's side. Everything is copied with `pread` and checked as a copy.
 
+mod overheads;
 mod postmortem;
 mod raw;
 mod ring;
@@ -9,6 +10,7 @@ mod strata;
 mod timeline;
 mod uses;
 
+pub use overheads::Overhead;
 pub use postmortem::{Holder, Later, LeftOut, OtherProcess, Postmortem};
 pub use ring::RingReader;
 pub use segment::{GpuInfo, JobInfo, Liveness, Segment, SegmentError, SlotInfo, Throttled};

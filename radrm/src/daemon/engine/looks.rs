@@ -17,15 +17,10 @@ use crate::quota::proc::Process;
 /// A job in which nothing changes is looked at ever less often, up to this.
 const MOST: Duration = Duration::from_secs(8);
 
-/// A GPU's UUID, and bytes on it.
-type OnGpu = ([u8; 16], u64);
-
 /// What was seen of a running job.
 #[derive(Debug, Default)]
 pub(super) struct Sight {
     segment: Option<Segment>,
-    /// What contexts took on each GPU, by slot and generation: measured once.
-    contexts: HashMap<(usize, u32), Vec<OnGpu>>,
     /// Bytes on each device, by UUID.
     pub(super) used: BTreeMap<String, u64>,
     pub(super) peak: u64,
@@ -194,35 +189,23 @@ impl Sight {
     }
 
     /// Bytes on each GPU that the job's living processes hold, contexts included.
-    fn totals(&mut self) -> HashMap<[u8; 16], u64> {
+    fn totals(&self) -> HashMap<[u8; 16], u64> {
         let mut sums = HashMap::new();
         let Some(segment) = &self.segment else { return sums };
         let gpus = segment.gpus().unwrap_or_default();
         let uuid = |index| gpus.iter().find(|gpu| gpu.index == index).map(|gpu| gpu.uuid);
-        for slot in segment.slots().unwrap_or_default() {
-            if slot.liveness != Liveness::Running {
-                continue;
-            }
-            for (index, bytes) in segment.totals(&slot).unwrap_or_default() {
+        let mut slots = segment.slots().unwrap_or_default();
+        slots.retain(|slot| slot.liveness == Liveness::Running);
+        for slot in &slots {
+            for (index, bytes) in segment.totals(slot).unwrap_or_default() {
                 if let Some(uuid) = uuid(index) {
                     *sums.entry(uuid).or_insert(0_u64) += bytes;
                 }
             }
-            let key = (slot.slot, slot.generation);
-            if !self.contexts.contains_key(&key)
-                && let Ok(Some(process)) = segment.process(&slot)
-            {
-                let measured: Vec<OnGpu> = process
-                    .accounts
-                    .iter()
-                    .filter_map(|account| Some((uuid(account.gpu)?, account.context_overhead?)))
-                    .collect();
-                if !measured.is_empty() {
-                    self.contexts.insert(key, measured);
-                }
-            }
-            for (uuid, bytes) in self.contexts.get(&key).into_iter().flatten() {
-                *sums.entry(*uuid).or_insert(0) += bytes;
+        }
+        for overhead in segment.overheads().unwrap_or_default() {
+            if slots.iter().any(|slot| slot.pid == overhead.pid) {
+                *sums.entry(overhead.uuid).or_insert(0) += overhead.bytes;
             }
         }
         sums
