@@ -16,6 +16,9 @@ struct Cli {
     /// Few and short rounds: shows that everything works, says little about time.
     #[arg(long)]
     quick: bool,
+    /// Rounds; the more, the less the machine's other work is seen.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(2..))]
+    rounds: Option<u16>,
 }
 
 /// From this heading on, a table holds what other commands measured: it is taken over as it is.
@@ -27,7 +30,8 @@ fn kept(table: &str) -> Option<&str> {
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
-    let plan = if cli.quick { Plan::quick() } else { Plan::full() };
+    let mut plan = if cli.quick { Plan::quick() } else { Plan::full() };
+    plan.alternations = cli.rounds.map_or(plan.alternations, usize::from);
     let figures = measure(&plan)?;
     figures.check(&plan)?;
     let text = table(&plan, &figures);
