@@ -6,7 +6,7 @@
 
 mod columns;
 pub mod compare;
-mod geometry;
+mod filling;
 mod html;
 mod kernels;
 mod names;

@@ -37,4 +37,5 @@ pub use job_watch::JobWatch;
 pub use nvml::NvmlSource;
 pub use output::ProfileFile;
 pub use segment_source::EntryName;
+pub use timings::work;
 pub use watch::{Finished, Measured, WatchOptions};

@@ -41,8 +41,9 @@ pub(crate) fn timings(key: ProcessKey, snapshot: &ProcessSnapshot) -> Timings {
     }
 }
 
-/// What a process has launched and copied so far.
-pub(crate) fn work(snapshot: &ProcessSnapshot) -> Work {
+/// What a process has launched and copied so far. Between two snapshots [`Work::since`] tells what came, and
+/// [`Work::filling`] how that filled the GPU.
+pub fn work(snapshot: &ProcessSnapshot) -> Work {
     let sum = |part: &dyn Fn(&radrm_telemetry::KernelTime) -> u64| {
         snapshot
             .kernels

@@ -2,8 +2,8 @@
 //! how it was obtained.
 
 use super::{LoadSummary, load};
-use crate::geometry;
-use radrm_profile::model::{GpuIndex, Kernel, NvmlSample, Process, Profile};
+use crate::filling;
+use radrm_profile::model::{Filling, GpuIndex, Kernel, NvmlSample, Process, Profile};
 use serde::Serialize;
 
 /// One feature of a process.
@@ -94,30 +94,32 @@ pub(super) fn features(profile: &Profile, process: &Process) -> Vec<Feature> {
         device("gpu_busy", |load| load.utilization_share, nvml),
         device("memory_busy", |load| load.memory_utilization_share, nvml),
     ]);
-    features.extend(estimated(profile, process));
+    features.extend(estimated(process));
     features.extend(own(process));
     features
 }
 
 /// SM activity and occupancy by the shape of the launches: known of the process itself, also where it
 /// shares the GPU.
-fn estimated(profile: &Profile, process: &Process) -> [Feature; 2] {
-    let found = geometry::estimate(profile, process);
-    let feature = |name, value: fn(&geometry::Estimate) -> f64| Feature {
+fn estimated(process: &Process) -> [Feature; 2] {
+    let found = filling::of_process(process);
+    let feature = |name, value: fn(Filling) -> f64| {
+        Feature {
         name,
-        value: found.as_ref().ok().map(|found| value(found) * 100.0),
+        value: found.ok().map(|found| value(found) * 100.0),
         unit: "%",
-        how: match &found {
-            Ok(found) => format!(
-                "estimated from the shapes of launches and the times of those that were timed, on {} SMs",
-                found.sms
-            ),
-            Err(why) => (*why).to_owned(),
-        },
+        how: match found {
+            Ok(_) => {
+                "estimated from the shapes of launches, by the driver's occupancy, and the times of those that were timed"
+            }
+            Err(why) => why,
+        }
+        .into(),
+    }
     };
     [
-        feature("sm_active_by_geometry", |found| found.sm_active),
-        feature("sm_occupancy_by_geometry", |found| found.sm_occupancy),
+        feature("sm_active_by_geometry", |found| found.active),
+        feature("sm_occupancy_by_geometry", |found| found.resident),
     ]
 }
 

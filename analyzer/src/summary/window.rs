@@ -37,9 +37,7 @@ impl WindowSummary {
     pub(crate) fn of(span: &WorkSpan) -> WindowSummary {
         let WorkSpan { t, span, work, .. } = *span;
         let (seconds, length) = (span.as_secs_f64().max(1e-9), span.0.max(1) as f64);
-        let share = |part: Nanos| (work.kernels.0 > 0).then(|| part.0 as f64 / length);
-        // Where kernels ran but the driver tells nothing of how they fill the GPU, nothing is known.
-        let filled = |part: Nanos| share(part).filter(|_| part.0 > 0).map(|share| share.min(1.0));
+        let filling = work.filling(span);
         WindowSummary {
             from_ns: t,
             to_ns: Nanos(t.0.saturating_add(span.0)),
@@ -48,9 +46,9 @@ impl WindowSummary {
             launches_per_second: work.launches.saturating_add(work.graph_launches) as f64 / seconds,
             copied_bytes: work.copied,
             copied_bytes_per_second: work.copied.0 as f64 / seconds,
-            launched_gpu_time: share(work.kernels),
-            sm_active_share: filled(work.active),
-            sm_occupancy_share: filled(work.resident),
+            launched_gpu_time: (work.kernels.0 > 0).then(|| work.kernels.0 as f64 / length),
+            sm_active_share: filling.map(|filling| filling.active),
+            sm_occupancy_share: filling.map(|filling| filling.resident),
         }
     }
 }

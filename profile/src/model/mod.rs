@@ -28,7 +28,7 @@ pub use process::{
 pub use sample::{Event, EventKind, NvmlSample, ProcessUse};
 pub use throttling::Throttling;
 pub use timings::{Copies, KernelTime, TimedSpan, Timings};
-pub use work::{Work, WorkSpan};
+pub use work::{Filling, Work, WorkSpan};
 
 use crate::units::Nanos;
 

@@ -50,6 +50,27 @@ impl Work {
     }
 }
 
+/// How a GPU was filled over a time, each 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Filling {
+    /// Share of the multiprocessors that had work, mean over the time: SM activity.
+    pub active: f64,
+    /// Share of the warps that the multiprocessors can hold that were there: SM occupancy.
+    pub resident: f64,
+}
+
+impl Work {
+    /// How this work filled a GPU over a time: the sum over its kernels of GPU time times share, over that time. An
+    /// estimate: the shares follow from the shapes of launches and from what the driver says of occupancy, the times from
+    /// the launches that were timed, and whatever runs beside each other is added. `None` where no launch was timed,
+    /// or the driver tells nothing of occupancy.
+    pub fn filling(self, time: Nanos) -> Option<Filling> {
+        let share = |part: Nanos| (part.0 as f64 / time.0 as f64).min(1.0);
+        (self.active.0 > 0 && time.0 > 0)
+            .then(|| Filling { active: share(self.active), resident: share(self.resident) })
+    }
+}
+
 /// Work of a process over a span of time. Where spans leave a gap it did nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkSpan {
@@ -80,5 +101,18 @@ mod tests {
         assert_eq!(work(5).since(work(2)).and(work(2)), work(5));
         assert!(work(2).since(work(5)).is_none());
         assert_eq!(work(u64::MAX / 6).and(work(u64::MAX / 6)).resident, Nanos(u64::MAX));
+    }
+    #[test]
+    fn a_gpu_is_filled_by_what_its_kernels_kept_active() {
+        let work = Work { kernels: Nanos(400), active: Nanos(200), resident: Nanos(25), ..Work::default() };
+        assert_eq!(work.filling(Nanos(1000)), Some(Filling { active: 0.2, resident: 0.025 }));
+        assert_eq!(
+            work.filling(Nanos(100)),
+            Some(Filling { active: 1.0, resident: 0.25 }),
+            "never more than all"
+        );
+        // Where kernels ran but nothing is known of their shares, nothing is known.
+        assert_eq!(Work { active: Nanos::ZERO, ..work }.filling(Nanos(1000)), None);
+        assert_eq!(work.filling(Nanos::ZERO), None);
     }
 }
