@@ -13,5 +13,6 @@ pub mod quota;
 pub mod replay;
 pub mod run;
 pub mod show;
+pub mod usage;
 
 pub mod output;

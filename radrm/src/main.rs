@@ -2,13 +2,8 @@
 
 use std::process::ExitCode;
 
-use radrm::client;
-use radrm::output;
-use radrm::show::cli::{self, Instead};
-use radrm::show::{self, NAME};
-
-/// The command line is wrong.
-const USAGE: u8 = 2;
+use radrm::show::{self, NAME, cli};
+use radrm::{client, usage};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
@@ -17,16 +12,6 @@ fn main() -> ExitCode {
     }
     match cli::parse(arguments) {
         Ok(command) => ExitCode::from(u8::try_from(show::run(&command)).unwrap_or(1)),
-        Err(Instead::Print(text)) => match output::to_stdout(&text) {
-            Ok(_) => ExitCode::SUCCESS,
-            Err(error) => {
-                output::say(NAME, &format!("standard output cannot be written: {error}"));
-                ExitCode::FAILURE
-            }
-        },
-        Err(Instead::Wrong(sentence)) => {
-            output::say(NAME, &format!("{sentence} (radrm --help tells more)"));
-            ExitCode::from(USAGE)
-        }
+        Err(instead) => usage::end(instead, NAME, "radrm --help"),
     }
 }

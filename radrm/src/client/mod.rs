@@ -16,16 +16,31 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::daemon::wire::{Request, Response};
-use crate::output;
-use crate::run::cli::{Instead, explain};
+use crate::run::cli::Instead;
 use crate::show::NAME;
+use crate::{output, usage};
 use connection::Connection;
 
 /// What is said of these commands.
 pub const HELP: &str = include_str!("help.txt");
 
-/// The command line is wrong.
-const USAGE: u8 = 2;
+/// What tells more of these commands.
+const MORE: &str = "radrm help submit";
+
+/// Why something was not done, as one sentence.
+#[derive(Debug)]
+enum Failure {
+    /// What the options say together cannot be meant. What one of them says is looked at when it is read.
+    Usage(String),
+    /// It went wrong.
+    Work(String),
+}
+
+impl From<String> for Failure {
+    fn from(sentence: String) -> Self {
+        Self::Work(sentence)
+    }
+}
 
 #[derive(Parser, Debug)]
 #[command(name = "radrm", version, override_help = HELP, subcommand_required = true)]
@@ -88,10 +103,14 @@ pub const WORDS: [&str; 10] =
 /// Whether a command line is for this module: its first word that is no option is one of ours.
 #[must_use]
 pub fn is_ours(arguments: &[OsString]) -> bool {
-    let words = arguments.iter().skip(1).map(|word| word.to_string_lossy());
-    let mut words =
-        words.skip_while(|word| word == "--socket" || word.starts_with('-') || word.contains('/'));
-    let first = words.next();
+    let mut words = arguments.iter().skip(1).map(|word| word.to_string_lossy());
+    let first = loop {
+        match words.next() {
+            Some(word) if word == "--socket" => drop(words.next()),
+            Some(word) if word.starts_with('-') => {}
+            first => break first,
+        }
+    };
     if first.as_deref() == Some("help") {
         return words.next().is_some_and(|word| WORDS.contains(&word.as_ref()));
     }
@@ -102,48 +121,38 @@ pub fn is_ours(arguments: &[OsString]) -> bool {
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     if arguments.get(1).is_some_and(|word| word == "help") {
-        let _ = output::to_stdout(HELP);
-        return ExitCode::SUCCESS;
+        return usage::end(Instead::Print(HELP.to_owned()), NAME, MORE);
     }
-    let flags = match Flags::try_parse_from(arguments).map_err(|error| explain(&error)) {
+    let flags = match usage::flags::<Flags>(arguments, NAME, MORE) {
         Ok(flags) => flags,
-        Err(Instead::Print(text)) => {
-            let _ = output::to_stdout(&text);
-            return ExitCode::SUCCESS;
-        }
-        Err(Instead::Wrong(sentence)) => {
-            output::say(NAME, &format!("{sentence} (radrm help submit tells more)"));
-            return ExitCode::from(USAGE);
-        }
+        Err(code) => return code,
     };
     match run(flags) {
         Ok(code) => ExitCode::from(code),
-        Err(sentence) => {
+        Err(Failure::Usage(sentence)) => usage::end(Instead::Wrong(sentence), NAME, MORE),
+        Err(Failure::Work(sentence)) => {
             output::say(NAME, &sentence);
             ExitCode::FAILURE
         }
     }
 }
 
-fn run(flags: Flags) -> Result<u8, String> {
+fn run(flags: Flags) -> Result<u8, Failure> {
     let socket = flags.socket;
     let connect = || Connection::open(socket.as_deref());
-    match flags.command {
-        Command::Submit(flags) => submit::run(*flags, &connect),
-        Command::Queue(flags) => queue::run(&flags, &mut connect()?).map(|()| 0),
-        Command::Show { job, json } => queue::show(job, json, &mut connect()?).map(|()| 0),
-        Command::Logs(flags) => logs::run(&flags, &mut connect()?).map(|()| 0),
-        Command::Cancel { jobs } => connect()?.done(&Request::Cancel { jobs }).map(|()| 0),
-        Command::Hold { jobs, release } => {
-            connect()?.done(&Request::Hold { jobs, held: !release }).map(|()| 0)
-        }
-        Command::Nodes { json } => queue::nodes(json, &mut connect()?).map(|()| 0),
-        Command::Drain { gpu, resume } => {
-            connect()?.done(&Request::Drain { gpu, drained: !resume }).map(|()| 0)
-        }
-        Command::Top(flags) => top::run(&flags, &mut connect()?).map(|()| 0),
-        Command::Stats(flags) => stats::run(&flags, &mut connect()?).map(|()| 0),
-    }
+    let done = match flags.command {
+        Command::Submit(flags) => return submit::run(*flags, &connect),
+        Command::Queue(flags) => queue::run(&flags, &mut connect()?),
+        Command::Show { job, json } => queue::show(job, json, &mut connect()?),
+        Command::Logs(flags) => logs::run(&flags, &mut connect()?),
+        Command::Cancel { jobs } => connect()?.done(&Request::Cancel { jobs }),
+        Command::Hold { jobs, release } => connect()?.done(&Request::Hold { jobs, held: !release }),
+        Command::Nodes { json } => queue::nodes(json, &mut connect()?),
+        Command::Drain { gpu, resume } => connect()?.done(&Request::Drain { gpu, drained: !resume }),
+        Command::Top(flags) => top::run(&flags, &mut connect()?),
+        Command::Stats(flags) => stats::run(&flags, &mut connect()?),
+    };
+    done.map(|()| 0).map_err(Failure::Work)
 }
 
 fn print(text: &str) -> Result<(), String> {
@@ -172,7 +181,35 @@ mod tests {
     fn only_the_daemons_commands_are_ours() {
         let ours = |line: &str| is_ours(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
         assert!(ours("radrm queue") && ours("radrm --socket /run/s queue --why") && ours("radrm help top"));
+        assert!(ours("radrm --socket s queue") && ours("radrm --socket=s queue"));
         assert!(!ours("radrm report x") && !ours("radrm help report") && !ours("radrm --help"));
+    }
+
+    #[test]
+    fn a_bad_value_is_a_wrong_command_line_for_every_command() {
+        for (line, part) in [
+            ("submit --gpu-mem 3G -- p", "--gpu-mem"),
+            ("submit --time x -- p", "--time"),
+            ("submit --time 99999999999999999-1 -- p", "--time"),
+            ("submit --gpu-share 0 -- p", "--gpu-share"),
+            ("submit --cpus -1 -- p", "--cpus"),
+            ("submit --cpus many -- p", "--cpus"),
+            ("submit --checkpoint-signal NONE -- p", "--checkpoint-signal"),
+            ("submit --batch-size 0 -- p", "--batch-size"),
+            ("submit --gpus x -- p", "--gpus"),
+            ("stats --since yesterday", "--since"),
+            ("top --every 0", "--every"),
+            ("top --every nan", "--every"),
+            ("queue --ended x", "--ended"),
+            ("cancel x", "x"),
+            ("logs", "missing"),
+            ("drain", "missing"),
+        ] {
+            let words = ["radrm"].into_iter().chain(line.split(' ')).map(OsString::from);
+            let Err(error) = Flags::try_parse_from(words) else { panic!("{line}") };
+            let Instead::Wrong(text) = crate::run::cli::explain(&error) else { panic!("{line}") };
+            assert!(text.to_lowercase().contains(part) && text.lines().count() == 1, "{line}: {text}");
+        }
     }
 
     #[test]

@@ -15,17 +15,14 @@ pub(super) struct Flags {
     #[arg(long)]
     all: bool,
     /// Only jobs of the last so much time.
-    #[arg(long, value_name = "TIME")]
-    since: Option<String>,
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    since: Option<u64>,
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), String> {
-    let since_ms = match &flags.since {
-        Some(text) => now_ms().saturating_sub(span(text).map_err(|why| format!("--since: {why}"))?),
-        None => 0,
-    };
+    let since_ms = flags.since.map_or(0, |span| now_ms().saturating_sub(span));
     let stats = match connection.ask(&Request::Stats { all: flags.all, since_ms })? {
         Response::Stats(stats) => *stats,
         other => return Err(odd(&other)),

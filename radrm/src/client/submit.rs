@@ -9,7 +9,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::connection::Connection;
-use super::{odd, print, rad, text};
+use super::{Failure, odd, print, rad, text};
+use crate::daemon::needs;
 use crate::daemon::spec::Spec;
 use crate::daemon::wire::{Request, Response};
 
@@ -22,35 +23,35 @@ pub(super) struct Flags {
     name: Option<String>,
     #[arg(long, value_name = "N")]
     gpus: Option<u16>,
-    #[arg(long, value_name = "AMOUNT")]
-    gpu_mem: Option<String>,
-    #[arg(long, value_name = "AMOUNT")]
-    gpu_mem_upper: Option<String>,
-    #[arg(long, value_name = "PERCENT")]
-    gpu_share: Option<String>,
+    #[arg(long, value_name = "AMOUNT", value_parser = text::memory)]
+    gpu_mem: Option<u64>,
+    #[arg(long, value_name = "AMOUNT", value_parser = text::memory)]
+    gpu_mem_upper: Option<u64>,
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    gpu_share: Option<u32>,
     #[arg(long)]
     exclusive: bool,
     #[arg(long, value_name = "NAME")]
     gpu_model: Option<String>,
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
-    #[arg(long, alias = "time-limit", value_name = "TIME")]
-    time: Option<String>,
-    #[arg(long, value_name = "TIME")]
-    slot: Option<String>,
-    #[arg(long, value_name = "TIME")]
-    expected: Option<String>,
-    #[arg(long, value_name = "N")]
-    cpus: Option<f64>,
-    #[arg(long, value_name = "AMOUNT")]
-    mem: Option<String>,
+    #[arg(long, alias = "time-limit", value_name = "TIME", value_parser = text::span)]
+    time: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = text::span)]
+    slot: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = text::span)]
+    expected: Option<u64>,
+    #[arg(long, value_name = "N", value_parser = cores, allow_negative_numbers = true)]
+    cpus: Option<u64>,
+    #[arg(long, value_name = "AMOUNT", value_parser = text::memory)]
+    mem: Option<u64>,
     #[arg(long)]
     preemptible: bool,
-    #[arg(long, value_name = "NAME")]
-    checkpoint_signal: Option<String>,
-    #[arg(long, value_name = "TIME")]
-    grace: Option<String>,
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "NAME", value_parser = signal)]
+    checkpoint_signal: Option<i32>,
+    #[arg(long, value_name = "TIME", value_parser = text::span)]
+    grace: Option<u64>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     batch_size: Option<u32>,
     #[arg(long, value_name = "FILE")]
     model_summary: Option<PathBuf>,
@@ -75,22 +76,31 @@ pub(super) struct Flags {
 }
 
 /// Submits, and waits if that is wanted. Gives the exit code.
-pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>) -> Result<u8, String> {
+pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>) -> Result<u8, Failure> {
     let (wait, quiet) = (flags.wait, flags.quiet);
-    let spec = spec(flags)?;
+    let remark = |sentence: &str| {
+        if !quiet {
+            crate::output::say(crate::show::NAME, sentence);
+        }
+    };
+    let (spec, remarks) = spec(flags)?;
+    remarks.iter().for_each(|sentence| remark(sentence));
     let mut connection = connect()?;
     let job = match connection.ask(&Request::Submit(Box::new(spec)))? {
-        Response::Submitted { job } => job,
-        other => return Err(odd(&other)),
+        Response::Submitted { job, remarks } => {
+            print(&if quiet { format!("{job}\n") } else { format!("job {job} submitted\n") })?;
+            remarks.iter().for_each(|sentence| remark(sentence));
+            job
+        }
+        other => return Err(odd(&other).into()),
     };
-    print(&if quiet { format!("{job}\n") } else { format!("job {job} submitted\n") })?;
     if !wait {
         return Ok(0);
     }
     loop {
         let row = match connection.ask(&Request::Show { job }) {
             Ok(Response::Job(row, _)) => row,
-            Ok(other) => return Err(odd(&other)),
+            Ok(other) => return Err(odd(&other).into()),
             // The daemon may be on its way back; the job is with it.
             Err(_) => {
                 thread::sleep(LOOK);
@@ -110,83 +120,104 @@ pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>
     }
 }
 
-/// The job that flags and file ask for; flags come before the file's lines.
-fn spec(flags: Flags) -> Result<Spec, String> {
-    let named = |option: &str, why: String| format!("--{option}: {why}");
-    let mut spec = match (&flags.file, flags.command.is_empty()) {
-        (Some(file), true) => from_file(file)?,
-        (Some(file), false) => {
-            return Err(format!("give a file or a program behind --, not {} and a program", file.display()));
+/// The job that flags and file ask for, and what is to be said of it; flags come before the file's lines.
+fn spec(flags: Flags) -> Result<(Spec, Vec<String>), Failure> {
+    let here = env::current_dir().map_err(|error| format!("the current directory is gone: {error}"))?;
+    let (mut spec, model) = match (&flags.file, flags.command.is_empty()) {
+        (Some(file), true) => {
+            let rad = from_file(file, &here)?;
+            (rad.spec, rad.model.map(|named| (named, rad.batch_line)))
         }
-        (None, true) => return Err("no job given: name a .rad file, or a program behind --".to_owned()),
-        (None, false) => Spec { command: flags.command, gpus: 1, ..Spec::default() },
-    };
-    let span = |option: &str, text: &Option<String>| {
-        text.as_deref().map(|text| text::span(text).map_err(|why| named(option, why))).transpose()
-    };
-    let memory = |option: &str, text: &Option<String>| {
-        text.as_deref().map(|text| text::memory(text).map_err(|why| named(option, why))).transpose()
+        (Some(file), false) => {
+            let file = file.display();
+            return Err(Failure::Usage(format!(
+                "give a file or a program behind --, not {file} and a program"
+            )));
+        }
+        (None, true) => {
+            let sentence = "no job given: name a .rad file, or a program behind --";
+            return Err(Failure::Usage(sentence.to_owned()));
+        }
+        (None, false) => (Spec { command: flags.command, gpus: 1, ..Spec::default() }, None),
     };
     spec.name = flags.name.unwrap_or(spec.name);
     spec.gpus = flags.gpus.unwrap_or(spec.gpus);
-    spec.mem = memory("gpu-mem", &flags.gpu_mem)?.or(spec.mem);
-    spec.mem_upper = memory("gpu-mem-upper", &flags.gpu_mem_upper)?.or(spec.mem_upper);
-    spec.share = match &flags.gpu_share {
-        Some(text) => Some(percent(text).map_err(|why| named("gpu-share", why))?),
-        None => spec.share,
-    };
+    spec.mem = flags.gpu_mem.or(spec.mem);
+    spec.mem_upper = flags.gpu_mem_upper.or(spec.mem_upper);
+    spec.share = flags.gpu_share.or(spec.share);
     spec.exclusive |= flags.exclusive;
     spec.model = flags.gpu_model.or(spec.model);
     spec.priority = flags.priority.unwrap_or(spec.priority);
-    spec.time_limit_ms = span("time", &flags.time)?.or(spec.time_limit_ms);
-    spec.slot_ms = span("slot", &flags.slot)?.or(spec.slot_ms);
-    spec.expected_ms = span("expected", &flags.expected)?.or(spec.expected_ms);
-    if let Some(cpus) = flags.cpus {
-        if !(0.0..=65_536.0).contains(&cpus) {
-            return Err(named("cpus", format!("{cpus} is no number of cores")));
-        }
-        spec.cpu_milli = (cpus * 1000.0).ceil() as u64;
-    }
-    spec.host_memory = memory("mem", &flags.mem)?.unwrap_or(spec.host_memory);
+    spec.time_limit_ms = flags.time.or(spec.time_limit_ms);
+    spec.slot_ms = flags.slot.or(spec.slot_ms);
+    spec.expected_ms = flags.expected.or(spec.expected_ms);
+    spec.cpu_milli = flags.cpus.unwrap_or(spec.cpu_milli);
+    spec.host_memory = flags.mem.unwrap_or(spec.host_memory);
     spec.preemptible |= flags.preemptible;
-    spec.checkpoint_signal = match &flags.checkpoint_signal {
-        Some(text) => Some(signal(text).map_err(|why| named("checkpoint-signal", why))?),
-        None => spec.checkpoint_signal,
-    };
-    spec.grace_ms = span("grace", &flags.grace)?.or(spec.grace_ms);
+    spec.checkpoint_signal = flags.checkpoint_signal.or(spec.checkpoint_signal);
+    spec.grace_ms = flags.grace.or(spec.grace_ms);
     spec.batch = flags.batch_size.or(spec.batch);
-    if let Some(path) = &flags.model_summary {
-        spec.summary = Some(rad::summary(path).map_err(|why| named("model-summary", why))?);
-    }
     spec.held |= flags.hold;
-    let here = env::current_dir().map_err(|error| format!("the current directory is gone: {error}"))?;
     spec.cwd = flags.chdir.map_or_else(|| here.clone(), |directory| here.join(directory));
     spec.output = flags.output.or(spec.output).map(|path| here.join(path));
     spec.error = flags.error.or(spec.error).map(|path| here.join(path));
     spec.umask = own_umask();
     spec.environment = environment();
-    if spec.gpus == 0 && (spec.mem.is_some() || spec.exclusive || spec.share.is_some()) {
-        return Err("a job without GPUs has no GPU memory, share or GPUs of its own".to_owned());
+    spec.check().map_err(Failure::Usage)?;
+    let mut remarks = Vec::new();
+    // What is said or written down of the need comes before a formula.
+    let estimated = spec.mem.or(spec.mem_upper).is_none() && spec.gpus > 0;
+    let named = match (flags.model_summary, model.filter(|_| estimated)) {
+        (Some(path), _) => {
+            spec.summary = Some(rad::summary(&path).map_err(|why| format!("--model-summary: {why}"))?);
+            Some((path, None))
+        }
+        (None, Some((path, line))) => match rad::summary(&path) {
+            Ok(summary) => {
+                spec.summary = Some(summary);
+                Some((path, Some(line)))
+            }
+            // A name that is no file of a summary only means that nothing can be told from it.
+            Err(why) => {
+                remarks.push(format!("nothing is estimated from {why}"));
+                None
+            }
+        },
+        (None, None) => None,
+    };
+    if let (Some((path, line)), Some(summary)) = (named.filter(|_| estimated), &spec.summary)
+        && needs::batch(&spec).or(summary.batch).is_none()
+    {
+        let line = line.map(|line| format!(", or by {line} in the file")).unwrap_or_default();
+        remarks.push(format!(
+            "nothing is estimated from {}: the batch size is not known; give it by --batch-size N{line}",
+            path.display()
+        ));
     }
-    spec.check()?;
-    Ok(spec)
+    Ok((spec, remarks))
 }
 
-fn from_file(file: &Path) -> Result<Spec, String> {
+fn from_file(file: &Path, here: &Path) -> Result<rad::Rad, String> {
     let text = fs::read_to_string(file)
         .map_err(|error| format!("{}: {}", file.display(), crate::output::reason(&error)))?;
-    let (mut spec, summary) = rad::parse(&text).map_err(|why| format!("{}: {why}", file.display()))?;
-    // A name that is no file of a summary only means that nothing can be told from it.
-    if let Some(path) = summary.filter(|_| spec.mem.is_none() && spec.gpus > 0) {
-        match rad::summary(&file.parent().unwrap_or(Path::new("")).join(path)) {
-            Ok(summary) => spec.summary = Some(summary),
-            Err(why) => crate::output::say(crate::show::NAME, &format!("nothing is estimated from {why}")),
-        }
-    }
+    let wrong = |why| format!("{}: {why}", file.display());
+    let mut rad = rad::parse(&text).map_err(wrong)?;
+    let spec = &mut rad.spec;
     if spec.name.is_empty() {
         spec.name = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     }
-    Ok(spec)
+    here.clone_into(&mut spec.cwd);
+    spec.check().map_err(wrong)?;
+    rad.model = rad.model.map(|named| file.parent().unwrap_or(Path::new("")).join(named));
+    Ok(rad)
+}
+
+/// CPU cores, in thousandths.
+fn cores(text: &str) -> Result<u64, String> {
+    let cores = text.parse().ok().filter(|cores| (0.0..=65_536.0).contains(cores));
+    cores
+        .map(|cores: f64| (cores * 1000.0).ceil() as u64)
+        .ok_or_else(|| "that is no number of cores".to_owned())
 }
 
 /// A share in thousandths.
@@ -229,55 +260,101 @@ fn environment() -> Vec<String> {
 mod tests {
     use super::*;
 
+    /// The job of a command line, with `@` for a directory.
+    fn submit(line: &str, dir: &Path) -> Result<(Spec, Vec<String>), Failure> {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            flags: Flags,
+        }
+        let line = line.replace('@', &dir.display().to_string());
+        let words = ["submit"].into_iter().chain(line.split(' ').filter(|word| !word.is_empty()));
+        let line = <Line as clap::Parser>::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
+        spec(line.flags)
+    }
+
     #[test]
     fn flags_come_before_the_files_lines() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("a.rad");
-        fs::write(&file, "#RADRM --gpu-mem=10GiB\n#RADRM --priority=-2\npython3 train.py\n").unwrap();
-        let flags = Flags { gpu_mem: Some("3GiB".into()), file: Some(file), ..Flags::default() };
-        let got = spec(flags).unwrap();
+        let text = "#RADRM --gpu-mem=10GiB\n#RADRM --priority=-2\npython3 train.py\n";
+        fs::write(dir.path().join("a.rad"), text).unwrap();
+        let (got, remarks) = submit("--gpu-mem 3GiB @/a.rad", dir.path()).unwrap();
         assert_eq!((got.mem, got.priority, got.name.as_str()), (Some(3 << 30), -2, "a"));
-        assert!(got.cwd.is_absolute() && !got.environment.is_empty());
+        assert!(got.cwd.is_absolute() && !got.environment.is_empty() && remarks.is_empty());
     }
 
     #[test]
     fn a_file_brings_its_models_summary_along() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("a.rad");
-        fs::write(&file, "python t.py\nmodel: m.txt\nbatch_size: 32\npolicy: collocation\n").unwrap();
-        let flags = || Flags { file: Some(file.clone()), ..Flags::default() };
-        assert_eq!(spec(flags()).unwrap().summary, None, "no such file: it is submitted all the same");
+        let text = "python t.py\nmodel: m.txt\nbatch_size: 32\npolicy: collocation\n";
+        fs::write(dir.path().join("a.rad"), text).unwrap();
+        let (without, remarks) = submit("@/a.rad", dir.path()).unwrap();
+        assert_eq!(without.summary, None, "no such file: it is submitted all the same");
+        assert!(matches!(&remarks[..], [said] if said.contains("m.txt")), "{remarks:?}");
         let text = "Layer (type)   Output Shape   Param #\nLinear-1   [-1, 10]   510\nTotal params: 510\n";
         fs::write(dir.path().join("m.txt"), text).unwrap();
-        let summary = spec(flags()).unwrap().summary.unwrap();
+        let (with, remarks) = submit("@/a.rad", dir.path()).unwrap();
+        let summary = with.summary.unwrap();
         assert_eq!((summary.parameters, summary.activations, summary.layers.len()), (510, 10, 0));
-        let wrong = Flags { model_summary: Some(file.clone()), ..flags() };
-        assert!(spec(wrong).unwrap_err().contains("--model-summary"));
+        assert_eq!(remarks, [""; 0]);
+        let wrong = submit("--model-summary @/a.rad @/a.rad", dir.path());
+        assert!(matches!(wrong, Err(Failure::Work(why)) if why.contains("--model-summary")));
+    }
+
+    #[test]
+    fn a_summary_without_a_batch_size_is_remarked_and_how_to_give_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "Layer (type)   Output Shape   Param #\nLinear-1   [-1, 10]   510\nTotal params: 510\n";
+        fs::write(dir.path().join("m.txt"), text).unwrap();
+        let printed = "python t.py\nmodel: m.txt\npolicy: collocation\n";
+        for (text, how) in [
+            (printed, "`batch_size: N`"),
+            ("#RADRM --model-summary=m.txt\npython t.py\n", "`#RADRM --batch-size=N`"),
+            ("#\n\npython t.py\nm.txt\n", "its sixth line"),
+        ] {
+            fs::write(dir.path().join("a.rad"), text).unwrap();
+            let (_, remarks) = submit("@/a.rad", dir.path()).unwrap();
+            let [said] = &remarks[..] else { panic!("{text}: {remarks:?}") };
+            for part in ["nothing is estimated from", "m.txt", "--batch-size N", how] {
+                assert!(said.contains(part) && said.lines().count() == 1, "{said}");
+            }
+            for known in ["--batch-size 8 @/a.rad", "--gpu-mem 3GiB @/a.rad", "--gpus 0 @/a.rad"] {
+                assert_eq!(submit(known, dir.path()).unwrap().1, [""; 0], "{known}");
+            }
+        }
+        fs::write(dir.path().join("a.rad"), printed.replace("t.py", "t.py --batch-size 8")).unwrap();
+        let (known, remarks) = submit("@/a.rad", dir.path()).unwrap();
+        assert_eq!((known.batch, remarks.len()), (Some(8), 0), "its own command line names it");
+        let (_, remarks) = submit("--model-summary @/m.txt -- p", dir.path()).unwrap();
+        assert!(matches!(&remarks[..], [said] if said.ends_with("--batch-size N")), "{remarks:?}");
     }
 
     #[test]
     fn wrong_submissions_are_told_in_one_sentence() {
-        let command = || vec!["p".to_owned()];
-        for (flags, part) in [
-            (Flags::default(), "no job given"),
-            (Flags { file: Some("x".into()), command: command(), ..Flags::default() }, "not x and"),
-            (Flags { gpu_mem: Some("3G".into()), command: command(), ..Flags::default() }, "--gpu-mem"),
-            (Flags { time: Some("x".into()), command: command(), ..Flags::default() }, "--time"),
-            (Flags { gpu_share: Some("0".into()), command: command(), ..Flags::default() }, "--gpu-share"),
-            (
-                Flags { gpus: Some(0), exclusive: true, command: command(), ..Flags::default() },
-                "without GPUs",
-            ),
-            (
-                Flags { checkpoint_signal: Some("KILL".into()), command: command(), ..Flags::default() },
-                "catch",
-            ),
+        let dir = tempfile::tempdir().unwrap();
+        for (line, part) in [
+            ("", "no job given"),
+            ("x -- p", "not x and"),
+            ("--gpus 0 --exclusive -- p", "without GPUs"),
+            ("--gpus 65 -- p", "65 GPUs"),
+            ("--checkpoint-signal KILL -- p", "catch"),
         ] {
-            let error = spec(flags).unwrap_err();
-            assert!(error.contains(part) && error.lines().count() == 1, "{error}");
+            match submit(line, dir.path()) {
+                Err(Failure::Usage(error)) => {
+                    assert!(error.contains(part) && error.lines().count() == 1, "{line}: {error}");
+                }
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+        // What stands in a file is no wrong command line.
+        fs::write(dir.path().join("a.rad"), "#RADRM --gpus=0 --exclusive\ntrue\n").unwrap();
+        for line in ["@/a.rad", "@/none.rad"] {
+            let error = submit(line, dir.path());
+            assert!(matches!(&error, Err(Failure::Work(why)) if why.contains(".rad: ")), "{error:?}");
         }
         assert_eq!(signal("usr1"), Ok(10));
         assert_eq!(signal("SIGTERM"), Ok(15));
         assert_eq!(percent("30%"), Ok(300));
+        assert_eq!((cores("1.5"), cores("-1").is_err()), (Ok(1500), true));
     }
 }

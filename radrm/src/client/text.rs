@@ -38,14 +38,16 @@ pub(super) fn span(text: &str) -> Result<u64, String> {
     let parts: Vec<u64> =
         clock.split(':').map(|part| part.parse().map_err(|_| bad())).collect::<Result<_, _>>()?;
     let dashed = text.contains('-');
-    let seconds = match (dashed, parts.as_slice()) {
-        (true, [hours]) => hours * 3600,
-        (true, [hours, minutes]) => hours * 3600 + minutes * 60,
-        (_, [hours, minutes, seconds]) => hours * 3600 + minutes * 60 + seconds,
-        (false, [minutes, seconds]) => minutes * 60 + seconds,
+    let [hours, minutes, seconds] = match (dashed, parts.as_slice()) {
+        (true, [hours]) => [*hours, 0, 0],
+        (true, [hours, minutes]) => [*hours, *minutes, 0],
+        (_, [hours, minutes, seconds]) => [*hours, *minutes, *seconds],
+        (false, [minutes, seconds]) => [0, *minutes, *seconds],
         _ => return Err(bad()),
     };
-    Ok((days * 86_400 + seconds) * 1000)
+    let sum = [(days, 86_400_000_u64), (hours, 3_600_000), (minutes, 60_000), (seconds, 1000)];
+    let sum = sum.into_iter().try_fold(0, |sum: u64, (count, ms)| sum.checked_add(count.checked_mul(ms)?));
+    sum.ok_or_else(bad)
 }
 
 /// `1.5 GiB`, or `-` for nothing.
@@ -113,7 +115,8 @@ mod tests {
             assert_eq!(span(text), Ok(seconds * 1000), "{text}");
         }
         assert_eq!(span("250ms"), Ok(250));
-        for text in ["", "x", "-5", "1:2:3:4", "5x", "nan"] {
+        for text in ["", "x", "-5", "1:2:3:4", "5x", "nan", "99999999999999999-1:00", "300000000000000000:0"]
+        {
             assert!(span(text).is_err(), "{text}");
         }
     }

@@ -22,14 +22,11 @@ pub(super) struct Flags {
     #[arg(long)]
     once: bool,
     /// Seconds between two pictures.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = every)]
     every: f64,
 }
 
 pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), String> {
-    if !(0.1..=3600.0).contains(&flags.every) {
-        return Err("--every is between 0.1 and 3600 seconds".to_owned());
-    }
     let out = std::io::stdout();
     let once = flags.once || !out.is_terminal();
     let mut past = Past::default();
@@ -53,6 +50,12 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Stri
         }
         thread::sleep(Duration::from_secs_f64(flags.every));
     }
+}
+
+/// Seconds between two pictures.
+fn every(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "it is between 0.1 and 3600 seconds".to_owned())
 }
 
 /// Everything at one moment.

@@ -17,7 +17,7 @@ mod engine;
 mod events;
 mod gpus;
 pub mod keeper;
-mod needs;
+pub(crate) mod needs;
 mod outcome;
 mod pace;
 mod peer;
@@ -43,8 +43,7 @@ use std::time::Duration;
 use clap::Parser;
 use rustix::fs::{FlockOperation, fcntl_lock};
 
-use crate::output;
-use crate::run::cli::{Instead, explain};
+use crate::{output, usage};
 use config::Config;
 use engine::{Engine, Message};
 use gpus::Gpus;
@@ -53,9 +52,6 @@ use watch::Watch;
 
 /// The program's name in messages.
 pub const NAME: &str = "radrmd";
-
-/// The command line is wrong.
-const USAGE: u8 = 2;
 
 #[derive(Parser, Debug)]
 #[command(name = "radrmd", version, override_help = include_str!("help.txt"))]
@@ -82,16 +78,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if arguments.get(1).is_some_and(|word| word == suspend::WORD) {
         return suspend::help();
     }
-    let flags = match Flags::try_parse_from(arguments).map_err(|error| explain(&error)) {
+    let flags = match usage::flags::<Flags>(arguments, NAME, "radrmd --help") {
         Ok(flags) => flags,
-        Err(Instead::Print(text)) => {
-            let _ = output::to_stdout(&text);
-            return ExitCode::SUCCESS;
-        }
-        Err(Instead::Wrong(sentence)) => {
-            output::say(NAME, &format!("{sentence} (radrmd --help tells more)"));
-            return ExitCode::from(USAGE);
-        }
+        Err(code) => return code,
     };
     match serve(flags) {
         Ok(()) => ExitCode::SUCCESS,

@@ -37,10 +37,15 @@ pub(crate) fn program(spec: &Spec) -> String {
 
 /// The batch size: as the user says it, or as the command line names it.
 pub(crate) fn batch(spec: &Spec) -> Option<u32> {
-    let pairs = spec.command.windows(2).map(|two| (two[0].as_str(), two[1].as_str()));
-    let joined = spec.command.iter().filter_map(|word| word.split_once('='));
-    let named = pairs.chain(joined).filter(|(name, _)| NAMES.contains(name));
-    spec.batch.or_else(|| named.filter_map(|(_, value)| value.parse().ok()).next())
+    spec.batch.or_else(|| named_batch(&spec.command))
+}
+
+/// The batch size that a command line names.
+pub(crate) fn named_batch(words: &[String]) -> Option<u32> {
+    let pairs = words.windows(2).map(|two| (two[0].as_str(), two[1].as_str()));
+    let joined = words.iter().filter_map(|word| word.split_once('='));
+    let mut named = pairs.chain(joined).filter(|(name, _)| NAMES.contains(name));
+    named.find_map(|(_, value)| value.parse().ok())
 }
 
 /// What is known of a job before it runs.

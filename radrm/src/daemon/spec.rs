@@ -86,6 +86,9 @@ impl Spec {
         if self.gpus > 64 {
             return Err(format!("{} GPUs at once are more than one machine has", self.gpus));
         }
+        if self.gpus == 0 && (self.mem.is_some() || self.exclusive || self.share.is_some()) {
+            return Err("a job without GPUs has no GPU memory, share or GPUs of its own".to_owned());
+        }
         if self.share.is_some_and(|share| share == 0 || share > 1000) {
             return Err("a share is between 0.1% and 100%".to_owned());
         }

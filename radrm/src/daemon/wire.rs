@@ -52,6 +52,9 @@ pub(crate) enum Response {
     /// The new job's number.
     Submitted {
         job: u64,
+        /// What its user had better know of it, a sentence each.
+        #[serde(default)]
+        remarks: Vec<String>,
     },
     Jobs(Vec<JobRow>),
     Job(Box<JobRow>, Vec<Line>),

@@ -70,7 +70,7 @@ impl Engine {
                 self.say(id, from);
             }
             self.submit_to_state(job, held);
-            replies.push((reply, Response::Submitted { job: id }));
+            replies.push((reply, Response::Submitted { job: id, remarks: Vec::new() }));
         }
     }
 
