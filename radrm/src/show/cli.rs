@@ -1,7 +1,7 @@
 //! The command line of `radrm`: flags as written, and what they mean together.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 
@@ -47,8 +47,7 @@ enum FlagsOfCommand {
         #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true,
               conflicts_with_all = ["json", "html", "timeline", "oom"])]
         perfetto: Option<Option<PathBuf>>,
-        #[arg(requires = "perfetto")]
-        out: Option<PathBuf>,
+        more: Vec<PathBuf>,
     },
     #[command(override_help = compare::HELP)]
     Compare(compare::Flags),
@@ -193,7 +192,12 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, I
     })?;
     match flags.command.ok_or_else(|| missing(COMMANDS))? {
         FlagsOfCommand::Compare(flags) => flags.resolve().map(Command::Compare).map_err(Instead::Wrong),
-        FlagsOfCommand::Report { file, json, html, timeline, oom, perfetto, out } => {
+        FlagsOfCommand::Report { file, json, html, timeline, oom, perfetto, mut more } => {
+            let takes_one = matches!(perfetto, Some(None));
+            if more.len() > usize::from(takes_one) {
+                return Err(Instead::Wrong(too_many(&file, &more)));
+            }
+            let out = more.pop();
             let form = match (json, html) {
                 (false, None) if perfetto.is_some() => {
                     let named = perfetto.flatten().or(out);
@@ -252,6 +256,18 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, I
     }
 }
 
+/// What to do with more files than a report has use for.
+fn too_many(file: &Path, more: &[PathBuf]) -> String {
+    let compare = match more {
+        [other] => format!("radrm compare {} {}", file.display(), other.display()),
+        _ => "radrm compare --before PROFILE... --after PROFILE...".to_owned(),
+    };
+    format!(
+        "report shows one profile at a time: `{compare}` shows what changed between several, and what a report writes \
+         is named by --html=OUT or --perfetto=OUT"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -304,7 +320,11 @@ mod tests {
             ("report f --json --html", "cannot be used together"),
             ("report f --oom --timeline", "cannot be used together"),
             ("report f --perfetto --html", "cannot be used together"),
-            ("report f out", "--perfetto"),
+            ("report f out", "--perfetto=OUT"),
+            ("report a.radrm b.radrm", "one profile at a time: `radrm compare a.radrm b.radrm`"),
+            ("report a b c --json", "`radrm compare --before PROFILE... --after PROFILE...`"),
+            ("report --perfetto=t.json a b", "`radrm compare a b`"),
+            ("report --perfetto a t.json b", "one profile at a time"),
             ("compare a.radrm", "needs two profiles"),
             ("compare --before a b", "--after"),
             ("dataset", "no command given"),
@@ -317,7 +337,9 @@ mod tests {
             ("quota set 4711 --sm-limit 0", "--sm-limit: `0` is no percentage"),
             ("audit --tolerance 5%", "is no amount of memory"),
             ("replay", "missing"),
-            ("replay t.csv --policy fastest", "there is no policy fastest"),
+            ("replay t.csv --policy fastest", "there is no policy fastest; there are"),
+            ("replay t.csv --policy fastest", "aware, or all"),
+            ("replay t.csv --policy all,aware", "all stands alone"),
             ("replay t.csv --mode fast", "is none of mps"),
         ] {
             match command(line) {
