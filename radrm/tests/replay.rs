@@ -77,7 +77,7 @@ fn estimates_of_the_trace_are_used_and_others_refused() {
     assert_eq!(out.status.code(), Some(1));
     assert_eq!(
         text(&out.stderr),
-        "radrm: t.csv has no estimates of guess; there are measured, none, history, horus\n"
+        "radrm: t.csv has no estimates of guess; there are measured, oracle, none, history, horus\n"
     );
 }
 
@@ -94,7 +94,9 @@ fn what_is_wrong_is_told_in_one_sentence() {
         ("replay t.csv --gpus 4xB9000", 1, "there is no model B9000"),
         ("replay t.csv --gpus 1xT4", 0, ""),
         ("replay t.csv --settings s.toml --policy aware", 1, "s.toml: line 2: unknown field"),
-        ("replay t.csv --policy fastest", 2, "there is no policy fastest"),
+        ("replay t.csv --policy fastest", 2, "worst-fit, aware, or all"),
+        ("replay t.csv --policy all,aware", 2, "all stands alone"),
+        ("replay t.csv --mode fast", 2, "none of mps, streams and mig"),
         ("replay t.csv --smact much", 2, "neither a percentage nor none"),
         ("replay t.csv --min-free 5G", 2, "--min-free: "),
         ("replay t.csv --interference 0", 2, "is not a number above 0"),

@@ -149,16 +149,24 @@ fn policies(text: &str) -> Result<Vec<Policy>, String> {
     if text == "all" {
         return Ok(Policy::ALL.to_vec());
     }
-    text.split(',').map(|name| name.trim().parse().map_err(|error| format!("--policy: {error}"))).collect()
+    let read = |name: &str| match name.trim() {
+        "all" => Err("--policy: all stands alone".to_owned()),
+        name => name.parse().map_err(|error| format!("--policy: {error}, or all")),
+    };
+    text.split(',').map(read).collect()
 }
 
+/// Sources of needs that every trace has, by name; any other name is that of an estimator in the trace.
+pub(super) const SOURCES: [(&str, Source); 4] = [
+    ("measured", Source::Measured),
+    ("oracle", Source::Measured),
+    ("none", Source::Unknown),
+    ("history", Source::History),
+];
+
 fn source(text: &str) -> Source {
-    match text {
-        "measured" | "oracle" => Source::Measured,
-        "none" => Source::Unknown,
-        "history" => Source::History,
-        column => Source::Column(column.to_owned()),
-    }
+    let found = SOURCES.into_iter().find(|(name, _)| *name == text);
+    found.map_or_else(|| Source::Column(text.to_owned()), |(_, source)| source)
 }
 
 fn knowledge(text: &str) -> Result<Knowledge, String> {
@@ -203,7 +211,11 @@ mod tests {
     fn names_and_amounts_are_read() {
         assert_eq!(policies("all").map(|all| all.len()), Ok(Policy::ALL.len()));
         assert_eq!(policies("rr, aware"), Ok(vec![Policy::RoundRobin, Policy::Aware]));
-        assert!(policies("fastest").is_err_and(|why| why.contains("there is no policy fastest")));
+        assert!(
+            policies("fastest")
+                .is_err_and(|why| why.contains("no policy fastest") && why.ends_with(", or all"))
+        );
+        assert_eq!(policies("aware,all"), Err("--policy: all stands alone".to_owned()));
         assert_eq!(source("horus"), Source::Column("horus".into()));
         assert_eq!(smact("80%"), Ok(Some(Permille(800))));
         assert_eq!(smact("none"), Ok(None));

@@ -169,7 +169,7 @@ fn knows(jobs: &[TraceJob], path: &Path, order: &Order) -> Result<(), Failure> {
     }
     let has: std::collections::BTreeSet<&str> =
         jobs.iter().flat_map(|job| job.estimates.keys().map(String::as_str)).collect();
-    let has: Vec<&str> = ["measured", "none", "history"].into_iter().chain(has).collect();
+    let has: Vec<&str> = cli::SOURCES.iter().map(|(name, _)| *name).chain(has).collect();
     Err(format!("{} has no estimates of {name}; there are {}", path.display(), has.join(", ")))
 }
 
