@@ -7,44 +7,66 @@ use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
 use std::process::{Command, Stdio};
 
+use serde_json::Value;
+
 use super::flags::FindBatch;
 use crate::output;
 use crate::run::cli::{Emulate, Plan};
 use crate::run::session::NAME;
 
 /// How a run with one value ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Tried {
-    /// It fits.
-    Fits,
+    /// It fits; with what it took of GPU memory, bytes.
+    Fits(u64),
     /// Memory did not suffice.
     TooLarge,
-    /// It failed for another reason.
-    Failed,
+    /// Nothing follows for memory from how it ended: why, as a clause.
+    Tells(String),
 }
 
-/// Searches; gives the largest value that fits, `None` if none does.
+/// What a search has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// Not even the first value fits.
+    Nothing,
+    /// The largest value that fits: the next one does not.
+    Largest(u64),
+    /// All fit up to the range's end.
+    End {
+        /// The program took as much memory with the last value as with the first.
+        alike: bool,
+    },
+}
+
+/// Searches for the largest value that fits.
 ///
 /// # Errors
-/// The value at which the program failed for another reason than memory.
+/// The value at which the program's end told nothing of memory, and why.
 pub fn search(
     range: &RangeInclusive<u64>,
     mut attempt: impl FnMut(u64) -> Tried,
-) -> Result<Option<u64>, u64> {
+) -> Result<Found, (u64, String)> {
     let (mut good, mut bad) = (None, None);
+    let mut least = None;
     let mut next = *range.start();
     loop {
         match attempt(next) {
-            Tried::Fits => good = Some(next),
+            Tried::Fits(bytes) => {
+                least.get_or_insert(bytes);
+                good = Some((next, bytes));
+            }
             Tried::TooLarge => bad = Some(next),
-            Tried::Failed => return Err(next),
+            Tried::Tells(why) => return Err((next, why)),
         }
         next = match (good, bad) {
-            (None, _) => return Ok(None),
-            (Some(good), None) if good == *range.end() => return Ok(Some(good)),
-            (Some(good), None) => good.saturating_mul(2).min(*range.end()),
-            (Some(good), Some(bad)) if bad - good <= 1 => return Ok(Some(good)),
-            (Some(good), Some(bad)) => good + (bad - good) / 2,
+            (None, _) => return Ok(Found::Nothing),
+            (Some((good, bytes)), None) if good == *range.end() => {
+                return Ok(Found::End { alike: range.start() < range.end() && least == Some(bytes) });
+            }
+            (Some((good, _)), None) => good.saturating_mul(2).min(*range.end()),
+            (Some((good, _)), Some(bad)) if bad - good <= 1 => return Ok(Found::Largest(good)),
+            (Some((good, _)), Some(bad)) => good + (bad - good) / 2,
         };
     }
 }
@@ -54,37 +76,59 @@ pub fn search(
 pub fn run(plan: &Plan, find: &FindBatch) -> i32 {
     let found = search(&find.range, |value| {
         let tried = attempt(plan, find, value);
-        let word = match tried {
-            Tried::Fits => "fits",
+        let word = match &tried {
+            Tried::Fits(_) => "fits",
             Tried::TooLarge => "does not fit",
-            Tried::Failed => "failed",
+            Tried::Tells(_) => "tells nothing",
         };
         output::say(NAME, &format!("{} {value}: {word}", find.option));
         tried
     });
+    let (sentence, code) = verdict(find, found);
+    output::say(NAME, &sentence);
+    code
+}
+
+/// What was found as a sentence, and the exit code.
+fn verdict(find: &FindBatch, found: Result<Found, (u64, String)>) -> (String, i32) {
+    let FindBatch { option, range, has_end } = find;
     match found {
-        Ok(Some(value)) => {
-            output::say(NAME, &format!("the largest {} that fits is {value}", find.option));
-            0
+        Ok(Found::Largest(value)) => (format!("the largest {option} that fits is {value}"), 0),
+        Ok(Found::End { alike }) => {
+            let last = match has_end {
+                true => format!("{option} {} fits, where the range ends", range.end()),
+                false => format!(
+                    "{option} {} fits, where the search ends because no end was named: {option}={}..TO looks further",
+                    range.end(),
+                    range.end()
+                ),
+            };
+            let doubt = if alike {
+                format!(
+                    "; the program took as much GPU memory as with {}, so the option may mean nothing to it",
+                    range.start()
+                )
+            } else {
+                String::new()
+            };
+            (last + &doubt, 0)
         }
-        Ok(None) => {
-            output::say(NAME, &format!("not even {} {} fits", find.option, find.range.start()));
-            1
-        }
-        Err(value) => {
-            output::say(
-                NAME,
-                &format!("the program failed with {} {value}, and not for want of memory", find.option),
-            );
-            1
+        Ok(Found::Nothing) => (format!("not even {option} {} fits", range.start()), 1),
+        Err((value, why)) => {
+            (format!("the largest {option} that fits cannot be told: with {value} {why}"), 1)
         }
     }
 }
 
 fn attempt(plan: &Plan, find: &FindBatch, value: u64) -> Tried {
-    let Ok(report) = tempfile::NamedTempFile::with_prefix("radrm-dry-run-") else { return Tried::Failed };
-    let Ok(own) = std::env::current_exe() else { return Tried::Failed };
-    let Some(dry_run) = &plan.dry_run else { return Tried::Failed };
+    try_attempt(plan, find, value).unwrap_or_else(|why| Tried::Tells(format!("no dry run was made: {why}")))
+}
+
+fn try_attempt(plan: &Plan, find: &FindBatch, value: u64) -> Result<Tried, String> {
+    let told = |error: std::io::Error| output::reason(&error);
+    let report = tempfile::NamedTempFile::with_prefix("radrm-dry-run-").map_err(told)?;
+    let own = std::env::current_exe().map_err(told)?;
+    let dry_run = plan.dry_run.as_ref().ok_or("none is asked for")?;
     let mut json = OsString::from("--json=");
     json.push(report.path());
     let mut command = Command::new(own);
@@ -100,16 +144,26 @@ fn attempt(plan: &Plan, find: &FindBatch, value: u64) -> Tried {
     }
     command.arg("--").args(with_value(&plan.command, &find.option, value));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let Ok(status) = command.status() else { return Tried::Failed };
-    let outcome: serde_json::Value = std::fs::read(report.path())
-        .ok()
-        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-        .unwrap_or_default();
-    let refused = outcome["dry_run"]["out_of_memory"].as_u64().unwrap_or(0) > 0;
-    match (status.success(), refused) {
-        (true, _) => Tried::Fits,
-        (false, true) => Tried::TooLarge,
-        (false, false) => Tried::Failed,
+    let status = command.status().map_err(told)?;
+    let outcome = std::fs::read(report.path()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    Ok(judge(status.success(), &outcome.unwrap_or_default()))
+}
+
+/// What a dry run's report tells of memory.
+fn judge(success: bool, report: &Value) -> Tried {
+    let told = &report["dry_run"];
+    let refused =
+        told["out_of_memory"].as_u64().unwrap_or(0) > 0 || report["outcome"]["out_of_memory"] == true;
+    let peaks =
+        told["gpus"].as_array().into_iter().flatten().filter_map(|gpu| gpu["requested_peak"].as_u64());
+    match (success, refused, told["withheld"].as_str()) {
+        (false, true, _) => Tried::TooLarge,
+        (false, false, _) => Tried::Tells("the program failed, and not for want of GPU memory".to_owned()),
+        (true, _, Some(why)) => Tried::Tells(format!("there is no figure: {why}")),
+        (true, _, None) => match peaks.fold(0, u64::saturating_add) {
+            0 => Tried::Tells("the program took no GPU memory".to_owned()),
+            bytes => Tried::Fits(bytes),
+        },
     }
 }
 
@@ -147,23 +201,73 @@ fn with_value(command: &[OsString], option: &str, value: u64) -> Vec<OsString> {
 mod tests {
     use super::*;
 
+    fn find(text: &str, has_end: bool) -> FindBatch {
+        FindBatch { option: text.to_owned(), range: 1..=64, has_end }
+    }
+
     #[test]
     fn the_largest_value_is_found_wherever_it_lies() {
         for limit in 0..70 {
             let mut tries = 0;
             let found = search(&(1..=64), |value| {
                 tries += 1;
-                if value <= limit { Tried::Fits } else { Tried::TooLarge }
+                if value <= limit { Tried::Fits(value) } else { Tried::TooLarge }
             });
-            assert_eq!(found, Ok((limit > 0).then_some(limit.min(64))));
+            let expected = match limit {
+                0 => Found::Nothing,
+                1..64 => Found::Largest(limit),
+                _ => Found::End { alike: false },
+            };
+            assert_eq!(found, Ok(expected));
             assert!(tries <= 14, "{tries} tries for {limit}");
         }
     }
 
     #[test]
     fn a_failure_that_is_not_about_memory_ends_the_search() {
-        let found = search(&(4..=64), |value| if value < 16 { Tried::Fits } else { Tried::Failed });
-        assert_eq!(found, Err(16));
+        let failed = || Tried::Tells("it failed".to_owned());
+        let found = search(&(4..=64), |value| if value < 16 { Tried::Fits(value) } else { failed() });
+        assert_eq!(found, Err((16, "it failed".to_owned())));
+    }
+
+    #[test]
+    fn where_the_search_gives_up_is_no_largest_value() {
+        let all_fit = |bytes: fn(u64) -> u64| search(&(1..=64), |value| Tried::Fits(bytes(value)));
+        let (open, code) = verdict(&find("--bs", false), all_fit(|value| value));
+        assert_eq!(code, 0);
+        assert!(open.contains("no end was named") && open.contains("--bs=64..TO"), "{open}");
+        let (named, _) = verdict(&find("--bs", true), all_fit(|value| value));
+        assert_eq!(named, "--bs 64 fits, where the range ends");
+        // An option that the program does not know.
+        let (same, _) = verdict(&find("--bs", true), all_fit(|_| 7));
+        assert!(same.contains("as much GPU memory as with 1"), "{same}");
+    }
+
+    #[test]
+    fn a_program_without_gpu_memory_has_no_largest_batch() {
+        let report = |gpus: &str, more: &str| -> Value {
+            serde_json::from_str(&format!(r#"{{"dry_run": {{"gpus": [{gpus}] {more}}}}}"#)).unwrap()
+        };
+        let gpu = |bytes: u64| format!(r#"{{"requested_peak": {bytes}}}"#);
+        assert_eq!(judge(true, &report(&gpu(5), "")), Tried::Fits(5));
+        for none in [report("", ""), report(&gpu(0), "")] {
+            let found = search(&(1..=64), |_| judge(true, &none));
+            let (sentence, code) = verdict(&find("--bs", false), found);
+            assert!(
+                sentence.ends_with("cannot be told: with 1 the program took no GPU memory"),
+                "{sentence}"
+            );
+            assert_eq!(code, 1);
+        }
+        let withheld = report("", r#", "withheld": "the program called x""#);
+        assert_eq!(
+            judge(true, &withheld),
+            Tried::Tells("there is no figure: the program called x".to_owned())
+        );
+        assert_eq!(judge(false, &report(&gpu(5), r#", "out_of_memory": 1"#)), Tried::TooLarge);
+        assert!(matches!(judge(false, &Value::Null), Tried::Tells(_)));
+        let without_framework = serde_json::json!({"outcome": {"out_of_memory": true}});
+        assert_eq!(judge(false, &without_framework), Tried::TooLarge);
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub struct FindBatch {
     pub option: String,
     /// Values that are tried.
     pub range: RangeInclusive<u64>,
+    /// Whether the range's end was named, and is not just where the search gives up.
+    pub has_end: bool,
 }
 
 /// A dry run that was asked for.
@@ -87,21 +89,24 @@ impl Flags {
 
 fn parse_batch(text: &str) -> Result<FindBatch, String> {
     let wrong = || format!("--find-batch {text} is not of the form ARG or ARG=FROM..TO");
-    let (option, range) = match text.split_once('=') {
-        None => (text, USUAL_BATCHES),
+    let (option, from, to) = match text.split_once('=') {
+        None => (text, "", ""),
         Some((option, range)) => {
             let (from, to) = range.split_once("..").ok_or_else(wrong)?;
-            let number = |word: &str, otherwise: u64| match word {
-                "" => Ok(otherwise),
-                word => word.parse().map_err(|_| wrong()),
-            };
-            (option, number(from, *USUAL_BATCHES.start())?..=number(to, *USUAL_BATCHES.end())?)
+            (option, from, to)
         }
     };
+    let number = |word: &str, otherwise: u64| match word {
+        "" => Ok(otherwise),
+        word => word.parse().map_err(|_| wrong()),
+    };
+    let from = number(from, *USUAL_BATCHES.start())?;
+    // A range that begins beyond the usual end has room to grow as well.
+    let range = from..=number(to, from.saturating_mul(*USUAL_BATCHES.end()))?;
     if option.is_empty() || range.is_empty() || *range.start() == 0 {
         return Err(wrong());
     }
-    Ok(FindBatch { option: option.to_owned(), range })
+    Ok(FindBatch { option: option.to_owned(), range, has_end: !to.is_empty() })
 }
 
 #[cfg(test)]
@@ -139,9 +144,10 @@ mod tests {
 
     #[test]
     fn a_range_of_batches_may_be_open() {
-        let parsed = |text: &str| parse_batch(text).map(|found| (found.option, found.range));
-        assert_eq!(parsed("--batch-size"), Ok(("--batch-size".to_owned(), USUAL_BATCHES)));
-        assert_eq!(parsed("-b=8..64"), Ok(("-b".to_owned(), 8..=64)));
-        assert_eq!(parsed("bs=..64"), Ok(("bs".to_owned(), 1..=64)));
+        let parsed = |text: &str| parse_batch(text).map(|found| (found.option, found.range, found.has_end));
+        assert_eq!(parsed("--batch-size"), Ok(("--batch-size".to_owned(), USUAL_BATCHES, false)));
+        assert_eq!(parsed("-b=8..64"), Ok(("-b".to_owned(), 8..=64, true)));
+        assert_eq!(parsed("bs=..64"), Ok(("bs".to_owned(), 1..=64, true)));
+        assert_eq!(parsed("bs=3.."), Ok(("bs".to_owned(), 3..=3 * 65536, false)));
     }
 }
