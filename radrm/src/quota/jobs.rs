@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use radrm_emulator_machine::ENV_MACHINE;
 use radrm_telemetry::ledger::{LedgerView, Place};
-use radrm_telemetry::{Liveness, Segment, SlotInfo};
+use radrm_telemetry::{Liveness, Segment, SegmentFile, SlotInfo};
 
 use super::proc::{Process, paths};
 use crate::limits::start::LEDGERS_VARIABLE;
@@ -151,16 +151,8 @@ fn segments() -> Vec<PathBuf> {
 
 /// The usual directories: one's own, and for root everybody's.
 fn directories() -> Vec<PathBuf> {
-    let uid = rustix::process::getuid().as_raw();
-    let mut directories: Vec<PathBuf> = Vec::new();
-    if let Some(runtime) =
-        std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute())
-    {
-        directories.push(runtime.join("radrm"));
-    }
-    directories.push(PathBuf::from(format!("/run/radrm/{uid}")));
-    directories.push(PathBuf::from(format!("/dev/shm/radrm-{uid}")));
-    if uid == 0 {
+    let mut directories = SegmentFile::directories();
+    if rustix::process::getuid().is_root() {
         let below =
             |parent: &str| fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
         directories.extend(below("/run/user").map(|path| path.join("radrm")));
@@ -177,7 +169,6 @@ fn is_ours(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_telemetry::SegmentFile;
 
     #[test]
     fn a_command_is_shown_without_the_launchers_own_words() {
