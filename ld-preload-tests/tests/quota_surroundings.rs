@@ -77,6 +77,16 @@ fn may_mount() -> bool {
     may(&["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"])
 }
 
+/// A shell's words that put an empty file system of these options over a place, and what is tested back into it
+/// if that lies below.
+fn mounted_over(place: &str, options: &str) -> String {
+    let tested = artifacts::directory().parent().expect("a target directory").display();
+    format!(
+        "mount --bind {tested} /mnt; mount -t tmpfs none {place}; mkdir -p {tested}; mount --bind /mnt {tested}
+        mount -o remount,{options} {place}\n"
+    )
+}
+
 /// A home directory of a user.
 fn home_of(place: &Path, user: u32) -> PathBuf {
     let home = place.join(user.to_string());
@@ -172,13 +182,14 @@ fn case_14_without_a_place_for_temporary_files_a_limit_holds() {
     let machine = place.path().join("machine");
     let machine = machine.to_str().expect("text");
     let steps = ["use:0", "alloc:a:600m", "!alloc:b:600m", "alloc:b:400m"];
-    for before in [
-        "mount -t tmpfs -o ro none /tmp",
-        "mount -t tmpfs -o ro none /dev/shm; mount -t tmpfs -o ro none /tmp; mount -t tmpfs -o ro none /run",
-        "mount -t tmpfs -o size=4k none /dev/shm; mount -t tmpfs -o size=4k none /tmp; mount -t tmpfs -o size=4k none /run",
+    for (places, how) in [
+        (&["/tmp"][..], "ro"),
+        (&["/dev/shm", "/tmp", "/run"], "ro"),
+        (&["/dev/shm", "/tmp", "/run"], "size=4k"),
     ] {
+        let before: String = places.iter().map(|place| mounted_over(place, how)).collect();
         let options = ["--machine", machine, "--emulate", "1xH100", "--no-dataset"];
-        let mut command = job(place.path(), None, before, &options, &steps);
+        let mut command = job(place.path(), None, &before, &options, &steps);
         // The emulated driver itself needs a place for its links.
         command.env("TMPDIR", place.path());
         let ended = run(command).ok();

@@ -61,6 +61,38 @@ fn a_run_stops_after_the_steps_that_were_asked_for() {
     assert!(run.figure("first_step", "allocated") < run.figure("whole", "allocated"));
 }
 
+/// Takes 1000 MiB while it loads, 3000 in the first step, and 2000 in later ones. After the second it counts anew.
+const PHASES: &str = "import torch
+MIB = 1 << 20
+def take(mib):
+    torch.empty(mib * MIB, dtype=torch.uint8, device='cuda')
+def told(module):
+    return module.max_memory_allocated() // MIB // 1000
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+take(1000)
+for step in range(4):
+    model(torch.randn(4, 8, device='cuda')).sum().backward()
+    take(2000 if step else 3000)
+    optimizer.step()
+    if step == 1:
+        print(told(torch.cuda), told(torch.accelerator))
+        torch.cuda.reset_peak_memory_stats()
+        print(told(torch.cuda), told(torch.accelerator))
+print(told(torch.cuda), told(torch.accelerator), torch.cuda.memory_stats()['num_alloc_retries'])
+";
+
+#[test]
+fn each_phase_has_its_own_peak_and_the_program_does_not_notice() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &[], &["-c", PHASES]).ok();
+    let peaks = ["load", "first_step", "steady", "whole"].map(|phase| run.figure(phase, "allocated"));
+    for (peak, taken) in peaks.into_iter().zip([1000.0, 3000.0, 2000.0, 3000.0]) {
+        assert!((taken..taken + 100.0).contains(&peak), "{peaks:?}");
+    }
+    assert_eq!(run.ended.stdout, "3 3\n0 0\n2 2 0\n");
+}
+
 #[test]
 fn the_largest_batch_is_found() {
     let Some(python) = python() else { return };

@@ -36,8 +36,8 @@ pub struct Replayed {
     /// The last start of each attempt. (One that was decided and not carried out when the
     /// daemon was killed is decided again.)
     pub starts: BTreeMap<(u64, u32), Start>,
-    pub ends: BTreeMap<u64, Verdict>,
-    pub requeued: BTreeMap<u64, u32>,
+    /// With the number of the daemon that decided it last.
+    pub ends: BTreeMap<u64, (usize, Verdict)>,
 }
 
 /// Feeds the events to a scheduler of its own. Every decision has to be the one that the daemon took.
@@ -64,9 +64,13 @@ pub fn replay(log: &Path) -> Replayed {
                     replayed.starts.insert((job.0, attempt), Start { devices, limit, reserved });
                 }
                 Action::End { job: JobId(job), verdict } => {
-                    assert_eq!(replayed.ends.insert(job, verdict), None, "job {job} ends twice");
+                    // One that was not kept yet when the daemon was killed is decided again by the next.
+                    let before = replayed.ends.insert(job, (replayed.daemons, verdict.clone()));
+                    if let Some((daemon, earlier)) = before {
+                        assert!(daemon < replayed.daemons, "job {job} ends twice");
+                        assert_eq!(earlier, verdict, "job {job} ends in two ways");
+                    }
                 }
-                Action::Requeue { job, .. } => *replayed.requeued.entry(job.0).or_default() += 1,
                 _ => {}
             }
         }
@@ -93,7 +97,7 @@ pub fn decided_is_done(replayed: &Replayed, marks: &Marks, gpus: &[String], rows
     let begun: BTreeSet<(u64, u32)> = marks.by_attempt().into_keys().collect();
     assert_eq!(begun, replayed.starts.keys().copied().collect(), "every start was carried out once");
     for (job, row) in rows {
-        let code = match replayed.ends.get(job) {
+        let code = match replayed.ends.get(job).map(|(_, verdict)| verdict) {
             Some(Verdict::Ended(Outcome::Exited { code })) => *code,
             Some(Verdict::Ended(Outcome::Signalled { signal })) => 128 + signal,
             other => panic!("job {job}: {other:?}"),

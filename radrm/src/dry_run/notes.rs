@@ -12,9 +12,9 @@ pub struct FrameworkDevice {
     pub device: u32,
     /// UUID, which tells the GPU of the machine.
     pub uuid: String,
-    /// Bytes of tensors at the peak.
+    /// Bytes of tensors at the peak of the phase.
     pub allocated: u64,
-    /// Bytes that the allocator held at the peak.
+    /// Bytes that the allocator held at the peak of the phase.
     pub reserved: u64,
     /// Times that it gave its cache back to go on.
     pub retries: u64,
@@ -22,12 +22,12 @@ pub struct FrameworkDevice {
     pub out_of_memory: u64,
 }
 
-/// Figures of a framework's allocator at a moment.
+/// Figures of a framework's allocator in a phase, up to a moment.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 pub struct Framework {
     /// `PyTorch`, `JAX`, `CuPy`.
     pub framework: String,
-    /// `load`, `first step`, `steady` or `end`.
+    /// `load`, `first step` or `steady`; `end` where phases are not told apart.
     pub phase: String,
     /// Optimizer steps so far.
     pub steps: u64,
@@ -40,6 +40,22 @@ pub struct Framework {
     /// Most of the host's memory that the process had so far, bytes.
     #[serde(default)]
     pub resident: u64,
+}
+
+impl Framework {
+    /// Takes over what was larger before.
+    pub fn keep_peaks_of(&mut self, before: &Self) {
+        for earlier in &before.devices {
+            match self.devices.iter_mut().find(|device| device.uuid == earlier.uuid) {
+                Some(device) => {
+                    device.allocated = device.allocated.max(earlier.allocated);
+                    device.reserved = device.reserved.max(earlier.reserved);
+                }
+                None => self.devices.push(earlier.clone()),
+            }
+        }
+        self.resident = self.resident.max(before.resident);
+    }
 }
 
 /// What a note is about.

@@ -19,13 +19,15 @@ const EFFECTS: &str = include_str!("../../data/dry_run_effects.tsv");
 pub enum Phase {
     /// Until the first forward pass.
     Load,
-    /// Until the first step of an optimizer.
+    /// From there until the first step of an optimizer.
     FirstStep,
+    /// All later ones.
+    Steady,
     /// Everything.
     Whole,
 }
 
-/// The allocator's figures by the end of a phase, bytes; sums over the processes on the GPU.
+/// The allocator's peaks in a phase, bytes; sums over the processes on the GPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Peak {
     /// Tensors.
@@ -43,7 +45,7 @@ pub struct GpuOutcome {
     pub name: String,
     /// Processes that used it.
     pub processes: usize,
-    /// Peaks of the framework's allocator by the end of each phase; none if no framework told any.
+    /// Peaks of the framework's allocator in each phase; none if no framework told any.
     pub phases: BTreeMap<Phase, Peak>,
     /// Most that the program's and the libraries' calls took from the driver at a time, bytes.
     pub requested_peak: u64,
@@ -221,20 +223,24 @@ fn own_books(mut books: Vec<ProcessBooks>, notes: &[Note]) -> Vec<ProcessBooks> 
 
 type ByProcess = BTreeMap<(u32, String), BTreeMap<Phase, Framework>>;
 
-/// The last figures of each phase of each process and framework. A phase that has none of its own has those of the one
-/// before; peaks only grow.
+/// The last figures of each phase of each process and framework, and those of the whole run: the largest of any phase.
 fn last_by_phase(notes: &[Note]) -> ByProcess {
     let mut all: ByProcess = BTreeMap::new();
     for note in notes {
         let Matter::Framework(told) = &note.matter else { continue };
         let own = all.entry((note.pid, told.framework.clone())).or_default();
         let phase = match told.phase.as_str() {
-            "load" => Phase::Load,
-            "first step" => Phase::FirstStep,
-            _ => Phase::Whole,
+            "load" => Some(Phase::Load),
+            "first step" => Some(Phase::FirstStep),
+            "steady" => Some(Phase::Steady),
+            _ => None,
         };
-        own.insert(phase, told.clone());
-        own.insert(Phase::Whole, told.clone());
+        own.extend(phase.map(|phase| (phase, told.clone())));
+        let mut whole = told.clone();
+        if let Some(before) = own.get(&Phase::Whole) {
+            whole.keep_peaks_of(before);
+        }
+        own.insert(Phase::Whole, whole);
     }
     all
 }
@@ -353,12 +359,23 @@ mod tests {
     }
 
     #[test]
-    fn each_phase_ends_with_its_last_figures() {
+    fn each_phase_has_its_own_peak_and_the_run_the_largest() {
         let notes =
-            [torch(1, "load", 5), torch(1, "first step", 7), torch(1, "steady", 9), torch(1, "end", 11)];
+            [torch(1, "load", 5), torch(1, "first step", 11), torch(1, "steady", 6), torch(1, "steady", 9)];
         let last = last_by_phase(&notes);
         let allocated = |phase| last[&(1, String::new())][&phase].devices[0].allocated;
-        assert_eq!([Phase::Load, Phase::FirstStep, Phase::Whole].map(allocated), [5, 7, 11]);
+        let phases = [Phase::Load, Phase::FirstStep, Phase::Steady, Phase::Whole];
+        assert_eq!(phases.map(allocated), [5, 11, 9, 11]);
+    }
+
+    #[test]
+    fn a_gpu_that_a_later_phase_does_not_use_keeps_its_peak() {
+        let mut other = torch(1, "steady", 3);
+        let Matter::Framework(told) = &mut other.matter else { unreachable!() };
+        told.devices[0].uuid = "other".to_owned();
+        let last = last_by_phase(&[torch(1, "load", 5), other]);
+        let whole = &last[&(1, String::new())][&Phase::Whole].devices;
+        assert_eq!(whole.iter().map(|device| device.allocated).sum::<u64>(), 8);
     }
 
     #[test]

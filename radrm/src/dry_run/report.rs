@@ -5,8 +5,12 @@ use std::fmt::Write as _;
 use super::cards::{Fit, Verdict};
 use super::outcome::{GpuOutcome, Outcome, Phase};
 
-const PHASES: [(Phase, &str); 3] =
-    [(Phase::Load, "load"), (Phase::FirstStep, "first step"), (Phase::Whole, "whole run")];
+const PHASES: [(Phase, &str); 4] = [
+    (Phase::Load, "load"),
+    (Phase::FirstStep, "first step"),
+    (Phase::Steady, "steady"),
+    (Phase::Whole, "whole run"),
+];
 
 /// The outcome for people.
 #[must_use]
@@ -64,7 +68,7 @@ fn figures(out: &mut String, outcome: &Outcome) {
 fn one_gpu(out: &mut String, gpu: &GpuOutcome) {
     let _ = writeln!(out, "\nGPU {} · {}", gpu.gpu, gpu.name);
     if !gpu.phases.is_empty() {
-        let _ = writeln!(out, "  {:<22}{:>14}{:>16}", "peak by the end of", "allocated", "reserved");
+        let _ = writeln!(out, "  {:<22}{:>14}{:>16}", "peak in", "allocated", "reserved");
         for (phase, name) in PHASES {
             if let Some(peak) = gpu.phases.get(&phase) {
                 let _ = writeln!(

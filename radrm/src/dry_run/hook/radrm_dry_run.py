@@ -34,6 +34,68 @@ def note(kind, words, number=0):
         os.close(file)
 
 
+def _with_peaks_of(figures, earlier):
+    """Figures of the allocator, with those peaks of an earlier moment that were higher."""
+    merged = dict(figures)
+    for name, value in figures.items():
+        before = earlier.get(name)
+        if isinstance(value, dict) and isinstance(before, dict):
+            merged[name] = _with_peaks_of(value, before)
+        elif name == "peak" and before is not None:
+            merged[name] = max(value, before)
+    return merged
+
+
+class _Peaks:
+    """The allocator's peaks, counted anew in each phase of the run without the program's noticing.
+
+    The allocator keeps one set of peaks. The program may begin to count anew whenever it likes, which would hide a
+    peak from us; we do at each phase, which must not hide one from the program. So what a new count drops is kept:
+    for us what the program's drops, and for the program what ours drops.
+    """
+
+    # How to ask for a device's figures and how to begin anew, in both interfaces that PyTorch has for it.
+    INTERFACES = (
+        ("_cuda_memoryStats", "_cuda_resetPeakMemoryStats"),
+        ("_accelerator_getDeviceStats", "_accelerator_resetPeakStats"),
+    )
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.own = {}
+        self.programs = {}
+        self.stats, self.reset = (getattr(torch._C, name) for name in self.INTERFACES[0])
+        for stats, reset in self.INTERFACES:
+            if hasattr(torch._C, stats) and hasattr(torch._C, reset):
+                setattr(torch._C, stats, self.told(getattr(torch._C, stats)))
+                setattr(torch._C, reset, self.programs_reset)
+
+    def told(self, stats):
+        """The program asks."""
+        return lambda device: _with_peaks_of(stats(device), self.programs.get(device, {}))
+
+    def programs_reset(self, device):
+        """The program begins anew."""
+        self.look(device)
+        self.programs.pop(device, None)
+        self.reset(device)
+
+    def look(self, device):
+        """Bytes allocated and reserved at the peaks of this phase so far; and the figures of now."""
+        stats = self.stats(device)
+        now = [stats[name]["all"]["peak"] for name in ("allocated_bytes", "reserved_bytes")]
+        self.own[device] = list(map(max, now, self.own.get(device, [0, 0])))
+        return self.own[device], stats
+
+    def next_phase(self):
+        """Begins anew for us."""
+        self.own.clear()
+        for device in range(self.torch.cuda.device_count()):
+            stats = self.stats(device)
+            self.programs[device] = _with_peaks_of(stats, self.programs.get(device, {}))
+            self.reset(device)
+
+
 class _Watch:
     """What is known of one process's run."""
 
@@ -42,24 +104,24 @@ class _Watch:
         self.phase = "load"
         self.steps = {}
         self.last = None
-        self.peaks = {}
+        self.blind = False
+        self.peaks = _Peaks(torch)
 
     def count(self):
         """Steps of the optimizer that made most."""
         return max(self.steps.values(), default=0)
 
+    def enter(self, phase):
+        """Ends the phase before it."""
+        if self.record():
+            self.peaks.next_phase()
+        self.phase = phase
+
     def figures(self):
         cuda = self.torch.cuda
         devices = []
         for device in range(cuda.device_count()):
-            stats = self.torch._C._cuda_memoryStats(device)
-
-            def peak(name):
-                return stats[name]["all"]["peak"]
-
-            seen = self.peaks.setdefault(device, [0, 0])
-            seen[0] = max(seen[0], peak("allocated_bytes"))
-            seen[1] = max(seen[1], peak("reserved_bytes"))
+            seen, stats = self.peaks.look(device)
             if seen[1] == 0:
                 continue
             devices.append(
@@ -74,21 +136,29 @@ class _Watch:
             )
         return devices
 
-    def record(self, phase):
-        if not self.torch.cuda.is_initialized():
-            return
+    def record(self):
+        """Writes down the figures of the phase so far; false if there are none."""
+        if self.blind or not self.torch.cuda.is_initialized():
+            return False
+        try:
+            devices = self.figures()
+        except RuntimeError as error:
+            self.blind = True
+            note("remark", "PyTorch's allocator tells no figures: %s" % str(error).split(chr(10))[0])
+            return False
         figures = {
             "framework": "PyTorch",
-            "phase": phase,
+            "phase": self.phase,
             "steps": self.count(),
             "version": self.torch.__version__,
             "allocator": self.torch.cuda.get_allocator_backend(),
-            "devices": self.figures(),
+            "devices": devices,
             "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
-        if figures["devices"] != self.last or phase == "end":
-            self.last = figures["devices"]
+        if (self.phase, devices) != self.last:
+            self.last = (self.phase, devices)
             note("framework", json.dumps(figures))
+        return True
 
 
 def _busy_autograd_threads():
@@ -123,8 +193,7 @@ def _watch(torch):
 
     def forward(module, arguments):
         if torch.cuda.is_initialized() and watch.phase == "load":
-            watch.record("load")
-            watch.phase = "first step"
+            watch.enter("first step")
             handle.remove()
 
     def step(optimizer, arguments, keywords):
@@ -132,9 +201,10 @@ def _watch(torch):
         watch.steps[key] = watch.steps.get(key, 0) + 1
         if os.getpid() != owner:
             return
-        first = watch.count() <= 1
-        watch.record("first step" if first else "steady")
-        watch.phase = "first step" if first else "steady"
+        if watch.phase == "steady":
+            watch.record()
+        elif torch.cuda.is_initialized():
+            watch.enter("steady")
         if _STEPS and watch.count() >= _STEPS:
             note("remark", "stopped after %d optimizer steps, as asked" % watch.count())
             raise SystemExit(0)
@@ -146,20 +216,11 @@ def _watch(torch):
     def end():
         # A forked child has its parent's figures, which are not its own.
         if os.getpid() == owner:
-            watch.record("end")
+            watch.last = None
+            watch.record()
             _let_autograd_rest()
 
     atexit.register(end)
-
-    # Programs that begin to count anew would hide their own peak.
-    reset = torch._C._cuda_resetPeakMemoryStats
-
-    def reset_after_look(device):
-        if os.getpid() == owner and torch.cuda.is_initialized():
-            watch.record(watch.phase)
-        return reset(device)
-
-    torch._C._cuda_resetPeakMemoryStats = reset_after_look
 
     import radrm_objects
 
