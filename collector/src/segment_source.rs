@@ -29,6 +29,8 @@ pub(crate) struct SegmentSource {
     /// Slots in use at the last look.
     slots: HashMap<ProcessKey, SlotInfo>,
     rings: HashMap<ProcessKey, RingReader>,
+    /// What the driver takes for processes under a quota, by process and GPU; the ledger forgets those that are gone.
+    overheads: HashMap<(ProcessKey, seg::GpuIndex), Bytes>,
     /// Saved: not looked at any more.
     released: HashSet<ProcessKey>,
     cuda_version: Option<u32>,
@@ -45,6 +47,7 @@ impl SegmentSource {
             entry_name,
             slots: HashMap::new(),
             rings: HashMap::new(),
+            overheads: HashMap::new(),
             released: HashSet::new(),
             cuda_version: None,
         }
@@ -54,6 +57,22 @@ impl SegmentSource {
         let snapshot = self.segment.process(self.slots.get(&key)?).ok()??;
         self.cuda_version = snapshot.driver_version.or(self.cuda_version);
         Some(snapshot)
+    }
+
+    fn learn_overheads(&mut self) {
+        let told = self.segment.overheads().unwrap_or_default();
+        if told.is_empty() {
+            return;
+        }
+        let gpus = self.segment.gpus().unwrap_or_default();
+        for overhead in told {
+            let gpu = gpus.iter().find(|gpu| gpu.uuid == overhead.uuid);
+            // Process ids are used again: the ledger speaks of the one that lives.
+            let of = |slot: &&SlotInfo| slot.pid == overhead.pid && slot.liveness == Liveness::Running;
+            if let (Some(gpu), Some(slot)) = (gpu, self.slots.values().find(of)) {
+                self.overheads.insert((key(slot), gpu.index), Bytes(overhead.bytes));
+            }
+        }
     }
 
     fn timeline(&self, slot: &SlotInfo, gpu: seg::GpuIndex) -> Option<Timeline> {
@@ -113,6 +132,8 @@ impl Source for SegmentSource {
         // again; what is gone from the directory need not be remembered.
         self.released.retain(|key| self.slots.contains_key(key));
         self.rings.retain(|key, _| self.slots.contains_key(key));
+        self.overheads.retain(|(key, _), _| self.slots.contains_key(key));
+        self.learn_overheads();
         let mut keys: Vec<ProcessKey> =
             self.slots.keys().filter(|key| !self.released.contains(key)).copied().collect();
         keys.sort();
@@ -146,7 +167,11 @@ impl Source for SegmentSource {
                 joined: Nanos(snapshot.joined_ns),
             },
             state: ProcessState {
-                accounts: snapshot.accounts.iter().map(account).collect(),
+                accounts: snapshot
+                    .accounts
+                    .iter()
+                    .map(|of| account(of, self.overheads.get(&(key, of.gpu)).copied()))
+                    .collect(),
                 frameworks: frameworks(snapshot.frameworks),
                 failures: failures.map(|failed| self.failure(failed)).collect(),
                 largest_blocks: self.largest_blocks(&slot),
@@ -294,7 +319,7 @@ fn family(kind: seg::Kind) -> &'static str {
     }
 }
 
-fn account(account: &seg::Account) -> Account {
+fn account(account: &seg::Account, context_overhead: Option<Bytes>) -> Account {
     let mut kinds = [KindAccount::default(); KIND_COUNT];
     for ((to, from), at_peak) in kinds.iter_mut().zip(&account.kinds).zip(account.peak.kinds) {
         *to = KindAccount {
@@ -315,7 +340,7 @@ fn account(account: &seg::Account) -> Account {
         kinds,
         failed: account.failed,
         contexts: u32::try_from(account.contexts).unwrap_or(u32::MAX),
-        context_overhead: account.context_overhead.map(Bytes),
+        context_overhead,
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const SEGMENT: &str = "RADRM_TEST_SEGMENT";
 
 /// In the child: joins the segment and does what its input says, a line at a
-/// time: `alloc BYTES`, `free BYTES`, `launch`, `fail BYTES`, `leave`.
+/// time: `alloc BYTES`, `free BYTES`, `launch`, `fail BYTES`, `context` (under the quota), `leave`.
 fn child_if_asked() -> bool {
     let Some(path) = std::env::var_os(SEGMENT) else { return false };
     let path = CString::new(path.as_bytes()).unwrap();
@@ -46,6 +46,10 @@ fn child_if_asked() -> bool {
                 result: 2,
                 quota: None,
             }),
+            "context" => {
+                let ledger = seg::ledger::Ledger::join_segment(&path).unwrap().unwrap();
+                ledger.context_came(ledger.gpu(&[7; 16], 1 << 40).unwrap());
+            }
             "leave" => writer.leave(seg::EndReason::Exited),
             _ => panic!("{line}"),
         }
@@ -89,6 +93,29 @@ fn options(dir: &tempfile::TempDir) -> WatchOptions {
         entry_name: |entry| (entry == 3).then_some("cuMemCreate_v9"),
         ..WatchOptions::default()
     }
+}
+
+#[test]
+fn what_the_driver_takes_for_a_process_is_in_its_account() {
+    if child_if_asked() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let segment = SegmentFile::create_in(&dir.path().join("run"), 1).unwrap();
+    let amount = seg::ledger::Amount::Bytes(1 << 40);
+    segment.arm(&[seg::ledger::Limit { gpu: None, amount }]).unwrap().set_context(None, 300);
+    let mut program = Program::start(&segment, "what_the_driver_takes_for_a_process_is_in_its_account");
+    program.tell("context");
+    program.tell("alloc 1000");
+    let job = describe_job(&["square".into()], None, program.child.id(), 1);
+    let mut watch = JobWatch::start(segment.segment().unwrap(), job, options(&dir));
+    watch.poll();
+    program.child.kill().unwrap();
+    program.child.wait().unwrap();
+    watch.poll();
+    let finished = watch.finish(Exit::Signal(9));
+    let account = &finished.profile.processes[0].state.accounts[0];
+    assert_eq!((account.now, account.context_overhead), (Bytes(1000), Some(Bytes(300))));
 }
 
 #[test]

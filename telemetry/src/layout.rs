@@ -202,8 +202,8 @@ pub struct AccountCell {
     pub failed: AtomicU64,
     /// Contexts now.
     pub contexts: AtomicU64,
-    /// Measured overhead of the contexts, bytes; 0 = unknown.
-    pub context_overhead: AtomicU64,
+    /// Unused.
+    pub unused: AtomicU64,
     /// 1 when the post-mortems are allocated.
     pub postmortems: AtomicU64,
     /// Unused.

@@ -248,13 +248,6 @@ impl Writer {
         }
     }
 
-    /// Sets the measured overhead of this process's contexts on a GPU, in bytes.
-    pub fn context_overhead(&self, gpu: GpuIndex, bytes: u64) {
-        if let Some(account) = self.account(gpu) {
-            account.context_overhead.store(bytes, Relaxed);
-        }
-    }
-
     /// Counts and keeps a failed request.
     pub fn failed(&self, request: &FailedRequest) {
         if let Some(account) = self.account(request.gpu) {

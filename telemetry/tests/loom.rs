@@ -320,7 +320,7 @@ fn account() -> Arc<AccountCell> {
         chunks: zero(),
         failed: zero(),
         contexts: zero(),
-        context_overhead: zero(),
+        unused: zero(),
         postmortems: zero(),
         spare: zero(),
         kinds: from_fn(kind),

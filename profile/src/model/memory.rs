@@ -137,7 +137,7 @@ pub struct Account {
     pub failed: u64,
     /// Contexts on this GPU now.
     pub contexts: u32,
-    /// What one context took from the device when it was made, if measured.
+    /// What the driver itself takes for the process (its contexts, code), as it is charged under a quota.
     pub context_overhead: Option<Bytes>,
 }
 

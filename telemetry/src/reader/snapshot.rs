@@ -63,8 +63,6 @@ pub struct Account {
     pub failed: u64,
     /// Contexts now.
     pub contexts: u64,
-    /// Measured overhead of the contexts, bytes, if it was measured.
-    pub context_overhead: Option<u64>,
     /// Time on the GPU from the first timed launch to the end of the latest, ns; 0 if none was timed.
     pub timed_span_ns: u64,
 }
@@ -441,13 +439,11 @@ fn account(base: &Words, gpu: usize) -> Option<Account> {
         kinds,
         failed: word(offset_of!(AccountCell, failed)),
         contexts: word(offset_of!(AccountCell, contexts)),
-        context_overhead: Some(word(offset_of!(AccountCell, context_overhead))).filter(|bytes| *bytes > 0),
         timed_span_ns: word(offset_of!(AccountCell, timed_span_ns)),
     };
     let used = account.kinds != [KindFigures::default(); KINDS]
         || account.failed > 0
-        || account.contexts > 0
-        || account.context_overhead.is_some();
+        || account.contexts > 0;
     used.then_some(account)
 }
 
