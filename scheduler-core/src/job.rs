@@ -169,6 +169,9 @@ pub struct Job {
     pub ooms: u32,
     /// Memory that is known not to suffice, when it is put back by a caller that was restarted.
     pub floor: Bytes,
+    /// Since when it waits for its turn, likewise, if that is not its submission: the end of its last slot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lined_up: Option<Millis>,
 }
 
 impl Job {
@@ -194,6 +197,7 @@ impl Job {
             attempts: 0,
             ooms: 0,
             floor: Bytes::ZERO,
+            lined_up: None,
         }
     }
 }

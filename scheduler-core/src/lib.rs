@@ -44,7 +44,8 @@
 //!   [`State`] knows whether it asked for that, and requeues or ends the job.
 //! - When the caller comes back after a crash it makes a new `State` and tells it what there is:
 //!   `NodeAdded`, `DeviceAdded`, `UsageRestored`, `Adopted` for what still runs, `AdoptedSuspended`,
-//!   then `Submitted` for what waits, with `attempts` and `floor` of the last `Requeue`.
+//!   then `Submitted` for what waits, with `attempts` and `floor` of the last `Requeue`
+//!   and `lined_up` as [`State::job`] told it.
 //! - A job is forgotten with its `End`. Read [`State::history`] before the next step to keep it.
 //!
 //! # What is guaranteed

@@ -140,7 +140,7 @@ impl Record {
             floor: job.floor,
             class: 1,
             key: 0,
-            lined_up: job.submitted,
+            lined_up: job.lined_up.unwrap_or(job.submitted),
             devices: Vec::new(),
             reserved: None,
             since: Millis::ZERO,

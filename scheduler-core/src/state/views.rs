@@ -51,6 +51,8 @@ pub struct JobView {
     pub reserved: Option<Bytes>,
     /// Running time of this attempt.
     pub ran: Millis,
+    /// Since when it waits for its turn: its submission, or the end of its last slot.
+    pub lined_up: Millis,
     /// Its launch budget, if it has one.
     pub budget: Option<LaunchBudget>,
     /// What it waits for.
@@ -87,6 +89,7 @@ impl State {
             devices: record.devices.iter().map(|at| self.devices[*at].spec.id).collect(),
             reserved: record.reserved.filter(|_| !record.devices.is_empty()),
             ran: record.runtime(self.now),
+            lined_up: record.lined_up,
             budget: record.budget,
             wait: self.wait_of(id),
         })
