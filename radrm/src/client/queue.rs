@@ -109,6 +109,7 @@ pub(super) fn show(job: u64, json: bool, connection: &mut Connection) -> Result<
     put("set aside", row.reserved.map(bytes).unwrap_or_default());
     put("suspended", suspended(&row));
     put("peak", row.peak.map(bytes).unwrap_or_default());
+    put("activity", activity(&row));
     put("priority", row.priority.to_string());
     put("attempts", format!("{}, {} of them out of GPU memory", row.attempts, row.ooms));
     put("time", time(row.ran_ms));
@@ -124,6 +125,13 @@ pub(super) fn show(job: u64, json: bool, connection: &mut Connection) -> Result<
         let _ = writeln!(text, "{:>14}  {}", format!("+{}", time(after)), plain(&line.text, 2000));
     }
     print(&text)
+}
+
+/// What it does to a GPU that it has to itself.
+fn activity(row: &JobRow) -> String {
+    row.activity.map_or_else(String::new, |seen| {
+        format!("SM activity {}, SM occupancy {}, alone on a GPU", seen.smact, seen.smocc)
+    })
 }
 
 /// Where a suspended job's memory is, and which processes NVML does not show.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use clap::Args;
 
 use super::connection::Connection;
-use super::text::{bytes, span, table, time};
+use super::text::{bytes, plain, span, table, time};
 use super::{odd, print, print_json};
 use crate::daemon::wire::{Request, Response};
 
@@ -71,6 +71,13 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Stri
             &[1, 2, 3, 4],
             &rows,
         ));
+    }
+    if let Some(spec) = &stats.emulated {
+        let _ = writeln!(
+            text,
+            "\nGPUs are emulated ({}) and take modelled time: no SM activity, power and energy of theirs is told.",
+            plain(spec, 40)
+        );
     }
     print(&text)
 }

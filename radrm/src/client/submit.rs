@@ -43,7 +43,7 @@ pub(super) struct Flags {
     expected: Option<u64>,
     #[arg(long, value_name = "N", value_parser = cores, allow_negative_numbers = true)]
     cpus: Option<u64>,
-    #[arg(long, value_name = "AMOUNT", value_parser = text::memory)]
+    #[arg(long, value_name = "AMOUNT", value_parser = text::host_memory)]
     mem: Option<u64>,
     #[arg(long)]
     preemptible: bool,

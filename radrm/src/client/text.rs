@@ -7,9 +7,18 @@ use radrm_telemetry::ledger::Amount;
 
 use crate::limits::amount;
 
-/// Memory such as `10GiB`.
+/// Memory of a GPU such as `10GiB`.
 pub(super) fn memory(text: &str) -> Result<u64, String> {
-    match amount::parse(text)? {
+    bytes_of(text, amount::parse(text)?)
+}
+
+/// Memory of a host, which may have more than any GPU.
+pub(super) fn host_memory(text: &str) -> Result<u64, String> {
+    bytes_of(text, amount::parse_up_to(text, i64::MAX.unsigned_abs(), "any machine has")?)
+}
+
+fn bytes_of(text: &str, amount: Amount) -> Result<u64, String> {
+    match amount {
         Amount::Bytes(bytes) => Ok(bytes),
         _ => Err(format!("`{text}` is no amount of memory such as 10GiB")),
     }
@@ -119,6 +128,12 @@ mod tests {
         {
             assert!(span(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_host_may_have_more_memory_than_a_gpu() {
+        assert_eq!((host_memory("4TiB"), host_memory("3GB")), (Ok(4 << 40), Ok(3_000_000_000)));
+        assert!(memory("4TiB").is_err() && host_memory("9000000TiB").is_err() && host_memory("50%").is_err());
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use radrm_scheduler_core::Settings;
 use serde::Deserialize;
 
+use crate::run::kernels::Kernels;
+
 /// Where the file is looked for if none is named.
 pub(crate) const USUAL: &str = "/etc/radrm/radrmd.toml";
 /// Names the socket for clients and daemon.
@@ -45,6 +47,8 @@ pub(crate) struct Config {
     pub(crate) host_memory: u64,
     /// Memory of each GPU that jobs never get, MiB.
     pub(crate) gpu_reserve_mib: u64,
+    /// What is recorded of jobs' kernel launches, as `radrm-run --kernels` takes it; `""` leaves it to the job.
+    pub(crate) kernels: String,
     /// Where everything that the scheduler is told, and decides, is written down; `""` is nowhere.
     pub(crate) events: PathBuf,
     /// Suspending jobs without loss.
@@ -87,6 +91,7 @@ impl Default for Config {
             cpus: 0,
             host_memory: 0,
             gpu_reserve_mib: 0,
+            kernels: String::new(),
             events: PathBuf::new(),
             suspend: Suspend::default(),
             scheduler: Settings::default(),
@@ -115,6 +120,9 @@ impl Config {
             format!("line {line}: {}", error.message().lines().next().unwrap_or_default())
         })?;
         config.metrics()?;
+        if !config.kernels.is_empty() {
+            config.kernels.parse::<Kernels>().map_err(|why| format!("kernels: {why}"))?;
+        }
         if config.look_ms < 50 {
             return Err("look_ms is at least 50".to_owned());
         }
@@ -192,6 +200,7 @@ mod tests {
             ("metrics = \"0.0.0.0:1\"", "other machines"),
             ("metrics = \"x\"", "no address"),
             ("look_ms = 1", "at least 50"),
+            ("kernels = \"often\"", "kernels: `often` is none of"),
         ] {
             let error = Config::parse(text).unwrap_err();
             assert!(error.contains(part) && error.lines().count() == 1, "{error}");

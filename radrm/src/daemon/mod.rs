@@ -8,6 +8,8 @@
 //! | `store` | queue and history in SQLite |
 //! | `keeper`, `status`, `outcome` | the small process that keeps one attempt, and what it writes down |
 //! | `watch`, `gpus` | threads that wait for keepers and look at GPUs |
+//! | `pace`, `load` | how fast a job is beside others, and what it does to a GPU alone |
+//! | `turns` | who may launch when |
 //! | `suspend` | a job taken off its GPUs without loss, and brought back, by a helper process |
 //! | `needs` | what earlier runs tell of the next |
 //! | `events` | the log that `radrm replay --events` reads |
@@ -17,6 +19,7 @@ mod engine;
 mod events;
 mod gpus;
 pub mod keeper;
+mod load;
 pub(crate) mod needs;
 mod outcome;
 mod pace;

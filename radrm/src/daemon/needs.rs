@@ -1,7 +1,7 @@
 //! What earlier runs of a program tell of its next one.
 
 use radrm_scheduler_core::estimator::{Estimator, Features, History, Horus, Run as Seen};
-use radrm_scheduler_core::{Bytes, Millis, Need};
+use radrm_scheduler_core::{Activity, Bytes, Millis, Need};
 
 use super::spec::Spec;
 use super::store::Run;
@@ -54,6 +54,8 @@ pub(crate) struct Known {
     pub(crate) need: Need,
     /// How long it is expected to run.
     pub(crate) expected: Option<Millis>,
+    /// What it does to a GPU alone.
+    pub(crate) activity: Option<Activity>,
     /// Where the need comes from, in words.
     pub(crate) from: Option<String>,
 }
@@ -69,13 +71,16 @@ pub(crate) fn known(runs: &[Run], spec: &Spec) -> Known {
     let features = Features { batch, model: spec.summary.clone(), ..Features::default() };
     let equal = runs.iter().find(|run| run.batch == batch);
     let expected = equal.map(|run| Millis(run.ran_ms));
+    // Another batch size fills the GPU otherwise, but no less alike than nothing at all.
+    let known = |run: &Run| run.activity.filter(|_| run.batch == batch);
+    let activity = runs.iter().find_map(known).or_else(|| runs.iter().find_map(|run| run.activity));
     let horus = Horus::default();
     let Some((estimate, seen)) = history
         .estimate(&features)
         .map(|estimate| (estimate, true))
         .or_else(|| horus.estimate(&features).map(|estimate| (estimate, false)))
     else {
-        return Known { need: Need::Unknown, expected, from: None };
+        return Known { need: Need::Unknown, expected, activity, from: None };
     };
     let from = match (estimate.measured, seen) {
         (true, _) => "the peak of an equal run".to_owned(),
@@ -83,7 +88,7 @@ pub(crate) fn known(runs: &[Run], spec: &Spec) -> Known {
         _ => format!("by Horus's formula from the model's summary ({})", figures(&features, horus.startup)),
     };
     let from = Some(format!("needs {} on each GPU: {from}", estimate.upper));
-    Known { need: estimate.need(), expected, from }
+    Known { need: estimate.need(), expected, activity, from }
 }
 
 /// What went into the formula.
@@ -100,12 +105,13 @@ fn figures(features: &Features, startup: Bytes) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use radrm_scheduler_core::Permille;
     use radrm_scheduler_core::estimator::ModelSummary;
 
     const GIB: u64 = 1 << 30;
 
     fn run(batch: u32, gib: u64) -> Run {
-        Run { batch: Some(batch), peak: Bytes(gib * GIB), ran_ms: 1000 }
+        Run { batch: Some(batch), peak: Bytes(gib * GIB), ran_ms: 1000, activity: None }
     }
 
     #[test]
@@ -119,7 +125,17 @@ mod tests {
         let Need::Estimated { bytes, upper } = other.need else { panic!("{other:?}") };
         assert!(bytes.0.abs_diff(4 * GIB) < 1 << 20 && upper > bytes, "{bytes} {upper}");
         assert_eq!(other.expected, None);
-        assert_eq!(known(&[], &spec(None)), Known { need: Need::Unknown, expected: None, from: None });
+        let nothing = Known { need: Need::Unknown, expected: None, activity: None, from: None };
+        assert_eq!(known(&[], &spec(None)), nothing);
+    }
+
+    #[test]
+    fn what_an_equal_run_did_to_a_gpu_comes_before_what_others_did() {
+        let seen = |smact| Some(Activity { smact: Permille(smact), ..Activity::default() });
+        let runs =
+            [Run { activity: seen(300), ..run(8, 3) }, run(16, 5), Run { activity: seen(700), ..run(16, 5) }];
+        let of = |batch| known(&runs, &Spec { batch, ..Spec::default() }).activity;
+        assert_eq!((of(Some(16)), of(Some(8)), of(Some(99))), (seen(700), seen(300), seen(300)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use radrm_scheduler_core::{Bytes, Verdict};
+use radrm_scheduler_core::{Activity, Bytes, Verdict};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::spec::Spec;
@@ -61,12 +61,16 @@ pub(crate) struct Entry {
     pub(crate) reserved: Option<u64>,
     pub(crate) limit: Option<u64>,
     pub(crate) submitted_ms: u64,
+    /// Since when it waits for its turn, if that is not its submission.
+    pub(crate) lined_up_ms: Option<u64>,
     pub(crate) first_start_ms: Option<u64>,
     pub(crate) started_ms: Option<u64>,
     pub(crate) ended_ms: Option<u64>,
     /// Time of the attempts that are over.
     pub(crate) ran_ms: u64,
     pub(crate) peak: Option<u64>,
+    /// What it was seen to do to a GPU when it was alone there.
+    pub(crate) activity: Option<Activity>,
     /// The boot in which the attempt was started.
     pub(crate) boot: String,
     pub(crate) verdict: Option<Verdict>,
@@ -81,6 +85,7 @@ pub(crate) struct Run {
     pub(crate) batch: Option<u32>,
     pub(crate) peak: Bytes,
     pub(crate) ran_ms: u64,
+    pub(crate) activity: Option<Activity>,
 }
 
 /// The database.
@@ -89,7 +94,7 @@ pub(crate) struct Store {
     connection: Connection,
 }
 
-const SCHEMA: i64 = 2;
+const SCHEMA: i64 = 3;
 
 const TABLES: &str = "
 CREATE TABLE jobs (
@@ -116,8 +121,13 @@ CREATE TABLE watched (
 );
 ";
 
-/// Added by the second version.
-const SUSPENSION: &str = "ALTER TABLE jobs ADD COLUMN suspension TEXT NOT NULL DEFAULT '{}'";
+/// What each later version added.
+const ADDED: [&str; SCHEMA as usize - 1] = [
+    "ALTER TABLE jobs ADD COLUMN suspension TEXT NOT NULL DEFAULT '{}'",
+    "ALTER TABLE jobs ADD COLUMN lined_up_ms INTEGER;
+     ALTER TABLE jobs ADD COLUMN activity TEXT;
+     ALTER TABLE runs ADD COLUMN activity TEXT;",
+];
 
 /// What is added to a GPU's figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -161,10 +171,10 @@ impl Store {
             tx.pragma_update(None, "user_version", 1).map_err(failed)?;
             tx.commit().map_err(failed)?;
         }
-        if version < SCHEMA {
+        for (added, words) in (2..).zip(ADDED).filter(|(added, _)| *added > version) {
             let tx = connection.transaction().map_err(failed)?;
-            tx.execute_batch(SUSPENSION).map_err(failed)?;
-            tx.pragma_update(None, "user_version", SCHEMA).map_err(failed)?;
+            tx.execute_batch(words).map_err(failed)?;
+            tx.pragma_update(None, "user_version", added).map_err(failed)?;
             tx.commit().map_err(failed)?;
         }
         Ok(Self { connection })
@@ -234,7 +244,7 @@ impl Store {
     /// Earlier runs of a program by a user on a model of GPU, the newest first.
     pub(crate) fn runs(&self, uid: u32, program: &str, model: &str) -> Result<Vec<Run>> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT batch, peak, ran_ms FROM runs
+            "SELECT batch, peak, ran_ms, activity FROM runs
              WHERE uid = ?1 AND program = ?2 AND model = ?3 ORDER BY id DESC LIMIT 64",
         )?;
         let run = |row: &Row<'_>| {
@@ -242,6 +252,7 @@ impl Store {
                 batch: row.get(0)?,
                 peak: Bytes(row.get::<_, i64>(1)?.unsigned_abs()),
                 ran_ms: row.get::<_, i64>(2)?.unsigned_abs(),
+                activity: from_json(row.get(3)?),
             })
         };
         statement.query_map(params![uid, program, model], run)?.collect()
@@ -272,6 +283,7 @@ impl Store {
                     mean_execution_ms: row.get(6)?,
                     mean_completion_ms: row.get(7)?,
                     gpus: Vec::new(),
+                    emulated: None,
                 })
             },
         )?;
@@ -306,7 +318,7 @@ impl Store {
 
 const COLUMNS: &str = "id, uid, gid, user, spec, stage, held, cancelled, attempt, ooms, floor, devices, \
     reserved, mem_limit, submitted_ms, first_start_ms, started_ms, ended_ms, ran_ms, peak, boot, verdict, why, \
-    suspension";
+    suspension, lined_up_ms, activity";
 
 fn entry(row: &Row<'_>) -> Result<Entry> {
     let number = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
@@ -337,10 +349,17 @@ fn entry(row: &Row<'_>) -> Result<Entry> {
         ran_ms: number(18)?,
         peak: some(19)?,
         boot: text(20)?,
-        verdict: row.get::<_, Option<String>>(21)?.and_then(|text| serde_json::from_str(&text).ok()),
+        verdict: from_json(row.get(21)?),
         why: text(22)?,
         suspension: serde_json::from_str(&text(23)?).unwrap_or_default(),
+        lined_up_ms: some(24)?,
+        activity: from_json(row.get(25)?),
     })
+}
+
+/// What a newer or older daemon wrote is not there.
+fn from_json<T: serde::de::DeserializeOwned>(text: Option<String>) -> Option<T> {
+    text.and_then(|text| serde_json::from_str(&text).ok())
 }
 
 fn json(value: &impl serde::Serialize) -> String {
@@ -371,7 +390,8 @@ pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
     tx.prepare_cached(
         "UPDATE jobs SET stage = ?2, held = ?3, cancelled = ?4, attempt = ?5, ooms = ?6, floor = ?7,
              devices = ?8, reserved = ?9, mem_limit = ?10, first_start_ms = ?11, started_ms = ?12,
-             ended_ms = ?13, ran_ms = ?14, peak = ?15, boot = ?16, verdict = ?17, why = ?18, suspension = ?19 WHERE id = ?1",
+             ended_ms = ?13, ran_ms = ?14, peak = ?15, boot = ?16, verdict = ?17, why = ?18, suspension = ?19,
+             lined_up_ms = ?20, activity = ?21 WHERE id = ?1",
     )?
     .execute(params![
         int(entry.id),
@@ -393,6 +413,8 @@ pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
         entry.verdict.as_ref().map(json),
         entry.why,
         json(&entry.suspension),
+        entry.lined_up_ms.map(int),
+        entry.activity.as_ref().map(json),
     ])?;
     Ok(())
 }
@@ -419,14 +441,23 @@ pub(crate) struct NewRun<'a> {
     pub(crate) batch: Option<u32>,
     pub(crate) peak: u64,
     pub(crate) ran_ms: u64,
+    pub(crate) activity: Option<Activity>,
 }
 
 /// Keeps a run.
 pub(crate) fn put_run(tx: &Transaction<'_>, run: &NewRun<'_>) -> Result<()> {
     tx.prepare_cached(
-        "INSERT INTO runs (uid, program, model, batch, peak, ran_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT INTO runs (uid, program, model, batch, peak, ran_ms, activity) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?
-    .execute(params![run.uid, run.program, run.model, run.batch, int(run.peak), int(run.ran_ms)])
+    .execute(params![
+        run.uid,
+        run.program,
+        run.model,
+        run.batch,
+        int(run.peak),
+        int(run.ran_ms),
+        run.activity.as_ref().map(json)
+    ])
     .map(|_| ())
 }
 
@@ -461,7 +492,7 @@ pub(crate) fn forget(tx: &Transaction<'_>, job: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_scheduler_core::Outcome;
+    use radrm_scheduler_core::{Outcome, Permille};
 
     #[test]
     fn a_job_comes_back_as_it_was() {
@@ -477,6 +508,8 @@ mod tests {
         entry.stage = Stage::Running;
         entry.devices = vec!["GPU-1".into()];
         entry.peak = Some(1 << 40);
+        entry.lined_up_ms = Some(12);
+        entry.activity = Some(Activity { smact: Permille(250), ..Activity::default() });
         store.transaction(|tx| update(tx, &entry)).unwrap();
         let line = Line { at_ms: 4, text: "x".into() };
         store.transaction(|tx| note(tx, entry.id, &line)).unwrap();
@@ -494,6 +527,29 @@ mod tests {
         assert_eq!((stats.jobs, stats.succeeded, stats.failed, stats.ooms), (1, 1, 0, 1));
         assert_eq!((stats.makespan_ms, stats.mean_wait_ms, stats.mean_execution_ms), (100, 40.0, 60.0));
         assert_eq!(store.stats(Some(8), 0).unwrap().jobs, 0);
+    }
+
+    #[test]
+    fn a_queue_of_the_first_version_is_read_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("q.db");
+        let old = Connection::open(&path).unwrap();
+        old.execute_batch(TABLES).unwrap();
+        old.execute_batch(
+            "INSERT INTO jobs (uid, gid, user, spec, environment, stage, held, cancelled, attempt, ooms, floor, devices,
+                 submitted_ms, ran_ms, boot, why)
+             VALUES (7, 7, 'u', '{}', '[]', 'waiting', 0, 0, 0, 0, 0, '[]', 9, 0, '', '');
+             INSERT INTO runs (uid, program, model, peak, ran_ms) VALUES (7, 'p', 'm', 3, 4); PRAGMA user_version = 1;",
+        )
+        .unwrap();
+        drop(old);
+        for _ in 0..2 {
+            let store = Store::open(&path).unwrap();
+            let jobs = store.open_jobs().unwrap();
+            assert_eq!((jobs.len(), jobs[0].lined_up_ms, jobs[0].activity), (1, None, None));
+            let run = Run { batch: None, peak: Bytes(3), ran_ms: 4, activity: None };
+            assert_eq!(store.runs(7, "p", "m").unwrap(), [run]);
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::io::{self, Read, Write};
 
+use radrm_scheduler_core::Activity;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -111,6 +112,9 @@ pub(crate) struct JobRow {
     pub(crate) profile: Option<String>,
     /// The launcher's process.
     pub(crate) pid: Option<u32>,
+    /// What it does to a GPU alone: SM activity, SM occupancy and DRAM activity, thousandths.
+    #[serde(default)]
+    pub(crate) activity: Option<Activity>,
     /// Device memory of a suspended job, which is in host memory, bytes.
     #[serde(default)]
     pub(crate) suspended: Option<u64>,
@@ -185,6 +189,9 @@ pub(crate) struct StatsRow {
     pub(crate) mean_execution_ms: f64,
     pub(crate) mean_completion_ms: f64,
     pub(crate) gpus: Vec<GpuStats>,
+    /// What is emulated, if it is: such GPUs' activity, power and energy are not told.
+    #[serde(default)]
+    pub(crate) emulated: Option<String>,
 }
 
 /// Means over the time that the daemon watched a GPU.

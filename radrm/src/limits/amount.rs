@@ -28,6 +28,14 @@ const SMALLEST_PLAIN: u64 = 1 << 20;
 /// # Errors
 /// One sentence without the name of the option.
 pub fn parse(text: &str) -> Result<Amount, String> {
+    parse_up_to(text, words::LARGEST, "any GPU has")
+}
+
+/// The same up to `most` bytes, which is what `who` says.
+///
+/// # Errors
+/// One sentence without the name of the option.
+pub fn parse_up_to(text: &str, most: u64, who: &str) -> Result<Amount, String> {
     let text = text.trim();
     if text.eq_ignore_ascii_case("none") {
         return Ok(Amount::Unlimited);
@@ -49,8 +57,8 @@ pub fn parse(text: &str) -> Result<Amount, String> {
     };
     let bytes = u128::from(whole) * u128::from(factor)
         + u128::from(decimals) * u128::from(factor) / u128::from(10_u64.pow(DECIMALS));
-    let bytes = u64::try_from(bytes).ok().filter(|bytes| *bytes <= words::LARGEST);
-    let bytes = bytes.ok_or_else(|| format!("`{text}` is more than any GPU has"))?;
+    let bytes = u64::try_from(bytes).ok().filter(|bytes| *bytes <= most);
+    let bytes = bytes.ok_or_else(|| format!("`{text}` is more than {who}"))?;
     if unit.is_empty() && (1..SMALLEST_PLAIN).contains(&bytes) {
         return Err(format!(
             "`{text}` means {text} bytes, which no program can work with: write {text}GiB, {text}MiB or {text}%"

@@ -57,6 +57,7 @@ impl Engine {
                 self.resume(job.0);
             }
             Action::Requeue { job, attempts, ooms, floor } => {
+                self.keep_turn(job.0);
                 if let Some(entry) = self.entries.get_mut(&job.0) {
                     entry.stage = Stage::Waiting;
                     (entry.attempt, entry.ooms, entry.floor) = (attempts, ooms, floor.0);
@@ -98,6 +99,15 @@ impl Engine {
             }
             Action::WakeAt { at } => self.wake = Some(at),
         }
+    }
+
+    /// Since when a job waits outlives the daemon: one whose slot is over stays behind those that waited.
+    pub(super) fn keep_turn(&mut self, job: u64) {
+        let since = self.state.job(JobId(job)).map(|view| view.lined_up.0);
+        if let Some(entry) = self.entries.get_mut(&job) {
+            entry.lined_up_ms = since.filter(|since| *since != entry.submitted_ms);
+        }
+        self.touch(job);
     }
 
     /// What was decided and is written down is done.
@@ -180,6 +190,9 @@ impl Engine {
         }
         if let Some(limit) = entry.limit {
             argv.extend(["--mem-limit".to_owned(), format!("{limit}B")]);
+        }
+        if !self.config.kernels.is_empty() {
+            argv.extend(["--kernels".to_owned(), self.config.kernels.clone()]);
         }
         argv.push("--".to_owned());
         argv.extend(entry.spec.command.iter().cloned());
@@ -417,6 +430,7 @@ pub(super) fn write_note(
                 batch: needs::batch(&entry.spec),
                 peak: *peak,
                 ran_ms: *ran_ms,
+                activity: entry.activity,
             };
             store::put_run(tx, &run)
         }

@@ -8,7 +8,6 @@ use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation, LaunchBudget, Re
 use super::{Engine, Note};
 use crate::daemon::pace::Company;
 use crate::daemon::store::{Entry, Stage};
-use crate::daemon::suspend::Step;
 use crate::daemon::time;
 use crate::daemon::wire::Line;
 
@@ -35,21 +34,12 @@ impl Engine {
 
     /// Tells how fast jobs are that others may be slowed for.
     pub(super) fn take_paces(&mut self) {
-        let runs = |entry: &&Entry| entry.stage == Stage::Running && entry.suspension.step != Step::Suspended;
-        let running: Vec<&Entry> = self.entries.values().filter(runs).collect();
+        let running = self.on_gpus();
         // A job of the usual priority that has none below it is not looked at: nobody is slowed for it.
         let least = running.iter().map(|entry| entry.spec.priority).min().unwrap_or_default().min(0);
-        let company = |job: &Entry| {
-            let meets = |other: &&&Entry| other.devices.iter().any(|device| job.devices.contains(device));
-            match running.iter().filter(|other| other.id != job.id).find(meets) {
-                _ if self.turns.concerns(job.id) => Company::HeldBack,
-                Some(_) => Company::Others,
-                None => Company::Alone,
-            }
-        };
         let important = running.iter().filter(|entry| entry.spec.priority > least);
         let looks: Vec<(u64, Company, Vec<String>)> =
-            important.map(|entry| (entry.id, company(entry), entry.devices.clone())).collect();
+            important.map(|entry| (entry.id, self.company(entry, &running), entry.devices.clone())).collect();
         let mut seen = Vec::new();
         for (job, company, devices) in looks {
             let Some(live) = self.live.get_mut(&job) else { continue };

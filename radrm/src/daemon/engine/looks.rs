@@ -8,6 +8,7 @@ use radrm_telemetry::{Liveness, Segment};
 
 use super::Engine;
 use crate::daemon::gpus::Look;
+use crate::daemon::load::{self, Load};
 use crate::daemon::pace::Pace;
 use crate::daemon::status::{self, Who};
 use crate::daemon::store::{Entry, Stage};
@@ -30,6 +31,8 @@ pub(super) struct Sight {
     pub(super) owed: Option<i32>,
     /// How fast it is beside others.
     pub(super) pace: Pace,
+    /// What it does to its GPUs alone, by UUID.
+    pub(super) loads: BTreeMap<String, Load>,
 }
 
 impl Engine {
@@ -49,6 +52,7 @@ impl Engine {
             }
         }
         self.bring_back();
+        self.take_loads();
         self.take_paces();
         self.take_turns();
     }
@@ -122,6 +126,7 @@ impl Engine {
             return;
         }
         self.tell_unknown();
+        self.count_loads(&samples);
         for sample in &samples {
             let Some(device) = self.device(&sample.uuid) else { continue };
             let part = |at: usize| sample.activity.map(|parts| Permille::from_fraction(parts[at]));
@@ -137,6 +142,10 @@ impl Engine {
             let figures = self.watched.entry(sample.uuid.clone()).or_default();
             figures.samples += 1;
             figures.used += sample.used as f64;
+            if self.gpus.emulated.is_some() {
+                // Their kernels take modelled time, which is not the time between two looks.
+                continue;
+            }
             if let Some(parts) = sample.activity {
                 figures.smact += parts[0];
                 figures.smact_samples += 1;
@@ -152,6 +161,17 @@ impl Engine {
             }
         }
         self.samples = samples;
+    }
+
+    /// What a job was seen to hold at most outlives the daemon: a suspended one shows nothing of it.
+    pub(super) fn keep_peak(&mut self, job: u64) {
+        let seen = self.live.get(&job).map(|live| live.sight.peak).filter(|peak| *peak > 0);
+        if let Some(entry) = self.entries.get_mut(&job)
+            && seen > entry.peak
+        {
+            entry.peak = seen;
+            self.touch(job);
+        }
     }
 
     /// Jobs whose keeper is there.
@@ -181,10 +201,27 @@ impl Sight {
         Some(kernels.fold(0, |sum, kernel| sum.saturating_add(kernel.launches + kernel.graph_launches)))
     }
 
+    /// What each process has done so far, by the uuid of its GPU; `None` where too little is known of one.
+    pub(super) fn work(&self) -> Option<HashMap<[u8; 16], HashMap<load::Key, load::Done>>> {
+        let segment = self.segment.as_ref()?;
+        let gpus = segment.gpus().ok()?;
+        let mut all: HashMap<_, HashMap<_, _>> = HashMap::new();
+        for process in segment.processes().ok()? {
+            let done = load::done(&process)?;
+            let timed = process.accounts.iter().find(|account| account.timed_span_ns > 0);
+            let gpu = timed.and_then(|account| gpus.iter().find(|gpu| gpu.index == account.gpu));
+            if let Some(gpu) = gpu {
+                all.entry(gpu.uuid).or_default().insert((process.slot.pid, process.slot.generation), done);
+            }
+        }
+        Some(all)
+    }
+
     /// What was told of the job does not hold any more.
     pub(super) fn forget(&mut self) {
         self.used.clear();
         self.pace = Pace::default();
+        self.loads.values_mut().for_each(Load::pause);
         (self.gap, self.next) = (Duration::ZERO, None);
     }
 

@@ -6,8 +6,10 @@
 
 mod actions;
 mod budgets;
+mod loads;
 mod looks;
 mod lost;
+mod possible;
 mod recover;
 mod requests;
 mod rows;
@@ -105,6 +107,8 @@ const CLEAN: Duration = Duration::from_secs(3600);
 pub(crate) struct Engine {
     config: Config,
     state: State,
+    /// The same machine with nobody on it and all its GPUs there.
+    nobody: State,
     log: Option<Log>,
     store: Store,
     gpus: Gpus,
@@ -174,6 +178,7 @@ impl Engine {
             log.start(&settings);
         }
         let mut engine = Self {
+            nobody: possible::nobody(&settings),
             state: State::new(settings),
             log,
             config,
@@ -405,6 +410,8 @@ impl Engine {
         for (user, gpu_ms) in usage {
             self.notes.push(Note::Usage(user.0, gpu_ms, now));
         }
+        let jobs: Vec<u64> = self.live.keys().copied().collect();
+        jobs.into_iter().for_each(|job| self.keep_peak(job));
         for (gpu, figures) in std::mem::take(&mut self.watched) {
             self.notes.push(Note::Watched(gpu, figures));
         }

@@ -107,10 +107,11 @@ impl Engine {
             bytes => bytes,
         };
         let node = Node { id: NodeId(0), cpu_milli: cpus * 1000, memory: Bytes(memory) };
-        self.step(Event::NodeAdded { node });
-        for at in 0..self.gpus.list.len() {
-            let device = self.description(at);
-            self.step(Event::DeviceAdded { device });
+        let devices = (0..self.gpus.list.len()).map(|at| Event::DeviceAdded { device: self.description(at) });
+        let events: Vec<Event> = [Event::NodeAdded { node }].into_iter().chain(devices).collect();
+        for event in events {
+            self.nobody.step(time::now(), event.clone());
+            self.step(event);
         }
     }
 
@@ -193,16 +194,7 @@ impl Engine {
 
     /// The scheduler's view of an entry.
     pub(super) fn job_of(&self, entry: &Entry) -> Job {
-        let submitted = Millis(entry.submitted_ms);
-        let needs::Known { need, expected, .. } = self.known(entry);
-        let job = entry.spec.job(entry.id, entry.uid, submitted, need);
-        Job {
-            expected: job.expected.or(expected),
-            attempts: entry.attempt,
-            ooms: entry.ooms,
-            floor: Bytes(entry.floor),
-            ..job
-        }
+        job_with(entry, &self.known(entry))
     }
 
     /// What earlier runs tell, on the model that it asks for or else on the only one there is, or the summary of
@@ -241,14 +233,33 @@ impl Engine {
             .collect();
         for id in equal {
             let Some(entry) = self.entries.get(&id) else { continue };
-            let needs::Known { need, from, .. } = self.known(entry);
-            let known = self.state.job(JobId(id)).map(|view| view.job.need);
+            let needs::Known { need, from, activity, .. } = self.known(entry);
+            let view = self.state.job(JobId(id));
+            let known = view.as_ref().map(|view| view.job.need);
+            let was = view.and_then(|view| view.job.activity);
             if need != radrm_scheduler_core::Need::Unknown && known != Some(need) {
                 if let Some(from) = from {
                     self.say(id, from);
                 }
                 self.step(Event::NeedKnown { job: JobId(id), need });
             }
+            if activity.is_some() && activity != was {
+                self.step(Event::ProfileKnown { job: JobId(id), activity, expected: None });
+            }
         }
+    }
+}
+
+/// The scheduler's view of an entry of which this is known.
+pub(super) fn job_with(entry: &Entry, known: &needs::Known) -> Job {
+    let job = entry.spec.job(entry.id, entry.uid, Millis(entry.submitted_ms), known.need);
+    Job {
+        expected: job.expected.or(known.expected),
+        activity: entry.activity.or(known.activity),
+        lined_up: entry.lined_up_ms.map(Millis),
+        attempts: entry.attempt,
+        ooms: entry.ooms,
+        floor: Bytes(entry.floor),
+        ..job
     }
 }

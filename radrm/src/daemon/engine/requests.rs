@@ -4,17 +4,28 @@ use std::sync::mpsc::Sender;
 
 use radrm_scheduler_core::{Action, Event, Job, JobId, Reason, Verdict};
 
+use super::recover::job_with;
 use super::{Engine, Response};
 use crate::daemon::peer::Peer;
 use crate::daemon::spec::Spec;
 use crate::daemon::store::{self, Entry, Stage};
 use crate::daemon::time;
-use crate::daemon::wire::Request;
+use crate::daemon::wire::{Request, StatsRow};
 
 /// The most jobs that are shown at once.
 const MOST_SHOWN: u32 = 10_000;
 
 type Submission = (Peer, Box<Spec>, Sender<Response>);
+
+/// A job that was looked at and is not written down yet.
+struct Taken {
+    entry: Entry,
+    environment: Vec<String>,
+    job: Job,
+    /// Where its need comes from.
+    from: Option<String>,
+    remarks: Vec<String>,
+}
 
 impl Engine {
     /// Takes up new jobs: all of them with one write, and none before it is written.
@@ -23,32 +34,16 @@ impl Engine {
             return;
         }
         self.tell_unknown();
-        let mut taken = Vec::new();
+        let now = time::now().0;
+        let mut taken: Vec<(Taken, Sender<Response>)> = Vec::new();
         for (peer, spec, reply) in new {
-            match self.check(&peer, &spec, taken.len()) {
-                Ok(()) => taken.push((peer, *spec, reply)),
+            match self.take(&peer, *spec, taken.len(), now) {
+                Ok(one) => taken.push((one, reply)),
                 Err(sentence) => replies.push((reply, Response::Refused(sentence))),
             }
         }
-        let now = time::now().0;
-        let mut entries: Vec<(Entry, Vec<String>)> = taken
-            .iter_mut()
-            .map(|(peer, spec, _)| {
-                let environment = std::mem::take(&mut spec.environment);
-                let entry = Entry {
-                    uid: peer.uid,
-                    gid: peer.gid,
-                    user: peer.name.clone(),
-                    held: spec.held,
-                    spec: std::mem::take(spec),
-                    submitted_ms: now,
-                    ..Entry::default()
-                };
-                (entry, environment)
-            })
-            .collect();
         let written = self.store.transaction(|tx| {
-            entries.iter_mut().try_for_each(|(entry, environment)| {
+            taken.iter_mut().try_for_each(|(Taken { entry, environment, .. }, _)| {
                 entry.id = store::insert(tx, entry, environment)?;
                 Ok(())
             })
@@ -59,19 +54,35 @@ impl Engine {
             self.trouble("disk", sentence);
             return;
         }
-        for ((entry, _), (.., reply)) in entries.into_iter().zip(taken) {
+        for (Taken { entry, job, from, remarks, .. }, reply) in taken {
             let (id, held) = (entry.id, entry.held);
-            let said = entry.spec.gpus == 0 || entry.spec.mem.or(entry.spec.mem_upper).is_some();
-            let from = if said { None } else { self.known(&entry).from };
-            let job = Box::new(self.job_of(&entry));
+            let job = Box::new(Job { id: JobId(id), ..job });
             self.entries.insert(id, entry);
             self.counters.submitted += 1;
-            if let Some(from) = from {
-                self.say(id, from);
-            }
+            from.iter().chain(&remarks).for_each(|words| self.say(id, words.clone()));
             self.submit_to_state(job, held);
-            replies.push((reply, Response::Submitted { job: id, remarks: Vec::new() }));
+            replies.push((reply, Response::Submitted { job: id, remarks }));
         }
+    }
+
+    /// A job that is to be written down.
+    fn take(&self, peer: &Peer, mut spec: Spec, more: usize, now: u64) -> Result<Taken, String> {
+        self.check(peer, &spec, more)?;
+        let environment = std::mem::take(&mut spec.environment);
+        let entry = Entry {
+            uid: peer.uid,
+            gid: peer.gid,
+            user: peer.name.clone(),
+            held: spec.held,
+            spec,
+            submitted_ms: now,
+            ..Entry::default()
+        };
+        let said = entry.spec.gpus == 0 || entry.spec.mem.or(entry.spec.mem_upper).is_some();
+        let known = self.known(&entry);
+        let job = job_with(&entry, &known);
+        let remarks = self.can_ever_start(&job)?;
+        Ok(Taken { entry, environment, job, from: known.from.filter(|_| !said), remarks })
     }
 
     /// A held job stays out of the scheduler until it is released: it would start at once.
@@ -157,12 +168,25 @@ impl Engine {
             Request::Stats { all, since_ms } => {
                 let uid = (!(*all && peer.admin)).then_some(peer.uid);
                 match self.store.stats(uid, *since_ms) {
-                    Ok(stats) => Response::Stats(Box::new(stats)),
+                    Ok(stats) => Response::Stats(Box::new(self.of_real_time(stats))),
                     Err(error) => Response::Refused(format!("the history cannot be read: {error}")),
                 }
             }
             Request::Drain { gpu, drained } => self.drain(peer, gpu, *drained),
         }
+    }
+
+    /// What emulated GPUs did in modelled time says nothing of the time that passed.
+    fn of_real_time(&self, mut stats: StatsRow) -> StatsRow {
+        stats.emulated.clone_from(&self.gpus.emulated);
+        let emulated = |gpu: &str| stats.emulated.is_some() && self.device(gpu).is_some();
+        for gpu in &mut stats.gpus {
+            if emulated(&gpu.gpu) {
+                // An earlier daemon may have added them up.
+                (gpu.mean_smact, gpu.mean_power_w, gpu.energy_mj) = (None, None, None);
+            }
+        }
+        stats
     }
 
     /// Does something with each of these jobs, or with none: all must be the user's own.

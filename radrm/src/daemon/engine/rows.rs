@@ -117,6 +117,7 @@ impl Engine {
             profile: (entry.attempt > 0)
                 .then(|| folder.join(format!("{}.radrm", entry.attempt)).display().to_string()),
             pid: live.and_then(|live| live.program).map(|who| who.pid),
+            activity: entry.activity,
             suspended: suspended.then(|| entry.suspension.host_bytes()),
             suspended_pids: match suspended {
                 true => entry.suspension.processes.iter().map(|saved| saved.who.pid).collect(),

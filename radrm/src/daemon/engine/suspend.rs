@@ -256,11 +256,13 @@ impl Engine {
         let most = entry.suspension.bytes.values().copied().max().unwrap_or(0);
         let count = entry.suspension.processes.len();
         let processes = if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
+        self.keep_peak(job);
         if let Some(live) = self.live.get_mut(&job) {
             live.sight.used.clear();
         }
         self.say(job, format!("suspended: {processes}, {} in host memory", Bytes(held)));
         self.step(Event::Suspended { job: JobId(job), bytes: Bytes(most) });
+        self.keep_turn(job);
         // Somebody may have asked for its end meanwhile: it has to react to that.
         let stopping = self.state.job(JobId(job)).is_some_and(|view| view.phase == Phase::Stopping);
         if stopping && self.entries.get(&job).is_some_and(|entry| entry.suspension.step == Step::Suspended) {

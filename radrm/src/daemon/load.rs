@@ -1,0 +1,259 @@
+//! What a job does to a GPU when it has it to itself: SM activity, SM occupancy and DRAM activity.
+//!
+//! Only from times in which it was alone there: beside others its kernels take longer by what those do, and the
+//! GPU's own figures are everybody's. Two may tell. NVML's performance counters (Hopper and later) tell all
+//! three of the GPU, so of the one job on it. Elsewhere the launches do, where some were timed: the shape of each
+//! and its time give SM activity and occupancy, means over the time since the first of them; of DRAM they tell
+//! nothing.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use radrm_collector::work;
+use radrm_profile::Nanos;
+use radrm_profile::model::Work;
+use radrm_scheduler_core::{Activity, Permille};
+use radrm_telemetry::ProcessSnapshot;
+
+/// Time that has to be known before anything is said: programs begin with something else.
+const LEAST: Duration = Duration::from_secs(10);
+/// Launches are looked at so often, and where they told nothing, as when none is timed, so seldom.
+const EVERY: Duration = Duration::from_secs(2);
+const SELDOM: Duration = Duration::from_secs(8);
+/// Looks that are further apart were not looks at the same thing.
+const MOST: Duration = Duration::from_secs(30);
+/// A change that is smaller is not worth telling.
+const NEWS: u32 = 20;
+/// More of the kernels' time in doubt is no measurement.
+const DOUBT: f64 = 0.2;
+/// More launches of kernels of which none was timed neither.
+const UNTIMED: f64 = 0.1;
+
+/// A process of the job: its number, and which of several it was.
+pub(crate) type Key = (u32, u32);
+
+/// What a process has launched so far, and for how long its GPU has been in use, ns.
+pub(crate) type Done = (Work, u64);
+
+/// What is known of one job on one of its GPUs.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    next: Option<Instant>,
+    before: Option<(Instant, HashMap<Key, Done>)>,
+    launched: Work,
+    /// How long was looked at, by the host's clock, and how long the GPU was in use meanwhile by its own.
+    host: Duration,
+    gpu: Duration,
+    counted: Option<Instant>,
+    counts: [f64; 3],
+    counting: Duration,
+    told: Option<Activity>,
+}
+
+/// What a process did so far; `None` if too little is known of it. One that launched nothing did nothing.
+pub(crate) fn done(process: &ProcessSnapshot) -> Option<Done> {
+    let launches =
+        |kernel: &radrm_telemetry::KernelSnapshot| (kernel.launches + kernel.graph_launches) as f64;
+    let all: f64 = process.kernels.iter().map(launches).sum();
+    let untimed: f64 = process.kernels.iter().filter(|kernel| kernel.time.is_none()).map(launches).sum();
+    if all == 0.0 {
+        return Some((Work::default(), 0));
+    }
+    let times = || process.kernels.iter().filter_map(|kernel| kernel.time);
+    let total: f64 = times().map(|time| time.total_ns as f64).sum();
+    let doubt: f64 = times().map(|time| (time.half_width_ns as f64).powi(2)).sum::<f64>().sqrt();
+    // Kernels are not counted by GPU.
+    let mut timed = process.accounts.iter().filter(|account| account.timed_span_ns > 0);
+    let (Some(account), None) = (timed.next(), timed.next()) else { return None };
+    let is_known = untimed <= UNTIMED * all && total > 0.0 && doubt <= DOUBT * total;
+    is_known.then(|| (work(process), process.used_ns(account)))
+}
+
+impl Load {
+    /// Whether launches are to be looked at again.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.next.is_none_or(|next| now >= next)
+    }
+
+    /// Takes note of what the job's processes have done so far, while it is alone; `None`: that is not known.
+    pub(crate) fn look(&mut self, now: Instant, seen: Option<HashMap<Key, Done>>) {
+        self.next = Some(now + if seen.is_some() { EVERY } else { SELDOM });
+        let Some(seen) = seen else {
+            self.before = None;
+            return;
+        };
+        if let Some((then, before)) = &self.before
+            && let passed = now.saturating_duration_since(*then)
+            && passed <= MOST
+        {
+            let (mut work, mut used) = (Work::default(), 0);
+            for (process, (so_far, used_ns)) in &seen {
+                let (was, was_used) = before.get(process).copied().unwrap_or_default();
+                work = work.and(so_far.since(was));
+                used = used.max(used_ns.saturating_sub(was_used));
+            }
+            // What came before the first launch is no part of its work.
+            if self.host > Duration::ZERO || work.kernels > Nanos::ZERO {
+                self.launched = self.launched.and(work);
+                self.host += passed;
+                self.gpu += Duration::from_nanos(used);
+            }
+        }
+        self.before = Some((now, seen));
+    }
+
+    /// Takes note of what the GPU's counters say of the time since they were last read, while the job is alone.
+    pub(crate) fn count(&mut self, now: Instant, parts: [f64; 3]) {
+        if let Some(then) = self.counted.replace(now)
+            && let passed = now.saturating_duration_since(then)
+            && passed <= MOST
+            && (self.counting > Duration::ZERO || parts[0] > 0.0)
+        {
+            for (sum, part) in self.counts.iter_mut().zip(parts) {
+                *sum += part.clamp(0.0, 1.0) * passed.as_secs_f64();
+            }
+            self.counting += passed;
+        }
+    }
+
+    /// It is not alone any more: what comes now says nothing.
+    pub(crate) fn pause(&mut self) {
+        (self.before, self.counted) = (None, None);
+    }
+
+    /// What it does to the GPU, as far as that is known: the last is `None` where DRAM was not measured.
+    pub(crate) fn measured(&self) -> Option<(f64, f64, Option<f64>)> {
+        if self.counting >= LEAST {
+            let [smact, smocc, drama] = self.counts.map(|sum| sum / self.counting.as_secs_f64());
+            return Some((smact, smocc, Some(drama)));
+        }
+        // Emulated GPUs take modelled time, of which more or less may pass than of the host's.
+        let window = self.host.max(self.gpu);
+        let filling = self.launched.filling(Nanos(u64::try_from(window.as_nanos()).unwrap_or(u64::MAX)))?;
+        (window >= LEAST).then_some((filling.active, filling.resident, None))
+    }
+
+    /// What was told last.
+    pub(crate) fn told(&self) -> Option<Activity> {
+        self.told
+    }
+
+    /// What is news of it. Where DRAM was not measured it is taken to be used as much by SM activity as `assumed`.
+    pub(crate) fn news(&mut self, assumed: Activity) -> Option<Activity> {
+        let (smact, smocc, drama) = self.measured()?;
+        let usual = assumed.drama.fraction() / assumed.smact.fraction().max(0.001);
+        let part = |value: f64| Permille::from_fraction(value.clamp(0.0, 1.0));
+        let found =
+            Activity { smact: part(smact), smocc: part(smocc), drama: part(drama.unwrap_or(smact * usual)) };
+        let moved = |a: Permille, b: Permille| a.0.abs_diff(b.0) >= NEWS;
+        let is_news = self.told.is_none_or(|told| {
+            moved(told.smact, found.smact) || moved(told.smocc, found.smocc) || moved(told.drama, found.drama)
+        });
+        is_news.then(|| *self.told.insert(found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASSUMED: Activity = Activity { smact: Permille(600), smocc: Permille(300), drama: Permille(300) };
+
+    /// A job of one process, and one second after the other.
+    struct Job {
+        load: Load,
+        now: Instant,
+        done: Done,
+    }
+
+    impl Job {
+        fn new() -> Self {
+            Self { load: Load::default(), now: Instant::now(), done: Done::default() }
+        }
+
+        /// So many seconds in each of which kernels keep so many ms of a whole GPU busy; what was told.
+        fn run(&mut self, seconds: u32, active_ms: u64, used_ms: u64) -> Vec<u32> {
+            let mut told = Vec::new();
+            for _ in 0..seconds {
+                self.now += Duration::from_secs(1);
+                let ms = |ms: u64| Nanos(ms * 1_000_000);
+                let more = Work {
+                    kernels: ms(used_ms),
+                    active: ms(active_ms),
+                    resident: ms(active_ms / 2),
+                    ..Work::default()
+                };
+                self.done = (self.done.0.and(more), self.done.1 + ms(used_ms).0);
+                self.load.look(self.now, Some(HashMap::from([((1, 1), self.done)])));
+                told.extend(self.load.news(ASSUMED).map(|found| found.smact.0));
+            }
+            told
+        }
+    }
+
+    #[test]
+    fn sm_activity_is_that_of_the_time_since_the_first_launch() {
+        let mut job = Job::new();
+        assert_eq!(job.run(60, 0, 0), [0; 0], "it loads its data");
+        assert_eq!(job.run(9, 250, 900), [0; 0], "that is too short");
+        assert_eq!(job.run(60, 250, 900), [250]);
+        let (_, smocc, drama) = job.load.measured().unwrap();
+        assert!((smocc - 0.125).abs() < 1e-6 && drama.is_none());
+        assert_eq!(job.load.told.unwrap().drama, Permille(125), "half of it, as is assumed of others");
+        let more = job.run(60, 750, 900);
+        assert!(
+            more.windows(2).all(|two| two[1] - two[0] >= NEWS) && *more.last().unwrap() > 450,
+            "{more:?}"
+        );
+    }
+
+    #[test]
+    fn times_beside_others_say_nothing() {
+        let mut job = Job::new();
+        job.run(1, 0, 0);
+        assert_eq!(job.run(20, 250, 900), [250]);
+        for _ in 0..20 {
+            // Somebody else comes, and goes.
+            job.load.pause();
+            job.done.0 = job.done.0.and(Work { active: Nanos(90_000_000_000), ..Work::default() });
+            assert_eq!(job.run(1, 900, 900), [0; 0]);
+        }
+        job.load.look(job.now, None);
+        assert_eq!(job.run(1, 900, 900), [0; 0], "it was not known");
+    }
+
+    #[test]
+    fn where_a_gpus_time_is_modelled_it_is_the_measure() {
+        // A hundred seconds of the GPU in each of the host's.
+        assert_eq!(Job::new().run(5, 25_000, 100_000), [250]);
+        // Of a program that does other things most of the time.
+        assert_eq!(Job::new().run(30, 10, 20), [10]);
+    }
+
+    #[test]
+    fn a_process_that_comes_counts_and_one_that_goes_takes_nothing_back() {
+        let mut load = Load::default();
+        let done = |ms: u64| {
+            (Work { kernels: Nanos(ms * 1_000_000), active: Nanos(ms * 1_000_000), ..Work::default() }, 0)
+        };
+        let mut now = Instant::now();
+        let looks = [vec![], vec![(1, 1000)], vec![(1, 2000), (2, 1000)], vec![(2, 2000)]];
+        for look in looks {
+            now += Duration::from_secs(5);
+            load.look(now, Some(look.into_iter().map(|(pid, ms)| ((pid, 1), done(ms))).collect()));
+        }
+        assert_eq!(load.measured().map(|found| found.0), Some(4.0 / 15.0));
+    }
+
+    #[test]
+    fn counters_of_the_gpu_come_before_launches_and_tell_of_dram() {
+        let mut job = Job::new();
+        for second in 0..30 {
+            let now = job.now + Duration::from_secs(second);
+            job.load.count(now, if second < 10 { [0.0; 3] } else { [0.5, 0.25, 0.75] });
+        }
+        job.run(30, 250, 900);
+        assert_eq!(job.load.measured(), Some((0.5, 0.25, Some(0.75))));
+        assert_eq!(job.load.told.unwrap().drama, Permille(750));
+    }
+}
