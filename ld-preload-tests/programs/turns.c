@@ -1,6 +1,7 @@
 /* Programs whose launches may have to wait.
- * usage: turns fill launches|ex|graphs SECONDS   keeps the GPU busy, two batches of kernels ahead; prints how many
- *                                                were done in that time
+ * usage: turns fill launches|ex|graphs SECONDS [BLOCKS]
+ *                                     keeps the GPU busy, two batches of kernels ahead, of one block of 32 threads or of
+ *                                     so many of 1024; prints how many were done in that time
  *        turns once                   launches one kernel and prints errno
  *        turns signals                as once; a handler of SIGUSR1 says so
  *        turns capture                captures three launches and a graph, then prints the number of nodes
@@ -18,10 +19,11 @@ enum { NODES = 10 };
 
 static CUcontext context;
 static CUfunction function;
+static unsigned blocks = 1, width = 32;
 static void *p, *args[1] = {&p};
 
 static CUresult launch(CUstream stream) {
-    return CU(cuLaunchKernel)(function, 1, 1, 1, 32, 1, 1, 0, stream, args, NULL);
+    return CU(cuLaunchKernel)(function, blocks, 1, 1, width, 1, 1, 0, stream, args, NULL);
 }
 
 static double now(void) {
@@ -31,7 +33,7 @@ static double now(void) {
 }
 
 static CUgraphExec graph_of(int nodes) {
-    CUDA_KERNEL_NODE_PARAMS params = {function, 1, 1, 1, 32, 1, 1, 0, args, NULL, NULL, NULL};
+    CUDA_KERNEL_NODE_PARAMS params = {function, blocks, 1, 1, width, 1, 1, 0, args, NULL, NULL, NULL};
     CUgraph graph;
     CUgraphNode node, before = NULL;
     CUgraphExec exec;
@@ -48,7 +50,7 @@ static int fill(const char *way, double seconds) {
     CUgraphExec exec = graph_of(NODES);
     CUevent events[2];
     CUstream stream;
-    CUlaunchConfig config = {.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 32, .blockDimY = 1, .blockDimZ = 1};
+    CUlaunchConfig config = {.gridDimX = blocks, .gridDimY = 1, .gridDimZ = 1, .blockDimX = width, .blockDimY = 1, .blockDimZ = 1};
     OK(CU(cuStreamCreate)(&stream, 1));
     for (int i = 0; i < 2; i++) OK(CU(cuEventCreate)(&events[i], 2));
     config.hStream = stream;
@@ -139,7 +141,8 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "fork")) return children();
     context = use_device(0);
     function = load_kernel("nothing");
-    if (!strcmp(argv[1], "fill") && argc == 4) return fill(argv[2], atof(argv[3]));
+    if (!strcmp(argv[1], "fill") && argc == 5) blocks = atoi(argv[4]), width = 1024;
+    if (!strcmp(argv[1], "fill") && argc >= 4) return fill(argv[2], atof(argv[3]));
     if (!strcmp(argv[1], "capture")) return capture();
     if (!strcmp(argv[1], "threads") && argc == 3) return threads(atoi(argv[2]));
     if (!strcmp(argv[1], "signals")) signal(SIGUSR1, handled);

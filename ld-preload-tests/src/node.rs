@@ -115,6 +115,18 @@ impl Daemon {
         }
     }
 
+    /// As a service manager does it.
+    ///
+    /// # Panics
+    /// If it does not end.
+    pub fn stop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // SAFETY: a plain system call; the process was not waited for.
+            unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
+            child.wait().expect("wait");
+        }
+    }
+
     /// A command of `radrm`.
     pub fn client(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(artifacts::directory().join("radrm"));

@@ -408,6 +408,150 @@ fn a_full_disk_refuses_new_jobs_and_loses_none() {
     daemon.ok(&["submit", "--wait", "--gpus", "0", "--", "true"]);
 }
 
+#[test]
+fn what_can_never_start_here_is_refused_and_a_gpu_that_is_lost_for_now_counts() {
+    let daemon = Daemon::new("emulate = \"1xA100-40GB+1xA100-80GB\"\n[scheduler]\npolicy = \"best-fit\"\n");
+    let nodes: Value = serde_json::from_str(&daemon.ok(&["nodes", "--json"])).expect("JSON");
+    let models: Vec<&str> =
+        nodes["gpus"].as_array().expect("GPUs").iter().filter_map(|gpu| gpu["model"].as_str()).collect();
+    let refused = |options: &[&str]| daemon.refused(&[&["submit"], options, &["--", "true"]].concat());
+    let said = refused(&["--gpu-model", "FOO"]);
+    assert!(said.contains("called FOO") && models.iter().all(|model| said.contains(model)), "{said}");
+    fs::write(daemon.path("foo.rad"), "#RADRM --gpu-model=FOO\ntrue\n").expect("file");
+    assert!(daemon.refused(&["submit", "foo.rad"]).contains("called FOO"));
+    for (options, part) in [
+        (&["--gpus", "3"][..], "3 devices"),
+        (&["--gpus", "2", "--gpu-model", models[0]], "2 devices"),
+        (&["--gpus", "2", "--gpu-mem", "60GiB"], "2 devices"),
+        (&["--cpus", "10000"], "CPUs"),
+        (&["--gpus", "0", "--mem", "900TiB"], "memory"),
+    ] {
+        let said = refused(options);
+        assert!(said.contains("never run here") && said.contains(part), "{options:?}: {said}");
+    }
+    assert_eq!(daemon.ok(&["queue", "--ended", "9"]), "no jobs\n", "nothing of it is in the queue");
+    // More than any GPU has may be a guess, and that is said.
+    let guess = daemon.output(&["submit", "--gpu-mem", "100GiB", "--", "true"]);
+    let remark = String::from_utf8_lossy(&guess.stderr).into_owned();
+    assert!(guess.status.success() && remark.contains("more than any GPU here has"), "{remark}");
+    assert_eq!(remark.lines().count(), 1, "{remark}");
+    assert_eq!(daemon.end(1)["exit_code"], 0);
+    // A GPU that is gone may come back: who needs it waits.
+    let uuid = nodes["gpus"][1]["uuid"].as_str().expect("UUID");
+    set_lost(&daemon, uuid, true);
+    daemon.until("it is gone", |daemon| daemon.ok(&["nodes"]).contains("gone"));
+    let job = daemon.submit(&["--gpu-model", models[1]], &["true"]);
+    assert_eq!(daemon.state(job), "waiting");
+    set_lost(&daemon, uuid, false);
+    assert_eq!(daemon.end(job)["exit_code"], 0);
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_2_in_one_sentence_with_or_without_a_daemon() {
+    let daemon = Daemon::new("");
+    let socket = daemon.path("nobody-listens").display().to_string();
+    for line in [
+        &["submit", "--gpu-mem", "3G", "--", "true"][..],
+        &["submit", "--time", "soon", "--", "true"],
+        &["submit", "--bogus", "--", "true"],
+        &["submit", "--gpus", "0", "--exclusive", "--", "true"],
+        &["submit"],
+        &["stats", "--since", "yesterday"],
+        &["top", "--once", "--every", "0"],
+        &["queue", "--ended", "-1"],
+        &["show", "x"],
+        &["logs"],
+        &["cancel"],
+        &["hold", "x"],
+        &["nodes", "x"],
+        &["drain"],
+        &["quota", "set", "4711", "8G"],
+        &["replay", "t.csv", "--policy", "fastest"],
+    ] {
+        let away = [line, &["--socket", &socket]].concat();
+        let lines = if matches!(line, ["quota" | "replay", ..]) || line.contains(&"--") {
+            vec![line]
+        } else {
+            vec![line, &away]
+        };
+        for line in lines {
+            let done = daemon.output(line);
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert_eq!((done.status.code(), said.lines().count()), (Some(2), 1), "{line:?}: {said}");
+        }
+    }
+    assert_eq!(daemon.ok(&["queue", "--ended", "9"]), "no jobs\n");
+}
+
+#[test]
+fn lines_of_the_thesis_run_in_the_submitters_environment_and_no_profile_is_read() {
+    let daemon = Daemon::new("");
+    for profile in [".bash_profile", ".profile", ".bashrc"] {
+        fs::write(daemon.path(profile), "echo $0 >> $PLACE/profiles; PATH=/nowhere\n").expect("profile");
+    }
+    fs::create_dir(daemon.path("bin")).expect("directory");
+    let conda = "#!/bin/sh\n[ \"$1 $2\" = 'shell.bash hook' ] && echo 'conda() { [ $1 = activate ] && export ENV=$2; }'\n";
+    fs::write(daemon.path("bin/conda"), conda).expect("file");
+    fs::set_permissions(daemon.path("bin/conda"), fs::Permissions::from_mode(0o755)).expect("mode");
+    let job =
+        "# a job\nconda activate torch\nMORE=1 sh -c 'echo $ENV $MORE $PATH; exit 5'\npolicy: collocation\n";
+    fs::write(daemon.path("job.rad"), job).expect("file");
+    let path = format!("{}:/usr/bin:/bin", daemon.path("bin").display());
+    let mut command = daemon.client(&["submit", "--wait", "--quiet", "--gpus", "0", "job.rad"]);
+    let done = command.env("PATH", &path).output().expect("radrm");
+    let logs = daemon.ok(&["logs", "1"]);
+    assert_eq!((done.status.code(), logs.as_str()), (Some(5), format!("torch 1 {path}\n").as_str()));
+    assert_eq!(daemon.lines("profiles"), [""; 0]);
+}
+
+#[test]
+fn a_job_whose_slot_is_over_stays_behind_those_that_waited_also_for_the_next_daemon() {
+    let mut daemon = Daemon::new("emulate = \"1xA100-40GB\"\n");
+    let first = daemon.submit(&["--exclusive", "--slot", "500ms"], &["sleep", "1000"]);
+    daemon.until_state(first, "running");
+    let second = daemon.submit(&["--exclusive"], &["sleep", "1000"]);
+    let third = daemon.submit(&["--exclusive"], &["sleep", "1000"]);
+    daemon.until_state(second, "running");
+    daemon.until_state(first, "waiting");
+    let order = |daemon: &Daemon| -> Vec<u64> {
+        let jobs: Value = serde_json::from_str(&daemon.ok(&["queue", "--json"])).expect("JSON");
+        let waiting = jobs.as_array().expect("jobs").iter().filter(|job| job["state"] == "waiting");
+        waiting.filter_map(|job| job["job"].as_u64()).collect()
+    };
+    assert_eq!(order(&daemon), [third, first]);
+    daemon.kill();
+    daemon.start();
+    assert_eq!(order(&daemon), [third, first], "the first had its turn");
+    daemon.ok(&["cancel", &second.to_string()]);
+    daemon.until_state(third, "running");
+    assert_eq!(daemon.state(first), "waiting");
+}
+
+#[test]
+fn energy_of_emulated_gpus_is_not_added_up_and_that_is_said() {
+    let mut daemon = Daemon::new("emulate = \"1xH200\"\n");
+    // Far more seconds of the GPU than pass.
+    fs::write(daemon.path("times"), "* 500000000\n").expect("kernel times");
+    let times = format!("RADRM_EMULATOR_KERNEL_TIMES={}", daemon.path("times").display());
+    let program = programs::compile("steady.c", &[]).display().to_string();
+    let job = daemon.submit(&["--gpu-mem", "2GiB"], &["env", &times, &program, "132", "1024", "1000"]);
+    assert_eq!(daemon.end(job)["exit_code"], 0);
+    thread::sleep(Duration::from_millis(400));
+    // What was watched is written at the end at the latest.
+    daemon.stop();
+    daemon.start();
+    let text = daemon.ok(&["stats"]);
+    let said = text.lines().filter(|line| line.contains("emulated (1xH200)") && line.contains("energy"));
+    assert_eq!(said.count(), 1, "{text}");
+    assert!(!text.contains(" MJ") && !text.contains(" W"), "{text}");
+    let stats: Value = serde_json::from_str(&daemon.ok(&["stats", "--json"])).expect("JSON");
+    let gpu = &stats["gpus"][0];
+    assert!(gpu["samples"].as_u64() > Some(0), "{stats}");
+    for part in ["energy_mj", "mean_power_w", "mean_smact"] {
+        assert_eq!(gpu[part], Value::Null, "{stats}");
+    }
+}
+
 /// A GPU of the daemon falls off the bus, or is back.
 fn set_lost(daemon: &Daemon, uuid: &str, lost: bool) {
     let machine = Machine::open(&daemon.path("state/machine")).expect("emulated machine");

@@ -214,6 +214,25 @@ fn a_daemon_that_is_killed_between_checkpoint_and_restore_loses_nothing() {
 }
 
 #[test]
+fn the_peak_of_a_suspended_job_is_known_to_the_daemon_that_follows() {
+    let mut daemon = Daemon::new(ONE_GPU);
+    let job = daemon.keeps(&["--gpu-mem", "30GiB", "--preemptible"], &["3000m"]);
+    daemon.until_it_works(job, 1);
+    let important = daemon.keeps(&["--gpu-mem", "30GiB", "--priority", "5"], &["100m"]);
+    daemon.until_state(job, "suspended");
+    let peak = daemon.show(job)["job"]["peak"].clone();
+    assert!(peak.as_u64() >= Some(3000 << 20), "{peak}");
+    daemon.kill();
+    daemon.start();
+    assert_eq!(daemon.show(job)["job"]["peak"], peak);
+    let queue = daemon.ok(&["queue"]);
+    let row = queue.lines().find(|line| line.contains("suspended")).expect("its row");
+    assert!(!row.contains(" - "), "{queue}");
+    assert_whole(&daemon, important);
+    assert_whole(&daemon, job);
+}
+
+#[test]
 fn a_daemon_that_is_killed_half_way_loses_nothing() {
     // Two times 6 GiB take more than two seconds in each direction.
     let mut daemon = Daemon::new(ONE_GPU);

@@ -1,0 +1,80 @@
+//! What a job does to a GPU that it has to itself is measured by `radrmd` and decides who may join it.
+
+use std::fs;
+
+use radrm_preload_tests::{node::Daemon, programs};
+use serde_json::Value;
+
+/// Whatever was never seen is assumed to fill a GPU, so that nobody may join it.
+const CONFIG: &str = "emulate = \"1xH200\"\nkernels = \"all\"\n[scheduler]\npolicy = \"aware\"\n\
+                      [scheduler.assumed]\nsmact = 1000\nsmocc = 1000\ndrama = 1000\n";
+
+/// A job that always has kernels on the GPU, of 33 blocks: a quarter of an H200's 132 multiprocessors, each with
+/// one block of 1024 threads of the two that it holds.
+fn quarter(daemon: &Daemon, time: &str) -> u64 {
+    let program = programs::compile("turns.c", &["-pthread"]).display().to_string();
+    let times = daemon.path("times");
+    fs::write(&times, "* 500000\n").expect("kernel times");
+    let times = format!("RADRM_EMULATOR_KERNEL_TIMES={}", times.display());
+    let time = format!("RADRM_EMULATOR_TIME={time}");
+    let words = ["env", &time, &times, &program, "fill", "launches", "300", "33"];
+    daemon.submit(&["--gpu-mem", "2GiB"], &words)
+}
+
+fn permille(activity: &Value, part: &str) -> u64 {
+    activity[part].as_u64().unwrap_or_else(|| panic!("{part}: {activity}"))
+}
+
+#[test]
+fn a_jobs_own_activity_is_measured_while_it_is_alone_and_outlives_the_daemon() {
+    let mut daemon = Daemon::new(CONFIG);
+    let job = quarter(&daemon, "real");
+    daemon.until_state(job, "running");
+    let second = daemon.submit(&["--gpu-mem", "2GiB"], &["sleep", "1000"]);
+    let third = daemon.submit(&["--gpu-mem", "2GiB", "--hold"], &["sleep", "1000"]);
+    assert_eq!(daemon.state(second), "waiting");
+    let why = daemon.ok(&["queue", "--why"]);
+    assert!(why.contains("sharing would not pay"), "nothing is known of the first: {why}");
+    daemon.until_state(second, "running");
+    let activity = daemon.show(job)["job"]["activity"].clone();
+    let (smact, smocc) = (permille(&activity, "smact"), permille(&activity, "smocc"));
+    assert!((220..=260).contains(&smact) && (110..=130).contains(&smocc), "{activity}");
+    assert_eq!(
+        permille(&activity, "drama"),
+        smact,
+        "nothing tells of it: as much by SM activity as is assumed"
+    );
+    assert!(daemon.ok(&["show", &job.to_string()]).contains("SM activity 2"));
+    // What is beside it now, and did nothing yet, is not known.
+    assert_eq!(daemon.show(second)["job"]["activity"], Value::Null);
+    // With the second gone the third may join only if the first is known, and it is.
+    daemon.kill();
+    daemon.start();
+    assert_eq!(daemon.show(job)["job"]["activity"], activity);
+    daemon.ok(&["cancel", &second.to_string()]);
+    daemon.end(second);
+    daemon.ok(&["hold", "--release", &third.to_string()]);
+    // Long before anything could be measured anew.
+    let why = daemon.ok(&["queue", "--why"]);
+    assert_ne!(daemon.state(third), "waiting", "{why}");
+}
+
+#[test]
+fn where_waiting_takes_no_time_activity_is_a_share_of_the_gpus_own_time() {
+    let daemon = Daemon::new(CONFIG);
+    let job = quarter(&daemon, "instant");
+    daemon.until("it is known", |daemon| !daemon.show(job)["job"]["activity"].is_null());
+    let smact = permille(&daemon.show(job)["job"]["activity"], "smact");
+    assert!((220..=260).contains(&smact), "{smact}");
+}
+
+#[test]
+fn of_a_job_whose_launches_are_only_counted_nothing_is_said() {
+    let daemon = Daemon::new(&CONFIG.replace("\"all\"", "\"count\""));
+    let job = quarter(&daemon, "real");
+    daemon.until_state(job, "running");
+    let second = daemon.submit(&["--gpu-mem", "2GiB"], &["sleep", "1000"]);
+    std::thread::sleep(std::time::Duration::from_secs(20));
+    assert_eq!((daemon.state(job), daemon.state(second)), ("running".into(), "waiting".into()));
+    assert_eq!(daemon.show(job)["job"]["activity"], Value::Null);
+}
