@@ -37,10 +37,15 @@ fn library() -> PathBuf {
 
 /// Watches this process for a while; it holds 500 bytes on one GPU.
 fn watched(uuid: u8, until: impl Fn(&mut JobWatch, Instant) -> bool) -> Finished {
-    watched_with(uuid, DcgmSource::Off, until)
+    watched_with(uuid, DcgmSource::Off, GpuClock::Real, until)
 }
 
-fn watched_with(uuid: u8, dcgm: DcgmSource, until: impl Fn(&mut JobWatch, Instant) -> bool) -> Finished {
+fn watched_with(
+    uuid: u8,
+    dcgm: DcgmSource,
+    gpu_clock: GpuClock,
+    until: impl Fn(&mut JobWatch, Instant) -> bool,
+) -> Finished {
     let segment = SegmentFile::create_unnamed(1).unwrap();
     let writer = seg::Writer::join(&CString::new(segment.path().as_os_str().as_bytes()).unwrap()).unwrap();
     let gpu = writer.gpu(&[uuid; 16], b"NVIDIA Test", 1 << 40, b"0000:01:00.0").unwrap();
@@ -50,6 +55,7 @@ fn watched_with(uuid: u8, dcgm: DcgmSource, until: impl Fn(&mut JobWatch, Instan
         profile: ProfileFile::None,
         nvml: NvmlSource::Library(library()),
         dcgm,
+        gpu_clock,
         ..WatchOptions::default()
     };
     let mut watch = JobWatch::start(segment.segment().unwrap(), job, options);
@@ -136,6 +142,31 @@ fn what_the_gpu_did_is_kept_over_time() {
 }
 
 #[test]
+fn gpus_that_take_none_of_the_hosts_time_have_memory_and_no_load() {
+    if !in_own_process(
+        "gpus_that_take_none_of_the_hosts_time_have_memory_and_no_load",
+        &[("FAKE_NVML_GPM", "1")],
+    ) {
+        return;
+    }
+    // One for a process: a process joins one segment.
+    let enough = |_: &mut JobWatch, started: Instant| started.elapsed() > Duration::from_millis(450);
+    let profile = watched_with(7, DcgmSource::System, GpuClock::Modelled, enough).profile;
+    assert_eq!(profile.gpu_clock, GpuClock::Modelled);
+    assert!(profile.activity.is_empty(), "{:?}", profile.activity);
+    assert!(profile.samples.iter().any(|sample| sample.used == Bytes(1000)), "{:?}", profile.samples);
+    for sample in &profile.samples {
+        let load = (sample.utilization, sample.memory_utilization, sample.power_mw, sample.temperature);
+        assert_eq!(load, (None, None, None, None));
+    }
+    assert!(
+        matches!(profile.unmeasured.as_slice(), [one] if one.contains("takes no time")),
+        "{:?}",
+        profile.unmeasured
+    );
+}
+
+#[test]
 fn where_nvml_does_not_measure_dcgm_does() {
     if !in_own_process("where_nvml_does_not_measure_dcgm_does", &[]) {
         return;
@@ -147,9 +178,8 @@ fn where_nvml_does_not_measure_dcgm_does() {
     let script = "#!/bin/sh\nwhile :; do echo 'GPU 2 0.5 0.25 N/A 0.125'; sleep 0.1; done\n";
     std::fs::write(&tool, script).unwrap();
     std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let profile =
-        watched_with(7, DcgmSource::Tool(tool), |_, started| started.elapsed() > Duration::from_millis(900))
-            .profile;
+    let enough = |_: &mut JobWatch, started: Instant| started.elapsed() > Duration::from_millis(900);
+    let profile = watched_with(7, DcgmSource::Tool(tool), GpuClock::Real, enough).profile;
     let span = profile.activity.iter().find(|span| span.meter == Meter::Dcgm).expect("nothing of DCGM");
     assert_eq!((span.sm_active, span.dram_active), (Share::new(0.5), Share::new(0.125)));
     assert_eq!(span.tensor_active, None);
@@ -162,7 +192,8 @@ fn what_nobody_measures_is_said_once() {
         return;
     }
     let dcgm = DcgmSource::Tool("/none/dcgmi".into());
-    let finished = watched_with(7, dcgm, |_, started| started.elapsed() > Duration::from_millis(400));
+    let enough = |_: &mut JobWatch, started: Instant| started.elapsed() > Duration::from_millis(400);
+    let finished = watched_with(7, dcgm, GpuClock::Real, enough);
     assert!(finished.warnings.is_empty(), "{:?}", finished.warnings);
     let profile = finished.profile;
     assert!(!profile.activity.is_empty() && profile.activity.iter().all(|span| span.sm_active.is_none()));

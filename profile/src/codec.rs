@@ -30,6 +30,7 @@ const TYPE_UNMEASURED: u32 = 22;
 const TYPE_TIMINGS: u32 = 30;
 const TYPE_WORK: u32 = 31;
 const TYPE_THROTTLING: u32 = 32;
+const TYPE_GPU_CLOCK: u32 = 33;
 
 /// Counts what the decoder claims, in memory and not in the file: a vector of
 /// small numbers claims up to eight times its encoded size.
@@ -72,6 +73,7 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::Timings(timings) => bytes(TYPE_TIMINGS, timings),
         Record::Work(spans) => bytes(TYPE_WORK, spans),
         Record::Throttling(throttling) => bytes(TYPE_THROTTLING, throttling),
+        Record::GpuClock(time) => bytes(TYPE_GPU_CLOCK, time),
     }
 }
 
@@ -93,6 +95,7 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_TIMINGS => Record::Timings(value(payload)?),
         TYPE_WORK => Record::Work(value(payload)?),
         TYPE_THROTTLING => Record::Throttling(value(payload)?),
+        TYPE_GPU_CLOCK => Record::GpuClock(value(payload)?),
         _ => return Ok(None),
     };
     Ok(Some(record))

@@ -20,6 +20,7 @@ impl Profile {
             Record::Activity(spans) => self.activity.extend(spans),
             Record::Host(news) => self.host.apply(news),
             Record::Unmeasured(text) => self.unmeasured.push(text),
+            Record::GpuClock(time) => self.gpu_clock = time,
             // Of a process that no state has told of there is nothing to say.
             Record::Timings(timings) => {
                 if let Some(process) = self.processes.iter_mut().rfind(|process| process.key == timings.key) {

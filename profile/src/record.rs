@@ -1,8 +1,8 @@
 //! The records of a profile file, and how a timeline is packed.
 
 use crate::model::{
-    Event, Gpu, GpuIndex, GpuSpan, HostNews, Identity, Job, KIND_COUNT, NvmlSample, Outcome, Postmortem,
-    ProcessKey, ProcessState, Throttling, TimelinePoint, Timings, WorkSpan, device_total,
+    Event, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews, Identity, Job, KIND_COUNT, NvmlSample, Outcome,
+    Postmortem, ProcessKey, ProcessState, Throttling, TimelinePoint, Timings, WorkSpan, device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -48,6 +48,8 @@ pub enum Record {
     /// What a process's launches waited for the job's turns; replaces what was
     /// known of the process.
     Throttling(Throttling),
+    /// What the time of the job's GPUs is.
+    GpuClock(GpuClock),
 }
 
 /// Everything that changed up to one moment. One frame, so that a reader sees

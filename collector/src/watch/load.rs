@@ -6,7 +6,7 @@ use crate::dcgm::{Dcgm, DcgmSource};
 use crate::host::{HostCounters, Usage};
 use crate::nvml::NvmlSource;
 use crate::source::{Brief, Source};
-use radrm_profile::model::GpuIndex;
+use radrm_profile::model::{GpuClock, GpuIndex, NvmlSample, Process, Timings, Work};
 use radrm_profile::{Nanos, Record};
 use std::time::Instant;
 
@@ -30,7 +30,50 @@ impl Meters {
     }
 }
 
+/// Why an emulated GPU has no load.
+const NO_TIME: &str = "load, power and energy of the emulated GPUs: waiting for them takes no time \
+                       (RADRM_EMULATOR_TIME=real lets them get on with the wall clock)";
+
 impl<S: Source> Watch<S> {
+    /// Takes the times of kernels away where nothing is computed.
+    pub(super) fn drop_false_times(&self, process: &mut Process) {
+        if self.output.profile.gpu_clock == GpuClock::Absent {
+            process.timings =
+                Timings { kernels: Vec::new(), spans: Vec::new(), ..std::mem::take(&mut process.timings) };
+            process.work =
+                Work { kernels: Nanos::ZERO, active: Nanos::ZERO, resident: Nanos::ZERO, ..process.work };
+        }
+    }
+
+    /// Says what the GPUs' time is, and what cannot be measured for it.
+    pub(super) fn begin_load(&mut self, time: GpuClock) {
+        if time != self.output.profile.gpu_clock {
+            self.write(Record::GpuClock(time));
+        }
+        if time == GpuClock::Modelled {
+            self.write(Record::Unmeasured(NO_TIME.to_owned()));
+        }
+    }
+
+    /// Whether the host's time tells anything of what GPUs do.
+    fn has_load(&self) -> bool {
+        self.output.profile.gpu_clock.is_real()
+    }
+
+    /// A sample with nothing in it that only means something where GPUs take time.
+    pub(super) fn without_false_load(&self, sample: NvmlSample) -> NvmlSample {
+        if self.has_load() {
+            return sample;
+        }
+        NvmlSample {
+            utilization: None,
+            memory_utilization: None,
+            power_mw: None,
+            temperature: None,
+            ..sample
+        }
+    }
+
     /// Takes counters that were opened when the program started.
     pub(crate) fn count_host(&mut self, counters: HostCounters) {
         for clause in self.host.count(counters) {
@@ -45,6 +88,9 @@ impl<S: Source> Watch<S> {
 
     /// A GPU whose SM activity NVML does not tell.
     pub(super) fn no_monitor(&mut self, gpu: GpuIndex, number: Option<u32>, why: String) {
+        if !self.has_load() {
+            return;
+        }
         let mut gpus: Vec<(u32, GpuIndex)> =
             self.meters.dcgm.take().map(|dcgm| dcgm.gpus().to_vec()).unwrap_or_default();
         gpus.extend(number.map(|number| (number, gpu)));
@@ -84,7 +130,9 @@ impl<S: Source> Watch<S> {
 
     /// Adds a reading of NVML.
     pub(super) fn hear_load(&mut self, reading: &Reading) {
-        self.activity.add(reading);
+        if self.has_load() {
+            self.activity.add(reading);
+        }
     }
 
     /// Looks at the host if it is time to.

@@ -16,8 +16,8 @@ use crate::segment_source::EntryName;
 use crate::source::{Brief, Source};
 use crate::timings;
 use radrm_profile::model::{
-    End, EventKind, Exit, Framework, Gpu, Job, NvmlSample, Outcome, Process, ProcessKey, Profile, Reason,
-    Timings, Work, WorkSpan,
+    End, EventKind, Exit, Framework, Gpu, GpuClock, Job, NvmlSample, Outcome, Process, ProcessKey, Profile,
+    Reason, Timings, Work, WorkSpan,
 };
 use radrm_profile::{Bytes, Nanos, ProcessDelta, Record, State};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -60,6 +60,8 @@ pub struct WatchOptions {
     pub entry_name: EntryName,
     /// Parts of the job that cannot be looked at; see [`Profile::unseen`].
     pub unseen: Vec<String>,
+    /// What the GPUs' time is. Where it is not real no load is recorded.
+    pub gpu_clock: GpuClock,
 }
 
 impl Default for WatchOptions {
@@ -71,6 +73,7 @@ impl Default for WatchOptions {
             digest: true,
             entry_name: |_| None,
             unseen: Vec::new(),
+            gpu_clock: GpuClock::Real,
         }
     }
 }
@@ -198,6 +201,7 @@ impl<S: Source> Watch<S> {
         for clause in &options.unseen {
             watch.write(Record::Unseen(clause.clone()));
         }
+        watch.begin_load(options.gpu_clock);
         watch
     }
 
@@ -449,7 +453,7 @@ impl<S: Source> Watch<S> {
                     self.remainders.compare(&mut sample, &around);
                     self.last_briefs = before;
                     self.notice_silence(listed, sample.processes.len(), briefs);
-                    self.samples.add(sample);
+                    self.samples.add(self.without_false_load(sample));
                 }
                 Message::Load(reading) => self.hear_load(&reading),
                 Message::NoMonitor(gpu, number, why) => self.no_monitor(gpu, number, why),
@@ -579,6 +583,7 @@ impl<S: Source> Watch<S> {
     /// Everything about a process, from all sources.
     fn process(&mut self, brief: &Brief, now: Nanos) -> Option<Process> {
         let mut process = self.source.details(brief.key)?;
+        self.drop_false_times(&mut process);
         if let Some(watched) = self.processes.get(&brief.key) {
             if !watched.fine_timeline {
                 for timeline in &mut process.timelines {

@@ -3,8 +3,8 @@
 use super::*;
 use radrm_profile::Bytes;
 use radrm_profile::model::{
-    Account, Event, EventKind, FailedRequest, GpuIndex, Identity, Kernel, RESULT_OUT_OF_MEMORY, Timeline,
-    TimelinePoint,
+    Account, Copies, Event, EventKind, FailedRequest, GpuIndex, Identity, Kernel, KernelTime,
+    RESULT_OUT_OF_MEMORY, TimedSpan, Timeline, TimelinePoint,
 };
 use std::cell::RefCell;
 use std::path::Path;
@@ -325,4 +325,34 @@ fn work_is_put_down_by_windows_and_rest_is_left_out() {
         assert!(gap == Nanos::ZERO || (is_rest && gap >= Nanos::from_secs(7)), "{gap} after {end}");
     }
     assert_eq!(Profile::open(&dir.path().join("a.radrm")).unwrap(), profile);
+}
+
+#[test]
+fn a_dry_run_counts_launches_and_has_no_times() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::default();
+    let job = Job { pid: 7, emulated: Some("H200".into()), ..Job::default() };
+    let options =
+        WatchOptions { gpu_clock: GpuClock::Absent, ..options(ProfileFile::At(dir.path().join("a.radrm"))) };
+    let mut watch = Watch::start(fake.clone(), job, &options);
+    fake.add(0, 1, 7, 100);
+    {
+        let mut job = fake.0.borrow_mut();
+        let (_, process) = job.processes.get_mut(&0).unwrap();
+        process.work = Work { launches: 5, kernels: Nanos(70), active: Nanos(7), ..Work::default() };
+        process.timings.key = process.key;
+        process.timings.kernels = vec![KernelTime { id: 1, total: Nanos(70), ..KernelTime::default() }];
+        process.timings.spans = vec![TimedSpan { span: Nanos(90), ..TimedSpan::default() }];
+        process.timings.copies = vec![Copies { way: "peer".into(), count: 2, bytes: Bytes(3) }];
+    }
+    fake.at(500);
+    watch.poll();
+    fake.kill(0);
+    let profile = watch.finish(Exit::Code(0)).profile;
+    let process = &profile.processes[0];
+    assert_eq!(process.work, Work { launches: 5, ..Work::default() });
+    assert!(process.timings.kernels.is_empty() && process.timings.spans.is_empty(), "{:?}", process.timings);
+    assert_eq!(process.timings.copies.len(), 1);
+    assert!(profile.unmeasured.is_empty(), "of a dry run nobody expects them: {:?}", profile.unmeasured);
+    assert_eq!(Profile::open(&dir.path().join("a.radrm")).unwrap().gpu_clock, GpuClock::Absent);
 }

@@ -46,7 +46,7 @@ pub use faults::{FaultError, FaultPlan, parse_bytes};
 pub use kind::{KINDS, Kind};
 pub use layout::{MAX_GPUS, MAX_OBJECTS, MAX_PROCESSES};
 pub use liveness::{ProcessIdentity, is_alive};
-pub use machine::{ENV_EMULATE, ENV_FAULTS, ENV_MACHINE, Load, Machine, MemoryUse};
+pub use machine::{ENV_EMULATE, ENV_FAULTS, ENV_MACHINE, ENV_TIME, Load, Machine, MemoryUse, time_is_real};
 pub use model::{GpuSpec, MODELS_TOML, Models};
 pub use objects::{ObjectId, SharedKind, SharedObject};
 pub use process::{NoMemory, Process};

@@ -24,8 +24,16 @@ use crate::spec::MachineSpec;
 pub const ENV_MACHINE: &str = "RADRM_EMULATED_MACHINE";
 /// Environment variable that describes the machine to make where no file is named.
 pub const ENV_EMULATE: &str = "RADRM_EMULATE";
+/// Environment variable that says how a program's GPUs get on with time: `real` for with the wall clock, else waiting
+/// takes none.
+pub const ENV_TIME: &str = "RADRM_EMULATOR_TIME";
 /// Environment variable that holds this process's [`crate::FaultPlan`].
 pub const ENV_FAULTS: &str = "RADRM_EMULATOR_FAULTS";
+
+/// Whether the environment lets GPUs get on with the wall clock.
+pub fn time_is_real() -> bool {
+    std::env::var(ENV_TIME).as_deref() == Ok("real")
+}
 
 /// Name of a private machine's memory file; how a second library in the same process finds it.
 const PRIVATE_NAME: &str = "radrm-emulated-machine";

@@ -4,6 +4,7 @@
 //! here does input or output.
 
 mod activity;
+mod clock;
 mod host;
 mod job;
 mod memory;
@@ -15,6 +16,7 @@ mod timings;
 mod work;
 
 pub use activity::{GpuSpan, Meter, Share};
+pub use clock::GpuClock;
 pub use host::{CountSource, Host, HostCount, HostCounter, HostNews, HostSpan};
 pub use job::{Exit, Gpu, GpuIndex, Job, Outcome, Reason};
 pub use memory::{
@@ -43,6 +45,8 @@ pub struct Profile {
     pub processes: Vec<Process>,
     /// Processes that were too many to keep one by one.
     pub processes_not_kept: u64,
+    /// What the GPUs' time is.
+    pub gpu_clock: GpuClock,
     /// What NVML said, in time order.
     pub samples: Vec<NvmlSample>,
     /// What the GPUs did, by time for each GPU.
@@ -77,8 +81,11 @@ pub struct Profile {
 impl Profile {
     /// A profile in which nothing has happened yet.
     pub fn new(job: Job) -> Profile {
+        // Where nothing is said, emulated GPUs take no time.
+        let gpu_clock = if job.emulated.is_some() { GpuClock::Modelled } else { GpuClock::Real };
         Profile {
             job,
+            gpu_clock,
             gpus: Vec::new(),
             processes: Vec::new(),
             processes_not_kept: 0,

@@ -133,6 +133,7 @@ pub fn records() -> Vec<Record> {
             waited: Nanos(1 << 34),
             share_permille: 300,
         }),
+        Record::GpuClock(GpuClock::Absent),
         Record::Note("a note".into()),
         Record::Unmeasured("cycles: no counters".into()),
         Record::Postmortem(Box::new(postmortem())),

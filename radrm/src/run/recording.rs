@@ -11,7 +11,7 @@ use radrm_analyzer::Summary;
 use radrm_collector::{
     Finished, HostCounters, JobWatch, NvmlSource, ProfileFile, Usage, WatchOptions, dataset, describe_job,
 };
-use radrm_profile::model::Exit;
+use radrm_profile::model::{Exit, GpuClock};
 use radrm_profile::{Bytes, Profile};
 use radrm_telemetry::ledger::{LedgerError, LedgerView, Limit};
 use radrm_telemetry::{Liveness, Segment, SegmentFile};
@@ -122,6 +122,8 @@ pub struct Start<'a> {
     pub at: Duration,
     /// The emulated machine: in words, and its NVML.
     pub emulated: Option<(String, PathBuf)>,
+    /// Nothing is computed.
+    pub dry: bool,
 }
 
 impl Recording {
@@ -174,7 +176,13 @@ impl Recording {
             }
         };
         let entry_name = |entry: u16| radrm_cuda_abi::table::symbol(entry.into());
-        let options = WatchOptions { profile, nvml, entry_name, unseen, ..WatchOptions::default() };
+        let gpu_clock = match (start.dry, job.emulated.is_some()) {
+            (true, _) => GpuClock::Absent,
+            (_, true) if !radrm_emulator_machine::time_is_real() => GpuClock::Modelled,
+            _ => GpuClock::Real,
+        };
+        let options =
+            WatchOptions { profile, nvml, entry_name, unseen, gpu_clock, ..WatchOptions::default() };
         let mut watch = JobWatch::start(segment, job, options);
         watch.count_host(counters);
         Ok(Self {

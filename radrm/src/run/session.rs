@@ -233,8 +233,14 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
     let mut recording = channel.and_then(|channel| {
         let emulated =
             emulated.as_ref().map(|machine| (machine.label().to_owned(), machine.nvml().to_owned()));
-        let start =
-            Start { command: &plan.command, program: program.as_deref(), pid: child, at: started, emulated };
+        let start = Start {
+            command: &plan.command,
+            program: program.as_deref(),
+            pid: child,
+            at: started,
+            emulated,
+            dry: plan.dry_run.is_some(),
+        };
         let unseen = preload.unseen(&plan.command[0], program.as_deref(), &environment_before);
         Recording::begin(channel, start, &profile, unseen)
             .map_err(|sentence| remarks.failure(&format!("{sentence}; nothing is recorded")))

@@ -49,7 +49,7 @@ pub enum Clock {
 /// Whether time is real.
 pub fn is_real() -> bool {
     static REAL: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    *REAL.get_or_init(|| std::env::var("RADRM_EMULATOR_TIME").as_deref() == Ok("real"))
+    *REAL.get_or_init(radrm_emulator_machine::time_is_real)
 }
 
 impl Clock {
