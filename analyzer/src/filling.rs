@@ -4,7 +4,8 @@
 //! says of its occupancy, and the profile has the sums ([`radrm_profile::model::Work`]); here they are set
 //! against time.
 
-use radrm_profile::model::{Filling, Process};
+use radrm_profile::Nanos;
+use radrm_profile::model::{Filling, GpuIndex, Process, Profile, Work};
 
 /// Over the time from a process's first timed launch to the end of its last. `Err`: why it is not known.
 pub(crate) fn of_process(process: &Process) -> Result<Filling, &'static str> {
@@ -14,18 +15,50 @@ pub(crate) fn of_process(process: &Process) -> Result<Filling, &'static str> {
     process.work.filling(span.span).ok_or("the driver did not tell how launches fill the GPU")
 }
 
+/// What a job's kernels made of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct OfGpu {
+    /// From when the first process joined whose launches there were timed to the end of the last.
+    pub(crate) over: Nanos,
+    /// Share of it in which a kernel ran.
+    pub(crate) kernels: f64,
+    /// `None` where the driver told nothing of occupancy.
+    pub(crate) filling: Option<Filling>,
+}
+
+/// `None` where no launch was timed, where a process used other GPUs as well, so that it is not known what it did
+/// on which, and where the GPUs' time is not the host's.
+pub(crate) fn of_gpu(profile: &Profile, gpu: GpuIndex) -> Option<OfGpu> {
+    let used = |process: &&Process| process.timings.spans.iter().any(|span| span.gpu == gpu);
+    let processes: Vec<&Process> = profile.processes.iter().filter(used).collect();
+    if !profile.gpu_clock.is_real() || processes.iter().any(|process| process.timings.spans.len() > 1) {
+        return None;
+    }
+    let from = processes.iter().map(|process| process.identity.joined).min()?;
+    let end = |process: &&Process| process.state.ended.unwrap_or_else(|| profile.duration());
+    let over = processes.iter().map(end).max()?.saturating_sub(from);
+    let work = processes.iter().fold(Work::default(), |sum, process| sum.and(process.work));
+    if work.kernels == Nanos::ZERO || over == Nanos::ZERO {
+        return None;
+    }
+    let is_known = processes.iter().all(|p| p.work.kernels == Nanos::ZERO || p.work.active > Nanos::ZERO);
+    Some(OfGpu {
+        over,
+        kernels: (work.kernels.0 as f64 / over.0 as f64).min(1.0),
+        filling: work.filling(over).filter(|_| is_known),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_profile::Nanos;
-    use radrm_profile::model::{GpuIndex, TimedSpan, Work};
+    use radrm_profile::model::{GpuClock, Job, TimedSpan};
 
     #[test]
     fn an_estimate_is_a_share_of_the_time_on_one_gpu() {
         let span = |gpu| TimedSpan { gpu: GpuIndex(gpu), span: Nanos(1000) };
-        let mut process = Process::default();
-        process.work =
-            Work { kernels: Nanos(400), active: Nanos(200), resident: Nanos(25), ..Work::default() };
+        let work = Work { kernels: Nanos(400), active: Nanos(200), resident: Nanos(25), ..Work::default() };
+        let mut process = Process { work, ..Process::default() };
         assert!(of_process(&process).is_err_and(|why| why.contains("on no GPU")));
         process.timings.spans = vec![span(1)];
         assert_eq!(of_process(&process), Ok(Filling { active: 0.2, resident: 0.025 }));
@@ -34,5 +67,27 @@ mod tests {
         process.timings.spans.truncate(1);
         process.work.active = Nanos::ZERO;
         assert!(of_process(&process).is_err_and(|why| why.contains("did not tell")));
+    }
+    #[test]
+    fn a_gpus_time_is_shared_by_the_jobs_processes() {
+        let process = |joined, ended, active| {
+            let mut process = Process::default();
+            process.identity.joined = Nanos(joined);
+            process.state.ended = Some(Nanos(ended));
+            process.timings.spans = vec![TimedSpan { gpu: GpuIndex(1), span: Nanos(10) }];
+            process.work = Work { kernels: Nanos(300), active: Nanos(active), ..Work::default() };
+            process
+        };
+        let mut profile = Profile::new(Job::default());
+        profile.processes = vec![process(1000, 1400, 200), process(1500, 2000, 100)];
+        let found = of_gpu(&profile, GpuIndex(1)).unwrap();
+        assert_eq!((found.over, found.kernels), (Nanos(1000), 0.6));
+        assert_eq!(found.filling.map(|filling| filling.active), Some(0.3));
+        assert_eq!(of_gpu(&profile, GpuIndex(0)), None, "nothing ran there");
+        // One of whose kernels nothing is known.
+        profile.processes[0].work.active = Nanos::ZERO;
+        assert_eq!(of_gpu(&profile, GpuIndex(1)).unwrap().filling, None);
+        profile.gpu_clock = GpuClock::Modelled;
+        assert_eq!(of_gpu(&profile, GpuIndex(1)), None);
     }
 }

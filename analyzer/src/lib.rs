@@ -23,7 +23,7 @@ pub use perfetto::perfetto;
 pub use signals::signal_name;
 pub use summary::oom;
 pub use summary::{
-    Beside, BlockSummary, BypassSummary, CopySummary, CounterSummary, EndSummary, FailureSummary, Feature,
+    Beside, BlockSummary, BypassSummary, CopySummary, CounterSummary, EndSummary, EstimateSummary, FailureSummary, Feature,
     FrameworkSummary, GpuSummary, GpuTime, HostSummary, JobSummary, KernelSummary, KindSummary, LeftOver,
     LimitSummary, LoadSummary, NvmlSummary, OutcomeSummary, ProcessGpuSummary, ProcessSummary, SCHEMA,
     Summary,

@@ -200,18 +200,19 @@ impl Trace {
         let (pid, _) = place(process);
         let spans: Vec<_> = profile.work.iter().filter(|span| span.process == process.key).collect();
         for (n, span) in spans.iter().enumerate() {
-            self.window(pid, &WindowSummary::of(span));
+            self.window(pid, &WindowSummary::of(span, profile.gpu_clock));
             // A counter holds until its next value: where none follows at once the process does nothing.
             let end = span.t + span.span;
             if spans.get(n + 1).is_none_or(|next| next.t > end) {
                 let nothing = WorkSpan { t: end, work: Work::default(), ..**span };
-                let WindowSummary { launched_gpu_time, sm_active_share, .. } = WindowSummary::of(span);
+                let WindowSummary { launched_gpu_time, sm_active_share, .. } =
+                    WindowSummary::of(span, profile.gpu_clock);
                 let none = |figure: Option<f64>| figure.map(|_| 0.0);
                 let window = WindowSummary {
                     launched_gpu_time: none(launched_gpu_time),
                     sm_active_share: none(sm_active_share),
                     sm_occupancy_share: none(sm_active_share),
-                    ..WindowSummary::of(&nothing)
+                    ..WindowSummary::of(&nothing, profile.gpu_clock)
                 };
                 self.window(pid, &window);
             }

@@ -30,11 +30,38 @@ while time.time() < end:
     time.sleep(0.001)
 "#;
 
-/// Runs it on an emulated machine; the profile's name.
+/// Launches a kernel again and again for a time, in seconds, and waits for each; the second word is its blocks.
+const LAUNCHES: &str = r#"
+import ctypes, sys, time
+cuda = ctypes.CDLL('libcuda.so.1')
+def call(name, *args):
+    code = getattr(cuda, name)(*args)
+    if code: sys.exit('%s: %d' % (name, code))
+call('cuInit', 0)
+device, context = ctypes.c_int(), ctypes.c_void_p()
+call('cuDeviceGet', ctypes.byref(device), 0)
+call('cuDevicePrimaryCtxRetain', ctypes.byref(context), device)
+call('cuCtxSetCurrent', context)
+module, function = ctypes.c_void_p(), ctypes.c_void_p()
+ptx = b'.version 7.0\n.target sm_70\n.address_size 64\n.visible .entry idle()\n{\nret;\n}\n'
+call('cuModuleLoadData', ctypes.byref(module), ptx)
+call('cuModuleGetFunction', ctypes.byref(function), module, b'idle')
+end = time.time() + float(sys.argv[1])
+while time.time() < end:
+    call('cuLaunchKernel', function, int(sys.argv[2]), 1, 1, 256, 1, 1, 0, None, None, None)
+    call('cuCtxSynchronize')
+"#;
+
+/// Runs it on an emulated machine whose GPUs get on with the wall clock; the profile's name.
 fn copies(place: &Place, machine: &str, words: [&str; 2]) -> String {
+    copies_in(place, machine, "real", words)
+}
+
+fn copies_in(place: &Place, machine: &str, time: &str, words: [&str; 2]) -> String {
     let before = place.profiles();
     let mut command = place.run(&["-q"]);
     command.args(["--emulate", machine, "--", "python3", "-c", COPIES]).args(words);
+    command.env("RADRM_EMULATOR_TIME", time);
     finish(&mut command).code(0);
     let new = place.profiles().into_iter().find(|profile| !before.contains(profile));
     new.expect("a profile")
@@ -85,6 +112,62 @@ fn a_run_tells_what_it_did_on_gpu_and_host() {
     assert!(page.contains(r#"class="load sm_active""#) && page.contains("<h2>Host</h2>"));
 }
 
+/// Waiting for them takes none of the host's time: what they did in it is nonsense, and left out everywhere.
+#[test]
+fn emulated_gpus_that_take_no_time_have_no_load_and_limit_nothing() {
+    let place = Place::new();
+    let profile = copies_in(&place, "H200", "", ["1.3", "8"]);
+    let summary = json(&radrm(&place, &["report", &profile, "--json"]));
+    let gpu = &summary["gpus"][0];
+    assert_eq!((&summary["gpu_clock"], &summary["limits"]["limit"]), (&"modelled".into(), &"unknown".into()));
+    assert!(gpu["load"].is_null() && gpu["estimate"].is_null(), "{gpu}");
+    assert!(gpu["nvml"]["job_peak_bytes"].as_u64().is_some_and(|bytes| bytes > 8 << 20), "{gpu}");
+    for key in ["mean_utilization", "max_power_mw", "max_temperature"] {
+        assert!(gpu["nvml"][key].is_null(), "{key}: {gpu}");
+    }
+    for window in summary["processes"][0]["windows"].as_array().expect("windows") {
+        assert!(
+            window["copied_bytes"].as_u64() > Some(0) && window["launched_gpu_time"].is_null(),
+            "{window}"
+        );
+    }
+    let text = radrm(&place, &["report", &profile, "--timeline"]).text();
+    for word in ["\n  load ", "power and clocks", "activity  ", "SM activity", "a kernel ran", "limits it"] {
+        assert!(!text.contains(word), "{word:?} in {text}");
+    }
+    assert!(text.contains("\nnot measured\n  load, power and energy of the emulated GPUs"), "{text}");
+    let trace = radrm(&place, &["report", &profile, "--perfetto=-"]).text();
+    assert!(!trace.contains("power, W") && !trace.contains("activity, %"), "{trace}");
+    let comparison = radrm(&place, &["compare", &profile, &profile, "--json"]).text();
+    assert!(comparison.contains("gpu0.peak_bytes") && !comparison.contains("gpu0.energy"), "{comparison}");
+}
+
+/// What is timed tells how full a GPU was that no meter tells of.
+#[test]
+fn timed_launches_tell_what_limits_a_job_on_gpus_without_a_meter() {
+    let place = Place::new();
+    let mut command = place.run(&["-q", "--kernels", "all", "--emulate", "A100-40GB", "--", "python3", "-c"]);
+    // 27 of 108 SMs for 2 ms each, one after the other.
+    let times = place.join("times");
+    fs::write(&times, "* 2000000\n").unwrap();
+    command.arg(LAUNCHES).arg("1.5").arg("27").env("RADRM_EMULATOR_TIME", "real");
+    finish(command.env("RADRM_EMULATOR_KERNEL_TIMES", &times)).code(0);
+    let profile = place.profiles().remove(0);
+    let summary = json(&radrm(&place, &["report", &profile, "--json"]));
+    let estimate = &summary["gpus"][0]["estimate"];
+    let active = estimate["sm_active_share"].as_f64().unwrap_or_else(|| panic!("{summary}"));
+    // A quarter of the SMs for as long as kernels ran.
+    let kernels = estimate["kernels_share"].as_f64().unwrap();
+    assert!(kernels > 0.3 && (active / kernels - 0.25).abs() < 0.02, "{estimate}");
+    let sentence = summary["limits"]["sentence"].as_str().unwrap();
+    assert!(sentence.contains("estimated from the shapes of launches"), "{sentence}");
+    let text = radrm(&place, &["report", &profile]).text();
+    assert!(
+        text.contains("(estimated from the shapes") && !text.contains("--kernels sample estimates"),
+        "{text}"
+    );
+}
+
 #[test]
 fn what_is_not_measured_is_said_and_nothing_is_made_up() {
     let place = Place::new();
@@ -94,7 +177,11 @@ fn what_is_not_measured_is_said_and_nothing_is_made_up() {
     let clauses = summary["unmeasured"].as_array().unwrap();
     let of_gpu = |clause: &&Value| clause.as_str().unwrap().starts_with("SM activity of GPU 0: ");
     assert_eq!(clauses.iter().filter(of_gpu).count(), 1, "{clauses:?}");
-    assert!(["unknown", "copy", "host"].contains(&summary["limits"]["limit"].as_str().unwrap()), "{summary}");
+    let limit = summary["limits"]["limit"].as_str().unwrap();
+    assert!(["unknown", "copy", "host"].contains(&limit), "{summary}");
+    let text = radrm(&place, &["report", &profile]).text();
+    assert!(!text.contains("what limits it is not known"), "{text}");
+    assert!(text.contains("\n  SM activity of GPU 0") && text.contains("--kernels sample"), "{text}");
 }
 
 #[test]

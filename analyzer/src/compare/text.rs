@@ -14,7 +14,7 @@ const KERNELS: usize = 10;
 /// The comparison as text.
 pub fn comparison_text(comparison: &Comparison, options: &TextOptions) -> String {
     let paint = Paint { color: options.color };
-    let width = options.width.clamp(60, 200);
+    let width = options.columns();
     let mut out = String::new();
     let (before, after) = (comparison.before as u64, comparison.after as u64);
     let title =
@@ -40,10 +40,7 @@ pub fn comparison_text(comparison: &Comparison, options: &TextOptions) -> String
             Head("more than noise", Side::Left),
         ];
         let rows: Vec<Vec<String>> = changed.iter().map(|figure| row(figure)).collect();
-        for line in table::lines(&heads, &rows, paint) {
-            out.push_str(&line);
-            out.push('\n');
-        }
+        table::put(&mut out, &heads, &rows, paint);
     }
     // A kind of memory that nobody used is no news.
     let same: Vec<&str> = comparison
@@ -114,11 +111,6 @@ fn kernels(out: &mut String, kernels: &[KernelDifference], paint: Paint, width: 
         ]
     };
     let rows: Vec<Vec<String>> = kernels.iter().take(KERNELS).map(row).collect();
-    for line in table::lines(&heads, &rows, paint) {
-        out.push_str(&line);
-        out.push('\n');
-    }
-    if kernels.len() > KERNELS {
-        out.push_str(&format!("  ... {} more\n", kernels.len() - KERNELS));
-    }
+    table::put(out, &heads, &rows, paint);
+    table::more(out, kernels.len().saturating_sub(KERNELS) as u64);
 }

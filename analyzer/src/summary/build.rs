@@ -20,6 +20,7 @@ impl Summary {
         let mut summary = Summary {
             schema: SCHEMA,
             emulated: profile.job.emulated.clone(),
+            gpu_clock: profile.gpu_clock,
             job: job(&profile.job),
             outcome: outcome(profile),
             failed_requests_total: gpus.iter().map(|gpu| gpu.failed_requests).fold(0, u64::saturating_add),

@@ -2,7 +2,8 @@
 
 use super::load;
 use super::process::clamp;
-use super::{Beside, GpuSummary, KindSummary, LeftOver, NvmlSummary};
+use super::{Beside, EstimateSummary, GpuSummary, KindSummary, LeftOver, NvmlSummary};
+use crate::filling;
 use radrm_profile::Nanos;
 use radrm_profile::model::{Account, End, Gpu, GpuIndex, Kind, KindAccount, NvmlSample, Profile};
 use radrm_profile::peak::{KindPeak, Peak, gpu_kind_peaks, gpu_peak, highest_sum};
@@ -41,7 +42,13 @@ pub(super) fn summary(profile: &Profile, index: GpuIndex) -> GpuSummary {
             .map(|&kind| (kind.key(), kind_summary(profile, index, kind, &peak, kind_peaks[kind.index()])))
             .collect(),
         nvml: nvml(profile, index),
-        load: load::gpu(profile, index),
+        load: load::gpu(profile, index).filter(|_| profile.gpu_clock.is_real()),
+        estimate: filling::of_gpu(profile, index).map(|found| EstimateSummary {
+            over_ns: found.over,
+            kernels_share: found.kernels,
+            sm_active_share: found.filling.map(|filling| filling.active),
+            sm_occupancy_share: found.filling.map(|filling| filling.resident),
+        }),
         failed_requests: accounts.iter().map(|account| account.failed).fold(0, u64::saturating_add),
     }
 }
@@ -86,6 +93,7 @@ fn nvml(profile: &Profile, index: GpuIndex) -> Option<NvmlSummary> {
         let found = process.state.remainders.iter().find(|remainder| remainder.gpu == index);
         found.map(|remainder| remainder.bytes())
     });
+    let is_real = profile.gpu_clock.is_real();
     Some(NvmlSummary {
         samples: samples.len() as u64,
         job_samples: samples.iter().filter(|sample| !sample.processes.is_empty()).count() as u64,
@@ -93,9 +101,9 @@ fn nvml(profile: &Profile, index: GpuIndex) -> Option<NvmlSummary> {
         job_peak_bytes: samples.iter().filter_map(of_job).max(),
         remainder_bytes: remainder.map(clamp),
         others_peak_bytes: samples.iter().map(|sample| sample.others).max().unwrap_or_default(),
-        mean_utilization: mean_utilization(&samples, profile.duration()),
-        max_power_mw: samples.iter().filter_map(|sample| sample.power_mw).max(),
-        max_temperature: samples.iter().filter_map(|sample| sample.temperature).max(),
+        mean_utilization: mean_utilization(&samples, profile.duration()).filter(|_| is_real),
+        max_power_mw: samples.iter().filter_map(|sample| sample.power_mw).max().filter(|_| is_real),
+        max_temperature: samples.iter().filter_map(|sample| sample.temperature).max().filter(|_| is_real),
     })
 }
 

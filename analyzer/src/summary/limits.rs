@@ -1,6 +1,7 @@
 //! What held the job up, in one sentence with its evidence.
 
-use super::{LoadSummary, Summary};
+use super::{GpuSummary, LoadSummary, Summary};
+use radrm_profile::model::GpuClock;
 use radrm_profile::{Bytes, Nanos};
 use serde::Serialize;
 
@@ -22,11 +23,15 @@ const PROCESSOR_BUSY: f64 = 0.85;
 /// Less than this was watched: too little to judge.
 const WATCHED: Nanos = Nanos::from_millis(300);
 
+/// How an estimate of SM activity is named.
+const ESTIMATED: &str = "estimated from the shapes of launches and the times of those that were timed";
+
 /// What held the job up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LimitSummary {
-    /// `compute`, `memory_bandwidth`, `copy`, `launch`, `host`, `none` (measured, and none of these), or
-    /// `unknown`.
+    /// `compute`, `memory_bandwidth`, `gpu` (one of these two: the GPU is full by an estimate that does not tell them
+    /// apart), `copy`, `launch`, `small_kernels` (they run all the time and leave much of the GPU idle), `host`, `none`
+    /// (known, and none of these), or `unknown`.
     pub limit: &'static str,
     /// The GPU that it is about.
     pub gpu: Option<u8>,
@@ -34,10 +39,35 @@ pub struct LimitSummary {
     pub sentence: String,
 }
 
+/// SM activity, 0 to 1.
+#[derive(Clone, Copy)]
+struct Sm {
+    share: f64,
+    is_estimate: bool,
+}
+
+impl Sm {
+    /// What was measured, else what is estimated: the job's own part, which is all where nobody else is there.
+    fn of(gpu: &GpuSummary) -> Option<Sm> {
+        let measured = gpu.load.as_ref().and_then(|load| load.sm_active_share);
+        let estimated = || gpu.estimate.and_then(|estimate| estimate.sm_active_share);
+        measured
+            .map(|share| Sm { share, is_estimate: false })
+            .or_else(|| estimated().map(|share| Sm { share, is_estimate: true }))
+    }
+
+    fn origin(self) -> String {
+        if self.is_estimate { format!(" ({ESTIMATED})") } else { String::new() }
+    }
+}
+
 /// What is known, each figure `None` if it was not measured.
 struct Known<'a> {
     gpu: u8,
     load: &'a LoadSummary,
+    sm: Option<Sm>,
+    /// Share of the time in which a kernel ran.
+    running: Option<f64>,
     /// Launches per second.
     launch_rate: f64,
     /// Mean time of a launch, ns.
@@ -61,16 +91,24 @@ pub(super) fn limit(s: &Summary) -> LimitSummary {
     if s.nothing_seen() {
         return unknown("no GPU program was seen");
     }
-    if !s.gpus.iter().any(|gpu| gpu.load.is_some()) {
+    match s.gpu_clock {
+        GpuClock::Real => {}
+        GpuClock::Modelled => return unknown("waiting for the emulated GPUs took no time"),
+        GpuClock::Absent => return unknown("nothing was computed"),
+    }
+    let watched = |gpu: &GpuSummary| {
+        let load = gpu.load.as_ref().map(|load| load.watched_ns);
+        load.max(gpu.estimate.map(|estimate| estimate.over_ns))
+    };
+    if !s.gpus.iter().any(|gpu| watched(gpu).is_some()) {
         return unknown("nobody looked at the GPU's load");
     }
     let busiest = s
         .gpus
         .iter()
-        .filter(|gpu| gpu.used() || launches > 0)
-        .filter_map(|gpu| Some((gpu.index, gpu.load.as_ref()?)))
-        .max_by(|a, b| figure(a.1).total_cmp(&figure(b.1)));
-    let Some((gpu, load)) = busiest.filter(|(_, load)| load.watched_ns >= WATCHED) else {
+        .filter(|gpu| (gpu.used() || launches > 0) && watched(gpu) >= Some(WATCHED))
+        .max_by(|a, b| figure(a).total_cmp(&figure(b)));
+    let Some(gpu) = busiest else {
         return unknown("the GPU was watched for too short a time");
     };
     let seconds = s.outcome.duration_ns.as_secs_f64().max(1e-9);
@@ -79,34 +117,31 @@ pub(super) fn limit(s: &Summary) -> LimitSummary {
     let timed_launches: f64 =
         timed.iter().map(|(kernel, _)| kernel.launches.saturating_add(kernel.graph_launches) as f64).sum();
     let over_pcie = |way: &str| matches!(way, "host_to_device" | "device_to_host");
+    let load = gpu.load.clone().unwrap_or_default();
     let known = Known {
-        gpu,
-        load,
+        gpu: gpu.index,
+        load: &load,
+        sm: Sm::of(gpu),
+        running: gpu.estimate.map(|estimate| estimate.kernels_share).or(load.utilization_share),
         launch_rate: launches as f64 / seconds,
         launch_ns: (timed_launches > 0.0).then(|| timed_ns / timed_launches),
         idle: s.gpu_idle_share,
         busy: s.host.as_ref().and_then(|host| host.mean_busy_processors),
-        // On an emulated machine the time that copies take on the host means nothing.
-        copied: s
-            .copies
-            .iter()
-            .filter(|_| s.emulated.is_none())
-            .filter(|c| over_pcie(&c.way))
-            .map(|c| c.bytes.0 as f64)
-            .sum::<f64>()
+        copied: s.copies.iter().filter(|c| over_pcie(&c.way)).map(|c| c.bytes.0 as f64).sum::<f64>()
             / seconds,
     };
     match found(&known) {
-        Some((limit, sentence)) => LimitSummary { limit, gpu: Some(gpu), sentence },
-        None if load.sm_active_share.is_none() => {
+        Some((limit, sentence)) => LimitSummary { limit, gpu: Some(gpu.index), sentence },
+        None if known.sm.is_none() => {
             let why = s.unmeasured.iter().find(|clause| clause.starts_with("SM activity"));
             unknown(why.map_or("SM activity was not measured", String::as_str))
         }
         None => LimitSummary {
             limit: "none",
-            gpu: Some(gpu),
+            gpu: Some(gpu.index),
             sentence: format!(
-                "nothing that was measured limits it on GPU {gpu}: {}; it waits for something else, or its phases differ",
+                "nothing that is known limits it on GPU {}: {}; it waits for something else, or its phases differ",
+                gpu.index,
                 known.figures()
             ),
         },
@@ -114,8 +149,9 @@ pub(super) fn limit(s: &Summary) -> LimitSummary {
 }
 
 /// The best figure of how busy a GPU was.
-fn figure(load: &LoadSummary) -> f64 {
-    load.sm_active_share.or(load.utilization_share).unwrap_or(0.0)
+fn figure(gpu: &GpuSummary) -> f64 {
+    let utilization = || gpu.load.as_ref().and_then(|load| load.utilization_share);
+    Sm::of(gpu).map(|sm| sm.share).or_else(utilization).unwrap_or(0.0)
 }
 
 fn percent(share: f64) -> String {
@@ -124,7 +160,7 @@ fn percent(share: f64) -> String {
 
 /// The first that holds: what a GPU is full of comes before what keeps it empty.
 fn found(known: &Known<'_>) -> Option<(&'static str, String)> {
-    let Known { gpu, load, .. } = known;
+    let Known { gpu, load, sm, .. } = known;
     let meter = load.meter.map_or("", |meter| if meter == "gpm" { " (GPM)" } else { " (DCGM)" });
     if let Some(dram) = load.dram_active_share.filter(|share| *share >= DRAM_BUSY) {
         let text = format!(
@@ -133,19 +169,23 @@ fn found(known: &Known<'_>) -> Option<(&'static str, String)> {
         );
         return Some(("memory_bandwidth", text));
     }
-    if let Some(sm) = load.sm_active_share.filter(|share| *share >= SM_BUSY) {
+    if let Some(sm) = sm.filter(|sm| sm.share >= SM_BUSY) {
+        let active = format!("the SMs of GPU {gpu} were active {} of the time", percent(sm.share));
+        if sm.is_estimate {
+            let text = format!(
+                "compute or memory bandwidth limits it: {active} ({ESTIMATED}, which does not tell the two apart)"
+            );
+            return Some(("gpu", text));
+        }
         let dram = load.dram_active_share.map_or(String::new(), |dram| {
             format!(", its memory's bandwidth was in use to {}", percent(dram))
         });
-        let text = format!(
-            "compute limits it: the SMs of GPU {gpu} were active {} of the time{dram}{meter}",
-            percent(sm)
-        );
-        return Some(("compute", text));
+        return Some(("compute", format!("compute limits it: {active}{dram}{meter}")));
     }
     // The GPU is not full: by the best figure there is.
-    let idle = match (load.sm_active_share, known.idle, load.utilization_share) {
-        (Some(sm), ..) => (sm < SM_IDLE).then(|| format!("SMs were active {} of the time", percent(sm))),
+    let idle = match (sm, known.idle, load.utilization_share) {
+        (Some(sm), ..) => (sm.share < SM_IDLE)
+            .then(|| format!("SMs were active {} of the time{}", percent(sm.share), sm.origin())),
         (None, Some(idle), _) => {
             (idle > 1.0 - SM_IDLE).then(|| format!("no kernel ran in {} of the time", percent(idle)))
         }
@@ -178,6 +218,14 @@ fn found(known: &Known<'_>) -> Option<(&'static str, String)> {
         );
         return Some(("launch", text));
     }
+    // A host that waits for kernels spins, and looks busy.
+    if let Some(running) = known.running.filter(|share| *share >= SM_BUSY) {
+        let text = format!(
+            "small kernels limit it: one ran in {} of the time, but on GPU {gpu} {idle}",
+            percent(running)
+        );
+        return Some(("small_kernels", text));
+    }
     let busy = known.busy.filter(|busy| *busy >= PROCESSOR_BUSY)?;
     Some((
         "host",
@@ -187,14 +235,11 @@ fn found(known: &Known<'_>) -> Option<(&'static str, String)> {
 
 impl Known<'_> {
     fn figures(&self) -> String {
-        let part = |name: &str, share: Option<f64>| share.map(|share| format!("{name} {}", percent(share)));
-        let mut parts: Vec<String> = [
-            part("SMs active", self.load.sm_active_share),
-            part("memory bandwidth in use", self.load.dram_active_share),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
+        let mut parts: Vec<String> = Vec::new();
+        parts.extend(self.sm.map(|sm| format!("SMs active {}{}", percent(sm.share), sm.origin())));
+        parts.extend(
+            self.load.dram_active_share.map(|share| format!("memory bandwidth in use {}", percent(share))),
+        );
         parts.extend(self.busy.map(|busy| format!("{busy:.2} processors busy")));
         parts.join(", ")
     }
@@ -203,7 +248,7 @@ impl Known<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summary::{GpuSummary, HostSummary, ProcessSummary};
+    use crate::summary::{EstimateSummary, HostSummary, ProcessSummary};
     use radrm_profile::model::{Job, Profile};
 
     fn load() -> LoadSummary {
@@ -262,6 +307,13 @@ mod tests {
                 "host",
                 "a kernel ran in 10 % of the time",
             ),
+            (
+                LoadSummary { utilization_share: Some(0.95), ..load() },
+                1.0,
+                1,
+                "small_kernels",
+                "one ran in 95 % of the time, but on GPU 0 SMs were active 30 %",
+            ),
             (LoadSummary { watched_ns: Nanos(1), ..load() }, 1.0, 1, "unknown", "too short"),
         ] {
             let limit = judged(load, busy, launches);
@@ -276,5 +328,48 @@ mod tests {
         let load = LoadSummary { sm_active_share: None, utilization_share: Some(0.9), ..load() };
         let s = Summary { launches: 1, unmeasured: vec![clause.to_owned()], ..summary(load, 0.1) };
         assert_eq!(limit(&s).sentence, format!("what limits it is not known: {clause}"));
+    }
+    #[test]
+    fn without_a_meter_an_estimate_serves_and_says_that_it_is_one() {
+        let estimated = |sm: Option<f64>, kernels_share, load: Option<LoadSummary>, busy| {
+            let mut s = Summary { launches: 1, ..summary(LoadSummary::default(), busy) };
+            let estimate = EstimateSummary {
+                over_ns: Nanos::from_secs(9),
+                kernels_share,
+                sm_active_share: sm,
+                ..EstimateSummary::default()
+            };
+            s.gpus = vec![GpuSummary { load, estimate: Some(estimate), ..GpuSummary::default() }];
+            limit(&s)
+        };
+        let unmetered = LoadSummary { sm_active_share: None, dram_active_share: None, meter: None, ..load() };
+        for load in [None, Some(unmetered)] {
+            let of = |sm, kernels, busy| estimated(sm, kernels, load.clone(), busy);
+            for (found, limit, part) in [
+                (of(Some(0.9), 0.95, 1.0), "gpu", "does not tell the two apart"),
+                (of(Some(0.1), 0.95, 1.0), "small_kernels", "one ran in 95 % of the time"),
+                (
+                    of(Some(0.1), 0.2, 1.0),
+                    "host",
+                    "SMs were active 10 % of the time (estimated from the shapes",
+                ),
+                (of(Some(0.1), 0.2, 0.1), "none", "SMs active 10 % (estimated"),
+                (of(None, 0.2, 0.1), "unknown", "SM activity was not measured"),
+            ] {
+                assert_eq!(found.limit, limit, "{}", found.sentence);
+                assert!(found.sentence.contains(part), "{}", found.sentence);
+            }
+        }
+        // What is measured counts for more.
+        let measured = estimated(Some(0.9), 0.95, Some(load()), 0.1);
+        assert!(!measured.sentence.contains("estimated"), "{}", measured.sentence);
+    }
+
+    #[test]
+    fn where_gpus_take_no_time_nothing_is_said_to_limit_the_job() {
+        for time in [GpuClock::Modelled, GpuClock::Absent] {
+            let s = Summary { launches: 1_500_000, gpu_clock: time, ..summary(load(), 1.0) };
+            assert_eq!(limit(&s).limit, "unknown", "{time:?}");
+        }
     }
 }

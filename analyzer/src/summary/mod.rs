@@ -16,6 +16,7 @@ pub use features::Feature;
 pub use limits::LimitSummary;
 pub use load::{CounterSummary, HostSummary, LoadSummary};
 pub use oom::{HeldSummary, LeftOutSummary, PostmortemSummary, QuotaSummary};
+use radrm_profile::model::GpuClock;
 use radrm_profile::{Bytes, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -33,6 +34,9 @@ pub struct Summary {
     /// Specification of the emulated machine; null on real GPUs. If it is set,
     /// no figure in here was measured on a GPU.
     pub emulated: Option<String>,
+    /// What the time of the GPUs is: the host's (`real`), `modelled` where waiting for emulated GPUs takes none, so that
+    /// it cannot be set against the host's, or `absent` in a dry run, which computes nothing.
+    pub gpu_clock: GpuClock,
     /// Who ran what.
     pub job: JobSummary,
     /// How it ended.
@@ -203,8 +207,25 @@ pub struct GpuSummary {
     pub nvml: Option<NvmlSummary>,
     /// What it did; null if nobody looked.
     pub load: Option<LoadSummary>,
+    /// What the job's kernels made of it, estimated; only where launches were timed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimateSummary>,
     /// Refused memory requests.
     pub failed_requests: u64,
+}
+
+/// What a job's kernels made of a GPU, estimated from the shapes of launches and the times of those that were timed.
+/// It does not tell what others do there, nor what the memory's bandwidth is used to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct EstimateSummary {
+    /// From when the first process joined to when the last one ended: what follows is of this time.
+    pub over_ns: Nanos,
+    /// Share of the time in which a kernel ran.
+    pub kernels_share: f64,
+    /// Share of the SMs that were active (SMACT); null where the driver told nothing of occupancy.
+    pub sm_active_share: Option<f64>,
+    /// Share of the warps that were resident (SMOCC); likewise.
+    pub sm_occupancy_share: Option<f64>,
 }
 
 /// One kind of memory on one GPU.
@@ -367,7 +388,8 @@ pub struct ProcessGpuSummary {
     pub kinds: BTreeMap<&'static str, KindSummary>,
     /// Refused memory requests.
     pub failed_requests: u64,
-    /// What a context took from the device when it was made, if measured.
+    /// What the driver itself takes for the process (its contexts, code), as it is charged under a quota; null without
+    /// one.
     pub context_overhead_bytes: Option<Bytes>,
     /// NVML's highest figure for the process.
     pub nvml_peak_bytes: Option<Bytes>,

@@ -1,6 +1,6 @@
 //! What a process did over time.
 
-use radrm_profile::model::{Process, Profile, WorkSpan};
+use radrm_profile::model::{GpuClock, Process, Profile, WorkSpan};
 use radrm_profile::{Bytes, Nanos};
 use serde::Serialize;
 
@@ -33,11 +33,11 @@ pub struct WindowSummary {
 }
 
 impl WindowSummary {
-    /// The figures of a span.
-    pub(crate) fn of(span: &WorkSpan) -> WindowSummary {
+    /// The figures of a span. Only where GPUs get on with the host's time are theirs set against it.
+    pub(crate) fn of(span: &WorkSpan, time: GpuClock) -> WindowSummary {
         let WorkSpan { t, span, work, .. } = *span;
         let (seconds, length) = (span.as_secs_f64().max(1e-9), span.0.max(1) as f64);
-        let filling = work.filling(span);
+        let filling = work.filling(span).filter(|_| time.is_real());
         WindowSummary {
             from_ns: t,
             to_ns: Nanos(t.0.saturating_add(span.0)),
@@ -46,7 +46,7 @@ impl WindowSummary {
             launches_per_second: work.launches.saturating_add(work.graph_launches) as f64 / seconds,
             copied_bytes: work.copied,
             copied_bytes_per_second: work.copied.0 as f64 / seconds,
-            launched_gpu_time: (work.kernels.0 > 0).then(|| work.kernels.0 as f64 / length),
+            launched_gpu_time: (work.kernels.0 > 0 && time.is_real()).then(|| work.kernels.0 as f64 / length),
             sm_active_share: filling.map(|filling| filling.active),
             sm_occupancy_share: filling.map(|filling| filling.resident),
         }
@@ -54,7 +54,8 @@ impl WindowSummary {
 }
 
 pub(super) fn windows(profile: &Profile, process: &Process) -> Vec<WindowSummary> {
-    profile.work.iter().filter(|span| span.process == process.key).map(WindowSummary::of).collect()
+    let spans = profile.work.iter().filter(|span| span.process == process.key);
+    spans.map(|span| WindowSummary::of(span, profile.gpu_clock)).collect()
 }
 
 #[cfg(test)]
@@ -74,7 +75,8 @@ mod tests {
         };
         let span =
             WorkSpan { t: Nanos::from_secs(3), span: Nanos::from_secs(2), work, ..WorkSpan::default() };
-        let window = WindowSummary::of(&span);
+        let of = |span: &WorkSpan| WindowSummary::of(span, GpuClock::Real);
+        let window = of(&span);
         assert_eq!((window.from_ns, window.to_ns), (Nanos::from_secs(3), Nanos::from_secs(5)));
         assert_eq!((window.launches_per_second, window.copied_bytes_per_second), (500.0, 2000.0));
         assert_eq!(
@@ -82,12 +84,15 @@ mod tests {
             (Some(0.5), Some(0.25), Some(0.1))
         );
         let counted = Work { kernels: Nanos::ZERO, active: Nanos::ZERO, resident: Nanos::ZERO, ..work };
-        let window = WindowSummary::of(&WorkSpan { work: counted, ..span });
+        let window = of(&WorkSpan { work: counted, ..span });
         assert_eq!((window.launched_gpu_time, window.sm_active_share), (None, None));
+        // Where waiting for the GPU takes no time its time says nothing of the window.
+        let modelled = WindowSummary::of(&span, GpuClock::Modelled);
+        assert_eq!((modelled.launched_gpu_time, modelled.sm_active_share), (None, None));
+        assert_eq!(modelled.launches_per_second, 500.0);
         // Spans and counts that no clock and no program has ever shown.
         let absurd = Work { launches: u64::MAX, graph_launches: u64::MAX, kernels: Nanos(u64::MAX), ..work };
-        let window =
-            WindowSummary::of(&WorkSpan { t: Nanos(u64::MAX), span: Nanos(0), work: absurd, ..span });
+        let window = of(&WorkSpan { t: Nanos(u64::MAX), span: Nanos(0), work: absurd, ..span });
         assert!(
             window.launches_per_second.is_finite() && window.launched_gpu_time.is_some_and(f64::is_finite)
         );

@@ -4,7 +4,7 @@ use super::sections::{LABEL, Report, counted, line};
 use super::style::{clean, grouped};
 use crate::columns;
 use crate::summary::{GpuSummary, HostSummary, LoadSummary};
-use radrm_profile::model::{GpuIndex, HostCount, Share};
+use radrm_profile::model::{GpuClock, GpuIndex, HostCount, Share};
 use radrm_profile::{Bytes, Nanos};
 
 /// A job this short has no load worth a line.
@@ -62,21 +62,31 @@ impl Report<'_> {
     pub(super) fn limits(&self, out: &mut String) {
         let s = self.summary;
         let held = s.throttling.map(|held| held.sentence());
-        if (s.outcome.duration_ns < SHORT && held.is_none()) || s.nothing_seen() {
+        // A dry run computes nothing, so that nobody misses a figure of load.
+        let is_dry = s.gpu_clock == GpuClock::Absent;
+        if ((s.outcome.duration_ns < SHORT || is_dry) && held.is_none()) || s.nothing_seen() {
             return;
         }
-        // Without any figure of load there is nothing to conclude from.
-        let sentence = &s.limits.sentence;
         let mut lines: Vec<String> = held.into_iter().collect();
-        if s.gpus.iter().any(|gpu| gpu.load.is_some()) {
-            lines.push(clean(sentence));
+        if s.limits.limit != "unknown" {
+            lines.push(clean(&s.limits.sentence));
         }
-        // What the sentence has said already is not said again.
-        let rest = s.unmeasured.iter().filter(|clause| !sentence.contains(clause.as_str()));
-        lines.extend(rest.map(|clause| self.paint.dim(&format!("not measured: {}", clean(clause)))));
         if !lines.is_empty() {
             out.push_str(&format!("\n{}\n", self.paint.bold("limits")));
             lines.iter().for_each(|text| out.push_str(&format!("  {text}\n")));
+        }
+        let is_estimated = s.gpus.iter().any(|gpu| gpu.estimate.is_some());
+        let missing = s.unmeasured.iter().map(|clause| {
+            let hint = match clause.starts_with("SM activity") && !is_estimated {
+                true => "; --kernels sample estimates it",
+                false => "",
+            };
+            self.paint.dim(&format!("{}{hint}", clean(clause)))
+        });
+        let missing: Vec<String> = missing.collect();
+        if !missing.is_empty() {
+            out.push_str(&format!("\n{}\n", self.paint.bold("not measured")));
+            missing.iter().for_each(|text| out.push_str(&format!("  {text}\n")));
         }
     }
 }

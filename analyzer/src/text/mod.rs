@@ -30,13 +30,20 @@ impl Default for TextOptions {
     }
 }
 
+impl TextOptions {
+    /// Columns that are used: a narrower terminal breaks lines, in a wider one eyes get lost.
+    pub(crate) fn columns(&self) -> usize {
+        self.width.clamp(60, 200)
+    }
+}
+
 /// The summary as text. `profile` gives the memory over time.
 pub fn text(profile: &radrm_profile::Profile, summary: &Summary, options: &TextOptions) -> String {
     let report = sections::Report {
         profile,
         summary,
         paint: Paint { color: options.color },
-        width: options.width.clamp(60, 200),
+        width: options.columns(),
         options,
     };
     let mut out = String::new();

@@ -23,7 +23,7 @@ const PROCESSES: usize = 16;
 /// The refused requests alone: `radrm report --oom`.
 pub fn oom_text(summary: &Summary, options: &TextOptions) -> String {
     let paint = Paint { color: options.color };
-    let width = options.width.clamp(60, 200);
+    let width = options.columns();
     let mut out = String::new();
     let command = cut(clean(&summary.command_line()), width - 7);
     out.push_str(&format!("{} {}\n", paint.bold("radrm:"), paint.bold(&command)));
@@ -60,9 +60,7 @@ impl Report<'_> {
             }
         }
         let more = first.count().saturating_sub(SHORT);
-        if more > 0 {
-            out.push_str(&format!("  ... {more} more\n"));
-        }
+        table::more(out, more as u64);
         if let Some(path) = &self.options.profile_path {
             let hint = format!("all of it: radrm report --oom {}", clean(path));
             out.push_str(&format!("  {}\n", self.paint.dim(&hint)));

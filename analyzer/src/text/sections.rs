@@ -286,14 +286,8 @@ impl Report<'_> {
             Head("launches", Side::Right),
             Head("end", Side::Left),
         ];
-        self.section(
-            out,
-            &format!("{} processes", processes.len()),
-            &table::lines(&heads, &rows, self.paint),
-        );
-        if processes.len() > SHOWN {
-            out.push_str(&format!("  ... {} more\n", processes.len() - SHOWN));
-        }
+        self.section(out, &format!("{} processes", processes.len()), &heads, &rows);
+        table::more(out, processes.len().saturating_sub(SHOWN) as u64);
     }
 
     pub(super) fn kernels(&self, out: &mut String) {
@@ -372,10 +366,8 @@ impl Report<'_> {
             counted(kernels.len() as u64, "kernel", "kernels"),
             counted(self.summary.launches, "launch", "launches")
         );
-        self.section(out, &title, &table::lines(&heads, &rows, self.paint));
-        if kernels.len() > shown {
-            out.push_str(&format!("  ... {} more\n", kernels.len() - shown));
-        }
+        self.section(out, &title, &heads, &rows);
+        table::more(out, kernels.len().saturating_sub(shown) as u64);
         if timed {
             let whole = |kernel: &KernelSummary| {
                 let launches = kernel.launches.saturating_add(kernel.graph_launches);
@@ -389,8 +381,9 @@ impl Report<'_> {
         }
         if let Some(idle) = self.summary.gpu_idle_share {
             out.push_str(&format!(
-                "  no kernel ran in {:.0} % of the time between the first and the last\n",
-                idle * 100.0
+                "  no kernel ran in {:.0} % of the {}time between the first and the last\n",
+                idle * 100.0,
+                if self.summary.gpu_clock.is_real() { "" } else { "modelled " }
             ));
         }
         self.copies(out);
@@ -426,9 +419,7 @@ impl Report<'_> {
             out.push_str(&format!("  {}\n", failure_text(failure, s.processes.len() > 1)));
         }
         let listed = s.failed_requests.len().min(SHOWN) as u64;
-        if total > listed {
-            out.push_str(&format!("  ... {} more\n", grouped(total - listed)));
-        }
+        table::more(out, total.saturating_sub(listed));
         self.largest_blocks(out);
     }
 
@@ -471,12 +462,9 @@ impl Report<'_> {
         }
     }
 
-    fn section(&self, out: &mut String, title: &str, lines: &[String]) {
+    fn section(&self, out: &mut String, title: &str, heads: &[Head], rows: &[Vec<String>]) {
         out.push_str(&format!("\n{}\n", self.paint.bold(title)));
-        for line in lines {
-            out.push_str(line);
-            out.push('\n');
-        }
+        table::put(out, heads, rows, self.paint);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tables whose columns line up.
 
-use super::style::Paint;
+use super::style::{Paint, grouped};
 
 /// A column's title and side.
 pub(crate) struct Head(pub(crate) &'static str, pub(crate) Side);
@@ -9,6 +9,21 @@ pub(crate) struct Head(pub(crate) &'static str, pub(crate) Side);
 pub(crate) enum Side {
     Left,
     Right,
+}
+
+/// Puts a table down.
+pub(crate) fn put(out: &mut String, heads: &[Head], rows: &[Vec<String>], paint: Paint) {
+    for line in lines(heads, rows, paint) {
+        out.push_str(&line);
+        out.push('\n');
+    }
+}
+
+/// Says how much of a list is not shown, if anything is not.
+pub(crate) fn more(out: &mut String, hidden: u64) {
+    if hidden > 0 {
+        out.push_str(&format!("  ... {} more\n", grouped(hidden)));
+    }
 }
 
 /// Lines with the head first; two spaces between columns, two before.

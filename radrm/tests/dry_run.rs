@@ -1,0 +1,77 @@
+//! Dry runs of programs without a framework. The libraries must be built (`cargo build --workspace`).
+
+mod common;
+
+use common::{Place, finish};
+use serde_json::Value;
+
+/// Takes `sys.argv[1]` of 1/16 GiB of device memory, then keeps the host busy for `sys.argv[2]` seconds.
+const TAKES: &str = r#"
+import ctypes, sys, time
+cuda = ctypes.CDLL('libcuda.so.1')
+def call(name, *args):
+    code = getattr(cuda, name)(*args)
+    if code: sys.exit('%s: %d' % (name, code))
+call('cuInit', 0)
+device, context = ctypes.c_int(), ctypes.c_void_p()
+call('cuDeviceGet', ctypes.byref(device), 0)
+call('cuDevicePrimaryCtxRetain', ctypes.byref(context), device)
+call('cuCtxSetCurrent', context)
+block = ctypes.c_uint64()
+call('cuMemAlloc_v2', ctypes.byref(block), ctypes.c_size_t(int(sys.argv[1]) << 26))
+end = time.time() + float(sys.argv[2])
+while time.time() < end: pass
+"#;
+
+/// What `--find-batch` says of a program, a sentence a line.
+fn found(words: &[&str], code: i32) -> String {
+    let place = Place::new();
+    let output = finish(place.run(&["--dry-run", "--emulate", "T4", "--find-batch"]).args(words));
+    output.code(code);
+    output.stderr
+}
+
+#[test]
+fn a_program_that_never_uses_the_gpu_has_no_largest_batch() {
+    let said = found(&["--bs", "--", "true"], 1);
+    assert_eq!(
+        said,
+        "radrm-run: --bs 1: tells nothing\n\
+         radrm-run: the largest --bs that fits cannot be told: with 1 the program took no GPU memory\n"
+    );
+}
+
+#[test]
+fn the_largest_batch_is_told_from_the_end_of_the_range() {
+    // A T4 has 15 GiB, less the context.
+    let program = ["--", "python3", "-c", TAKES, "n=1", "0"];
+    let script = TAKES.replace("sys.argv[1]", "sys.argv[1][2:]");
+    let with = |range: &str, code| {
+        let mut words = vec![range];
+        words.extend(program);
+        words[4] = &script;
+        found(&words, code)
+    };
+    let most = with("n=200..1000", 0);
+    assert!(most.contains("radrm-run: the largest n that fits is 2"), "{most}");
+    assert!(with("n=7..9", 0).contains("n 9 fits, where the range ends"));
+    assert!(with("n=999..1000", 1).contains("not even n 999 fits"));
+}
+
+/// It computes nothing: neither is it busy, nor does it take power, nor does anything limit it.
+#[test]
+fn a_dry_run_has_no_load_no_power_and_no_limits() {
+    let place = Place::new();
+    let run =
+        finish(&mut place.run(&["--dry-run", "--emulate", "H200", "--", "python3", "-c", TAKES, "1", "1.2"]));
+    run.code(0);
+    for word in ["\n  load ", "power", "limits", "not measured\n"] {
+        assert!(!run.stderr.contains(word), "{word:?} in {}", run.stderr);
+    }
+    assert!(run.stderr.contains("peak device memory    64.0 MiB"), "{}", run.stderr);
+    let profile = place.profiles().remove(0);
+    let report = finish(&mut place.command(env!("CARGO_BIN_EXE_radrm"), &["report", &profile, "--json"]));
+    let summary: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!((&summary["gpu_clock"], &summary["limits"]["limit"]), (&"absent".into(), &"unknown".into()));
+    assert!(summary["gpus"][0]["load"].is_null(), "{summary}");
+}
