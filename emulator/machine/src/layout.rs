@@ -96,11 +96,13 @@ pub(crate) struct Slot {
     pub books: [Book; MAX_GPUS],
 }
 
-/// A GPU's time: how far it had got when somebody last looked (CLOCK_MONOTONIC, ns; 0: nobody has).
+/// A GPU's time: how far it had got when somebody last looked (CLOCK_MONOTONIC, ns; 0: nobody has), and in how much of the
+/// wall clock's time up to then it had work.
 #[repr(C, align(64))]
 pub(crate) struct Timeline {
     pub at_ns: AtomicU64,
     pub passed_ns: AtomicU64,
+    pub worked_ns: AtomicU64,
 }
 
 /// An allocation that other processes may open. `state` is (generation << 8 | state).

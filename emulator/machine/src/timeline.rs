@@ -26,24 +26,26 @@ use crate::process::Process;
 pub const WHOLE: u32 = 1000;
 
 /// How far GPU time gets on from `from` in `wall` ns, with these processes at work: GPU time up to which each has work,
-/// and its weight.
-fn gain(from: u64, wall: u64, work: &mut Vec<(u64, u32)>) -> u64 {
+/// and its weight. The second number is how much of `wall` has work.
+fn gain(from: u64, wall: u64, work: &mut Vec<(u64, u32)>) -> (u64, u64) {
     work.retain(|(until, _)| *until > from);
     work.sort_unstable();
     let mut total: u64 = work.iter().map(|(_, weight)| u64::from(*weight)).sum();
-    let (mut now, mut wall) = (from, wall);
+    let (mut now, whole) = (from, wall);
+    let mut wall = wall;
     for (until, weight) in work {
         let slow = total.max(u64::from(WHOLE));
         // Wall time to the moment at which this process is done.
         let takes = (u128::from(*until - now) * u128::from(slow)).div_ceil(u128::from(WHOLE));
         if takes >= u128::from(wall) {
-            return now - from + (u128::from(wall) * u128::from(WHOLE) / u128::from(slow)) as u64;
+            let last = (u128::from(wall) * u128::from(WHOLE) / u128::from(slow)) as u64;
+            return (now - from + last, whole);
         }
         wall -= takes as u64;
         now = *until;
         total -= u64::from(*weight);
     }
-    now - from + wall
+    (now - from + wall, whole - wall)
 }
 
 impl Machine {
@@ -65,9 +67,18 @@ impl Machine {
             if work.len() > 1 {
                 self.reap_rarely(now_ns);
             }
-            let gained = if at == 0 { 0 } else { gain(from, now_ns - at, &mut work) };
+            let (gained, worked) = if at == 0 { (0, 0) } else { gain(from, now_ns - at, &mut work) };
+            timeline.worked_ns.fetch_add(worked, Relaxed);
             return timeline.passed_ns.fetch_add(gained, AcqRel) + gained;
         }
+    }
+
+    /// Wall time up to `now_ns` (CLOCK_MONOTONIC) in which a GPU had work, ns; `None` if no process has ever said until when
+    /// it has: where time is not real nobody does.
+    pub fn worked_ns(&self, gpu: usize, now_ns: u64) -> Option<u64> {
+        let passed = self.gpu_time(gpu, now_ns);
+        let worked = self.layout().timelines.get(gpu)?.worked_ns.load(Relaxed);
+        (worked > 0 || self.demand(gpu, passed) > 0).then_some(worked)
     }
 
     /// The sum of the weights of the processes that have work on a GPU after GPU time `after`.
@@ -106,7 +117,25 @@ mod tests {
     use crate::spec::MachineSpec;
 
     fn gain_of(wall: u64, work: &[(u64, u32)]) -> u64 {
-        gain(1_000, wall, &mut work.to_vec())
+        gain(1_000, wall, &mut work.to_vec()).0
+    }
+
+    #[test]
+    fn time_with_work_is_told_from_time_without() {
+        let worked = |wall, work: &[(u64, u32)]| gain(1_000, wall, &mut work.to_vec()).1;
+        assert_eq!(worked(500, &[]), 0);
+        assert_eq!(worked(500, &[(1_200, WHOLE)]), 200);
+        assert_eq!(worked(500, &[(1_100, WHOLE), (1_150, WHOLE)]), 250, "at half the rate up to 1100");
+        assert_eq!(worked(500, &[(9_000, WHOLE), (9_000, WHOLE)]), 500);
+        // Nobody says until when it has work where time is not real.
+        let machine = Machine::private(&MachineSpec::parse("H200").unwrap()).unwrap();
+        let process = machine.join().unwrap();
+        let start = 1 << 40;
+        process.launched(0, 1, 1_000_000);
+        assert_eq!((machine.worked_ns(0, start), machine.worked_ns(0, start + 500)), (None, None));
+        process.set_work(0, machine.gpu_time(0, start + 500) + 300, WHOLE);
+        assert_eq!(machine.worked_ns(0, start + 500), Some(0));
+        assert_eq!(machine.worked_ns(0, start + 1_500), Some(300));
     }
 
     #[test]
@@ -138,7 +167,7 @@ mod tests {
         for step in [1_000, 2_500, 5_000] {
             let mut now = 1_000;
             for _ in 0..20_000 / step {
-                now += gain(now, step, &mut work.to_vec());
+                now += gain(now, step, &mut work.to_vec()).0;
             }
             assert!((now - 1_000).abs_diff(whole) < 20, "{step}: {} and not {whole}", now - 1_000);
         }

@@ -1,13 +1,16 @@
 //! Formulas behind the figures that the machine does not keep.
 //!
 //! ```text
-//! busy         = modelled kernel time of all processes / wall time, over the window, at most 1
+//! busy         = time with a kernel / wall time, over the window
 //! memory busy  = busy / 2 + modelled copy time / wall time, at most 1
 //! power        = idle + (limit - idle) * busy
-//! energy       = idle * time + (limit - idle) * kernel time, since the machine was made
+//! energy       = idle * time + (limit - idle) * time with a kernel, since the machine was made
 //! temperature  = 30 C + 45 K * busy
 //! clock        = boost while busy, else 345 MHz
 //! ```
+//!
+//! Where GPUs do not get on with the wall clock there is no such time: the modelled kernel time of all processes stands in
+//! for it, at most all of the window, and the figures only tell that something was launched.
 //!
 //! The window reaches from one question to the next, at least [`WINDOW_NS`] and at most a second. The
 //! first question of a program is answered by whether the GPU is busy at that moment.
@@ -29,7 +32,7 @@ pub const IDLE_MHZ: u32 = 345;
 pub struct Sums {
     /// When they were read (CLOCK_MONOTONIC, ns).
     pub at_ns: u64,
-    /// Modelled kernel time (ns).
+    /// Time with a kernel (ns).
     pub kernels_ns: u64,
     /// Modelled copy time (ns).
     pub copies_ns: u64,
@@ -43,6 +46,7 @@ impl Sums {
             sums.kernels_ns = sums.kernels_ns.saturating_add(book.busy_ns);
             sums.copies_ns = sums.copies_ns.saturating_add(book.copy_ns);
         }
+        sums.kernels_ns = machine.worked_ns(gpu, now_ns).unwrap_or(sums.kernels_ns);
         sums
     }
 
@@ -137,6 +141,20 @@ mod tests {
         let second = 1_000_000_000;
         assert_eq!(energy_mj(&spec, second, second), u64::from(spec.power_w) * 1000);
         assert_eq!(energy_mj(&spec, second, 0), u64::from(spec.idle_power_w) * 1000);
+    }
+
+    /// What was launched ahead has not run, and what ran beside something else has not run twice.
+    #[test]
+    fn where_time_is_real_a_gpu_is_busy_while_it_has_work() {
+        let machine = Machine::private(&radrm_emulator_machine::MachineSpec::parse("H200").unwrap()).unwrap();
+        let process = machine.join().unwrap();
+        let start = 1 << 40;
+        process.set_work(0, machine.gpu_time(0, start) + 400_000, 1000);
+        process.launched(0, 2, 900_000);
+        let before = Sums::read(&machine, 0, start);
+        let half = Sums::read(&machine, 0, start + 200_000);
+        let after = Sums::read(&machine, 0, start + 1_000_000);
+        assert_eq!((half.shares_since(&before).0, after.shares_since(&before).0), (1.0, 0.4));
     }
 
     #[test]
