@@ -175,6 +175,14 @@ fn what_the_shim_saw_run_out_of_memory_is_tried_again_on_another_gpu_and_nothing
     // A refused request that the program gets over is no failure.
     let calm = daemon.submit(&["--gpu-mem", "1GiB"], &[&program, "use:0", "!alloc:a:3g"]);
     assert_eq!(daemon.end(calm)["attempts"], 1);
+    // Nor is it the reason of one that comes later: it asked for less, and then had trouble of its own.
+    let steps: &[&str] = &[&program, "use:0", "!alloc:a:3g", "alloc:b:1m", "exit:3"];
+    let other = daemon.end(daemon.submit(&["--gpu-mem", "1GiB"], steps));
+    assert_eq!((&other["exit_code"], &other["attempts"], &other["ooms"]), (&3.into(), &1.into(), &0.into()));
+    // One that can never have what it asked for ends with its own exit code.
+    let steps: &[&str] = &[&program, "use:0", "!alloc:a:300g", "exit:7"];
+    let never = daemon.end(daemon.submit(&["--gpu-mem", "1GiB"], steps));
+    assert_eq!((&never["exit_code"], &never["attempts"], &never["ooms"]), (&7.into(), &1.into(), &1.into()));
 }
 
 #[test]
@@ -581,6 +589,27 @@ fn jobs_of_a_gpu_that_is_gone_wait_for_another_one_and_nobody_else_is_hurt() {
         assert_eq!(found, (&5.into(), &attempts.into(), &0.into()), "{}", daemon.show(job)["history"]);
     }
     assert!(!daemon.ok(&["nodes"]).contains("gone"));
+}
+
+#[test]
+fn a_job_that_needs_a_gpu_that_is_gone_waits_for_it() {
+    let daemon = Daemon::new("emulate = \"1xA100-40GB+1xA100-80GB\"\n");
+    let nodes: Value = serde_json::from_str(&daemon.ok(&["nodes", "--json"])).expect("JSON");
+    let large = nodes["gpus"][1]["uuid"].as_str().expect("UUID");
+    let script = "while [ ! -e $PLACE/go ]; do sleep 0.05; done; exit 5";
+    let both = daemon.submit(&["--gpus", "2", "--exclusive"], &["/bin/sh", "-c", script]);
+    daemon.until_state(both, "running");
+    set_lost(&daemon, large, true);
+    daemon.until("its job is off it", |daemon| daemon.state(both) != "running");
+    daemon.until_state(both, "waiting");
+    // One that comes meanwhile, too.
+    let late = daemon.submit(&["--gpus", "2", "--exclusive"], &["/bin/sh", "-c", script]);
+    assert_eq!(daemon.state(late), "waiting", "{}", daemon.show(late));
+    set_lost(&daemon, large, false);
+    fs::File::create(daemon.path("go")).expect("file");
+    for job in [both, late] {
+        assert_eq!(daemon.end(job)["exit_code"], 5, "{}", daemon.show(job)["history"]);
+    }
 }
 
 #[test]

@@ -29,15 +29,20 @@ impl Engine {
         }
     }
 
-    /// Jobs with GPUs, and whether each is alone on them, as far as the daemon knows.
+    /// Jobs with GPUs, and whether each is alone on them and may do what it likes there, as far as the daemon knows.
     fn alone(&self) -> Vec<(u64, bool)> {
+        let mut jobs: HashMap<&str, u32> = HashMap::new();
         let running = self.on_gpus();
-        let on_gpus = running.iter().filter(|job| !job.devices.is_empty());
+        for uuid in running.iter().flat_map(|job| &job.devices) {
+            *jobs.entry(uuid).or_default() += 1;
+        }
         let alone = |job: &Entry| {
-            let undisturbed = self.strangers.is_empty() && job.suspension.step == Step::Running;
-            undisturbed && self.company(job, &running) == Company::Alone
+            self.strangers.is_empty()
+                && job.suspension.step == Step::Running
+                && !self.turns.concerns(job.id)
+                && job.devices.iter().all(|uuid| jobs.get(uuid.as_str()) == Some(&1))
         };
-        on_gpus.map(|job| (job.id, alone(job))).collect()
+        running.iter().filter(|job| !job.devices.is_empty()).map(|job| (job.id, alone(job))).collect()
     }
 
     /// Looks at what jobs launched that are alone.

@@ -11,6 +11,7 @@ use radrm_scheduler_core::{Event, JobId, Outcome, Phase};
 use super::Engine;
 use crate::daemon::gpus::Look;
 use crate::daemon::status::{End, Status};
+use crate::daemon::store::{Entry, Stage};
 use crate::daemon::watch::Attempt;
 use crate::output::say;
 
@@ -61,9 +62,32 @@ impl Engine {
                 say(crate::daemon::NAME, &format!("{} is back", sample.uuid));
                 let device = self.description(at);
                 self.step(Event::DeviceAdded { device });
+                self.submit_again();
             }
         }
         self.settle_doubts(Some(look.begun));
+    }
+
+    /// Whether a job for which nothing is there would find what it needs with all GPUs there. The scheduler ends
+    /// such a job; it stays in the queue, and is submitted again when a GPU is back.
+    pub(super) fn waits_for_lost(&mut self, job: u64) -> bool {
+        let Some(entry) = self.entries.get(&job).filter(|_| !self.lost.is_empty()) else { return false };
+        let waits = entry.stage == Stage::Waiting && self.can_ever_start(&self.job_of(entry)).is_ok();
+        if waits {
+            self.say(job, "waits for a GPU that is gone for now".to_owned());
+        }
+        waits
+    }
+
+    /// Those that wait and of which the scheduler knows nothing.
+    fn submit_again(&mut self) {
+        let unknown = |entry: &&Entry| {
+            entry.stage == Stage::Waiting && !entry.held && self.state.job(JobId(entry.id)).is_none()
+        };
+        let jobs: Vec<_> = self.entries.values().filter(unknown).map(|entry| self.job_of(entry)).collect();
+        for job in jobs {
+            self.step(Event::Submitted { job: Box::new(job) });
+        }
     }
 
     /// Ends doubts that a look has settled, or that are old.
