@@ -23,10 +23,10 @@ pub use perfetto::perfetto;
 pub use signals::signal_name;
 pub use summary::oom;
 pub use summary::{
-    Beside, BlockSummary, BypassSummary, CopySummary, CounterSummary, EndSummary, EstimateSummary, FailureSummary, Feature,
-    FrameworkSummary, GpuSummary, GpuTime, HostSummary, JobSummary, KernelSummary, KindSummary, LeftOver,
-    LimitSummary, LoadSummary, NvmlSummary, OutcomeSummary, ProcessGpuSummary, ProcessSummary, SCHEMA,
-    Summary,
+    Beside, BlockSummary, BypassSummary, CopySummary, CounterSummary, EndSummary, EstimateSummary,
+    FailureSummary, Feature, FrameworkSummary, GpuSummary, GpuTime, HostSummary, JobSummary, KernelSummary,
+    KindSummary, LeftOver, LimitSummary, LoadSummary, NvmlSummary, OutcomeSummary, ProcessGpuSummary,
+    ProcessSummary, SCHEMA, Summary,
 };
 pub use svg::escaped;
 pub use text::oom::oom_text;

@@ -339,6 +339,7 @@ fn account(account: &seg::Account, context_overhead: Option<Bytes>) -> Account {
         kinds_approximate: account.peak.approximate,
         kinds,
         failed: account.failed,
+        granted_since_refusal: account.granted_since_refusal,
         contexts: u32::try_from(account.contexts).unwrap_or(u32::MAX),
         context_overhead,
     }

@@ -25,6 +25,16 @@ pub enum ReadError {
         /// The newest version that can be read.
         known: u32,
     },
+    /// Written by an older version, in a layout that is not read any more.
+    #[error(
+        "the profile has format version {found}, this radrm reads version {known}: use the radrm that wrote it"
+    )]
+    Older {
+        /// The file's version.
+        found: u32,
+        /// The version that can be read.
+        known: u32,
+    },
     /// The file ends before its first record does.
     #[error("the profile is cut off inside its header, after {bytes} bytes")]
     CutOff {

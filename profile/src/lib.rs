@@ -27,6 +27,7 @@ mod life;
 mod merge;
 mod reader;
 mod record;
+mod refusals;
 mod writer;
 
 pub use error::{ReadError, WriteError};

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// Version of the file format that this crate writes. Readers refuse newer
 /// ones. A record whose layout changes gets a new frame type instead, so that
 /// this number rises only when old files could not be read any more.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// What one frame holds.
 #[derive(Clone, Debug, PartialEq)]

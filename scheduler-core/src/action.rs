@@ -128,6 +128,4 @@ pub enum Verdict {
     TimedOut,
     /// No device (or node) could ever hold it.
     Impossible,
-    /// It ran out of memory as often as attempts are made.
-    OutOfAttempts,
 }

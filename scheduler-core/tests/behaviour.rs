@@ -256,7 +256,7 @@ fn only_a_real_out_of_memory_is_tried_again_and_not_for_ever() {
     }
     assert_eq!(rungs, [Rung::More, Rung::Emptier, Rung::Exclusive]);
     // Alone on the largest device there is, and still too little.
-    assert_eq!(verdict(&node.finish(1, oom(41)), 1), Some(Verdict::Impossible));
+    assert_eq!(verdict(&node.finish(1, oom(41)), 1), Some(Verdict::Ended(oom(41))));
 
     for outcome in [Outcome::Exited { code: 3 }, Outcome::Signalled { signal: 11 }, Outcome::NotStarted] {
         let mut node = Node::new(1, Settings::default());

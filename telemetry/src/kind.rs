@@ -73,6 +73,12 @@ impl Kind {
     pub const fn in_quota(self) -> bool {
         self.in_total() || matches!(self, Self::Managed)
     }
+
+    /// Whether a request of this kind is one for memory of the GPU.
+    #[inline]
+    pub const fn is_of_gpu(self) -> bool {
+        self.in_quota() || matches!(self, Self::PoolUsed)
+    }
 }
 
 vocabulary! {

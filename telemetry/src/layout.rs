@@ -202,8 +202,8 @@ pub struct AccountCell {
     pub failed: AtomicU64,
     /// Contexts now.
     pub contexts: AtomicU64,
-    /// Unused.
-    pub unused: AtomicU64,
+    /// Requests for the GPU's memory that had been granted when one was last refused for lack of it, plus 1; 0: none was.
+    pub granted_at_refusal: AtomicU64,
     /// 1 when the post-mortems are allocated.
     pub postmortems: AtomicU64,
     /// Unused.

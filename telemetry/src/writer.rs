@@ -252,6 +252,11 @@ impl Writer {
     pub fn failed(&self, request: &FailedRequest) {
         if let Some(account) = self.account(request.gpu) {
             account.failed.fetch_add(1, Relaxed);
+            if request.kind.is_of_gpu() {
+                let of_gpu = Kind::ALL.iter().zip(&account.kinds).filter(|(kind, _)| kind.is_of_gpu());
+                let granted: u64 = of_gpu.map(|(_, cell)| cell.allocs.load(Relaxed)).sum();
+                account.granted_at_refusal.store(granted + 1, Relaxed);
+            }
         }
         let base = self.base();
         let last = Ring::new(&base.head.failure_head, &base.head.failure_dropped, &base.last_failures);

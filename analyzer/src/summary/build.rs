@@ -122,6 +122,7 @@ pub(super) fn kind_key(number: u8) -> &'static str {
 }
 
 fn failures(profile: &Profile) -> Vec<FailureSummary> {
+    let standing: Vec<_> = profile.standing_refusals().map(|(_, failure)| failure).collect();
     let mut failures: Vec<_> = profile
         .processes
         .iter()
@@ -137,6 +138,7 @@ fn failures(profile: &Profile) -> Vec<FailureSummary> {
             device_total_bytes: failure.total,
             result: failure.result,
             out_of_memory: failure.out_of_memory(),
+            stands: standing.iter().any(|other| std::ptr::eq(*other, failure)),
         })
         .collect();
     failures.sort_by_key(|failure| failure.t_ns);

@@ -509,4 +509,6 @@ pub struct FailureSummary {
     pub result: u32,
     /// True if it was refused for lack of memory.
     pub out_of_memory: bool,
+    /// True if the process was granted nothing more on this GPU: if it failed, this can be why.
+    pub stands: bool,
 }

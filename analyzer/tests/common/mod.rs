@@ -228,6 +228,7 @@ pub fn out_of_memory() -> Profile {
     let process = &mut profile.processes[0];
     process.state.remainders.clear();
     process.state.accounts[0].failed = 41;
+    process.state.accounts[0].granted_since_refusal = Some(0);
     process.state.end = End::Exited(Some(1));
     process.state.failures = (0..2)
         .map(|i| FailedRequest {

@@ -322,13 +322,10 @@ impl<S: Source> Watch<S> {
         self.write(Record::State(record));
     }
 
-    /// A program that ends badly after memory was refused ended because of
-    /// that, as far as can be told from outside.
+    /// A program that ends badly when its last request for memory was refused ended because of that, as
+    /// far as can be told from outside.
     fn reason(&self, exit: Exit) -> Option<Reason> {
-        let refused = || {
-            let states = self.output.profile.processes.iter().map(|process| &process.state);
-            states.flat_map(|state| &state.failures).any(|failure| failure.out_of_memory())
-        };
+        let refused = || self.output.profile.standing_refusals().next().is_some();
         (!exit.success() && exit != Exit::NotStarted && refused()).then_some(Reason::OutOfGpuMemory)
     }
 

@@ -196,19 +196,25 @@ fn the_program_s_end_is_known_even_if_it_was_saved_before() {
 }
 
 #[test]
-fn a_refusal_before_a_bad_end_is_the_reason() {
-    let run = |exit, result| {
+fn a_refusal_before_a_bad_end_is_the_reason_unless_more_was_granted_after_it() {
+    let run = |exit, result, granted| {
         let fake = Fake::default();
         let watch = Watch::start(fake.clone(), Job { pid: 7, ..Job::default() }, &options(ProfileFile::None));
         fake.add(0, 1, 7, 5);
         let failure = FailedRequest { result, ..FailedRequest::default() };
-        fake.0.borrow_mut().processes.get_mut(&0).unwrap().1.state.failures.push(failure);
+        {
+            let processes = &mut fake.0.borrow_mut().processes;
+            let state = &mut processes.get_mut(&0).unwrap().1.state;
+            state.failures.push(failure);
+            state.accounts[0].granted_since_refusal = Some(granted);
+        }
         watch.finish(exit).profile.outcome.unwrap().reason
     };
-    assert_eq!(run(Exit::Code(1), RESULT_OUT_OF_MEMORY), Some(Reason::OutOfGpuMemory));
-    assert_eq!(run(Exit::Signal(6), RESULT_OUT_OF_MEMORY), Some(Reason::OutOfGpuMemory));
-    assert_eq!(run(Exit::Code(0), RESULT_OUT_OF_MEMORY), None);
-    assert_eq!(run(Exit::Code(1), 1), None);
+    assert_eq!(run(Exit::Code(1), RESULT_OUT_OF_MEMORY, 0), Some(Reason::OutOfGpuMemory));
+    assert_eq!(run(Exit::Signal(6), RESULT_OUT_OF_MEMORY, 0), Some(Reason::OutOfGpuMemory));
+    assert_eq!(run(Exit::Code(0), RESULT_OUT_OF_MEMORY, 0), None);
+    assert_eq!(run(Exit::Code(1), 1, 0), None);
+    assert_eq!(run(Exit::Code(1), RESULT_OUT_OF_MEMORY, 1), None);
 }
 
 #[test]

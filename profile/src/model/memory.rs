@@ -135,6 +135,8 @@ pub struct Account {
     pub kinds: [KindAccount; KIND_COUNT],
     /// Memory requests that the driver refused.
     pub failed: u64,
+    /// Requests for the GPU's memory that were granted after one was last refused for lack of it; `None`: none was.
+    pub granted_since_refusal: Option<u64>,
     /// Contexts on this GPU now.
     pub contexts: u32,
     /// What the driver itself takes for the process (its contexts, code), as it is charged under a quota.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use radrm_analyzer::Summary;
+use radrm_analyzer::{FailureSummary, Summary};
 use radrm_profile::Profile;
 
 /// The parts that the scheduler needs.
@@ -41,13 +41,18 @@ fn of_summary(summary: &Summary) -> Told {
         })
         .collect();
     let oom = summary.outcome.out_of_memory.then(|| {
-        let refused = summary.failed_requests.iter().filter(|request| request.out_of_memory);
-        let plain = refused.map(|request| {
+        // What was asked for earlier, and done without, is not what it needs.
+        let standing: Vec<_> = summary.failed_requests.iter().filter(|request| request.stands).collect();
+        let plain = standing.iter().map(|request| {
             // Of a lone request it is not known what was held then: at most the peak.
             let most = held.iter().find(|(gpu, _)| *gpu == request.gpu).map_or(0, |(_, held)| *held);
             most.saturating_add(request.size_bytes.0)
         });
-        let known = summary.postmortems.iter().map(|refusal| {
+        let alike = summary.postmortems.iter().filter(|refusal| {
+            let of = |request: &&&FailureSummary| (request.pid, request.gpu, request.size_bytes);
+            standing.iter().any(|request| of(&request) == (refusal.pid, refusal.gpu, refusal.size_bytes))
+        });
+        let known = alike.map(|refusal| {
             let under = refusal.quota.as_ref().map_or(0, |quota| quota.used_bytes.0);
             let counted = refusal.job_bytes.0.saturating_add(contexts(refusal.gpu));
             under.max(counted).saturating_add(refusal.size_bytes.0)

@@ -264,15 +264,19 @@ impl State {
             Outcome::OutOfMemory { seen, evidence, .. } if evidence == Evidence::Shim || trust_log => {
                 record.ooms += 1;
                 record.floor = record.floor.max(seen);
-                let (ooms, floor) = (record.ooms, record.floor);
-                if alone {
+                let (ooms, need) = (record.ooms, record.floor);
+                let why = self.jobs.get(&id).and_then(|record| match alone {
                     // It had the largest device there is to itself.
-                    let largest = self.largest(self.jobs.get(&id).and_then(|r| r.job.model.as_deref()));
-                    let why = Impossible::Memory { need: floor, largest };
-                    self.end(id, Verdict::Impossible, Reason::Impossible { why }, out);
+                    true => {
+                        Some(Impossible::Memory { need, largest: self.largest(record.job.model.as_deref()) })
+                    }
+                    false => self.impossible(record),
+                });
+                if let Some(why) = why {
+                    self.end(id, Verdict::Ended(outcome), Reason::Impossible { why }, out);
                 } else if ooms >= attempts {
                     let reason = Reason::TooManyAttempts { attempts: ooms };
-                    self.end(id, Verdict::OutOfAttempts, reason, out);
+                    self.end(id, Verdict::Ended(outcome), reason, out);
                 } else {
                     self.requeue(id, Reason::RanOutOfMemory { seen, evidence }, out);
                 }

@@ -61,6 +61,8 @@ pub struct Account {
     pub kinds: [KindFigures; KINDS],
     /// Failed requests.
     pub failed: u64,
+    /// Requests for the GPU's memory that were granted after one was last refused for lack of it; `None`: none was.
+    pub granted_since_refusal: Option<u64>,
     /// Contexts now.
     pub contexts: u64,
     /// Time on the GPU from the first timed launch to the end of the latest, ns; 0 if none was timed.
@@ -438,12 +440,14 @@ fn account(base: &Words, gpu: usize) -> Option<Account> {
         },
         kinds,
         failed: word(offset_of!(AccountCell, failed)),
+        granted_since_refusal: word(offset_of!(AccountCell, granted_at_refusal)).checked_sub(1).map(|then| {
+            let of_gpu = Kind::ALL.iter().zip(&kinds).filter(|(kind, _)| kind.is_of_gpu());
+            of_gpu.map(|(_, figures)| figures.allocs).sum::<u64>().saturating_sub(then)
+        }),
         contexts: word(offset_of!(AccountCell, contexts)),
         timed_span_ns: word(offset_of!(AccountCell, timed_span_ns)),
     };
-    let used = account.kinds != [KindFigures::default(); KINDS]
-        || account.failed > 0
-        || account.contexts > 0;
+    let used = account.kinds != [KindFigures::default(); KINDS] || account.failed > 0 || account.contexts > 0;
     used.then_some(account)
 }
 

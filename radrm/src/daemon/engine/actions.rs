@@ -81,19 +81,14 @@ impl Engine {
                         let there = now.saturating_sub(entry.submitted_ms);
                         self.counters.waited_ms += there.saturating_sub(entry.ran_ms);
                     }
-                    if matches!(reason, Reason::TooManyAttempts { .. } | Reason::Impossible { .. })
-                        && entry.first_start_ms.is_some()
-                    {
+                    if matches!(verdict, Verdict::Ended(Outcome::OutOfMemory { .. })) {
                         entry.ooms += 1;
+                        self.counters.ooms += 1;
                     }
                 }
                 match verdict {
                     Verdict::Ended(Outcome::Exited { code: 0 }) => self.counters.succeeded += 1,
                     Verdict::Cancelled => self.counters.cancelled += 1,
-                    Verdict::OutOfAttempts => {
-                        self.counters.ooms += 1;
-                        self.counters.failed += 1;
-                    }
                     _ => self.counters.failed += 1,
                 }
                 self.say(job.0, super::rows::end_words(&verdict, reason));

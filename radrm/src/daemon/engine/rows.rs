@@ -22,10 +22,16 @@ pub(super) fn output(entry: &Entry, folder: &Path) -> PathBuf {
 /// How a job ended, in words.
 pub(super) fn end_words(verdict: &Verdict, reason: &Reason) -> String {
     match verdict {
+        // Why it is not tried again.
+        Verdict::Ended(Outcome::OutOfMemory { .. })
+            if matches!(reason, Reason::TooManyAttempts { .. } | Reason::Impossible { .. }) =>
+        {
+            reason.to_string()
+        }
         Verdict::Ended(outcome) => outcome_words(outcome),
         Verdict::Cancelled => "cancelled".to_owned(),
         Verdict::TimedOut => "ended by its time limit".to_owned(),
-        Verdict::Impossible | Verdict::OutOfAttempts => reason.to_string(),
+        Verdict::Impossible => reason.to_string(),
     }
 }
 
@@ -167,7 +173,7 @@ impl Engine {
         });
         let mut gpus: Vec<GpuRow> = gpus.chain(gone).collect();
         gpus.sort_by_key(|row| self.device(&row.uuid));
-        let audit = self.strangers.iter().filter(|(uid, _)| peer.admin || *uid == Some(peer.uid));
+        let audit = self.strangers.iter().filter(|found| peer.admin || found.uid == Some(peer.uid));
         NodeRow {
             host: nix_hostname(),
             emulated: self.gpus.emulated.clone(),
@@ -179,7 +185,7 @@ impl Engine {
             suspended: u32::try_from(self.suspended().0).unwrap_or(u32::MAX),
             suspended_bytes: self.suspended().1,
             gpus,
-            audit: audit.map(|(_, words)| words.clone()).collect(),
+            audit: audit.map(|found| found.words.clone()).collect(),
             troubles: self.troubles.values().chain(&self.gpus.trouble).cloned().collect(),
         }
     }
