@@ -78,3 +78,20 @@ fn of_a_job_whose_launches_are_only_counted_nothing_is_said() {
     assert_eq!((daemon.state(job), daemon.state(second)), ("running".into(), "waiting".into()));
     assert_eq!(daemon.show(job)["job"]["activity"], Value::Null);
 }
+
+#[test]
+fn of_jobs_that_were_never_alone_nothing_is_said() {
+    let daemon = Daemon::new(&CONFIG.replace("\"aware\"", "\"best-fit\""));
+    let jobs = [quarter(&daemon, "real"), quarter(&daemon, "real")];
+    jobs.into_iter().for_each(|job| daemon.until_state(job, "running"));
+    std::thread::sleep(std::time::Duration::from_secs(15));
+    for job in jobs {
+        assert_eq!(daemon.show(job)["job"]["activity"], Value::Null);
+    }
+    // Alone at last, one is measured.
+    daemon.ok(&["cancel", &jobs[0].to_string()]);
+    daemon.end(jobs[0]);
+    daemon.until("it is known", |daemon| !daemon.show(jobs[1])["job"]["activity"].is_null());
+    let smact = permille(&daemon.show(jobs[1])["job"]["activity"], "smact");
+    assert!((220..=260).contains(&smact), "{smact}");
+}

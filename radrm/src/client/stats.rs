@@ -75,7 +75,7 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Stri
     if let Some(spec) = &stats.emulated {
         let _ = writeln!(
             text,
-            "\nGPUs are emulated ({}) and take modelled time: no SM activity, power and energy of theirs is told.",
+            "\nGPUs are emulated ({}), their kernels' time is modelled: no SM activity, power and energy is told.",
             plain(spec, 40)
         );
     }

@@ -103,6 +103,16 @@ pub(crate) struct Sample {
     pub(crate) energy_mj: Option<u64>,
 }
 
+/// A process that takes GPU memory past the shim.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Stranger {
+    /// Its user.
+    pub(crate) uid: Option<u32>,
+    /// UUID of the GPU that it is on.
+    pub(crate) gpu: String,
+    pub(crate) words: String,
+}
+
 /// One look at all GPUs.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
@@ -244,7 +254,7 @@ fn activity(nvml: &Nvml, last: &GpmSample<'_>, now: &GpmSample<'_>) -> Option<[f
 }
 
 /// Processes that hold GPU memory that no shim explains, in words.
-fn look_for_strangers(gpus: &Gpus) -> Option<Vec<(Option<u32>, String)>> {
+fn look_for_strangers(gpus: &Gpus) -> Option<Vec<Stranger>> {
     let listed = devices::list(&gpus.source).ok()?;
     let contexts = Contexts::load(gpus.machine.is_some());
     let expected = Expected { tolerance: judge::TOLERANCE, fixed: None, contexts };
@@ -268,7 +278,7 @@ fn look_for_strangers(gpus: &Gpus) -> Option<Vec<(Option<u32>, String)>> {
                     radrm_profile::Bytes(finding.unexplained),
                     reason.sentence()
                 );
-                found.push((finding.uid, words));
+                found.push(Stranger { uid: finding.uid, gpu: finding.gpu.uuid, words });
             }
         }
     }

@@ -527,6 +527,11 @@ mod tests {
         assert_eq!((stats.jobs, stats.succeeded, stats.failed, stats.ooms), (1, 1, 0, 1));
         assert_eq!((stats.makespan_ms, stats.mean_wait_ms, stats.mean_execution_ms), (100, 40.0, 60.0));
         assert_eq!(store.stats(Some(8), 0).unwrap().jobs, 0);
+        let activity = entry.activity;
+        let run = NewRun { uid: 7, program: "p", model: "m", batch: Some(15), peak: 5, ran_ms: 60, activity };
+        store.transaction(|tx| put_run(tx, &run)).unwrap();
+        let found = Run { batch: Some(15), peak: Bytes(5), ran_ms: 60, activity };
+        assert_eq!(store.runs(7, "p", "m").unwrap(), [found]);
     }
 
     #[test]

@@ -37,10 +37,12 @@ impl Engine {
             *jobs.entry(uuid).or_default() += 1;
         }
         let alone = |job: &Entry| {
-            self.strangers.is_empty()
-                && job.suspension.step == Step::Running
+            let is_own = |uuid: &String| {
+                jobs.get(uuid.as_str()) == Some(&1) && self.strangers.iter().all(|found| found.gpu != *uuid)
+            };
+            job.suspension.step == Step::Running
                 && !self.turns.concerns(job.id)
-                && job.devices.iter().all(|uuid| jobs.get(uuid.as_str()) == Some(&1))
+                && job.devices.iter().all(is_own)
         };
         running.iter().filter(|job| !job.devices.is_empty()).map(|job| (job.id, alone(job))).collect()
     }

@@ -25,7 +25,7 @@ use radrm_scheduler_core::{Decision, DeviceId, Event, JobId, Millis, State};
 
 use super::config::Config;
 use super::events::Log;
-use super::gpus::{Gpus, Look, Sample};
+use super::gpus::{Gpus, Look, Sample, Stranger};
 use super::peer::Peer;
 use super::status::Who;
 use super::store::{self, Entry, Stage, Store, Watched};
@@ -48,8 +48,8 @@ pub(crate) enum Message {
     Suspension(Attempt, Option<Answer>),
     /// GPUs were looked at.
     Looked(Look),
-    /// Processes without the shim: their users, and words.
-    Audited(Vec<(Option<u32>, String)>),
+    /// Processes without the shim.
+    Audited(Vec<Stranger>),
     /// The text of `/metrics`.
     Metrics(Sender<String>),
     /// The daemon is to end. Jobs run on.
@@ -130,7 +130,7 @@ pub(crate) struct Engine {
     ask: Sender<()>,
     watched: BTreeMap<String, Watched>,
     energy: BTreeMap<String, u64>,
-    strangers: Vec<(Option<u32>, String)>,
+    strangers: Vec<Stranger>,
     /// What cannot be done at the moment: by subject.
     troubles: BTreeMap<&'static str, String>,
     turns: Turns,
