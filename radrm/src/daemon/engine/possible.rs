@@ -71,7 +71,7 @@ impl Engine {
             && usable().all(|gpu| gpu.name != *model)
         {
             let names = list(usable().map(|gpu| gpu.name.clone()).collect());
-            return Err(format!("no GPU of this machine is called {model}: there are {names}"));
+            return Err(format!("no GPU of this machine is called {model}; their models: {names}"));
         }
         match fate(self.nobody.clone(), time::now(), job) {
             Fate::Never(why) => Err(format!("the job can never run here: {why}")),
