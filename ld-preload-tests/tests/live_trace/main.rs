@@ -99,6 +99,11 @@ impl Live {
         daemon.start();
         let seed: u64 = std::time::UNIX_EPOCH.elapsed().expect("time").subsec_nanos().into();
         eprintln!("seed {seed}");
+        for (there, what) in [(disk.is_some(), "a full disk"), (two_users, "a second user")] {
+            if !there {
+                eprintln!("skipped here: {what}");
+            }
+        }
         Self {
             daemon,
             disk,
