@@ -7,7 +7,8 @@
 //! * the clock is in the job's turn, and what earlier work took beyond its turns has been paid back
 //!   ([`crate::telemetry::budget`]), and
 //! * fewer launches are under way in its context than the budget allows; a graph counts as many as it has
-//!   kernels, and one that is larger than the budget goes alone ([`flight`]).
+//!   kernels, and one that is larger than the budget goes alone ([`flight`]). A launch is followed once it was made: of
+//!   several threads at the same moment each can be one too many.
 //!
 //! Whoever changes the word wakes the threads that wait. A waiting thread looks again now and then by itself,
 //! runs signal handlers, makes no call that is a cancellation point and leaves `errno` alone.
