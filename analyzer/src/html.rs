@@ -2,7 +2,7 @@
 
 use crate::summary::{GpuSummary, KernelSummary, Summary};
 use crate::svg;
-use crate::text::sections::{counted, end_text, failure_text};
+use crate::text::sections::{counted, end_text, failure_text, launches_text};
 use crate::text::style::{grouped, mean};
 use askama::Template;
 use radrm_profile::Bytes;
@@ -245,7 +245,7 @@ fn processes(s: &Summary) -> Vec<Process> {
             command: command.clone(),
             gpu: process.gpus.iter().map(|gpu| gpu.gpu.to_string()).collect::<Vec<_>>().join(", "),
             peak: first.map_or(Bytes::ZERO, |gpu| gpu.peak_bytes),
-            launches: grouped(process.launches),
+            launches: launches_text(process),
             frameworks: frameworks.join(", "),
             end: end_text(&process.end),
         }

@@ -106,7 +106,7 @@ impl Trace {
         let args = json!({
             "outcome": summary.outcome.status,
             "limits": summary.limits.sentence,
-            "launches": summary.launches,
+            "launches": summary.has_all_kernels().then_some(summary.launches),
         });
         self.slice((HOST, HOST), &summary.command_line(), Nanos::ZERO, profile.duration(), args);
     }
@@ -327,10 +327,11 @@ fn about(process: &Process) -> Value {
     let copies = process.timings.copies.iter();
     let copies: Vec<Value> =
         copies.map(|c| json!({"way": c.way, "count": c.count, "bytes": c.bytes.0})).collect();
+    let known = |count: u64| (!process.has_unrecorded_kernels()).then_some(count);
     json!({
         "pid": process.identity.pid,
-        "launches": process.state.launches,
-        "graph_launches": process.state.graph_launches,
+        "launches": known(process.state.launches),
+        "graph_launches": known(process.state.graph_launches),
         "kernels": launched.iter().take(KERNELS).map(kernel).collect::<Vec<_>>(),
         "copies": copies,
     })

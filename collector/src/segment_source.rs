@@ -183,6 +183,7 @@ impl Source for SegmentSource {
                 end: end(slot.liveness),
                 ended: snapshot.ended_ns.map(Nanos),
             },
+            kernels_mode: snapshot.kernels_mode.map(timings::mode),
             kernels: snapshot.kernels.iter().map(kernel).collect(),
             timings: timings::timings(key, &snapshot),
             throttling: Throttling {

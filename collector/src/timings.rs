@@ -1,6 +1,6 @@
 //! What launches took, from a snapshot to the profile.
 
-use radrm_profile::model::{Copies, GpuIndex, KernelTime, ProcessKey, TimedSpan, Timings, Work};
+use radrm_profile::model::{Copies, GpuIndex, KernelTime, KernelsMode, ProcessKey, TimedSpan, Timings, Work};
 use radrm_profile::{Bytes, Nanos};
 use radrm_telemetry::ProcessSnapshot;
 
@@ -38,6 +38,17 @@ pub(crate) fn timings(key: ProcessKey, snapshot: &ProcessSnapshot) -> Timings {
             .collect(),
         lost: snapshot.timings_lost,
         cost: Nanos(snapshot.timing_cost_ns),
+    }
+}
+
+/// What is recorded of a process's launches and copies.
+pub(crate) fn mode(mode: radrm_telemetry::KernelsMode) -> KernelsMode {
+    use radrm_telemetry::KernelsMode as Told;
+    match mode {
+        Told::Off => KernelsMode::Off,
+        Told::Count => KernelsMode::Count,
+        Told::Sample => KernelsMode::Sample,
+        Told::All => KernelsMode::All,
     }
 }
 

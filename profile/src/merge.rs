@@ -32,6 +32,11 @@ impl Profile {
                     process.throttling = throttling;
                 }
             }
+            Record::Recording(recording) => {
+                if let Some(process) = self.processes.iter_mut().rfind(|p| p.key == recording.key) {
+                    process.kernels_mode = Some(recording.kernels);
+                }
+            }
             Record::Work(spans) => {
                 for span in &spans {
                     if let Some(process) = self.processes.iter_mut().rfind(|p| p.key == span.process) {

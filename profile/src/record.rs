@@ -2,7 +2,8 @@
 
 use crate::model::{
     Event, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews, Identity, Job, KIND_COUNT, NvmlSample, Outcome,
-    Postmortem, ProcessKey, ProcessState, Throttling, TimelinePoint, Timings, WorkSpan, device_total,
+    Postmortem, ProcessKey, ProcessState, Recording, Throttling, TimelinePoint, Timings, WorkSpan,
+    device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -50,6 +51,8 @@ pub enum Record {
     Throttling(Throttling),
     /// What the time of the job's GPUs is.
     GpuClock(GpuClock),
+    /// What is recorded of a process.
+    Recording(Recording),
 }
 
 /// Everything that changed up to one moment. One frame, so that a reader sees

@@ -243,3 +243,30 @@ fn runs_are_compared_and_noise_is_told_from_change() {
     assert!(itself.text().contains("nothing changed"), "{}", itself.text());
     radrm(&place, &["compare", &old[0], "none.radrm"]).code(1).one_sentence("none.radrm");
 }
+
+#[test]
+fn what_was_not_recorded_is_not_called_none_nor_gone() {
+    let place = Place::new();
+    let run = |mode: &str| {
+        let before = place.profiles();
+        let mut command = place.run(&["-q", "--kernels", mode]);
+        command.args(["--emulate", "H200", "--", "python3", "-c", LAUNCHES]).args(["0.2", "4"]);
+        finish(&mut command).code(0);
+        place.profiles().into_iter().find(|profile| !before.contains(profile)).expect("a profile")
+    };
+    let (off, count) = (run("off"), run("count"));
+    let text = radrm(&place, &["report", &off]).text();
+    assert!(text.contains("kernels were not recorded (--kernels off)"), "{text}");
+    let summary = json(&radrm(&place, &["report", &off, "--json"]));
+    assert_eq!(summary["processes"][0]["kernels_mode"], "off", "{summary}");
+    let summary = json(&radrm(&place, &["report", &count, "--json"]));
+    assert_eq!(summary["processes"][0]["kernels_mode"], "count", "{summary}");
+    assert!(summary["launches"].as_u64() > Some(0), "{summary}");
+    for words in [["compare", &count, &off], ["compare", &off, &count]] {
+        let text = radrm(&place, &words).text();
+        assert!(text.contains("they were not recorded (--kernels off)"), "{text}");
+        for wrong in ["gone", "new", "-100", "\n  launches ", "copied"] {
+            assert!(!text.contains(wrong), "{wrong} in {text}");
+        }
+    }
+}

@@ -79,13 +79,15 @@ impl Key {
 pub(super) fn of(run: &Summary) -> Vec<(Key, f64)> {
     let timed = run.kernels.iter().filter_map(|kernel| kernel.gpu_time).map(|time| time.total_ns.0 as f64);
     let timed = timed.reduce(|a, b| a + b);
+    // A zero that means "not recorded" is no figure.
+    let recorded = |value: f64| run.has_all_kernels().then_some(value);
     let job = [
         ("duration_ns", Unit::Ns, Some(run.outcome.duration_ns.0 as f64)),
         ("processes", Unit::Count, Some(run.processes.len() as f64)),
-        ("launches", Unit::Count, Some(run.launches as f64)),
-        ("graph_launches", Unit::Count, Some(run.graph_launches as f64)),
-        ("kernel_time_ns", Unit::Ns, timed),
-        ("copied_bytes", Unit::Bytes, Some(run.copies.iter().map(|copies| copies.bytes.0 as f64).sum())),
+        ("launches", Unit::Count, recorded(run.launches as f64)),
+        ("graph_launches", Unit::Count, recorded(run.graph_launches as f64)),
+        ("kernel_time_ns", Unit::Ns, timed.and_then(recorded)),
+        ("copied_bytes", Unit::Bytes, recorded(run.copies.iter().map(|copies| copies.bytes.0 as f64).sum())),
         ("refused_requests", Unit::Count, Some(run.failed_requests_total as f64)),
     ];
     let job = job.into_iter().enumerate();

@@ -157,8 +157,25 @@ fn notes(before: &[Summary], after: &[Summary]) -> Vec<String> {
         if bounds {
             notes.push(format!("peaks {side} are upper bounds: several processes were busy at once"));
         }
+        notes.extend(unrecorded(side, runs));
     }
     notes
+}
+
+/// What of one side's launches, kernels and copies cannot be compared.
+fn unrecorded(side: &str, runs: &[Summary]) -> Option<String> {
+    let without = runs.iter().filter(|run| !run.has_all_kernels()).count();
+    match without {
+        0 => None,
+        _ if without == runs.len() => Some(format!(
+            "launches, kernels and copies are not compared: {side} they were not recorded (--kernels off)"
+        )),
+        _ => Some(format!(
+            "{without} of {} runs {side} did not record launches, kernels and copies (--kernels off): of these the \
+             others are compared",
+            runs.len()
+        )),
+    }
 }
 
 /// Sums over the runs of one side.
@@ -170,8 +187,15 @@ struct Times {
 }
 
 fn kernels(before: &[Summary], after: &[Summary]) -> Vec<KernelDifference> {
+    // A kernel that nobody recorded is not gone.
+    let recorded = |runs: &[Summary]| runs.iter().filter(|run| run.has_all_kernels()).count();
+    let (old_runs, new_runs) = (recorded(before), recorded(after));
+    if old_runs == 0 || new_runs == 0 {
+        return Vec::new();
+    }
     let mut names: BTreeMap<&str, (&str, Times, Times)> = BTreeMap::new();
-    for (is_after, run) in before.iter().map(|run| (false, run)).chain(after.iter().map(|run| (true, run))) {
+    let runs = before.iter().map(|run| (false, run)).chain(after.iter().map(|run| (true, run)));
+    for (is_after, run) in runs.filter(|(_, run)| run.has_all_kernels()) {
         for kernel in &run.kernels {
             let entry = names
                 .entry(&kernel.mangled_name)
@@ -184,7 +208,7 @@ fn kernels(before: &[Summary], after: &[Summary]) -> Vec<KernelDifference> {
             }
         }
     }
-    let (old_runs, new_runs) = (before.len().max(1) as f64, after.len().max(1) as f64);
+    let (old_runs, new_runs) = (old_runs as f64, new_runs as f64);
     let mut kernels: Vec<KernelDifference> = names
         .into_values()
         .map(|(name, old, new)| {

@@ -27,6 +27,11 @@ impl Summary {
             gpus,
             processes,
             processes_not_kept: profile.processes_not_kept,
+            processes_without_kernels: profile
+                .processes
+                .iter()
+                .filter(|process| process.has_unrecorded_kernels())
+                .count() as u64,
             kernels: kernels::merged(profile),
             gpu_idle_share: kernels::idle_share(profile),
             copies: kernels::copies(profile),

@@ -9,6 +9,7 @@ mod limits;
 mod load;
 pub mod oom;
 mod process;
+mod recorded;
 mod window;
 
 use crate::text::style::grouped;
@@ -47,6 +48,9 @@ pub struct Summary {
     pub processes: Vec<ProcessSummary>,
     /// Processes that were too many to keep one by one.
     pub processes_not_kept: u64,
+    /// Of these, how many whose launches, kernels and copies were not recorded (`--kernels off`): they are in no figure
+    /// of the three.
+    pub processes_without_kernels: u64,
     /// Kernels of all processes merged by name: those that took the most time
     /// on the GPU first where launches were timed, else those with the most
     /// launches.
@@ -333,6 +337,9 @@ pub struct ProcessSummary {
     pub frameworks: Vec<FrameworkSummary>,
     /// Per GPU that it touched.
     pub gpus: Vec<ProcessGpuSummary>,
+    /// What was recorded of its launches and copies: `off` (nothing: zeros say nothing), `count`, `sample` or `all`
+    /// (launches that were timed); null if that is not known.
+    pub kernels_mode: Option<&'static str>,
     /// Kernel launches by the program.
     pub launches: u64,
     /// Graph launches.

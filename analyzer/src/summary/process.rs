@@ -6,7 +6,7 @@ use super::{
 };
 use super::{features, window};
 use radrm_profile::Bytes;
-use radrm_profile::model::{Account, End, Kind, Process, Profile};
+use radrm_profile::model::{Account, End, KernelsMode, Kind, Process, Profile};
 use std::collections::BTreeMap;
 
 pub(super) fn summary(profile: &Profile, process: &Process) -> ProcessSummary {
@@ -25,6 +25,7 @@ pub(super) fn summary(profile: &Profile, process: &Process) -> ProcessSummary {
             .map(|f| FrameworkSummary { name: f.name.clone(), version: f.version.clone() })
             .collect(),
         gpus: state.accounts.iter().map(|account| on_gpu(process, account)).collect(),
+        kernels_mode: process.kernels_mode.map(KernelsMode::name),
         launches: state.launches,
         graph_launches: state.graph_launches,
         bypasses: state

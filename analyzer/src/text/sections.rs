@@ -9,7 +9,7 @@ use crate::summary::{
     CopySummary, EndSummary, FailureSummary, GpuSummary, GpuTime, KernelSummary, OutcomeSummary,
     ProcessSummary, Summary,
 };
-use radrm_profile::model::{GpuIndex, Kind, Profile};
+use radrm_profile::model::{GpuIndex, KernelsMode, Kind, Profile};
 use radrm_profile::steps::{columns, gpu_steps};
 use radrm_profile::{Bytes, Nanos};
 
@@ -271,7 +271,7 @@ impl Report<'_> {
                     gpu,
                     peak,
                     allocations,
-                    once(grouped(process.launches)),
+                    once(launches_text(process)),
                     once(end_text(&process.end)),
                 ]);
                 first = false;
@@ -292,9 +292,11 @@ impl Report<'_> {
 
     pub(super) fn kernels(&self, out: &mut String) {
         let kernels = &self.summary.kernels;
+        let missing = self.summary.kernels_missing();
         if kernels.is_empty() {
             if !self.summary.nothing_seen() {
-                out.push_str(&format!("\n{}\n", self.paint.dim("no kernel was launched")));
+                let line = missing.unwrap_or_else(|| "no kernel was launched".into());
+                out.push_str(&format!("\n{}\n", self.paint.dim(&line)));
             }
             return;
         }
@@ -387,6 +389,9 @@ impl Report<'_> {
             ));
         }
         self.copies(out);
+        if let Some(missing) = missing {
+            out.push_str(&format!("  {}\n", self.paint.warn(&missing)));
+        }
     }
 
     fn copies(&self, out: &mut String) {
@@ -530,6 +535,11 @@ fn command_of(process: &ProcessSummary) -> String {
     let (program, arguments) = command.split_once(' ').unwrap_or((command, ""));
     let name = program.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(program);
     format!("{name} {arguments}").trim_end().to_owned()
+}
+
+/// How often a process launched kernels, if that was recorded.
+pub(crate) fn launches_text(process: &ProcessSummary) -> String {
+    if process.kernels_mode == Some(KernelsMode::Off.name()) { "-".into() } else { grouped(process.launches) }
 }
 
 pub(crate) fn end_text(end: &EndSummary) -> String {

@@ -101,6 +101,7 @@ fn process(slot: u32, pid: u32, timelines: Vec<Timeline>) -> Process {
             ended: Some(Nanos::from_secs(187)),
             ..ProcessState::default()
         },
+        kernels_mode: Some(KernelsMode::Count),
         kernels: Vec::new(),
         timings: Timings::default(),
         throttling: Throttling::default(),

@@ -17,7 +17,7 @@ use crate::source::{Brief, Source};
 use crate::timings;
 use radrm_profile::model::{
     End, EventKind, Exit, Framework, Gpu, GpuClock, Job, NvmlSample, Outcome, Process, ProcessKey, Profile,
-    Reason, Timings, Work, WorkSpan,
+    Reason, Recording, Timings, Work, WorkSpan,
 };
 use radrm_profile::{Bytes, Nanos, ProcessDelta, Record, State};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -532,6 +532,8 @@ impl<S: Source> Watch<S> {
                 timings::news(known.map_or(&nothing, |known| &known.timings), &process.timings, whole);
             let before = known.map(|known| known.throttling).unwrap_or_default();
             let throttling = process.throttling.news(&before, whole);
+            let told = known.and_then(|known| known.kernels_mode);
+            let mode = process.kernels_mode.filter(|mode| told != Some(*mode));
             if let Some(delta) = delta(known, &process, whole) {
                 // One frame per process: none outgrows the format's limit, and
                 // a torn one takes no other process with it. The first
@@ -540,6 +542,9 @@ impl<S: Source> Watch<S> {
                 head = State { t: now, events: Vec::new(), ..state_head(&state) };
                 self.write(Record::State(state));
                 records += 1;
+            }
+            if let Some(kernels) = mode {
+                self.write(Record::Recording(Recording { key: process.key, kernels }));
             }
             if let Some(timings) = timings {
                 self.write(Record::Timings(timings));

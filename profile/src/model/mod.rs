@@ -10,6 +10,7 @@ mod job;
 mod memory;
 pub mod postmortem;
 mod process;
+mod recording;
 mod sample;
 mod throttling;
 mod timings;
@@ -27,6 +28,7 @@ pub use postmortem::Postmortem;
 pub use process::{
     Bypass, End, Framework, Identity, Kernel, Process, ProcessKey, ProcessState, Remainder, frameworks,
 };
+pub use recording::{KernelsMode, Recording};
 pub use sample::{Event, EventKind, NvmlSample, ProcessUse};
 pub use throttling::Throttling;
 pub use timings::{Copies, KernelTime, TimedSpan, Timings};

@@ -1,6 +1,6 @@
 //! A process of the job.
 
-use super::{Account, Block, FailedRequest, GpuIndex, Throttling, Timeline, Timings, Work};
+use super::{Account, Block, FailedRequest, GpuIndex, KernelsMode, Throttling, Timeline, Timings, Work};
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -184,6 +184,8 @@ pub struct Process {
     pub identity: Identity,
     /// Its figures.
     pub state: ProcessState,
+    /// What is recorded of its launches and copies; `None` if it did not say.
+    pub kernels_mode: Option<KernelsMode>,
     /// Its kernels, by id.
     pub kernels: Vec<Kernel>,
     /// What its launches took, and its copies.
@@ -204,6 +206,11 @@ impl Process {
     /// The account on one GPU, if the process touched it.
     pub fn account(&self, gpu: GpuIndex) -> Option<&Account> {
         self.state.accounts.iter().find(|account| account.gpu == gpu)
+    }
+
+    /// Whether its launches and copies were left out of the profile: their zeros say nothing.
+    pub fn has_unrecorded_kernels(&self) -> bool {
+        self.kernels_mode == Some(KernelsMode::Off)
     }
 
     /// The timeline on one GPU, if the process touched it.

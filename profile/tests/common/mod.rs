@@ -134,6 +134,10 @@ pub fn records() -> Vec<Record> {
             share_permille: 300,
         }),
         Record::GpuClock(GpuClock::Absent),
+        Record::Recording(Recording {
+            key: ProcessKey { slot: 0, generation: 1 },
+            kernels: KernelsMode::Off,
+        }),
         Record::Note("a note".into()),
         Record::Unmeasured("cycles: no counters".into()),
         Record::Postmortem(Box::new(postmortem())),

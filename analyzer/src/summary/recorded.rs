@@ -1,0 +1,29 @@
+//! Whether what is in a summary is all that its processes launched and copied.
+
+use super::Summary;
+use crate::text::style::grouped;
+
+impl Summary {
+    /// Whether launches, kernels and copies of every process are in the figures. Where they are not, these figures
+    /// are too low, and zero may be anything.
+    pub fn has_all_kernels(&self) -> bool {
+        self.processes_without_kernels == 0
+    }
+
+    /// What is missing of them, as a sentence; `None` if nothing is.
+    pub fn kernels_missing(&self) -> Option<String> {
+        let (without, all) = (self.processes_without_kernels, self.processes.len() as u64);
+        match without {
+            0 => None,
+            _ if without >= all => {
+                Some("kernels were not recorded (--kernels off), nor launches and copies".into())
+            }
+            _ => Some(format!(
+                "kernels of {} of {} processes were not recorded (--kernels off): their launches and copies are in no \
+                 figure",
+                grouped(without),
+                grouped(all)
+            )),
+        }
+    }
+}
