@@ -1,6 +1,6 @@
 //! The report as one page that needs nothing else.
 
-use crate::summary::{GpuSummary, KernelSummary, Summary};
+use crate::summary::{Feature, GpuSummary, KernelSummary, ProcessSummary, Summary};
 use crate::svg;
 use crate::text::sections::{counted, end_text, failure_text, launches_text};
 use crate::text::style::{grouped, mean};
@@ -11,6 +11,9 @@ use radrm_profile::steps::gpu_steps;
 
 /// Kernels in the page; all of them are in the JSON report.
 const KERNELS: usize = 1000;
+
+/// Processes in the page whose features are shown: those that launched most.
+const FEATURES: usize = 16;
 
 /// Processes in the page.
 const PROCESSES: usize = 200;
@@ -37,6 +40,7 @@ struct Page<'a> {
     more_refused: u64,
     postmortems: Vec<Vec<String>>,
     host: Vec<(&'static str, String)>,
+    features: Vec<Features<'a>>,
 }
 
 struct Gpu<'a> {
@@ -72,6 +76,20 @@ struct Kernel<'a> {
     blocks: String,
     threads: String,
     shared: Bytes,
+}
+
+/// What a process takes of each resource.
+struct Features<'a> {
+    pid: u32,
+    command: String,
+    rows: Vec<FeatureRow<'a>>,
+}
+
+struct FeatureRow<'a> {
+    resource: String,
+    label: String,
+    value: String,
+    s: &'a Feature,
 }
 
 struct Process {
@@ -123,6 +141,7 @@ impl<'a> Page<'a> {
             more_refused: s.failed_requests_total.saturating_sub(failures.len() as u64),
             postmortems: s.postmortems.iter().filter(|it| it.is_first).map(crate::text::oom::short).collect(),
             refused: failures,
+            features: s.busiest(FEATURES).into_iter().map(Features::new).collect(),
             host: s.host.as_ref().map(crate::text::load::host_lines).unwrap_or_default(),
             s,
         }
@@ -232,7 +251,7 @@ fn job_facts(s: &Summary) -> Vec<(&'static str, String)> {
 }
 
 fn processes(s: &Summary) -> Vec<Process> {
-    let row = |process: &crate::summary::ProcessSummary| {
+    let row = |process: &ProcessSummary| {
         let frameworks: Vec<String> = process
             .frameworks
             .iter()
@@ -254,6 +273,22 @@ fn processes(s: &Summary) -> Vec<Process> {
     rows.sort_by_key(|row| std::cmp::Reverse(row.peak));
     rows.truncate(PROCESSES);
     rows
+}
+
+impl<'a> Features<'a> {
+    fn new(process: &'a ProcessSummary) -> Features<'a> {
+        let row = |s: &'a Feature| FeatureRow {
+            resource: s.resource.replace('_', " "),
+            label: s.label(),
+            value: s.value_text(),
+            s,
+        };
+        Features {
+            pid: process.pid,
+            command: if process.command.is_empty() { &process.exe } else { &process.command }.clone(),
+            rows: process.features.iter().map(row).collect(),
+        }
+    }
 }
 
 impl<'a> Kernel<'a> {

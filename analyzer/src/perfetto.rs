@@ -6,8 +6,8 @@
 use crate::names;
 use crate::summary::{Summary, WindowSummary};
 use radrm_profile::model::{
-    Event, EventKind, FailedRequest, GpuIndex, GpuSpan, KIND_COUNT, Kind, Process, Profile, Share, Work,
-    WorkSpan,
+    COPY_WAYS, Event, EventKind, FailedRequest, GpuIndex, GpuSpan, KIND_COUNT, Kind, Process, Profile, Share,
+    Work, WorkSpan,
 };
 use radrm_profile::steps::gpu_steps;
 use radrm_profile::{Bytes, Nanos};
@@ -199,8 +199,9 @@ impl Trace {
     fn work(&mut self, profile: &Profile, process: &Process) {
         let (pid, _) = place(process);
         let spans: Vec<_> = profile.work.iter().filter(|span| span.process == process.key).collect();
+        let ways = used_ways(&spans);
         for (n, span) in spans.iter().enumerate() {
-            self.window(pid, &WindowSummary::of(span, profile.gpu_clock));
+            self.window(pid, &ways, &WindowSummary::of(span, profile.gpu_clock));
             // A counter holds until its next value: where none follows at once the process does nothing.
             let end = span.t + span.span;
             if spans.get(n + 1).is_none_or(|next| next.t > end) {
@@ -214,16 +215,15 @@ impl Trace {
                     sm_occupancy_share: none(sm_active_share),
                     ..WindowSummary::of(&nothing, profile.gpu_clock)
                 };
-                self.window(pid, &window);
+                self.window(pid, &ways, &window);
             }
         }
     }
 
-    fn window(&mut self, pid: u64, window: &WindowSummary) {
+    fn window(&mut self, pid: u64, ways: &[(String, &str)], window: &WindowSummary) {
         let percent = |share: Option<f64>| share.map(|share| share * 100.0);
         let tracks = [
             ("launches per second", vec![("launches", Some(window.launches_per_second))]),
-            ("copies and memsets, bytes/s", vec![("copied", Some(window.copied_bytes_per_second))]),
             ("GPU time launched per time", vec![("kernels", window.launched_gpu_time)]),
             (
                 "SMs by its launches, %",
@@ -236,6 +236,12 @@ impl Trace {
         for (name, values) in tracks {
             let known = values.into_iter().filter_map(|(key, value)| Some((key.to_owned(), json!(value?))));
             self.counter(pid, name, window.from_ns, known.collect());
+        }
+        for (track, way) in ways {
+            let by_way = || window.copied_by_way_bytes_per_second.get(way).copied().unwrap_or(0.0);
+            let rate = if way.is_empty() { window.copied_bytes_per_second } else { by_way() };
+            let series = Map::from_iter([("bytes per second".to_owned(), json!(rate))]);
+            self.counter(pid, track, window.from_ns, series);
         }
     }
 
@@ -290,6 +296,21 @@ impl Trace {
 
 fn sized(kind: u8, size: Bytes) -> Value {
     json!({"kind": Kind::from_number(kind).map_or("unknown", Kind::label), "size_bytes": size.0})
+}
+
+/// Tracks of the ways in which a process ever copied. Where an older profile tells no ways there is one for all.
+fn used_ways(spans: &[&WorkSpan]) -> Vec<(String, &'static str)> {
+    let any = |of: &dyn Fn(&Work) -> Bytes| spans.iter().any(|span| !of(&span.work).is_zero());
+    let track = |way: &str| match way {
+        "memset" => "memsets, bytes/s".to_owned(),
+        way => format!("copies {}, bytes/s", way.replace('_', " ")),
+    };
+    let ways = COPY_WAYS.into_iter().enumerate().filter(|(n, _)| any(&|work| work.ways[*n]));
+    let ways: Vec<_> = ways.map(|(_, way)| (track(way), way)).collect();
+    if ways.is_empty() && any(&|work| work.copied) {
+        return vec![("copies and memsets, bytes/s".to_owned(), "")];
+    }
+    ways
 }
 
 /// The kinds that are ever held: others would be empty tracks.

@@ -85,7 +85,12 @@ fn a_training_run_is_a_valid_trace() {
     let work = |launches, kernels| Work {
         launches,
         kernels,
-        copied: Bytes(launches * 2),
+        copied: Bytes(launches * 3),
+        ways: COPY_WAYS.map(|way| match way {
+            "host_to_device" => Bytes(launches * 2),
+            "memset" => Bytes(launches),
+            _ => Bytes::ZERO,
+        }),
         active: kernels,
         ..Work::default()
     };
@@ -108,7 +113,11 @@ fn a_training_run_is_a_valid_trace() {
         .map(|e| (e["ts"].as_f64().unwrap() / 1e6, e["args"]["launches"].as_f64().unwrap()))
         .collect();
     assert_eq!(launches, [(1.0, 400.0), (3.0, 300.0), (5.0, 0.0), (9.0, 200.0), (11.0, 0.0)]);
-    assert_eq!(highest(events, "copies and memsets, bytes/s", "copied"), 800.0);
+    assert_eq!(highest(events, "copies host to device, bytes/s", "bytes per second"), 800.0);
+    assert_eq!(highest(events, "memsets, bytes/s", "bytes per second"), 400.0);
+    let mut copies = events.iter().filter(|event| event["name"] == "memsets, bytes/s");
+    assert_eq!(copies.next_back().unwrap()["args"]["bytes per second"], 0.0, "the last span ends");
+    assert_eq!(highest(events, "copies peer, bytes/s", "bytes per second"), f64::MIN);
     assert_eq!(highest(events, "GPU time launched per time", "kernels"), 0.5);
     assert_eq!(highest(events, "SMs by its launches, %", "active"), 50.0);
     let account = &profile.processes[0].state.accounts[0];

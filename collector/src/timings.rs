@@ -1,6 +1,8 @@
 //! What launches took, from a snapshot to the profile.
 
-use radrm_profile::model::{Copies, GpuIndex, KernelTime, KernelsMode, ProcessKey, TimedSpan, Timings, Work};
+use radrm_profile::model::{
+    COPY_WAYS, Copies, GpuIndex, KernelTime, KernelsMode, ProcessKey, Shapes, TimedSpan, Timings, Work,
+};
 use radrm_profile::{Bytes, Nanos};
 use radrm_telemetry::ProcessSnapshot;
 
@@ -74,12 +76,31 @@ pub fn work(snapshot: &ProcessSnapshot) -> Work {
         }
         if known > 0.0 { filled / known } else { 0.0 }
     };
+    let mut shapes = Shapes::default();
+    for kernel in &snapshot.kernels {
+        let launches = kernel.launches.saturating_add(kernel.graph_launches);
+        let attributes = &kernel.attributes;
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        let each = |sum: &mut u64, of_one: u32| add(sum, launches.saturating_mul(of_one.into()));
+        add(&mut shapes.launches, launches);
+        add(&mut shapes.blocks, kernel.blocks.saturating_add(kernel.graph_blocks));
+        add(&mut shapes.threads, kernel.threads.saturating_add(kernel.graph_threads));
+        add(&mut shapes.dynamic_shared, kernel.dynamic_shared_bytes);
+        each(&mut shapes.registers, attributes.registers);
+        each(&mut shapes.static_shared, attributes.static_shared_bytes);
+    }
+    let way = |name: &str| {
+        let of = snapshot.copies.iter().filter(|copies| copies.way.name() == name);
+        Bytes(of.map(|copies| copies.bytes).fold(0, u64::saturating_add))
+    };
     let all = sum(&|time| time.total_ns);
     let filled = |share: f64| Nanos((all as f64 * share) as u64);
     Work {
         launches: snapshot.launches(),
         graph_launches: snapshot.graph_launches,
         copied: Bytes(snapshot.copies.iter().map(|copies| copies.bytes).fold(0, u64::saturating_add)),
+        ways: COPY_WAYS.map(way),
+        shapes,
         kernels: Nanos(all),
         active: filled(known(|time| time.active_permille)),
         resident: filled(known(|time| time.resident_permille)),
@@ -111,6 +132,11 @@ mod tests {
     fn timings(kernels: u32, samples: u64) -> Timings {
         let kernel = |id| KernelTime { id, total: Nanos(u64::from(id)), samples, ..KernelTime::default() };
         Timings { kernels: (0..kernels).map(kernel).collect(), ..Timings::default() }
+    }
+
+    #[test]
+    fn every_way_of_the_segment_has_its_place() {
+        assert_eq!(radrm_telemetry::CopyWay::ALL.map(radrm_telemetry::CopyWay::name), COPY_WAYS);
     }
 
     #[test]

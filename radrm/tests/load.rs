@@ -101,7 +101,7 @@ fn a_run_tells_what_it_did_on_gpu_and_host() {
     let features = summary["processes"][0]["features"].as_array().expect("features");
     let feature = |name: &str| features.iter().find(|feature| feature["name"] == name).expect(name);
     assert_eq!(feature("memory_footprint_bytes")["value"].as_f64(), Some(f64::from(8 << 20)));
-    assert!(feature("dram_throughput")["how"].as_str().unwrap().contains("by gpm"), "{features:?}");
+    assert!(feature("dram_throughput")["how"].as_str().unwrap().contains("by GPM"), "{features:?}");
     assert!(feature("threads_per_launch")["value"].is_null(), "{features:?}");
     assert!(features.iter().all(|feature| !feature["how"].as_str().unwrap().is_empty()));
     let text = radrm(&place, &["report", &profile, "--timeline"]).text();
@@ -242,6 +242,39 @@ fn runs_are_compared_and_noise_is_told_from_change() {
     itself.code(0);
     assert!(itself.text().contains("nothing changed"), "{}", itself.text());
     radrm(&place, &["compare", &old[0], "none.radrm"]).code(1).one_sentence("none.radrm");
+}
+
+#[test]
+fn features_are_those_of_a_program_whose_work_is_known() {
+    let place = Place::new();
+    let mut command = place.run(&["-q", "--kernels", "all"]);
+    command.args(["--emulate", "H200", "--", "python3", "-c", LAUNCHES]).args(["0.4", "24"]);
+    finish(command.env("RADRM_EMULATOR_TIME", "real")).code(0);
+    let profile = &place.profiles()[0];
+    let summary = json(&radrm(&place, &["report", profile, "--json"]));
+    let process = &summary["processes"][0];
+    let features = process["features"].as_array().expect("features");
+    let feature = |name: &str| features.iter().find(|feature| feature["name"] == name).expect(name);
+    let value = |name: &str| feature(name)["value"].as_f64().unwrap_or_else(|| panic!("{}", feature(name)));
+    assert_eq!((value("threads_per_launch"), value("blocks_per_launch")), (24.0 * 256.0, 24.0));
+    assert_eq!((value("memset_bytes_per_second"), value("copy_to_device_bytes_per_second")), (0.0, 0.0));
+    let registers = summary["kernels"][0]["registers"].as_f64();
+    assert_eq!(Some(value("registers_per_thread")), registers);
+    let rate = summary["launches"].as_f64().unwrap();
+    let life = (process["ended_ns"].as_f64().unwrap() - process["joined_ns"].as_f64().unwrap()) / 1e9;
+    assert!((value("launches_per_second") - rate / life).abs() < 1e-6 * rate / life);
+    assert_eq!(Some(value("host_busy_processors")), summary["host"]["mean_busy_processors"].as_f64());
+    assert!(value("host_memory") > 0.0 && value("host_memory") < 100.0, "{features:?}");
+    assert!(feature("l2_throughput")["value"].is_null());
+    let windows = process["windows"].as_array().expect("windows");
+    for window in windows.iter().filter(|window| window["launches"].as_u64() > Some(0)) {
+        assert_eq!(window["threads_per_launch"].as_f64(), Some(24.0 * 256.0), "{window}");
+        assert_eq!(window["registers_per_thread"].as_f64(), registers, "{window}");
+    }
+    assert!(!windows.is_empty());
+    let text = radrm(&place, &["report", profile, "--features"]).text();
+    assert!(text.contains("features of process") && text.contains("host busy processors"), "{text}");
+    assert!(!radrm(&place, &["report", profile]).text().contains("features of process"));
 }
 
 #[test]

@@ -10,8 +10,12 @@ use std::collections::BTreeMap;
 impl Summary {
     /// Draws a profile together.
     pub fn from_profile(profile: &Profile) -> Summary {
-        let processes: Vec<_> =
-            profile.processes.iter().map(|process| process::summary(profile, process)).collect();
+        let host = load::host(profile);
+        let processes: Vec<_> = profile
+            .processes
+            .iter()
+            .map(|process| process::summary(profile, process, host.as_ref()))
+            .collect();
         let sum = |count: fn(&super::ProcessSummary) -> u64| {
             processes.iter().map(count).fold(0, u64::saturating_add)
         };
@@ -42,7 +46,7 @@ impl Summary {
             events: profile.events.len() as u64,
             notes: unseen(profile).into_iter().chain(notes(profile)).collect(),
             unseen: unseen(profile),
-            host: load::host(profile),
+            host,
             limits: LimitSummary::default(),
             throttling: ThrottlingSummary::of(profile),
             unmeasured: profile.unmeasured.clone(),

@@ -2,14 +2,15 @@
 
 use super::build::kind_key;
 use super::{
-    BlockSummary, BypassSummary, EndSummary, FrameworkSummary, KindSummary, ProcessGpuSummary, ProcessSummary,
+    BlockSummary, BypassSummary, EndSummary, FrameworkSummary, HostSummary, KindSummary, ProcessGpuSummary,
+    ProcessSummary,
 };
 use super::{features, window};
 use radrm_profile::Bytes;
 use radrm_profile::model::{Account, End, KernelsMode, Kind, Process, Profile};
 use std::collections::BTreeMap;
 
-pub(super) fn summary(profile: &Profile, process: &Process) -> ProcessSummary {
+pub(super) fn summary(profile: &Profile, process: &Process, host: Option<&HostSummary>) -> ProcessSummary {
     let state = &process.state;
     ProcessSummary {
         pid: process.identity.pid,
@@ -34,7 +35,7 @@ pub(super) fn summary(profile: &Profile, process: &Process) -> ProcessSummary {
             .map(|b| BypassSummary { reason: b.reason.clone(), count: b.count, matters: b.matters })
             .collect(),
         events_dropped: state.events_dropped,
-        features: features::features(profile, process),
+        features: features::features(profile, process, host),
         windows: window::windows(profile, process),
     }
 }

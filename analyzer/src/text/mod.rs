@@ -1,5 +1,6 @@
 //! The report for a person at a terminal.
 
+mod features;
 pub(crate) mod load;
 pub(crate) mod oom;
 pub(crate) mod sections;
@@ -16,6 +17,8 @@ pub struct TextOptions {
     pub color: bool,
     /// Show the memory of every GPU over time.
     pub timeline: bool,
+    /// Show what each process takes of each resource, with how it was obtained.
+    pub features: bool,
     /// Columns of the terminal; the report uses at least 60.
     pub width: usize,
     /// Where the profile was written, to be named at the end.
@@ -26,7 +29,14 @@ pub struct TextOptions {
 
 impl Default for TextOptions {
     fn default() -> TextOptions {
-        TextOptions { color: false, timeline: false, width: 100, profile_path: None, kernels: 10 }
+        TextOptions {
+            color: false,
+            timeline: false,
+            features: false,
+            width: 100,
+            profile_path: None,
+            kernels: 10,
+        }
     }
 }
 
@@ -56,6 +66,7 @@ pub fn text(profile: &radrm_profile::Profile, summary: &Summary, options: &TextO
     }
     report.processes(&mut out);
     report.kernels(&mut out);
+    report.features(&mut out);
     report.host(&mut out);
     report.limits(&mut out);
     report.failures(&mut out);

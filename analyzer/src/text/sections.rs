@@ -467,7 +467,7 @@ impl Report<'_> {
         }
     }
 
-    fn section(&self, out: &mut String, title: &str, heads: &[Head], rows: &[Vec<String>]) {
+    pub(super) fn section(&self, out: &mut String, title: &str, heads: &[Head], rows: &[Vec<String>]) {
         out.push_str(&format!("\n{}\n", self.paint.bold(title)));
         table::put(out, heads, rows, self.paint);
     }

@@ -31,8 +31,8 @@ pub use process::{
 pub use recording::{KernelsMode, Recording};
 pub use sample::{Event, EventKind, NvmlSample, ProcessUse};
 pub use throttling::Throttling;
-pub use timings::{Copies, KernelTime, TimedSpan, Timings};
-pub use work::{Filling, Work, WorkSpan};
+pub use timings::{COPY_WAYS, Copies, KernelTime, TimedSpan, Timings};
+pub use work::{Filling, Shapes, Work, WorkSpan};
 
 use crate::units::Nanos;
 

@@ -1,6 +1,6 @@
 //! What processes launched and copied over time.
 
-use super::ProcessKey;
+use super::{COPY_WAYS, ProcessKey};
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -14,12 +14,51 @@ pub struct Work {
     pub graph_launches: u64,
     /// Bytes of copies and memsets.
     pub copied: Bytes,
+    /// The same by way, in the order of [`COPY_WAYS`].
+    pub ways: [Bytes; COPY_WAYS.len()],
+    /// What was launched, the kernels in graphs included.
+    pub shapes: Shapes,
     /// Time that kernels took on the GPU.
     pub kernels: Nanos,
     /// The same, each launch's times the share of the multiprocessors that it kept active.
     pub active: Nanos,
     /// The same, each launch's times the share of resident warps.
     pub resident: Nanos,
+}
+
+/// Shapes of launches, each added up over all of them: divided by their number they are means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shapes {
+    /// Launches of kernels, those in graphs included.
+    pub launches: u64,
+    /// Blocks.
+    pub blocks: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Registers of a thread.
+    pub registers: u64,
+    /// Static shared memory of a block, bytes.
+    pub static_shared: u64,
+    /// Dynamic shared memory of a block, bytes.
+    pub dynamic_shared: u64,
+}
+
+impl Shapes {
+    fn zip(self, other: Shapes, with: fn(u64, u64) -> u64) -> Shapes {
+        Shapes {
+            launches: with(self.launches, other.launches),
+            blocks: with(self.blocks, other.blocks),
+            threads: with(self.threads, other.threads),
+            registers: with(self.registers, other.registers),
+            static_shared: with(self.static_shared, other.static_shared),
+            dynamic_shared: with(self.dynamic_shared, other.dynamic_shared),
+        }
+    }
+
+    /// Mean of one of the sums; `None` where nothing was launched.
+    pub fn mean(&self, sum: fn(&Shapes) -> u64) -> Option<f64> {
+        (self.launches > 0).then(|| sum(self) as f64 / self.launches as f64)
+    }
 }
 
 impl Work {
@@ -33,6 +72,8 @@ impl Work {
             launches: with(self.launches, other.launches),
             graph_launches: with(self.graph_launches, other.graph_launches),
             copied: Bytes(with(self.copied.0, other.copied.0)),
+            ways: std::array::from_fn(|way| Bytes(with(self.ways[way].0, other.ways[way].0))),
+            shapes: self.shapes.zip(other.shapes, with),
             kernels: Nanos(with(self.kernels.0, other.kernels.0)),
             active: Nanos(with(self.active.0, other.active.0)),
             resident: Nanos(with(self.resident.0, other.resident.0)),
@@ -97,10 +138,13 @@ mod tests {
             kernels: Nanos(4 * n),
             active: Nanos(5 * n),
             resident: Nanos(6 * n),
+            ways: [Bytes(7 * n); COPY_WAYS.len()],
+            shapes: Shapes { launches: 8 * n, registers: 9 * n, ..Shapes::default() },
         };
         assert_eq!(work(5).since(work(2)).and(work(2)), work(5));
         assert!(work(2).since(work(5)).is_none());
-        assert_eq!(work(u64::MAX / 6).and(work(u64::MAX / 6)).resident, Nanos(u64::MAX));
+        let most = work(u64::MAX / 9).and(work(u64::MAX / 9));
+        assert_eq!((most.resident, most.shapes.registers), (Nanos(u64::MAX), u64::MAX));
     }
     #[test]
     fn a_gpu_is_filled_by_what_its_kernels_kept_active() {

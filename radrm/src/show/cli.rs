@@ -42,10 +42,12 @@ enum FlagsOfCommand {
         html: Option<Option<PathBuf>>,
         #[arg(long, conflicts_with_all = ["json", "html"])]
         timeline: bool,
-        #[arg(long, conflicts_with_all = ["html", "timeline"])]
+        #[arg(long, conflicts_with_all = ["json", "html"])]
+        features: bool,
+        #[arg(long, conflicts_with_all = ["html", "timeline", "features"])]
         oom: bool,
         #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true,
-              conflicts_with_all = ["json", "html", "timeline", "oom"])]
+              conflicts_with_all = ["json", "html", "timeline", "features", "oom"])]
         perfetto: Option<Option<PathBuf>>,
         more: Vec<PathBuf>,
     },
@@ -123,6 +125,8 @@ pub enum Form {
     Text {
         /// With memory over time.
         timeline: bool,
+        /// With what each process takes of each resource.
+        features: bool,
     },
     /// Text about refused requests alone.
     Oom,
@@ -192,7 +196,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, I
     })?;
     match flags.command.ok_or_else(|| missing(COMMANDS))? {
         FlagsOfCommand::Compare(flags) => flags.resolve().map(Command::Compare).map_err(Instead::Wrong),
-        FlagsOfCommand::Report { file, json, html, timeline, oom, perfetto, mut more } => {
+        FlagsOfCommand::Report { file, json, html, timeline, features, oom, perfetto, mut more } => {
             let takes_one = matches!(perfetto, Some(None));
             if more.len() > usize::from(takes_one) {
                 return Err(Instead::Wrong(too_many(&file, &more)));
@@ -211,7 +215,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, I
                     Form::Html((out.as_os_str() != "-").then_some(out))
                 }
                 (false, None) if oom => Form::Oom,
-                (false, None) => Form::Text { timeline },
+                (false, None) => Form::Text { timeline, features },
             };
             Ok(Command::Report(Report { file, form }))
         }
@@ -287,7 +291,8 @@ mod tests {
         assert_eq!(form("report d/p.7.radrm --html"), Form::Html(Some("d/p.7.html".into())));
         assert_eq!(form("report p.radrm --html=x.html"), Form::Html(Some("x.html".into())));
         assert_eq!(form("report p.radrm --html=-"), Form::Html(None));
-        assert_eq!(form("report p.radrm --timeline"), Form::Text { timeline: true });
+        assert_eq!(form("report p.radrm --timeline"), Form::Text { timeline: true, features: false });
+        assert_eq!(form("report p.radrm --features"), Form::Text { timeline: false, features: true });
         assert_eq!(form("report --oom p.radrm"), Form::Oom);
         assert_eq!(form("report --perfetto d/p.7.radrm"), Form::Perfetto(Some("d/p.7.perfetto.json".into())));
         assert_eq!(form("report --perfetto p.radrm t.json"), Form::Perfetto(Some("t.json".into())));

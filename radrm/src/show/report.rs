@@ -21,14 +21,11 @@ pub fn run(report: &Report) -> Result<(), Failure> {
         .map_err(|error| format!("{}: {}", report.file.display(), told(&error)))?;
     let summary = Summary::from_profile(&profile);
     match &report.form {
-        Form::Text { timeline } => {
+        Form::Text { timeline, features } => {
             let out = std::io::stdout();
-            let text = radrm_analyzer::text(
-                &profile,
-                &summary,
-                &text_options(out.is_terminal(), width(&out), *timeline, Some(&report.file)),
-            );
-            print(&text)
+            let options = text_options(out.is_terminal(), width(&out), *timeline, Some(&report.file));
+            let options = TextOptions { features: *features, ..options };
+            print(&radrm_analyzer::text(&profile, &summary, &options))
         }
         Form::Oom => {
             let out = std::io::stdout();
