@@ -9,6 +9,7 @@ pub mod compare;
 mod filling;
 mod html;
 mod kernels;
+mod launches;
 mod names;
 mod perfetto;
 mod signals;

@@ -1,20 +1,28 @@
 //! A profile as a trace in the JSON trace-event format, which ui.perfetto.dev and chrome://tracing open.
 //!
+//! Launches that were timed are slices, one track for each stream of a process. They are a sample, and say so; how exactly
+//! each is placed is in its arguments (see [`crate::launches`]).
+//!
 //! Every GPU and the host are processes of their own, after the highest process id that Linux gives, so
 //! that their counters stand together. Times are microseconds since the job's start.
 
+use crate::launches::{self, Placed};
 use crate::names;
 use crate::summary::{Summary, WindowSummary};
 use radrm_profile::model::{
-    COPY_WAYS, Event, EventKind, FailedRequest, GpuIndex, GpuSpan, KIND_COUNT, Kind, Process, Profile, Share,
-    Work, WorkSpan,
+    COPY_WAYS, Event, EventKind, FailedRequest, GpuIndex, GpuSpan, KIND_COUNT, Kernel, Kind, Process,
+    Profile, Share, TimedLaunch, Work, WorkSpan,
 };
 use radrm_profile::steps::gpu_steps;
 use radrm_profile::{Bytes, Nanos};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// The host's place among the processes; GPUs follow. Process ids of Linux end below.
 const HOST: u64 = 1 << 22;
+
+/// Threads of the tracks of streams are numbered from here.
+const STREAMS: u64 = 1 << 23;
 
 /// Kernels that a process's slice names.
 const KERNELS: usize = 20;
@@ -26,8 +34,10 @@ pub fn perfetto(profile: &Profile, summary: &Summary) -> String {
     for gpu in &profile.gpus {
         trace.gpu(profile, gpu.index, &gpu.name);
     }
+    let mut launches = launches::by_process(profile);
     for process in &profile.processes {
         trace.process(profile, process);
+        trace.launches(profile, process, &launches.remove(&process.key).unwrap_or_default());
     }
     trace.host(profile);
     for event in &profile.events {
@@ -195,6 +205,35 @@ impl Trace {
         self.work(profile, process);
     }
 
+    /// Launches that were timed.
+    fn launches(&mut self, profile: &Profile, process: &Process, launches: &[&TimedLaunch]) {
+        let (pid, _) = place(process);
+        let mut short: BTreeMap<u32, String> = BTreeMap::new();
+        let streams = launches::placed(launches, profile.gpu_clock);
+        for (number, ((gpu, stream), placed)) in streams.into_iter().enumerate() {
+            // Slots are a job's own: two programs of one process id have threads of their own.
+            let tid = STREAMS + (u64::from(process.key.slot) << 10) + number as u64;
+            let args = json!({"name": format!("GPU {} stream {stream}: sample of launches", gpu.0)});
+            self.events.push(json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": args}));
+            for placed in placed {
+                let kernel = placed.launch.kernel.and_then(|id| {
+                    let at = process.kernels.binary_search_by_key(&id, |kernel| kernel.id).ok()?;
+                    process.kernels.get(at)
+                });
+                let name = match (kernel, placed.launch.kernel) {
+                    (Some(kernel), _) => {
+                        let readable = || names::readable(&names::demangle(&kernel.name));
+                        short.entry(kernel.id).or_insert_with(readable).as_str()
+                    }
+                    (None, Some(_)) => "(unknown kernel)",
+                    (None, None) => "graph",
+                };
+                let (from, to) = (placed.from, placed.from + placed.shown);
+                self.slice((pid, tid), name, from, to, about_launch(&placed, kernel));
+            }
+        }
+    }
+
     /// What a process launches and copies over time.
     fn work(&mut self, profile: &Profile, process: &Process) {
         let (pid, _) = place(process);
@@ -328,12 +367,35 @@ fn kinds(used: &[Kind], held: &[Bytes; KIND_COUNT]) -> Map<String, Value> {
     used.iter().map(|kind| (kind.label().to_owned(), json!(held[kind.index()].0))).collect()
 }
 
+fn about_launch(placed: &Placed<'_>, kernel: Option<&Kernel>) -> Value {
+    let launch = placed.launch;
+    let mut args = json!({
+        "sample": true,
+        "duration_ns": launch.duration.0,
+        "launched_us": us(launch.launched),
+        "placed": match placed.within {
+            Some(within) => format!("began within {within} of where it is shown"),
+            None => "by the modelled time of the GPU, which is not the host's".to_owned(),
+        },
+        "placed_within_ns": placed.within.map(|within| within.0),
+    });
+    if let Some(kernel) = kernel {
+        args["kernel"] = json!(names::demangle(&kernel.name));
+        args["blocks"] = json!(launch.blocks);
+        args["threads_per_block"] = json!(launch.threads);
+        args["registers_per_thread"] = json!(kernel.registers);
+        args["static_shared_bytes"] = json!(kernel.static_shared.0);
+        args["dynamic_shared_bytes"] = json!(launch.dynamic_shared.0);
+    }
+    args
+}
+
 /// What is known of a process and not placed in time: its kernels and copies.
 fn about(process: &Process) -> Value {
     let mut launched: Vec<_> = process.kernels.iter().filter(|kernel| kernel.all_launches() > 0).collect();
     let time = |id| process.timings.kernel(id).map_or(0, |time| time.total.0);
     launched.sort_by_key(|kernel| std::cmp::Reverse((time(kernel.id), kernel.all_launches())));
-    let kernel = |kernel: &&radrm_profile::model::Kernel| {
+    let kernel = |kernel: &&Kernel| {
         let mut args = json!({
             "name": names::demangle(&kernel.name),
             "launches": kernel.all_launches(),

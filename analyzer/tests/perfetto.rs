@@ -22,7 +22,10 @@ fn check(trace: &Value) -> &Vec<Value> {
         let phase = event["ph"].as_str().expect("ph is a string");
         assert!(event["name"].is_string() && event["pid"].is_u64(), "{event}");
         if phase == "M" {
-            assert!(["process_name", "process_sort_index"].contains(&event["name"].as_str().unwrap()));
+            assert!(
+                ["process_name", "process_sort_index", "thread_name"]
+                    .contains(&event["name"].as_str().unwrap())
+            );
             assert!(event["ts"].is_null(), "{event}");
             continue;
         }
@@ -39,6 +42,14 @@ fn check(trace: &Value) -> &Vec<Value> {
             "i" => assert!(["g", "p", "t"].contains(&event["s"].as_str().unwrap()) && event["tid"].is_u64()),
             other => panic!("an event of phase {other}"),
         }
+    }
+    // Slices of a thread follow each other: readers drop those that overlap without nesting.
+    let mut ends: BTreeMap<(u64, u64), f64> = BTreeMap::new();
+    for event in events.iter().filter(|event| event["ph"] == "X" && event["args"]["sample"] == true) {
+        let number = |key: &str| event[key].as_f64().unwrap();
+        let thread = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
+        let end = ends.insert(thread, number("ts") + number("dur"));
+        assert!(end.is_none_or(|end| end <= number("ts") + 1e-6), "{event}");
     }
     // Every process has a name, and none two.
     let mut names: BTreeMap<u64, u32> = BTreeMap::new();
@@ -136,6 +147,56 @@ fn a_training_run_is_a_valid_trace() {
     let slice = events.iter().find(|event| event["ph"] == "X" && event["pid"] == 4711).unwrap();
     assert_eq!(slice["args"]["kernels"][0]["launches"], 1_203_433);
     assert!(events.iter().any(|event| event["name"] == "allocated" && event["s"] == "t"));
+}
+
+#[test]
+fn timed_launches_are_slices_of_their_stream_and_named_samples() {
+    let mut profile = training();
+    let launch = |stream, kernel, launched_ms, began_ms, took_ms| TimedLaunch {
+        process: profile.processes[0].key,
+        kernel,
+        stream,
+        launched: Nanos::from_millis(launched_ms),
+        seen_after: Nanos::from_millis(took_ms + 2),
+        duration: Nanos::from_millis(took_ms),
+        end: Some(Nanos::from_millis(began_ms + took_ms)),
+        blocks: 96,
+        threads: 256,
+        dynamic_shared: Bytes(512),
+        ..TimedLaunch::default()
+    };
+    profile.launches = vec![
+        launch(0, Some(1), 2_000, 1_000, 5),
+        launch(0, Some(2), 2_010, 1_011, 7),
+        launch(1, None, 2_020, 1_020, 90),
+        launch(1, Some(777), 2_200, 1_201, 1),
+    ];
+    let trace = trace(&profile);
+    let events = check(&trace);
+    let slices: Vec<&Value> = events.iter().filter(|event| event["args"]["sample"] == true).collect();
+    let names: Vec<_> = slices.iter().map(|slice| slice["name"].as_str().unwrap()).collect();
+    assert!(names[0].starts_with("vectorized_elementwise_kernel"), "{names:?}");
+    assert!(names[1].starts_with("ampere_bf16") && names[2..] == ["graph", "(unknown kernel)"], "{names:?}");
+    // The clocks differ by 1000 ms; one began at once, and one 1 ms after its launch.
+    let times: Vec<_> =
+        slices.iter().map(|s| (s["ts"].as_f64().unwrap(), s["dur"].as_f64().unwrap())).collect();
+    let expected = [(2.0e6, 5e3), (2.011e6, 7e3), (2.02e6, 90e3), (2.201e6, 1e3)];
+    assert!(
+        times.iter().zip(expected).all(|(a, b)| (a.0 - b.0).abs() < 1.0 && (a.1 - b.1).abs() < 1e-9),
+        "{times:?}"
+    );
+    let args = &slices[1]["args"];
+    assert_eq!((&args["blocks"], &args["threads_per_block"]), (&Value::from(96), &Value::from(256)));
+    assert_eq!(
+        (&args["registers_per_thread"], &args["dynamic_shared_bytes"]),
+        (&Value::from(34), &Value::from(512))
+    );
+    assert!(args["placed_within_ns"].as_u64().is_some_and(|ns| ns <= 1_100_000), "{args}");
+    assert!(slices[2]["args"]["blocks"].is_null());
+    let threads: Vec<_> = events.iter().filter(|event| event["name"] == "thread_name").collect();
+    assert_eq!(threads.len(), 2);
+    assert_eq!(threads[1]["args"]["name"], "GPU 0 stream 1: sample of launches");
+    assert_ne!(slices[0]["tid"], slices[2]["tid"]);
 }
 
 #[test]

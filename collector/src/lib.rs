@@ -20,6 +20,7 @@ mod frameworks;
 mod host;
 mod job;
 mod job_watch;
+mod launches;
 mod nvml;
 mod output;
 mod pace;

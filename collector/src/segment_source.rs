@@ -1,16 +1,17 @@
 //! The segment as a source: snapshots become the profile's model.
 
+use crate::launches::Streams;
 use crate::postmortem::convert;
 use crate::source::{Brief, Source};
 use crate::timings;
 use radrm_profile::model::{
     Account, Block, Bypass, End, Event, EventKind, FailedRequest, Framework, Gpu, GpuIndex, Identity,
-    KIND_COUNT, Kernel, KindAccount, Postmortem, Process, ProcessKey, ProcessState, Throttling, Timeline,
-    TimelinePoint,
+    KIND_COUNT, Kernel, KindAccount, Postmortem, Process, ProcessKey, ProcessState, Throttling, TimedLaunch,
+    Timeline, TimelinePoint,
 };
 use radrm_profile::{Bytes, Nanos};
 use radrm_telemetry as seg;
-use radrm_telemetry::{Liveness, ProcessSnapshot, RingReader, Segment, SlotInfo};
+use radrm_telemetry::{Liveness, ProcessSnapshot, RingReader, SampleReader, Segment, SlotInfo};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
@@ -29,6 +30,7 @@ pub(crate) struct SegmentSource {
     /// Slots in use at the last look.
     slots: HashMap<ProcessKey, SlotInfo>,
     rings: HashMap<ProcessKey, RingReader>,
+    launches: HashMap<ProcessKey, (SampleReader, Streams)>,
     /// What the driver takes for processes under a quota, by process and GPU; the ledger forgets those that are gone.
     overheads: HashMap<(ProcessKey, seg::GpuIndex), Bytes>,
     /// Saved: not looked at any more.
@@ -47,6 +49,7 @@ impl SegmentSource {
             entry_name,
             slots: HashMap::new(),
             rings: HashMap::new(),
+            launches: HashMap::new(),
             overheads: HashMap::new(),
             released: HashSet::new(),
             cuda_version: None,
@@ -132,6 +135,7 @@ impl Source for SegmentSource {
         // again; what is gone from the directory need not be remembered.
         self.released.retain(|key| self.slots.contains_key(key));
         self.rings.retain(|key, _| self.slots.contains_key(key));
+        self.launches.retain(|key, _| self.slots.contains_key(key));
         self.overheads.retain(|(key, _), _| self.slots.contains_key(key));
         self.learn_overheads();
         let mut keys: Vec<ProcessKey> =
@@ -208,6 +212,13 @@ impl Source for SegmentSource {
         ring.poll(&self.segment, last).iter().map(|event| convert_event(key, event)).collect()
     }
 
+    fn launches(&mut self, key: ProcessKey, last: bool) -> Vec<TimedLaunch> {
+        let Some(slot) = self.slots.get(&key) else { return Vec::new() };
+        let new = || (SampleReader::new(slot), Streams::default());
+        let (ring, streams) = self.launches.entry(key).or_insert_with(new);
+        ring.poll(&self.segment, last).iter().map(|sample| streams.launch(key, sample)).collect()
+    }
+
     fn postmortems(&mut self, key: ProcessKey) -> Vec<Postmortem> {
         let Some(slot) = self.slots.get(&key) else { return Vec::new() };
         let found = self.segment.postmortems(slot).unwrap_or_default();
@@ -257,6 +268,7 @@ impl Source for SegmentSource {
         }
         self.released.insert(key);
         self.rings.remove(&key);
+        self.launches.remove(&key);
     }
 
     fn refusals(&mut self) -> Vec<String> {

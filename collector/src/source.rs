@@ -1,7 +1,7 @@
 //! What the watch needs to know of a job. The segment is one such source; the
 //! tests have another.
 
-use radrm_profile::model::{Block, Event, Gpu, GpuIndex, Postmortem, Process, ProcessKey};
+use radrm_profile::model::{Block, Event, Gpu, GpuIndex, Postmortem, Process, ProcessKey, TimedLaunch};
 use radrm_profile::{Bytes, Nanos};
 
 /// A job that is being watched.
@@ -26,6 +26,11 @@ pub(crate) trait Source {
     /// Its events since the last call. `last`: nothing will follow, so nothing
     /// unfinished is waited for.
     fn events(&mut self, key: ProcessKey, last: bool) -> Vec<Event>;
+
+    /// Its launches that were timed since the last call, some of them; likewise.
+    fn launches(&mut self, _: ProcessKey, _last: bool) -> Vec<TimedLaunch> {
+        Vec::new()
+    }
 
     /// What it has written down of refused requests. Cheap if there is none.
     fn postmortems(&mut self, _: ProcessKey) -> Vec<Postmortem> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::process::Command;
 
 use radrm_preload_tests::{child, programs, rig::Rig};
-use radrm_telemetry::{CopyWay, KernelsMode, ProcessSnapshot, SegmentFile};
+use radrm_telemetry::{CopyWay, KernelsMode, LaunchSample, ProcessSnapshot, SampleReader, SegmentFile};
 
 /// A program with its arguments.
 fn program(rig: &Rig, source: &str, args: &[String]) -> Command {
@@ -32,6 +32,17 @@ fn observed(args: &[String], mode: &str, budget: &str) -> ProcessSnapshot {
 
 /// What a program has said under the shim, and what the shim has recorded, in a segment of its own.
 fn run(source: &str, args: &[String], mode: &str, budget: &str) -> (String, ProcessSnapshot) {
+    let (said, process, _) = sampled(source, args, mode, budget);
+    (said, process)
+}
+
+/// And the launches that it has put down one by one.
+fn sampled(
+    source: &str,
+    args: &[String],
+    mode: &str,
+    budget: &str,
+) -> (String, ProcessSnapshot, Vec<LaunchSample>) {
     let rig = rig();
     let segment = SegmentFile::create_unnamed(1).expect("segment");
     let mut command = program(&rig, source, args);
@@ -41,9 +52,12 @@ fn run(source: &str, args: &[String], mode: &str, budget: &str) -> (String, Proc
         .env("RADRM_KERNELS", mode)
         .env("RADRM_KERNELS_BUDGET", budget);
     let said = child::run(command, 120).ok().stdout;
-    let mut all = segment.segment().expect("own segment").processes().expect("processes");
+    let segment = segment.segment().expect("own segment");
+    let mut all = segment.processes().expect("processes");
     assert_eq!(all.len(), 1, "{all:?}");
-    (said, all.remove(0))
+    let process = all.remove(0);
+    let samples = SampleReader::new(&process.slot).poll(&segment, true);
+    (said, process, samples)
 }
 
 /// Launches and nanoseconds of each kernel, as the program has measured them.
@@ -109,6 +123,33 @@ fn all_launches_are_timed_where_all_are_asked_for() {
         assert!((time.total_ns as f64 - ns).abs() <= 1.0 + ns * 1e-5, "{name}: {ns} in truth, {time:?}");
     }
     assert_eq!(process.timings_lost, 0);
+}
+
+#[test]
+fn single_launches_are_put_down_and_no_more_of_them_than_the_rate_allows() {
+    // Graphs come later than the first launches of each tenth of a second: it takes several to see one.
+    let long = ["5", "60000", "graphs"].as_slice();
+    for (args, mode, budget) in
+        [(&["5", "3000"][..], "all", "0"), (&["5", "3000"], "sample", "20"), (long, "all", "0")]
+    {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let (_, process, samples) = sampled("timed.c", &args, mode, budget);
+        let life = process.ended_ns.expect("its end") - process.joined_ns;
+        let most = 16 * (life / 100_000_000 + 2);
+        assert!(!samples.is_empty() && samples.len() as u64 <= most, "{} in {life} ns", samples.len());
+        for sample in &samples {
+            assert!(sample.launched_ns >= process.joined_ns && sample.launched_ns <= sample.seen_ns);
+            assert!(sample.end_ns.is_some_and(|end| end + 1 >= sample.duration_ns), "{sample:?}");
+            let of = |kernel: &&radrm_telemetry::KernelSnapshot| kernel.id == sample.kernel.number();
+            if !sample.is_graph {
+                let kernel = process.kernels.iter().find(of).unwrap_or_else(|| panic!("{sample:?}"));
+                assert!(kernel.time.is_some() && sample.blocks > 0 && sample.threads > 0, "{sample:?}");
+            }
+        }
+        assert_eq!(samples.iter().any(|sample| sample.is_graph), args.len() > 2, "{samples:?}");
+    }
+    let (_, _, samples) = sampled("timed.c", &["5", "300"].map(str::to_owned), "count", "1");
+    assert_eq!(samples, []);
 }
 
 #[test]

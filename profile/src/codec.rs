@@ -36,6 +36,7 @@ const TYPE_THROTTLING: u32 = 32;
 const TYPE_GPU_CLOCK: u32 = 33;
 const TYPE_RECORDING: u32 = 40;
 const TYPE_WORK: u32 = 41;
+const TYPE_LAUNCHES: u32 = 42;
 
 /// Counts what the decoder claims, in memory and not in the file: a vector of
 /// small numbers claims up to eight times its encoded size.
@@ -79,6 +80,7 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::Work(spans) => bytes(TYPE_WORK, spans),
         Record::Throttling(throttling) => bytes(TYPE_THROTTLING, throttling),
         Record::GpuClock(time) => bytes(TYPE_GPU_CLOCK, time),
+        Record::Launches(launches) => bytes(TYPE_LAUNCHES, launches),
         Record::Recording(recording) => bytes(TYPE_RECORDING, recording),
     }
 }
@@ -105,6 +107,7 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_WORK => Record::Work(value(payload)?),
         TYPE_THROTTLING => Record::Throttling(value(payload)?),
         TYPE_GPU_CLOCK => Record::GpuClock(value(payload)?),
+        TYPE_LAUNCHES => Record::Launches(value(payload)?),
         TYPE_RECORDING => Record::Recording(value(payload)?),
         _ => return Ok(None),
     };

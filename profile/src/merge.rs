@@ -32,6 +32,7 @@ impl Profile {
                     process.throttling = throttling;
                 }
             }
+            Record::Launches(launches) => self.launches.extend(launches),
             Record::Recording(recording) => {
                 if let Some(process) = self.processes.iter_mut().rfind(|p| p.key == recording.key) {
                     process.kernels_mode = Some(recording.kernels);

@@ -2,8 +2,8 @@
 
 use crate::model::{
     Event, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews, Identity, Job, KIND_COUNT, NvmlSample, Outcome,
-    Postmortem, ProcessKey, ProcessState, Recording, Throttling, TimelinePoint, Timings, WorkSpan,
-    device_total,
+    Postmortem, ProcessKey, ProcessState, Recording, Throttling, TimedLaunch, TimelinePoint, Timings,
+    WorkSpan, device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -51,6 +51,8 @@ pub enum Record {
     Throttling(Throttling),
     /// What the time of the job's GPUs is.
     GpuClock(GpuClock),
+    /// Launches that were timed, some of those since the last such record.
+    Launches(Vec<TimedLaunch>),
     /// What is recorded of a process.
     Recording(Recording),
 }

@@ -278,6 +278,38 @@ fn features_are_those_of_a_program_whose_work_is_known() {
 }
 
 #[test]
+fn timed_launches_stand_in_the_trace_where_they_ran() {
+    let place = Place::new();
+    let mut command = place.run(&["-q", "--kernels", "all"]);
+    // A second's worth of small kernels, each waited for.
+    command.args(["--emulate", "H200", "--", "python3", "-c", LAUNCHES]).args(["1", "24"]);
+    finish(command.env("RADRM_EMULATOR_TIME", "real")).code(0);
+    let profile = &place.profiles()[0];
+    let summary = json(&radrm(&place, &["report", profile, "--json"]));
+    let trace = json(&radrm(&place, &["report", profile, "--perfetto=-"]));
+    let events = trace["traceEvents"].as_array().unwrap();
+    let slices: Vec<&Value> = events.iter().filter(|event| event["args"]["sample"] == true).collect();
+    assert!((10..=200).contains(&slices.len()), "{}", slices.len());
+    let process = &summary["processes"][0];
+    let us = |key: &str| process[key].as_f64().unwrap() / 1e3;
+    for slice in &slices {
+        assert_eq!((&slice["name"], &slice["pid"]), (&Value::from("idle"), &process["pid"]), "{slice}");
+        assert_eq!(slice["args"]["blocks"], 24, "{slice}");
+        assert_eq!(slice["args"]["threads_per_block"], 256, "{slice}");
+        let (ts, launched) = (slice["ts"].as_f64().unwrap(), slice["args"]["launched_us"].as_f64().unwrap());
+        assert!(ts >= launched - 1e-3 && ts >= us("joined_ns") && ts <= us("ended_ns"), "{slice}");
+        assert!(slice["args"]["placed_within_ns"].is_u64(), "{slice}");
+    }
+    // Of launches that are waited for the place is known well.
+    let mut within: Vec<u64> =
+        slices.iter().filter_map(|slice| slice["args"]["placed_within_ns"].as_u64()).collect();
+    within.sort_unstable();
+    assert!(within[within.len() / 2] < 5_000_000, "{within:?}");
+    let threads = events.iter().filter(|event| event["name"] == "thread_name");
+    assert_eq!(threads.count(), 1);
+}
+
+#[test]
 fn what_was_not_recorded_is_not_called_none_nor_gone() {
     let place = Place::new();
     let run = |mode: &str| {

@@ -3,7 +3,7 @@
 //! ```text
 //! 0            Header, GPU table, directory of slots
 //! 64 KiB       reserved for the quota ledger
-//! 2 MiB        slot 0: base | kernel hashes | kernels | names | lanes | strata | timelines | post-mortems |
+//! 2 MiB        slot 0: base | kernel hashes | kernels | names | lanes | strata | launch samples | timelines | post-mortems |
 //!              block levels
 //! 2 MiB + S    slot 1 ...
 //! ```
@@ -18,7 +18,7 @@ use crate::sync::AtomicU64;
 /// First word of a segment: "RADRMSEG".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RADRMSEG");
 /// Layout version. Any change of this file's structures or offsets raises it.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 
 /// GPUs that a segment can name.
 pub const GPUS: usize = 16;
@@ -34,6 +34,8 @@ pub const ENTRIES: usize = 1024;
 pub const TEXT_BYTES: usize = 4096;
 /// Cells of the event ring: rare events only, so this is hours for most programs.
 pub const RING_CELLS: usize = 1024;
+/// Cells of the ring of launches that were timed: more than six seconds' worth at the rate that the shim keeps to.
+pub const SAMPLE_CELLS: usize = 1024;
 /// Failed requests kept from the beginning, and as many from the end.
 pub const FAILURE_CELLS: usize = 32;
 /// Kernels with counters of their own; number 0 is "(other)".
@@ -315,8 +317,11 @@ pub struct SlotHead {
     pub timing: [AtomicU64; 2],
     /// Copies and memsets by way: how many, bytes.
     pub copies: [[AtomicU64; 2]; COPY_WAYS],
+    /// Tickets drawn for the ring of launches that were timed, those that found their cell taken, and 1 when the ring is
+    /// allocated.
+    pub samples: [AtomicU64; 3],
     /// Unused.
-    pub spare3: [AtomicU64; 512 - 32 - BYPASSES - 2 * LANES - 1 - 4 - 2 * COPY_WAYS],
+    pub spare3: [AtomicU64; 512 - 32 - BYPASSES - 2 * LANES - 1 - 7 - 2 * COPY_WAYS],
 }
 
 /// What is allocated when a process joins.
@@ -487,6 +492,10 @@ pub const STRATA_KEYS_BYTES: u64 = (STRATA * 8) as u64;
 pub const STRATA_AT: u64 = STRATA_KEYS_AT + STRATA_KEYS_BYTES;
 /// Bytes of the strata.
 pub const STRATA_BYTES: u64 = (STRATA * 128) as u64;
+/// The ring of launches that were timed.
+pub const SAMPLES_AT: u64 = 28 << 20;
+/// Its bytes.
+pub const SAMPLES_BYTES: u64 = (SAMPLE_CELLS * 64) as u64;
 /// The timelines.
 pub const TIMELINES_AT: u64 = 32 << 20;
 /// Bytes of a timeline.
@@ -539,7 +548,8 @@ const _: () = {
     assert!(NAMES_AT + NAMES_BYTES <= LANES_AT);
     assert!(size_of::<StratumCell>() == 128);
     assert!(LANES_AT + (LANES as u64 + 1) * LANE_BYTES <= STRATA_KEYS_AT);
-    assert!(STRATA_AT + STRATA_BYTES <= TIMELINES_AT);
+    assert!(STRATA_AT + STRATA_BYTES <= SAMPLES_AT);
+    assert!(SAMPLES_AT + SAMPLES_BYTES <= TIMELINES_AT);
     assert!(TIMELINES_AT + GPUS as u64 * TIMELINE_BYTES <= LEVELS_AT);
     assert!(level_at(LEVELS) <= SLOT_STRIDE);
     assert!(HEADER_BYTES <= LEDGER_AT && LEDGER_AT < SLOTS_AT);

@@ -27,6 +27,7 @@ pub mod postmortem;
 pub mod process;
 mod reader;
 pub mod ring;
+pub mod samples;
 mod segment;
 pub mod strata;
 mod sync;
@@ -44,9 +45,10 @@ pub use lanes::{Lane, Row};
 pub use ledger::{Ledger, LedgerRow};
 pub use reader::{
     Account, Copies, GpuInfo, Holder, JobInfo, KernelSnapshot, KindFigures, Later, LeftOut, LiveBlock,
-    Liveness, OtherProcess, Overhead, Peak, Postmortem, ProcessSnapshot, RingReader, Segment, SegmentError,
-    SlotInfo, Throttled, TimelinePoint, Uses,
+    Liveness, OtherProcess, Overhead, Peak, Postmortem, ProcessSnapshot, RingReader, SampleReader, Segment,
+    SegmentError, SlotInfo, Throttled, TimelinePoint, Uses,
 };
+pub use samples::LaunchSample;
 pub use segment::{CreateError, SegmentFile};
 pub use strata::{CopyWay, Filling, KernelsMode, SizeClass, Stratum, estimate::KernelTime};
 pub use writer::{GpuIndex, Writer};

@@ -122,6 +122,11 @@ impl RingCursor {
         self.lost
     }
 
+    /// The ticket that is read next.
+    pub(crate) fn next_ticket(&self) -> u64 {
+        self.next
+    }
+
     /// Records delivered.
     pub fn delivered(&self) -> u64 {
         self.delivered

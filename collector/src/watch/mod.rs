@@ -7,6 +7,7 @@ use crate::digest::PendingDigest;
 use crate::exits::Exits;
 use crate::frameworks;
 use crate::host::HostWatch;
+use crate::launches::{self, LaunchThinner};
 use crate::nvml::{Message, NvmlSource, Sampler};
 use crate::output::{Output, ProfileFile};
 use crate::pace::{EventThinner, FINE_TIMELINES, SampleThinner, coarse, next_state, poll_gap};
@@ -121,6 +122,7 @@ pub(crate) struct Watch<S> {
     events: EventThinner,
     samples: SampleThinner,
     samples_ready: Vec<NvmlSample>,
+    launches: LaunchThinner,
     activity: Activity,
     meters: load::Meters,
     host: HostWatch,
@@ -156,6 +158,7 @@ struct Watched {
     looked: usize,
     frameworks: Vec<Framework>,
     fine_timeline: bool,
+    keeps_launches: bool,
     /// Up to here its work is in the profile.
     worked: Nanos,
 }
@@ -182,6 +185,7 @@ impl<S: Source> Watch<S> {
             events: EventThinner::default(),
             samples: SampleThinner::default(),
             samples_ready: Vec::new(),
+            launches: LaunchThinner::default(),
             activity: Activity::default(),
             meters: load::Meters::new(&options.dcgm, &options.nvml),
             host,
@@ -343,6 +347,7 @@ impl<S: Source> Watch<S> {
                     refused.push(brief.key);
                 }
                 self.events.add(events);
+                self.look_at_launches(brief, last);
                 if brief.alive {
                     self.look_at_libraries(brief, now);
                 }
@@ -392,12 +397,19 @@ impl<S: Source> Watch<S> {
         }
         // Decided once per process: a timeline does not change its grid.
         let fine_timeline = self.met < FINE_TIMELINES;
+        let keeps_launches = self.met < launches::PROCESSES;
         self.met += 1;
         if brief.alive {
             self.others.watch(brief.key, brief.pid);
         }
-        let watched =
-            Watched { seen: now, looked: 0, frameworks: Vec::new(), fine_timeline, worked: Nanos::ZERO };
+        let watched = Watched {
+            seen: now,
+            looked: 0,
+            frameworks: Vec::new(),
+            fine_timeline,
+            keeps_launches,
+            worked: Nanos::ZERO,
+        };
         self.processes.insert(brief.key, watched);
     }
 
@@ -415,6 +427,14 @@ impl<S: Source> Watch<S> {
                 Some(known) => known.version = known.version.take().or(framework.version),
                 None => watched.frameworks.push(framework),
             }
+        }
+    }
+
+    /// Takes launches that were timed, of the first processes only.
+    fn look_at_launches(&mut self, brief: &Brief, last: bool) {
+        let is_wanted = self.processes.get(&brief.key).is_some_and(|watched| watched.keeps_launches);
+        if is_wanted && self.output.profile.gpu_clock != GpuClock::Absent {
+            self.launches.add(self.source.launches(brief.key, last || !brief.alive));
         }
     }
 
@@ -553,6 +573,9 @@ impl<S: Source> Watch<S> {
                 self.write(Record::Throttling(throttling));
             }
             work.extend(self.worked(&process, now));
+            if whole {
+                self.launches.end(brief.key);
+            }
             if !brief.alive {
                 self.others.ended(brief.key, process.state.end == End::Exec);
                 written.push(brief.key);
@@ -563,6 +586,10 @@ impl<S: Source> Watch<S> {
         }
         if !work.is_empty() {
             self.write(Record::Work(work));
+        }
+        let launches = self.launches.take();
+        if !launches.is_empty() {
+            self.write(Record::Launches(launches));
         }
         for key in written {
             self.processes.remove(&key);

@@ -4,7 +4,7 @@ use super::*;
 use radrm_profile::Bytes;
 use radrm_profile::model::{
     Account, Copies, Event, EventKind, FailedRequest, GpuIndex, Identity, Kernel, KernelTime,
-    RESULT_OUT_OF_MEMORY, TimedSpan, Timeline, TimelinePoint,
+    RESULT_OUT_OF_MEMORY, TimedLaunch, TimedSpan, Timeline, TimelinePoint,
 };
 use std::cell::RefCell;
 use std::path::Path;
@@ -19,6 +19,7 @@ struct Job0 {
     processes: BTreeMap<u32, (bool, Process)>,
     released: Vec<ProcessKey>,
     events: Vec<Event>,
+    launches: Vec<TimedLaunch>,
     details: usize,
 }
 
@@ -54,6 +55,10 @@ impl Source for Fake {
     fn events(&mut self, key: ProcessKey, _: bool) -> Vec<Event> {
         let mut job = self.0.borrow_mut();
         job.events.extract_if(.., |event| event.process == key).collect()
+    }
+    fn launches(&mut self, key: ProcessKey, _: bool) -> Vec<TimedLaunch> {
+        let mut job = self.0.borrow_mut();
+        job.launches.extract_if(.., |launch| launch.process == key).collect()
     }
     fn release(&mut self, key: ProcessKey) {
         let mut job = self.0.borrow_mut();
@@ -361,4 +366,40 @@ fn a_dry_run_counts_launches_and_has_no_times() {
     assert_eq!(process.timings.copies.len(), 1);
     assert!(profile.unmeasured.is_empty(), "of a dry run nobody expects them: {:?}", profile.unmeasured);
     assert_eq!(Profile::open(&dir.path().join("a.radrm")).unwrap().gpu_clock, GpuClock::Absent);
+}
+
+#[test]
+fn timed_launches_of_the_first_processes_are_kept_and_none_of_a_dry_run() {
+    for (time, expected) in [(GpuClock::Real, launches::PROCESSES), (GpuClock::Absent, 0)] {
+        let dir = tempfile::tempdir().unwrap();
+        let fake = Fake::default();
+        let options =
+            WatchOptions { gpu_clock: time, ..options(ProfileFile::At(dir.path().join("a.radrm"))) };
+        let mut watch = Watch::start(fake.clone(), Job { pid: 7, ..Job::default() }, &options);
+        for slot in 0..20 {
+            fake.at(10);
+            fake.add(slot, 1, 100 + slot, 1);
+        }
+        watch.poll();
+        fake.at(500);
+        fake.0.borrow_mut().launches = (0..20)
+            .map(|slot| TimedLaunch {
+                process: ProcessKey { slot, generation: 1 },
+                launched: Nanos::from_millis(400),
+                blocks: u64::from(slot),
+                ..TimedLaunch::default()
+            })
+            .collect();
+        watch.poll();
+        // One ends at once: what is known of it is written with its end.
+        fake.kill(3);
+        fake.at(600);
+        watch.poll();
+        fake.at(700);
+        let profile = watch.finish(Exit::Code(0)).profile;
+        let read = Profile::open(&dir.path().join("a.radrm")).unwrap();
+        assert_eq!(read.launches, profile.launches);
+        assert_eq!(read.launches.len(), expected, "{:?}", read.launches);
+        assert!(read.launches.iter().all(|launch| launch.blocks == u64::from(launch.process.slot)));
+    }
 }

@@ -7,6 +7,7 @@ mod activity;
 mod clock;
 mod host;
 mod job;
+mod launch;
 mod memory;
 pub mod postmortem;
 mod process;
@@ -20,6 +21,7 @@ pub use activity::{GpuSpan, Meter, Share};
 pub use clock::GpuClock;
 pub use host::{CountSource, Host, HostCount, HostCounter, HostNews, HostSpan};
 pub use job::{Exit, Gpu, GpuIndex, Job, Outcome, Reason};
+pub use launch::TimedLaunch;
 pub use memory::{
     Account, Block, FailedRequest, KIND_COUNT, Kind, KindAccount, RESULT_OUT_OF_MEMORY, Timeline,
     TimelinePoint, device_total,
@@ -55,6 +57,8 @@ pub struct Profile {
     pub activity: Vec<GpuSpan>,
     /// What the processes launched and copied, by time for each process.
     pub work: Vec<WorkSpan>,
+    /// Single launches that were timed, by the time of launch for each process and span.
+    pub launches: Vec<TimedLaunch>,
     /// The host's side.
     pub host: Host,
     /// Figures of load that could not be taken, each as a clause with its reason.
@@ -94,6 +98,7 @@ impl Profile {
             samples: Vec::new(),
             activity: Vec::new(),
             work: Vec::new(),
+            launches: Vec::new(),
             host: Host::default(),
             unmeasured: Vec::new(),
             events: Vec::new(),

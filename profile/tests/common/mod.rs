@@ -141,6 +141,21 @@ pub fn records() -> Vec<Record> {
             share_permille: 300,
         }),
         Record::GpuClock(GpuClock::Absent),
+        Record::Launches(vec![
+            TimedLaunch {
+                process: ProcessKey { slot: 0, generation: 1 },
+                kernel: Some(2),
+                stream: 3,
+                launched: Nanos(1 << 40),
+                seen_after: Nanos(5),
+                duration: Nanos(4),
+                end: Some(Nanos(1 << 39)),
+                context: u16::MAX,
+                blocks: 1 << 33,
+                ..TimedLaunch::default()
+            },
+            TimedLaunch::default(),
+        ]),
         Record::Recording(Recording {
             key: ProcessKey { slot: 0, generation: 1 },
             kernels: KernelsMode::Off,

@@ -12,7 +12,7 @@ mod uses;
 
 pub use overheads::Overhead;
 pub use postmortem::{Holder, Later, LeftOut, OtherProcess, Postmortem};
-pub use ring::RingReader;
+pub use ring::{RingReader, SampleReader};
 pub use segment::{GpuInfo, JobInfo, Liveness, Segment, SegmentError, SlotInfo, Throttled};
 pub use snapshot::{Account, KernelSnapshot, KindFigures, LiveBlock, Peak, ProcessSnapshot};
 pub use strata::Copies;

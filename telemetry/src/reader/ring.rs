@@ -1,24 +1,71 @@
-//! Reading a slot's ring of events.
+//! Reading a slot's rings: events, and launches that were timed.
 
 use super::segment::{Segment, SlotInfo};
 use crate::event::Event;
-use crate::layout::{RING_CELLS, SlotBase, SlotHead, slot_at};
+use crate::layout::{RING_CELLS, SAMPLE_CELLS, SAMPLES_AT, SlotBase, SlotHead, slot_at};
 use crate::ring::{CellSource, RingCursor, WORDS};
+use crate::samples::LaunchSample;
+use std::marker::PhantomData;
 use std::mem::offset_of;
+
+/// What lies in a ring, and where that ring is.
+pub trait Record: Sized {
+    /// Offset of the tickets in the slot.
+    const HEAD_AT: u64;
+    /// Offset of the first cell.
+    const CELLS_AT: u64;
+    /// Cells.
+    const CELLS: u64;
+    /// A record from its words; `None`: damaged.
+    fn of(words: [u64; WORDS]) -> Option<Self>;
+}
+
+impl Record for Event {
+    const HEAD_AT: u64 = offset_of!(SlotHead, ring_head) as u64;
+    const CELLS_AT: u64 = offset_of!(SlotBase, ring) as u64;
+    const CELLS: u64 = RING_CELLS as u64;
+
+    fn of(words: [u64; WORDS]) -> Option<Self> {
+        Event::unpack(words)
+    }
+}
+
+impl Record for LaunchSample {
+    const HEAD_AT: u64 = offset_of!(SlotHead, samples) as u64;
+    const CELLS_AT: u64 = SAMPLES_AT;
+    const CELLS: u64 = SAMPLE_CELLS as u64;
+
+    fn of(words: [u64; WORDS]) -> Option<Self> {
+        LaunchSample::unpack(words)
+    }
+}
+
+/// Reads a slot's events.
+pub type RingReader = RecordReader<Event>;
+
+/// Reads launches of a slot that were timed.
+pub type SampleReader = RecordReader<LaunchSample>;
 
 /// A place in the ring of one slot. Keep it, and poll from time to time.
 #[derive(Clone, Debug)]
-pub struct RingReader {
+pub struct RecordReader<R> {
     slot: usize,
     generation: u32,
     cursor: RingCursor,
     damaged: u64,
+    of: PhantomData<R>,
 }
 
-impl RingReader {
-    /// Starts at the oldest event of a slot.
+impl<R: Record> RecordReader<R> {
+    /// Starts at the oldest record of a slot.
     pub fn new(slot: &SlotInfo) -> Self {
-        Self { slot: slot.slot, generation: slot.generation, cursor: RingCursor::default(), damaged: 0 }
+        Self {
+            slot: slot.slot,
+            generation: slot.generation,
+            cursor: RingCursor::default(),
+            damaged: 0,
+            of: PhantomData,
+        }
     }
 
     /// Slot and generation that it reads.
@@ -26,26 +73,31 @@ impl RingReader {
         (self.slot, self.generation)
     }
 
-    /// Events that happened and were not delivered: overwritten, dropped, or damaged.
+    /// Records that were made and were not delivered: overwritten, dropped, or damaged.
     pub fn lost(&self) -> u64 {
         self.cursor.lost() + self.damaged
     }
 
-    /// New events in the order in which they were begun. `last` says that the process is gone, so that
+    /// New records in the order in which they were begun. `last` says that the process is gone, so that
     /// nothing is waited for. A slot that has gone on to another process, or that cannot be read, has none.
-    pub fn poll(&mut self, segment: &Segment, last: bool) -> Vec<Event> {
-        let mut events = Vec::new();
+    pub fn poll(&mut self, segment: &Segment, last: bool) -> Vec<R> {
+        let mut records = Vec::new();
+        let at = slot_at(self.slot);
+        // Mostly there is nothing new.
+        if segment.word(at + R::HEAD_AT) == Some(self.cursor.next_ticket()) {
+            return records;
+        }
         let same = |segment: &Segment| {
             segment.slot(self.slot).is_some_and(|info| info.generation == self.generation)
         };
         if !same(segment) {
-            return events;
+            return records;
         }
         let mut cursor = self.cursor;
         let mut damaged = 0;
-        let mut source = FileCells { segment, at: slot_at(self.slot) };
-        let polled = cursor.poll(&mut source, RING_CELLS as u64, last, |words| match Event::unpack(words) {
-            Some(event) => events.push(event),
+        let mut source = FileCells { segment, head: at + R::HEAD_AT, cells: at + R::CELLS_AT };
+        let polled = cursor.poll(&mut source, R::CELLS, last, |words| match R::of(words) {
+            Some(record) => records.push(record),
             None => damaged += 1,
         });
         // A slot that changed hands meanwhile has mixed two processes.
@@ -54,33 +106,34 @@ impl RingReader {
         }
         self.cursor = cursor;
         self.damaged += damaged;
-        events
+        records
     }
 }
 
 /// Cells read from the file, each with a call of its own: the system call orders them.
 struct FileCells<'a> {
     segment: &'a Segment,
-    at: u64,
+    head: u64,
+    cells: u64,
 }
 
 impl FileCells<'_> {
-    fn cell(cell: u64) -> u64 {
-        offset_of!(SlotBase, ring) as u64 + cell * 64
+    fn cell(&self, cell: u64) -> u64 {
+        self.cells + cell * 64
     }
 }
 
 impl CellSource for FileCells<'_> {
     fn head(&mut self) -> Option<u64> {
-        self.segment.word(self.at + offset_of!(SlotHead, ring_head) as u64)
+        self.segment.word(self.head)
     }
 
     fn seq(&mut self, cell: u64) -> Option<u64> {
-        self.segment.word(self.at + Self::cell(cell))
+        self.segment.word(self.cell(cell))
     }
 
     fn words(&mut self, cell: u64) -> Option<[u64; WORDS]> {
-        let words = self.segment.words(self.at + Self::cell(cell) + 8, 56).ok()?;
+        let words = self.segment.words(self.cell(cell) + 8, 56).ok()?;
         Some(words.array(0))
     }
 

@@ -13,14 +13,14 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use radrm_cuda_abi::*;
 
-use super::Timing;
+use super::{Shape, Timing};
 use crate::capture;
 use crate::cx::Cx;
 use crate::entries::{EntryId, Flavour};
 use crate::errno;
 use crate::graph;
 use crate::memory;
-use crate::telemetry::{Bypass, Filling, GpuIndex, KernelsMode, Stratum};
+use crate::telemetry::{Bypass, Filling, GpuIndex, KernelId, KernelsMode, LaunchSample, Stratum};
 
 /// Marks of all contexts.
 const MARKS: usize = 1024;
@@ -59,6 +59,12 @@ struct Mark {
     weight: AtomicU64,
     /// 0 for a stratum, the plan's serial number for a plan; below, how the launch fills the GPU, and the GPU.
     serial: AtomicU64,
+    /// The host's time before the first event.
+    launched: AtomicU64,
+    stream: AtomicU64,
+    /// The launch's shape: blocks, then threads of a block and, above, dynamic shared memory.
+    blocks: AtomicU64,
+    block: AtomicU64,
 }
 
 /// The first event in a context.
@@ -112,6 +118,10 @@ impl Mark {
             what: AtomicU64::new(0),
             weight: AtomicU64::new(0),
             serial: AtomicU64::new(0),
+            launched: AtomicU64::new(0),
+            stream: AtomicU64::new(0),
+            blocks: AtomicU64::new(0),
+            block: AtomicU64::new(0),
         }
     }
 
@@ -124,6 +134,32 @@ impl Mark {
     /// Lets go of a mark in hand.
     fn leave(&self, state: u64) {
         self.state.store(state, Ordering::Release);
+    }
+
+    /// The launch between the events: its duration and the time from the context's origin to its end are known.
+    fn sample(
+        &self,
+        cx: &Cx<'_>,
+        here: Here,
+        stratum: Option<Stratum>,
+        seen_ns: u64,
+        (duration, end): (f64, Option<f64>),
+    ) -> LaunchSample {
+        let block = self.block.load(Ordering::Relaxed);
+        LaunchSample {
+            launched_ns: self.launched.load(Ordering::Relaxed),
+            seen_ns,
+            duration_ns: duration as u64,
+            end_ns: end.map(|ns| ns as u64),
+            context: here.instance as u16,
+            gpu: here.gpu,
+            stream: self.stream.load(Ordering::Relaxed),
+            kernel: stratum.map_or(KernelId::OTHER, |stratum| cx.writer().kernel_of(stratum)),
+            is_graph: stratum.is_none(),
+            blocks: self.blocks.load(Ordering::Relaxed),
+            threads: block as u16,
+            dynamic_shared: (block >> 32) as u32,
+        }
     }
 
     fn is_of(&self, here: Here) -> bool {
@@ -201,12 +237,12 @@ impl Marks {
             return None;
         }
         let most = if all { MARKS } else { PER_CONTEXT };
-        let mark = errno::keep(|| capture::always_relaxed(|| self.open(cx, stream, most)));
+        let mark = errno::keep(|| capture::always_relaxed(|| self.open(cx, stream, most, from)));
         timing.pay(cx, from);
         Some(Begun { mark: mark?, captures })
     }
 
-    fn open(&self, cx: &Cx<'_>, stream: CUstream, most: usize) -> Option<&Mark> {
+    fn open(&self, cx: &Cx<'_>, stream: CUstream, most: usize, from: u64) -> Option<&Mark> {
         if !capture::is_idle(cx.entry, stream) {
             return None;
         }
@@ -218,6 +254,8 @@ impl Marks {
             return None;
         }
         mark.serial.store(u64::from(here.gpu.number()), Ordering::Relaxed);
+        mark.launched.store(from, Ordering::Relaxed);
+        mark.stream.store(stream.addr(), Ordering::Relaxed);
         Some(mark)
     }
 
@@ -339,9 +377,12 @@ impl Marks {
             }
             None => graph::timing::timed(cx, what, serial, ns, weight),
         }
-        if let Some(span) = self.origin(here).and_then(|origin| elapsed(cx, origin, event(&mark.end))) {
+        let span = self.origin(here).and_then(|origin| elapsed(cx, origin, event(&mark.end)));
+        if let Some(span) = span {
             cx.writer().timed_span(here.gpu, span as u64);
         }
+        let timing = &cx.page.kernels.timing;
+        timing.samples.put(cx, |now| mark.sample(cx, here, stratum, now, (ns, span)));
         FREE
     }
 
@@ -411,8 +452,13 @@ impl<'m> Begun<'m> {
 }
 
 impl Ended<'_> {
-    fn out(self, what: u64, serial: u64, weight: u64, filling: Option<Filling>) {
+    fn out(self, what: u64, serial: u64, weight: u64, filling: Option<Filling>, shape: Option<Shape>) {
         let mark = self.0;
+        let threads =
+            |shape: Shape| shape.threads.checked_div(shape.blocks).unwrap_or(0).min(u16::MAX.into());
+        let block = shape.map_or(0, |s| threads(s) | s.shared.min(u32::MAX.into()) << 32);
+        mark.blocks.store(shape.map_or(0, |shape| shape.blocks), Ordering::Relaxed);
+        mark.block.store(block, Ordering::Relaxed);
         let gpu = mark.serial.load(Ordering::Relaxed) & 0xff;
         mark.what.store(what, Ordering::Relaxed);
         mark.weight.store(weight, Ordering::Relaxed);
@@ -421,14 +467,14 @@ impl Ended<'_> {
     }
 
     /// The time is that of a launch which stands for `weight` launches of a stratum.
-    pub(crate) fn publish(self, stratum: Stratum, weight: u64, filling: Option<Filling>) {
+    pub(crate) fn publish(self, stratum: Stratum, weight: u64, filling: Option<Filling>, shape: Shape) {
         stratum.begin();
-        self.out(stratum.as_ptr().addr() as u64, 0, weight, filling);
+        self.out(stratum.as_ptr().addr() as u64, 0, weight, filling, Some(shape));
     }
 
     /// The time is that of a graph's launch.
     pub(crate) fn publish_graph(self, plan: u64, serial: u64, weight: u64) {
-        self.out(plan, serial, weight, None);
+        self.out(plan, serial, weight, None, None);
     }
 
     /// Nobody wants to know.

@@ -11,6 +11,7 @@
 //! | [`marks`] | the events, and the times that they have given |
 //! | [`budget`] | what timing has cost and may cost |
 //! | `filling` | how a launch fills the GPU |
+//! | `samples` | single launches for the trace |
 //! | [`shell`] | the short way of launches that are only counted |
 //!
 //! Nothing is ever waited for. Nothing is timed while a stream of the process captures, and an event that
@@ -19,6 +20,7 @@
 pub(crate) mod budget;
 mod filling;
 pub(crate) mod marks;
+mod samples;
 pub(crate) mod shell;
 pub(crate) mod strata;
 
@@ -36,6 +38,7 @@ use crate::telemetry::{KernelId, KernelsMode, Lane, SizeClass, Stratum};
 use budget::Budget;
 use filling::{Held, Sizes};
 use marks::Marks;
+use samples::Samples;
 use strata::{Entry, StrataCache};
 
 /// Launches of a stratum that are timed before any is left out.
@@ -52,6 +55,7 @@ pub(crate) struct Timing {
     strata: HandleMap,
     /// Captures that were ever begun.
     captures: AtomicU64,
+    samples: Samples,
     sizes: Sizes,
     held: Held,
 }
@@ -79,6 +83,7 @@ impl Timing {
             caches: AtomicPtr::new(core::ptr::null_mut()),
             strata: HandleMap::new(),
             captures: AtomicU64::new(0),
+            samples: Samples::new(),
             sizes: Sizes::new(),
             held: Held::new(),
         }
@@ -200,7 +205,7 @@ fn first(
     let stratum = timing.stratum(cx, kernel, class);
     let timed = ended.is_some();
     match (ended, stratum) {
-        (Some(ended), Some(stratum)) => ended.publish(stratum, 1, timing.filling(cx, function, shape)),
+        (Some(ended), Some(stratum)) => ended.publish(stratum, 1, timing.filling(cx, function, shape), shape),
         (Some(ended), None) => ended.forget(),
         (None, _) => {}
     }
@@ -246,7 +251,7 @@ fn due(
     entry.launched(shape);
     let weight = entry.settle();
     if let Some(ended) = ended {
-        ended.publish(stratum, weight, timing.filling(cx, function, shape));
+        ended.publish(stratum, weight, timing.filling(cx, function, shape), shape);
         entry.timed();
     }
     if entry.is_spent() {
