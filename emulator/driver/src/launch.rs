@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`config`] | checks of a launch's configuration, attributes of `cuLaunchKernelEx` |
 //! | [`timing`] | how long work takes |
+//! | [`placement`] | what it has at work on the multiprocessors meanwhile |
 //! | `mps` | the multiprocessors that MPS leaves to a process |
 //! | `api` | entry points, host functions included |
 //! | `legacy` | `cuLaunch` and what belongs to it |
@@ -12,6 +13,7 @@ mod api;
 pub mod config;
 mod legacy;
 pub mod mps;
+pub mod placement;
 pub mod timing;
 
 use std::sync::OnceLock;
@@ -27,6 +29,7 @@ use crate::graph::KernelNode;
 use crate::state::Driver;
 use crate::stream::clock::is_real;
 use radrm_emulator_machine::WHOLE;
+use placement::{Phase, phases};
 use timing::{Geometry, KernelCost, KernelTimes};
 
 /// Environment variable that names the table of kernel times.
@@ -88,7 +91,7 @@ pub fn monotonic_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Counts a kernel's launch in the machine's books and gives its duration (ns): in the time of its GPU, which
+/// Counts a kernel's launch in the machine's books and gives its duration (ns) and what it has at work meanwhile: in the time of its GPU, which
 /// other processes slow down, where time is real; else slowed down by what others ask of the GPU at this moment.
 ///
 /// Where time is not real a process counts as busy from its launch for as long as its kernels take, one after
@@ -96,7 +99,7 @@ pub fn monotonic_ns() -> u64 {
 ///
 /// # Errors
 /// CUDA_ERROR_LAUNCH_FAILED and CUDA_ERROR_ILLEGAL_ADDRESS where faults were asked for or the GPU is lost.
-pub fn account(driver: &Driver, context: &Context, shape: &Shape<'_>) -> Answer<u64> {
+pub fn account(driver: &Driver, context: &Context, shape: &Shape<'_>) -> Answer<(u64, Vec<Phase>)> {
     let number = LAUNCHED.fetch_add(1, Relaxed) + 1;
     if driver.machine.is_lost(context.gpu) {
         context.break_with(CUDA_ERROR_LAUNCH_FAILED);
@@ -122,7 +125,7 @@ pub fn account(driver: &Driver, context: &Context, shape: &Shape<'_>) -> Answer<
     if is_real() {
         driver.process.launched(context.gpu, 1, cost.ns);
         DEMAND.store(cost.demand_permille, Relaxed);
-        return Ok(cost.ns);
+        return Ok((cost.ns, phases(geometry, cost.ns, cost.ns)));
     }
     let now = monotonic_ns();
     let others = driver.machine.load(context.gpu, now, Some(&driver.process));
@@ -130,7 +133,7 @@ pub fn account(driver: &Driver, context: &Context, shape: &Shape<'_>) -> Answer<
     driver.process.launched(context.gpu, 1, ns);
     let until = busy_until(context.gpu, now, ns);
     driver.process.set_busy(context.gpu, until, 1, cost.demand_permille);
-    Ok(ns)
+    Ok((ns, phases(geometry, cost.ns, ns)))
 }
 
 /// What the latest kernel asks of its GPU (permille).

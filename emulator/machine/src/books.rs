@@ -61,7 +61,7 @@ impl GpuBooks {
         self.kinds.get(kind as usize).copied().unwrap_or_default()
     }
 
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         *self
             == Self { gpu: self.gpu, kinds: vec![KindBooks::default(); self.kinds.len()], ..Self::default() }
     }
@@ -152,7 +152,7 @@ impl Machine {
     }
 }
 
-fn read_book(gpu: usize, book: &Book, held_now: u64) -> GpuBooks {
+pub(crate) fn read_book(gpu: usize, book: &Book, held_now: u64) -> GpuBooks {
     GpuBooks {
         gpu,
         kinds: book

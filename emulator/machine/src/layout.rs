@@ -13,7 +13,7 @@ pub const MAX_PROCESSES: usize = 4096;
 pub const MAX_OBJECTS: usize = 4096;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RADRMEMU");
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 pub(crate) const TEXT_BYTES: usize = 124 * 1024;
 
 /// First page. Everything but `slots_used`, `lost` and the counters is written before the file gets its
@@ -64,6 +64,25 @@ pub(crate) struct Book {
     pub busy_ns: AtomicU64,
     pub copy_ns: AtomicU64,
     pub contexts: AtomicU64,
+    pub curve: Curve,
+}
+
+/// Points of a curve.
+pub(crate) const CURVE_KNOTS: usize = 24;
+
+/// What a process has at work on a GPU over GPU time; see `activity`.
+#[repr(C)]
+pub(crate) struct Curve {
+    /// Odd while it is written.
+    pub seq: AtomicU64,
+    /// Points that count.
+    pub used: AtomicU64,
+    /// 1 if it is on a GPU's time, which gets on with the wall clock.
+    pub clocked: AtomicU64,
+    /// GPU time at which the process was gone; 0 while it lives.
+    pub cut_at: AtomicU64,
+    /// GPU time, sum of active multiprocessors, sum of resident warps.
+    pub knots: [[AtomicU64; 3]; CURVE_KNOTS],
 }
 
 /// A process. `state` is (generation << 8 | state).
@@ -103,6 +122,9 @@ pub(crate) struct Timeline {
     pub at_ns: AtomicU64,
     pub passed_ns: AtomicU64,
     pub worked_ns: AtomicU64,
+    /// What processes whose places went to others had at work.
+    pub gone_active: AtomicU64,
+    pub gone_resident: AtomicU64,
 }
 
 /// An allocation that other processes may open. `state` is (generation << 8 | state).

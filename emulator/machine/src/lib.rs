@@ -12,6 +12,7 @@
 //! * [`Process`] is a program's own slot: it charges and discharges memory, keeps the books, and
 //!   says how busy the program keeps a GPU.
 //! * [`Machine::gpu_time`] says how far a GPU has got on with the work of all of them (module `timeline`).
+//! * [`Machine::sm_work`] says what was at work on its multiprocessors (module `activity`).
 //! * [`Machine::books`] gives the books of all processes, dead ones included.
 //! * [`Machine::lock_process`] and its neighbours take a process off its GPUs and bring it back.
 //! * [`FaultPlan`] says what shall go wrong in one process.
@@ -24,6 +25,7 @@
 //! count against the GPU's memory.
 #![warn(missing_docs)]
 
+mod activity;
 mod books;
 mod checkpoint;
 mod error;
@@ -31,6 +33,7 @@ mod faults;
 mod kind;
 mod layout;
 mod liveness;
+mod looks;
 mod machine;
 mod mapping;
 mod model;
@@ -39,6 +42,7 @@ mod process;
 mod spec;
 mod timeline;
 
+pub use activity::{SmLoad, SmPlan, SmWork};
 pub use books::{GpuBooks, KindBooks, ProcessBooks, books_to_json};
 pub use checkpoint::{CheckpointError, CheckpointState, Inside, Mark};
 pub use error::MachineError;
@@ -46,6 +50,7 @@ pub use faults::{FaultError, FaultPlan, parse_bytes};
 pub use kind::{KINDS, Kind};
 pub use layout::{MAX_GPUS, MAX_OBJECTS, MAX_PROCESSES};
 pub use liveness::{ProcessIdentity, is_alive};
+pub use looks::{GpuTotals, GpuUser};
 pub use machine::{ENV_EMULATE, ENV_FAULTS, ENV_MACHINE, ENV_TIME, Load, Machine, MemoryUse, time_is_real};
 pub use model::{GpuSpec, MODELS_TOML, Models};
 pub use objects::{ObjectId, SharedKind, SharedObject};

@@ -374,6 +374,13 @@ impl Machine {
             }
             let _ = words[index].compare_exchange(value, 0, SeqCst, Relaxed);
         }
+        for (gpu, book) in slot.books.iter().enumerate().take(self.gpu_count()) {
+            let passed = layout.timelines[gpu].passed_ns.load(Relaxed);
+            if slot.state.load(SeqCst) != reaping {
+                return;
+            }
+            book.curve.cut(passed);
+        }
         self.drop_objects_of(index, generation_of(reaping));
         let _ = slot.state.compare_exchange(reaping, tag(generation_of(reaping), ENDED), SeqCst, Relaxed);
     }

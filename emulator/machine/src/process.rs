@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use crate::checkpoint;
 use crate::error::MachineError;
 use crate::kind::Kind;
-use crate::layout::{Book, CLAIMING, ENDED, FREE, LIVE, MAX_PROCESSES, Slot, generation_of, state_of, tag};
+use crate::layout::{Book, CLAIMING, Curve, ENDED, FREE, LIVE, MAX_PROCESSES, Slot, generation_of, state_of, tag};
 use crate::liveness::ProcessIdentity;
 use crate::machine::{Machine, identity, monotonic_ns};
 use crate::mapping::store_bytes;
@@ -52,6 +52,7 @@ impl Process {
             slot.state.store(tag(generation, ENDED), Release);
             return Err(MachineError::io(machine.path(), e));
         }
+        machine.retire(slot);
         clear_books(slot);
         checkpoint::reset(slot);
         slot.pid.store(me.pid, Relaxed);
@@ -174,6 +175,18 @@ impl Process {
             layout.busy_demand[gpu][self.index]
                 .store(u64::from(streams) << 32 | u64::from(demand_permille), Relaxed);
             layout.busy_until[gpu][self.index].store(until_ns, Relaxed);
+        }
+    }
+
+    /// What this process has at work on a GPU.
+    pub(crate) fn curve(&self, gpu: usize) -> Option<&Curve> {
+        self.book(gpu).map(|book| &book.curve)
+    }
+
+    /// Its plan is on the GPU's time.
+    pub(crate) fn clocked(&self, gpu: usize) {
+        if let Some(curve) = self.curve(gpu) {
+            curve.clocked.store(1, Relaxed);
         }
     }
 
@@ -313,5 +326,16 @@ fn clear_books(slot: &Slot) {
             &book.contexts,
         ];
         words.into_iter().for_each(|w| w.store(0, Relaxed));
+    }
+}
+
+impl Machine {
+    /// Takes what a slot's processes had at work over to the GPUs.
+    pub(crate) fn retire(&self, slot: &Slot) {
+        for (book, timeline) in slot.books.iter().zip(&self.layout().timelines) {
+            let work = book.curve.take();
+            timeline.gone_active.fetch_add(work.active, Relaxed);
+            timeline.gone_resident.fetch_add(work.resident, Relaxed);
+        }
     }
 }

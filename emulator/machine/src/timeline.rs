@@ -105,6 +105,7 @@ impl Process {
     pub fn set_work(&self, gpu: usize, until: u64, weight: u32) {
         let layout = self.machine().layout();
         if gpu < MAX_GPUS {
+            self.clocked(gpu);
             layout.work_weight[gpu][self.slot_index()].store(u64::from(weight.clamp(1, WHOLE)), Relaxed);
             layout.work_until[gpu][self.slot_index()].fetch_max(until, Relaxed);
         }

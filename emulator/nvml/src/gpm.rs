@@ -67,15 +67,17 @@ struct Known {
     unit: &'static CStr,
 }
 
-/// A metric over the time between two samples. Kernels are taken to keep half of the warps busy; PCI
+/// A metric over the time between two samples. Kernels are taken to keep the memory busy for half of their time; PCI
 /// Express moves as much in each direction.
-fn metric(id: u32, kernels: f64, copies: f64, spec: &GpuSpec) -> Option<Known> {
+fn metric(id: u32, now: &Sums, before: &Sums, spec: &GpuSpec) -> Option<Known> {
+    let (kernels, copies) = now.shares_since(before);
+    let (active, resident) = now.sm_since(before, spec);
     let mib_per_s = spec.pcie_gbs() * 1e9 / f64::from(1 << 20) * copies / 2.0;
     let known = |value, short, long, unit| Some(Known { value, short, long, unit });
     match id {
         1 => known(kernels * 100.0, c"GRACT", c"Graphics Engine Active", c"%"),
-        2 => known(kernels * 100.0, c"SMACT", c"SM Activity", c"%"),
-        3 => known(kernels * 50.0, c"SMOCC", c"SM Occupancy", c"%"),
+        2 => known(active * 100.0, c"SMACT", c"SM Activity", c"%"),
+        3 => known(resident * 100.0, c"SMOCC", c"SM Occupancy", c"%"),
         10 => known((kernels / 2.0 + copies).min(1.0) * 100.0, c"DRAMA", c"DRAM Active", c"%"),
         20 => known(mib_per_s, c"PCITX", c"PCIe Bytes Transmitted", c"MiB/s"),
         21 => known(mib_per_s, c"PCIRX", c"PCIe Bytes Received", c"MiB/s"),
@@ -146,11 +148,10 @@ entry_points! {
         let (first, second) = (sample(request.first)?, sample(request.second)?);
         let gpu = first.gpu.filter(|_| first.gpu == second.gpu).ok_or(ERROR_INVALID_ARGUMENT)?;
         let spec = machine.gpu(gpu).ok_or(ERROR_INVALID_ARGUMENT)?;
-        let (kernels, copies) = second.sums.shares_since(&first.sums);
         let metrics = out.after(1).cast::<Metric>();
         for index in 0..request.count as usize {
             let mut place = metrics.after(index).get()?;
-            match metric(place.id, kernels, copies, spec) {
+            match metric(place.id, &second.sums, &first.sums, spec) {
                 Some(known) => {
                     place.value = known.value;
                     place.outcome = SUCCESS.0;

@@ -9,8 +9,11 @@
 //! clock        = boost while busy, else 345 MHz
 //! ```
 //!
+//! SM activity and occupancy are no formula: the machine's books say what was at work on the multiprocessors
+//! ([`radrm_emulator_machine::SmWork`]). Of what kernels read and write nothing is known, hence the half of `memory busy`.
+//!
 //! Where GPUs do not get on with the wall clock there is no such time: the modelled kernel time of all processes stands in
-//! for it, at most all of the window, and the figures only tell that something was launched.
+//! for it, at most all of the window, and the figures only tell that something was launched; SM activity is that time's then.
 //!
 //! The window reaches from one question to the next, at least [`WINDOW_NS`] and at most a second. The
 //! first question of a program is answered by whether the GPU is busy at that moment.
@@ -18,7 +21,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use radrm_emulator_machine::{GpuSpec, MAX_GPUS, Machine};
+use radrm_emulator_machine::{GpuSpec, MAX_GPUS, Machine, SmWork};
 
 /// Shortest window (ns): two questions right after each other get the same answer.
 pub const WINDOW_NS: u64 = 50_000_000;
@@ -36,18 +39,41 @@ pub struct Sums {
     pub kernels_ns: u64,
     /// Modelled copy time (ns).
     pub copies_ns: u64,
+    /// What was at work on the multiprocessors.
+    pub sm: SmWork,
+    /// Whether time is real: then the time with a kernel is of the wall clock, else the sum of their durations.
+    pub is_real: bool,
 }
 
 impl Sums {
     /// Reads the sums of now.
     pub fn read(machine: &Machine, gpu: usize, now_ns: u64) -> Self {
-        let mut sums = Self { at_ns: now_ns, ..Self::default() };
-        for book in machine.books().iter().filter_map(|p| p.gpu(gpu)) {
-            sums.kernels_ns = sums.kernels_ns.saturating_add(book.busy_ns);
-            sums.copies_ns = sums.copies_ns.saturating_add(book.copy_ns);
+        let totals = machine.totals(gpu);
+        let worked = machine.worked_ns(gpu, now_ns);
+        Self {
+            at_ns: now_ns,
+            kernels_ns: worked.unwrap_or(totals.busy_ns),
+            copies_ns: totals.copy_ns,
+            sm: machine.sm_work(gpu, now_ns),
+            is_real: worked.is_some(),
         }
-        sums.kernels_ns = machine.worked_ns(gpu, now_ns).unwrap_or(sums.kernels_ns);
-        sums
+    }
+
+    /// SM activity and occupancy in the time since `before`, each 0 to 1.
+    pub fn sm_since(&self, before: &Self, spec: &GpuSpec) -> (f64, f64) {
+        let work = self.sm.since(before.sm);
+        let (share, _) = self.shares_since(before);
+        let kernels = self.kernels_ns.saturating_sub(before.kernels_ns).max(1) as f64;
+        // Modelled durations fill as much of the window as they are, and at most all of it.
+        let wall = if self.is_real {
+            self.at_ns.saturating_sub(before.at_ns).max(1) as f64
+        } else {
+            kernels / share.max(f64::MIN_POSITIVE)
+        };
+        let sms = f64::from(spec.sms.max(1));
+        let warps = sms * f64::from((spec.max_threads_per_sm / 32).max(1));
+        let part = |work: u64, most: f64| (work as f64 / wall / most).min(1.0);
+        (part(work.active, sms), part(work.resident, warps))
     }
 
     /// Shares of the time since `before`: kernels, copies, each 0 to 1.
@@ -159,10 +185,28 @@ mod tests {
 
     #[test]
     fn shares_are_of_the_time_between_two_readings() {
-        let before = Sums { at_ns: 100, kernels_ns: 50, copies_ns: 0 };
-        let after = Sums { at_ns: 200, kernels_ns: 75, copies_ns: 500 };
+        let sums = |at_ns, kernels_ns, copies_ns| Sums { at_ns, kernels_ns, copies_ns, ..Sums::default() };
+        let (before, after) = (sums(100, 50, 0), sums(200, 75, 500));
         assert_eq!(after.shares_since(&before), (0.25, 1.0));
-        let again = Sums { at_ns: 200, kernels_ns: 0, copies_ns: 0 };
+        let again = sums(200, 0, 0);
         assert_eq!(again.shares_since(&before), (0.0, 0.0), "a slot that went to another process");
+    }
+
+    /// One kernel on a few multiprocessors is no busy GPU, though it is no idle one either.
+    #[test]
+    fn sm_activity_is_what_was_at_work_in_the_window() {
+        let spec = spec();
+        let (warps, wall) = (u64::from(spec.sms * spec.max_threads_per_sm / 32), 1_000);
+        let work = |active, resident| SmWork { active, resident };
+        let before = Sums { at_ns: 5_000, is_real: true, sm: work(70, 900), ..Sums::default() };
+        let sms = u64::from(spec.sms);
+        let sm = before.sm.and(work(sms * wall / 4, warps * wall / 8));
+        let after = Sums { at_ns: 5_000 + wall, kernels_ns: 420, sm, ..before };
+        assert_eq!((after.shares_since(&before).0, after.sm_since(&before, &spec)), (0.42, (0.25, 0.125)));
+        // Twice the window's time was launched in it, with half of the multiprocessors.
+        let sm = before.sm.and(work(sms * wall, 0));
+        let modelled = Sums { kernels_ns: 2 * wall, sm, is_real: false, ..after };
+        assert_eq!((modelled.shares_since(&before).0, modelled.sm_since(&before, &spec)), (1.0, (0.5, 0.0)));
+        assert_eq!(before.sm_since(&before, &spec), (0.0, 0.0));
     }
 }

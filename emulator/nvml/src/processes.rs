@@ -60,12 +60,11 @@ const NO_INSTANCE: u32 = u32::MAX;
 /// neither.
 fn running(machine: &Machine, gpu: usize) -> Vec<(u32, u64)> {
     machine
-        .books()
+        .users(gpu)
         .iter()
-        .filter(|process| process.alive && process.checkpoint != CheckpointState::Checkpointed)
-        .filter_map(|process| Some((process.pid, process.gpu(gpu)?)))
-        .filter(|(_, book)| book.contexts > 0 || book.held_now > 0)
-        .map(|(pid, book)| (pid, book.held_now))
+        .filter(|user| user.checkpoint != CheckpointState::Checkpointed)
+        .filter(|user| user.book.contexts > 0 || user.book.held_now > 0)
+        .map(|user| (user.pid, user.book.held_now))
         .collect()
 }
 
@@ -99,8 +98,8 @@ fn samples(machine: &Machine, gpu: usize) -> Vec<Sample> {
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     let now = now_ns();
     let mut samples = Vec::new();
-    for process in machine.books().iter().filter(|p| p.alive) {
-        let Some(book) = process.gpu(gpu) else { continue };
+    for process in machine.users(gpu) {
+        let book = &process.book;
         let before = seen.insert((gpu, process.pid), (now, book.busy_ns, book.copy_ns));
         let (then, kernels, copies) = before.unwrap_or((process.joined_ns, 0, 0));
         let wall = now.saturating_sub(then).max(1);
@@ -173,7 +172,7 @@ entry_points! {
     ) |machine| {
         let gpu = device.gpu(machine)?;
         if out.is_null() {
-            let living = machine.books().iter().filter(|p| p.alive && p.gpu(gpu).is_some()).count();
+            let living = machine.users(gpu).len();
             count.set(living as c_uint)?;
             return if living > 0 { Err(ERROR_INSUFFICIENT_SIZE) } else { Err(ERROR_NOT_FOUND) };
         }

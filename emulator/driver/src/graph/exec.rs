@@ -8,6 +8,7 @@ use super::node::{Edge, NodeKind};
 use super::store::Graphs;
 use crate::ffi::Answer;
 use crate::launch;
+use crate::launch::placement::Phase;
 use crate::launch::timing;
 use crate::state::{Driver, new_handle};
 use crate::stream::queue::Op;
@@ -293,11 +294,17 @@ impl Sched {
         let mut ends: Vec<u64> = Vec::with_capacity(nodes.len());
         // How much of the graph's time the stream has been given so far.
         let mut given = 0;
+        // What its kernels have at work, counted from the graph's beginning, and not told the stream yet.
+        let mut phases = Vec::new();
         for node in &nodes {
             let start = node.before.iter().map(|place| ends[*place]).max().unwrap_or(0);
             let ns = match &node.kind {
                 _ if !node.enabled => 0,
-                NodeKind::Kernel(kernel) => launch::account(driver, &context, &launch::Shape::of(kernel))?,
+                NodeKind::Kernel(kernel) => {
+                    let (ns, own) = launch::account(driver, &context, &launch::Shape::of(kernel))?;
+                    phases.extend(own.into_iter().map(|phase| phase.later(start as i64)));
+                    ns
+                }
                 NodeKind::Copy { copy, .. } => {
                     let kind = match copy.host_ends() {
                         (true, true) => timing::TransferKind::HostToHost,
@@ -319,7 +326,7 @@ impl Sched {
             }
             let ops = self.ops_of(&node.kind);
             if !ops.is_empty() && start > given {
-                self.enqueue(key, Op::Busy(start - given));
+                self.enqueue(key, Op::Busy(start - given, from(&mut phases, given)));
                 given = start;
             }
             for op in ops {
@@ -331,7 +338,7 @@ impl Sched {
             }
         }
         let total = ends.into_iter().max().unwrap_or(0);
-        self.enqueue(key, Op::Busy(total - given));
+        self.enqueue(key, Op::Busy(total - given, from(&mut phases, given)));
         Ok(())
     }
 
@@ -348,6 +355,11 @@ impl Sched {
             _ => Vec::new(),
         }
     }
+}
+
+/// Takes phases that are counted from a graph's beginning, counted from `given` ns later.
+fn from(phases: &mut Vec<Phase>, given: u64) -> Vec<Phase> {
+    phases.drain(..).map(|phase| phase.later(-(given as i64))).collect()
 }
 
 enum NodeOp {

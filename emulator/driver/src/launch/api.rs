@@ -65,8 +65,8 @@ pub fn launch(driver: &Driver, request: &Request<'_>) -> Answer {
             if request.attributes.iter().any(|a| a.id == attribute::DEVICE_UPDATABLE) {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
-            let ns = account(driver, &context, &shape)?;
-            state.enqueue(key, Op::Busy(ns));
+            let (ns, phases) = account(driver, &context, &shape)?;
+            state.enqueue(key, Op::Busy(ns, phases));
         }
         Some(capture) => {
             let handles = match &what {

@@ -15,11 +15,13 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use radrm_cuda_abi::*;
+use radrm_emulator_machine::SmPlan;
 
 use super::clock::Moment;
 use super::memops::{MemoryOp, is_met, write};
 use super::sched::{DONE, Sched, Stream, WORK, sched};
 use crate::ffi::Answer;
+use crate::launch::placement::Phase;
 use crate::graph::{CopyNode, SetNode};
 use crate::memory;
 use crate::state::lock;
@@ -91,8 +93,8 @@ impl HostCall {
 /// One piece of work.
 #[derive(Debug)]
 pub enum Op {
-    /// Takes time on the GPU (ns) and nothing else: kernels, which other processes' kernels slow down.
-    Busy(u64),
+    /// Takes time on the GPU (ns): kernels, with what they have at work meanwhile, which other processes' kernels slow down.
+    Busy(u64, Vec<Phase>),
     /// As `Busy`, for copies, which have engines of their own.
     Copying(u64),
     /// Brings the stream's clock up to a moment.
@@ -134,7 +136,7 @@ impl Sched {
     /// Whether the first piece of work of a stream can be done now.
     pub fn is_ready(&self, key: u64, op: &Op) -> bool {
         match op {
-            Op::Busy(_) | Op::Copying(_) | Op::Until(_) | Op::Mark(_) | Op::Copy(_) | Op::Set(_) => true,
+            Op::Busy(..) | Op::Copying(_) | Op::Until(_) | Op::Mark(_) | Op::Copy(_) | Op::Set(_) => true,
             Op::Wait(mark) => mark.reached().is_some(),
             Op::Memory(op) => is_met(self, op),
             Op::Host(_) => self.streams.get(&key).is_none_or(|s| self.clock.has_come(s.end())),
@@ -146,10 +148,16 @@ impl Sched {
         let Some(stream) = self.streams.get_mut(&key) else { return };
         let now = self.clock.now(stream.gpu);
         match op {
-            Op::Busy(0) => stream.end_ns = stream.end_ns.max(now),
-            Op::Busy(ns) => {
-                stream.end_ns = stream.end_ns.max(now).saturating_add(ns);
-                self.clock.works_until(stream.end());
+            Op::Busy(ns, phases) => {
+                let start = stream.end_ns.max(now);
+                stream.end_ns = start.saturating_add(ns);
+                if ns > 0 {
+                    self.clock.works_until(stream.end());
+                }
+                let gpu = stream.gpu;
+                if !phases.is_empty() {
+                    self.place(gpu, now, start, &phases);
+                }
             }
             Op::Copying(ns) => {
                 let ns = self.clock.of_wall(stream.gpu, ns);
@@ -169,6 +177,23 @@ impl Sched {
             Op::Set(set) => set_bytes(&set, stream.device),
             Op::Host(_) => {}
         }
+    }
+
+    /// Puts what kernels have at work from `start` on into this process's plan for a GPU, whose time is `now`.
+    fn place(&mut self, gpu: usize, now: u64, start: u64, phases: &[Phase]) {
+        let Ok(driver) = crate::state::driver() else { return };
+        let Some(spec) = driver.machine.gpu(gpu) else { return };
+        let new = || SmPlan::new(spec.sms, spec.max_threads_per_sm / 32);
+        let plan = self.plans.entry(gpu).or_insert_with(new);
+        plan.pass(now);
+        for phase in phases {
+            plan.place(
+                start.saturating_add_signed(phase.from),
+                start.saturating_add_signed(phase.until),
+                phase.load,
+            );
+        }
+        driver.process.publish(gpu, plan);
     }
 
     /// Takes the next piece of queued work that is ready, from any stream.

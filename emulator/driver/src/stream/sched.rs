@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard};
 
 use radrm_cuda_abi::*;
+use radrm_emulator_machine::SmPlan;
 
 use super::clock::{Clock, Moment};
 use super::queue::{HostCall, Mark, Op};
@@ -120,6 +121,8 @@ pub struct Sched {
     pub graphs: Graphs,
     /// The host's clock.
     pub clock: Clock,
+    /// What this process has at work on its GPUs.
+    pub plans: BTreeMap<usize, SmPlan>,
     /// Values written by streams to memory that has no pages.
     pub written: HashMap<CUdeviceptr, u64>,
     /// Calls of the program that belong to no stream.
@@ -136,6 +139,7 @@ impl Sched {
             captures: HashMap::new(),
             graphs: Graphs::default(),
             clock: Clock::from_environment(),
+            plans: BTreeMap::new(),
             written: HashMap::new(),
             later: VecDeque::new(),
             next_id: 1,

@@ -1,0 +1,107 @@
+//! Looks at one GPU: what NVML asks many times a second, without the rest of the books.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use crate::books::{GpuBooks, read_book};
+use crate::checkpoint::{self, CheckpointState};
+use crate::layout::{LIVE, generation_of, state_of};
+use crate::liveness::is_alive;
+use crate::machine::{Machine, identity};
+
+/// Sums over all processes of the books on one GPU, dead ones included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GpuTotals {
+    /// Modelled time of kernels (ns).
+    pub busy_ns: u64,
+    /// Modelled time of copies (ns).
+    pub copy_ns: u64,
+}
+
+/// A living process with a book on a GPU.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GpuUser {
+    /// Process id.
+    pub pid: u32,
+    /// Time of joining (CLOCK_MONOTONIC, ns).
+    pub joined_ns: u64,
+    /// Whether it is locked or checkpointed.
+    pub checkpoint: CheckpointState,
+    /// Its book on this GPU.
+    pub book: GpuBooks,
+}
+
+impl Machine {
+    /// Sums of one GPU's books. Asks nobody whether a process lives.
+    pub fn totals(&self, gpu: usize) -> GpuTotals {
+        let slots = self.layout().slots.iter().take(self.slots_used());
+        let books = slots.filter(|slot| state_of(slot.state.load(Acquire)) >= LIVE);
+        books.filter_map(|slot| slot.books.get(gpu)).fold(GpuTotals::default(), |sum, book| GpuTotals {
+            busy_ns: sum.busy_ns.saturating_add(book.busy_ns.load(Relaxed)),
+            copy_ns: sum.copy_ns.saturating_add(book.copy_ns.load(Relaxed)),
+        })
+    }
+
+    /// The living processes with a book on a GPU, in the order of joining. Whether one lives is asked only of those.
+    pub fn users(&self, gpu: usize) -> Vec<GpuUser> {
+        let mut users: Vec<(u64, GpuUser)> =
+            (0..self.slots_used()).filter_map(|index| self.user(index, gpu)).collect();
+        users.sort_by_key(|(order, _)| *order);
+        users.into_iter().map(|(_, user)| user).collect()
+    }
+
+    fn user(&self, index: usize, gpu: usize) -> Option<(u64, GpuUser)> {
+        let slot = self.layout().slots.get(index)?;
+        // Partner: the Release store at the end of `Process::join`.
+        let word = slot.state.load(Acquire);
+        if state_of(word) != LIVE {
+            return None;
+        }
+        let held = self.layout().held.get(gpu)?[index].load(Relaxed);
+        let book = read_book(gpu, slot.books.get(gpu)?, held);
+        let id = identity(slot);
+        let user = GpuUser {
+            pid: id.pid,
+            joined_ns: slot.joined_mono_ns.load(Relaxed),
+            checkpoint: checkpoint::state(slot),
+            book,
+        };
+        let order = slot.order.load(Relaxed);
+        // The slot went to another process meanwhile: what was read belongs to neither.
+        let is_same = generation_of(slot.state.load(Acquire)) == generation_of(word);
+        (is_same && !user.book.is_empty() && is_alive(&id)).then_some((order, user))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::kind::Kind;
+    use crate::machine::Machine;
+    use crate::spec::MachineSpec;
+
+    #[test]
+    fn looks_agree_with_the_books() {
+        let machine = Machine::private(&MachineSpec::parse("2xH200").unwrap()).unwrap();
+        let processes: Vec<_> = (0..5).map(|_| machine.join().unwrap()).collect();
+        for (n, process) in processes.iter().enumerate() {
+            process.launched(n % 2, 1, 100 + n as u64);
+            process.copied(0, n as u64);
+            process.charge(1, Kind::Device, 5, 2 << 20).unwrap();
+        }
+        let dead = processes.into_iter().next_back();
+        drop(dead);
+        for gpu in 0..2 {
+            let books = machine.books();
+            let on = |alive: bool| {
+                books.iter().filter(move |b| b.alive || !alive).filter_map(move |b| Some((b, b.gpu(gpu)?)))
+            };
+            let users = machine.users(gpu);
+            assert_eq!(users.len(), on(true).count());
+            for (user, (process, book)) in users.iter().zip(on(true)) {
+                assert_eq!((user.pid, user.joined_ns, &user.book), (process.pid, process.joined_ns, book));
+            }
+            let totals = machine.totals(gpu);
+            assert_eq!(totals.busy_ns, on(false).map(|(_, book)| book.busy_ns).sum::<u64>());
+            assert_eq!(totals.copy_ns, on(false).map(|(_, book)| book.copy_ns).sum::<u64>());
+        }
+    }
+}
