@@ -320,7 +320,7 @@ fn account() -> Arc<AccountCell> {
         chunks: zero(),
         failed: zero(),
         contexts: zero(),
-        unused: zero(),
+        granted_at_refusal: zero(),
         postmortems: zero(),
         spare: zero(),
         kinds: from_fn(kind),
