@@ -122,7 +122,7 @@ fn every_feature_of_a_process_that_was_alone_is_known_with_its_origin() {
         ("launches_per_second", 100.0, "counted", "kernels and graphs"),
         ("host_busy_processors", 2.0, "measured", "by perf, of the job"),
         ("host_busy_processors_max", 2.5, "measured", "by perf, of the job"),
-        ("host_cpu", 25.0, "measured", "of the processors that it may use"),
+        ("host_cpu", 25.0, "measured", "of those that it may use"),
         ("host_cache_misses", 5.0, "measured", "by perf"),
         ("host_resident_bytes", Bytes::from_gib(16).0 as f64, "measured", "/proc"),
         ("host_memory", 25.0, "measured", ""),

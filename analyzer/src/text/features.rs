@@ -16,24 +16,19 @@ impl Report<'_> {
         let processes = self.summary.busiest(PROCESSES);
         for process in &processes {
             let heads = [
-                Head("of", Side::Left),
                 Head("feature", Side::Left),
                 Head("value", Side::Right),
                 Head("", Side::Left),
                 Head("how", Side::Left),
             ];
-            let mut before = "";
             let mut rows: Vec<Vec<String>> = Vec::new();
             for feature in &process.features {
-                let of = std::mem::replace(&mut before, feature.resource);
-                let resource =
-                    if of == feature.resource { String::new() } else { feature.resource.replace('_', " ") };
                 // "not known" stands where the value would.
                 let origin = if feature.value.is_some() { feature.origin } else { "" };
-                rows.push(vec![resource, feature.label(), feature.value_text(), origin.into()]);
+                rows.push(vec![feature.label(), feature.value_text(), origin.into()]);
             }
             // The last column gets what the others leave.
-            let figures = table::lines(&heads[..4], &rows, super::Paint { color: false });
+            let figures = table::lines(&heads[..3], &rows, super::Paint { color: false });
             let used = figures.iter().map(|line| line.chars().count()).max().unwrap_or(0);
             let room = self.width.saturating_sub(used + 2).max(32);
             for (row, feature) in rows.iter_mut().zip(&process.features) {

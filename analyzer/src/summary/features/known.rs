@@ -73,7 +73,7 @@ impl<'a> Known<'a> {
     }
 
     fn on_alone(gpu: GpuIndex, meter: &str) -> String {
-        format!("by {meter}: of GPU {}, which no other process used", gpu.0)
+        format!("by {meter}, on GPU {}, which was its alone", gpu.0)
     }
 
     /// Per cent, by GPM or DCGM.
@@ -111,7 +111,7 @@ impl<'a> Known<'a> {
     pub(super) fn by_geometry(&self, value: fn(Filling) -> f64) -> Found {
         self.recorded()?;
         let found = filling::of_process(self.process)?;
-        let how = "from shapes of launches, the driver's occupancy, and timed launches";
+        let how = "from shapes of launches and timed launches";
         Ok((value(found) * 100.0, Origin::Estimated, how.into()))
     }
 
@@ -124,7 +124,7 @@ impl<'a> Known<'a> {
         if used <= 0.0 {
             return Err("no launch was timed".into());
         }
-        let how = "from timed launches, over the time from the first to the last";
+        let how = "timed launches, from the first to the last";
         Ok(((busy / used * 100.0).min(100.0), Origin::Estimated, how.into()))
     }
 
@@ -202,11 +202,7 @@ impl<'a> Known<'a> {
         let task_clock = self.profile.host.counter(HostCount::TaskClock).map(|counter| counter.source);
         let is_perf = matches!(task_clock, Some(CountSource::Perf | CountSource::PerfUser));
         let source = if is_perf { "perf" } else { "/proc" };
-        Ok((
-            most,
-            Origin::Measured,
-            format!("most over one span of the timeline; by {source}, {}", self.of_host()),
-        ))
+        Ok((most, Origin::Measured, format!("most over a span; by {source}, {}", self.of_host())))
     }
 
     /// A figure that follows from one of the host's counters.
@@ -226,7 +222,7 @@ impl<'a> Known<'a> {
     /// A figure that follows from resident memory.
     pub(super) fn host_memory(&self, value: fn(&HostSummary) -> Option<f64>) -> Found {
         let value = value(self.host()?).ok_or("nobody looked at the job's memory on the host")?;
-        let how = format!("by /proc, {}; shared pages count for each process", self.of_host());
+        let how = format!("by /proc, {}; shared pages count each time", self.of_host());
         Ok((value, Origin::Measured, how))
     }
 }

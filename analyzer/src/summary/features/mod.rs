@@ -70,7 +70,7 @@ const fn feature(
 }
 
 /// What a figure of the cache would need.
-const NO_L2: &str = "no meter that is read here (NVML, GPM, DCGM) tells of the L2 cache";
+const NO_L2: &str = "no meter (NVML, GPM, DCGM) tells of the L2 cache";
 
 const FEATURES: &[Definition] = &[
     feature("sm", "threads_per_launch", "threads", |known| {
@@ -128,7 +128,7 @@ const FEATURES: &[Definition] = &[
     }),
     feature("host_cpu", "host_busy_processors_max", "processors", |known| known.host_time_max()),
     feature("host_cpu", "host_cpu", "%", |known| {
-        known.host_time("mean, of the processors that it may use", |host| {
+        known.host_time("mean, of those that it may use", |host| {
             let all = Some(f64::from(host.processors)).filter(|all| *all > 0.0)?;
             Some(host.mean_busy_processors? / all * 100.0)
         })
