@@ -56,12 +56,17 @@
 //! - **No job is lost**: each is waiting, running, suspended or ended, and ends exactly once.
 //! - **No duplicate start**: between two `Start`s of a job lies a `Finished`.
 //! - **A blocked head is not delayed.** The first job that cannot start gets a reservation: the
-//!   devices that will be free for it first, and who must leave them. Later jobs are started only
-//!   where the head still fits beside them once those have left.
-//! - **No starvation.** A job is passed only by jobs whose key (see [`Order`]) is lower; all
-//!   set-backs are bounded, so only finitely many jobs submitted after it can have one. Once first,
-//!   it starts at the latest when those have left whom its reservation names. (If they never end
-//!   and have neither a time limit nor a slot, nothing but eviction can help.)
+//!   devices that will be free for it first, and its blockers, who must leave them. A job that came
+//!   behind it is started only where the head still fits beside it once those have left, and never
+//!   on a device of a blocker, nor of a job that shares one with a blocker: so it finds no less
+//!   room than without those behind it, and no later, whatever jobs that share a GPU do to each other.
+//!   One that is surely gone by the end that its blockers' time limits set (or an earlier one, where that
+//!   is expected) may use its devices until then. Not guaranteed is that the head finds no other place
+//!   sooner: where a job elsewhere leaves before it is expected to, somebody may have come there.
+//! - **No starvation.** In the way of the head come, while it waits, only jobs whose key (see
+//!   [`Order`]) is lower, and those that are gone in time. All set-backs are bounded, so only finitely
+//!   many jobs submitted after it can have a lower key: it starts at the latest when those have left.
+//!   (If they never end and have neither a time limit nor a slot, nothing but eviction can help.)
 //! - **Determinism**: equal settings and equal events give equal actions.
 
 mod action;

@@ -1,13 +1,13 @@
-//! The reservation of the first job that cannot start: nobody who starts later takes from it what
-//! it needs.
+//! The reservation of the first job that cannot start: nobody who comes behind it takes from it what
+//! it needs, or holds up those whose leaving it waits for.
 
 use std::collections::BTreeSet;
 
 use crate::job::{HostNeed, JobId};
 use crate::place::{Ask, Resident, Scratch, eligible, joins};
-use crate::settings::{Memory, Settings};
-use crate::state::State;
-use crate::units::Millis;
+use crate::settings::{Memory, Policy, Settings};
+use crate::state::{Phase, State};
+use crate::units::{Bytes, Millis};
 
 /// Devices that are kept for a job, and who must leave them first.
 #[derive(Clone, Debug)]
@@ -19,17 +19,22 @@ pub(crate) struct Reservation {
     pub(crate) devices: Vec<usize>,
     /// Jobs whose leaving makes room.
     pub(crate) blockers: BTreeSet<JobId>,
-    /// When the last of them is gone by its enforced limit, if all have one.
+    /// Devices, in order, on which a newcomer could slow a blocker: those of the blockers, of jobs that
+    /// share one with them, and so on.
+    pub(crate) near: Vec<usize>,
+    /// When the last of them is likely gone, if all have enforced limits: never later than those.
     pub(crate) by: Option<Millis>,
     /// Which of the reservations so far this is; from 1.
     pub(crate) version: u64,
 }
 
-/// A machine for a job: when its last blocker is gone, how many there are, its index, devices, blockers.
-type Candidate = (Millis, usize, usize, Vec<usize>, BTreeSet<JobId>);
+/// When a job may find room: only when strangers leave, when the last blocker has left, how many there are.
+type Prospect = (bool, Millis, usize);
+/// A machine for a job: when, its index, devices, blockers.
+type Candidate = (Prospect, usize, Vec<usize>, BTreeSet<JobId>);
 
 /// Whether residents alone, without what a monitor sees, tell when there is room.
-fn predictable(settings: &Settings) -> bool {
+pub(crate) fn predictable(settings: &Settings) -> bool {
     settings.memory == Memory::Reserved && settings.preconditions.smact.is_none()
 }
 
@@ -45,7 +50,7 @@ impl State {
             if ask.node.is_some_and(|only| only != index) {
                 continue;
             }
-            let mut places: Vec<(Millis, usize, usize, Vec<JobId>)> = Vec::new();
+            let mut places: Vec<(Prospect, usize, Vec<JobId>)> = Vec::new();
             for &at in &node.devices {
                 let dev = &self.devices[at];
                 if dev.drained || !eligible(dev, &ask) {
@@ -64,32 +69,86 @@ impl State {
                 }
                 let gone = &residents[..leave];
                 let when = gone.iter().map(|(end, _)| *end).max().unwrap_or(Millis::ZERO);
-                places.push((when, leave, at, gone.iter().map(|(_, resident)| resident.job).collect()));
+                // Nobody knows when strangers leave: rather wait for any job.
+                let free = dev.spec.capacity.minus(dev.foreign);
+                let strangers = self.settings.memory == Memory::Reserved
+                    && leave == residents.len()
+                    && ask.claim.is_some_and(|need| need > free);
+                let gone = gone.iter().map(|(_, resident)| resident.job).collect();
+                places.push(((strangers, when, leave), at, gone));
             }
             if places.len() < ask.gpus {
                 continue;
             }
-            places.sort_by_key(|place| (place.0, place.1, place.2));
+            places.sort_by_key(|place| (place.0, place.1));
             places.truncate(ask.gpus);
+            let strangers = places.iter().any(|place| place.0.0);
             let mut blockers: BTreeSet<JobId> =
-                places.iter().flat_map(|place| place.3.iter().copied()).collect();
+                places.iter().flat_map(|place| place.2.iter().copied()).collect();
             if !self.add_host_blockers(index, ask.host, &mut blockers) {
                 continue;
             }
             let when = blockers.iter().map(|job| self.likely_end(*job)).max().unwrap_or(Millis::ZERO);
-            let leave = blockers.len();
-            if best.as_ref().is_none_or(|(best, count, ..)| (when, leave) < (*best, *count)) {
-                let mut devices: Vec<usize> = places.iter().map(|place| place.2).collect();
+            let prospect = (strangers, when, blockers.len());
+            if best.as_ref().is_none_or(|(best, ..)| prospect < *best) {
+                let mut devices: Vec<usize> = places.iter().map(|place| place.1).collect();
                 devices.sort_unstable();
-                best = Some((when, leave, index, devices, blockers));
+                best = Some((prospect, index, devices, blockers));
             }
         }
         self.scratch = scratch;
-        let (_, _, node, devices, blockers) = best?;
-        let ends = blockers.iter().map(|job| self.jobs.get(job).and_then(|record| record.enforced_end()));
-        let by = ends.collect::<Option<Vec<_>>>().and_then(|ends| ends.into_iter().max());
+        let (_, node, devices, blockers) = best?;
+        Some(self.reservation(ask, node, devices, blockers))
+    }
+
+    pub(crate) fn reservation(
+        &mut self,
+        ask: Ask,
+        node: usize,
+        devices: Vec<usize>,
+        blockers: BTreeSet<JobId>,
+    ) -> Reservation {
         self.reservations += 1;
-        Some(Reservation { ask, node, devices, blockers, by, version: self.reservations })
+        let (near, by) = (self.near(&blockers), self.gone_by(&blockers));
+        Reservation { ask, node, devices, blockers, near, by, version: self.reservations }
+    }
+
+    /// Devices of these jobs, of those that share one with them, and so on: how fast anybody there
+    /// runs may depend on who joins any of them.
+    fn near(&self, jobs: &BTreeSet<JobId>) -> Vec<usize> {
+        let (mut known, mut todo) = (jobs.clone(), jobs.iter().copied().collect::<Vec<_>>());
+        let mut near = BTreeSet::new();
+        while let Some(job) = todo.pop() {
+            for &at in self.jobs.get(&job).map_or(&[][..], |record| &record.devices) {
+                if near.insert(at) {
+                    let others = self.devices[at].residents.iter().map(|resident| resident.job);
+                    todo.extend(others.filter(|other| known.insert(*other)));
+                }
+            }
+        }
+        near.into_iter().collect()
+    }
+
+    /// When the last of them is likely gone, if all have limits. Who was told to leave does so before.
+    fn gone_by(&self, jobs: &BTreeSet<JobId>) -> Option<Millis> {
+        let end = |job: &JobId| {
+            let record = self.jobs.get(job)?;
+            let leaves = matches!(record.phase, Phase::Stopping | Phase::Suspending);
+            (!leaves && record.enforced_end().is_some()).then(|| record.likely_end())
+        };
+        jobs.iter().map(end).collect::<Option<Vec<_>>>()?.into_iter().max()
+    }
+
+    /// Brings the reservation up to date with who is still in the way, and who runs beside whom.
+    pub(crate) fn renew_reservation(&mut self) {
+        let Some(mut kept) = self.reservation.take() else { return };
+        let (near, by) = (self.near(&kept.blockers), self.gone_by(&kept.blockers));
+        if (&near, by) != (&kept.near, kept.by) {
+            (kept.near, kept.by) = (near, by);
+            self.reservations += 1;
+            kept.version = self.reservations;
+        }
+        self.reservation = Some(kept);
     }
 
     /// Adds the jobs that must leave for the host part, those that will be gone first. False if
@@ -126,30 +185,58 @@ impl State {
         self.jobs.get(&job).map_or(Millis::MAX, |record| record.likely_end())
     }
 
-    /// Whether a job may be started on a device although it is kept for another one: that one must
-    /// still fit beside it when the blockers have left, or it is surely gone by then.
+    /// Whether a job that came behind may be started on a device. It may not run beside a blocker, which it
+    /// could slow. On a device that is kept, the job for which it is kept must still fit beside it
+    /// when the blockers have left, or it is surely gone by then.
     pub(crate) fn leaves_room(
         &self,
-        reservation: &Reservation,
+        kept: &Reservation,
         at: usize,
-        newcomer: Resident,
+        ask: &Ask,
+        whole: bool,
         limit: Option<Millis>,
         scratch: &mut Scratch,
     ) -> bool {
-        if reservation.devices.binary_search(&at).is_err() {
+        if kept.near.binary_search(&at).is_ok() {
+            return false;
+        }
+        if kept.devices.binary_search(&at).is_err() {
             return true;
         }
-        if let (Some(by), Some(limit)) = (reservation.by, limit)
+        if let (Some(by), Some(limit)) = (kept.by, limit)
             && self.now.plus(limit).plus(self.settings.eviction.kill_after) <= by
         {
             return true;
         }
-        if !predictable(&self.settings) || newcomer.whole {
+        self.fits_beside(kept, at, ask, whole, scratch)
+    }
+
+    /// Whether the job for which a device is kept fits there beside this one, when the blockers have left.
+    pub(crate) fn fits_beside(
+        &self,
+        kept: &Reservation,
+        at: usize,
+        ask: &Ask,
+        whole: bool,
+        scratch: &mut Scratch,
+    ) -> bool {
+        // What is only assumed of a job may turn out to leave too little.
+        let assumed = self.settings.policy == Policy::Aware
+            && self.jobs.get(&ask.job).is_none_or(|record| record.job.activity.is_none());
+        if !predictable(&self.settings) || whole || assumed {
             return false;
         }
         let dev = &self.devices[at];
-        let stay = dev.residents.iter().filter(|resident| !reservation.blockers.contains(&resident.job));
-        let with = stay.chain(std::iter::once(&newcomer));
-        joins(&self.settings, dev, with, &reservation.ask, scratch).is_ok()
+        let newcomer = Resident {
+            job: ask.job,
+            claim: ask.claim.unwrap_or(Bytes::ZERO),
+            used: Bytes::ZERO,
+            whole,
+            share: ask.share,
+            activity: ask.activity,
+            launching: true,
+        };
+        let stay = dev.residents.iter().filter(|resident| !kept.blockers.contains(&resident.job));
+        joins(&self.settings, dev, stay.chain(std::iter::once(&newcomer)), &kept.ask, scratch).is_ok()
     }
 }

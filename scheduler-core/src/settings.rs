@@ -184,7 +184,7 @@ pub struct Order {
     pub shortest_most: Millis,
     /// Fair shares over users.
     pub fair: Option<FairShare>,
-    /// May later jobs pass a blocked one, where that cannot delay it?
+    /// May later jobs pass a blocked one, where they neither take its room nor slow whom it waits for?
     pub backfill: bool,
     /// How many jobs behind a blocked one are looked at.
     pub depth: u32,

@@ -215,11 +215,13 @@ fn backfilling_does_not_delay_the_head() {
 #[test]
 fn a_job_that_is_surely_gone_in_time_may_use_what_is_kept() {
     let limit = |seconds| Some(Millis::from_secs(seconds));
-    let mut node = Node::new(1, with(Policy::FirstFit));
-    node.at(0).run(Job { time_limit: limit(1000), ..gib(1, 30) });
-    node.at(1).submit(gib(2, 35));
-    assert!(started(&node.at(2).run(Job { time_limit: limit(990), ..gib(3, 8) }), 3).is_none());
-    assert!(started(&node.at(3).run(Job { time_limit: limit(500), ..gib(4, 8) }), 4).is_some());
+    let mut node = Node::new(2, with(Policy::FirstFit));
+    node.at(0).run(Job { time_limit: limit(1000), expected: limit(800), ..gib(1, 30) });
+    // Both devices are kept for a gang; the second one is idle until the first job has left.
+    node.at(1).submit(Job { gpus: 2, ..gib(2, 35) });
+    let short = |id, seconds| Job { time_limit: limit(seconds), ..gib(id, 8) };
+    assert!(started(&node.at(2).run(short(3, 790)), 3).is_none(), "it may take longer than the first job");
+    assert_eq!(started(&node.at(3).run(short(4, 500)), 4).unwrap().1, [1], "not beside the first one");
 }
 
 #[test]
@@ -382,6 +384,26 @@ fn a_suspended_job_comes_back_where_it_was_with_room_for_all_it_held() {
     assert_eq!(resumed(&decisions), None, "the other device of its model is free");
     let decisions = node.at(40).finish(3, DONE);
     assert_eq!(resumed(&decisions), Some(vec![DeviceId(0)]));
+}
+
+#[test]
+fn a_suspended_gang_comes_back_to_devices_of_several_models() {
+    let mut node = Node::new(1, Settings::default());
+    let device = Device {
+        id: DeviceId(1),
+        node: NodeId(0),
+        model: "A100-80GB".into(),
+        capacity: Bytes::from_gib(80),
+        parent: None,
+        shared: true,
+    };
+    node.step(Event::DeviceAdded { device });
+    node.at(0).run(Job { gpus: 2, preemption: preemptible(Ok(())), ..gib(1, 30) });
+    node.at(10).submit(Job { gpus: 2, priority: 2, ..gib(2, 30) });
+    node.at(20).step(Event::Suspended { job: JobId(1), bytes: Bytes::from_gib(30) });
+    node.step(Event::Started { job: JobId(2), attempt: 1 });
+    node.at(30).finish(2, DONE);
+    assert_eq!(node.phase(1), Phase::Resuming);
 }
 
 #[test]

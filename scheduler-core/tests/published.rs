@@ -263,7 +263,7 @@ fn the_default_is_ahead_without_run_times_and_activities_from_before() {
         let (makespan, completion) = best_published(trace, 1.0, 21..31);
         let nothing = Case::aware(Knowledge::Nothing).run(trace, 21..31);
         assert!(nothing.makespan <= 1.01 * makespan, "{} {makespan}", nothing.makespan);
-        assert!(nothing.completion <= 0.97 * completion, "{} {completion}", nothing.completion);
+        assert!(nothing.completion <= 0.98 * completion, "{} {completion}", nothing.completion);
     }
 }
 

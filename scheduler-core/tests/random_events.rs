@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use radrm_scheduler_core::{
-    Action, Activity, Bytes, Decision, Device, DeviceId, Event, Evidence, HostNeed, Job, JobId,
+    Action, Activity, Bytes, Decision, Device, DeviceId, Event, Evidence, FairShare, HostNeed, Job, JobId,
     JobObservation, Memory, Millis, Need, Node, NodeId, Observation, Outcome, Permille, Phase, Policy,
-    Preemption, Settings, State, SuspendRefusal, UserId,
+    Preemption, Reason, Settings, State, SuspendRefusal, UserId,
 };
 
 const STEPS: u32 = 10_000;
@@ -53,6 +53,23 @@ struct World {
     largest: u64,
     /// Jobs that were started after devices had been kept for them.
     heads: u64,
+    /// The job that devices are kept for, and who may be in its way.
+    watch: Option<Watch>,
+    /// Suspended jobs that are not tried again before.
+    retry: BTreeMap<JobId, Millis>,
+    /// Starts before jobs that waited longer in the order, and starts before a first one by jobs whose
+    /// place in the order is before it.
+    passed: u64,
+    overtaken: u64,
+    /// Memory in use as it was told.
+    used: BTreeMap<JobId, Bytes>,
+}
+
+/// Who may be in the way of the first job that is blocked.
+struct Watch {
+    head: JobId,
+    /// Those that were when it became the first, and those before it, or gone in time, that came since.
+    may: BTreeSet<JobId>,
 }
 
 impl World {
@@ -73,6 +90,11 @@ impl World {
             faults,
             largest: 40,
             heads: 0,
+            watch: None,
+            retry: BTreeMap::new(),
+            passed: 0,
+            overtaken: 0,
+            used: BTreeMap::new(),
         };
         world.step(Event::NodeAdded {
             node: Node { id: NodeId(1), cpu_milli: 32_000, memory: Bytes::from_gib(256) },
@@ -101,6 +123,16 @@ impl World {
 
     fn step(&mut self, event: Event) -> Vec<Decision> {
         let head = self.state.reserved_for().map(|(head, _)| head);
+        // What makes the first job look for another place.
+        let anew = match &event {
+            Event::NeedKnown { job, .. } => Some(*job) == head,
+            Event::DeviceLost { .. } | Event::DeviceDrained { .. } | Event::DeviceAdded { .. } => true,
+            _ => false,
+        };
+        if let Event::ResumeFailed { job } = event {
+            self.retry.insert(job, self.now.plus(Millis(30_000)));
+        }
+        let before: BTreeSet<JobId> = self.state.blockers().collect();
         let decisions = self.state.step(self.now, event);
         let served =
             |decision: &Decision| matches!(decision.action, Action::Start { job, .. } if Some(job) == head);
@@ -110,7 +142,127 @@ impl World {
             assert!(!decision.reason.to_string().is_empty());
         }
         self.check();
+        self.check_order(&decisions);
+        self.check_head(&decisions, &before, anew);
         decisions
+    }
+
+    /// The place in the order as it is documented.
+    fn key(&self, id: JobId) -> (u8, i64, UserId) {
+        let order = &self.state.settings().order;
+        let view = self.state.job(id).unwrap();
+        let span = |time: Millis| i64::try_from(time.0).unwrap();
+        let most = order.most_priority;
+        let worth = i64::from(view.job.priority.clamp(-most, most)) * span(order.aging);
+        let length = match view.job.expected {
+            _ if order.shortest == 0 => 0,
+            Some(time) => (span(time) * i64::from(order.shortest) / 1000).min(span(order.shortest_most)),
+            None => span(order.shortest_most) / 8,
+        };
+        let all: u64 = self.state.usage().map(|(_, used)| used).sum();
+        let used = self.state.usage().find(|(user, _)| *user == view.job.user).map_or(0, |(_, used)| used);
+        let penalty = order.fair.map_or(0.0, |fair| fair.most.0 as f64 * used as f64 / all.max(1) as f64);
+        // Without backfilling a retry goes before all others.
+        let class = u8::from(order.backfill || view.ooms == 0);
+        (class, span(view.lined_up) - worth + length + penalty as i64, view.job.user)
+    }
+
+    /// Whether the first is before the second in the order by more than roundings: what users used
+    /// decays in steps, and in other steps than the sum.
+    fn is_before(&self, first: JobId, second: JobId) -> bool {
+        let ((class, first, user), (other, second, of)) = (self.key(first), self.key(second));
+        let most = self.state.settings().order.fair.map_or(0, |fair| fair.most.0);
+        let rounding = if user == of { 0 } else { i64::try_from(most / 100).unwrap() };
+        class < other || (class == other && first + rounding < second)
+    }
+
+    fn started_by(decisions: &[Decision]) -> impl Iterator<Item = (JobId, &Reason)> {
+        decisions.iter().filter_map(|decision| match decision.action {
+            Action::Start { job, .. } | Action::Resume { job, .. } => Some((job, &decision.reason)),
+            _ => None,
+        })
+    }
+
+    /// Who starts before whom.
+    fn check_order(&mut self, decisions: &[Decision]) {
+        let mut waiting = self.state.queue();
+        for pair in waiting.windows(2) {
+            assert!(!self.is_before(pair[1], pair[0]), "{pair:?} stand the wrong way round");
+        }
+        waiting.retain(|job| self.retry.get(job).is_none_or(|until| *until <= self.now));
+        for (job, reason) in Self::started_by(decisions) {
+            self.retry.remove(&job);
+            if !waiting.first().is_some_and(|first| self.is_before(*first, job)) {
+                continue;
+            }
+            // Only the first that waits is blocked, and only where it is not delayed does another pass.
+            assert!(self.state.settings().order.backfill, "job {job} passed {}", waiting[0]);
+            let told = match reason {
+                Reason::Backfilled { ahead, .. } => *ahead == waiting[0],
+                Reason::HostOnly | Reason::Retried { .. } => true,
+                _ => false,
+            };
+            assert!(told, "job {job} passed {} by {reason:?}", waiting[0]);
+            self.passed += 1;
+        }
+    }
+
+    /// In the way of the first job are only those who were when it became the first, those before it
+    /// in the order, and those that are gone in time; so it waits for finitely many.
+    fn check_head(&mut self, decisions: &[Decision], before: &BTreeSet<JobId>, anew: bool) {
+        let Some((head, _)) = self.state.reserved_for() else {
+            self.watch = None;
+            return;
+        };
+        let blockers: BTreeSet<JobId> = self.state.blockers().collect();
+        let view = |job: JobId| self.state.job(job);
+        let gone = |phase: Phase| matches!(phase, Phase::Waiting | Phase::Held | Phase::Suspended);
+        let there = |job: &JobId| view(*job).is_some_and(|view| !gone(view.phase));
+        let come: BTreeSet<JobId> = Self::started_by(decisions).map(|(job, _)| job).collect();
+        // When all have left and it still cannot start, it looks for another place, too.
+        let anew = anew || !before.difference(&come).any(there);
+        let Some(mut watch) = self.watch.take().filter(|watch| watch.head == head && !anew) else {
+            self.watch = Some(Watch { head, may: blockers });
+            return;
+        };
+        watch.may.retain(there);
+        let end = |job: JobId| {
+            let view = view(job)?;
+            Some(self.now.plus(view.job.time_limit?.minus(view.ran)))
+        };
+        let behind: BTreeSet<JobId> = come.into_iter().filter(|job| self.is_before(head, *job)).collect();
+        let by = blockers.difference(&behind).map(|job| end(*job)).collect::<Option<Vec<_>>>();
+        let by = by.and_then(|by| by.into_iter().max());
+        for (job, _) in Self::started_by(decisions) {
+            let gone = end(job).map(|end| end.plus(self.state.settings().eviction.kill_after));
+            watch.may.remove(&job);
+            if !behind.contains(&job) {
+                self.overtaken += 1;
+                // All that can put the one back and the other before: so none can come for ever.
+                let order = &self.state.settings().order;
+                let most = 2 * u64::try_from(order.most_priority).unwrap() * order.aging.0
+                    + order.shortest_most.0
+                    + order.fair.map_or(0, |fair| fair.most.0);
+                let (first, other) = (view(head).unwrap().lined_up, view(job).unwrap().lined_up);
+                assert!(other <= first.plus(Millis(most)), "job {job} came too late to be before {head}");
+                watch.may.insert(job);
+            } else if gone.is_some_and(|gone| by.is_some_and(|by| gone <= by)) {
+                watch.may.insert(job);
+            }
+        }
+        let leaves = |job: &JobId| {
+            view(*job).is_some_and(|view| matches!(view.phase, Phase::Stopping | Phase::Suspending))
+        };
+        let wrong: Vec<_> = blockers.iter().filter(|job| !watch.may.contains(job) && !leaves(job)).collect();
+        assert!(
+            wrong.is_empty(),
+            "{wrong:?} came into the way of {head} at {:?}: {decisions:?} {:?} {:?}",
+            self.now,
+            self.state.history(*wrong[0]),
+            self.state.history(head)
+        );
+        watch.may.extend(blockers);
+        self.watch = Some(watch);
     }
 
     fn carry_out(&mut self, action: &Action) {
@@ -158,12 +310,17 @@ impl World {
                 assert!(!parent || view.jobs.is_empty(), "a divided GPU has jobs of its own");
             }
         }
-        // The head starts at the latest when those have left who are in its way.
-        if !self.faults
-            && self.state.settings().preconditions.smact.is_none()
-            && let Some((head, _)) = self.state.reserved_for()
-            && self.state.settings().memory == Memory::Reserved
-        {
+        // The head starts at the latest when those have left who are in its way. Only strangers'
+        // memory, and more in use than was set aside, can keep it longer.
+        let Some((head, kept)) = self.state.reserved_for() else { return };
+        let strange = self.state.devices().any(|view| {
+            let over = |job: &JobId| {
+                let set_aside = self.state.job(*job).and_then(|view| view.reserved);
+                self.used.get(job).is_some_and(|used| set_aside.is_some_and(|bytes| *used > bytes))
+            };
+            kept.contains(&view.device.id) && (view.foreign > Bytes::ZERO || view.jobs.iter().any(over))
+        });
+        if self.state.settings().memory == Memory::Reserved && !(self.faults && strange) {
             assert!(
                 self.state
                     .blockers()
@@ -244,6 +401,8 @@ impl World {
 
     fn finish(&mut self, job: JobId, outcome: Outcome) -> Vec<Decision> {
         let (attempt, _) = self.running.remove(&job).unwrap();
+        self.used.remove(&job);
+        self.retry.remove(&job);
         self.suspending.remove(&job);
         self.suspended.remove(&job);
         self.resuming.remove(&job);
@@ -348,6 +507,7 @@ impl World {
                     let activity =
                         self.rng.one_in(2).then_some(Activity { smact, smocc: smact, drama: smact });
                     let seen = JobObservation { used, peak: used, speed, activity };
+                    self.used.insert(job, used);
                     self.step(Event::JobObserved { job, device, seen })
                 }
                 None => self.step(Event::Tick),
@@ -392,6 +552,12 @@ impl World {
         self.step(Event::DeviceAdded { device });
     }
 
+    /// Its processes run, or are to be killed where they are suspended.
+    fn may_end(&self, job: JobId) -> bool {
+        let stops = || self.state.job(job).is_some_and(|view| view.phase == Phase::Stopping);
+        !self.suspended.contains(&job) || stops()
+    }
+
     /// No new jobs, all devices in order: everything must come to an end.
     fn drain(&mut self) {
         for device in 0..8 {
@@ -411,7 +577,7 @@ impl World {
                 self.step(Event::SuspendFailed { job, refusal: SuspendRefusal::Failed });
             } else if let Some(job) = self.resuming.pop_first() {
                 self.step(Event::Resumed { job });
-            } else if let Some(job) = self.running.keys().copied().find(|job| !self.suspended.contains(job)) {
+            } else if let Some(job) = self.running.keys().copied().find(|job| self.may_end(*job)) {
                 self.finish(job, Outcome::Exited { code: 0 });
             } else {
                 self.step(Event::Tick);
@@ -423,46 +589,74 @@ impl World {
     }
 }
 
-fn settings(policy: Policy) -> Settings {
-    match policy {
-        Policy::Aware => Settings::default(),
-        other => Settings { policy: other, ..Settings::default() },
+/// Settings under which all that is guaranteed holds.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Default,
+    /// With a precondition on SM activity.
+    Monitored,
+    /// All that puts a job back or forward is short against the run of the test.
+    Short,
+}
+
+fn settings(policy: Policy, kind: Kind) -> Settings {
+    let mut settings = Settings { policy, ..Settings::default() };
+    match kind {
+        Kind::Default => {}
+        Kind::Monitored => settings.preconditions.smact = Some(Permille(800)),
+        Kind::Short => {
+            let most = Millis::from_mins(2);
+            settings.order.aging = Millis::from_secs(30);
+            settings.order.most_priority = 2;
+            settings.order.shortest_most = most;
+            settings.order.fair = Some(FairShare { most, ..FairShare::default() });
+        }
     }
+    settings
+}
+
+fn kinds() -> impl Strategy<Value = Kind> {
+    prop_oneof![Just(Kind::Default), Just(Kind::Monitored), Just(Kind::Short)]
+}
+
+fn policies() -> impl Strategy<Value = Policy> {
+    (0..Policy::ALL.len()).prop_map(|at| Policy::ALL[at])
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 0, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_nothing_is_lost_doubled_or_over_committed(
-        seed in any::<u64>(), policy in 0..Policy::ALL.len(), faults in any::<bool>(),
+    fn whatever_happens_nothing_is_lost_doubled_or_over_committed_and_nobody_starves(
+        seed in any::<u64>(), policy in policies(), kind in kinds(), faults in any::<bool>(),
     ) {
-        let mut world = World::new(settings(Policy::ALL[policy]), seed, faults);
+        let mut world = World::new(settings(policy, kind), seed, faults);
         for _ in 0..STEPS {
             world.random();
         }
         prop_assert!(world.started > 500, "only {} starts: the test is about nothing", world.started);
-        prop_assert!(world.heads > 50, "only {} heads were served", world.heads);
+        // Of 155 runs the one with the fewest served 25 heads, and let 858 pass. None means nothing was blocked.
+        prop_assert!(world.heads > 0 && world.passed > 0, "no head was served, or none was passed");
         world.drain();
     }
 
     #[test]
-    fn published_settings_lose_and_double_nothing(seed in any::<u64>(), policy in 0..Policy::ALL.len()) {
-        let mut world = World::new(Settings::published(Policy::ALL[policy]), seed, false);
-        for _ in 0..STEPS / 4 {
+    fn published_settings_lose_and_double_nothing_and_nobody_passes(seed in any::<u64>(), policy in policies()) {
+        let mut world = World::new(Settings::published(policy), seed, false);
+        for _ in 0..STEPS {
             world.random();
         }
         world.drain();
     }
 
     #[test]
-    fn equal_events_give_equal_decisions(seed in any::<u64>(), policy in 0..Policy::ALL.len()) {
+    fn equal_events_give_equal_decisions(seed in any::<u64>(), policy in policies()) {
         let run = || {
-            let mut world = World::new(settings(Policy::ALL[policy]), seed, true);
-            (0..STEPS / 4).flat_map(|_| world.random()).collect::<Vec<_>>()
+            let mut world = World::new(settings(policy, Kind::Default), seed, true);
+            (0..STEPS).flat_map(|_| world.random()).collect::<Vec<_>>()
         };
         let first = run();
-        prop_assert!(first.len() > 500);
+        prop_assert!(first.len() > 2000);
         prop_assert_eq!(first, run());
     }
 }

@@ -6,7 +6,7 @@ use crate::job::{JobId, Need, SuspendRefusal};
 use crate::place::{Resident, eligible, joins};
 use crate::queue::{Queue, key};
 use crate::reason::{Reason, Rung};
-use crate::reserve::Reservation;
+use crate::reserve::predictable;
 use crate::settings::Memory;
 use crate::state::record::{After, Image, Phase, Record, Step, Stop, after_slot};
 use crate::units::{Bytes, Millis};
@@ -84,12 +84,15 @@ impl State {
         record.ran = record.runtime(self.now);
         record.phase = Phase::Suspended;
         let first = record.devices.first().map(|at| &self.devices[*at]);
+        let model = |at: &usize| &self.devices[*at].spec.model;
+        // A gang on devices of several models has no others to come back to.
+        let mixed = record.devices.iter().any(|at| first.is_some_and(|dev| dev.spec.model != *model(at)));
         let image = Image {
             // Never restored into less than was set aside for it, nor into less than it held.
             bytes: bytes.max(record.reserved.unwrap_or(Bytes::ZERO)),
             model: first.map(|dev| dev.spec.model.clone()).unwrap_or_default(),
             node: first.map(|dev| dev.node),
-            devices: match self.settings.eviction.migrate {
+            devices: match self.settings.eviction.migrate && !mixed {
                 true => Vec::new(),
                 false => record.devices.iter().map(|at| self.devices[*at].spec.id).collect(),
             },
@@ -335,8 +338,8 @@ impl State {
                     let gone = &going[..count];
                     let stays = |r: &&Resident| gone.iter().all(|record| record.job.id != r.job);
                     let stay = dev.residents.iter().filter(stays);
-                    // Without memory reserved, only an empty device surely has room.
-                    let sure = self.settings.memory == Memory::Reserved || stay.clone().next().is_none();
+                    // Where a monitor decides, only an empty device surely has room.
+                    let sure = predictable(&self.settings) || stay.clone().next().is_none();
                     if sure && joins(&self.settings, dev, stay, &ask, &mut scratch).is_ok() {
                         let most = gone.iter().map(|record| record.importance()).max();
                         places.push((most, count, at, gone.iter().map(|record| record.job.id).collect()));
@@ -358,16 +361,21 @@ impl State {
         let Some((node, places)) = best else { return };
         let victims: std::collections::BTreeSet<JobId> =
             places.iter().flat_map(|place| place.3.iter().copied()).collect();
-        // Where the host lacks room only some of those who must leave can be made to.
+        // Where the host lacks room only some of those who must leave can be made to. Nobody new may come
+        // into the head's way by that.
         let mut blockers = victims.clone();
-        if victims.is_empty() || !self.add_host_blockers(node, ask.host, &mut blockers) {
+        let known = |job: &JobId| {
+            victims.contains(job) || self.reservation.as_ref().is_some_and(|kept| kept.blockers.contains(job))
+        };
+        if victims.is_empty()
+            || !self.add_host_blockers(node, ask.host, &mut blockers)
+            || !blockers.iter().all(known)
+        {
             return;
         }
         let mut devices: Vec<usize> = places.iter().map(|place| place.2).collect();
         devices.sort_unstable();
-        self.reservations += 1;
-        self.reservation =
-            Some(Reservation { ask, node, devices, blockers, by: None, version: self.reservations });
+        self.reservation = Some(self.reservation(ask, node, devices, blockers));
         for victim in victims {
             let Some(record) = self.jobs.get(&victim) else { continue };
             let slot = record.job.slot.or(self.settings.eviction.slot).filter(|_| record.slot_over);

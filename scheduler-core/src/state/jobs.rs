@@ -145,6 +145,9 @@ impl State {
         record.reserved = None;
         record.budget = None;
         record.speed = None;
+        if let Some(kept) = self.reservation.as_mut() {
+            kept.blockers.remove(&id);
+        }
         for &at in &devices {
             self.devices[at].residents.retain(|resident| resident.job != id);
             if self.devices[at].residents.is_empty() {

@@ -231,7 +231,8 @@ impl Record {
             ask.claim = Some(claim.min(largest.max(image.bytes)));
             ask.whole |= image.whole;
             ask.only.clone_from(&image.devices);
-            ask.model = Some(image.model.clone());
+            // Devices that are named need no model, and may be of several.
+            ask.model = image.devices.is_empty().then(|| image.model.clone());
             ask.node = image.node;
             ask.half_empty = false;
             return ask;

@@ -3,7 +3,7 @@
 use super::{Stage, State};
 use crate::action::{Action, Decision};
 use crate::job::{JobId, Need};
-use crate::place::{Ask, Dev, Fit, Progress, Resident, admits, rank};
+use crate::place::{Ask, Dev, Fit, Progress, admits, rank};
 use crate::reason::{Reason, Score, Wait};
 use crate::reserve::Reservation;
 use crate::settings::{Memory, Policy};
@@ -132,10 +132,14 @@ impl State {
         }
     }
 
-    /// Keeps the devices for the first blocked job: those it had, while it stays first.
+    /// Keeps the devices for the first blocked job: those it had, while it stays first and waits for
+    /// somebody there to leave.
     fn keep_for(&mut self, id: JobId, out: &mut Vec<Decision>) {
-        if self.reservation.as_ref().is_none_or(|reservation| reservation.ask.job != id) {
+        let waits = |kept: &Reservation| kept.ask.job == id && !kept.blockers.is_empty();
+        if !self.reservation.as_ref().is_some_and(waits) {
             self.reservation = self.reserve(id);
+        } else {
+            self.renew_reservation();
         }
         self.make_room(id, out);
     }
@@ -239,19 +243,14 @@ impl State {
 
     /// A job that goes where devices are kept for another one, and not beside it: because it is
     /// before that one in the queue, or because it is gone in time. That one waits for it, too.
-    fn note_in_the_way(&mut self, id: JobId, ask: &Ask, place: &Place, whole: bool, head: Option<JobId>) {
+    fn note_in_the_way(&mut self, id: JobId, ask: &Ask, place: &Place, whole: bool) {
         let Some(kept) = self.reservation.as_ref().filter(|kept| kept.ask.job != id) else { return };
         let node = place.devices.first().map_or(place.host, |at| self.devices[*at].node);
-        if node != kept.node {
-            return;
-        }
         let mut scratch = std::mem::take(&mut self.scratch);
-        let beside = |at: &usize| {
-            let dev = &self.devices[*at];
-            let newcomer = newcomer(dev, ask, whole);
-            self.leaves_room(kept, *at, newcomer, None, &mut scratch)
-        };
-        let in_the_way = head.is_none() || !place.devices.iter().all(beside);
+        let mut in_the_way =
+            |at: &usize| kept.devices.contains(at) && !self.fits_beside(kept, *at, ask, whole, &mut scratch);
+        let in_the_way =
+            place.devices.iter().any(&mut in_the_way) || !self.leaves_host_room(Some(kept), node, ask);
         self.scratch = scratch;
         if in_the_way && let Some(kept) = self.reservation.as_mut() {
             self.reservations += 1;
@@ -276,7 +275,7 @@ impl State {
         } else if self.settings.policy == Policy::RoundRobin && !self.idle_only {
             self.turn = place.devices.last().map_or(0, |at| at + 1);
         }
-        self.note_in_the_way(id, &ask, &place, whole, head);
+        self.note_in_the_way(id, &ask, &place, whole);
         self.occupy(id, &place.devices, reserved, true);
         let (policy, now) = (self.settings.policy, self.now);
         let rung = self.jobs.get(&id).and_then(|record| record.rung(&self.settings));
@@ -302,19 +301,6 @@ impl State {
         out.push(Decision { action, reason });
         self.declare_share(id, out);
         self.set_timer(id);
-    }
-}
-
-/// A job as it would be on a device.
-fn newcomer(dev: &Dev, ask: &Ask, whole: bool) -> Resident {
-    Resident {
-        job: ask.job,
-        claim: if whole { dev.spec.capacity } else { ask.claim.unwrap_or(Bytes::ZERO) },
-        used: Bytes::ZERO,
-        whole,
-        share: ask.share,
-        activity: ask.activity,
-        launching: true,
     }
 }
 
@@ -363,8 +349,7 @@ impl<'a> Search<'a> {
         let dev = &state.devices[at];
         if let Some(kept) = self.kept {
             let whole = self.ask.whole || state.settings.policy == Policy::Exclusive;
-            let newcomer = newcomer(dev, &self.ask, whole);
-            if !state.leaves_room(kept, at, newcomer, self.limit, &mut self.scratch) {
+            if !state.leaves_room(kept, at, &self.ask, whole, self.limit, &mut self.scratch) {
                 return self.blocked(Wait::Reserved { job: kept.ask.job });
             }
         }
