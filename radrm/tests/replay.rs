@@ -58,6 +58,24 @@ fn json_says_for_each_seed_what_came_out_and_is_the_same_again() {
 }
 
 #[test]
+fn a_trace_named_twice_has_its_own_rows_each_time() {
+    let dir = folder();
+    let line = "replay t.csv t.csv --policy exclusive,aware --seeds 1";
+    let table = text(&radrm(dir.path(), line).stdout);
+    assert_eq!(table.matches("t.csv: 4 jobs").count(), 2, "{table}");
+    assert_eq!(table.matches("  aware").count(), 2, "{table}");
+    let json = radrm(dir.path(), &format!("{line} --json --html p.html")).stdout;
+    let value: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let traces = value["traces"].as_array().unwrap();
+    assert_eq!(traces.len(), 2);
+    for trace in traces {
+        assert_eq!(trace["policies"].as_array().unwrap().len(), 2);
+    }
+    let page = fs::read_to_string(dir.path().join("p.html")).unwrap();
+    assert_eq!(page.matches("<h3>aware").count(), 2);
+}
+
+#[test]
 fn a_page_shows_who_was_where() {
     let dir = folder();
     let out = radrm(dir.path(), "replay t.csv --policy aware --html p.html");

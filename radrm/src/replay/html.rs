@@ -29,10 +29,10 @@ pub(super) fn page(traces: &[Traced], outcomes: &[Outcome], order: &Order) -> St
          <h1>Replay on {}</h1>",
         escaped(&order.gpus)
     );
-    for trace in traces {
+    for (number, trace) in traces.iter().enumerate() {
         let _ = write!(html, "<h2>{}: {} jobs</h2>", escaped(&trace.name), trace.jobs.len());
         html.push_str("<table><tr><th>policy<th>makespan, h<th>mean JCT, h<th>OOMs<th>energy, MJ");
-        let own: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.trace == trace.name).collect();
+        let own: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.trace == number).collect();
         for outcome in &own {
             let _ = write!(
                 html,

@@ -27,7 +27,8 @@ pub const HELP: &str = include_str!("help.txt");
 
 /// One trace under one policy.
 pub(crate) struct Outcome {
-    pub(crate) trace: String,
+    /// Which trace: its name may be given twice.
+    pub(crate) trace: usize,
     pub(crate) policy: Policy,
     /// One for each seed.
     pub(crate) metrics: Vec<Metrics>,
@@ -66,11 +67,12 @@ pub fn run(order: &Order) -> Result<(), Failure> {
     let each = order.seeds.max(1);
     let all: usize = traces.iter().map(|trace| trace.jobs.len()).sum();
     let bar = bar(all as u64 * each * order.policies.len() as u64);
-    for trace in &traces {
+    for (number, trace) in traces.iter().enumerate() {
         for &policy in &order.policies {
             let settings = settings(policy, order)?;
             bar.set_message(policy.name());
-            outcomes.push(one(trace, policy, &settings, &cluster, model, order, &bar));
+            let (metrics, first) = one(trace, &settings, &cluster, model, order, &bar);
+            outcomes.push(Outcome { trace: number, policy, metrics, first });
         }
     }
     bar.finish_and_clear();
@@ -89,15 +91,15 @@ pub fn run(order: &Order) -> Result<(), Failure> {
         .map_err(|error| format!("standard output cannot be written: {error}"))
 }
 
+/// What came out for each seed, and the first replay.
 fn one(
     trace: &Traced,
-    policy: Policy,
     settings: &Settings,
     cluster: &Cluster,
     model: Model,
     order: &Order,
     bar: &ProgressBar,
-) -> Outcome {
+) -> (Vec<Metrics>, Report) {
     let mut metrics = Vec::new();
     let mut first = None;
     for seed in 0..order.seeds.max(1) {
@@ -117,7 +119,7 @@ fn one(
         }
     }
     let first = first.unwrap_or_else(|| replay(&[], cluster, &Options::default(), &mut ()));
-    Outcome { trace: trace.name.clone(), policy, metrics, first }
+    (metrics, first)
 }
 
 /// A policy's settings: as published, or this project's own, with what the command line changes.

@@ -45,7 +45,7 @@ pub(super) fn table(
     gpus: usize,
 ) -> String {
     let mut text = String::new();
-    for trace in traces {
+    for (number, trace) in traces.iter().enumerate() {
         let _ = writeln!(
             text,
             "{}: {} jobs on {}",
@@ -55,7 +55,7 @@ pub(super) fn table(
         );
         let mut rows = vec![COLUMNS.iter().map(|column| column.0.to_owned()).collect::<Vec<_>>()];
         rows[0].insert(0, "policy".into());
-        for outcome in outcomes.iter().filter(|outcome| outcome.trace == trace.name) {
+        for outcome in outcomes.iter().filter(|outcome| outcome.trace == number) {
             let mut row = vec![outcome.policy.name().to_owned()];
             row.extend(COLUMNS.iter().map(|column| cell(interval(outcome, column.1), column.2)));
             rows.push(row);
@@ -89,10 +89,10 @@ fn aligned(text: &mut String, rows: &[Vec<String>]) {
 }
 
 pub(super) fn json(traces: &[Traced], outcomes: &[Outcome], order: &Order, model: &Model) -> String {
-    let of = |trace: &Traced| {
+    let of = |(number, trace): (usize, &Traced)| {
         let policies: Vec<_> = outcomes
             .iter()
-            .filter(|outcome| outcome.trace == trace.name)
+            .filter(|outcome| outcome.trace == number)
             .map(|outcome| json!({"policy": outcome.policy.name(), "seeds": outcome.metrics}))
             .collect();
         json!({
@@ -106,7 +106,7 @@ pub(super) fn json(traces: &[Traced], outcomes: &[Outcome], order: &Order, model
         "schema": 1,
         "gpus": order.gpus,
         "model": model,
-        "traces": traces.iter().map(of).collect::<Vec<_>>(),
+        "traces": traces.iter().enumerate().map(of).collect::<Vec<_>>(),
     });
     let mut text = serde_json::to_string_pretty(&all).unwrap_or_default();
     text.push('\n');
