@@ -28,8 +28,8 @@ use crate::ffi::Answer;
 use crate::graph::KernelNode;
 use crate::state::Driver;
 use crate::stream::clock::is_real;
-use radrm_emulator_machine::WHOLE;
 use placement::{Phase, phases};
+use radrm_emulator_machine::WHOLE;
 use timing::{Geometry, KernelCost, KernelTimes};
 
 /// Environment variable that names the table of kernel times.

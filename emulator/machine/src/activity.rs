@@ -315,7 +315,8 @@ mod tests {
 
     /// Multiprocessors at work in each 100 ns, as a picture of the plan.
     fn picture(plan: &SmPlan) -> Vec<u64> {
-        let knots: Vec<_> = plan.knots().iter().map(|k| [k.at, k.sum.active as u64, k.sum.resident as u64]).collect();
+        let knots: Vec<_> =
+            plan.knots().iter().map(|k| [k.at, k.sum.active as u64, k.sum.resident as u64]).collect();
         (0..10).map(|n| (at(&knots, (n + 1) * 100).active - at(&knots, n * 100).active) / 100).collect()
     }
 

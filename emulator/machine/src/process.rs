@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use crate::checkpoint;
 use crate::error::MachineError;
 use crate::kind::Kind;
-use crate::layout::{Book, CLAIMING, Curve, ENDED, FREE, LIVE, MAX_PROCESSES, Slot, generation_of, state_of, tag};
+use crate::layout::{
+    Book, CLAIMING, Curve, ENDED, FREE, LIVE, MAX_PROCESSES, Slot, generation_of, state_of, tag,
+};
 use crate::liveness::ProcessIdentity;
 use crate::machine::{Machine, identity, monotonic_ns};
 use crate::mapping::store_bytes;

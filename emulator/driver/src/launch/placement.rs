@@ -95,7 +95,11 @@ mod tests {
                         sum += span * phase.load.active;
                         warps += span * phase.load.resident;
                     }
-                    assert_eq!((sum, warps), ((active * wave) as f64, (resident * wave * 3) as f64), "{launch:?}");
+                    assert_eq!(
+                        (sum, warps),
+                        ((active * wave) as f64, (resident * wave * 3) as f64),
+                        "{launch:?}"
+                    );
                 }
             }
         }
@@ -107,7 +111,10 @@ mod tests {
         let work = |ns| {
             phases(launch, 11_000, ns).iter().map(|p| (p.until - p.from) as f64 * p.load.active).sum::<f64>()
         };
-        assert!((work(11_000) / work(22_000) - 10.0 / 10.5).abs() < 1e-9, "the start is no longer than it was");
+        assert!(
+            (work(11_000) / work(22_000) - 10.0 / 10.5).abs() < 1e-9,
+            "the start is no longer than it was"
+        );
         assert!(phases(launch, 500, 500).is_empty(), "over before the first instruction");
     }
 }

@@ -21,8 +21,8 @@ use super::clock::Moment;
 use super::memops::{MemoryOp, is_met, write};
 use super::sched::{DONE, Sched, Stream, WORK, sched};
 use crate::ffi::Answer;
-use crate::launch::placement::Phase;
 use crate::graph::{CopyNode, SetNode};
+use crate::launch::placement::Phase;
 use crate::memory;
 use crate::state::lock;
 
