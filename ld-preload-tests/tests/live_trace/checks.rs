@@ -65,7 +65,7 @@ pub fn replay(log: &Path) -> Replayed {
                 }
                 Action::End { job: JobId(job), verdict } => {
                     // One that was not kept yet when the daemon was killed is decided again by the next.
-                    let before = replayed.ends.insert(job, (replayed.daemons, verdict.clone()));
+                    let before = replayed.ends.insert(job, (replayed.daemons, verdict));
                     if let Some((daemon, earlier)) = before {
                         assert!(daemon < replayed.daemons, "job {job} ends twice");
                         assert_eq!(earlier, verdict, "job {job} ends in two ways");
