@@ -34,11 +34,12 @@ pub enum Action {
         /// Memory set aside for it on each device; `None`: the devices as a whole.
         reserved: Option<Bytes>,
     },
-    /// Change a running job's memory limit.
+    /// What is set aside for a running job of unknown need follows what it was seen to need. It had no limit and
+    /// has none now, so there is nothing to do but to write it down.
     SetLimit {
         /// Which.
         job: JobId,
-        /// The limit on each device; `None` lifts it.
+        /// Always `None`: nobody is held to what it was merely seen to need.
         limit: Option<Bytes>,
     },
     /// Set a running job's launch budget on all its devices. Replaces the one before.

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use radrm_scheduler_core::interference::speeds;
 use radrm_scheduler_core::replay::{Cluster, Model, Options, Rng, TraceJob, replay};
 use radrm_scheduler_core::{
-    Action, Activity, Bytes, Constants, Decision, DeviceId, Event, Job, JobId, Millis, Need, Outcome,
-    Permille, Policy, Reason, Settings, Signal, State,
+    Action, Activity, Bytes, Constants, Decision, Event, Job, JobId, Millis, Need, Outcome, Permille, Policy,
+    Reason, Settings, Signal, State,
 };
 
 fn busy(smact: u32) -> Activity {
@@ -43,7 +43,6 @@ struct Truth {
 #[derive(Clone, Debug)]
 struct Run {
     attempt: u32,
-    devices: Vec<DeviceId>,
     left: f64,
     since: Millis,
     speed: f64,
@@ -76,10 +75,10 @@ impl World {
         while let Some(event) = events.pop_front() {
             for decision in self.state.step(self.now, event) {
                 match &decision.action {
-                    Action::Start { job, attempt, devices, .. } => {
+                    Action::Start { job, attempt, .. } => {
                         let left = self.truth[job].work;
-                        let (attempt, devices, since) = (*attempt, devices.clone(), self.now);
-                        self.running.insert(*job, Run { attempt, devices, left, since, speed: 0.0 });
+                        let (attempt, since) = (*attempt, self.now);
+                        self.running.insert(*job, Run { attempt, left, since, speed: 0.0 });
                         events.push_back(Event::Started { job: *job, attempt });
                     }
                     Action::Signal { job, signal: Signal::Terminate } => {
