@@ -47,14 +47,18 @@ fn profile() -> Profile {
     profile
 }
 
+fn features() -> serde_json::Value {
+    serde_json::json!([{"pid": 7, "features": [{"name": "launches_per_second", "value": 2.5}]}])
+}
+
 #[test]
 fn what_goes_in_comes_out() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("deep/below/dataset.db");
-    assert_eq!(dataset::record(Some(&path), &profile(), Some(Path::new("/tmp/x.radrm"))), None);
+    assert_eq!(dataset::record(Some(&path), &profile(), Some(Path::new("/tmp/x.radrm")), features()), None);
     let rows = Dataset::open_existing(&path).unwrap().rows(&Filter::default()).unwrap();
     let mut expected = Row::from_profile(&profile(), Some(Path::new("/tmp/x.radrm")));
-    expected.id = 1;
+    (expected.id, expected.features) = (1, features());
     assert_eq!(rows, [expected]);
     let row = &rows[0];
     assert_eq!((row.peak_bytes, row.device_peak_bytes, row.pinned_peak_bytes), (700, 500, 9));
@@ -72,10 +76,10 @@ fn a_job_of_which_nothing_was_seen_gets_no_row() {
     let path = dir.path().join("dataset.db");
     let mut unseen = profile();
     unseen.processes.clear();
-    assert_eq!(dataset::record(Some(&path), &unseen, None), None);
+    assert_eq!(dataset::record(Some(&path), &unseen, None, features()), None);
     assert!(!path.exists(), "not even a file");
     // Without a place for a dataset there is nothing to complain about either.
-    assert_eq!(dataset::record(None, &unseen, None), None);
+    assert_eq!(dataset::record(None, &unseen, None, features()), None);
 }
 
 #[test]
@@ -133,7 +137,7 @@ fn many_programs_may_end_at_once() {
     const CHILD: &str = "RADRM_TEST_DATASET";
     if let Some(path) = std::env::var_os(CHILD) {
         for _ in 0..5 {
-            assert_eq!(dataset::record(Some(Path::new(&path)), &profile(), None), None);
+            assert_eq!(dataset::record(Some(Path::new(&path)), &profile(), None, features()), None);
         }
         return;
     }
@@ -152,7 +156,7 @@ fn many_programs_may_end_at_once() {
     // Threads of one program, too.
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| assert_eq!(dataset::record(Some(&path), &profile(), None), None));
+            scope.spawn(|| assert_eq!(dataset::record(Some(&path), &profile(), None, features()), None));
         }
     });
     for child in children {
@@ -168,13 +172,13 @@ fn what_cannot_be_written_is_one_sentence() {
     let file = dir.path().join("file");
     std::fs::write(&file, "this is not a database, though long enough to be looked at as one").unwrap();
     for path in [&file.join("dataset.db"), &file, Path::new("/proc/radrm/dataset.db")] {
-        let sentence = dataset::record(Some(path), &profile(), None).unwrap();
+        let sentence = dataset::record(Some(path), &profile(), None, features()).unwrap();
         assert!(
             sentence.starts_with("no row was added to the dataset") && !sentence.contains('\n'),
             "{sentence}"
         );
     }
-    assert!(dataset::record(None, &profile(), None).unwrap().contains("no home directory"));
+    assert!(dataset::record(None, &profile(), None, features()).unwrap().contains("no home directory"));
     assert!(Dataset::open_existing(&dir.path().join("none")).is_err());
     assert!(!dir.path().join("none").exists());
 }
@@ -189,4 +193,22 @@ fn a_dataset_of_the_future_is_left_alone() {
     for opened in [Dataset::open(&path), Dataset::open_existing(&path)] {
         assert!(matches!(opened, Err(DatasetError::Newer { found: 99, .. })));
     }
+}
+
+#[test]
+fn a_dataset_without_features_is_read_as_it_is_and_gets_them_when_it_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("dataset.db");
+    let mut dataset = Dataset::open(&path).unwrap();
+    dataset.add(&Row { command: "old".into(), ..Row::default() }).unwrap();
+    drop(dataset);
+    // As the first version left it.
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.execute_batch("ALTER TABLE runs DROP COLUMN features; PRAGMA user_version = 1;").unwrap();
+    drop(connection);
+    let rows = Dataset::open_existing(&path).unwrap().rows(&Filter::default()).unwrap();
+    assert_eq!((rows.len(), rows[0].features.is_null()), (1, true));
+    assert_eq!(dataset::record(Some(&path), &profile(), None, features()), None);
+    let rows = Dataset::open_existing(&path).unwrap().rows(&Filter::default()).unwrap();
+    assert_eq!(rows.iter().map(|row| row.features.is_null()).collect::<Vec<_>>(), [false, true]);
 }

@@ -98,14 +98,21 @@ impl Dataset {
 /// A job in which no process was seen to use a GPU gets no row. Whether it used
 /// none, failed before it could, or did so out of sight: a peak of zero bytes
 /// would be a guess, and whoever learns from the rows would learn it.
-pub fn record(path: Option<&Path>, profile: &Profile, profile_path: Option<&Path>) -> Option<String> {
+///
+/// `features` are worked out from the profile by the caller.
+pub fn record(
+    path: Option<&Path>,
+    profile: &Profile,
+    profile_path: Option<&Path>,
+    features: serde_json::Value,
+) -> Option<String> {
     if profile.processes.is_empty() {
         return None;
     }
     let Some(path) = path else {
         return Some("no row was added to the dataset: this user has no home directory".into());
     };
-    let row = Row::from_profile(profile, profile_path);
+    let row = Row { features, ..Row::from_profile(profile, profile_path) };
     match Dataset::open(path).and_then(|mut dataset| dataset.add(&row)) {
         Ok(_) => None,
         Err(error) => Some(format!("no row was added to the dataset {}: {error}", path.display())),

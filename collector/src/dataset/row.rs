@@ -84,6 +84,10 @@ pub struct Row {
     pub signal: Option<i32>,
     /// True if it failed after a refusal for lack of GPU memory.
     pub out_of_memory: bool,
+    /// What each process did to the GPU, as JSON: pid, and features as name, value, unit and how it was
+    /// obtained; null in rows of versions that kept none.
+    #[serde(default)]
+    pub features: serde_json::Value,
     /// Where the profile was written.
     pub profile_path: Option<String>,
     /// Version of radrm.
@@ -186,6 +190,7 @@ impl Row {
                 .outcome
                 .as_ref()
                 .is_some_and(|outcome| outcome.reason == Some(Reason::OutOfGpuMemory)),
+            features: serde_json::Value::Null,
             profile_path: profile_path.map(|path| absolute(path).to_string_lossy().into_owned()),
             radrm_version: job.radrm_version.clone(),
         }
@@ -236,7 +241,7 @@ fn framework_list(profile: &Profile) -> Option<String> {
 }
 
 /// The columns, in the order of `values` and of `from_sql`.
-const COLUMNS: [&str; 36] = [
+const COLUMNS: [&str; 37] = [
     "start_unix_ns",
     "duration_ns",
     "command",
@@ -271,6 +276,7 @@ const COLUMNS: [&str; 36] = [
     "exit_code",
     "signal",
     "out_of_memory",
+    "features",
     "profile_path",
     "radrm_version",
 ];
@@ -327,9 +333,19 @@ fn values(row: &Row) -> [Value; COLUMNS.len()] {
         small(row.exit_code),
         small(row.signal),
         flag(row.out_of_memory),
+        if row.features.is_null() { Value::Null } else { json(&row.features) },
         text(&row.profile_path),
         Value::Text(row.radrm_version.clone()),
     ]
+}
+
+/// A file of an older version is only read, so it has no such column.
+fn features(sql: &rusqlite::Row<'_>) -> Result<serde_json::Value, rusqlite::Error> {
+    match sql.get::<_, Option<String>>("features") {
+        Ok(text) => Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()),
+        Err(rusqlite::Error::InvalidColumnName(_)) => Ok(serde_json::Value::Null),
+        Err(error) => Err(error),
+    }
 }
 
 fn from_sql(sql: &rusqlite::Row<'_>) -> Result<Row, rusqlite::Error> {
@@ -375,6 +391,7 @@ fn from_sql(sql: &rusqlite::Row<'_>) -> Result<Row, rusqlite::Error> {
         exit_code: sql.get("exit_code")?,
         signal: sql.get("signal")?,
         out_of_memory: sql.get("out_of_memory")?,
+        features: features(sql)?,
         profile_path: sql.get("profile_path")?,
         radrm_version: sql.get("radrm_version")?,
     })

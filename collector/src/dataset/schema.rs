@@ -5,7 +5,7 @@ use rusqlite::{Connection, TransactionBehavior};
 
 /// Step `n` leads from version `n` to `n + 1`. Steps are never changed, only
 /// added: datasets of every age are out there.
-const STEPS: [&str; 1] = [
+const STEPS: [&str; 2] = [
     // Sizes are bytes, times nanoseconds; JSON arrays are text. `peaks` holds
     // one object per GPU: index, uuid, name, peak_bytes, exact.
     "CREATE TABLE runs (
@@ -49,6 +49,8 @@ const STEPS: [&str; 1] = [
     );
     CREATE INDEX runs_by_start ON runs (start_unix_ns);
     CREATE INDEX runs_by_program ON runs (program_sha256);",
+    // What each process did to the GPU: pid, and features as name, value, unit and how it was obtained.
+    "ALTER TABLE runs ADD COLUMN features TEXT;",
 ];
 
 /// The newest version.

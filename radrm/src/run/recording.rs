@@ -250,12 +250,14 @@ impl Recording {
         self.warnings.extend(warnings);
         self.failures.extend(failures);
         completed(alive);
-        let dataset = match &plan.row {
+        let row = match &plan.row {
             RowTo::Nowhere => None,
-            RowTo::File(file) => dataset::record(Some(file), &profile, path.as_deref()),
-            RowTo::Default => dataset::record(dataset::default_path().as_deref(), &profile, path.as_deref()),
+            RowTo::File(file) => Some(Some(file.clone())),
+            RowTo::Default => Some(dataset::default_path()),
         };
-        self.failures.extend(dataset);
+        let failed = row
+            .and_then(|file| dataset::record(file.as_deref(), &profile, path.as_deref(), features(&profile)));
+        self.failures.extend(failed);
         report(plan, &profile, path.as_deref(), self.dry_run.as_ref(), remarks);
         if alive > 0 {
             let many =
@@ -344,4 +346,13 @@ fn report(
 /// The emulated machine that the environment leads to.
 pub fn outer_machine() -> Option<PathBuf> {
     std::env::var_os(radrm_emulator_machine::ENV_MACHINE).filter(|file| !file.is_empty()).map(PathBuf::from)
+}
+
+/// The report's features of each process, for whoever learns from the dataset.
+fn features(profile: &Profile) -> serde_json::Value {
+    let processes = Summary::from_profile(profile).processes;
+    processes
+        .iter()
+        .map(|process| serde_json::json!({ "pid": process.pid, "features": process.features }))
+        .collect()
 }

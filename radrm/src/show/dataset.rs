@@ -108,7 +108,7 @@ fn as_json(row: &Row) -> Value {
         "launches": row.launches, "graph_launches": row.graph_launches, "kernels": row.kernels,
         "processes": row.processes, "failed_requests": row.failed_requests,
         "outcome": row.outcome, "exit_code": row.exit_code, "signal": row.signal,
-        "out_of_memory": row.out_of_memory, "profile_path": row.profile_path,
+        "out_of_memory": row.out_of_memory, "features": row.features, "profile_path": row.profile_path,
         "radrm_version": row.radrm_version,
     })
 }
