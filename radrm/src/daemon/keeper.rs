@@ -120,11 +120,21 @@ fn alone() {
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
     }
+    last_resort();
     if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
         for fd in 0..3 {
             // SAFETY: three descriptors of this process, which nothing else uses.
             unsafe { libc::dup2(null.as_raw_fd(), fd) };
         }
+    }
+}
+
+/// The daemon may be spared when the host's memory runs out; what jobs take is not. Raising is always allowed.
+fn last_resort() {
+    const FILE: &str = "/proc/self/oom_score_adj";
+    let spared = std::fs::read_to_string(FILE).is_ok_and(|text| text.trim_start().starts_with('-'));
+    if spared {
+        let _ = std::fs::write(FILE, "0");
     }
 }
 

@@ -12,12 +12,14 @@
 //! | `turns` | who may launch when |
 //! | `suspend` | a job taken off its GPUs without loss, and brought back, by a helper process |
 //! | `needs` | what earlier runs tell of the next |
+//! | `host` | what jobs take of the host's CPUs and memory |
 //! | `events` | the log that `radrm replay --events` reads |
 
 pub mod config;
 mod engine;
 mod events;
 mod gpus;
+mod host;
 pub mod keeper;
 mod load;
 pub(crate) mod needs;

@@ -58,6 +58,8 @@ pub(crate) struct Known {
     pub(crate) activity: Option<Activity>,
     /// Where the need comes from, in words.
     pub(crate) from: Option<String>,
+    /// No run of the program tells it: nothing holds the job to it.
+    pub(crate) guess: bool,
 }
 
 /// The need and the running time to expect: from runs of the same program, the newest first, or else from the
@@ -65,30 +67,50 @@ pub(crate) struct Known {
 pub(crate) fn known(runs: &[Run], spec: &Spec) -> Known {
     let mut history = History::default();
     for run in runs.iter().rev() {
-        history.add("", Seen { batch: run.batch, peak: run.peak, complete: true });
+        history.add("", Seen { batch: run.batch, peak: run.peak, complete: run.complete });
     }
     let batch = batch(spec);
     let features = Features { batch, model: spec.summary.clone(), ..Features::default() };
-    let equal = runs.iter().find(|run| run.batch == batch);
-    let expected = equal.map(|run| Millis(run.ran_ms));
+    let expected = usual_time(runs, batch);
     // Another batch size fills the GPU otherwise, but no less alike than nothing at all.
     let known = |run: &Run| run.activity.filter(|_| run.batch == batch);
     let activity = runs.iter().find_map(known).or_else(|| runs.iter().find_map(|run| run.activity));
     let horus = Horus::default();
-    let Some((estimate, seen)) = history
-        .estimate(&features)
-        .map(|estimate| (estimate, true))
-        .or_else(|| horus.estimate(&features).map(|estimate| (estimate, false)))
-    else {
-        return Known { need: Need::Unknown, expected, activity, from: None };
+    let Some(estimate) = history.estimate(&features) else {
+        let (need, from) = match (&spec.estimate, horus.estimate(&features)) {
+            (Some(guess), _) => (
+                Need::Estimated { bytes: Bytes(guess.bytes), upper: Bytes(guess.upper) },
+                Some(guess.from.clone()),
+            ),
+            (None, Some(estimate)) => {
+                let figures = figures(&features, horus.startup);
+                (estimate.need(), Some(format!("by Horus's formula from the model's summary ({figures})")))
+            }
+            (None, None) => (Need::Unknown, None),
+        };
+        let from =
+            from.zip(need.claim()).map(|(from, upper)| format!("needs at most {upper} on each GPU, {from}"));
+        return Known { need, expected, activity, from, guess: true };
     };
-    let from = match (estimate.measured, seen) {
-        (true, _) => "the peak of an equal run".to_owned(),
-        (_, true) => format!("at most, by {} runs at other batch sizes", runs.len()),
-        _ => format!("by Horus's formula from the model's summary ({})", figures(&features, horus.startup)),
+    let ended = runs.iter().any(|run| run.complete);
+    let from = match estimate.measured {
+        true => "the peak of an equal run".to_owned(),
+        _ if !ended => "more than what did not suffice for an equal run".to_owned(),
+        _ if runs.iter().all(|run| run.batch == batch) => {
+            "the most that equal runs needed, of which some ran out of memory".to_owned()
+        }
+        _ => format!("at most, by {} runs at other batch sizes", runs.len()),
     };
     let from = Some(format!("needs {} on each GPU: {from}", estimate.upper));
-    Known { need: estimate.need(), expected, activity, from }
+    Known { need: estimate.need(), expected, activity, from, guess: false }
+}
+
+/// How long runs of this size took that ended well: the median, as some had more company than others.
+fn usual_time(runs: &[Run], batch: Option<u32>) -> Option<Millis> {
+    let equal = runs.iter().filter(|run| run.complete && run.batch == batch);
+    let mut times: Vec<u64> = equal.map(|run| run.ran_ms).collect();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().map(Millis)
 }
 
 /// What went into the formula.
@@ -105,13 +127,14 @@ fn figures(features: &Features, startup: Bytes) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::spec::Guess;
     use radrm_scheduler_core::Permille;
     use radrm_scheduler_core::estimator::ModelSummary;
 
     const GIB: u64 = 1 << 30;
 
     fn run(batch: u32, gib: u64) -> Run {
-        Run { batch: Some(batch), peak: Bytes(gib * GIB), ran_ms: 1000, activity: None }
+        Run { batch: Some(batch), peak: Bytes(gib * GIB), ran_ms: 1000, activity: None, complete: true }
     }
 
     #[test]
@@ -125,8 +148,27 @@ mod tests {
         let Need::Estimated { bytes, upper } = other.need else { panic!("{other:?}") };
         assert!(bytes.0.abs_diff(4 * GIB) < 1 << 20 && upper > bytes, "{bytes} {upper}");
         assert_eq!(other.expected, None);
-        let nothing = Known { need: Need::Unknown, expected: None, activity: None, from: None };
+        let nothing = Known { need: Need::Unknown, expected: None, activity: None, from: None, guess: true };
         assert_eq!(known(&[], &spec(None)), nothing);
+    }
+
+    #[test]
+    fn what_did_not_suffice_is_a_lower_bound_and_says_nothing_of_the_time() {
+        let lacking = |gib| Run { complete: false, ran_ms: 5, ..run(8, gib) };
+        let spec = |batch| Spec { batch, ..Spec::default() };
+        let only = known(&[lacking(6)], &spec(Some(8)));
+        assert!(only.need.claim() > Some(Bytes(6 * GIB)) && only.expected.is_none(), "{only:?}");
+        assert!(only.from.unwrap().contains("did not suffice"));
+        let without = Run { batch: None, ..lacking(6) };
+        assert!(known(&[without], &spec(None)).need.claim() > Some(Bytes(6 * GIB)), "no batch size is known");
+        // One that was granted more and ended well is the measurement.
+        let times =
+            [run(8, 7), Run { ran_ms: 9000, ..run(8, 7) }, Run { ran_ms: 2000, ..run(8, 7) }, lacking(6)];
+        let both = known(&times, &spec(Some(8)));
+        assert_eq!((both.need, both.expected), (Need::Measured(Bytes(7 * GIB)), Some(Millis(2000))));
+        let less = known(&[run(8, 5), lacking(6)], &spec(Some(8)));
+        assert_eq!(less.need.claim(), Some(Bytes(6 * GIB)));
+        assert!(less.from.unwrap().contains("some ran out of memory"));
     }
 
     #[test]
@@ -148,8 +190,15 @@ mod tests {
         assert_eq!(formula.need, Need::Estimated { bytes, upper: bytes });
         assert!(formula.from.as_ref().is_some_and(|from| from.contains("Horus's formula")), "{formula:?}");
         assert_eq!(known(&[run(64, 3)], &spec).need, Need::Measured(Bytes(3 * GIB)));
-        let without = Spec { batch: None, ..spec };
+        let without = Spec { batch: None, ..spec.clone() };
         assert_eq!(known(&[], &without).need, Need::Unknown, "no batch size anywhere");
+        let estimate = Some(Guess { bytes: GIB, upper: 2 * GIB, from: "as said".to_owned() });
+        let said = Spec { estimate, ..spec };
+        let guess = known(&[], &said);
+        assert_eq!(guess.need, Need::Estimated { bytes: Bytes(GIB), upper: Bytes(2 * GIB) });
+        assert!(guess.guess && guess.from.is_some_and(|from| from.ends_with("each GPU, as said")));
+        let measured = known(&[run(64, 3)], &said);
+        assert_eq!((measured.need, measured.guess), (Need::Measured(Bytes(3 * GIB)), false));
     }
 
     #[test]

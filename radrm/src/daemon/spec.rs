@@ -8,6 +8,17 @@ use radrm_scheduler_core::{
 };
 use serde::{Deserialize, Serialize};
 
+/// An estimate of the memory on each GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guess {
+    /// The figure to expect, bytes.
+    pub bytes: u64,
+    /// What is set aside, bytes.
+    pub upper: u64,
+    /// Where it comes from: the end of a sentence.
+    pub from: String,
+}
+
 /// A job as it is submitted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -28,6 +39,9 @@ pub struct Spec {
     pub mem: Option<u64>,
     /// It is not sure that `mem` suffices: an estimate with this upper bound, bytes.
     pub mem_upper: Option<u64>,
+    /// What it is estimated to need, until a run of it was measured. Nothing holds it to that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Guess>,
     /// Part of each GPU's SMs, in thousandths.
     pub share: Option<u32>,
     /// GPUs of its own.
@@ -92,8 +106,29 @@ impl Spec {
         if self.share.is_some_and(|share| share == 0 || share > 1000) {
             return Err("a share is between 0.1% and 100%".to_owned());
         }
-        if self.checkpoint_signal.is_some_and(|signal| !(1..=64).contains(&signal) || signal == libc::SIGKILL)
-        {
+        let guess = self.estimate.as_ref();
+        for (bytes, upper) in [(self.mem, self.mem_upper), (guess.map(|g| g.bytes), guess.map(|g| g.upper))] {
+            if bytes == Some(0) || upper == Some(0) {
+                return Err("a job on a GPU needs more than 0 bytes of its memory".to_owned());
+            }
+            if let (Some(bytes), Some(upper)) = (bytes, upper)
+                && bytes > upper
+            {
+                let (bytes, upper) = (Bytes(bytes), Bytes(upper));
+                return Err(format!("GPU memory of {bytes} is above its upper bound of {upper}"));
+            }
+        }
+        if self.time_limit_ms == Some(0) {
+            return Err("with a time limit of 0 the job would end at once".to_owned());
+        }
+        if self.slot_ms == Some(0) {
+            return Err("with a slot of 0 the job would give way at once".to_owned());
+        }
+        if self.expected_ms == Some(0) {
+            return Err("no job is expected to take no time at all".to_owned());
+        }
+        let caught = |signal| (1..=64).contains(&signal) && ![libc::SIGKILL, libc::SIGSTOP].contains(&signal);
+        if self.checkpoint_signal.is_some_and(|signal| !caught(signal)) {
             return Err("the checkpoint signal is not one that a program can catch".to_owned());
         }
         Ok(())

@@ -86,6 +86,8 @@ pub(crate) struct Run {
     pub(crate) peak: Bytes,
     pub(crate) ran_ms: u64,
     pub(crate) activity: Option<Activity>,
+    /// It was not cut short: one that ran out of memory needs at least its peak.
+    pub(crate) complete: bool,
 }
 
 /// The database.
@@ -94,7 +96,7 @@ pub(crate) struct Store {
     connection: Connection,
 }
 
-const SCHEMA: i64 = 3;
+const SCHEMA: i64 = 4;
 
 const TABLES: &str = "
 CREATE TABLE jobs (
@@ -127,6 +129,8 @@ const ADDED: [&str; SCHEMA as usize - 1] = [
     "ALTER TABLE jobs ADD COLUMN lined_up_ms INTEGER;
      ALTER TABLE jobs ADD COLUMN activity TEXT;
      ALTER TABLE runs ADD COLUMN activity TEXT;",
+    "ALTER TABLE runs ADD COLUMN complete INTEGER NOT NULL DEFAULT 1;
+     CREATE TABLE drained (gpu TEXT PRIMARY KEY);",
 ];
 
 /// What is added to a GPU's figures.
@@ -244,7 +248,7 @@ impl Store {
     /// Earlier runs of a program by a user on a model of GPU, the newest first.
     pub(crate) fn runs(&self, uid: u32, program: &str, model: &str) -> Result<Vec<Run>> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT batch, peak, ran_ms, activity FROM runs
+            "SELECT batch, peak, ran_ms, activity, complete FROM runs
              WHERE uid = ?1 AND program = ?2 AND model = ?3 ORDER BY id DESC LIMIT 64",
         )?;
         let run = |row: &Row<'_>| {
@@ -253,9 +257,16 @@ impl Store {
                 peak: Bytes(row.get::<_, i64>(1)?.unsigned_abs()),
                 ran_ms: row.get::<_, i64>(2)?.unsigned_abs(),
                 activity: from_json(row.get(3)?),
+                complete: row.get(4)?,
             })
         };
         statement.query_map(params![uid, program, model], run)?.collect()
+    }
+
+    /// GPUs that take no new jobs.
+    pub(crate) fn drained(&self) -> Result<Vec<String>> {
+        let mut statement = self.connection.prepare("SELECT gpu FROM drained")?;
+        statement.query_map([], |row| row.get(0))?.collect()
     }
 
     /// The thesis's metrics over jobs that are over.
@@ -442,12 +453,14 @@ pub(crate) struct NewRun<'a> {
     pub(crate) peak: u64,
     pub(crate) ran_ms: u64,
     pub(crate) activity: Option<Activity>,
+    pub(crate) complete: bool,
 }
 
 /// Keeps a run.
 pub(crate) fn put_run(tx: &Transaction<'_>, run: &NewRun<'_>) -> Result<()> {
     tx.prepare_cached(
-        "INSERT INTO runs (uid, program, model, batch, peak, ran_ms, activity) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        "INSERT INTO runs (uid, program, model, batch, peak, ran_ms, activity, complete)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )?
     .execute(params![
         run.uid,
@@ -456,9 +469,19 @@ pub(crate) fn put_run(tx: &Transaction<'_>, run: &NewRun<'_>) -> Result<()> {
         run.batch,
         int(run.peak),
         int(run.ran_ms),
-        run.activity.as_ref().map(json)
+        run.activity.as_ref().map(json),
+        run.complete
     ])
     .map(|_| ())
+}
+
+/// A GPU takes no new jobs, or takes them again.
+pub(crate) fn put_drained(tx: &Transaction<'_>, gpu: &str, drained: bool) -> Result<()> {
+    let words = match drained {
+        true => "INSERT OR IGNORE INTO drained VALUES (?1)",
+        false => "DELETE FROM drained WHERE gpu = ?1",
+    };
+    tx.prepare_cached(words)?.execute([gpu]).map(|_| ())
 }
 
 /// Adds to a GPU's figures.
@@ -528,10 +551,23 @@ mod tests {
         assert_eq!((stats.makespan_ms, stats.mean_wait_ms, stats.mean_execution_ms), (100, 40.0, 60.0));
         assert_eq!(store.stats(Some(8), 0).unwrap().jobs, 0);
         let activity = entry.activity;
-        let run = NewRun { uid: 7, program: "p", model: "m", batch: Some(15), peak: 5, ran_ms: 60, activity };
+        let run = NewRun {
+            uid: 7,
+            program: "p",
+            model: "m",
+            batch: Some(15),
+            peak: 5,
+            ran_ms: 60,
+            activity,
+            complete: false,
+        };
         store.transaction(|tx| put_run(tx, &run)).unwrap();
-        let found = Run { batch: Some(15), peak: Bytes(5), ran_ms: 60, activity };
+        let found = Run { batch: Some(15), peak: Bytes(5), ran_ms: 60, activity, complete: false };
         assert_eq!(store.runs(7, "p", "m").unwrap(), [found]);
+        for drained in [true, true, false] {
+            store.transaction(|tx| put_drained(tx, "GPU-1", drained)).unwrap();
+            assert_eq!(store.drained().unwrap().len(), usize::from(drained));
+        }
     }
 
     #[test]
@@ -552,7 +588,7 @@ mod tests {
             let store = Store::open(&path).unwrap();
             let jobs = store.open_jobs().unwrap();
             assert_eq!((jobs.len(), jobs[0].lined_up_ms, jobs[0].activity), (1, None, None));
-            let run = Run { batch: None, peak: Bytes(3), ran_ms: 4, activity: None };
+            let run = Run { batch: None, peak: Bytes(3), ran_ms: 4, activity: None, complete: true };
             assert_eq!(store.runs(7, "p", "m").unwrap(), [run]);
         }
     }

@@ -115,6 +115,17 @@ pub(crate) struct JobRow {
     /// What it does to a GPU alone: SM activity, SM occupancy and DRAM activity, thousandths.
     #[serde(default)]
     pub(crate) activity: Option<Activity>,
+    /// Resident memory of its processes, bytes, pages that they share in each of them.
+    #[serde(default)]
+    pub(crate) host_memory: u64,
+    /// CPU time of its processes, thousandths of a core since the look before the last.
+    #[serde(default)]
+    pub(crate) cpu_milli: Option<u64>,
+    /// What it booked of both; 0 is nothing.
+    #[serde(default)]
+    pub(crate) booked_host_memory: u64,
+    #[serde(default)]
+    pub(crate) booked_cpu_milli: u64,
     /// Device memory of a suspended job, which is in host memory, bytes.
     #[serde(default)]
     pub(crate) suspended: Option<u64>,

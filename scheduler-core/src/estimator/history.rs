@@ -75,10 +75,10 @@ impl Estimator for History {
                 bytes,
                 upper: bytes,
                 confidence: Permille(990),
-                measured: lacking.is_none(),
+                measured: lacking.is_none_or(|least| least <= peak),
             });
         }
-        let batch = job.batch?;
+        let Some(batch) = job.batch else { return lacking.map(guess) };
         let points: Vec<(u32, Bytes)> =
             sizes.iter().filter_map(|(size, runs)| Some(((*size)?, peak(runs)?))).collect();
         let (bytes, upper) = match points.as_slice() {
@@ -186,6 +186,11 @@ mod tests {
         let mut only = History::default();
         only.add("train", Run { batch: Some(8), peak, complete: false });
         assert!(ask(&only, 8).upper > peak);
+        only.add("script", Run { batch: None, peak, complete: false });
+        let script = Features { program: "script".into(), ..Features::default() };
+        assert!(only.estimate(&script).unwrap().upper > peak, "its batch size is not known");
+        only.add("script", Run { batch: None, peak, complete: true });
+        assert!(only.estimate(&script).unwrap().measured, "an equal run had as much and ended well");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use radrm_scheduler_core::{Action, Event, JobId, Outcome, Reason, Signal, Verdict};
+use radrm_scheduler_core::{Action, Event, Evidence, JobId, Outcome, Reason, Signal, Verdict};
 use rusqlite::Transaction;
 
 use super::{Engine, Live, Note, Todo};
@@ -31,6 +31,7 @@ impl Engine {
             Action::Start { job, attempt, devices, limit, reserved } => {
                 let devices: Vec<String> = devices.iter().map(|device| self.uuid(*device)).collect();
                 let boot = self.boot.clone();
+                let limit = limit.filter(|_| !self.is_guess(job.0));
                 let Some(entry) = self.entries.get_mut(&job.0) else { return };
                 entry.stage = Stage::Starting;
                 (entry.attempt, entry.boot, entry.devices) = (attempt, boot, devices);
@@ -95,6 +96,15 @@ impl Engine {
             }
             Action::WakeAt { at } => self.wake = Some(at),
         }
+    }
+
+    /// Whether only an estimate tells what a job needs: a limit at that would break it.
+    fn is_guess(&self, job: u64) -> bool {
+        let estimated = |entry: &&Entry| {
+            let spec = &entry.spec;
+            spec.mem.or(spec.mem_upper).is_none() && (spec.estimate.is_some() || spec.summary.is_some())
+        };
+        self.entries.get(&job).filter(estimated).is_some_and(|entry| self.known(entry).guess)
     }
 
     /// Since when a job waits outlives the daemon: one whose slot is over stays behind those that waited.
@@ -291,6 +301,7 @@ impl Engine {
             end.oom = entry.and_then(|entry| entry.limit).or(total);
         }
         let now = time::now().0;
+        let mut seen = None;
         if let Some(entry) = self.entries.get_mut(&job) {
             let at = if end.at_ms > 0 { end.at_ms.min(now) } else { now };
             let mut ran_ms = entry.started_ms.take().map_or(0, |since| at.saturating_sub(since));
@@ -299,8 +310,14 @@ impl Engine {
             end.lost |= suspension.step == Step::Lost;
             ran_ms += suspension.ran_ms;
             entry.peak = end.peak.max(entry.peak);
-            if let (Some(peak), Some(0)) = (end.peak, end.code) {
-                self.notes.push(Note::Run { job, peak, ran_ms });
+            // One that ran out of memory says what does not suffice, if the shim saw it.
+            let lacked = matches!(end.outcome(), Outcome::OutOfMemory { evidence: Evidence::Shim, .. });
+            seen = match end.code {
+                Some(0) => end.peak.map(|peak| (peak, true)),
+                _ => end.oom.filter(|_| lacked).map(|least| (least, false)),
+            };
+            if let Some((peak, complete)) = seen {
+                self.notes.push(Note::Run { job, peak, ran_ms, complete });
             }
         }
         if let Some(sentence) = &end.not_started {
@@ -308,7 +325,7 @@ impl Engine {
         }
         self.touch(job);
         self.todo.push_back(Todo::Clear((job, attempt)));
-        if end.peak.is_some() && end.code == Some(0) {
+        if seen.is_some() {
             // First, so that what becomes free is given away by what is known now.
             self.write();
             self.tell_waiting(job);
@@ -417,7 +434,8 @@ pub(super) fn write_note(
         Note::Usage(uid, gpu_ms, at_ms) => store::put_usage(tx, *uid, *gpu_ms, *at_ms),
         Note::Watched(gpu, figures) => store::put_watched(tx, gpu, figures),
         Note::Forget(job) => store::forget(tx, *job),
-        Note::Run { job, peak, ran_ms } => {
+        Note::Drained(gpu, drained) => store::put_drained(tx, gpu, *drained),
+        Note::Run { job, peak, ran_ms, complete } => {
             let Some(entry) = entries.get(job) else { return Ok(()) };
             let run = NewRun {
                 uid: entry.uid,
@@ -427,6 +445,7 @@ pub(super) fn write_note(
                 peak: *peak,
                 ran_ms: *ran_ms,
                 activity: entry.activity,
+                complete: *complete,
             };
             store::put_run(tx, &run)
         }

@@ -55,6 +55,7 @@ impl Engine {
         self.take_loads();
         self.take_paces();
         self.take_turns();
+        self.take_bookings();
     }
 
     /// Jobs that were started and whose program was not there yet.

@@ -5,6 +5,7 @@
 //! daemon that dies at any point finds out what was going on: see [`recover`].
 
 mod actions;
+mod bookings;
 mod budgets;
 mod loads;
 mod looks;
@@ -26,6 +27,7 @@ use radrm_scheduler_core::{Decision, DeviceId, Event, JobId, Millis, State};
 use super::config::Config;
 use super::events::Log;
 use super::gpus::{Gpus, Look, Sample, Stranger};
+use super::host::Usage;
 use super::peer::Peer;
 use super::status::Who;
 use super::store::{self, Entry, Stage, Store, Watched};
@@ -70,6 +72,10 @@ struct Live {
     /// When a signal last had to be sent and was.
     killed: Option<Instant>,
     transit: suspend::Transit,
+    /// What its processes take of the host, and whether it was noted that this is more than booked.
+    host: Usage,
+    told_memory: bool,
+    told_cpu: bool,
 }
 
 /// What is carried out after it was written down.
@@ -86,9 +92,10 @@ enum Todo {
 #[derive(Clone, Debug)]
 enum Note {
     Line(u64, Line),
-    Run { job: u64, peak: u64, ran_ms: u64 },
+    Run { job: u64, peak: u64, ran_ms: u64, complete: bool },
     Usage(u32, u64, u64),
     Watched(String, Watched),
+    Drained(String, bool),
     Forget(u64),
 }
 
@@ -124,6 +131,8 @@ pub(crate) struct Engine {
     samples: Vec<Sample>,
     /// UUIDs of GPUs that are gone for now.
     lost: BTreeSet<String>,
+    /// Of those that take no new jobs.
+    drained: BTreeSet<String>,
     /// Attempts that failed, whose GPU may be what failed: until the next look tells.
     doubtful: Vec<lost::Doubtful>,
     /// Asks for a look at which GPUs are gone.
@@ -136,6 +145,7 @@ pub(crate) struct Engine {
     turns: Turns,
     counters: Counters,
     looked: Instant,
+    host_looked: Option<Instant>,
     saved: Instant,
     cleaned: Option<Instant>,
     retry: Option<Instant>,
@@ -194,6 +204,7 @@ impl Engine {
             boot,
             samples: Vec::new(),
             lost: BTreeSet::new(),
+            drained: BTreeSet::new(),
             doubtful: Vec::new(),
             ask,
             watched: BTreeMap::new(),
@@ -203,6 +214,7 @@ impl Engine {
             turns: Turns::default(),
             counters: Counters::default(),
             looked: now,
+            host_looked: None,
             saved: now,
             cleaned: None,
             retry: None,

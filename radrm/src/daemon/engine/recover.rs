@@ -34,6 +34,7 @@ enum Found {
 impl Engine {
     pub(super) fn recover(&mut self) -> Result<(), String> {
         let failed = |error: rusqlite::Error| format!("the queue cannot be read: {error}");
+        self.drained = self.store.drained().map_err(failed)?.into_iter().collect();
         self.announce();
         for (uid, gpu_ms, _) in self.store.usage().map_err(failed)? {
             self.step(Event::UsageRestored { user: UserId(uid), gpu_ms });
@@ -112,6 +113,12 @@ impl Engine {
         for event in events {
             self.nobody.step(time::now(), event.clone());
             self.step(event);
+        }
+        // Until an administrator takes it back, whatever becomes of the daemon.
+        for uuid in self.drained.clone() {
+            let Some(device) = self.device(&uuid) else { continue };
+            self.step(Event::DeviceDrained { device, drained: true });
+            crate::output::say(crate::daemon::NAME, &format!("{uuid} is drained: it takes no new jobs"));
         }
     }
 
@@ -223,8 +230,6 @@ impl Engine {
                 entry.stage == Stage::Waiting
                     && entry.uid == uid
                     && entry.spec.gpus == gpus
-                    && entry.spec.mem.is_none()
-                    && entry.spec.mem_upper.is_none()
                     && entry.spec.command.first() == ended.spec.command.first()
                     && entry.spec.model == ended.spec.model
                     && needs::program(&entry.spec) == program
@@ -233,18 +238,21 @@ impl Engine {
             .collect();
         for id in equal {
             let Some(entry) = self.entries.get(&id) else { continue };
-            let needs::Known { need, from, activity, .. } = self.known(entry);
-            let view = self.state.job(JobId(id));
-            let known = view.as_ref().map(|view| view.job.need);
-            let was = view.and_then(|view| view.job.activity);
-            if need != radrm_scheduler_core::Need::Unknown && known != Some(need) {
+            let said = entry.spec.mem.or(entry.spec.mem_upper).is_some();
+            let needs::Known { need, from, activity, expected, .. } = self.known(entry);
+            // What the user says comes before what was seen.
+            let expected = expected.filter(|_| entry.spec.expected_ms.is_none());
+            let Some(was) = self.state.job(JobId(id)).map(|view| view.job) else { continue };
+            if !said && need != radrm_scheduler_core::Need::Unknown && was.need != need {
                 if let Some(from) = from {
                     self.say(id, from);
                 }
                 self.step(Event::NeedKnown { job: JobId(id), need });
             }
-            if activity.is_some() && activity != was {
-                self.step(Event::ProfileKnown { job: JobId(id), activity, expected: None });
+            if (activity.is_some() && activity != was.activity)
+                || (expected.is_some() && expected != was.expected)
+            {
+                self.step(Event::ProfileKnown { job: JobId(id), activity, expected });
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 use radrm_scheduler_core::{Action, Event, Job, JobId, Reason, Verdict};
 
 use super::recover::job_with;
-use super::{Engine, Response};
+use super::{Engine, Note, Response};
 use crate::daemon::peer::Peer;
 use crate::daemon::spec::Spec;
 use crate::daemon::store::{self, Entry, Stage};
@@ -259,8 +259,15 @@ impl Engine {
                 known.uuid == gpu || known.index.is_some_and(|index| index.to_string() == gpu)
             });
         let Some(at) = found else { return Response::Refused(format!("there is no GPU {gpu}")) };
-        let device = radrm_scheduler_core::DeviceId(u32::try_from(at).unwrap_or(u32::MAX));
-        self.step(Event::DeviceDrained { device, drained });
+        let uuid = self.gpus.list[at].uuid.clone();
+        self.notes.push(Note::Drained(uuid.clone(), drained));
+        match drained {
+            true => self.drained.insert(uuid.clone()),
+            false => self.drained.remove(&uuid),
+        };
+        if let Some(device) = self.device(&uuid) {
+            self.step(Event::DeviceDrained { device, drained });
+        }
         Response::Done
     }
 }

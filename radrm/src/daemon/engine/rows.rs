@@ -124,6 +124,10 @@ impl Engine {
                 .then(|| folder.join(format!("{}.radrm", entry.attempt)).display().to_string()),
             pid: live.and_then(|live| live.program).map(|who| who.pid),
             activity: entry.activity,
+            host_memory: live.map_or(0, |live| live.host.resident),
+            cpu_milli: live.and_then(|live| live.host.cpu_milli),
+            booked_host_memory: entry.spec.host_memory,
+            booked_cpu_milli: entry.spec.cpu_milli,
             suspended: suspended.then(|| entry.suspension.host_bytes()),
             suspended_pids: match suspended {
                 true => entry.suspension.processes.iter().map(|saved| saved.who.pid).collect(),
@@ -169,6 +173,7 @@ impl Engine {
             model: gpu.name.clone(),
             total: gpu.total,
             lost: true,
+            drained: self.drained.contains(&gpu.uuid),
             ..GpuRow::default()
         });
         let mut gpus: Vec<GpuRow> = gpus.chain(gone).collect();

@@ -1,0 +1,83 @@
+//! What jobs take of the host under `radrmd`, and what an administrator decided outlives it.
+
+use std::fs;
+
+use radrm_preload_tests::node::{Daemon, may};
+use serde_json::Value;
+
+#[test]
+fn what_a_job_takes_of_the_host_is_shown_and_more_than_booked_is_noted_once() {
+    let mut daemon = Daemon::new("cpus = 8\n");
+    // 100 MB that stay, and all of a core.
+    let script = "import os\ndata = bytearray(os.urandom(100_000_000))\nwhile True: pass";
+    let job = daemon.submit(&["--gpus", "0", "--mem", "64MiB", "--cpus", "0.1"], &["python3", "-c", script]);
+    let modest =
+        daemon.submit(&["--gpus", "0", "--mem", "2GiB", "--cpus", "4"], &["/bin/sh", "-c", "sleep 1000"]);
+    let lines = |daemon: &Daemon, job: u64| -> Vec<String> {
+        let shown = daemon.show(job);
+        let lines = shown["history"].as_array().expect("history").iter();
+        let of = |line: &Value| line["text"].as_str().expect("text").to_owned();
+        lines.map(of).filter(|line| line.contains("than it booked")).collect()
+    };
+    daemon.until("both are noted", |daemon| lines(daemon, job).len() == 2);
+    let row = daemon.show(job)["job"].clone();
+    assert!((100_000_000..400_000_000).contains(&row["host_memory"].as_u64().expect("bytes")), "{row}");
+    assert!(row["cpu_milli"].as_u64().expect("CPU time") > 100, "{row}");
+    assert_eq!((&row["booked_host_memory"], &row["booked_cpu_milli"]), (&(64 << 20).into(), &100.into()));
+    let text = daemon.ok(&["show", &job.to_string()]);
+    assert!(
+        text.contains("resident (booked 64.0 MiB)") && text.contains("cores (booked 0.10 cores)"),
+        "{text}"
+    );
+    // The next daemon sees it anew and says nothing again.
+    daemon.kill();
+    daemon.start();
+    daemon.until("it is seen", |daemon| daemon.show(job)["job"]["host_memory"].as_u64() > Some(0));
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert_eq!((lines(&daemon, job).len(), lines(&daemon, modest).len()), (2, 0));
+    assert_eq!(daemon.state(job), "running", "a booking is no limit");
+}
+
+#[test]
+fn a_drained_gpu_stays_drained_for_the_next_daemon() {
+    let mut daemon = Daemon::new("emulate = \"1xA100-40GB\"\n");
+    let drained = |daemon: &Daemon| {
+        let nodes: Value = serde_json::from_str(&daemon.ok(&["nodes", "--json"])).expect("JSON");
+        nodes["gpus"][0]["drained"].as_bool().expect("drained")
+    };
+    daemon.ok(&["drain", "0"]);
+    daemon.kill();
+    daemon.start();
+    assert!(
+        drained(&daemon) && daemon.log().contains("is drained: it takes no new jobs"),
+        "{}",
+        daemon.log()
+    );
+    let job = daemon.submit(&[], &["/bin/true"]);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!(daemon.state(job), "waiting");
+    daemon.ok(&["drain", "--resume", "0"]);
+    assert_eq!(daemon.end(job)["exit_code"], 0);
+    daemon.stop();
+    daemon.start();
+    assert!(!drained(&daemon));
+}
+
+#[test]
+fn a_job_is_not_spared_with_its_daemon_when_host_memory_runs_out() {
+    let spare = "echo -500 > /proc/self/oom_score_adj";
+    if !may(&["unshare", "--mount", "/bin/sh", "-c", spare]) {
+        return;
+    }
+    let daemon = Daemon::with("", spare);
+    let script = "cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj > $PLACE/scores";
+    let job = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", script]);
+    assert_eq!(daemon.end(job)["exit_code"], 0);
+    assert_eq!(daemon.lines("scores"), ["0", "0"], "the job's and its launcher's");
+    let own = fs::read_dir("/proc").expect("processes").flatten().any(|entry| {
+        let file = |name: &str| fs::read_to_string(entry.path().join(name)).unwrap_or_default();
+        file("cmdline").contains(&daemon.path("socket").display().to_string())
+            && file("oom_score_adj").trim() == "-500"
+    });
+    assert!(own, "the daemon's own stays");
+}

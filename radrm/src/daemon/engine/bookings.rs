@@ -1,0 +1,64 @@
+//! What jobs take of the host, beside what they booked.
+
+use std::time::{Duration, Instant};
+
+use radrm_scheduler_core::Bytes;
+
+use super::{Engine, Note};
+use crate::daemon::host::Look;
+use crate::daemon::suspend::Step;
+use crate::daemon::time;
+use crate::daemon::wire::Line;
+
+/// Looks at jobs' processes are as far apart as so many others: each reads all of `/proc`.
+const SELDOM: u32 = 5;
+
+const MEMORY: &str = "takes more host memory than it booked";
+const CPU: &str = "takes more CPU time than it booked";
+
+impl Engine {
+    /// Looks at the processes of jobs.
+    pub(super) fn take_bookings(&mut self) {
+        let every = Duration::from_millis(self.config.look_ms) * SELDOM;
+        if self.live.is_empty() || self.host_looked.is_some_and(|last| last.elapsed() < every) {
+            return;
+        }
+        self.host_looked = Some(Instant::now());
+        let look = Look::now();
+        let mut over = Vec::new();
+        for (job, live) in &mut self.live {
+            let Some(keeper) = live.keeper else { continue };
+            let sum = look.below(keeper.pid);
+            live.host.take(&look, &sum);
+            let Some(entry) = self.entries.get(job) else { continue };
+            let (memory, cpu) = (entry.spec.host_memory, entry.spec.cpu_milli);
+            // A suspended one has its device memory there, which nobody books.
+            let counts = memory > 0 && entry.suspension.step == Step::Running;
+            if counts && sum.resident > memory && !live.told_memory {
+                let taken = sum.proportional();
+                if taken > memory {
+                    live.told_memory = true;
+                    over.push((*job, format!("{MEMORY}: {} of {}", Bytes(taken), Bytes(memory))));
+                }
+            }
+            if live.host.is_over(cpu) && !live.told_cpu {
+                live.told_cpu = true;
+                let taken = live.host.cpu_milli.unwrap_or(0);
+                let cores = |milli: u64| milli as f64 / 1000.0;
+                over.push((*job, format!("{CPU}: {:.1} of {} cores", cores(taken), cores(cpu))));
+            }
+        }
+        for (job, text) in over {
+            self.note_booking(job, text);
+        }
+    }
+
+    /// Once for a job, also over restarts.
+    fn note_booking(&mut self, job: u64, text: String) {
+        let subject = text.split(':').next().unwrap_or_default();
+        let lines = self.store.history(job).unwrap_or_default();
+        if !lines.iter().any(|line| line.text.starts_with(subject)) {
+            self.notes.push(Note::Line(job, Line { at_ms: time::now().0, text }));
+        }
+    }
+}
