@@ -1,6 +1,8 @@
 //! The commands of `radrm` that talk to `radrmd`.
 
+mod asks;
 mod connection;
+mod dry_run;
 mod logs;
 mod queue;
 mod rad;
@@ -194,6 +196,7 @@ mod tests {
             ("submit --gpu-share 0 -- p", "--gpu-share"),
             ("submit --cpus -1 -- p", "--cpus"),
             ("submit --cpus many -- p", "--cpus"),
+            ("submit --dry-run=0 -- p", "--dry-run"),
             ("submit --checkpoint-signal NONE -- p", "--checkpoint-signal"),
             ("submit --batch-size 0 -- p", "--batch-size"),
             ("submit --gpus x -- p", "--gpus"),

@@ -110,6 +110,7 @@ pub(super) fn show(job: u64, json: bool, connection: &mut Connection) -> Result<
     put("suspended", suspended(&row));
     put("peak", row.peak.map(bytes).unwrap_or_default());
     put("activity", activity(&row));
+    put("host", host(&row));
     put("priority", row.priority.to_string());
     put("attempts", format!("{}, {} of them out of GPU memory", row.attempts, row.ooms));
     put("time", time(row.ran_ms));
@@ -132,6 +133,23 @@ fn activity(row: &JobRow) -> String {
     row.activity.map_or_else(String::new, |seen| {
         format!("SM activity {}, SM occupancy {}, alone on a GPU", seen.smact, seen.smocc)
     })
+}
+
+/// What its processes take of the host, and what it booked.
+fn host(row: &JobRow) -> String {
+    let booked = |amount: String| format!(" (booked {amount})");
+    let cores = |milli: u64| format!("{:.2} cores", milli as f64 / 1000.0);
+    let mut parts = Vec::new();
+    if row.host_memory > 0 || row.booked_host_memory > 0 {
+        let more = (row.booked_host_memory > 0).then(|| booked(bytes(row.booked_host_memory)));
+        parts.push(format!("{} resident{}", bytes(row.host_memory), more.unwrap_or_default()));
+    }
+    if row.cpu_milli.is_some() || row.booked_cpu_milli > 0 {
+        let more = (row.booked_cpu_milli > 0).then(|| booked(cores(row.booked_cpu_milli)));
+        let taken = row.cpu_milli.map_or_else(|| "-".to_owned(), cores);
+        parts.push(format!("{taken}{}", more.unwrap_or_default()));
+    }
+    parts.join(", ")
 }
 
 /// Where a suspended job's memory is, and which processes NVML does not show.

@@ -7,9 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use radrm_profile::Bytes;
 
+use super::asks::Asks;
 use super::connection::Connection;
-use super::{Failure, odd, print, rad, text};
+use super::{Failure, dry_run, odd, print, queue, rad};
 use crate::daemon::needs;
 use crate::daemon::spec::Spec;
 use crate::daemon::wire::{Request, Response};
@@ -19,50 +21,8 @@ const LOOK: Duration = Duration::from_millis(200);
 
 #[derive(Args, Debug, Default)]
 pub(super) struct Flags {
-    #[arg(short, long, value_name = "NAME")]
-    name: Option<String>,
-    #[arg(long, value_name = "N")]
-    gpus: Option<u16>,
-    #[arg(long, value_name = "AMOUNT", value_parser = text::memory)]
-    gpu_mem: Option<u64>,
-    #[arg(long, value_name = "AMOUNT", value_parser = text::memory)]
-    gpu_mem_upper: Option<u64>,
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
-    gpu_share: Option<u32>,
-    #[arg(long)]
-    exclusive: bool,
-    #[arg(long, value_name = "NAME")]
-    gpu_model: Option<String>,
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    priority: Option<i32>,
-    #[arg(long, alias = "time-limit", value_name = "TIME", value_parser = text::span)]
-    time: Option<u64>,
-    #[arg(long, value_name = "TIME", value_parser = text::span)]
-    slot: Option<u64>,
-    #[arg(long, value_name = "TIME", value_parser = text::span)]
-    expected: Option<u64>,
-    #[arg(long, value_name = "N", value_parser = cores, allow_negative_numbers = true)]
-    cpus: Option<u64>,
-    #[arg(long, value_name = "AMOUNT", value_parser = text::host_memory)]
-    mem: Option<u64>,
-    #[arg(long)]
-    preemptible: bool,
-    #[arg(long, value_name = "NAME", value_parser = signal)]
-    checkpoint_signal: Option<i32>,
-    #[arg(long, value_name = "TIME", value_parser = text::span)]
-    grace: Option<u64>,
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    batch_size: Option<u32>,
-    #[arg(long, value_name = "FILE")]
-    model_summary: Option<PathBuf>,
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    #[arg(short, long, value_name = "FILE")]
-    error: Option<PathBuf>,
-    #[arg(long, value_name = "DIR")]
-    chdir: Option<PathBuf>,
-    #[arg(long)]
-    hold: bool,
+    #[command(flatten)]
+    asks: Asks,
     #[arg(long)]
     wait: bool,
     #[arg(short, long)]
@@ -83,9 +43,22 @@ pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>
             crate::output::say(crate::show::NAME, sentence);
         }
     };
-    let (spec, remarks) = spec(flags)?;
+    let (mut spec, dry_run, remarks) = spec(flags)?;
     remarks.iter().for_each(|sentence| remark(sentence));
     let mut connection = connect()?;
+    if let Some(steps) = dry_run {
+        let node = queue::node(&mut connection)?;
+        // It takes its time, and who says nothing for long is taken for gone.
+        drop(connection);
+        match dry_run::estimate(&spec, steps, &node, quiet) {
+            Ok(guess) => {
+                remark(&format!("the job needs about {}: {}", Bytes(guess.bytes), guess.from));
+                spec.estimate = Some(guess);
+            }
+            Err(why) => remark(&format!("nothing is estimated by a dry run: {why}")),
+        }
+        connection = connect()?;
+    }
     let job = match connection.ask(&Request::Submit(Box::new(spec)))? {
         Response::Submitted { job, remarks } => {
             print(&if quiet { format!("{job}\n") } else { format!("job {job} submitted\n") })?;
@@ -120,13 +93,15 @@ pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>
     }
 }
 
-/// The job that flags and file ask for, and what is to be said of it; flags come before the file's lines.
-fn spec(flags: Flags) -> Result<(Spec, Vec<String>), Failure> {
+/// The job that flags and file ask for, the steps of its dry run, and what is to be said of it; flags come before the
+/// file's lines.
+fn spec(flags: Flags) -> Result<(Spec, Option<u64>, Vec<String>), Failure> {
     let here = env::current_dir().map_err(|error| format!("the current directory is gone: {error}"))?;
-    let (mut spec, model) = match (&flags.file, flags.command.is_empty()) {
+    let mut asks = flags.asks;
+    let (mut spec, dry_run, model) = match (&flags.file, flags.command.is_empty()) {
         (Some(file), true) => {
             let rad = from_file(file, &here)?;
-            (rad.spec, rad.model.map(|named| (named, rad.batch_line)))
+            (rad.spec, rad.dry_run, rad.model.map(|named| (named, rad.batch_line)))
         }
         (Some(file), false) => {
             let file = file.display();
@@ -138,36 +113,20 @@ fn spec(flags: Flags) -> Result<(Spec, Vec<String>), Failure> {
             let sentence = "no job given: name a .rad file, or a program behind --";
             return Err(Failure::Usage(sentence.to_owned()));
         }
-        (None, false) => (Spec { command: flags.command, gpus: 1, ..Spec::default() }, None),
+        (None, false) => {
+            (Spec { command: flags.command, cwd: here.clone(), gpus: 1, ..Spec::default() }, None, None)
+        }
     };
-    spec.name = flags.name.unwrap_or(spec.name);
-    spec.gpus = flags.gpus.unwrap_or(spec.gpus);
-    spec.mem = flags.gpu_mem.or(spec.mem);
-    spec.mem_upper = flags.gpu_mem_upper.or(spec.mem_upper);
-    spec.share = flags.gpu_share.or(spec.share);
-    spec.exclusive |= flags.exclusive;
-    spec.model = flags.gpu_model.or(spec.model);
-    spec.priority = flags.priority.unwrap_or(spec.priority);
-    spec.time_limit_ms = flags.time.or(spec.time_limit_ms);
-    spec.slot_ms = flags.slot.or(spec.slot_ms);
-    spec.expected_ms = flags.expected.or(spec.expected_ms);
-    spec.cpu_milli = flags.cpus.unwrap_or(spec.cpu_milli);
-    spec.host_memory = flags.mem.unwrap_or(spec.host_memory);
-    spec.preemptible |= flags.preemptible;
-    spec.checkpoint_signal = flags.checkpoint_signal.or(spec.checkpoint_signal);
-    spec.grace_ms = flags.grace.or(spec.grace_ms);
-    spec.batch = flags.batch_size.or(spec.batch);
-    spec.held |= flags.hold;
-    spec.cwd = flags.chdir.map_or_else(|| here.clone(), |directory| here.join(directory));
-    spec.output = flags.output.or(spec.output).map(|path| here.join(path));
-    spec.error = flags.error.or(spec.error).map(|path| here.join(path));
+    let (summary, dry_run) = (asks.model_summary.take(), asks.dry_run.or(dry_run));
+    asks.apply(&mut spec, &here);
     spec.umask = own_umask();
     spec.environment = environment();
     spec.check().map_err(Failure::Usage)?;
     let mut remarks = Vec::new();
     // What is said or written down of the need comes before a formula.
     let estimated = spec.mem.or(spec.mem_upper).is_none() && spec.gpus > 0;
-    let named = match (flags.model_summary, model.filter(|_| estimated)) {
+    let dry_run = dry_run.filter(|_| estimated);
+    let named = match (summary, model.filter(|_| estimated)) {
         (Some(path), _) => {
             spec.summary = Some(rad::summary(&path).map_err(|why| format!("--model-summary: {why}"))?);
             Some((path, None))
@@ -194,7 +153,7 @@ fn spec(flags: Flags) -> Result<(Spec, Vec<String>), Failure> {
             path.display()
         ));
     }
-    Ok((spec, remarks))
+    Ok((spec, dry_run, remarks))
 }
 
 fn from_file(file: &Path, here: &Path) -> Result<rad::Rad, String> {
@@ -207,36 +166,10 @@ fn from_file(file: &Path, here: &Path) -> Result<rad::Rad, String> {
         spec.name = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     }
     here.clone_into(&mut spec.cwd);
+    std::mem::take(&mut rad.asks).apply(spec, here);
     spec.check().map_err(wrong)?;
     rad.model = rad.model.map(|named| file.parent().unwrap_or(Path::new("")).join(named));
     Ok(rad)
-}
-
-/// CPU cores, in thousandths.
-fn cores(text: &str) -> Result<u64, String> {
-    let cores = text.parse().ok().filter(|cores| (0.0..=65_536.0).contains(cores));
-    cores
-        .map(|cores: f64| (cores * 1000.0).ceil() as u64)
-        .ok_or_else(|| "that is no number of cores".to_owned())
-}
-
-/// A share in thousandths.
-pub(super) fn percent(text: &str) -> Result<u32, String> {
-    let bad = || format!("`{text}` is no percentage such as 30%");
-    let value: f64 = text.trim().trim_end_matches('%').trim().parse().map_err(|_| bad())?;
-    if !(0.1..=100.0).contains(&value) {
-        return Err(bad());
-    }
-    Ok((value * 10.0).round() as u32)
-}
-
-/// A signal by name or number.
-pub(super) fn signal(text: &str) -> Result<i32, String> {
-    let name = text.trim().to_ascii_uppercase();
-    let name = if name.starts_with("SIG") { name.clone() } else { format!("SIG{name}") };
-    let known = (1..32).find(|number| crate::run::ending::signal_name(*number) == name);
-    let number = known.or_else(|| text.trim().parse().ok().filter(|number| (1..=64).contains(number)));
-    number.ok_or_else(|| format!("`{text}` is no signal such as USR1"))
 }
 
 fn own_umask() -> u32 {
@@ -270,7 +203,7 @@ mod tests {
         let line = line.replace('@', &dir.display().to_string());
         let words = ["submit"].into_iter().chain(line.split(' ').filter(|word| !word.is_empty()));
         let line = <Line as clap::Parser>::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
-        spec(line.flags)
+        spec(line.flags).map(|(spec, _, remarks)| (spec, remarks))
     }
 
     #[test]
@@ -281,6 +214,28 @@ mod tests {
         let (got, remarks) = submit("--gpu-mem 3GiB @/a.rad", dir.path()).unwrap();
         assert_eq!((got.mem, got.priority, got.name.as_str()), (Some(3 << 30), -2, "a"));
         assert!(got.cwd.is_absolute() && !got.environment.is_empty() && remarks.is_empty());
+    }
+
+    #[test]
+    fn an_estimate_is_an_estimate_and_flags_replace_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |text: &str| fs::write(dir.path().join("a.rad"), text).unwrap();
+        let got = |line: &str| submit(line, dir.path()).unwrap().0;
+        let guess = |spec: &Spec| spec.estimate.as_ref().map(|guess| (guess.bytes >> 20, guess.upper >> 20));
+        write("#RADRM --gpu-mem-estimate=7GiB --gpu-mem-upper=9GiB\nrun\n");
+        let file = got("@/a.rad");
+        assert_eq!((guess(&file), file.mem, file.mem_upper), (Some((7 << 10, 9 << 10)), None, None));
+        assert_eq!(got("--gpu-mem 3GiB @/a.rad").mem, Some(3 << 30), "what is said comes before an estimate");
+        write("#RADRM --gpu-mem=7GiB\nrun\n");
+        let typed = got("--gpu-mem-estimate 5GiB @/a.rad");
+        assert_eq!((guess(&typed), typed.mem), (Some((5 << 10, 5 << 10)), None));
+        write("#RADRM --expected=2h --output=out --chdir=/ --hold --dry-run\nrun\n");
+        let file = got("@/a.rad");
+        assert_eq!(
+            (file.expected_ms, file.held, file.cwd.as_path()),
+            (Some(7_200_000), true, Path::new("/"))
+        );
+        assert!(file.output.is_some_and(|path| path.is_absolute()));
     }
 
     #[test]
@@ -338,6 +293,14 @@ mod tests {
             ("--gpus 0 --exclusive -- p", "without GPUs"),
             ("--gpus 65 -- p", "65 GPUs"),
             ("--checkpoint-signal KILL -- p", "catch"),
+            ("--checkpoint-signal STOP -- p", "catch"),
+            ("--time 0 -- p", "end at once"),
+            ("--slot 0 -- p", "slot of 0"),
+            ("--expected 0s -- p", "no time at all"),
+            ("--gpu-mem 0 -- p", "0 bytes"),
+            ("--gpu-mem-estimate 0MiB -- p", "0 bytes"),
+            ("--gpu-mem 10GiB --gpu-mem-upper 5GiB -- p", "above its upper bound"),
+            ("--gpu-mem-estimate 10GiB --gpu-mem-upper 5GiB -- p", "above its upper bound"),
         ] {
             match submit(line, dir.path()) {
                 Err(Failure::Usage(error)) => {
@@ -352,9 +315,5 @@ mod tests {
             let error = submit(line, dir.path());
             assert!(matches!(&error, Err(Failure::Work(why)) if why.contains(".rad: ")), "{error:?}");
         }
-        assert_eq!(signal("usr1"), Ok(10));
-        assert_eq!(signal("SIGTERM"), Ok(15));
-        assert_eq!(percent("30%"), Ok(300));
-        assert_eq!((cores("1.5"), cores("-1").is_err()), (Ok(1500), true));
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Three forms are read, told apart by their content:
 //!
-//! - **ours**: a script whose comments hold keys, as batch systems have it:
-//!   `#RADRM --gpus=2 --gpu-mem=12GiB`;
+//! - **ours**: a script whose comments hold options, as batch systems have it:
+//!   `#RADRM --gpus=2 --gpu-mem=12GiB`; they are handed on as they are, because they are those of a command line;
 //! - **as printed in the thesis**: a comment, `conda activate ENV`, the command line, then
 //!   `model: FILE`, `batch_size: N`, `policy: exclusive|collocation`;
 //! - **positional**, as the thesis's code reads it: 0 comment, 1 conda activate, 2 command, 3 model
@@ -11,14 +11,15 @@
 //!   estimates of 9 Horus, 10 FakeTensor, 11 GPUMemNet.
 
 mod ours;
-mod value;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::{HostNeed, Need};
-use crate::units::{Bytes, Millis, Permille};
+use crate::job::Need;
+use crate::units::Bytes;
+
+pub use ours::RadOption;
 
 /// In which form a file was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,8 +56,6 @@ pub enum Run {
 pub struct RadFile {
     /// The form it was in.
     pub form: Form,
-    /// A name for the job.
-    pub name: Option<String>,
     /// What is run.
     pub run: Run,
     /// File with the model's summary.
@@ -73,24 +72,8 @@ pub struct RadFile {
     pub measured: Option<Bytes>,
     /// Estimates by name.
     pub estimates: BTreeMap<String, Bytes>,
-    /// Model of GPU.
-    pub gpu_model: Option<String>,
-    /// Priority.
-    pub priority: i32,
-    /// Part of each GPU's SMs.
-    pub share: Option<Permille>,
-    /// It is ended after this.
-    pub time_limit: Option<Millis>,
-    /// It gives way after this.
-    pub slot: Option<Millis>,
-    /// Signal for a checkpoint.
-    pub checkpoint_signal: Option<i32>,
-    /// Time from that signal to the end.
-    pub grace: Option<Millis>,
-    /// May it be stopped for others?
-    pub preemptible: bool,
-    /// CPUs and host memory.
-    pub host: HostNeed,
+    /// Options of our form, in their order.
+    pub options: Vec<RadOption>,
 }
 
 /// What is wrong with a file: the line, from 1, and a sentence.
@@ -111,7 +94,6 @@ impl RadFile {
     fn new(form: Form, run: Run) -> Self {
         Self {
             form,
-            name: None,
             run,
             model: None,
             dataset: None,
@@ -120,15 +102,7 @@ impl RadFile {
             gpus: 1,
             measured: None,
             estimates: BTreeMap::new(),
-            gpu_model: None,
-            priority: 0,
-            share: None,
-            time_limit: None,
-            slot: None,
-            checkpoint_signal: None,
-            grace: None,
-            preemptible: false,
-            host: HostNeed::default(),
+            options: Vec::new(),
         }
     }
 

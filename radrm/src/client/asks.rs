@@ -1,0 +1,224 @@
+//! What is asked for with a job: the options of `radrm submit`, which are those of `#RADRM` lines too.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser};
+use radrm_scheduler_core::rad_file::RadOption;
+
+use super::text;
+use crate::daemon::spec::{Guess, Spec};
+use crate::run::cli::{Instead, explain};
+
+#[derive(Args, Debug, Default)]
+pub(super) struct Asks {
+    #[arg(short, long, value_name = "NAME")]
+    name: Option<String>,
+    #[arg(long, value_name = "N")]
+    gpus: Option<u16>,
+    #[arg(long, value_name = "AMOUNT", value_parser = text::memory)]
+    gpu_mem: Option<u64>,
+    #[arg(long, value_name = "AMOUNT", value_parser = text::memory, conflicts_with = "gpu_mem")]
+    gpu_mem_estimate: Option<u64>,
+    #[arg(long, value_name = "AMOUNT", value_parser = text::memory)]
+    gpu_mem_upper: Option<u64>,
+    #[arg(long, value_name = "STEPS", num_args = 0..=1, require_equals = true, default_missing_value = "3",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) dry_run: Option<u64>,
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    gpu_share: Option<u32>,
+    #[arg(long)]
+    exclusive: bool,
+    #[arg(long, value_name = "NAME")]
+    gpu_model: Option<String>,
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    priority: Option<i32>,
+    #[arg(long, alias = "time-limit", value_name = "TIME", value_parser = text::span)]
+    time: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = text::span)]
+    slot: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = text::span)]
+    expected: Option<u64>,
+    #[arg(long, value_name = "N", value_parser = cores, allow_negative_numbers = true)]
+    cpus: Option<u64>,
+    #[arg(long, value_name = "AMOUNT", value_parser = text::host_memory)]
+    mem: Option<u64>,
+    #[arg(long)]
+    preemptible: bool,
+    #[arg(long, value_name = "NAME", value_parser = signal)]
+    checkpoint_signal: Option<i32>,
+    #[arg(long, value_name = "TIME", value_parser = text::span)]
+    grace: Option<u64>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    batch_size: Option<u32>,
+    #[arg(long, value_name = "FILE")]
+    pub(super) model_summary: Option<PathBuf>,
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[arg(short, long, value_name = "FILE")]
+    error: Option<PathBuf>,
+    #[arg(long, value_name = "DIR")]
+    chdir: Option<PathBuf>,
+    #[arg(long)]
+    hold: bool,
+}
+
+/// Options without a program's name before them.
+#[derive(Parser, Debug)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct Line {
+    #[command(flatten)]
+    asks: Asks,
+}
+
+impl Asks {
+    /// What the lines of a file say.
+    ///
+    /// # Errors
+    /// One sentence with the line.
+    pub(super) fn of_file(options: &[RadOption]) -> Result<Self, String> {
+        let wrong = |line: usize, error: &clap::Error| match explain(error) {
+            Instead::Wrong(why) | Instead::Print(why) => format!("line {line}: {why}"),
+        };
+        for option in options {
+            Line::try_parse_from([&option.word]).map_err(|error| wrong(option.line, &error))?;
+        }
+        // Each of them is right; together they may contradict each other.
+        let last = options.last().map_or(1, |option| option.line);
+        let line = Line::try_parse_from(options.iter().map(|option| &option.word));
+        line.map(|line| line.asks).map_err(|error| wrong(last, &error))
+    }
+
+    /// Puts what is said in place of what was said before. `here` is where paths begin.
+    pub(super) fn apply(self, spec: &mut Spec, here: &Path) {
+        let set = |place: &mut Option<u64>, value: Option<u64>| *place = value.or(*place);
+        spec.name = self.name.unwrap_or_else(|| std::mem::take(&mut spec.name));
+        spec.gpus = self.gpus.unwrap_or(spec.gpus);
+        set(&mut spec.mem, self.gpu_mem);
+        if let Some(bytes) = self.gpu_mem_estimate {
+            let upper = self.gpu_mem_upper.unwrap_or(bytes);
+            (spec.mem, spec.mem_upper) = (None, None);
+            spec.estimate = Some(Guess { bytes, upper, from: "as its user estimates".to_owned() });
+        } else {
+            set(&mut spec.mem_upper, self.gpu_mem_upper);
+        }
+        spec.share = self.gpu_share.or(spec.share);
+        spec.exclusive |= self.exclusive;
+        spec.model = self.gpu_model.or_else(|| spec.model.take());
+        spec.priority = self.priority.unwrap_or(spec.priority);
+        set(&mut spec.time_limit_ms, self.time);
+        set(&mut spec.slot_ms, self.slot);
+        set(&mut spec.expected_ms, self.expected);
+        spec.cpu_milli = self.cpus.unwrap_or(spec.cpu_milli);
+        spec.host_memory = self.mem.unwrap_or(spec.host_memory);
+        spec.preemptible |= self.preemptible;
+        spec.checkpoint_signal = self.checkpoint_signal.or(spec.checkpoint_signal);
+        set(&mut spec.grace_ms, self.grace);
+        spec.batch = self.batch_size.or(spec.batch);
+        spec.held |= self.hold;
+        if let Some(directory) = self.chdir {
+            spec.cwd = here.join(directory);
+        }
+        let path =
+            |path: Option<PathBuf>, before: Option<PathBuf>| path.or(before).map(|path| here.join(path));
+        spec.output = path(self.output, spec.output.take());
+        spec.error = path(self.error, spec.error.take());
+    }
+}
+
+/// CPU cores, in thousandths.
+fn cores(text: &str) -> Result<u64, String> {
+    let cores = text.parse().ok().filter(|cores| (0.0..=65_536.0).contains(cores));
+    cores
+        .map(|cores: f64| (cores * 1000.0).ceil() as u64)
+        .ok_or_else(|| "that is no number of cores".to_owned())
+}
+
+/// A share in thousandths.
+fn percent(text: &str) -> Result<u32, String> {
+    let bad = || format!("`{text}` is no percentage such as 30%");
+    let value: f64 = text.trim().trim_end_matches('%').trim().parse().map_err(|_| bad())?;
+    if !(0.1..=100.0).contains(&value) {
+        return Err(bad());
+    }
+    Ok((value * 10.0).round() as u32)
+}
+
+/// A signal by name or number.
+fn signal(text: &str) -> Result<i32, String> {
+    let name = text.trim().to_ascii_uppercase();
+    let name = if name.starts_with("SIG") { name.clone() } else { format!("SIG{name}") };
+    let known = (1..32).find(|number| crate::run::ending::signal_name(*number) == name);
+    let number = known.or_else(|| text.trim().parse().ok().filter(|number| (1..=64).contains(number)));
+    number.ok_or_else(|| format!("`{text}` is no signal such as USR1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_scheduler_core::rad_file::RadFile;
+
+    /// What a file with this line before its program says.
+    fn lines(text: &str) -> Result<Asks, String> {
+        Asks::of_file(&RadFile::parse(&format!("{text}\nrun\n")).map_err(|error| error.to_string())?.options)
+    }
+
+    #[test]
+    fn what_an_option_takes_it_takes_in_a_file_too() {
+        for value in [
+            "--time=30m",
+            "--time=30min",
+            "--time=90",
+            "--time=1:30",
+            "--time=2-12:00:00",
+            "--slot=1d",
+            "--gpu-share=30",
+            "--gpu-share=30%",
+            "--gpu-mem=3GiB",
+            "--gpu-mem=3gib",
+            "--gpu-mem=3G",
+            "--batch-size=0",
+            "--batch-size=8",
+            "--checkpoint-signal=USR1",
+            "--checkpoint-signal=usr1",
+            "--cpus=1.5",
+            "--expected=2h",
+            "--output=x",
+            "--dry-run",
+            "--dry-run=2",
+            "--dry-run=0",
+            "--gpu=1",
+            "--exclusive=no",
+            "--gpus",
+        ] {
+            let typed = Line::try_parse_from([value]).map(|line| line.asks);
+            let written = lines(&format!("#RADRM {value}"));
+            assert_eq!(typed.is_ok(), written.is_ok(), "{value}");
+            assert_eq!(
+                typed.ok().map(|asks| format!("{asks:?}")),
+                written.ok().map(|asks| format!("{asks:?}")),
+                "{value}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_wrong_line_is_told_with_its_number() {
+        for (text, part) in [
+            ("#\n#RADRM --gpu=1", "line 2: there is no option --gpu"),
+            ("#RADRM --time=soon", "line 1: invalid value 'soon'"),
+            ("#RADRM --wait", "line 1: there is no option --wait"),
+            ("#RADRM --help", "line 1: there is no option --help"),
+            ("#RADRM --gpu-mem=1GiB\n#RADRM --gpu-mem-estimate=1GiB", "line 2: --gpu-mem"),
+        ] {
+            let error = lines(text).unwrap_err();
+            assert!(error.starts_with(part) && error.lines().count() == 1, "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn values_are_read_as_people_write_them() {
+        assert_eq!((signal("usr1"), signal("SIGTERM"), signal("10")), (Ok(10), Ok(15), Ok(10)));
+        assert_eq!((percent("30%"), percent("30"), percent("0").is_err()), (Ok(300), Ok(300), true));
+        assert_eq!((cores("1.5"), cores("-1").is_err()), (Ok(1500), true));
+    }
+}
