@@ -75,6 +75,9 @@ pub struct Size {
     /// Threads of a block.
     #[arg(long, default_value_t = 256)]
     threads: u32,
+    /// Operations of `spin` for each element: how long it takes.
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(4096..))]
+    spins: u32,
     /// Kernels in the graph of `replay`.
     #[arg(long, default_value_t = 20)]
     nodes: usize,

@@ -49,6 +49,27 @@ fn steps(result: &Value) -> Vec<(&str, &str, &str)> {
     steps.iter().map(|step| (text(&step["name"]), text(&step["status"]), text(&step["reason"]))).collect()
 }
 
+fn step<'a>(result: &'a Value, name: &str) -> &'a Value {
+    let steps = result["steps"].as_array().expect("steps");
+    steps.iter().find(|step| step["name"] == name).expect("the step")
+}
+
+/// Whether each check of a step holds whose words contain these.
+fn holds(step: &Value, what: &str) -> Vec<bool> {
+    let checks = step["checks"].as_array().expect("checks").iter();
+    let such = checks.filter(|check| check["what"].as_str().is_some_and(|words| words.contains(what)));
+    such.map(|check| check["holds"] == true).collect()
+}
+
+/// On a busy machine two that share in real time do not get what was asked for, which has tests of its own; one that is
+/// alone does.
+fn only_sharing_fails(result: &Value) -> bool {
+    let budget = step(result, "budget");
+    let alone = holds(budget, "alone with 30 %");
+    let made = budget["checks"].as_array().map_or(0, Vec::len);
+    !alone.is_empty() && alone.iter().all(|holds| *holds) && made == 2 * alone.len()
+}
+
 #[test]
 fn every_step_passes_on_emulated_gpus_or_says_what_it_misses() {
     let folder = tempfile::tempdir().expect("temporary directory");
@@ -69,11 +90,15 @@ fn every_step_passes_on_emulated_gpus_or_says_what_it_misses() {
             "training" | "quota" | "checkpoint" | "conformance-frameworks" => !has_python,
             _ => false,
         };
-        // On a busy machine time that is shared in real time is not what was asked for; that has tests of its own.
-        let may_fail = name == "budget" && status == "failed" && reason.is_empty();
+        let may_fail = name == "budget" && status == "failed" && only_sharing_fails(&result);
         let fine = status == "passed" || may_fail || (may_miss && status == "missing" && !reason.is_empty());
         assert!(fine, "{name}: {status} ({reason})\n{}\n{}", ended.stdout, ended.stderr);
     }
+    let activity = step(&result, "sm-activity");
+    let lengths = activity["figures"]["difference by length of the kernels"].as_array().expect("lengths");
+    assert!(!lengths.is_empty() && holds(activity, "kernels of 50 us and more") == [true], "{activity:#}");
+    let tries = step(&result, "budget")["figures"]["launches"].as_array().expect("tries");
+    assert!(tries.len() > 1, "{tries:?}");
     let has_failed = steps.iter().any(|(_, status, _)| *status == "failed");
     assert_eq!(ended.status.success(), !has_failed, "{}\n{}", ended.stdout, ended.stderr);
     let page = fs::read_to_string(out.join("summary.md")).expect("summary.md");

@@ -10,9 +10,6 @@ use crate::{
     known::{Checked, Known},
 };
 
-/// Operations of `spin` for each element: so many that memory does not matter.
-const SPINS: u32 = 4096;
-
 /// What `square` begins with.
 const UNTOUCHED: f32 = -1.0;
 
@@ -66,6 +63,7 @@ pub fn triad(gpu: &Gpu, size: Size) -> Result<Known> {
     Ok(known)
 }
 
+/// So many operations for each element that memory does not matter.
 pub fn spin(gpu: &Gpu, size: Size) -> Result<Known> {
     let shape = Shape::of(size, size.mib * MIB)?;
     let n = shape.elements();
@@ -75,13 +73,13 @@ pub fn spin(gpu: &Gpu, size: Size) -> Result<Known> {
     let kernel = gpu.kernel("spin")?;
     let rounds = repeat(gpu, size, &mut known, || {
         let mut launch = gpu.stream.launch_builder(&kernel);
-        launch.arg(&mut x).arg(&n).arg(&SPINS);
+        launch.arg(&mut x).arg(&n).arg(&size.spins);
         // SAFETY: as in `square`.
         unsafe { launch.launch(shape.config())? };
         Ok(())
     })?;
     known.launched("spin", shape, rounds);
-    known.flops = rounds * u64::from(n) * 2 * u64::from(SPINS);
+    known.flops = rounds * u64::from(n) * 2 * u64::from(size.spins);
     known.bytes = rounds * u64::from(n) * 8;
     check(gpu, &mut known, &x, |_| 2.0)?;
     Ok(known)

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import statistics
 import tempfile
 import time
 
@@ -89,6 +90,10 @@ def user(context):
     step.check("both end well", all(e.good for e in ended), [e.why() for e in ended if not e.good] or None)
 
 
+# Tries of each comparison of throughputs.
+TRIES = 3
+
+
 def budget(context):
     """Two programs that only launch kernels, with 30 % and 70 % of the GPU's time: their throughput."""
     step, machine, built = context.step, context.machine, context.shared.get("built", {})
@@ -97,7 +102,7 @@ def budget(context):
         raise setting.Missing("this radrm-run has no --sm-limit")
     if "shares" not in built:
         raise setting.Missing("the measuring program was not built")
-    seconds = 2 if context.short else 4
+    seconds = 2
 
     def filled(kind, shares):
         """Kernels that each of these did in the same seconds."""
@@ -115,18 +120,29 @@ def budget(context):
             raise RuntimeError("; ".join(bad))
         return [int(one.out.split()[-1]) for one in ended]
 
+    def holds(what, shares):
+        """The middle one of several tries has to fit; the result has all of them."""
+        middle = statistics.median(shares)
+        step.check("%s, within 10 %%" % what, abs(middle / 0.3 - 1) <= 0.1,
+                   "%.3f in the middle of %s" % (middle, ", ".join("%.3f" % share for share in shares)))
+
     for kind in ("launches",) if context.short else ("launches", "graphs"):
-        alone = filled(kind, [None])[0]
-        limited = filled(kind, ["30%"])[0]
-        first, second = filled(kind, ["30%", "70%"])
-        part = first / max(1, first + second)
-        step.figure(kind, {
-            "kernels alone": alone, "alone with 30 %": limited, "30 % beside 70 %": first, "70 % beside 30 %": second,
-            "part of the first, %": 100 * part, "both together, % of alone": 100 * (first + second) / max(1, alone),
-        })
-        step.check("%s: alone with 30 %% it does 30 %% of what it does alone, within 10 %%" % kind,
-                   abs(limited / max(1, alone) / 0.3 - 1) <= 0.1, "%.3f" % (limited / max(1, alone)))
-        step.check("%s: beside each other they do 30 to 70, within 10 %%" % kind, abs(part / 0.3 - 1) <= 0.1, "%.3f" % part)
+        rows = []
+        for _ in range(TRIES):
+            if rows and context.left() < 15:
+                step.remark("%s: no time for another try" % kind)
+                break
+            # Each beside its own measure: the machine's other work comes and goes.
+            alone, limited = filled(kind, [None])[0], filled(kind, ["30%"])[0]
+            first, second = filled(kind, ["30%", "70%"])
+            rows.append({
+                "kernels alone": alone, "alone with 30 %": limited, "30 % beside 70 %": first, "70 % beside 30 %": second,
+                "alone, share": limited / max(1, alone), "beside, share of the first": first / max(1, first + second),
+                "both together, % of alone": 100 * (first + second) / max(1, alone),
+            })
+            step.figure(kind, rows)
+        holds("%s: alone with 30 %% it does 30 %% of what it does alone" % kind, [row["alone, share"] for row in rows])
+        holds("%s: beside each other they do 30 to 70" % kind, [row["beside, share of the first"] for row in rows])
 
 
 def mps(context):

@@ -38,7 +38,7 @@ STEPS = [
     ("quota", limits.frameworks, 60),
     ("user-quota", limits.user, 25),
     ("checkpoint", evict.checkpoint, 45),
-    ("budget", limits.budget, 45),
+    ("budget", limits.budget, 60),
     ("sm-activity", smact.grid, 75),
     ("training", training.steps, 220),
     ("mps", limits.mps, 25),
