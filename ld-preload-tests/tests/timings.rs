@@ -13,6 +13,9 @@ fn program(rig: &Rig, source: &str, args: &[String]) -> Command {
     command
 }
 
+/// The share of the time that timing may take where nobody asks for one.
+const DEFAULT: &str = "";
+
 /// A machine for one run: a program that has ended still slows down the next for as long as its kernels would
 /// have taken.
 fn rig() -> Rig {
@@ -46,11 +49,10 @@ fn sampled(
     let rig = rig();
     let segment = SegmentFile::create_unnamed(1).expect("segment");
     let mut command = program(&rig, source, args);
-    command
-        .env("RADRM_SEGMENT", segment.path())
-        .env("LD_PRELOAD", rig.preload())
-        .env("RADRM_KERNELS", mode)
-        .env("RADRM_KERNELS_BUDGET", budget);
+    command.env("RADRM_SEGMENT", segment.path()).env("LD_PRELOAD", rig.preload()).env("RADRM_KERNELS", mode);
+    if budget != DEFAULT {
+        command.env("RADRM_KERNELS_BUDGET", budget);
+    }
     let said = child::run(command, 120).ok().stdout;
     let segment = segment.segment().expect("own segment");
     let mut all = segment.processes().expect("processes");
@@ -71,14 +73,14 @@ fn truth(said: &str) -> HashMap<String, (u64, f64)> {
 }
 
 /// Runs the program with many seeds: the interval must hold the truth in at least 95 of 100 kernels, and be
-/// narrow enough to say something.
+/// narrow enough to say something: in the median half as wide as such a share of the truth.
 #[track_caller]
-fn assert_held(seeds: std::ops::Range<u64>, more: &[&str]) {
+fn assert_held(seeds: std::ops::Range<u64>, launches: u64, budget: &str, width: f64, more: &[&str]) {
     let (mut held, mut widths) = (0, Vec::new());
     for seed in seeds {
-        let mut args = vec![seed.to_string(), (2000 + 317 * (seed % 11)).to_string()];
+        let mut args = vec![seed.to_string(), (launches + launches * 3 / 20 * (seed % 11)).to_string()];
         args.extend(more.iter().map(|m| (*m).to_owned()));
-        let process = observed(&args, "sample", "20");
+        let process = observed(&args, "sample", budget);
         assert_eq!(process.kernels_mode, Some(KernelsMode::Sample));
         for (name, (launches, ns)) in truth_of(&args) {
             let Some(kernel) = process.kernels.iter().find(|k| k.name == name) else {
@@ -99,17 +101,26 @@ fn assert_held(seeds: std::ops::Range<u64>, more: &[&str]) {
     widths.sort_by(f64::total_cmp);
     eprintln!("held in {held} of {cases}, median half-width {:.4}", widths[cases / 2]);
     assert!(cases > 120 && f64::from(held) >= 0.95 * cases as f64, "{held} of {cases}");
-    assert!(widths[cases / 2] < 0.1, "half-widths as shares of the truth: {widths:?}");
+    assert!(widths[cases / 2] < width, "half-widths as shares of the truth: {widths:?}");
 }
 
 #[test]
 fn the_interval_holds_the_truth_in_95_of_100_cases() {
-    assert_held(0..25, &[]);
+    assert_held(0..25, 2000, "20", 0.1, &[]);
 }
 
 #[test]
 fn shares_of_graphs_are_told_like_launches() {
-    assert_held(100..120, &["graphs"]);
+    assert_held(100..120, 2000, "20", 0.1, &["graphs"]);
+}
+
+/// What users get who ask for nothing else: few times, most of them of the first launches. These intervals are too narrow
+/// still.
+#[test]
+#[ignore = "holds in fewer than 95 of 100 cases"]
+fn the_interval_holds_the_truth_at_the_default_budget() {
+    assert_held(200..218, 20_000, DEFAULT, 0.25, &[]);
+    assert_held(218..236, 4_000, DEFAULT, 0.25, &["graphs"]);
 }
 
 #[test]
