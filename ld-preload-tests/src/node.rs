@@ -104,6 +104,14 @@ impl Daemon {
         });
     }
 
+    /// Its number.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("a daemon that runs").id()
+    }
+
     /// As `kill -9` does it.
     ///
     /// # Panics
