@@ -2,7 +2,11 @@
 
 use std::fs;
 
-use radrm_preload_tests::node::{Daemon, may};
+use radrm_emulator_machine::Machine;
+use radrm_preload_tests::{
+    node::{Daemon, may},
+    programs,
+};
 use serde_json::Value;
 
 #[test]
@@ -61,6 +65,49 @@ fn a_drained_gpu_stays_drained_for_the_next_daemon() {
     daemon.stop();
     daemon.start();
     assert!(!drained(&daemon));
+}
+
+#[test]
+fn who_waits_for_a_gpu_that_was_lost_before_the_daemon_came_stays_in_the_queue() {
+    let mut daemon = Daemon::new("");
+    let nodes: Value = serde_json::from_str(&daemon.ok(&["nodes", "--json"])).expect("JSON");
+    let uuid = nodes["gpus"][1]["uuid"].as_str().expect("UUID").to_owned();
+    let set_lost = |daemon: &Daemon, lost| {
+        let machine = Machine::open(&daemon.path("state/machine")).expect("emulated machine");
+        let gpu = (0..machine.gpu_count()).find(|gpu| machine.spec().uuid_text(*gpu) == uuid).expect("GPU");
+        machine.set_lost(gpu, lost);
+    };
+    daemon.ok(&["drain", "1"]);
+    let job = daemon.submit(&["--gpus", "2", "--exclusive"], &["/bin/true"]);
+    assert_eq!(daemon.state(job), "waiting");
+    daemon.kill();
+    set_lost(&daemon, true);
+    daemon.start();
+    let shown = daemon.show(job);
+    assert_eq!(shown["job"]["state"], "waiting", "{shown}");
+    set_lost(&daemon, false);
+    daemon.kill();
+    daemon.start();
+    daemon.ok(&["drain", "--resume", "1"]);
+    assert_eq!(daemon.end(job)["exit_code"], 0, "{}", daemon.show(job));
+}
+
+#[test]
+fn what_a_jobs_processes_hold_is_no_strangers_memory() {
+    let daemon = Daemon::new("[scheduler]\npolicy = \"best-fit\"\n");
+    let program = programs::compile("steps.c", &[]).display().to_string();
+    // Less than the driver gives at once; and a job of unknown need, of whose context nobody keeps an account.
+    for options in [&["--gpu-mem", "1GiB"][..], &[]] {
+        let job = daemon.submit(options, &[&program, "use:0", "alloc:a:1m", "sleep:60000"]);
+        daemon.until_state(job, "running");
+    }
+    let gpus = || {
+        let nodes: Value = serde_json::from_str(&daemon.ok(&["nodes", "--json"])).expect("JSON");
+        nodes["gpus"].as_array().expect("GPUs").clone()
+    };
+    daemon.until("all is accounted for", |_| {
+        gpus().iter().all(|gpu| gpu["used"].as_u64() > Some(0) && gpu["foreign"] == 0)
+    });
 }
 
 #[test]

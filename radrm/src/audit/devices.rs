@@ -59,7 +59,7 @@ pub fn list(source: &NvmlSource) -> Result<Lists, String> {
 
 /// Processes with a context, with or without MPS. A process is in one list or the other; were it in
 /// both, the larger figure would count.
-fn processes(device: &Device<'_>) -> Result<Vec<Held>, NvmlError> {
+pub(crate) fn processes(device: &Device<'_>) -> Result<Vec<Held>, NvmlError> {
     let compute = match device.running_compute_processes() {
         Err(NvmlError::FailedToLoadSymbol(_)) => device.running_compute_processes_v2()?,
         other => other?,

@@ -26,9 +26,6 @@ use connection::Connection;
 /// What is said of these commands.
 pub const HELP: &str = include_str!("help.txt");
 
-/// What tells more of these commands.
-const MORE: &str = "radrm help submit";
-
 /// Why something was not done, as one sentence.
 #[derive(Debug)]
 enum Failure {
@@ -122,16 +119,19 @@ pub fn is_ours(arguments: &[OsString]) -> bool {
 /// Does what the command line asks for.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    let words = arguments.iter().map(|word| word.to_string_lossy());
+    let command = words.into_iter().find(|word| WORDS.contains(&word.as_ref()));
+    let more = format!("radrm help {}", command.as_deref().unwrap_or(WORDS[0]));
     if arguments.get(1).is_some_and(|word| word == "help") {
-        return usage::end(Instead::Print(HELP.to_owned()), NAME, MORE);
+        return usage::end(Instead::Print(HELP.to_owned()), NAME, &more);
     }
-    let flags = match usage::flags::<Flags>(arguments, NAME, MORE) {
+    let flags = match usage::flags::<Flags>(arguments, NAME, &more) {
         Ok(flags) => flags,
         Err(code) => return code,
     };
     match run(flags) {
         Ok(code) => ExitCode::from(code),
-        Err(Failure::Usage(sentence)) => usage::end(Instead::Wrong(sentence), NAME, MORE),
+        Err(Failure::Usage(sentence)) => usage::end(Instead::Wrong(sentence), NAME, &more),
         Err(Failure::Work(sentence)) => {
             output::say(NAME, &sentence);
             ExitCode::FAILURE

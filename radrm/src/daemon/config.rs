@@ -115,9 +115,14 @@ impl Config {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
+        let text = &in_thousandths(text);
         let config: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-            format!("line {line}: {}", error.message().lines().next().unwrap_or_default())
+            let message = error.message().lines().next().unwrap_or_default();
+            match misplaced(message) {
+                Some(key) => format!("line {line}: {key} belongs below a line [scheduler]"),
+                None => format!("line {line}: {message}"),
+            }
         })?;
         config.metrics()?;
         if !config.kernels.is_empty() {
@@ -127,6 +132,29 @@ impl Config {
             return Err("look_ms is at least 50".to_owned());
         }
         Ok(config)
+    }
+
+    /// Parts that are oddly small, as if they were in per cent: a sentence each.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let (before, throttle) = (&self.scheduler.preconditions, &self.scheduler.throttle);
+        let parts = [
+            ("preconditions.smact", before.smact),
+            ("preconditions.hot.smocc", before.hot.map(|hot| hot.smocc)),
+            ("preconditions.hot.drama", before.hot.map(|hot| hot.drama)),
+            ("throttle.smact", throttle.smact),
+            ("throttle.speed", Some(throttle.speed)),
+            ("min_speed", Some(self.scheduler.min_speed)),
+        ];
+        let odd = parts.into_iter().filter_map(|(name, part)| Some((name, part?.0)));
+        let odd = odd.filter(|(_, part)| (1..=100).contains(part));
+        odd.map(|(name, part)| {
+            let meant = part * 10;
+            format!(
+                "scheduler.{name} = {part} is {} %: parts are in thousandths; for {part} % write {meant} or \"{part}%\"",
+                f64::from(part) / 10.0
+            )
+        })
+        .collect()
     }
 
     /// The address of `/metrics`.
@@ -141,6 +169,27 @@ impl Config {
         }
         Ok(Some(address))
     }
+}
+
+/// The text with `"80%"` as the 800 thousandths that it is. Lines stay lines.
+fn in_thousandths(text: &str) -> String {
+    let line = |line: &str| {
+        let (before, value) = line.split_once('=')?;
+        let (value, rest) = value.trim_start().strip_prefix('"')?.split_once("%\"")?;
+        let rest = Some(rest).filter(|rest| rest.trim().is_empty() || rest.trim_start().starts_with('#'))?;
+        let percent = value.trim().parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent))?;
+        Some(format!("{before}= {}{rest}", (percent * 10.0).round()))
+    };
+    let lines: Vec<String> =
+        text.split('\n').map(|text| line(text).unwrap_or_else(|| text.to_owned())).collect();
+    lines.join("\n")
+}
+
+/// A setting of the scheduler that stands where the daemon's are.
+fn misplaced(message: &str) -> Option<&str> {
+    let key = message.strip_prefix("unknown field `")?.split('`').next()?;
+    let settings = serde_json::to_value(Settings::default()).ok()?;
+    (message.contains("`socket`") && settings.get(key).is_some()).then_some(key)
 }
 
 fn root() -> bool {
@@ -189,6 +238,28 @@ mod tests {
     use radrm_scheduler_core::Policy;
 
     #[test]
+    fn parts_are_thousandths_or_per_cent_and_what_looks_like_the_other_is_remarked() {
+        let smact = |value: &str| {
+            let config = Config::parse(&format!("[scheduler.preconditions]\nsmact = {value}\n")).unwrap();
+            (config.scheduler.preconditions.smact.map(|part| part.0), config.remarks())
+        };
+        let none = Vec::<String>::new();
+        assert_eq!(smact("\"80%\""), (Some(800), none.clone()));
+        assert_eq!(smact("\"12.5%\"  # of all"), (Some(125), none.clone()));
+        assert_eq!(smact("800"), (Some(800), none.clone()));
+        let (part, remarks) = smact("80");
+        assert_eq!(part, Some(80));
+        assert!(
+            matches!(&remarks[..], [said] if said.contains("is 8 %") && said.contains("\"80%\"")),
+            "{remarks:?}"
+        );
+        assert_eq!(Config::default().remarks(), none);
+        assert!(
+            Config::parse("admin_group = \"80%\"").is_err() && Config::parse("metrics = \"x%y\"").is_err()
+        );
+    }
+
+    #[test]
     fn an_empty_file_is_the_default_and_wrong_ones_are_told_with_their_line() {
         let config = Config::parse("").unwrap();
         assert_eq!(config.scheduler.policy, Policy::Aware);
@@ -196,6 +267,8 @@ mod tests {
         let config = Config::parse("user_priority = 3\n[scheduler]\npolicy = \"magm\"\n").unwrap();
         assert_eq!((config.user_priority, config.scheduler.policy), (3, Policy::Magm));
         for (text, part) in [
+            ("look_ms = 1000\npolicy = \"magm\"", "line 2: policy belongs below a line [scheduler]"),
+            ("[scheduler]\npolicy = \"magm\"\npolicies = 1", "line 3: unknown field `policies`"),
             ("look_ms = 1000\nmetricss = 1", "line 2"),
             ("metrics = \"0.0.0.0:1\"", "other machines"),
             ("metrics = \"x\"", "no address"),

@@ -94,6 +94,8 @@ impl Gpus {
 pub(crate) struct Sample {
     pub(crate) uuid: String,
     pub(crate) used: u64,
+    /// What its processes hold of it, contexts included, where the driver tells.
+    pub(crate) processes: Vec<(u32, u64)>,
     /// Per cent of the time in which any kernel ran.
     pub(crate) utilization: Option<u32>,
     /// SM activity, SM occupancy and DRAM activity, as fractions.
@@ -236,6 +238,11 @@ fn plain(uuid: &str, used: u64, device: &Device<'_>) -> Sample {
     Sample {
         uuid: uuid.to_owned(),
         used,
+        processes: devices::processes(device)
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|held| Some((held.pid, held.used?)))
+            .collect(),
         utilization: device.utilization_rates().ok().map(|rates| rates.gpu),
         activity: None,
         power_mw: device.power_usage().ok(),

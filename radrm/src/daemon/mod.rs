@@ -101,6 +101,7 @@ fn serve(flags: Flags) -> Result<(), String> {
     // SAFETY: a plain system call that cannot fail.
     unsafe { libc::umask(0o077) };
     let mut config = Config::load(flags.config.as_deref())?;
+    config.remarks().iter().for_each(|sentence| output::say(NAME, sentence));
     let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
     config.socket = absolute(flags.socket.unwrap_or(config.socket));
     config.state = absolute(flags.state.unwrap_or(config.state));

@@ -22,7 +22,7 @@ const MACHINES_HELP: &str = include_str!("help_machines.txt");
 const QUOTA_HELP: &str = include_str!("help_quota.txt");
 const AUDIT_HELP: &str = include_str!("help_audit.txt");
 /// What may stand where a command is missing.
-const COMMANDS: &str = "try report, compare, dataset list, machines, quota show, audit or replay";
+const COMMANDS: &str = "try report, compare, dataset list, submit, queue, top, quota show, audit or replay";
 
 #[derive(Parser, Debug)]
 #[command(name = "radrm", version, override_help = HELP, subcommand_required = true)]

@@ -70,7 +70,8 @@ impl Engine {
                 }
                 self.say(job.0, format!("back in the queue: {reason}"));
             }
-            Action::End { job, verdict: Verdict::Impossible } if self.waits_for_lost(job.0) => {}
+            Action::End { job, verdict: Verdict::Impossible }
+                if self.waits_for_lost(job.0) || self.was_possible(job.0, reason) => {}
             Action::End { job, verdict } => {
                 if let Some(entry) = self.entries.get_mut(&job.0) {
                     entry.stage = Stage::Ended;

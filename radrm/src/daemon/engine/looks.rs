@@ -90,14 +90,24 @@ impl Engine {
         let sight = &mut live.sight;
         sight.find_segment(Some(program));
         let seen = sight.totals();
-        let most = seen.values().copied().max().unwrap_or(0);
         let least = Duration::from_millis(self.config.look_ms);
-        let named: BTreeMap<String, u64> = self
+        let mut named: BTreeMap<String, u64> = self
             .gpus
             .list
             .iter()
             .filter_map(|gpu| Some((gpu.uuid.clone(), *seen.get(&gpu.bytes)?)))
             .collect();
+        // The driver gives memory in larger pieces, and a context is counted only where there is a limit.
+        let pids = sight.pids();
+        for sample in &self.samples {
+            let own = sample.processes.iter().filter(|(pid, _)| pids.contains(pid));
+            let held: u64 = own.map(|(_, bytes)| bytes).sum();
+            if held > 0 {
+                let counted = named.entry(sample.uuid.clone()).or_default();
+                *counted = held.max(*counted);
+            }
+        }
+        let most = named.values().copied().max().unwrap_or(0);
         // Of one that may have to leave it must be known early what it uses.
         let early = may_leave && named.is_empty();
         let changed = named != sight.used || sight.segment.is_none() || early;
@@ -224,6 +234,12 @@ impl Sight {
         self.pace = Pace::default();
         self.loads.values_mut().for_each(Load::pause);
         (self.gap, self.next) = (Duration::ZERO, None);
+    }
+
+    /// The job's living processes.
+    fn pids(&self) -> Vec<u32> {
+        let slots = self.segment.as_ref().and_then(|segment| segment.slots().ok()).unwrap_or_default();
+        slots.iter().filter(|slot| slot.liveness == Liveness::Running).map(|slot| slot.pid).collect()
     }
 
     /// Bytes on each GPU that the job's living processes hold, contexts included.

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use radrm_scheduler_core::{Event, JobId, Outcome, Phase};
+use radrm_scheduler_core::{Event, JobId, Outcome, Phase, Reason};
 
 use super::Engine;
 use crate::daemon::gpus::Look;
@@ -75,6 +75,17 @@ impl Engine {
         let waits = entry.stage == Stage::Waiting && self.can_ever_start(&self.job_of(entry)).is_ok();
         if waits {
             self.say(job, "waits for a GPU that is gone for now".to_owned());
+        }
+        waits
+    }
+
+    /// Whether an earlier daemon took the job, with the same machine in front of it: what is missing now may be a GPU
+    /// that was lost before this daemon came, so the job stays in the queue for the next one.
+    pub(super) fn was_possible(&mut self, job: u64, reason: &Reason) -> bool {
+        let waits =
+            self.recovering && self.entries.get(&job).is_some_and(|entry| entry.stage == Stage::Waiting);
+        if waits {
+            self.say(job, format!("waits, as a GPU may be missing since the daemon was started: {reason}"));
         }
         waits
     }

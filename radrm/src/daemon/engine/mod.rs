@@ -135,6 +135,8 @@ pub(crate) struct Engine {
     drained: BTreeSet<String>,
     /// Attempts that failed, whose GPU may be what failed: until the next look tells.
     doubtful: Vec<lost::Doubtful>,
+    /// What an earlier daemon left is being taken up.
+    recovering: bool,
     /// Asks for a look at which GPUs are gone.
     ask: Sender<()>,
     watched: BTreeMap<String, Watched>,
@@ -206,6 +208,7 @@ impl Engine {
             lost: BTreeSet::new(),
             drained: BTreeSet::new(),
             doubtful: Vec::new(),
+            recovering: true,
             ask,
             watched: BTreeMap::new(),
             energy: BTreeMap::new(),
@@ -220,6 +223,7 @@ impl Engine {
             retry: None,
         };
         engine.recover()?;
+        engine.recovering = false;
         Ok(engine)
     }
 
