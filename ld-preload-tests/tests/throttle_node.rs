@@ -17,7 +17,8 @@ fn submit(daemon: &Daemon, options: &[&str], before: &str) -> u64 {
     let program = programs::compile("turns.c", &["-pthread"]).display().to_string();
     let times = daemon.path("times");
     fs::write(&times, "* 500000\n").expect("kernel times");
-    let words = format!("{before} exec {program} fill launches 300");
+    // As many blocks as an H200 has multiprocessors: whoever runs there keeps all of them busy.
+    let words = format!("{before} exec {program} fill launches 300 132");
     let times = format!("RADRM_EMULATOR_KERNEL_TIMES={}", times.display());
     let options = [&["--gpu-mem", "2GiB"], options].concat();
     daemon.submit(&options, &["env", "RADRM_EMULATOR_TIME=real", &times, "sh", "-c", &words])
