@@ -114,10 +114,8 @@ fn shares_of_graphs_are_told_like_launches() {
     assert_held(100..120, 2000, "20", 0.1, &["graphs"]);
 }
 
-/// What users get who ask for nothing else: few times, most of them of the first launches. These intervals are too narrow
-/// still.
+/// What users get who ask for nothing else: few times, most of them of the first launches.
 #[test]
-#[ignore = "holds in fewer than 95 of 100 cases"]
 fn the_interval_holds_the_truth_at_the_default_budget() {
     assert_held(200..218, 20_000, DEFAULT, 0.25, &[]);
     assert_held(218..236, 4_000, DEFAULT, 0.25, &["graphs"]);
