@@ -2,20 +2,11 @@
  * copies. What runs side by side fits on the GPU together.
  * usage: sm_load SEED SECONDS
  * Prints "ready", and the work begins. */
+#include "draw.h"
 #include "driver.h"
-#include <stdint.h>
 #include <time.h>
 
 enum { KERNELS = 8, SHAPES = 3, AHEAD = KERNELS * SHAPES };
-
-static uint64_t state;
-/* splitmix64 */
-static uint64_t draw(uint64_t below) {
-    uint64_t z = state += 0x9e3779b97f4a7c15ull;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return (z ^ (z >> 31)) % below;
-}
 
 static double now(void) {
     struct timespec t;

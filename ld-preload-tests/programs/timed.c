@@ -2,19 +2,10 @@
  * printed at the end, as the truth that estimates are held against.
  * usage: timed SEED LAUNCHES [graphs]
  * Line: kernel, launches, nanoseconds. */
+#include "draw.h"
 #include "driver.h"
-#include <stdint.h>
 
 enum { KERNELS = 8, SHAPES = 4, OWN_EVENTS = 256, NODES = 3 };
-
-static uint64_t state;
-/* splitmix64 */
-static uint64_t draw(uint64_t below) {
-    uint64_t z = state += 0x9e3779b97f4a7c15ull;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return (z ^ (z >> 31)) % below;
-}
 
 static struct {
     CUfunction function;

@@ -1,27 +1,19 @@
 //! Dry runs of programs without a framework. The libraries must be built (`cargo build --workspace`).
 
+#[macro_use]
 mod common;
 
 use common::{Place, finish};
 use serde_json::Value;
 
 /// Takes `sys.argv[1]` of 1/16 GiB of device memory, then keeps the host busy for `sys.argv[2]` seconds.
-const TAKES: &str = r#"
-import ctypes, sys, time
-cuda = ctypes.CDLL('libcuda.so.1')
-def call(name, *args):
-    code = getattr(cuda, name)(*args)
-    if code: sys.exit('%s: %d' % (name, code))
-call('cuInit', 0)
-device, context = ctypes.c_int(), ctypes.c_void_p()
-call('cuDeviceGet', ctypes.byref(device), 0)
-call('cuDevicePrimaryCtxRetain', ctypes.byref(context), device)
-call('cuCtxSetCurrent', context)
-block = ctypes.c_uint64()
+const TAKES: &str = cuda_program!(
+    r#"block = ctypes.c_uint64()
 call('cuMemAlloc_v2', ctypes.byref(block), ctypes.c_size_t(int(sys.argv[1]) << 26))
 end = time.time() + float(sys.argv[2])
 while time.time() < end: pass
-"#;
+"#
+);
 
 /// What `--find-batch` says of a program, a sentence a line.
 fn found(words: &[&str], code: i32) -> String {

@@ -3,6 +3,7 @@
 //! The program is a few lines of Python that talk to the emulated driver. The libraries must be
 //! built (`cargo build --workspace`).
 
+#[macro_use]
 mod common;
 
 use std::fs;
@@ -11,38 +12,19 @@ use common::{Output, Place, finish};
 use serde_json::Value;
 
 /// Copies to the first GPU for a time, in seconds; `sys.argv[1]` is the time, the second the MiB held.
-const COPIES: &str = r#"
-import ctypes, sys, time
-cuda = ctypes.CDLL('libcuda.so.1')
-def call(name, *args):
-    code = getattr(cuda, name)(*args)
-    if code: sys.exit('%s: %d' % (name, code))
-call('cuInit', 0)
-device, context = ctypes.c_int(), ctypes.c_void_p()
-call('cuDeviceGet', ctypes.byref(device), 0)
-call('cuDevicePrimaryCtxRetain', ctypes.byref(context), device)
-call('cuCtxSetCurrent', context)
-block, size = ctypes.c_uint64(), int(sys.argv[2]) << 20
+const COPIES: &str = cuda_program!(
+    r#"block, size = ctypes.c_uint64(), int(sys.argv[2]) << 20
 call('cuMemAlloc_v2', ctypes.byref(block), ctypes.c_size_t(size))
 host, end = ctypes.create_string_buffer(size), time.time() + float(sys.argv[1])
 while time.time() < end:
     call('cuMemcpyHtoD_v2', block, host, ctypes.c_size_t(size))
     time.sleep(0.001)
-"#;
+"#
+);
 
 /// Launches a kernel again and again for a time, in seconds, and waits for each; the second word is its blocks.
-const LAUNCHES: &str = r#"
-import ctypes, sys, time
-cuda = ctypes.CDLL('libcuda.so.1')
-def call(name, *args):
-    code = getattr(cuda, name)(*args)
-    if code: sys.exit('%s: %d' % (name, code))
-call('cuInit', 0)
-device, context = ctypes.c_int(), ctypes.c_void_p()
-call('cuDeviceGet', ctypes.byref(device), 0)
-call('cuDevicePrimaryCtxRetain', ctypes.byref(context), device)
-call('cuCtxSetCurrent', context)
-module, function = ctypes.c_void_p(), ctypes.c_void_p()
+const LAUNCHES: &str = cuda_program!(
+    r#"module, function = ctypes.c_void_p(), ctypes.c_void_p()
 ptx = b'.version 7.0\n.target sm_70\n.address_size 64\n.visible .entry idle()\n{\nret;\n}\n'
 call('cuModuleLoadData', ctypes.byref(module), ptx)
 call('cuModuleGetFunction', ctypes.byref(function), module, b'idle')
@@ -50,7 +32,8 @@ end = time.time() + float(sys.argv[1])
 while time.time() < end:
     call('cuLaunchKernel', function, int(sys.argv[2]), 1, 1, 256, 1, 1, 0, None, None, None)
     call('cuCtxSynchronize')
-"#;
+"#
+);
 
 /// Runs it on an emulated machine whose GPUs get on with the wall clock; the profile's name.
 fn copies(place: &Place, machine: &str, words: [&str; 2]) -> String {

@@ -8,6 +8,28 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+/// A program in Python that has the first GPU's context: this, and what follows.
+#[allow(unused_macros, reason = "not every test program has one")]
+macro_rules! cuda_program {
+    ($body:literal) => {
+        concat!(
+            r#"
+import ctypes, sys, time
+cuda = ctypes.CDLL('libcuda.so.1')
+def call(name, *args):
+    code = getattr(cuda, name)(*args)
+    if code: sys.exit('%s: %d' % (name, code))
+call('cuInit', 0)
+device, context = ctypes.c_int(), ctypes.c_void_p()
+call('cuDeviceGet', ctypes.byref(device), 0)
+call('cuDevicePrimaryCtxRetain', ctypes.byref(context), device)
+call('cuCtxSetCurrent', context)
+"#,
+            $body
+        )
+    };
+}
+
 /// After so long a test is taken to hang.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
