@@ -34,13 +34,13 @@ pub enum Action {
         /// Memory set aside for it on each device; `None`: the devices as a whole.
         reserved: Option<Bytes>,
     },
-    /// What is set aside for a running job of unknown need follows what it was seen to need. It had no limit and
-    /// has none now, so there is nothing to do but to write it down.
-    SetLimit {
+    /// What is set aside for a running job of unknown need follows what it was seen to need. Nothing is to be done but to
+    /// write it down: nobody is held to what it was merely seen to need.
+    SetAside {
         /// Which.
         job: JobId,
-        /// Always `None`: nobody is held to what it was merely seen to need.
-        limit: Option<Bytes>,
+        /// On each of its devices, in place of the device as a whole.
+        reserved: Bytes,
     },
     /// Set a running job's launch budget on all its devices. Replaces the one before.
     SetBudget {

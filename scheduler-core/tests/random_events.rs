@@ -293,7 +293,7 @@ impl World {
                 assert!(self.alive.contains(job));
                 assert!(!self.running.contains_key(job));
             }
-            Action::SetLimit { .. } | Action::SetBudget { .. } | Action::WakeAt { .. } => {}
+            Action::SetAside { .. } | Action::SetBudget { .. } | Action::WakeAt { .. } => {}
         }
     }
 

@@ -261,8 +261,7 @@ impl State {
             record.reserved = Some(claim);
             record.note(self.now, reason.clone());
         }
-        // Programs are not held to what they were merely seen to need.
-        out.push(Decision { action: Action::SetLimit { job: id, limit: None }, reason });
+        out.push(Decision { action: Action::SetAside { job: id, reserved: claim }, reason });
     }
 
     /// A device on which memory runs out although it was set aside gives up its least important job.

@@ -42,7 +42,7 @@ impl Engine {
                 self.say(job.0, format!("attempt {attempt}: {reason}"));
                 self.todo.push_back(Todo::Start((job.0, attempt)));
             }
-            Action::SetLimit { job, .. } => self.say(job.0, reason.to_string()),
+            Action::SetAside { job, .. } => self.say(job.0, reason.to_string()),
             Action::SetBudget { job, budget } => self.budget(job.0, budget, reason),
             Action::Signal { job, signal } => {
                 let why_not = self.why_not_suspended(job);

@@ -364,11 +364,6 @@ impl<'a> Sim<'a> {
             Action::Start { job, attempt, devices, limit, .. } => {
                 self.start(index(job), attempt, &devices, limit)
             }
-            Action::SetLimit { job, limit } => {
-                if let Some(run) = self.runs.get_mut(&index(job)) {
-                    run.limit = limit;
-                }
-            }
             Action::SetBudget { job, budget } => {
                 let cap = budget.map_or(1.0, |budget| budget.share.fraction());
                 if let Some(run) = self.runs.get_mut(&index(job)) {
@@ -394,7 +389,7 @@ impl<'a> Sim<'a> {
                 self.push(self.now.plus(takes), What::Suspended { job });
             }
             Action::Resume { job, devices } => self.resume(index(job), &devices),
-            Action::Requeue { .. } => {}
+            Action::Requeue { .. } | Action::SetAside { .. } => {}
             Action::End { job, verdict } => {
                 self.done += 1;
                 let now = self.now;
