@@ -1,10 +1,9 @@
 //! `radrm submit --dry-run`: what the driver would hold for the job, found out here and as its user before it is
 //! submitted.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use radrm_emulator_machine::Models;
 use serde::Deserialize;
@@ -12,6 +11,7 @@ use serde::Deserialize;
 use crate::daemon::spec::{Guess, Spec};
 use crate::daemon::wire::{GpuRow, NodeRow};
 use crate::dry_run::flags::USUAL_MACHINE;
+use crate::dry_run::trial::Trial;
 
 /// Of 18 trainings that were measured elsewhere 16 took at most half more than the dry run's figure for them: other
 /// versions of framework and libraries choose other workspaces. The table is in docs/dry-run.md.
@@ -43,31 +43,25 @@ struct Report {
 pub(super) fn estimate(spec: &Spec, steps: u64, node: &NodeRow, quiet: bool) -> Result<Guess, String> {
     let cannot = |what: &str, error: &io::Error| format!("{what}: {}", crate::output::reason(error));
     let (machine, model) = machine(spec, &node.gpus);
-    let folder = tempfile::tempdir().map_err(|error| cannot("no directory for its report", &error))?;
-    let report = folder.path().join("report");
     let launcher = std::env::current_exe().map_err(|error| cannot("radrm-run is not found", &error))?;
+    let mut trial = Trial::new(&launcher.with_file_name("radrm-run"), steps)
+        .map_err(|error| cannot("no room for its report", &error))?;
     // What it prints is not what the command says.
     let other = || match quiet {
         true => Ok(Stdio::null()),
         false => io::stderr().as_fd().try_clone_to_owned().map(Stdio::from),
     };
     let stream = |stream: io::Result<Stdio>| stream.map_err(|error| cannot("no output", &error));
-    let mut json = std::ffi::OsString::from("--json=");
-    json.push(&report);
-    let status = Command::new(launcher.with_file_name("radrm-run"))
-        .args(["--quiet", "--no-profile", "--no-dataset", "--dry-run", "--emulate", &machine])
-        .args(["--steps", &steps.to_string()])
-        .arg(json)
-        .arg("--")
+    trial
+        .command
+        .args(["--emulate", &machine, "--"])
         .args(&spec.command)
         .current_dir(&spec.cwd)
         .stdin(Stdio::null())
         .stdout(stream(other())?)
-        .stderr(stream(other())?)
-        .status()
-        .map_err(|error| cannot("radrm-run cannot be started", &error))?;
-    let told = File::open(&report).ok().and_then(|file| serde_json::from_reader::<_, Report>(file).ok());
-    let told = told.and_then(|report| report.dry_run);
+        .stderr(stream(other())?);
+    let (status, report) = trial.run().map_err(|error| cannot("radrm-run cannot be started", &error))?;
+    let told = serde_json::from_value(report).ok().and_then(|report: Report| report.dry_run);
     let from = format!("by a dry run of {steps} step{} on {model}", if steps == 1 { "" } else { "s" });
     figure(told, status.code(), from)
 }

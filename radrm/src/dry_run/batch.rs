@@ -5,11 +5,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 
 use super::flags::FindBatch;
+use super::trial::Trial;
 use crate::output;
 use crate::run::cli::{Emulate, Plan};
 use crate::run::session::NAME;
@@ -126,27 +127,22 @@ fn attempt(plan: &Plan, find: &FindBatch, value: u64) -> Tried {
 
 fn try_attempt(plan: &Plan, find: &FindBatch, value: u64) -> Result<Tried, String> {
     let told = |error: std::io::Error| output::reason(&error);
-    let report = tempfile::NamedTempFile::with_prefix("radrm-dry-run-").map_err(told)?;
     let own = std::env::current_exe().map_err(told)?;
     let dry_run = plan.dry_run.as_ref().ok_or("none is asked for")?;
-    let mut json = OsString::from("--json=");
-    json.push(report.path());
-    let mut command = Command::new(own);
-    command.args(["--dry-run", "--quiet", "--no-profile", "--no-dataset"]).arg(json);
+    // A few steps are enough: memory is what it is after the second.
+    let mut trial = Trial::new(&own, dry_run.steps.unwrap_or(3)).map_err(told)?;
+    let command = &mut trial.command;
     if let Some(Emulate { spec, .. }) = &plan.emulate {
         command.args(spec.iter().flat_map(|spec| ["--emulate", spec]));
     }
-    // A few steps are enough: memory is what it is after the second.
-    command.args(["--steps", &dry_run.steps.unwrap_or(3).to_string()]);
     command.args(["--fill", &dry_run.fill.to_string()]);
     if dry_run.fake_data {
         command.arg("--fake-data");
     }
     command.arg("--").args(with_value(&plan.command, &find.option, value));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let status = command.status().map_err(told)?;
-    let outcome = std::fs::read(report.path()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    Ok(judge(status.success(), &outcome.unwrap_or_default()))
+    let (status, report) = trial.run().map_err(told)?;
+    Ok(judge(status.success(), &report))
 }
 
 /// What a dry run's report tells of memory.

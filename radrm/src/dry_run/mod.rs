@@ -13,6 +13,7 @@
 //! | [`outcome`] | the figures, and whether they can be trusted |
 //! | [`cards`] | which GPUs the program fits on |
 //! | [`report`] | all of it as text and JSON |
+//! | [`trial`] | a dry run of which only the report is wanted |
 //! | [`batch`] | the largest batch that fits |
 
 pub mod batch;
@@ -23,6 +24,7 @@ pub mod notes;
 pub mod outcome;
 pub mod report;
 pub mod setup;
+pub mod trial;
 
 pub use flags::{DryRun, Flags};
 pub use setup::Setup;

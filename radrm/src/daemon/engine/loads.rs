@@ -31,18 +31,11 @@ impl Engine {
 
     /// Jobs with GPUs, and whether each is alone on them and may do what it likes there, as far as the daemon knows.
     fn alone(&self) -> Vec<(u64, bool)> {
-        let mut jobs: HashMap<&str, u32> = HashMap::new();
         let running = self.on_gpus();
-        for uuid in running.iter().flat_map(|job| &job.devices) {
-            *jobs.entry(uuid).or_default() += 1;
-        }
         let alone = |job: &Entry| {
-            let is_own = |uuid: &String| {
-                jobs.get(uuid.as_str()) == Some(&1) && self.strangers.iter().all(|found| found.gpu != *uuid)
-            };
             job.suspension.step == Step::Running
-                && !self.turns.concerns(job.id)
-                && job.devices.iter().all(is_own)
+                && self.company(job, &running) == Company::Alone
+                && self.strangers.iter().all(|found| !job.devices.contains(&found.gpu))
         };
         running.iter().filter(|job| !job.devices.is_empty()).map(|job| (job.id, alone(job))).collect()
     }
