@@ -1,6 +1,6 @@
 //! The dataset: what goes in comes out, whoever else writes at that moment.
 
-use radrm_collector::dataset::{self, Dataset, DatasetError, Filter, Row};
+use radrm_collector::dataset::{self, Dataset, DatasetError, Features, Figure, Filter, ProcessFeatures, Row};
 use radrm_profile::model::*;
 use radrm_profile::{Bytes, Nanos};
 use std::path::Path;
@@ -47,19 +47,23 @@ fn profile() -> Profile {
     profile
 }
 
-fn features() -> serde_json::Value {
-    serde_json::json!([{"pid": 7, "features": [{"name": "launches_per_second", "value": 2.5}]}])
+fn features() -> Features {
+    let figures = [("launches_per_second", Figure::new(2.5, "counted")), ("sm_active", None)];
+    let features = figures.map(|(name, figure)| (name.to_owned(), figure)).into();
+    Features { processes: vec![ProcessFeatures { pid: 7, features }], left_out: 3 }
 }
 
 #[test]
 fn what_goes_in_comes_out() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("deep/below/dataset.db");
-    assert_eq!(dataset::record(Some(&path), &profile(), Some(Path::new("/tmp/x.radrm")), features()), None);
-    let rows = Dataset::open_existing(&path).unwrap().rows(&Filter::default()).unwrap();
+    assert_eq!(dataset::record(Some(&path), &profile(), Some(Path::new("/tmp/x.radrm")), &features()), None);
+    let dataset = Dataset::open_existing(&path).unwrap();
+    let rows = dataset.rows(&Filter::default()).unwrap();
     let mut expected = Row::from_profile(&profile(), Some(Path::new("/tmp/x.radrm")));
-    (expected.id, expected.features) = (1, features());
+    expected.id = 1;
     assert_eq!(rows, [expected]);
+    assert_eq!((dataset.features(1).unwrap(), dataset.features(2).unwrap()), (Some(features()), None));
     let row = &rows[0];
     assert_eq!((row.peak_bytes, row.device_peak_bytes, row.pinned_peak_bytes), (700, 500, 9));
     assert_eq!((row.gpus.as_slice(), row.peaks.len()), (&["GPU number 1".to_owned()][..], 1));
@@ -76,10 +80,10 @@ fn a_job_of_which_nothing_was_seen_gets_no_row() {
     let path = dir.path().join("dataset.db");
     let mut unseen = profile();
     unseen.processes.clear();
-    assert_eq!(dataset::record(Some(&path), &unseen, None, features()), None);
+    assert_eq!(dataset::record(Some(&path), &unseen, None, &features()), None);
     assert!(!path.exists(), "not even a file");
     // Without a place for a dataset there is nothing to complain about either.
-    assert_eq!(dataset::record(None, &unseen, None, features()), None);
+    assert_eq!(dataset::record(None, &unseen, None, &features()), None);
 }
 
 #[test]
@@ -113,7 +117,7 @@ fn rows_are_found_by_what_they_say() {
             peak_bytes: u64::MAX,
             ..Row::default()
         };
-        dataset.add(&row).unwrap();
+        dataset.add(&row, None).unwrap();
     }
     let starts = |filter: Filter| -> Vec<u64> {
         dataset.rows(&filter).unwrap().iter().map(|row| row.start_unix_ns).collect()
@@ -137,7 +141,7 @@ fn many_programs_may_end_at_once() {
     const CHILD: &str = "RADRM_TEST_DATASET";
     if let Some(path) = std::env::var_os(CHILD) {
         for _ in 0..5 {
-            assert_eq!(dataset::record(Some(Path::new(&path)), &profile(), None, features()), None);
+            assert_eq!(dataset::record(Some(Path::new(&path)), &profile(), None, &features()), None);
         }
         return;
     }
@@ -156,7 +160,7 @@ fn many_programs_may_end_at_once() {
     // Threads of one program, too.
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| assert_eq!(dataset::record(Some(&path), &profile(), None, features()), None));
+            scope.spawn(|| assert_eq!(dataset::record(Some(&path), &profile(), None, &features()), None));
         }
     });
     for child in children {
@@ -172,13 +176,13 @@ fn what_cannot_be_written_is_one_sentence() {
     let file = dir.path().join("file");
     std::fs::write(&file, "this is not a database, though long enough to be looked at as one").unwrap();
     for path in [&file.join("dataset.db"), &file, Path::new("/proc/radrm/dataset.db")] {
-        let sentence = dataset::record(Some(path), &profile(), None, features()).unwrap();
+        let sentence = dataset::record(Some(path), &profile(), None, &features()).unwrap();
         assert!(
             sentence.starts_with("no row was added to the dataset") && !sentence.contains('\n'),
             "{sentence}"
         );
     }
-    assert!(dataset::record(None, &profile(), None, features()).unwrap().contains("no home directory"));
+    assert!(dataset::record(None, &profile(), None, &features()).unwrap().contains("no home directory"));
     assert!(Dataset::open_existing(&dir.path().join("none")).is_err());
     assert!(!dir.path().join("none").exists());
 }
@@ -200,15 +204,62 @@ fn a_dataset_without_features_is_read_as_it_is_and_gets_them_when_it_is_written(
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dataset.db");
     let mut dataset = Dataset::open(&path).unwrap();
-    dataset.add(&Row { command: "old".into(), ..Row::default() }).unwrap();
+    dataset.add(&Row { command: "old".into(), ..Row::default() }, None).unwrap();
     drop(dataset);
     // As the first version left it.
     let connection = rusqlite::Connection::open(&path).unwrap();
     connection.execute_batch("ALTER TABLE runs DROP COLUMN features; PRAGMA user_version = 1;").unwrap();
     drop(connection);
-    let rows = Dataset::open_existing(&path).unwrap().rows(&Filter::default()).unwrap();
-    assert_eq!((rows.len(), rows[0].features.is_null()), (1, true));
-    assert_eq!(dataset::record(Some(&path), &profile(), None, features()), None);
-    let rows = Dataset::open_existing(&path).unwrap().rows(&Filter::default()).unwrap();
-    assert_eq!(rows.iter().map(|row| row.features.is_null()).collect::<Vec<_>>(), [false, true]);
+    let known = || {
+        let dataset = Dataset::open_existing(&path).unwrap();
+        let rows = dataset.rows(&Filter::default()).unwrap();
+        rows.iter().map(|row| dataset.features(row.id).unwrap().is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(known(), [false]);
+    assert_eq!(dataset::record(Some(&path), &profile(), None, &features()), None);
+    assert_eq!(known(), [true, false]);
+}
+
+#[test]
+fn features_in_an_unknown_form_are_none_and_their_rows_are_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("dataset.db");
+    // Cut short, a list as text, no text at all, and text that is none.
+    let forms = [
+        "'{\"processes\":[{\"pid\":7,'",
+        "'[{\"pid\":7,\"features\":[]}]'",
+        "7",
+        "CAST(x'ff' AS TEXT)",
+        "NULL",
+    ];
+    for form in forms {
+        assert_eq!(dataset::record(Some(&path), &profile(), None, &features()), None);
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        let last = "WHERE id = (SELECT max(id) FROM runs)";
+        connection.execute(&format!("UPDATE runs SET features = {form} {last}"), []).unwrap();
+    }
+    let dataset = Dataset::open_existing(&path).unwrap();
+    let rows = dataset.rows(&Filter::default()).unwrap();
+    assert_eq!(rows.len(), forms.len());
+    for row in rows {
+        assert_eq!(dataset.features(row.id).unwrap(), None, "row {}", row.id);
+    }
+}
+
+#[test]
+fn listing_rows_does_not_read_their_features() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("dataset.db");
+    assert_eq!(dataset::record(Some(&path), &profile(), None, &features()), None);
+    // A column that cannot be read: its value is worked out whenever somebody asks for it, and that fails.
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let trap =
+        "ALTER TABLE runs DROP COLUMN features; ALTER TABLE runs ADD COLUMN features TEXT AS (json('{'));";
+    connection.execute_batch(trap).unwrap();
+    let dataset = Dataset::open_existing(&path).unwrap();
+    let by_program = Filter { program: Some("python".into()), limit: Some(1), ..Filter::default() };
+    for filter in [Filter::default(), by_program] {
+        assert_eq!(dataset.rows(&filter).unwrap().len(), 1);
+    }
+    assert!(dataset.features(1).unwrap_err().to_string().contains("malformed JSON"));
 }

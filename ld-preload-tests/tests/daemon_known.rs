@@ -80,11 +80,10 @@ fn a_runs_features_are_in_the_dataset() {
     list.args(["dataset", "list", "--json"]).env_clear().env("HOME", daemon.place());
     let text = list.output().expect("radrm").stdout;
     let rows: Value = serde_json::from_slice(&text).expect("JSON");
-    let features = rows[0]["features"][0]["features"].as_array().expect("features").clone();
-    let of = |name: &str| features.iter().find(|feature| feature["name"] == name).cloned();
-    let footprint = of("memory_footprint_bytes").expect("its footprint");
-    assert_eq!(footprint["value"].as_f64(), Some((600 * MIB) as f64), "{features:?}");
-    assert!(of("launches_per_second").is_some() && of("sm_active").is_some(), "{features:?}");
+    let features = &rows[0]["features"]["processes"][0]["features"];
+    let footprint = &features["memory_footprint_bytes"];
+    assert_eq!(footprint["value"].as_f64(), Some((600 * MIB) as f64), "{features}");
+    assert!(features.get("launches_per_second").is_some() && features.get("sm_active").is_some(), "{features}");
 }
 
 #[test]

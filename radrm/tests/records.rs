@@ -10,6 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use common::{Output, Place, finish};
+use radrm_collector::dataset::{Dataset, Features, ProcessFeatures, Row};
 
 /// Takes 3 MiB and 5 MiB on the first GPU, gives 3 back, and is refused 999 GiB.
 const PROGRAM: &str = r#"
@@ -72,6 +73,43 @@ fn a_run_leaves_a_profile_a_row_and_a_report() {
     assert_eq!(rows[0]["failed_requests"], 1);
     assert_eq!(rows[0]["emulated"], "2xA100-40GB");
     assert!(radrm(&place, &["dataset", "list"]).text().contains("8.0 MiB"));
+    let features = &rows[0]["features"];
+    assert_eq!((&features["left_out"], features["processes"].as_array().unwrap().len()), (&0.into(), 1));
+    let footprint = &features["processes"][0]["features"]["memory_footprint_bytes"];
+    assert_eq!(footprint, &serde_json::json!({"value": f64::from(8 << 20), "origin": "counted"}));
+    assert_eq!(features["processes"][0]["features"].get("l2_throughput"), Some(&serde_json::Value::Null));
+}
+
+#[test]
+fn features_of_the_dataset_are_read_for_json_only_and_a_row_at_a_time() {
+    let place = Place::new();
+    let file = place.join("some.db");
+    let mut dataset = Dataset::open(&file).unwrap();
+    for (pid, command) in [(1, "a"), (2, "b"), (3, "c")] {
+        let row = Row { command: command.into(), start_unix_ns: pid.into(), ..Row::default() };
+        let processes = vec![ProcessFeatures { pid, ..ProcessFeatures::default() }];
+        dataset.add(&row, Some(&Features { processes, left_out: 4080 })).unwrap();
+    }
+    let list =
+        |words: &[&str]| radrm(&place, &[&["dataset", "list", "--dataset", "some.db"], words].concat());
+    let text = list(&["--json"]).code(0).text();
+    let rows = json(&text);
+    assert_eq!(text, format!("{rows:#}\n"), "laid out as one list");
+    let told: Vec<_> = rows.as_array().unwrap().iter().map(|row| row["features"].clone()).collect();
+    let expected = [3, 2, 1]
+        .map(|pid| serde_json::json!({"processes": [{"pid": pid, "features": {}}], "left_out": 4080}));
+    assert_eq!(told, expected);
+    assert_eq!(list(&["--json", "--program", "none"]).code(0).text(), "[]\n");
+    // The column of one row cannot be read: that is found out when it is its turn.
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    let trap = "ALTER TABLE runs DROP COLUMN features;
+        ALTER TABLE runs ADD COLUMN features TEXT AS (CASE id WHEN 2 THEN json('{') END);";
+    connection.execute_batch(trap).unwrap();
+    assert_eq!(list(&[]).code(0).text().lines().count(), 1 + 3);
+    let broken = list(&["--json"]);
+    broken.code(1).one_sentence("malformed JSON");
+    assert!(broken.text().contains("\"c\"") && !broken.text().contains("\"b\""), "{}", broken.text());
+    assert_eq!(json(&list(&["--json", "-n", "1"]).code(0).text())[0]["command"], "c");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 
 impl Summary {
     /// Processes that launched most, most first, at most so many; of those that launched as often the first one.
-    pub(crate) fn busiest(&self, most: usize) -> Vec<&ProcessSummary> {
+    pub fn busiest(&self, most: usize) -> Vec<&ProcessSummary> {
         let mut order: Vec<&ProcessSummary> = self.processes.iter().collect();
         order.sort_by_key(|process| Reverse(process.launches.saturating_add(process.graph_launches)));
         order.truncate(most);

@@ -3,10 +3,12 @@
 //! Several jobs may end at the same moment, on several machines if the home
 //! directory is shared; a row is one short transaction that waits its turn.
 
+mod features;
 mod files;
 mod row;
 mod schema;
 
+pub use features::{Features, Figure, ProcessFeatures};
 pub use files::default_path;
 pub use row::{Filter, GpuPeak, Row};
 
@@ -75,19 +77,24 @@ impl Dataset {
         Ok(dataset)
     }
 
-    /// Adds a row and gives its number.
-    pub fn add(&mut self, row: &Row) -> Result<i64, DatasetError> {
+    /// Adds a row, with what its processes did if that is known, and gives its number.
+    pub fn add(&mut self, row: &Row, features: Option<&Features>) -> Result<i64, DatasetError> {
         // IMMEDIATE: a transaction that begins by reading cannot wait for
         // another writer, it fails at once.
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let id = row::insert(&transaction, row)?;
+        let id = row::insert(&transaction, row, features)?;
         transaction.commit()?;
         Ok(id)
     }
 
-    /// Rows that pass the filter, newest first.
+    /// Rows that pass the filter, newest first. Their features are not read: see [`Dataset::features`].
     pub fn rows(&self, filter: &Filter) -> Result<Vec<Row>, DatasetError> {
         Ok(row::select(&self.connection, filter)?)
+    }
+
+    /// What the processes of a run did, by the number of its row; `None` if the row keeps none.
+    pub fn features(&self, id: i64) -> Result<Option<Features>, DatasetError> {
+        Ok(features::read(&self.connection, id)?)
     }
 }
 
@@ -104,7 +111,7 @@ pub fn record(
     path: Option<&Path>,
     profile: &Profile,
     profile_path: Option<&Path>,
-    features: serde_json::Value,
+    features: &Features,
 ) -> Option<String> {
     if profile.processes.is_empty() {
         return None;
@@ -112,8 +119,8 @@ pub fn record(
     let Some(path) = path else {
         return Some("no row was added to the dataset: this user has no home directory".into());
     };
-    let row = Row { features, ..Row::from_profile(profile, profile_path) };
-    match Dataset::open(path).and_then(|mut dataset| dataset.add(&row)) {
+    let row = Row::from_profile(profile, profile_path);
+    match Dataset::open(path).and_then(|mut dataset| dataset.add(&row, Some(features))) {
         Ok(_) => None,
         Err(error) => Some(format!("no row was added to the dataset {}: {error}", path.display())),
     }

@@ -1,5 +1,6 @@
 //! A row: from a profile, into the table and out of it.
 
+use super::Features;
 use radrm_profile::Bytes;
 use radrm_profile::model::{Exit, KIND_COUNT, Kind, Profile, Reason, frameworks};
 use radrm_profile::peak::{gpu_kind_peaks, gpu_peak};
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// One job that ran.
+/// One job that ran, without the features of its processes: [`super::Features`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Number of the row; 0 before it was added.
@@ -84,10 +85,6 @@ pub struct Row {
     pub signal: Option<i32>,
     /// True if it failed after a refusal for lack of GPU memory.
     pub out_of_memory: bool,
-    /// What each process did to the GPU, as JSON: pid, and features as name, value, unit and how it was
-    /// obtained; null in rows of versions that kept none.
-    #[serde(default)]
-    pub features: serde_json::Value,
     /// Where the profile was written.
     pub profile_path: Option<String>,
     /// Version of radrm.
@@ -190,7 +187,6 @@ impl Row {
                 .outcome
                 .as_ref()
                 .is_some_and(|outcome| outcome.reason == Some(Reason::OutOfGpuMemory)),
-            features: serde_json::Value::Null,
             profile_path: profile_path.map(|path| absolute(path).to_string_lossy().into_owned()),
             radrm_version: job.radrm_version.clone(),
         }
@@ -240,8 +236,8 @@ fn framework_list(profile: &Profile) -> Option<String> {
     (!seen.is_empty()).then(|| seen.join(", "))
 }
 
-/// The columns, in the order of `values` and of `from_sql`.
-const COLUMNS: [&str; 37] = [
+/// The columns of a [`Row`], in the order of `values` and of `from_sql`.
+const COLUMNS: [&str; 36] = [
     "start_unix_ns",
     "duration_ns",
     "command",
@@ -276,7 +272,6 @@ const COLUMNS: [&str; 37] = [
     "exit_code",
     "signal",
     "out_of_memory",
-    "features",
     "profile_path",
     "radrm_version",
 ];
@@ -333,19 +328,9 @@ fn values(row: &Row) -> [Value; COLUMNS.len()] {
         small(row.exit_code),
         small(row.signal),
         flag(row.out_of_memory),
-        if row.features.is_null() { Value::Null } else { json(&row.features) },
         text(&row.profile_path),
         Value::Text(row.radrm_version.clone()),
     ]
-}
-
-/// A file of an older version is only read, so it has no such column.
-fn features(sql: &rusqlite::Row<'_>) -> Result<serde_json::Value, rusqlite::Error> {
-    match sql.get::<_, Option<String>>("features") {
-        Ok(text) => Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()),
-        Err(rusqlite::Error::InvalidColumnName(_)) => Ok(serde_json::Value::Null),
-        Err(error) => Err(error),
-    }
 }
 
 fn from_sql(sql: &rusqlite::Row<'_>) -> Result<Row, rusqlite::Error> {
@@ -391,16 +376,20 @@ fn from_sql(sql: &rusqlite::Row<'_>) -> Result<Row, rusqlite::Error> {
         exit_code: sql.get("exit_code")?,
         signal: sql.get("signal")?,
         out_of_memory: sql.get("out_of_memory")?,
-        features: features(sql)?,
         profile_path: sql.get("profile_path")?,
         radrm_version: sql.get("radrm_version")?,
     })
 }
 
-pub(super) fn insert(connection: &Connection, row: &Row) -> Result<i64, rusqlite::Error> {
-    let marks = vec!["?"; COLUMNS.len()].join(", ");
-    let statement = format!("INSERT INTO runs ({}) VALUES ({marks})", COLUMNS.join(", "));
-    connection.execute(&statement, params_from_iter(values(row)))?;
+pub(super) fn insert(
+    connection: &Connection,
+    row: &Row,
+    features: Option<&Features>,
+) -> Result<i64, rusqlite::Error> {
+    let marks = vec!["?"; COLUMNS.len() + 1].join(", ");
+    let statement = format!("INSERT INTO runs ({}, features) VALUES ({marks})", COLUMNS.join(", "));
+    let features = features.map_or(Value::Null, json);
+    connection.execute(&statement, params_from_iter(values(row).into_iter().chain([features])))?;
     Ok(connection.last_insert_rowid())
 }
 
@@ -429,7 +418,8 @@ pub(super) fn select(connection: &Connection, filter: &Filter) -> Result<Vec<Row
     }
     given.push(Value::Integer(filter.limit.map_or(-1, i64::from)));
     let statement = format!(
-        "SELECT * FROM runs WHERE {} ORDER BY start_unix_ns DESC, id DESC LIMIT ?",
+        "SELECT id, {} FROM runs WHERE {} ORDER BY start_unix_ns DESC, id DESC LIMIT ?",
+        COLUMNS.join(", "),
         conditions.join(" AND ")
     );
     let mut statement = connection.prepare(&statement)?;

@@ -49,7 +49,8 @@ const STEPS: [&str; 2] = [
     );
     CREATE INDEX runs_by_start ON runs (start_unix_ns);
     CREATE INDEX runs_by_program ON runs (program_sha256);",
-    // What each process did to the GPU: pid, and features as name, value, unit and how it was obtained.
+    // One JSON object: `processes`, of each its pid and its features by name, and how many were left out.
+    // It is the last column, so that whoever does not ask for it does not read through it.
     "ALTER TABLE runs ADD COLUMN features TEXT;",
 ];
 

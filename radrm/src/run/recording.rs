@@ -7,9 +7,10 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use radrm_analyzer::Summary;
+use radrm_analyzer::{Feature, ProcessSummary, Summary};
+use radrm_collector::dataset::{self, Features, Figure, ProcessFeatures};
 use radrm_collector::{
-    Finished, HostCounters, JobWatch, NvmlSource, ProfileFile, Usage, WatchOptions, dataset, describe_job,
+    Finished, HostCounters, JobWatch, NvmlSource, ProfileFile, Usage, WatchOptions, describe_job,
 };
 use radrm_profile::model::{Exit, GpuClock};
 use radrm_profile::{Bytes, Profile};
@@ -33,6 +34,9 @@ use crate::mps::clients::Check;
 use crate::output;
 use crate::quota::jobs;
 use crate::show::report::{text_options, width};
+
+/// Of so many processes, those that launched most, the dataset keeps features.
+const PROCESSES: usize = 16;
 
 /// The segment's file systems that keep pages in memory only.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
@@ -255,10 +259,12 @@ impl Recording {
             RowTo::File(file) => Some(Some(file.clone())),
             RowTo::Default => Some(dataset::default_path()),
         };
-        let failed = row
-            .and_then(|file| dataset::record(file.as_deref(), &profile, path.as_deref(), features(&profile)));
+        let summary = Summary::from_profile(&profile);
+        let failed = row.and_then(|file| {
+            dataset::record(file.as_deref(), &profile, path.as_deref(), &features(&summary))
+        });
         self.failures.extend(failed);
-        report(plan, &profile, path.as_deref(), self.dry_run.as_ref(), remarks);
+        report(plan, (&profile, &summary), path.as_deref(), self.dry_run.as_ref(), remarks);
         if alive > 0 {
             let many =
                 if alive == 1 { "1 process that was counted is" } else { "processes that were counted are" };
@@ -300,14 +306,13 @@ fn exit(ending: Ending) -> Exit {
 
 fn report(
     plan: &Plan,
-    profile: &Profile,
+    (profile, summary): (&Profile, &Summary),
     path: Option<&Path>,
     dry_run: Option<&Outcome>,
     remarks: &mut Remarks,
 ) {
-    let summary = Summary::from_profile(profile);
     let json = || {
-        let text = radrm_analyzer::json(&summary);
+        let text = radrm_analyzer::json(summary);
         dry_run.and_then(|outcome| dry_run::report::into_json(&text, outcome)).unwrap_or(text)
     };
     match &plan.report {
@@ -315,7 +320,7 @@ fn report(
         ReportTo::Text { timeline } => {
             let err = std::io::stderr();
             let options = text_options(err.is_terminal(), width(err.as_fd()), *timeline, path);
-            output::to_stderr(&radrm_analyzer::text(profile, &summary, &options));
+            output::to_stderr(&radrm_analyzer::text(profile, summary, &options));
             if let Some(outcome) = dry_run {
                 output::to_stderr(&format!("\n{}", dry_run::report::text(outcome)));
             }
@@ -348,11 +353,48 @@ pub fn outer_machine() -> Option<PathBuf> {
     std::env::var_os(radrm_emulator_machine::ENV_MACHINE).filter(|file| !file.is_empty()).map(PathBuf::from)
 }
 
-/// The report's features of each process, for whoever learns from the dataset.
-fn features(profile: &Profile) -> serde_json::Value {
-    let processes = Summary::from_profile(profile).processes;
-    processes
-        .iter()
-        .map(|process| serde_json::json!({ "pid": process.pid, "features": process.features }))
-        .collect()
+/// What the dataset keeps of the processes' features: enough to learn from, and no more however many there are.
+fn features(summary: &Summary) -> Features {
+    let process = |process: &ProcessSummary| {
+        let figure = |feature: &Feature| Figure::new(feature.value?, feature.origin);
+        let features = process.features.iter().map(|feature| (feature.name.to_owned(), figure(feature)));
+        ProcessFeatures { pid: process.pid, features: features.collect() }
+    };
+    let processes: Vec<_> = summary.busiest(PROCESSES).into_iter().map(process).collect();
+    let all = summary.processes.len() as u64 + summary.processes_not_kept;
+    Features { left_out: all.saturating_sub(processes.len() as u64), processes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_profile::model::{Job, Process};
+
+    #[test]
+    fn what_a_row_keeps_of_features_does_not_grow_with_the_job() {
+        let of = |processes: u32| {
+            let mut profile = Profile::new(Job::default());
+            profile.processes_not_kept = 5;
+            profile.processes = (0..processes)
+                .map(|pid| {
+                    let mut process = Process::default();
+                    process.identity.pid = pid;
+                    process.state.launches = u64::from(pid);
+                    process
+                })
+                .collect();
+            features(&Summary::from_profile(&profile))
+        };
+        let (few, many) = (of(3), of(600));
+        assert_eq!((few.processes.len(), few.left_out), (3, 5));
+        assert_eq!((many.processes.len(), many.left_out), (PROCESSES, 600 + 5 - PROCESSES as u64));
+        let kept: Vec<u32> = many.processes.iter().map(|process| process.pid).collect();
+        assert_eq!(kept, (600 - PROCESSES as u32..600).rev().collect::<Vec<_>>(), "those that launched most");
+        // Were every feature known, to the last digit and by the longest word.
+        let mut full = many;
+        let figures = full.processes.iter_mut().flat_map(|process| process.features.values_mut());
+        figures.for_each(|figure| *figure = Figure::new(-f64::MAX / 3.0, "estimated"));
+        let text = serde_json::to_string(&full).unwrap();
+        assert!(text.len() < 64 << 10, "{} bytes", text.len());
+    }
 }

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
-use radrm_collector::dataset::{self, Dataset, Filter, Row};
+use radrm_collector::dataset::{self, Dataset, Features, Filter, Row};
 use serde_json::{Value, json};
 
 use super::cli::List;
-use super::{Failure, print};
+use super::{Failure, deliver, print};
+use crate::output::Delivery;
 use crate::run::ending::signal_name;
 
 /// Prints the newest rows.
@@ -32,13 +33,29 @@ pub fn list(wanted: &List) -> Result<(), Failure> {
         let name = path.display().to_string();
         if text.contains(&name) { text } else { format!("{name}: {text}") }
     };
-    let rows = Dataset::open_existing(&path).and_then(|dataset| dataset.rows(&filter)).map_err(told)?;
-    if wanted.json {
-        let values: Vec<Value> = rows.iter().map(as_json).collect();
-        let text = serde_json::to_string_pretty(&values).map_err(|error| error.to_string())?;
-        return print(&format!("{text}\n"));
+    let dataset = Dataset::open_existing(&path).map_err(told)?;
+    let rows = dataset.rows(&filter).map_err(told)?;
+    if !wanted.json {
+        return print(&table(&rows));
     }
-    print(&table(&rows))
+    // Row by row: with what their processes did, all together may be more than fits into memory.
+    let mut before = "[\n";
+    for row in &rows {
+        let features = dataset.features(row.id).map_err(told)?;
+        if deliver(&format!("{before}{}", element(&as_json(row, features.as_ref()))))?
+            == Delivery::NobodyReads
+        {
+            return Ok(());
+        }
+        before = ",\n";
+    }
+    print(if rows.is_empty() { "[]\n" } else { "\n]\n" })
+}
+
+/// An element of a pretty-printed list.
+fn element(value: &Value) -> String {
+    // No line ends but those of the layout: in strings they are escaped.
+    format!("  {}", format!("{value:#}").replace('\n', "\n  "))
 }
 
 fn table(rows: &[Row]) -> String {
@@ -84,7 +101,7 @@ fn outcome(row: &Row) -> String {
     }
 }
 
-fn as_json(row: &Row) -> Value {
+fn as_json(row: &Row, features: Option<&Features>) -> Value {
     let peaks: Vec<Value> = row
         .peaks
         .iter()
@@ -108,7 +125,7 @@ fn as_json(row: &Row) -> Value {
         "launches": row.launches, "graph_launches": row.graph_launches, "kernels": row.kernels,
         "processes": row.processes, "failed_requests": row.failed_requests,
         "outcome": row.outcome, "exit_code": row.exit_code, "signal": row.signal,
-        "out_of_memory": row.out_of_memory, "features": row.features, "profile_path": row.profile_path,
+        "out_of_memory": row.out_of_memory, "features": features, "profile_path": row.profile_path,
         "radrm_version": row.radrm_version,
     })
 }

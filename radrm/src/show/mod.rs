@@ -6,6 +6,7 @@ pub mod dataset;
 pub mod machines;
 pub mod report;
 
+use crate::output::Delivery;
 use crate::{audit, output, quota, replay};
 
 /// The program's name in messages.
@@ -40,5 +41,10 @@ pub fn run(command: &cli::Command) -> i32 {
 
 /// Prints to standard output; a reader who has gone is content.
 fn print(text: &str) -> Result<(), Failure> {
-    output::to_stdout(text).map(|_| ()).map_err(|error| format!("standard output cannot be written: {error}"))
+    deliver(text).map(|_| ())
+}
+
+/// Prints a part of what there is to print, and says whether anybody still reads.
+fn deliver(text: &str) -> Result<Delivery, Failure> {
+    output::to_stdout(text).map_err(|error| format!("standard output cannot be written: {error}"))
 }

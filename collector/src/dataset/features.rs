@@ -1,0 +1,68 @@
+//! What the processes of a job did to the GPU, as a row keeps it: a column of its own, as JSON, that is read only
+//! where it is asked for, for it is many times longer than the rest of the row.
+
+use rusqlite::{Connection, Error, OptionalExtension};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Features of a job's processes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Features {
+    /// Those that are kept.
+    pub processes: Vec<ProcessFeatures>,
+    /// How many more processes the job had.
+    pub left_out: u64,
+}
+
+/// Features of one process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessFeatures {
+    /// Process id.
+    pub pid: u32,
+    /// By name, which stands for the unit too; null where it is not known.
+    pub features: BTreeMap<String, Option<Figure>>,
+}
+
+/// A feature's value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// The number, in the unit that belongs to the feature's name.
+    pub value: f64,
+    /// `counted`, `measured`, `derived` or `estimated`.
+    pub origin: String,
+}
+
+impl Figure {
+    /// `None` if the value is no finite number: JSON has none other, and what it has instead would make the
+    /// column unreadable.
+    pub fn new(value: f64, origin: &str) -> Option<Figure> {
+        value.is_finite().then(|| Figure { value, origin: origin.to_owned() })
+    }
+}
+
+/// Those of the row with this number; `None` where it keeps none, or in a form that is not known.
+pub(super) fn read(connection: &Connection, id: i64) -> Result<Option<Features>, Error> {
+    // All columns: a file of an older version, which is only read, does not have this one.
+    let mut statement = connection.prepare_cached("SELECT * FROM runs WHERE id = ?")?;
+    let found = statement.query_row([id], |row| match row.get_ref("features") {
+        Ok(column) => Ok(column.as_str().ok().and_then(|text| serde_json::from_str(text).ok())),
+        Err(Error::InvalidColumnName(_)) => Ok(None),
+        Err(error) => Err(error),
+    });
+    Ok(found.optional()?.flatten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_that_is_no_number_does_not_spoil_the_others() {
+        let figures = [("a", 1.5), ("b", f64::NAN), ("c", f64::INFINITY)];
+        let features = figures.map(|(name, value)| (name.to_owned(), Figure::new(value, "derived"))).into();
+        let process = ProcessFeatures { pid: 7, features };
+        let text = serde_json::to_string(&process).unwrap();
+        assert_eq!(serde_json::from_str::<ProcessFeatures>(&text).unwrap(), process);
+        assert_eq!(process.features.values().flatten().count(), 1);
+    }
+}
