@@ -25,19 +25,28 @@ pub(crate) struct Placed<'a> {
     pub(crate) within: Option<Nanos>,
 }
 
-/// Difference of the clocks, host less GPU, ns: at least and at most.
+/// Difference of the clocks, host less GPU, ns: at least and at most, and how coarse the GPU's times are.
 #[derive(Clone, Copy)]
-struct Bounds(i128, i128);
+struct Bounds {
+    least: i128,
+    most: i128,
+    grain: i128,
+}
 
 impl Bounds {
     fn of(launch: &TimedLaunch, end: Nanos) -> Bounds {
         let (launched, seen) = (i128::from(launch.launched.0), seen(launch));
+        let grain = grain(end);
         let end = i128::from(end.0);
-        Bounds(launched - (end - i128::from(launch.duration.0)), seen - end)
+        Bounds { least: launched - (end - i128::from(launch.duration.0)), most: seen - end, grain }
     }
 
     fn and(self, other: Bounds) -> Bounds {
-        Bounds(self.0.max(other.0), self.1.min(other.1))
+        Bounds {
+            least: self.least.max(other.least),
+            most: self.most.min(other.most),
+            grain: self.grain.max(other.grain),
+        }
     }
 }
 
@@ -83,7 +92,7 @@ pub(crate) fn placed<'a>(
         let shared = launch.end.and_then(|end| Some((end, *bounds.get(&while_of(launch))?)));
         let (from, within) = match shared {
             Some((end, bounds)) if !is_real => {
-                (i128::from(end.0) - i128::from(launch.duration.0) + bounds.0, None)
+                (i128::from(end.0) - i128::from(launch.duration.0) + bounds.least, None)
             }
             Some((end, bounds)) => on_host(launch, end, bounds),
             // All that is known is when it was launched and when it was over.
@@ -115,9 +124,9 @@ fn slack(launch: &TimedLaunch) -> i128 {
 }
 
 /// When a launch began on the host's clock, and how far that may be off.
-fn on_host(launch: &TimedLaunch, end: Nanos, Bounds(least, most): Bounds) -> (i128, Option<i128>) {
+fn on_host(launch: &TimedLaunch, end: Nanos, bounds: Bounds) -> (i128, Option<i128>) {
+    let Bounds { least, most, grain } = bounds;
     let began = i128::from(end.0) - i128::from(launch.duration.0);
-    let grain = grain(end);
     let (earliest, latest) = (i128::from(launch.launched.0), i128::from(launch.launched.0) + slack(launch));
     if least > most + 2 * grain {
         // The clocks do not agree at all: what the host knows has to do.
@@ -133,6 +142,7 @@ fn on_host(launch: &TimedLaunch, end: Nanos, Bounds(least, most): Bounds) -> (i1
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use radrm_profile::model::Job;
 
     const US: u64 = 1000;
@@ -200,6 +210,121 @@ mod tests {
         let mut modelled = profile(vec![launch(0, 5000, 100, 500, 5001), launch(0, 5002, 700, 500, 5003)]);
         modelled.gpu_clock = GpuClock::Modelled;
         assert_eq!(stream(&modelled, 0), [(5000, 500, None), (5600, 500, None)]);
+    }
+
+    /// Clocks of GPUs and host stay together for so long.
+    const TOGETHER: u64 = 10_000_000_000;
+
+    /// What happened, in ns of the host's time: launched, began so much later, took, was seen so much after its end.
+    #[derive(Clone, Debug)]
+    struct Truth {
+        context: u16,
+        gpu: u8,
+        launched: u64,
+        waited: u64,
+        took: u64,
+        late: u64,
+    }
+
+    impl Truth {
+        fn any() -> impl Strategy<Value = Truth> {
+            let at_once_or_later = || prop_oneof![Just(0), 0..2_000 * US];
+            let times = (0..3 * TOGETHER, at_once_or_later(), 1..5_000 * US, at_once_or_later());
+            (0..2u16, 0..2u8, times).prop_map(|(context, gpu, (launched, waited, took, late))| Truth {
+                context,
+                gpu,
+                launched: 40_000 * TOGETHER + launched,
+                waited,
+                took,
+                late,
+            })
+        }
+
+        /// Launches that share a clock.
+        fn clock(&self) -> (u16, u8, u64) {
+            (self.context, self.gpu, self.launched / TOGETHER)
+        }
+
+        fn begun(&self) -> u64 {
+            self.launched + self.waited
+        }
+
+        /// What a profile has of it: by a clock that had run for `age` before the first launch, and of its own, in
+        /// milliseconds of `f32` as the driver tells them.
+        fn told(&self, age: u64, number: usize) -> TimedLaunch {
+            let (context, gpu, part) = self.clock();
+            let own = 3_000 * u64::from(context) + 1_000 * u64::from(gpu) + 70 * (part % 3);
+            let end = self.begun() + self.took - 40_000 * TOGETHER + age + own * US;
+            let told = f64::from((end as f64 / 1e6) as f32) * 1e6;
+            TimedLaunch {
+                context,
+                gpu: GpuIndex(gpu),
+                launched: Nanos(self.launched),
+                seen_after: Nanos(self.waited + self.took + self.late),
+                duration: Nanos(self.took),
+                end: Some(Nanos(told as u64)),
+                blocks: number as u64,
+                ..TimedLaunch::default()
+            }
+        }
+    }
+
+    fn told(truths: &[Truth], age: u64) -> Vec<TimedLaunch> {
+        truths.iter().enumerate().map(|(number, truth)| truth.told(age, number)).collect()
+    }
+
+    /// Places by number.
+    fn places<'a>(
+        launches: impl IntoIterator<Item = &'a TimedLaunch>,
+    ) -> BTreeMap<u64, (Nanos, Option<Nanos>)> {
+        let launches: Vec<&TimedLaunch> = launches.into_iter().collect();
+        let placed = placed(&launches, GpuClock::Real).into_values().flatten();
+        placed.map(|placed| (placed.launch.blocks, (placed.from, placed.within))).collect()
+    }
+
+    /// From clocks that have just begun to those of a day.
+    fn ages() -> impl Strategy<Value = u64> {
+        prop_oneof![Just(0), Just(360 * TOGETHER), Just(8_640 * TOGETHER)]
+    }
+
+    proptest! {
+        #[test]
+        fn a_slice_lies_between_launch_and_sight_and_where_it_is_said_to_lie(
+            truths in prop::collection::vec(Truth::any(), 1..40), age in ages()
+        ) {
+            let launches = told(&truths, age);
+            let launches: Vec<&TimedLaunch> = launches.iter().collect();
+            for ((gpu, _), placed) in placed(&launches, GpuClock::Real) {
+                for (at, slice) in placed.iter().enumerate() {
+                    let truth = &truths[slice.launch.blocks as usize];
+                    prop_assert_eq!(gpu.0, truth.gpu);
+                    let (from, took) = (slice.from.0, truth.took);
+                    let seen = truth.begun() + took + truth.late;
+                    prop_assert!(truth.launched <= from && from + took <= seen, "{:?} of {:?}", slice, truth);
+                    let within = slice.within.expect("real time").0;
+                    // The clocks tell whole nanoseconds.
+                    prop_assert!(from.abs_diff(truth.begun()) <= within + 2, "{:?} of {:?}", slice, truth);
+                    let host = (from - truth.launched).max(seen - took - from);
+                    prop_assert!(within <= host, "the host knows better: {:?} of {:?}", slice, truth);
+                    let next = placed.get(at + 1).map_or(u64::MAX, |next| next.from.0);
+                    prop_assert_eq!(slice.shown.0, took.min(next - from));
+                }
+            }
+        }
+
+        #[test]
+        fn launches_of_other_contexts_gpus_and_times_do_not_move_a_slice(
+            truths in prop::collection::vec(Truth::any(), 1..40), age in ages()
+        ) {
+            let launches = told(&truths, age);
+            let together = places(&launches);
+            for truth in &truths {
+                let same = truths.iter().zip(&launches).filter(|(other, _)| other.clock() == truth.clock());
+                for (number, place) in places(same.map(|(_, launch)| launch)) {
+                    prop_assert_eq!(&place, &together[&number]);
+                }
+            }
+        }
     }
 
     #[test]
