@@ -16,7 +16,7 @@ pub(crate) const PROCESSES: usize = 16;
 /// Streams that are told apart in a process; further ones are one.
 const STREAMS: usize = 256;
 
-/// Numbers of the streams of one process, by first use: handles say nothing to a reader.
+/// Numbers of the streams of one process, by first use: what tells them apart says nothing to a reader.
 #[derive(Debug, Default)]
 pub(crate) struct Streams(Vec<(u8, u64)>);
 
@@ -126,6 +126,22 @@ mod tests {
 
     fn launch(slot: u32, t: Nanos) -> TimedLaunch {
         TimedLaunch { process: key(slot), launched: t, ..TimedLaunch::default() }
+    }
+
+    #[test]
+    fn each_span_keeps_every_launch_or_every_second_or_every_fourth_and_so_on() {
+        for launches in 0..2_000 {
+            let mut thinner = LaunchThinner::default();
+            thinner.add((0..launches).map(|n| launch(0, Nanos(n))));
+            thinner.end(key(0));
+            let kept: Vec<u64> = thinner.take().iter().map(|launch| launch.launched.0).collect();
+            let stride = kept.get(1).map_or(1, |second| second - kept[0]);
+            let even: Vec<u64> = (0..launches).step_by(stride as usize).collect();
+            assert_eq!(kept, even, "of {launches}");
+            // As many as there is room for: with half the stride they would be too many.
+            assert!(stride.is_power_of_two() && kept.len() <= PER_SPAN, "{kept:?} of {launches}");
+            assert!(stride == 1 || launches.div_ceil(stride / 2) > PER_SPAN as u64, "{kept:?} of {launches}");
+        }
     }
 
     #[test]
