@@ -112,18 +112,21 @@ impl Lane {
         }
     }
 
-    /// Counts launches of a kernel as a node of a graph: `launches` times, `blocks` and `threads` in sum.
+    /// Counts launches of a kernel as nodes of a graph, all in sum: dynamic shared memory per block as well.
     #[inline]
-    pub fn graph_kernel(&self, writer: &Writer, kernel: KernelId, launches: u64, blocks: u64, threads: u64) {
+    pub fn graph_kernel(&self, writer: &Writer, kernel: KernelId, sum: GraphLaunches) {
+        let GraphLaunches { launches, blocks, threads, dynamic_shared } = sum;
         let Some(row) = self.row(writer, kernel) else { return };
         if self.shared {
             row.graph_launches.fetch_add(launches, Relaxed);
             row.graph_blocks.fetch_add(blocks, Relaxed);
             row.graph_threads.fetch_add(threads, Relaxed);
+            row.dynamic_shared.fetch_add(dynamic_shared, Relaxed);
         } else {
             add(&row.graph_launches, launches);
             add(&row.graph_blocks, blocks);
             add(&row.graph_threads, threads);
+            add(&row.dynamic_shared, dynamic_shared);
         }
     }
 
@@ -137,6 +140,19 @@ impl Lane {
             add(&row.graphs, 1);
         }
     }
+}
+
+/// Launches of one kernel by a graph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GraphLaunches {
+    /// Nodes of it that are launched.
+    pub launches: u64,
+    /// Sum of their blocks.
+    pub blocks: u64,
+    /// Sum of their threads.
+    pub threads: u64,
+    /// Sum of their dynamic shared memory, bytes per block.
+    pub dynamic_shared: u64,
 }
 
 /// Counters of one kernel that only the calling thread writes: see [`Lane::own_row`]. Plain data, good as

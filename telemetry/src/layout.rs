@@ -378,7 +378,7 @@ pub struct LaneRow {
     pub blocks: AtomicU64,
     /// Sum of threads.
     pub threads: AtomicU64,
-    /// Sum of dynamic shared memory, bytes per block.
+    /// Sum of dynamic shared memory, bytes per block; launches as a node of a graph included.
     pub dynamic_shared: AtomicU64,
     /// Launches as a node of a graph.
     pub graph_launches: AtomicU64,

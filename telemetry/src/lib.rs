@@ -41,7 +41,7 @@ pub use failures::{FailedRequest, QuotaRefusal};
 pub use join::JoinError;
 pub use kernels::{KernelAttributes, KernelId};
 pub use kind::{Bypass, EndReason, EventKind, KINDS, Kind, Refusal, Scope, TIMELINE_KINDS, framework};
-pub use lanes::{Lane, Row};
+pub use lanes::{GraphLaunches, Lane, Row};
 pub use ledger::{Ledger, LedgerRow};
 pub use reader::{
     Account, Copies, GpuInfo, Holder, JobInfo, KernelSnapshot, KindFigures, Later, LeftOut, LiveBlock,

@@ -29,7 +29,8 @@ fn what_a_writer_counts_a_reader_sees() {
     let lane = writer.lane(1);
     lane.launch(&writer, kernel, 4, 1024, 16);
     lane.launch(&writer, kernel, 4, 1024, 16);
-    lane.graph_kernel(&writer, kernel, 3, 30, 300);
+    let sum = GraphLaunches { launches: 3, blocks: 30, threads: 300, dynamic_shared: 96 };
+    lane.graph_kernel(&writer, kernel, sum);
     lane.graph(&writer);
     let key = BlockKey::pointer(0x7f00_0000_0000);
     let block = Block { bytes: 100, kind: Kind::Device, gpu, ns: 5, aux: 6 };
@@ -73,7 +74,7 @@ fn what_a_writer_counts_a_reader_sees() {
     assert_eq!(process.kernels.len(), 2);
     let square = &process.kernels[0];
     assert_eq!((square.name.as_str(), square.attributes), ("square", attributes));
-    assert_eq!((square.blocks, square.threads, square.dynamic_shared_bytes), (8, 2048, 32));
+    assert_eq!((square.blocks, square.threads, square.dynamic_shared_bytes), (8, 2048, 32 + 96));
     assert_eq!((square.graph_launches, square.graph_blocks, square.graph_threads), (3, 30, 300));
     assert_eq!(process.first_failures, [request]);
     assert_eq!(segment.largest_blocks(0, 10).unwrap(), [LiveBlock { key, block }]);

@@ -11,7 +11,7 @@ use radrm_cuda_abi::*;
 use crate::cx::Cx;
 use crate::map::HandleMap;
 use crate::memory;
-use crate::telemetry::{Bypass, EventKind, KernelId, KernelsMode};
+use crate::telemetry::{Bypass, EventKind, GraphLaunches, KernelId, KernelsMode};
 use crate::throttle;
 
 mod params;
@@ -91,7 +91,9 @@ pub(crate) unsafe fn launch(
             Some((plan, serial)) if plan.serial() == serial => {
                 for total in plan.totals() {
                     let kernel = KernelId::from_number(total.kernel.into());
-                    lane.graph_kernel(cx.writer(), kernel, total.launches, total.blocks, total.threads);
+                    let Work { launches, blocks, threads, shared: dynamic_shared, .. } = total;
+                    let sum = GraphLaunches { launches, blocks, threads, dynamic_shared };
+                    lane.graph_kernel(cx.writer(), kernel, sum);
                 }
             }
             _ => cx.bypass(Bypass::GraphUnknown),

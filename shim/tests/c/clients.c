@@ -78,7 +78,7 @@ static void captures(void) {
 }
 
 static struct params work(H f, unsigned blocks) {
-    return (struct params){.f = f, .gx = blocks, .gy = 1, .gz = 1, .bx = 10, .by = 1, .bz = 1};
+    return (struct params){.f = f, .gx = blocks, .gy = 1, .gz = 1, .bx = 10, .by = 1, .bz = 1, .shared = 2 * blocks};
 }
 static H node(H graph, H f, unsigned blocks) {
     H n;

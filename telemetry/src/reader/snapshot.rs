@@ -86,7 +86,7 @@ pub struct KernelSnapshot {
     pub blocks: u64,
     /// Sum of threads.
     pub threads: u64,
-    /// Sum of dynamic shared memory per block, bytes.
+    /// Sum of dynamic shared memory per block, bytes; launches as a node of a graph included.
     pub dynamic_shared_bytes: u64,
     /// Launches as a node of a graph.
     pub graph_launches: u64,
