@@ -1,18 +1,17 @@
 //! How a process's launches filled its GPU.
 //!
 //! What a launch keeps active follows from its shape. That is reckoned where the launch is made, with what the driver
-//! says of its occupancy, and the profile has the sums ([`radrm_profile::model::Work`]); here they are set
-//! against time.
+//! says of its occupancy, and the profile has the sums ([`GpuTime`]); here they are set against time.
 
 use radrm_profile::Nanos;
-use radrm_profile::model::{Filling, GpuIndex, Process, Profile, Work};
+use radrm_profile::model::{Filling, GpuIndex, GpuTime, Process, Profile};
 
 /// Over the time from a process's first timed launch to the end of its last. `Err`: why it is not known.
 pub(crate) fn of_process(process: &Process) -> Result<Filling, &'static str> {
     let [span] = process.timings.spans.as_slice() else {
         return Err("launches were timed on no GPU, or on several");
     };
-    process.work.filling(span.span).ok_or("the driver did not tell how launches fill the GPU")
+    process.timings.gpu_time.filling(span.span).ok_or("the driver did not tell how launches fill the GPU")
 }
 
 /// What a job's kernels made of a GPU.
@@ -20,7 +19,7 @@ pub(crate) fn of_process(process: &Process) -> Result<Filling, &'static str> {
 pub(crate) struct OfGpu {
     /// From when the first process joined whose launches there were timed to the end of the last.
     pub(crate) over: Nanos,
-    /// Share of it in which a kernel ran.
+    /// What kernels took, as a share of it, at most 1: those beside each other count each.
     pub(crate) kernels: f64,
     /// `None` where the driver told nothing of occupancy.
     pub(crate) filling: Option<Filling>,
@@ -37,15 +36,16 @@ pub(crate) fn of_gpu(profile: &Profile, gpu: GpuIndex) -> Option<OfGpu> {
     let from = processes.iter().map(|process| process.identity.joined).min()?;
     let end = |process: &&Process| process.state.ended.unwrap_or_else(|| profile.duration());
     let over = processes.iter().map(end).max()?.saturating_sub(from);
-    let work = processes.iter().fold(Work::default(), |sum, process| sum.and(process.work));
-    if work.kernels == Nanos::ZERO || over == Nanos::ZERO {
+    let times = || processes.iter().map(|process| process.timings.gpu_time);
+    let all = times().fold(GpuTime::default(), GpuTime::and);
+    if all.kernels == Nanos::ZERO || over == Nanos::ZERO {
         return None;
     }
-    let is_known = processes.iter().all(|p| p.work.kernels == Nanos::ZERO || p.work.active > Nanos::ZERO);
+    let is_known = times().all(|time| time.kernels == Nanos::ZERO || time.active > Nanos::ZERO);
     Some(OfGpu {
         over,
-        kernels: (work.kernels.0 as f64 / over.0 as f64).min(1.0),
-        filling: work.filling(over).filter(|_| is_known),
+        kernels: (all.kernels.0 as f64 / over.0 as f64).min(1.0),
+        filling: all.filling(over).filter(|_| is_known),
     })
 }
 
@@ -57,15 +57,15 @@ mod tests {
     #[test]
     fn an_estimate_is_a_share_of_the_time_on_one_gpu() {
         let span = |gpu| TimedSpan { gpu: GpuIndex(gpu), span: Nanos(1000) };
-        let work = Work { kernels: Nanos(400), active: Nanos(200), resident: Nanos(25), ..Work::default() };
-        let mut process = Process { work, ..Process::default() };
+        let mut process = Process::default();
+        process.timings.gpu_time = GpuTime { kernels: Nanos(400), active: Nanos(200), resident: Nanos(25) };
         assert!(of_process(&process).is_err_and(|why| why.contains("on no GPU")));
         process.timings.spans = vec![span(1)];
         assert_eq!(of_process(&process), Ok(Filling { active: 0.2, resident: 0.025 }));
         process.timings.spans.push(span(2));
         assert!(of_process(&process).is_err());
         process.timings.spans.truncate(1);
-        process.work.active = Nanos::ZERO;
+        process.timings.gpu_time.active = Nanos::ZERO;
         assert!(of_process(&process).is_err_and(|why| why.contains("did not tell")));
     }
     #[test]
@@ -75,7 +75,8 @@ mod tests {
             process.identity.joined = Nanos(joined);
             process.state.ended = Some(Nanos(ended));
             process.timings.spans = vec![TimedSpan { gpu: GpuIndex(1), span: Nanos(10) }];
-            process.work = Work { kernels: Nanos(300), active: Nanos(active), ..Work::default() };
+            process.timings.gpu_time =
+                GpuTime { kernels: Nanos(300), active: Nanos(active), ..GpuTime::default() };
             process
         };
         let mut profile = Profile::new(Job::default());
@@ -85,7 +86,7 @@ mod tests {
         assert_eq!(found.filling.map(|filling| filling.active), Some(0.3));
         assert_eq!(of_gpu(&profile, GpuIndex(0)), None, "nothing ran there");
         // One of whose kernels nothing is known.
-        profile.processes[0].work.active = Nanos::ZERO;
+        profile.processes[0].timings.gpu_time.active = Nanos::ZERO;
         assert_eq!(of_gpu(&profile, GpuIndex(1)).unwrap().filling, None);
         profile.gpu_clock = GpuClock::Modelled;
         assert_eq!(of_gpu(&profile, GpuIndex(1)), None);

@@ -82,7 +82,7 @@ struct Sums {
 }
 
 /// Part of the time from a GPU's first timed launch to the end of its last
-/// one in which none of the job's kernels ran.
+/// one in which none of the job's kernels ran, at least.
 pub(crate) fn idle_share(profile: &Profile) -> Option<f64> {
     // A GPU is in use from the first to the last of its processes' spans; they
     // are not placed in time, so the longest stands for all.
@@ -93,7 +93,7 @@ pub(crate) fn idle_share(profile: &Profile) -> Option<f64> {
             let longest = spans.entry(span.gpu.0).or_default();
             *longest = span.span.0.max(*longest);
         }
-        busy += timings.kernels.iter().map(|kernel| kernel.total.0 as f64).sum::<f64>();
+        busy += timings.gpu_time.kernels.0 as f64;
     }
     let used: f64 = spans.values().map(|span| *span as f64).sum();
     (used > 0.0).then(|| (1.0 - busy / used).clamp(0.0, 1.0))

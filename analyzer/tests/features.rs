@@ -44,10 +44,14 @@ fn alone() -> Profile {
             copies("host_to_host", 30),
             copies("memset", 8_000_000),
         ],
+        gpu_time: GpuTime {
+            kernels: Nanos::from_secs(4),
+            active: Nanos::from_secs(2),
+            resident: Nanos::from_secs(1),
+        },
         spans: vec![TimedSpan { gpu: GpuIndex(0), span: Nanos::from_secs(8) }],
         ..Timings::default()
     };
-    process.work = Work { active: Nanos::from_secs(2), resident: Nanos::from_secs(1), ..Work::default() };
     let share = Share::new;
     profile.activity = vec![GpuSpan {
         span: Nanos::from_secs(10),

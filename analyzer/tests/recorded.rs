@@ -99,3 +99,19 @@ fn runs_that_did_not_record_take_nothing_from_the_mean_of_the_others() {
     assert!(comparison.kernels.is_empty(), "{:?}", comparison.kernels);
     assert!(text.contains("1 of 3 runs before did not record launches, kernels and copies"), "{text}");
 }
+
+#[test]
+fn a_run_that_timed_launches_is_not_told_to_time_launches() {
+    for (mode, told) in [
+        (KernelsMode::Count, true),
+        (KernelsMode::Off, true),
+        (KernelsMode::Sample, false),
+        (KernelsMode::All, false),
+    ] {
+        let mut profile = recorded();
+        profile.unmeasured = vec!["SM activity of GPU 0: DCGM is not installed".into()];
+        profile.processes[0].kernels_mode = Some(mode);
+        let shown = text(&profile, &Summary::from_profile(&profile), &TextOptions::default());
+        assert_eq!(shown.contains("; --kernels sample estimates it"), told, "{mode:?}: {shown}");
+    }
+}

@@ -53,8 +53,11 @@ fn kernels_whose_launches_were_timed_stand_by_their_time() {
         half_width: Nanos::from_millis(30),
         samples: 40,
     };
+    let kernels: Vec<KernelTime> = ids.iter().skip(1).map(time).collect();
+    let all = Nanos(kernels.iter().map(|kernel| kernel.total.0).sum());
     profile.processes[0].timings = Timings {
-        kernels: ids.iter().skip(1).map(time).collect(),
+        kernels,
+        gpu_time: GpuTime { kernels: all, ..GpuTime::default() },
         copies: vec![Copies { way: "host_to_device".into(), count: 3, bytes: Bytes(5 << 20) }],
         spans: vec![TimedSpan { gpu: GpuIndex(0), span: Nanos::from_secs(100) }],
         ..Timings::default()

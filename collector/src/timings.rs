@@ -1,7 +1,8 @@
 //! What launches took, from a snapshot to the profile.
 
 use radrm_profile::model::{
-    COPY_WAYS, Copies, GpuIndex, KernelTime, KernelsMode, ProcessKey, Shapes, TimedSpan, Timings, Work,
+    COPY_WAYS, Copies, GpuIndex, GpuTime, KernelTime, KernelsMode, ProcessKey, Shapes, TimedSpan, Timings,
+    Work,
 };
 use radrm_profile::{Bytes, Nanos};
 use radrm_telemetry::ProcessSnapshot;
@@ -24,6 +25,7 @@ pub(crate) fn timings(key: ProcessKey, snapshot: &ProcessSnapshot) -> Timings {
     Timings {
         key,
         kernels: snapshot.kernels.iter().filter_map(kernel).collect(),
+        gpu_time: gpu_time(snapshot, |time| time.total_ns),
         copies: snapshot
             .copies
             .iter()
@@ -54,28 +56,29 @@ pub(crate) fn mode(mode: radrm_telemetry::KernelsMode) -> KernelsMode {
     }
 }
 
-/// What a process has launched and copied so far. Between two snapshots [`Work::since`] tells what came, and
-/// [`Work::filling`] how that filled the GPU.
-pub fn work(snapshot: &ProcessSnapshot) -> Work {
-    let sum = |part: &dyn Fn(&radrm_telemetry::KernelTime) -> u64| {
-        snapshot
-            .kernels
-            .iter()
-            .filter_map(|kernel| kernel.time.as_ref())
-            .map(part)
-            .fold(0, u64::saturating_add)
-    };
+/// What its kernels took, by what is known now, with this figure of each for its time.
+fn gpu_time(snapshot: &ProcessSnapshot, of: fn(&radrm_telemetry::KernelTime) -> u64) -> GpuTime {
+    let times = || snapshot.kernels.iter().filter_map(|kernel| kernel.time.as_ref());
     // Launches of which only the time is known fill the GPU as the others do.
-    let known = |share: fn(&radrm_telemetry::KernelTime) -> Option<u16>| {
-        let (mut known, mut filled) = (0.0, 0.0);
-        for time in snapshot.kernels.iter().filter_map(|kernel| kernel.time.as_ref()) {
-            if let Some(permille) = share(time) {
-                known += time.total_ns as f64;
-                filled += time.total_ns as f64 * f64::from(permille) / 1000.0;
-            }
-        }
+    let known = |ppm: fn(&radrm_telemetry::KernelTime) -> Option<u32>| {
+        let shares = times().filter_map(|time| Some((of(time) as f64, f64::from(ppm(time)?) / 1e6)));
+        let (known, filled) =
+            shares.fold((0.0, 0.0), |(known, filled), (ns, share)| (known + ns, filled + ns * share));
         if known > 0.0 { filled / known } else { 0.0 }
     };
+    let all = times().map(of).fold(0, u64::saturating_add);
+    let filled = |share: f64| Nanos((all as f64 * share) as u64);
+    GpuTime {
+        kernels: Nanos(all),
+        active: filled(known(|time| time.active_ppm)),
+        resident: filled(known(|time| time.resident_ppm)),
+    }
+}
+
+/// What a process has launched and copied so far. Between two snapshots [`Work::since`] tells what came, and
+/// [`Work::filling`] how that filled the GPU. Times of launches of a size of which none was timed yet are left out:
+/// they are guessed by other sizes, and can turn out to be a small part of that.
+pub fn work(snapshot: &ProcessSnapshot) -> Work {
     let mut shapes = Shapes::default();
     for kernel in &snapshot.kernels {
         let launches = kernel.launches.saturating_add(kernel.graph_launches);
@@ -93,17 +96,17 @@ pub fn work(snapshot: &ProcessSnapshot) -> Work {
         let of = snapshot.copies.iter().filter(|copies| copies.way.name() == name);
         Bytes(of.map(|copies| copies.bytes).fold(0, u64::saturating_add))
     };
-    let all = sum(&|time| time.total_ns);
-    let filled = |share: f64| Nanos((all as f64 * share) as u64);
+    let GpuTime { kernels, active, resident } =
+        gpu_time(snapshot, |time| time.total_ns.saturating_sub(time.untimed_ns));
     Work {
         launches: snapshot.launches(),
         graph_launches: snapshot.graph_launches,
         copied: Bytes(snapshot.copies.iter().map(|copies| copies.bytes).fold(0, u64::saturating_add)),
         ways: COPY_WAYS.map(way),
         shapes,
-        kernels: Nanos(all),
-        active: filled(known(|time| time.active_permille)),
-        resident: filled(known(|time| time.resident_permille)),
+        kernels,
+        active,
+        resident,
     }
 }
 

@@ -258,8 +258,8 @@ fn sm_activity_follows_from_geometry_and_time() {
         let span: u64 = process.accounts.iter().map(|account| process.used_ns(account)).sum();
         assert!(time.total_ns.abs_diff(span) < span / 10, "nothing else ran: {time:?} of {span} ns");
         let busy = (time.total_ns as f64 / span as f64).min(1.0);
-        let seen = f64::from(time.active_permille.expect("activity")) / 1000.0 * busy;
+        let seen = f64::from(time.active_ppm.expect("activity")) / 1e6 * busy;
         assert!((seen - active).abs() < 0.05, "{blocks} blocks of {threads}: {seen}, {active} in truth");
-        assert!(time.resident_permille.expect("occupancy") > 0, "{time:?}");
+        assert!(time.resident_ppm.expect("occupancy") > 0, "{time:?}");
     }
 }

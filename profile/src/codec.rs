@@ -10,12 +10,10 @@
 
 use crate::error::DecodeError;
 use crate::frame::MAX_PAYLOAD;
-use crate::model::{ProcessKey, Work, WorkSpan};
 use crate::record::Record;
-use crate::units::{Bytes, Nanos};
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 const TYPE_JOB: u32 = 1;
 const TYPE_GPUS: u32 = 2;
@@ -30,8 +28,6 @@ const TYPE_ACTIVITY: u32 = 20;
 const TYPE_HOST: u32 = 21;
 const TYPE_UNMEASURED: u32 = 22;
 const TYPE_TIMINGS: u32 = 30;
-/// Work without ways of copies and shapes of launches, as it was first written.
-const TYPE_PLAIN_WORK: u32 = 31;
 const TYPE_THROTTLING: u32 = 32;
 const TYPE_GPU_CLOCK: u32 = 33;
 const TYPE_RECORDING: u32 = 40;
@@ -101,9 +97,6 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_HOST => Record::Host(value(payload)?),
         TYPE_UNMEASURED => Record::Unmeasured(value(payload)?),
         TYPE_TIMINGS => Record::Timings(value(payload)?),
-        TYPE_PLAIN_WORK => {
-            Record::Work(value::<Vec<PlainSpan>>(payload)?.into_iter().map(WorkSpan::from).collect())
-        }
         TYPE_WORK => Record::Work(value(payload)?),
         TYPE_THROTTLING => Record::Throttling(value(payload)?),
         TYPE_GPU_CLOCK => Record::GpuClock(value(payload)?),
@@ -112,58 +105,4 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         _ => return Ok(None),
     };
     Ok(Some(record))
-}
-
-/// [`WorkSpan`] as of [`TYPE_PLAIN_WORK`].
-#[derive(Deserialize)]
-#[cfg_attr(test, derive(Serialize))]
-struct PlainSpan {
-    process: ProcessKey,
-    t: Nanos,
-    span: Nanos,
-    work: PlainWork,
-}
-
-#[derive(Deserialize)]
-#[cfg_attr(test, derive(Serialize))]
-struct PlainWork {
-    launches: u64,
-    graph_launches: u64,
-    copied: Bytes,
-    kernels: Nanos,
-    active: Nanos,
-    resident: Nanos,
-}
-
-impl From<PlainSpan> for WorkSpan {
-    fn from(PlainSpan { process, t, span, work }: PlainSpan) -> WorkSpan {
-        let PlainWork { launches, graph_launches, copied, kernels, active, resident } = work;
-        let work = Work { launches, graph_launches, copied, kernels, active, resident, ..Work::default() };
-        WorkSpan { process, t, span, work }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn work_of_older_profiles_is_read() {
-        let work = PlainWork {
-            launches: 900,
-            graph_launches: 1,
-            copied: Bytes(1 << 40),
-            kernels: Nanos(3),
-            active: Nanos(4),
-            resident: Nanos(5),
-        };
-        let process = ProcessKey { slot: 7, generation: 1 << 33 };
-        let span = PlainSpan { process, t: Nanos(8), span: Nanos(9), work };
-        let (kind, payload) = bytes(TYPE_PLAIN_WORK, &vec![span]).unwrap();
-        let Ok(Some(Record::Work(spans))) = decode(kind, &payload) else { panic!("not read") };
-        assert_eq!((spans[0].process, spans[0].t, spans[0].span), (process, Nanos(8), Nanos(9)));
-        assert_eq!((spans[0].work.launches, spans[0].work.copied), (900, Bytes(1 << 40)));
-        assert_eq!(spans[0].work.resident, Nanos(5));
-        assert_eq!(spans[0].work.shapes, crate::model::Shapes::default());
-    }
 }

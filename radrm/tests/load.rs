@@ -140,7 +140,7 @@ fn timed_launches_tell_what_limits_a_job_on_gpus_without_a_meter() {
     let estimate = &summary["gpus"][0]["estimate"];
     let active = estimate["sm_active_share"].as_f64().unwrap_or_else(|| panic!("{summary}"));
     // A quarter of the SMs for as long as kernels ran.
-    let kernels = estimate["kernels_share"].as_f64().unwrap();
+    let kernels = estimate["kernel_time_share"].as_f64().unwrap();
     assert!(kernels > 0.3 && (active / kernels - 0.25).abs() < 0.02, "{estimate}");
     let sentence = summary["limits"]["sentence"].as_str().unwrap();
     assert!(sentence.contains("estimated from the shapes of launches"), "{sentence}");
@@ -149,6 +149,46 @@ fn timed_launches_tell_what_limits_a_job_on_gpus_without_a_meter() {
         text.contains("(estimated from the shapes") && !text.contains("--kernels sample estimates"),
         "{text}"
     );
+}
+
+/// Two launches that take long, and a thousand behind them that take next to nothing, which nobody knows before they ran.
+const QUEUE: &str = cuda_program!(
+    r#"module, function = ctypes.c_void_p(), ctypes.c_void_p()
+ptx = b'.version 7.0\n.target sm_70\n.address_size 64\n.visible .entry idle()\n{\nret;\n}\n'
+call('cuModuleLoadData', ctypes.byref(module), ptx)
+call('cuModuleGetFunction', ctypes.byref(function), module, b'idle')
+launch = lambda blocks: call('cuLaunchKernel', function, blocks, 1, 1, 256, 1, 1, 0, None, None, None)
+launch(int(sys.argv[1]))
+call('cuCtxSynchronize')
+launch(int(sys.argv[1]))
+for _ in range(1000):
+    launch(4)
+call('cuCtxSynchronize')
+time.sleep(1)
+"#
+);
+
+#[test]
+fn what_was_guessed_of_queued_launches_does_not_outlive_their_times() {
+    let place = Place::new();
+    let mut command =
+        place.run(&["-q", "--kernels", "sample", "--emulate", "A100-40GB", "--", "python3", "-c"]);
+    command.arg(QUEUE).arg("120000000").env("RADRM_EMULATOR_TIME", "real");
+    finish(&mut command).code(0);
+    let summary = json(&radrm(&place, &["report", &place.profiles().remove(0), "--json"]));
+    let number = |value: &Value| value.as_f64().expect("a number");
+    let total = number(&summary["kernels"][0]["gpu_time"]["total_ns"]);
+    assert!(total > 4e8, "long enough to be looked at in between: {total}");
+    let estimate = &summary["gpus"][0]["estimate"];
+    let of_gpu = number(&estimate["kernel_time_share"]) * number(&estimate["over_ns"]);
+    assert!((of_gpu / total - 1.0).abs() < 0.01, "{of_gpu} of {total}");
+    let windows = summary["processes"][0]["windows"].as_array().expect("windows");
+    let launched = |window: &Value| {
+        let span = number(&window["to_ns"]) - number(&window["from_ns"]);
+        window["launched_gpu_time"].as_f64().map_or(0.0, |share| share * span)
+    };
+    let launched: f64 = windows.iter().map(launched).sum();
+    assert!((0.9 * total..1.1 * total).contains(&launched), "{launched} of {total}: {windows:?}");
 }
 
 #[test]

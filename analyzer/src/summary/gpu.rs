@@ -45,7 +45,7 @@ pub(super) fn summary(profile: &Profile, index: GpuIndex) -> GpuSummary {
         load: load::gpu(profile, index).filter(|_| profile.gpu_clock.is_real()),
         estimate: filling::of_gpu(profile, index).map(|found| EstimateSummary {
             over_ns: found.over,
-            kernels_share: found.kernels,
+            kernel_time_share: found.kernels,
             sm_active_share: found.filling.map(|filling| filling.active),
             sm_occupancy_share: found.filling.map(|filling| filling.resident),
         }),

@@ -68,11 +68,13 @@ struct Known<'a> {
     sm: Option<Sm>,
     /// Share of the time in which a kernel ran.
     running: Option<f64>,
+    /// Time of the job's kernels, added up, as a share.
+    kernel_time: Option<f64>,
     /// Launches per second.
     launch_rate: f64,
     /// Mean time of a launch, ns.
     launch_ns: Option<f64>,
-    /// Share of the time without a kernel.
+    /// Share of the time without a kernel, at the least.
     idle: Option<f64>,
     /// Processors kept busy.
     busy: Option<f64>,
@@ -122,7 +124,8 @@ pub(super) fn limit(s: &Summary) -> LimitSummary {
         gpu: gpu.index,
         load: &load,
         sm: Sm::of(gpu),
-        running: gpu.estimate.map(|estimate| estimate.kernels_share).or(load.utilization_share),
+        running: load.utilization_share,
+        kernel_time: gpu.estimate.map(|estimate| estimate.kernel_time_share),
         launch_rate: launches as f64 / seconds,
         launch_ns: (timed_launches > 0.0).then(|| timed_ns / timed_launches),
         idle: s.gpu_idle_share,
@@ -187,7 +190,7 @@ fn found(known: &Known<'_>) -> Option<(&'static str, String)> {
         (Some(sm), ..) => (sm.share < SM_IDLE)
             .then(|| format!("SMs were active {} of the time{}", percent(sm.share), sm.origin())),
         (None, Some(idle), _) => {
-            (idle > 1.0 - SM_IDLE).then(|| format!("no kernel ran in {} of the time", percent(idle)))
+            (idle > 1.0 - SM_IDLE).then(|| format!("no kernel ran in at least {} of the time", percent(idle)))
         }
         (None, None, Some(busy)) => {
             (busy < SM_IDLE).then(|| format!("a kernel ran in {} of the time", percent(busy)))
@@ -219,11 +222,16 @@ fn found(known: &Known<'_>) -> Option<(&'static str, String)> {
         return Some(("launch", text));
     }
     // A host that waits for kernels spins, and looks busy.
-    if let Some(running) = known.running.filter(|share| *share >= SM_BUSY) {
-        let text = format!(
-            "small kernels limit it: one ran in {} of the time, but on GPU {gpu} {idle}",
-            percent(running)
-        );
+    let small = match (known.running, known.kernel_time) {
+        (Some(share), _) => Some((share, "one ran in", "")),
+        // Those that ran beside each other count each: less certain, but better than to take the host's waiting for work.
+        (None, Some(share)) => Some((share, "they took", ", added up")),
+        (None, None) => None,
+    };
+    if let Some((share, what, how)) = small.filter(|(share, ..)| *share >= SM_BUSY) {
+        let share = percent(share);
+        let text =
+            format!("small kernels limit it: {what} {share} of the time{how}, but on GPU {gpu} {idle}");
         return Some(("small_kernels", text));
     }
     let busy = known.busy.filter(|busy| *busy >= PROCESSOR_BUSY)?;
@@ -331,11 +339,11 @@ mod tests {
     }
     #[test]
     fn without_a_meter_an_estimate_serves_and_says_that_it_is_one() {
-        let estimated = |sm: Option<f64>, kernels_share, load: Option<LoadSummary>, busy| {
+        let estimated = |sm: Option<f64>, kernel_time_share, load: Option<LoadSummary>, busy| {
             let mut s = Summary { launches: 1, ..summary(LoadSummary::default(), busy) };
             let estimate = EstimateSummary {
                 over_ns: Nanos::from_secs(9),
-                kernels_share,
+                kernel_time_share,
                 sm_active_share: sm,
                 ..EstimateSummary::default()
             };
@@ -347,7 +355,7 @@ mod tests {
             let of = |sm, kernels, busy| estimated(sm, kernels, load.clone(), busy);
             for (found, limit, part) in [
                 (of(Some(0.9), 0.95, 1.0), "gpu", "does not tell the two apart"),
-                (of(Some(0.1), 0.95, 1.0), "small_kernels", "one ran in 95 % of the time"),
+                (of(Some(0.1), 0.95, 1.0), "small_kernels", "they took 95 % of the time, added up"),
                 (
                     of(Some(0.1), 0.2, 1.0),
                     "host",
@@ -360,6 +368,10 @@ mod tests {
                 assert!(found.sentence.contains(part), "{}", found.sentence);
             }
         }
+        // Kernels beside each other are added up, and the meter says that the GPU was idle half of the time.
+        let beside =
+            LoadSummary { utilization_share: Some(0.55), sm_active_share: None, meter: None, ..load() };
+        assert_eq!(estimated(Some(0.1), 1.0, Some(beside), 1.0).limit, "host");
         // What is measured counts for more.
         let measured = estimated(Some(0.9), 0.95, Some(load()), 0.1);
         assert!(!measured.sentence.contains("estimated"), "{}", measured.sentence);

@@ -56,7 +56,8 @@ pub struct Summary {
     /// launches.
     pub kernels: Vec<KernelSummary>,
     /// Time that GPUs were in use without a kernel running, as a share of it,
-    /// where launches were timed. 0 where kernels ran beside each other.
+    /// where launches were timed: at least so much, as the times of kernels are added up, also of those that ran beside
+    /// each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_idle_share: Option<f64>,
     /// Copies and memsets, most bytes first.
@@ -224,8 +225,9 @@ pub struct GpuSummary {
 pub struct EstimateSummary {
     /// From when the first process joined to when the last one ended: what follows is of this time.
     pub over_ns: Nanos,
-    /// Share of the time in which a kernel ran.
-    pub kernels_share: f64,
+    /// GPU time of its kernels as a share of it, at most 1. Those that ran beside each other count each: a kernel may
+    /// have run in less of the time.
+    pub kernel_time_share: f64,
     /// Share of the SMs that were active (SMACT); null where the driver told nothing of occupancy.
     pub sm_active_share: Option<f64>,
     /// Share of the warps that were resident (SMOCC); likewise.

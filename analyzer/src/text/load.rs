@@ -3,7 +3,7 @@
 use super::sections::{LABEL, Report, counted, line};
 use super::style::{clean, grouped};
 use crate::columns;
-use crate::summary::{GpuSummary, HostSummary, LoadSummary};
+use crate::summary::{GpuSummary, HostSummary, LoadSummary, ProcessSummary};
 use radrm_profile::model::{GpuClock, GpuIndex, HostCount, Share};
 use radrm_profile::{Bytes, Nanos};
 
@@ -75,9 +75,11 @@ impl Report<'_> {
             out.push_str(&format!("\n{}\n", self.paint.bold("limits")));
             lines.iter().for_each(|text| out.push_str(&format!("  {text}\n")));
         }
-        let is_estimated = s.gpus.iter().any(|gpu| gpu.estimate.is_some());
+        // Nothing more would be known of a run that timed launches, as of one process on several GPUs.
+        let times = |process: &ProcessSummary| matches!(process.kernels_mode, Some("sample" | "all"));
+        let is_timed = s.processes.iter().any(times);
         let missing = s.unmeasured.iter().map(|clause| {
-            let hint = match clause.starts_with("SM activity") && !is_estimated {
+            let hint = match clause.starts_with("SM activity") && !is_timed {
                 true => "; --kernels sample estimates it",
                 false => "",
             };

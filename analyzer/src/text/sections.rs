@@ -381,9 +381,10 @@ impl Report<'_> {
                 "  times are estimates from launches drawn at random; +- holds in 95 of 100 cases\n"
             });
         }
-        if let Some(idle) = self.summary.gpu_idle_share {
+        // At least nothing is nothing said.
+        if let Some(idle) = self.summary.gpu_idle_share.filter(|idle| *idle >= 0.005) {
             out.push_str(&format!(
-                "  no kernel ran in {:.0} % of the {}time between the first and the last\n",
+                "  no kernel ran in at least {:.0} % of the {}time between the first and the last\n",
                 idle * 100.0,
                 if self.summary.gpu_clock.is_real() { "" } else { "modelled " }
             ));

@@ -6,7 +6,7 @@ use crate::dcgm::{Dcgm, DcgmSource};
 use crate::host::{HostCounters, Usage};
 use crate::nvml::NvmlSource;
 use crate::source::{Brief, Source};
-use radrm_profile::model::{GpuClock, GpuIndex, NvmlSample, Process, Timings, Work};
+use radrm_profile::model::{GpuClock, GpuIndex, GpuTime, NvmlSample, Process, Timings, Work};
 use radrm_profile::{Nanos, Record};
 use std::time::Instant;
 
@@ -38,8 +38,12 @@ impl<S: Source> Watch<S> {
     /// Takes the times of kernels away where nothing is computed.
     pub(super) fn drop_false_times(&self, process: &mut Process) {
         if self.output.profile.gpu_clock == GpuClock::Absent {
-            process.timings =
-                Timings { kernels: Vec::new(), spans: Vec::new(), ..std::mem::take(&mut process.timings) };
+            process.timings = Timings {
+                kernels: Vec::new(),
+                gpu_time: GpuTime::default(),
+                spans: Vec::new(),
+                ..std::mem::take(&mut process.timings)
+            };
             process.work =
                 Work { kernels: Nanos::ZERO, active: Nanos::ZERO, resident: Nanos::ZERO, ..process.work };
         }

@@ -34,7 +34,7 @@ pub use recording::{KernelsMode, Recording};
 pub use sample::{Event, EventKind, NvmlSample, ProcessUse};
 pub use throttling::Throttling;
 pub use timings::{COPY_WAYS, Copies, KernelTime, TimedSpan, Timings};
-pub use work::{Filling, Shapes, Work, WorkSpan};
+pub use work::{Filling, GpuTime, Shapes, Work, WorkSpan};
 
 use crate::units::Nanos;
 

@@ -164,7 +164,7 @@ pub struct Kernel {
     pub blocks: u64,
     /// Threads over all launches.
     pub threads: u64,
-    /// Dynamic shared memory per block, summed over the launches.
+    /// Dynamic shared memory per block, summed over all launches.
     pub dynamic_shared: Bytes,
 }
 

@@ -1,6 +1,6 @@
 //! How long launches took on the GPU, and what was copied.
 
-use super::{GpuIndex, ProcessKey};
+use super::{GpuIndex, GpuTime, ProcessKey};
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,8 @@ pub struct Timings {
     pub key: ProcessKey,
     /// Kernels of which launches were timed, by id.
     pub kernels: Vec<KernelTime>,
+    /// What all of them took, those that are not listed included.
+    pub gpu_time: GpuTime,
     /// Copies and memsets, by way.
     pub copies: Vec<Copies>,
     /// Time in use, per GPU.

@@ -91,6 +91,17 @@ impl Work {
     }
 }
 
+/// Time of kernels on the GPU, an estimate: what launches tell later can put it lower.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuTime {
+    /// Time that kernels took; of those beside each other both.
+    pub kernels: Nanos,
+    /// The same, each launch's times the share of the multiprocessors that it kept active.
+    pub active: Nanos,
+    /// The same, each launch's times the share of resident warps.
+    pub resident: Nanos,
+}
+
 /// How a GPU was filled over a time, each 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Filling {
@@ -100,8 +111,18 @@ pub struct Filling {
     pub resident: f64,
 }
 
-impl Work {
-    /// How this work filled a GPU over a time: the sum over its kernels of GPU time times share, over that time. An
+impl GpuTime {
+    /// Both together.
+    pub fn and(self, other: GpuTime) -> GpuTime {
+        let sum = |a: Nanos, b: Nanos| Nanos(a.0.saturating_add(b.0));
+        GpuTime {
+            kernels: sum(self.kernels, other.kernels),
+            active: sum(self.active, other.active),
+            resident: sum(self.resident, other.resident),
+        }
+    }
+
+    /// How these kernels filled a GPU over a time: the sum over its kernels of GPU time times share, over that time. An
     /// estimate: the shares follow from the shapes of launches and from what the driver says of occupancy, the times from
     /// the launches that were timed, and whatever runs beside each other is added. `None` where no launch was timed,
     /// or the driver tells nothing of occupancy.
@@ -109,6 +130,18 @@ impl Work {
         let share = |part: Nanos| (part.0 as f64 / time.0 as f64).min(1.0);
         (self.active.0 > 0 && time.0 > 0)
             .then(|| Filling { active: share(self.active), resident: share(self.resident) })
+    }
+}
+
+impl Work {
+    /// What kernels took.
+    pub fn gpu_time(self) -> GpuTime {
+        GpuTime { kernels: self.kernels, active: self.active, resident: self.resident }
+    }
+
+    /// As [`GpuTime::filling`].
+    pub fn filling(self, time: Nanos) -> Option<Filling> {
+        self.gpu_time().filling(time)
     }
 }
 

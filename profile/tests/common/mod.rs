@@ -116,6 +116,7 @@ pub fn records() -> Vec<Record> {
         Record::Timings(Timings {
             key: ProcessKey { slot: 0, generation: 1 },
             kernels: vec![KernelTime { id: 2, total: Nanos(1 << 40), half_width: Nanos(9), samples: 3 }],
+            gpu_time: GpuTime { kernels: Nanos(1 << 41), active: Nanos(3), resident: Nanos(2) },
             copies: vec![Copies { way: "peer".into(), count: 2, bytes: Bytes(1 << 33) }],
             spans: vec![TimedSpan { gpu: GpuIndex(1), span: Nanos(1 << 41) }],
             lost: 1,

@@ -48,14 +48,16 @@ pub struct KernelTime {
     pub total_ns: u64,
     /// Half the width of the 95 % confidence interval, ns.
     pub half_width_ns: u64,
+    /// Part of the total that is a guess: launches of a size of which none was timed, or none yet.
+    pub untimed_ns: u64,
     /// Launches that were timed.
     pub samples: u64,
     /// Of the launches of its stratum that was timed most, the share up to the latest that was timed, in thousandths.
     pub behind_permille: u16,
-    /// Share of the multiprocessors that were active while it ran, in thousandths.
-    pub active_permille: Option<u16>,
-    /// Share of the warps that were resident, in thousandths.
-    pub resident_permille: Option<u16>,
+    /// Share of the multiprocessors that were active while it ran, in millionths.
+    pub active_ppm: Option<u32>,
+    /// Share of the warps that were resident, in millionths: four of an H200 are 473.
+    pub resident_ppm: Option<u32>,
 }
 
 /// Resolution of the marks between which a launch is timed, ns.
@@ -107,24 +109,25 @@ pub fn kernel(strata: &[Sums]) -> Option<KernelTime> {
     if weight == 0.0 {
         return None;
     }
-    let parts = strata.iter().map(|s| match mean(s) {
-        Some(mean) => stratum(s, mean),
-        None => (s.launches as f64 * ns / weight, s.launches as f64 * ns / weight),
-    });
-    let (total, squares) = parts.fold((0.0, 0.0), |(sum, squares), (t, h)| (sum + t, squares + h * h));
+    let parts = known().map(|(s, mean)| stratum(s, mean));
+    let (timed, squares) = parts.fold((0.0, 0.0), |(sum, squares), (t, h)| (sum + t, squares + h * h));
+    let guesses = strata.iter().filter(|s| mean(s).is_none()).map(|s| s.launches as f64 * ns / weight);
+    let (untimed, squares) =
+        guesses.fold((0.0, squares), |(sum, squares), guess| (sum + guess, squares + guess * guess));
     let sum = |part: fn(&Sums) -> f64| strata.iter().map(part).sum::<f64>();
     let placed = sum(|s| s.placed_ns);
-    let permille = |part: f64| {
+    let ppm = |part: f64| {
         let share = part / placed;
-        (placed > 0.0 && share.is_finite()).then(|| (share * 1000.0).round().clamp(0.0, 1000.0) as u16)
+        (placed > 0.0 && share.is_finite()).then(|| (share * 1e6).round().clamp(0.0, 1e6) as u32)
     };
     let most = strata.iter().max_by_key(|s| s.samples)?;
     let behind = most.weight as f64 / most.launches.max(most.weight) as f64;
     Some(KernelTime {
         behind_permille: (behind * 1000.0).round() as u16,
-        active_permille: permille(sum(|s| s.active_ns)),
-        resident_permille: permille(sum(|s| s.resident_ns)),
-        total_ns: total as u64,
+        active_ppm: ppm(sum(|s| s.active_ns)),
+        resident_ppm: ppm(sum(|s| s.resident_ns)),
+        total_ns: (timed + untimed) as u64,
+        untimed_ns: untimed as u64,
         half_width_ns: squares.sqrt().ceil() as u64,
         samples: strata.iter().fold(0, |sum, s| sum.saturating_add(s.samples)),
     })
@@ -189,7 +192,7 @@ mod tests {
             add(&mut timed, 1, 1_000.0);
         }
         let time = kernel(&[timed, Sums { launches: 10, ..Sums::default() }]).unwrap();
-        assert_eq!(time.total_ns, 20_000);
+        assert_eq!((time.total_ns, time.untimed_ns), (20_000, 10_000));
         assert!(time.half_width_ns >= 10_000, "{time:?}");
     }
 

@@ -115,16 +115,16 @@ impl<'a> Known<'a> {
         Ok((value(found) * 100.0, Origin::Estimated, how.into()))
     }
 
-    /// Per cent of the time in use in which its kernels ran.
+    /// GPU time of its kernels, per cent of the time in use.
     pub(super) fn kernel_time(&self) -> Found {
         self.recorded()?;
         let timings = &self.process.timings;
-        let busy: f64 = timings.kernels.iter().map(|kernel| kernel.total.0 as f64).sum();
+        let busy = timings.gpu_time.kernels.0 as f64;
         let used: f64 = timings.spans.iter().map(|span| span.span.0 as f64).sum();
         if used <= 0.0 {
             return Err("no launch was timed".into());
         }
-        let how = "timed launches, from the first to the last";
+        let how = "timed launches, first to last; side by side added up";
         Ok(((busy / used * 100.0).min(100.0), Origin::Estimated, how.into()))
     }
 
