@@ -28,7 +28,8 @@ pub struct LaunchSample {
     pub context: u16,
     /// GPU.
     pub gpu: GpuIndex,
-    /// Handle of the stream.
+    /// What tells the stream from the process's others: its handle, or for a default stream a word of its context and,
+    /// where each thread has one, of its thread.
     pub stream: u64,
     /// The kernel; [`KernelId::OTHER`] for a graph.
     pub kernel: KernelId,

@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use radrm_cuda_abi::*;
 
+use super::samples::stream_word;
 use super::{Shape, Timing};
 use crate::capture;
 use crate::cx::Cx;
@@ -61,6 +62,7 @@ struct Mark {
     serial: AtomicU64,
     /// The host's time before the first event.
     launched: AtomicU64,
+    /// The launch's stream, see [`stream_word`].
     stream: AtomicU64,
     /// The launch's shape: blocks, then threads of a block and, above, dynamic shared memory.
     blocks: AtomicU64,
@@ -255,7 +257,9 @@ impl Marks {
         }
         mark.serial.store(u64::from(here.gpu.number()), Ordering::Relaxed);
         mark.launched.store(from, Ordering::Relaxed);
-        mark.stream.store(stream.addr(), Ordering::Relaxed);
+        let thread = core::ptr::from_ref(cx.tls()).addr() as u64;
+        let word = stream_word(stream, cx.entry.flavour(), here.context, thread);
+        mark.stream.store(word, Ordering::Relaxed);
         Some(mark)
     }
 

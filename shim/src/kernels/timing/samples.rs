@@ -2,13 +2,30 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use radrm_cuda_abi::*;
+
 use crate::cx::Cx;
+use crate::entries::Flavour;
 use crate::telemetry::LaunchSample;
 
 /// In this time, ns, ...
 const SPAN_NS: u64 = 100_000_000;
 /// ... so many launches are put down: 160 a second. Threads that look at the same moment may add one each.
 const PER_SPAN: u64 = 16;
+
+/// What tells the stream of a launch from the process's others: its handle, which is none's but its own, or for default
+/// streams, of which there is one for each context or for each thread in it, what no handle is: handles are addresses,
+/// whose highest bit is not set. `thread` is an address too, of something that is the thread's own.
+#[inline]
+pub(super) fn stream_word(stream: CUstream, flavour: Flavour, context: u64, thread: u64) -> u64 {
+    // Contexts often lie as far from each other as threads do.
+    let default = |of: u64| 1 << 63 | context.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ of;
+    match (stream, flavour) {
+        (CU_STREAM_PER_THREAD, _) | (CUstream::NULL, Flavour::Ptsz | Flavour::Ptds) => default(thread),
+        (CU_STREAM_LEGACY, _) | (CUstream::NULL, Flavour::Legacy) => default(0),
+        _ => stream.addr(),
+    }
+}
 
 /// How many were put down lately. All zeros is none.
 pub(super) struct Samples {
@@ -50,6 +67,28 @@ impl Samples {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn streams_have_words_of_their_own_whatever_they_are_called() {
+        const CONTEXTS: [u64; 2] = [0x5555_0000_0000, 0x5555_0000_1000];
+        const THREADS: [u64; 2] = [0x7fff_0000_0000, 0x7fff_0000_1000];
+        let handle = |address| CUstream(core::ptr::without_provenance_mut(address));
+        let mut words = std::collections::BTreeSet::new();
+        for context in CONTEXTS {
+            for thread in THREADS {
+                let word = |stream, flavour| stream_word(stream, flavour, context, thread);
+                let (legacy, own) =
+                    (word(CU_STREAM_LEGACY, Flavour::Ptsz), word(CU_STREAM_PER_THREAD, Flavour::Legacy));
+                assert_eq!(word(CUstream::NULL, Flavour::Legacy), legacy);
+                assert_eq!(word(CUstream::NULL, Flavour::Ptsz), own);
+                assert_eq!(word(CUstream::NULL, Flavour::Ptds), own);
+                words.extend([legacy, own, word(handle(0x5555_0000_5000), Flavour::Ptsz)]);
+            }
+            words.insert(stream_word(handle(context as usize), Flavour::Legacy, context, THREADS[0]));
+        }
+        // Of each context the legacy stream and those of two threads, and three made ones, two at contexts' addresses.
+        assert_eq!(words.len(), 2 * 3 + 3, "{words:x?}");
+    }
 
     #[test]
     fn no_more_than_160_a_second_are_put_down_and_not_all_at_its_beginning() {
