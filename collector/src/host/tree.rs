@@ -131,7 +131,8 @@ struct Stat {
 
 impl Stat {
     fn of(pid: u32) -> Option<Stat> {
-        Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        // A name is cut after 15 bytes, in the middle of a letter too.
+        Stat::parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
     }
 
     /// The program's name stands in parentheses and may contain anything, parentheses too.
@@ -168,6 +169,17 @@ mod tests {
         assert!(!Stat::parse(&line.replace(" S ", " Z ")).unwrap().alive);
         assert_eq!(Stat::parse("4711 (a"), None);
         assert_eq!(Stat::parse("4711 (a) S 12"), None);
+    }
+
+    #[test]
+    fn a_name_that_is_cut_within_a_letter_hides_nothing() {
+        let sleeper = std::thread::Builder::new().spawn(|| {
+            // SAFETY: names this thread; the bytes end with a nul.
+            unsafe { libc::prctl(libc::PR_SET_NAME, c"sch\xc3".as_ptr()) };
+            // SAFETY: always works.
+            Stat::of(unsafe { libc::gettid() }.unsigned_abs())
+        });
+        assert!(sleeper.unwrap().join().unwrap().is_some_and(|stat| stat.alive));
     }
 
     #[test]
