@@ -1,6 +1,6 @@
 //! Which refused requests for a GPU's memory can have ended their program.
 
-use crate::model::{FailedRequest, Process, Profile};
+use crate::model::{FailedRequest, Kind, Process, Profile};
 
 impl Process {
     /// The last request that was refused for lack of memory, on each GPU where nothing was granted after it. A program that
@@ -9,7 +9,10 @@ impl Process {
     pub fn standing_refusals(&self) -> impl Iterator<Item = &FailedRequest> {
         let stuck = self.state.accounts.iter().filter(|account| account.granted_since_refusal == Some(0));
         stuck.filter_map(|account| {
-            let on_gpu = |failure: &&FailedRequest| failure.gpu == account.gpu && failure.out_of_memory();
+            let on_gpu = |failure: &&FailedRequest| {
+                let is_of_gpu = Kind::from_number(failure.kind).is_none_or(Kind::is_of_gpu);
+                failure.gpu == account.gpu && failure.out_of_memory() && is_of_gpu
+            };
             self.state.failures.iter().filter(on_gpu).max_by_key(|failure| failure.t)
         })
     }
@@ -66,6 +69,15 @@ mod tests {
         assert_eq!(stand(vec![process(0, None, Some(0))]), [20]);
         assert_eq!(stand(vec![process(0, None, Some(1))]), [] as [u64; 0]);
         assert_eq!(stand(vec![process(0, None, None)]), [] as [u64; 0]);
+    }
+
+    #[test]
+    fn a_refusal_of_host_memory_is_none_of_the_gpus() {
+        let mut process = process(0, None, Some(0));
+        process.state.failures.iter_mut().filter(|failure| failure.t == Nanos(20)).for_each(|failure| {
+            failure.kind = Kind::PinnedHost as u8;
+        });
+        assert_eq!(stand(vec![process]), [10]);
     }
 
     #[test]

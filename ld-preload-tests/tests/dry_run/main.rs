@@ -93,6 +93,23 @@ fn each_phase_has_its_own_peak_and_the_program_does_not_notice() {
     assert_eq!(run.ended.stdout, "3 3\n0 0\n2 2 0\n");
 }
 
+/// A training without a module: there is nothing that tells where loading ends.
+const BARE: &str = "import torch
+weight = torch.ones(250 << 18, device='cuda', requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(3):
+    (weight * 2).sum().backward()
+    optimizer.step()
+";
+
+#[test]
+fn the_first_step_of_a_training_without_modules_is_not_taken_for_loading() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &[], &["-c", BARE]).ok();
+    assert_eq!(run.report["dry_run"]["gpus"][0]["phases"]["load"], Value::Null, "{}", run.report);
+    assert!(run.figure("first_step", "allocated") >= 500.0 && run.figure("steady", "allocated") >= 500.0);
+}
+
 #[test]
 fn the_largest_batch_is_found() {
     let Some(python) = python() else { return };

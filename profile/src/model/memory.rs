@@ -49,6 +49,11 @@ impl Kind {
     /// The kinds whose sum is the device total.
     pub const DEVICE: [Kind; 5] = [Kind::Device, Kind::PoolReserved, Kind::Vmm, Kind::Array, Kind::Graph];
 
+    /// Whether a request of this kind is one for memory of the GPU.
+    pub fn is_of_gpu(self) -> bool {
+        !matches!(self, Kind::PinnedHost | Kind::Imported)
+    }
+
     /// The kind with this number.
     pub fn from_number(number: u8) -> Option<Kind> {
         Kind::ALL.get(usize::from(number)).copied()

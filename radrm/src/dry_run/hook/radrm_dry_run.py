@@ -204,6 +204,9 @@ def _watch(torch):
         if watch.phase == "steady":
             watch.record()
         elif torch.cuda.is_initialized():
+            if watch.phase == "load":
+                # No module was called: what came before the step cannot be told from it.
+                watch.phase = "first step"
             watch.enter("steady")
         if _STEPS and watch.count() >= _STEPS:
             note("remark", "stopped after %d optimizer steps, as asked" % watch.count())
