@@ -379,6 +379,27 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// All settings that are parts of a whole, by their names in a file.
+    #[must_use]
+    pub fn parts(&self) -> [(&'static str, Option<Permille>); 13] {
+        let (before, throttle) = (&self.preconditions, &self.throttle);
+        [
+            ("preconditions.smact", before.smact),
+            ("preconditions.hot.smocc", before.hot.map(|hot| hot.smocc)),
+            ("preconditions.hot.drama", before.hot.map(|hot| hot.drama)),
+            ("slack", Some(self.slack)),
+            ("throttle.smact", throttle.smact),
+            ("throttle.speed", Some(throttle.speed)),
+            ("throttle.least", Some(throttle.least)),
+            ("throttle.step", Some(throttle.step)),
+            ("min_gain", Some(self.min_gain)),
+            ("min_speed", Some(self.min_speed)),
+            ("assumed.smact", Some(self.assumed.smact)),
+            ("assumed.smocc", Some(self.assumed.smocc)),
+            ("assumed.drama", Some(self.assumed.drama)),
+        ]
+    }
+
     /// A policy as it was published: strict first come, first served; a retry of a job that ran out
     /// of memory goes first, on a device of its own, and blocks the others; no limits, no
     /// throttling, no eviction. Free memory is what the monitor sees. Preconditions as in the
@@ -444,6 +465,40 @@ mod tests {
         }
         assert_eq!("rr".parse(), Ok(Policy::RoundRobin));
         assert!("fastest".parse::<Policy>().unwrap_err().to_string().contains("there is no policy fastest"));
+    }
+
+    /// Every value of a tree that is none itself, by its path.
+    fn leaves(value: &serde_json::Value, path: &str, to: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Object(map) => {
+                map.iter().for_each(|(key, value)| leaves(value, &format!("{path}/{key}"), to));
+            }
+            _ => to.push(path.to_owned()),
+        }
+    }
+
+    #[test]
+    fn the_list_of_parts_names_every_setting_that_takes_per_cent() {
+        let mut settings = Settings::default();
+        settings.preconditions.hot = Some(Hot { smocc: Permille(1), drama: Permille(2) });
+        let all = serde_json::to_value(&settings).unwrap();
+        let mut paths = Vec::new();
+        leaves(&all, "", &mut paths);
+        let mut taken: Vec<(String, Permille)> = Vec::new();
+        for path in paths {
+            let mut changed = all.clone();
+            *changed.pointer_mut(&path).unwrap() = "7.7%".into();
+            let name = path.trim_start_matches('/').replace('/', ".");
+            if let Ok(settings) = serde_json::from_value::<Settings>(changed) {
+                let found = settings.parts().into_iter().find(|(part, _)| *part == name);
+                taken.push((name, found.and_then(|(_, part)| part).unwrap_or_default()));
+            }
+        }
+        taken.sort();
+        let mut listed: Vec<(String, Permille)> =
+            settings.parts().iter().map(|(name, _)| ((*name).to_owned(), Permille(77))).collect();
+        listed.sort();
+        assert_eq!(taken, listed);
     }
 
     #[test]

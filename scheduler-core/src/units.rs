@@ -6,7 +6,8 @@
 use std::fmt;
 use std::iter::Sum;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{self, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// A number of bytes. Additions saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -142,7 +143,9 @@ impl fmt::Display for Millis {
 
 /// Thousandths of a whole: a GPU's SM activity, a share of its SMs. May exceed 1000 where shares
 /// or activities of several jobs are added up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+///
+/// Read as a number of thousandths (`800`) or as text in per cent (`"80%"`); written as a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Permille(pub u32);
 
@@ -178,6 +181,40 @@ impl Permille {
     }
 }
 
+impl<'de> Deserialize<'de> for Permille {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Part)
+    }
+}
+
+/// Reads a [`Permille`].
+struct Part;
+
+impl Visitor<'_> for Part {
+    type Value = Permille;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("thousandths such as 800, or text in per cent such as \"80%\"")
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Permille, E> {
+        let part = u32::try_from(number).map(Permille);
+        part.map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Permille, E> {
+        let part = u32::try_from(number).map(Permille);
+        part.map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Permille, E> {
+        let percent = text.trim().strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+        let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+        let part = percent.map(|percent| Permille::from_fraction(percent / 100.0));
+        part.ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+    }
+}
+
 /// For people: `62.5 %`.
 impl fmt::Display for Permille {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -205,6 +242,25 @@ mod tests {
         assert_eq!(Permille(625).to_string(), "62.5 %");
         assert_eq!(Permille::from_fraction(f64::NAN), Permille::ZERO);
         assert_eq!(Permille::from_fraction(0.8213), Permille(821));
+    }
+
+    #[test]
+    fn parts_are_read_as_thousandths_or_as_text_in_per_cent() {
+        let read = |text: &str| serde_json::from_str::<Permille>(text).map_err(|error| error.to_string());
+        for (text, part) in [
+            ("800", 800),
+            ("\"80%\"", 800),
+            ("\"12.5 %\"", 125),
+            ("1700", 1700),
+            ("\"100%\"", 1000),
+            ("0", 0),
+        ] {
+            assert_eq!(read(text), Ok(Permille(part)), "{text}");
+        }
+        for text in ["\"80\"", "\"%\"", "\"101%\"", "\"-1%\"", "\"nan%\"", "-1", "0.8", "5000000000", "[1]"] {
+            assert!(read(text).unwrap_err().contains("expected thousandths such as 800"), "{text}");
+        }
+        assert_eq!(serde_json::to_string(&Permille(800)).unwrap(), "800");
     }
 
     #[test]

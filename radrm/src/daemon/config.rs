@@ -115,7 +115,6 @@ impl Config {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let text = &in_thousandths(text);
         let config: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
             let message = error.message().lines().next().unwrap_or_default();
@@ -136,16 +135,10 @@ impl Config {
 
     /// Parts that are oddly small, as if they were in per cent: a sentence each.
     pub(crate) fn remarks(&self) -> Vec<String> {
-        let (before, throttle) = (&self.scheduler.preconditions, &self.scheduler.throttle);
-        let parts = [
-            ("preconditions.smact", before.smact),
-            ("preconditions.hot.smocc", before.hot.map(|hot| hot.smocc)),
-            ("preconditions.hot.drama", before.hot.map(|hot| hot.drama)),
-            ("throttle.smact", throttle.smact),
-            ("throttle.speed", Some(throttle.speed)),
-            ("min_speed", Some(self.scheduler.min_speed)),
-        ];
-        let odd = parts.into_iter().filter_map(|(name, part)| Some((name, part?.0)));
+        let usual = Settings::default().parts();
+        let parts = self.scheduler.parts().into_iter().zip(usual);
+        let odd = parts.filter(|((_, part), (_, usual))| part != usual);
+        let odd = odd.filter_map(|((name, part), _)| Some((name, part?.0)));
         let odd = odd.filter(|(_, part)| (1..=100).contains(part));
         odd.map(|(name, part)| {
             let meant = part * 10;
@@ -169,20 +162,6 @@ impl Config {
         }
         Ok(Some(address))
     }
-}
-
-/// The text with `"80%"` as the 800 thousandths that it is. Lines stay lines.
-fn in_thousandths(text: &str) -> String {
-    let line = |line: &str| {
-        let (before, value) = line.split_once('=')?;
-        let (value, rest) = value.trim_start().strip_prefix('"')?.split_once("%\"")?;
-        let rest = Some(rest).filter(|rest| rest.trim().is_empty() || rest.trim_start().starts_with('#'))?;
-        let percent = value.trim().parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent))?;
-        Some(format!("{before}= {}{rest}", (percent * 10.0).round()))
-    };
-    let lines: Vec<String> =
-        text.split('\n').map(|text| line(text).unwrap_or_else(|| text.to_owned())).collect();
-    lines.join("\n")
 }
 
 /// A setting of the scheduler that stands where the daemon's are.
@@ -235,7 +214,7 @@ pub(crate) fn sockets(named: Option<&Path>) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_scheduler_core::Policy;
+    use radrm_scheduler_core::{Hot, Permille, Policy};
 
     #[test]
     fn parts_are_thousandths_or_per_cent_and_what_looks_like_the_other_is_remarked() {
@@ -254,9 +233,24 @@ mod tests {
             "{remarks:?}"
         );
         assert_eq!(Config::default().remarks(), none);
-        assert!(
-            Config::parse("admin_group = \"80%\"").is_err() && Config::parse("metrics = \"x%y\"").is_err()
+    }
+
+    #[test]
+    fn per_cent_is_read_wherever_a_part_stands_and_nowhere_else() {
+        let read = |text: &str| Config::parse(text).map(|config| config.scheduler.preconditions.hot.unwrap());
+        let hot = Hot { smocc: Permille(500), drama: Permille(600) };
+        assert_eq!(read("[scheduler.preconditions]\nhot = { smocc = \"50%\", drama = \"60%\" }\n"), Ok(hot));
+        assert_eq!(read("[scheduler]\npreconditions.hot = { smocc = '50%', drama = 600 }\n"), Ok(hot));
+        let said = Config::parse(
+            "[scheduler.throttle]\nstep = 6\n[scheduler.assumed]\nsmact = 60\nsmocc = 1\ndrama = 0\n",
         );
+        let said = said.unwrap().remarks();
+        assert_eq!(said.len(), 3, "{said:?}");
+        assert_eq!(Config::parse("admin_group = \"80%\"").unwrap().admin_group, "80%");
+        for text in ["look_ms = \"50%\"", "metrics = \"x%y\"", "[scheduler]\nmin_speed = \"2x%\""] {
+            let error = Config::parse(text).unwrap_err();
+            assert!(error.lines().count() == 1, "{error}");
+        }
     }
 
     #[test]
