@@ -7,6 +7,7 @@ use radrm_scheduler_core::replay::{Knowledge, Mode, Source};
 use radrm_scheduler_core::{Bytes, Permille, Policy};
 use radrm_telemetry::ledger::Amount;
 
+use super::input;
 use crate::limits::amount;
 
 /// Flags as written.
@@ -120,6 +121,10 @@ impl Flags {
                 Err(format!("{flag}: {value} is not a number above 0"))
             }
         };
+        self.trace.iter().try_for_each(|trace| countable(trace))?;
+        if !Path::new(&self.gpus).is_file() {
+            input::named(&self.gpus)?;
+        }
         Ok(Order {
             policies: policies(&self.policy)?,
             source: source(&self.estimator),
@@ -197,15 +202,61 @@ fn smact(text: &str) -> Result<Option<Permille>, String> {
     }
 }
 
+/// The most jobs that are made: they are all in memory, and a slip of the pen is no order.
+const MOST_JOBS: usize = 5_000_000;
+
+/// Whether a trace is a file's, or of a number of jobs that can be made.
+fn countable(trace: &Path) -> Result<(), String> {
+    let Some(count) = trace.to_str().and_then(|name| name.strip_prefix(SYNTHETIC)) else { return Ok(()) };
+    if count.is_empty() || !count.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("{}: the number of jobs is to stand after the colon", trace.display()));
+    }
+    match synthetic(trace).filter(|count| *count <= MOST_JOBS) {
+        Some(_) => Ok(()),
+        None => Err(format!("{}: no more than {MOST_JOBS} jobs are made", trace.display())),
+    }
+}
+
+/// What a trace's name begins with that is made here.
+const SYNTHETIC: &str = "synthetic:";
+
 /// The number of jobs of `synthetic:N`.
 #[must_use]
 pub fn synthetic(trace: &Path) -> Option<usize> {
-    trace.to_str()?.strip_prefix("synthetic:")?.parse().ok()
+    trace.to_str()?.strip_prefix(SYNTHETIC)?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trace_that_cannot_be_made_and_gpus_that_there_are_not_are_wrong_command_lines() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            flags: Flags,
+        }
+        let order = |words: &[&str]| {
+            let line = <Line as clap::Parser>::try_parse_from([&["replay"], words].concat());
+            line.unwrap().flags.order()
+        };
+        order(&["synthetic:5000000", "none.csv"]).unwrap();
+        for (words, part) in [
+            (&["synthetic:"][..], "after the colon"),
+            (&["synthetic:x"], "after the colon"),
+            (&["synthetic:-1"], "after the colon"),
+            (&["x.csv", "synthetic:5000001"], "no more than 5000000"),
+            (&["synthetic:99999999999999"], "no more than 5000000"),
+            (&["synthetic:99999999999999999999999999"], "no more than 5000000"),
+            (&["synthetic:3", "--gpus", "4xB9000"], "--gpus: there is no model"),
+            (&["synthetic:3", "--gpus", "0xT4"], "--gpus: "),
+            (&["synthetic:3", "--gpus", "600000xT4+600000xT4"], "--gpus: "),
+        ] {
+            let why = order(words).unwrap_err();
+            assert!(why.contains(part) && why.lines().count() == 1, "{words:?}: {why}");
+        }
+    }
 
     #[test]
     fn names_and_amounts_are_read() {

@@ -63,9 +63,6 @@ pub fn trace(
     };
     let mut jobs = match cli::synthetic(path) {
         Some(count) => read::synthetic(count.min(order.jobs), &filling),
-        None if path.to_str().is_some_and(|name| name.starts_with("synthetic:")) => {
-            return Err(format!("{}: the number of jobs is to stand after the colon", path.display()));
-        }
         None => read(&text(path)?, &filling).map_err(|error| format!("{}: {error}", path.display()))?,
     };
     jobs.truncate(order.jobs);
@@ -107,7 +104,7 @@ pub fn cluster(spec: &str, mode: Mode) -> Result<Cluster, String> {
 }
 
 /// `4xA100-40GB+2xT4`: all in one machine.
-fn named(spec: &str) -> Result<Cluster, String> {
+pub(super) fn named(spec: &str) -> Result<Cluster, String> {
     /// A replay of more devices than that is a slip of the pen.
     const MOST_DEVICES: usize = 1_000_000;
     let models = Models::known().map_err(|error| error.to_string())?;
@@ -125,7 +122,7 @@ fn named(spec: &str) -> Result<Cluster, String> {
                 models.names()
             ));
         };
-        if count == 0 || count > MOST_DEVICES {
+        if count == 0 || count.saturating_add(cluster.devices.len()) > MOST_DEVICES {
             return Err(format!("--gpus: {part} is not between 1 and {MOST_DEVICES} GPUs"));
         }
         for _ in 0..count {
@@ -174,9 +171,6 @@ mod tests {
         let order = |name: &str| line(name).unwrap().flags.order().unwrap();
         let read = |name: &str| trace(Path::new(name), &order(name), &Profiles::default(), 4);
         assert_eq!(read("synthetic:3").unwrap().len(), 3);
-        for wrong in ["synthetic:", "synthetic:x", "synthetic:-1"] {
-            assert!(read(wrong).unwrap_err().ends_with("is to stand after the colon"), "{wrong}");
-        }
         assert!(read("none.csv").unwrap_err().contains("cannot be read"));
         let words = super::super::conditions(&order("synthetic:3"), 4, 4);
         assert!(words.ends_with("needs measured, without chance"), "{words}");
