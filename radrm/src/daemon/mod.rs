@@ -78,6 +78,7 @@ struct Flags {
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     if arguments.get(1).is_some_and(|word| word == keeper::WORD) {
+        time::follow(arguments.get(2).map(OsString::as_os_str));
         return keeper::keep();
     }
     if arguments.get(1).is_some_and(|word| word == suspend::WORD) {
@@ -120,6 +121,8 @@ fn serve(flags: Flags) -> Result<(), String> {
     let gpus = Gpus::find(&config, boot_is_new)?;
     let _ = fs::write(&boot_file, &boot);
     let store = Store::open(&config.state.join("queue.db"))?;
+    let newest = store.newest().map_err(|error| format!("the queue cannot be read: {error}"))?;
+    time::begin(&config.state.join("clock"), &boot, newest);
     let (listener, _socket_lock) = server::listen(&config.socket)?;
     let signals = block_signals();
     let (to, from) = channel();

@@ -197,6 +197,15 @@ impl Store {
         self.select("WHERE stage <> 'ended' ORDER BY id", &[])
     }
 
+    /// The latest time that jobs tell which are not over, ms.
+    pub(crate) fn newest(&self) -> Result<Option<u64>> {
+        let latest = "SELECT max(max(submitted_ms, coalesce(lined_up_ms, 0), coalesce(first_start_ms, 0),
+                                 coalesce(started_ms, 0)))
+             FROM jobs WHERE stage <> 'ended'";
+        let latest: Option<i64> = self.connection.query_row(latest, [], |row| row.get(0))?;
+        Ok(latest.map(i64::unsigned_abs))
+    }
+
     /// The newest jobs that are over.
     pub(crate) fn ended(&self, uid: Option<u32>, most: u32) -> Result<Vec<Entry>> {
         let uid = uid.map(i64::from);
@@ -534,6 +543,7 @@ mod tests {
         entry.lined_up_ms = Some(12);
         entry.activity = Some(Activity { smact: Permille(250), ..Activity::default() });
         store.transaction(|tx| update(tx, &entry)).unwrap();
+        assert_eq!(store.newest().unwrap(), Some(12));
         let line = Line { at_ms: 4, text: "x".into() };
         store.transaction(|tx| note(tx, entry.id, &line)).unwrap();
         drop(store);
@@ -545,7 +555,7 @@ mod tests {
         entry.verdict = Some(Verdict::Ended(Outcome::Exited { code: 0 }));
         (entry.first_start_ms, entry.ended_ms, entry.ran_ms, entry.ooms) = (Some(20), Some(109), 60, 1);
         store.transaction(|tx| update(tx, &entry)).unwrap();
-        assert!(store.open_jobs().unwrap().is_empty());
+        assert!(store.open_jobs().unwrap().is_empty() && store.newest().unwrap().is_none());
         let stats = store.stats(Some(7), 0).unwrap();
         assert_eq!((stats.jobs, stats.succeeded, stats.failed, stats.ooms), (1, 1, 0, 1));
         assert_eq!((stats.makespan_ms, stats.mean_wait_ms, stats.mean_execution_ms), (100, 40.0, 60.0));

@@ -1,11 +1,157 @@
-//! The time of the day, which is also the scheduler's.
+//! Time: that of the scheduler, which is not the wall clock's.
+//!
+//! Somebody sets the wall clock, or a time server does: no time limit may end by that, no grace time stand still.
+//! So the scheduler's time is what the wall clock showed once in this boot, and what has passed since
+//! (`CLOCK_BOOTTIME`, which counts a suspended machine's sleep too). It reads as a time of the day.
 
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use radrm_scheduler_core::Millis;
+use rustix::time::{ClockId, clock_gettime};
 
-/// Milliseconds since 1970.
+/// The clocks that a machine has, ms.
+trait Clocks {
+    /// Since 1970. Anybody may set it.
+    fn wall(&self) -> u64;
+    /// Since the machine was started. Nobody sets it.
+    fn boot(&self) -> u64;
+}
+
+struct Machine;
+
+impl Clocks for Machine {
+    fn wall(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn boot(&self) -> u64 {
+        let now = clock_gettime(ClockId::Boottime);
+        now.tv_sec.unsigned_abs() * 1000 + now.tv_nsec.unsigned_abs() / 1_000_000
+    }
+}
+
+/// The scheduler's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Clock {
+    /// By how much it is ahead of the time since the machine was started, ms.
+    ahead: u64,
+}
+
+impl Clock {
+    /// As the wall clock stands, but not before `least`, which is what the stored state knows.
+    fn set(clocks: &impl Clocks, least: Millis) -> Self {
+        Self { ahead: clocks.wall().max(least.0).saturating_sub(clocks.boot()) }
+    }
+
+    fn now(self, clocks: &impl Clocks) -> Millis {
+        Millis(clocks.boot().saturating_add(self.ahead))
+    }
+}
+
+static CLOCK: OnceLock<Clock> = OnceLock::new();
+
+fn clock() -> Clock {
+    *CLOCK.get_or_init(|| Clock::set(&Machine, Millis::ZERO))
+}
+
+/// The scheduler's time, milliseconds since 1970.
 pub(crate) fn now() -> Millis {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    clock().now(&Machine)
+}
+
+/// Goes on with the clock of the daemon before, if that ran in this boot and jobs of its are there, of which
+/// `newest` is the latest time: what runs has begun by that clock. `file` keeps it.
+pub(crate) fn begin(file: &Path, boot: &str, newest: Option<u64>) {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let least = Millis(newest.unwrap_or(0));
+    let kept = of_boot(&text, boot).filter(|clock| newest.is_some() && clock.now(&Machine) >= least);
+    let clock = kept.unwrap_or_else(|| Clock::set(&Machine, least));
+    let _ = CLOCK.set(clock);
+    let words = format!("{boot} {}\n", clock.ahead);
+    if words != text {
+        let _ = fs::write(file, words);
+    }
+}
+
+/// What the file of a clock says, if it is of this boot.
+fn of_boot(text: &str, boot: &str) -> Option<Clock> {
+    let (of, ahead) = text.strip_suffix('\n')?.split_once(' ')?;
+    (of == boot).then_some(Clock { ahead: ahead.parse().ok()? })
+}
+
+/// The clock, as a word for a process that is to go by it too.
+pub(crate) fn word() -> String {
+    clock().ahead.to_string()
+}
+
+/// Goes by the clock of whoever gave this word.
+pub(crate) fn follow(word: Option<&OsStr>) {
+    if let Some(ahead) = word.and_then(OsStr::to_str).and_then(|word| word.parse().ok()) {
+        let _ = CLOCK.set(Clock { ahead });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    struct Fake {
+        wall: Cell<u64>,
+        boot: Cell<u64>,
+    }
+
+    impl Fake {
+        fn passes(&self, ms: u64) {
+            self.wall.set(self.wall.get() + ms);
+            self.boot.set(self.boot.get() + ms);
+        }
+    }
+
+    impl Clocks for Fake {
+        fn wall(&self) -> u64 {
+            self.wall.get()
+        }
+
+        fn boot(&self) -> u64 {
+            self.boot.get()
+        }
+    }
+
+    const HOUR: u64 = 3_600_000;
+
+    #[test]
+    fn a_step_of_the_wall_clock_neither_ends_a_time_limit_nor_stops_one() {
+        let clocks = Fake { wall: Cell::new(1000 * HOUR), boot: Cell::new(5 * HOUR) };
+        let clock = Clock::set(&clocks, Millis::ZERO);
+        assert_eq!(clock.now(&clocks), Millis(1000 * HOUR));
+        clocks.passes(1500);
+        clocks.wall.set(1002 * HOUR);
+        assert_eq!(clock.now(&clocks), Millis(1000 * HOUR + 1500), "forward");
+        clocks.wall.set(900 * HOUR);
+        clocks.passes(1000);
+        assert_eq!(clock.now(&clocks), Millis(1000 * HOUR + 2500), "backward");
+    }
+
+    #[test]
+    fn time_is_never_behind_what_the_stored_state_knows() {
+        let clocks = Fake { wall: Cell::new(7), boot: Cell::new(3) };
+        let clock = Clock::set(&clocks, Millis(500));
+        assert_eq!(clock.now(&clocks), Millis(500));
+        clocks.passes(4);
+        assert_eq!(clock.now(&clocks), Millis(504));
+    }
+
+    #[test]
+    fn the_next_daemon_goes_on_with_the_clock_of_its_boot_only() {
+        assert_eq!(of_boot("b1 42\n", "b1"), Some(Clock { ahead: 42 }));
+        for (text, boot) in [("b1 42\n", "b2"), ("b1 4", "b1"), ("b1 x\n", "b1"), ("", "")] {
+            assert_eq!(of_boot(text, boot), None, "{text}");
+        }
+    }
 }

@@ -156,7 +156,7 @@ impl Engine {
         let spoken = memory_file(&serde_json::to_vec(&order).unwrap_or_default())
             .map_err(|error| format!("no memory: {}", crate::output::reason(&error)))?;
         let child = Command::new("/proc/self/exe")
-            .arg(WORD)
+            .args([WORD, &time::word()])
             .env_clear()
             .current_dir("/")
             .stdin(spoken)
