@@ -2,6 +2,7 @@
 
 use radrm_scheduler_core::estimator::{Estimator, Features, History, Horus, Run as Seen};
 use radrm_scheduler_core::{Activity, Bytes, Millis, Need};
+use sha2::{Digest, Sha256};
 
 use super::spec::Spec;
 use super::store::Run;
@@ -32,8 +33,17 @@ pub(crate) fn program(spec: &Spec) -> String {
             words[at] = format!("{name}=#");
         }
     }
-    serde_json::to_string(&(words, &spec.cwd, spec.gpus)).unwrap_or_default()
+    let text = serde_json::to_string(&(words, &spec.cwd, spec.gpus)).unwrap_or_default();
+    if text.len() <= LONGEST {
+        return text;
+    }
+    // It is kept with each run.
+    let digest = Sha256::digest(&text).iter().fold(String::new(), |sum, byte| format!("{sum}{byte:02x}"));
+    format!("sha256:{digest}")
 }
+
+/// A longer program is known by its digest, bytes.
+const LONGEST: usize = 2048;
 
 /// The batch size: as the user says it, or as the command line names it.
 pub(crate) fn batch(spec: &Spec) -> Option<u32> {
@@ -135,6 +145,18 @@ mod tests {
 
     fn run(batch: u32, gib: u64) -> Run {
         Run { batch: Some(batch), peak: Bytes(gib * GIB), ran_ms: 1000, activity: None, complete: true }
+    }
+
+    #[test]
+    fn a_long_program_is_known_by_its_digest_and_told_from_others() {
+        let of = |bytes: usize, last: &str| {
+            let command = vec!["p".to_owned(), "x".repeat(bytes), last.to_owned()];
+            program(&Spec { command, ..Spec::default() })
+        };
+        assert!(of(10, "a").contains("xxxxxxxxxx"), "a short one is itself");
+        assert_eq!(of(100_000, "a"), of(100_000, "a"));
+        assert_ne!(of(100_000, "a"), of(100_000, "b"));
+        assert!(of(100_000, "a").len() < 100);
     }
 
     #[test]

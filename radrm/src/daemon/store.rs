@@ -145,6 +145,14 @@ pub(crate) struct Watched {
     pub(crate) energy_mj: Option<f64>,
 }
 
+/// The most runs of one program that are kept: as many as are looked at.
+const RUNS_OF_ONE: u32 = 64;
+/// And of all.
+pub(crate) const RUNS: u32 = 20_000;
+/// The first lines of a job's history, which are always kept, and the most lines of it.
+const FIRST_LINES: u32 = 100;
+const LINES: u32 = 1000;
+
 type Result<T> = rusqlite::Result<T>;
 
 fn int(value: u64) -> i64 {
@@ -258,7 +266,7 @@ impl Store {
     pub(crate) fn runs(&self, uid: u32, program: &str, model: &str) -> Result<Vec<Run>> {
         let mut statement = self.connection.prepare_cached(
             "SELECT batch, peak, ran_ms, activity, complete FROM runs
-             WHERE uid = ?1 AND program = ?2 AND model = ?3 ORDER BY id DESC LIMIT 64",
+             WHERE uid = ?1 AND program = ?2 AND model = ?3 ORDER BY id DESC LIMIT ?4",
         )?;
         let run = |row: &Row<'_>| {
             Ok(Run {
@@ -269,7 +277,7 @@ impl Store {
                 complete: row.get(4)?,
             })
         };
-        statement.query_map(params![uid, program, model], run)?.collect()
+        statement.query_map(params![uid, program, model, RUNS_OF_ONE], run)?.collect()
     }
 
     /// GPUs that take no new jobs.
@@ -439,11 +447,19 @@ pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
     Ok(())
 }
 
-/// Adds a line to a job's history.
+/// Adds a line to a job's history. In a long one a line gives way behind the first.
 pub(crate) fn note(tx: &Transaction<'_>, job: u64, line: &Line) -> Result<()> {
-    tx.prepare_cached("INSERT INTO history VALUES (?1, ?2, ?3)")?
-        .execute(params![int(job), int(line.at_ms), line.text])
-        .map(|_| ())
+    tx.prepare_cached("INSERT INTO history VALUES (?1, ?2, ?3)")?.execute(params![
+        int(job),
+        int(line.at_ms),
+        line.text
+    ])?;
+    tx.prepare_cached(
+        "DELETE FROM history WHERE EXISTS (SELECT 1 FROM history WHERE job = ?1 LIMIT 1 OFFSET ?3)
+             AND rowid = (SELECT rowid FROM history WHERE job = ?1 ORDER BY rowid LIMIT 1 OFFSET ?2)",
+    )?
+    .execute(params![int(job), FIRST_LINES, LINES])
+    .map(|_| ())
 }
 
 /// Keeps a user's used GPU time.
@@ -480,8 +496,19 @@ pub(crate) fn put_run(tx: &Transaction<'_>, run: &NewRun<'_>) -> Result<()> {
         int(run.ran_ms),
         run.activity.as_ref().map(json),
         run.complete
-    ])
+    ])?;
+    tx.prepare_cached(
+        "DELETE FROM runs WHERE id IN (SELECT id FROM runs WHERE uid = ?1 AND program = ?2 AND model = ?3
+             ORDER BY id DESC LIMIT -1 OFFSET ?4)",
+    )?
+    .execute(params![run.uid, run.program, run.model, RUNS_OF_ONE])
     .map(|_| ())
+}
+
+/// Forgets all but the newest runs. It looks at them all: not to be done often.
+pub(crate) fn forget_runs(tx: &Transaction<'_>, most: u32) -> Result<()> {
+    let older = "DELETE FROM runs WHERE id <= (SELECT id FROM runs ORDER BY id DESC LIMIT 1 OFFSET ?1)";
+    tx.execute(older, [most]).map(|_| ())
 }
 
 /// A GPU takes no new jobs, or takes them again.
@@ -578,6 +605,45 @@ mod tests {
             store.transaction(|tx| put_drained(tx, "GPU-1", drained)).unwrap();
             assert_eq!(store.drained().unwrap().len(), usize::from(drained));
         }
+    }
+
+    #[test]
+    fn runs_are_kept_up_to_a_bound_for_a_program_and_for_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&dir.path().join("q.db")).unwrap();
+        let put = |store: &mut Store, uid, program: &str, peak| {
+            let (model, batch, activity) = ("m", None, None);
+            let run = NewRun { uid, program, model, batch, peak, ran_ms: 1, activity, complete: true };
+            store.transaction(|tx| put_run(tx, &run)).unwrap();
+        };
+        put(&mut store, 8, "p", 1);
+        for peak in 0..200 {
+            put(&mut store, 7, "p", peak);
+        }
+        put(&mut store, 7, "q", 1);
+        let count = |store: &Store| -> u32 {
+            store.connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0)).unwrap()
+        };
+        assert_eq!(count(&store), 64 + 2);
+        assert_eq!(store.runs(7, "p", "m").unwrap()[63].peak, Bytes(136), "the oldest went");
+        store.transaction(|tx| forget_runs(tx, RUNS)).unwrap();
+        assert_eq!(count(&store), 64 + 2);
+        store.transaction(|tx| forget_runs(tx, 10)).unwrap();
+        let left = |uid, program: &str| store.runs(uid, program, "m").unwrap().len();
+        assert_eq!((left(7, "p"), left(7, "q"), left(8, "p")), (9, 1, 0));
+    }
+
+    #[test]
+    fn a_jobs_history_keeps_its_beginning_and_its_end_and_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&dir.path().join("q.db")).unwrap();
+        let other = Line { at_ms: 0, text: "another's".into() };
+        store.transaction(|tx| note(tx, 2, &other)).unwrap();
+        let line = |at_ms| Line { at_ms, text: "launches in 50 % of the time".into() };
+        store.transaction(|tx| (0..5000).try_for_each(|at| note(tx, 1, &line(at)))).unwrap();
+        let at: Vec<u64> = store.history(1).unwrap().iter().map(|line| line.at_ms).collect();
+        assert_eq!(at, (0..100).chain(4100..5000).collect::<Vec<u64>>());
+        assert_eq!(store.history(2).unwrap(), [other]);
     }
 
     #[test]

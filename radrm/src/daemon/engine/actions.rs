@@ -435,6 +435,7 @@ pub(super) fn write_note(
         Note::Usage(uid, gpu_ms, at_ms) => store::put_usage(tx, *uid, *gpu_ms, *at_ms),
         Note::Watched(gpu, figures) => store::put_watched(tx, gpu, figures),
         Note::Forget(job) => store::forget(tx, *job),
+        Note::ForgetRuns => store::forget_runs(tx, store::RUNS),
         Note::Drained(gpu, drained) => store::put_drained(tx, gpu, *drained),
         Note::Run { job, peak, ran_ms, complete } => {
             let Some(entry) = entries.get(job) else { return Ok(()) };

@@ -97,6 +97,8 @@ enum Note {
     Watched(String, Watched),
     Drained(String, bool),
     Forget(u64),
+    /// All but the newest runs.
+    ForgetRuns,
 }
 
 /// The most messages that are answered with one write.
@@ -436,6 +438,7 @@ impl Engine {
     /// Forgets jobs that ended long ago, with their files.
     fn clean(&mut self) {
         self.cleaned = Some(Instant::now());
+        self.notes.push(Note::ForgetRuns);
         if self.config.keep_days == 0 {
             return;
         }
