@@ -404,11 +404,24 @@ fn a_full_disk_refuses_new_jobs_and_loses_none() {
     });
     let refused = refused.expect("text");
     assert!(refused.contains("the queue cannot be written") && refused.lines().count() == 1, "{refused}");
+    let last = waiting[2].to_string();
+    let mut lost = String::new();
+    daemon.until("who holds a job is told that it is not kept", |daemon| {
+        for words in [&["hold", last.as_str()][..], &["hold", "--release", &last]] {
+            let done = daemon.output(words);
+            if !done.status.success() {
+                lost = String::from_utf8_lossy(&done.stderr).into_owned();
+            }
+        }
+        !lost.is_empty()
+    });
+    assert!(lost.contains("lost if radrmd ends") && lost.lines().count() == 1, "{lost}");
     mark("go");
     thread::sleep(Duration::from_millis(700));
     assert!(daemon.ok(&["nodes"]).contains("cannot be written"), "{}", daemon.ok(&["nodes"]));
     mark("free");
     daemon.until("there is room again", |daemon| !daemon.path("free").exists());
+    daemon.until("it is kept", |daemon| daemon.output(&["hold", "--release", &last]).status.success());
     for job in waiting.into_iter().chain([job]) {
         let ended = daemon.end(job);
         assert_eq!((&ended["exit_code"], &ended["attempts"]), (&5.into(), &1.into()), "{ended}");

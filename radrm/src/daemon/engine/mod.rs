@@ -7,6 +7,7 @@
 mod actions;
 mod bookings;
 mod budgets;
+mod inbox;
 mod loads;
 mod looks;
 mod lost;
@@ -19,7 +20,7 @@ mod suspend;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::process::Child;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use radrm_scheduler_core::{Decision, DeviceId, Event, JobId, Millis, State};
@@ -36,6 +37,7 @@ use super::time;
 use super::turns::Turns;
 use super::watch::{Attempt, Watch};
 use super::wire::{Line, Request, Response};
+use inbox::Inbox;
 use looks::Sight;
 pub(super) use looks::segment_of;
 
@@ -92,7 +94,12 @@ enum Todo {
 #[derive(Clone, Debug)]
 enum Note {
     Line(u64, Line),
-    Run { job: u64, peak: u64, ran_ms: u64, complete: bool },
+    Run {
+        job: u64,
+        peak: u64,
+        ran_ms: u64,
+        complete: bool,
+    },
     Usage(u32, u64, u64),
     Watched(String, Watched),
     Drained(String, bool),
@@ -101,8 +108,6 @@ enum Note {
     ForgetRuns,
 }
 
-/// The most messages that are answered with one write.
-const BATCH: usize = 512;
 /// A pending start or an unwritten change is tried again after this.
 const RETRY: Duration = Duration::from_secs(1);
 /// A job that was just started is looked at so often until its program is there.
@@ -232,49 +237,32 @@ impl Engine {
     /// Decides until it is told to stop.
     pub(crate) fn run(mut self, from: &Receiver<Message>) {
         self.finish_batch(Vec::new());
-        loop {
-            let mut messages = Vec::new();
-            match from.recv_timeout(self.patience()) {
-                Ok(message) => messages.push(message),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-            while messages.len() < BATCH
-                && let Ok(message) = from.try_recv()
-            {
-                messages.push(message);
-            }
-            if !self.batch(messages) {
+        let mut inbox = Inbox::new(from);
+        while let Some(first) = inbox.wait(self.patience()) {
+            if !self.batch(first, &mut inbox) {
                 return;
             }
         }
     }
 
     /// One round; false to end.
-    fn batch(&mut self, messages: Vec<Message>) -> bool {
+    fn batch(&mut self, first: Vec<Message>, inbox: &mut Inbox<'_>) -> bool {
         let mut go_on = true;
         let mut replies = Vec::new();
         let mut new = Vec::new();
-        for message in messages {
+        for message in first {
             match message {
                 Message::Asked(peer, Request::Submit(spec), reply) => new.push((peer, spec, reply)),
-                Message::Asked(peer, request, reply) => {
-                    // In the order in which they came.
-                    self.submit(std::mem::take(&mut new), &mut replies);
-                    let response = self.answer(&peer, &request);
-                    replies.push((reply, response));
-                }
                 Message::KeeperEnded(attempt) => self.keeper_ended(attempt),
                 Message::Suspension(attempt, answer) => self.helped(attempt, answer),
                 Message::Looked(look) => self.looked_at(look),
                 Message::Audited(found) => self.strangers = found,
-                Message::Metrics(reply) => {
-                    let _ = reply.send(self.metrics());
-                }
                 Message::Stop => go_on = false,
+                question => self.question(question, &mut replies),
             }
         }
         self.submit(new, &mut replies);
+        inbox.answer(|question| self.question(question, &mut replies));
         self.look();
         if self.wake.is_some_and(|at| at <= time::now()) {
             self.wake = None;
@@ -290,10 +278,28 @@ impl Engine {
         go_on
     }
 
+    /// Answers what was asked; it is told when all is written.
+    fn question(&mut self, message: Message, replies: &mut Vec<(Sender<Response>, Response)>) {
+        match message {
+            Message::Asked(peer, request, reply) => {
+                let response = self.answer(&peer, &request);
+                replies.push((reply, response));
+            }
+            Message::Metrics(reply) => {
+                let _ = reply.send(self.metrics());
+            }
+            _ => {}
+        }
+    }
+
     /// Writes, answers, and carries out.
     fn finish_batch(&mut self, replies: Vec<(Sender<Response>, Response)>) {
         let written = self.write();
         for (reply, response) in replies {
+            let response = match response {
+                Response::Done if !written => Response::Refused(self.unwritten()),
+                response => response,
+            };
             let _ = reply.send(response);
         }
         if written {
@@ -389,6 +395,12 @@ impl Engine {
                 false
             }
         }
+    }
+
+    /// What is said to those whose request was carried out and is not on disk.
+    fn unwritten(&self) -> String {
+        let why = self.troubles.get("disk").map_or("the queue cannot be written", String::as_str);
+        format!("done, but lost if radrmd ends before it can be written down: {why}")
     }
 
     /// Something cannot be done; said once.
