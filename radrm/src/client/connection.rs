@@ -4,12 +4,35 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use super::odd;
+use super::{Failure, odd};
 use crate::daemon::config;
 use crate::daemon::wire::{self, Request, Response};
 
 /// A daemon that says nothing for so long is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why there is no answer, in one sentence.
+#[derive(Debug)]
+pub(super) enum Unanswered {
+    /// The daemon does not do it.
+    Refused(String),
+    /// It cannot be heard: it may be on its way back.
+    Lost(String),
+}
+
+impl From<Unanswered> for String {
+    fn from(why: Unanswered) -> Self {
+        match why {
+            Unanswered::Refused(sentence) | Unanswered::Lost(sentence) => sentence,
+        }
+    }
+}
+
+impl From<Unanswered> for Failure {
+    fn from(why: Unanswered) -> Self {
+        Self::Work(why.into())
+    }
+}
 
 /// A connection.
 pub(super) struct Connection {
@@ -37,14 +60,17 @@ impl Connection {
     }
 
     /// Asks; a refusal is an error.
-    pub(super) fn ask(&mut self, request: &Request) -> Result<Response, String> {
-        let broken =
-            |error: std::io::Error| format!("radrmd does not answer: {}", crate::output::reason(&error));
+    pub(super) fn ask(&mut self, request: &Request) -> Result<Response, Unanswered> {
         wire::write(&mut self.stream, request).map_err(broken)?;
+        self.more()
+    }
+
+    /// What comes next of an answer in parts.
+    pub(super) fn more(&mut self) -> Result<Response, Unanswered> {
         match wire::read(&mut self.stream).map_err(broken)? {
-            Some(Response::Refused(sentence)) => Err(sentence),
+            Some(Response::Refused(sentence)) => Err(Unanswered::Refused(sentence)),
             Some(response) => Ok(response),
-            None => Err("radrmd closed the connection".to_owned()),
+            None => Err(Unanswered::Lost("radrmd closed the connection".to_owned())),
         }
     }
 
@@ -55,4 +81,8 @@ impl Connection {
             other => Err(odd(&other)),
         }
     }
+}
+
+fn broken(error: std::io::Error) -> Unanswered {
+    Unanswered::Lost(format!("radrmd does not answer: {}", crate::output::reason(&error)))
 }

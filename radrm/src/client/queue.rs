@@ -34,9 +34,18 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Stri
 
 /// The jobs.
 pub(super) fn jobs(all: bool, ended: u32, connection: &mut Connection) -> Result<Vec<JobRow>, String> {
-    match connection.ask(&Request::Queue { all, ended })? {
-        Response::Jobs(rows) => Ok(rows),
-        other => Err(odd(&other)),
+    let mut jobs = Vec::new();
+    let mut answer = connection.ask(&Request::Queue { all, ended })?;
+    loop {
+        match answer {
+            Response::Part(rows) => jobs.extend(rows),
+            Response::Jobs(rows) => {
+                jobs.extend(rows);
+                return Ok(jobs);
+            }
+            other => return Err(odd(&other)),
+        }
+        answer = connection.more()?;
     }
 }
 

@@ -10,7 +10,7 @@ use clap::Args;
 use radrm_profile::Bytes;
 
 use super::asks::Asks;
-use super::connection::Connection;
+use super::connection::{Connection, Unanswered};
 use super::{Failure, dry_run, odd, print, queue, rad};
 use crate::daemon::needs;
 use crate::daemon::spec::Spec;
@@ -74,8 +74,9 @@ pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>
         let row = match connection.ask(&Request::Show { job }) {
             Ok(Response::Job(row, _)) => row,
             Ok(other) => return Err(odd(&other).into()),
+            Err(Unanswered::Refused(sentence)) => return Err(sentence.into()),
             // The daemon may be on its way back; the job is with it.
-            Err(_) => {
+            Err(Unanswered::Lost(_)) => {
                 thread::sleep(LOOK);
                 if let Ok(again) = connect() {
                     connection = again;
@@ -192,6 +193,8 @@ fn environment() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::wire::{self, JobRow};
+    use std::os::unix::net::UnixListener;
 
     /// The job of a command line, with `@` for a directory.
     fn submit(line: &str, dir: &Path) -> Result<(Spec, Vec<String>), Failure> {
@@ -282,6 +285,36 @@ mod tests {
         assert_eq!((known.batch, remarks.len()), (Some(8), 0), "its own command line names it");
         let (_, remarks) = submit("--model-summary @/m.txt -- p", dir.path()).unwrap();
         assert!(matches!(&remarks[..], [said] if said.ends_with("--batch-size N")), "{remarks:?}");
+    }
+
+    #[test]
+    fn who_waits_for_a_job_that_the_daemon_does_not_know_is_told_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let ended = JobRow { end: Some("succeeded".into()), exit_code: Some(0), ..JobRow::default() };
+        let answers = [
+            Response::Submitted { job: 7, remarks: Vec::new() },
+            Response::Refused("you have no job 7".into()),
+            // Whoever asks again is not left waiting, but noticed.
+            Response::Job(Box::new(ended), Vec::new()),
+        ];
+        let daemon = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            wire::greet(&mut stream).unwrap();
+            let mut asked = 0;
+            for answer in answers {
+                let Ok(Some(_)) = wire::read::<Request>(&mut stream) else { break };
+                asked += 1;
+                wire::answer(&mut stream, answer).unwrap();
+            }
+            asked
+        });
+        let command = vec!["/bin/true".to_owned()];
+        let flags = Flags { wait: true, quiet: true, command, ..Flags::default() };
+        let told = run(flags, &|| Connection::open(Some(&socket)));
+        assert!(matches!(&told, Err(Failure::Work(why)) if why == "you have no job 7"), "{told:?}");
+        assert_eq!(daemon.join().unwrap(), 2);
     }
 
     #[test]

@@ -112,7 +112,7 @@ fn talk(mut stream: UnixStream, peer: &Peer, to: &Sender<Message>) {
             return;
         }
         let Ok(response) = answer.recv() else { return };
-        if wire::write(&mut stream, &response).is_err() {
+        if wire::answer(&mut stream, response).is_err() {
             return;
         }
     }

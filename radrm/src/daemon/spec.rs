@@ -80,6 +80,15 @@ pub struct Spec {
 
 /// More than a command line and an environment can be.
 const MOST_WORDS: usize = 100_000;
+/// What the kernel gives to a program as one word (`MAX_ARG_STRLEN`), with its zero byte.
+const LONGEST_WORD: usize = 128 << 10;
+/// Command and environment together, with their zero bytes: what the kernel gives to a program whose stack may have
+/// the usual 8 MiB.
+const MOST_BYTES: usize = 2 << 20;
+/// Names, and where an estimate comes from.
+const LONGEST_NAME: usize = 256;
+/// A path that the kernel takes (`PATH_MAX`), with its zero byte.
+const LONGEST_PATH: usize = 4096;
 
 impl Spec {
     /// What is wrong with it, as one sentence.
@@ -90,6 +99,7 @@ impl Spec {
         if self.command.len() + self.environment.len() > MOST_WORDS {
             return Err("the job's command line is too long".to_owned());
         }
+        self.check_lengths()?;
         let mut words = self.command.iter().chain(&self.environment).chain([&self.name]);
         if words.any(|word| word.contains('\0')) {
             return Err("a word of the job contains a zero byte".to_owned());
@@ -130,6 +140,51 @@ impl Spec {
         let caught = |signal| (1..=64).contains(&signal) && ![libc::SIGKILL, libc::SIGSTOP].contains(&signal);
         if self.checkpoint_signal.is_some_and(|signal| !caught(signal)) {
             return Err("the checkpoint signal is not one that a program can catch".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether all that its user wrote is of bounded length: the daemon keeps it, and lists it.
+    fn check_lengths(&self) -> Result<(), String> {
+        let long = |word: &&String| word.len() >= LONGEST_WORD;
+        let most = "a program is given less than 128 KiB";
+        if let Some(word) = self.command.iter().find(long) {
+            return Err(format!("a word of the job's command has {} bytes; {most}", word.len()));
+        }
+        if let Some(variable) = self.environment.iter().find(long) {
+            let name: String = variable.split('=').next().unwrap_or_default().chars().take(64).collect();
+            return Err(format!("{name} in the environment has {} bytes; {most}", variable.len()));
+        }
+        let sum: usize = self.command.iter().chain(&self.environment).map(|word| word.len() + 1).sum();
+        if sum > MOST_BYTES {
+            let kib = sum >> 10;
+            return Err(format!(
+                "the job's command and environment have {kib} KiB together; 2 MiB is the most"
+            ));
+        }
+        let from = self.estimate.as_ref().map_or("", |guess| &guess.from);
+        for (what, text) in [
+            ("name", self.name.as_str()),
+            ("GPU model", self.model.as_deref().unwrap_or_default()),
+            ("estimate's origin", from),
+        ] {
+            if text.len() > LONGEST_NAME {
+                return Err(format!(
+                    "the job's {what} has {} bytes; {LONGEST_NAME} are the most",
+                    text.len()
+                ));
+            }
+        }
+        for path in [Some(&self.cwd), self.output.as_ref(), self.error.as_ref()].into_iter().flatten() {
+            let bytes = path.as_os_str().len();
+            if bytes >= LONGEST_PATH {
+                return Err(format!(
+                    "a path of the job has {bytes} bytes; a path has less than {LONGEST_PATH}"
+                ));
+            }
+        }
+        if self.summary.as_ref().is_some_and(|summary| !summary.layers.is_empty()) {
+            return Err("the summary of the job's model comes with its layers".to_owned());
         }
         Ok(())
     }
@@ -187,6 +242,37 @@ mod tests {
         ] {
             let text = bad.check().unwrap_err();
             assert!(text.contains(part) && text.lines().count() == 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_submission_is_no_larger_than_what_a_program_can_be_given() {
+        let good = Spec { command: vec!["a".into()], cwd: "/".into(), gpus: 1, ..Spec::default() };
+        let word = |bytes: usize| "x".repeat(bytes);
+        let at_most = Spec {
+            command: vec![word((128 << 10) - 1); 8],
+            environment: vec![word((128 << 10) - 1); 8],
+            name: word(256),
+            ..good.clone()
+        };
+        at_most.check().unwrap();
+        let path = PathBuf::from(format!("/{}", word(4095)));
+        for (bad, part) in [
+            (Spec { command: vec![word(128 << 10)], ..good.clone() }, "128 KiB"),
+            (Spec { environment: vec![format!("LONG={}", word(8 << 20))], ..good.clone() }, "LONG in the"),
+            (Spec { environment: vec![word(1000); 2100], ..good.clone() }, "2 MiB is the most"),
+            (Spec { command: vec![word(100_000); 22], ..good.clone() }, "2 MiB is the most"),
+            (Spec { name: word(257), ..good.clone() }, "name has 257"),
+            (Spec { model: Some(word(257)), ..good.clone() }, "GPU model"),
+            (
+                Spec { estimate: Some(Guess { bytes: 1, upper: 1, from: word(257) }), ..good.clone() },
+                "origin",
+            ),
+            (Spec { output: Some(path.clone()), ..good.clone() }, "a path of the job"),
+            (Spec { cwd: path, ..good.clone() }, "a path of the job"),
+        ] {
+            let text = bad.check().unwrap_err();
+            assert!(text.contains(part) && text.lines().count() == 1 && text.len() < 200, "{text}");
         }
     }
 

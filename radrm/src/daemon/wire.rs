@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::spec::Spec;
 
 /// The first bytes in both directions; the last is the version.
-pub(crate) const HELLO: [u8; 8] = *b"RADRMD\0\x01";
+pub(crate) const HELLO: [u8; 8] = *b"RADRMD\0\x02";
 
 /// The longest frame that is read: a command line and an environment are a few MiB at most.
 const LONGEST: u32 = 16 << 20;
@@ -57,6 +57,9 @@ pub(crate) enum Response {
         #[serde(default)]
         remarks: Vec<String>,
     },
+    /// Jobs, and more to come: as many as there are, each frame is of bounded length.
+    Part(Vec<JobRow>),
+    /// The last of them.
     Jobs(Vec<JobRow>),
     Job(Box<JobRow>, Vec<Line>),
     Nodes(Box<NodeRow>),
@@ -105,6 +108,7 @@ pub(crate) struct JobRow {
     pub(crate) end: Option<String>,
     /// Why it is where it is.
     pub(crate) why: String,
+    /// In a list only the beginning of a long one.
     pub(crate) command: Vec<String>,
     pub(crate) cwd: String,
     pub(crate) output: String,
@@ -216,6 +220,20 @@ pub(crate) struct GpuStats {
     pub(crate) energy_mj: Option<f64>,
 }
 
+/// So many jobs as lists show them fit into one frame, however long their paths are.
+const ROWS: usize = 100;
+
+/// Writes an answer; jobs in as many frames as they take.
+pub(crate) fn answer(stream: &mut impl Write, response: Response) -> io::Result<()> {
+    let Response::Jobs(mut rows) = response else { return write(stream, &response) };
+    while rows.len() > ROWS {
+        let rest = rows.split_off(ROWS);
+        write(stream, &Response::Part(rows))?;
+        rows = rest;
+    }
+    write(stream, &Response::Jobs(rows))
+}
+
 /// Writes one frame.
 pub(crate) fn write(stream: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     let mut frame = vec![0; 4];
@@ -278,6 +296,31 @@ mod tests {
         assert_eq!(read::<Request>(&mut rest).unwrap(), Some(request));
         assert_eq!(read::<Request>(&mut rest).unwrap(), Some(Request::Nodes));
         assert_eq!(read::<Request>(&mut rest).unwrap(), None);
+    }
+
+    #[test]
+    fn a_full_queue_of_the_longest_jobs_is_answered_in_frames_that_are_read() {
+        // What is escaped takes six times its room.
+        let long = |bytes: usize| "\u{1}".repeat(bytes);
+        let row = JobRow {
+            name: long(256),
+            cwd: long(4095),
+            output: long(4095),
+            error: Some(long(4095)),
+            command: vec![long(200)],
+            ..JobRow::default()
+        };
+        let mut bytes = Vec::new();
+        answer(&mut bytes, Response::Jobs(vec![row; 250])).unwrap();
+        let (mut rest, mut counts) = (&bytes[..], Vec::new());
+        while let Some(response) = read::<Response>(&mut rest).unwrap() {
+            counts.push(match response {
+                Response::Part(rows) => (rows.len(), false),
+                Response::Jobs(rows) => (rows.len(), true),
+                other => panic!("{other:?}"),
+            });
+        }
+        assert_eq!(counts, [(100, false), (100, false), (50, true)]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Answers to clients.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::sync::mpsc::Sender;
 
 use radrm_scheduler_core::{Action, Event, Job, JobId, Reason, Verdict};
@@ -12,8 +14,10 @@ use crate::daemon::store::{self, Entry, Stage};
 use crate::daemon::time;
 use crate::daemon::wire::{Request, StatsRow};
 
-/// The most jobs that are shown at once.
+/// The most jobs that are shown at once, of those that are over.
 const MOST_SHOWN: u32 = 10_000;
+/// The most jobs that one request names.
+const MOST_NAMED: usize = 10_000;
 
 type Submission = (Peer, Box<Spec>, Sender<Response>);
 
@@ -96,6 +100,9 @@ impl Engine {
     pub(super) fn cancel(&mut self, job: u64) {
         let id = JobId(job);
         if let Some(entry) = self.entries.get_mut(&job) {
+            if entry.stage == Stage::Ended {
+                return;
+            }
             entry.cancelled = true;
         }
         self.touch(job);
@@ -106,15 +113,9 @@ impl Engine {
         }
     }
 
-    fn hold(&mut self, job: u64, held: bool) -> Result<(), String> {
+    fn hold(&mut self, job: u64, held: bool) {
         let id = JobId(job);
-        let Some(entry) = self.entries.get_mut(&job) else { return Ok(()) };
-        if entry.stage != Stage::Waiting && held {
-            return Err(format!("job {job} runs already: cancel it, or let it run"));
-        }
-        if entry.held == held {
-            return Ok(());
-        }
+        let Some(entry) = self.entries.get_mut(&job).filter(|entry| entry.held != held) else { return };
         entry.held = held;
         self.say(job, if held { "held".to_owned() } else { "released".to_owned() });
         if self.state.job(id).is_some() {
@@ -123,7 +124,6 @@ impl Engine {
             let job = Box::new(self.job_of(entry));
             self.step(Event::Submitted { job });
         }
-        Ok(())
     }
 
     fn check(&self, peer: &Peer, spec: &Spec, more: usize) -> Result<(), String> {
@@ -159,11 +159,14 @@ impl Engine {
             Request::Submit(_) => Response::Refused("a submission out of order".to_owned()),
             Request::Queue { all, ended } => self.queue(peer, *all, (*ended).min(MOST_SHOWN)),
             Request::Show { job } => self.show(peer, *job),
-            Request::Cancel { jobs } => self.for_each(peer, jobs, |engine, job| {
-                engine.cancel(job);
-                Ok(())
-            }),
-            Request::Hold { jobs, held } => self.for_each(peer, jobs, |engine, job| engine.hold(job, *held)),
+            Request::Cancel { jobs } => self.for_each(peer, jobs, |_| Ok(()), Self::cancel),
+            Request::Hold { jobs, held } => {
+                let may = |entry: &Entry| match *held && entry.stage != Stage::Waiting {
+                    true => Err(format!("job {} runs already: cancel it, or let it run", entry.id)),
+                    false => Ok(()),
+                };
+                self.for_each(peer, jobs, may, |engine, job| engine.hold(job, *held))
+            }
             Request::Nodes => Response::Nodes(Box::new(self.node(peer))),
             Request::Stats { all, since_ms } => {
                 let uid = (!(*all && peer.admin)).then_some(peer.uid);
@@ -189,16 +192,28 @@ impl Engine {
         stats
     }
 
-    /// Does something with each of these jobs, or with none: all must be the user's own.
+    /// Does something with each of these jobs, once, or with none: all must be the user's own, and it must be possible
+    /// with each.
     fn for_each(
         &mut self,
         peer: &Peer,
         jobs: &[u64],
-        mut act: impl FnMut(&mut Self, u64) -> Result<(), String>,
+        may: impl Fn(&Entry) -> Result<(), String>,
+        mut act: impl FnMut(&mut Self, u64),
     ) -> Response {
+        if jobs.len() > MOST_NAMED {
+            return Response::Refused(format!(
+                "{} jobs are named; {MOST_NAMED} at once are the most",
+                jobs.len()
+            ));
+        }
         for job in jobs {
             match self.entries.get(job) {
-                Some(entry) if peer.may(entry.uid) && entry.stage != Stage::Ended => {}
+                Some(entry) if peer.may(entry.uid) && entry.stage != Stage::Ended => {
+                    if let Err(sentence) = may(entry) {
+                        return Response::Refused(sentence);
+                    }
+                }
                 // Of others' jobs not even their being there is told.
                 _ => match self.store.job(*job) {
                     Ok(Some(entry)) if peer.may(entry.uid) => {
@@ -208,12 +223,18 @@ impl Engine {
                 },
             }
         }
-        for job in jobs {
-            if let Err(sentence) = act(self, *job) {
-                return Response::Refused(sentence);
-            }
-        }
+        // The last of the queue first: what was done with one makes no room in which the next starts meanwhile.
+        let places = self.places();
+        let mut jobs = jobs.to_vec();
+        jobs.sort_by_key(|job| (Reverse(places.get(job)), *job));
+        jobs.dedup();
+        jobs.into_iter().for_each(|job| act(self, job));
         Response::Done
+    }
+
+    /// Where waiting jobs stand, by their numbers.
+    fn places(&self) -> HashMap<u64, usize> {
+        self.state.queue().iter().enumerate().map(|(at, job)| (job.0, at)).collect()
     }
 
     fn queue(&self, peer: &Peer, all: bool, ended: u32) -> Response {
@@ -222,17 +243,18 @@ impl Engine {
         let mut rows: Vec<_> = Vec::new();
         if ended > 0 {
             let old = self.store.ended((!everybody).then_some(peer.uid), ended).unwrap_or_default();
-            rows.extend(old.iter().rev().map(|entry| self.row(entry)));
+            rows.extend(old.iter().rev().map(|entry| self.row_of_list(entry)));
         }
         let open: Vec<&Entry> = self.entries.values().filter(mine).collect();
-        rows.extend(open.iter().filter(|entry| entry.stage >= Stage::Starting).map(|entry| self.row(entry)));
+        rows.extend(
+            open.iter().filter(|entry| entry.stage >= Stage::Starting).map(|entry| self.row_of_list(entry)),
+        );
         // Waiting ones in the order in which they are looked at.
-        let order: std::collections::HashMap<u64, usize> =
-            self.state.queue().iter().enumerate().map(|(at, job)| (job.0, at)).collect();
+        let order = self.places();
         let mut waiting: Vec<&Entry> =
             open.into_iter().filter(|entry| entry.stage == Stage::Waiting).collect();
         waiting.sort_by_key(|entry| (order.get(&entry.id).copied().unwrap_or(usize::MAX), entry.id));
-        rows.extend(waiting.into_iter().map(|entry| self.row(entry)));
+        rows.extend(waiting.into_iter().map(|entry| self.row_of_list(entry)));
         Response::Jobs(rows)
     }
 

@@ -62,8 +62,37 @@ pub(super) fn host_memory() -> u64 {
     kib.map_or(u64::MAX, |kib| kib * 1024)
 }
 
+/// The most bytes of a command that a list shows.
+const SHOWN: usize = 200;
+
+/// The words of a command, the last one cut if they are long.
+fn beginning(command: &[String]) -> Vec<String> {
+    let mut left = SHOWN;
+    let mut words = Vec::new();
+    for word in command {
+        if word.len() < left {
+            left -= word.len() + 1;
+            words.push(word.clone());
+            continue;
+        }
+        let at = word.floor_char_boundary(left);
+        words.push(if at == word.len() { word.clone() } else { format!("{}…", &word[..at]) });
+        if words.len() < command.len() && at == word.len() {
+            words.push("…".to_owned());
+        }
+        break;
+    }
+    words
+}
+
 impl Engine {
+    /// A job with its whole command.
     pub(super) fn row(&self, entry: &Entry) -> JobRow {
+        JobRow { command: entry.spec.command.clone(), ..self.row_of_list(entry) }
+    }
+
+    /// A job as lists show it.
+    pub(super) fn row_of_list(&self, entry: &Entry) -> JobRow {
         let view = self.state.job(JobId(entry.id));
         let live = self.live.get(&entry.id);
         let phase = view.as_ref().map(|view| view.phase);
@@ -116,7 +145,7 @@ impl Engine {
             exit_code: entry.verdict.as_ref().and_then(exit_code),
             end: (entry.stage == Stage::Ended).then(|| entry.why.clone()),
             why,
-            command: entry.spec.command.clone(),
+            command: beginning(&entry.spec.command),
             cwd: entry.spec.cwd.display().to_string(),
             output: output(entry, &folder).display().to_string(),
             error: entry.spec.error.as_ref().map(|path| path.display().to_string()),
