@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::device::{Device, DeviceId, JobObservation, Node, Observation};
 use crate::interference::Activity;
 use crate::job::{Job, JobId, Need, SuspendRefusal, UserId};
+use crate::state::Leaving;
 use crate::units::{Bytes, Millis};
 
 /// Something that happened. Events that do not fit the state (a job that is not known, a device
@@ -65,6 +66,9 @@ pub enum Event {
         since: Millis,
         /// Memory set aside for it on each device; `None`: the devices as a whole.
         reserved: Option<Bytes>,
+        /// It was told to stop: its last signal is decided again, and what was to become of it does.
+        #[serde(default)]
+        leaving: Option<Box<Leaving>>,
     },
     /// A job that was suspended already when the caller started.
     AdoptedSuspended {
@@ -172,6 +176,12 @@ pub enum Event {
     ResumeFailed {
         /// Which.
         job: JobId,
+    },
+    /// Nobody is started or brought back until this is taken back, and nobody has to leave for those that wait:
+    /// more is to be told first.
+    Paused {
+        /// True to pause.
+        paused: bool,
     },
     /// Time went by.
     Tick,

@@ -43,9 +43,10 @@
 //! - A started job ends with exactly one `Finished` of the same attempt, also if it was stopped:
 //!   [`State`] knows whether it asked for that, and requeues or ends the job.
 //! - When the caller comes back after a crash it makes a new `State` and tells it what there is:
-//!   `NodeAdded`, `DeviceAdded`, `UsageRestored`, `Adopted` for what still runs, `AdoptedSuspended`,
-//!   then `Submitted` for what waits, with `attempts` and `floor` of the last `Requeue`
-//!   and `lined_up` as [`State::job`] told it.
+//!   `Paused`, so that nobody starts before all is told, `NodeAdded`, `DeviceAdded`, `UsageRestored`,
+//!   `Adopted` for what still runs, with `leaving` as [`State::job`] told it, `AdoptedSuspended`,
+//!   `Submitted` for what waits, with `attempts` and `floor` of the last `Requeue`
+//!   and `lined_up` as [`State::job`] told it, and `Paused` with `false`.
 //! - A job is forgotten with its `End`. Read [`State::history`] before the next step to keep it.
 //!
 //! # What is guaranteed
@@ -99,5 +100,5 @@ pub use settings::{
     Eviction, FairShare, Hot, Memory, NoSuchPolicy, Order, Policy, Preconditions, Recovery, Settings,
     Throttle, Unknown,
 };
-pub use state::{DeviceView, JobView, Phase, State};
+pub use state::{After, DeviceView, JobView, Leaving, Phase, State};
 pub use units::{Bytes, Millis, Permille};

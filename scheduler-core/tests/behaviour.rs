@@ -1,9 +1,9 @@
 //! What a user or an administrator relies on, one thing at a time.
 
 use radrm_scheduler_core::{
-    Action, Activity, Bytes, Decision, Device, DeviceId, Event, Evidence, Job, JobId, JobObservation, Memory,
-    Millis, Need, NodeId, Observation, Order, Outcome, Permille, Phase, Policy, Preemption, Reason, Rung,
-    Settings, Signal, State, SuspendRefusal, UserId, Verdict, Wait,
+    Action, Activity, After, Bytes, Decision, Device, DeviceId, Event, Evidence, Job, JobId, JobObservation,
+    Leaving, Memory, Millis, Need, NodeId, Observation, Order, Outcome, Permille, Phase, Policy, Preemption,
+    Reason, Rung, Settings, Signal, State, SuspendRefusal, UserId, Verdict, Wait,
 };
 
 struct Node {
@@ -616,6 +616,7 @@ fn what_ran_before_a_restart_is_adopted_and_what_waited_keeps_its_place() {
         devices: vec![DeviceId(0)],
         since: Millis::from_secs(400),
         reserved: Some(Bytes::from_gib(31)),
+        leaving: None,
     };
     node.step(adopted);
     assert_eq!(node.state.job(JobId(1)).unwrap().ran, Millis::from_secs(600));
@@ -626,6 +627,104 @@ fn what_ran_before_a_restart_is_adopted_and_what_waited_keeps_its_place() {
     let decisions = node.finish(1, DONE);
     let (attempt, _) = started(&decisions, 3).unwrap();
     assert_eq!(attempt, 2, "the number goes on");
+}
+
+/// As a daemon that comes back tells of a job that ran.
+fn adopted(job: Job, devices: &[u32], leaving: Option<Leaving>) -> Event {
+    Event::Adopted {
+        job: Box::new(Job { attempts: 1, ..job }),
+        devices: devices.iter().copied().map(DeviceId).collect(),
+        since: Millis(0),
+        reserved: Some(Bytes::from_gib(30)),
+        leaving: leaving.map(Box::new),
+    }
+}
+
+#[test]
+fn a_job_that_was_told_to_stop_before_a_restart_still_goes_where_it_was_to_go() {
+    let leaving = |after, signal, slot_over| {
+        let slot = Millis::from_secs(600);
+        let reason = if slot_over { Reason::SlotEnds { slot } } else { Reason::GraceOver };
+        Leaving { after, signal, reason, slot_over }
+    };
+    let job = Job { preemption: preemptible(Err(SuspendRefusal::Unsupported)), ..gib(1, 30) };
+    for (after, signal) in [
+        (After::Requeue, Signal::Checkpoint(10)),
+        (After::Requeue, Signal::Terminate),
+        (After::End(Verdict::TimedOut), Signal::Kill),
+    ] {
+        let told = leaving(after, signal, after == After::Requeue);
+        let mut node = Node::new(1, Settings::default());
+        let decisions = node.at(700).step(adopted(job.clone(), &[0], Some(told.clone())));
+        assert_eq!(signals(&decisions), [(1, signal)], "nobody knows whether it was sent");
+        assert_eq!(node.state.job(JobId(1)).unwrap().leaving, Some(told), "and so for the next daemon");
+        // It waited since the first one's slot began.
+        let second = Job { submitted: Millis::from_secs(600), ..gib(2, 30) };
+        node.step(Event::Submitted { job: Box::new(second) });
+        let decisions = node.finish(1, DONE);
+        assert!(started(&decisions, 2).is_some(), "{decisions:?}");
+        match after {
+            After::End(verdict_then) => assert_eq!(verdict(&decisions, 1), Some(verdict_then)),
+            _ => assert_eq!(node.phase(1), Phase::Waiting),
+        }
+    }
+    // The ladder of signals goes on.
+    let mut node = Node::new(1, Settings::default());
+    node.at(700).step(adopted(job, &[0], Some(leaving(After::Requeue, Signal::Checkpoint(10), false))));
+    assert_eq!(signals(&node.at(2000).step(Event::Tick)), [(1, Signal::Terminate)]);
+}
+
+#[test]
+fn nobody_starts_or_leaves_before_all_is_told() {
+    let mut node = Node::new(1, Settings::default());
+    node.at(100).step(Event::Paused { paused: true });
+    let less = Job { preemption: preemptible(Ok(())), ..gib(1, 30) };
+    let mut told = node.step(adopted(less, &[0], None));
+    told.extend(node.submit(gib(2, 30)));
+    told.extend(node.submit(Job { priority: 9, ..gib(3, 30) }));
+    told.extend(node.at(130).finish(1, DONE));
+    told.extend(node.at(200).step(Event::Tick));
+    let acts = |decision: &&Decision| !matches!(decision.action, Action::WakeAt { .. } | Action::End { .. });
+    assert_eq!(told.iter().find(acts), None);
+    let decisions = node.step(Event::Paused { paused: false });
+    assert!(started(&decisions, 3).is_some() && started(&decisions, 2).is_none(), "{decisions:?}");
+}
+
+#[test]
+fn a_job_that_succeeded_does_not_run_again_because_its_device_is_gone() {
+    let failures = [
+        Outcome::Exited { code: 1 },
+        Outcome::Signalled { signal: 9 },
+        oom(35),
+        Outcome::NotStarted,
+        Outcome::Lost,
+    ];
+    for outcome in [DONE].into_iter().chain(failures) {
+        // Lost while it ran, and before the daemon came back.
+        let mut lost = Node::new(2, Settings::default());
+        lost.run(gib(1, 30));
+        lost.step(Event::DeviceLost { device: DeviceId(0) });
+        let mut missing = Node::new(1, Settings::default());
+        missing.step(adopted(gib(1, 30), &[7], None));
+        for mut node in [lost, missing] {
+            let decisions = node.finish(1, outcome);
+            match outcome {
+                DONE => assert_eq!(verdict(&decisions, 1), Some(Verdict::Ended(DONE))),
+                _ => assert!(started(&decisions, 1).is_some(), "{outcome:?}: {decisions:?}"),
+            }
+        }
+    }
+    // One that was asked to leave first may say so with any code.
+    let mut node = Node::new(2, Settings::default());
+    let low = |id| Job { preemption: preemptible(Err(SuspendRefusal::Unsupported)), ..gib(id, 30) };
+    node.run(low(1));
+    node.run(low(2));
+    let signalled = signals(&node.submit(Job { priority: 5, ..gib(3, 30) }));
+    let [(first, Signal::Checkpoint(10))] = signalled[..] else { panic!("{signalled:?}") };
+    let device = node.state.job(JobId(first)).unwrap().devices[0];
+    node.step(Event::DeviceLost { device });
+    node.finish(first, DONE);
+    assert_eq!(node.phase(first), Phase::Waiting);
 }
 
 #[test]

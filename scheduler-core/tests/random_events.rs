@@ -650,6 +650,29 @@ proptest! {
     }
 
     #[test]
+    fn who_starts_after_a_pause_does_not_depend_on_the_order_in_which_jobs_were_told(
+        seed in any::<u64>(), policy in policies(), kind in kinds(),
+    ) {
+        let run = |turn: usize| {
+            let mut world = World::new(settings(policy, kind), seed, false);
+            world.step(Event::Paused { paused: true });
+            let mut jobs: Vec<Job> = (0..40).map(|_| world.a_job()).collect();
+            jobs.rotate_left(turn);
+            for job in jobs {
+                world.alive.insert(job.id);
+                let decisions = world.step(Event::Submitted { job: Box::new(job) });
+                assert_eq!(World::started_by(&decisions).next(), None);
+            }
+            world.step(Event::Paused { paused: false })
+        };
+        let first = run(0);
+        prop_assert!(World::started_by(&first).next().is_some());
+        for turn in [1, 7, 20, 39] {
+            prop_assert_eq!(&first, &run(turn));
+        }
+    }
+
+    #[test]
     fn equal_events_give_equal_decisions(seed in any::<u64>(), policy in policies()) {
         let run = || {
             let mut world = World::new(settings(policy, Kind::Default), seed, true);

@@ -109,8 +109,8 @@ impl State {
         for job in jobs {
             let Some(record) = self.jobs.get_mut(&job) else { continue };
             // A job that is to end for another reason still ends for that one.
-            let then = record.stop.map_or(After::Requeue, |stop| stop.then);
-            if then == After::Requeue {
+            let then = record.stop.map_or(After::DeviceLost, |stop| stop.then);
+            if !matches!(then, After::End(_)) {
                 record.losses += 1;
             }
             record.phase = Phase::Stopping;

@@ -1,7 +1,7 @@
 //! Stopping, suspending and bringing back; everything that happens because time went by.
 
 use super::State;
-use crate::action::{Action, Decision, Signal, Verdict};
+use crate::action::{Action, Decision, Verdict};
 use crate::job::{JobId, Need, SuspendRefusal};
 use crate::place::{Resident, eligible, joins};
 use crate::queue::{Queue, key};
@@ -31,7 +31,8 @@ impl State {
         let Some(record) = self.jobs.get_mut(&id) else { return };
         // Who asked for an end gets it, whatever was asked for before.
         let then = match (record.stop.map(|stop| stop.then), then) {
-            (Some(After::End(verdict)), After::Requeue) => After::End(verdict),
+            (Some(After::End(verdict)), After::Requeue | After::DeviceLost) => After::End(verdict),
+            (Some(After::Requeue), After::DeviceLost) => After::Requeue,
             (_, then) => then,
         };
         if let Some(stop) = record.stop.as_mut()
@@ -40,11 +41,8 @@ impl State {
             stop.then = then;
             return;
         }
-        let (step, signal) = match (step, record.job.preemption.checkpoint_signal) {
-            (Step::Checkpoint, Some(signal)) => (step, Signal::Checkpoint(signal)),
-            (Step::Checkpoint, None) | (Step::Terminate, _) => (Step::Terminate, Signal::Terminate),
-            (Step::Kill, _) => (Step::Kill, Signal::Kill),
-        };
+        let signal = step.signal(record.job.preemption.checkpoint_signal);
+        let step = Step::of(signal);
         let until = match step {
             Step::Checkpoint => now.plus(record.job.preemption.grace),
             Step::Terminate => now.plus(kill_after),

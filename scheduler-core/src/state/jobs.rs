@@ -8,7 +8,7 @@ use crate::job::{Job, JobId, Need, SuspendRefusal};
 use crate::place::Resident;
 use crate::queue::key;
 use crate::reason::{Impossible, Reason};
-use crate::state::record::{After, Image, Phase, Record, Step, after_slot};
+use crate::state::record::{After, Image, Leaving, Phase, Record, Step, after_slot};
 use crate::units::{Bytes, Millis};
 
 /// How often a job is put back because a device or machine failed under it. A job that breaks
@@ -59,6 +59,7 @@ impl State {
         devices: &[DeviceId],
         since: Millis,
         reserved: Option<Bytes>,
+        leaving: Option<Leaving>,
         out: &mut Vec<Decision>,
     ) {
         let id = job.id;
@@ -74,8 +75,15 @@ impl State {
         let gone = known.len() < devices.len() || known.iter().any(|at| self.devices[*at].lost);
         self.jobs.insert(id, record);
         self.occupy(id, &known, reserved, false);
+        if let Some(Leaving { after, signal, reason, slot_over }) = leaving {
+            // Whether the signal was sent is not known, so it is decided again.
+            if let Some(record) = self.jobs.get_mut(&id) {
+                record.slot_over = slot_over;
+            }
+            self.stop(id, after, Step::of(signal), reason, out);
+        }
         if gone {
-            self.stop(id, After::Requeue, Step::Kill, Reason::DeviceLost, out);
+            self.stop(id, After::DeviceLost, Step::Kill, Reason::DeviceLost, out);
         }
         self.declare_share(id, out);
         self.set_timer(id);
@@ -232,7 +240,11 @@ impl State {
                 let reason = self.last_reason(id);
                 self.end(id, verdict, reason, out);
             }
-            Some(After::Requeue) => {
+            // What was done is not done again.
+            Some(After::DeviceLost) if outcome == (Outcome::Exited { code: 0 }) => {
+                self.end(id, Verdict::Ended(outcome), Reason::Exited, out);
+            }
+            Some(After::Requeue | After::DeviceLost) => {
                 self.raise_floor(id, outcome);
                 let lost = self.jobs.get(&id).is_some_and(|record| record.losses > MOST_LOSSES);
                 if lost {

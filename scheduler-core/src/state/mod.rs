@@ -10,7 +10,7 @@ mod views;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-pub use record::Phase;
+pub use record::{After, Leaving, Phase};
 pub use views::{DeviceView, JobView};
 
 use crate::action::{Action, Decision};
@@ -90,6 +90,8 @@ pub struct State {
     changes_from: u64,
     /// Something happened that may let a waiting job start.
     look: bool,
+    /// More is to be told before anybody is looked at.
+    paused: bool,
     timers: BTreeSet<(Millis, Timer)>,
     wake: Option<Millis>,
     /// What the next look is for, and when it is due, if decisions take time.
@@ -124,6 +126,7 @@ impl State {
             changes: VecDeque::new(),
             changes_from: 0,
             look: false,
+            paused: false,
             timers: BTreeSet::new(),
             wake: None,
             stage: Stage::Rest,
@@ -142,7 +145,7 @@ impl State {
         self.now = self.now.max(at);
         self.take(event, &mut out);
         self.run_timers(&mut out);
-        if self.look {
+        if self.look && !self.paused {
             self.look = false;
             self.schedule(&mut out);
         }
@@ -159,8 +162,8 @@ impl State {
             Event::DeviceObserved { device, seen } => self.observe_device(device, seen, out),
             Event::JobObserved { job, device, seen } => self.observe_job(job, device, seen, out),
             Event::Submitted { job } => self.submit(*job, out),
-            Event::Adopted { job, devices, since, reserved } => {
-                self.adopt(*job, &devices, since, reserved, out);
+            Event::Adopted { job, devices, since, reserved, leaving } => {
+                self.adopt(*job, &devices, since, reserved, leaving.map(|leaving| *leaving), out);
             }
             Event::AdoptedSuspended { job, model, bytes, gpus, devices, whole, ran } => {
                 let image = Image { bytes, model, node: None, devices, whole, not_before: Millis::ZERO };
@@ -183,6 +186,7 @@ impl State {
             Event::SuspendFailed { job, refusal } => self.suspend_failed(job, refusal, out),
             Event::Resumed { job } => self.resumed(job),
             Event::ResumeFailed { job } => self.resume_failed(job),
+            Event::Paused { paused } => self.paused = paused,
             Event::Tick => {}
         }
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use crate::action::{LaunchBudget, Verdict};
+use crate::action::{LaunchBudget, Signal, Verdict};
 use crate::device::DeviceId;
 use crate::interference::Activity;
 use crate::job::{Job, JobId, Need};
@@ -55,10 +55,30 @@ pub(crate) struct Stop {
     pub(crate) until: Millis,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum After {
+/// What becomes of a job that was told to stop, once it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum After {
+    /// Back to the queue, however it ends: it was asked to leave, and may have done so with any code.
     Requeue,
+    /// Back to the queue unless it succeeded: its device failed under it.
+    DeviceLost,
+    /// Over.
     End(Verdict),
+}
+
+/// A job that was told to stop, for whoever has to go on with that after a restart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leaving {
+    /// What becomes of it.
+    pub after: After,
+    /// The last signal that was decided for it.
+    pub signal: Signal,
+    /// Why.
+    pub reason: Reason,
+    /// It gives way because its slot is over: it goes behind those that waited.
+    #[serde(default)]
+    pub slot_over: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +86,26 @@ pub(crate) enum Step {
     Checkpoint,
     Terminate,
     Kill,
+}
+
+impl Step {
+    /// The step at which a signal is sent.
+    pub(crate) fn of(signal: Signal) -> Self {
+        match signal {
+            Signal::Checkpoint(_) => Self::Checkpoint,
+            Signal::Terminate => Self::Terminate,
+            Signal::Kill => Self::Kill,
+        }
+    }
+
+    /// The signal of a step. Without one of its own for a checkpoint a job is told to end at once.
+    pub(crate) fn signal(self, checkpoint: Option<i32>) -> Signal {
+        match (self, checkpoint) {
+            (Self::Checkpoint, Some(number)) => Signal::Checkpoint(number),
+            (Self::Checkpoint, None) | (Self::Terminate, _) => Signal::Terminate,
+            (Self::Kill, _) => Signal::Kill,
+        }
+    }
 }
 
 /// A suspended job's image.
@@ -175,6 +215,17 @@ impl Record {
             Phase::Running | Phase::Stopping | Phase::Suspending => self.ran.plus(now.minus(self.since)),
             _ => self.ran,
         }
+    }
+
+    /// How it stops, if it was told to.
+    pub(crate) fn leaving(&self) -> Option<Leaving> {
+        let stop = self.stop?;
+        Some(Leaving {
+            after: stop.then,
+            signal: stop.step.signal(self.job.preemption.checkpoint_signal),
+            reason: self.history.back().map_or(Reason::Exited, |(_, reason)| reason.clone()),
+            slot_over: self.slot_over,
+        })
     }
 
     /// When it will be gone at the latest: its limit if it has one.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Phase, State};
+use super::{Leaving, Phase, State};
 use crate::action::LaunchBudget;
 use crate::device::{Device, DeviceId, Observation};
 use crate::job::{Job, JobId};
@@ -57,6 +57,8 @@ pub struct JobView {
     pub budget: Option<LaunchBudget>,
     /// What it waits for.
     pub wait: Option<Wait>,
+    /// How it stops, if it was told to.
+    pub leaving: Option<Leaving>,
 }
 
 impl State {
@@ -92,6 +94,7 @@ impl State {
             lined_up: record.lined_up,
             budget: record.budget,
             wait: self.wait_of(id),
+            leaving: record.leaving(),
         })
     }
 

@@ -187,7 +187,7 @@ impl Engine {
         if alive && step == Step::Suspended {
             self.adopt_suspended(job);
         } else {
-            self.step(Event::Adopted { job, devices, since, reserved });
+            self.step(Event::Adopted { job, devices, since, reserved, leaving: None });
         }
         if alive {
             // Nobody is told to leave by signals who could be suspended.
