@@ -61,6 +61,34 @@ impl Daemon {
         Self { place, child: None, before: String::new(), inside: None }
     }
 
+    /// From now on it is started behind these shell words, in a mount namespace of its own.
+    pub fn behind(&mut self, before: &str) {
+        before.clone_into(&mut self.before);
+    }
+
+    /// Waits until an attempt's keeper has written down how it ended, also while no daemon is there.
+    ///
+    /// # Panics
+    /// If it does not for too long.
+    #[track_caller]
+    pub fn until_kept(&self, job: u64, attempt: u32) {
+        let file = self.path(&format!("state/attempts/{job}.{attempt}"));
+        self.until("its end is written down", |_| {
+            fs::read(&file).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains("\"code\""))
+        });
+    }
+
+    /// The keeper of a running job.
+    ///
+    /// # Panics
+    /// If it has none.
+    pub fn keeper(&self, job: u64) -> libc::pid_t {
+        let launcher = self.show(job)["job"]["pid"].as_u64().expect("pid");
+        let stat = fs::read_to_string(format!("/proc/{launcher}/stat")).expect("stat");
+        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+        parent.expect("parent").parse().expect("pid")
+    }
+
     /// From now on it is started in the mount namespace of this process.
     pub fn enter(&mut self, pid: u32) {
         self.inside = Some(pid);
@@ -81,6 +109,27 @@ impl Daemon {
     /// # Panics
     /// If it does not.
     pub fn start(&mut self) {
+        self.spawn();
+        self.until("the daemon answers", |daemon| {
+            daemon.client(&["nodes", "--json"]).output().is_ok_and(|out| out.status.success())
+        });
+    }
+
+    /// What it says when it is started (again) and has to end with 1 by itself.
+    ///
+    /// # Panics
+    /// If it ends otherwise.
+    #[track_caller]
+    pub fn refuses_to_start(&mut self) -> String {
+        let before = self.log().len();
+        self.spawn();
+        let status = self.child.take().and_then(|mut child| child.wait().ok());
+        let said = self.log().split_off(before);
+        assert_eq!(status.and_then(|status| status.code()), Some(1), "{said}");
+        said
+    }
+
+    fn spawn(&mut self) {
         // Builds radrmd too: they are of one package.
         artifacts::file("radrm-run");
         let mut command =
@@ -99,9 +148,6 @@ impl Daemon {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log")).expect("log");
         command.stderr(log).process_group(0);
         self.child = Some(command.spawn().expect("radrmd"));
-        self.until("the daemon answers", |daemon| {
-            daemon.client(&["nodes", "--json"]).output().is_ok_and(|out| out.status.success())
-        });
     }
 
     /// Its number.

@@ -215,26 +215,27 @@ fn a_daemon_that_is_killed_loses_no_job_and_starts_none_twice() {
 
 #[test]
 fn a_job_whose_keeper_is_killed_is_over_with_all_its_processes() {
-    let daemon = Daemon::new("");
-    let script = "(exec sleep 4711) & echo $! > $PLACE/child; wait";
-    let job = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", script]);
-    daemon.until("the child is there", |daemon| !daemon.lines("child").is_empty());
-    daemon.until("its launcher is known", |daemon| daemon.show(job)["job"]["pid"].is_u64());
-    let launcher = daemon.show(job)["job"]["pid"].as_u64().expect("pid");
-    let stat = fs::read_to_string(format!("/proc/{launcher}/stat")).expect("stat");
-    let keeper: i32 = stat
-        .rsplit(')')
-        .next()
-        .and_then(|rest| rest.split_whitespace().nth(1))
-        .expect("parent")
-        .parse()
-        .expect("pid");
-    // SAFETY: a plain system call on a process of this test.
-    unsafe { libc::kill(keeper, libc::SIGKILL) };
-    assert_eq!(daemon.end(job)["exit_code"], 137);
-    let child: i32 = daemon.lines("child")[0].parse().expect("pid");
-    // SAFETY: signal 0 only asks.
-    daemon.until("the child is gone", |_| unsafe { libc::kill(child, 0) } != 0);
+    let mut daemon = Daemon::new("");
+    for while_down in [false, true] {
+        let mark = format!("child{while_down}");
+        let script = format!("(exec sleep 4711) & echo $! > $PLACE/{mark}; wait");
+        let job = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", &script]);
+        daemon.until("the child is there", |daemon| !daemon.lines(&mark).is_empty());
+        daemon.until("its launcher is known", |daemon| daemon.show(job)["job"]["pid"].is_u64());
+        let keeper = daemon.keeper(job);
+        if while_down {
+            daemon.kill();
+        }
+        // SAFETY: a plain system call on a process of this test.
+        unsafe { libc::kill(keeper, libc::SIGKILL) };
+        if while_down {
+            daemon.start();
+        }
+        assert_eq!(daemon.end(job)["exit_code"], 137);
+        let child: i32 = daemon.lines(&mark)[0].parse().expect("pid");
+        // SAFETY: signal 0 only asks.
+        daemon.until("the child is gone", |_| unsafe { libc::kill(child, 0) } != 0);
+    }
 }
 
 #[test]
@@ -543,7 +544,13 @@ fn a_job_whose_slot_is_over_stays_behind_those_that_waited_also_for_the_next_dae
     daemon.kill();
     daemon.start();
     assert_eq!(order(&daemon), [third, first], "the first had its turn");
-    daemon.ok(&["cancel", &second.to_string()]);
+    // Also for one that finds the GPU free.
+    let group = libc::pid_t::try_from(daemon.show(second)["job"]["pid"].as_i64().expect("pid")).expect("pid");
+    daemon.kill();
+    // SAFETY: a plain system call; a group of a job of this test.
+    unsafe { libc::kill(-group, libc::SIGKILL) };
+    daemon.until_kept(second, 1);
+    daemon.start();
     daemon.until_state(third, "running");
     assert_eq!(daemon.state(first), "waiting");
 }

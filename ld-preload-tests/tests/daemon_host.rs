@@ -85,6 +85,22 @@ fn who_waits_for_a_gpu_that_was_lost_before_the_daemon_came_stays_in_the_queue()
     daemon.start();
     let shown = daemon.show(job);
     assert_eq!(shown["job"]["state"], "waiting", "{shown}");
+    // Whatever it is tried again for: it is released, also where the next daemon found it held, or a GPU is back.
+    for restart in [false, true] {
+        daemon.ok(&["hold", &job.to_string()]);
+        if restart {
+            daemon.kill();
+            daemon.start();
+        }
+        daemon.ok(&["hold", "--release", &job.to_string()]);
+        assert_eq!(daemon.state(job), "waiting", "{}", daemon.show(job)["history"]);
+    }
+    let machine = || Machine::open(&daemon.path("state/machine")).expect("emulated machine");
+    machine().set_lost(0, true);
+    daemon.until("the other is gone, too", |daemon| daemon.log().contains("is gone"));
+    machine().set_lost(0, false);
+    daemon.until("it is back", |daemon| daemon.log().contains("is back"));
+    assert_eq!(daemon.state(job), "waiting", "{}", daemon.show(job)["history"]);
     set_lost(&daemon, false);
     daemon.kill();
     daemon.start();

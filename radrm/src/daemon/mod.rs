@@ -7,6 +7,7 @@
 //! | `engine` | the one thread that decides, with `scheduler-core` |
 //! | `store` | queue and history in SQLite |
 //! | `keeper`, `status`, `outcome` | the small process that keeps one attempt, and what it writes down |
+//! | `descriptors` | how many files may be open, here and in jobs |
 //! | `watch`, `gpus` | threads that wait for keepers and look at GPUs |
 //! | `pace`, `load` | how fast a job is beside others, and what it does to a GPU alone |
 //! | `turns` | who may launch when |
@@ -16,6 +17,7 @@
 //! | `events` | the log that `radrm replay --events` reads |
 
 pub mod config;
+mod descriptors;
 mod engine;
 mod events;
 mod gpus;
@@ -79,6 +81,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     if arguments.get(1).is_some_and(|word| word == keeper::WORD) {
         time::follow(arguments.get(2).map(OsString::as_os_str));
+        descriptors::restore(arguments.get(3));
         return keeper::keep();
     }
     if arguments.get(1).is_some_and(|word| word == suspend::WORD) {
@@ -101,6 +104,7 @@ fn serve(flags: Flags) -> Result<(), String> {
     // The queue holds everybody's command lines and environments.
     // SAFETY: a plain system call that cannot fail.
     unsafe { libc::umask(0o077) };
+    descriptors::raise();
     let mut config = Config::load(flags.config.as_deref())?;
     config.remarks().iter().for_each(|sentence| output::say(NAME, sentence));
     let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);

@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use radrm_scheduler_core::{Bytes, Evidence, Outcome};
+use radrm_telemetry::process::parse_stat;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +45,17 @@ impl Who {
         crate::quota::proc::Process(pid).start().map(|start| Self { pid, start, at_ms: super::time::now().0 })
     }
 
-    /// Whether it is still there.
+    /// Whether it is certainly gone. That its number cannot be looked at, for want of descriptors say, is not that.
+    pub(crate) fn is_gone(self) -> bool {
+        match std::fs::read(format!("/proc/{}/stat", self.pid)) {
+            Ok(bytes) => parse_stat(&bytes).is_some_and(|stat| stat.start != self.start),
+            Err(error) => {
+                error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+            }
+        }
+    }
+
+    /// Whether it is certainly there still, and may be sent a signal by its number.
     pub(crate) fn lives(self) -> bool {
         Self::of(self.pid) == Some(self)
     }
@@ -101,11 +112,12 @@ pub(crate) struct Status {
     pub(crate) end: Option<End>,
 }
 
-/// Makes the file with all its room, locked.
+/// Makes the file with all its room, locked. One that a keeper has locked is left as it is, and is an error.
 pub(crate) fn make(path: &Path) -> io::Result<File> {
     let file =
-        OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
     flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive)?;
+    file.set_len(0)?;
     file.write_all_at(&[0; SIZE], 0)?;
     Ok(file)
 }
@@ -131,10 +143,36 @@ pub(crate) fn put_end(file: &File, end: &End) -> io::Result<()> {
     put(file, END_AT, end)
 }
 
-/// Reads what is written so far; what cannot be understood is not there.
-pub(crate) fn read(path: &Path) -> io::Result<Status> {
+/// What is found of an attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// A keeper lives, or is just being started.
+    pub(crate) kept: bool,
+    /// What is written so far.
+    pub(crate) status: Status,
+}
+
+/// Looks at an attempt; `None` if there is no file, so nothing of it was ever begun.
+///
+/// # Errors
+/// Whatever else is in the way of looking, too many open files above all, says nothing of the attempt.
+pub(crate) fn look(path: &Path) -> io::Result<Option<Look>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    // First: what is written after it was seen to be free is all there will be.
+    let kept = match flock(file.as_fd(), FlockOperation::NonBlockingLockShared) {
+        Ok(()) => false,
+        Err(rustix::io::Errno::WOULDBLOCK) => true,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Some(Look { kept, status: records(&file)? }))
+}
+
+/// What can be understood of the file.
+fn records(file: &File) -> io::Result<Status> {
     let mut bytes = [0; SIZE];
-    let file = File::open(path)?;
     let mut have = 0;
     while have < SIZE {
         match file.read_at(&mut bytes[have..], have as u64) {
@@ -156,12 +194,6 @@ pub(crate) fn read(path: &Path) -> io::Result<Status> {
     })
 }
 
-/// Whether a keeper lives, or is just being started.
-pub(crate) fn is_kept(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else { return false };
-    flock(file.as_fd(), FlockOperation::NonBlockingLockShared).is_err()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,20 +202,49 @@ mod tests {
     fn records_come_one_by_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        assert!(!is_kept(&path));
+        assert_eq!(look(&path).unwrap(), None);
         let file = make(&path).unwrap();
-        assert!(is_kept(&path), "locked from the beginning");
-        assert_eq!(read(&path).unwrap(), Status::default());
+        let read = || look(&path).unwrap().unwrap().status;
+        let is_kept = || look(&path).unwrap().unwrap().kept;
+        assert!(is_kept(), "locked from the beginning");
+        assert_eq!(read(), Status::default());
         let who = Who::of(std::process::id()).unwrap();
         assert!(who.lives() && !Who { start: who.start + 1, ..who }.lives());
+        assert!(!who.is_gone() && Who { start: who.start + 1, ..who }.is_gone());
+        assert!(Who { pid: 4_194_305, ..who }.is_gone());
         put_keeper(&file, who).unwrap();
         put_program(&file, who).unwrap();
-        assert_eq!(read(&path).unwrap(), Status { keeper: Some(who), program: Some(who), end: None });
+        assert_eq!(read(), Status { keeper: Some(who), program: Some(who), end: None });
         let end = End { code: Some(3), oom: Some(77), at_ms: 5, ..End::default() };
         put_end(&file, &end).unwrap();
-        assert_eq!(read(&path).unwrap().end, Some(end));
+        assert_eq!(read().end, Some(end));
         drop(file);
-        assert!(!is_kept(&path));
+        assert!(!is_kept());
+    }
+
+    #[test]
+    fn a_living_keepers_records_are_not_wiped_by_whoever_makes_the_file_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let file = make(&path).unwrap();
+        let who = Who::of(std::process::id()).unwrap();
+        put_keeper(&file, who).unwrap();
+        assert_eq!(make(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(look(&path).unwrap().unwrap().status.keeper, Some(who));
+        drop(file);
+        let file = make(&path).unwrap();
+        assert_eq!(look(&path).unwrap(), Some(Look { kept: true, status: Status::default() }));
+        drop(file);
+    }
+
+    #[test]
+    fn only_a_file_that_is_not_there_means_that_nothing_was_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        drop(make(&path).unwrap());
+        assert!(look(&path.join("below-a-file")).is_err());
+        std::os::unix::fs::symlink("loop", dir.path().join("loop")).unwrap();
+        assert!(look(&dir.path().join("loop")).is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use radrm_scheduler_core::{Activity, Bytes, Verdict};
+use radrm_scheduler_core::{Activity, Bytes, Leaving, Verdict};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::spec::Spec;
@@ -77,6 +77,8 @@ pub(crate) struct Entry {
     pub(crate) why: String,
     /// Where it stands between running and suspended.
     pub(crate) suspension: Suspension,
+    /// It was told to stop, and this is to become of it.
+    pub(crate) leaving: Option<Leaving>,
 }
 
 /// A run that is over, for the needs of later ones.
@@ -96,7 +98,7 @@ pub(crate) struct Store {
     connection: Connection,
 }
 
-const SCHEMA: i64 = 4;
+const SCHEMA: i64 = 5;
 
 const TABLES: &str = "
 CREATE TABLE jobs (
@@ -131,6 +133,7 @@ const ADDED: [&str; SCHEMA as usize - 1] = [
      ALTER TABLE runs ADD COLUMN activity TEXT;",
     "ALTER TABLE runs ADD COLUMN complete INTEGER NOT NULL DEFAULT 1;
      CREATE TABLE drained (gpu TEXT PRIMARY KEY);",
+    "ALTER TABLE jobs ADD COLUMN leaving TEXT",
 ];
 
 /// What is added to a GPU's figures.
@@ -346,7 +349,7 @@ impl Store {
 
 const COLUMNS: &str = "id, uid, gid, user, spec, stage, held, cancelled, attempt, ooms, floor, devices, \
     reserved, mem_limit, submitted_ms, first_start_ms, started_ms, ended_ms, ran_ms, peak, boot, verdict, why, \
-    suspension, lined_up_ms, activity";
+    suspension, lined_up_ms, activity, leaving";
 
 fn entry(row: &Row<'_>) -> Result<Entry> {
     let number = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
@@ -382,6 +385,7 @@ fn entry(row: &Row<'_>) -> Result<Entry> {
         suspension: serde_json::from_str(&text(23)?).unwrap_or_default(),
         lined_up_ms: some(24)?,
         activity: from_json(row.get(25)?),
+        leaving: from_json(row.get(26)?),
     })
 }
 
@@ -419,7 +423,7 @@ pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
         "UPDATE jobs SET stage = ?2, held = ?3, cancelled = ?4, attempt = ?5, ooms = ?6, floor = ?7,
              devices = ?8, reserved = ?9, mem_limit = ?10, first_start_ms = ?11, started_ms = ?12,
              ended_ms = ?13, ran_ms = ?14, peak = ?15, boot = ?16, verdict = ?17, why = ?18, suspension = ?19,
-             lined_up_ms = ?20, activity = ?21 WHERE id = ?1",
+             lined_up_ms = ?20, activity = ?21, leaving = ?22 WHERE id = ?1",
     )?
     .execute(params![
         int(entry.id),
@@ -443,6 +447,7 @@ pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
         json(&entry.suspension),
         entry.lined_up_ms.map(int),
         entry.activity.as_ref().map(json),
+        entry.leaving.as_ref().map(json),
     ])?;
     Ok(())
 }
@@ -551,7 +556,7 @@ pub(crate) fn forget(tx: &Transaction<'_>, job: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_scheduler_core::{Outcome, Permille};
+    use radrm_scheduler_core::{After, Millis, Outcome, Permille, Reason, Signal};
 
     #[test]
     fn a_job_comes_back_as_it_was() {
@@ -568,6 +573,9 @@ mod tests {
         entry.devices = vec!["GPU-1".into()];
         entry.peak = Some(1 << 40);
         entry.lined_up_ms = Some(12);
+        let reason = Reason::SlotEnds { slot: Millis(7) };
+        let after = After::End(Verdict::TimedOut);
+        entry.leaving = Some(Leaving { after, signal: Signal::Checkpoint(10), reason, slot_over: true });
         entry.activity = Some(Activity { smact: Permille(250), ..Activity::default() });
         store.transaction(|tx| update(tx, &entry)).unwrap();
         assert_eq!(store.newest().unwrap(), Some(12));

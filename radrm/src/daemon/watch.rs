@@ -5,20 +5,51 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::descriptors;
 use super::engine::Message;
 use super::status::Who;
 
 /// A job and its attempt.
 pub(crate) type Attempt = (u64, u32);
 
+/// Where there are no descriptors, it is tried again after this.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How a process is watched.
+#[derive(Clone, Debug)]
+enum Watched {
+    /// By a descriptor, which the thread shares while it sleeps.
+    By(Arc<OwnedFd>),
+    /// No descriptor can be had, or only one that clients and files would lack: it is looked at now and then.
+    Later(Who),
+    Gone,
+}
+
+impl Watched {
+    /// Only a number that is nobody's, or another's, means that the process is gone.
+    fn begin(who: Who) -> Self {
+        let Some(pid) = Pid::from_raw(who.pid.cast_signed()) else { return Self::Gone };
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            // Looked at after the descriptor was made: it cannot be a later process's.
+            Ok(_) if who.is_gone() => Self::Gone,
+            Ok(fd) if !descriptors::leaves_room(&fd) => Self::Later(who),
+            Ok(fd) => Self::By(Arc::new(fd)),
+            Err(Errno::SRCH) => Self::Gone,
+            Err(_) => Self::Later(who),
+        }
+    }
+}
+
 /// The thread's list.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
-    list: Arc<Mutex<BTreeMap<Attempt, OwnedFd>>>,
+    list: Arc<Mutex<BTreeMap<Attempt, Watched>>>,
     bell: Arc<OwnedFd>,
     to: Sender<Message>,
 }
@@ -40,16 +71,13 @@ impl Watch {
 
     /// Tells when this process is gone; at once if it is.
     pub(crate) fn add(&self, attempt: Attempt, who: Who) {
-        let pid = Pid::from_raw(who.pid.cast_signed());
-        let fd = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        // Looked at after the descriptor was made: it cannot be a later process's.
-        match fd.filter(|_| who.lives()) {
-            Some(fd) => {
-                self.list.lock().unwrap_or_else(PoisonError::into_inner).insert(attempt, fd);
-                let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
-            }
-            None => {
+        match Watched::begin(who) {
+            Watched::Gone => {
                 let _ = self.to.send(Message::KeeperEnded(attempt));
+            }
+            watched => {
+                self.list.lock().unwrap_or_else(PoisonError::into_inner).insert(attempt, watched);
+                let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
             }
         }
     }
@@ -62,22 +90,31 @@ impl Watch {
     fn run(self) {
         loop {
             let mut ended = Vec::new();
-            {
-                // Descriptors are added while this thread sleeps, never taken away: it polls copies.
-                let fds: Vec<(Attempt, OwnedFd)> = {
-                    let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-                    list.iter().filter_map(|(attempt, fd)| Some((*attempt, fd.try_clone().ok()?))).collect()
-                };
-                let mut polled = vec![PollFd::new(&*self.bell, PollFlags::IN)];
-                polled.extend(fds.iter().map(|(_, fd)| PollFd::new(fd, PollFlags::IN)));
-                if poll(&mut polled, None).is_err() {
-                    continue;
+            let mut fds: Vec<(Attempt, Arc<OwnedFd>)> = Vec::new();
+            let mut later = false;
+            for (attempt, watched) in self.list.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
+                if let Watched::Later(who) = watched {
+                    *watched = Watched::begin(*who);
                 }
-                let rung = polled.iter().skip(1).zip(&fds);
-                ended.extend(
-                    rung.filter(|(fd, _)| !fd.revents().is_empty()).map(|(_, (attempt, _))| *attempt),
-                );
+                match watched {
+                    Watched::By(fd) => fds.push((*attempt, fd.clone())),
+                    Watched::Later(_) => later = true,
+                    Watched::Gone => ended.push(*attempt),
+                }
             }
+            let mut polled = vec![PollFd::new(&*self.bell, PollFlags::IN)];
+            polled.extend(fds.iter().map(|(_, fd)| PollFd::new(&**fd, PollFlags::IN)));
+            let most = match (ended.is_empty(), later) {
+                (false, _) => Some(Duration::ZERO),
+                (true, true) => Some(AGAIN),
+                (true, false) => None,
+            };
+            let most = most.and_then(|most| most.try_into().ok());
+            if poll(&mut polled, most.as_ref()).is_err() {
+                continue;
+            }
+            let rung = polled.iter().skip(1).zip(&fds);
+            ended.extend(rung.filter(|(fd, _)| !fd.revents().is_empty()).map(|(_, (attempt, _))| *attempt));
             let mut count = [0; 8];
             let _ = rustix::io::read(&*self.bell, &mut count);
             let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,6 +11,7 @@ use radrm_scheduler_core::{Action, Event, Evidence, JobId, Outcome, Reason, Sign
 use rusqlite::Transaction;
 
 use super::{Engine, Live, Note, Todo};
+use crate::daemon::descriptors;
 use crate::daemon::keeper::{self, Order, User, WORD};
 use crate::daemon::status::{self, End, Status, Who};
 use crate::daemon::store::{self, Entry, NewRun, Stage};
@@ -40,15 +41,12 @@ impl Engine {
                 entry.started_ms = None;
                 entry.suspension = Suspension::default();
                 self.say(job.0, format!("attempt {attempt}: {reason}"));
+                self.missing.remove(&job.0);
                 self.todo.push_back(Todo::Start((job.0, attempt)));
             }
             Action::SetAside { job, .. } => self.say(job.0, reason.to_string()),
             Action::SetBudget { job, budget } => self.budget(job.0, budget, reason),
-            Action::Signal { job, signal } => {
-                let why_not = self.why_not_suspended(job);
-                self.say(job.0, format!("{}: {reason}{why_not}", words(signal)));
-                self.signal(job.0, signal);
-            }
+            Action::Signal { job, signal } => self.told_to_stop(job.0, signal, reason),
             Action::Suspend { job } => {
                 self.say(job.0, format!("to be suspended: {reason}"));
                 self.suspend(job.0);
@@ -140,6 +138,7 @@ impl Engine {
                     }
                 }
                 Todo::Suspension(attempt) => self.start_helper(attempt),
+                Todo::Signal(attempt, signal) => self.send(attempt, signal),
                 Todo::Clear(attempt) => {
                     let _ = fs::remove_file(self.helper_file(attempt));
                     let _ = fs::remove_file(self.status_file(attempt));
@@ -157,6 +156,7 @@ impl Engine {
             .map_err(|error| format!("no memory: {}", crate::output::reason(&error)))?;
         let child = Command::new("/proc/self/exe")
             .args([WORD, &time::word()])
+            .args(descriptors::word())
             .env_clear()
             .current_dir("/")
             .stdin(spoken)
@@ -273,9 +273,19 @@ impl Engine {
         if self.entries.get(&job).is_none_or(|entry| entry.attempt != attempt) {
             return;
         }
-        let status = status::read(&self.status_file((job, attempt))).unwrap_or_default();
+        let path = self.status_file((job, attempt));
+        let status = match status::look(&path) {
+            Ok(look) => look.unwrap_or_default().status,
+            Err(error) => {
+                self.trouble("status", format!("{}: {}", path.display(), crate::output::reason(&error)));
+                // Looked for again, as one of which no keeper is known.
+                self.live.insert(job, Live { keeper: None, child: None, ..live });
+                return;
+            }
+        };
+        self.troubles.remove("status");
         if status.end.is_none() {
-            sweep(&status, live.keeper);
+            sweep(&status, live.keeper, None);
         }
         if self.doubt((job, attempt), &status, live.told) {
             return;
@@ -291,7 +301,8 @@ impl Engine {
         }
         let end = status.end.clone().unwrap_or_else(|| match status.program {
             Some(_) => End { signal: Some(libc::SIGKILL), at_ms: time::now().0, ..End::default() },
-            None => End { not_started: Some("its keeper was killed".into()), ..End::default() },
+            // Nothing of it ran.
+            None => End { lost: true, ..End::default() },
         });
         let mut end = end;
         if end.from_log && end.oom == Some(0) {
@@ -326,12 +337,21 @@ impl Engine {
         }
         self.touch(job);
         self.todo.push_back(Todo::Clear((job, attempt)));
-        if seen.is_some() {
-            // First, so that what becomes free is given away by what is known now.
-            self.write();
-            self.tell_waiting(job);
+        // What becomes free is given away by what is known then: that is on disk first, with all that this end changes,
+        // so that nothing of it counts twice where the daemon is killed here.
+        let ended = self.entries.get(&job).filter(|_| seen.is_some()).cloned();
+        let pause = ended.is_some() && !self.recovering;
+        if pause {
+            self.step(Event::Paused { paused: true });
         }
         self.step(Event::Finished { job: id, attempt, outcome: end.outcome() });
+        if let Some(ended) = ended {
+            self.write();
+            self.tell_waiting(&ended);
+        }
+        if pause {
+            self.step(Event::Paused { paused: false });
+        }
     }
 
     /// The program is there.
@@ -350,7 +370,7 @@ impl Engine {
     }
 }
 
-fn words(signal: Signal) -> String {
+pub(super) fn words(signal: Signal) -> String {
     match signal {
         Signal::Checkpoint(number) => {
             format!("asked for a checkpoint ({})", crate::run::ending::signal_name(number))
@@ -404,8 +424,9 @@ fn kill_below(keeper: Who, launcher: Option<Who>) {
     }
 }
 
-/// A keeper that was killed left its session behind.
-fn sweep(status: &Status, keeper: Option<Who>) {
+/// A keeper that was killed left its session behind. Where that may be long ago, its number may be another session's by
+/// now: then only processes of the job's user are taken for the job's.
+pub(super) fn sweep(status: &Status, keeper: Option<Who>, user: Option<u32>) {
     if let Some(program) = status.program.filter(|program| program.lives()) {
         for pid in keeper::below(program.pid).into_iter().chain([program.pid]) {
             // SAFETY: as above; the program was just seen to live.
@@ -413,7 +434,16 @@ fn sweep(status: &Status, keeper: Option<Who>) {
         }
     }
     let Some(session) = status.keeper.or(keeper) else { return };
-    for process in Process::all() {
+    // No number is given again while a process is of the session that it names.
+    if Who::of(session.pid).is_some_and(|now| now != session) {
+        return;
+    }
+    let own = |process: &Process| {
+        user.is_none_or(|user| {
+            process.users().is_some_and(|(real, effective)| [real, effective].contains(&user))
+        })
+    };
+    for process in Process::all().filter(own) {
         // SAFETY: plain system calls.
         unsafe {
             if libc::getsid(process.0.cast_signed()) == session.pid.cast_signed() {

@@ -7,6 +7,7 @@ use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation, Observation, Per
 use radrm_telemetry::{Liveness, Segment};
 
 use super::Engine;
+use crate::daemon::descriptors;
 use crate::daemon::gpus::Look;
 use crate::daemon::load::{self, Load};
 use crate::daemon::pace::Pace;
@@ -60,12 +61,33 @@ impl Engine {
 
     /// Jobs that were started and whose program was not there yet.
     fn look_for_programs(&mut self) {
-        let pending: Vec<u64> =
-            self.live.iter().filter(|(_, live)| !live.told).map(|(job, _)| *job).collect();
+        let pending: Vec<u64> = self
+            .live
+            .iter()
+            .filter(|(_, live)| !live.told || live.keeper.is_none())
+            .map(|(job, _)| *job)
+            .collect();
         for job in pending {
             let Some(attempt) = self.entries.get(&job).map(|entry| entry.attempt) else { continue };
-            let status = status::read(&self.status_file((job, attempt))).unwrap_or_default();
-            let Some(program) = status.program else { continue };
+            // What cannot be looked at now is looked at again soon.
+            let Ok(look) = status::look(&self.status_file((job, attempt))) else { continue };
+            let status::Look { kept, status } = look.unwrap_or_default();
+            let Some(live) = self.live.get_mut(&job) else { continue };
+            if live.keeper.is_none() {
+                match (status.keeper, kept) {
+                    (_, false) => {
+                        self.keeper_ended((job, attempt));
+                        continue;
+                    }
+                    (Some(keeper), true) => {
+                        live.keeper = Some(keeper);
+                        self.watch.add((job, attempt), keeper);
+                    }
+                    // It is about to say who it is.
+                    (None, true) => {}
+                }
+            }
+            let Some(program) = status.program.filter(|_| !live.told) else { continue };
             let Some(live) = self.live.get_mut(&job) else { continue };
             live.program = Some(program);
             if let Some(owed) = live.sight.owed.take()
@@ -200,7 +222,10 @@ impl Sight {
 
     /// Finds the segment that a launcher holds, unless that was done.
     pub(super) fn find_segment(&mut self, launcher: Option<Who>) {
-        if let (None, Some(launcher)) = (&self.segment, launcher) {
+        // Of a job that cannot be looked into nothing is known but that it runs; clients are answered all the same.
+        if let (None, Some(launcher)) = (&self.segment, launcher)
+            && descriptors::is_room()
+        {
             self.segment = segment_of(Process(launcher.pid));
         }
     }

@@ -80,14 +80,23 @@ impl Engine {
     }
 
     /// Whether an earlier daemon took the job, with the same machine in front of it: what is missing now may be a GPU
-    /// that was lost before this daemon came, so the job stays in the queue for the next one.
+    /// that was lost before this daemon came, so the job stays in the queue for the next one, whatever it is tried for.
     pub(super) fn was_possible(&mut self, job: u64, reason: &Reason) -> bool {
-        let waits =
-            self.recovering && self.entries.get(&job).is_some_and(|entry| entry.stage == Stage::Waiting);
+        let waits = (self.recovering || self.missing.contains(&job))
+            && self.entries.get(&job).is_some_and(|entry| entry.stage == Stage::Waiting);
         if waits {
+            self.missing.insert(job);
             self.say(job, format!("waits, as a GPU may be missing since the daemon was started: {reason}"));
         }
         waits
+    }
+
+    /// Remembers a job of an earlier daemon that could not start now, and is not tried yet: it is held, or runs.
+    pub(super) fn find_missing(&mut self, job: u64) {
+        let Some(entry) = self.entries.get(&job) else { return };
+        if self.can_ever_start(&self.job_of(entry)).is_err() {
+            self.missing.insert(job);
+        }
     }
 
     /// Those that wait and of which the scheduler knows nothing.

@@ -8,6 +8,7 @@ mod actions;
 mod bookings;
 mod budgets;
 mod inbox;
+mod leaving;
 mod loads;
 mod looks;
 mod lost;
@@ -23,7 +24,7 @@ use std::process::Child;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use radrm_scheduler_core::{Decision, DeviceId, Event, JobId, Millis, State};
+use radrm_scheduler_core::{Decision, DeviceId, Event, JobId, Millis, Signal, State};
 
 use super::config::Config;
 use super::events::Log;
@@ -86,6 +87,8 @@ enum Todo {
     Start(Attempt),
     /// The step between running and suspended at which the job is.
     Suspension(Attempt),
+    /// A signal to an attempt.
+    Signal(Attempt, Signal),
     /// The files of an attempt that is over.
     Clear(Attempt),
 }
@@ -142,6 +145,8 @@ pub(crate) struct Engine {
     drained: BTreeSet<String>,
     /// Attempts that failed, whose GPU may be what failed: until the next look tells.
     doubtful: Vec<lost::Doubtful>,
+    /// Jobs that an earlier daemon took and for which something is missing since this one was started.
+    missing: BTreeSet<u64>,
     /// What an earlier daemon left is being taken up.
     recovering: bool,
     /// Asks for a look at which GPUs are gone.
@@ -215,6 +220,7 @@ impl Engine {
             lost: BTreeSet::new(),
             drained: BTreeSet::new(),
             doubtful: Vec::new(),
+            missing: BTreeSet::new(),
             recovering: true,
             ask,
             watched: BTreeMap::new(),
@@ -306,6 +312,8 @@ impl Engine {
             self.carry_out();
             // What a start changed is written at once: where the keeper is, is known to its own file too.
             self.write();
+        } else {
+            self.send_for_good();
         }
     }
 
@@ -318,7 +326,7 @@ impl Engine {
         if !self.doubtful.is_empty() {
             patience = patience.min(lost::MOST);
         }
-        if self.live.values().any(|live| !live.told) {
+        if self.live.values().any(|live| !live.told || live.keeper.is_none()) {
             patience = patience.min(STARTING);
         }
         patience
@@ -360,11 +368,14 @@ impl Engine {
             return false;
         }
         for job in &self.dirty {
-            let seen = self.state.job(JobId(*job)).and_then(|view| view.reserved);
-            if let Some(entry) = self.entries.get_mut(job).filter(|entry| entry.stage == Stage::Running) {
+            let view = self.state.job(JobId(*job));
+            let Some(entry) = self.entries.get_mut(job) else { continue };
+            if entry.stage == Stage::Running {
                 // What is set aside follows what a job was seen to hold.
+                let seen = view.as_ref().and_then(|view| view.reserved);
                 entry.reserved = seen.map(|bytes| bytes.0).or(entry.reserved);
             }
+            entry.leaving = view.and_then(|view| view.leaving);
         }
         let (entries, dirty, notes) = (&self.entries, &self.dirty, &self.notes);
         let models = &self.gpus.list;
@@ -385,6 +396,7 @@ impl Engine {
                 for job in std::mem::take(&mut self.dirty) {
                     if self.entries.get(&job).is_some_and(|entry| entry.stage == Stage::Ended) {
                         self.entries.remove(&job);
+                        self.missing.remove(&job);
                     }
                 }
                 true

@@ -7,6 +7,10 @@
 //! | | free | an end | it ended meanwhile |
 //! | | free | a program and no end | the keeper was killed: so is the job; or the machine was restarted: back to the queue |
 //! | | free | no program, or no file | nothing of the attempt ever ran: it waits |
+//! | | | it cannot be looked at | the daemon does not start |
+//!
+//! What a job was told to do is on disk too: one that was cancelled is not tried again, one that gave its place to another
+//! is. Nobody is started before all are taken up.
 
 use std::time::{Duration, Instant};
 
@@ -14,17 +18,19 @@ use radrm_scheduler_core::{
     Bytes, Device, DeviceId, Event, Job, JobId, Millis, Node, NodeId, Outcome, UserId,
 };
 
+use super::actions::sweep;
 use super::{Engine, Live};
-use crate::daemon::status::{self, Status};
+use crate::daemon::status::{self, Look, Status};
 use crate::daemon::store::{Entry, Stage};
 use crate::daemon::suspend::Step;
 use crate::daemon::{needs, time};
 
-/// A keeper says who it is within this time of its lock.
-const SAYS: Duration = Duration::from_secs(5);
+/// What is in the way of looking at an attempt may go away within this time.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How an attempt was found.
 enum Found {
+    Waiting,
     Kept(Status),
     Over(Status),
     Rebooted,
@@ -35,29 +41,31 @@ impl Engine {
     pub(super) fn recover(&mut self) -> Result<(), String> {
         let failed = |error: rusqlite::Error| format!("the queue cannot be read: {error}");
         self.drained = self.store.drained().map_err(failed)?.into_iter().collect();
+        self.step(Event::Paused { paused: true });
         self.announce();
         for (uid, gpu_ms, _) in self.store.usage().map_err(failed)? {
             self.step(Event::UsageRestored { user: UserId(uid), gpu_ms });
         }
-        let (mut waiting, mut over, mut suspended) = (Vec::new(), Vec::new(), Vec::new());
-        for entry in self.store.open_jobs().map_err(failed)? {
-            if entry.stage == Stage::Waiting {
-                waiting.push(entry);
-                continue;
-            }
+        // All are looked at before anything changes: nothing happened where one cannot be.
+        let entries = self.store.open_jobs().map_err(failed)?;
+        let found = entries.into_iter().map(|entry| Ok((self.find(&entry)?, entry)));
+        let found: Vec<(Found, Entry)> = found.collect::<Result<_, String>>()?;
+        let (mut waiting, mut over) = (Vec::new(), Vec::new());
+        for (found, entry) in found {
             let attempt = (entry.id, entry.attempt);
-            match self.find(&entry) {
-                // It may come back only where those that run leave room.
-                Found::Kept(status) if entry.suspension.step == Step::Suspended => {
-                    suspended.push((entry, status));
-                }
+            match found {
+                Found::Waiting => waiting.push(entry),
                 Found::Kept(status) => {
                     self.adopt(entry, &status, true);
+                    self.find_missing(attempt.0);
                     if let Some(keeper) = status.keeper {
                         self.watch.add(attempt, keeper);
                     }
                 }
                 Found::Over(status) => {
+                    if status.end.is_none() {
+                        sweep(&status, None, Some(entry.uid));
+                    }
                     self.adopt(entry, &status, false);
                     over.push((attempt, status));
                 }
@@ -78,13 +86,6 @@ impl Engine {
         for (attempt, status) in over {
             self.attempt_ended(attempt, &status, true);
         }
-        for (entry, status) in suspended {
-            let attempt = (entry.id, entry.attempt);
-            self.adopt(entry, &status, true);
-            if let Some(keeper) = status.keeper {
-                self.watch.add(attempt, keeper);
-            }
-        }
         for entry in waiting {
             let (id, held, cancelled) = (entry.id, entry.held, entry.cancelled);
             let job = Box::new(self.job_of(&entry));
@@ -93,8 +94,12 @@ impl Engine {
             self.submit_to_state(job, held);
             if cancelled {
                 self.cancel(id);
+            } else if held {
+                self.find_missing(id);
             }
         }
+        // Who is first is known now.
+        self.step(Event::Paused { paused: false });
         Ok(())
     }
 
@@ -140,25 +145,36 @@ impl Engine {
         }
     }
 
-    fn find(&self, entry: &Entry) -> Found {
+    /// How an attempt is found. Only a file that is not there says that it never ran.
+    fn find(&self, entry: &Entry) -> Result<Found, String> {
+        if entry.stage == Stage::Waiting {
+            return Ok(Found::Waiting);
+        }
         let path = self.status_file((entry.id, entry.attempt));
+        let begun = Instant::now();
+        let look = loop {
+            match status::look(&path) {
+                Ok(look) => break look,
+                Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
+                Err(error) => {
+                    let why = crate::output::reason(&error);
+                    let job = entry.id;
+                    return Err(format!("what became of job {job} is not known: {}: {why}", path.display()));
+                }
+            }
+        };
         if entry.boot != self.boot {
             // An end that was written just before still counts.
-            let status = status::read(&path).unwrap_or_default();
-            return if status.end.is_some() { Found::Over(status) } else { Found::Rebooted };
+            let status = look.unwrap_or_default().status;
+            return Ok(if status.end.is_some() { Found::Over(status) } else { Found::Rebooted });
         }
-        let begun = Instant::now();
-        loop {
-            let kept = status::is_kept(&path);
-            let status = status::read(&path).unwrap_or_default();
-            match (kept, status.keeper, status.program) {
-                (true, Some(_), _) => return Found::Kept(status),
-                (true, None, _) if begun.elapsed() < SAYS => std::thread::sleep(Duration::from_millis(5)),
-                (true, None, _) => return Found::Never,
-                (false, _, None) if status.end.is_none() => return Found::Never,
-                (false, ..) => return Found::Over(status),
+        Ok(match look {
+            Some(Look { kept: true, status }) => Found::Kept(status),
+            Some(Look { status, .. }) if status.program.is_some() || status.end.is_some() => {
+                Found::Over(status)
             }
-        }
+            _ => Found::Never,
+        })
     }
 
     fn adopt(&mut self, mut entry: Entry, status: &Status, alive: bool) {
@@ -177,6 +193,7 @@ impl Engine {
         let devices =
             entry.devices.iter().map(|uuid| self.device(uuid).unwrap_or(DeviceId(u32::MAX))).collect();
         let reserved = entry.reserved.map(Bytes);
+        let leaving = entry.leaving.clone().map(Box::new);
         let job = Box::new(Job { attempts: attempt, ..self.job_of(&entry) });
         self.entries.insert(id, entry);
         if alive {
@@ -187,14 +204,15 @@ impl Engine {
         if alive && step == Step::Suspended {
             self.adopt_suspended(job);
         } else {
-            self.step(Event::Adopted { job, devices, since, reserved, leaving: None });
+            self.step(Event::Adopted { job, devices, since, reserved, leaving });
         }
         if alive {
             // Nobody is told to leave by signals who could be suspended.
             self.look_whether(id);
             self.adopted_on_its_way(id);
         }
-        if cancelled && alive {
+        // Also where it is over: it is not tried again, whatever became of it.
+        if cancelled {
             self.step(Event::Cancelled { job: JobId(id) });
         }
     }
@@ -219,8 +237,7 @@ impl Engine {
     }
 
     /// Waiting jobs that are the same program as one that just ended learn from it.
-    pub(super) fn tell_waiting(&mut self, job: u64) {
-        let Some(ended) = self.entries.get(&job) else { return };
+    pub(super) fn tell_waiting(&mut self, ended: &Entry) {
         let (uid, gpus) = (ended.uid, ended.spec.gpus);
         let program = needs::program(&ended.spec);
         let equal: Vec<u64> = self
@@ -228,6 +245,7 @@ impl Engine {
             .values()
             .filter(|entry| {
                 entry.stage == Stage::Waiting
+                    && entry.id != ended.id
                     && entry.uid == uid
                     && entry.spec.gpus == gpus
                     && entry.spec.command.first() == ended.spec.command.first()

@@ -323,7 +323,7 @@ impl Engine {
             entry.suspension.step = Step::Lost;
         }
         self.say(job, format!("lost: {sentence}"));
-        self.signal(job, Signal::Kill);
+        self.signal_when_written(job, Signal::Kill);
     }
 
     /// What has to come back and did not is tried again.

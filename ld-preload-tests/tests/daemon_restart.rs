@@ -1,0 +1,217 @@
+//! What a daemon that comes back makes of the jobs that it finds.
+
+use std::{fs, process::Command, thread, time::Duration};
+
+use radrm_emulator_machine::Machine;
+use radrm_preload_tests::{
+    node::{Daemon, may},
+    programs,
+};
+
+const ONE_GPU: &str = "emulate = \"1xA100-40GB\"\n[scheduler.eviction]\nkill_after = 100000\n";
+
+/// Runs until a file is there.
+const UNTIL_GO: &str = "echo start $RADRM_JOB $RADRM_ATTEMPT >> $PLACE/marks; \
+                        while [ ! -e $PLACE/go ]; do sleep 0.1; done";
+
+/// A script that waits for a signal, says that it came, and takes its time to end with a code then.
+fn ends_late(signal: &str, code: u32) -> String {
+    format!(
+        "echo start $RADRM_ATTEMPT >> $PLACE/marks; [ $RADRM_ATTEMPT = 2 ] && exit 7; \
+         trap 'echo told >> $PLACE/marks; while [ ! -e $PLACE/go ]; do sleep 0.05; done; exit {code}' {signal}; \
+         echo ready >> $PLACE/marks; while :; do sleep 0.05; done"
+    )
+}
+
+fn touch(daemon: &Daemon, name: &str) {
+    fs::write(daemon.path(name), "").expect("file");
+}
+
+fn until_marked(daemon: &Daemon, mark: &str) {
+    daemon.until(mark, |daemon| daemon.lines("marks").iter().any(|line| line == mark));
+}
+
+#[test]
+fn a_job_that_was_told_to_give_way_and_ends_while_no_daemon_is_there_goes_back_to_the_queue() {
+    let own: &[&str] = &["--checkpoint-signal", "USR1", "--grace", "100s"];
+    for (options, signal, code) in [(own, "USR1", 0), (&[], "TERM", 3)] {
+        let mut daemon = Daemon::new(ONE_GPU);
+        let script = ends_late(signal, code);
+        let options = [&["--exclusive", "--preemptible"], options].concat();
+        let job = daemon.submit(&options, &["/bin/sh", "-c", &script]);
+        until_marked(&daemon, "ready");
+        let important = daemon.submit(&["--exclusive", "--priority", "5"], &["/bin/sh", "-c", "sleep 1"]);
+        until_marked(&daemon, "told");
+        daemon.kill();
+        touch(&daemon, "go");
+        daemon.until_kept(job, 1);
+        daemon.start();
+        assert_eq!(daemon.end(important)["exit_code"], 0);
+        let ended = daemon.end(job);
+        let history = daemon.show(job)["history"].to_string();
+        assert_eq!((&ended["exit_code"], &ended["attempts"]), (&7.into(), &2.into()), "{history}");
+    }
+}
+
+#[test]
+fn a_daemon_that_may_open_few_files_starts_no_job_twice_and_kills_none() {
+    const JOBS: usize = 24;
+    if !may(&["unshare", "--mount", "true"]) {
+        return;
+    }
+    let mut daemon = Daemon::new("cpus = 1000\n");
+    let script = format!("{UNTIL_GO}; exit 5");
+    let jobs: Vec<u64> =
+        (0..JOBS).map(|_| daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", &script])).collect();
+    daemon.until("all run", |daemon| daemon.lines("marks").len() == JOBS);
+    daemon.kill();
+    daemon.behind("ulimit -n 45");
+    daemon.start();
+    thread::sleep(Duration::from_secs(1));
+    daemon.kill();
+    // Too few for any keeper.
+    daemon.behind("ulimit -n 34");
+    daemon.start();
+    thread::sleep(Duration::from_secs(1));
+    touch(&daemon, "go");
+    for job in jobs {
+        let ended = daemon.end(job);
+        assert_eq!((&ended["exit_code"], &ended["attempts"]), (&5.into(), &1.into()), "{}", daemon.log());
+    }
+    assert_eq!(daemon.lines("marks").len(), JOBS);
+}
+
+#[test]
+fn jobs_may_open_as_many_files_as_their_daemon_when_it_was_started_and_the_daemon_more() {
+    if !may(&["unshare", "--mount", "true"]) {
+        return;
+    }
+    let daemon = Daemon::with("", "ulimit -S -n 300");
+    let script = "ulimit -S -n > $PLACE/files; ulimit -H -n >> $PLACE/files";
+    let job = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", script]);
+    assert_eq!(daemon.end(job)["exit_code"], 0);
+    let limits = fs::read_to_string(format!("/proc/{}/limits", daemon.pid())).expect("limits");
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("limit");
+    let [soft, hard] = [0, 1].map(|at| line.split_whitespace().nth(at).expect("limit").to_owned());
+    assert_eq!(soft, hard);
+    assert_eq!(daemon.lines("files"), ["300".to_owned(), hard]);
+}
+
+#[test]
+fn a_daemon_that_cannot_know_what_became_of_a_job_does_not_start_and_says_which() {
+    let mut daemon = Daemon::new("");
+    let job = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", &format!("{UNTIL_GO}; exit 5")]);
+    until_marked(&daemon, &format!("start {job} 1"));
+    daemon.kill();
+    let (file, aside) = (daemon.path(&format!("state/attempts/{job}.1")), daemon.path("aside"));
+    fs::rename(&file, &aside).expect("renamed");
+    std::os::unix::fs::symlink(&file, &file).expect("a link to itself");
+    let said = daemon.refuses_to_start();
+    assert!(said.contains(&format!("what became of job {job} is not known")), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    fs::rename(&aside, &file).expect("renamed");
+    daemon.start();
+    assert_eq!(daemon.state(job), "running");
+    touch(&daemon, "go");
+    assert_eq!(daemon.end(job)["exit_code"], 5);
+    assert_eq!(daemon.lines("marks").len(), 1);
+}
+
+#[test]
+fn a_job_that_was_cancelled_does_not_run_again_after_a_restart_of_the_machine() {
+    let boot = |id: &str| {
+        format!(
+            "echo {id} > $PLACE/boot-id; mount --bind $PLACE/boot-id /proc/sys/kernel/random/boot_id || exit 1"
+        )
+    };
+    let bind = "mount --bind /dev/null /proc/sys/kernel/random/boot_id";
+    if !may(&["unshare", "--mount", "/bin/sh", "-c", bind]) {
+        return;
+    }
+    let mut daemon = Daemon::with(ONE_GPU, &boot("first"));
+    let deaf = format!("trap '' TERM; {UNTIL_GO}");
+    let jobs: Vec<u64> = (0..2).map(|_| daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", &deaf])).collect();
+    daemon.until("both run", |daemon| daemon.lines("marks").len() == 2);
+    daemon.ok(&["cancel", &jobs[0].to_string()]);
+    let keepers = [0, 1].map(|at| daemon.keeper(jobs[at]));
+    let groups = [0, 1].map(|at| {
+        let group = daemon.show(jobs[at])["job"]["pid"].as_i64().expect("pid");
+        libc::pid_t::try_from(group).expect("pid")
+    });
+    daemon.kill();
+    for (keeper, group) in keepers.into_iter().zip(groups) {
+        // SAFETY: plain system calls on processes of this test.
+        unsafe {
+            libc::kill(keeper, libc::SIGKILL);
+            libc::kill(-group, libc::SIGKILL);
+        }
+    }
+    daemon.behind(&boot("second"));
+    daemon.start();
+    assert_eq!(daemon.end(jobs[0])["end"], "cancelled");
+    // One that nobody cancelled does.
+    until_marked(&daemon, &format!("start {} 2", jobs[1]));
+    assert_eq!(daemon.lines("marks").len(), 3);
+}
+
+#[test]
+fn a_job_that_succeeded_does_not_run_again_because_its_gpu_is_missing_at_the_next_start() {
+    let mut daemon = Daemon::new("");
+    let job = daemon.submit(&["--exclusive"], &["/bin/sh", "-c", UNTIL_GO]);
+    until_marked(&daemon, &format!("start {job} 1"));
+    let uuid = daemon.show(job)["job"]["devices"][0].as_str().expect("UUID").to_owned();
+    daemon.kill();
+    touch(&daemon, "go");
+    daemon.until_kept(job, 1);
+    let machine = Machine::open(&daemon.path("state/machine")).expect("emulated machine");
+    let gpu = (0..machine.gpu_count()).find(|gpu| machine.spec().uuid_text(*gpu) == uuid).expect("GPU");
+    machine.set_lost(gpu, true);
+    daemon.start();
+    let ended = daemon.end(job);
+    assert_eq!((&ended["exit_code"], &ended["attempts"]), (&0.into(), &1.into()), "{ended}");
+    assert_eq!(daemon.lines("marks").len(), 1);
+}
+
+#[test]
+fn the_first_in_the_queue_starts_first_also_where_a_daemon_comes_back_to_a_free_gpu() {
+    let mut daemon = Daemon::new(ONE_GPU);
+    let first = daemon.submit(&["--exclusive"], &["/bin/sh", "-c", UNTIL_GO]);
+    until_marked(&daemon, &format!("start {first} 1"));
+    let low = daemon.submit(&["--exclusive"], &["sleep", "1000"]);
+    let high = daemon.submit(&["--exclusive", "--priority", "9"], &["sleep", "1000"]);
+    daemon.kill();
+    touch(&daemon, "go");
+    daemon.until_kept(first, 1);
+    daemon.start();
+    daemon.until_state(high, "running");
+    assert_eq!(daemon.state(low), "waiting", "{}", daemon.show(low)["history"]);
+}
+
+/// What SQL on the queue gives, while no daemon has it.
+fn sql(daemon: &Daemon, words: &str) -> String {
+    let script = "import sqlite3, sys\nbase = sqlite3.connect(sys.argv[1])\n\
+                  print([row for part in sys.argv[2].split(';;') for row in base.execute(part).fetchall()])\nbase.commit()";
+    let mut command = Command::new("python3");
+    let done = command.args(["-c", script]).arg(daemon.path("state/queue.db")).arg(words).output();
+    let done = done.expect("python3");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).expect("text").trim().to_owned()
+}
+
+#[test]
+fn the_end_of_a_job_and_what_it_measured_are_written_as_one() {
+    let mut daemon = Daemon::new("");
+    daemon.kill();
+    sql(
+        &daemon,
+        "CREATE TABLE seen (stage TEXT);;CREATE TRIGGER look AFTER INSERT ON runs BEGIN \
+         INSERT INTO seen SELECT stage FROM jobs; END",
+    );
+    daemon.start();
+    let program = programs::compile("steps.c", &[]).display().to_string();
+    let job = daemon.submit(&[], &[&program, "use:0", "alloc:a:600m"]);
+    assert_eq!(daemon.end(job)["exit_code"], 0);
+    daemon.kill();
+    // Written before the end, it would count twice where the daemon is killed between the two.
+    assert_eq!(sql(&daemon, "SELECT stage FROM seen"), "[('ended',)]");
+}
