@@ -2,8 +2,9 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -26,6 +27,9 @@ pub const DEFAULT_PIPE: &str = "/tmp/nvidia-mps";
 
 /// An answer takes milliseconds; a daemon that hangs must not hang the job.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes that a file of a process id may have.
+const PID_FILE: u64 = 64;
 
 /// Bytes that a path of a Unix socket may have.
 const SOCKET_PATH: usize = 107;
@@ -204,11 +208,40 @@ impl Control {
 }
 
 /// The daemon of a pipe directory by its file of its process id: for machines without the program.
+///
+/// What lies there may be anybody's: no pipe is waited for, and nothing endless is read. A file system that
+/// does not answer still holds up whoever asks.
 #[must_use]
 pub fn has_living_daemon(pipe: &Path) -> bool {
-    let pid = std::fs::read_to_string(pipe.join("nvidia-cuda-mps-control.pid")).ok();
-    let pid = pid.and_then(|text| text.trim().parse::<u32>().ok());
-    pid.is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists())
+    let read = || {
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+            .open(pipe.join("nvidia-cuda-mps-control.pid"))
+            .ok()?;
+        let mut text = String::new();
+        file.metadata().ok()?.is_file().then_some(())?;
+        file.take(PID_FILE).read_to_string(&mut text).ok()?;
+        text.trim().parse::<u32>().ok()
+    };
+    read().is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists())
+}
+
+/// The daemon of a pipe directory by the kernel's list of sockets: for who must not follow a path that somebody
+/// else chose. One that is bound under another spelling of the path, or in another network namespace, is not seen.
+#[must_use]
+pub fn has_bound_daemon(pipe: &Path) -> bool {
+    // Lossy on both sides.
+    let sockets = std::fs::read("/proc/net/unix").unwrap_or_default();
+    is_bound(pipe, &String::from_utf8_lossy(&sockets))
+}
+
+/// Whether the kernel's list has the socket of a pipe directory.
+fn is_bound(pipe: &Path, sockets: &str) -> bool {
+    // Without doubled separators and single dots.
+    let socket: PathBuf = pipe.join("control").components().collect();
+    let socket = format!(" {}", socket.to_string_lossy());
+    sockets.lines().any(|line| line.ends_with(&socket))
 }
 
 /// Whether a pipe directory's path leaves room for the socket. Beyond that the daemon ends without
@@ -251,5 +284,42 @@ mod tests {
         assert!(has_living_daemon(dir.path()));
         std::fs::write(&file, "4194305\n").unwrap();
         assert!(!has_living_daemon(dir.path()));
+    }
+    #[test]
+    fn what_lies_where_a_daemon_is_looked_for_does_not_hold_up_who_looks() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("nvidia-cuda-mps-control.pid");
+        // Waiting for the end of a pipe, or of zeros, would never end.
+        for device in [None, Some("/dev/zero")] {
+            let _ = std::fs::remove_file(&file);
+            match device {
+                None => fifo(&file),
+                Some(device) => std::os::unix::fs::symlink(device, &file).unwrap(),
+            }
+            let path = dir.path().to_owned();
+            let (to, answer) = std::sync::mpsc::channel();
+            thread::spawn(move || to.send(has_living_daemon(&path)));
+            assert_eq!(answer.recv_timeout(Duration::from_secs(30)), Ok(false), "{device:?}");
+        }
+    }
+
+    fn fifo(path: &Path) {
+        let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
+        // SAFETY: a plain system call; the path ends with zero.
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o666) }, 0);
+    }
+
+    #[test]
+    fn a_daemon_is_known_by_its_socket_without_a_look_at_its_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!has_bound_daemon(dir.path()));
+        let daemon = std::os::unix::net::UnixListener::bind(dir.path().join("control")).unwrap();
+        assert!(has_bound_daemon(dir.path()) && has_bound_daemon(&dir.path().join("./")));
+        assert!(!has_bound_daemon(&dir.path().join("control")));
+        drop(daemon);
+        assert!(!has_bound_daemon(dir.path()), "its file is still there");
+        let list =
+            "Num RefCount Protocol\n00: 00000002 00000000 00010000 0001 01 17 /tmp/nvidia-mps/control\n";
+        assert!(is_bound(Path::new(DEFAULT_PIPE), list) && !is_bound(Path::new("/nvidia-mps"), list));
     }
 }

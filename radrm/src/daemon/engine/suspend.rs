@@ -18,6 +18,7 @@ use crate::daemon::suspend::eligible::{self, Room};
 use crate::daemon::suspend::{Answer, Order, Step, Task};
 use crate::daemon::time;
 use crate::daemon::watch::Attempt;
+use crate::mps::control::has_bound_daemon;
 use crate::run::libraries;
 
 /// Bytes that a driver copies in a second, at the least; about a tenth of what is published.
@@ -98,7 +99,7 @@ impl Engine {
             return Err(SuspendRefusal::Mig);
         }
         let segment = live.sight.segment().ok_or(SuspendRefusal::NoShim)?;
-        eligible::processes(segment)?;
+        eligible::processes(segment, has_bound_daemon)?;
         self.host_room().has(live.sight.used.values().sum())
     }
 

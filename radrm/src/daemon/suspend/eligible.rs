@@ -8,7 +8,7 @@ use radrm_scheduler_core::SuspendRefusal;
 use radrm_telemetry::{Liveness, Segment, SlotInfo, Uses};
 
 use super::driver::FIRST;
-use crate::mps::control::{DEFAULT_PIPE, PIPE_VARIABLE, has_living_daemon};
+use crate::mps::control::{DEFAULT_PIPE, PIPE_VARIABLE};
 use crate::quota::proc::Process;
 
 /// Entry points after which a process cannot be suspended, or not be brought back. Every form of a name counts.
@@ -58,16 +58,20 @@ fn of_uses(uses: &Uses) -> Result<(), SuspendRefusal> {
 }
 
 /// Whether it looks for MPS where a daemon of MPS is.
-fn is_mps_client(process: Process) -> bool {
+fn is_mps_client(process: Process, has_daemon: fn(&Path) -> bool) -> bool {
     let pipe = process.variable(PIPE_VARIABLE).unwrap_or_else(|| DEFAULT_PIPE.into());
-    has_living_daemon(Path::new(&pipe))
+    has_daemon(Path::new(&pipe))
 }
 
-/// A job's processes that use the driver and live, if all of them can be suspended.
+/// A job's processes that use the driver and live, if all of them can be suspended. `has_mps`: whether a daemon of
+/// MPS is in a pipe directory, whose path is the job's choice: only who is the job's user may follow it.
 ///
 /// # Errors
 /// Why not.
-pub(crate) fn processes(segment: &Segment) -> Result<Vec<SlotInfo>, SuspendRefusal> {
+pub(crate) fn processes(
+    segment: &Segment,
+    has_mps: fn(&Path) -> bool,
+) -> Result<Vec<SlotInfo>, SuspendRefusal> {
     let slots = segment.slots().map_err(|_| SuspendRefusal::NoShim)?;
     let living: Vec<SlotInfo> = slots.into_iter().filter(|slot| slot.liveness == Liveness::Running).collect();
     if living.is_empty() {
@@ -75,7 +79,7 @@ pub(crate) fn processes(segment: &Segment) -> Result<Vec<SlotInfo>, SuspendRefus
     }
     for slot in &living {
         of_uses(&segment.uses(slot).map_err(|_| SuspendRefusal::NoShim)?)?;
-        if is_mps_client(Process(slot.pid)) {
+        if is_mps_client(Process(slot.pid), has_mps) {
             return Err(SuspendRefusal::Mps);
         }
     }

@@ -20,6 +20,7 @@ use crate::daemon::engine::segment_of;
 use crate::daemon::keeper;
 use crate::daemon::status::Who;
 use crate::limits::gpus;
+use crate::mps::control::has_living_daemon;
 use crate::quota::proc::Process;
 use crate::run::libraries;
 
@@ -101,7 +102,7 @@ impl Here<'_> {
 
 impl Job for Here<'_> {
     fn processes(&mut self) -> Result<Vec<Who>, SuspendRefusal> {
-        let slots = eligible::processes(&self.segment)?;
+        let slots = eligible::processes(&self.segment, has_living_daemon)?;
         let found: Vec<Who> = slots.iter().filter_map(|slot| Who::of(slot.pid)).collect();
         if self.has_stranger(&found) { Err(SuspendRefusal::NoShim) } else { Ok(found) }
     }
