@@ -44,9 +44,9 @@ pub use kind::{Bypass, EndReason, EventKind, KINDS, Kind, Refusal, Scope, TIMELI
 pub use lanes::{GraphLaunches, Lane, Row};
 pub use ledger::{Ledger, LedgerRow};
 pub use reader::{
-    Account, Copies, GpuInfo, Holder, JobInfo, KernelSnapshot, KindFigures, Later, LeftOut, LiveBlock,
-    Liveness, OtherProcess, Overhead, Peak, Postmortem, ProcessSnapshot, RingReader, SampleReader, Segment,
-    SegmentError, SlotInfo, Throttled, TimelinePoint, Uses,
+    Account, Candidate, Copies, GpuInfo, Holder, JobInfo, KernelSnapshot, KindFigures, Later, LeftOut,
+    LiveBlock, Liveness, OtherProcess, Overhead, Peak, Postmortem, ProcessSnapshot, RingReader, SampleReader,
+    Segment, SegmentError, SlotInfo, Throttled, TimelinePoint, Uses,
 };
 pub use samples::LaunchSample;
 pub use segment::{CreateError, SegmentFile};

@@ -97,3 +97,13 @@ fn what_a_budget_did_is_read_back() {
     assert_eq!((seen.passed, seen.held, seen.held_ns), (7, 1, 11));
     assert_eq!(segment.process(&slot).unwrap().unwrap().throttled, seen);
 }
+
+#[test]
+fn a_segment_that_its_job_cut_off_does_not_kill_who_sets_a_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = SegmentFile::create_in(&dir.path().join("r"), 7).unwrap();
+    let segment = file.segment().unwrap();
+    std::fs::OpenOptions::new().write(true).open(file.path()).unwrap().set_len(0).unwrap();
+    let sets = || drop(segment.set_budget(Some(Budget::new(300, 64))));
+    assert_eq!(wait(fork(sets)), 0);
+}

@@ -5,12 +5,13 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use radrm_emulator_machine::ENV_MACHINE;
-use radrm_telemetry::ledger::{LedgerView, Place};
-use radrm_telemetry::{Liveness, Segment, SegmentFile, SlotInfo};
+use radrm_telemetry::ledger::LedgerView;
+use radrm_telemetry::{Candidate, Liveness, Segment, SegmentFile, SlotInfo};
+use rustix::fs::{Mode, OFlags};
 
 use super::proc::{Process, paths};
 use crate::limits::start::LEDGERS_VARIABLE;
@@ -28,11 +29,15 @@ pub struct Job {
     pub command: String,
     /// Its segment.
     pub segment: Segment,
-    /// Its ledger; `None` if it was started without a limit.
-    pub ledger: Option<LedgerView>,
 }
 
 impl Job {
+    /// Its ledger, mapped for good; `None` if it was started without a limit.
+    #[must_use]
+    pub fn ledger(&self) -> Option<LedgerView> {
+        self.segment.ledger().ok()
+    }
+
     /// Living processes that use a GPU.
     #[must_use]
     pub fn running(&self) -> Vec<SlotInfo> {
@@ -76,10 +81,9 @@ impl Job {
 pub fn all() -> Vec<Job> {
     let mut seen = HashSet::new();
     let mut jobs = Vec::new();
-    for path in segments() {
-        let Ok(found) = fs::metadata(&path) else { continue };
-        if seen.insert((found.dev(), found.ino()))
-            && let Some(job) = open(&path, found.uid())
+    for found in segments() {
+        if seen.insert(found.id())
+            && let Some(job) = open(&found)
         {
             jobs.push(job);
         }
@@ -90,13 +94,13 @@ pub fn all() -> Vec<Job> {
 
 /// Opens a segment; `None` if it is none, or if its job is over.
 #[must_use]
-pub fn open(path: &Path, uid: u32) -> Option<Job> {
-    let segment = Segment::open(path).ok()?;
+pub fn open(found: &Candidate) -> Option<Job> {
+    let segment = found.open().ok()?;
     let info = segment.job().ok()?;
     let launcher = Process(info.launcher_pid);
     let launched = is_launcher(launcher);
-    let ledger = LedgerView::open(path, Place::Segment).ok();
-    let mut job = Job { launcher: launcher.0, launched, uid, command: String::new(), segment, ledger };
+    let uid = found.uid();
+    let mut job = Job { launcher: launcher.0, launched, uid, command: String::new(), segment };
     let running = job.running();
     if !launched && running.is_empty() {
         return None;
@@ -129,24 +133,32 @@ fn program_of(command: &str) -> String {
     command.split_once(" -- ").map_or(command, |(_, program)| program).to_owned()
 }
 
-/// Where segments may be.
-fn segments() -> Vec<PathBuf> {
-    let open = Process::all()
-        .filter(|process| is_launcher(*process))
-        .flat_map(Process::open_files)
-        .filter(|(_, name)| {
-            let name = name.to_string_lossy();
-            name.starts_with("/memfd:radrm-segment") || name.contains("/segment-")
-        })
-        .map(|(path, _)| path);
-    let named = directories().into_iter().flat_map(|directory| {
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        entries
-            .filter(|entry| entry.file_name().to_string_lossy().starts_with("segment-"))
-            .map(|entry| entry.path())
-            .collect::<Vec<_>>()
+/// What may be the segment of this launcher: files that it holds open, and that are its user's.
+pub fn held_by(launcher: Process) -> impl Iterator<Item = Candidate> {
+    let user = launcher.users().map(|(real, _)| real);
+    let named = launcher.open_files().into_iter().filter(|(_, name)| {
+        let name = name.to_string_lossy();
+        name.starts_with("/memfd:radrm-segment") || name.contains("/segment-")
     });
-    open.chain(named).collect()
+    let found = named.filter_map(|(path, _)| Candidate::at(&path).ok());
+    found.filter(move |found| Some(found.uid()) == user)
+}
+
+/// What may be segments.
+fn segments() -> Vec<Candidate> {
+    let held = Process::all().filter(|process| is_launcher(*process)).flat_map(held_by);
+    held.chain(directories().iter().flat_map(|directory| named_in(directory))).collect()
+}
+
+/// What may be segments by its name in a directory. A link is neither a segment nor a directory: whose directory
+/// this is does not choose where root looks.
+fn named_in(directory: &Path) -> Vec<Candidate> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(opened) = rustix::fs::open(directory, flags, Mode::empty()) else { return Vec::new() };
+    let here = format!("/proc/self/fd/{}", opened.as_raw_fd());
+    let entries = fs::read_dir(here).into_iter().flatten().flatten();
+    let segments = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("segment-"));
+    segments.filter_map(|entry| Candidate::named(&entry.path()).ok()).collect()
 }
 
 /// The usual directories: one's own, and for root everybody's.
@@ -181,7 +193,33 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = SegmentFile::create_in(&dir.path().join("r"), 7).unwrap();
         // This process made it, and is no launcher.
-        assert!(open(file.path(), 0).is_none());
-        assert!(open(Path::new("/dev/null"), 0).is_none());
+        assert!(open(&Candidate::at(file.path()).unwrap()).is_none());
+    }
+
+    #[test]
+    fn only_what_lies_in_a_directory_itself_is_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, linked) = (dir.path().join("r"), dir.path().join("l"));
+        let file = SegmentFile::create_in(&real, 7).unwrap();
+        assert_eq!(named_in(&real).len(), 1);
+        std::os::unix::fs::symlink(&real, &linked).unwrap();
+        assert!(named_in(&linked).is_empty(), "a link in the place of the directory");
+        std::os::unix::fs::symlink(file.path(), real.join("segment-1")).unwrap();
+        std::os::unix::fs::symlink("/dev/null", real.join("segment-2")).unwrap();
+        assert_eq!(named_in(&real).len(), 1, "links in the place of segments");
+    }
+
+    #[test]
+    fn a_file_that_a_launcher_holds_is_its_segment_only_if_it_is_its_users() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = SegmentFile::create_in(&dir.path().join("r"), 7).unwrap();
+        let own = Process(std::process::id());
+        let id = Candidate::at(file.path()).unwrap().id();
+        let holds = || held_by(own).any(|found| found.id() == id);
+        assert!(holds());
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(file.path(), Some(1), None).unwrap();
+            assert!(!holds());
+        }
     }
 }

@@ -82,7 +82,7 @@ fn of_job(pid: u32, wishes: Option<&Wishes>) -> Result<Vec<String>, String> {
         jobs::of(jobs::all(), pid).ok_or_else(|| format!("there is no job {pid}, as far as you can see"))?;
     let name = format!("job {}", job.launcher);
     let wishes = wishes.ok_or_else(|| format!("{name} has no configured limit to go back to: give one"))?;
-    let Some(view) = &job.ledger else {
+    let Some(view) = &job.ledger() else {
         return Err(format!(
             "{name} was started without a limit, so its processes do not count against one: start it with --mem-limit 100%, and its limit can be changed while it runs"
         ));

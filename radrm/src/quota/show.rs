@@ -114,7 +114,8 @@ pub fn run(only: Option<u32>, json: bool, machine: Option<&Path>) -> Result<(), 
 }
 
 fn of_job(job: &Job, node: &Node) -> JobView {
-    let (gpus, processes) = match &job.ledger {
+    let ledger = job.ledger();
+    let (gpus, processes) = match &ledger {
         Some(view) => of_ledger(view, node),
         None => of_segment(job, node),
     };
@@ -124,7 +125,7 @@ fn of_job(job: &Job, node: &Node) -> JobView {
         uid: job.uid,
         command: job.command.clone(),
         launcher_running: job.launched,
-        limited: job.ledger.is_some(),
+        limited: ledger.is_some(),
         sm_limit_percent: job.segment.budget().map(|budget| f64::from(budget.share) / 10.0),
         held_seconds: held_ns(job) as f64 / 1e9,
         gpus,

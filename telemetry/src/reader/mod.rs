@@ -1,5 +1,6 @@
 //! The reader's side. Everything is copied with `pread` and checked as a copy.
 
+mod candidate;
 mod overheads;
 mod postmortem;
 mod raw;
@@ -10,6 +11,7 @@ mod strata;
 mod timeline;
 mod uses;
 
+pub use candidate::Candidate;
 pub use overheads::Overhead;
 pub use postmortem::{Holder, Later, LeftOut, OtherProcess, Postmortem};
 pub use ring::{RingReader, SampleReader};

@@ -1,14 +1,16 @@
 //! Opening a segment; what it says about the job, its GPUs and its slots.
 
+use super::candidate::Candidate;
 use super::raw::Words;
 use crate::budget::Budget;
 use crate::kind::Refusal;
 use crate::layout::*;
-use crate::sync::Ordering::Relaxed;
+use crate::ledger::{LedgerError, LedgerView, Place};
 use crate::writer::GpuIndex;
 use crate::{process, sys};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::mem::offset_of;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -132,14 +134,24 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Opens the segment at `path`; for writing too if that is allowed, which only [`Segment::harvest`] needs.
+    /// Opens the segment at `path`; for writing too if that is allowed, which only [`Segment::harvest`] and
+    /// [`Segment::set_budget`] need. Whatever lies there, this does not wait for it.
     ///
     /// # Errors
     ///
     /// See [`SegmentError`].
     pub fn open(path: &Path) -> Result<Self, SegmentError> {
-        let file = OpenOptions::new().read(true).write(true).open(path).or_else(|_| File::open(path))?;
-        Self::from_file(file)
+        Candidate::at(path)?.open()
+    }
+
+    /// The job's ledger, mapped for good.
+    ///
+    /// # Errors
+    ///
+    /// See [`LedgerError`]; [`LedgerError::Foreign`] if the job has no quota.
+    pub fn ledger(&self) -> Result<LedgerView, LedgerError> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        LedgerView::open(Path::new(&path), Place::Segment)
     }
 
     pub(crate) fn from_file(file: File) -> Result<Self, SegmentError> {
@@ -272,13 +284,14 @@ impl Segment {
     ///
     /// If the file cannot be written.
     pub fn set_budget(&self, budget: Option<Budget>) -> Result<(), SegmentError> {
+        let at = offset_of!(Header, budget);
+        // Not through a mapping: the file is the job's, and to touch what the job has cut off it would kill.
+        self.file.write_all_at(&budget.map_or(0, Budget::word).to_ne_bytes(), at as u64)?;
         let page = sys::map_shared(&self.file, 0, PAGE).map_err(std::io::Error::from)?;
-        // SAFETY: the mapping holds the header of a file that is long enough, and all of it are atomics.
-        let word = unsafe { &page.cast::<Header>().as_ref().budget };
-        // Relaxed: the word is all there is to be seen.
-        word.store(budget.map_or(0, Budget::word), Relaxed);
-        sys::wake(word);
-        // SAFETY: made above, and `word` is not used any more.
+        // SAFETY: the mapping holds the header, all of which are atomics. The kernel only takes the word's address,
+        // and says so where the file has become too short.
+        sys::wake(unsafe { &page.cast::<Header>().as_ref().budget });
+        // SAFETY: made above, and the word is not used any more.
         unsafe { sys::unmap(page, PAGE) };
         Ok(())
     }

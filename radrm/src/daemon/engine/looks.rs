@@ -14,6 +14,7 @@ use crate::daemon::pace::Pace;
 use crate::daemon::status::{self, Who};
 use crate::daemon::store::{Entry, Stage};
 use crate::daemon::suspend::Step;
+use crate::quota::jobs;
 use crate::quota::proc::Process;
 
 /// A job in which nothing changes is looked at ever less often, up to this.
@@ -291,11 +292,7 @@ impl Sight {
     }
 }
 
-/// The segment that a launcher holds open.
+/// The segment that a launcher holds open, and that is its user's.
 pub(in crate::daemon) fn segment_of(launcher: Process) -> Option<Segment> {
-    let named = launcher.open_files().into_iter().filter(|(_, name)| {
-        let name = name.to_string_lossy();
-        name.starts_with("/memfd:radrm-segment") || name.contains("/segment-")
-    });
-    named.filter_map(|(path, _)| Segment::open(&path).ok()).next()
+    jobs::held_by(launcher).find_map(|found| found.open().ok())
 }
