@@ -6,7 +6,7 @@
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
@@ -14,6 +14,7 @@ use std::process;
 use std::time::{Duration, Instant};
 
 use nix::unistd::{Gid, Uid};
+use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
 use super::outcome;
@@ -54,6 +55,19 @@ pub(crate) struct Order {
     pub(crate) error: Option<PathBuf>,
     /// The profile that the launcher writes.
     pub(crate) profile: PathBuf,
+}
+
+/// The variables by which the processes of an attempt know it, and are known.
+pub(crate) fn marks(job: u64, attempt: u32) -> [String; 2] {
+    [format!("RADRM_JOB={job}"), format!("RADRM_ATTEMPT={attempt}")]
+}
+
+/// An order as it is handed over: nobody else can read it, and no disk has to have room for it.
+pub(crate) fn spoken(order: &impl Serialize) -> io::Result<File> {
+    let mut file = File::from(memfd_create("radrm-order", MemfdFlags::CLOEXEC)?);
+    file.write_all(&serde_json::to_vec(order)?)?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file)
 }
 
 /// Does a keeper's work. Standard input is the order, standard output the status file.
@@ -174,13 +188,22 @@ fn start(order: &Order, file: &File, output: &File, error: &File) -> Result<libc
         strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
     };
     let (arguments, entries) = (list(&argv), list(&environment));
+    // Closed when the program begins; an error comes out of it before.
+    let (mut failed, fails) = io::pipe().map_err(no_process)?;
     // SAFETY: this process has one thread, so the child may do what it likes.
     let child = unsafe { libc::fork() };
-    if child != 0 {
-        return if child > 0 {
-            Ok(child)
-        } else {
-            Err(format!("no process: {}", crate::output::reason(&io::Error::last_os_error())))
+    if child < 0 {
+        return Err(no_process(io::Error::last_os_error()));
+    }
+    if child > 0 {
+        drop(fails);
+        let mut code = [0; 4];
+        return match failed.read_exact(&mut code) {
+            Ok(()) => {
+                let _ = wait_for(child);
+                Err(not_executed(i32::from_ne_bytes(code)))
+            }
+            Err(_) => Ok(child),
         };
     }
     // SAFETY: plain system calls on the child, before it becomes another program; the lists end
@@ -196,9 +219,22 @@ fn start(order: &Order, file: &File, output: &File, error: &File) -> Result<libc
         let said = Who::of(process::id()).map(|who| status::put_program(file, who));
         if matches!(said, Some(Ok(()))) {
             libc::execve(arguments[0], arguments.as_ptr(), entries.as_ptr());
+            let code = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+            let _ = writeln!(io::stderr(), "{}: {}", super::NAME, not_executed(code));
+            let _ = (&fails).write_all(&code.to_ne_bytes());
         }
         libc::_exit(125)
     }
+}
+
+fn no_process(error: io::Error) -> String {
+    format!("no process: {}", crate::output::reason(&error))
+}
+
+/// Why the launcher did not begin: most likely a word of the job's command that is too long.
+fn not_executed(code: i32) -> String {
+    let error = io::Error::from_raw_os_error(code);
+    format!("its command cannot be executed: {}", crate::output::reason(&error))
 }
 
 /// The exit code, or the signal.

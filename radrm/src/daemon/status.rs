@@ -122,7 +122,8 @@ pub(crate) fn make(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn put(file: &File, at: u64, value: &impl Serialize) -> io::Result<()> {
+/// Writes a record where it begins.
+pub(crate) fn put(file: &File, at: u64, value: &impl Serialize) -> io::Result<()> {
     let mut text = serde_json::to_vec(value)?;
     text.push(b'\n');
     file.write_all_at(&text, at)

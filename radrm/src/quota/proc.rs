@@ -41,6 +41,12 @@ impl Process {
         parse_stat(&fs::read(self.path("stat")).ok()?).map(|stat| Self(stat.ppid))
     }
 
+    /// What it does, as `/proc/PID/stat` has it: `S` sleeps, `T` is stopped, `Z` is dead and not waited for.
+    #[must_use]
+    pub fn state(self) -> Option<u8> {
+        parse_stat(&fs::read(self.path("stat")).ok()?).map(|stat| stat.state)
+    }
+
     /// The name of its program, at most 15 bytes.
     #[must_use]
     pub fn name(self) -> String {

@@ -1,8 +1,7 @@
 //! Carrying out what was decided.
 
 use std::fs;
-use std::io::{Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, chown};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,6 +22,8 @@ use crate::quota::proc::Process;
 
 /// After a kill, what has not gone is killed again, and then the launcher too.
 const AGAIN: Duration = Duration::from_secs(2);
+/// After so many times the keeper itself is looked at.
+const ENOUGH: u32 = 5;
 
 impl Engine {
     /// Takes up one decision: into the entries now, into the world after it was written.
@@ -152,7 +153,7 @@ impl Engine {
         let path = self.status_file(attempt);
         let file = status::make(&path)
             .map_err(|error| format!("{}: {}", path.display(), crate::output::reason(&error)))?;
-        let spoken = memory_file(&serde_json::to_vec(&order).unwrap_or_default())
+        let spoken = keeper::spoken(&order)
             .map_err(|error| format!("no memory: {}", crate::output::reason(&error)))?;
         let child = Command::new("/proc/self/exe")
             .args([WORD, &time::word()])
@@ -183,10 +184,9 @@ impl Engine {
         let own = ["CUDA_VISIBLE_DEVICES=", "RADRM_JOB=", "RADRM_ATTEMPT=", "RADRM_SEGMENT=", "RADRM_QUOTA="];
         environment.retain(|line| own.iter().all(|name| !line.starts_with(name)));
         environment.push(format!("CUDA_VISIBLE_DEVICES={}", entry.devices.join(",")));
-        environment.push(format!("RADRM_JOB={job}"));
-        environment.push(format!("RADRM_ATTEMPT={attempt}"));
+        environment.extend(keeper::marks(job, attempt));
         let folder = self.folder(job);
-        make_folder(&folder, entry).map_err(|error| {
+        make_folder(&folder, entry.uid, entry.gid).map_err(|error| {
             format!("{} cannot be made: {}", folder.display(), crate::output::reason(&error))
         })?;
         let profile = folder.join(format!("{attempt}.radrm"));
@@ -251,7 +251,8 @@ impl Engine {
         }
     }
 
-    /// Kills again what did not go.
+    /// Kills again what did not go. A keeper that its job has stopped goes on; where that does not help, or where it
+    /// hangs with nothing below it, it is killed too, and what it leaves is swept up.
     pub(super) fn press(&mut self) {
         for live in self.live.values_mut() {
             if let (Some(last), Some(keeper)) = (live.killed, live.keeper)
@@ -259,7 +260,13 @@ impl Engine {
                 && keeper.lives()
             {
                 live.killed = Some(Instant::now());
+                live.presses += 1;
                 kill_below(keeper, None);
+                let stuck = live.presses >= ENOUGH && is_stuck(keeper);
+                // SAFETY: a plain system call; the keeper was just seen to live.
+                unsafe {
+                    libc::kill(keeper.pid.cast_signed(), if stuck { libc::SIGKILL } else { libc::SIGCONT });
+                }
             }
         }
     }
@@ -284,9 +291,8 @@ impl Engine {
             }
         };
         self.troubles.remove("status");
-        if status.end.is_none() {
-            sweep(&status, live.keeper, None);
-        }
+        let status = Status { keeper: status.keeper.or(live.keeper), ..status };
+        self.sweep((job, attempt), &status);
         if self.doubt((job, attempt), &status, live.told) {
             return;
         }
@@ -295,6 +301,8 @@ impl Engine {
 
     /// Tells the scheduler, and keeps what was measured.
     pub(super) fn attempt_ended(&mut self, (job, attempt): Attempt, status: &Status, told: bool) {
+        // What was left by one whose keeper was killed while there was no daemon.
+        self.sweep((job, attempt), status);
         let id = JobId(job);
         if let Some(program) = status.program.filter(|_| !told) {
             self.started(job, attempt, program.at_ms);
@@ -391,24 +399,19 @@ fn launcher() -> Result<String, String> {
     }
 }
 
-/// The job's folder is its user's, who reads output and profiles there.
-fn make_folder(folder: &Path, entry: &Entry) -> std::io::Result<()> {
+/// The job's folder is its user's, who reads output and profiles there. One that was there may have been left by a
+/// daemon that was killed before it gave it away.
+fn make_folder(folder: &Path, uid: u32, gid: u32) -> std::io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         other => other?,
     }
     if rustix::process::geteuid().is_root() {
-        chown(folder, Some(entry.uid), Some(entry.gid))?;
+        let mut options = fs::OpenOptions::new();
+        options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW);
+        fchown(options.open(folder)?, Some(uid), Some(gid))?;
     }
     Ok(())
-}
-
-fn memory_file(bytes: &[u8]) -> std::io::Result<fs::File> {
-    let fd = rustix::fs::memfd_create("radrm-order", rustix::fs::MemfdFlags::CLOEXEC)?;
-    let mut file = fs::File::from(fd);
-    file.write_all(bytes)?;
-    file.seek(SeekFrom::Start(0))?;
-    Ok(file)
 }
 
 /// Kills everything below a keeper but, at first, the launcher: that completes the profile.
@@ -424,32 +427,13 @@ fn kill_below(keeper: Who, launcher: Option<Who>) {
     }
 }
 
-/// A keeper that was killed left its session behind. Where that may be long ago, its number may be another session's by
-/// now: then only processes of the job's user are taken for the job's.
-pub(super) fn sweep(status: &Status, keeper: Option<Who>, user: Option<u32>) {
-    if let Some(program) = status.program.filter(|program| program.lives()) {
-        for pid in keeper::below(program.pid).into_iter().chain([program.pid]) {
-            // SAFETY: as above; the program was just seen to live.
-            unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
-        }
-    }
-    let Some(session) = status.keeper.or(keeper) else { return };
-    // No number is given again while a process is of the session that it names.
-    if Who::of(session.pid).is_some_and(|now| now != session) {
-        return;
-    }
-    let own = |process: &Process| {
-        user.is_none_or(|user| {
-            process.users().is_some_and(|(real, effective)| [real, effective].contains(&user))
-        })
-    };
-    for process in Process::all().filter(own) {
-        // SAFETY: plain system calls.
-        unsafe {
-            if libc::getsid(process.0.cast_signed()) == session.pid.cast_signed() {
-                libc::kill(process.0.cast_signed(), libc::SIGKILL);
-            }
-        }
+/// Whether a keeper does not end by itself: it is stopped, or waits for something else than what is below it.
+fn is_stuck(keeper: Who) -> bool {
+    let state = |pid: u32| Process(pid).state();
+    match state(keeper.pid) {
+        Some(b'T' | b't') => true,
+        Some(b'S') => keeper::below(keeper.pid).iter().all(|pid| matches!(state(*pid), None | Some(b'Z'))),
+        _ => false,
     }
 }
 
@@ -488,4 +472,27 @@ pub(super) fn write_note(
 pub(super) fn model(entry: &Entry, gpus: &[Gpu]) -> String {
     let first = entry.devices.first();
     gpus.iter().find(|gpu| Some(&gpu.uuid) == first).map(|gpu| gpu.name.clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_was_made_and_not_given_away_is_given_to_its_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("7");
+        fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
+        let root = rustix::process::geteuid().is_root();
+        let user = if root { 65_534 } else { rustix::process::geteuid().as_raw() };
+        make_folder(&folder, user, user).unwrap();
+        assert_eq!(fs::metadata(&folder).unwrap().uid(), user);
+        if root {
+            let link = dir.path().join("8");
+            std::os::unix::fs::symlink("/", &link).unwrap();
+            assert!(make_folder(&link, 0, 0).is_err(), "nothing else is given away");
+        }
+    }
 }

@@ -17,6 +17,7 @@ mod recover;
 mod requests;
 mod rows;
 mod suspend;
+mod sweep;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -74,6 +75,8 @@ struct Live {
     sight: Sight,
     /// When a signal last had to be sent and was.
     killed: Option<Instant>,
+    /// How often what did not go was killed again.
+    presses: u32,
     transit: suspend::Transit,
     /// What its processes take of the host, and whether it was noted that this is more than booked.
     host: Usage,

@@ -18,7 +18,6 @@ use radrm_scheduler_core::{
     Bytes, Device, DeviceId, Event, Job, JobId, Millis, Node, NodeId, Outcome, UserId,
 };
 
-use super::actions::sweep;
 use super::{Engine, Live};
 use crate::daemon::status::{self, Look, Status};
 use crate::daemon::store::{Entry, Stage};
@@ -63,9 +62,6 @@ impl Engine {
                     }
                 }
                 Found::Over(status) => {
-                    if status.end.is_none() {
-                        sweep(&status, None, Some(entry.uid));
-                    }
                     self.adopt(entry, &status, false);
                     over.push((attempt, status));
                 }

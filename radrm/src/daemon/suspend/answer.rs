@@ -3,7 +3,7 @@
 //! The file is locked while a helper lives, also one of an earlier daemon: the next waits for it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -12,11 +12,12 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, MemfdFlags, flock, memfd_create};
+use rustix::fs::{FlockOperation, flock};
 
 use super::{Answer, Order, WORD};
 use crate::daemon::engine::Message;
-use crate::daemon::status::Who;
+use crate::daemon::keeper;
+use crate::daemon::status::{Who, put};
 use crate::daemon::watch::Attempt;
 
 /// Room for an answer, taken before anything is done: a full disk must not lose it.
@@ -27,12 +28,6 @@ const ANSWER_AT: u64 = 256;
 const LOOK: Duration = Duration::from_millis(10);
 /// Beyond its limit a helper gets this much before it is killed from outside.
 const BEYOND: Duration = Duration::from_secs(2);
-
-fn put(file: &File, at: u64, value: &impl serde::Serialize) -> io::Result<()> {
-    let mut text = serde_json::to_vec(value)?;
-    text.push(b'\n');
-    file.write_all_at(&text, at)
-}
 
 /// The helper is there.
 pub(super) fn put_helper(file: &File, who: Who) -> io::Result<()> {
@@ -81,7 +76,7 @@ fn help(path: &Path, order: &Order) -> io::Result<Option<Answer>> {
         .env_clear()
         .envs(order.emulated.as_ref().map(|(machine, _)| (radrm_emulator_machine::ENV_MACHINE, machine)))
         .current_dir("/")
-        .stdin(spoken(order)?)
+        .stdin(keeper::spoken(order)?)
         .stdout(file.try_clone()?)
         .stderr(Stdio::null())
         .spawn()?;
@@ -108,11 +103,4 @@ fn wait(file: &File, limit: Duration) {
         }
         thread::sleep(LOOK);
     }
-}
-
-fn spoken(order: &Order) -> io::Result<File> {
-    let mut file = File::from(memfd_create("radrm-order", MemfdFlags::CLOEXEC)?);
-    file.write_all(&serde_json::to_vec(order)?)?;
-    file.seek(SeekFrom::Start(0))?;
-    Ok(file)
 }
