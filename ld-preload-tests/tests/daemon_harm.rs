@@ -103,6 +103,23 @@ fn a_job_whose_keeper_is_stopped_can_be_ended() {
 }
 
 #[test]
+fn a_job_whose_keeper_waits_for_a_pipe_in_the_profiles_place_can_be_ended() {
+    let daemon = Daemon::new("[scheduler.eviction]\nkill_after = 100\n");
+    // The launcher must not write a profile there any more.
+    let script = "while [ ! -e $PLACE/go ]; do sleep 0.05; done; kill -STOP $PPID\n\
+        profile=$PLACE/state/jobs/$RADRM_JOB/$RADRM_ATTEMPT.radrm; rm -f $profile; mkfifo $profile; kill -9 $PPID";
+    let job = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", script]);
+    let keeper = keeper(&daemon, job);
+    fs::write(daemon.path("go"), "").expect("file");
+    // Longer than what is left behind by a job gets to end.
+    thread::sleep(Duration::from_secs(4));
+    assert!(lives(keeper) && daemon.state(job) == "running", "it reads what nobody writes");
+    daemon.ok(&["cancel", &job.to_string()]);
+    assert_eq!(daemon.end(job)["end"], "cancelled");
+    assert!(!lives(keeper));
+}
+
+#[test]
 fn what_a_job_has_detached_does_not_outlive_its_killed_keeper() {
     let daemon = Daemon::new("");
     let script = "(setsid /bin/sh -c 'echo $$ > $PLACE/child; exec sleep 4711' &); sleep 1000";
