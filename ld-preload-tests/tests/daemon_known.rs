@@ -83,7 +83,10 @@ fn a_runs_features_are_in_the_dataset() {
     let features = &rows[0]["features"]["processes"][0]["features"];
     let footprint = &features["memory_footprint_bytes"];
     assert_eq!(footprint["value"].as_f64(), Some((600 * MIB) as f64), "{features}");
-    assert!(features.get("launches_per_second").is_some() && features.get("sm_active").is_some(), "{features}");
+    assert!(
+        features.get("launches_per_second").is_some() && features.get("sm_active").is_some(),
+        "{features}"
+    );
 }
 
 #[test]
