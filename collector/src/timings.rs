@@ -11,6 +11,9 @@ use radrm_telemetry::ProcessSnapshot;
 /// took the longest. All follow when it has ended.
 const KERNELS_PER_RECORD: usize = 256;
 
+/// What is guessed of a kernel's time counts up to the time that is known over this.
+const GUESSED: u64 = 5;
+
 /// The timings of a process.
 pub(crate) fn timings(key: ProcessKey, snapshot: &ProcessSnapshot) -> Timings {
     let kernel = |kernel: &radrm_telemetry::KernelSnapshot| {
@@ -76,8 +79,8 @@ fn gpu_time(snapshot: &ProcessSnapshot, of: fn(&radrm_telemetry::KernelTime) -> 
 }
 
 /// What a process has launched and copied so far. Between two snapshots [`Work::since`] tells what came, and
-/// [`Work::filling`] how that filled the GPU. Times of launches of a size of which none was timed yet are left out:
-/// they are guessed by other sizes, and can turn out to be a small part of that.
+/// [`Work::filling`] how that filled the GPU. Times of launches of a size of which none was timed yet are guessed by
+/// other sizes, and can turn out to be a small part of that: they count up to a part of what is known.
 pub fn work(snapshot: &ProcessSnapshot) -> Work {
     let mut shapes = Shapes::default();
     for kernel in &snapshot.kernels {
@@ -96,8 +99,10 @@ pub fn work(snapshot: &ProcessSnapshot) -> Work {
         let of = snapshot.copies.iter().filter(|copies| copies.way.name() == name);
         Bytes(of.map(|copies| copies.bytes).fold(0, u64::saturating_add))
     };
-    let GpuTime { kernels, active, resident } =
-        gpu_time(snapshot, |time| time.total_ns.saturating_sub(time.untimed_ns));
+    let GpuTime { kernels, active, resident } = gpu_time(snapshot, |time| {
+        let timed = time.total_ns.saturating_sub(time.untimed_ns);
+        timed.saturating_add(time.untimed_ns.min(timed / GUESSED))
+    });
     Work {
         launches: snapshot.launches(),
         graph_launches: snapshot.graph_launches,
