@@ -51,6 +51,24 @@ fn a_submission_that_is_too_large_is_a_wrong_command_line_and_long_commands_spoi
 }
 
 #[test]
+fn what_one_user_keeps_in_the_queue_is_bounded_also_after_a_restart() {
+    let mut daemon = Daemon::new("bytes_per_user = 1_000_000\n");
+    let words = "z".repeat(120_000);
+    // Each has 600,000 bytes and its environment: one fits, two do not.
+    let long = [&["true"], &[words.as_str(); 5][..]].concat();
+    let submit = [&["submit", "--hold", "--"], &long[..]].concat();
+    let job = daemon.submit(&["--hold"], &long);
+    let said = daemon.refused(&submit);
+    assert!(said.contains("commands and environments of your jobs") && said.lines().count() == 1, "{said}");
+    daemon.submit(&["--hold"], &["true"]);
+    daemon.kill();
+    daemon.start();
+    assert!(daemon.refused(&submit).contains("commands and environments of your jobs"));
+    daemon.ok(&["cancel", &job.to_string()]);
+    daemon.submit(&["--hold"], &long);
+}
+
+#[test]
 fn a_queue_of_more_jobs_than_one_answer_has_room_for_is_listed_as_a_whole() {
     let daemon = Daemon::new("");
     let jobs: Vec<u64> = (0..250).map(|_| daemon.submit(&["--hold"], &["true"])).collect();

@@ -33,6 +33,8 @@ pub(crate) struct Config {
     pub(crate) user_priority: i32,
     /// Most jobs that one user may have waiting and running.
     pub(crate) jobs_per_user: u32,
+    /// Most bytes that all of these may have on disk: all but their environments is in memory too.
+    pub(crate) bytes_per_user: u64,
     /// GPUs to emulate; `""`: only where the machine has none, `"never"`: not even then.
     pub(crate) emulate: String,
     /// Time between two looks at GPUs and jobs, ms.
@@ -84,6 +86,7 @@ impl Default for Config {
             admin_group: "radrm-admin".to_owned(),
             user_priority: 0,
             jobs_per_user: 20_000,
+            bytes_per_user: 256 << 20,
             emulate: String::new(),
             look_ms: 1000,
             audit_s: 60,

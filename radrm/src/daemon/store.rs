@@ -49,6 +49,8 @@ pub(crate) struct Entry {
     pub(crate) user: String,
     /// Without its environment.
     pub(crate) spec: Spec,
+    /// Of `spec` and the environment, as they are on disk.
+    pub(crate) bytes: u64,
     pub(crate) stage: Stage,
     pub(crate) held: bool,
     /// The user does not want it any more.
@@ -349,7 +351,7 @@ impl Store {
 
 const COLUMNS: &str = "id, uid, gid, user, spec, stage, held, cancelled, attempt, ooms, floor, devices, \
     reserved, mem_limit, submitted_ms, first_start_ms, started_ms, ended_ms, ran_ms, peak, boot, verdict, why, \
-    suspension, lined_up_ms, activity, leaving";
+    suspension, lined_up_ms, activity, leaving, octet_length(spec) + octet_length(environment)";
 
 fn entry(row: &Row<'_>) -> Result<Entry> {
     let number = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
@@ -386,6 +388,7 @@ fn entry(row: &Row<'_>) -> Result<Entry> {
         lined_up_ms: some(24)?,
         activity: from_json(row.get(25)?),
         leaving: from_json(row.get(26)?),
+        bytes: number(27)?,
     })
 }
 
@@ -396,6 +399,11 @@ fn from_json<T: serde::de::DeserializeOwned>(text: Option<String>) -> Option<T> 
 
 fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
+}
+
+/// What a job takes on disk, bytes.
+pub(crate) fn bytes(spec: &Spec, environment: &[String]) -> u64 {
+    (json(spec).len() + json(&environment).len()) as u64
 }
 
 /// Adds a new job with its environment and gives its number.
@@ -566,7 +574,8 @@ mod tests {
         let spec = Spec { command: vec!["a".into()], gpus: 2, batch: Some(15), ..Spec::default() };
         let mut entry =
             Entry { uid: 7, user: "u".into(), spec, submitted_ms: 9, held: true, ..Entry::default() };
-        let environment = ["A=1".to_owned()];
+        let environment = ["A=1 \"\u{e9}\"".to_owned()];
+        entry.bytes = bytes(&entry.spec, &environment);
         entry.id = store.transaction(|tx| insert(tx, &entry, &environment)).unwrap();
         assert_eq!(store.open_jobs().unwrap(), [entry.clone()]);
         entry.stage = Stage::Running;

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::mpsc::Sender;
 
-use radrm_scheduler_core::{Action, Event, Job, JobId, Reason, Verdict};
+use radrm_scheduler_core::{Action, Bytes, Event, Job, JobId, Reason, Verdict};
 
 use super::recover::job_with;
 use super::{Engine, Note, Response};
@@ -41,7 +41,7 @@ impl Engine {
         let now = time::now().0;
         let mut taken: Vec<(Taken, Sender<Response>)> = Vec::new();
         for (peer, spec, reply) in new {
-            match self.take(&peer, *spec, taken.len(), now) {
+            match self.take(&peer, *spec, &taken, now) {
                 Ok(one) => taken.push((one, reply)),
                 Err(sentence) => replies.push((reply, Response::Refused(sentence))),
             }
@@ -70,10 +70,20 @@ impl Engine {
     }
 
     /// A job that is to be written down.
-    fn take(&self, peer: &Peer, mut spec: Spec, more: usize, now: u64) -> Result<Taken, String> {
-        self.check(peer, &spec, more)?;
+    fn take(
+        &self,
+        peer: &Peer,
+        mut spec: Spec,
+        others: &[(Taken, Sender<Response>)],
+        now: u64,
+    ) -> Result<Taken, String> {
+        self.check(peer, &spec)?;
         let environment = std::mem::take(&mut spec.environment);
+        let bytes = store::bytes(&spec, &environment);
+        let others = others.iter().map(|(taken, _)| &taken.entry);
+        self.has_room(peer, bytes, self.entries.values().chain(others))?;
         let entry = Entry {
+            bytes,
             uid: peer.uid,
             gid: peer.gid,
             user: peer.name.clone(),
@@ -126,7 +136,7 @@ impl Engine {
         }
     }
 
-    fn check(&self, peer: &Peer, spec: &Spec, more: usize) -> Result<(), String> {
+    fn check(&self, peer: &Peer, spec: &Spec) -> Result<(), String> {
         spec.check()?;
         if spec.priority > self.config.user_priority && !peer.admin {
             return Err(format!(
@@ -141,14 +151,26 @@ impl Engine {
         if peer.name.is_empty() {
             return Err(format!("user {} has no account on this machine", peer.uid));
         }
-        let most = self.config.jobs_per_user as usize;
-        if self.entries.len() + more >= most {
-            let has = self.entries.values().filter(|entry| entry.uid == peer.uid).count();
-            if has + more >= most {
-                return Err(format!(
-                    "you have {has} jobs waiting and running already, the most that are taken"
-                ));
-            }
+        Ok(())
+    }
+
+    /// Whether a user may have one more job, of so many bytes, beside those that are there.
+    fn has_room<'a>(
+        &self,
+        peer: &Peer,
+        more: u64,
+        entries: impl Iterator<Item = &'a Entry>,
+    ) -> Result<(), String> {
+        let own = entries.filter(|entry| entry.uid == peer.uid && entry.stage != Stage::Ended);
+        let (jobs, bytes) = own.fold((0, 0), |(jobs, bytes), entry| (jobs + 1, bytes + entry.bytes));
+        if jobs >= self.config.jobs_per_user {
+            return Err(format!("you have {jobs} jobs waiting and running already, the most that are taken"));
+        }
+        if bytes + more > self.config.bytes_per_user {
+            let [bytes, most] = [bytes, self.config.bytes_per_user].map(Bytes);
+            return Err(format!(
+                "the commands and environments of your jobs have {bytes} already, and {most} is the most"
+            ));
         }
         Ok(())
     }
