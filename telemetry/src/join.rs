@@ -4,7 +4,7 @@
 
 use crate::kind::{EndReason, EventKind, Refusal};
 use crate::layout::*;
-use crate::process::{self, Identity};
+use crate::process::{self, Stat};
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::writer::Writer;
 use crate::{Event, sys};
@@ -238,7 +238,7 @@ fn end_earlier_self(area: &HeaderArea, pid: u32, start: u64) {
 }
 
 /// Writes down who we are.
-fn introduce(writer: &Writer, identity: &Identity) {
+fn introduce(writer: &Writer, identity: &Stat) {
     let base = writer.base();
     let head = &base.head;
     head.ppid.store(identity.ppid.into(), Relaxed);

@@ -4,46 +4,62 @@ use crate::sys;
 use rustix::io::Errno;
 use std::ffi::CStr;
 
-/// Start and parent of a process.
+/// What `/proc/PID/stat` says of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// Parent's pid.
-    pub ppid: u32,
-    /// Start time in clock ticks since boot: field 22 of `/proc/PID/stat`.
-    pub start: u64,
+pub struct Stat {
     /// `Z` (dead, not yet waited for), `R`, `S`, ...: field 3. Of the first thread: it may have ended before others.
     pub state: u8,
+    /// Parent's pid: field 4.
+    pub ppid: u32,
+    /// Its processor time in user and kernel mode, clock ticks: fields 14 and 15.
+    pub own_ticks: u64,
+    /// The same of children that it has waited for, and of theirs: fields 16 and 17.
+    pub children_ticks: u64,
     /// Threads that have not been waited for: field 20.
     pub threads: u32,
+    /// Start time in clock ticks since boot: field 22.
+    pub start: u64,
+    /// Resident memory, pages: field 24.
+    pub resident: u64,
     /// Where the stack begins: field 28; 0 where the system does not tell. Another one after `execve`.
     pub stack: u64,
 }
 
-impl Identity {
+impl Stat {
+    /// What it says now. `None` if there is no such process, or it may not be looked at.
+    pub fn now(pid: u32) -> Option<Self> {
+        of(pid).ok()
+    }
+
+    /// Reads a line of it.
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        // The command may hold anything, blanks and parentheses too; the last parenthesis ends it.
+        let end = line.iter().rposition(|byte| *byte == b')')?;
+        let mut fields = line.get(end + 1..)?.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+        let state = *fields.next()?.first()?;
+        let ppid = number(fields.next()?)?;
+        let mut at = 5;
+        let mut field = |wanted: usize| {
+            let number = fields.nth(wanted - at).and_then(number);
+            at = wanted + 1;
+            number
+        };
+        Some(Self {
+            state,
+            ppid: u32::try_from(ppid).ok()?,
+            own_ticks: field(14)?.saturating_add(field(15)?),
+            children_ticks: field(16)?.saturating_add(field(17)?),
+            threads: u32::try_from(field(20)?).unwrap_or(u32::MAX),
+            start: field(22)?,
+            resident: field(24)?,
+            stack: field(28).unwrap_or(0),
+        })
+    }
+
     /// Whether no thread of the process runs any more.
     pub const fn is_dead(&self) -> bool {
         matches!(self.state, b'Z' | b'X') && self.threads <= 1
     }
-}
-
-/// Parses a line of `/proc/PID/stat`.
-pub fn parse_stat(line: &[u8]) -> Option<Identity> {
-    // The command may hold blanks and parentheses; the last parenthesis ends it.
-    let end = line.iter().rposition(|byte| *byte == b')')?;
-    let mut fields = line.get(end + 1..)?.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
-    let state = *fields.next()?.first()?;
-    let ppid = number(fields.next()?)?;
-    // `fields` goes on with field 5.
-    let threads = number(fields.nth(20 - 5)?)?;
-    let start = number(fields.nth(22 - 21)?)?;
-    let stack = fields.nth(28 - 23).and_then(number).unwrap_or(0);
-    Some(Identity {
-        ppid: u32::try_from(ppid).ok()?,
-        start,
-        state,
-        threads: u32::try_from(threads).unwrap_or(u32::MAX),
-        stack,
-    })
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
@@ -54,10 +70,10 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 /// The calling process.
-pub(crate) fn own() -> Result<Identity, Errno> {
+pub(crate) fn own() -> Result<Stat, Errno> {
     let mut line = [0; 1024];
     let filled = sys::read_start(c"/proc/self/stat", &mut line)?;
-    line.get(..filled).and_then(parse_stat).ok_or(Errno::INVAL)
+    line.get(..filled).and_then(Stat::parse).ok_or(Errno::INVAL)
 }
 
 /// Whether the process with this pid and start time is running. One that is dead and only waits
@@ -88,7 +104,7 @@ pub fn is_image_running(pid: u32, start: u64, stack: u64) -> bool {
 }
 
 /// What `/proc` says of a process.
-fn of(pid: u32) -> Result<Identity, Errno> {
+fn of(pid: u32) -> Result<Stat, Errno> {
     const TAIL: &[u8] = b"/stat\0";
     let mut path = *b"/proc/\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     let digits = pid.checked_ilog10().unwrap_or(0) as usize + 1;
@@ -104,7 +120,7 @@ fn of(pid: u32) -> Result<Identity, Errno> {
     let mut line = [0; 1024];
     let filled = sys::read_start(path, &mut line)?;
     // A process that is being reaped has a file without contents.
-    line.get(..filled).and_then(parse_stat).ok_or(if filled == 0 { Errno::SRCH } else { Errno::INVAL })
+    line.get(..filled).and_then(Stat::parse).ok_or(if filled == 0 { Errno::SRCH } else { Errno::INVAL })
 }
 
 #[cfg(test)]
@@ -112,10 +128,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_with_blanks_and_parentheses_does_not_shift_the_fields() {
-        let line = b"42 (a) b (c) S 7 1 1 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2 3\n";
-        let seen = parse_stat(line).unwrap();
-        assert_eq!((seen.ppid, seen.start, seen.state, seen.threads), (7, 987_654, b'S', 1));
+    fn a_name_may_hold_anything_and_moves_no_field() {
+        let fields = "S 7 1 1 0 -1 4194304 1 2 3 4 5 60 700 8000 20 0 3 0 987654 1 25 3 4 5 99 6\n";
+        let expected = Stat {
+            state: b'S',
+            ppid: 7,
+            own_ticks: 65,
+            children_ticks: 8700,
+            threads: 3,
+            start: 987_654,
+            resident: 25,
+            stack: 99,
+        };
+        // A name is cut after 15 bytes, in the middle of a letter too.
+        for name in [&b"(a) Z 1) (c"[..], b"sch\xc3", b"\n"] {
+            let line = [b"42 (", name, b") ", fields.as_bytes()].concat();
+            assert_eq!(Stat::parse(&line), Some(expected));
+        }
     }
 
     #[test]
@@ -123,14 +152,14 @@ mod tests {
         for line in
             [&b""[..], b"42", b"42 (a)", b"42 (a) S 7 1", b"42 (a) S x 1 1 0 0 0 1 2 3 4 5 6 7 8 20 0 1 0 9"]
         {
-            assert_eq!(parse_stat(line), None);
+            assert_eq!(Stat::parse(line), None);
         }
     }
 
     #[test]
     fn a_process_whose_first_thread_has_ended_is_not_dead() {
         let seen = |threads| {
-            parse_stat(
+            Stat::parse(
                 format!("9 (x) Z 7 1 1 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 {threads} 0 5 1 2 3").as_bytes(),
             )
         };

@@ -1,6 +1,7 @@
 //! The processes of a job by /proc: processor time and resident memory of all of them.
 
 use radrm_profile::{Bytes, Nanos};
+use radrm_telemetry::process::Stat;
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -52,8 +53,8 @@ impl Tree {
         if pid == 0 || self.known.len() >= MOST || self.known.contains_key(&pid) {
             return;
         }
-        if let Some(stat) = Stat::of(pid) {
-            let known = Known { started: stat.started, parent: stat.parent, ticks: stat.ticks };
+        if let Some(stat) = Stat::now(pid) {
+            let known = Known { started: stat.start, parent: stat.ppid, ticks: ticks(&stat) };
             self.known.insert(pid, known);
         }
     }
@@ -84,16 +85,16 @@ impl Tree {
     /// Reads the figures of all known processes.
     pub(crate) fn look(&mut self) -> Look {
         let mut look = Look::default();
-        let mut ticks = 0u64;
+        let mut sum = 0u64;
         let mut gone = Vec::new();
         for (&pid, known) in &mut self.known {
-            match Stat::of(pid).filter(|stat| stat.started == known.started) {
+            match Stat::now(pid).filter(|stat| stat.start == known.started) {
                 Some(stat) => {
-                    known.ticks = stat.ticks;
-                    known.parent = stat.parent;
-                    ticks = ticks.saturating_add(stat.ticks);
-                    if stat.alive {
-                        look.resident = look.resident + Bytes(stat.pages.saturating_mul(self.page));
+                    known.ticks = ticks(&stat);
+                    known.parent = stat.ppid;
+                    sum = sum.saturating_add(known.ticks);
+                    if !stat.is_dead() {
+                        look.resident = look.resident + Bytes(stat.resident.saturating_mul(self.page));
                         look.processes += 1;
                         look.threads = look.threads.saturating_add(stat.threads);
                     }
@@ -110,47 +111,16 @@ impl Tree {
                 self.lost = self.lost.saturating_add(known.ticks);
             }
         }
-        let busy = Nanos(ticks.saturating_add(self.lost).saturating_mul(self.tick_ns));
+        let busy = Nanos(sum.saturating_add(self.lost).saturating_mul(self.tick_ns));
         self.busy = self.busy.max(busy);
         look.busy = self.busy;
         look
     }
 }
 
-/// A line of `/proc/PID/stat`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stat {
-    alive: bool,
-    parent: u32,
-    /// User and kernel mode, its own and of children that it has waited for.
-    ticks: u64,
-    threads: u32,
-    started: u64,
-    pages: u64,
-}
-
-impl Stat {
-    fn of(pid: u32) -> Option<Stat> {
-        // A name is cut after 15 bytes, in the middle of a letter too.
-        Stat::parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
-    }
-
-    /// The program's name stands in parentheses and may contain anything, parentheses too.
-    fn parse(line: &str) -> Option<Stat> {
-        let (_, rest) = line.rsplit_once(')')?;
-        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-        let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-        let ticks =
-            [11, 12, 13, 14].iter().try_fold(0u64, |sum, &at| Some(sum.saturating_add(number(at)?)))?;
-        Some(Stat {
-            alive: !matches!(*fields.first()?, "Z" | "X" | "x"),
-            parent: u32::try_from(number(1)?).ok()?,
-            ticks,
-            threads: u32::try_from(number(17)?).ok()?,
-            started: number(19)?,
-            pages: number(21)?,
-        })
-    }
+/// Processor time of a process and of those that it has waited for.
+fn ticks(stat: &Stat) -> u64 {
+    stat.own_ticks.saturating_add(stat.children_ticks)
 }
 
 #[cfg(test)]
@@ -158,29 +128,6 @@ mod tests {
     use super::*;
     use std::io::{BufRead, BufReader, Write};
     use std::process::{Command, Stdio};
-
-    #[test]
-    fn a_name_with_parentheses_hides_nothing() {
-        let line =
-            "4711 (a) (b c) S 12 1 1 0 -1 4194560 100 0 0 0 10 20 3 4 20 0 7 0 999 1000000 250 1844 1 1";
-        let stat = Stat::parse(line).unwrap();
-        let expected = Stat { alive: true, parent: 12, ticks: 37, threads: 7, started: 999, pages: 250 };
-        assert_eq!(stat, expected);
-        assert!(!Stat::parse(&line.replace(" S ", " Z ")).unwrap().alive);
-        assert_eq!(Stat::parse("4711 (a"), None);
-        assert_eq!(Stat::parse("4711 (a) S 12"), None);
-    }
-
-    #[test]
-    fn a_name_that_is_cut_within_a_letter_hides_nothing() {
-        let sleeper = std::thread::Builder::new().spawn(|| {
-            // SAFETY: names this thread; the bytes end with a nul.
-            unsafe { libc::prctl(libc::PR_SET_NAME, c"sch\xc3".as_ptr()) };
-            // SAFETY: always works.
-            Stat::of(unsafe { libc::gettid() }.unsigned_abs())
-        });
-        assert!(sleeper.unwrap().join().unwrap().is_some_and(|stat| stat.alive));
-    }
 
     #[test]
     fn grandchildren_belong_to_it_also_when_their_parent_has_ended() {

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::time::Instant;
 
+use radrm_telemetry::process::Stat;
+
 use crate::quota::proc::Process;
 
 /// More than what is booked by so much is no slip of the clock: thousandths of a core, and of what is booked.
@@ -11,29 +13,6 @@ const SLACK_MILLI: u64 = 100;
 const SLACK_PART: u64 = 100;
 /// So many looks in a row, as what is started may take more for a moment.
 const LOOKS: u32 = 3;
-
-/// A process at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stat {
-    parent: u32,
-    /// CPU time, ticks: its own, and that of children that were waited for.
-    own: u64,
-    children: u64,
-    /// Resident memory, pages.
-    resident: u64,
-}
-
-/// Reads a line of `/proc/PID/stat`; the name in it may hold anything.
-fn parse(text: &str) -> Option<Stat> {
-    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    Some(Stat {
-        parent: u32::try_from(number(1)?).ok()?,
-        own: number(11)? + number(12)?,
-        children: number(13)? + number(14)?,
-        resident: number(21)?,
-    })
-}
 
 /// All processes at one moment.
 pub(crate) struct Look {
@@ -56,9 +35,8 @@ impl Look {
     pub(crate) fn now() -> Self {
         let mut look = Self { at: Instant::now(), all: HashMap::new(), children: HashMap::new() };
         for Process(pid) in Process::all() {
-            let text = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-            if let Some(stat) = parse(&String::from_utf8_lossy(&text)) {
-                look.children.entry(stat.parent).or_default().push(pid);
+            if let Some(stat) = Stat::now(pid) {
+                look.children.entry(stat.ppid).or_default().push(pid);
                 look.all.insert(pid, stat);
             }
         }
@@ -75,10 +53,10 @@ impl Look {
             at += 1;
         }
         // What ended without a parent of its own was waited for by the keeper.
-        let mut ticks = self.all.get(&keeper).map_or(0, |stat| stat.children);
+        let mut ticks = self.all.get(&keeper).map_or(0, |stat| stat.children_ticks);
         let mut pages = 0;
         for stat in pids.iter().filter_map(|pid| self.all.get(pid)) {
-            ticks += stat.own + stat.children;
+            ticks += stat.own_ticks + stat.children_ticks;
             pages += stat.resident;
         }
         // SAFETY: plain system calls that cannot fail for these names.
@@ -136,19 +114,13 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_name_with_brackets_does_not_move_the_fields() {
-        let line =
-            "7 (a) b) c) S 3 7 7 0 -1 4194304 1 0 0 0 10 5 2 1 20 0 1 0 99 4096 25 18446744073709551615";
-        assert_eq!(parse(line), Some(Stat { parent: 3, own: 15, children: 3, resident: 25 }));
-        assert_eq!(parse("7 (a"), None);
-    }
-
-    #[test]
     fn everything_below_a_keeper_counts_and_nothing_beside_it() {
-        let stat = |parent, own, children| Stat { parent, own, children, resident: 1 };
+        let own = Stat::now(std::process::id()).unwrap();
+        let stat =
+            |ppid, own_ticks, children_ticks| Stat { ppid, own_ticks, children_ticks, resident: 1, ..own };
         let all = [(1, stat(0, 9, 9)), (2, stat(1, 100, 7)), (3, stat(2, 10, 0)), (4, stat(3, 20, 3))];
         let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
-        all.iter().for_each(|(pid, stat)| children.entry(stat.parent).or_default().push(*pid));
+        all.iter().for_each(|(pid, stat)| children.entry(stat.ppid).or_default().push(*pid));
         let look = Look { at: Instant::now(), all: all.into_iter().collect(), children };
         let sum = look.below(2);
         assert_eq!((sum.pids.as_slice(), sum.cpu_ms), (&[3, 4][..], 400), "100 ticks a second");

@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use radrm_scheduler_core::{Bytes, Evidence, Outcome};
-use radrm_telemetry::process::parse_stat;
+use radrm_telemetry::process::Stat;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ impl Who {
     /// Whether it is certainly gone. That its number cannot be looked at, for want of descriptors say, is not that.
     pub(crate) fn is_gone(self) -> bool {
         match std::fs::read(format!("/proc/{}/stat", self.pid)) {
-            Ok(bytes) => parse_stat(&bytes).is_some_and(|stat| stat.start != self.start),
+            Ok(bytes) => Stat::parse(&bytes).is_some_and(|stat| stat.start != self.start),
             Err(error) => {
                 error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
             }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use radrm_telemetry::process::parse_stat;
+use radrm_telemetry::process::Stat;
 
 /// A process by its id in this process's pid namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
@@ -32,19 +32,19 @@ impl Process {
     /// When it started, in clock ticks since boot: the same in every pid namespace.
     #[must_use]
     pub fn start(self) -> Option<u64> {
-        parse_stat(&fs::read(self.path("stat")).ok()?).map(|stat| stat.start)
+        Stat::now(self.0).map(|stat| stat.start)
     }
 
     /// Its parent.
     #[must_use]
     pub fn parent(self) -> Option<Self> {
-        parse_stat(&fs::read(self.path("stat")).ok()?).map(|stat| Self(stat.ppid))
+        Stat::now(self.0).map(|stat| Self(stat.ppid))
     }
 
     /// What it does, as `/proc/PID/stat` has it: `S` sleeps, `T` is stopped, `Z` is dead and not waited for.
     #[must_use]
     pub fn state(self) -> Option<u8> {
-        parse_stat(&fs::read(self.path("stat")).ok()?).map(|stat| stat.state)
+        Stat::now(self.0).map(|stat| stat.state)
     }
 
     /// The name of its program, at most 15 bytes.

@@ -4,10 +4,11 @@
 //! anybody sends to the group has reached it already; passing it on would deliver it twice. A signal
 //! sent to `radrm-run` alone is meant for the program.
 
-use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 use std::time::Duration;
+
+use radrm_telemetry::process::Stat;
 
 /// Who sent a signal, seen from this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,17 +156,8 @@ pub fn own_pid() -> libc::pid_t {
 /// The state letter and the parent of a process.
 #[must_use]
 pub fn state_and_parent(pid: libc::pid_t) -> Option<(u8, libc::pid_t)> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    parse_stat(&stat)
-}
-
-fn parse_stat(stat: &[u8]) -> Option<(u8, libc::pid_t)> {
-    // The name stands in parentheses and may hold anything, also parentheses and newlines.
-    let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
-    let mut fields = stat.get(after_name..)?.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
-    let state = *fields.next()?.first()?;
-    let parent = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-    Some((state, parent))
+    let stat = Stat::now(pid.unsigned_abs())?;
+    Some((stat.state, stat.ppid.cast_signed()))
 }
 
 /// Whether `pid` is `ancestor` or descends from it. A process that is gone descends from nobody.
@@ -224,13 +216,6 @@ mod tests {
         assert_eq!(decide(libc::SIGTERM, Sender::Program, false), Verdict::Drop);
         assert_eq!(decide(libc::SIGTERM, Sender::Ourselves, false), Verdict::Drop);
         assert_eq!(decide(libc::SIGCHLD, Sender::Somebody, false), Verdict::Drop);
-    }
-
-    #[test]
-    fn a_process_name_cannot_fake_its_state() {
-        assert_eq!(parse_stat(b"7 (a) Z 1) S 42 7 7"), Some((b'S', 42)));
-        assert_eq!(parse_stat(b"7 (sh"), None);
-        assert_eq!(parse_stat(b""), None);
     }
 
     #[test]

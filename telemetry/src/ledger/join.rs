@@ -101,7 +101,7 @@ fn map_written(path: &CStr, place: Place) -> Result<Option<NonNull<LedgerArea>>,
 }
 
 /// Finds a place: one never used, or one of a dead process.
-fn claim(area: &LedgerArea, pid: u32, own: &process::Identity, namespace: u64) -> Option<(u16, u32)> {
+fn claim(area: &LedgerArea, pid: u32, own: &process::Stat, namespace: u64) -> Option<(u16, u32)> {
     area.members.iter().enumerate().find_map(|(index, member)| {
         let seen = member.state.load(Acquire);
         let state = SlotState(seen);
