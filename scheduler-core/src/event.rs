@@ -177,8 +177,16 @@ pub enum Event {
         /// Which.
         job: JobId,
     },
-    /// Nobody is started or brought back until this is taken back, and nobody has to leave for those that wait:
-    /// more is to be told first.
+    /// The signal last decided for a job cannot be sent for now (`held`), or is sent only now: its time to leave
+    /// begins when it is sent.
+    SignalHeld {
+        /// Which.
+        job: JobId,
+        /// Whether it is not sent yet.
+        held: bool,
+    },
+    /// Nobody is started or brought back until this is taken back, nobody has to leave for those that wait, and no
+    /// time is over for anybody: more is to be told first.
     Paused {
         /// True to pause.
         paused: bool,

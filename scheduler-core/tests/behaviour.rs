@@ -691,6 +691,80 @@ fn nobody_starts_or_leaves_before_all_is_told() {
 }
 
 #[test]
+fn whose_time_is_over_is_told_after_what_ended_meanwhile() {
+    let limited = Job { time_limit: Some(Millis::from_secs(100)), ..gib(1, 30) };
+    let back = || {
+        let mut node = Node::new(1, Settings::default());
+        node.at(500).step(Event::Paused { paused: true });
+        assert_eq!(signals(&node.step(adopted(limited.clone(), &[0], None))), []);
+        node
+    };
+    for outcome in [DONE, Outcome::Exited { code: 7 }] {
+        assert_eq!(verdict(&back().finish(1, outcome), 1), Some(Verdict::Ended(outcome)));
+    }
+    for outcome in [Outcome::Lost, oom(20)] {
+        let mut node = back();
+        node.finish(1, outcome);
+        assert_eq!(node.phase(1), Phase::Waiting, "{outcome:?}");
+        assert!(started(&node.step(Event::Paused { paused: false }), 1).is_some());
+    }
+    let mut runs_on = back();
+    assert_eq!(signals(&runs_on.step(Event::Paused { paused: false })), [(1, Signal::Terminate)]);
+    assert_eq!(verdict(&runs_on.finish(1, DONE), 1), Some(Verdict::TimedOut));
+}
+
+/// One job that was asked to leave for another, on one device.
+fn asked_to_leave() -> Node {
+    let mut node = Node::new(1, Settings::default());
+    node.run(Job { preemption: preemptible(Err(SuspendRefusal::Unsupported)), ..gib(1, 30) });
+    let asked = signals(&node.at(10).submit(Job { priority: 5, ..gib(2, 30) }));
+    assert_eq!(asked, [(1, Signal::Checkpoint(10))]);
+    node
+}
+
+#[test]
+fn the_time_to_leave_begins_when_the_signal_is_sent() {
+    let mut node = asked_to_leave();
+    let job = JobId(1);
+    node.step(Event::SignalHeld { job, held: true });
+    assert_eq!(signals(&node.at(10_000).step(Event::Tick)), []);
+    node.step(Event::SignalHeld { job, held: false });
+    assert_eq!(signals(&node.at(10_059).step(Event::Tick)), []);
+    assert_eq!(signals(&node.at(10_060).step(Event::Tick)), [(1, Signal::Terminate)]);
+    node.step(Event::SignalHeld { job, held: true });
+    assert_eq!(signals(&node.at(20_000).step(Event::Tick)), []);
+    // It was asked by the first: it left.
+    node.finish(1, DONE);
+    assert_eq!(node.phase(1), Phase::Waiting);
+}
+
+#[test]
+fn who_was_not_told_to_leave_ended_by_itself() {
+    let job = JobId(1);
+    for outcome in [DONE, Outcome::Exited { code: 7 }] {
+        let mut node = asked_to_leave();
+        node.step(Event::SignalHeld { job, held: true });
+        assert_eq!(verdict(&node.finish(1, outcome), 1), Some(Verdict::Ended(outcome)));
+    }
+    let mut node = asked_to_leave();
+    node.step(Event::SignalHeld { job, held: true });
+    node.finish(1, oom(35));
+    assert_eq!(node.phase(1), Phase::Waiting);
+    // Who is to end for good does, whoever was told what.
+    let mut node = asked_to_leave();
+    node.step(Event::SignalHeld { job, held: true });
+    node.step(Event::Cancelled { job });
+    assert_eq!(verdict(&node.finish(1, DONE), 1), Some(Verdict::Cancelled));
+    // A device that fails under it is no failure of its own.
+    let mut node = asked_to_leave();
+    node.step(Event::SignalHeld { job, held: true });
+    node.step(Event::DeviceLost { device: DeviceId(0) });
+    node.step(Event::SignalHeld { job, held: true });
+    node.finish(1, Outcome::Exited { code: 1 });
+    assert_eq!(node.phase(1), Phase::Waiting);
+}
+
+#[test]
 fn a_job_that_succeeded_does_not_run_again_because_its_device_is_gone() {
     let failures = [
         Outcome::Exited { code: 1 },

@@ -412,7 +412,7 @@ impl World {
     /// One random thing happens.
     fn random(&mut self) -> Vec<Decision> {
         self.now = self.now.plus(Millis(self.rng.below(2000)));
-        match self.rng.below(24) {
+        match self.rng.below(25) {
             0..=5 => {
                 let job = self.a_job();
                 if self.alive.len() > 60 {
@@ -531,6 +531,13 @@ impl World {
                     }
                 }
             }
+            24 => match self.pick_running() {
+                Some((job, ..)) => {
+                    let held = self.rng.one_in(2);
+                    self.step(Event::SignalHeld { job, held })
+                }
+                None => self.step(Event::Tick),
+            },
             _ => self.step(Event::Tick),
         }
     }

@@ -109,12 +109,13 @@ impl State {
         for job in jobs {
             let Some(record) = self.jobs.get_mut(&job) else { continue };
             // A job that is to end for another reason still ends for that one.
-            let then = record.stop.map_or(After::DeviceLost, |stop| stop.then);
+            let told = |stop: &Stop| matches!(stop.then, After::End(_)) || !stop.is_unheard();
+            let then = record.stop.filter(told).map_or(After::DeviceLost, |stop| stop.then);
             if !matches!(then, After::End(_)) {
                 record.losses += 1;
             }
             record.phase = Phase::Stopping;
-            record.stop = Some(Stop { then, step: Step::Kill, until: Millis::MAX });
+            record.stop = Some(Stop::new(record.stop, then, Step::Kill, Millis::MAX));
             self.signal(job, Signal::Kill, Reason::DeviceLost, out);
             self.set_timer(job);
         }

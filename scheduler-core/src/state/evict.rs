@@ -7,12 +7,21 @@ use crate::place::{Resident, eligible, joins};
 use crate::queue::{Queue, key};
 use crate::reason::{Reason, Rung};
 use crate::reserve::predictable;
-use crate::settings::Memory;
+use crate::settings::{Memory, Settings};
 use crate::state::record::{After, Image, Phase, Record, Step, Stop, after_slot};
 use crate::units::{Bytes, Millis};
 
 /// A restore that did not work is tried again after this.
 const RETRY_RESUME: Millis = Millis::from_secs(30);
+
+/// The time that a job has after the signal of a step.
+fn grace(record: &Record, step: Step, settings: &Settings) -> Millis {
+    match step {
+        Step::Checkpoint => record.job.preemption.grace,
+        Step::Terminate => settings.eviction.kill_after,
+        Step::Kill => Millis::MAX,
+    }
+}
 
 /// Jobs that would have to leave a device, and how important the most important of them is.
 type Victims = (Option<(i32, std::cmp::Reverse<(Millis, JobId)>)>, usize, usize, Vec<JobId>);
@@ -27,7 +36,6 @@ impl State {
         reason: Reason,
         out: &mut Vec<Decision>,
     ) {
-        let (now, kill_after) = (self.now, self.settings.eviction.kill_after);
         let Some(record) = self.jobs.get_mut(&id) else { return };
         // Who asked for an end gets it, whatever was asked for before.
         let then = match (record.stop.map(|stop| stop.then), then) {
@@ -43,14 +51,22 @@ impl State {
         }
         let signal = step.signal(record.job.preemption.checkpoint_signal);
         let step = Step::of(signal);
-        let until = match step {
-            Step::Checkpoint => now.plus(record.job.preemption.grace),
-            Step::Terminate => now.plus(kill_after),
-            Step::Kill => Millis::MAX,
-        };
-        record.stop = Some(Stop { then, step, until });
+        let until = self.now.plus(grace(record, step, &self.settings));
+        record.stop = Some(Stop::new(record.stop, then, step, until));
         record.phase = Phase::Stopping;
         self.signal(id, signal, reason, out);
+        self.set_timer(id);
+    }
+
+    /// The time that a job has to follow its last signal begins when that is sent.
+    pub(super) fn signal_held(&mut self, id: JobId, held: bool) {
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        let Some(stop) = record.stop else { return };
+        let until = match held {
+            true => Millis::MAX,
+            false => self.now.plus(grace(record, stop.step, &self.settings)),
+        };
+        record.stop = Some(Stop { held, until, ..stop });
         self.set_timer(id);
     }
 

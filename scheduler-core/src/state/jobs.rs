@@ -81,6 +81,9 @@ impl State {
                 record.slot_over = slot_over;
             }
             self.stop(id, after, Step::of(signal), reason, out);
+            if let Some(stop) = self.jobs.get_mut(&id).and_then(|record| record.stop.as_mut()) {
+                stop.heard = true;
+            }
         }
         if gone {
             self.stop(id, After::DeviceLost, Step::Kill, Reason::DeviceLost, out);
@@ -216,7 +219,8 @@ impl State {
             return;
         }
         let alone_on_largest = record.reserved.is_none();
-        let stop = record.stop.take();
+        // Who was told nothing did not leave: it ended by itself.
+        let stop = record.stop.take().filter(|stop| stop.then != After::Requeue || !stop.is_unheard());
         record.image = None;
         let gave_way = record.slot_over && stop.is_some_and(|stop| stop.then == After::Requeue);
         record.slot_over = false;

@@ -144,10 +144,12 @@ impl State {
         self.ended.clear();
         self.now = self.now.max(at);
         self.take(event, &mut out);
-        self.run_timers(&mut out);
-        if self.look && !self.paused {
-            self.look = false;
-            self.schedule(&mut out);
+        if !self.paused {
+            // Whose time is over is told first where it ended meanwhile.
+            self.run_timers(&mut out);
+            if std::mem::take(&mut self.look) {
+                self.schedule(&mut out);
+            }
         }
         self.set_wake(&mut out);
         out
@@ -186,6 +188,7 @@ impl State {
             Event::SuspendFailed { job, refusal } => self.suspend_failed(job, refusal, out),
             Event::Resumed { job } => self.resumed(job),
             Event::ResumeFailed { job } => self.resume_failed(job),
+            Event::SignalHeld { job, held } => self.signal_held(job, held),
             Event::Paused { paused } => self.paused = paused,
             Event::Tick => {}
         }

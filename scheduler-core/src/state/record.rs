@@ -53,6 +53,23 @@ pub(crate) struct Stop {
     pub(crate) then: After,
     pub(crate) step: Step,
     pub(crate) until: Millis,
+    /// The signal of this step is not sent yet.
+    pub(crate) held: bool,
+    /// That of an earlier one was, or may have been.
+    pub(crate) heard: bool,
+}
+
+impl Stop {
+    /// The next step of a stop: its signal is sent at once unless the caller says otherwise.
+    pub(crate) fn new(before: Option<Self>, then: After, step: Step, until: Millis) -> Self {
+        let heard = before.is_some_and(|before| before.heard || !before.held);
+        Self { then, step, until, held: false, heard }
+    }
+
+    /// Whether the job was told nothing of it.
+    pub(crate) fn is_unheard(&self) -> bool {
+        self.held && !self.heard
+    }
 }
 
 /// What becomes of a job that was told to stop, once it has.

@@ -139,7 +139,7 @@ impl Engine {
                     }
                 }
                 Todo::Suspension(attempt) => self.start_helper(attempt),
-                Todo::Signal(attempt, signal) => self.send(attempt, signal),
+                Todo::Signal(attempt, signal, held) => self.send(attempt, signal, held),
                 Todo::Clear(attempt) => {
                     let _ = fs::remove_file(self.helper_file(attempt));
                     let _ = fs::remove_file(self.status_file(attempt));
@@ -340,6 +340,7 @@ impl Engine {
                 self.notes.push(Note::Run { job, peak, ran_ms, complete });
             }
         }
+        self.never_told((job, attempt));
         if let Some(sentence) = &end.not_started {
             self.say(job, format!("not started: {sentence}"));
         }

@@ -2,10 +2,11 @@
 //!
 //! What is to become of such a job is on disk before it gets a signal: a daemon that comes back goes on with it,
 //! also where the job ended meanwhile. One that gave its place to another goes back to the queue then, whatever it
-//! ended with.
+//! ended with. While nothing can be written it is not told, and its time to leave does not run.
 
-use radrm_scheduler_core::{After, JobId, Reason, Signal};
+use radrm_scheduler_core::{After, Event, JobId, Reason, Signal};
 
+use super::actions::words;
 use super::{Engine, Todo};
 use crate::daemon::watch::Attempt;
 
@@ -18,7 +19,7 @@ impl Engine {
             return;
         }
         let why_not = self.why_not_suspended(JobId(job));
-        self.say(job, format!("{}: {reason}{why_not}", super::actions::words(signal)));
+        self.say(job, format!("{}: {reason}{why_not}", words(signal)));
         match starts {
             // It never will: there is nothing to send, and nothing to forget.
             true => self.signal(job, signal),
@@ -26,18 +27,23 @@ impl Engine {
         }
     }
 
-    /// Sends a signal after what is decided so far is on disk.
+    /// Sends a signal after what is decided so far is on disk. One that is not sent yet is not needed any more.
     pub(super) fn signal_when_written(&mut self, job: u64, signal: Signal) {
         let Some(entry) = self.entries.get(&job) else { return };
         let attempt = (job, entry.attempt);
         self.touch(job);
-        self.todo.push_back(Todo::Signal(attempt, signal));
+        self.take_back(attempt);
+        self.todo.push_back(Todo::Signal(attempt, signal, false));
     }
 
     /// A signal whose reason is on disk is sent.
-    pub(super) fn send(&mut self, (job, attempt): Attempt, signal: Signal) {
+    pub(super) fn send(&mut self, (job, attempt): Attempt, signal: Signal, held: bool) {
         let there = self.entries.get(&job).is_some_and(|entry| entry.attempt == attempt);
         if there && self.live.contains_key(&job) {
+            if held {
+                self.say(job, format!("{}: only now, as the queue could not be written", words(signal)));
+                self.step(Event::SignalHeld { job: JobId(job), held: false });
+            }
             self.signal(job, signal);
         }
     }
@@ -46,7 +52,7 @@ impl Engine {
     /// case. One that would go back to the queue is left alone, as nobody could be started in its place.
     pub(super) fn send_for_good(&mut self) {
         let for_good = |todo: &Todo| match todo {
-            Todo::Signal((job, _), _) => {
+            Todo::Signal((job, _), ..) => {
                 let leaving = self.state.job(JobId(*job)).and_then(|view| view.leaving);
                 leaving.is_some_and(|leaving| matches!(leaving.after, After::End(_)))
             }
@@ -55,9 +61,45 @@ impl Engine {
         let (now, later): (Vec<_>, Vec<_>) = self.todo.iter().copied().partition(for_good);
         self.todo = later.into();
         for todo in now {
-            if let Todo::Signal(attempt, signal) = todo {
-                self.send(attempt, signal);
+            if let Todo::Signal(attempt, signal, held) = todo {
+                self.send(attempt, signal, held);
             }
         }
+    }
+
+    /// While nothing can be written: the time of those that are left alone does not run.
+    pub(super) fn hold_signals(&mut self) {
+        let mut jobs = Vec::new();
+        for todo in &mut self.todo {
+            if let Todo::Signal((job, _), _, held) = todo
+                && !std::mem::replace(held, true)
+            {
+                jobs.push(JobId(*job));
+            }
+        }
+        for job in jobs {
+            self.step(Event::SignalHeld { job, held: true });
+        }
+    }
+
+    /// An attempt is over: what it was not told yet, it never will be.
+    pub(super) fn never_told(&mut self, attempt: Attempt) {
+        if let Some((signal, true)) = self.take_back(attempt) {
+            let untold = "not sent before it ended, as the queue could not be written";
+            self.say(attempt.0, format!("{}: {untold}", words(signal)));
+        }
+    }
+
+    /// Takes a signal back that was not sent; with it whether it had to wait.
+    fn take_back(&mut self, attempt: Attempt) -> Option<(Signal, bool)> {
+        let mut taken = None;
+        self.todo.retain(|todo| match todo {
+            Todo::Signal(whose, signal, held) if *whose == attempt => {
+                taken = Some((*signal, *held));
+                false
+            }
+            _ => true,
+        });
+        taken
     }
 }

@@ -7,6 +7,7 @@
 mod actions;
 mod bookings;
 mod budgets;
+mod entries;
 mod inbox;
 mod leaving;
 mod loads;
@@ -33,12 +34,13 @@ use super::gpus::{Gpus, Look, Sample, Stranger};
 use super::host::Usage;
 use super::peer::Peer;
 use super::status::Who;
-use super::store::{self, Entry, Stage, Store, Watched};
+use super::store::{self, Stage, Store, Watched};
 use super::suspend::Answer;
 use super::time;
 use super::turns::Turns;
 use super::watch::{Attempt, Watch};
 use super::wire::{Line, Request, Response};
+use entries::Entries;
 use inbox::Inbox;
 use looks::Sight;
 pub(super) use looks::segment_of;
@@ -90,8 +92,8 @@ enum Todo {
     Start(Attempt),
     /// The step between running and suspended at which the job is.
     Suspension(Attempt),
-    /// A signal to an attempt.
-    Signal(Attempt, Signal),
+    /// A signal to an attempt, and whether the scheduler knows that it has to wait.
+    Signal(Attempt, Signal, bool),
     /// The files of an attempt that is over.
     Clear(Attempt),
 }
@@ -133,7 +135,7 @@ pub(crate) struct Engine {
     store: Store,
     gpus: Gpus,
     watch: Watch,
-    entries: BTreeMap<u64, Entry>,
+    entries: Entries,
     live: BTreeMap<u64, Live>,
     /// Entries that are not on disk as they are.
     dirty: BTreeSet<u64>,
@@ -212,7 +214,7 @@ impl Engine {
             store,
             gpus,
             watch,
-            entries: BTreeMap::new(),
+            entries: Entries::default(),
             live: BTreeMap::new(),
             dirty: BTreeSet::new(),
             notes: Vec::new(),
@@ -317,6 +319,7 @@ impl Engine {
             self.write();
         } else {
             self.send_for_good();
+            self.hold_signals();
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::mpsc::Sender;
 
 use radrm_scheduler_core::{Action, Bytes, Event, Job, JobId, Reason, Verdict};
 
+use super::entries::Room;
 use super::recover::job_with;
 use super::{Engine, Note, Response};
 use crate::daemon::peer::Peer;
@@ -80,8 +81,9 @@ impl Engine {
         self.check(peer, &spec)?;
         let environment = std::mem::take(&mut spec.environment);
         let bytes = store::bytes(&spec, &environment);
-        let others = others.iter().map(|(taken, _)| &taken.entry);
-        self.has_room(peer, bytes, self.entries.values().chain(others))?;
+        let others = others.iter().map(|(taken, _)| &taken.entry).filter(|entry| entry.uid == peer.uid);
+        let taken = others.map(Room::of).fold(self.entries.of_user(peer.uid), Room::and);
+        self.has_room(taken.and(Room { jobs: 1, bytes }), bytes)?;
         let entry = Entry {
             bytes,
             uid: peer.uid,
@@ -154,20 +156,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a user may have one more job, of so many bytes, beside those that are there.
-    fn has_room<'a>(
-        &self,
-        peer: &Peer,
-        more: u64,
-        entries: impl Iterator<Item = &'a Entry>,
-    ) -> Result<(), String> {
-        let own = entries.filter(|entry| entry.uid == peer.uid && entry.stage != Stage::Ended);
-        let (jobs, bytes) = own.fold((0, 0), |(jobs, bytes), entry| (jobs + 1, bytes + entry.bytes));
-        if jobs >= self.config.jobs_per_user {
+    /// Whether what a user's jobs take of the queue, with one more, is not too much.
+    fn has_room(&self, with: Room, more: u64) -> Result<(), String> {
+        let Room { jobs, bytes } = with;
+        if jobs > self.config.jobs_per_user {
+            let jobs = jobs - 1;
             return Err(format!("you have {jobs} jobs waiting and running already, the most that are taken"));
         }
-        if bytes + more > self.config.bytes_per_user {
-            let [bytes, most] = [bytes, self.config.bytes_per_user].map(Bytes);
+        if bytes > self.config.bytes_per_user {
+            let [bytes, most] = [bytes - more, self.config.bytes_per_user].map(Bytes);
             return Err(format!(
                 "the commands and environments of your jobs have {bytes} already, and {most} is the most"
             ));
