@@ -378,59 +378,6 @@ fn a_second_user_sees_and_touches_nothing_of_the_first_ones() {
 }
 
 #[test]
-fn a_full_disk_refuses_new_jobs_and_loses_none() {
-    if !may(&["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]) {
-        return;
-    }
-    // The namespace goes with the daemon; a shell in it fills the disk when a file outside says so.
-    let before = "mkdir -p $PLACE/state && mount -t tmpfs -o size=6m none $PLACE/state\n\
-        (while [ -e $PLACE/config.toml ]; do\n\
-           if [ -e $PLACE/fill ]; then dd if=/dev/zero of=$PLACE/state/filler bs=4k 2>/dev/null; rm $PLACE/fill; fi\n\
-           if [ -e $PLACE/free ]; then rm -f $PLACE/state/filler $PLACE/free; fi\n\
-           sleep 0.05; done) &";
-    let daemon = Daemon::with("", before);
-    let script = "while [ ! -e $PLACE/go ]; do sleep 0.05; done; exit 5";
-    let job = daemon.submit(&["--exclusive"], &["/bin/sh", "-c", script]);
-    let waiting: Vec<u64> =
-        (0..3).map(|_| daemon.submit(&["--exclusive"], &["/bin/sh", "-c", script])).collect();
-    daemon.until_state(job, "running");
-    let mark = |name: &str| fs::File::create(daemon.path(name)).expect("file").write_all(b"").expect("write");
-    mark("fill");
-    daemon.until("the disk is full", |daemon| !daemon.path("fill").exists());
-    let mut refused = None;
-    daemon.until("a job is refused", |daemon| {
-        let done = daemon.output(&["submit", "--", "true"]);
-        refused = Some(String::from_utf8_lossy(&done.stderr).into_owned());
-        !done.status.success()
-    });
-    let refused = refused.expect("text");
-    assert!(refused.contains("the queue cannot be written") && refused.lines().count() == 1, "{refused}");
-    let last = waiting[2].to_string();
-    let mut lost = String::new();
-    daemon.until("who holds a job is told that it is not kept", |daemon| {
-        for words in [&["hold", last.as_str()][..], &["hold", "--release", &last]] {
-            let done = daemon.output(words);
-            if !done.status.success() {
-                lost = String::from_utf8_lossy(&done.stderr).into_owned();
-            }
-        }
-        !lost.is_empty()
-    });
-    assert!(lost.contains("lost if radrmd ends") && lost.lines().count() == 1, "{lost}");
-    mark("go");
-    thread::sleep(Duration::from_millis(700));
-    assert!(daemon.ok(&["nodes"]).contains("cannot be written"), "{}", daemon.ok(&["nodes"]));
-    mark("free");
-    daemon.until("there is room again", |daemon| !daemon.path("free").exists());
-    daemon.until("it is kept", |daemon| daemon.output(&["hold", "--release", &last]).status.success());
-    for job in waiting.into_iter().chain([job]) {
-        let ended = daemon.end(job);
-        assert_eq!((&ended["exit_code"], &ended["attempts"]), (&5.into(), &1.into()), "{ended}");
-    }
-    daemon.ok(&["submit", "--wait", "--gpus", "0", "--", "true"]);
-}
-
-#[test]
 fn what_can_never_start_here_is_refused_and_a_gpu_that_is_lost_for_now_counts() {
     let daemon = Daemon::new("emulate = \"1xA100-40GB+1xA100-80GB\"\n[scheduler]\npolicy = \"best-fit\"\n");
     let nodes: Value = serde_json::from_str(&daemon.ok(&["nodes", "--json"])).expect("JSON");

@@ -153,6 +153,16 @@ fn what_a_job_has_detached_does_not_outlive_a_keeper_that_was_killed_without_a_d
 }
 
 #[test]
+fn what_is_no_socket_is_not_replaced_by_one() {
+    let mut daemon = Daemon::prepare("");
+    fs::write(daemon.path("socket"), "precious").expect("file");
+    let said = daemon.refuses_to_start();
+    assert!(said.contains("is no socket") && said.lines().count() == 1, "{said}");
+    assert_eq!(fs::read_to_string(daemon.path("socket")).expect("still there"), "precious");
+    assert!(!daemon.path("socket.lock").exists());
+}
+
+#[test]
 fn a_command_that_cannot_be_executed_is_told_in_the_output_and_in_the_status() {
     let place = tempfile::tempdir_in(artifacts::directory().join("../tmp")).expect("directory");
     let (output, status) = (place.path().join("output"), place.path().join("status"));

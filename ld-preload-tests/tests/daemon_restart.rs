@@ -173,6 +173,25 @@ fn a_job_that_succeeded_does_not_run_again_because_its_gpu_is_missing_at_the_nex
 }
 
 #[test]
+fn a_time_limit_that_passed_while_no_daemon_was_there_does_not_end_what_was_over_before() {
+    let mut daemon = Daemon::new("");
+    let limited = |code: u32| {
+        let script = format!("{UNTIL_GO}; exit {code}");
+        daemon.submit(&["--gpus", "0", "--time", "4s"], &["/bin/sh", "-c", &script])
+    };
+    let jobs = [0, 7].map(|code| (limited(code), code));
+    daemon.until("both run", |daemon| daemon.lines("marks").len() == 2);
+    daemon.kill();
+    touch(&daemon, "go");
+    jobs.iter().for_each(|(job, _)| daemon.until_kept(*job, 1));
+    thread::sleep(Duration::from_secs(4));
+    daemon.start();
+    for (job, code) in jobs {
+        assert_eq!(daemon.end(job)["exit_code"], code, "{}", daemon.show(job)["history"]);
+    }
+}
+
+#[test]
 fn the_first_in_the_queue_starts_first_also_where_a_daemon_comes_back_to_a_free_gpu() {
     let mut daemon = Daemon::new(ONE_GPU);
     let first = daemon.submit(&["--exclusive"], &["/bin/sh", "-c", UNTIL_GO]);

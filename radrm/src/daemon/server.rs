@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,6 +31,9 @@ const STACK: usize = 256 << 10;
 /// Makes the socket. One that no daemon has is replaced.
 pub(crate) fn listen(path: &Path) -> Result<(UnixListener, fs::File), String> {
     let failed = |error: std::io::Error| format!("{}: {}", path.display(), crate::output::reason(&error));
+    if fs::symlink_metadata(path).is_ok_and(|meta| !meta.file_type().is_socket()) {
+        return Err(format!("{} is there and is no socket", path.display()));
+    }
     if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
         fs::create_dir_all(folder).map_err(failed)?;
         fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(failed)?;

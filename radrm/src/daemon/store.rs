@@ -219,13 +219,10 @@ impl Store {
         Ok(latest.map(i64::unsigned_abs))
     }
 
-    /// The newest jobs that are over.
-    pub(crate) fn ended(&self, uid: Option<u32>, most: u32) -> Result<Vec<Entry>> {
-        let uid = uid.map(i64::from);
-        self.select(
-            "WHERE stage = 'ended' AND (?1 IS NULL OR uid = ?1) ORDER BY id DESC LIMIT ?2",
-            params![uid, most],
-        )
+    /// What is wanted of the newest jobs that are over, one by one: all of them may be large.
+    pub(crate) fn ended<T>(&self, uid: Option<u32>, most: u32, of: impl Fn(Entry) -> T) -> Result<Vec<T>> {
+        let end = "WHERE stage = 'ended' AND (?1 IS NULL OR uid = ?1) ORDER BY id DESC LIMIT ?2";
+        self.select_of(end, params![uid.map(i64::from), most], of)
     }
 
     /// One job.
@@ -234,9 +231,18 @@ impl Store {
     }
 
     fn select(&self, end: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Vec<Entry>> {
+        self.select_of(end, values, |entry| entry)
+    }
+
+    fn select_of<T>(
+        &self,
+        end: &str,
+        values: &[&dyn rusqlite::ToSql],
+        of: impl Fn(Entry) -> T,
+    ) -> Result<Vec<T>> {
         let text = format!("SELECT {COLUMNS} FROM jobs {end}");
         let mut statement = self.connection.prepare_cached(&text)?;
-        statement.query_map(values, entry)?.collect()
+        statement.query_map(values, |row| entry(row).map(&of))?.collect()
     }
 
     /// A job's environment.
@@ -425,6 +431,36 @@ pub(crate) fn insert(tx: &Transaction<'_>, entry: &Entry, environment: &[String]
     Ok(tx.last_insert_rowid().unsigned_abs())
 }
 
+/// Of a job that is over so many bytes of its command are kept.
+const KEPT_COMMAND: usize = 8 << 10;
+
+/// The beginning of a command that is too long to be kept for weeks.
+fn beginning(command: &[String]) -> Option<Vec<String>> {
+    let mut left = KEPT_COMMAND;
+    let mut kept = Vec::new();
+    for (at, word) in command.iter().enumerate() {
+        if word.len() >= left {
+            kept.push(word[..word.floor_char_boundary(left)].to_owned());
+            kept.push(format!("... (cut: {} words)", command.len() - at));
+            return Some(kept);
+        }
+        left -= word.len() + 1;
+        kept.push(word.clone());
+    }
+    None
+}
+
+/// Nobody starts a job again that is over: of what its user wrote a bounded part is kept.
+fn shorten(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
+    tx.prepare_cached("UPDATE jobs SET environment = '[]' WHERE id = ?1")?.execute([int(entry.id)])?;
+    if let Some(command) = beginning(&entry.spec.command) {
+        let spec = Spec { command, ..entry.spec.clone() };
+        tx.prepare_cached("UPDATE jobs SET spec = ?2 WHERE id = ?1")?
+            .execute(params![int(entry.id), json(&spec)])?;
+    }
+    Ok(())
+}
+
 /// Writes what changes of a job.
 pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
     tx.prepare_cached(
@@ -457,7 +493,10 @@ pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
         entry.activity.as_ref().map(json),
         entry.leaving.as_ref().map(json),
     ])?;
-    Ok(())
+    match entry.stage {
+        Stage::Ended => shorten(tx, entry),
+        _ => Ok(()),
+    }
 }
 
 /// Adds a line to a job's history. In a long one a line gives way behind the first.
@@ -683,6 +722,33 @@ mod tests {
             assert_eq!((jobs.len(), jobs[0].lined_up_ms, jobs[0].activity), (1, None, None));
             let run = Run { batch: None, peak: Bytes(3), ran_ms: 4, activity: None, complete: true };
             assert_eq!(store.runs(7, "p", "m").unwrap(), [run]);
+        }
+    }
+
+    #[test]
+    fn of_a_job_that_is_over_a_bounded_part_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&dir.path().join("q.db")).unwrap();
+        let environment = vec!["E=1".to_owned()];
+        let mut ended = |command: Vec<String>| {
+            let spec = Spec { command, ..Spec::default() };
+            let mut entry = Entry { spec, ..Entry::default() };
+            store
+                .transaction(|tx| {
+                    entry.id = insert(tx, &entry, &environment)?;
+                    entry.stage = Stage::Ended;
+                    update(tx, &entry)
+                })
+                .unwrap();
+            assert!(store.environment(entry.id).unwrap().is_empty());
+            store.ended(None, 1, |entry| (entry.spec.command, entry.bytes)).unwrap().remove(0)
+        };
+        let short = vec!["train".to_owned(), "x".repeat(8000)];
+        assert_eq!(ended(short.clone()).0, short);
+        for long in [vec!["\u{e9}".repeat(60_000); 16], vec!["a".to_owned(); 100_000]] {
+            let (kept, bytes) = ended(long.clone());
+            assert!(bytes < 32 << 10, "{bytes}");
+            assert!(kept.last().unwrap().starts_with("... (cut: ") && long[0].starts_with(&kept[0]));
         }
     }
 

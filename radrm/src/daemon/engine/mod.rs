@@ -7,6 +7,7 @@
 mod actions;
 mod bookings;
 mod budgets;
+mod cleaning;
 mod entries;
 mod inbox;
 mod leaving;
@@ -58,6 +59,8 @@ pub(crate) enum Message {
     Looked(Look),
     /// Processes without the shim.
     Audited(Vec<Stranger>),
+    /// The files of these jobs, which ended long ago, are gone.
+    Removed(Vec<u64>),
     /// The text of `/metrics`.
     Metrics(Sender<String>),
     /// The daemon is to end. Jobs run on.
@@ -167,6 +170,8 @@ pub(crate) struct Engine {
     host_looked: Option<Instant>,
     saved: Instant,
     cleaned: Option<Instant>,
+    /// Files of old jobs are being removed.
+    cleaning: bool,
     retry: Option<Instant>,
 }
 
@@ -238,6 +243,7 @@ impl Engine {
             host_looked: None,
             saved: now,
             cleaned: None,
+            cleaning: false,
             retry: None,
         };
         engine.recover()?;
@@ -268,6 +274,7 @@ impl Engine {
                 Message::Suspension(attempt, answer) => self.helped(attempt, answer),
                 Message::Looked(look) => self.looked_at(look),
                 Message::Audited(found) => self.strangers = found,
+                Message::Removed(jobs) => self.removed(jobs),
                 Message::Stop => go_on = false,
                 question => self.question(question, &mut replies),
             }
@@ -462,20 +469,6 @@ impl Engine {
         jobs.into_iter().for_each(|job| self.keep_peak(job));
         for (gpu, figures) in std::mem::take(&mut self.watched) {
             self.notes.push(Note::Watched(gpu, figures));
-        }
-    }
-
-    /// Forgets jobs that ended long ago, with their files.
-    fn clean(&mut self) {
-        self.cleaned = Some(Instant::now());
-        self.notes.push(Note::ForgetRuns);
-        if self.config.keep_days == 0 {
-            return;
-        }
-        let age = u64::from(self.config.keep_days) * 86_400_000;
-        for job in self.store.old(time::now().0.saturating_sub(age)).unwrap_or_default() {
-            let _ = std::fs::remove_dir_all(self.folder(job));
-            self.notes.push(Note::Forget(job));
         }
     }
 }

@@ -259,10 +259,11 @@ impl Engine {
     fn queue(&self, peer: &Peer, all: bool, ended: u32) -> Response {
         let everybody = all && peer.admin;
         let mine = |entry: &&Entry| everybody || entry.uid == peer.uid;
-        let mut rows: Vec<_> = Vec::new();
+        let mut rows = Vec::new();
         if ended > 0 {
-            let old = self.store.ended((!everybody).then_some(peer.uid), ended).unwrap_or_default();
-            rows.extend(old.iter().rev().map(|entry| self.row_of_list(entry)));
+            let whose = (!everybody).then_some(peer.uid);
+            rows = self.store.ended(whose, ended, |entry| self.row_of_list(&entry)).unwrap_or_default();
+            rows.reverse();
         }
         let open: Vec<&Entry> = self.entries.values().filter(mine).collect();
         rows.extend(
