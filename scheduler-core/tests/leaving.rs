@@ -1,0 +1,180 @@
+//! Jobs that are told to stop, and what becomes of them.
+
+mod common;
+
+use common::{DONE, Node, adopted, gib, oom, preemptible, signals, started, verdict};
+use radrm_scheduler_core::{
+    Action, After, Decision, DeviceId, Event, Job, JobId, Leaving, Millis, Outcome, Phase, Reason, Settings,
+    Signal, SuspendRefusal, Verdict,
+};
+
+#[test]
+fn a_job_that_was_told_to_stop_before_a_restart_still_goes_where_it_was_to_go() {
+    let leaving = |after, signal, slot_over| {
+        let slot = Millis::from_secs(600);
+        let reason = if slot_over { Reason::SlotEnds { slot } } else { Reason::GraceOver };
+        Leaving { after, signal, reason, slot_over }
+    };
+    let job = Job { preemption: preemptible(Err(SuspendRefusal::Unsupported)), ..gib(1, 30) };
+    for (after, signal) in [
+        (After::Requeue, Signal::Checkpoint(10)),
+        (After::Requeue, Signal::Terminate),
+        (After::End(Verdict::TimedOut), Signal::Kill),
+    ] {
+        let told = leaving(after, signal, after == After::Requeue);
+        let mut node = Node::new(1, Settings::default());
+        let decisions = node.at(700).step(adopted(job.clone(), &[0], Some(told.clone())));
+        assert_eq!(signals(&decisions), [(1, signal)], "nobody knows whether it was sent");
+        assert_eq!(node.state.job(JobId(1)).unwrap().leaving, Some(told), "and so for the next daemon");
+        // It waited since the first one's slot began.
+        let second = Job { submitted: Millis::from_secs(600), ..gib(2, 30) };
+        node.step(Event::Submitted { job: Box::new(second) });
+        let decisions = node.finish(1, DONE);
+        assert!(started(&decisions, 2).is_some(), "{decisions:?}");
+        match after {
+            After::End(verdict_then) => assert_eq!(verdict(&decisions, 1), Some(verdict_then)),
+            _ => assert_eq!(node.phase(1), Phase::Waiting),
+        }
+    }
+    // The ladder of signals goes on.
+    let mut node = Node::new(1, Settings::default());
+    node.at(700).step(adopted(job, &[0], Some(leaving(After::Requeue, Signal::Checkpoint(10), false))));
+    assert_eq!(signals(&node.at(2000).step(Event::Tick)), [(1, Signal::Terminate)]);
+}
+
+#[test]
+fn nobody_starts_or_leaves_before_all_is_told() {
+    let mut node = Node::new(1, Settings::default());
+    node.at(100).step(Event::Paused { paused: true });
+    let less = Job { preemption: preemptible(Ok(())), ..gib(1, 30) };
+    let mut told = node.step(adopted(less, &[0], None));
+    told.extend(node.submit(gib(2, 30)));
+    told.extend(node.submit(Job { priority: 9, ..gib(3, 30) }));
+    told.extend(node.at(130).finish(1, DONE));
+    told.extend(node.at(200).step(Event::Tick));
+    let acts = |decision: &&Decision| !matches!(decision.action, Action::WakeAt { .. } | Action::End { .. });
+    assert_eq!(told.iter().find(acts), None);
+    let decisions = node.step(Event::Paused { paused: false });
+    assert!(started(&decisions, 3).is_some() && started(&decisions, 2).is_none(), "{decisions:?}");
+}
+
+#[test]
+fn whose_time_is_over_is_told_after_what_ended_meanwhile() {
+    let limited = Job { time_limit: Some(Millis::from_secs(100)), ..gib(1, 30) };
+    let back = || {
+        let mut node = Node::new(1, Settings::default());
+        node.at(500).step(Event::Paused { paused: true });
+        assert_eq!(signals(&node.step(adopted(limited.clone(), &[0], None))), []);
+        node
+    };
+    for outcome in [DONE, Outcome::Exited { code: 7 }] {
+        assert_eq!(verdict(&back().finish(1, outcome), 1), Some(Verdict::Ended(outcome)));
+    }
+    for outcome in [Outcome::Lost, oom(20)] {
+        let mut node = back();
+        node.finish(1, outcome);
+        assert_eq!(node.phase(1), Phase::Waiting, "{outcome:?}");
+        assert!(started(&node.step(Event::Paused { paused: false }), 1).is_some());
+    }
+    let mut runs_on = back();
+    assert_eq!(signals(&runs_on.step(Event::Paused { paused: false })), [(1, Signal::Terminate)]);
+    assert_eq!(verdict(&runs_on.finish(1, DONE), 1), Some(Verdict::TimedOut));
+}
+
+/// One job that was asked to leave for another, on one device.
+fn asked_to_leave() -> Node {
+    let mut node = Node::new(1, Settings::default());
+    node.run(Job { preemption: preemptible(Err(SuspendRefusal::Unsupported)), ..gib(1, 30) });
+    let asked = signals(&node.at(10).submit(Job { priority: 5, ..gib(2, 30) }));
+    assert_eq!(asked, [(1, Signal::Checkpoint(10))]);
+    node
+}
+
+#[test]
+fn the_time_to_leave_begins_when_the_signal_is_sent() {
+    let mut node = asked_to_leave();
+    let job = JobId(1);
+    node.step(Event::SignalHeld { job, held: true });
+    assert_eq!(signals(&node.at(10_000).step(Event::Tick)), []);
+    node.step(Event::SignalHeld { job, held: false });
+    assert_eq!(signals(&node.at(10_059).step(Event::Tick)), []);
+    assert_eq!(signals(&node.at(10_060).step(Event::Tick)), [(1, Signal::Terminate)]);
+    node.step(Event::SignalHeld { job, held: true });
+    assert_eq!(signals(&node.at(20_000).step(Event::Tick)), []);
+    // It was asked by the first: it left.
+    node.finish(1, DONE);
+    assert_eq!(node.phase(1), Phase::Waiting);
+}
+
+#[test]
+fn who_was_not_told_to_leave_ended_by_itself() {
+    let job = JobId(1);
+    for outcome in [DONE, Outcome::Exited { code: 7 }] {
+        let mut node = asked_to_leave();
+        node.step(Event::SignalHeld { job, held: true });
+        assert_eq!(verdict(&node.finish(1, outcome), 1), Some(Verdict::Ended(outcome)));
+    }
+    let mut node = asked_to_leave();
+    node.step(Event::SignalHeld { job, held: true });
+    node.finish(1, oom(35));
+    assert_eq!(node.phase(1), Phase::Waiting);
+    // Who is to end for good does, whoever was told what.
+    let mut node = asked_to_leave();
+    node.step(Event::SignalHeld { job, held: true });
+    node.step(Event::Cancelled { job });
+    assert_eq!(verdict(&node.finish(1, DONE), 1), Some(Verdict::Cancelled));
+    // A device that fails under it is no failure of its own.
+    let mut node = asked_to_leave();
+    node.step(Event::SignalHeld { job, held: true });
+    node.step(Event::DeviceLost { device: DeviceId(0) });
+    node.step(Event::SignalHeld { job, held: true });
+    node.finish(1, Outcome::Exited { code: 1 });
+    assert_eq!(node.phase(1), Phase::Waiting);
+}
+
+#[test]
+fn a_job_that_succeeded_does_not_run_again_because_its_device_is_gone() {
+    let failures = [
+        Outcome::Exited { code: 1 },
+        Outcome::Signalled { signal: 9 },
+        oom(35),
+        Outcome::NotStarted,
+        Outcome::Lost,
+    ];
+    for outcome in [DONE].into_iter().chain(failures) {
+        // Lost while it ran, and before the daemon came back.
+        let mut lost = Node::new(2, Settings::default());
+        lost.run(gib(1, 30));
+        lost.step(Event::DeviceLost { device: DeviceId(0) });
+        let mut missing = Node::new(1, Settings::default());
+        missing.step(adopted(gib(1, 30), &[7], None));
+        for mut node in [lost, missing] {
+            let decisions = node.finish(1, outcome);
+            match outcome {
+                DONE => assert_eq!(verdict(&decisions, 1), Some(Verdict::Ended(DONE))),
+                _ => assert!(started(&decisions, 1).is_some(), "{outcome:?}: {decisions:?}"),
+            }
+        }
+    }
+    // One that was asked to leave first may say so with any code.
+    let mut node = Node::new(2, Settings::default());
+    let low = |id| Job { preemption: preemptible(Err(SuspendRefusal::Unsupported)), ..gib(id, 30) };
+    node.run(low(1));
+    node.run(low(2));
+    let signalled = signals(&node.submit(Job { priority: 5, ..gib(3, 30) }));
+    let [(first, Signal::Checkpoint(10))] = signalled[..] else { panic!("{signalled:?}") };
+    let device = node.state.job(JobId(first)).unwrap().devices[0];
+    node.step(Event::DeviceLost { device });
+    node.finish(first, DONE);
+    assert_eq!(node.phase(first), Phase::Waiting);
+}
+
+#[test]
+fn a_lost_device_gives_its_jobs_back() {
+    let mut node = Node::new(2, Settings::default());
+    node.run(gib(1, 30));
+    let decisions = node.step(Event::DeviceLost { device: DeviceId(0) });
+    assert_eq!(signals(&decisions), [(1, Signal::Kill)]);
+    let decisions = node.finish(1, Outcome::Signalled { signal: 9 });
+    assert_eq!(started(&decisions, 1), Some((2, vec![1])));
+}
