@@ -4,7 +4,7 @@
 //! says of its occupancy, and the profile has the sums ([`GpuTime`]); here they are set against time.
 
 use radrm_profile::Nanos;
-use radrm_profile::model::{Filling, GpuIndex, GpuTime, Process, Profile};
+use radrm_profile::model::{End, Filling, GpuIndex, GpuTime, Process, Profile};
 
 /// Over the time from a process's first timed launch to the end of its last. `Err`: why it is not known.
 pub(crate) fn of_process(process: &Process) -> Result<Filling, &'static str> {
@@ -12,6 +12,16 @@ pub(crate) fn of_process(process: &Process) -> Result<Filling, &'static str> {
         return Err("launches were timed on no GPU, or on several");
     };
     process.timings.gpu_time.filling(span.span).ok_or("the driver did not tell how launches fill the GPU")
+}
+
+/// What a process's kernels took up to its end. While it runs its timings are written now and then, and would be old
+/// beside the time; what it did by windows is brought up to date by every state.
+fn so_far(process: &Process) -> GpuTime {
+    let (timed, by_windows) = (process.timings.gpu_time, process.work.gpu_time());
+    match process.state.end {
+        End::Running if by_windows.kernels > timed.kernels => by_windows,
+        _ => timed,
+    }
 }
 
 /// What a job's kernels made of a GPU.
@@ -36,7 +46,7 @@ pub(crate) fn of_gpu(profile: &Profile, gpu: GpuIndex) -> Option<OfGpu> {
     let from = processes.iter().map(|process| process.identity.joined).min()?;
     let end = |process: &&Process| process.state.ended.unwrap_or_else(|| profile.duration());
     let over = processes.iter().map(end).max()?.saturating_sub(from);
-    let times = || processes.iter().map(|process| process.timings.gpu_time);
+    let times = || processes.iter().map(|process| so_far(process));
     let all = times().fold(GpuTime::default(), GpuTime::and);
     if all.kernels == Nanos::ZERO || over == Nanos::ZERO {
         return None;
@@ -52,7 +62,7 @@ pub(crate) fn of_gpu(profile: &Profile, gpu: GpuIndex) -> Option<OfGpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_profile::model::{GpuClock, Job, TimedSpan};
+    use radrm_profile::model::{GpuClock, Job, TimedSpan, Work};
 
     #[test]
     fn an_estimate_is_a_share_of_the_time_on_one_gpu() {
@@ -74,6 +84,7 @@ mod tests {
             let mut process = Process::default();
             process.identity.joined = Nanos(joined);
             process.state.ended = Some(Nanos(ended));
+            process.state.end = End::Exited(None);
             process.timings.spans = vec![TimedSpan { gpu: GpuIndex(1), span: Nanos(10) }];
             process.timings.gpu_time =
                 GpuTime { kernels: Nanos(300), active: Nanos(active), ..GpuTime::default() };
@@ -90,5 +101,22 @@ mod tests {
         assert_eq!(of_gpu(&profile, GpuIndex(1)).unwrap().filling, None);
         profile.gpu_clock = GpuClock::Modelled;
         assert_eq!(of_gpu(&profile, GpuIndex(1)), None);
+    }
+    /// Also where its end was not seen because whoever recorded it was killed.
+    #[test]
+    fn of_a_process_that_runs_the_windows_tell_more_than_old_timings() {
+        let mut process = Process::default();
+        process.timings.spans = vec![TimedSpan { gpu: GpuIndex(0), span: Nanos(540) }];
+        process.timings.gpu_time = GpuTime { kernels: Nanos(520), active: Nanos(260), resident: Nanos(52) };
+        process.work =
+            Work { kernels: Nanos(960), active: Nanos(480), resident: Nanos(96), ..Work::default() };
+        let mut profile = Profile { last_state: Nanos(1000), ..Profile::new(Job::default()) };
+        profile.processes = vec![process];
+        let found = of_gpu(&profile, GpuIndex(0)).unwrap();
+        assert_eq!((found.over, found.kernels), (Nanos(1000), 0.96));
+        assert_eq!(found.filling, Some(Filling { active: 0.48, resident: 0.096 }));
+        // Of one that has ended the last word is there; windows keep what was guessed too high in between.
+        profile.processes[0].state.end = End::Vanished;
+        assert_eq!(of_gpu(&profile, GpuIndex(0)).unwrap().kernels, 0.52);
     }
 }

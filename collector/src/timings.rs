@@ -6,6 +6,8 @@ use radrm_profile::model::{
 };
 use radrm_profile::{Bytes, Nanos};
 use radrm_telemetry::ProcessSnapshot;
+use std::borrow::Cow;
+use std::cmp::Reverse;
 
 /// Kernels whose times go into the profile while the process lives: those that
 /// took the longest. All follow when it has ended.
@@ -15,6 +17,9 @@ const KERNELS_PER_RECORD: usize = 256;
 /// timed yet are guessed by other sizes, and can turn out to be a small part of that. A program that ends with launches in
 /// the queue leaves a guess that nobody puts right.
 const GUESSED: u64 = 5;
+
+/// Kernels of a process that lives took more than what is in the profile by that over this: worth a record.
+const MORE_TIME: u64 = 16;
 
 /// The timings of a process.
 pub(crate) fn timings(key: ProcessKey, snapshot: &ProcessSnapshot) -> Timings {
@@ -117,22 +122,36 @@ pub fn work(snapshot: &ProcessSnapshot) -> Work {
     }
 }
 
-/// What of `now` is worth a record when `known` is in the profile: the last
-/// word on a process, and before that whenever twice as much is known as
-/// before, so that a long run writes few.
+/// What of `now` is worth a record when `known` is in the profile: the last word on a process, and before that whenever there
+/// are twice as many samples, or copies, or kernels took a part more than what is known, so that a long run writes few.
 pub(crate) fn news(known: &Timings, now: &Timings, last: bool) -> Option<Timings> {
-    let weight = |t: &Timings| t.samples().saturating_add(t.copies.iter().map(|c| c.count).sum());
-    let is_news = if last { known != now } else { weight(now) > 2 * weight(known) };
-    if now.is_empty() || !is_news {
+    if now.is_empty() {
         return None;
     }
-    let mut news = now.clone();
-    if !last && news.kernels.len() > KERNELS_PER_RECORD {
-        news.kernels.sort_by_key(|kernel| std::cmp::Reverse(kernel.total));
-        news.kernels.truncate(KERNELS_PER_RECORD);
-        news.kernels.sort_by_key(|kernel| kernel.id);
+    if last {
+        return (known != now).then(|| now.clone());
     }
-    Some(news)
+    // What is known was cut likewise.
+    let now = longest(now);
+    let copies = |t: &Timings| t.copies.iter().map(|copies| copies.count).fold(0, u64::saturating_add);
+    let has_doubled = |of: fn(&Timings) -> u64| of(&now) > of(known).saturating_mul(2);
+    let took = known.gpu_time.kernels.0;
+    let is_news = has_doubled(Timings::samples)
+        || has_doubled(copies)
+        || now.gpu_time.kernels.0 > took.saturating_add(took / MORE_TIME);
+    is_news.then(|| now.into_owned())
+}
+
+/// The same with the kernels that took the longest.
+fn longest(timings: &Timings) -> Cow<'_, Timings> {
+    if timings.kernels.len() <= KERNELS_PER_RECORD {
+        return Cow::Borrowed(timings);
+    }
+    let mut cut = timings.clone();
+    cut.kernels.sort_by_key(|kernel| Reverse(kernel.total));
+    cut.kernels.truncate(KERNELS_PER_RECORD);
+    cut.kernels.sort_by_key(|kernel| kernel.id);
+    Cow::Owned(cut)
 }
 
 #[cfg(test)]
@@ -212,6 +231,26 @@ mod tests {
         assert_eq!(news(&timings(3, 5), &timings(3, 5), true), None);
         let cut = news(&timings(0, 0), &timings(1000, 1), false).unwrap();
         assert_eq!((cut.kernels.len(), cut.kernels[0].id), (KERNELS_PER_RECORD, 1000 - 256));
+        assert_eq!(news(&cut, &timings(1000, 1), false), None, "what was cut off is no news");
         assert_eq!(news(&cut, &timings(1000, 1), true), Some(timings(1000, 1)));
+    }
+
+    /// Each for itself: many copies do not keep what kernels take out of the profile.
+    #[test]
+    fn samples_copies_and_gpu_time_are_news_by_themselves() {
+        let of = |samples, copies, kernels| Timings {
+            gpu_time: GpuTime { kernels: Nanos(kernels), ..GpuTime::default() },
+            copies: vec![Copies { count: copies, ..Copies::default() }],
+            ..timings(1, samples)
+        };
+        let known = of(10, 47_000, 1000);
+        for (now, is_news) in [
+            (of(20, 94_000, 1000 + 1000 / MORE_TIME), false),
+            (of(21, 47_000, 1000), true),
+            (of(10, 94_001, 1000), true),
+            (of(10, 47_000, 1001 + 1000 / MORE_TIME), true),
+        ] {
+            assert_eq!(news(&known, &now, false).is_some(), is_news, "{now:?}");
+        }
     }
 }
