@@ -66,7 +66,7 @@ struct Known<'a> {
     gpu: u8,
     load: &'a LoadSummary,
     sm: Option<Sm>,
-    /// Share of the time in which a kernel ran.
+    /// Share of the time in which a kernel ran, of whomever.
     running: Option<f64>,
     /// Time of the job's kernels, added up, as a share.
     kernel_time: Option<f64>,
@@ -221,13 +221,11 @@ fn found(known: &Known<'_>) -> Option<(&'static str, String)> {
         );
         return Some(("launch", text));
     }
-    // A host that waits for kernels spins, and looks busy.
-    let small = match (known.running, known.kernel_time) {
-        (Some(share), _) => Some((share, "one ran in", "")),
-        // Those that ran beside each other count each: less certain, but better than to take the host's waiting for work.
-        (None, Some(share)) => Some((share, "they took", ", added up")),
-        (None, None) => None,
-    };
+    // A host that waits for kernels spins, and looks busy. Neither figure is below the share of the time in which one of
+    // the job's kernels ran: the GPU ran those of others too, and of those beside each other each counts. The lower is nearer.
+    let ran = known.running.map(|share| (share, "one ran in", ""));
+    let took = known.kernel_time.map(|share| (share, "they took", ", added up"));
+    let small = ran.into_iter().chain(took).min_by(|(a, ..), (b, ..)| a.total_cmp(b));
     if let Some((share, what, how)) = small.filter(|(share, ..)| *share >= SM_BUSY) {
         let share = percent(share);
         let text =
@@ -351,7 +349,7 @@ mod tests {
             limit(&s)
         };
         let unmetered = LoadSummary { sm_active_share: None, dram_active_share: None, meter: None, ..load() };
-        for load in [None, Some(unmetered)] {
+        for load in [None, Some(unmetered.clone())] {
             let of = |sm, kernels, busy| estimated(sm, kernels, load.clone(), busy);
             for (found, limit, part) in [
                 (of(Some(0.9), 0.95, 1.0), "gpu", "does not tell the two apart"),
@@ -372,6 +370,12 @@ mod tests {
         let beside =
             LoadSummary { utilization_share: Some(0.55), sm_active_share: None, meter: None, ..load() };
         assert_eq!(estimated(Some(0.1), 1.0, Some(beside), 1.0).limit, "host");
+        // Another job's kernels run beside this one's, which waits for its host.
+        let neighbour = LoadSummary { utilization_share: Some(0.95), ..unmetered.clone() };
+        assert_eq!(estimated(Some(0.02), 0.05, Some(neighbour.clone()), 1.0).limit, "host");
+        let small = estimated(Some(0.1), 0.9, Some(neighbour), 1.0);
+        assert_eq!(small.limit, "small_kernels");
+        assert!(small.sentence.contains("they took 90 % of the time, added up"), "{}", small.sentence);
         // What is measured counts for more.
         let measured = estimated(Some(0.9), 0.95, Some(load()), 0.1);
         assert!(!measured.sentence.contains("estimated"), "{}", measured.sentence);
