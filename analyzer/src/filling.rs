@@ -11,7 +11,7 @@ pub(crate) fn of_process(process: &Process) -> Result<Filling, &'static str> {
     let [span] = process.timings.spans.as_slice() else {
         return Err("launches were timed on no GPU, or on several");
     };
-    process.timings.gpu_time.filling(span.span).ok_or("the driver did not tell how launches fill the GPU")
+    process.timings.gpu_time.filling(span.span).ok_or("it was not told how launches fill the GPU")
 }
 
 /// What a process's kernels took up to its end. While it runs its timings are written now and then, and would be old
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn an_estimate_is_a_share_of_the_time_on_one_gpu() {
-        let span = |gpu| TimedSpan { gpu: GpuIndex(gpu), span: Nanos(1000) };
+        let span = |gpu| TimedSpan { gpu: GpuIndex(gpu), span: Nanos(1000), timed: Nanos(900) };
         let mut process = Process::default();
         process.timings.gpu_time = GpuTime { kernels: Nanos(400), active: Nanos(200), resident: Nanos(25) };
         assert!(of_process(&process).is_err_and(|why| why.contains("on no GPU")));
@@ -76,7 +76,7 @@ mod tests {
         assert!(of_process(&process).is_err());
         process.timings.spans.truncate(1);
         process.timings.gpu_time.active = Nanos::ZERO;
-        assert!(of_process(&process).is_err_and(|why| why.contains("did not tell")));
+        assert!(of_process(&process).is_err_and(|why| why.contains("was not told")));
     }
     #[test]
     fn a_gpus_time_is_shared_by_the_jobs_processes() {
@@ -85,7 +85,7 @@ mod tests {
             process.identity.joined = Nanos(joined);
             process.state.ended = Some(Nanos(ended));
             process.state.end = End::Exited(None);
-            process.timings.spans = vec![TimedSpan { gpu: GpuIndex(1), span: Nanos(10) }];
+            process.timings.spans = vec![TimedSpan { gpu: GpuIndex(1), span: Nanos(10), timed: Nanos(10) }];
             process.timings.gpu_time =
                 GpuTime { kernels: Nanos(300), active: Nanos(active), ..GpuTime::default() };
             process
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn of_a_process_that_runs_the_windows_tell_more_than_old_timings() {
         let mut process = Process::default();
-        process.timings.spans = vec![TimedSpan { gpu: GpuIndex(0), span: Nanos(540) }];
+        process.timings.spans = vec![TimedSpan { gpu: GpuIndex(0), span: Nanos(540), timed: Nanos(540) }];
         process.timings.gpu_time = GpuTime { kernels: Nanos(520), active: Nanos(260), resident: Nanos(52) };
         process.work =
             Work { kernels: Nanos(960), active: Nanos(480), resident: Nanos(96), ..Work::default() };

@@ -59,7 +59,11 @@ fn kernels_whose_launches_were_timed_stand_by_their_time() {
         kernels,
         gpu_time: GpuTime { kernels: all, ..GpuTime::default() },
         copies: vec![Copies { way: "host_to_device".into(), count: 3, bytes: Bytes(5 << 20) }],
-        spans: vec![TimedSpan { gpu: GpuIndex(0), span: Nanos::from_secs(100) }],
+        spans: vec![TimedSpan {
+            gpu: GpuIndex(0),
+            span: Nanos::from_secs(100),
+            timed: Nanos::from_secs(100),
+        }],
         ..Timings::default()
     };
     let summary = Summary::from_profile(&profile);

@@ -48,6 +48,7 @@ pub(crate) fn timings(key: ProcessKey, snapshot: &ProcessSnapshot) -> Timings {
             .map(|account| TimedSpan {
                 gpu: GpuIndex(account.gpu.number()),
                 span: Nanos(snapshot.used_ns(account)),
+                timed: Nanos(account.timed_span_ns),
             })
             .collect(),
         lost: snapshot.timings_lost,
