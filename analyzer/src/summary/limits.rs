@@ -189,10 +189,10 @@ fn found(known: &Known<'_>) -> Option<(&'static str, String)> {
     let idle = match (sm, known.idle, load.utilization_share) {
         (Some(sm), ..) => (sm.share < SM_IDLE)
             .then(|| format!("SMs were active {} of the time{}", percent(sm.share), sm.origin())),
-        (None, Some(idle), _) => {
-            (idle > 1.0 - SM_IDLE).then(|| format!("no kernel ran in at least {} of the time", percent(idle)))
+        (None, Some(idle), _) if idle > 1.0 - SM_IDLE => {
+            Some(format!("no kernel ran in at least {:.0} % of the time", (idle * 100.0).floor()))
         }
-        (None, None, Some(busy)) => {
+        (None, _, Some(busy)) => {
             (busy < SM_IDLE).then(|| format!("a kernel ran in {} of the time", percent(busy)))
         }
         _ => None,
@@ -326,6 +326,17 @@ mod tests {
             assert_eq!(limit.limit, expected, "{}", limit.sentence);
             assert!(limit.sentence.contains(part), "{}", limit.sentence);
         }
+    }
+
+    #[test]
+    fn a_share_that_is_told_as_the_least_is_rounded_down() {
+        let load = LoadSummary { sm_active_share: None, utilization_share: Some(0.1), ..load() };
+        let of = |idle| {
+            limit(&Summary { launches: 1, gpu_idle_share: Some(idle), ..summary(load.clone(), 1.0) }).sentence
+        };
+        assert!(of(0.9993).contains("no kernel ran in at least 99 % of the time"), "{}", of(0.9993));
+        // Where it is too little to tell, what NVML says may do.
+        assert!(of(0.3).contains("a kernel ran in 10 % of the time"), "{}", of(0.3));
     }
 
     #[test]
