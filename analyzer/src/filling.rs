@@ -4,14 +4,36 @@
 //! says of its occupancy, and the profile has the sums ([`GpuTime`]); here they are set against time.
 
 use radrm_profile::Nanos;
-use radrm_profile::model::{Filling, GpuIndex, GpuTime, Process, Profile};
+use radrm_profile::model::{End, Filling, GpuIndex, GpuTime, Process, Profile, TimedSpan};
+
+/// The end of a process, or up to when it is known that it ran.
+fn end(profile: &Profile, process: &Process) -> Nanos {
+    process.state.ended.unwrap_or_else(|| profile.duration())
+}
+
+/// How long a process used a GPU, as estimated; no longer than it lived since it joined, where the GPU's time is the host's.
+pub(crate) fn used(profile: &Profile, process: &Process, span: &TimedSpan) -> Nanos {
+    let lived = end(profile, process).saturating_sub(process.identity.joined);
+    if profile.gpu_clock.is_real() { span.span.min(lived.max(span.timed)) } else { span.span }
+}
 
 /// Over the time from a process's first timed launch to the end of its last. `Err`: why it is not known.
-pub(crate) fn of_process(process: &Process) -> Result<Filling, &'static str> {
+pub(crate) fn of_process(profile: &Profile, process: &Process) -> Result<Filling, &'static str> {
     let [span] = process.timings.spans.as_slice() else {
         return Err("launches were timed on no GPU, or on several");
     };
-    process.timings.gpu_time.filling(span.span).ok_or("the driver did not tell how launches fill the GPU")
+    let used = used(profile, process, span);
+    process.timings.gpu_time.filling(used).ok_or("it was not told how launches fill the GPU")
+}
+
+/// What a process's kernels took up to its end. While it runs its timings are written now and then, and would be old
+/// beside the time; what it did by windows is brought up to date by every state.
+fn so_far(process: &Process) -> GpuTime {
+    let (timed, by_windows) = (process.timings.gpu_time, process.work.gpu_time());
+    match process.state.end {
+        End::Running if by_windows.kernels > timed.kernels => by_windows,
+        _ => timed,
+    }
 }
 
 /// What a job's kernels made of a GPU.
@@ -34,9 +56,8 @@ pub(crate) fn of_gpu(profile: &Profile, gpu: GpuIndex) -> Option<OfGpu> {
         return None;
     }
     let from = processes.iter().map(|process| process.identity.joined).min()?;
-    let end = |process: &&Process| process.state.ended.unwrap_or_else(|| profile.duration());
-    let over = processes.iter().map(end).max()?.saturating_sub(from);
-    let times = || processes.iter().map(|process| process.timings.gpu_time);
+    let over = processes.iter().map(|process| end(profile, process)).max()?.saturating_sub(from);
+    let times = || processes.iter().map(|process| so_far(process));
     let all = times().fold(GpuTime::default(), GpuTime::and);
     if all.kernels == Nanos::ZERO || over == Nanos::ZERO {
         return None;
@@ -52,29 +73,51 @@ pub(crate) fn of_gpu(profile: &Profile, gpu: GpuIndex) -> Option<OfGpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_profile::model::{GpuClock, Job, TimedSpan};
+    use radrm_profile::model::{GpuClock, Job, Work};
 
     #[test]
     fn an_estimate_is_a_share_of_the_time_on_one_gpu() {
-        let span = |gpu| TimedSpan { gpu: GpuIndex(gpu), span: Nanos(1000) };
+        let span = |gpu| TimedSpan { gpu: GpuIndex(gpu), span: Nanos(1000), timed: Nanos(900) };
+        let profile = Profile { last_state: Nanos(2000), ..Profile::new(Job::default()) };
         let mut process = Process::default();
         process.timings.gpu_time = GpuTime { kernels: Nanos(400), active: Nanos(200), resident: Nanos(25) };
-        assert!(of_process(&process).is_err_and(|why| why.contains("on no GPU")));
+        assert!(of_process(&profile, &process).is_err_and(|why| why.contains("on no GPU")));
         process.timings.spans = vec![span(1)];
-        assert_eq!(of_process(&process), Ok(Filling { active: 0.2, resident: 0.025 }));
+        assert_eq!(of_process(&profile, &process), Ok(Filling { active: 0.2, resident: 0.025 }));
         process.timings.spans.push(span(2));
-        assert!(of_process(&process).is_err());
+        assert!(of_process(&profile, &process).is_err());
         process.timings.spans.truncate(1);
         process.timings.gpu_time.active = Nanos::ZERO;
-        assert!(of_process(&process).is_err_and(|why| why.contains("did not tell")));
+        assert!(of_process(&profile, &process).is_err_and(|why| why.contains("was not told")));
     }
+
+    #[test]
+    fn nothing_is_used_for_longer_than_its_process_lived() {
+        let mut process = Process::default();
+        process.identity.joined = Nanos(50);
+        process.state.ended = Some(Nanos(517));
+        process.timings.spans = vec![TimedSpan { gpu: GpuIndex(0), span: Nanos(515), timed: Nanos(420) }];
+        process.timings.gpu_time = GpuTime { active: Nanos(467), ..GpuTime::default() };
+        let mut profile = Profile { last_state: Nanos(600), ..Profile::new(Job::default()) };
+        let active = |profile: &Profile, process: &Process| of_process(profile, process).unwrap().active;
+        assert_eq!(active(&profile, &process), 1.0);
+        let span = |process: &Process| used(&profile, process, &process.timings.spans[0]);
+        assert_eq!(span(&process), Nanos(467));
+        // What was timed was there.
+        process.timings.spans[0].timed = Nanos(470);
+        assert_eq!(span(&process), Nanos(470));
+        profile.gpu_clock = GpuClock::Modelled;
+        assert_eq!(active(&profile, &process), 467.0 / 515.0);
+    }
+
     #[test]
     fn a_gpus_time_is_shared_by_the_jobs_processes() {
         let process = |joined, ended, active| {
             let mut process = Process::default();
             process.identity.joined = Nanos(joined);
             process.state.ended = Some(Nanos(ended));
-            process.timings.spans = vec![TimedSpan { gpu: GpuIndex(1), span: Nanos(10) }];
+            process.state.end = End::Exited(None);
+            process.timings.spans = vec![TimedSpan { gpu: GpuIndex(1), span: Nanos(10), timed: Nanos(10) }];
             process.timings.gpu_time =
                 GpuTime { kernels: Nanos(300), active: Nanos(active), ..GpuTime::default() };
             process
@@ -90,5 +133,22 @@ mod tests {
         assert_eq!(of_gpu(&profile, GpuIndex(1)).unwrap().filling, None);
         profile.gpu_clock = GpuClock::Modelled;
         assert_eq!(of_gpu(&profile, GpuIndex(1)), None);
+    }
+    /// Also where its end was not seen because whoever recorded it was killed.
+    #[test]
+    fn of_a_process_that_runs_the_windows_tell_more_than_old_timings() {
+        let mut process = Process::default();
+        process.timings.spans = vec![TimedSpan { gpu: GpuIndex(0), span: Nanos(540), timed: Nanos(540) }];
+        process.timings.gpu_time = GpuTime { kernels: Nanos(520), active: Nanos(260), resident: Nanos(52) };
+        process.work =
+            Work { kernels: Nanos(960), active: Nanos(480), resident: Nanos(96), ..Work::default() };
+        let mut profile = Profile { last_state: Nanos(1000), ..Profile::new(Job::default()) };
+        profile.processes = vec![process];
+        let found = of_gpu(&profile, GpuIndex(0)).unwrap();
+        assert_eq!((found.over, found.kernels), (Nanos(1000), 0.96));
+        assert_eq!(found.filling, Some(Filling { active: 0.48, resident: 0.096 }));
+        // Of one that has ended the last word is there; windows keep what was guessed too high in between.
+        profile.processes[0].state.end = End::Vanished;
+        assert_eq!(of_gpu(&profile, GpuIndex(0)).unwrap().kernels, 0.52);
     }
 }

@@ -85,18 +85,23 @@ struct Sums {
 /// one in which none of the job's kernels ran, at least.
 pub(crate) fn idle_share(profile: &Profile) -> Option<f64> {
     // A GPU is in use from the first to the last of its processes' spans; they
-    // are not placed in time, so the longest stands for all.
+    // are not placed in time, so the longest stands for all. What came after
+    // the latest timed launch is left out: how long that took is estimated,
+    // and too long a time would be idle.
     let mut spans: HashMap<u8, u64> = HashMap::new();
-    let mut busy = 0.0;
+    let (mut busy, mut squares) = (0.0, 0.0);
     for timings in profile.processes.iter().map(|process| &process.timings) {
         for span in &timings.spans {
             let longest = spans.entry(span.gpu.0).or_default();
-            *longest = span.span.0.max(*longest);
+            *longest = span.timed.0.max(*longest);
         }
-        busy += timings.gpu_time.kernels.0 as f64;
+        // The most that they can have taken: guesses count in full, and what is in doubt too.
+        let listed: f64 = timings.kernels.iter().map(|kernel| kernel.total.0 as f64).sum();
+        busy += listed.max(timings.gpu_time.kernels.0 as f64);
+        squares += timings.kernels.iter().map(|kernel| (kernel.half_width.0 as f64).powi(2)).sum::<f64>();
     }
     let used: f64 = spans.values().map(|span| *span as f64).sum();
-    (used > 0.0).then(|| (1.0 - busy / used).clamp(0.0, 1.0))
+    (used > 0.0).then(|| (1.0 - (busy + squares.sqrt()) / used).clamp(0.0, 1.0))
 }
 
 /// Copies of all processes by way, most bytes first.
@@ -116,4 +121,41 @@ pub(crate) fn copies(profile: &Profile) -> Vec<CopySummary> {
 
 fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_profile::model::{GpuIndex, GpuTime, Job, KernelTime, Process, TimedSpan};
+
+    #[test]
+    fn a_gpu_was_idle_for_no_less_than_is_said() {
+        let kernel = |id, total, half_width| KernelTime {
+            id,
+            total: Nanos(total),
+            half_width: Nanos(half_width),
+            samples: 9,
+        };
+        let process = |span, timed, kernels: Vec<KernelTime>, all| {
+            let mut process = Process::default();
+            process.timings.spans =
+                vec![TimedSpan { gpu: GpuIndex(0), span: Nanos(span), timed: Nanos(timed) }];
+            process.timings.gpu_time = GpuTime { kernels: Nanos(all), ..GpuTime::default() };
+            process.timings.kernels = kernels;
+            process
+        };
+        let idle = |processes| {
+            let share = idle_share(&Profile { processes, ..Profile::new(Job::default()) })?;
+            Some((share * 1000.0).round() / 1000.0)
+        };
+        // The estimate of the time in use is 515, the kernels took 250 and perhaps 50 more.
+        let one = process(515, 400, vec![kernel(1, 150, 30), kernel(2, 100, 40)], 250);
+        assert_eq!(idle(vec![one.clone()]), Some(0.25));
+        // Kernels that are not listed count, and so do guesses that are not in the sum.
+        assert_eq!(idle(vec![process(400, 400, vec![kernel(1, 100, 0)], 300)]), Some(0.25));
+        assert_eq!(idle(vec![process(400, 400, vec![kernel(1, 900, 0)], 300)]), Some(0.0));
+        let other = process(200, 200, vec![kernel(1, 20, 0)], 20);
+        assert_eq!(idle(vec![one, other]), Some(0.2));
+        assert_eq!(idle(vec![process(515, 0, vec![kernel(1, 20, 0)], 20)]), None, "timed up to where?");
+    }
 }

@@ -49,7 +49,7 @@ fn alone() -> Profile {
             active: Nanos::from_secs(2),
             resident: Nanos::from_secs(1),
         },
-        spans: vec![TimedSpan { gpu: GpuIndex(0), span: Nanos::from_secs(8) }],
+        spans: vec![TimedSpan { gpu: GpuIndex(0), span: Nanos::from_secs(8), timed: Nanos::from_secs(8) }],
         ..Timings::default()
     };
     let share = Share::new;

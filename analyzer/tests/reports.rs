@@ -59,7 +59,11 @@ fn kernels_whose_launches_were_timed_stand_by_their_time() {
         kernels,
         gpu_time: GpuTime { kernels: all, ..GpuTime::default() },
         copies: vec![Copies { way: "host_to_device".into(), count: 3, bytes: Bytes(5 << 20) }],
-        spans: vec![TimedSpan { gpu: GpuIndex(0), span: Nanos::from_secs(100) }],
+        spans: vec![TimedSpan {
+            gpu: GpuIndex(0),
+            span: Nanos::from_secs(100),
+            timed: Nanos::from_secs(100),
+        }],
         ..Timings::default()
     };
     let summary = Summary::from_profile(&profile);
@@ -67,9 +71,13 @@ fn kernels_whose_launches_were_timed_stand_by_their_time() {
     assert!(times.is_sorted_by(|a, b| a >= b) && times[0] > 0, "{times:?}");
     let shares: f64 = summary.kernels.iter().filter_map(|k| k.gpu_time).map(|t| t.share).sum();
     assert!((shares - 1.0).abs() < 1e-9, "{shares}");
-    let busy: u64 = times.iter().sum();
-    assert!((summary.gpu_idle_share.unwrap() - (1.0 - busy as f64 / 1e11)).abs() < 1e-9);
+    let busy = times.iter().sum::<u64>() as f64;
+    let doubt = 30e6 * ((ids.len() - 1) as f64).sqrt();
+    assert!((summary.gpu_idle_share.unwrap() - (1.0 - (busy + doubt) / 1e11)).abs() < 1e-9);
     let text = plain(&profile);
+    profile.processes[0].timings.spans[0].timed = Nanos((busy + doubt) as u64 * 1000);
+    assert!(plain(&profile).contains("no kernel ran in at least 99 % of the time"), "{}", plain(&profile));
+    profile.processes[0].timings.spans[0].timed = Nanos::from_secs(100);
     assert!(text.contains("GPU time") && text.contains("30.0 ms"), "{text}");
     assert!(text.contains("copies: host to device 5.00 MiB in 3 calls"), "{text}");
     let page = html(&profile, &summary);

@@ -6,13 +6,20 @@ use radrm_profile::model::{
 };
 use radrm_profile::{Bytes, Nanos};
 use radrm_telemetry::ProcessSnapshot;
+use std::borrow::Cow;
+use std::cmp::Reverse;
 
 /// Kernels whose times go into the profile while the process lives: those that
 /// took the longest. All follow when it has ended.
 const KERNELS_PER_RECORD: usize = 256;
 
-/// What is guessed of a kernel's time counts up to the time that is known over this.
+/// What is guessed of a kernel's time counts up to the time that is known over this: launches of a size of which none was
+/// timed yet are guessed by other sizes, and can turn out to be a small part of that. A program that ends with launches in
+/// the queue leaves a guess that nobody puts right.
 const GUESSED: u64 = 5;
+
+/// Kernels of a process that lives took more than what is in the profile by that over this: worth a record.
+const MORE_TIME: u64 = 16;
 
 /// The timings of a process.
 pub(crate) fn timings(key: ProcessKey, snapshot: &ProcessSnapshot) -> Timings {
@@ -28,7 +35,7 @@ pub(crate) fn timings(key: ProcessKey, snapshot: &ProcessSnapshot) -> Timings {
     Timings {
         key,
         kernels: snapshot.kernels.iter().filter_map(kernel).collect(),
-        gpu_time: gpu_time(snapshot, |time| time.total_ns),
+        gpu_time: gpu_time(snapshot),
         copies: snapshot
             .copies
             .iter()
@@ -41,6 +48,7 @@ pub(crate) fn timings(key: ProcessKey, snapshot: &ProcessSnapshot) -> Timings {
             .map(|account| TimedSpan {
                 gpu: GpuIndex(account.gpu.number()),
                 span: Nanos(snapshot.used_ns(account)),
+                timed: Nanos(account.timed_span_ns),
             })
             .collect(),
         lost: snapshot.timings_lost,
@@ -59,17 +67,21 @@ pub(crate) fn mode(mode: radrm_telemetry::KernelsMode) -> KernelsMode {
     }
 }
 
-/// What its kernels took, by what is known now, with this figure of each for its time.
-fn gpu_time(snapshot: &ProcessSnapshot, of: fn(&radrm_telemetry::KernelTime) -> u64) -> GpuTime {
+/// What its kernels took, by what is known now; of guesses as much as [`GUESSED`] says.
+fn gpu_time(snapshot: &ProcessSnapshot) -> GpuTime {
     let times = || snapshot.kernels.iter().filter_map(|kernel| kernel.time.as_ref());
+    let took = |time: &radrm_telemetry::KernelTime| {
+        let timed = time.total_ns.saturating_sub(time.untimed_ns);
+        timed.saturating_add(time.untimed_ns.min(timed / GUESSED))
+    };
     // Launches of which only the time is known fill the GPU as the others do.
     let known = |ppm: fn(&radrm_telemetry::KernelTime) -> Option<u32>| {
-        let shares = times().filter_map(|time| Some((of(time) as f64, f64::from(ppm(time)?) / 1e6)));
+        let shares = times().filter_map(|time| Some((took(time) as f64, f64::from(ppm(time)?) / 1e6)));
         let (known, filled) =
             shares.fold((0.0, 0.0), |(known, filled), (ns, share)| (known + ns, filled + ns * share));
         if known > 0.0 { filled / known } else { 0.0 }
     };
-    let all = times().map(of).fold(0, u64::saturating_add);
+    let all = times().map(took).fold(0, u64::saturating_add);
     let filled = |share: f64| Nanos((all as f64 * share) as u64);
     GpuTime {
         kernels: Nanos(all),
@@ -79,8 +91,7 @@ fn gpu_time(snapshot: &ProcessSnapshot, of: fn(&radrm_telemetry::KernelTime) -> 
 }
 
 /// What a process has launched and copied so far. Between two snapshots [`Work::since`] tells what came, and
-/// [`Work::filling`] how that filled the GPU. Times of launches of a size of which none was timed yet are guessed by
-/// other sizes, and can turn out to be a small part of that: they count up to a part of what is known.
+/// [`Work::filling`] how that filled the GPU.
 pub fn work(snapshot: &ProcessSnapshot) -> Work {
     let mut shapes = Shapes::default();
     for kernel in &snapshot.kernels {
@@ -99,10 +110,7 @@ pub fn work(snapshot: &ProcessSnapshot) -> Work {
         let of = snapshot.copies.iter().filter(|copies| copies.way.name() == name);
         Bytes(of.map(|copies| copies.bytes).fold(0, u64::saturating_add))
     };
-    let GpuTime { kernels, active, resident } = gpu_time(snapshot, |time| {
-        let timed = time.total_ns.saturating_sub(time.untimed_ns);
-        timed.saturating_add(time.untimed_ns.min(timed / GUESSED))
-    });
+    let GpuTime { kernels, active, resident } = gpu_time(snapshot);
     Work {
         launches: snapshot.launches(),
         graph_launches: snapshot.graph_launches,
@@ -115,31 +123,98 @@ pub fn work(snapshot: &ProcessSnapshot) -> Work {
     }
 }
 
-/// What of `now` is worth a record when `known` is in the profile: the last
-/// word on a process, and before that whenever twice as much is known as
-/// before, so that a long run writes few.
+/// What of `now` is worth a record when `known` is in the profile: the last word on a process, and before that whenever there
+/// are twice as many samples, or copies, or kernels took a part more than what is known, so that a long run writes few.
 pub(crate) fn news(known: &Timings, now: &Timings, last: bool) -> Option<Timings> {
-    let weight = |t: &Timings| t.samples().saturating_add(t.copies.iter().map(|c| c.count).sum());
-    let is_news = if last { known != now } else { weight(now) > 2 * weight(known) };
-    if now.is_empty() || !is_news {
+    if now.is_empty() {
         return None;
     }
-    let mut news = now.clone();
-    if !last && news.kernels.len() > KERNELS_PER_RECORD {
-        news.kernels.sort_by_key(|kernel| std::cmp::Reverse(kernel.total));
-        news.kernels.truncate(KERNELS_PER_RECORD);
-        news.kernels.sort_by_key(|kernel| kernel.id);
+    if last {
+        return (known != now).then(|| now.clone());
     }
-    Some(news)
+    // What is known was cut likewise.
+    let now = longest(now);
+    let copies = |t: &Timings| t.copies.iter().map(|copies| copies.count).fold(0, u64::saturating_add);
+    let has_doubled = |of: fn(&Timings) -> u64| of(&now) > of(known).saturating_mul(2);
+    let took = known.gpu_time.kernels.0;
+    let is_news = has_doubled(Timings::samples)
+        || has_doubled(copies)
+        || now.gpu_time.kernels.0 > took.saturating_add(took / MORE_TIME);
+    is_news.then(|| now.into_owned())
+}
+
+/// The same with the kernels that took the longest.
+fn longest(timings: &Timings) -> Cow<'_, Timings> {
+    if timings.kernels.len() <= KERNELS_PER_RECORD {
+        return Cow::Borrowed(timings);
+    }
+    let mut cut = timings.clone();
+    cut.kernels.sort_by_key(|kernel| Reverse(kernel.total));
+    cut.kernels.truncate(KERNELS_PER_RECORD);
+    cut.kernels.sort_by_key(|kernel| kernel.id);
+    Cow::Owned(cut)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use radrm_telemetry::{Liveness, SlotInfo, Throttled};
 
     fn timings(kernels: u32, samples: u64) -> Timings {
         let kernel = |id| KernelTime { id, total: Nanos(u64::from(id)), samples, ..KernelTime::default() };
         Timings { kernels: (0..kernels).map(kernel).collect(), ..Timings::default() }
+    }
+
+    /// A process that runs, with these kernels.
+    fn snapshot(kernels: Vec<radrm_telemetry::KernelSnapshot>) -> ProcessSnapshot {
+        ProcessSnapshot {
+            slot: SlotInfo { slot: 0, generation: 1, pid: 7, start: 1, liveness: Liveness::Running },
+            ppid: 1,
+            uid: 0,
+            exe: String::new(),
+            cmdline: Vec::new(),
+            joined_ns: 0,
+            ended_ns: None,
+            driver_version: None,
+            frameworks: 0,
+            accounts: Vec::new(),
+            kernels,
+            graph_launches: 0,
+            kernels_mode: None,
+            copies: Vec::new(),
+            timings_lost: 0,
+            timing_cost_ns: 0,
+            throttled: Throttled::default(),
+            failures: 0,
+            first_failures: Vec::new(),
+            last_failures: Vec::new(),
+            bypasses: Vec::new(),
+            calls: Vec::new(),
+            events: 0,
+            events_dropped: 0,
+        }
+    }
+
+    /// A program that ended with launches in the queue: what is guessed of these is the last word.
+    #[test]
+    fn a_guess_that_is_the_last_word_counts_up_to_a_part_of_what_is_known() {
+        let kernel = |timed: u64, untimed_ns| {
+            let time = radrm_telemetry::KernelTime {
+                total_ns: timed + untimed_ns,
+                untimed_ns,
+                half_width_ns: untimed_ns,
+                samples: 4,
+                active_ppm: Some(500_000),
+                ..Default::default()
+            };
+            radrm_telemetry::KernelSnapshot { time: Some(time), ..Default::default() }
+        };
+        let snapshot = snapshot(vec![kernel(1000, 99_000), kernel(400, 10)]);
+        let all = super::timings(ProcessKey::default(), &snapshot);
+        assert_eq!((all.gpu_time.kernels, all.gpu_time.active), (Nanos(1200 + 410), Nanos(805)));
+        assert_eq!(all.gpu_time, work(&snapshot).gpu_time(), "the same as in the windows");
+        // A kernel's own figure is the estimate, and its interval says how little is known.
+        assert_eq!((all.kernels[0].total, all.kernels[0].half_width), (Nanos(100_000), Nanos(99_000)));
     }
 
     #[test]
@@ -157,6 +232,26 @@ mod tests {
         assert_eq!(news(&timings(3, 5), &timings(3, 5), true), None);
         let cut = news(&timings(0, 0), &timings(1000, 1), false).unwrap();
         assert_eq!((cut.kernels.len(), cut.kernels[0].id), (KERNELS_PER_RECORD, 1000 - 256));
+        assert_eq!(news(&cut, &timings(1000, 1), false), None, "what was cut off is no news");
         assert_eq!(news(&cut, &timings(1000, 1), true), Some(timings(1000, 1)));
+    }
+
+    /// Each for itself: many copies do not keep what kernels take out of the profile.
+    #[test]
+    fn samples_copies_and_gpu_time_are_news_by_themselves() {
+        let of = |samples, copies, kernels| Timings {
+            gpu_time: GpuTime { kernels: Nanos(kernels), ..GpuTime::default() },
+            copies: vec![Copies { count: copies, ..Copies::default() }],
+            ..timings(1, samples)
+        };
+        let known = of(10, 47_000, 1000);
+        for (now, is_news) in [
+            (of(20, 94_000, 1000 + 1000 / MORE_TIME), false),
+            (of(21, 47_000, 1000), true),
+            (of(10, 94_001, 1000), true),
+            (of(10, 47_000, 1001 + 1000 / MORE_TIME), true),
+        ] {
+            assert_eq!(news(&known, &now, false).is_some(), is_news, "{now:?}");
+        }
     }
 }

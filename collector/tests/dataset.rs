@@ -224,10 +224,10 @@ fn a_dataset_without_features_is_read_as_it_is_and_gets_them_when_it_is_written(
 fn features_in_an_unknown_form_are_none_and_their_rows_are_listed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dataset.db");
-    // Cut short, a list as text, no text at all, and text that is none.
+    // Cut short, a list of something else, no text at all, and text that is none.
     let forms = [
         "'{\"processes\":[{\"pid\":7,'",
-        "'[{\"pid\":7,\"features\":[]}]'",
+        "'[{\"pid\":7,\"figures\":[]}]'",
         "7",
         "CAST(x'ff' AS TEXT)",
         "NULL",

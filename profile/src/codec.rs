@@ -9,7 +9,9 @@
 //! limit on what it may allocate.
 
 use crate::error::DecodeError;
+use crate::former::EarlyTimings;
 use crate::frame::MAX_PAYLOAD;
+use crate::model::{GpuTime, Timings};
 use crate::record::Record;
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use serde::Serialize;
@@ -27,12 +29,14 @@ const TYPE_POSTMORTEM: u32 = 9;
 const TYPE_ACTIVITY: u32 = 20;
 const TYPE_HOST: u32 = 21;
 const TYPE_UNMEASURED: u32 = 22;
-const TYPE_TIMINGS: u32 = 30;
+/// Timings in one of two layouts that are not written any more.
+const TYPE_EARLY_TIMINGS: u32 = 30;
 const TYPE_THROTTLING: u32 = 32;
 const TYPE_GPU_CLOCK: u32 = 33;
 const TYPE_RECORDING: u32 = 40;
 const TYPE_WORK: u32 = 41;
 const TYPE_LAUNCHES: u32 = 42;
+const TYPE_TIMINGS: u32 = 43;
 
 /// Counts what the decoder claims, in memory and not in the file: a vector of
 /// small numbers claims up to eight times its encoded size.
@@ -96,6 +100,7 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_ACTIVITY => Record::Activity(value(payload)?),
         TYPE_HOST => Record::Host(value(payload)?),
         TYPE_UNMEASURED => Record::Unmeasured(value(payload)?),
+        TYPE_EARLY_TIMINGS => Record::Timings(early_timings(payload)?),
         TYPE_TIMINGS => Record::Timings(value(payload)?),
         TYPE_WORK => Record::Work(value(payload)?),
         TYPE_THROTTLING => Record::Throttling(value(payload)?),
@@ -105,4 +110,74 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         _ => return Ok(None),
     };
     Ok(Some(record))
+}
+
+/// Only one of the layouts takes all bytes: with three numbers more, the first of them stands where the other has the
+/// number of copies, and bytes are left over.
+fn early_timings(payload: &[u8]) -> Result<Timings, DecodeError> {
+    match value::<EarlyTimings<()>>(payload) {
+        Ok(early) => Ok(early.into()),
+        Err(error) => value::<EarlyTimings<GpuTime>>(payload).map(Timings::from).map_err(|_| error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Copies, GpuIndex, KernelTime, ProcessKey, TimedSpan};
+    use crate::units::{Bytes, Nanos};
+
+    /// Slot and generation; two kernels with id, total (the first 1000), half-width and samples.
+    const HEAD: &[u8] = &[7, 1, 2, 0, 251, 232, 3, 9, 3, 2, 5, 1, 4];
+    /// What all kernels took: time, active, resident.
+    const SUM: &[u8] = &[251, 16, 4, 8, 0];
+    /// Two copies of three bytes, a span on a GPU, lost, cost.
+    const TAIL: &[u8] = &[1, 4, b'p', b'e', b'e', b'r', 2, 3, 1, 1, 250, 1, 6];
+
+    #[test]
+    fn timings_of_older_profiles_are_read() {
+        let kernel = |id, total, half_width, samples| KernelTime {
+            id,
+            total: Nanos(total),
+            half_width: Nanos(half_width),
+            samples,
+        };
+        let expected = |kernels, active| Timings {
+            key: ProcessKey { slot: 7, generation: 1 },
+            kernels: vec![kernel(0, 1000, 9, 3), kernel(2, 5, 1, 4)],
+            gpu_time: GpuTime { kernels: Nanos(kernels), active: Nanos(active), resident: Nanos::ZERO },
+            copies: vec![Copies { way: "peer".into(), count: 2, bytes: Bytes(3) }],
+            spans: vec![TimedSpan { gpu: GpuIndex(1), span: Nanos(250), timed: Nanos::ZERO }],
+            lost: 1,
+            cost: Nanos(6),
+        };
+        for (payload, expected) in
+            [([HEAD, TAIL].concat(), expected(1005, 0)), ([HEAD, SUM, TAIL].concat(), expected(1040, 8))]
+        {
+            assert_eq!(decode(30, &payload).unwrap(), Some(Record::Timings(expected)));
+            assert!(decode(30, &payload[..payload.len() - 1]).is_err());
+        }
+        // With nothing in it.
+        for zeros in [7, 10] {
+            let Ok(Some(Record::Timings(read))) = decode(30, &vec![0; zeros]) else { panic!("{zeros}") };
+            assert_eq!(read, Timings::default());
+        }
+    }
+
+    /// What is written under its number is read under it for good.
+    #[test]
+    fn timings_keep_their_layout() {
+        let timings = Timings {
+            key: ProcessKey { slot: 7, generation: 1 },
+            kernels: vec![KernelTime { id: 2, total: Nanos(5), half_width: Nanos(1), samples: 4 }],
+            gpu_time: GpuTime { kernels: Nanos(11), active: Nanos(12), resident: Nanos(13) },
+            copies: vec![Copies { way: "peer".into(), count: 2, bytes: Bytes(3) }],
+            spans: vec![TimedSpan { gpu: GpuIndex(1), span: Nanos(250), timed: Nanos(249) }],
+            lost: 8,
+            cost: Nanos(6),
+        };
+        let bytes =
+            [&[7, 1, 1, 2, 5, 1, 4, 11, 12, 13, 1, 4][..], b"peer", &[2, 3, 1, 1, 250, 249, 8, 6]].concat();
+        assert_eq!(encode(&Record::Timings(timings)).unwrap(), (43, bytes));
+    }
 }

@@ -23,6 +23,7 @@ pub mod units;
 
 mod bounds;
 mod codec;
+mod former;
 mod life;
 mod merge;
 mod reader;

@@ -66,7 +66,7 @@ struct Known<'a> {
     gpu: u8,
     load: &'a LoadSummary,
     sm: Option<Sm>,
-    /// Share of the time in which a kernel ran.
+    /// Share of the time in which a kernel ran, of whomever.
     running: Option<f64>,
     /// Time of the job's kernels, added up, as a share.
     kernel_time: Option<f64>,
@@ -189,10 +189,10 @@ fn found(known: &Known<'_>) -> Option<(&'static str, String)> {
     let idle = match (sm, known.idle, load.utilization_share) {
         (Some(sm), ..) => (sm.share < SM_IDLE)
             .then(|| format!("SMs were active {} of the time{}", percent(sm.share), sm.origin())),
-        (None, Some(idle), _) => {
-            (idle > 1.0 - SM_IDLE).then(|| format!("no kernel ran in at least {} of the time", percent(idle)))
+        (None, Some(idle), _) if idle > 1.0 - SM_IDLE => {
+            Some(format!("no kernel ran in at least {:.0} % of the time", (idle * 100.0).floor()))
         }
-        (None, None, Some(busy)) => {
+        (None, _, Some(busy)) => {
             (busy < SM_IDLE).then(|| format!("a kernel ran in {} of the time", percent(busy)))
         }
         _ => None,
@@ -221,13 +221,11 @@ fn found(known: &Known<'_>) -> Option<(&'static str, String)> {
         );
         return Some(("launch", text));
     }
-    // A host that waits for kernels spins, and looks busy.
-    let small = match (known.running, known.kernel_time) {
-        (Some(share), _) => Some((share, "one ran in", "")),
-        // Those that ran beside each other count each: less certain, but better than to take the host's waiting for work.
-        (None, Some(share)) => Some((share, "they took", ", added up")),
-        (None, None) => None,
-    };
+    // A host that waits for kernels spins, and looks busy. Neither figure is below the share of the time in which one of
+    // the job's kernels ran: the GPU ran those of others too, and of those beside each other each counts. The lower is nearer.
+    let ran = known.running.map(|share| (share, "one ran in", ""));
+    let took = known.kernel_time.map(|share| (share, "they took", ", added up"));
+    let small = ran.into_iter().chain(took).min_by(|(a, ..), (b, ..)| a.total_cmp(b));
     if let Some((share, what, how)) = small.filter(|(share, ..)| *share >= SM_BUSY) {
         let share = percent(share);
         let text =
@@ -331,6 +329,17 @@ mod tests {
     }
 
     #[test]
+    fn a_share_that_is_told_as_the_least_is_rounded_down() {
+        let load = LoadSummary { sm_active_share: None, utilization_share: Some(0.1), ..load() };
+        let of = |idle| {
+            limit(&Summary { launches: 1, gpu_idle_share: Some(idle), ..summary(load.clone(), 1.0) }).sentence
+        };
+        assert!(of(0.9993).contains("no kernel ran in at least 99 % of the time"), "{}", of(0.9993));
+        // Where it is too little to tell, what NVML says may do.
+        assert!(of(0.3).contains("a kernel ran in 10 % of the time"), "{}", of(0.3));
+    }
+
+    #[test]
     fn why_it_is_not_known_is_told_by_whoever_did_not_measure() {
         let clause = "SM activity of GPU 0: NVML measures it on Hopper and later only, and there is no dcgmi";
         let load = LoadSummary { sm_active_share: None, utilization_share: Some(0.9), ..load() };
@@ -351,7 +360,7 @@ mod tests {
             limit(&s)
         };
         let unmetered = LoadSummary { sm_active_share: None, dram_active_share: None, meter: None, ..load() };
-        for load in [None, Some(unmetered)] {
+        for load in [None, Some(unmetered.clone())] {
             let of = |sm, kernels, busy| estimated(sm, kernels, load.clone(), busy);
             for (found, limit, part) in [
                 (of(Some(0.9), 0.95, 1.0), "gpu", "does not tell the two apart"),
@@ -372,6 +381,12 @@ mod tests {
         let beside =
             LoadSummary { utilization_share: Some(0.55), sm_active_share: None, meter: None, ..load() };
         assert_eq!(estimated(Some(0.1), 1.0, Some(beside), 1.0).limit, "host");
+        // Another job's kernels run beside this one's, which waits for its host.
+        let neighbour = LoadSummary { utilization_share: Some(0.95), ..unmetered.clone() };
+        assert_eq!(estimated(Some(0.02), 0.05, Some(neighbour.clone()), 1.0).limit, "host");
+        let small = estimated(Some(0.1), 0.9, Some(neighbour), 1.0);
+        assert_eq!(small.limit, "small_kernels");
+        assert!(small.sentence.contains("they took 90 % of the time, added up"), "{}", small.sentence);
         // What is measured counts for more.
         let measured = estimated(Some(0.9), 0.95, Some(load()), 0.1);
         assert!(!measured.sentence.contains("estimated"), "{}", measured.sentence);

@@ -57,7 +57,7 @@ pub struct Summary {
     pub kernels: Vec<KernelSummary>,
     /// Time that GPUs were in use without a kernel running, as a share of it,
     /// where launches were timed: at least so much, as the times of kernels are added up, also of those that ran beside
-    /// each other.
+    /// each other, each at the upper end of its interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_idle_share: Option<f64>,
     /// Copies and memsets, most bytes first.

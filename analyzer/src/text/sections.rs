@@ -381,11 +381,11 @@ impl Report<'_> {
                 "  times are estimates from launches drawn at random; +- holds in 95 of 100 cases\n"
             });
         }
-        // At least nothing is nothing said.
-        if let Some(idle) = self.summary.gpu_idle_share.filter(|idle| *idle >= 0.005) {
+        // At least nothing is nothing said; at least so much is rounded down.
+        if let Some(idle) = self.summary.gpu_idle_share.filter(|idle| *idle >= 0.01) {
             out.push_str(&format!(
                 "  no kernel ran in at least {:.0} % of the {}time between the first and the last\n",
-                idle * 100.0,
+                (idle * 100.0).floor(),
                 if self.summary.gpu_clock.is_real() { "" } else { "modelled " }
             ));
         }

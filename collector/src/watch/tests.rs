@@ -249,6 +249,20 @@ fn ten_busy_minutes_make_a_small_file() {
     assert!(large < 6 << 20, "{large} bytes");
 }
 
+/// Gives a process times of its kernels, which together fill a GPU; every hundredth launch is timed.
+fn time(process: &mut Process, ms: u64) {
+    let count = process.kernels.len() as u64;
+    let kernel = |kernel: &Kernel| KernelTime {
+        id: kernel.id,
+        total: Nanos(Nanos::from_millis(ms).0 / count - u64::from(kernel.id)),
+        half_width: Nanos(Nanos::from_millis(ms).0 / count / 20),
+        samples: kernel.launches / 100,
+    };
+    process.timings.key = process.key;
+    process.timings.kernels = process.kernels.iter().map(kernel).collect();
+    process.timings.gpu_time.kernels = Nanos::from_millis(ms);
+}
+
 /// The size of the file after ten minutes.
 fn ten_minutes(gpus: usize, kernels: usize) -> u64 {
     let dir = tempfile::tempdir().unwrap();
@@ -272,6 +286,7 @@ fn ten_minutes(gpus: usize, kernels: usize) -> u64 {
                 kernel.launches += 1000;
                 kernel.threads += 1_000_000_000;
             }
+            time(process, ms);
             process.timelines.resize_with(gpus, Timeline::default);
             // The segment's spans: 1/256 to 1/512 of the time.
             let span = (1u64 << 20).max((Nanos::from_millis(ms).0 / 512 + 1).next_power_of_two());

@@ -53,14 +53,15 @@ pub struct Copies {
     pub bytes: Bytes,
 }
 
-/// Time on one GPU from the first timed launch to the end of the last one; what came after the latest timed launch is
-/// estimated.
+/// Time on one GPU, by the GPU's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimedSpan {
     /// The GPU.
     pub gpu: GpuIndex,
-    /// The time.
+    /// From the first timed launch to the end of the last launch; what came after the latest timed one is estimated.
     pub span: Nanos,
+    /// The part that is not estimated: to the end of the latest timed launch; zero if it is not known.
+    pub timed: Nanos,
 }
 
 impl Timings {

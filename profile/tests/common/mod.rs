@@ -118,7 +118,7 @@ pub fn records() -> Vec<Record> {
             kernels: vec![KernelTime { id: 2, total: Nanos(1 << 40), half_width: Nanos(9), samples: 3 }],
             gpu_time: GpuTime { kernels: Nanos(1 << 41), active: Nanos(3), resident: Nanos(2) },
             copies: vec![Copies { way: "peer".into(), count: 2, bytes: Bytes(1 << 33) }],
-            spans: vec![TimedSpan { gpu: GpuIndex(1), span: Nanos(1 << 41) }],
+            spans: vec![TimedSpan { gpu: GpuIndex(1), span: Nanos(1 << 41), timed: Nanos(1 << 40) }],
             lost: 1,
             cost: Nanos(5),
         }),

@@ -110,7 +110,7 @@ impl<'a> Known<'a> {
     /// shares the GPU.
     pub(super) fn by_geometry(&self, value: fn(Filling) -> f64) -> Found {
         self.recorded()?;
-        let found = filling::of_process(self.process)?;
+        let found = filling::of_process(self.profile, self.process)?;
         let how = "from shapes of launches and timed launches";
         Ok((value(found) * 100.0, Origin::Estimated, how.into()))
     }
@@ -120,7 +120,8 @@ impl<'a> Known<'a> {
         self.recorded()?;
         let timings = &self.process.timings;
         let busy = timings.gpu_time.kernels.0 as f64;
-        let used: f64 = timings.spans.iter().map(|span| span.span.0 as f64).sum();
+        let used = |span| filling::used(self.profile, self.process, span).0 as f64;
+        let used: f64 = timings.spans.iter().map(used).sum();
         if used <= 0.0 {
             return Err("no launch was timed".into());
         }
