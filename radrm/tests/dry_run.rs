@@ -50,6 +50,17 @@ fn the_largest_batch_is_told_from_the_end_of_the_range() {
     assert!(with("n=999..1000", 1).contains("not even n 999 fits"));
 }
 
+/// Nobody but the driver counts what is refused to a program without a framework.
+#[test]
+fn a_program_whose_first_request_is_refused_fits_nowhere() {
+    let place = Place::new();
+    let words = ["--dry-run", "--emulate", "T4", "--json=report.json", "--", "python3", "-c", TAKES, "999", "0"];
+    assert_ne!(finish(&mut place.run(&words)).status.code(), Some(0));
+    let report: Value = serde_json::from_slice(&std::fs::read(place.join("report.json")).unwrap()).unwrap();
+    let told = &report["dry_run"];
+    assert_eq!((&told["out_of_memory"], &told["fits"]), (&1.into(), &Value::Array(Vec::new())), "{told:#}");
+}
+
 /// It computes nothing: neither is it busy, nor does it take power, nor does anything limit it.
 #[test]
 fn a_dry_run_has_no_load_no_power_and_no_limits() {

@@ -176,6 +176,15 @@ impl Outcome {
         outcome
     }
 
+    /// The job failed when its last requests for memory, of so many that were refused, had not been met. Not every
+    /// program's allocator counts those itself; what the program needs is not known then.
+    pub fn ran_out(&mut self, refused: u64) {
+        if self.out_of_memory == 0 {
+            self.out_of_memory = refused.max(1);
+        }
+        self.fits.clear();
+    }
+
     fn reason_to_withhold(&self) -> Option<String> {
         let names: Vec<&str> =
             self.missing.iter().filter(|call| call.matters).map(|call| call.name.as_str()).collect();
@@ -346,6 +355,22 @@ fn effect(name: &str) -> (bool, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_job_that_ran_out_of_memory_unknown_to_its_framework_fits_nowhere() {
+        let wanted = DryRun { steps: None, fake_data: false, fill: 50, find_batch: None };
+        let card = Fit { card: "T4".to_owned(), verdict: cards::Verdict::Yes, need: 1, memory: 2 };
+        let new = |counted| Outcome {
+            fits: vec![card.clone()],
+            out_of_memory: counted,
+            ..Outcome::new(&wanted, None, &[], Duration::ZERO)
+        };
+        for (counted, refused, told) in [(0, 3, 3), (0, 0, 1), (1, 3, 1)] {
+            let mut outcome = new(counted);
+            outcome.ran_out(refused);
+            assert_eq!((outcome.out_of_memory, outcome.fits.len()), (told, 0));
+        }
+    }
 
     fn torch(pid: u32, phase: &str, allocated: u64) -> Note {
         let device = super::super::notes::FrameworkDevice {

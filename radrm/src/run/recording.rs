@@ -264,6 +264,9 @@ impl Recording {
             dataset::record(file.as_deref(), &profile, path.as_deref(), &features(&summary))
         });
         self.failures.extend(failed);
+        if let Some(outcome) = self.dry_run.as_mut().filter(|_| summary.outcome.out_of_memory) {
+            outcome.ran_out(summary.failed_requests_total);
+        }
         report(plan, (&profile, &summary), path.as_deref(), self.dry_run.as_ref(), remarks);
         if alive > 0 {
             let many =
