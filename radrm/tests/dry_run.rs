@@ -54,7 +54,8 @@ fn the_largest_batch_is_told_from_the_end_of_the_range() {
 #[test]
 fn a_program_whose_first_request_is_refused_fits_nowhere() {
     let place = Place::new();
-    let words = ["--dry-run", "--emulate", "T4", "--json=report.json", "--", "python3", "-c", TAKES, "999", "0"];
+    let words =
+        ["--dry-run", "--emulate", "T4", "--json=report.json", "--", "python3", "-c", TAKES, "999", "0"];
     assert_ne!(finish(&mut place.run(&words)).status.code(), Some(0));
     let report: Value = serde_json::from_slice(&std::fs::read(place.join("report.json")).unwrap()).unwrap();
     let told = &report["dry_run"];

@@ -53,6 +53,8 @@ pub struct GpuOutcome {
     pub held_peak: u64,
     /// What of it is the constant for contexts, and code beyond it.
     pub context: u64,
+    /// The constant alone, for all of these processes.
+    pub context_constant: u64,
     /// Where that constant comes from.
     pub context_origin: String,
 }
@@ -284,6 +286,7 @@ fn one_gpu(
         requested_peak: own.iter().map(|book| book.total_requested_peak).sum(),
         held_peak: own.iter().map(|book| book.held_peak).sum(),
         context: own.iter().map(|book| book.kind(Kind::Context).held_peak).sum(),
+        context_constant: own.len() as u64 * spec.context_bytes(),
         context_origin: spec.context_origin.clone(),
     })
 }
