@@ -10,7 +10,7 @@ use radrm_collector::NvmlSource;
 use radrm_telemetry::ledger::Access;
 
 use super::child::{self, NotStarted};
-use super::cli::Plan;
+use super::cli::{Plan, ReportTo};
 use super::emulated::Emulated;
 use super::ending::{self, Ending};
 use super::environment::Environment;
@@ -79,6 +79,12 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
     // What was asked for by name must hold before the program starts; what is only observed
     // never keeps it from starting.
     let profile = place::prepare(&plan.profile).map_err(refuse)?;
+    if let ReportTo::JsonFile(file) = &plan.report {
+        profile.with_report(file).map_err(|sentence| {
+            profile.abandon();
+            refuse(sentence)
+        })?;
+    }
     let mut emulated = plan.emulate.as_ref().map(Emulated::prepare).transpose().map_err(refuse)?;
     let nvml = emulated.as_ref().map_or(NvmlSource::System, |machine| {
         machine.enter_self();
