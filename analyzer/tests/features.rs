@@ -151,6 +151,21 @@ fn every_feature_of_a_process_that_was_alone_is_known_with_its_origin() {
     assert_eq!(names.len(), found.len(), "a name stands twice");
 }
 
+/// What the kernel says of one process may be more than any look at all of them saw.
+#[test]
+fn resident_memory_is_one_figure_wherever_it_is_told() {
+    let mut profile = alone();
+    profile.host.resident_peak = Some(Bytes::from_gib(20));
+    let summary = Summary::from_profile(&profile);
+    assert_eq!(summary.host.as_ref().unwrap().resident_peak_bytes, Some(Bytes::from_gib(20)));
+    let shown = text(&profile, &summary, &TextOptions::default());
+    assert!(shown.contains("resident memory       up to 20.0 GiB"), "{shown}");
+    let told = of(&features(&profile), "host_resident_bytes").value;
+    assert_eq!(told, Some(Bytes::from_gib(20).0 as f64));
+    profile.host.resident_peak = Some(Bytes::from_gib(1));
+    assert_eq!(of(&features(&profile), "host_resident_bytes").value, Some(Bytes::from_gib(16).0 as f64));
+}
+
 #[test]
 fn a_figure_that_is_not_the_processs_own_is_not_given_as_its_own() {
     let of_gpu =

@@ -16,3 +16,4 @@ pub mod show;
 pub mod usage;
 
 pub mod output;
+pub mod report_file;

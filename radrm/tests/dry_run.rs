@@ -3,7 +3,10 @@
 #[macro_use]
 mod common;
 
-use common::{Place, finish};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::Command;
+
+use common::{Place, finish, until, wait};
 use serde_json::Value;
 
 /// Takes `sys.argv[1]` of 1/16 GiB of device memory, then keeps the host busy for `sys.argv[2]` seconds.
@@ -48,6 +51,91 @@ fn the_largest_batch_is_told_from_the_end_of_the_range() {
     assert!(most.contains("radrm-run: the largest n that fits is 2"), "{most}");
     assert!(with("n=7..9", 0).contains("n 9 fits, where the range ends"));
     assert!(with("n=999..1000", 1).contains("not even n 999 fits"));
+}
+
+/// Nobody but the driver counts what is refused to a program without a framework.
+#[test]
+fn a_program_whose_first_request_is_refused_fits_nowhere() {
+    let place = Place::new();
+    let words =
+        ["--dry-run", "--emulate", "T4", "--json=report.json", "--", "python3", "-c", TAKES, "999", "0"];
+    assert_ne!(finish(&mut place.run(&words)).status.code(), Some(0));
+    let report: Value = serde_json::from_slice(&std::fs::read(place.join("report.json")).unwrap()).unwrap();
+    let told = &report["dry_run"];
+    assert_eq!((&told["out_of_memory"], &told["fits"]), (&1.into(), &Value::Array(Vec::new())), "{told:#}");
+}
+
+/// Says that it is there, and waits.
+const WAITS: &str = "import os, sys, time
+if sys.argv[1] == 'deaf':
+    import signal
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+with open('new', 'w') as file:
+    file.write(str(os.getpid()))
+os.rename('new', 'there')
+time.sleep(600)
+";
+
+/// A place in which what is temporary has a folder of its own, and a command there that signals can be sent to.
+fn with_folder(options: &[&str], program: &[&str]) -> (Place, Command) {
+    let place = Place::new();
+    std::fs::create_dir(place.join("tmp")).unwrap();
+    let mut command = place.run(&["--dry-run", "--quiet", "--no-profile", "--no-dataset"]);
+    command.args(options).arg("--").args(program).env("TMPDIR", place.join("tmp")).process_group(0);
+    (place, command)
+}
+
+fn is_empty(folder: &std::path::Path) -> bool {
+    std::fs::read_dir(folder).unwrap().next().is_none()
+}
+
+#[test]
+fn a_search_that_is_told_to_end_ends_with_its_program_and_leaves_nothing() {
+    // Whether the whole group gets it, and what the program makes of it.
+    for (signal, group, program) in [
+        (libc::SIGTERM, false, ""),
+        (libc::SIGINT, false, ""),
+        (libc::SIGINT, true, ""),
+        (libc::SIGTERM, false, "deaf"),
+    ] {
+        let (place, mut command) =
+            with_folder(&["--find-batch", "n=1..4"], &["python3", "-c", WAITS, program]);
+        let mut child = command.spawn().unwrap();
+        let there = until("the program", || std::fs::read_to_string(place.join("there")).ok());
+        let to = if group { -child.id().cast_signed() } else { child.id().cast_signed() };
+        // SAFETY: a signal to a process, or to the group of one, that this test started.
+        assert_eq!(unsafe { libc::kill(to, signal) }, 0);
+        assert_eq!(wait(&mut child).signal(), Some(signal), "{group} {program:?}");
+        assert!(!std::path::Path::new("/proc").join(there).exists(), "the program goes on");
+        assert!(is_empty(&place.join("tmp")), "something is left");
+    }
+}
+
+/// One that is pending since before the start is the earliest that there can be.
+#[test]
+fn a_signal_that_comes_before_the_program_is_there_leaves_nothing() {
+    let (place, mut command) = with_folder(&[], &["python3", "-c", WAITS, ""]);
+    let pending = || {
+        // SAFETY: plain system calls on the set that lives here and on this process.
+        unsafe {
+            let mut only: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&mut only, libc::SIGTERM);
+            libc::sigprocmask(libc::SIG_BLOCK, &only, std::ptr::null_mut());
+            libc::raise(libc::SIGTERM);
+        }
+        Ok(())
+    };
+    // SAFETY: nothing but system calls between fork and exec.
+    let mut child = unsafe { command.pre_exec(pending) }.spawn().unwrap();
+    let ended = until("an end or the program", || {
+        child.try_wait().unwrap().map(Some).or_else(|| place.join("there").exists().then_some(None))
+    });
+    if ended.is_none() {
+        child.kill().unwrap();
+        wait(&mut child);
+    }
+    assert_eq!(ended.and_then(|status| status.signal()), Some(libc::SIGTERM));
+    assert!(is_empty(&place.join("tmp")), "something is left");
 }
 
 /// It computes nothing: neither is it busy, nor does it take power, nor does anything limit it.

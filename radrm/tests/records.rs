@@ -128,6 +128,65 @@ fn json_goes_to_standard_error_or_into_a_file() {
 }
 
 #[test]
+fn a_report_that_cannot_be_written_is_told_before_the_start() {
+    let place = Place::new();
+    finish(&mut watched(&place, &["-o", "p.radrm", "--quiet", "--no-dataset"])).code(0);
+    let profile = fs::read(place.join("p.radrm")).unwrap();
+    fs::write(place.join("old.json"), "old").unwrap();
+    for (options, part) in [
+        (&["--json=none/x.json"][..], "none/x.json cannot be written: No such file or directory"),
+        (&["--json=p.radrm"], "p.radrm is a profile, and is not replaced by a report"),
+        (&["-o", "p.radrm", "--json=p.radrm"], "p.radrm is a profile"),
+        (&["-o", "new.radrm", "--json=new.radrm"], "new.radrm cannot be both the profile and the report"),
+        (&["-o", "none/p.radrm", "--json=old.json"], "none/p.radrm cannot be written"),
+    ] {
+        let output = finish(&mut watched(&place, options));
+        assert_eq!(output.code(125).one_sentence(part).text(), "", "the program ran");
+    }
+    assert_eq!(fs::read(place.join("p.radrm")).unwrap(), profile);
+    assert_eq!(fs::read(place.join("old.json")).unwrap(), b"old");
+    assert!(!place.join("new.radrm").exists());
+}
+
+/// The program's exit code is told all the same.
+#[test]
+fn a_report_for_which_there_is_no_room_leaves_no_file() {
+    let place = Place::new();
+    // From its start on there is no room for more than this in a file of `radrm-run`'s.
+    let program = "import os, resource; resource.prlimit(os.getppid(), resource.RLIMIT_FSIZE, (100, 100))";
+    let words =
+        ["--json=out.json", "--quiet", "--no-profile", "--no-dataset", "--", "python3", "-c", program];
+    for before in [None, Some("old")] {
+        before.inspect(|text| fs::write(place.join("out.json"), text).unwrap());
+        let output = finish(&mut place.run(&words));
+        output.code(0).one_sentence("the report out.json cannot be written: File too large");
+        assert_eq!(fs::read_to_string(place.join("out.json")).ok().as_deref(), before);
+    }
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "something else is left");
+}
+
+#[test]
+fn no_report_replaces_a_profile() {
+    let place = Place::new();
+    for name in ["a.radrm", "b.radrm"] {
+        finish(&mut watched(&place, &["-o", name, "--quiet", "--no-dataset"])).code(0);
+    }
+    let profiles = || ["a.radrm", "b.radrm"].map(|name| fs::read(place.join(name)).unwrap());
+    let before = profiles();
+    for words in [
+        &["--perfetto", "a.radrm", "b.radrm"][..],
+        &["a.radrm", "--perfetto=b.radrm"],
+        &["a.radrm", "--perfetto=a.radrm"],
+        &["a.radrm", "--html=a.radrm"],
+        &["a.radrm", "--html=b.radrm"],
+    ] {
+        let words: Vec<_> = ["report"].iter().chain(words).copied().collect();
+        radrm(&place, &words).code(2).one_sentence("is a profile, and is not replaced by a report");
+    }
+    assert!(profiles() == before, "a profile was changed");
+}
+
+#[test]
 fn a_page_is_written_beside_the_profile() {
     let place = Place::new();
     finish(&mut watched(&place, &["-o", "p.radrm", "--quiet"])).code(0);

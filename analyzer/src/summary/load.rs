@@ -93,8 +93,8 @@ pub struct HostSummary {
     pub mean_busy_processors: Option<f64>,
     /// Most that it kept busy over one span of its timeline.
     pub max_busy_processors: Option<f64>,
-    /// Highest resident memory of all its processes together, where it was looked at; shared pages
-    /// count for every process that has them.
+    /// Highest resident memory of all its processes together, where it was looked at, and at least what one of them
+    /// had; shared pages count for every process that has them.
     pub resident_peak_bytes: Option<Bytes>,
     /// Highest resident memory of one process, by the kernel.
     pub process_resident_peak_bytes: Option<Bytes>,
@@ -157,7 +157,13 @@ pub(super) fn host(profile: &Profile) -> Option<HostSummary> {
         processors: host.processors,
         memory_bytes: host.memory,
         max_busy_processors: host.spans.iter().filter_map(busy).reduce(f64::max),
-        resident_peak_bytes: host.spans.iter().map(|span| span.resident).max().filter(|b| !b.is_zero()),
+        resident_peak_bytes: host
+            .spans
+            .iter()
+            .map(|span| span.resident)
+            .chain(host.resident_peak)
+            .max()
+            .filter(|bytes| !bytes.is_zero()),
         process_resident_peak_bytes: host.resident_peak,
         max_processes: host.spans.iter().map(|span| span.processes).max().unwrap_or(0),
         max_threads: host.spans.iter().map(|span| span.threads).max().unwrap_or(0),

@@ -162,8 +162,7 @@ pub(crate) fn host_lines(host: &HostSummary) -> Vec<(&'static str, String)> {
         }
         lines.push(("processor time", text));
     }
-    let resident = host.resident_peak_bytes.max(host.process_resident_peak_bytes);
-    if let Some(resident) = resident {
+    if let Some(resident) = host.resident_peak_bytes {
         let mut text = format!("up to {resident}");
         if host.max_processes > 1 {
             let processes = counted(host.max_processes.into(), "process", "processes");

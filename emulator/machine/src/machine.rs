@@ -92,7 +92,7 @@ impl Machine {
             .create_new(true)
             .mode(0o600)
             .open(&draft)
-            .map_err(|e| MachineError::io(&draft, e))?;
+            .map_err(|e| MachineError::io(path, e))?;
         let made = Self::fill(file, spec, path).and_then(|machine| {
             std::fs::hard_link(&draft, path).map(|()| machine).map_err(|e| MachineError::io(path, e))
         });

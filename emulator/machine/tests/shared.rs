@@ -46,6 +46,9 @@ fn a_file_is_private_complete_and_not_overwritten() {
     std::fs::write(&other, b"something else").unwrap();
     assert!(matches!(Machine::open(&other), Err(MachineError::Foreign { .. })));
     assert!(matches!(Machine::open(&folder.path().join("none")), Err(MachineError::Io { .. })));
+    let astray = folder.path().join("none/m");
+    let Err(error) = Machine::create(machine.spec(), &astray) else { panic!("made") };
+    assert!(error.to_string().contains(&format!("{}: ", astray.display())), "{error}");
 }
 
 #[test]

@@ -53,6 +53,21 @@ fn a_card_that_is_too_small_gives_pytorchs_own_message() {
 }
 
 #[test]
+fn a_program_whose_first_request_is_refused_is_not_told_to_fit() {
+    let Some(python) = python() else { return };
+    let code = "import torch; torch.empty(40 << 30, dtype=torch.uint8, device='cuda')";
+    let run = dry_run(&python, &["--emulate", "T4"], &["-c", code]);
+    assert_eq!(run.ended.status.code(), Some(1), "{}", run.ended.stderr);
+    let told = &run.report["dry_run"];
+    assert_eq!((&told["out_of_memory"], &told["fits"]), (&1.into(), &Value::Array(Vec::new())), "{told:#}");
+    // Where the program goes on without it, only its allocator tells.
+    let code = format!("try:\n    {code}\nexcept torch.OutOfMemoryError:\n    pass\n");
+    let run = dry_run(&python, &["--emulate", "T4"], &["-c", &code]).ok();
+    let told = &run.report["dry_run"];
+    assert_eq!((&told["out_of_memory"], &told["fits"]), (&1.into(), &Value::Array(Vec::new())), "{told:#}");
+}
+
+#[test]
 fn a_run_stops_after_the_steps_that_were_asked_for() {
     let Some(python) = python() else { return };
     let run = dry_run(&python, &["--steps", "2"], &[&script("dry_run_gpt2.py"), "--steps", "1000"]).ok();

@@ -12,6 +12,7 @@ use crate::daemon::spec::{Guess, Spec};
 use crate::daemon::wire::{GpuRow, NodeRow};
 use crate::dry_run::flags::USUAL_MACHINE;
 use crate::dry_run::trial::Trial;
+use crate::run::ending::Ending;
 
 /// Of 18 trainings that were measured elsewhere 16 took at most half more than the dry run's figure for them: other
 /// versions of framework and libraries choose other workspaces. The table is in docs/dry-run.md.
@@ -60,10 +61,14 @@ pub(super) fn estimate(spec: &Spec, steps: u64, node: &NodeRow, quiet: bool) -> 
         .stdin(Stdio::null())
         .stdout(stream(other())?)
         .stderr(stream(other())?);
-    let (status, report) = trial.run().map_err(|error| cannot("radrm-run cannot be started", &error))?;
+    let (ending, report) = trial.run().map_err(|error| cannot("radrm-run cannot be started", &error))?;
     let told = serde_json::from_value(report).ok().and_then(|report: Report| report.dry_run);
     let from = format!("by a dry run of {steps} step{} on {model}", if steps == 1 { "" } else { "s" });
-    figure(told, status.code(), from)
+    let code = match ending {
+        Ending::Exited(code) => Some(code),
+        Ending::Killed { .. } => None,
+    };
+    figure(told, code, from)
 }
 
 /// What the report comes to.

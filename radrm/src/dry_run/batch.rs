@@ -13,6 +13,7 @@ use super::flags::FindBatch;
 use super::trial::Trial;
 use crate::output;
 use crate::run::cli::{Emulate, Plan};
+use crate::run::ending::Ending;
 use crate::run::session::NAME;
 
 /// How a run with one value ended.
@@ -141,8 +142,8 @@ fn try_attempt(plan: &Plan, find: &FindBatch, value: u64) -> Result<Tried, Strin
     }
     command.arg("--").args(with_value(&plan.command, &find.option, value));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let (status, report) = trial.run().map_err(told)?;
-    Ok(judge(status.success(), &report))
+    let (ending, report) = trial.run().map_err(told)?;
+    Ok(judge(ending == Ending::Exited(0), &report))
 }
 
 /// What a dry run's report tells of memory.

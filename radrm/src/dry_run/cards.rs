@@ -25,7 +25,7 @@ pub struct Fit {
     pub card: String,
     /// Whether the program fits.
     pub verdict: Verdict,
-    /// Need, bytes: with the context constant of this card.
+    /// Need, bytes: what the driver would hold, with the context constant of this card.
     pub need: u64,
     /// Memory of the card, bytes.
     pub memory: u64,
@@ -40,18 +40,22 @@ impl Fit {
 }
 
 /// All cards that are known, the smallest first, for the GPU of the run that needs most.
+///
+/// What was held there counts in full, code that was loaded included, so that no card is said to hold what the
+/// same report says to be more than it has.
 #[must_use]
 pub fn fits(gpus: &[GpuOutcome]) -> Vec<Fit> {
-    let Some(most) = gpus.iter().max_by_key(|gpu| gpu.requested_peak) else { return Vec::new() };
+    let Some(most) = gpus.iter().max_by_key(|gpu| gpu.held_peak) else { return Vec::new() };
     let Ok(models) = Models::known() else { return Vec::new() };
     let peak = most.phases.get(&Phase::Whole).copied().unwrap_or_default();
     let reserve = peak.reserved.saturating_sub(peak.allocated);
     let contexts = most.processes as u64;
+    let besides_contexts = most.held_peak.saturating_sub(most.context_constant);
     let mut all: Vec<Fit> = models
         .gpu
         .iter()
         .map(|model| {
-            let need = most.requested_peak + contexts * model.context_bytes();
+            let need = besides_contexts + contexts * model.context_bytes();
             let memory = model.memory_bytes();
             Fit { card: model.id.clone(), verdict: verdict(need, reserve, memory), need, memory }
         })
@@ -82,23 +86,40 @@ mod tests {
         assert_eq!(verdict(111, 10, 100), Verdict::No);
     }
 
-    #[test]
-    fn cards_come_by_size_and_count_their_own_context() {
+    /// So many MiB were held on a GPU with 400 MiB for each context.
+    fn held(mib: u64, processes: usize) -> Vec<Fit> {
         let gpu = GpuOutcome {
             gpu: 0,
             name: String::new(),
-            processes: 1,
+            processes,
             phases: BTreeMap::new(),
-            requested_peak: 20 << 30,
-            held_peak: 21 << 30,
-            context: 1 << 30,
+            requested_peak: 1 << 30,
+            held_peak: mib << 20,
+            context: 0,
+            context_constant: (processes as u64 * 400) << 20,
             context_origin: String::new(),
         };
-        let fits = fits(&[gpu]);
+        fits(&[gpu])
+    }
+
+    fn find<'a>(fits: &'a [Fit], card: &str) -> &'a Fit {
+        fits.iter().find(|fit| fit.card == card).unwrap()
+    }
+
+    #[test]
+    fn cards_come_by_size_and_count_their_own_context() {
+        let fits = held(21 << 10, 2);
         assert!(fits.windows(2).all(|pair| pair[0].memory <= pair[1].memory));
-        let find = |card: &str| fits.iter().find(|fit| fit.card == card).map(|fit| fit.verdict);
-        assert_eq!(find("T4"), Some(Verdict::No));
-        assert_eq!(find("A100-40GB"), Some(Verdict::Yes));
-        assert!(fits.iter().all(|fit| fit.need > 20 << 30));
+        assert_eq!(find(&fits, "T4").verdict, Verdict::No);
+        let a100 = find(&fits, "A100-40GB");
+        assert_eq!((a100.verdict, a100.need >> 20), (Verdict::Yes, (21 << 10) + 2 * (420 - 400)));
+    }
+
+    /// A card of 40,960 MiB whose context takes 20 MiB more than the one that was emulated.
+    #[test]
+    fn a_card_with_less_than_was_held_does_not_fit() {
+        let verdict = |mib| find(&held(mib, 1), "A100-40GB").verdict;
+        assert_eq!(verdict(40_940), Verdict::Yes);
+        assert_eq!(verdict(40_941), Verdict::No);
     }
 }

@@ -53,6 +53,8 @@ pub struct GpuOutcome {
     pub held_peak: u64,
     /// What of it is the constant for contexts, and code beyond it.
     pub context: u64,
+    /// The constant alone, for all of these processes.
+    pub context_constant: u64,
     /// Where that constant comes from.
     pub context_origin: String,
 }
@@ -176,6 +178,15 @@ impl Outcome {
         outcome
     }
 
+    /// The job failed when its last requests for memory, of so many that were refused, had not been met. Not every
+    /// program's allocator counts those itself; what the program needs is not known then.
+    pub fn ran_out(&mut self, refused: u64) {
+        if self.out_of_memory == 0 {
+            self.out_of_memory = refused.max(1);
+        }
+        self.fits.clear();
+    }
+
     fn reason_to_withhold(&self) -> Option<String> {
         let names: Vec<&str> =
             self.missing.iter().filter(|call| call.matters).map(|call| call.name.as_str()).collect();
@@ -275,6 +286,7 @@ fn one_gpu(
         requested_peak: own.iter().map(|book| book.total_requested_peak).sum(),
         held_peak: own.iter().map(|book| book.held_peak).sum(),
         context: own.iter().map(|book| book.kind(Kind::Context).held_peak).sum(),
+        context_constant: own.len() as u64 * spec.context_bytes(),
         context_origin: spec.context_origin.clone(),
     })
 }
@@ -346,6 +358,22 @@ fn effect(name: &str) -> (bool, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_job_that_ran_out_of_memory_unknown_to_its_framework_fits_nowhere() {
+        let wanted = DryRun { steps: None, fake_data: false, fill: 50, find_batch: None };
+        let card = Fit { card: "T4".to_owned(), verdict: cards::Verdict::Yes, need: 1, memory: 2 };
+        let new = |counted| Outcome {
+            fits: vec![card.clone()],
+            out_of_memory: counted,
+            ..Outcome::new(&wanted, None, &[], Duration::ZERO)
+        };
+        for (counted, refused, told) in [(0, 3, 3), (0, 0, 1), (1, 3, 1)] {
+            let mut outcome = new(counted);
+            outcome.ran_out(refused);
+            assert_eq!((outcome.out_of_memory, outcome.fits.len()), (told, 0));
+        }
+    }
 
     fn torch(pid: u32, phase: &str, allocated: u64) -> Note {
         let device = super::super::notes::FrameworkDevice {

@@ -191,6 +191,7 @@ mod tests {
                 requested_peak: 10 << 20,
                 held_peak: 530 << 20,
                 context: 520 << 20,
+                context_constant: 510 << 20,
                 context_origin: "estimate".to_owned(),
             }],
             out_of_memory: 0,

@@ -16,8 +16,8 @@ use radrm_scheduler_core::replay::{
 };
 use radrm_scheduler_core::{Memory, Policy, Settings};
 
-use crate::output;
 use crate::show::Failure;
+use crate::{output, report_file};
 use cli::Order;
 
 pub use cli::Flags;
@@ -78,8 +78,7 @@ pub fn run(order: &Order) -> Result<(), Failure> {
     bar.finish_and_clear();
     if let Some(path) = &order.html {
         let page = html::page(&traces, &outcomes, order);
-        std::fs::write(path, page)
-            .map_err(|error| format!("{} cannot be written: {}", path.display(), output::reason(&error)))?;
+        report_file::write(path, &page)?;
     }
     let text = if order.json {
         show::json(&traces, &outcomes, order, &model)

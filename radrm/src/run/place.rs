@@ -2,7 +2,8 @@
 
 use std::env;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use radrm_profile::frame::MAGIC;
@@ -10,6 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::cli::ProfileTo;
 use crate::output::reason;
+use crate::report_file;
 
 /// Where the profile was asked for, checked before the program started.
 #[derive(Debug)]
@@ -40,7 +42,7 @@ pub fn prepare(wanted: &ProfileTo) -> Result<Place, String> {
             let path = std::path::absolute(path)
                 .map_err(|error| format!("{}: {}", path.display(), reason(&error)))?;
             let there = path.symlink_metadata().is_ok();
-            let mut held = OpenOptions::new()
+            let held = OpenOptions::new()
                 .read(true)
                 .write(true)
                 .create(true)
@@ -54,7 +56,7 @@ pub fn prepare(wanted: &ProfileTo) -> Result<Place, String> {
                 .map_err(|error| {
                     format!("the profile {} cannot be written: {}", path.display(), reason(&error))
                 })?;
-            protect(&path, &mut held)?;
+            protect(&path, &held)?;
             Ok(Place::File { path, made: !there, held })
         }
         ProfileTo::Default => Ok(Place::Usual),
@@ -62,17 +64,16 @@ pub fn prepare(wanted: &ProfileTo) -> Result<Place, String> {
 }
 
 /// Leaves alone what is not a profile, and one that another run is writing.
-fn protect(path: &Path, file: &mut File) -> Result<(), String> {
+fn protect(path: &Path, file: &File) -> Result<(), String> {
     if !file.metadata().is_ok_and(|meta| meta.is_file()) {
         return Ok(());
     }
     // File systems without locks do not keep anybody from writing.
-    if flock(&*file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK) {
+    if flock(file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK) {
         return Err(format!("the profile {} is being written by another run", path.display()));
     }
-    let mut head = Vec::new();
-    match file.take(MAGIC.len() as u64).read_to_end(&mut head) {
-        Ok(_) if !MAGIC.starts_with(&head) => {
+    match report_file::head(file) {
+        Ok(head) if !MAGIC.starts_with(&head) => {
             Err(format!("{} is not a profile, and is not replaced by one", path.display()))
         }
         _ => Ok(()),
@@ -80,6 +81,22 @@ fn protect(path: &Path, file: &mut File) -> Result<(), String> {
 }
 
 impl Place {
+    /// Checks that a report can be written to a file, which is not the profile's.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn with_report(&self, report: &Path) -> Result<(), String> {
+        report_file::check(report)?;
+        let (Self::File { held, .. }, Ok(report_meta)) = (self, fs::metadata(report)) else { return Ok(()) };
+        let same = held.metadata().is_ok_and(|profile| {
+            profile.is_file() && (profile.dev(), profile.ino()) == (report_meta.dev(), report_meta.ino())
+        });
+        match same {
+            true => Err(format!("{} cannot be both the profile and the report", report.display())),
+            false => Ok(()),
+        }
+    }
+
     /// Takes back what the check left, since no program ran.
     pub fn abandon(&self) {
         if let Self::File { path, made: true, .. } = self {
@@ -192,6 +209,20 @@ mod tests {
         }
         // Devices and pipes are nobody's work.
         prepare(&ProfileTo::File("/dev/null".into())).unwrap();
+    }
+
+    #[test]
+    fn a_report_does_not_go_where_the_profile_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (profile, link) = (dir.path().join("p.radrm"), dir.path().join("link"));
+        std::os::unix::fs::symlink(&profile, &link).unwrap();
+        let place = prepare(&ProfileTo::File(profile.clone())).unwrap();
+        for report in [&profile, &link] {
+            let sentence = place.with_report(report).unwrap_err();
+            assert!(sentence.contains("both the profile and the report"), "{sentence}");
+        }
+        place.with_report(&dir.path().join("p.json")).unwrap();
+        prepare(&ProfileTo::File("/dev/null".into())).unwrap().with_report(Path::new("/dev/null")).unwrap();
     }
 
     #[test]

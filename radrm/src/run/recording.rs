@@ -1,7 +1,6 @@
 //! The recording of one job: the segment that the shim writes, and what becomes of its figures.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -33,6 +32,7 @@ use crate::limits::share;
 use crate::mps::clients::Check;
 use crate::output;
 use crate::quota::jobs;
+use crate::report_file;
 use crate::show::report::{text_options, width};
 
 /// Of so many processes, those that launched most, the dataset keeps features.
@@ -264,6 +264,9 @@ impl Recording {
             dataset::record(file.as_deref(), &profile, path.as_deref(), &features(&summary))
         });
         self.failures.extend(failed);
+        if let Some(outcome) = self.dry_run.as_mut().filter(|_| summary.outcome.out_of_memory) {
+            outcome.ran_out(summary.failed_requests_total);
+        }
         report(plan, (&profile, &summary), path.as_deref(), self.dry_run.as_ref(), remarks);
         if alive > 0 {
             let many =
@@ -337,12 +340,8 @@ fn report(
             }
         }
         ReportTo::JsonFile(file) => {
-            if let Err(error) = fs::write(file, json()) {
-                remarks.failure(&format!(
-                    "the report {} cannot be written: {}",
-                    file.display(),
-                    output::reason(&error)
-                ));
+            if let Err(sentence) = report_file::write(file, &json()) {
+                remarks.failure(&sentence);
             }
         }
     }

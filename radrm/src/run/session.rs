@@ -10,7 +10,7 @@ use radrm_collector::NvmlSource;
 use radrm_telemetry::ledger::Access;
 
 use super::child::{self, NotStarted};
-use super::cli::Plan;
+use super::cli::{Plan, ReportTo};
 use super::emulated::Emulated;
 use super::ending::{self, Ending};
 use super::environment::Environment;
@@ -18,7 +18,7 @@ use super::inherited::Inherited;
 use super::libraries;
 use super::place;
 use super::recording::{Channel, Recording, Start, outer_machine};
-use super::signals::Held;
+use super::signals::{self, Held};
 use super::supervise::{self, Supervisor};
 use super::target::{self, Sight};
 use super::witness::Witness;
@@ -79,6 +79,15 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
     // What was asked for by name must hold before the program starts; what is only observed
     // never keeps it from starting.
     let profile = place::prepare(&plan.profile).map_err(refuse)?;
+    if let ReportTo::JsonFile(file) = &plan.report {
+        profile.with_report(file).map_err(|sentence| {
+            profile.abandon();
+            refuse(sentence)
+        })?;
+    }
+    let hold = || Held::all().map_err(|error| (ending::FAILED, format!("signals cannot be held: {error}")));
+    // What a dry run lays out is taken away again, also if a signal comes before the program is there.
+    let held_early = plan.dry_run.is_some().then(hold).transpose()?;
     let mut emulated = plan.emulate.as_ref().map(Emulated::prepare).transpose().map_err(refuse)?;
     let nvml = emulated.as_ref().map_or(NvmlSource::System, |machine| {
         machine.enter_self();
@@ -218,7 +227,12 @@ fn try_run(plan: &Plan, inherited: &Inherited) -> Result<Ending, Refusal> {
         supervise::adopt_orphans();
     }
 
-    let held = Held::all().map_err(|error| refuse(format!("signals cannot be held: {error}")))?;
+    if let Some(signal) = held_early.and_then(|_| signals::told_to_end()) {
+        profile.abandon();
+        remarks.all(service.and_then(|service| service.end(false)));
+        return Ok(Ending::Killed { signal, core: false });
+    }
+    let held = hold()?;
     let child = match child::start(&argv, &environment, inherited) {
         Ok(child) => child,
         Err(reason) => {

@@ -97,8 +97,10 @@ impl Arrived {
 }
 
 /// All signals that can be taken, held back from this process from now on.
+#[derive(Clone, Copy)]
 pub struct Held {
     set: libc::sigset_t,
+    before: libc::sigset_t,
 }
 
 impl Held {
@@ -113,11 +115,20 @@ impl Held {
             libc::sigfillset(set.as_mut_ptr());
             set.assume_init()
         };
-        // SAFETY: a filled set; the old mask is not asked for.
-        if unsafe { libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) } != 0 {
+        let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: a filled set, and room for the mask of before.
+        if unsafe { libc::sigprocmask(libc::SIG_BLOCK, &set, before.as_mut_ptr()) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { set })
+        // SAFETY: sigprocmask filled it, and it was zeroed before.
+        Ok(Self { set, before: unsafe { before.assume_init() } })
+    }
+
+    /// Lets signals act on this process again as they did before; also what has arrived meanwhile. May be called
+    /// between fork and exec.
+    pub fn let_go(&self) {
+        // SAFETY: filled by the system when they were held; sigprocmask is async-signal-safe.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
     }
 
     /// Waits for a signal, at most so long; `None` when the time is over.
@@ -143,6 +154,40 @@ impl Held {
         // SAFETY: for SI_QUEUE the value is the field that was written.
         let value = (info.si_code == libc::SI_QUEUE).then(|| unsafe { info.si_value() }.sival_ptr as usize);
         Some(Arrived { signal, from, value })
+    }
+}
+
+/// The signals that ask a process to end.
+const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// Whether a signal asks a process to end.
+#[must_use]
+pub fn asks_to_end(signal: i32) -> bool {
+    ENDING.contains(&signal)
+}
+
+/// A signal that asks this process to end and has not been taken yet.
+#[must_use]
+pub fn told_to_end() -> Option<i32> {
+    let mut pending = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: room for a set; zero is an empty one.
+    let pending = unsafe {
+        libc::sigpending(pending.as_mut_ptr());
+        pending.assume_init()
+    };
+    // SAFETY: a set that is filled, and numbers of signals that there are.
+    let is_pending = |signal: i32| unsafe { libc::sigismember(&pending, signal) } == 1;
+    ENDING.into_iter().find(|signal| is_pending(*signal) && !is_ignored(*signal))
+}
+
+/// Whether this process was told to take no notice of a signal, as `nohup` does.
+#[must_use]
+pub fn is_ignored(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: asks only; the structure lives here, and zero is valid for all of it.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }
 

@@ -50,6 +50,8 @@ pub struct Supervisor {
     child_stopped_by: Option<i32>,
     asked_to_stop: bool,
     was_stopped: bool,
+    /// What arrived from outside, and not from the program.
+    arrived: Vec<i32>,
 }
 
 impl Supervisor {
@@ -67,7 +69,17 @@ impl Supervisor {
             child_stopped_by: None,
             asked_to_stop: false,
             was_stopped: false,
+            arrived: Vec::new(),
         }
+    }
+
+    /// The signal by which somebody meant the child to end, whatever the child made of it, if there was one.
+    #[must_use]
+    pub fn told_to_end(&self, ending: Ending) -> Option<i32> {
+        let killed_it = |signal: i32| matches!(ending, Ending::Killed { signal: by, .. } if by == signal);
+        let asked = |signal: i32| signals::asks_to_end(signal) && !signals::is_ignored(signal);
+        let mut arrived = self.arrived.iter().copied();
+        arrived.clone().find(|signal| killed_it(*signal)).or_else(|| arrived.find(|signal| asked(*signal)))
     }
 
     /// Waits until the child has ended.
@@ -101,12 +113,10 @@ impl Supervisor {
                 next_look = now + onlooker.look();
             }
             let left = next_look.saturating_duration_since(Instant::now());
-            if let Some(arrived) = self.held.next(left) {
-                let ends =
-                    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&arrived.signal);
-                if ends {
-                    return false;
-                }
+            if let Some(arrived) = self.held.next(left)
+                && signals::asks_to_end(arrived.signal)
+            {
+                return false;
             }
         }
     }
@@ -127,6 +137,9 @@ impl Supervisor {
             Sender::Somebody if to_group => Sender::ToGroup,
             sender => sender,
         };
+        if !matches!(sender, Sender::Program | Sender::Ourselves) && !self.arrived.contains(&arrived.signal) {
+            self.arrived.push(arrived.signal);
+        }
         match signals::decide(arrived.signal, sender, self.leads_session) {
             Verdict::Drop => {}
             Verdict::PassOn => arrived.pass_on(self.child),

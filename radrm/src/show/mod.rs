@@ -6,8 +6,10 @@ pub mod dataset;
 pub mod machines;
 pub mod report;
 
+use std::path::Path;
+
 use crate::output::Delivery;
-use crate::{audit, output, quota, replay};
+use crate::{audit, output, quota, replay, report_file, usage};
 
 /// The program's name in messages.
 pub const NAME: &str = "radrm";
@@ -18,6 +20,10 @@ pub type Failure = String;
 /// Does what the command line asks for and gives the exit code.
 #[must_use]
 pub fn run(command: &cli::Command) -> i32 {
+    if let Some(Err(sentence)) = written(command).map(report_file::spares_profile) {
+        output::say(NAME, &sentence);
+        return usage::WRONG.into();
+    }
     let done = match command {
         cli::Command::Audit(order) => match audit::run(order) {
             Ok(code) => return code,
@@ -36,6 +42,18 @@ pub fn run(command: &cli::Command) -> i32 {
             output::say(NAME, &sentence);
             1
         }
+    }
+}
+
+/// The file that a command writes, if it writes one.
+fn written(command: &cli::Command) -> Option<&Path> {
+    match command {
+        cli::Command::Report(report) => match &report.form {
+            cli::Form::Html(out) | cli::Form::Perfetto(out) => out.as_deref(),
+            _ => None,
+        },
+        cli::Command::Replay(order) => order.html.as_deref(),
+        _ => None,
     }
 }
 

@@ -1,6 +1,5 @@
 //! `radrm report`.
 
-use std::fs;
 use std::io::IsTerminal;
 use std::path::Path;
 
@@ -10,7 +9,7 @@ use radrm_profile::model::Profile;
 
 use super::cli::{Form, Report};
 use super::{Failure, print};
-use crate::output;
+use crate::{output, report_file};
 
 /// Shows a profile.
 ///
@@ -43,8 +42,7 @@ pub fn run(report: &Report) -> Result<(), Failure> {
 
 /// Writes a file and names it.
 fn written(out: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(out, text)
-        .map_err(|error| format!("{} cannot be written: {}", out.display(), output::reason(&error)))?;
+    report_file::write(out, text)?;
     print(&format!("{}\n", out.display()))
 }
 

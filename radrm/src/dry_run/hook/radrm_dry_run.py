@@ -122,7 +122,8 @@ class _Watch:
         devices = []
         for device in range(cuda.device_count()):
             seen, stats = self.peaks.look(device)
-            if seen[1] == 0:
+            # A device whose first request was refused holds nothing either, and is not one that was never used.
+            if seen[1] == 0 and stats["num_ooms"] == 0:
                 continue
             devices.append(
                 {
