@@ -66,6 +66,18 @@ fn a_jobs_own_context_is_no_strangers_memory() {
 }
 
 #[test]
+fn a_script_is_run_as_a_whole() {
+    let daemon = Daemon::new("");
+    let script = "#!/bin/bash\n# train\necho prepare\necho train\necho eval\nexit 3\n";
+    fs::write(daemon.path("job.sh"), script).expect("file");
+    let done =
+        daemon.client(&["submit", "--wait", "--quiet", "--gpus", "0", "job.sh"]).output().expect("radrm");
+    assert_eq!((done.status.code(), daemon.ok(&["logs", "1"]).as_str()), (Some(3), "prepare\ntrain\neval\n"));
+    fs::write(daemon.path("job.sh"), "python3 train.py\n").expect("file");
+    assert!(daemon.refused(&["submit", "job.sh"]).contains("`radrm submit -- bash FILE`"));
+}
+
+#[test]
 fn the_need_of_a_program_that_never_ran_is_estimated_from_its_models_summary() {
     let daemon = Daemon::new(POLICY);
     let summary = "Layer (type)   Output Shape   Param #\nLinear-1   [-1, 4194304]   268435456\n\
