@@ -78,6 +78,24 @@ fn a_script_is_run_as_a_whole() {
 }
 
 #[test]
+fn what_a_limit_of_the_user_refused_ends_the_job_and_is_told() {
+    let daemon = Daemon::new(POLICY);
+    // SAFETY: always works.
+    let uid = unsafe { libc::getuid() };
+    fs::write(daemon.path("limits.toml"), format!("[user.{uid}]\nmem-limit = \"3GiB\"\n")).expect("file");
+    let mut command = daemon.client(&["submit", "--wait", "--gpu-mem", "10GiB", "--", &steps()]);
+    command.args(["use:0", "alloc:a:1g", "alloc:b:3g"]).env("RADRM_CONFIG", daemon.path("limits.toml"));
+    let done = command.output().expect("radrm");
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(said.contains("--gpu-mem 10.0 GiB is more than user"), "{said}");
+    let shown = daemon.show(1);
+    assert_eq!((&shown["job"]["attempts"], &shown["job"]["ooms"]), (&1.into(), &1.into()), "{shown}");
+    let end = shown["job"]["end"].as_str().expect("it is over");
+    assert!(end.contains("by a limit of its user or group") && said.contains(end), "{said} {end}");
+    assert!(shown["history"].to_string().contains("stopped by the quota of the user"), "{shown}");
+}
+
+#[test]
 fn the_need_of_a_program_that_never_ran_is_estimated_from_its_models_summary() {
     let daemon = Daemon::new(POLICY);
     let summary = "Layer (type)   Output Shape   Param #\nLinear-1   [-1, 4194304]   268435456\n\

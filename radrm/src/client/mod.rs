@@ -10,6 +10,7 @@ mod stats;
 mod submit;
 mod text;
 mod top;
+mod user_limit;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -11,7 +11,7 @@ use radrm_profile::Bytes;
 
 use super::asks::Asks;
 use super::connection::{Connection, Unanswered};
-use super::{Failure, dry_run, odd, print, queue, rad};
+use super::{Failure, dry_run, odd, print, queue, rad, user_limit};
 use crate::daemon::needs;
 use crate::daemon::spec::Spec;
 use crate::daemon::wire::{Request, Response};
@@ -47,7 +47,7 @@ pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>
         }
     };
     let (mut spec, dry_run, remarks) = spec(flags)?;
-    remarks.iter().for_each(|sentence| remark(sentence));
+    remarks.iter().chain(&user_limit::remark(&spec)).for_each(|sentence| remark(sentence));
     let mut connection = connect()?;
     if let Some(steps) = dry_run {
         let node = queue::node(&mut connection)?;

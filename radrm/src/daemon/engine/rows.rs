@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use radrm_scheduler_core::{JobId, Outcome, Phase, Reason, Verdict};
+use radrm_scheduler_core::{Evidence, JobId, Outcome, Phase, Reason, Verdict};
 
 use super::Engine;
 use crate::daemon::peer::Peer;
@@ -40,6 +40,9 @@ fn outcome_words(outcome: &Outcome) -> String {
         Outcome::Exited { code: 0 } => "succeeded".to_owned(),
         Outcome::Exited { code } => format!("exit code {code}"),
         Outcome::Signalled { signal } => format!("killed by {}", signal_name(*signal)),
+        Outcome::OutOfMemory { evidence: Evidence::Limit, .. } => {
+            "out of GPU memory by a limit of its user or group, which no other GPU raises".to_owned()
+        }
         Outcome::OutOfMemory { seen, .. } => format!("out of GPU memory at {seen}"),
         Outcome::NotStarted => "could not be started".to_owned(),
         Outcome::Lost => "lost with its device or machine".to_owned(),
