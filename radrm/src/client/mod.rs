@@ -1,5 +1,6 @@
 //! The commands of `radrm` that talk to `radrmd`.
 
+mod asked;
 mod asks;
 mod connection;
 mod dry_run;
