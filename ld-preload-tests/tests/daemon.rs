@@ -66,6 +66,61 @@ fn a_jobs_own_context_is_no_strangers_memory() {
 }
 
 #[test]
+fn what_a_limit_of_the_user_refused_ends_the_job_and_is_told() {
+    let daemon = Daemon::new(POLICY);
+    // SAFETY: always works.
+    let uid = unsafe { libc::getuid() };
+    fs::write(daemon.path("limits.toml"), format!("[user.{uid}]\nmem-limit = \"3GiB\"\n")).expect("file");
+    let mut command = daemon.client(&["submit", "--wait", "--gpu-mem", "10GiB", "--", &steps()]);
+    command.args(["use:0", "alloc:a:1g", "alloc:b:3g"]).env("RADRM_CONFIG", daemon.path("limits.toml"));
+    let done = command.output().expect("radrm");
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(said.contains("--gpu-mem 10.0 GiB is more than user"), "{said}");
+    let shown = daemon.show(1);
+    assert_eq!((&shown["job"]["attempts"], &shown["job"]["ooms"]), (&1.into(), &1.into()), "{shown}");
+    let end = shown["job"]["end"].as_str().expect("it is over");
+    assert!(end.contains("by a limit of its user or group") && said.contains(end), "{said} {end}");
+    assert!(shown["history"].to_string().contains("stopped by the quota of the user"), "{shown}");
+}
+
+#[test]
+fn show_tells_what_was_asked_for_and_where_the_need_comes_from() {
+    let daemon = Daemon::new(POLICY);
+    let options = ["--hold", "--gpu-mem", "10GiB", "--gpu-share", "30", "--preemptible", "--slot", "1h"];
+    let job = daemon.submit(&options, &["/bin/sleep", "1000"]);
+    let text = daemon.ok(&["show", &job.to_string()]);
+    for part in
+        ["--gpu-mem 10.0 GiB, --gpu-share 30%, --preemptible, --slot", "asked for: 10.0 GiB on each GPU"]
+    {
+        assert!(text.contains(part), "{text}");
+    }
+    let shown = daemon.show(job);
+    assert_eq!(
+        (&shown["job"]["asked"]["gpu_mem"], &shown["job"]["asked"]["exclusive"]),
+        (&(10 * GIB).into(), &false.into())
+    );
+    assert!(daemon.ok(&["queue"]).contains("10.0 GiB"));
+    daemon.ok(&["hold", "--release", &job.to_string()]);
+    daemon.until_state(job, "running");
+    let text = daemon.ok(&["show", &job.to_string()]);
+    assert!(text.contains("set aside") && text.contains("asked for: 10.0 GiB on each GPU"), "{text}");
+    let unknown = daemon.submit(&["--hold"], &["/bin/sleep", "1000"]);
+    assert!(daemon.ok(&["show", &unknown.to_string()]).contains("not known: GPUs of its own"));
+}
+
+#[test]
+fn a_script_is_run_as_a_whole() {
+    let daemon = Daemon::new("");
+    let script = "#!/bin/bash\n# train\necho prepare\necho train\necho eval\nexit 3\n";
+    fs::write(daemon.path("job.sh"), script).expect("file");
+    let done =
+        daemon.client(&["submit", "--wait", "--quiet", "--gpus", "0", "job.sh"]).output().expect("radrm");
+    assert_eq!((done.status.code(), daemon.ok(&["logs", "1"]).as_str()), (Some(3), "prepare\ntrain\neval\n"));
+    fs::write(daemon.path("job.sh"), "python3 train.py\n").expect("file");
+    assert!(daemon.refused(&["submit", "job.sh"]).contains("`radrm submit -- bash FILE`"));
+}
+
+#[test]
 fn the_need_of_a_program_that_never_ran_is_estimated_from_its_models_summary() {
     let daemon = Daemon::new(POLICY);
     let summary = "Layer (type)   Output Shape   Param #\nLinear-1   [-1, 4194304]   268435456\n\

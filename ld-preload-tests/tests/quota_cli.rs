@@ -313,6 +313,65 @@ fn a_limit_for_a_user_says_which_running_jobs_it_does_not_reach() {
 }
 
 #[test]
+fn limits_are_shown_before_a_job_counts_against_them() {
+    let node = Node::new(2);
+    let machine = node.rig.machine_path().display().to_string();
+    // The machine's file is there from its first program on.
+    node.run(&[], &["use:0"]).status().expect("radrm-run");
+    let config = format!(
+        "[default]\nmem-limit = \"9GiB\"\n[user.{}]\nmem-limit = \"0=3GiB,50%\"\n[group.{}]\nmem-limit = \"7GiB\"\n\
+         [user.4000000001]\nmem-limit = \"5GiB\"\n[group.lab]\nmem-limit-each = \"8GiB\"\n",
+        uid(),
+        gid()
+    );
+    let file = node.config(&config);
+    let shown = |more: &[&str]| {
+        let mut command = node.rig.bare_command(artifacts::file("radrm"));
+        node.prepare(&mut command);
+        command.env("RADRM_CONFIG", &file).args(["quota", "show", "--machine", &machine]).args(more);
+        child::run(command, PATIENCE).ok().stdout
+    };
+    let text = shown(&[]);
+    let row = |text: &str, scope: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.contains(scope));
+        lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    };
+    let own = row(&text, "3.00 GiB").first().cloned().unwrap_or_default();
+    assert!(own.starts_with("- - user") && own.ends_with("0 3.00 GiB 0 B 0 0"), "{text}");
+    assert!(row(&text, "others")[0].ends_with("others 50% 0 B 0 0"), "{text}");
+    for (scope, limit) in [
+        ("group ", "any 7GiB 0 B 0 0"),
+        ("user 4000000001", "any 5GiB 0 B 0 0"),
+        ("each user not named", "any 9GiB 0 B 0 0"),
+        ("each user of group lab", "any 8GiB 0 B 0 0"),
+    ] {
+        assert!(row(&text, scope)[0].ends_with(limit), "{scope}: {text}");
+    }
+    // What is set by hand before the first job counts too; root may say anything, others only less.
+    let limit = if uid() == 0 { "2GiB" } else { "1GiB" };
+    assert!(node.set(&[&format!("user:{}", uid()), limit]).ok().stdout.contains("from the next job on"));
+    let view: serde_json::Value = serde_json::from_str(&shown(&["--json"])).expect("JSON");
+    let of_own = view["shared"].as_array().expect("list").iter().find(|one| {
+        one["file"].as_str().is_some_and(|file| file.ends_with(&format!(".user-{}/ledger", uid())))
+    });
+    let of_own = of_own.expect("its own");
+    assert_eq!((&of_own["awaits_first_job"], of_own["gpus"].is_array()), (&true.into(), true), "{view}");
+    if uid() == 0 {
+        assert_eq!(of_own["other_gpus"], limit, "{view}");
+    }
+    // With a job it is the ledger's, once.
+    let (job, _) = node.start_with(&[], &["use:0", "alloc:a:10m", "pause"], Some(&config));
+    let view: serde_json::Value = serde_json::from_str(&shown(&["--json"])).expect("JSON");
+    let awaits = |scope: &str| -> Vec<bool> {
+        let all = view["shared"].as_array().expect("list").iter();
+        let same = all.filter(|one| one["file"].as_str().is_some_and(|file| file.ends_with(scope)));
+        same.map(|one| one["awaits_first_job"] == true).collect()
+    };
+    assert_eq!(awaits(&format!(".user-{}/ledger", uid())), [false], "{view}");
+    finish(job);
+}
+
+#[test]
 fn the_children_of_a_job_share_its_limit_and_a_percentage_is_of_each_gpu() {
     let node = Node::new(2);
     let steps = programs::compile("steps.c", &[]).display().to_string();

@@ -275,6 +275,9 @@ impl fmt::Display for Reason {
             Self::RanOutOfMemory { seen, evidence: Evidence::Log } => {
                 write!(f, "its output speaks of out-of-memory (no shim); at least {seen}")
             }
+            Self::RanOutOfMemory { evidence: Evidence::Limit, .. } => {
+                f.write_str("ran out of GPU memory by a limit of its user or group")
+            }
             Self::TooManyAttempts { attempts } => {
                 write!(f, "out of GPU memory in all {attempts} attempts")
             }

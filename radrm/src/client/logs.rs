@@ -1,7 +1,8 @@
 //! `radrm logs`: the job's own files, read as the user that asks.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::thread;
 use std::time::Duration;
 
@@ -35,8 +36,11 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Stri
         // Asked before the last reading: what was written before the end is read after it.
         let over = row.end.is_some();
         if file.is_none() {
-            match File::open(&path) {
-                Ok(opened) => file = Some(opened),
+            match open(&path) {
+                Ok(opened) if opened.metadata().is_ok_and(|found| found.is_file()) => file = Some(opened),
+                Ok(_) => {
+                    return Err(format!("{path} is no regular file: what the job writes there is not kept"));
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     if over || !flags.follow {
                         let waits = if row.attempts == 0 { "has not started" } else { "has written nothing" };
@@ -66,6 +70,11 @@ fn row(job: u64, connection: &mut Connection) -> Result<JobRow, String> {
     }
 }
 
+/// Opens without waiting for whoever may write into a FIFO.
+fn open(path: &str) -> std::io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
+}
+
 /// Copies what is there; false if nobody reads any more.
 fn copy(file: &mut File) -> Result<bool, String> {
     let mut buffer = [0; 16 << 10];
@@ -78,6 +87,37 @@ fn copy(file: &mut File) -> Result<bool, String> {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(false),
             Err(error) => return Err(format!("standard output cannot be written: {error}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::wire;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn output_that_is_no_regular_file_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+            .unwrap();
+        for output in [fifo.display().to_string(), "/dev/full".to_owned(), "/dev/zero".to_owned()] {
+            let socket = dir.path().join("socket");
+            let listener = UnixListener::bind(&socket).unwrap();
+            let row = JobRow { output: output.clone(), end: Some("succeeded".into()), ..JobRow::default() };
+            let daemon = thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                wire::greet(&mut stream).unwrap();
+                wire::read::<Request>(&mut stream).unwrap();
+                wire::answer(&mut stream, Response::Job(Box::new(row), Vec::new())).unwrap();
+            });
+            let mut connection = Connection::open(Some(&socket)).unwrap();
+            let why = run(&Flags { follow: true, error: false, job: 1 }, &mut connection).unwrap_err();
+            assert!(why.contains(&output) && why.contains("no regular file"), "{why}");
+            daemon.join().unwrap();
+            std::fs::remove_file(socket).unwrap();
         }
     }
 }

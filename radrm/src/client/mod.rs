@@ -1,5 +1,6 @@
 //! The commands of `radrm` that talk to `radrmd`.
 
+mod asked;
 mod asks;
 mod connection;
 mod dry_run;
@@ -10,6 +11,7 @@ mod stats;
 mod submit;
 mod text;
 mod top;
+mod user_limit;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::connection::Connection;
 use super::text::{bytes, plain, table, time};
-use super::{odd, print, print_json};
+use super::{asked, odd, print, print_json};
 use crate::daemon::wire::{JobRow, NodeRow, Request, Response};
 
 #[derive(Args, Debug)]
@@ -70,9 +70,10 @@ pub(super) fn list(rows: &[JobRow], all: bool, why: bool) -> String {
     let lines: Vec<Vec<String>> = rows
         .iter()
         .map(|row| {
-            let memory = row.suspended.or(row.reserved).map_or_else(|| bytes(row.used), bytes);
-            let since =
-                if row.state == "waiting" || row.state == "held" { "-".to_owned() } else { time(row.ran_ms) };
+            let waits = row.state == "waiting" || row.state == "held";
+            let asked = row.asked.memory().filter(|_| waits);
+            let memory = row.suspended.or(row.reserved).or(asked).map_or_else(|| bytes(row.used), bytes);
+            let since = if waits { "-".to_owned() } else { time(row.ran_ms) };
             let mut line = vec![
                 row.job.to_string(),
                 plain(&row.name, 24),
@@ -115,6 +116,8 @@ pub(super) fn show(job: u64, json: bool, connection: &mut Connection) -> Result<
     put("command", row.command.join(" "));
     put("directory", row.cwd.clone());
     put("GPUs", if row.devices.is_empty() { row.gpus.to_string() } else { row.devices.join(", ") });
+    put("asked for", asked::text(&row.asked));
+    put("need", row.need_from.clone().unwrap_or_default());
     put("set aside", row.reserved.map(bytes).unwrap_or_default());
     put("suspended", suspended(&row));
     put("peak", row.peak.map(bytes).unwrap_or_default());

@@ -62,14 +62,12 @@ pub(super) fn parse(text: &str) -> Result<Rad, String> {
             batch = batch.or_else(|| needs::named_batch(&words));
             vec!["/bin/bash".to_owned(), "-c".to_owned(), line(setup.as_deref(), &command)]
         }
-        // The words behind the script's text are $0 of it.
-        Run::Script { text } => match interpreter(&text) {
-            Some(mut words) => {
-                words.extend(["-c".to_owned(), text, "job".to_owned()]);
-                words
-            }
-            None => vec!["/bin/bash".to_owned(), "-c".to_owned(), text, "job".to_owned()],
-        },
+        // The word behind the script's text is $0 of it.
+        Run::Script { text } => {
+            let mut words = interpreter(&text)?;
+            words.extend(["-c".to_owned(), text, "job".to_owned()]);
+            words
+        }
     };
     let mut asks = Asks::of_file(&file.options)?;
     let model = asks.model_summary.take().or(file.model.map(PathBuf::from));
@@ -83,7 +81,7 @@ pub(super) fn parse(text: &str) -> Result<Rad, String> {
         ..Spec::default()
     };
     let batch_line = match file.form {
-        Form::Ours => "`#RADRM --batch-size=N`",
+        Form::Ours | Form::Plain => "`#RADRM --batch-size=N`",
         Form::Printed => "`batch_size: N`",
         Form::Positional => "its sixth line",
     };
@@ -95,9 +93,11 @@ const CONDA: &str = r#"hook="$("${CONDA_EXE:-conda}" shell.bash hook)" && eval "
 
 /// What a shell does for a set-up line and a command.
 fn line(setup: Option<&str>, command: &str) -> String {
+    // Each has its line, so that a comment behind the set-up ends with it. Where the set-up is no whole command the
+    // braces are an error, and nothing is run.
     let setup = setup.map_or_else(String::new, |setup| {
         let conda = if setup.split_whitespace().next() == Some("conda") { CONDA } else { "" };
-        format!("{conda}{setup} && ")
+        format!("{{ {conda}{setup}\n}} || exit\n")
     });
     // A job's signals are its program's: a shell that waited for it would die of them first. Of several commands
     // only a shell knows the order.
@@ -119,12 +119,25 @@ pub(super) fn summary(path: &Path) -> Result<ModelSummary, String> {
     Ok(ModelSummary { layers: Vec::new(), ..summary })
 }
 
-/// The shell that a script names in its first line.
-fn interpreter(text: &str) -> Option<Vec<String>> {
-    let words: Vec<String> =
-        text.lines().next()?.strip_prefix("#!")?.split_whitespace().map(str::to_owned).collect();
-    let shell = words.last()?.rsplit('/').next()?;
-    ["sh", "bash", "dash", "zsh", "ksh"].contains(&shell).then_some(words)
+const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
+
+/// The shell that a script names in its first line, with its options; bash where it names none.
+fn interpreter(text: &str) -> Result<Vec<String>, String> {
+    let Some(named) = text.lines().next().and_then(|line| line.strip_prefix("#!")) else {
+        return Ok(vec!["/bin/bash".to_owned()]);
+    };
+    let words = || named.split_whitespace();
+    let file_name = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
+    let program =
+        words().find(|word| !word.starts_with('-') && file_name(word) != "env").unwrap_or("nothing");
+    if !SHELLS.contains(&file_name(program).as_str()) {
+        return Err(format!(
+            "line 1: a script of {program} is no shell script: submit it by `radrm submit -- {} FILE`",
+            file_name(program)
+        ));
+    }
+    // A dash by itself ends the options, and more follow.
+    Ok(words().filter(|word| !["-", "--"].contains(word)).map(str::to_owned).collect())
 }
 
 #[cfg(test)]
@@ -138,7 +151,10 @@ mod tests {
         let Rad { spec: printed, model, .. } = printed.unwrap();
         assert_eq!(model, Some("m.txt".into()));
         assert_eq!(printed.command[..2], ["/bin/bash", "-c"]);
-        assert!(printed.command[2].ends_with("&& conda activate e && exec env python t.py"), "{printed:?}");
+        assert!(
+            printed.command[2].ends_with("&& conda activate e\n} || exit\nexec env python t.py"),
+            "{printed:?}"
+        );
         assert_eq!((printed.gpus, printed.batch, printed.exclusive), (1, Some(32), true));
         let ours = parse("#!/bin/sh\n#RADRM --gpus=2 --gpu-mem=3GiB\nset -e\n./a\n").unwrap();
         let mut spec = ours.spec.clone();
@@ -186,6 +202,9 @@ mod tests {
             ("A=4\nsh -c 'echo $A'", "\n"),
             ("export A=4\nsh -c 'echo $A'", "4\n"),
             ("false\necho never", ""),
+            ("cd /nowhere &&\necho never", ""),
+            ("if true; then\necho never", ""),
+            ("export A=4  # set it up\nsh -c 'echo $A'  # and run", "4\n"),
         ] {
             assert_eq!(said(text), expected, "{text}");
         }
@@ -193,5 +212,30 @@ mod tests {
         let two = said("echo $$\nsh -c 'echo $$' 2>&1");
         let [shell, program] = two.lines().collect::<Vec<_>>()[..] else { panic!("{two}") };
         assert_eq!(shell, program);
+    }
+
+    #[test]
+    fn all_of_a_script_is_run_by_the_shell_that_it_names() {
+        let command = |text: &str| parse(text).map(|rad| rad.spec.command);
+        for (first, shell) in [
+            ("#!/bin/bash", &["/bin/bash"][..]),
+            ("#!/bin/bash -eu", &["/bin/bash", "-eu"]),
+            ("#! /usr/bin/env -S bash -e", &["/usr/bin/env", "-S", "bash", "-e"]),
+            ("#!/bin/sh -", &["/bin/sh"]),
+            ("#!/bin/sh\n#RADRM --gpus=0", &["/bin/sh"]),
+        ] {
+            let text = format!("{first}\n# train\necho prepare\necho train\n");
+            let words = command(&text).unwrap();
+            assert_eq!(words, [shell, &["-c", &text, "job"]].concat(), "{first}");
+            let out = std::process::Command::new(&words[0]).args(&words[1..]).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&out.stdout), "prepare\ntrain\n", "{first}");
+        }
+        for more in ["", "#RADRM --gpus=1\n"] {
+            let error = command(&format!("#!/usr/bin/env python3\n{more}import train\n")).unwrap_err();
+            assert!(
+                error.contains("`radrm submit -- python3 FILE`") && error.lines().count() == 1,
+                "{error}"
+            );
+        }
     }
 }

@@ -11,7 +11,7 @@ use radrm_profile::Bytes;
 
 use super::asks::Asks;
 use super::connection::{Connection, Unanswered};
-use super::{Failure, dry_run, odd, print, queue, rad};
+use super::{Failure, dry_run, odd, print, queue, rad, user_limit};
 use crate::daemon::needs;
 use crate::daemon::spec::Spec;
 use crate::daemon::wire::{Request, Response};
@@ -30,6 +30,9 @@ pub(super) struct Flags {
     /// The file.
     #[arg(value_name = "FILE.rad")]
     file: Option<PathBuf>,
+    /// Taken to be refused with a sentence of its own.
+    #[arg(hide = true)]
+    more: Vec<PathBuf>,
     /// The program and its arguments.
     #[arg(last = true, value_name = "PROGRAM")]
     command: Vec<String>,
@@ -44,7 +47,7 @@ pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>
         }
     };
     let (mut spec, dry_run, remarks) = spec(flags)?;
-    remarks.iter().for_each(|sentence| remark(sentence));
+    remarks.iter().chain(&user_limit::remark(&spec)).for_each(|sentence| remark(sentence));
     let mut connection = connect()?;
     if let Some(steps) = dry_run {
         let node = queue::node(&mut connection)?;
@@ -99,6 +102,12 @@ pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>
 fn spec(flags: Flags) -> Result<(Spec, Option<u64>, Vec<String>), Failure> {
     let here = env::current_dir().map_err(|error| format!("the current directory is gone: {error}"))?;
     let mut asks = flags.asks;
+    if let Some(more) = flags.more.first() {
+        return Err(Failure::Usage(format!(
+            "one file is taken at a time, and {} is one more; a program stands behind --",
+            more.display()
+        )));
+    }
     let (mut spec, dry_run, model) = match (&flags.file, flags.command.is_empty()) {
         (Some(file), true) => {
             let rad = from_file(file, &here)?;
@@ -323,6 +332,8 @@ mod tests {
         for (line, part) in [
             ("", "no job given"),
             ("x -- p", "not x and"),
+            ("a.rad b.rad", "one file is taken at a time, and b.rad"),
+            ("a.rad b.rad c.rad -- p", "one file is taken at a time, and b.rad"),
             ("--gpus 0 --exclusive -- p", "without GPUs"),
             ("--gpus 65 -- p", "65 GPUs"),
             ("--checkpoint-signal KILL -- p", "catch"),

@@ -111,6 +111,7 @@ fn run(order: &Order, file: &File) -> Result<End, String> {
     if let Some(told) = outcome::of_profile(&order.profile) {
         end.peak = told.peak;
         end.oom = told.oom;
+        end.limited = told.limited;
         if end.oom.is_none() && told.unseen && outcome::log_tells_oom(&tail(&log, started)) {
             end.oom = Some(told.peak.unwrap_or(0));
             end.from_log = true;

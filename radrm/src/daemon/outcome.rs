@@ -2,16 +2,19 @@
 
 use std::path::Path;
 
+use radrm_analyzer::oom::PostmortemSummary;
 use radrm_analyzer::{FailureSummary, Summary};
 use radrm_profile::Profile;
 
 /// The parts that the scheduler needs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
     /// Highest device memory on one GPU, contexts included, bytes.
     pub(crate) peak: Option<u64>,
     /// Held and asked for, where a refused request ended it, bytes.
     pub(crate) oom: Option<u64>,
+    /// The limit of the job's user or group that refused it, as a sentence's end.
+    pub(crate) limited: Option<String>,
     /// The shim could not be in the program.
     pub(crate) unseen: bool,
 }
@@ -40,26 +43,38 @@ fn of_summary(summary: &Summary) -> Told {
             (gpu.index, counted.max(seen))
         })
         .collect();
+    // What was asked for earlier, and done without, is not what it needs.
+    let standing: Vec<_> = summary.failed_requests.iter().filter(|request| request.stands).collect();
+    let alike: Vec<_> = summary
+        .postmortems
+        .iter()
+        .filter(|refusal| {
+            let of = |request: &&&FailureSummary| (request.pid, request.gpu, request.size_bytes);
+            standing.iter().any(|request| of(&request) == (refusal.pid, refusal.gpu, refusal.size_bytes))
+        })
+        .collect();
+    let limited = limit(&alike).filter(|_| summary.outcome.out_of_memory);
     let oom = summary.outcome.out_of_memory.then(|| {
-        // What was asked for earlier, and done without, is not what it needs.
-        let standing: Vec<_> = summary.failed_requests.iter().filter(|request| request.stands).collect();
         let plain = standing.iter().map(|request| {
             // Of a lone request it is not known what was held then: at most the peak.
             let most = held.iter().find(|(gpu, _)| *gpu == request.gpu).map_or(0, |(_, held)| *held);
             most.saturating_add(request.size_bytes.0)
         });
-        let alike = summary.postmortems.iter().filter(|refusal| {
-            let of = |request: &&&FailureSummary| (request.pid, request.gpu, request.size_bytes);
-            standing.iter().any(|request| of(&request) == (refusal.pid, refusal.gpu, refusal.size_bytes))
-        });
-        let known = alike.map(|refusal| {
+        let known = alike.iter().map(|refusal| {
             let under = refusal.quota.as_ref().map_or(0, |quota| quota.used_bytes.0);
             let counted = refusal.job_bytes.0.saturating_add(contexts(refusal.gpu));
             under.max(counted).saturating_add(refusal.size_bytes.0)
         });
         known.max().or_else(|| plain.max()).unwrap_or(0)
     });
-    Told { peak: held.iter().map(|(_, held)| *held).max().filter(|peak| *peak > 0), oom, unseen: false }
+    let peak = held.iter().map(|(_, held)| *held).max().filter(|peak| *peak > 0);
+    Told { peak, oom, limited, unseen: false }
+}
+
+/// The limit of the user or a group that refused all of these.
+fn limit(refusals: &[&PostmortemSummary]) -> Option<String> {
+    let shared = |refusal: &&PostmortemSummary| ["user_quota", "group_quota"].contains(&refusal.cause);
+    refusals.last().filter(|_| refusals.iter().all(shared)).map(|refusal| refusal.why.clone())
 }
 
 /// What frameworks write when GPU memory runs out.
@@ -79,6 +94,27 @@ pub(crate) fn log_tells_oom(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_of_the_user_is_told_from_a_full_device() {
+        let refusal = |cause: &'static str| PostmortemSummary {
+            cause,
+            why: format!("the {cause}"),
+            ..PostmortemSummary::default()
+        };
+        for (causes, expected) in [
+            (&["user_quota"][..], Some("the user_quota")),
+            (&["user_quota", "group_quota"], Some("the group_quota")),
+            (&["device"], None),
+            (&["job_quota"], None),
+            (&["user_quota", "device"], None),
+            (&[], None),
+        ] {
+            let refusals: Vec<_> = causes.iter().map(|cause| refusal(cause)).collect();
+            let refusals: Vec<_> = refusals.iter().collect();
+            assert_eq!(limit(&refusals).as_deref(), expected, "{causes:?}");
+        }
+    }
 
     #[test]
     fn output_that_merely_mentions_memory_is_no_out_of_memory() {

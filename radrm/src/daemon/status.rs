@@ -74,6 +74,9 @@ pub(crate) struct End {
     pub(crate) oom: Option<u64>,
     /// That is concluded from its output; no shim was in it.
     pub(crate) from_log: bool,
+    /// What refused the request was a limit of its user or group: which, as a sentence's end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) limited: Option<String>,
     /// Its GPU was gone when it failed.
     #[serde(default)]
     pub(crate) lost: bool,
@@ -95,7 +98,11 @@ impl End {
         let code = self.code.unwrap_or_else(|| 128 + self.signal.unwrap_or(0));
         match (self.oom, self.signal) {
             (Some(seen), _) if code != 0 => {
-                let evidence = if self.from_log { Evidence::Log } else { Evidence::Shim };
+                let evidence = match (self.from_log, &self.limited) {
+                    (true, _) => Evidence::Log,
+                    (false, Some(_)) => Evidence::Limit,
+                    (false, None) => Evidence::Shim,
+                };
                 Outcome::OutOfMemory { seen: Bytes(seen), evidence, code }
             }
             (_, Some(signal)) => Outcome::Signalled { signal },
@@ -257,6 +264,9 @@ mod tests {
         let end = End { signal: Some(6), oom: Some(7), ..End::default() };
         let seen = Outcome::OutOfMemory { seen: Bytes(7), evidence: Evidence::Shim, code: 134 };
         assert_eq!(end.outcome(), seen);
+        let limited = End { limited: Some("a limit".into()), ..end };
+        let seen = Outcome::OutOfMemory { seen: Bytes(7), evidence: Evidence::Limit, code: 134 };
+        assert_eq!(limited.outcome(), seen);
         assert_eq!(End { signal: Some(9), ..End::default() }.outcome(), Outcome::Signalled { signal: 9 });
     }
 }

@@ -76,6 +76,52 @@ pub(crate) struct Line {
     pub(crate) text: String,
 }
 
+/// What was asked for with a job, as it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Asked {
+    /// Memory on each GPU, and its upper bound, bytes.
+    pub(crate) gpu_mem: Option<u64>,
+    pub(crate) gpu_mem_upper: Option<u64>,
+    /// An estimate of it, bytes.
+    pub(crate) gpu_mem_estimate: Option<u64>,
+    /// Part of each GPU's time, thousandths.
+    pub(crate) gpu_share: Option<u32>,
+    pub(crate) exclusive: bool,
+    pub(crate) gpu_model: Option<String>,
+    pub(crate) preemptible: bool,
+    pub(crate) slot_ms: Option<u64>,
+    pub(crate) expected_ms: Option<u64>,
+    pub(crate) checkpoint_signal: Option<i32>,
+    pub(crate) grace_ms: Option<u64>,
+    pub(crate) batch_size: Option<u32>,
+}
+
+impl Asked {
+    pub(crate) fn of(spec: &Spec) -> Self {
+        let guess = spec.estimate.as_ref();
+        Self {
+            gpu_mem: spec.mem,
+            gpu_mem_upper: spec.mem_upper.or(guess.filter(|_| spec.mem.is_none()).map(|guess| guess.upper)),
+            gpu_mem_estimate: guess.map(|guess| guess.bytes),
+            gpu_share: spec.share,
+            exclusive: spec.exclusive,
+            gpu_model: spec.model.clone(),
+            preemptible: spec.preemptible,
+            slot_ms: spec.slot_ms,
+            expected_ms: spec.expected_ms,
+            checkpoint_signal: spec.checkpoint_signal,
+            grace_ms: spec.grace_ms,
+            batch_size: spec.batch,
+        }
+    }
+
+    /// What is to be set aside on each GPU by what was asked for, bytes.
+    pub(crate) fn memory(&self) -> Option<u64> {
+        self.gpu_mem_upper.max(self.gpu_mem).or(self.gpu_mem_estimate)
+    }
+}
+
 /// A job as it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct JobRow {
@@ -136,6 +182,12 @@ pub(crate) struct JobRow {
     /// The processes that are checkpointed: NVML shows none of them.
     #[serde(default)]
     pub(crate) suspended_pids: Vec<u32>,
+    /// The daemon's older versions do not tell it.
+    #[serde(default)]
+    pub(crate) asked: Asked,
+    /// Where its need of GPU memory comes from, of one job that is not over.
+    #[serde(default)]
+    pub(crate) need_from: Option<String>,
 }
 
 /// A GPU as it is shown.

@@ -1,5 +1,6 @@
 //! `radrm quota`: the limits that hold on this machine, shown and changed while jobs run.
 
+pub mod awaited;
 pub mod jobs;
 pub mod machine;
 pub mod proc;

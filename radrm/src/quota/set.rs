@@ -186,7 +186,11 @@ fn of_shared(access: Access, wishes: Option<&Wishes>, node: &Node) -> Result<Vec
     })?;
     let found = shared::open(&node.ledgers, access);
     let mut said = match &found {
-        None => vec![format!("{name}: {} from the next job on", text_of(&limits))],
+        None => {
+            let mut said = vec![format!("{name}: {} from the next job on", text_of(&limits))];
+            said.extend(elsewhere(node));
+            said
+        }
         Some(found) => {
             if wishes.is_some() {
                 change(&found.view, &limits)?
@@ -214,6 +218,15 @@ fn of_shared(access: Access, wishes: Option<&Wishes>, node: &Node) -> Result<Vec
         }
     }
     Ok(said)
+}
+
+/// Who has emulated GPUs only most likely meant these.
+fn elsewhere(node: &Node) -> Option<String> {
+    let none = node.machine.inventory().map_or(true, |inventory| inventory.gpus.is_empty());
+    (none && matches!(node.ledgers, Ledgers::System)).then(|| {
+        "NVML tells of no GPU here: emulated ones have limits of their own, which --machine FILE changes"
+            .to_owned()
+    })
 }
 
 fn machine_file(node: &Node) -> Option<&Path> {
@@ -305,6 +318,14 @@ mod tests {
 
     fn general(amount: Amount) -> Vec<Limit> {
         vec![Limit { gpu: None, amount }]
+    }
+
+    #[test]
+    fn without_a_gpu_it_is_said_where_the_limits_of_emulated_ones_are() {
+        let node =
+            |ledgers| Node { machine: Machine::new(NvmlSource::Off), ledgers, source: NvmlSource::Off };
+        assert!(elsewhere(&node(Ledgers::System)).is_some_and(|said| said.contains("--machine FILE")));
+        assert_eq!(elsewhere(&node(Ledgers::Emulated("/m".into()))), None);
     }
 
     #[test]

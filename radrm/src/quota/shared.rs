@@ -49,6 +49,12 @@ pub fn open(ledgers: &Ledgers, access: Access) -> Option<Shared> {
 /// All of them, users first.
 #[must_use]
 pub fn all(ledgers: &Ledgers) -> Vec<Shared> {
+    places(ledgers).into_iter().filter_map(|access| open(ledgers, access)).collect()
+}
+
+/// Whose directories there are, users first: some have a limit and no ledger yet.
+#[must_use]
+pub fn places(ledgers: &Ledgers) -> Vec<Access> {
     let mut found: Vec<Access> = match ledgers {
         Ledgers::System => {
             ["/run/radrm", "/dev/shm"].iter().flat_map(|parent| below(Path::new(parent), "radrm-")).collect()
@@ -59,12 +65,18 @@ pub fn all(ledgers: &Ledgers) -> Vec<Shared> {
             below(file.parent().unwrap_or(Path::new("/")), &name)
         }
     };
-    found.sort_by_key(|access| match access {
-        Access::User(uid) => (0, *uid),
-        Access::Group(gid) => (1, *gid),
-    });
+    found.sort_by_key(|access| order(*access));
     found.dedup();
-    found.into_iter().filter_map(|access| open(ledgers, access)).collect()
+    found
+}
+
+/// Users before groups, each by number.
+#[must_use]
+pub fn order(access: Access) -> (u8, u32) {
+    match access {
+        Access::User(uid) => (0, uid),
+        Access::Group(gid) => (1, gid),
+    }
 }
 
 fn below(parent: &Path, prefix: &str) -> Vec<Access> {

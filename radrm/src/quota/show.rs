@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use radrm_profile::Bytes;
-use radrm_telemetry::ledger::{GpuUse, LedgerView};
+use radrm_telemetry::ledger::{Amount, GpuUse, LedgerView};
 use serde::Serialize;
 
+use super::awaited::{self, Awaited};
 use super::jobs::{self, Job};
 use super::machine::Node;
 use super::shared::{self, Shared};
@@ -14,6 +15,7 @@ use crate::limits::gpus;
 use crate::limits::ledgers::Ledgers;
 use crate::limits::scopes::user_name;
 use crate::output;
+use crate::show::NAME;
 
 /// All that is shown.
 #[derive(Debug, Serialize)]
@@ -44,7 +46,10 @@ struct JobView {
 struct SharedView {
     /// `user alice`.
     scope: String,
-    file: String,
+    /// The ledger; nothing for a limit that each of many users has.
+    file: Option<String>,
+    /// No job has counted against it yet.
+    awaits_first_job: bool,
     /// The limit of GPUs that are not listed, as it was written.
     other_gpus: String,
     gpus: Vec<GpuView>,
@@ -89,18 +94,32 @@ pub fn run(only: Option<u32>, json: bool, machine: Option<&Path>) -> Result<(), 
         node = Node::of(Some(&file))?;
     }
     let mut shared = shared::all(&node.ledgers);
+    let mut awaited = Vec::new();
     if let Some(pid) = only {
         let job =
             jobs::of(jobs, pid).ok_or_else(|| format!("there is no job {pid}, as far as you can see"))?;
         let ledgers = job.shared_ledgers();
         shared.retain(|one| ledgers.contains(&one.path));
         jobs = vec![job];
-    } else if let Ledgers::Emulated(file) = &node.ledgers {
-        jobs.retain(|job| job.machine().as_ref() == Some(file));
+    } else {
+        if let Ledgers::Emulated(file) = &node.ledgers {
+            jobs.retain(|job| job.machine().as_ref() == Some(file));
+        }
+        let known: Vec<_> = shared.iter().map(|one| one.access).collect();
+        match awaited::all(&node, &known) {
+            Ok(found) => awaited = found,
+            Err(why) => {
+                output::say(NAME, &format!("limits that no job counts against yet are not shown: {why}"))
+            }
+        }
     }
     let everything = Everything {
         jobs: jobs.iter().map(|job| of_job(job, &node)).collect(),
-        shared: shared.iter().map(|one| of_shared(one, &node)).collect(),
+        shared: shared
+            .iter()
+            .map(|one| of_shared(one, &node))
+            .chain(awaited.iter().map(|one| of_awaited(one, &node)))
+            .collect(),
     };
     let text = if json {
         let text = serde_json::to_string_pretty(&everything).map_err(|error| error.to_string())?;
@@ -142,10 +161,39 @@ fn of_shared(shared: &Shared, node: &Node) -> SharedView {
     let (gpus, processes) = of_ledger(&shared.view, node);
     SharedView {
         scope: shared.whose(),
-        file: shared.path.display().to_string(),
+        file: Some(shared.path.display().to_string()),
+        awaits_first_job: false,
         other_gpus: shown(shared.view.general()),
         gpus,
         processes,
+    }
+}
+
+fn of_awaited(one: &Awaited, node: &Node) -> SharedView {
+    let inventory = node.machine.inventory().ok();
+    let named = one.limits.iter().filter_map(|limit| Some((limit.gpu?, limit.amount)));
+    let gpus = named.map(|(uuid, amount)| {
+        let gpu = inventory.as_ref().and_then(|known| known.of_bytes(&uuid));
+        GpuView {
+            uuid: gpus::text(&uuid),
+            label: node.label(&uuid),
+            total_bytes: gpu.map_or(0, |gpu| gpu.total),
+            limit: shown(amount),
+            limit_bytes: gpu.map(|gpu| amount.bytes(gpu.total)).filter(|bytes| *bytes < u64::MAX),
+            used_bytes: 0,
+            refused: 0,
+            context_bytes: 0,
+            processes: 0,
+        }
+    });
+    let general = one.limits.iter().find(|limit| limit.gpu.is_none());
+    SharedView {
+        scope: one.scope.clone(),
+        file: one.ledger.as_ref().map(|path| path.display().to_string()),
+        awaits_first_job: true,
+        other_gpus: shown(general.map_or(Amount::Unlimited, |limit| limit.amount)),
+        gpus: gpus.collect(),
+        processes: Vec::new(),
     }
 }
 
@@ -224,6 +272,10 @@ fn table(everything: &Everything) -> String {
     for shared in &everything.shared {
         let head = ["-".to_owned(), "-".to_owned(), shared.scope.clone()];
         rows.extend(rows_of(&head, &shared.gpus, "any", Some(&shared.other_gpus)));
+        // No GPU is in use under it, so that each that is not named counts.
+        if shared.awaits_first_job && !shared.gpus.is_empty() && shared.other_gpus != "none" {
+            rows.extend(rows_of(&head, &[], "others", Some(&shared.other_gpus)));
+        }
     }
     if rows.is_empty() {
         return "no job is running and no user or group is limited, as far as you can see\n".to_owned();
@@ -322,7 +374,8 @@ mod tests {
         };
         let shared = SharedView {
             scope: "user alice".into(),
-            file: String::new(),
+            file: None,
+            awaits_first_job: false,
             other_gpus: "50%".into(),
             gpus: Vec::new(),
             processes: Vec::new(),

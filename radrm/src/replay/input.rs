@@ -40,7 +40,11 @@ fn text(path: &Path) -> Result<String, String> {
 /// One sentence.
 pub fn profiles(path: Option<&Path>) -> Result<Profiles, String> {
     let Some(path) = path else { return Ok(Profiles::default()) };
-    Profiles::read(&text(path)?).map_err(|error| format!("{}: {error}", path.display()))
+    let read = Profiles::read(&text(path)?).map_err(|error| format!("{}: {error}", path.display()))?;
+    if read.is_empty() {
+        return Err(format!("{}: there are no profiles in it", path.display()));
+    }
+    Ok(read)
 }
 
 /// A trace, or jobs by chance.
@@ -143,6 +147,19 @@ pub(super) fn named(spec: &str) -> Result<Cluster, String> {
 mod tests {
     use super::*;
     use std::io::Write;
+
+    #[test]
+    fn a_file_of_profiles_has_at_least_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.csv");
+        for content in ["", "workload,smact_mean,smocc_mean,drama_mean\n", "some,other,table\n"] {
+            std::fs::write(&path, content).unwrap();
+            let why = profiles(Some(&path)).unwrap_err();
+            assert!(why.contains("p.csv: ") && why.lines().count() == 1, "{content}: {why}");
+        }
+        std::fs::write(&path, "workload,smact_mean,smocc_mean,drama_mean\na,0.5,0.2,0.1\n").unwrap();
+        assert!(profiles(Some(&path)).is_ok() && profiles(None).is_ok());
+    }
 
     #[test]
     fn gzipped_files_are_read_and_broken_ones_told() {

@@ -23,6 +23,8 @@ const QUOTA_HELP: &str = include_str!("help_quota.txt");
 const AUDIT_HELP: &str = include_str!("help_audit.txt");
 /// What may stand where a command is missing.
 const COMMANDS: &str = "try report, compare, dataset list, submit, queue, top, quota show, audit or replay";
+const QUOTA_COMMANDS: &str = "try quota show or quota set";
+const DATASET_COMMANDS: &str = "try dataset list";
 
 #[derive(Parser, Debug)]
 #[command(name = "radrm", version, override_help = HELP, subcommand_required = true)]
@@ -191,7 +193,16 @@ pub enum Command {
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Instead> {
     let missing = |what: &str| Instead::Wrong(format!("no command given: {what}"));
     let flags = Flags::try_parse_from(arguments).map_err(|error| match error.kind() {
-        clap::error::ErrorKind::MissingSubcommand => missing(COMMANDS),
+        // Of `radrm quota` the commands are named that clap knows there.
+        clap::error::ErrorKind::MissingSubcommand => {
+            let usage = error.render().to_string();
+            let of = |name: &str| usage.contains(&format!("'radrm {name}'"));
+            match () {
+                () if of("quota") => missing(QUOTA_COMMANDS),
+                () if of("dataset") => missing(DATASET_COMMANDS),
+                () => missing(COMMANDS),
+            }
+        }
         _ => explain(&error),
     })?;
     match flags.command.ok_or_else(|| missing(COMMANDS))? {
@@ -219,36 +230,34 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, I
             };
             Ok(Command::Report(Report { file, form }))
         }
-        FlagsOfCommand::Dataset { command } => match command.ok_or_else(|| missing("try dataset list"))? {
+        FlagsOfCommand::Dataset { command } => match command.ok_or_else(|| missing(DATASET_COMMANDS))? {
             FlagsOfDataset::List { json, program, limit, dataset } => {
                 Ok(Command::DatasetList(List { json, program, limit, dataset }))
             }
         },
         FlagsOfCommand::Machines { json } => Ok(Command::Machines { json }),
-        FlagsOfCommand::Quota { command } => {
-            match command.ok_or_else(|| missing("try quota show or quota set"))? {
-                FlagsOfQuota::Show { job, json, machine } => {
-                    Ok(Command::Quota(quota::Order::Show { job, json, machine }))
-                }
-                FlagsOfQuota::Set { target, limit, sm_limit, machine } => {
-                    let target = quota::Target::parse(&target).map_err(Instead::Wrong)?;
-                    let limits = match limit.as_deref() {
-                        None => None,
-                        Some("config") => Some(None),
-                        Some(text) => Some(Some(Wishes::parse(text).map_err(Instead::Wrong)?)),
-                    };
-                    let share = match sm_limit.as_deref() {
-                        None => None,
-                        Some("none") => Some(None),
-                        Some(text) => {
-                            let wrong = |why| Instead::Wrong(format!("--sm-limit: {why}"));
-                            Some(Some(Percentage::parse(text).map_err(wrong)?))
-                        }
-                    };
-                    Ok(Command::Quota(quota::Order::Set { target, limits, share, machine }))
-                }
+        FlagsOfCommand::Quota { command } => match command.ok_or_else(|| missing(QUOTA_COMMANDS))? {
+            FlagsOfQuota::Show { job, json, machine } => {
+                Ok(Command::Quota(quota::Order::Show { job, json, machine }))
             }
-        }
+            FlagsOfQuota::Set { target, limit, sm_limit, machine } => {
+                let target = quota::Target::parse(&target).map_err(Instead::Wrong)?;
+                let limits = match limit.as_deref() {
+                    None => None,
+                    Some("config") => Some(None),
+                    Some(text) => Some(Some(Wishes::parse(text).map_err(Instead::Wrong)?)),
+                };
+                let share = match sm_limit.as_deref() {
+                    None => None,
+                    Some("none") => Some(None),
+                    Some(text) => {
+                        let wrong = |why| Instead::Wrong(format!("--sm-limit: {why}"));
+                        Some(Some(Percentage::parse(text).map_err(wrong)?))
+                    }
+                };
+                Ok(Command::Quota(quota::Order::Set { target, limits, share, machine }))
+            }
+        },
         FlagsOfCommand::Replay(flags) => {
             Ok(Command::Replay(Box::new(flags.order().map_err(Instead::Wrong)?)))
         }
@@ -332,9 +341,9 @@ mod tests {
             ("report --perfetto a t.json b", "one profile at a time"),
             ("compare a.radrm", "needs two profiles"),
             ("compare --before a b", "--after"),
-            ("dataset", "no command given"),
+            ("dataset", "no command given: try dataset list"),
             ("dataset list -n x", "x"),
-            ("quota", "no command given"),
+            ("quota", "no command given: try quota show or quota set"),
             ("quota show alice", "alice"),
             ("quota set alice 8GiB", "`alice` is neither a job"),
             ("quota set 4711 8G", "can mean two things"),

@@ -1,6 +1,7 @@
 //! `.rad` files: what to run, and what it needs.
 //!
-//! Three forms are read, told apart by their content:
+//! Four forms are read, told apart by their content; what is not clearly one of them is refused, because a script
+//! that is read as another form loses its lines:
 //!
 //! - **ours**: a script whose comments hold options, as batch systems have it:
 //!   `#RADRM --gpus=2 --gpu-mem=12GiB`; they are handed on as they are, because they are those of a command line;
@@ -8,9 +9,13 @@
 //!   `model: FILE`, `batch_size: N`, `policy: exclusive|collocation`;
 //! - **positional**, as the thesis's code reads it: 0 comment, 1 conda activate, 2 command, 3 model
 //!   file, 4 dataset, 5 batch size, 6 policy, 7 number of GPUs, then in MiB 8 the measured peak and the
-//!   estimates of 9 Horus, 10 FakeTensor, 11 GPUMemNet.
+//!   estimates of 9 Horus, 10 FakeTensor, 11 GPUMemNet;
+//! - **a plain script** without options, known by `#!` at its beginning.
 
+mod foreign;
 mod ours;
+mod plain;
+mod positional;
 
 use std::collections::BTreeMap;
 
@@ -31,6 +36,8 @@ pub enum Form {
     Printed,
     /// The form that the thesis's code reads.
     Positional,
+    /// A script that begins with `#!` and has no options.
+    Plain,
 }
 
 /// What is run.
@@ -86,6 +93,9 @@ pub struct RadError {
     pub what: String,
 }
 
+const UNCLEAR: &str = "the file is in none of the forms that are read: to run all of it as a script, put a line \
+                       `#RADRM` before its first command, or submit it by `radrm submit -- bash FILE`";
+
 fn wrong<T>(line: usize, what: impl Into<String>) -> Result<T, RadError> {
     Err(RadError { line, what: what.into() })
 }
@@ -115,15 +125,29 @@ impl RadFile {
         if let Some(at) = text.find('\0') {
             return wrong(text[..at].matches('\n').count() + 1, "there is a zero byte: this is no text");
         }
+        foreign::misspelt(text)?;
         if text.lines().any(ours::is_key_line) {
             return ours::parse(text);
         }
+        foreign::other_systems(text)?;
         let lines: Vec<(usize, &str)> =
             text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())).collect();
         if lines.iter().all(|(_, line)| line.is_empty()) {
             return wrong(1, "the file is empty");
         }
-        if lines.iter().any(|(_, line)| key(line).is_some()) { printed(&lines) } else { positional(&lines) }
+        if lines.iter().any(|(_, line)| key(line).is_some()) {
+            return printed(&lines);
+        }
+        if let Some(file) = positional::parse(&lines) {
+            return file;
+        }
+        if plain::is_script(text) {
+            return plain::parse(text);
+        }
+        if lines.iter().all(|(_, line)| line.is_empty() || line.starts_with('#')) {
+            return wrong(3, positional::NO_COMMAND);
+        }
+        wrong(1, UNCLEAR)
     }
 
     /// The need, from the peak of an equal run or else from an estimator.
@@ -135,6 +159,14 @@ impl RadFile {
             (None, None) => Need::Unknown,
         }
     }
+}
+
+/// A set-up or command line that the shell would read on after its end.
+fn one_line(at: usize, line: &str) -> Result<(), RadError> {
+    if line.ends_with('\\') {
+        return wrong(at, "a set-up and a command have one line each, and this one ends in a backslash");
+    }
+    Ok(())
 }
 
 /// The keys of the printed form.
@@ -163,14 +195,23 @@ fn batch(line: usize, value: &str) -> Result<u32, RadError> {
 fn printed(lines: &[(usize, &str)]) -> Result<RadFile, RadError> {
     let mut commands = Vec::new();
     let (mut model, mut size, mut exclusive) = (None, None, false);
+    let mut keys = false;
     for &(at, line) in lines {
         match key(line) {
             Some(("model", value)) => model = Some(value.to_owned()).filter(|value| !value.is_empty()),
             Some(("batch_size", value)) => size = Some(batch(at, value)?),
             Some((_, value)) => exclusive = policy(at, value)?,
             None if line.is_empty() || line.starts_with('#') => {}
-            None => commands.push((at, line)),
+            // As in a script that writes such lines to a file.
+            None if keys => {
+                return wrong(at, "a command stands behind `model:`, `batch_size:` or `policy:`");
+            }
+            None => {
+                one_line(at, line)?;
+                commands.push((at, line));
+            }
         }
+        keys |= key(line).is_some();
     }
     let (setup, command) = match commands.as_slice() {
         [(_, command)] => (None, *command),
@@ -180,54 +221,6 @@ fn printed(lines: &[(usize, &str)]) -> Result<RadFile, RadError> {
     };
     let mut file = RadFile::new(Form::Printed, Run::Line { setup, command: command.to_owned() });
     (file.model, file.batch, file.exclusive) = (model, size, exclusive);
-    Ok(file)
-}
-
-/// What the thesis's files have where an estimator gave no number, in MiB.
-const NO_NUMBER: f64 = 40_000.0;
-
-fn positional(lines: &[(usize, &str)]) -> Result<RadFile, RadError> {
-    // Lines at the end may be missing, empty ones in between stand for what is not known.
-    let line = |at: usize| lines.get(at).map(|(_, line)| *line).filter(|line| !line.is_empty());
-    if let Some((at, _)) = lines.iter().skip(12).find(|(_, line)| !line.is_empty()) {
-        return wrong(*at, "there are more than the twelve lines of this form");
-    }
-    let Some(command) = line(2) else {
-        return wrong(3, "there is no command: the third line holds it");
-    };
-    let run = Run::Line { setup: line(1).map(str::to_owned), command: command.to_owned() };
-    let mut file = RadFile::new(Form::Positional, run);
-    file.model = line(3).map(str::to_owned);
-    file.dataset = line(4).map(str::to_owned);
-    file.batch = line(5).map(|value| batch(6, value)).transpose()?;
-    file.exclusive = line(6).map_or(Ok(false), |value| policy(7, value))?;
-    if let Some(value) = line(7) {
-        file.gpus = match value.parse() {
-            Ok(gpus) if gpus > 0 => gpus,
-            _ => {
-                return wrong(
-                    8,
-                    format!("the number of GPUs is \"{value}\", which is no whole number above 0"),
-                );
-            }
-        };
-    }
-    let mib = |at: usize| -> Result<Option<Bytes>, RadError> {
-        let Some(value) = line(at) else { return Ok(None) };
-        match value.parse::<f64>() {
-            Ok(mib) if mib.is_finite() && mib >= 0.0 => {
-                Ok((mib > 0.0).then(|| Bytes((mib * f64::from(1 << 20)) as u64)))
-            }
-            _ => wrong(at + 1, format!("the memory is \"{value}\", which is no number of MiB")),
-        }
-    };
-    file.measured = mib(8)?;
-    for (at, name) in [(9, "horus"), (10, "faketensor"), (11, "gpumemnet")] {
-        let none = line(at).and_then(|value| value.parse::<f64>().ok()) == Some(NO_NUMBER);
-        if let Some(bytes) = mib(at)?.filter(|_| !none) {
-            file.estimates.insert(name.to_owned(), bytes);
-        }
-    }
     Ok(file)
 }
 

@@ -268,7 +268,9 @@ impl State {
     }
 
     fn raise_floor(&mut self, id: JobId, outcome: Outcome) {
-        if let (Some(record), Outcome::OutOfMemory { seen, .. }) = (self.jobs.get_mut(&id), outcome) {
+        let Outcome::OutOfMemory { seen, evidence, .. } = outcome else { return };
+        // What others of its user held under their limit is no need of its own.
+        if let Some(record) = self.jobs.get_mut(&id).filter(|_| evidence != Evidence::Limit) {
             record.floor = record.floor.max(seen);
         }
     }
@@ -280,7 +282,9 @@ impl State {
         let (attempts, trust_log) = (recovery.attempts, recovery.trust_log);
         let Some(record) = self.jobs.get_mut(&id) else { return };
         match outcome {
-            Outcome::OutOfMemory { seen, evidence, .. } if evidence == Evidence::Shim || trust_log => {
+            Outcome::OutOfMemory { seen, evidence, .. }
+                if evidence == Evidence::Shim || (evidence == Evidence::Log && trust_log) =>
+            {
                 record.ooms += 1;
                 record.floor = record.floor.max(seen);
                 let (ooms, need) = (record.ooms, record.floor);

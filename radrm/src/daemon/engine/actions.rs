@@ -341,6 +341,9 @@ impl Engine {
             }
         }
         self.never_told((job, attempt));
+        if let Some(limit) = &end.limited {
+            self.say(job, format!("a request for GPU memory was stopped by {limit}"));
+        }
         if let Some(sentence) = &end.not_started {
             self.say(job, format!("not started: {sentence}"));
         }

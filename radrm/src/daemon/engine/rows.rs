@@ -4,14 +4,14 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use radrm_scheduler_core::{JobId, Outcome, Phase, Reason, Verdict};
+use radrm_scheduler_core::{Bytes, Evidence, JobId, Outcome, Phase, Reason, Verdict};
 
 use super::Engine;
 use crate::daemon::peer::Peer;
 use crate::daemon::store::{Entry, Stage};
 use crate::daemon::suspend::Step;
 use crate::daemon::time;
-use crate::daemon::wire::{GpuRow, JobRow, NodeRow};
+use crate::daemon::wire::{Asked, GpuRow, JobRow, NodeRow};
 use crate::run::ending::signal_name;
 
 /// Where a job's output goes.
@@ -40,6 +40,9 @@ fn outcome_words(outcome: &Outcome) -> String {
         Outcome::Exited { code: 0 } => "succeeded".to_owned(),
         Outcome::Exited { code } => format!("exit code {code}"),
         Outcome::Signalled { signal } => format!("killed by {}", signal_name(*signal)),
+        Outcome::OutOfMemory { evidence: Evidence::Limit, .. } => {
+            "out of GPU memory by a limit of its user or group, which no other GPU raises".to_owned()
+        }
         Outcome::OutOfMemory { seen, .. } => format!("out of GPU memory at {seen}"),
         Outcome::NotStarted => "could not be started".to_owned(),
         Outcome::Lost => "lost with its device or machine".to_owned(),
@@ -88,7 +91,28 @@ fn beginning(command: &[String]) -> Vec<String> {
 impl Engine {
     /// A job with its whole command.
     pub(super) fn row(&self, entry: &Entry) -> JobRow {
-        JobRow { command: entry.spec.command.clone(), ..self.row_of_list(entry) }
+        JobRow {
+            command: entry.spec.command.clone(),
+            need_from: self.need_from(entry),
+            ..self.row_of_list(entry)
+        }
+    }
+
+    /// Where the need of a job that is not over comes from.
+    fn need_from(&self, entry: &Entry) -> Option<String> {
+        let spec = &entry.spec;
+        if spec.gpus == 0 || entry.stage == Stage::Ended {
+            return None;
+        }
+        let asked = |bytes: u64| format!("asked for: {} on each GPU", Bytes(bytes));
+        let said = match (spec.mem, spec.mem_upper) {
+            (Some(bytes), Some(upper)) if upper > bytes => {
+                Some(format!("{}, at most {}", asked(bytes), Bytes(upper)))
+            }
+            (Some(bytes), _) | (None, Some(bytes)) => Some(asked(bytes)),
+            (None, None) => self.known(entry).from,
+        };
+        Some(said.unwrap_or_else(|| "not known: GPUs of its own until it was seen to hold some".to_owned()))
     }
 
     /// A job as lists show it.
@@ -157,6 +181,8 @@ impl Engine {
             cpu_milli: live.and_then(|live| live.host.cpu_milli),
             booked_host_memory: entry.spec.host_memory,
             booked_cpu_milli: entry.spec.cpu_milli,
+            asked: Asked::of(&entry.spec),
+            need_from: None,
             suspended: suspended.then(|| entry.suspension.host_bytes()),
             suspended_pids: match suspended {
                 true => entry.suspension.processes.iter().map(|saved| saved.who.pid).collect(),

@@ -1,0 +1,77 @@
+//! What was asked for with a job, for people.
+
+use super::text::{bytes, time};
+use crate::daemon::wire::Asked;
+use crate::run::ending::signal_name;
+
+/// The options of `radrm submit` that say it, with their values.
+pub(super) fn text(asked: &Asked) -> String {
+    let percent = |parts: u32| format!("{}%", f64::from(parts) / 10.0);
+    // The upper bound of an estimate that has none of its own is the estimate.
+    let upper = asked.gpu_mem_upper.filter(|upper| Some(*upper) != asked.gpu_mem_estimate);
+    let options = [
+        ("--gpu-mem", asked.gpu_mem.map(bytes)),
+        ("--gpu-mem-estimate", asked.gpu_mem_estimate.map(bytes)),
+        ("--gpu-mem-upper", upper.map(bytes)),
+        ("--gpu-share", asked.gpu_share.map(percent)),
+        ("--exclusive", asked.exclusive.then(String::new)),
+        ("--gpu-model", asked.gpu_model.clone()),
+        ("--preemptible", asked.preemptible.then(String::new)),
+        ("--slot", asked.slot_ms.map(time)),
+        ("--expected", asked.expected_ms.map(time)),
+        ("--checkpoint-signal", asked.checkpoint_signal.map(signal_name)),
+        ("--grace", asked.grace_ms.map(time)),
+        ("--batch-size", asked.batch_size.map(|size| size.to_string())),
+    ];
+    let said = options.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    let words = said.map(|(name, value)| format!("{name} {value}").trim_end().to_owned());
+    words.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::queue;
+    use crate::daemon::spec::{Guess, Spec};
+    use crate::daemon::wire::JobRow;
+
+    #[test]
+    fn all_that_was_asked_for_is_told() {
+        let spec = Spec {
+            mem: Some(10 << 30),
+            mem_upper: Some(12 << 30),
+            share: Some(305),
+            exclusive: true,
+            model: Some("A100".into()),
+            preemptible: true,
+            slot_ms: Some(3_600_000),
+            expected_ms: Some(7_200_000),
+            checkpoint_signal: Some(10),
+            grace_ms: Some(30_000),
+            batch: Some(8),
+            ..Spec::default()
+        };
+        let said = text(&Asked::of(&spec));
+        for part in [
+            "--gpu-mem 10.0 GiB, --gpu-mem-upper 12.0 GiB, --gpu-share 30.5%, --exclusive, --gpu-model A100",
+            "--preemptible, --slot ",
+            "--expected ",
+            "--checkpoint-signal SIGUSR1, --grace ",
+            "--batch-size 8",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert_eq!(text(&Asked::default()), "");
+        let estimate = Some(Guess { bytes: 7 << 30, upper: 7 << 30, from: String::new() });
+        let guessed = Asked::of(&Spec { estimate, ..Spec::default() });
+        assert_eq!(text(&guessed), "--gpu-mem-estimate 7.00 GiB");
+    }
+
+    #[test]
+    fn a_waiting_job_is_listed_with_the_memory_that_it_asks_for() {
+        let asked = Asked { gpu_mem: Some(10 << 30), ..Asked::default() };
+        let row = |state: &str| JobRow { state: state.into(), asked: asked.clone(), ..JobRow::default() };
+        let listed = |state| queue::list(&[row(state)], false, false).contains("10.0 GiB");
+        assert!(listed("waiting") && listed("held") && !listed("ended"));
+    }
+}
