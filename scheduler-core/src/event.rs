@@ -232,6 +232,6 @@ pub enum Evidence {
     Shim,
     /// The program's output says so, and it ran without the shim.
     Log,
-    /// The shim saw the refused request, and what refused it was a limit of its user or group: no device has more.
+    /// The shim saw the refused request, and its user or group may not have as much: no device has more.
     Limit,
 }

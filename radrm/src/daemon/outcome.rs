@@ -53,28 +53,33 @@ fn of_summary(summary: &Summary) -> Told {
             standing.iter().any(|request| of(&request) == (refusal.pid, refusal.gpu, refusal.size_bytes))
         })
         .collect();
-    let limited = limit(&alike).filter(|_| summary.outcome.out_of_memory);
+    // What the job held and asked for, others that count under the same limit left out.
+    let own = |refusal: &PostmortemSummary| {
+        let counted = refusal.job_bytes.0.saturating_add(contexts(refusal.gpu));
+        let under = refusal.quota.as_ref().filter(|quota| quota.scope == "job");
+        under.map_or(0, |quota| quota.used_bytes.0).max(counted).saturating_add(refusal.size_bytes.0)
+    };
+    let limited = limit(&alike, own).filter(|_| summary.outcome.out_of_memory);
     let oom = summary.outcome.out_of_memory.then(|| {
         let plain = standing.iter().map(|request| {
             // Of a lone request it is not known what was held then: at most the peak.
             let most = held.iter().find(|(gpu, _)| *gpu == request.gpu).map_or(0, |(_, held)| *held);
             most.saturating_add(request.size_bytes.0)
         });
-        let known = alike.iter().map(|refusal| {
-            let under = refusal.quota.as_ref().map_or(0, |quota| quota.used_bytes.0);
-            let counted = refusal.job_bytes.0.saturating_add(contexts(refusal.gpu));
-            under.max(counted).saturating_add(refusal.size_bytes.0)
-        });
+        let known = alike.iter().map(|refusal| own(refusal));
         known.max().or_else(|| plain.max()).unwrap_or(0)
     });
     let peak = held.iter().map(|(_, held)| *held).max().filter(|peak| *peak > 0);
     Told { peak, oom, limited, unseen: false }
 }
 
-/// The limit of the user or a group that refused all of these.
-fn limit(refusals: &[&PostmortemSummary]) -> Option<String> {
-    let shared = |refusal: &&PostmortemSummary| ["user_quota", "group_quota"].contains(&refusal.cause);
-    refusals.last().filter(|_| refusals.iter().all(shared)).map(|refusal| refusal.why.clone())
+/// The limit of the user or a group that refused all of these, and would also if nobody else counted under it.
+fn limit(refusals: &[&PostmortemSummary], own: impl Fn(&PostmortemSummary) -> u64) -> Option<String> {
+    let never = |refusal: &&PostmortemSummary| {
+        let limit = refusal.quota.as_ref().map_or(0, |quota| quota.limit_bytes.0);
+        ["user_quota", "group_quota"].contains(&refusal.cause) && own(refusal) > limit
+    };
+    refusals.last().filter(|_| refusals.iter().all(never)).map(|refusal| refusal.why.clone())
 }
 
 /// What frameworks write when GPU memory runs out.
@@ -94,12 +99,15 @@ pub(crate) fn log_tells_oom(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use radrm_analyzer::oom::QuotaSummary;
+    use radrm_profile::Bytes;
 
     #[test]
     fn a_limit_of_the_user_is_told_from_a_full_device() {
         let refusal = |cause: &'static str| PostmortemSummary {
             cause,
             why: format!("the {cause}"),
+            quota: Some(QuotaSummary { scope: "user", limit_bytes: Bytes(100), used_bytes: Bytes(90) }),
             ..PostmortemSummary::default()
         };
         for (causes, expected) in [
@@ -112,7 +120,9 @@ mod tests {
         ] {
             let refusals: Vec<_> = causes.iter().map(|cause| refusal(cause)).collect();
             let refusals: Vec<_> = refusals.iter().collect();
-            assert_eq!(limit(&refusals).as_deref(), expected, "{causes:?}");
+            assert_eq!(limit(&refusals, |_| 101).as_deref(), expected, "{causes:?}");
+            // Others filled it: there is room when they are gone.
+            assert_eq!(limit(&refusals, |_| 100), None, "{causes:?}");
         }
     }
 
