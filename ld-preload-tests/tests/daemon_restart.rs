@@ -218,6 +218,23 @@ fn sql(daemon: &Daemon, words: &str) -> String {
 }
 
 #[test]
+fn what_ended_long_ago_is_forgotten_but_for_what_changed_lately() {
+    let mut daemon = Daemon::new("");
+    let jobs = [0, 1].map(|_| daemon.submit(&["--gpus", "0"], &["true"]));
+    jobs.iter().for_each(|job| assert_eq!(daemon.end(*job)["exit_code"], 0));
+    daemon.kill();
+    sql(&daemon, "UPDATE jobs SET ended_ms = 1");
+    let folder = |job: u64| daemon.path(&format!("state/jobs/{job}"));
+    fs::remove_dir_all(folder(jobs[0])).expect("its files");
+    let kept = folder(jobs[1]);
+    daemon.start();
+    let gone = jobs[0].to_string();
+    daemon.until("it is forgotten", |daemon| !daemon.output(&["show", &gone]).status.success());
+    assert_eq!(daemon.show(jobs[1])["job"]["exit_code"], 0);
+    assert!(kept.is_dir());
+}
+
+#[test]
 fn the_end_of_a_job_and_what_it_measured_are_written_as_one() {
     let mut daemon = Daemon::new("");
     daemon.kill();

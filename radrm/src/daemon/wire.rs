@@ -85,7 +85,7 @@ pub(crate) struct Asked {
     pub(crate) gpu_mem_upper: Option<u64>,
     /// An estimate of it, bytes.
     pub(crate) gpu_mem_estimate: Option<u64>,
-    /// Part of each GPU's time, thousandths.
+    /// Part of each GPU's SMs, thousandths.
     pub(crate) gpu_share: Option<u32>,
     pub(crate) exclusive: bool,
     pub(crate) gpu_model: Option<String>,

@@ -40,11 +40,12 @@ impl Engine {
     /// The files of these are gone.
     pub(super) fn removed(&mut self, jobs: Vec<u64>) {
         self.cleaning = false;
-        if !jobs.is_empty() {
-            // There may be more than one look finds.
+        let any = !jobs.is_empty();
+        self.notes.extend(jobs.into_iter().map(Note::Forget));
+        // There may be more than one look finds. What is not written yet would only be found again.
+        if any && self.write() {
             self.cleaned = None;
         }
-        self.notes.extend(jobs.into_iter().map(Note::Forget));
     }
 }
 
