@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use radrm_telemetry::process::Stat;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -83,10 +84,10 @@ impl Daemon {
     /// # Panics
     /// If it has none.
     pub fn keeper(&self, job: u64) -> libc::pid_t {
+        self.until("its launcher is known", |daemon| daemon.show(job)["job"]["pid"].is_u64());
         let launcher = self.show(job)["job"]["pid"].as_u64().expect("pid");
-        let stat = fs::read_to_string(format!("/proc/{launcher}/stat")).expect("stat");
-        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
-        parent.expect("parent").parse().expect("pid")
+        let stat = Stat::now(u32::try_from(launcher).expect("pid")).expect("it runs");
+        stat.ppid.cast_signed()
     }
 
     /// From now on it is started in the mount namespace of this process.

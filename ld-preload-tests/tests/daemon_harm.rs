@@ -31,15 +31,6 @@ fn assert_answers(daemon: &mut Daemon) {
     }
 }
 
-/// The process above a job's launcher.
-fn keeper(daemon: &Daemon, job: u64) -> libc::pid_t {
-    daemon.until("its launcher is known", |daemon| daemon.show(job)["job"]["pid"].is_u64());
-    let launcher = daemon.show(job)["job"]["pid"].as_u64().expect("pid");
-    let stat = fs::read_to_string(format!("/proc/{launcher}/stat")).expect("stat");
-    let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
-    parent.expect("parent").parse().expect("pid")
-}
-
 fn lives(pid: libc::pid_t) -> bool {
     // SAFETY: signal 0 only asks.
     unsafe { libc::kill(pid, 0) == 0 }
@@ -72,7 +63,7 @@ fn a_pipe_in_the_mps_directory_that_a_job_chose_does_not_hang_the_daemon() {
 fn a_job_whose_keeper_is_stopped_can_be_ended() {
     let daemon = Daemon::new("[scheduler.eviction]\nkill_after = 100\n");
     let jobs: Vec<u64> = (0..2).map(|_| daemon.submit(&["--gpus", "0"], &["sleep", "1000"])).collect();
-    let keepers: Vec<libc::pid_t> = jobs.iter().map(|job| keeper(&daemon, *job)).collect();
+    let keepers: Vec<libc::pid_t> = jobs.iter().map(|job| daemon.keeper(*job)).collect();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         // The second one is stopped again whenever it goes on.
@@ -109,7 +100,7 @@ fn a_job_whose_keeper_waits_for_a_pipe_in_the_profiles_place_can_be_ended() {
     let script = "while [ ! -e $PLACE/go ]; do sleep 0.05; done; kill -STOP $PPID\n\
         profile=$PLACE/state/jobs/$RADRM_JOB/$RADRM_ATTEMPT.radrm; rm -f $profile; mkfifo $profile; kill -9 $PPID";
     let job = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", script]);
-    let keeper = keeper(&daemon, job);
+    let keeper = daemon.keeper(job);
     fs::write(daemon.path("go"), "").expect("file");
     // Longer than what is left behind by a job gets to end.
     thread::sleep(Duration::from_secs(4));
@@ -130,7 +121,7 @@ fn what_a_job_has_detached_does_not_outlive_its_killed_keeper() {
     };
     let ((job, child), (other, others)) = (start("child"), start("other"));
     // SAFETY: a plain system call on a process of this test.
-    unsafe { libc::kill(keeper(&daemon, job), libc::SIGKILL) };
+    unsafe { libc::kill(daemon.keeper(job), libc::SIGKILL) };
     assert_eq!(daemon.end(job)["exit_code"], 137);
     daemon.until("the child is gone", |_| !lives(child));
     assert!(lives(others) && daemon.state(other) == "running", "another job's are left alone");
@@ -143,7 +134,7 @@ fn what_a_job_has_detached_does_not_outlive_a_keeper_that_was_killed_without_a_d
     let job = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", script]);
     daemon.until("its child is there", |daemon| !daemon.lines("child").is_empty());
     let child: libc::pid_t = daemon.lines("child")[0].parse().expect("pid");
-    let keeper = keeper(&daemon, job);
+    let keeper = daemon.keeper(job);
     daemon.kill();
     // SAFETY: a plain system call on a process of this test.
     unsafe { libc::kill(keeper, libc::SIGKILL) };

@@ -7,14 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use radrm_preload_tests::{node::Daemon, programs};
+use radrm_telemetry::process::Stat;
 
 /// CPU time of a process or thread (clock ticks), of `/proc/.../stat`.
 fn ticks(stat: &Path) -> u64 {
-    let text = fs::read_to_string(stat).expect("stat");
-    let behind = &text[text.rfind(')').expect("name") + 1..];
-    let fields: Vec<u64> = behind.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    // Behind the state: user and system time are the 11th and 12th of the numbers.
-    fields[10] + fields[11]
+    Stat::parse(&fs::read(stat).expect("stat")).expect("a line").own_ticks
 }
 
 /// The daemon's threads by name, with their CPU time.

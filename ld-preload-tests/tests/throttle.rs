@@ -16,6 +16,7 @@ use radrm_preload_tests::{
     rig::{PATIENCE, Rig},
 };
 use radrm_telemetry::budget::{Budget, WHOLE};
+use radrm_telemetry::process::Stat;
 use radrm_telemetry::{Segment, Writer};
 
 /// How long a kernel takes, ns.
@@ -219,9 +220,7 @@ fn launched(rig: &Rig) -> u64 {
 
 /// The state of a program that was not waited for, as `/proc` says it.
 fn state(program: &Running) -> char {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", program.pid())).expect("not waited for");
-    // After the name in parentheses.
-    stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).expect("a state")
+    char::from(Stat::now(program.pid()).expect("not waited for").state)
 }
 
 /// Waits until so many kernels were launched.

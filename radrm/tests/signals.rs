@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{PATIENCE, Place, finish, python, until, wait};
+use radrm_telemetry::process::Stat;
 
 /// Counts the signals it gets in the file `counts`, says `ready`, and ends on SIGUSR2. The handlers only
 /// note them: the next signal's handler may run in the middle of one, and both would write the same file.
@@ -68,8 +69,7 @@ fn settle(place: &Place, expected: &str) {
 }
 
 fn state(pid: u32) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.trim().chars().next()
+    Stat::now(pid).map(|stat| char::from(stat.state))
 }
 
 /// Looks for a while: a process that is not stopped may be seen asleep, running or waiting for a disk.

@@ -198,11 +198,9 @@ pub fn own_pid() -> libc::pid_t {
     unsafe { libc::getpid() }
 }
 
-/// The state letter and the parent of a process.
-#[must_use]
-pub fn state_and_parent(pid: libc::pid_t) -> Option<(u8, libc::pid_t)> {
-    let stat = Stat::now(pid.unsigned_abs())?;
-    Some((stat.state, stat.ppid.cast_signed()))
+/// The parent of a process.
+fn parent(pid: libc::pid_t) -> Option<libc::pid_t> {
+    Stat::now(pid.unsigned_abs()).map(|stat| stat.ppid.cast_signed())
 }
 
 /// Whether `pid` is `ancestor` or descends from it. A process that is gone descends from nobody.
@@ -212,8 +210,8 @@ fn descends_from(mut pid: libc::pid_t, ancestor: libc::pid_t) -> bool {
         if pid == ancestor {
             return true;
         }
-        match state_and_parent(pid) {
-            Some((_, parent)) if parent > 1 => pid = parent,
+        match parent(pid) {
+            Some(parent) if parent > 1 => pid = parent,
             _ => return false,
         }
     }
@@ -265,7 +263,7 @@ mod tests {
 
     #[test]
     fn we_descend_from_our_parent_and_not_from_a_stranger() {
-        let (_, parent) = state_and_parent(own_pid()).unwrap();
+        let parent = parent(own_pid()).unwrap();
         assert!(descends_from(own_pid(), parent));
         assert!(!descends_from(parent, own_pid()));
         assert!(!descends_from(i32::MAX, own_pid()));

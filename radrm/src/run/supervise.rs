@@ -5,6 +5,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use radrm_telemetry::process::Stat;
+
 use super::ending::Ending;
 use super::signals::{self, Held, Sender, Verdict};
 use super::witness::Witness;
@@ -155,10 +157,14 @@ impl Supervisor {
         self.follow_stop();
     }
 
+    fn is_stopped(&self) -> bool {
+        Stat::now(self.child.unsigned_abs()).is_some_and(|stat| stat.state == b'T')
+    }
+
     fn still_stopped(&self) -> bool {
         let since = Instant::now();
         loop {
-            if !matches!(signals::state_and_parent(self.child), Some((b'T', _))) {
+            if !self.is_stopped() {
                 return false;
             }
             if since.elapsed() >= GRACE {
@@ -206,7 +212,7 @@ impl Supervisor {
             return;
         }
         // It may have been continued meanwhile.
-        if !matches!(signals::state_and_parent(self.child), Some((b'T', _))) {
+        if !self.is_stopped() {
             return;
         }
         self.child_stopped_by = None;
