@@ -13,7 +13,7 @@ fn end(profile: &Profile, process: &Process) -> Nanos {
 
 /// How long a process used a GPU, as estimated; no longer than it lived since it joined, where the GPU's time is the host's.
 pub(crate) fn used(profile: &Profile, process: &Process, span: &TimedSpan) -> Nanos {
-    let lived = end(profile, process).saturating_sub(process.identity.joined);
+    let lived = end(profile, process).minus(process.identity.joined);
     if profile.gpu_clock.is_real() { span.span.min(lived.max(span.timed)) } else { span.span }
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn of_gpu(profile: &Profile, gpu: GpuIndex) -> Option<OfGpu> {
         return None;
     }
     let from = processes.iter().map(|process| process.identity.joined).min()?;
-    let over = processes.iter().map(|process| end(profile, process)).max()?.saturating_sub(from);
+    let over = processes.iter().map(|process| end(profile, process)).max()?.minus(from);
     let times = || processes.iter().map(|process| so_far(process));
     let all = times().fold(GpuTime::default(), GpuTime::and);
     if all.kernels == Nanos::ZERO || over == Nanos::ZERO {

@@ -112,7 +112,7 @@ pub(crate) fn placed<'a>(
         for at in 1..stream.len() {
             let begins = stream[at].from;
             let before = &mut stream[at - 1];
-            before.shown = before.shown.min(begins.saturating_sub(before.from));
+            before.shown = before.shown.min(begins.minus(before.from));
         }
     }
     streams

@@ -98,7 +98,7 @@ impl Trace {
     }
 
     fn slice(&mut self, (pid, tid): (u64, u64), name: &str, from: Nanos, to: Nanos, args: Value) {
-        let duration = us(to.saturating_sub(from));
+        let duration = us(to.minus(from));
         self.events.push(
             json!({"ph": "X", "name": name, "pid": pid, "tid": tid, "ts": us(from), "dur": duration, "args": args}),
         );

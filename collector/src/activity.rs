@@ -105,7 +105,7 @@ impl Open {
         let bytes = |at: usize| self.means[at].get().map(|mean| Bytes(mean.round().max(0.0) as u64));
         GpuSpan {
             t: self.start,
-            span: end.saturating_sub(self.start),
+            span: end.minus(self.start),
             gpu,
             samples: self.samples,
             utilization: share(0),
@@ -145,7 +145,7 @@ impl Activity {
         let open =
             self.open.entry(reading.gpu.0).or_insert_with(|| Open { start: reading.t, ..Open::default() });
         open.add(reading);
-        if open.last.saturating_sub(open.start) >= span_length(open.start) {
+        if open.last.minus(open.start) >= span_length(open.start) {
             self.ready.push(open.span(reading.gpu, open.last));
             *open = open.next(open.last);
         }

@@ -70,7 +70,7 @@ pub(crate) fn coarse(points: &[TimelinePoint]) -> Vec<TimelinePoint> {
     for point in points {
         match joined.last_mut() {
             Some(last) if cell(last.t) == cell(point.t) && point.t.0 < 2 * last.t.0 => {
-                last.span = (point.t + point.span).saturating_sub(last.t);
+                last.span = (point.t + point.span).minus(last.t);
                 last.last = point.last;
                 if point.max_total > last.max_total {
                     last.max_total = point.max_total;

@@ -76,7 +76,7 @@ impl Remainders {
         known.remainder.gpu = gpu;
         known.remainder.nvml_peak = known.remainder.nvml_peak.max(nvml);
         if quiet && after.alive && nvml >= accounted && self.exact.len() < EXACT {
-            self.exact.push(Exact { pid: after.pid, gpu, beyond: nvml.saturating_sub(accounted) });
+            self.exact.push(Exact { pid: after.pid, gpu, beyond: nvml.minus(accounted) });
         }
         // A comparison that is exact is worth more than a newer one.
         if quiet || !known.quiet {

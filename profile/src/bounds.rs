@@ -48,7 +48,7 @@ pub(crate) fn bounds(reaches: &[Reach]) -> Bounds {
             sums[start] += i128::from(bytes.0);
             sums[end] -= i128::from(bytes.0);
         }
-        beyond[start] += i128::from(reach.before.saturating_sub(reach.least).0);
+        beyond[start] += i128::from(reach.before.minus(reach.least).0);
     }
     for sums in [&mut most, &mut least] {
         let mut sum = 0;

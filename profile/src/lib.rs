@@ -19,7 +19,7 @@ pub mod model;
 pub mod name;
 pub mod peak;
 pub mod steps;
-pub mod units;
+pub use radrm_base::units;
 
 mod bounds;
 mod codec;

@@ -88,7 +88,7 @@ pub(crate) fn spans<'a>(process: &'a Process, gpu: GpuIndex, life: Life) -> Vec<
     let mut before = [Bytes::ZERO; KIND_COUNT];
     for (index, point) in points.iter().enumerate() {
         // The grid is older than the process: its first span begins with it.
-        let within = |t: Nanos| t > point.t && t.saturating_sub(point.t) < point.span;
+        let within = |t: Nanos| t > point.t && t.minus(point.t) < point.span;
         let start = if index == 0 && within(life.joined) { life.joined } else { point.t };
         let next = points.get(index + 1).map_or(life.gone_by, |next| next.t).min(life.gone_by);
         let after = Nanos(start.0.saturating_add(1));

@@ -88,7 +88,7 @@ pub mod replay;
 mod reserve;
 mod settings;
 mod state;
-mod units;
+use radrm_base::units;
 
 pub use action::{Action, Decision, LaunchBudget, Signal, Verdict};
 pub use device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};

@@ -115,7 +115,7 @@ fn mean_utilization(samples: &[&NvmlSample], end: Nanos) -> Option<f64> {
     for (at, sample) in samples.iter().enumerate() {
         let Some(utilization) = sample.utilization else { continue };
         let until = samples.get(at + 1).map_or(end, |next| next.t);
-        let span = until.saturating_sub(sample.t).as_secs_f64().max(1e-3);
+        let span = until.minus(sample.t).as_secs_f64().max(1e-3);
         sum += f64::from(utilization) * span;
         time += span;
     }

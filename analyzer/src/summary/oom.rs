@@ -263,9 +263,9 @@ fn summary(profile: &Profile, it: &Postmortem) -> PostmortemSummary {
             processes,
         }
     });
-    let in_use = it.request.total.zip(it.request.free).map(|(total, free)| total.saturating_sub(free));
+    let in_use = it.request.total.zip(it.request.free).map(|(total, free)| total.minus(free));
     let unaccounted_bytes =
-        in_use.zip(nvml.as_ref()).map(|(in_use, nvml)| in_use.saturating_sub(job_bytes + nvml.others_bytes));
+        in_use.zip(nvml.as_ref()).map(|(in_use, nvml)| in_use.minus(job_bytes + nvml.others_bytes));
     PostmortemSummary {
         pid: own.pid,
         command: own.command.clone(),
@@ -365,7 +365,7 @@ fn why(it: &Postmortem) -> String {
                 Scope::User => "of the user",
                 Scope::Group => "of a group",
             };
-            let left = quota.limit.saturating_sub(quota.used);
+            let left = quota.limit.minus(quota.used);
             format!(
                 "the quota {whose}: {} of {} were reserved, {left} were left and {size} were asked for",
                 quota.used, quota.limit

@@ -74,7 +74,7 @@ pub(crate) fn short(it: &PostmortemSummary) -> Vec<String> {
     lines.push(format!("  this process held {}{}", it.own.held_bytes, in_brackets(&kinds(&it.own))));
     let others = it.others.as_ref().map_or(0, Vec::len) as u64 + it.others_left_out.count;
     if others > 0 {
-        let bytes = it.job_bytes.saturating_sub(it.own.held_bytes);
+        let bytes = it.job_bytes.minus(it.own.held_bytes);
         lines.push(format!(
             "  {} of the job held {bytes}",
             counted(others, "other process", "other processes")
@@ -230,7 +230,7 @@ fn charged_for_the_driver(it: &PostmortemSummary, quota: &QuotaSummary) -> Optio
         Kind::ALL.iter().filter(|k| counted(k)).filter_map(|kind| held.kinds.get(kind.key()).copied()).sum()
     };
     let all = of(&it.own) + others.iter().map(of).sum();
-    Some(quota.used_bytes.saturating_sub(all)).filter(|bytes| quota.scope == "job" && !bytes.is_zero())
+    Some(quota.used_bytes.minus(all)).filter(|bytes| quota.scope == "job" && !bytes.is_zero())
 }
 
 /// Text in lines of at most so many characters, unless a word is longer.
@@ -290,7 +290,7 @@ fn under_the_limit(out: &mut String, it: &PostmortemSummary, paint: Paint) {
 fn blocks(out: &mut String, it: &PostmortemSummary, paint: Paint) {
     let all = |held: &HeldSummary, most: usize| {
         let row = |block: &BlockSummary| {
-            let age = it.t_ns.saturating_sub(block.since_ns);
+            let age = it.t_ns.minus(block.since_ns);
             vec![
                 block.size_bytes.to_string(),
                 held.pid.to_string(),

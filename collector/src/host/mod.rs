@@ -101,7 +101,7 @@ impl HostWatch {
         self.open.resident = self.open.resident.max(look.resident);
         self.open.processes = self.open.processes.max(look.processes);
         self.open.threads = self.open.threads.max(look.threads);
-        if now.saturating_sub(self.open.t) >= span_length(self.open.t) {
+        if now.minus(self.open.t) >= span_length(self.open.t) {
             let busy = self.clock().unwrap_or(look.busy);
             self.close(now, busy);
         }
@@ -114,8 +114,8 @@ impl HostWatch {
     }
 
     fn close(&mut self, now: Nanos, busy: Nanos) {
-        self.open.span = now.saturating_sub(self.open.t);
-        self.open.busy = busy.saturating_sub(self.busy_before);
+        self.open.span = now.minus(self.open.t);
+        self.open.busy = busy.minus(self.busy_before);
         self.busy_before = self.busy_before.max(busy);
         if self.open.span > Nanos::ZERO {
             self.ready.push(self.open);

@@ -213,7 +213,7 @@ impl<S: Source> Watch<S> {
     pub(crate) fn poll(&mut self) -> Duration {
         let now = self.source.now();
         self.look(now, false);
-        poll_gap(now.saturating_sub(self.started))
+        poll_gap(now.minus(self.started))
     }
 
     pub(crate) fn take_warnings(&mut self) -> Vec<String> {
@@ -416,7 +416,7 @@ impl<S: Source> Watch<S> {
     fn look_at_libraries(&mut self, brief: &Brief, now: Nanos) {
         let Some(watched) = self.processes.get_mut(&brief.key) else { return };
         let Some(age) = FRAMEWORK_AGES.get(watched.looked) else { return };
-        if now.saturating_sub(watched.seen) < *age {
+        if now.minus(watched.seen) < *age {
             return;
         }
         watched.looked += 1;
@@ -605,7 +605,7 @@ impl<S: Source> Watch<S> {
         let t = std::mem::replace(&mut watched.worked, end).max(process.identity.joined);
         let known = self.output.profile.processes.iter().rfind(|known| known.key == process.key);
         let work = process.work.since(known.map_or(Work::default(), |known| known.work));
-        let span = end.saturating_sub(t).max(Nanos(1));
+        let span = end.minus(t).max(Nanos(1));
         (!work.is_none()).then_some(WorkSpan { process: process.key, t, span, work })
     }
 

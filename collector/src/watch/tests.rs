@@ -346,7 +346,7 @@ fn work_is_put_down_by_windows_and_rest_is_left_out() {
     let ends: Vec<Nanos> = profile.work.iter().map(|span| span.t + span.span).collect();
     assert!(profile.work[0].t == Nanos::from_millis(50), "from the start of the process");
     for (end, next) in ends.iter().zip(&profile.work[1..]) {
-        let gap = next.t.saturating_sub(*end);
+        let gap = next.t.minus(*end);
         let is_rest = *end >= Nanos::from_secs(10) && next.t <= Nanos::from_secs(21);
         assert!(gap == Nanos::ZERO || (is_rest && gap >= Nanos::from_secs(7)), "{gap} after {end}");
     }

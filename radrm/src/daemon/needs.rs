@@ -165,7 +165,7 @@ mod tests {
         let spec = |batch| Spec { batch, ..Spec::default() };
         let equal = known(&runs, &spec(Some(8)));
         assert_eq!((equal.need, equal.expected), (Need::Measured(Bytes(3 * GIB)), Some(Millis(1000))));
-        assert!(equal.from.unwrap().contains("needs 3.0 GiB on each GPU: the peak of an equal run"));
+        assert!(equal.from.unwrap().contains("needs 3.00 GiB on each GPU: the peak of an equal run"));
         let other = known(&runs, &spec(Some(12)));
         let Need::Estimated { bytes, upper } = other.need else { panic!("{other:?}") };
         assert!(bytes.0.abs_diff(4 * GIB) < 1 << 20 && upper > bytes, "{bytes} {upper}");

@@ -33,7 +33,7 @@ impl<'a> Known<'a> {
     pub(super) fn of(profile: &'a Profile, process: &'a Process, host: Option<&'a HostSummary>) -> Self {
         let (kernels, weighed_by) = weighed(process);
         let ended = process.state.ended;
-        let seconds = ended.map(|end| end.saturating_sub(process.identity.joined).as_secs_f64());
+        let seconds = ended.map(|end| end.minus(process.identity.joined).as_secs_f64());
         Known {
             profile,
             process,

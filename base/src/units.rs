@@ -1,17 +1,22 @@
 //! Units: bytes, points and spans of time, thousandths.
 //!
-//! Everything that decides is an integer, so that a replay on one machine
-//! takes the decisions that a daemon on another one took.
+//! Everything that decides is an integer, so that a replay on one node takes the decisions that a daemon on
+//! another one took. Arithmetic saturates: figures of a damaged file or a torn counter must never abort the
+//! program that shows them.
 
-use std::fmt;
-use std::iter::Sum;
+use alloc::format;
+use core::fmt;
+use core::iter::Sum;
+use core::ops::Add;
 
+#[cfg(feature = "serde")]
 use serde::de::{self, Unexpected, Visitor};
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A number of bytes. Additions saturate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(transparent))]
 pub struct Bytes(pub u64);
 
 impl Bytes {
@@ -19,6 +24,12 @@ impl Bytes {
     pub const ZERO: Self = Self(0);
     /// More than any device has.
     pub const MAX: Self = Self(u64::MAX);
+
+    /// From kibibytes (1024 bytes).
+    #[must_use]
+    pub const fn from_kib(n: u64) -> Self {
+        Self(n.saturating_mul(1 << 10))
+    }
 
     /// From mebibytes (1024 KiB).
     #[must_use]
@@ -44,16 +55,29 @@ impl Bytes {
         self.0.div_ceil(1 << 20)
     }
 
+    /// True for zero bytes.
+    #[must_use]
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
     /// `self + other`, at most [`Bytes::MAX`].
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// `self - other`, or zero.
+    /// `self - other`, or zero if `other` is larger.
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Add for Bytes {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        self.plus(other)
     }
 }
 
@@ -63,24 +87,125 @@ impl Sum for Bytes {
     }
 }
 
-/// For people: `512 MiB`, `17.4 GiB`.
+/// For people: `512 B`, `1.50 KiB`, `5.67 GiB`. Three digits that say
+/// something; bytes below one KiB are exact.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mib = self.0 >> 20;
-        if mib < 1024 {
-            f.pad(&format!("{mib} MiB"))
-        } else {
-            // Tenths, rounded down: free memory is never shown as more than there is.
-            let tenths = self.0 / ((1 << 30) / 10);
-            f.pad(&format!("{}.{} GiB", tenths / 10, tenths % 10))
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        if self.0 < 1024 {
+            return f.pad(&format!("{} B", self.0));
         }
+        let mut value = self.0 as f64 / 1024.0;
+        let mut unit = 0;
+        // 1023.95 would be shown as "1024.0": that is the next unit's 1.00.
+        while value >= 1023.95 && unit + 1 < UNITS.len() {
+            value /= 1024.0;
+            unit += 1;
+        }
+        let digits = if value < 9.995 {
+            2
+        } else if value < 1023.95 {
+            1
+        } else {
+            0
+        };
+        f.pad(&format!("{value:.digits$} {}", UNITS[unit]))
+    }
+}
+
+/// Nanoseconds. In a profile a point of time counts from the job's start on
+/// the monotonic clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(transparent))]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// Time zero: the job's start.
+    pub const ZERO: Nanos = Nanos(0);
+
+    /// From microseconds.
+    #[must_use]
+    pub const fn from_micros(n: u64) -> Nanos {
+        Nanos(n.saturating_mul(1_000))
+    }
+
+    /// From milliseconds.
+    #[must_use]
+    pub const fn from_millis(n: u64) -> Nanos {
+        Nanos(n.saturating_mul(1_000_000))
+    }
+
+    /// From seconds.
+    #[must_use]
+    pub const fn from_secs(n: u64) -> Nanos {
+        Nanos(n.saturating_mul(1_000_000_000))
+    }
+
+    /// The plain number of nanoseconds.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// As seconds; exact to the nanosecond up to about 100 days.
+    #[must_use]
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// `self - other`, or zero if `other` is later.
+    #[must_use]
+    pub const fn minus(self, other: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(other.0))
+    }
+}
+
+impl From<core::time::Duration> for Nanos {
+    fn from(d: core::time::Duration) -> Nanos {
+        Nanos(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl Add for Nanos {
+    type Output = Nanos;
+    fn add(self, other: Nanos) -> Nanos {
+        Nanos(self.0.saturating_add(other.0))
+    }
+}
+
+/// For people: `850 ns`, `12.3 ms`, `4.20 s`, `3 min 07 s`, `2 h 05 min`.
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n = self.0;
+        let text = if n < 1_000 {
+            format!("{n} ns")
+        } else if n < 999_950 {
+            format!("{:.1} us", n as f64 / 1e3)
+        } else if n < 999_950_000 {
+            format!("{:.1} ms", n as f64 / 1e6)
+        } else if n < 9_995_000_000 {
+            format!("{:.2} s", n as f64 / 1e9)
+        } else if n < 59_950_000_000 {
+            format!("{:.1} s", n as f64 / 1e9)
+        } else {
+            let seconds = n.saturating_add(500_000_000) / 1_000_000_000;
+            let (d, h, m, s) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+            if d > 0 {
+                format!("{d} d {h:02} h")
+            } else if h > 0 {
+                format!("{h} h {m:02} min")
+            } else {
+                format!("{m} min {s:02} s")
+            }
+        };
+        f.pad(&text)
     }
 }
 
 /// Milliseconds: a span, or a point of time counted from an origin that the caller keeps
 /// (a replay's begin, or 1970). The core only compares and subtracts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(transparent))]
 pub struct Millis(pub u64);
 
 impl Millis {
@@ -145,8 +270,8 @@ impl fmt::Display for Millis {
 /// or activities of several jobs are added up.
 ///
 /// Read as a number of thousandths (`800`) or as text in per cent (`"80%"`); written as a number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(Serialize), serde(transparent))]
 pub struct Permille(pub u32);
 
 impl Permille {
@@ -181,15 +306,18 @@ impl Permille {
     }
 }
 
+#[cfg(feature = "serde")]
 impl<'de> Deserialize<'de> for Permille {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_any(Part)
     }
 }
 
+#[cfg(feature = "serde")]
 /// Reads a [`Permille`].
 struct Part;
 
+#[cfg(feature = "serde")]
 impl Visitor<'_> for Part {
     type Value = Permille;
 
@@ -228,13 +356,12 @@ impl fmt::Display for Permille {
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString;
+
     use super::*;
 
     #[test]
     fn figures_read_well() {
-        assert_eq!(Bytes::from_mib(512).to_string(), "512 MiB");
-        assert_eq!(Bytes::from_gib(40).to_string(), "40.0 GiB");
-        assert_eq!(Bytes::from_mib(17_900).to_string(), "17.4 GiB");
         assert_eq!(Bytes(1).mib(), 1);
         assert_eq!(Millis(850).to_string(), "850 ms");
         assert_eq!(Millis::from_secs(725).to_string(), "12 min 05 s");
@@ -245,6 +372,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "serde")]
     fn parts_are_read_as_thousandths_or_as_text_in_per_cent() {
         let read = |text: &str| serde_json::from_str::<Permille>(text).map_err(|error| error.to_string());
         for (text, part) in [
@@ -268,5 +396,41 @@ mod tests {
         assert_eq!(Bytes::MAX.plus(Bytes(1)), Bytes::MAX);
         assert_eq!(Millis::MAX.plus(Millis(1)), Millis::MAX);
         assert_eq!(Bytes(1).minus(Bytes(2)), Bytes::ZERO);
+    }
+
+    #[test]
+    fn bytes_keep_three_digits() {
+        for (n, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.00 KiB"),
+            (1536, "1.50 KiB"),
+            (10 << 20, "10.0 MiB"),
+            ((1 << 20) - 1, "1.00 MiB"),
+            (6_085_436_211, "5.67 GiB"),
+            (141 << 30, "141.0 GiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(Bytes(n).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn times_change_unit_without_a_jump() {
+        for (n, text) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (12_340, "12.3 us"),
+            (999_999, "1.0 ms"),
+            (999_999_999, "1.00 s"),
+            (9_999_999_999, "10.0 s"),
+            (59_999_999_999, "1 min 00 s"),
+            (187_000_000_000, "3 min 07 s"),
+            (7_500_000_000_000, "2 h 05 min"),
+            (90_000_000_000_000, "1 d 01 h"),
+        ] {
+            assert_eq!(Nanos(n).to_string(), text);
+        }
+        assert!(Nanos(u64::MAX).to_string().ends_with(" h"));
     }
 }

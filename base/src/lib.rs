@@ -1,0 +1,9 @@
+//! Units and words that several crates share. No I/O, no state.
+
+#![no_std]
+
+extern crate alloc;
+
+pub mod units;
+
+pub use units::{Bytes, Millis, Nanos, Permille};
