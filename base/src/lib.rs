@@ -4,6 +4,8 @@
 
 extern crate alloc;
 
+pub mod run;
 pub mod units;
 
+pub use run::{Activity, PastRun};
 pub use units::{Bytes, Millis, Nanos, Permille};

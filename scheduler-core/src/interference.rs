@@ -18,27 +18,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::Permille;
-
-/// What a job does to a GPU when it has it to itself: means over its run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Activity {
-    /// SM activity (SMACT).
-    pub smact: Permille,
-    /// SM occupancy (SMOCC).
-    pub smocc: Permille,
-    /// DRAM activity (DRAMA).
-    pub drama: Permille,
-}
-
-impl Activity {
-    /// The same work stretched over more time (`by` under 1) or less; nothing is busier than always.
-    #[must_use]
-    pub fn scaled(self, by: f64) -> Self {
-        let part = |value: Permille| Permille::from_fraction(value.fraction() * by).min(Permille::WHOLE);
-        Self { smact: part(self.smact), smocc: part(self.smocc), drama: part(self.drama) }
-    }
-}
+pub use radrm_base::Activity;
 
 /// Constants of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -126,6 +106,7 @@ fn totals(jobs: &[Activity], speeds: &[f64]) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Permille;
 
     fn job(smact: u32, drama: u32) -> Activity {
         Activity { smact: Permille(smact), smocc: Permille(smact / 2), drama: Permille(drama) }
