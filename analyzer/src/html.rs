@@ -159,10 +159,10 @@ impl<'a> Gpu<'a> {
             .map(|(kind, k)| KindRow {
                 key: kind.key(),
                 label: kind.label(),
-                in_total: kind.is_device(),
+                in_total: kind.in_total(),
                 note: match kind {
                     Kind::PoolUsed => "part of pool reserved",
-                    kind if kind.is_device() => "",
+                    kind if kind.in_total() => "",
                     _ => "not in the total",
                 },
                 at_peak: k.at_peak_bytes,

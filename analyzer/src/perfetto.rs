@@ -334,7 +334,7 @@ impl Trace {
 }
 
 fn sized(kind: u8, size: Bytes) -> Value {
-    json!({"kind": Kind::from_number(kind).map_or("unknown", Kind::label), "size_bytes": size.0})
+    json!({"kind": Kind::from_raw(kind).map_or("unknown", Kind::label), "size_bytes": size.0})
 }
 
 /// Tracks of the ways in which a process ever copied. Where an older profile tells no ways there is one for all.

@@ -4,8 +4,10 @@
 
 extern crate alloc;
 
+pub mod kind;
 pub mod run;
 pub mod units;
 
+pub use kind::{KIND_COUNT, Kind};
 pub use run::{Activity, PastRun};
 pub use units::{Bytes, Millis, Nanos, Permille};

@@ -461,16 +461,6 @@ fn convert_event(process: ProcessKey, event: &seg::Event) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_profile::model::Kind;
-
-    #[test]
-    fn the_kinds_of_both_sides_are_the_same() {
-        for kind in seg::Kind::ALL {
-            let ours = Kind::from_number(*kind as u8).unwrap();
-            assert_eq!((ours.key(), ours.is_device()), (kind.name(), kind.in_total()));
-        }
-        assert_eq!(seg::Kind::ALL.len(), Kind::ALL.len());
-    }
 
     #[test]
     fn a_uuid_looks_as_everywhere() {

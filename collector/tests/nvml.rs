@@ -49,7 +49,7 @@ fn watched_with(
     let segment = SegmentFile::create_unnamed(1).unwrap();
     let writer = seg::Writer::join(&CString::new(segment.path().as_os_str().as_bytes()).unwrap()).unwrap();
     let gpu = writer.gpu(&[uuid; 16], b"NVIDIA Test", 1 << 40, b"0000:01:00.0").unwrap();
-    writer.charge(gpu, seg::Kind::Device, 500, writer.now());
+    writer.charge(gpu, Kind::Device, 500, writer.now());
     let job = Job { pid: std::process::id(), ..Job::default() };
     let options = WatchOptions {
         profile: ProfileFile::None,

@@ -32,13 +32,13 @@ fn child_if_asked() -> bool {
         let (word, bytes) = line.split_once(' ').unwrap_or((&line, "0"));
         let bytes: u64 = bytes.parse().unwrap();
         match word {
-            "alloc" => writer.charge(gpu, seg::Kind::Device, bytes, writer.now()),
-            "free" => writer.discharge(gpu, seg::Kind::Device, bytes, writer.now()),
+            "alloc" => writer.charge(gpu, Kind::Device, bytes, writer.now()),
+            "free" => writer.discharge(gpu, Kind::Device, bytes, writer.now()),
             "launch" => lane.launch(&writer, kernel, 10, 640, 100),
             "fail" => writer.failed(&seg::FailedRequest {
                 ns: writer.now(),
                 gpu,
-                kind: seg::Kind::Vmm,
+                kind: Kind::Vmm,
                 entry: 3,
                 bytes,
                 free: 5,

@@ -142,7 +142,7 @@ impl Figure {
                 // A timeline tells the kinds at the total's maximum only; in
                 // between a kind's own peak may have been reached.
                 let at_max = point.at_max[kind.index()];
-                let part_of_total = kind.is_device() || kind == Kind::PoolUsed;
+                let part_of_total = kind.in_total() || kind == Kind::PoolUsed;
                 let cap = if part_of_total { point.max_total } else { Bytes(u64::MAX) };
                 let most = self.peak(account).min(cap).max(known).max(at_max);
                 (most, if account.kinds_approximate { before } else { at_max })

@@ -10,7 +10,7 @@ impl Process {
         let stuck = self.state.accounts.iter().filter(|account| account.granted_since_refusal == Some(0));
         stuck.filter_map(|account| {
             let on_gpu = |failure: &&FailedRequest| {
-                let is_of_gpu = Kind::from_number(failure.kind).is_none_or(Kind::is_of_gpu);
+                let is_of_gpu = Kind::from_raw(failure.kind).is_none_or(Kind::is_of_gpu);
                 failure.gpu == account.gpu && failure.out_of_memory() && is_of_gpu
             };
             self.state.failures.iter().filter(on_gpu).max_by_key(|failure| failure.t)

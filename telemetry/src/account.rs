@@ -7,10 +7,10 @@
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
-use crate::kind::Kind;
 use crate::layout::{AccountCell, PeakCell};
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::fence;
+use radrm_base::Kind;
 
 /// Rounds of writing the snapshot before leaving it to the next raise.
 const SNAPSHOT_ROUNDS: u32 = 4;

@@ -1,8 +1,9 @@
 //! Events: rare things worth knowing, in the ring.
 
-use crate::kind::{EventKind, Kind};
+use crate::kind::EventKind;
 use crate::ring::WORDS;
 use crate::writer::GpuIndex;
+use radrm_base::Kind;
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The small vocabularies that writer and reader share: kinds of memory, reasons, events.
+//! The small vocabularies that writer and reader share: scopes, reasons, events.
 //!
 //! In shared memory each of them is a number. The reader turns numbers back with `from_raw`, which knows
 //! that memory may hold anything.
@@ -28,58 +28,8 @@ macro_rules! vocabulary {
     };
 }
 
-vocabulary! {
-    /// Kind of memory.
-    ///
-    /// The device total of a GPU is the sum of the kinds for which [`Kind::in_total`] holds.
-    Kind {
-        /// `cuMemAlloc`, `cuMemAllocPitch`.
-        Device = 0, "device";
-        /// What stream-ordered pools hold of the device.
-        PoolReserved = 1, "pool_reserved";
-        /// `cuMemCreate` with device location.
-        Vmm = 2, "vmm";
-        /// Arrays and mipmapped arrays.
-        Array = 3, "array";
-        /// Memory that graphs reserve.
-        Graph = 4, "graph";
-        /// Managed memory; the driver can move it to the host.
-        Managed = 5, "managed";
-        /// Pinned or registered host memory.
-        PinnedHost = 6, "pinned_host";
-        /// What is handed out of pools: a part of [`Kind::PoolReserved`].
-        PoolUsed = 7, "pool_used";
-        /// Imported from another process, which is charged for it.
-        Imported = 8, "imported";
-    }
-}
-
-/// Number of memory kinds.
-pub const KINDS: usize = 9;
-
-/// Kinds that the timeline carries: all but [`Kind::Imported`].
+/// Kinds that the timeline carries: all but [`radrm_base::Kind::Imported`].
 pub const TIMELINE_KINDS: usize = 8;
-
-impl Kind {
-    /// Whether this kind is part of the device total.
-    #[inline]
-    pub const fn in_total(self) -> bool {
-        (self as u8) <= Self::Graph as u8
-    }
-
-    /// Whether a quota counts this kind: what takes memory of the device, managed memory included, which may
-    /// do so at any time.
-    #[inline]
-    pub const fn in_quota(self) -> bool {
-        self.in_total() || matches!(self, Self::Managed)
-    }
-
-    /// Whether a request of this kind is one for memory of the GPU.
-    #[inline]
-    pub const fn is_of_gpu(self) -> bool {
-        self.in_quota() || matches!(self, Self::PoolUsed)
-    }
-}
 
 vocabulary! {
     /// Whom a limit applies to.

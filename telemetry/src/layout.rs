@@ -12,8 +12,8 @@
 //! joins, everything else in pieces when it is first needed, always before it is touched.
 //! All words are in the machine's byte order: a segment never leaves its machine.
 
-use crate::kind::KINDS;
 use crate::sync::AtomicU64;
+use radrm_base::KIND_COUNT;
 
 /// First word of a segment: "RADRMSEG".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RADRMSEG");
@@ -187,7 +187,7 @@ pub struct PeakCell {
     /// Unused.
     pub spare: [AtomicU64; 4],
     /// Bytes by kind.
-    pub kinds: [AtomicU64; KINDS],
+    pub kinds: [AtomicU64; KIND_COUNT],
 }
 
 /// Figures of one process on one GPU.
@@ -211,7 +211,7 @@ pub struct AccountCell {
     /// Unused.
     pub spare: AtomicU64,
     /// By kind.
-    pub kinds: [KindCell; KINDS],
+    pub kinds: [KindCell; KIND_COUNT],
     /// At the peak.
     pub at_peak: PeakCell,
     /// Time on the GPU from the first timed launch to the end of the last one, ns.

@@ -40,9 +40,10 @@ pub use event::Event;
 pub use failures::{FailedRequest, QuotaRefusal};
 pub use join::JoinError;
 pub use kernels::{KernelAttributes, KernelId};
-pub use kind::{Bypass, EndReason, EventKind, KINDS, Kind, Refusal, Scope, TIMELINE_KINDS, framework};
+pub use kind::{Bypass, EndReason, EventKind, Refusal, Scope, TIMELINE_KINDS, framework};
 pub use lanes::{GraphLaunches, Lane, Row};
 pub use ledger::{Ledger, LedgerRow};
+pub use radrm_base::{KIND_COUNT, Kind};
 pub use reader::{
     Account, Candidate, Copies, GpuInfo, Holder, JobInfo, KernelSnapshot, KindFigures, Later, LeftOut,
     LiveBlock, Liveness, OtherProcess, Overhead, Peak, Postmortem, ProcessSnapshot, RingReader, SampleReader,

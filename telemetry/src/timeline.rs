@@ -6,9 +6,10 @@
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
-use crate::kind::{Kind, TIMELINE_KINDS};
+use crate::kind::TIMELINE_KINDS;
 use crate::layout::{TIMELINE_BUCKETS, TIMELINE_CHUNK, TimelineBucket};
 use crate::sync::Ordering::Relaxed;
+use radrm_base::Kind;
 
 /// Shift of the finest resolution.
 const FINEST: u32 = 20;

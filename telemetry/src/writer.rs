@@ -9,13 +9,14 @@ use crate::blocks::BlockTable;
 use crate::event::Event;
 use crate::failures::{self, FailedRequest};
 use crate::kernels::{self, KernelAttributes, KernelId, Place};
-use crate::kind::{Bypass, EndReason, Kind, TIMELINE_KINDS};
+use crate::kind::{Bypass, EndReason, TIMELINE_KINDS};
 use crate::lanes::{self, Lane};
 use crate::layout::*;
 use crate::ring::Ring;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::{sys, timeline};
+use radrm_base::Kind;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::ffi::CStr;
@@ -523,4 +524,4 @@ fn store_text(places: &[AtomicU64], text: &[u8]) {
     }
 }
 
-const _: () = assert!(TIMELINE_KINDS < crate::kind::KINDS);
+const _: () = assert!(TIMELINE_KINDS < radrm_base::KIND_COUNT);

@@ -206,17 +206,17 @@ fn prop_assert_unique<T: std::fmt::Debug>(before: Option<T>) {
 /// Keeps every change, and computes the rest the long way.
 #[derive(Default)]
 struct Model {
-    figures: [KindFigures; KINDS],
+    figures: [KindFigures; KIND_COUNT],
     peak: u64,
     peak_ns: u64,
-    at_peak: [u64; KINDS],
+    at_peak: [u64; KIND_COUNT],
     underflows: u64,
     /// Time, bytes by kind before and after.
-    changes: Vec<(u64, [u64; KINDS], [u64; KINDS])>,
+    changes: Vec<(u64, [u64; KIND_COUNT], [u64; KIND_COUNT])>,
 }
 
 impl Model {
-    fn now(&self) -> [u64; KINDS] {
+    fn now(&self) -> [u64; KIND_COUNT] {
         self.figures.map(|it| it.now)
     }
 
@@ -243,8 +243,8 @@ impl Model {
     }
 
     fn timeline(&self) -> Vec<TimelinePoint> {
-        let first8 = |kinds: &[u64; KINDS]| -> [u64; 8] { kinds[..8].try_into().unwrap() };
-        let total = |kinds: &[u64; KINDS]| kinds[..5].iter().sum::<u64>();
+        let first8 = |kinds: &[u64; KIND_COUNT]| -> [u64; 8] { kinds[..8].try_into().unwrap() };
+        let total = |kinds: &[u64; KIND_COUNT]| kinds[..5].iter().sum::<u64>();
         let mut buckets = BTreeMap::<usize, Vec<_>>::new();
         for change in &self.changes {
             buckets.entry(bucket_index(change.0)).or_default().push(change);

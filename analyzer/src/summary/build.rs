@@ -127,7 +127,7 @@ fn outcome(profile: &Profile) -> OutcomeSummary {
 
 /// The stable name of a kind by its number.
 pub(super) fn kind_key(number: u8) -> &'static str {
-    Kind::from_number(number).map_or("unknown", Kind::key)
+    Kind::from_raw(number).map_or("unknown", Kind::key)
 }
 
 fn failures(profile: &Profile) -> Vec<FailureSummary> {

@@ -143,7 +143,7 @@ impl GpuSummary {
         for kind in Kind::DEVICE.into_iter().chain([Kind::PoolUsed]) {
             let Some(summary) = self.kinds.get(kind.key()) else { continue };
             // A pool's memory is in `PoolReserved`, its blocks are in `PoolUsed`.
-            if kind.is_device() {
+            if kind.in_total() {
                 held.bytes = held.bytes + summary.now_bytes;
                 unfreed.bytes = unfreed.bytes + summary.unfreed_bytes;
             }

@@ -225,7 +225,7 @@ fn holding(out: &mut String, it: &PostmortemSummary, paint: Paint, width: usize)
 /// the driver takes for contexts is charged too.
 fn charged_for_the_driver(it: &PostmortemSummary, quota: &QuotaSummary) -> Option<Bytes> {
     let others = it.others.as_ref().filter(|_| it.others_complete && it.others_left_out.count == 0)?;
-    let counted = |kind: &Kind| kind.is_device() || *kind == Kind::Managed;
+    let counted = |kind: &Kind| kind.in_quota();
     let of = |held: &HeldSummary| -> Bytes {
         Kind::ALL.iter().filter(|k| counted(k)).filter_map(|kind| held.kinds.get(kind.key()).copied()).sum()
     };

@@ -48,7 +48,7 @@ pub(crate) fn block(from: &seg::Block) -> Block {
     }
 }
 
-fn kinds(from: &[u64; seg::KINDS]) -> [Bytes; KIND_COUNT] {
+fn kinds(from: &[u64; KIND_COUNT]) -> [Bytes; KIND_COUNT] {
     from.map(Bytes)
 }
 

@@ -23,8 +23,7 @@ pub use host::{CountSource, Host, HostCount, HostCounter, HostNews, HostSpan};
 pub use job::{Exit, Gpu, GpuIndex, Job, Outcome, Reason};
 pub use launch::TimedLaunch;
 pub use memory::{
-    Account, Block, FailedRequest, KIND_COUNT, Kind, KindAccount, RESULT_OUT_OF_MEMORY, Timeline,
-    TimelinePoint, device_total,
+    Account, Block, FailedRequest, KindAccount, RESULT_OUT_OF_MEMORY, Timeline, TimelinePoint, device_total,
 };
 pub use postmortem::Postmortem;
 pub use process::{
@@ -37,6 +36,7 @@ pub use timings::{COPY_WAYS, Copies, KernelTime, TimedSpan, Timings};
 pub use work::{Filling, GpuTime, Shapes, Work, WorkSpan};
 
 use crate::units::Nanos;
+pub use radrm_base::{KIND_COUNT, Kind};
 
 /// A whole profile, as read from a file or as built up by a running job.
 #[derive(Clone, Debug, PartialEq)]

@@ -222,9 +222,9 @@ fn may_hold(segment: &OwnedFd, slot: usize, state: SlotState) -> bool {
 
 /// What the process of a slot holds of a GPU, managed memory included, and the same by kind; `None` if it is
 /// nothing.
-fn holds(segment: &OwnedFd, slot: usize, gpu: GpuIndex) -> Option<(u64, [u64; KINDS])> {
+fn holds(segment: &OwnedFd, slot: usize, gpu: GpuIndex) -> Option<(u64, [u64; KIND_COUNT])> {
     /// Bytes of an account up to the end of its kinds.
-    const BYTES: usize = offset_of!(AccountCell, kinds) + KINDS * size_of::<KindCell>();
+    const BYTES: usize = offset_of!(AccountCell, kinds) + KIND_COUNT * size_of::<KindCell>();
     let account = offset_of!(SlotBase, accounts) + usize::from(gpu.number()) * size_of::<AccountCell>();
     let mut bytes = [0u8; BYTES];
     sys::read_at(segment, slot_at(slot) + account as u64, &mut bytes).ok()?;
@@ -233,7 +233,7 @@ fn holds(segment: &OwnedFd, slot: usize, gpu: GpuIndex) -> Option<(u64, [u64; KI
         let at = offset_of!(AccountCell, kinds) + kind * size_of::<KindCell>() + offset_of!(KindCell, now);
         words.get(at / 8).map_or(0, |word| u64::from_ne_bytes(*word))
     };
-    let kinds: [u64; KINDS] = std::array::from_fn(now);
+    let kinds: [u64; KIND_COUNT] = std::array::from_fn(now);
     let held = Kind::ALL.iter().zip(kinds).filter(|(kind, _)| kind.in_quota());
     let sum = held.fold(0u64, |sum, (_, bytes)| sum.saturating_add(bytes));
     (sum > 0).then_some((sum, kinds))

@@ -13,10 +13,11 @@ mod capture;
 mod largest;
 
 use crate::failures::FailedRequest;
-use crate::kind::{KINDS, Kind, Scope};
+use crate::kind::Scope;
 #[cfg(not(loom))]
 use crate::layout::{GPUS, LEVELS_AT, TIMELINE_BYTES, TIMELINES_AT};
 use crate::sync::AtomicU64;
+use radrm_base::{KIND_COUNT, Kind};
 
 pub use capture::Draft;
 pub use largest::Largest;
@@ -95,7 +96,7 @@ pub(crate) const OTHERS_UNKNOWN: u64 = 4;
 /// Words of a block: bytes, key, packed description, time.
 pub(crate) const BLOCK_WORDS: usize = 4;
 /// Words of a process: bytes, slot and generation, pid, bytes by kind.
-pub(crate) const OTHER_WORDS: usize = 3 + KINDS;
+pub(crate) const OTHER_WORDS: usize = 3 + KIND_COUNT;
 
 /// One post-mortem.
 #[repr(C)]
@@ -110,7 +111,7 @@ pub struct PostmortemCell {
     /// What is incomplete.
     pub flags: AtomicU64,
     /// What the process held of the GPU, bytes by kind.
-    pub kinds: [AtomicU64; KINDS],
+    pub kinds: [AtomicU64; KIND_COUNT],
     /// In the first one: later refusals, by [`Cause`].
     pub later: [AtomicU64; 8],
     /// The largest and the smallest of them, bytes; of the smallest the complement, so that 0 is none.

@@ -5,9 +5,10 @@ use super::segment::{Liveness, Segment, SegmentError, SlotInfo};
 use super::snapshot::LiveBlock;
 use crate::blocks::{Block, BlockKey};
 use crate::failures::{FailedRequest, QuotaRefusal};
-use crate::kind::{KINDS, Scope};
+use crate::kind::Scope;
 use crate::layout::*;
 use crate::postmortem::*;
+use radrm_base::KIND_COUNT;
 use std::mem::offset_of;
 
 /// Who held what of a GPU when a request for its memory was refused.
@@ -24,7 +25,7 @@ pub struct Postmortem {
     /// How long writing took, ns.
     pub took_ns: u64,
     /// What the process held of the GPU, bytes by kind.
-    pub kinds: [u64; KINDS],
+    pub kinds: [u64; KIND_COUNT],
     /// Its largest blocks there, largest first.
     pub blocks: Vec<LiveBlock>,
     /// Blocks that were seen and are not listed.
@@ -68,7 +69,7 @@ pub struct OtherProcess {
     /// Its process id.
     pub pid: u32,
     /// What it held of the GPU, bytes by kind.
-    pub kinds: [u64; KINDS],
+    pub kinds: [u64; KIND_COUNT],
 }
 
 /// A process with bytes under a limit.

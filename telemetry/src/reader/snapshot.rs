@@ -6,10 +6,11 @@ use super::strata::{Copies, copies};
 use crate::blocks::{Block, BlockKey};
 use crate::failures::FailedRequest;
 use crate::kernels::{KernelAttributes, TRUNCATED};
-use crate::kind::{Bypass, KINDS, Kind};
+use crate::kind::Bypass;
 use crate::layout::*;
 use crate::strata::{KernelsMode, estimate::KernelTime};
 use crate::writer::GpuIndex;
+use radrm_base::{KIND_COUNT, Kind};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::mem::offset_of;
@@ -42,7 +43,7 @@ pub struct Peak {
     /// When, ns of segment time.
     pub ns: u64,
     /// Bytes by kind at that moment.
-    pub kinds: [u64; KINDS],
+    pub kinds: [u64; KIND_COUNT],
     /// The kinds (and perhaps the time) were written while other threads allocated, so they do not add
     /// up to the total, which is exact all the same.
     pub approximate: bool,
@@ -58,7 +59,7 @@ pub struct Account {
     /// Peak of the total.
     pub peak: Peak,
     /// By kind, in the order of [`Kind`].
-    pub kinds: [KindFigures; KINDS],
+    pub kinds: [KindFigures; KIND_COUNT],
     /// Failed requests.
     pub failed: u64,
     /// Requests for the GPU's memory that were granted after one was last refused for lack of it; `None`: none was.
@@ -413,14 +414,14 @@ impl Segment {
 fn account(base: &Words, gpu: usize) -> Option<Account> {
     let at = offset_of!(SlotBase, accounts) + gpu * size_of::<AccountCell>();
     let word = |offset: usize| base.at(at + offset);
-    let mut kinds = [KindFigures::default(); KINDS];
+    let mut kinds = [KindFigures::default(); KIND_COUNT];
     for (number, kind) in kinds.iter_mut().enumerate() {
         let [now, peak, allocs, frees] =
             base.array(at + offset_of!(AccountCell, kinds) + number * size_of::<KindCell>());
         *kind = KindFigures { now, peak, allocs, frees };
     }
     let snapshot = at + offset_of!(AccountCell, at_peak);
-    let at_peak: [u64; KINDS] = base.array(snapshot + offset_of!(PeakCell, kinds));
+    let at_peak: [u64; KIND_COUNT] = base.array(snapshot + offset_of!(PeakCell, kinds));
     let of_total = base.at(snapshot + offset_of!(PeakCell, total));
     let sum = Kind::ALL
         .iter()
@@ -447,7 +448,8 @@ fn account(base: &Words, gpu: usize) -> Option<Account> {
         contexts: word(offset_of!(AccountCell, contexts)),
         timed_span_ns: word(offset_of!(AccountCell, timed_span_ns)),
     };
-    let used = account.kinds != [KindFigures::default(); KINDS] || account.failed > 0 || account.contexts > 0;
+    let used =
+        account.kinds != [KindFigures::default(); KIND_COUNT] || account.failed > 0 || account.contexts > 0;
     used.then_some(account)
 }
 

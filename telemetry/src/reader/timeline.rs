@@ -2,10 +2,11 @@
 
 use super::raw::Words;
 use super::segment::{Segment, SegmentError};
-use crate::kind::{Kind, TIMELINE_KINDS};
+use crate::kind::TIMELINE_KINDS;
 use crate::layout::*;
 use crate::timeline::bucket_span;
 use crate::writer::GpuIndex;
+use radrm_base::Kind;
 use std::mem::offset_of;
 
 /// A stretch of time in which something changed.

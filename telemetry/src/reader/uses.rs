@@ -5,8 +5,8 @@ use std::mem::offset_of;
 
 use super::raw::Words;
 use super::segment::{Segment, SegmentError, SlotInfo};
-use crate::kind::Kind;
 use crate::layout::*;
+use radrm_base::Kind;
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
