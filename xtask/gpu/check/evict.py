@@ -13,7 +13,7 @@ def checkpoint(context):
     if machine.has(machine.pythons["torch"], "torch"):
         raise setting.Missing("torch is not installed")
     if machine.emulate:
-        # On stand-ins a dry run has a machine of its own, which nobody else can reach.
+        # On stand-ins a dry run has a machine of its own, which no other process can reach.
         command = [machine.python, os.path.join(machine.work, "hold.py"), "256"]
         launched, env, _ = machine.watched(command)
     else:

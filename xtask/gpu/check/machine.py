@@ -28,7 +28,7 @@ class Machine:
         self.machine_file = os.path.join(self.scratch, "machine")
         self.driver = os.path.join(self.scratch, "lib")
         os.mkdir(self.driver)
-        # Copies: the run must not mix builds, should somebody build meanwhile.
+        # Copies: the run must not mix builds, should a build run meanwhile.
         emulator = os.path.join(self.scratch, "emulator")
         os.mkdir(emulator)
         for file in ("libradrm_emulated_cuda.so", "libradrm_emulated_nvml.so", "libradrm_emulated_toolkit.so"):

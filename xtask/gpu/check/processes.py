@@ -12,7 +12,7 @@ log, room = None, 4 << 20
 
 
 def keep(command, ended):
-    """Keeps what a process said, for whoever looks for the reason afterwards."""
+    """Keeps what a process printed, to find the reason afterwards."""
     global room
     if log is None or ended.good:
         return

@@ -89,7 +89,7 @@ mapped = 128 * SCALE * MIB // granularity * granularity
 handle = made(u64, cuda.cuMemCreate, size(mapped), ctypes.byref(properties), u64(0))
 address = made(u64, cuda.cuMemAddressReserve, size(mapped), size(0), u64(0), u64(0))
 ok(cuda.cuMemMap(address, size(mapped), size(0), handle, u64(0)))
-# The top: whoever looks at all must see it.
+# The top: a reader that reads at all must see it.
 rung("cuMemCreate", mapped, 2)
 
 ok(cuda.cuMemUnmap(address, size(mapped)))

@@ -9,7 +9,7 @@ use super::Finding;
 use crate::shell;
 
 /// Normal dependencies inside the workspace: `crate: may use...`. A crate that is not listed here
-/// must be added, so that nobody joins the map unnoticed.
+/// must be added, so that no crate joins the map unnoticed.
 const MAY_USE: &str = include_str!("../../data/edges.txt");
 
 /// Outside crates that must never come into the program that is watched, not even indirectly.

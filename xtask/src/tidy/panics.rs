@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
+use super::modules::is_for_tests;
 use super::{Finding, sources};
 
 /// What of telemetry runs in a launcher or a reader, never in the program that is watched.
@@ -107,14 +108,6 @@ fn rule_of(method: &str) -> &'static str {
         "expect" | "expect_err" => "expect",
         _ => "unwrap",
     }
-}
-
-fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        attribute.path().is_ident("test")
-            || (attribute.path().is_ident("cfg")
-                && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test")))
-    })
 }
 
 impl<'ast> Visit<'ast> for Scan<'_> {
