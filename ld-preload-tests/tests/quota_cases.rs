@@ -6,6 +6,7 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use radrm_preload_tests::{
+    artifacts,
     child::{self, Ended, Running},
     programs,
     rig::{PATIENCE, Rig},
@@ -300,6 +301,46 @@ fn case_09_the_switch_that_turns_the_shim_off_does() {
     let mut command = steps(&rig, &["use:0", "alloc:a:100m"]);
     command.env("RADRM_DISABLE", "1");
     child::run(command, PATIENCE).ok();
+}
+
+/// Runs steps under the rig's launcher, which starts a line of words that leads to them.
+#[track_caller]
+fn run_behind(rig: &Rig, words: &[&str], list: &[&str]) {
+    let mut command = rig.launched(words[0]);
+    command.args(&words[1..]).arg(programs::compile("steps.c", &[])).args(list);
+    child::run(command, PATIENCE).ok();
+}
+
+#[test]
+fn quota_holds_without_a_usable_segment() {
+    const REFUSED: &[&str] = &[
+        "use:0",
+        "!alloc:a:1m",
+        "!create:a:2m:0",
+        "!async:a:1m",
+        "!managed:a:1m",
+        "!array:a:64:64",
+        "hostalloc:h:1m",
+        "launch:2",
+    ];
+    let (rig, _directory) = rig();
+    let long = format!("RADRM_SEGMENT=/{}", "x".repeat(5000));
+    for words in [
+        &["env", "-u", "RADRM_SEGMENT"][..],
+        &["env", "RADRM_SEGMENT="],
+        &["env", "RADRM_SEGMENT=nothing"],
+        &["env", &long],
+        &["env", "-u", "RADRM_SEGMENT", "-u", "RADRM_KERNELS", "sh", "-c", "\"$0\" \"$@\" & wait $!"],
+    ] {
+        run_behind(&rig, words, REFUSED);
+    }
+    // A launcher inside makes a segment of its own, which has no quota to keep.
+    let launcher = artifacts::file("radrm-run").display().to_string();
+    for lost in [&["env", "-u", "RADRM_SEGMENT"][..], &["env", "RADRM_SEGMENT="]] {
+        let inner = [&launcher, "--quiet", "--no-dataset", "--no-profile", "--"];
+        run_behind(&rig, &[lost, &inner].concat(), REFUSED);
+    }
+    run_behind(&rig, &["env"], &["use:0", "alloc:a:64m", "!alloc:b:1m"]);
 }
 
 #[test]

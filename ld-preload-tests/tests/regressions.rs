@@ -86,3 +86,20 @@ fn a_child_that_its_parent_kills_is_said_to_be_killed() {
     let expected = if told { End::Signal(libc::SIGTERM) } else { End::Vanished };
     assert_eq!(outcome.process().state.end, expected);
 }
+
+/// A value that stands for "empty" in a table of handles is a handle like any other: its launches are counted.
+#[test]
+fn launches_of_any_handle_value_are_counted() {
+    const ROUNDS: &str = "3";
+    let program = programs::compile("odd_handles.c", &[]);
+    for mode in ["count", "sample", "all"] {
+        let rig = Rig::instant();
+        let mut command = rig.launcher();
+        command.args(["--kernels", mode, "--"]).arg(&program).arg(ROUNDS);
+        let outcome = rig.outcome(child::run(command, PATIENCE)).ok();
+        let made: u64 = outcome.ended.stdout.trim().parse().expect("a number of launches");
+        let processes = outcome.profile.processes.iter();
+        let counted: u64 = processes.flat_map(|p| &p.kernels).map(|kernel| kernel.launches).sum();
+        assert_eq!(counted, made, "{mode}");
+    }
+}

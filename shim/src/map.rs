@@ -17,8 +17,18 @@ const PAIRS: usize = 8;
 const FIRST: usize = 64;
 /// 64 * 4^9 buckets in the last level: more handles than a process can hold.
 const LEVELS: usize = 10;
-/// Key of a place that is being filled. No handle is 0 or 1.
-const BUSY: u64 = 1;
+/// Key of a place that is being filled, by the hash that names its bucket: a value whose own hash names another
+/// bucket at every level. So no look-up, whatever handle a program passes, takes such a place for its own.
+const fn busy(hash: usize) -> u64 {
+    if hash & 1 == 0 { 1 } else { 2 }
+}
+
+const _: () = assert!(hash(1) & 1 == 1 && hash(2) & 1 == 0 && FIRST.is_power_of_two());
+
+/// Handles are addresses: the product's upper bits depend on all of theirs.
+const fn hash(key: u64) -> usize {
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24) as usize
+}
 
 #[repr(C, align(64))]
 struct Bucket {
@@ -50,9 +60,9 @@ impl HandleMap {
         (place.key.load(Ordering::Acquire) == key).then_some(value)
     }
 
-    /// Sets the word of a handle. False: no memory, or not a handle.
+    /// Sets the word of a handle. False: no memory, or null, which is no handle.
     pub(crate) fn insert(&self, key: u64, value: u64) -> bool {
-        if key <= BUSY {
+        if key == 0 {
             return false;
         }
         if let Some(place) = self.find(key) {
@@ -61,10 +71,9 @@ impl HandleMap {
         }
         loop {
             let depth = self.depth();
-            let free = (0..depth)
-                .rev()
-                .flat_map(|level| self.places(level, key))
-                .find(|p| p.key.compare_exchange(0, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok());
+            let free = (0..depth).rev().flat_map(|level| self.places(level, key)).find(|p| {
+                p.key.compare_exchange(0, busy(hash(key)), Ordering::Acquire, Ordering::Relaxed).is_ok()
+            });
             if let Some(place) = free {
                 place.value.store(value, Ordering::Relaxed);
                 // Release pairs with the Acquire in `find`: the value is there with the key.
@@ -91,7 +100,7 @@ impl HandleMap {
     }
 
     fn find(&self, key: u64) -> Option<Place<'_>> {
-        if key <= BUSY {
+        if key == 0 {
             return None;
         }
         (0..LEVELS)
@@ -108,15 +117,13 @@ impl HandleMap {
     /// The places in which a key may stand at one level; none where the level does not exist.
     fn places(&self, level: usize, key: u64) -> impl Iterator<Item = Place<'_>> {
         let buckets = FIRST << (2 * level);
-        // Handles are addresses: the product's upper bits depend on all of theirs.
-        let hash = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24) as usize;
         self.levels
             .get(level)
             // Acquire pairs with the release in `grow`.
             .map(|l| l.load(Ordering::Acquire))
             .filter(|l| !l.is_null())
             // SAFETY: a level is an array of `buckets` zeroed buckets that is never unmapped.
-            .map(|l| unsafe { &*l.wrapping_add(hash & (buckets - 1)) })
+            .map(|l| unsafe { &*l.wrapping_add(hash(key) & (buckets - 1)) })
             .into_iter()
             .flat_map(|bucket| bucket.keys.iter().zip(&bucket.values))
             .map(|(key, value)| Place { key, value })
@@ -181,9 +188,29 @@ mod tests {
     fn null_is_no_handle() {
         let map = HandleMap::new();
         assert!(!map.insert(0, 7));
-        assert!(!map.insert(1, 7));
         assert_eq!(map.get(0), None);
-        assert_eq!(map.remove(1), None);
+        assert_eq!(map.remove(0), None);
+    }
+
+    #[test]
+    fn values_of_busy_places_are_handles_like_others() {
+        let map = HandleMap::new();
+        for key in [1, 2, u64::MAX] {
+            assert_eq!(map.get(key), None);
+            assert!(map.insert(key, key ^ 6));
+            assert_eq!(map.get(key), Some(key ^ 6));
+            assert_eq!(map.remove(key), Some(key ^ 6));
+            assert_eq!(map.get(key), None);
+        }
+        // A place that is being filled, in every bucket of the first level.
+        assert!(map.insert(64, 0));
+        let level = map.levels[0].load(Ordering::Acquire);
+        for at in 0..FIRST {
+            // SAFETY: the first level has this many buckets.
+            let bucket = unsafe { &*level.wrapping_add(at) };
+            bucket.keys.iter().for_each(|key| key.store(busy(at), Ordering::Relaxed));
+        }
+        assert_eq!((map.get(1), map.get(2)), (None, None));
     }
 
     #[test]

@@ -181,12 +181,15 @@ pub(crate) fn stands_aside() -> bool {
         ASIDE => true,
         _ => {
             let mut path = [0u8; PATH_BYTES];
-            let aside = environ::is_set(b"RADRM_DISABLE")
-                || environ::value(b"RADRM_SEGMENT", &mut path).is_none_or(|p| p.is_empty());
-            let mode = if aside { ASIDE } else { OBSERVE };
+            let has_segment = environ::value(b"RADRM_SEGMENT", &mut path).is_some_and(|p| !p.is_empty());
+            let mode = match (environ::is_set(b"RADRM_DISABLE"), has_segment) {
+                (true, _) => ASIDE,
+                (false, true) => OBSERVE,
+                (false, false) => without_segment(),
+            };
             // Two threads that get here at once find the same.
             MODE.store(mode, Ordering::Relaxed);
-            aside
+            mode == ASIDE
         }
     }
 }
@@ -263,9 +266,13 @@ fn join(page: &Page) -> bool {
 
 /// Nothing will be counted in this process. Under a quota it gets no memory then.
 fn stand_aside() {
-    let mode = if deny::is_asked_for() { DENY } else { ASIDE };
     // A ledger that could not be joined has said so already.
-    let _ = MODE.compare_exchange(OBSERVE, mode, Ordering::Relaxed, Ordering::Relaxed);
+    let _ = MODE.compare_exchange(OBSERVE, without_segment(), Ordering::Relaxed, Ordering::Relaxed);
+}
+
+/// The state of a process that counts in no segment.
+fn without_segment() -> u8 {
+    if deny::is_asked_for() { DENY } else { ASIDE }
 }
 
 fn wait_for_join(page: &Page) -> bool {

@@ -19,6 +19,14 @@ fn function(name: *const c_char) -> *mut c_void {
     name.to_owned().into_raw().cast()
 }
 
+/// Whether a handle can be one that [`function`] gave out. Launches take any handle, so that a test can pass values
+/// that no driver gives out.
+fn is_name(handle: *mut c_void) -> bool {
+    const LOWEST: usize = 1 << 16;
+    const HIGHEST: usize = 1 << 47;
+    (LOWEST..HIGHEST).contains(&handle.addr())
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(module: *mut CUmodule, _image: *const c_void) -> CUresult {
     unlike_others!("cuModuleLoadData");
@@ -74,6 +82,9 @@ pub unsafe extern "C" fn cuKernelGetFunction(out: *mut CUfunction, kernel: CUker
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncGetName(name: *mut *const c_char, function: CUfunction) -> CUresult {
     unlike_others!("cuFuncGetName");
+    if !is_name(function.0) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
     // SAFETY: the caller's out-parameter; a function is its name.
     unsafe { put(name, function.0.cast_const().cast()) }
 }
@@ -81,6 +92,9 @@ pub unsafe extern "C" fn cuFuncGetName(name: *mut *const c_char, function: CUfun
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelGetName(name: *mut *const c_char, kernel: CUkernel) -> CUresult {
     unlike_others!("cuKernelGetName");
+    if !is_name(kernel.0) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
     // SAFETY: the caller's out-parameter; a kernel is its name.
     unsafe { put(name, kernel.0.cast_const().cast()) }
 }

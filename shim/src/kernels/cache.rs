@@ -23,9 +23,18 @@ pub(crate) const HASH_SHIFT: u32 = 32 - ENTRIES.trailing_zeros();
 pub(crate) const ROWS_OFFSET: usize = core::mem::offset_of!(KernelCache, rows);
 const _: () = assert!(core::mem::offset_of!(KernelCache, functions) == 0 && ENTRIES.is_power_of_two());
 
-/// Function of an entry that has none. Not 0, which a program may hand over: an entry that matches a
-/// function has counters.
-const NOTHING: u64 = 1;
+/// What an entry without a function holds: a value whose own entry is another one. So no handle that a program
+/// passes, valid or not, matches an empty entry, which has no counters.
+const fn vacant(number: usize) -> u64 {
+    if number == 0 { 1 } else { 0 }
+}
+
+const _: () = assert!(number_of(0) == 0 && number_of(1) != 0);
+
+/// The number of a function's entry.
+const fn number_of(function: u64) -> usize {
+    ((function as u32).wrapping_mul(HASH_FACTOR.cast_unsigned()) >> HASH_SHIFT) as usize
+}
 
 /// One thread's cache. It is cleared before its first use.
 ///
@@ -39,20 +48,19 @@ pub(crate) struct KernelCache {
 
 impl KernelCache {
     #[inline(always)]
-    fn entry(&self, function: u64) -> (&AtomicU64, &AtomicPtr<LaneRow>) {
-        let number = (function as u32).wrapping_mul(HASH_FACTOR.cast_unsigned()) >> HASH_SHIFT;
-        // SAFETY: what is left after the shift is below the number of entries.
-        unsafe { (self.functions.get_unchecked(number as usize), self.rows.get_unchecked(number as usize)) }
+    fn entry(&self, number: usize) -> (&AtomicU64, &AtomicPtr<LaneRow>) {
+        // SAFETY: what `number_of` leaves after the shift is below the number of entries.
+        unsafe { (self.functions.get_unchecked(number), self.rows.get_unchecked(number)) }
     }
 
     /// The thread's counters of a function's kernel, if they are here.
     #[inline(always)]
     pub(crate) fn get(&self, function: u64) -> Option<Row> {
-        let (key, row) = self.entry(function);
+        let (key, row) = self.entry(number_of(function));
         if key.load(Ordering::Relaxed) != function {
             return None;
         }
-        // SAFETY: an entry with a function has been given a row.
+        // SAFETY: an entry that matches a function has been given a row.
         unsafe { Row::from_ptr(row.load(Ordering::Relaxed)) }
     }
 
@@ -63,8 +71,9 @@ impl KernelCache {
         if ptr::eq(self, &raw const NONE) || !resolve::launches_are_direct() || mode != KernelsMode::Count {
             return;
         }
-        let (key, place) = self.entry(function);
-        key.store(NOTHING, Ordering::Relaxed);
+        let number = number_of(function);
+        let (key, place) = self.entry(number);
+        key.store(vacant(number), Ordering::Relaxed);
         place.store(row.as_ptr().cast_mut(), Ordering::Relaxed);
         key.store(function, Ordering::Relaxed);
     }
@@ -74,15 +83,19 @@ impl KernelCache {
         if ptr::eq(self, &raw const NONE) {
             return;
         }
-        for function in &self.functions {
-            function.store(NOTHING, Ordering::Relaxed);
+        for (number, function) in self.functions.iter().enumerate() {
+            function.store(vacant(number), Ordering::Relaxed);
         }
     }
 }
 
 /// The cache of threads that have none: stays empty.
 static NONE: KernelCache = KernelCache {
-    functions: [const { AtomicU64::new(NOTHING) }; ENTRIES],
+    functions: {
+        let mut all = [const { AtomicU64::new(vacant(1)) }; ENTRIES];
+        all[0] = AtomicU64::new(vacant(0));
+        all
+    },
     rows: [const { AtomicPtr::new(ptr::null_mut()) }; ENTRIES],
 };
 

@@ -168,7 +168,10 @@ pub(crate) fn launch(
         return first(cx, call, function, stream, shape, &lane, cache);
     }
     if entry.is_due() {
-        return due(cx, call, function, stream, shape, cache, entry);
+        return match entry.stratum() {
+            Some(stratum) => due(cx, call, function, stream, shape, cache, entry, stratum),
+            None => first(cx, call, function, stream, shape, &lane, cache),
+        };
     }
     let result = call();
     if result.is_ok() {
@@ -226,6 +229,7 @@ fn first(
 }
 
 /// A launch at which a thread tells its stratum how often it has launched, and which may be one to time.
+#[allow(clippy::too_many_arguments, reason = "a launch, and where it is counted")]
 #[cold]
 #[inline(never)]
 fn due(
@@ -236,9 +240,9 @@ fn due(
     shape: Shape,
     cache: &StrataCache,
     entry: &Entry,
+    stratum: Stratum,
 ) -> CUresult {
     let timing = &cx.page.kernels.timing;
-    let Some(stratum) = entry.stratum() else { return call() };
     let begun = match shape.is_apart && entry.is_to_be_timed() {
         true => timing.marks.begin(cx, stream, timing.wants_first(stratum)),
         false => None,

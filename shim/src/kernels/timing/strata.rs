@@ -42,7 +42,8 @@ pub(crate) struct StrataCache {
 /// One stratum of one thread.
 #[repr(C, align(64))]
 pub(super) struct Entry {
-    /// Function and size class; 0: none. A program that launches function 0 gets an error.
+    /// Function and size class; 0 where there is none. A handle can give 0 too: such an entry is due at once and
+    /// has no stratum, so the launch is treated as one not seen yet.
     key: AtomicU64,
     row: AtomicPtr<LaneRow>,
     cell: AtomicPtr<StratumCell>,
@@ -94,6 +95,13 @@ impl Entry {
         self.left.load(Ordering::Relaxed) <= 1
     }
 
+    /// Ends the entry: due at once, without a stratum.
+    fn vacate(&self) {
+        self.key.store(0, Ordering::Relaxed);
+        self.cell.store(ptr::null_mut(), Ordering::Relaxed);
+        self.tell_after(0);
+    }
+
     /// Whether the launch that is due is one to be timed.
     pub(super) fn is_to_be_timed(&self) -> bool {
         self.untold() + 1 >= self.until.load(Ordering::Relaxed)
@@ -110,7 +118,7 @@ impl Entry {
 
     /// The stratum.
     pub(super) fn stratum(&self) -> Option<Stratum> {
-        // SAFETY: an entry with a key has been given a stratum.
+        // SAFETY: null, or the stratum that the entry has been given.
         unsafe { Stratum::from_ptr(self.cell.load(Ordering::Relaxed)) }
     }
 
@@ -167,7 +175,7 @@ impl StrataCache {
     ) {
         let entry = self.entry(function, class);
         entry.settle();
-        entry.key.store(0, Ordering::Relaxed);
+        entry.vacate();
         entry.row.store(row.as_ptr().cast_mut(), Ordering::Relaxed);
         entry.cell.store(stratum.as_ptr().cast_mut(), Ordering::Relaxed);
         entry.weight.store(weight, Ordering::Relaxed);
@@ -184,7 +192,7 @@ impl StrataCache {
 
     /// Tells all strata.
     pub(super) fn settle(&self) {
-        for entry in self.entries.iter().filter(|e| e.key.load(Ordering::Relaxed) != 0) {
+        for entry in self.entries.iter().filter(|entry| entry.stratum().is_some()) {
             entry.settle();
         }
     }
@@ -192,9 +200,7 @@ impl StrataCache {
     /// Tells all strata, then forgets all.
     pub(super) fn clear(&self) {
         self.settle();
-        for entry in &self.entries {
-            entry.key.store(0, Ordering::Relaxed);
-        }
+        self.entries.iter().for_each(Entry::vacate);
     }
 
     /// A number that looks random (splitmix64).

@@ -25,6 +25,9 @@ pub(super) struct Bindings {
 impl Bindings {
     /// Notes that a part of `owner` holds `memory`. False: no room.
     pub(super) fn bind(&self, owner: u64, part: u64, memory: u64) -> bool {
+        if owner <= BUSY {
+            return false;
+        }
         for (at, place) in self.places.iter().enumerate() {
             // Relaxed on failure: a taken place is not looked into.
             if place.owner.compare_exchange(0, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok() {
