@@ -1,8 +1,8 @@
 //! Many runs in a row, of everything that the suite runs once: each ends as the first did, with the same figures,
 //! and leaves no memory, process or file.
 //!
-//! The short one is part of the suite. The long one takes an hour: `cargo test -p radrm-preload-tests --test dry_run
-//! -- --ignored --nocapture`; RADRM_TEST_RUNS sets how many runs of each there are.
+//! The short one is part of the suite. The long one takes an hour: `cargo nextest run -p radrm-preload-tests -E
+//! 'binary(dry_run)' --run-ignored only --no-capture`; RADRM_TEST_RUNS sets how many runs of each there are.
 
 use radrm_emulator_machine::{Machine, MachineSpec};
 use radrm_preload_tests::python::script;

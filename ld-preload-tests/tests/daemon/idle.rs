@@ -30,7 +30,7 @@ fn asked(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-/// `cargo test --release -p radrm-preload-tests --test daemon_idle -- --ignored --nocapture`; `JOBS` (100) and
+/// `cargo test --release -p radrm-preload-tests --test daemon idle:: -- --ignored --nocapture`; `JOBS` (100) and
 /// `SECONDS` (60) may be in the environment.
 #[test]
 #[ignore = "a measurement that takes minutes"]

@@ -1,6 +1,6 @@
 //! Sixty jobs of a published trace through `radrmd`, as real processes under the shim on four emulated GPUs, while
 //! the daemon is killed, jobs are killed, the disk is full and one user meddles with another's jobs. In the end
-//! every job ended as it should, nobody held more than its limit, and a replay of the daemon's events takes the
+//! every job ended as it should, no job held more than its limit, and a replay of the daemon's events takes the
 //! decisions that the daemon took.
 
 mod checks;
@@ -369,7 +369,7 @@ fn sixty_jobs_of_a_trace_end_as_they_should_whatever_goes_wrong() {
 }
 
 /// The same at 1/100 of the trace's time, about three minutes:
-/// `cargo nextest run -p radrm-preload-tests -E 'binary(live_trace)' --run-ignored only --no-capture`
+/// `cargo nextest run -p radrm-preload-tests -E 'test(/^live_trace::/)' --run-ignored only --no-capture`
 #[test]
 #[ignore = "takes three minutes"]
 fn sixty_jobs_of_a_trace_at_a_hundredth_of_its_time() {

@@ -16,7 +16,7 @@ use radrm_scheduler_core::{
 };
 use serde_json::Value;
 
-use crate::incidents::Marks;
+use super::incidents::Marks;
 
 /// How an attempt was started.
 #[derive(Debug)]

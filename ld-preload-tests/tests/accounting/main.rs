@@ -1,0 +1,7 @@
+//! The shim's figures of memory are those of the emulated driver, whatever a program does and however it ends.
+
+mod families;
+mod kill;
+mod long_run;
+mod oom;
+mod random;

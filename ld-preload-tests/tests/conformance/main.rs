@@ -1,0 +1,10 @@
+//! Programs, libraries and Python clients under the shim behave as without it.
+
+mod cases;
+mod clients;
+mod floors;
+mod gpu_bundle;
+mod harness;
+mod hosts;
+mod regressions;
+mod resolver;

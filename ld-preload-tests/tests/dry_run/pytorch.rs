@@ -1,0 +1,280 @@
+//! Dry runs of unmodified PyTorch programs: the allocator's figures, exactly, and nothing left behind.
+//!
+//! PyTorch comes from the environment that `cargo xtask venv` makes; without it these tests say that they are
+//! skipped, and `cargo xtask test` fails.
+
+use std::process::Command;
+
+use radrm_preload_tests::{artifacts, child, python::script};
+use serde_json::Value;
+
+use super::harness::{PATIENCE, dry_run, dry_run_with, python};
+
+#[test]
+fn gpt2_small_takes_what_the_real_allocator_takes_and_little_of_the_host() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &[], &[&script("dry_run_gpt2.py")]).ok();
+    assert_eq!(run.peak(), (5803.5, 6200.0));
+    assert_eq!(run.ended.stdout.lines().last(), Some("5803.5 6200.0"), "the program sees the same");
+    let resident = run.report["dry_run"]["host_memory"].as_u64().expect("host memory");
+    assert!((100 << 20..1500 << 20).contains(&resident), "{} MiB of the host's memory", resident >> 20);
+    assert_eq!(run.report["dry_run"]["steps"], 3);
+    assert_eq!(run.report["dry_run"]["missing"], Value::Array(Vec::new()), "{:#}", run.report["dry_run"]);
+    assert!(run.report["emulated"].is_string(), "the report does not say that it is emulated");
+    run.leaves_nothing();
+}
+
+#[test]
+fn settings_of_the_allocator_count() {
+    let Some(python) = python() else { return };
+    let with = |setting: &str| {
+        let variables = [("PYTORCH_CUDA_ALLOC_CONF", setting)];
+        dry_run_with(&python, &[], &variables, &[&script("dry_run_gpt2.py")]).ok().peak()
+    };
+    assert_eq!(with("max_split_size_mb:128").1, 7204.0);
+    // Segments that grow: blocks are cut otherwise, so both figures are others.
+    assert_eq!(with("expandable_segments:True"), (5777.5, 6206.0));
+}
+
+#[test]
+fn a_card_that_is_too_small_gives_pytorchs_own_message() {
+    let Some(python) = python() else { return };
+    let arguments = [&script("dry_run_gpt2.py"), "--batch-size", "32"];
+    let run = dry_run(&python, &["--emulate", "T4"], &arguments);
+    assert_eq!(run.ended.status.code(), Some(1), "{}", run.ended.stderr);
+    assert!(run.ended.stderr.contains("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate"));
+    assert!(run.report["dry_run"]["out_of_memory"].as_u64() >= Some(1));
+    assert_eq!(run.report["dry_run"]["fits"], Value::Array(Vec::new()), "its need is not known");
+    run.leaves_nothing();
+}
+
+#[test]
+fn a_program_whose_first_request_is_refused_is_not_told_to_fit() {
+    let Some(python) = python() else { return };
+    let code = "import torch; torch.empty(40 << 30, dtype=torch.uint8, device='cuda')";
+    let run = dry_run(&python, &["--emulate", "T4"], &["-c", code]);
+    assert_eq!(run.ended.status.code(), Some(1), "{}", run.ended.stderr);
+    let told = &run.report["dry_run"];
+    assert_eq!((&told["out_of_memory"], &told["fits"]), (&1.into(), &Value::Array(Vec::new())), "{told:#}");
+    // Where the program goes on without it, only its allocator tells.
+    let code = format!("try:\n    {code}\nexcept torch.OutOfMemoryError:\n    pass\n");
+    let run = dry_run(&python, &["--emulate", "T4"], &["-c", &code]).ok();
+    let told = &run.report["dry_run"];
+    assert_eq!((&told["out_of_memory"], &told["fits"]), (&1.into(), &Value::Array(Vec::new())), "{told:#}");
+}
+
+#[test]
+fn a_run_stops_after_the_steps_that_were_asked_for() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &["--steps", "2"], &[&script("dry_run_gpt2.py"), "--steps", "1000"]).ok();
+    assert_eq!(run.report["dry_run"]["steps"], 2);
+    assert!(run.figure("load", "allocated") < run.figure("first_step", "allocated"));
+    assert!(run.figure("first_step", "allocated") < run.figure("whole", "allocated"));
+}
+
+/// Takes 1000 MiB while it loads, 3000 in the first step, and 2000 in later ones. After the second it counts anew.
+const PHASES: &str = "import torch
+MIB = 1 << 20
+def take(mib):
+    torch.empty(mib * MIB, dtype=torch.uint8, device='cuda')
+def told(module):
+    return module.max_memory_allocated() // MIB // 1000
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+take(1000)
+for step in range(4):
+    model(torch.randn(4, 8, device='cuda')).sum().backward()
+    take(2000 if step else 3000)
+    optimizer.step()
+    if step == 1:
+        print(told(torch.cuda), told(torch.accelerator))
+        torch.cuda.reset_peak_memory_stats()
+        print(told(torch.cuda), told(torch.accelerator))
+print(told(torch.cuda), told(torch.accelerator), torch.cuda.memory_stats()['num_alloc_retries'])
+";
+
+#[test]
+fn each_phase_has_its_own_peak_and_the_program_does_not_notice() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &[], &["-c", PHASES]).ok();
+    let peaks = ["load", "first_step", "steady", "whole"].map(|phase| run.figure(phase, "allocated"));
+    for (peak, taken) in peaks.into_iter().zip([1000.0, 3000.0, 2000.0, 3000.0]) {
+        assert!((taken..taken + 100.0).contains(&peak), "{peaks:?}");
+    }
+    assert_eq!(run.ended.stdout, "3 3\n0 0\n2 2 0\n");
+}
+
+/// A training without a module: there is nothing that tells where loading ends.
+const BARE: &str = "import torch
+weight = torch.ones(250 << 18, device='cuda', requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(3):
+    (weight * 2).sum().backward()
+    optimizer.step()
+";
+
+#[test]
+fn the_first_step_of_a_training_without_modules_is_not_taken_for_loading() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &[], &["-c", BARE]).ok();
+    assert_eq!(run.report["dry_run"]["gpus"][0]["phases"]["load"], Value::Null, "{}", run.report);
+    assert!(run.figure("first_step", "allocated") >= 500.0 && run.figure("steady", "allocated") >= 500.0);
+}
+
+#[test]
+fn the_largest_batch_is_found() {
+    let Some(python) = python() else { return };
+    let options = ["--emulate", "T4", "--find-batch", "--batch-size=6..14"];
+    let mut command = Command::new(artifacts::file("radrm-run"));
+    command.arg("--dry-run").args(options).arg("--").arg(&python).arg(script("dry_run_gpt2.py"));
+    let ended = child::run(command, 2 * PATIENCE).ok();
+    let said = &ended.stderr;
+    let found = said.lines().find_map(|line| line.split("that fits is ").nth(1)?.parse::<u64>().ok());
+    let found = found.unwrap_or_else(|| panic!("{said}"));
+    assert!(said.contains(&format!("--batch-size {found}: fits")), "{said}");
+    assert!(said.contains(&format!("--batch-size {}: does not fit", found + 1)), "{said}");
+}
+
+/// Models whose figures do not depend on how a library chooses, but only on PyTorch.
+#[test]
+fn models_of_transformers_and_torchvision_run_and_repeat_exactly() {
+    let Some(python) = python() else { return };
+    let models = script("dry_run_models.py");
+    for model in
+        [&["bert_base", "4"][..], &["resnet50", "8", "channels_last", "amp"], &["llama_1b_lora", "1"]]
+    {
+        let arguments: Vec<&str> = std::iter::once(models.as_str()).chain(model.iter().copied()).collect();
+        let first = dry_run(&python, &["--emulate", "A100-40GB"], &arguments).ok();
+        assert_eq!(first.report["dry_run"]["withheld"], Value::Null, "{model:?}");
+        let (allocated, reserved) = first.peak();
+        assert!(reserved >= allocated && allocated > 200.0, "{model:?}: {allocated} {reserved}");
+        let again = dry_run(&python, &["--emulate", "A100-40GB"], &arguments).ok();
+        assert_eq!(again.peak(), (allocated, reserved), "{model:?}");
+    }
+}
+
+#[test]
+fn operations_that_reach_cudas_libraries_run() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &[], &[&script("dry_run_operations.py")]).ok();
+    let out = &run.ended.stdout;
+    assert!(out.lines().last().is_some_and(|line| line.ends_with("failed 0")), "{out}");
+    assert!(out.contains("data-dependent 500 500 1500000 1500000"), "{out}");
+    run.leaves_nothing();
+}
+
+#[test]
+fn the_share_of_data_dependent_shapes_can_be_set() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &["--fill", "20"], &[&script("dry_run_operations.py"), "data-dependent"]).ok();
+    assert!(run.ended.stdout.contains("data-dependent 200 200 600000 600000"), "{}", run.ended.stdout);
+    assert_eq!(run.report["dry_run"]["fill"], 20);
+    assert!(run.report["dry_run"]["filled"].as_array().is_some_and(|filled| !filled.is_empty()));
+}
+
+/// All functions are bound at load: one that PyTorch asks for and no stand-in has would keep it from loading.
+#[test]
+fn stand_ins_have_everything_that_pytorch_asks_for() {
+    let Some(python) = python() else { return };
+    let code = "import torch, ctypes, glob, os\n\
+                for file in glob.glob(os.path.dirname(torch.__file__) + '/lib/*.so'):\n    \
+                    ctypes.CDLL(file, os.RTLD_NOW)\n";
+    dry_run_with(&python, &[], &[("LD_BIND_NOW", "1")], &["-c", code]).ok();
+}
+
+#[test]
+fn figures_that_cannot_be_trusted_are_withheld() {
+    let Some(python) = python() else { return };
+    let code = "import torch, ctypes\n\
+                x = torch.ones(1 << 20, device='cuda')\n\
+                print(ctypes.CDLL('libcufft.so.12').cufftXtMalloc(0, 0, 0))\n";
+    let run = dry_run(&python, &[], &["-c", code]).ok();
+    assert_eq!(run.ended.stdout.trim(), "16", "not supported");
+    let told = &run.report["dry_run"];
+    assert!(told["withheld"].as_str().is_some_and(|why| why.contains("cufftXtMalloc")), "{told:#}");
+    assert_eq!(told["gpus"], Value::Null);
+}
+
+#[test]
+fn two_processes_train_one_model_on_two_gpus() {
+    let Some(python) = python() else { return };
+    for sharded in [&[][..], &["fsdp"]] {
+        let ddp = script("dry_run_ddp.py");
+        let arguments: Vec<&str> = std::iter::once(ddp.as_str()).chain(sharded.iter().copied()).collect();
+        let run = dry_run(&python, &["--emulate", "2xA100-40GB"], &arguments).ok();
+        let peaks: Vec<&str> =
+            run.ended.stdout.lines().filter_map(|line| line.split("peak ").nth(1)).collect();
+        assert_eq!(peaks.len(), 2, "{}", run.ended.stdout);
+        assert_eq!(peaks[0], peaks[1], "both have the same share");
+        assert_eq!(run.report["dry_run"]["gpus"].as_array().map(Vec::len), Some(2));
+        run.leaves_nothing();
+    }
+}
+
+/// PyTorch's symmetric memory by the driver's virtual memory. NVSHMEM's is not there, and says so.
+#[test]
+fn memory_that_all_gpus_see_is_counted_or_the_figure_withheld() {
+    let Some(python) = python() else { return };
+    let arguments = [&script("dry_run_ddp.py"), "symmetric"];
+    let run = dry_run(&python, &["--emulate", "2xH100"], &arguments).ok();
+    assert_eq!(run.ended.stdout.matches("shares").count(), 2, "{}", run.ended.stdout);
+    let told = &run.report["dry_run"];
+    assert_eq!(told["withheld"], Value::Null, "{told:#}");
+    let taken = told["gpus"][1]["requested_peak"].as_u64().expect("peak");
+    // The buffer with what signals need, and NCCL's own 64 MiB.
+    assert!((68 << 20..96 << 20).contains(&taken), "{told:#}");
+    run.leaves_nothing();
+
+    let code = "import ctypes\n\
+                library = ctypes.CDLL('libnvshmem_host.so.3')\n\
+                import torch; torch.ones(1, device='cuda')\n\
+                print(library.nvshmemx_get_uniqueid(0))\n";
+    let run = dry_run(&python, &[], &["-c", code]).ok();
+    let why = &run.report["dry_run"]["withheld"];
+    assert!(why.as_str().is_some_and(|why| why.contains("nvshmemx_get_uniqueid")), "{why}");
+}
+
+#[test]
+fn objects_that_processes_send_each_other_arrive() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &["--emulate", "3xA100-40GB"], &[&script("dry_run_objects.py")]).ok();
+    // Whatever did not arrive has a line of its own.
+    assert!(run.ended.stdout.starts_with("peak "), "{}", run.ended.stdout);
+    assert_eq!(run.ended.stdout.lines().count(), 1, "{}", run.ended.stdout);
+    assert_eq!(run.report["dry_run"]["withheld"], Value::Null);
+    run.leaves_nothing();
+}
+
+#[test]
+fn data_sets_that_are_not_there_are_made_up() {
+    let Some(python) = python() else { return };
+    let code = "import torch, torchvision\n\
+                from torchvision import transforms\n\
+                data = torchvision.datasets.CIFAR10('nowhere', transform=transforms.ToTensor())\n\
+                loader = torch.utils.data.DataLoader(data, 64, shuffle=True, num_workers=2)\n\
+                model = torchvision.models.resnet18(num_classes=10).cuda()\n\
+                optimizer = torch.optim.SGD(model.parameters(), 0.1)\n\
+                for images, labels in loader:\n    \
+                    torch.nn.functional.cross_entropy(model(images.cuda()), labels.cuda()).backward()\n    \
+                    optimizer.step()\n";
+    let run = dry_run(&python, &["--fake-data", "--steps", "2"], &["-c", code]).ok();
+    assert_eq!(run.report["dry_run"]["steps"], 2);
+    run.leaves_nothing();
+}
+
+#[test]
+fn compiled_models_run_with_triton() {
+    let Some(python) = python() else { return };
+    let code = "import torch\n\
+                model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64)).cuda()\n\
+                compiled = torch.compile(model)\n\
+                optimizer = torch.optim.AdamW(model.parameters(), fused=True)\n\
+                for _ in range(2):\n    \
+                    compiled(torch.randn(32, 64, device='cuda')).sum().backward()\n    \
+                    optimizer.step()\n";
+    let run = dry_run(&python, &["--emulate", "A100-40GB"], &["-c", code]).ok();
+    let kernels = run.report["kernels"].as_array().expect("kernels");
+    assert!(
+        kernels.iter().any(|kernel| kernel["name"].as_str().is_some_and(|name| name.contains("triton_")))
+    );
+}

@@ -1,0 +1,11 @@
+//! Limits of memory and of launches, and the commands that set and show them.
+
+mod audit;
+mod commands;
+mod entry_points;
+mod kill;
+mod mps;
+mod reported;
+mod surroundings;
+mod throttle;
+mod throttle_node;
