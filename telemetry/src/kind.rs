@@ -31,6 +31,8 @@ macro_rules! vocabulary {
 /// Kinds that the timeline carries: all but [`radrm_base::Kind::Imported`].
 pub const TIMELINE_KINDS: usize = 8;
 
+const _: () = assert!(TIMELINE_KINDS < radrm_base::KIND_COUNT);
+
 vocabulary! {
     /// Whom a limit applies to.
     Scope {

@@ -9,7 +9,7 @@ use crate::blocks::BlockTable;
 use crate::event::Event;
 use crate::failures::{self, FailedRequest};
 use crate::kernels::{self, KernelAttributes, KernelId, Place};
-use crate::kind::{Bypass, EndReason, TIMELINE_KINDS};
+use crate::kind::{Bypass, EndReason};
 use crate::lanes::{self, Lane};
 use crate::layout::*;
 use crate::ring::Ring;
@@ -523,5 +523,3 @@ fn store_text(places: &[AtomicU64], text: &[u8]) {
         place.store(u64::from_ne_bytes(word), Relaxed);
     }
 }
-
-const _: () = assert!(TIMELINE_KINDS < radrm_base::KIND_COUNT);

@@ -1,0 +1,228 @@
+//! From a profile to its summary.
+
+use super::signals::{signal_name, signal_text};
+use super::{FailureSummary, JobSummary, OutcomeSummary, ProcessSummary, SCHEMA, Summary};
+use super::{LimitSummary, ThrottlingSummary, gpu, kernels, kind_key, limits, load, oom, process};
+use radrm_profile::model::{End, Exit, Job, Profile, Reason};
+use std::collections::BTreeMap;
+
+impl Summary {
+    /// Draws a profile together.
+    pub fn from_profile(profile: &Profile) -> Summary {
+        let host = load::host(profile);
+        let processes: Vec<_> = profile
+            .processes
+            .iter()
+            .map(|process| process::summary(profile, process, host.as_ref()))
+            .collect();
+        let sum =
+            |count: fn(&ProcessSummary) -> u64| processes.iter().map(count).fold(0, u64::saturating_add);
+        let (launches, graph_launches) = (sum(|p| p.launches), sum(|p| p.graph_launches));
+        let gpus: Vec<_> = gpu::indices(profile).into_iter().map(|gpu| gpu::summary(profile, gpu)).collect();
+        let mut summary = Summary {
+            schema: SCHEMA,
+            emulated: profile.job.emulated.clone(),
+            gpu_clock: profile.gpu_clock,
+            job: job(&profile.job),
+            outcome: outcome(profile),
+            failed_requests_total: gpus.iter().map(|gpu| gpu.failed_requests).fold(0, u64::saturating_add),
+            gpus,
+            processes,
+            processes_not_kept: profile.processes_not_kept,
+            processes_without_kernels: profile
+                .processes
+                .iter()
+                .filter(|process| process.has_unrecorded_kernels())
+                .count() as u64,
+            kernels: kernels::merged(profile),
+            gpu_idle_share: kernels::idle_share(profile),
+            copies: kernels::copies(profile),
+            launches,
+            graph_launches,
+            failed_requests: failures(profile),
+            postmortems: oom::postmortems(profile),
+            events: profile.events.len() as u64,
+            notes: unseen(profile).into_iter().chain(notes(profile)).collect(),
+            unseen: unseen(profile),
+            host,
+            limits: LimitSummary::default(),
+            throttling: ThrottlingSummary::of(profile),
+            unmeasured: profile.unmeasured.clone(),
+        };
+        summary.limits = limits::limit(&summary);
+        summary
+    }
+
+    /// True if no process was seen that used a GPU.
+    pub fn nothing_seen(&self) -> bool {
+        self.processes.is_empty()
+    }
+
+    /// The notes that are still to be said where a report begins with what is
+    /// unseen, as it does if nothing else was seen.
+    pub fn other_notes(&self) -> &[String] {
+        let said = if self.nothing_seen() { self.unseen.len() } else { 0 };
+        self.notes.get(said..).unwrap_or_default()
+    }
+
+    /// The command as one line.
+    pub fn command_line(&self) -> String {
+        self.job.command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A word as it would be typed into a shell.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "_-./=:,+@%^".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+fn job(job: &Job) -> JobSummary {
+    JobSummary {
+        radrm_version: job.radrm_version.clone(),
+        command: job.command.clone(),
+        program: job.program.clone(),
+        program_sha256: job.program_sha256.map(|digest| digest.iter().map(|b| format!("{b:02x}")).collect()),
+        cwd: job.cwd.clone(),
+        user: job.user.clone(),
+        uid: job.uid,
+        host: job.host.clone(),
+        pid: job.pid,
+        start_unix_ns: job.start_unix_ns,
+        environment: job.environment.iter().cloned().collect(),
+    }
+}
+
+fn outcome(profile: &Profile) -> OutcomeSummary {
+    let mut summary =
+        OutcomeSummary { status: "unfinished", duration_ns: profile.duration(), ..OutcomeSummary::default() };
+    let Some(outcome) = &profile.outcome else { return summary };
+    summary.success = outcome.exit.success();
+    match outcome.exit {
+        Exit::Code(code) => {
+            summary.status = "exited";
+            summary.exit_code = Some(code);
+        }
+        Exit::Signal(signal) => {
+            summary.status = "signaled";
+            summary.signal = Some(signal);
+            summary.signal_name = signal_name(signal);
+        }
+        Exit::NotStarted => summary.status = "not_started",
+        Exit::Unknown => summary.status = "unknown",
+    }
+    match &outcome.reason {
+        Some(Reason::OutOfGpuMemory) => summary.out_of_memory = true,
+        Some(Reason::Other(text)) => summary.reason = Some(text.clone()),
+        None => {}
+    }
+    summary
+}
+
+fn failures(profile: &Profile) -> Vec<FailureSummary> {
+    let standing: Vec<_> = profile.standing_refusals().map(|(_, failure)| failure).collect();
+    let mut failures: Vec<_> = profile
+        .processes
+        .iter()
+        .flat_map(|process| process.state.failures.iter().map(move |failure| (process, failure)))
+        .map(|(process, failure)| FailureSummary {
+            t_ns: failure.t,
+            pid: process.identity.pid,
+            gpu: failure.gpu.0,
+            call: failure.call.clone(),
+            kind: kind_key(failure.kind),
+            size_bytes: failure.size,
+            free_bytes: failure.free,
+            device_total_bytes: failure.total,
+            result: failure.result,
+            out_of_memory: failure.out_of_memory(),
+            stands: standing.iter().any(|other| std::ptr::eq(*other, failure)),
+        })
+        .collect();
+    failures.sort_by_key(|failure| failure.t_ns);
+    failures
+}
+
+/// What was out of sight. A process is seen from its first call of the driver
+/// that works (`cuInit`); of one without it nothing is known but that.
+fn unseen(profile: &Profile) -> Vec<String> {
+    match (profile.processes.is_empty(), profile.unseen.is_empty()) {
+        (true, true) => {
+            vec!["no GPU program was seen: cuInit succeeded in no process that RADRM was loaded into".into()]
+        }
+        (true, false) => profile.unseen.iter().map(|why| format!("nothing was counted: {why}")).collect(),
+        (false, _) => profile.unseen.iter().map(|why| format!("not all was counted: {why}")).collect(),
+    }
+}
+
+/// Processes other than the program itself that did not leave in order: one
+/// sentence for each way.
+fn abrupt_ends(profile: &Profile) -> Vec<String> {
+    let mut by_end: BTreeMap<Option<i32>, Vec<u32>> = BTreeMap::new();
+    for process in profile.processes.iter().filter(|process| process.identity.pid != profile.job.pid) {
+        match process.state.end {
+            End::Signal(signal) => by_end.entry(Some(signal)).or_default().push(process.identity.pid),
+            End::Vanished => by_end.entry(None).or_default().push(process.identity.pid),
+            _ => {}
+        }
+    }
+    let sentence = |(end, pids): (Option<i32>, Vec<u32>)| {
+        let (who, were) = match pids[..] {
+            [pid] => (format!("process {pid}"), "was"),
+            _ => (format!("{} processes ({})", pids.len(), listed(&pids)), "were"),
+        };
+        match end {
+            Some(signal) => format!("{who} {were} killed by {}", signal_text(signal)),
+            None => format!(
+                "{who} ended without a sign (by a signal or by _exit); what was counted up to then is complete"
+            ),
+        }
+    };
+    by_end.into_iter().map(sentence).collect()
+}
+
+/// The first few numbers of a list.
+fn listed(numbers: &[u32]) -> String {
+    const SHOWN: usize = 6;
+    let first: Vec<String> = numbers.iter().take(SHOWN).map(u32::to_string).collect();
+    let more = if numbers.len() > SHOWN { ", ..." } else { "" };
+    format!("{}{more}", first.join(", "))
+}
+
+fn notes(profile: &Profile) -> Vec<String> {
+    let mut notes = Vec::new();
+    if profile.outcome.is_none() {
+        notes.push(format!(
+            "the profile has no end: the job is still running, or radrm-run was killed; figures are of {}",
+            profile.last_state
+        ));
+    }
+    notes.extend(abrupt_ends(profile));
+    for process in &profile.processes {
+        let pid = process.identity.pid;
+        for bypass in process.state.bypasses.iter().filter(|bypass| bypass.matters && bypass.count > 0) {
+            notes.push(format!(
+                "process {pid}: figures may be incomplete: {} ({} times)",
+                bypass.reason.replace('_', " "),
+                bypass.count
+            ));
+        }
+    }
+    let dropped =
+        profile.processes.iter().map(|process| process.state.events_dropped).fold(0, u64::saturating_add);
+    if dropped > 0 {
+        notes.push(format!("{dropped} event(s) were lost; counters and peaks are exact nevertheless"));
+    }
+    if profile.processes_not_kept > 0 {
+        notes.push(format!(
+            "{} further processes are not listed, and their memory is in no figure",
+            profile.processes_not_kept
+        ));
+    }
+    notes.extend(profile.notes.iter().map(ToString::to_string));
+    notes
+}

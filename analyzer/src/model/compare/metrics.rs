@@ -1,0 +1,123 @@
+//! The figures that are compared.
+
+use crate::model::{GpuSummary, Summary};
+use radrm_profile::Bytes;
+use radrm_profile::model::{HostCount, Kind};
+use serde::Serialize;
+
+/// Unit of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Nanoseconds.
+    Ns,
+    /// Bytes.
+    Bytes,
+    /// A number of something.
+    Count,
+    /// A share of one.
+    Share,
+    /// Millijoule.
+    Millijoule,
+    /// Processors.
+    Processors,
+}
+
+/// Names a figure; the order is that of the report.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Key {
+    Job(usize, &'static str, Unit),
+    Gpu(u8, usize, &'static str, Unit),
+    Kind(u8, Kind),
+    Host(usize, &'static str, Unit),
+}
+
+impl Key {
+    pub(super) fn name(&self) -> String {
+        match self {
+            Key::Job(_, name, _) => (*name).to_owned(),
+            Key::Gpu(gpu, _, name, _) => format!("gpu{gpu}.{name}"),
+            Key::Kind(gpu, kind) => format!("gpu{gpu}.{}.peak_bytes", kind.key()),
+            Key::Host(_, name, _) => format!("host.{name}"),
+        }
+    }
+
+    pub(super) fn label(&self) -> String {
+        let words = |name: &str| name.trim_end_matches("_bytes").trim_end_matches("_ns").replace('_', " ");
+        match self {
+            Key::Job(_, name, _) => words(name),
+            Key::Gpu(gpu, _, name, _) => format!("GPU {gpu} {}", words(name)),
+            Key::Kind(gpu, kind) => format!("GPU {gpu} {} peak", kind.label()),
+            Key::Host(_, name, _) => format!("host {}", words(name)),
+        }
+    }
+
+    pub(super) fn unit(&self) -> Unit {
+        match self {
+            Key::Job(_, _, unit) | Key::Gpu(_, _, _, unit) | Key::Host(_, _, unit) => *unit,
+            Key::Kind(..) => Unit::Bytes,
+        }
+    }
+}
+
+/// All figures that a run has.
+pub(super) fn of(run: &Summary) -> Vec<(Key, f64)> {
+    let timed = run.kernels.iter().filter_map(|kernel| kernel.gpu_time).map(|time| time.total_ns.0 as f64);
+    let timed = timed.reduce(|a, b| a + b);
+    // A zero that means "not recorded" is no figure.
+    let recorded = |value: f64| run.has_all_kernels().then_some(value);
+    let job = [
+        ("duration_ns", Unit::Ns, Some(run.outcome.duration_ns.0 as f64)),
+        ("processes", Unit::Count, Some(run.processes.len() as f64)),
+        ("launches", Unit::Count, recorded(run.launches as f64)),
+        ("graph_launches", Unit::Count, recorded(run.graph_launches as f64)),
+        ("kernel_time_ns", Unit::Ns, timed.and_then(recorded)),
+        ("copied_bytes", Unit::Bytes, recorded(run.copies.iter().map(|copies| copies.bytes.0 as f64).sum())),
+        ("refused_requests", Unit::Count, Some(run.failed_requests_total as f64)),
+    ];
+    let job = job.into_iter().enumerate();
+    let mut all: Vec<(Key, f64)> =
+        job.filter_map(|(at, (name, unit, value))| Some((Key::Job(at, name, unit), value?))).collect();
+    for gpu in &run.gpus {
+        of_gpu(gpu, &mut all);
+    }
+    if let Some(host) = &run.host {
+        let bytes = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as f64);
+        let mut figures = vec![
+            ("mean_busy_processors", Unit::Processors, host.mean_busy_processors),
+            ("resident_peak_bytes", Unit::Bytes, bytes(host.resident_peak_bytes)),
+        ];
+        for count in HostCount::ALL {
+            let unit = if count == HostCount::TaskClock { Unit::Ns } else { Unit::Count };
+            figures.push((count.key(), unit, host.counter(count).map(|value| value as f64)));
+        }
+        let figures = figures.into_iter().enumerate();
+        all.extend(figures.filter_map(|(at, (name, unit, value))| Some((Key::Host(at, name, unit), value?))));
+    }
+    all
+}
+
+fn of_gpu(gpu: &GpuSummary, all: &mut Vec<(Key, f64)>) {
+    let nvml = gpu.nvml.as_ref();
+    let load = gpu.load.as_ref();
+    let figures = [
+        ("peak_bytes", Unit::Bytes, Some(gpu.peak_bytes.0 as f64)),
+        ("nvml_peak_bytes", Unit::Bytes, nvml.and_then(|n| n.job_peak_bytes).map(|bytes| bytes.0 as f64)),
+        ("sm_active", Unit::Share, load.and_then(|load| load.sm_active_share)),
+        ("sm_occupancy", Unit::Share, load.and_then(|load| load.sm_occupancy_share)),
+        ("dram_active", Unit::Share, load.and_then(|load| load.dram_active_share)),
+        ("tensor_active", Unit::Share, load.and_then(|load| load.tensor_active_share)),
+        ("utilization", Unit::Share, load.and_then(|load| load.utilization_share)),
+        ("energy", Unit::Millijoule, load.and_then(|load| load.energy_mj).map(|energy| energy as f64)),
+    ];
+    let figures = figures.into_iter().enumerate();
+    all.extend(
+        figures.filter_map(|(at, (name, unit, value))| Some((Key::Gpu(gpu.index, at, name, unit), value?))),
+    );
+    // Kinds that neither side has used are the same on both, and are left out of the text.
+    for kind in Kind::ALL {
+        if let Some(summary) = gpu.kinds.get(kind.key()) {
+            all.push((Key::Kind(gpu.index, kind), summary.peak_bytes.0 as f64));
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What profiles say: data only. How it is shown is the matter of [`crate::view`], on which nothing in here depends.
+
+mod build;
+pub mod compare;
+mod features;
+pub(crate) mod filling;
+mod gpu;
+mod kernels;
+pub(crate) mod launches;
+mod limits;
+mod load;
+pub(crate) mod names;
+pub mod oom;
+mod process;
+mod recorded;
+pub(crate) mod signals;
+mod summary;
+mod window;
+
+pub use features::Feature;
+pub use gpu::{Beside, EstimateSummary, GpuSummary, KindSummary, LeftOver, NvmlSummary};
+pub use kernels::{CopySummary, GpuTime, KernelSummary};
+pub use limits::LimitSummary;
+pub use load::{CounterSummary, HostSummary, LoadSummary};
+pub use oom::{HeldSummary, LeftOutSummary, PostmortemSummary, QuotaSummary};
+pub use process::{
+    BlockSummary, BypassSummary, EndSummary, FrameworkSummary, ProcessGpuSummary, ProcessSummary,
+};
+pub use summary::{FailureSummary, JobSummary, OutcomeSummary, SCHEMA, Summary, ThrottlingSummary};
+pub use window::WindowSummary;
+
+use radrm_profile::model::Kind;
+
+/// The stable name of a kind by its number.
+fn kind_key(number: u8) -> &'static str {
+    Kind::from_raw(number).map_or("unknown", Kind::key)
+}
+
+fn clamped(bytes: i128) -> i64 {
+    i64::try_from(bytes).unwrap_or(if bytes < 0 { i64::MIN } else { i64::MAX })
+}

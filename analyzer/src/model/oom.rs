@@ -1,0 +1,375 @@
+//! Refused requests: who held what at that moment, and what stopped them.
+
+use super::{BlockSummary, clamped, kind_key};
+use radrm_profile::model::postmortem::{Cause, Neighbour, Postmortem, QuotaUse, Scope, Who};
+use radrm_profile::model::{Block, KIND_COUNT, Kind, Profile, device_total};
+use radrm_profile::{Bytes, Nanos};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// One refused request with what stood around it: of each process and GPU the
+/// first, and the latest that was written down.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PostmortemSummary {
+    /// Process id.
+    pub pid: u32,
+    /// Its command line.
+    pub command: String,
+    /// The GPU.
+    pub gpu: u8,
+    /// Its product name.
+    pub gpu_name: String,
+    /// When.
+    pub t_ns: Nanos,
+    /// True for the process's first refusal on this GPU.
+    pub is_first: bool,
+    /// False if the process died while it was writing this down.
+    pub is_complete: bool,
+    /// The driver's entry point.
+    pub call: String,
+    /// Kind of memory.
+    pub kind: &'static str,
+    /// Size asked for.
+    pub size_bytes: Bytes,
+    /// What the driver said was free, if it did.
+    pub free_bytes: Option<Bytes>,
+    /// The device's memory.
+    pub device_total_bytes: Option<Bytes>,
+    /// `job_quota`, `user_quota`, `group_quota`, `device`, `fragmentation`,
+    /// `host` or `unknown`.
+    pub cause: &'static str,
+    /// The cause as a sentence.
+    pub why: String,
+    /// The limit that refused, with its figures of that moment.
+    pub quota: Option<QuotaSummary>,
+    /// All limits that the request had to fit under.
+    pub quotas: Vec<QuotaSummary>,
+    /// What the process itself held.
+    pub own: HeldSummary,
+    /// The job's other processes on this GPU, the one with most first; null if
+    /// they could not be looked at.
+    pub others: Option<Vec<HeldSummary>>,
+    /// Those that are not listed.
+    pub others_left_out: LeftOutSummary,
+    /// False if there were more of them than there was time to look at.
+    pub others_complete: bool,
+    /// Device memory of all of these together.
+    pub job_bytes: Bytes,
+    /// Who held most under the limit that refused.
+    pub holders: Vec<HolderSummary>,
+    /// Those that are not listed.
+    pub holders_left_out: LeftOutSummary,
+    /// What NVML said; null if it gave no list.
+    pub nvml: Option<NeighboursSummary>,
+    /// Memory in use that neither the job nor a neighbour accounts for:
+    /// contexts, code, what changed meanwhile. Null if it cannot be told.
+    pub unaccounted_bytes: Option<Bytes>,
+    /// Refusals on this GPU after the first one; null with others than the
+    /// first.
+    pub later: Option<LaterSummary>,
+}
+
+/// A limit and its use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct QuotaSummary {
+    /// `job`, `user` or `group`.
+    pub scope: &'static str,
+    /// The limit.
+    pub limit_bytes: Bytes,
+    /// What was reserved under it.
+    pub used_bytes: Bytes,
+}
+
+/// What a process of the job held of a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct HeldSummary {
+    /// Process id.
+    pub pid: u32,
+    /// Its command line.
+    pub command: String,
+    /// Device memory.
+    pub held_bytes: Bytes,
+    /// By kind, those of which there was any.
+    pub kinds: BTreeMap<&'static str, Bytes>,
+    /// Largest blocks, largest first. Of other processes than the one that was
+    /// refused: those that were still alive when somebody looked.
+    pub largest_blocks: Vec<BlockSummary>,
+    /// Blocks that are not listed; of the process that was refused only.
+    pub blocks_left_out: LeftOutSummary,
+    /// False if there were more blocks than there was time to look at.
+    pub blocks_complete: bool,
+}
+
+/// Entries that a list leaves out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LeftOutSummary {
+    /// How many.
+    pub count: u64,
+    /// What they add up to.
+    pub bytes: Bytes,
+}
+
+/// A process with memory under a limit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct HolderSummary {
+    /// Process id.
+    pub pid: u32,
+    /// Name of its program, if known.
+    pub program: Option<String>,
+    /// Its user, by name or number, if known.
+    pub user: Option<String>,
+    /// True for a process of this job.
+    pub is_of_job: bool,
+    /// What it had reserved.
+    pub bytes: Bytes,
+}
+
+/// NVML's list of a GPU's processes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct NeighboursSummary {
+    /// When the list was taken.
+    pub t_ns: Nanos,
+    /// That less the moment of the refusal; negative: before it.
+    pub after_ns: i64,
+    /// Memory in use by anybody.
+    pub used_bytes: Bytes,
+    /// The device's memory.
+    pub total_bytes: Bytes,
+    /// Memory of processes outside the job, as far as the driver tells.
+    pub others_bytes: Bytes,
+    /// The processes, the one with most first.
+    pub processes: Vec<NeighbourSummary>,
+}
+
+/// A process on a GPU as NVML lists it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct NeighbourSummary {
+    /// Process id.
+    pub pid: u32,
+    /// Name of its program, if known.
+    pub program: Option<String>,
+    /// Its user, by name or number, if known.
+    pub user: Option<String>,
+    /// True for a process of this job.
+    pub is_of_job: bool,
+    /// Its memory; null where the driver does not tell.
+    pub used_bytes: Option<Bytes>,
+}
+
+/// Refusals after the first one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LaterSummary {
+    /// How many.
+    pub count: u64,
+    /// Of these, refused for the same cause as the first one.
+    pub alike: u64,
+    /// By cause, those that occurred.
+    pub causes: BTreeMap<&'static str, u64>,
+    /// The smallest request.
+    pub smallest_bytes: Bytes,
+    /// The largest request.
+    pub largest_bytes: Bytes,
+    /// When the last one was.
+    pub last_ns: Nanos,
+}
+
+/// All of a profile, by time.
+pub(super) fn postmortems(profile: &Profile) -> Vec<PostmortemSummary> {
+    let mut all: Vec<_> = profile.postmortems.iter().map(|it| summary(profile, it)).collect();
+    all.sort_by_key(|it| (it.t_ns, it.pid, it.gpu));
+    all
+}
+
+fn summary(profile: &Profile, it: &Postmortem) -> PostmortemSummary {
+    let process = profile.processes.iter().find(|process| process.key == it.process);
+    let own = HeldSummary {
+        pid: process.map_or(0, |process| process.identity.pid),
+        command: command(profile, |process| process.key == it.process),
+        blocks_left_out: left_out(it.blocks_left_out),
+        blocks_complete: !it.blocks_cut && it.is_complete,
+        ..held(&it.own, &it.blocks)
+    };
+    let others = it.others.as_ref().map(|others| {
+        let other = |other: &radrm_profile::model::postmortem::JobProcess| HeldSummary {
+            pid: other.pid,
+            command: command(profile, |process| process.key == other.key),
+            blocks_complete: true,
+            ..held(&other.kinds, &other.blocks)
+        };
+        others.iter().map(other).collect::<Vec<_>>()
+    });
+    let listed = others.iter().flatten().map(|other| other.held_bytes).sum::<Bytes>();
+    let job_bytes = own.held_bytes + listed + it.others_left_out.bytes;
+    let is_of_job = |pid: u32| {
+        pid == own.pid
+            || it.others.iter().flatten().any(|other| other.pid == pid)
+            || profile.processes.iter().any(|process| process.identity.pid == pid)
+    };
+    let holders = it.holders.iter().map(|holder| HolderSummary {
+        pid: holder.pid,
+        program: program(profile, holder.pid, &holder.who),
+        user: user(&holder.who),
+        is_of_job: is_of_job(holder.pid),
+        bytes: holder.bytes,
+    });
+    let holders = holders.collect();
+    let nvml = it.nvml.as_ref().map(|nvml| {
+        let neighbour = |neighbour: &Neighbour| NeighbourSummary {
+            pid: neighbour.pid,
+            program: program(profile, neighbour.pid, &neighbour.who),
+            user: user(&neighbour.who),
+            is_of_job: neighbour.is_own || is_of_job(neighbour.pid),
+            used_bytes: neighbour.used,
+        };
+        let processes: Vec<_> = nvml.processes.iter().map(neighbour).collect();
+        NeighboursSummary {
+            t_ns: nvml.t,
+            after_ns: clamped(i128::from(nvml.t.0) - i128::from(it.request.t.0)),
+            used_bytes: nvml.used,
+            total_bytes: nvml.total,
+            others_bytes: processes.iter().filter(|p| !p.is_of_job).filter_map(|p| p.used_bytes).sum(),
+            processes,
+        }
+    });
+    let in_use = it.request.total.zip(it.request.free).map(|(total, free)| total.minus(free));
+    let unaccounted_bytes =
+        in_use.zip(nvml.as_ref()).map(|(in_use, nvml)| in_use.minus(job_bytes + nvml.others_bytes));
+    PostmortemSummary {
+        pid: own.pid,
+        command: own.command.clone(),
+        gpu: it.gpu().0,
+        gpu_name: profile.gpu(it.gpu()).map_or(String::new(), |gpu| gpu.name.clone()),
+        t_ns: it.request.t,
+        is_first: !it.is_latest,
+        is_complete: it.is_complete,
+        call: it.request.call.clone(),
+        kind: kind_key(it.request.kind),
+        size_bytes: it.request.size,
+        free_bytes: it.request.free,
+        device_total_bytes: it.request.total,
+        cause: cause(&it.cause),
+        why: why(it),
+        quota: match &it.cause {
+            Cause::Quota(of) => Some(quota(of)),
+            _ => None,
+        },
+        quotas: it.quotas.iter().map(quota).collect(),
+        own,
+        others,
+        others_left_out: left_out(it.others_left_out),
+        others_complete: it.others.is_some() && !it.others_cut && it.is_complete,
+        job_bytes,
+        holders,
+        holders_left_out: left_out(it.holders_left_out),
+        nvml,
+        unaccounted_bytes,
+        later: (!it.is_latest).then(|| later(it)),
+    }
+}
+
+fn held(kinds: &[Bytes; KIND_COUNT], blocks: &[Block]) -> HeldSummary {
+    let block = |b: &Block| BlockSummary { size_bytes: b.size, kind: kind_key(b.kind), since_ns: b.since };
+    let present = Kind::ALL.into_iter().map(|kind| (kind.key(), kinds[kind.index()]));
+    HeldSummary {
+        held_bytes: device_total(kinds),
+        kinds: present.filter(|(_, bytes)| !bytes.is_zero()).collect(),
+        largest_blocks: blocks.iter().map(block).collect(),
+        ..HeldSummary::default()
+    }
+}
+
+fn command(profile: &Profile, is_it: impl Fn(&radrm_profile::model::Process) -> bool) -> String {
+    let process = profile.processes.iter().find(|process| is_it(process));
+    process.map_or(String::new(), |process| {
+        let identity = &process.identity;
+        if identity.command.is_empty() { identity.exe.clone() } else { identity.command.clone() }
+    })
+}
+
+/// The name of a process's program: as the system told it, else as its own
+/// command line has it.
+fn program(profile: &Profile, pid: u32, who: &Who) -> Option<String> {
+    let known = || {
+        let exe = &profile.processes.iter().rfind(|process| process.identity.pid == pid)?.identity.exe;
+        exe.rsplit('/').next().filter(|name| !name.is_empty()).map(str::to_owned)
+    };
+    who.program.clone().or_else(known)
+}
+
+fn user(who: &Who) -> Option<String> {
+    who.user.clone().or_else(|| who.uid.map(|uid| format!("uid {uid}")))
+}
+
+fn left_out(from: radrm_profile::model::postmortem::LeftOut) -> LeftOutSummary {
+    LeftOutSummary { count: from.count, bytes: from.bytes }
+}
+
+fn quota(from: &QuotaUse) -> QuotaSummary {
+    QuotaSummary { scope: from.scope.key(), limit_bytes: from.limit, used_bytes: from.used }
+}
+
+fn cause(cause: &Cause) -> &'static str {
+    match cause {
+        Cause::Quota(quota) => match quota.scope {
+            Scope::Job => "job_quota",
+            Scope::User => "user_quota",
+            Scope::Group => "group_quota",
+        },
+        Cause::Device => "device",
+        Cause::Fragmentation => "fragmentation",
+        Cause::Host => "host",
+        Cause::Unknown => "unknown",
+    }
+}
+
+/// The cause as a sentence.
+fn why(it: &Postmortem) -> String {
+    let size = it.request.size;
+    let of = it.request.total.map_or(String::new(), |total| format!(" of {total}"));
+    match (&it.cause, it.request.free) {
+        (Cause::Quota(quota), _) => {
+            let whose = match quota.scope {
+                Scope::Job => "of the job",
+                Scope::User => "of the user",
+                Scope::Group => "of a group",
+            };
+            let left = quota.limit.minus(quota.used);
+            format!(
+                "the quota {whose}: {} of {} were reserved, {left} were left and {size} were asked for",
+                quota.used, quota.limit
+            )
+        }
+        (Cause::Device, Some(free)) => {
+            format!("the device was full: {free}{of} were free and {size} were asked for")
+        }
+        (Cause::Fragmentation, Some(free)) => format!(
+            "fragmentation: {free}{of} were free and {size} were asked for, but not in one piece (or somebody \
+             freed memory right after)"
+        ),
+        (Cause::Host, _) => format!("the host had no {size} of memory to lock for the GPU"),
+        (Cause::Device | Cause::Fragmentation | Cause::Unknown, _) => {
+            format!("the driver refused {size} and did not say what was free")
+        }
+    }
+}
+
+fn later(it: &Postmortem) -> LaterSummary {
+    let later = &it.later;
+    let causes = [
+        ("job_quota", later.quota[0]),
+        ("user_quota", later.quota[1]),
+        ("group_quota", later.quota[2]),
+        ("device", later.device),
+        ("fragmentation", later.fragmentation),
+        ("host", later.host),
+        ("unknown", later.unknown),
+    ];
+    LaterSummary {
+        count: later.count(),
+        alike: later.like(&it.cause),
+        causes: causes.into_iter().filter(|(_, count)| *count > 0).collect(),
+        smallest_bytes: later.smallest,
+        largest_bytes: later.largest,
+        last_ns: later.last,
+    }
+}

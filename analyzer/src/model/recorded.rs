@@ -1,0 +1,20 @@
+//! Whether what is in a summary is all that its processes launched and copied.
+
+use super::{ProcessSummary, Summary};
+use std::cmp::Reverse;
+
+impl Summary {
+    /// Processes that launched most, most first, at most so many; of those that launched as often the first one.
+    pub fn busiest(&self, most: usize) -> Vec<&ProcessSummary> {
+        let mut order: Vec<&ProcessSummary> = self.processes.iter().collect();
+        order.sort_by_key(|process| Reverse(process.launches.saturating_add(process.graph_launches)));
+        order.truncate(most);
+        order
+    }
+
+    /// Whether launches, kernels and copies of every process are in the figures. Where they are not, these figures
+    /// are too low, and zero may be anything.
+    pub fn has_all_kernels(&self) -> bool {
+        self.processes_without_kernels == 0
+    }
+}

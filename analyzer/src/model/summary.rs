@@ -1,0 +1,190 @@
+//! The summary of a job. This is also the JSON report: the fields are its keys. Keys that end in `_bytes` are exact
+//! bytes, `_ns` nanoseconds since the job's start, `_share` a number from 0 to 1.
+
+use super::signals::signal_text;
+use super::{
+    CopySummary, GpuSummary, HostSummary, KernelSummary, LimitSummary, PostmortemSummary, ProcessSummary,
+};
+use radrm_profile::model::{GpuClock, Profile};
+use radrm_profile::{Bytes, Nanos};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Version of the JSON report. It rises when a key is renamed, removed or
+/// changes its meaning; not when one is added.
+pub const SCHEMA: u32 = 2;
+
+/// A summary of one job.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Specification of the emulated machine; null on real GPUs. If it is set,
+    /// no figure in here was measured on a GPU.
+    pub emulated: Option<String>,
+    /// What the time of the GPUs is: the host's (`real`), `modelled` where waiting for emulated GPUs takes none, so that
+    /// it cannot be set against the host's, or `absent` in a dry run, which computes nothing.
+    pub gpu_clock: GpuClock,
+    /// Who ran what.
+    pub job: JobSummary,
+    /// How it ended.
+    pub outcome: OutcomeSummary,
+    /// Per GPU that the job used or NVML showed.
+    pub gpus: Vec<GpuSummary>,
+    /// Per process that joined the job.
+    pub processes: Vec<ProcessSummary>,
+    /// Processes that were too many to keep one by one.
+    pub processes_not_kept: u64,
+    /// Of these, how many whose launches, kernels and copies were not recorded (`--kernels off`): they are in no figure
+    /// of the three.
+    pub processes_without_kernels: u64,
+    /// Kernels of all processes merged by name: those that took the most time
+    /// on the GPU first where launches were timed, else those with the most
+    /// launches.
+    pub kernels: Vec<KernelSummary>,
+    /// Time that GPUs were in use without a kernel running, as a share of it,
+    /// where launches were timed: at least so much, as the times of kernels are added up, also of those that ran beside
+    /// each other, each at the upper end of its interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_idle_share: Option<f64>,
+    /// Copies and memsets, most bytes first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<CopySummary>,
+    /// What the job did on the host; null if nothing of it was recorded.
+    pub host: Option<HostSummary>,
+    /// What held the job up.
+    pub limits: LimitSummary,
+    /// What a launch budget did, if launches waited for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttling: Option<ThrottlingSummary>,
+    /// Figures of load that could not be taken, each as a clause with its reason.
+    pub unmeasured: Vec<String>,
+    /// Kernel launches by the program, of all processes.
+    pub launches: u64,
+    /// Graph launches, of all processes.
+    pub graph_launches: u64,
+    /// Refused memory requests by time: the first and the last ones of each
+    /// process.
+    pub failed_requests: Vec<FailureSummary>,
+    /// How many memory requests were refused.
+    pub failed_requests_total: u64,
+    /// Who held what when a request was refused, by time: of each process and
+    /// GPU the first refusal, and the latest that is known.
+    pub postmortems: Vec<PostmortemSummary>,
+    /// Events that the profile keeps.
+    pub events: u64,
+    /// What could not be looked at, or why nothing was seen: sentences, which
+    /// are in `notes` too. Figures are missing what happened there.
+    pub unseen: Vec<String>,
+    /// What the reader should know: damage, lost records, incomplete figures.
+    pub notes: Vec<String>,
+}
+
+/// What a launch budget did to the job's processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ThrottlingSummary {
+    /// The budget's share of the GPU's time when it was last seen.
+    pub share: f64,
+    /// Launches that waited for the job's turn.
+    pub launches: u64,
+    /// How long they waited together, over all threads.
+    pub waited_ns: u64,
+}
+
+impl ThrottlingSummary {
+    pub(super) fn of(profile: &Profile) -> Option<Self> {
+        let held = || profile.processes.iter().map(|process| process.throttling);
+        let launches = held().map(|held| held.launches).fold(0, u64::saturating_add);
+        let share = held().filter(|held| !held.is_none()).map(|held| held.share_permille).max()?;
+        let waited_ns = held().map(|held| held.waited.0).fold(0, u64::saturating_add);
+        Some(Self { share: f64::from(share) / 1000.0, launches, waited_ns })
+    }
+}
+
+/// Who ran what.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct JobSummary {
+    /// Version of radrm that wrote the profile.
+    pub radrm_version: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// The file that was executed.
+    pub program: Option<String>,
+    /// Its SHA-256, hexadecimal.
+    pub program_sha256: Option<String>,
+    /// Working directory.
+    pub cwd: String,
+    /// User name.
+    pub user: Option<String>,
+    /// Numeric user id.
+    pub uid: u32,
+    /// Host name.
+    pub host: String,
+    /// Process id of the program.
+    pub pid: u32,
+    /// Start: nanoseconds since 1970.
+    pub start_unix_ns: u64,
+    /// Environment variables that matter to GPU programs.
+    pub environment: BTreeMap<String, String>,
+}
+
+/// How the job ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct OutcomeSummary {
+    /// `exited`, `signaled`, `not_started`, `unknown` (nobody saw the end) or
+    /// `unfinished` (the profile has no end: still running or cut off).
+    pub status: &'static str,
+    /// Exit code, if it exited.
+    pub exit_code: Option<i32>,
+    /// Signal, if one killed it.
+    pub signal: Option<i32>,
+    /// The signal's name.
+    pub signal_name: Option<&'static str>,
+    /// True for exit code 0.
+    pub success: bool,
+    /// True if it failed after a refusal for lack of GPU memory.
+    pub out_of_memory: bool,
+    /// Any other reason, in words.
+    pub reason: Option<String>,
+    /// How long the job took; without an end, how far the profile reaches.
+    pub duration_ns: Nanos,
+}
+
+/// A refused memory request.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FailureSummary {
+    /// When.
+    pub t_ns: Nanos,
+    /// Process id.
+    pub pid: u32,
+    /// The GPU.
+    pub gpu: u8,
+    /// The driver's entry point.
+    pub call: String,
+    /// Kind of memory.
+    pub kind: &'static str,
+    /// Size asked for.
+    pub size_bytes: Bytes,
+    /// What was free, if known.
+    pub free_bytes: Option<Bytes>,
+    /// The device's memory.
+    pub device_total_bytes: Option<Bytes>,
+    /// The driver's result code (2 = out of memory).
+    pub result: u32,
+    /// True if it was refused for lack of memory.
+    pub out_of_memory: bool,
+    /// True if the process was granted nothing more on this GPU: if it failed, this can be why.
+    pub stands: bool,
+}
+
+impl OutcomeSummary {
+    /// How the job ended, without when.
+    pub(crate) fn word(&self) -> String {
+        match (self.out_of_memory, self.status, self.exit_code, self.signal) {
+            (true, ..) => "out of GPU memory".to_owned(),
+            (_, "exited", Some(code), _) => format!("exit code {code}"),
+            (_, "signaled", _, Some(signal)) => signal_text(signal),
+            (_, status, ..) => status.replace('_', " "),
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! The report as one page that needs nothing else.
+
+use super::phrases::{counted, end_text, failure_text, launches_text, outcome_text};
+use super::text::load::{activity_text, host_lines, traffic_text};
+use super::{svg, text};
+use crate::model::{Feature, GpuSummary, KernelSummary, ProcessSummary, Summary};
+use askama::Template;
+use radrm_profile::Bytes;
+use radrm_profile::model::{GpuIndex, Kind, Profile};
+use radrm_profile::steps::gpu_steps;
+use radrm_term::number::{grouped, mean};
+
+/// Kernels in the page; all of them are in the JSON report.
+const KERNELS: usize = 1000;
+
+/// Processes in the page whose features are shown: those that launched most.
+const FEATURES: usize = 16;
+
+/// Processes in the page.
+const PROCESSES: usize = 200;
+
+#[derive(Template)]
+#[template(path = "report.html")]
+struct Page<'a> {
+    s: &'a Summary,
+    title: String,
+    command: String,
+    outcome: String,
+    outcome_class: &'static str,
+    who: String,
+    started: String,
+    facts: Vec<(&'static str, String)>,
+    gpus: Vec<Gpu<'a>>,
+    kernels: Vec<Kernel<'a>>,
+    more_kernels: usize,
+    timed: bool,
+    graphs: bool,
+    processes: Vec<Process>,
+    more_processes: usize,
+    refused: Vec<String>,
+    more_refused: u64,
+    postmortems: Vec<Vec<String>>,
+    host: Vec<(&'static str, String)>,
+    features: Vec<Features<'a>>,
+}
+
+struct Gpu<'a> {
+    s: &'a GpuSummary,
+    picture: Option<String>,
+    load: Option<(String, Vec<svg::Line>)>,
+    has_nvml_line: bool,
+    has_refusals: bool,
+    kinds: Vec<KindRow>,
+    facts: Vec<(&'static str, String)>,
+}
+
+struct KindRow {
+    key: &'static str,
+    label: &'static str,
+    in_total: bool,
+    note: &'static str,
+    at_peak: Bytes,
+    peak: String,
+    now: Bytes,
+    unfreed: Bytes,
+    allocations: String,
+    frees: String,
+}
+
+struct Kernel<'a> {
+    s: &'a KernelSummary,
+    time: String,
+    time_ns: u64,
+    share: String,
+    launches: String,
+    graph_launches: String,
+    blocks: String,
+    threads: String,
+    shared: Bytes,
+}
+
+/// What a process takes of each resource.
+struct Features<'a> {
+    pid: u32,
+    command: String,
+    rows: Vec<FeatureRow<'a>>,
+}
+
+struct FeatureRow<'a> {
+    resource: String,
+    label: String,
+    value: String,
+    s: &'a Feature,
+}
+
+struct Process {
+    pid: u32,
+    command: String,
+    gpu: String,
+    peak: Bytes,
+    launches: String,
+    frameworks: String,
+    end: String,
+}
+
+/// The report as a page: one file, no other resource, readable without
+/// scripts, light and dark.
+pub fn html(profile: &Profile, summary: &Summary) -> String {
+    let page = Page::new(profile, summary);
+    // Rendering to a string fails only if a value's Display fails; none does.
+    page.render()
+        .unwrap_or_else(|error| format!("<!doctype html><p>{}</p>", svg::escaped(&error.to_string())))
+}
+
+impl<'a> Page<'a> {
+    fn new(profile: &Profile, s: &'a Summary) -> Page<'a> {
+        let o = &s.outcome;
+        let command = s.command_line();
+        let program = s.job.command.first().map_or("job", |c| c.rsplit('/').next().unwrap_or(c));
+        let who = s.job.user.clone().unwrap_or_else(|| format!("uid {}", s.job.uid));
+        let failures: Vec<String> =
+            s.failed_requests.iter().map(|f| failure_text(f, s.processes.len() > 1)).collect();
+        Page {
+            title: format!("{program} · GPU memory · radrm"),
+            command,
+            outcome: outcome_text(o),
+            outcome_class: match o.status {
+                "exited" if o.success => "good",
+                "unfinished" | "unknown" => "warn",
+                _ => "bad",
+            },
+            who: format!("{who}@{}", s.job.host),
+            started: utc(s.job.start_unix_ns),
+            facts: job_facts(s),
+            gpus: s.gpus.iter().map(|gpu| Gpu::new(profile, gpu)).collect(),
+            timed: s.kernels.iter().any(|kernel| kernel.gpu_time.is_some()),
+            more_kernels: s.kernels.len().saturating_sub(KERNELS),
+            graphs: s.kernels.iter().any(|kernel| kernel.graph_launches > 0),
+            kernels: s.kernels.iter().take(KERNELS).map(Kernel::new).collect(),
+            processes: processes(s),
+            more_processes: s.processes.len().saturating_sub(PROCESSES),
+            more_refused: s.failed_requests_total.saturating_sub(failures.len() as u64),
+            postmortems: s.postmortems.iter().filter(|it| it.is_first).map(text::oom::short).collect(),
+            refused: failures,
+            features: s.busiest(FEATURES).into_iter().map(Features::new).collect(),
+            host: s.host.as_ref().map(host_lines).unwrap_or_default(),
+            s,
+        }
+    }
+}
+
+impl<'a> Gpu<'a> {
+    fn new(profile: &Profile, s: &'a GpuSummary) -> Gpu<'a> {
+        let index = GpuIndex(s.index);
+        let picture = svg::memory(profile, index, &gpu_steps(profile, index));
+        let kinds = Kind::ALL
+            .into_iter()
+            .filter_map(|kind| Some((kind, s.kinds.get(kind.key())?)))
+            .filter(|(_, k)| k.allocations > 0 || !k.peak_bytes.is_zero())
+            .map(|(kind, k)| KindRow {
+                key: kind.key(),
+                label: kind.label(),
+                in_total: kind.in_total(),
+                note: match kind {
+                    Kind::PoolUsed => "part of pool reserved",
+                    kind if kind.in_total() => "",
+                    _ => "not in the total",
+                },
+                at_peak: k.at_peak_bytes,
+                peak: format!("{}{}", if k.peak_exact { "" } else { "≤ " }, k.peak_bytes),
+                now: k.now_bytes,
+                unfreed: k.unfreed_bytes,
+                allocations: grouped(k.allocations),
+                frees: grouped(k.frees),
+            })
+            .collect();
+        let has = |class: &str| picture.as_ref().is_some_and(|picture| picture.contains(class));
+        Gpu {
+            has_nvml_line: has(r#"class="nvml""#),
+            has_refusals: has(r#"class="refused""#),
+            load: svg::load(profile, index),
+            picture,
+            kinds,
+            facts: gpu_facts(s),
+            s,
+        }
+    }
+
+    fn peak(&self) -> String {
+        let bound = if self.s.peak_exact { "" } else { "≤ " };
+        format!("{bound}{}", self.s.peak_bytes)
+    }
+}
+
+fn gpu_facts(s: &GpuSummary) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    if let Some(share) = s.peak_share {
+        facts.push(("of the card", format!("{:.1} % of {}", share * 100.0, s.total_bytes)));
+    }
+    if !s.peak_bytes.is_zero() {
+        facts.push(("reached at", s.peak_at_ns.to_string()));
+    }
+    if !s.peak_exact {
+        facts.push(("at least", s.peak_at_least_bytes.to_string()));
+    }
+    if let Some(nvml) = &s.nvml {
+        if let Some(peak) = nvml.job_peak_bytes {
+            facts.push(("NVML, this job", peak.to_string()));
+        }
+        facts.push(("NVML, in use", nvml.used_peak_bytes.to_string()));
+        if let Some(remainder) = nvml.remainder_bytes {
+            let sign = if remainder < 0 { "−" } else { "" };
+            facts.push(("not accounted for", format!("{sign}{}", Bytes(remainder.unsigned_abs()))));
+        }
+        if let Some(utilization) = nvml.mean_utilization {
+            facts.push(("busy", format!("{utilization:.0} % of the time")));
+        }
+        if let Some(power) = nvml.max_power_mw {
+            facts.push(("power, up to", format!("{:.0} W", f64::from(power) / 1000.0)));
+        }
+    }
+    if let Some(load) = &s.load {
+        let activity = activity_text(load);
+        if !activity.is_empty() {
+            facts.push(("activity", activity));
+        }
+        let traffic = traffic_text(load);
+        if !traffic.is_empty() {
+            facts.push(("power and clocks", traffic));
+        }
+    }
+    if s.failed_requests > 0 {
+        facts.push(("refused", counted(s.failed_requests, "request", "requests")));
+    }
+    facts
+}
+
+fn job_facts(s: &Summary) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    facts.extend(s.job.program.clone().map(|program| ("program", program)));
+    facts.extend(s.job.program_sha256.clone().map(|digest| ("SHA-256", digest)));
+    facts.push(("directory", s.job.cwd.clone()));
+    for (name, value) in &s.job.environment {
+        facts.push(("environment", format!("{name}={value}")));
+    }
+    for gpu in &s.gpus {
+        let driver = gpu.driver_version.as_ref().map_or(String::new(), |v| format!(", driver {v}"));
+        facts.push(("GPU", format!("{} {} {}{driver}", gpu.index, gpu.name, gpu.uuid)));
+    }
+    facts.push(("written by", format!("radrm {}", s.job.radrm_version)));
+    facts
+}
+
+fn processes(s: &Summary) -> Vec<Process> {
+    let row = |process: &ProcessSummary| {
+        let frameworks: Vec<String> = process
+            .frameworks
+            .iter()
+            .map(|f| f.version.as_ref().map_or(f.name.clone(), |version| format!("{} {version}", f.name)))
+            .collect();
+        let first = process.gpus.iter().max_by_key(|gpu| gpu.peak_bytes);
+        Process {
+            pid: process.pid,
+            command: process.command_or_exe().to_owned(),
+            gpu: process.gpus.iter().map(|gpu| gpu.gpu.to_string()).collect::<Vec<_>>().join(", "),
+            peak: first.map_or(Bytes::ZERO, |gpu| gpu.peak_bytes),
+            launches: launches_text(process),
+            frameworks: frameworks.join(", "),
+            end: end_text(&process.end),
+        }
+    };
+    let mut rows: Vec<Process> = s.processes.iter().map(row).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.peak));
+    rows.truncate(PROCESSES);
+    rows
+}
+
+impl<'a> Features<'a> {
+    fn new(process: &'a ProcessSummary) -> Features<'a> {
+        let row = |s: &'a Feature| FeatureRow {
+            resource: s.resource.replace('_', " "),
+            label: s.label(),
+            value: s.value_text(),
+            s,
+        };
+        Features {
+            pid: process.pid,
+            command: process.command_or_exe().to_owned(),
+            rows: process.features.iter().map(row).collect(),
+        }
+    }
+}
+
+impl<'a> Kernel<'a> {
+    fn new(s: &'a KernelSummary) -> Kernel<'a> {
+        let dash = || "-".to_owned();
+        Kernel {
+            time: s.gpu_time.map_or_else(dash, |t| format!("{} \u{b1} {}", t.total_ns, t.half_width_ns)),
+            time_ns: s.gpu_time.map_or(0, |t| t.total_ns.0),
+            share: s.gpu_time.map_or_else(dash, |t| format!("{:.1} %", t.share * 100.0)),
+            launches: grouped(s.launches),
+            graph_launches: grouped(s.graph_launches),
+            blocks: mean(s.mean_blocks),
+            threads: mean(s.mean_threads_per_block),
+            shared: s.static_shared_bytes + s.mean_dynamic_shared_bytes,
+            s,
+        }
+    }
+}
+
+/// Date and time of nanoseconds since 1970.
+fn utc(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    // Days to a date by Howard Hinnant's civil_from_days: years begin in March.
+    let days = seconds / 86_400 + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (h, m, s) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02} {h:02}:{m:02}:{s:02} UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::utc;
+
+    #[test]
+    fn dates_are_right() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_399, "2000-02-28 23:59:59 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_795_235_536, "2026-11-21 04:32:16 UTC"),
+        ] {
+            assert_eq!(utc(seconds * 1_000_000_000), text);
+        }
+    }
+}
