@@ -47,6 +47,11 @@ fn profile() -> Profile {
     profile
 }
 
+/// Adds the row of a profile, as a run does at its end.
+fn record(path: Option<&Path>, profile: &Profile) -> Option<String> {
+    dataset::record(path, &Row::from_profile(profile, Some(Path::new("/tmp/x.radrm"))), &features())
+}
+
 fn features() -> Features {
     let figures = [("launches_per_second", Figure::new(2.5, "counted")), ("sm_active", None)];
     let features = figures.map(|(name, figure)| (name.to_owned(), figure)).into();
@@ -57,7 +62,7 @@ fn features() -> Features {
 fn what_goes_in_comes_out() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("deep/below/dataset.db");
-    assert_eq!(dataset::record(Some(&path), &profile(), Some(Path::new("/tmp/x.radrm")), &features()), None);
+    assert_eq!(record(Some(&path), &profile()), None);
     let dataset = Dataset::open_existing(&path).unwrap();
     let rows = dataset.rows(&Filter::default()).unwrap();
     let mut expected = Row::from_profile(&profile(), Some(Path::new("/tmp/x.radrm")));
@@ -65,9 +70,9 @@ fn what_goes_in_comes_out() {
     assert_eq!(rows, [expected]);
     assert_eq!((dataset.features(1).unwrap(), dataset.features(2).unwrap()), (Some(features()), None));
     let row = &rows[0];
-    assert_eq!((row.peak_bytes, row.device_peak_bytes, row.pinned_peak_bytes), (700, 500, 9));
+    assert_eq!((row.peak_bytes, row.device_peak_bytes, row.pinned_peak_bytes), (700, Some(500), Some(9)));
     assert_eq!((row.gpus.as_slice(), row.peaks.len()), (&["GPU number 1".to_owned()][..], 1));
-    assert_eq!((row.command.as_str(), row.arguments.len(), row.failed_requests), ("python", 2, 2));
+    assert_eq!((row.command.as_str(), row.arguments.len(), row.failed_requests), ("python", 2, Some(2)));
     assert_eq!((row.exit_code, row.signal, row.out_of_memory), (Some(1), None, true));
     assert_eq!(row.framework.as_deref(), Some("PyTorch 2.15"));
     assert_eq!(row.emulated.as_deref(), Some("1xH200"));
@@ -80,10 +85,10 @@ fn a_job_of_which_nothing_was_seen_gets_no_row() {
     let path = dir.path().join("dataset.db");
     let mut unseen = profile();
     unseen.processes.clear();
-    assert_eq!(dataset::record(Some(&path), &unseen, None, &features()), None);
+    assert_eq!(record(Some(&path), &unseen), None);
     assert!(!path.exists(), "not even a file");
     // Without a place for a dataset there is nothing to complain about either.
-    assert_eq!(dataset::record(None, &unseen, None, &features()), None);
+    assert_eq!(record(None, &unseen), None);
 }
 
 #[test]
@@ -97,11 +102,11 @@ fn peaks_of_processes_one_after_the_other_are_not_added_up() {
     profile.processes.push(second);
     let row = Row::from_profile(&profile, None);
     assert_eq!((row.peak_bytes, row.peak_exact), (700, true));
-    assert_eq!((row.device_peak_bytes, row.pinned_peak_bytes), (500, 9));
+    assert_eq!((row.device_peak_bytes, row.pinned_peak_bytes), (Some(500), Some(9)));
     // Side by side, and nothing else known: both may have been at their peaks at once.
     profile.processes[1].identity.joined = Nanos(9);
     let row = Row::from_profile(&profile, None);
-    assert_eq!((row.device_peak_bytes, row.peak_exact), (900, false));
+    assert_eq!((row.device_peak_bytes, row.peak_exact), (Some(900), false));
 }
 
 #[test]
@@ -141,7 +146,7 @@ fn many_programs_may_end_at_once() {
     const CHILD: &str = "RADRM_TEST_DATASET";
     if let Some(path) = std::env::var_os(CHILD) {
         for _ in 0..5 {
-            assert_eq!(dataset::record(Some(Path::new(&path)), &profile(), None, &features()), None);
+            assert_eq!(record(Some(Path::new(&path)), &profile()), None);
         }
         return;
     }
@@ -160,7 +165,7 @@ fn many_programs_may_end_at_once() {
     // Threads of one program, too.
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| assert_eq!(dataset::record(Some(&path), &profile(), None, &features()), None));
+            scope.spawn(|| assert_eq!(record(Some(&path), &profile()), None));
         }
     });
     for child in children {
@@ -176,13 +181,13 @@ fn what_cannot_be_written_is_one_sentence() {
     let file = dir.path().join("file");
     std::fs::write(&file, "this is not a database, though long enough to be looked at as one").unwrap();
     for path in [&file.join("dataset.db"), &file, Path::new("/proc/radrm/dataset.db")] {
-        let sentence = dataset::record(Some(path), &profile(), None, &features()).unwrap();
+        let sentence = record(Some(path), &profile()).unwrap();
         assert!(
             sentence.starts_with("no row was added to the dataset") && !sentence.contains('\n'),
             "{sentence}"
         );
     }
-    assert!(dataset::record(None, &profile(), None, &features()).unwrap().contains("no home directory"));
+    assert!(record(None, &profile()).unwrap().contains("no home directory"));
     assert!(Dataset::open_existing(&dir.path().join("none")).is_err());
     assert!(!dir.path().join("none").exists());
 }
@@ -216,7 +221,7 @@ fn a_dataset_without_features_is_read_as_it_is_and_gets_them_when_it_is_written(
         rows.iter().map(|row| dataset.features(row.id).unwrap().is_some()).collect::<Vec<_>>()
     };
     assert_eq!(known(), [false]);
-    assert_eq!(dataset::record(Some(&path), &profile(), None, &features()), None);
+    assert_eq!(record(Some(&path), &profile()), None);
     assert_eq!(known(), [true, false]);
 }
 
@@ -233,7 +238,7 @@ fn features_in_an_unknown_form_are_none_and_their_rows_are_listed() {
         "NULL",
     ];
     for form in forms {
-        assert_eq!(dataset::record(Some(&path), &profile(), None, &features()), None);
+        assert_eq!(record(Some(&path), &profile()), None);
         let connection = rusqlite::Connection::open(&path).unwrap();
         let last = "WHERE id = (SELECT max(id) FROM runs)";
         connection.execute(&format!("UPDATE runs SET features = {form} {last}"), []).unwrap();
@@ -250,7 +255,7 @@ fn features_in_an_unknown_form_are_none_and_their_rows_are_listed() {
 fn listing_rows_does_not_read_their_features() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dataset.db");
-    assert_eq!(dataset::record(Some(&path), &profile(), None, &features()), None);
+    assert_eq!(record(Some(&path), &profile()), None);
     // A column that cannot be read: its value is worked out whenever somebody asks for it, and that fails.
     let connection = rusqlite::Connection::open(&path).unwrap();
     let trap =

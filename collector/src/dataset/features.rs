@@ -1,6 +1,7 @@
 //! What the processes of a job did to the GPU, as a row keeps it: a column of its own, as JSON, that is read only
 //! where it is asked for, for it is many times longer than the rest of the row.
 
+use radrm_base::Permille;
 use rusqlite::{Connection, Error, OptionalExtension};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -37,6 +38,20 @@ impl Figure {
     /// column unreadable.
     pub fn new(value: f64, origin: &str) -> Option<Figure> {
         value.is_finite().then(|| Figure { value, origin: origin.to_owned() })
+    }
+}
+
+impl Features {
+    /// What the job did to its GPUs, as a mean of the processes of which it was measured: SM activity, SM occupancy and
+    /// DRAM activity.
+    pub fn activity(&self) -> [Option<Permille>; 3] {
+        let mean = |name: &str| {
+            let figures = self.processes.iter().filter_map(|process| process.features.get(name)?.as_ref());
+            let percents: Vec<f64> = figures.map(|figure| figure.value).collect();
+            let sum: f64 = percents.iter().sum();
+            (!percents.is_empty()).then(|| Permille::from_fraction(sum / percents.len() as f64 / 100.0))
+        };
+        ["sm_active", "sm_occupancy", "dram_throughput"].map(mean)
     }
 }
 
@@ -114,6 +129,23 @@ mod tests {
         assert_eq!(serde_json::from_str::<ProcessFeatures>(&text).unwrap(), process);
         assert_eq!(process.features.values().flatten().count(), 1);
     }
+
+    #[test]
+    fn activity_that_was_not_measured_is_none_and_not_zero() {
+        let process = |figures: &[(&str, f64)]| {
+            let features =
+                figures.iter().map(|(name, value)| ((*name).to_owned(), Figure::new(*value, "measured")));
+            ProcessFeatures { pid: 7, features: features.collect() }
+        };
+        let processes = vec![
+            process(&[("sm_active", 50.0), ("dram_throughput", 0.0)]),
+            process(&[("sm_active", 25.0)]),
+            process(&[]),
+        ];
+        let features = Features { processes, left_out: 0 };
+        assert_eq!(features.activity(), [Some(Permille(375)), None, Some(Permille(0))]);
+    }
+
     #[test]
     fn features_that_were_written_as_a_list_are_read() {
         let text = r#"[{"pid": 7, "features": [

@@ -1,10 +1,12 @@
-//! Where the dataset lies, and how it may be locked there.
+//! Where the dataset lies, who may read it, and how it may be locked there.
 
-use super::DatasetError;
+use super::{DatasetError, schema};
 use crate::job::account;
-use rusqlite::{Connection, ErrorCode};
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::ffi::OsString;
+use std::fs::{DirBuilder, OpenOptions, Permissions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -25,11 +27,75 @@ pub fn default_path() -> Option<PathBuf> {
     Some(data.join("radrm/dataset.db"))
 }
 
-pub(super) fn prepare_folder(path: &Path) -> Result<(), DatasetError> {
-    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
-    // Command lines are nobody else's business.
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map_err(|error| DatasetError::Folder { folder: folder.to_owned(), error })
+/// Makes the folder and an empty file, if they are not there, for their owner alone: they hold command lines.
+pub(super) fn prepare(path: &Path) -> Result<(), DatasetError> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| DatasetError::Folder { folder: folder.to_owned(), error })?;
+    }
+    // SQLite gives its log the mode of the database, and says itself what is wrong with a file that cannot be made.
+    let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    Ok(())
+}
+
+/// Takes a dataset of an older version, which was made with the mode of the umask, from all but its owner. A mode that
+/// was set later is a decision of the owner and stays.
+pub(super) fn tighten(path: &Path, version: i64) {
+    if version == 0 || version >= schema::PRIVATE_SINCE {
+        return;
+    }
+    let own = rustix::process::geteuid().as_raw();
+    for path in [path.to_owned(), beside(path, "-wal"), beside(path, "-shm")] {
+        if let Ok(meta) = std::fs::metadata(&path)
+            && meta.uid() == own
+            && meta.mode() & 0o077 != 0
+        {
+            // On a file system without modes there is nothing to tighten.
+            let _ = std::fs::set_permissions(&path, Permissions::from_mode(meta.mode() & 0o700));
+        }
+    }
+}
+
+/// A file of SQLite beside the database.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+/// Opens a dataset that is only read; it must exist. In a folder that cannot be written it is read without locks,
+/// unless rows are still in its log.
+pub(super) fn open_read_only(path: &Path) -> Result<Connection, DatasetError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let open = || -> Result<Connection, rusqlite::Error> {
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(super::BUSY)?;
+        // Only now the files are opened that a log needs.
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+        Ok(connection)
+    };
+    let error = match open() {
+        Ok(connection) => return Ok(connection),
+        Err(error) => error,
+    };
+    let needs_writing =
+        matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly));
+    if !needs_writing || std::fs::File::open(path).is_err() {
+        return Err(error.into());
+    }
+    let log = beside(path, "-wal");
+    if std::fs::metadata(&log).is_ok_and(|meta| meta.len() > 0) {
+        return Err(DatasetError::UnreadableLog { dataset: path.to_owned(), log });
+    }
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let escape = |byte: &u8| match byte {
+        b'%' | b'?' | b'#' => format!("%{byte:02x}"),
+        0x21..=0x7e => char::from(*byte).to_string(),
+        byte => format!("%{byte:02x}"),
+    };
+    let name: String = absolute.as_os_str().as_bytes().iter().map(escape).collect();
+    let flags = flags | OpenFlags::SQLITE_OPEN_URI;
+    Ok(Connection::open_with_flags(format!("file:{name}?immutable=1"), flags)?)
 }
 
 /// File systems on which several machines may write at once, by the number
@@ -51,12 +117,12 @@ const SHARED: [u32; 11] = [
 
 /// A write-ahead log lets readers and a writer work side by side, but it needs
 /// shared memory, which two machines do not have: there, the rollback journal.
-pub(super) fn set_journal(connection: &Connection, path: &Path) -> Result<(), DatasetError> {
+pub(super) fn set_journal(connection: &Connection, path: &Path, busy: Duration) -> Result<(), DatasetError> {
     let shared = rustix::fs::statfs(path).is_ok_and(|fs| SHARED.contains(&(fs.f_type as u32)));
     let (mode, synchronous) = if shared { ("DELETE", "FULL") } else { ("WAL", "NORMAL") };
     // Changing the mode takes an exclusive lock and does not always wait for
     // it: the busy timeout does not cover this.
-    let give_up = Instant::now() + super::BUSY;
+    let give_up = Instant::now() + busy;
     loop {
         let changed =
             connection.pragma_update_and_check(None, "journal_mode", mode, |row| row.get::<_, String>(0));

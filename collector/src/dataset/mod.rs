@@ -5,15 +5,21 @@
 
 mod features;
 mod files;
+mod past;
+pub mod program;
 mod row;
 mod schema;
+mod table;
 
 pub use features::{Features, Figure, ProcessFeatures};
 pub use files::default_path;
-pub use row::{Filter, GpuPeak, Row};
+pub use past::PastRuns;
+pub use program::{ProgramKey, batch_of};
+pub use row::{GpuPeak, Origin, Row};
+pub use table::Filter;
 
-use radrm_profile::Profile;
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use radrm_base::PastRun;
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
@@ -43,9 +49,36 @@ pub enum DatasetError {
         /// The newest version that is known.
         known: i64,
     },
-    /// SQLite refused: not a database, locked for too long, disk full...
+    /// The file is no database, or parts of it were overwritten or lost.
+    #[error(
+        "the dataset is damaged ({0}): restore a copy, or rename the file, and the next run starts a new dataset"
+    )]
+    Damaged(#[source] rusqlite::Error),
+    /// It lies in a folder that cannot be written, and its newest rows are in SQLite's log.
+    #[error(
+        "{} cannot be read in a folder that this user cannot write, because new rows are still in {}: copy both files \
+         to another folder and read them there",
+        dataset.display(),
+        log.display()
+    )]
+    UnreadableLog {
+        /// The dataset.
+        dataset: PathBuf,
+        /// Its log.
+        log: PathBuf,
+    },
+    /// SQLite refused: locked for too long, disk full...
     #[error("the dataset cannot be used: {0}")]
-    Sqlite(#[from] rusqlite::Error),
+    Sqlite(#[source] rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for DatasetError {
+    fn from(error: rusqlite::Error) -> DatasetError {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => DatasetError::Damaged(error),
+            _ => DatasetError::Sqlite(error),
+        }
+    }
 }
 
 /// An open dataset.
@@ -58,10 +91,16 @@ impl Dataset {
     /// Opens a dataset; it is made if it does not exist, and brought up to
     /// date if an older version made it.
     pub fn open(path: &Path) -> Result<Dataset, DatasetError> {
-        files::prepare_folder(path)?;
+        Dataset::open_within(path, BUSY)
+    }
+
+    /// As [`Dataset::open`], for a caller that cannot wait longer than this for other writers.
+    pub fn open_within(path: &Path, busy: Duration) -> Result<Dataset, DatasetError> {
+        files::prepare(path)?;
         let connection = Connection::open(path)?;
-        connection.busy_timeout(BUSY)?;
-        files::set_journal(&connection, path)?;
+        connection.busy_timeout(busy)?;
+        files::tighten(path, schema::check(&connection)?);
+        files::set_journal(&connection, path, busy)?;
         let mut dataset = Dataset { connection };
         schema::migrate(&mut dataset.connection)?;
         Ok(dataset)
@@ -69,58 +108,74 @@ impl Dataset {
 
     /// Opens a dataset to look at it; it must exist.
     pub fn open_existing(path: &Path) -> Result<Dataset, DatasetError> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags)?;
-        connection.busy_timeout(BUSY)?;
-        let dataset = Dataset { connection };
-        schema::check(&dataset.connection)?;
-        Ok(dataset)
+        let connection = files::open_read_only(path)?;
+        files::tighten(path, schema::check(&connection)?);
+        Ok(Dataset { connection })
     }
 
-    /// Adds a row, with what its processes did if that is known, and gives its number.
+    /// Adds a row, with what its processes did if that is known, and returns its number. A daemon's row of an attempt
+    /// takes the place of an earlier row of that attempt.
     pub fn add(&mut self, row: &Row, features: Option<&Features>) -> Result<i64, DatasetError> {
         // IMMEDIATE: a transaction that begins by reading cannot wait for
         // another writer, it fails at once.
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let id = row::insert(&transaction, row, features)?;
+        let id = table::insert(&transaction, row, features)?;
         transaction.commit()?;
         Ok(id)
     }
 
     /// Rows that pass the filter, newest first. Their features are not read: see [`Dataset::features`].
     pub fn rows(&self, filter: &Filter) -> Result<Vec<Row>, DatasetError> {
-        Ok(row::select(&self.connection, filter)?)
+        Ok(table::select(&self.connection, filter)?)
     }
 
     /// What the processes of a run did, by the number of its row; `None` if the row keeps none.
     pub fn features(&self, id: i64) -> Result<Option<Features>, DatasetError> {
         Ok(features::read(&self.connection, id)?)
     }
+
+    /// Adds a row and forgets all but the newest `keep` rows of its program, origin, user and GPU model.
+    pub fn add_bounded(&mut self, row: &Row, keep: u32) -> Result<i64, DatasetError> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let id = table::insert(&transaction, row, None)?;
+        past::forget_older_like(&transaction, row, keep)?;
+        transaction.commit()?;
+        Ok(id)
+    }
+
+    /// Forgets all but the newest rows; returns how many it forgot. It looks at all rows: not to be done often.
+    pub fn forget_older(&mut self, keep: u32) -> Result<usize, DatasetError> {
+        Ok(past::forget_older(&self.connection, keep)?)
+    }
+
+    /// Earlier runs of a program that bound its need, the newest first: those that ended well, and those that ran out
+    /// of GPU memory.
+    pub fn past_runs(&self, key: &ProgramKey, of: &PastRuns<'_>) -> Result<Vec<PastRun>, DatasetError> {
+        // A file of an older version, which is only read, has no keys.
+        if schema::version(&self.connection)? < schema::VERSION {
+            return Ok(Vec::new());
+        }
+        Ok(past::select(&self.connection, key, of)?)
+    }
 }
 
-/// Adds a finished job to the dataset. What goes wrong comes back as one
-/// sentence: a job never fails for its row. `None` for the path means that
+/// Adds a finished run to the dataset. What goes wrong comes back as one
+/// sentence: a run never fails for its row. `None` for the path means that
 /// there is no place for a dataset.
 ///
-/// A job in which no process was seen to use a GPU gets no row. Whether it used
+/// A run in which no process was seen to use a GPU gets no row. Whether it used
 /// none, failed before it could, or did so out of sight: a peak of zero bytes
-/// would be a guess, and whoever learns from the rows would learn it.
+/// would be a guess, and an estimator that learns from the rows would learn it.
 ///
 /// `features` are worked out from the profile by the caller.
-pub fn record(
-    path: Option<&Path>,
-    profile: &Profile,
-    profile_path: Option<&Path>,
-    features: &Features,
-) -> Option<String> {
-    if profile.processes.is_empty() {
+pub fn record(path: Option<&Path>, row: &Row, features: &Features) -> Option<String> {
+    if row.processes == Some(0) {
         return None;
     }
     let Some(path) = path else {
         return Some("no row was added to the dataset: this user has no home directory".into());
     };
-    let row = Row::from_profile(profile, profile_path);
-    match Dataset::open(path).and_then(|mut dataset| dataset.add(&row, Some(features))) {
+    match Dataset::open(path).and_then(|mut dataset| dataset.add(row, Some(features))) {
         Ok(_) => None,
         Err(error) => Some(format!("no row was added to the dataset {}: {error}", path.display())),
     }

@@ -1,24 +1,60 @@
-//! A row: from a profile, into the table and out of it.
+//! A row: what is kept of a run.
 
-use super::Features;
+use super::program::{ProgramKey, batch_of};
 use radrm_profile::Bytes;
 use radrm_profile::model::{Exit, KIND_COUNT, Kind, Profile, Reason, frameworks};
 use radrm_profile::peak::{gpu_kind_peaks, gpu_peak};
-use rusqlite::types::Value;
-use rusqlite::{Connection, params_from_iter};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
+
+/// How the figures of a row were obtained, and who wrote it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// By `radrm-run`, on real GPUs.
+    #[default]
+    Measured,
+    /// By `radrm-run`, on emulated GPUs.
+    Emulated,
+    /// By a dry run, which computes nothing.
+    DryRun,
+    /// By `radrmd`, of one of its jobs.
+    Daemon,
+}
+
+impl Origin {
+    const ALL: [Origin; 4] = [Origin::Measured, Origin::Emulated, Origin::DryRun, Origin::Daemon];
+
+    /// As a row holds it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Origin::Measured => "measured",
+            Origin::Emulated => "emulated",
+            Origin::DryRun => "dry_run",
+            Origin::Daemon => "daemon",
+        }
+    }
+
+    /// From a row; `None` for a word of a newer version.
+    pub fn parse(text: &str) -> Option<Origin> {
+        Origin::ALL.into_iter().find(|origin| origin.as_str() == text)
+    }
+}
 
 /// One job that ran, without the features of its processes: [`super::Features`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Number of the row; 0 before it was added.
     pub id: i64,
+    /// How the figures were obtained, and who wrote the row.
+    pub origin: Origin,
     /// Start, nanoseconds since 1970.
     pub start_unix_ns: u64,
-    /// How long it took, nanoseconds.
+    /// From its start to its end, nanoseconds.
     pub duration_ns: u64,
+    /// How long it ran: the duration without times in which it was suspended, nanoseconds.
+    pub run_time_ns: u64,
     /// The command as it was typed: its first word.
     pub command: String,
     /// The file that was executed.
@@ -27,12 +63,26 @@ pub struct Row {
     pub program_sha256: Option<String>,
     /// The command's further words.
     pub arguments: Vec<String>,
+    /// Working directory.
+    pub cwd: Option<String>,
+    /// Equal for runs that differ in batch size only: a [`ProgramKey`]; `None` in rows of older versions.
+    pub program_key: Option<String>,
+    /// Batch size, if it is known.
+    pub batch: Option<u32>,
     /// User name.
     pub user: Option<String>,
     /// Numeric user id.
     pub uid: u32,
     /// Host name.
     pub host: String,
+    /// Number of the daemon's job that the run belongs to.
+    pub job_id: Option<u64>,
+    /// Which attempt of that job it was.
+    pub attempt: Option<u32>,
+    /// GPUs that were asked for; where nothing was asked, those used.
+    pub gpus_requested: Option<u32>,
+    /// Model of the GPUs: of several the first.
+    pub gpu_model: Option<String>,
     /// Names of the GPUs that the job used.
     pub gpus: Vec<String>,
     /// Version of the kernel driver.
@@ -41,7 +91,28 @@ pub struct Row {
     pub framework: Option<String>,
     /// Specification of the emulated machine; `None` on real GPUs.
     pub emulated: Option<String>,
-    /// Highest device memory on one GPU, bytes.
+    /// Device memory that it needed on the GPU where that was highest, contexts included, bytes. Of a run that ran
+    /// out of memory: what it held there and requested on top.
+    pub footprint_bytes: Option<u64>,
+    /// What it requested on top when it ran out of memory, bytes; part of the footprint.
+    pub oom_request_bytes: Option<u64>,
+    /// It was not cut short: it exited with code 0.
+    pub complete: bool,
+    /// Mean SM activity, thousandths; `None`: not measured.
+    pub smact_permille: Option<u32>,
+    /// Mean SM occupancy, thousandths; `None`: not measured.
+    pub smocc_permille: Option<u32>,
+    /// Mean DRAM activity, thousandths; `None`: not measured.
+    pub drama_permille: Option<u32>,
+    /// The need that was predicted before the run, bytes.
+    pub predicted_bytes: Option<u64>,
+    /// The upper bound of that prediction, bytes.
+    pub predicted_upper_bytes: Option<u64>,
+    /// How sure that bound was, thousandths.
+    pub predicted_confidence_permille: Option<u32>,
+    /// What predicted it.
+    pub predicted_source: Option<String>,
+    /// Highest device memory on one GPU that calls asked for, bytes.
     pub peak_bytes: u64,
     /// False if that is an upper bound (several processes at once).
     pub peak_exact: bool,
@@ -49,34 +120,34 @@ pub struct Row {
     pub peaks: Vec<GpuPeak>,
     /// Peaks by kind, on the GPU where the kind's peak was highest, bytes: the
     /// most that was held at one moment, as far as that is known, else an
-    /// upper bound.
-    pub device_peak_bytes: u64,
+    /// upper bound. `None` in rows that were not made from a profile, like all counts below.
+    pub device_peak_bytes: Option<u64>,
     /// What stream-ordered pools held.
-    pub pool_reserved_peak_bytes: u64,
+    pub pool_reserved_peak_bytes: Option<u64>,
     /// What was handed out of them.
-    pub pool_used_peak_bytes: u64,
+    pub pool_used_peak_bytes: Option<u64>,
     /// Virtual memory management.
-    pub vmm_peak_bytes: u64,
+    pub vmm_peak_bytes: Option<u64>,
     /// Arrays.
-    pub array_peak_bytes: u64,
+    pub array_peak_bytes: Option<u64>,
     /// Graph memory.
-    pub graph_peak_bytes: u64,
+    pub graph_peak_bytes: Option<u64>,
     /// Managed memory.
-    pub managed_peak_bytes: u64,
+    pub managed_peak_bytes: Option<u64>,
     /// Page-locked host memory.
-    pub pinned_peak_bytes: u64,
+    pub pinned_peak_bytes: Option<u64>,
     /// Highest figure of NVML for the job's processes on one GPU.
     pub nvml_peak_bytes: Option<u64>,
     /// Kernel launches by the program.
-    pub launches: u64,
+    pub launches: Option<u64>,
     /// Graph launches.
-    pub graph_launches: u64,
+    pub graph_launches: Option<u64>,
     /// Different kernels.
-    pub kernels: u64,
+    pub kernels: Option<u64>,
     /// Processes that used a GPU.
-    pub processes: u64,
+    pub processes: Option<u64>,
     /// Refused memory requests.
-    pub failed_requests: u64,
+    pub failed_requests: Option<u64>,
     /// `exited`, `signaled`, `not_started` or `unknown`.
     pub outcome: String,
     /// Exit code.
@@ -106,23 +177,6 @@ pub struct GpuPeak {
     pub exact: bool,
 }
 
-/// Which rows are wanted. Everything that is set must hold.
-#[derive(Clone, Debug, Default)]
-pub struct Filter {
-    /// The command's or the program's path ends with this.
-    pub program: Option<String>,
-    /// SHA-256 of the program.
-    pub program_sha256: Option<String>,
-    /// User name.
-    pub user: Option<String>,
-    /// Only emulated runs (true) or only real ones (false).
-    pub emulated: Option<bool>,
-    /// Started at or after this time (nanoseconds since 1970).
-    pub since_unix_ns: Option<u64>,
-    /// At most so many.
-    pub limit: Option<u32>,
-}
-
 impl Row {
     /// The row of a profile.
     pub fn from_profile(profile: &Profile, profile_path: Option<&Path>) -> Row {
@@ -132,7 +186,8 @@ impl Row {
         let peaks: Vec<GpuPeak> = used_gpus(profile);
         let highest = peaks.iter().max_by_key(|peak| peak.peak_bytes);
         let kind_peaks = kind_peaks(profile);
-        let kind = |kind: Kind| kind_peaks[kind.index()];
+        let kind = |kind: Kind| Some(kind_peaks[kind.index()]);
+        let gpus_requested = u32::try_from(peaks.len()).unwrap_or(u32::MAX);
         let (outcome, exit_code, signal) = match profile.outcome.as_ref().map(|outcome| outcome.exit) {
             Some(Exit::Code(code)) => ("exited", Some(code), None),
             Some(Exit::Signal(signal)) => ("signaled", None, Some(signal)),
@@ -142,20 +197,21 @@ impl Row {
         let kernels: BTreeSet<&str> =
             profile.processes.iter().flat_map(|p| &p.kernels).map(|kernel| kernel.name.as_str()).collect();
         Row {
-            id: 0,
+            origin: if job.emulated.is_some() { Origin::Emulated } else { Origin::Measured },
             start_unix_ns: job.start_unix_ns,
             duration_ns: profile.duration().0,
-            command: job.command.first().cloned().unwrap_or_default(),
+            run_time_ns: profile.duration().0,
             program: job.program.clone(),
             program_sha256: job.program_sha256.map(|d| d.iter().map(|byte| format!("{byte:02x}")).collect()),
-            arguments: job.command.iter().skip(1).cloned().collect(),
             user: job.user.clone(),
             uid: job.uid,
             host: job.host.clone(),
+            gpu_model: peaks.first().map(|peak| peak.name.clone()),
             gpus: peaks.iter().map(|peak| peak.name.clone()).collect(),
             driver: profile.gpus.iter().find_map(|gpu| gpu.driver_version.clone()),
             framework: framework_list(profile),
             emulated: job.emulated.clone(),
+            complete: exit_code == Some(0),
             peak_bytes: highest.map_or(0, |peak| peak.peak_bytes),
             peak_exact: highest.is_none_or(|peak| peak.exact),
             peaks,
@@ -173,13 +229,13 @@ impl Row {
                 .filter_map(|s| s.processes.iter().filter_map(|p| p.used).reduce(|a, b| a + b))
                 .max()
                 .map(Bytes::get),
-            launches: sum(&mut states().map(|state| state.launches)),
-            graph_launches: sum(&mut states().map(|state| state.graph_launches)),
-            kernels: kernels.len() as u64,
-            processes: profile.processes.len() as u64 + profile.processes_not_kept,
-            failed_requests: sum(&mut states()
+            launches: Some(sum(&mut states().map(|state| state.launches))),
+            graph_launches: Some(sum(&mut states().map(|state| state.graph_launches))),
+            kernels: Some(kernels.len() as u64),
+            processes: Some(profile.processes.len() as u64 + profile.processes_not_kept),
+            failed_requests: Some(sum(&mut states()
                 .flat_map(|state| &state.accounts)
-                .map(|account| account.failed)),
+                .map(|account| account.failed))),
             outcome: outcome.into(),
             exit_code,
             signal,
@@ -189,6 +245,20 @@ impl Row {
                 .is_some_and(|outcome| outcome.reason == Some(Reason::OutOfGpuMemory)),
             profile_path: profile_path.map(|path| absolute(path).to_string_lossy().into_owned()),
             radrm_version: job.radrm_version.clone(),
+            ..Row::of_command(&job.command, Path::new(&job.cwd), gpus_requested)
+        }
+    }
+
+    /// A row that says what ran, and nothing of how: for runs without a profile.
+    pub fn of_command(command: &[String], cwd: &Path, gpus_requested: u32) -> Row {
+        Row {
+            command: command.first().cloned().unwrap_or_default(),
+            arguments: command.iter().skip(1).cloned().collect(),
+            cwd: Some(cwd.to_string_lossy().into_owned()),
+            program_key: Some(ProgramKey::of(command, cwd, gpus_requested).as_str().to_owned()),
+            batch: batch_of(command),
+            gpus_requested: Some(gpus_requested),
+            ..Row::default()
         }
     }
 }
@@ -234,195 +304,4 @@ fn kind_peaks(profile: &Profile) -> [u64; KIND_COUNT] {
 fn framework_list(profile: &Profile) -> Option<String> {
     let seen = frameworks(profile);
     (!seen.is_empty()).then(|| seen.join(", "))
-}
-
-/// The columns of a [`Row`], in the order of `values` and of `from_sql`.
-const COLUMNS: [&str; 36] = [
-    "start_unix_ns",
-    "duration_ns",
-    "command",
-    "program",
-    "program_sha256",
-    "arguments",
-    "user",
-    "uid",
-    "host",
-    "gpus",
-    "driver",
-    "framework",
-    "emulated",
-    "peak_bytes",
-    "peak_exact",
-    "peaks",
-    "device_peak_bytes",
-    "pool_reserved_peak_bytes",
-    "pool_used_peak_bytes",
-    "vmm_peak_bytes",
-    "array_peak_bytes",
-    "graph_peak_bytes",
-    "managed_peak_bytes",
-    "pinned_peak_bytes",
-    "nvml_peak_bytes",
-    "launches",
-    "graph_launches",
-    "kernels",
-    "processes",
-    "failed_requests",
-    "outcome",
-    "exit_code",
-    "signal",
-    "out_of_memory",
-    "profile_path",
-    "radrm_version",
-];
-
-/// SQLite's integers have a sign.
-fn integer(value: u64) -> Value {
-    Value::Integer(i64::try_from(value).unwrap_or(i64::MAX))
-}
-
-fn text(value: &Option<String>) -> Value {
-    value.clone().map_or(Value::Null, Value::Text)
-}
-
-fn json<T: Serialize>(value: &T) -> Value {
-    // Strings and numbers in vectors: nothing that JSON cannot hold.
-    Value::Text(serde_json::to_string(value).unwrap_or_else(|_| "[]".into()))
-}
-
-fn values(row: &Row) -> [Value; COLUMNS.len()] {
-    let small = |value: Option<i32>| value.map_or(Value::Null, |value| Value::Integer(value.into()));
-    let flag = |value: bool| Value::Integer(value.into());
-    [
-        integer(row.start_unix_ns),
-        integer(row.duration_ns),
-        Value::Text(row.command.clone()),
-        text(&row.program),
-        text(&row.program_sha256),
-        json(&row.arguments),
-        text(&row.user),
-        integer(row.uid.into()),
-        Value::Text(row.host.clone()),
-        json(&row.gpus),
-        text(&row.driver),
-        text(&row.framework),
-        text(&row.emulated),
-        integer(row.peak_bytes),
-        flag(row.peak_exact),
-        json(&row.peaks),
-        integer(row.device_peak_bytes),
-        integer(row.pool_reserved_peak_bytes),
-        integer(row.pool_used_peak_bytes),
-        integer(row.vmm_peak_bytes),
-        integer(row.array_peak_bytes),
-        integer(row.graph_peak_bytes),
-        integer(row.managed_peak_bytes),
-        integer(row.pinned_peak_bytes),
-        row.nvml_peak_bytes.map_or(Value::Null, integer),
-        integer(row.launches),
-        integer(row.graph_launches),
-        integer(row.kernels),
-        integer(row.processes),
-        integer(row.failed_requests),
-        Value::Text(row.outcome.clone()),
-        small(row.exit_code),
-        small(row.signal),
-        flag(row.out_of_memory),
-        text(&row.profile_path),
-        Value::Text(row.radrm_version.clone()),
-    ]
-}
-
-fn from_sql(sql: &rusqlite::Row<'_>) -> Result<Row, rusqlite::Error> {
-    let number = |column: &str| -> Result<u64, rusqlite::Error> {
-        Ok(u64::try_from(sql.get::<_, i64>(column)?).unwrap_or(0))
-    };
-    let list = |column: &str| -> Result<String, rusqlite::Error> { sql.get(column) };
-    Ok(Row {
-        id: sql.get("id")?,
-        start_unix_ns: number("start_unix_ns")?,
-        duration_ns: number("duration_ns")?,
-        command: sql.get("command")?,
-        program: sql.get("program")?,
-        program_sha256: sql.get("program_sha256")?,
-        arguments: serde_json::from_str(&list("arguments")?).unwrap_or_default(),
-        user: sql.get("user")?,
-        uid: u32::try_from(number("uid")?).unwrap_or(u32::MAX),
-        host: sql.get("host")?,
-        gpus: serde_json::from_str(&list("gpus")?).unwrap_or_default(),
-        driver: sql.get("driver")?,
-        framework: sql.get("framework")?,
-        emulated: sql.get("emulated")?,
-        peak_bytes: number("peak_bytes")?,
-        peak_exact: sql.get("peak_exact")?,
-        peaks: serde_json::from_str(&list("peaks")?).unwrap_or_default(),
-        device_peak_bytes: number("device_peak_bytes")?,
-        pool_reserved_peak_bytes: number("pool_reserved_peak_bytes")?,
-        pool_used_peak_bytes: number("pool_used_peak_bytes")?,
-        vmm_peak_bytes: number("vmm_peak_bytes")?,
-        array_peak_bytes: number("array_peak_bytes")?,
-        graph_peak_bytes: number("graph_peak_bytes")?,
-        managed_peak_bytes: number("managed_peak_bytes")?,
-        pinned_peak_bytes: number("pinned_peak_bytes")?,
-        nvml_peak_bytes: sql
-            .get::<_, Option<i64>>("nvml_peak_bytes")?
-            .map(|bytes| u64::try_from(bytes).unwrap_or(0)),
-        launches: number("launches")?,
-        graph_launches: number("graph_launches")?,
-        kernels: number("kernels")?,
-        processes: number("processes")?,
-        failed_requests: number("failed_requests")?,
-        outcome: sql.get("outcome")?,
-        exit_code: sql.get("exit_code")?,
-        signal: sql.get("signal")?,
-        out_of_memory: sql.get("out_of_memory")?,
-        profile_path: sql.get("profile_path")?,
-        radrm_version: sql.get("radrm_version")?,
-    })
-}
-
-pub(super) fn insert(
-    connection: &Connection,
-    row: &Row,
-    features: Option<&Features>,
-) -> Result<i64, rusqlite::Error> {
-    let marks = vec!["?"; COLUMNS.len() + 1].join(", ");
-    let statement = format!("INSERT INTO runs ({}, features) VALUES ({marks})", COLUMNS.join(", "));
-    let features = features.map_or(Value::Null, json);
-    connection.execute(&statement, params_from_iter(values(row).into_iter().chain([features])))?;
-    Ok(connection.last_insert_rowid())
-}
-
-pub(super) fn select(connection: &Connection, filter: &Filter) -> Result<Vec<Row>, rusqlite::Error> {
-    let mut conditions = vec!["1"];
-    let mut given: Vec<Value> = Vec::new();
-    if let Some(program) = &filter.program {
-        // Not LIKE: file names contain its wildcards.
-        conditions.push("(substr(command, -length(?)) = ? OR substr(program, -length(?)) = ?)");
-        given.extend(std::iter::repeat_n(Value::Text(program.clone()), 4));
-    }
-    if let Some(digest) = &filter.program_sha256 {
-        conditions.push("program_sha256 = ?");
-        given.push(Value::Text(digest.clone()));
-    }
-    if let Some(user) = &filter.user {
-        conditions.push("user = ?");
-        given.push(Value::Text(user.clone()));
-    }
-    if let Some(emulated) = filter.emulated {
-        conditions.push(if emulated { "emulated IS NOT NULL" } else { "emulated IS NULL" });
-    }
-    if let Some(since) = filter.since_unix_ns {
-        conditions.push("start_unix_ns >= ?");
-        given.push(integer(since));
-    }
-    given.push(Value::Integer(filter.limit.map_or(-1, i64::from)));
-    let statement = format!(
-        "SELECT id, {} FROM runs WHERE {} ORDER BY start_unix_ns DESC, id DESC LIMIT ?",
-        COLUMNS.join(", "),
-        conditions.join(" AND ")
-    );
-    let mut statement = connection.prepare(&statement)?;
-    let rows = statement.query_map(params_from_iter(given), from_sql)?;
-    rows.collect()
 }

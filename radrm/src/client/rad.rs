@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use radrm_collector::dataset::batch_of;
 use radrm_scheduler_core::Bytes;
 use radrm_scheduler_core::estimator::ModelSummary;
 use radrm_scheduler_core::rad_file::{Form, RadFile, Run};
 
 use super::asks::Asks;
-use crate::daemon::needs;
 use crate::daemon::spec::{Guess, Spec};
 
 /// Estimates that are bounds, the better one first: of 52 measured trainings GPUMemNet's was too low for 2 and
@@ -59,7 +59,7 @@ pub(super) fn parse(text: &str) -> Result<Rad, String> {
     let command = match file.run {
         Run::Line { setup, command } => {
             let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
-            batch = batch.or_else(|| needs::named_batch(&words));
+            batch = batch.or_else(|| batch_of(&words));
             vec!["/bin/bash".to_owned(), "-c".to_owned(), line(setup.as_deref(), &command)]
         }
         // The word behind the script's text is $0 of it.

@@ -1,61 +1,20 @@
 //! What earlier runs of a program tell of its next one.
 
+use radrm_collector::dataset::{ProgramKey, batch_of};
 use radrm_scheduler_core::estimator::{Estimator, Features, History, Horus, Run as Seen};
 use radrm_scheduler_core::{Activity, Bytes, Millis, Need};
-use sha2::{Digest, Sha256};
 
 use super::spec::Spec;
 use super::store::Run;
 
-/// Options by which programs are told their batch size.
-const NAMES: [&str; 8] = [
-    "--batch-size",
-    "--batch_size",
-    "--batchsize",
-    "--bs",
-    "-b",
-    "--per_device_train_batch_size",
-    "--train-batch-size",
-    "batch_size",
-];
-
 /// What it runs, without the batch size: equal for runs that differ in that only.
 pub(crate) fn program(spec: &Spec) -> String {
-    let mut words = spec.command.clone();
-    for at in 0..words.len() {
-        let named = at > 0 && NAMES.contains(&words[at - 1].as_str());
-        if named && words[at].parse::<u32>().is_ok() {
-            words[at] = "#".to_owned();
-        } else if let Some((name, value)) = words[at].split_once('=')
-            && NAMES.contains(&name)
-            && value.parse::<u32>().is_ok()
-        {
-            words[at] = format!("{name}=#");
-        }
-    }
-    let text = serde_json::to_string(&(words, &spec.cwd, spec.gpus)).unwrap_or_default();
-    if text.len() <= LONGEST {
-        return text;
-    }
-    // It is kept with each run.
-    let digest = Sha256::digest(&text).iter().fold(String::new(), |sum, byte| format!("{sum}{byte:02x}"));
-    format!("sha256:{digest}")
+    ProgramKey::of(&spec.command, &spec.cwd, spec.gpus.into()).to_string()
 }
-
-/// A longer program is known by its digest, bytes.
-const LONGEST: usize = 2048;
 
 /// The batch size: as the user says it, or as the command line names it.
 pub(crate) fn batch(spec: &Spec) -> Option<u32> {
-    spec.batch.or_else(|| named_batch(&spec.command))
-}
-
-/// The batch size that a command line names.
-pub(crate) fn named_batch(words: &[String]) -> Option<u32> {
-    let pairs = words.windows(2).map(|two| (two[0].as_str(), two[1].as_str()));
-    let joined = words.iter().filter_map(|word| word.split_once('='));
-    let mut named = pairs.chain(joined).filter(|(name, _)| NAMES.contains(name));
-    named.find_map(|(_, value)| value.parse().ok())
+    spec.batch.or_else(|| batch_of(&spec.command))
 }
 
 /// What is known of a job before it runs.
@@ -148,18 +107,6 @@ mod tests {
     }
 
     #[test]
-    fn a_long_program_is_known_by_its_digest_and_told_from_others() {
-        let of = |bytes: usize, last: &str| {
-            let command = vec!["p".to_owned(), "x".repeat(bytes), last.to_owned()];
-            program(&Spec { command, ..Spec::default() })
-        };
-        assert!(of(10, "a").contains("xxxxxxxxxx"), "a short one is itself");
-        assert_eq!(of(100_000, "a"), of(100_000, "a"));
-        assert_ne!(of(100_000, "a"), of(100_000, "b"));
-        assert!(of(100_000, "a").len() < 100);
-    }
-
-    #[test]
     fn an_equal_run_is_a_measurement_and_others_give_a_line() {
         let runs = [run(8, 3), run(16, 5)];
         let spec = |batch| Spec { batch, ..Spec::default() };
@@ -221,20 +168,5 @@ mod tests {
         assert!(guess.guess && guess.from.is_some_and(|from| from.ends_with("each GPU, as said")));
         let measured = known(&[run(64, 3)], &said);
         assert_eq!((measured.need, measured.guess), (Need::Measured(Bytes(3 * GIB)), false));
-    }
-
-    #[test]
-    fn the_batch_size_is_read_from_the_command_line_and_nothing_else_is_left_out() {
-        let spec = |line: &str| Spec {
-            command: line.split(' ').map(str::to_owned).collect(),
-            cwd: "/".into(),
-            ..Spec::default()
-        };
-        for (line, size) in [("python t.py --batch-size 64", Some(64)), ("t --bs=8", Some(8)), ("t 64", None)]
-        {
-            assert_eq!(batch(&spec(line)), size, "{line}");
-        }
-        assert_eq!(program(&spec("t --bs=8 -e 3")), program(&spec("t --bs=16 -e 3")));
-        assert_ne!(program(&spec("t --hidden 8")), program(&spec("t --hidden 16")));
     }
 }

@@ -4,10 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use radrm_analyzer::{Feature, ProcessSummary, Summary};
-use radrm_collector::dataset::{self, Features, Figure, ProcessFeatures};
+use radrm_collector::dataset::{self, Features, Figure, Origin, ProcessFeatures, Row};
 use radrm_collector::{
     Finished, HostCounters, JobWatch, NvmlSource, ProfileFile, Usage, WatchOptions, describe_job,
 };
@@ -261,7 +262,9 @@ impl Recording {
         };
         let summary = Summary::from_profile(&profile);
         let failed = row.and_then(|file| {
-            dataset::record(file.as_deref(), &profile, path.as_deref(), &features(&summary))
+            let features = features(&summary);
+            let row = dataset_row(&profile, path.as_deref(), &features, self.dry_run.as_ref());
+            dataset::record(file.as_deref(), &row, &features)
         });
         self.failures.extend(failed);
         if let Some(outcome) = self.dry_run.as_mut().filter(|_| summary.outcome.out_of_memory) {
@@ -350,6 +353,39 @@ fn report(
 /// The emulated machine that the environment leads to.
 pub fn outer_machine() -> Option<PathBuf> {
     std::env::var_os(radrm_emulator_machine::ENV_MACHINE).filter(|file| !file.is_empty()).map(PathBuf::from)
+}
+
+/// The dataset's row of this run.
+fn dataset_row(
+    profile: &Profile,
+    path: Option<&Path>,
+    features: &Features,
+    dry_run: Option<&Outcome>,
+) -> Row {
+    let [smact, smocc, drama] = features.activity().map(|part| part.map(|part| part.0));
+    let row = Row {
+        job_id: number_in("RADRM_JOB"),
+        attempt: number_in("RADRM_ATTEMPT"),
+        smact_permille: smact,
+        smocc_permille: smocc,
+        drama_permille: drama,
+        ..Row::from_profile(profile, path)
+    };
+    let Some(outcome) = dry_run else { return row };
+    Row {
+        origin: Origin::DryRun,
+        footprint_bytes: outcome.gpus.iter().map(|gpu| gpu.held_peak).max(),
+        // Nothing was computed.
+        smact_permille: None,
+        smocc_permille: None,
+        drama_permille: None,
+        ..row
+    }
+}
+
+/// What the daemon left in the environment of a job of its own.
+fn number_in<T: FromStr>(name: &str) -> Option<T> {
+    std::env::var(name).ok()?.parse().ok()
 }
 
 /// What the dataset keeps of the processes' features: enough to learn from, and no more however many there are.

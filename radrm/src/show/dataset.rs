@@ -71,7 +71,7 @@ fn table(rows: &[Row]) -> String {
             minute(row.start_unix_ns),
             seconds(row.duration_ns),
             peak(row),
-            row.launches,
+            row.launches.map_or_else(|| "n/a".to_owned(), |launches| launches.to_string()),
             outcome(row),
             shortened(&command_line(row), 60)
         );
@@ -101,33 +101,11 @@ fn outcome(row: &Row) -> String {
     }
 }
 
+/// The columns by name, and what the processes did.
 fn as_json(row: &Row, features: Option<&Features>) -> Value {
-    let peaks: Vec<Value> = row
-        .peaks
-        .iter()
-        .map(|peak| {
-            json!({"index": peak.index, "uuid": peak.uuid, "name": peak.name,
-                   "peak_bytes": peak.peak_bytes, "exact": peak.exact})
-        })
-        .collect();
-    json!({
-        "id": row.id, "start_unix_ns": row.start_unix_ns, "duration_ns": row.duration_ns,
-        "command": row.command, "program": row.program, "program_sha256": row.program_sha256,
-        "arguments": row.arguments, "user": row.user, "uid": row.uid, "host": row.host,
-        "gpus": row.gpus, "driver": row.driver, "framework": row.framework, "emulated": row.emulated,
-        "peak_bytes": row.peak_bytes, "peak_exact": row.peak_exact, "peaks": peaks,
-        "device_peak_bytes": row.device_peak_bytes,
-        "pool_reserved_peak_bytes": row.pool_reserved_peak_bytes,
-        "pool_used_peak_bytes": row.pool_used_peak_bytes,
-        "vmm_peak_bytes": row.vmm_peak_bytes, "array_peak_bytes": row.array_peak_bytes,
-        "graph_peak_bytes": row.graph_peak_bytes, "managed_peak_bytes": row.managed_peak_bytes,
-        "pinned_peak_bytes": row.pinned_peak_bytes, "nvml_peak_bytes": row.nvml_peak_bytes,
-        "launches": row.launches, "graph_launches": row.graph_launches, "kernels": row.kernels,
-        "processes": row.processes, "failed_requests": row.failed_requests,
-        "outcome": row.outcome, "exit_code": row.exit_code, "signal": row.signal,
-        "out_of_memory": row.out_of_memory, "features": features, "profile_path": row.profile_path,
-        "radrm_version": row.radrm_version,
-    })
+    let mut value = json!(row);
+    value["features"] = json!(features);
+    value
 }
 
 /// `2026-11-21 04:28`, by the proleptic Gregorian calendar (days to date after Howard Hinnant).

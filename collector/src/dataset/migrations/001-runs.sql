@@ -1,0 +1,43 @@
+-- Sizes are bytes, times nanoseconds; JSON arrays are text. `peaks` holds
+-- one object per GPU: index, uuid, name, peak_bytes, exact.
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY,
+    start_unix_ns INTEGER NOT NULL,
+    duration_ns INTEGER NOT NULL,
+    command TEXT NOT NULL,
+    program TEXT,
+    program_sha256 TEXT,
+    arguments TEXT NOT NULL,
+    user TEXT,
+    uid INTEGER NOT NULL,
+    host TEXT NOT NULL,
+    gpus TEXT NOT NULL,
+    driver TEXT,
+    framework TEXT,
+    emulated TEXT,
+    peak_bytes INTEGER NOT NULL,
+    peak_exact INTEGER NOT NULL,
+    peaks TEXT NOT NULL,
+    device_peak_bytes INTEGER NOT NULL,
+    pool_reserved_peak_bytes INTEGER NOT NULL,
+    pool_used_peak_bytes INTEGER NOT NULL,
+    vmm_peak_bytes INTEGER NOT NULL,
+    array_peak_bytes INTEGER NOT NULL,
+    graph_peak_bytes INTEGER NOT NULL,
+    managed_peak_bytes INTEGER NOT NULL,
+    pinned_peak_bytes INTEGER NOT NULL,
+    nvml_peak_bytes INTEGER,
+    launches INTEGER NOT NULL,
+    graph_launches INTEGER NOT NULL,
+    kernels INTEGER NOT NULL,
+    processes INTEGER NOT NULL,
+    failed_requests INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    exit_code INTEGER,
+    signal INTEGER,
+    out_of_memory INTEGER NOT NULL,
+    profile_path TEXT,
+    radrm_version TEXT NOT NULL
+);
+CREATE INDEX runs_by_start ON runs (start_unix_ns);
+CREATE INDEX runs_by_program ON runs (program_sha256);

@@ -1,0 +1,93 @@
+//! Earlier runs of a program, for the need of the next one, and how many of them are kept.
+
+use super::program::ProgramKey;
+use super::row::{Origin, Row};
+use radrm_base::{Activity, Bytes, Millis, PastRun, Permille};
+use rusqlite::{Connection, named_params};
+
+/// Which runs of a program count for a need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PastRuns<'a> {
+    /// Written by these: figures of dry runs and of emulated GPUs are never mixed with measured ones.
+    pub origin: Origin,
+    /// Of this user.
+    pub uid: u32,
+    /// On GPUs of this model; `None`: of any.
+    pub gpu_model: Option<&'a str>,
+    /// Only on emulated GPUs (true) or only on real ones (false).
+    pub emulated: bool,
+    /// At most so many, the newest.
+    pub limit: u32,
+}
+
+/// The run of a row, as far as a need follows from it.
+fn past_run(sql: &rusqlite::Row<'_>) -> Result<PastRun, rusqlite::Error> {
+    let number = |value: i64| u64::try_from(value).unwrap_or(0);
+    let part = |column: &str| -> Result<Option<Permille>, rusqlite::Error> {
+        let value: Option<i64> = sql.get(column)?;
+        Ok(value.map(|value| Permille(u32::try_from(value).unwrap_or(0))))
+    };
+    let (smact, smocc, drama) = (part("smact_permille")?, part("smocc_permille")?, part("drama_permille")?);
+    let batch: Option<i64> = sql.get("batch")?;
+    Ok(PastRun {
+        batch: batch.and_then(|batch| u32::try_from(batch).ok()),
+        peak: Bytes(number(sql.get("footprint_bytes")?)),
+        ran: Millis(number(sql.get("run_time_ns")?) / 1_000_000),
+        activity: smact.map(|smact| Activity {
+            smact,
+            smocc: smocc.unwrap_or_default(),
+            drama: drama.unwrap_or_default(),
+        }),
+        complete: sql.get("complete")?,
+    })
+}
+
+/// Those that bound the program's need, the newest first. All that is compared is in one index.
+pub(super) fn select(
+    connection: &Connection,
+    key: &ProgramKey,
+    of: &PastRuns<'_>,
+) -> Result<Vec<PastRun>, rusqlite::Error> {
+    let of_model = if of.gpu_model.is_some() { "AND gpu_model = :model" } else { "AND :model IS NULL" };
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT batch, footprint_bytes, run_time_ns, smact_permille, smocc_permille, drama_permille, complete
+         FROM runs WHERE program_key = :key AND origin = :origin AND uid = :uid AND bounds_need = 1 {of_model}
+             AND (emulated IS NOT NULL) = :emulated
+         ORDER BY id DESC LIMIT :limit",
+    ))?;
+    let given = named_params! {
+        ":key": key.as_str(), ":origin": of.origin.as_str(), ":uid": of.uid, ":model": of.gpu_model,
+        ":emulated": of.emulated, ":limit": of.limit,
+    };
+    statement.query_map(given, past_run)?.collect()
+}
+
+/// Forgets all but the newest rows like this one: of its program, origin, user and GPU model. Those that bound a
+/// need and those that do not are counted apart, so that failures do not push out what is known.
+pub(super) fn forget_older_like(
+    connection: &Connection,
+    row: &Row,
+    keep: u32,
+) -> Result<(), rusqlite::Error> {
+    for bounds in [true, false] {
+        connection
+            .prepare_cached(
+                "DELETE FROM runs WHERE id IN (SELECT id FROM runs WHERE program_key = :key AND origin = :origin
+                     AND uid = :uid AND bounds_need = :bounds AND gpu_model IS :model
+                     ORDER BY id DESC LIMIT -1 OFFSET :keep)",
+            )?
+            .execute(named_params! {
+                ":key": row.program_key, ":origin": row.origin.as_str(), ":uid": row.uid, ":bounds": bounds,
+                ":model": row.gpu_model, ":keep": keep,
+            })?;
+    }
+    Ok(())
+}
+
+/// Forgets all but the newest rows; returns how many it forgot.
+pub(super) fn forget_older(connection: &Connection, keep: u32) -> Result<usize, rusqlite::Error> {
+    connection.execute(
+        "DELETE FROM runs WHERE id <= (SELECT id FROM runs ORDER BY id DESC LIMIT 1 OFFSET ?1)",
+        [keep],
+    )
+}

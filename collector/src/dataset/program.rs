@@ -1,0 +1,131 @@
+//! What makes two runs runs of one program.
+
+use std::fmt;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+/// Options that set a program's batch size.
+const NAMES: [&str; 8] = [
+    "--batch-size",
+    "--batch_size",
+    "--batchsize",
+    "--bs",
+    "-b",
+    "--per_device_train_batch_size",
+    "--train-batch-size",
+    "batch_size",
+];
+
+/// A longer key is replaced by its digest, bytes: it is stored with each run.
+const MAX_KEY: usize = 2048;
+
+/// A command line in its directory on so many GPUs, without the batch size: equal for runs that differ in that only.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProgramKey(String);
+
+impl ProgramKey {
+    /// The key of a command that runs in `cwd` on so many GPUs.
+    #[must_use]
+    pub fn of(command: &[String], cwd: &Path, gpus: u32) -> Self {
+        let mut words = command.to_vec();
+        for at in 0..words.len() {
+            let named = at > 0 && NAMES.contains(&words[at - 1].as_str());
+            if named && words[at].parse::<u32>().is_ok() {
+                words[at] = "#".to_owned();
+            } else if let Some((name, value)) = words[at].split_once('=')
+                && NAMES.contains(&name)
+                && value.parse::<u32>().is_ok()
+            {
+                words[at] = format!("{name}=#");
+            }
+        }
+        // JSON has no words for other bytes, and without a directory all programs would be one.
+        let escaped = || cwd.as_os_str().as_encoded_bytes().escape_ascii().to_string();
+        let cwd = cwd.to_str().map_or_else(escaped, str::to_owned);
+        let text = serde_json::json!((words, cwd, gpus)).to_string();
+        if text.len() <= MAX_KEY {
+            return Self(text);
+        }
+        let digest = Sha256::digest(&text).iter().fold(String::new(), |sum, byte| format!("{sum}{byte:02x}"));
+        Self(format!("sha256:{digest}"))
+    }
+
+    /// A key as a row holds it.
+    #[must_use]
+    pub fn from_stored(text: String) -> Self {
+        Self(text)
+    }
+
+    /// As a row holds it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ProgramKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// The batch size that a command line names.
+#[must_use]
+pub fn batch_of(command: &[String]) -> Option<u32> {
+    let pairs = command.windows(2).map(|two| (two[0].as_str(), two[1].as_str()));
+    let joined = command.iter().filter_map(|word| word.split_once('='));
+    let mut named = pairs.chain(joined).filter(|(name, _)| NAMES.contains(name));
+    named.find_map(|(_, value)| value.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    fn key(line: &str) -> ProgramKey {
+        ProgramKey::of(&words(line), Path::new("/"), 1)
+    }
+
+    #[test]
+    fn a_long_program_is_known_by_its_digest_and_told_from_others() {
+        let of = |bytes: usize, last: &str| {
+            let command = ["p".to_owned(), "x".repeat(bytes), last.to_owned()];
+            ProgramKey::of(&command, Path::new("/"), 1).to_string()
+        };
+        assert!(of(10, "a").contains("xxxxxxxxxx"), "a short one is itself");
+        assert_eq!(of(100_000, "a"), of(100_000, "a"));
+        assert_ne!(of(100_000, "a"), of(100_000, "b"));
+        assert!(of(100_000, "a").len() < 100);
+    }
+
+    #[test]
+    fn the_batch_size_is_read_from_the_command_line_and_nothing_else_is_left_out() {
+        for (line, size) in [("python t.py --batch-size 64", Some(64)), ("t --bs=8", Some(8)), ("t 64", None)]
+        {
+            assert_eq!(batch_of(&words(line)), size, "{line}");
+        }
+        assert_eq!(key("t --bs=8 -e 3"), key("t --bs=16 -e 3"));
+        assert_ne!(key("t --hidden 8"), key("t --hidden 16"));
+    }
+
+    #[test]
+    fn keys_of_released_daemons_stay_valid() {
+        assert_eq!(key("t --bs 8 -e 3").as_str(), r##"[["t","--bs","#","-e","3"],"/",1]"##);
+    }
+
+    #[test]
+    fn directories_that_are_no_text_are_told_apart() {
+        let of = |cwd: &[u8]| ProgramKey::of(&words("t"), Path::new(OsStr::from_bytes(cwd)), 1);
+        assert_ne!(of(b"/a\xff"), of(b"/a\xfe"));
+        assert_ne!(of(b"/a"), of(b"/b"));
+        assert_ne!(of(b"/a"), ProgramKey::of(&words("t"), Path::new("/a"), 2));
+    }
+}
