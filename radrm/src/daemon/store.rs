@@ -197,6 +197,12 @@ impl Store {
         Ok(Self { connection })
     }
 
+    /// Makes the next writes fail, as a full disk does.
+    #[cfg(test)]
+    pub(crate) fn fail_writes(&self, fail: bool) {
+        self.connection.pragma_update(None, "query_only", fail).unwrap();
+    }
+
     /// All in one transaction: everything `work` does, or nothing.
     pub(crate) fn transaction<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
         let tx = self.connection.transaction()?;
@@ -521,20 +527,17 @@ pub(crate) fn put_usage(tx: &Transaction<'_>, uid: u32, gpu_ms: u64, at_ms: u64)
         .map(|_| ())
 }
 
-/// A run that is over, with the user and what it ran.
-pub(crate) struct NewRun<'a> {
+/// A run that has ended, with the user and what it ran.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NewRun {
     pub(crate) uid: u32,
-    pub(crate) program: &'a str,
-    pub(crate) model: &'a str,
-    pub(crate) batch: Option<u32>,
-    pub(crate) peak: u64,
-    pub(crate) ran_ms: u64,
-    pub(crate) activity: Option<Activity>,
-    pub(crate) complete: bool,
+    pub(crate) program: String,
+    pub(crate) model: String,
+    pub(crate) run: Run,
 }
 
 /// Keeps a run.
-pub(crate) fn put_run(tx: &Transaction<'_>, run: &NewRun<'_>) -> Result<()> {
+pub(crate) fn put_run(tx: &Transaction<'_>, run: &NewRun) -> Result<()> {
     tx.prepare_cached(
         "INSERT INTO runs (uid, program, model, batch, peak, ran_ms, activity, complete)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
@@ -543,11 +546,11 @@ pub(crate) fn put_run(tx: &Transaction<'_>, run: &NewRun<'_>) -> Result<()> {
         run.uid,
         run.program,
         run.model,
-        run.batch,
-        int(run.peak),
-        int(run.ran_ms),
-        run.activity.as_ref().map(json),
-        run.complete
+        run.run.batch,
+        int(run.run.peak.0),
+        int(run.run.ran_ms),
+        run.run.activity.as_ref().map(json),
+        run.run.complete
     ])?;
     tx.prepare_cached(
         "DELETE FROM runs WHERE id IN (SELECT id FROM runs WHERE uid = ?1 AND program = ?2 AND model = ?3
@@ -644,18 +647,9 @@ mod tests {
         assert_eq!((stats.makespan_ms, stats.mean_wait_ms, stats.mean_execution_ms), (100, 40.0, 60.0));
         assert_eq!(store.stats(Some(8), 0).unwrap().jobs, 0);
         let activity = entry.activity;
-        let run = NewRun {
-            uid: 7,
-            program: "p",
-            model: "m",
-            batch: Some(15),
-            peak: 5,
-            ran_ms: 60,
-            activity,
-            complete: false,
-        };
-        store.transaction(|tx| put_run(tx, &run)).unwrap();
         let found = Run { batch: Some(15), peak: Bytes(5), ran_ms: 60, activity, complete: false };
+        let run = NewRun { uid: 7, program: "p".into(), model: "m".into(), run: found };
+        store.transaction(|tx| put_run(tx, &run)).unwrap();
         assert_eq!(store.runs(7, "p", "m").unwrap(), [found]);
         for drained in [true, true, false] {
             store.transaction(|tx| put_drained(tx, "GPU-1", drained)).unwrap();
@@ -668,8 +662,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut store = Store::open(&dir.path().join("q.db")).unwrap();
         let put = |store: &mut Store, uid, program: &str, peak| {
-            let (model, batch, activity) = ("m", None, None);
-            let run = NewRun { uid, program, model, batch, peak, ran_ms: 1, activity, complete: true };
+            let peak = Bytes(peak);
+            let run = Run { batch: None, peak, ran_ms: 1, activity: None, complete: true };
+            let run = NewRun { uid, program: program.into(), model: "m".into(), run };
             store.transaction(|tx| put_run(tx, &run)).unwrap();
         };
         put(&mut store, 8, "p", 1);

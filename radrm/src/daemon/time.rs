@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use radrm_scheduler_core::Millis;
 use rustix::time::{ClockId, clock_gettime};
@@ -62,6 +62,21 @@ fn clock() -> Clock {
 /// The scheduler's time, milliseconds since 1970.
 pub(crate) fn now() -> Millis {
     clock().now(&Machine)
+}
+
+/// One moment, by both clocks: read once for a batch of events, so that all that is decided in it has one time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    /// The scheduler's time.
+    pub(crate) at: Millis,
+    /// The clock of the daemon's own deadlines.
+    pub(crate) mono: Instant,
+}
+
+impl Now {
+    pub(crate) fn read() -> Self {
+        Self { at: now(), mono: Instant::now() }
+    }
 }
 
 /// Goes on with the clock of the daemon before, if that ran in this boot and jobs of its are there, of which

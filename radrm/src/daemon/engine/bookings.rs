@@ -1,14 +1,12 @@
 //! What jobs take of the host, beside what they booked.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use radrm_scheduler_core::Bytes;
 
-use super::{Engine, Note};
-use crate::daemon::host::Look;
+use super::Engine;
+use super::timers::Timer;
 use crate::daemon::suspend::Step;
-use crate::daemon::time;
-use crate::daemon::wire::Line;
 
 /// Looks at jobs' processes are as far apart as so many others: each reads all of `/proc`.
 const SELDOM: u32 = 5;
@@ -19,18 +17,18 @@ const CPU: &str = "takes more CPU time than it booked";
 impl Engine {
     /// Looks at the processes of jobs.
     pub(super) fn take_bookings(&mut self) {
-        let every = Duration::from_millis(self.config.look_ms) * SELDOM;
-        if self.live.is_empty() || self.host_looked.is_some_and(|last| last.elapsed() < every) {
+        if self.jobs.live.is_empty() || !self.timers.is_due(Timer::HostPoll, self.now.mono) {
             return;
         }
-        self.host_looked = Some(Instant::now());
-        let look = Look::now();
+        let every = Duration::from_millis(self.config.look_ms) * SELDOM;
+        self.timers.set(Timer::HostPoll, self.now.mono, every);
+        let look = self.effects.processes();
         let mut over = Vec::new();
-        for (job, live) in &mut self.live {
+        for (job, live) in &mut self.jobs.live {
             let Some(keeper) = live.keeper else { continue };
             let sum = look.below(keeper.pid);
             live.host.take(&look, &sum);
-            let Some(entry) = self.entries.get(job) else { continue };
+            let Some(entry) = self.jobs.entries.get(job) else { continue };
             let (memory, cpu) = (entry.spec.host_memory, entry.spec.cpu_milli);
             // A suspended one has its device memory there, which nobody books.
             let counts = memory > 0 && entry.suspension.step == Step::Running;
@@ -56,9 +54,9 @@ impl Engine {
     /// Once for a job, also over restarts.
     fn note_booking(&mut self, job: u64, text: String) {
         let subject = text.split(':').next().unwrap_or_default();
-        let lines = self.store.history(job).unwrap_or_default();
+        let lines = self.outbox.store.history(job).unwrap_or_default();
         if !lines.iter().any(|line| line.text.starts_with(subject)) {
-            self.notes.push(Note::Line(job, Line { at_ms: time::now().0, text }));
+            self.remark(job, text);
         }
     }
 }

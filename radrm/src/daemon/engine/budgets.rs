@@ -1,22 +1,19 @@
 //! Launch budgets: decided by the scheduler, laid out as turns, told to the segments.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
 
 use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation, LaunchBudget, Reason};
 
-use super::{Engine, Note};
+use super::Engine;
 use crate::daemon::pace::Company;
 use crate::daemon::store::{Entry, Stage};
-use crate::daemon::time;
-use crate::daemon::wire::Line;
 
 impl Engine {
     /// A job's budget was decided.
     pub(super) fn budget(&mut self, job: u64, budget: Option<LaunchBudget>, reason: &Reason) {
-        let devices = self.entries.get(&job).map(|entry| entry.devices.clone()).unwrap_or_default();
-        self.turns.set(job, &devices, budget);
-        self.note(
+        let devices = self.jobs.entries.get(&job).map(|entry| entry.devices.clone()).unwrap_or_default();
+        self.slots.set(job, &devices, budget);
+        self.remark(
             job,
             match budget {
                 Some(budget) => {
@@ -27,14 +24,9 @@ impl Engine {
         );
     }
 
-    /// Adds a line to a job's history that is no reason for where it is.
-    fn note(&mut self, job: u64, text: String) {
-        self.notes.push(Note::Line(job, Line { at_ms: time::now().0, text }));
-    }
-
     /// Tells how fast jobs are that others may be slowed for.
     pub(super) fn take_paces(&mut self) {
-        let running = self.on_gpus();
+        let running = self.jobs.on_gpus();
         // A job of the usual priority that has none below it is not looked at: nobody is slowed for it.
         let least = running.iter().map(|entry| entry.spec.priority).min().unwrap_or_default().min(0);
         let important = running.iter().filter(|entry| entry.spec.priority > least);
@@ -42,12 +34,12 @@ impl Engine {
             important.map(|entry| (entry.id, self.company(entry, &running), entry.devices.clone())).collect();
         let mut seen = Vec::new();
         for (job, company, devices) in looks {
-            let Some(live) = self.live.get_mut(&job) else { continue };
+            let Some(live) = self.jobs.live.get_mut(&job) else { continue };
             let sight = &mut live.sight;
             // What it holds was forgotten and not found again yet: it is not nothing.
             let is_known = !sight.used.is_empty() || sight.peak == 0;
             let Some(launches) = sight.launches().filter(|_| is_known) else { continue };
-            let Some(speed) = sight.pace.look(Instant::now(), launches, company) else { continue };
+            let Some(speed) = sight.pace.look(self.now.mono, launches, company) else { continue };
             seen.extend(devices.into_iter().map(|uuid| {
                 let used = Bytes(sight.used.get(&uuid).copied().unwrap_or_default());
                 let (peak, speed) = (Bytes(sight.peak), Some(speed));
@@ -55,7 +47,7 @@ impl Engine {
             }));
         }
         for (job, uuid, seen) in seen {
-            if let Some(device) = self.device(&uuid) {
+            if let Some(device) = self.node.device(&uuid) {
                 self.step(Event::JobObserved { job: JobId(job), device, seen });
             }
         }
@@ -64,21 +56,21 @@ impl Engine {
     /// Gives every job with a budget its turn, and takes note of who does not use his.
     pub(super) fn take_turns(&mut self) {
         let runs: BTreeSet<u64> =
-            self.live.iter().filter(|(_, live)| live.program.is_some()).map(|(job, _)| *job).collect();
+            self.jobs.live.iter().filter(|(_, live)| live.program.is_some()).map(|(job, _)| *job).collect();
         let stays = |entry: &Entry| matches!(entry.stage, Stage::Starting | Stage::Running);
-        self.turns.running(&runs, |job| self.entries.get(&job).is_some_and(stays));
-        if self.turns.is_idle() {
+        self.slots.running(&runs, |job| self.jobs.entries.get(&job).is_some_and(stays));
+        if self.slots.is_idle() {
             return;
         }
-        for (job, live) in &mut self.live {
-            if self.turns.concerns(*job) {
-                live.sight.find_segment(live.program);
+        for (job, live) in &mut self.jobs.live {
+            if self.slots.concerns(*job) {
+                live.sight.find_segment(live.program, &*self.effects);
             }
         }
-        let live = &self.live;
-        let said = self.turns.apply(|job| live.get(&job)?.sight.segment());
+        let live = &self.jobs.live;
+        let said = self.slots.apply(|job| live.get(&job)?.sight.segment());
         for (job, sentence) in said {
-            self.note(job, sentence);
+            self.remark(job, sentence);
         }
     }
 }

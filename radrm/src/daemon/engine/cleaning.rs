@@ -7,46 +7,21 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::Sender;
 use std::thread;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{Engine, Message, Note};
-use crate::daemon::time;
+use super::Message;
 
-impl Engine {
-    /// Looks for what is to be forgotten.
-    pub(super) fn clean(&mut self) {
-        self.cleaned = Some(Instant::now());
-        self.notes.push(Note::ForgetRuns);
-        if self.config.keep_days == 0 || self.cleaning {
-            return;
-        }
-        let age = u64::from(self.config.keep_days) * 86_400_000;
-        let old = self.store.old(time::now().0.saturating_sub(age)).unwrap_or_default();
-        let folders = old.into_iter().map(|job| (job, self.folder(job)));
-        let due: Vec<(u64, PathBuf)> = folders.filter(|(_, folder)| !is_younger(folder, age)).collect();
-        if due.is_empty() {
-            return;
-        }
-        let to = self.watch.sender();
-        let clean = move || {
-            let removed = due.into_iter().filter(|(_, folder)| remove(folder)).map(|(job, _)| job);
-            let _ = to.send(Message::Removed(removed.collect()));
-        };
-        let started = thread::Builder::new().name("cleaner".into()).stack_size(128 << 10).spawn(clean);
-        self.cleaning = started.is_ok();
-    }
-
-    /// The files of these are gone.
-    pub(super) fn removed(&mut self, jobs: Vec<u64>) {
-        self.cleaning = false;
-        let any = !jobs.is_empty();
-        self.notes.extend(jobs.into_iter().map(Note::Forget));
-        // There may be more than one look finds. What is not written yet would only be found again.
-        if any && self.write() {
-            self.cleaned = None;
-        }
-    }
+/// Removes the folders that did not change within this time, on a thread of its own, which reports those that are
+/// gone; false if there is no thread.
+pub(super) fn start(folders: Vec<(u64, PathBuf)>, age_ms: u64, to: Sender<Message>) -> bool {
+    let clean = move || {
+        let due = folders.into_iter().filter(|(_, folder)| !is_younger(folder, age_ms));
+        let removed = due.filter(|(_, folder)| remove(folder)).map(|(job, _)| job);
+        let _ = to.send(Message::Removed(removed.collect()));
+    };
+    thread::Builder::new().name("cleaner".into()).stack_size(128 << 10).spawn(clean).is_ok()
 }
 
 /// Whether a folder changed within this time by the wall clock. The scheduler's clock, by which a job's end is known,

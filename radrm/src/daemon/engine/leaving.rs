@@ -7,14 +7,14 @@
 use radrm_scheduler_core::{After, Event, JobId, Reason, Signal};
 
 use super::actions::words;
-use super::{Engine, Todo};
+use super::{Effect, Engine};
 use crate::daemon::watch::Attempt;
 
 impl Engine {
     /// A job gets a signal as soon as it is written down why.
     pub(super) fn told_to_stop(&mut self, job: u64, signal: Signal, reason: &Reason) {
-        let starts = self.todo.iter().any(|todo| matches!(todo, Todo::Start((id, _)) if *id == job));
-        if !self.live.contains_key(&job) && !starts {
+        let starts = self.outbox.starts(job);
+        if !self.jobs.live.contains_key(&job) && !starts {
             // It ended while there was no daemon.
             return;
         }
@@ -29,17 +29,16 @@ impl Engine {
 
     /// Sends a signal after what is decided so far is on disk. One that is not sent yet is not needed any more.
     pub(super) fn signal_when_written(&mut self, job: u64, signal: Signal) {
-        let Some(entry) = self.entries.get(&job) else { return };
+        let Some(entry) = self.jobs.entries.get(&job) else { return };
         let attempt = (job, entry.attempt);
         self.touch(job);
-        self.take_back(attempt);
-        self.todo.push_back(Todo::Signal(attempt, signal, false));
+        self.outbox.take_back_signal(attempt);
+        self.outbox.effect(Effect::Signal(attempt, signal, false));
     }
 
     /// A signal whose reason is on disk is sent.
     pub(super) fn send(&mut self, (job, attempt): Attempt, signal: Signal, held: bool) {
-        let there = self.entries.get(&job).is_some_and(|entry| entry.attempt == attempt);
-        if there && self.live.contains_key(&job) {
+        if self.jobs.is_current((job, attempt)) && self.jobs.live.contains_key(&job) {
             if held {
                 self.say(job, format!("{}: only now, as the queue could not be written", words(signal)));
                 self.step(Event::SignalHeld { job: JobId(job), held: false });
@@ -51,55 +50,27 @@ impl Engine {
     /// While nothing can be written: a job that is to end for good is told so all the same, as it ends in any
     /// case. One that would go back to the queue is left alone, as nobody could be started in its place.
     pub(super) fn send_for_good(&mut self) {
-        let for_good = |todo: &Todo| match todo {
-            Todo::Signal((job, _), ..) => {
-                let leaving = self.state.job(JobId(*job)).and_then(|view| view.leaving);
-                leaving.is_some_and(|leaving| matches!(leaving.after, After::End(_)))
-            }
-            _ => false,
+        let for_good = |(job, _): Attempt| {
+            let leaving = self.core.state.job(JobId(job)).and_then(|view| view.leaving);
+            leaving.is_some_and(|leaving| matches!(leaving.after, After::End(_)))
         };
-        let (now, later): (Vec<_>, Vec<_>) = self.todo.iter().copied().partition(for_good);
-        self.todo = later.into();
-        for todo in now {
-            if let Todo::Signal(attempt, signal, held) = todo {
-                self.send(attempt, signal, held);
-            }
+        for (attempt, signal, held) in self.outbox.take_signals(for_good) {
+            self.send(attempt, signal, held);
         }
     }
 
     /// While nothing can be written: the time of those that are left alone does not run.
     pub(super) fn hold_signals(&mut self) {
-        let mut jobs = Vec::new();
-        for todo in &mut self.todo {
-            if let Todo::Signal((job, _), _, held) = todo
-                && !std::mem::replace(held, true)
-            {
-                jobs.push(JobId(*job));
-            }
-        }
-        for job in jobs {
-            self.step(Event::SignalHeld { job, held: true });
+        for job in self.outbox.hold_signals() {
+            self.step(Event::SignalHeld { job: JobId(job), held: true });
         }
     }
 
-    /// An attempt is over: what it was not told yet, it never will be.
+    /// An attempt has ended: what was not sent to it yet never will be.
     pub(super) fn never_told(&mut self, attempt: Attempt) {
-        if let Some((signal, true)) = self.take_back(attempt) {
-            let untold = "not sent before it ended, as the queue could not be written";
-            self.say(attempt.0, format!("{}: {untold}", words(signal)));
+        if let Some((signal, true)) = self.outbox.take_back_signal(attempt) {
+            let unsent = "not sent before it ended, as the queue could not be written";
+            self.say(attempt.0, format!("{}: {unsent}", words(signal)));
         }
-    }
-
-    /// Takes a signal back that was not sent; with it whether it had to wait.
-    fn take_back(&mut self, attempt: Attempt) -> Option<(Signal, bool)> {
-        let mut taken = None;
-        self.todo.retain(|todo| match todo {
-            Todo::Signal(whose, signal, held) if *whose == attempt => {
-                taken = Some((*signal, *held));
-                false
-            }
-            _ => true,
-        });
-        taken
     }
 }

@@ -1,7 +1,6 @@
 //! What jobs do to GPUs that they have to themselves, told to the scheduler.
 
 use std::collections::HashMap;
-use std::time::Instant;
 
 use radrm_scheduler_core::{Activity, Bytes, Event, JobId, JobObservation};
 
@@ -9,21 +8,15 @@ use super::Engine;
 use crate::daemon::gpus::Sample;
 use crate::daemon::load;
 use crate::daemon::pace::Company;
-use crate::daemon::store::{Entry, Stage};
+use crate::daemon::store::Entry;
 use crate::daemon::suspend::Step;
 
 impl Engine {
-    /// Jobs that hold their GPUs.
-    pub(super) fn on_gpus(&self) -> Vec<&Entry> {
-        let runs = |entry: &&Entry| entry.stage == Stage::Running && entry.suspension.step != Step::Suspended;
-        self.entries.values().filter(runs).collect()
-    }
-
     /// Who else is on a job's GPUs.
     pub(super) fn company(&self, job: &Entry, running: &[&Entry]) -> Company {
         let meets = |other: &&&Entry| other.devices.iter().any(|device| job.devices.contains(device));
         match running.iter().filter(|other| other.id != job.id).find(meets) {
-            _ if self.turns.concerns(job.id) => Company::HeldBack,
+            _ if self.slots.concerns(job.id) => Company::HeldBack,
             Some(_) => Company::Others,
             None => Company::Alone,
         }
@@ -31,21 +24,21 @@ impl Engine {
 
     /// Jobs with GPUs, and whether each is alone on them and may do what it likes there, as far as the daemon knows.
     fn alone(&self) -> Vec<(u64, bool)> {
-        let running = self.on_gpus();
+        let running = self.jobs.on_gpus();
         let alone = |job: &Entry| {
             job.suspension.step == Step::Running
                 && self.company(job, &running) == Company::Alone
-                && self.strangers.iter().all(|found| !job.devices.contains(&found.gpu))
+                && self.node.unmanaged.iter().all(|found| !job.devices.contains(&found.gpu))
         };
         running.iter().filter(|job| !job.devices.is_empty()).map(|job| (job.id, alone(job))).collect()
     }
 
     /// Looks at what jobs launched that are alone.
     pub(super) fn take_loads(&mut self) {
-        let now = Instant::now();
+        let now = self.now.mono;
         for (job, is_alone) in self.alone() {
-            let Some(entry) = self.entries.get(&job) else { continue };
-            let Some(live) = self.live.get_mut(&job) else { continue };
+            let Some(entry) = self.jobs.entries.get(&job) else { continue };
+            let Some(live) = self.jobs.live.get_mut(&job) else { continue };
             let sight = &mut live.sight;
             if !is_alone {
                 sight.loads.values_mut().for_each(load::Load::pause);
@@ -58,7 +51,7 @@ impl Engine {
             }
             let mut seen = sight.work();
             for uuid in &entry.devices {
-                let gpu = self.gpus.list.iter().find(|gpu| gpu.uuid == *uuid);
+                let gpu = self.node.gpus.list.iter().find(|gpu| gpu.uuid == *uuid);
                 let mine =
                     gpu.and_then(|gpu| seen.as_mut().map(|seen| seen.remove(&gpu.bytes).unwrap_or_default()));
                 sight.loads.entry(uuid.clone()).or_default().look(now, mine);
@@ -69,15 +62,15 @@ impl Engine {
 
     /// Counters tell of the job that has the GPU to itself.
     pub(super) fn count_loads(&mut self, samples: &[Sample]) {
-        if self.gpus.emulated.is_some() {
+        if self.node.gpus.emulated.is_some() {
             // Their counters set modelled time against the host's.
             return;
         }
-        let now = Instant::now();
+        let now = self.now.mono;
         let alone = self.alone();
         for (job, _) in alone.into_iter().filter(|(_, is_alone)| *is_alone) {
-            let Some(entry) = self.entries.get(&job) else { continue };
-            let Some(live) = self.live.get_mut(&job) else { continue };
+            let Some(entry) = self.jobs.entries.get(&job) else { continue };
+            let Some(live) = self.jobs.live.get_mut(&job) else { continue };
             for uuid in &entry.devices {
                 let sample = samples.iter().find(|sample| sample.uuid == *uuid);
                 if let Some(parts) = sample.and_then(|sample| sample.activity) {
@@ -90,7 +83,7 @@ impl Engine {
     /// Tells the scheduler what is news.
     fn tell_load(&mut self, job: u64) {
         let assumed = self.config.scheduler.assumed;
-        let Some(live) = self.live.get_mut(&job) else { return };
+        let Some(live) = self.jobs.live.get_mut(&job) else { return };
         let sight = &mut live.sight;
         let peak = Bytes(sight.peak);
         // What it holds was forgotten and not found again yet: it is not nothing.
@@ -107,12 +100,12 @@ impl Engine {
         let Some((last, false)) = all.last().map(|last| (*last, news.is_empty())) else { return };
         // Where it has several GPUs, the busiest is what matters to neighbours.
         let busiest = all.into_iter().max_by_key(|activity| activity.smact).unwrap_or(last);
-        if let Some(entry) = self.entries.get_mut(&job) {
+        if let Some(entry) = self.jobs.entries.get_mut(&job) {
             entry.activity = Some(busiest);
         }
         self.touch(job);
         for (uuid, activity) in news {
-            let Some(device) = self.device(&uuid) else { continue };
+            let Some(device) = self.node.device(&uuid) else { continue };
             let used = Bytes(used.get(&uuid).copied().unwrap_or_default());
             let seen = JobObservation { used, peak, activity: Some(activity), ..JobObservation::default() };
             self.step(Event::JobObserved { job: JobId(job), device, seen });

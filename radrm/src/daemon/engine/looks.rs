@@ -3,19 +3,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation, Observation, Permille};
+use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation};
 use radrm_telemetry::{Liveness, Segment};
 
 use super::Engine;
-use crate::daemon::descriptors;
+use super::effects::Effects;
+use super::timers::Timer;
 use crate::daemon::gpus::Look;
 use crate::daemon::load::{self, Load};
 use crate::daemon::pace::Pace;
 use crate::daemon::status::{self, Who};
-use crate::daemon::store::{Entry, Stage};
-use crate::daemon::suspend::Step;
-use crate::quota::jobs;
-use crate::quota::proc::Process;
 
 /// A job in which nothing changes is looked at ever less often, up to this.
 const MOST: Duration = Duration::from_secs(8);
@@ -42,12 +39,12 @@ impl Engine {
     pub(super) fn look(&mut self) {
         self.look_for_programs();
         self.settle_doubts(None);
-        if self.looked.elapsed() < Duration::from_millis(self.config.look_ms) {
+        if !self.timers.is_due(Timer::Poll, self.now.mono) {
             return;
         }
-        self.looked = Instant::now();
-        self.press();
-        let jobs: Vec<u64> = self.live.keys().copied().collect();
+        self.timers.set(Timer::Poll, self.now.mono, Duration::from_millis(self.config.look_ms));
+        self.kill_again();
+        let jobs: Vec<u64> = self.jobs.live.keys().copied().collect();
         for job in jobs {
             if !self.is_off(job) && self.look_at(job) {
                 self.tell_suspend(job);
@@ -63,17 +60,18 @@ impl Engine {
     /// Jobs that were started and whose program was not there yet.
     fn look_for_programs(&mut self) {
         let pending: Vec<u64> = self
+            .jobs
             .live
             .iter()
             .filter(|(_, live)| !live.told || live.keeper.is_none())
             .map(|(job, _)| *job)
             .collect();
         for job in pending {
-            let Some(attempt) = self.entries.get(&job).map(|entry| entry.attempt) else { continue };
+            let Some(attempt) = self.jobs.entries.get(&job).map(|entry| entry.attempt) else { continue };
             // What cannot be looked at now is looked at again soon.
-            let Ok(look) = status::look(&self.status_file((job, attempt))) else { continue };
+            let Ok(look) = self.effects.status((job, attempt)) else { continue };
             let status::Look { kept, status } = look.unwrap_or_default();
-            let Some(live) = self.live.get_mut(&job) else { continue };
+            let Some(live) = self.jobs.live.get_mut(&job) else { continue };
             if live.keeper.is_none() {
                 match (status.keeper, kept) {
                     (_, false) => {
@@ -82,20 +80,19 @@ impl Engine {
                     }
                     (Some(keeper), true) => {
                         live.keeper = Some(keeper);
-                        self.watch.add((job, attempt), keeper);
+                        self.effects.watch((job, attempt), keeper);
                     }
                     // It is about to say who it is.
                     (None, true) => {}
                 }
             }
             let Some(program) = status.program.filter(|_| !live.told) else { continue };
-            let Some(live) = self.live.get_mut(&job) else { continue };
+            let Some(live) = self.jobs.live.get_mut(&job) else { continue };
             live.program = Some(program);
             if let Some(owed) = live.sight.owed.take()
-                && program.lives()
+                && self.effects.lives(program)
             {
-                // SAFETY: a plain system call; the group's leader was just seen to live.
-                unsafe { libc::kill(-program.pid.cast_signed(), owed) };
+                self.effects.signal_group(program, owed);
             }
             self.started(job, attempt, program.at_ms);
         }
@@ -103,18 +100,19 @@ impl Engine {
 
     /// Looks at a job if that is due; says whether it did.
     fn look_at(&mut self, job: u64) -> bool {
-        let may_leave = self.entries.get(&job).is_some_and(|entry| entry.spec.preemptible);
-        let Some(live) = self.live.get_mut(&job) else { return false };
-        let now = Instant::now();
+        let may_leave = self.jobs.entries.get(&job).is_some_and(|entry| entry.spec.preemptible);
+        let Some(live) = self.jobs.live.get_mut(&job) else { return false };
+        let now = self.now.mono;
         if live.sight.next.is_some_and(|next| now < next) {
             return false;
         }
         let Some(program) = live.program else { return false };
         let sight = &mut live.sight;
-        sight.find_segment(Some(program));
+        sight.find_segment(Some(program), &*self.effects);
         let seen = sight.totals();
         let least = Duration::from_millis(self.config.look_ms);
         let mut named: BTreeMap<String, u64> = self
+            .node
             .gpus
             .list
             .iter()
@@ -122,7 +120,7 @@ impl Engine {
             .collect();
         // The driver gives memory in larger pieces, and a context is counted only where there is a limit.
         let pids = sight.pids();
-        for sample in &self.samples {
+        for sample in &self.node.samples {
             let own = sample.processes.iter().filter(|(pid, _)| pids.contains(pid));
             let held: u64 = own.map(|(_, bytes)| bytes).sum();
             if held > 0 {
@@ -143,7 +141,7 @@ impl Engine {
         }
         sight.used = named.clone();
         for (uuid, used) in named {
-            if let Some(device) = self.device(&uuid) {
+            if let Some(device) = self.node.device(&uuid) {
                 let seen =
                     JobObservation { used: Bytes(used), peak: Bytes(peak), ..JobObservation::default() };
                 self.step(Event::JobObserved { job: JobId(job), device, seen });
@@ -152,66 +150,28 @@ impl Engine {
         true
     }
 
-    /// GPUs were looked at.
+    /// GPUs were polled.
     pub(super) fn looked_at(&mut self, look: Look) {
         self.come_and_gone(&look);
-        let samples = look.samples;
-        if samples.is_empty() {
+        if look.samples.is_empty() {
             return;
         }
         self.tell_unknown();
-        self.count_loads(&samples);
-        for sample in &samples {
-            let Some(device) = self.device(&sample.uuid) else { continue };
-            let part = |at: usize| sample.activity.map(|parts| Permille::from_fraction(parts[at]));
-            // Without performance counters the time in which any kernel ran is the nearest there is.
-            let busy = sample.utilization.map(Permille::from_percent).unwrap_or_default();
-            let seen = Observation {
-                used: Bytes(sample.used),
-                smact: part(0).unwrap_or(busy),
-                smocc: part(1).unwrap_or_default(),
-                drama: part(2).unwrap_or_default(),
-            };
+        self.count_loads(&look.samples);
+        for (device, seen) in self.node.observe(look.samples) {
             self.step(Event::DeviceObserved { device, seen });
-            let figures = self.watched.entry(sample.uuid.clone()).or_default();
-            figures.samples += 1;
-            figures.used += sample.used as f64;
-            if self.gpus.emulated.is_some() {
-                // Their kernels take modelled time, which is not the time between two looks.
-                continue;
-            }
-            if let Some(parts) = sample.activity {
-                figures.smact += parts[0];
-                figures.smact_samples += 1;
-            }
-            if let Some(power) = sample.power_mw {
-                figures.power += f64::from(power) / 1000.0;
-                figures.power_samples += 1;
-            }
-            if let Some(energy) = sample.energy_mj
-                && let Some(before) = self.energy.insert(sample.uuid.clone(), energy)
-            {
-                *figures.energy_mj.get_or_insert(0.0) += energy.saturating_sub(before) as f64 / 1e9;
-            }
         }
-        self.samples = samples;
     }
 
     /// What a job was seen to hold at most outlives the daemon: a suspended one shows nothing of it.
     pub(super) fn keep_peak(&mut self, job: u64) {
-        let seen = self.live.get(&job).map(|live| live.sight.peak).filter(|peak| *peak > 0);
-        if let Some(entry) = self.entries.get_mut(&job)
+        let seen = self.jobs.live.get(&job).map(|live| live.sight.peak).filter(|peak| *peak > 0);
+        if let Some(entry) = self.jobs.entries.get_mut(&job)
             && seen > entry.peak
         {
             entry.peak = seen;
             self.touch(job);
         }
-    }
-
-    /// Jobs whose keeper is there.
-    pub(super) fn running(&self) -> usize {
-        let on = |entry: &&Entry| entry.stage == Stage::Running && entry.suspension.step != Step::Suspended;
-        self.entries.values().filter(on).count()
     }
 }
 
@@ -222,12 +182,9 @@ impl Sight {
     }
 
     /// Finds the segment that a launcher holds, unless that was done.
-    pub(super) fn find_segment(&mut self, launcher: Option<Who>) {
-        // Of a job that cannot be looked into nothing is known but that it runs; clients are answered all the same.
-        if let (None, Some(launcher)) = (&self.segment, launcher)
-            && descriptors::is_room()
-        {
-            self.segment = segment_of(Process(launcher.pid));
+    pub(super) fn find_segment(&mut self, launcher: Option<Who>, effects: &dyn Effects) {
+        if let (None, Some(launcher)) = (&self.segment, launcher) {
+            self.segment = effects.segment(launcher);
         }
     }
 
@@ -290,9 +247,4 @@ impl Sight {
         }
         sums
     }
-}
-
-/// The segment that a launcher holds open, and that is its user's.
-pub(in crate::daemon) fn segment_of(launcher: Process) -> Option<Segment> {
-    jobs::held_by(launcher).find_map(|found| found.open().ok())
 }

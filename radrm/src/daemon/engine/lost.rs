@@ -1,31 +1,16 @@
-//! GPUs that fall off the bus, and come back.
-//!
-//! A job whose GPU is lost fails by itself in no time, mostly before the loss was seen. So the failure of a
-//! job with GPUs counts only once a look at them that began later has said that they are there: then it is
-//! the job's own, else it is the GPU's and the job goes back to the queue.
+//! GPUs that fall off the bus, and come back, and the jobs that this concerns.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use radrm_scheduler_core::{Event, JobId, Outcome, Phase, Reason};
 
 use super::Engine;
+use super::monitor::{Change, Doubtful};
 use crate::daemon::gpus::Look;
 use crate::daemon::status::{End, Status};
 use crate::daemon::store::{Entry, Stage};
 use crate::daemon::watch::Attempt;
 use crate::output::say;
-
-/// No doubt lasts longer: the thread that looks may hang in a broken driver.
-pub(super) const MOST: Duration = Duration::from_secs(10);
-
-/// An attempt that failed.
-#[derive(Debug)]
-pub(super) struct Doubtful {
-    attempt: Attempt,
-    status: Status,
-    told: bool,
-    since: Instant,
-}
 
 /// Whether a GPU that is gone may be the cause.
 fn may_be_the_gpus(end: Option<&End>) -> bool {
@@ -34,35 +19,33 @@ fn may_be_the_gpus(end: Option<&End>) -> bool {
 }
 
 impl Engine {
-    /// Keeps a failed attempt until a look at its GPUs; false if there is no doubt.
+    /// Keeps a failed attempt until a poll of its GPUs; false if there is no doubt.
     pub(super) fn doubt(&mut self, attempt: Attempt, status: &Status, told: bool) -> bool {
-        let on_gpus = self.entries.get(&attempt.0).is_some_and(|entry| !entry.devices.is_empty());
+        let on_gpus = self.jobs.entries.get(&attempt.0).is_some_and(|entry| !entry.devices.is_empty());
         // What it comes to is decided already.
-        let stopping = self.state.job(JobId(attempt.0)).is_some_and(|view| view.phase == Phase::Stopping);
-        // Before it is asked for: the look may begin at once.
-        let since = Instant::now();
-        if !on_gpus || stopping || !may_be_the_gpus(status.end.as_ref()) || self.ask.send(()).is_err() {
+        let stopping =
+            self.core.state.job(JobId(attempt.0)).is_some_and(|view| view.phase == Phase::Stopping);
+        if !on_gpus || stopping || !may_be_the_gpus(status.end.as_ref()) {
             return false;
         }
-        self.doubtful.push(Doubtful { attempt, status: status.clone(), told, since });
-        true
+        // The attempt had failed when this batch began.
+        self.node.doubt(attempt, status, told, self.now.mono)
     }
 
-    /// What a look says of GPUs that are gone or back.
+    /// What a poll says of GPUs that are gone or back.
     pub(super) fn come_and_gone(&mut self, look: &Look) {
-        for uuid in &look.lost {
-            let Some(device) = self.device(uuid).filter(|_| !self.lost.contains(uuid)) else { continue };
-            say(crate::daemon::NAME, &format!("{uuid} is gone; its jobs go back to the queue"));
-            self.lost.insert(uuid.clone());
-            self.step(Event::DeviceLost { device });
-        }
-        for sample in &look.samples {
-            let Some(at) = self.gpus.list.iter().position(|gpu| gpu.uuid == sample.uuid) else { continue };
-            if self.lost.remove(&sample.uuid) {
-                say(crate::daemon::NAME, &format!("{} is back", sample.uuid));
-                let device = self.description(at);
-                self.step(Event::DeviceAdded { device });
-                self.submit_again();
+        for change in self.node.changes(look) {
+            match change {
+                Change::Lost(device) => {
+                    let uuid = self.node.uuid(device);
+                    say(crate::daemon::NAME, &format!("{uuid} is gone; its jobs go back to the queue"));
+                    self.step(Event::DeviceLost { device });
+                }
+                Change::Back(device) => {
+                    say(crate::daemon::NAME, &format!("{} is back", self.node.uuid(device)));
+                    self.step(Event::DeviceAdded { device: self.node.description(device) });
+                    self.submit_again();
+                }
             }
         }
         self.settle_doubts(Some(look.begun));
@@ -71,7 +54,7 @@ impl Engine {
     /// Whether a job for which nothing is there would find what it needs with all GPUs there. The scheduler ends
     /// such a job; it stays in the queue, and is submitted again when a GPU is back.
     pub(super) fn waits_for_lost(&mut self, job: u64) -> bool {
-        let Some(entry) = self.entries.get(&job).filter(|_| !self.lost.is_empty()) else { return false };
+        let Some(entry) = self.jobs.entries.get(&job).filter(|_| self.node.any_lost()) else { return false };
         let waits = entry.stage == Stage::Waiting && self.can_ever_start(&self.job_of(entry)).is_ok();
         if waits {
             self.say(job, "waits for a GPU that is gone for now".to_owned());
@@ -82,10 +65,10 @@ impl Engine {
     /// Whether an earlier daemon took the job, with the same machine in front of it: what is missing now may be a GPU
     /// that was lost before this daemon came, so the job stays in the queue for the next one, whatever it is tried for.
     pub(super) fn was_possible(&mut self, job: u64, reason: &Reason) -> bool {
-        let waits = (self.recovering || self.missing.contains(&job))
-            && self.entries.get(&job).is_some_and(|entry| entry.stage == Stage::Waiting);
+        let waits = (self.recovering || self.jobs.missing.contains(&job))
+            && self.jobs.entries.get(&job).is_some_and(|entry| entry.stage == Stage::Waiting);
         if waits {
-            self.missing.insert(job);
+            self.jobs.missing.insert(job);
             self.say(job, format!("waits, as a GPU may be missing since the daemon was started: {reason}"));
         }
         waits
@@ -93,35 +76,29 @@ impl Engine {
 
     /// Remembers a job of an earlier daemon that could not start now, and is not tried yet: it is held, or runs.
     pub(super) fn find_missing(&mut self, job: u64) {
-        let Some(entry) = self.entries.get(&job) else { return };
+        let Some(entry) = self.jobs.entries.get(&job) else { return };
         if self.can_ever_start(&self.job_of(entry)).is_err() {
-            self.missing.insert(job);
+            self.jobs.missing.insert(job);
         }
     }
 
     /// Those that wait and of which the scheduler knows nothing.
     fn submit_again(&mut self) {
         let unknown = |entry: &&Entry| {
-            entry.stage == Stage::Waiting && !entry.held && self.state.job(JobId(entry.id)).is_none()
+            entry.stage == Stage::Waiting && !entry.held && self.core.state.job(JobId(entry.id)).is_none()
         };
-        let jobs: Vec<_> = self.entries.values().filter(unknown).map(|entry| self.job_of(entry)).collect();
+        let jobs: Vec<_> =
+            self.jobs.entries.values().filter(unknown).map(|entry| self.job_of(entry)).collect();
         for job in jobs {
             self.step(Event::Submitted { job: Box::new(job) });
         }
     }
 
-    /// Ends doubts that a look has settled, or that are old.
-    pub(super) fn settle_doubts(&mut self, looked: Option<Instant>) {
-        let (over, open): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.doubtful).into_iter().partition(|doubtful| {
-                looked.is_some_and(|looked| looked >= doubtful.since) || doubtful.since.elapsed() > MOST
-            });
-        self.doubtful = open;
-        for Doubtful { attempt, mut status, told, .. } in over {
-            let gone = self
-                .entries
-                .get(&attempt.0)
-                .is_some_and(|entry| entry.devices.iter().any(|uuid| self.lost.contains(uuid)));
+    /// Ends doubts that a poll has settled, or that are old.
+    pub(super) fn settle_doubts(&mut self, begun: Option<Instant>) {
+        for Doubtful { attempt, mut status, told, .. } in self.node.settled(begun, self.now.mono) {
+            let entry = self.jobs.entries.get(&attempt.0);
+            let gone = entry.is_some_and(|entry| entry.devices.iter().any(|uuid| self.node.is_lost(uuid)));
             if let Some(end) = &mut status.end {
                 end.lost = gone;
             }

@@ -1,17 +1,16 @@
 //! What can never start here is told when it is submitted.
 //!
 //! The scheduler itself is asked: one that has this machine with all its GPUs, also those that are lost for now,
-//! and nobody on them. What it does not start waits for ever.
+//! and no jobs on them. What it does not start waits for ever.
 
 use radrm_scheduler_core::{
     Action, Bytes, Event, Job, JobId, Millis, Policy, Reason, Settings, State, Verdict,
 };
 
 use super::Engine;
-use crate::daemon::time;
 
-/// The machine with nobody on it.
-pub(super) fn nobody(settings: &Settings) -> State {
+/// The node without jobs.
+pub(super) fn empty(settings: &Settings) -> State {
     let mut settings = settings.clone();
     // One that takes its time over decisions would decide the same.
     (settings.order.pace, settings.order.pace_shared) = (Millis::ZERO, Millis::ZERO);
@@ -27,10 +26,10 @@ enum Fate {
     Never(String),
 }
 
-fn fate(mut nobody: State, at: Millis, job: &Job) -> Fate {
+fn fate(mut empty: State, at: Millis, job: &Job) -> Fate {
     let guess = job.gpus > 0 && !job.exclusive && job.need.claim().is_some();
-    let guess = guess && nobody.settings().policy != Policy::Exclusive;
-    for decision in nobody.step(at, Event::Submitted { job: Box::new(job.clone()) }) {
+    let guess = guess && empty.settings().policy != Policy::Exclusive;
+    for decision in empty.step(at, Event::Submitted { job: Box::new(job.clone()) }) {
         match decision.action {
             Action::Start { reserved, .. } => return Fate::Starts { beyond: guess && reserved.is_none() },
             Action::End { verdict: Verdict::Impossible, .. } => {
@@ -42,7 +41,7 @@ fn fate(mut nobody: State, at: Millis, job: &Job) -> Fate {
             _ => {}
         }
     }
-    let wait = nobody.job(JobId(job.id.0)).and_then(|view| view.wait);
+    let wait = empty.job(JobId(job.id.0)).and_then(|view| view.wait);
     Fate::Never(wait.map_or_else(|| "no device would ever do".to_owned(), |wait| wait.to_string()))
 }
 
@@ -62,9 +61,9 @@ impl Engine {
     /// # Errors
     /// Why it never can.
     pub(super) fn can_ever_start(&self, job: &Job) -> Result<Vec<String>, String> {
-        let usable = || self.gpus.list.iter().filter(|gpu| !gpu.divided);
+        let usable = || self.node.gpus.list.iter().filter(|gpu| !gpu.divided);
         if job.gpus > 0 && usable().next().is_none() {
-            let why = self.gpus.trouble.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            let why = self.node.gpus.trouble.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
             return Err(format!("this machine has no GPU for jobs{why}"));
         }
         if let Some(model) = job.model.as_ref().filter(|_| job.gpus > 0)
@@ -73,14 +72,14 @@ impl Engine {
             let names = list(usable().map(|gpu| gpu.name.clone()).collect());
             return Err(format!("no GPU of this machine is called {model}; their models: {names}"));
         }
-        match fate(self.nobody.clone(), time::now(), job) {
+        match fate(self.core.empty.clone(), self.now.at, job) {
             Fate::Never(why) => Err(format!("the job can never run here: {why}")),
             Fate::Starts { beyond: false } => Ok(Vec::new()),
             Fate::Starts { beyond: true } => {
                 let model = |device: &radrm_scheduler_core::Device| {
                     job.model.as_ref().is_none_or(|model| *model == device.model)
                 };
-                let devices = self.nobody.devices().map(|view| view.device).filter(model);
+                let devices = self.core.empty.devices().map(|view| view.device).filter(model);
                 let largest = devices.map(|device| device.capacity).max().unwrap_or(Bytes::ZERO);
                 let claim = job.need.claim().unwrap_or(Bytes::ZERO);
                 let own = if job.gpus == 1 { "a GPU" } else { "GPUs" };
@@ -102,7 +101,7 @@ mod tests {
 
     /// One GPU of 40 GiB and one of 80, 8 cores.
     fn machine(settings: &Settings) -> State {
-        let mut state = nobody(settings);
+        let mut state = empty(settings);
         let node = Node { id: NodeId(0), cpu_milli: 8000, memory: Bytes(100 * GIB) };
         state.step(Millis(0), Event::NodeAdded { node });
         for (id, gib) in [(0, 40), (1, 80)] {

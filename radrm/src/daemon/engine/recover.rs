@@ -14,15 +14,13 @@
 
 use std::time::{Duration, Instant};
 
-use radrm_scheduler_core::{
-    Bytes, Device, DeviceId, Event, Job, JobId, Millis, Node, NodeId, Outcome, UserId,
-};
+use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Node, NodeId, Outcome, UserId};
 
 use super::{Engine, Live};
-use crate::daemon::status::{self, Look, Status};
+use crate::daemon::needs;
+use crate::daemon::status::{Look, Status};
 use crate::daemon::store::{Entry, Stage};
 use crate::daemon::suspend::Step;
-use crate::daemon::{needs, time};
 
 /// What is in the way of looking at an attempt may go away within this time.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -39,14 +37,14 @@ enum Found {
 impl Engine {
     pub(super) fn recover(&mut self) -> Result<(), String> {
         let failed = |error: rusqlite::Error| format!("the queue cannot be read: {error}");
-        self.drained = self.store.drained().map_err(failed)?.into_iter().collect();
+        self.node.drained = self.outbox.store.drained().map_err(failed)?.into_iter().collect();
         self.step(Event::Paused { paused: true });
         self.announce();
-        for (uid, gpu_ms, _) in self.store.usage().map_err(failed)? {
+        for (uid, gpu_ms, _) in self.outbox.store.usage().map_err(failed)? {
             self.step(Event::UsageRestored { user: UserId(uid), gpu_ms });
         }
         // All are looked at before anything changes: nothing happened where one cannot be.
-        let entries = self.store.open_jobs().map_err(failed)?;
+        let entries = self.outbox.store.open_jobs().map_err(failed)?;
         let found = entries.into_iter().map(|entry| Ok((self.find(&entry)?, entry)));
         let found: Vec<(Found, Entry)> = found.collect::<Result<_, String>>()?;
         let (mut waiting, mut over) = (Vec::new(), Vec::new());
@@ -58,7 +56,7 @@ impl Engine {
                     self.adopt(entry, &status, true);
                     self.find_missing(attempt.0);
                     if let Some(keeper) = status.keeper {
-                        self.watch.add(attempt, keeper);
+                        self.effects.watch(attempt, keeper);
                     }
                 }
                 Found::Over(status) => {
@@ -85,7 +83,7 @@ impl Engine {
         for entry in waiting {
             let (id, held, cancelled) = (entry.id, entry.held, entry.cancelled);
             let job = Box::new(self.job_of(&entry));
-            self.entries.insert(id, entry);
+            self.jobs.entries.insert(id, entry);
             self.touch(id);
             self.submit_to_state(job, held);
             if cancelled {
@@ -109,53 +107,31 @@ impl Engine {
             bytes => bytes,
         };
         let node = Node { id: NodeId(0), cpu_milli: cpus * 1000, memory: Bytes(memory) };
-        let devices = (0..self.gpus.list.len()).map(|at| Event::DeviceAdded { device: self.description(at) });
-        let events: Vec<Event> = [Event::NodeAdded { node }].into_iter().chain(devices).collect();
-        for event in events {
-            self.nobody.step(time::now(), event.clone());
+        let devices = self.node.descriptions().into_iter().map(|device| Event::DeviceAdded { device });
+        for event in [Event::NodeAdded { node }].into_iter().chain(devices) {
+            self.core.empty.step(self.now.at, event.clone());
             self.step(event);
         }
         // Until an administrator takes it back, whatever becomes of the daemon.
-        for uuid in self.drained.clone() {
-            let Some(device) = self.device(&uuid) else { continue };
+        for uuid in self.node.drained.clone() {
+            let Some(device) = self.node.device(&uuid) else { continue };
             self.step(Event::DeviceDrained { device, drained: true });
             crate::output::say(crate::daemon::NAME, &format!("{uuid} is drained: it takes no new jobs"));
         }
     }
 
-    /// The scheduler's view of a GPU, by its place in the list.
-    pub(super) fn description(&self, at: usize) -> Device {
-        let reserve = self.config.gpu_reserve_mib << 20;
-        let id = |at: usize| DeviceId(u32::try_from(at).unwrap_or(u32::MAX));
-        let gpu = &self.gpus.list[at];
-        let instance = gpu.uuid.starts_with("MIG-");
-        // Instances follow their GPU.
-        let parent = self.gpus.list[..at].iter().rposition(|gpu| gpu.index.is_some());
-        Device {
-            id: id(at),
-            node: NodeId(0),
-            model: gpu.name.clone(),
-            capacity: Bytes(gpu.total.saturating_sub(reserve)),
-            parent: parent.map(id).filter(|_| instance && gpu.index.is_none()),
-            shared: !instance,
-        }
-    }
-
     /// How an attempt is found. Only a file that is not there says that it never ran.
-    fn find(&self, entry: &Entry) -> Result<Found, String> {
+    fn find(&mut self, entry: &Entry) -> Result<Found, String> {
         if entry.stage == Stage::Waiting {
             return Ok(Found::Waiting);
         }
-        let path = self.status_file((entry.id, entry.attempt));
         let begun = Instant::now();
         let look = loop {
-            match status::look(&path) {
+            match self.effects.status((entry.id, entry.attempt)) {
                 Ok(look) => break look,
                 Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
                 Err(error) => {
-                    let why = crate::output::reason(&error);
-                    let job = entry.id;
-                    return Err(format!("what became of job {job} is not known: {}: {why}", path.display()));
+                    return Err(format!("what became of job {} is not known: {error}", entry.id));
                 }
             }
         };
@@ -180,21 +156,20 @@ impl Engine {
         let (step, ran_ms) = (entry.suspension.step, entry.suspension.ran_ms);
         if ran_ms > 0 {
             // Time in which it was suspended does not count.
-            entry.started_ms = entry.started_ms.or((step != Step::Suspended).then(|| time::now().0));
+            entry.started_ms = entry.started_ms.or((step != Step::Suspended).then_some(self.now.at.0));
         } else if let Some(program) = status.program.filter(|_| entry.started_ms.is_none()) {
             entry.started_ms = Some(program.at_ms);
             entry.first_start_ms = entry.first_start_ms.or(entry.started_ms);
         }
-        let since = Millis(entry.started_ms.unwrap_or_else(|| time::now().0).saturating_sub(ran_ms));
-        let devices =
-            entry.devices.iter().map(|uuid| self.device(uuid).unwrap_or(DeviceId(u32::MAX))).collect();
+        let since = Millis(entry.started_ms.unwrap_or(self.now.at.0).saturating_sub(ran_ms));
+        let devices = self.node.devices(&entry.devices);
         let reserved = entry.reserved.map(Bytes);
         let leaving = entry.leaving.clone().map(Box::new);
         let job = Box::new(Job { attempts: attempt, ..self.job_of(&entry) });
-        self.entries.insert(id, entry);
+        self.jobs.entries.insert(id, entry);
         if alive {
             let live = Live { keeper: status.keeper, program: status.program, told, ..Live::default() };
-            self.live.insert(id, live);
+            self.jobs.live.insert(id, live);
         }
         self.touch(id);
         if alive && step == Step::Suspended {
@@ -221,14 +196,14 @@ impl Engine {
     /// What earlier runs tell, on the model that it asks for or else on the only one there is, or the summary of
     /// what it trains.
     pub(super) fn known(&self, entry: &Entry) -> needs::Known {
-        let usable = || self.gpus.list.iter().filter(|gpu| !gpu.divided);
+        let usable = || self.node.gpus.list.iter().filter(|gpu| !gpu.divided);
         let first = usable().next().map(|gpu| gpu.name.clone()).unwrap_or_default();
         let model = match &entry.spec.model {
             Some(model) => model.clone(),
             None if usable().all(|gpu| gpu.name == first) => first,
             None => return needs::known(&[], &entry.spec),
         };
-        let runs = self.store.runs(entry.uid, &needs::program(&entry.spec), &model).unwrap_or_default();
+        let runs = self.outbox.past_runs(entry.uid, &needs::program(&entry.spec), &model).unwrap_or_default();
         needs::known(&runs, &entry.spec)
     }
 
@@ -237,6 +212,7 @@ impl Engine {
         let (uid, gpus) = (ended.uid, ended.spec.gpus);
         let program = needs::program(&ended.spec);
         let equal: Vec<u64> = self
+            .jobs
             .entries
             .values()
             .filter(|entry| {
@@ -251,12 +227,12 @@ impl Engine {
             .map(|entry| entry.id)
             .collect();
         for id in equal {
-            let Some(entry) = self.entries.get(&id) else { continue };
+            let Some(entry) = self.jobs.entries.get(&id) else { continue };
             let said = entry.spec.mem.or(entry.spec.mem_upper).is_some();
             let needs::Known { need, from, activity, expected, .. } = self.known(entry);
             // What the user says comes before what was seen.
             let expected = expected.filter(|_| entry.spec.expected_ms.is_none());
-            let Some(was) = self.state.job(JobId(id)).map(|view| view.job) else { continue };
+            let Some(was) = self.core.state.job(JobId(id)).map(|view| view.job) else { continue };
             if !said && need != radrm_scheduler_core::Need::Unknown && was.need != need {
                 if let Some(from) = from {
                     self.say(id, from);

@@ -12,8 +12,7 @@ use super::{Engine, Note, Response};
 use crate::daemon::peer::Peer;
 use crate::daemon::spec::Spec;
 use crate::daemon::store::{self, Entry, Stage};
-use crate::daemon::time;
-use crate::daemon::wire::{Request, StatsRow};
+use crate::daemon::wire::{Line, Request, StatsRow};
 
 /// The most jobs that are shown at once, of those that are over.
 const MOST_SHOWN: u32 = 10_000;
@@ -39,7 +38,7 @@ impl Engine {
             return;
         }
         self.tell_unknown();
-        let now = time::now().0;
+        let now = self.now.at.0;
         let mut taken: Vec<(Taken, Sender<Response>)> = Vec::new();
         for (peer, spec, reply) in new {
             match self.take(&peer, *spec, &taken, now) {
@@ -47,7 +46,7 @@ impl Engine {
                 Err(sentence) => replies.push((reply, Response::Refused(sentence))),
             }
         }
-        let written = self.store.transaction(|tx| {
+        let written = self.outbox.store.transaction(|tx| {
             taken.iter_mut().try_for_each(|(Taken { entry, environment, .. }, _)| {
                 entry.id = store::insert(tx, entry, environment)?;
                 Ok(())
@@ -56,14 +55,14 @@ impl Engine {
         if let Err(error) = written {
             let sentence = format!("the queue cannot be written: {error}");
             replies.extend(taken.into_iter().map(|(.., reply)| (reply, Response::Refused(sentence.clone()))));
-            self.trouble("disk", sentence);
+            self.health.report("disk", sentence);
             return;
         }
         for (Taken { entry, job, from, remarks, .. }, reply) in taken {
             let (id, held) = (entry.id, entry.held);
             let job = Box::new(Job { id: JobId(id), ..job });
-            self.entries.insert(id, entry);
-            self.counters.submitted += 1;
+            self.jobs.entries.insert(id, entry);
+            self.health.counters.submitted += 1;
             from.iter().chain(&remarks).for_each(|words| self.say(id, words.clone()));
             self.submit_to_state(job, held);
             replies.push((reply, Response::Submitted { job: id, remarks }));
@@ -82,7 +81,7 @@ impl Engine {
         let environment = std::mem::take(&mut spec.environment);
         let bytes = store::bytes(&spec, &environment);
         let others = others.iter().map(|(taken, _)| &taken.entry).filter(|entry| entry.uid == peer.uid);
-        let taken = others.map(Room::of).fold(self.entries.of_user(peer.uid), Room::and);
+        let taken = others.map(Room::of).fold(self.jobs.entries.of_user(peer.uid), Room::and);
         self.has_room(taken.and(Room { jobs: 1, bytes }), bytes)?;
         let entry = Entry {
             bytes,
@@ -111,14 +110,14 @@ impl Engine {
     /// The scheduler ends it, or nobody but this list knows it.
     pub(super) fn cancel(&mut self, job: u64) {
         let id = JobId(job);
-        if let Some(entry) = self.entries.get_mut(&job) {
+        if let Some(entry) = self.jobs.entries.get_mut(&job) {
             if entry.stage == Stage::Ended {
                 return;
             }
             entry.cancelled = true;
         }
         self.touch(job);
-        if self.state.job(id).is_some() {
+        if self.core.state.job(id).is_some() {
             self.step(Event::Cancelled { job: id });
         } else {
             self.decided(Action::End { job: id, verdict: Verdict::Cancelled }, &Reason::ByUser);
@@ -127,12 +126,12 @@ impl Engine {
 
     fn hold(&mut self, job: u64, held: bool) {
         let id = JobId(job);
-        let Some(entry) = self.entries.get_mut(&job).filter(|entry| entry.held != held) else { return };
+        let Some(entry) = self.jobs.entries.get_mut(&job).filter(|entry| entry.held != held) else { return };
         entry.held = held;
         self.say(job, if held { "held".to_owned() } else { "released".to_owned() });
-        if self.state.job(id).is_some() {
+        if self.core.state.job(id).is_some() {
             self.step(if held { Event::Held { job: id } } else { Event::Released { job: id } });
-        } else if let Some(entry) = self.entries.get(&job).filter(|_| !held) {
+        } else if let Some(entry) = self.jobs.entries.get(&job).filter(|_| !held) {
             let job = Box::new(self.job_of(entry));
             self.step(Event::Submitted { job });
         }
@@ -189,7 +188,7 @@ impl Engine {
             Request::Nodes => Response::Nodes(Box::new(self.node(peer))),
             Request::Stats { all, since_ms } => {
                 let uid = (!(*all && peer.admin)).then_some(peer.uid);
-                match self.store.stats(uid, *since_ms) {
+                match self.outbox.store.stats(uid, *since_ms) {
                     Ok(stats) => Response::Stats(Box::new(self.of_real_time(stats))),
                     Err(error) => Response::Refused(format!("the history cannot be read: {error}")),
                 }
@@ -200,8 +199,8 @@ impl Engine {
 
     /// What emulated GPUs did in modelled time says nothing of the time that passed.
     fn of_real_time(&self, mut stats: StatsRow) -> StatsRow {
-        stats.emulated.clone_from(&self.gpus.emulated);
-        let emulated = |gpu: &str| stats.emulated.is_some() && self.device(gpu).is_some();
+        stats.emulated.clone_from(&self.node.gpus.emulated);
+        let emulated = |gpu: &str| stats.emulated.is_some() && self.node.device(gpu).is_some();
         for gpu in &mut stats.gpus {
             if emulated(&gpu.gpu) {
                 // An earlier daemon may have added them up.
@@ -227,14 +226,14 @@ impl Engine {
             ));
         }
         for job in jobs {
-            match self.entries.get(job) {
+            match self.jobs.entries.get(job) {
                 Some(entry) if peer.may(entry.uid) && entry.stage != Stage::Ended => {
                     if let Err(sentence) = may(entry) {
                         return Response::Refused(sentence);
                     }
                 }
                 // Of others' jobs not even their being there is told.
-                _ => match self.store.job(*job) {
+                _ => match self.outbox.store.job(*job) {
                     Ok(Some(entry)) if peer.may(entry.uid) => {
                         return Response::Refused(format!("job {job} is over"));
                     }
@@ -253,7 +252,7 @@ impl Engine {
 
     /// Where waiting jobs stand, by their numbers.
     fn places(&self) -> HashMap<u64, usize> {
-        self.state.queue().iter().enumerate().map(|(at, job)| (job.0, at)).collect()
+        self.core.state.queue().iter().enumerate().map(|(at, job)| (job.0, at)).collect()
     }
 
     fn queue(&self, peer: &Peer, all: bool, ended: u32) -> Response {
@@ -262,10 +261,11 @@ impl Engine {
         let mut rows = Vec::new();
         if ended > 0 {
             let whose = (!everybody).then_some(peer.uid);
-            rows = self.store.ended(whose, ended, |entry| self.row_of_list(&entry)).unwrap_or_default();
+            rows =
+                self.outbox.store.ended(whose, ended, |entry| self.row_of_list(&entry)).unwrap_or_default();
             rows.reverse();
         }
-        let open: Vec<&Entry> = self.entries.values().filter(mine).collect();
+        let open: Vec<&Entry> = self.jobs.entries.values().filter(mine).collect();
         rows.extend(
             open.iter().filter(|entry| entry.stage >= Stage::Starting).map(|entry| self.row_of_list(entry)),
         );
@@ -279,15 +279,16 @@ impl Engine {
     }
 
     fn show(&self, peer: &Peer, job: u64) -> Response {
-        let stored = self.entries.get(&job).cloned().or_else(|| self.store.job(job).ok().flatten());
+        let stored =
+            self.jobs.entries.get(&job).cloned().or_else(|| self.outbox.store.job(job).ok().flatten());
         let Some(entry) = stored.filter(|entry| peer.may(entry.uid)) else {
             return Response::Refused(format!("you have no job {job}"));
         };
-        let mut lines = self.store.history(job).unwrap_or_default();
-        if let Some((at, reason)) = self.state.history(JobId(job)).pop()
+        let mut lines = self.outbox.store.history(job).unwrap_or_default();
+        if let Some((at, reason)) = self.core.state.history(JobId(job)).pop()
             && matches!(reason, Reason::Waiting { .. })
         {
-            lines.push(super::Line { at_ms: at.0, text: reason.to_string() });
+            lines.push(Line { at_ms: at.0, text: reason.to_string() });
         }
         Response::Job(Box::new(self.row(&entry)), lines)
     }
@@ -297,17 +298,17 @@ impl Engine {
             return Response::Refused("GPUs are drained by administrators".to_owned());
         }
         let found =
-            self.gpus.list.iter().position(|known| {
+            self.node.gpus.list.iter().position(|known| {
                 known.uuid == gpu || known.index.is_some_and(|index| index.to_string() == gpu)
             });
         let Some(at) = found else { return Response::Refused(format!("there is no GPU {gpu}")) };
-        let uuid = self.gpus.list[at].uuid.clone();
-        self.notes.push(Note::Drained(uuid.clone(), drained));
+        let uuid = self.node.gpus.list[at].uuid.clone();
+        self.outbox.note(Note::Drained(uuid.clone(), drained));
         match drained {
-            true => self.drained.insert(uuid.clone()),
-            false => self.drained.remove(&uuid),
+            true => self.node.drained.insert(uuid.clone()),
+            false => self.node.drained.remove(&uuid),
         };
-        if let Some(device) = self.device(&uuid) {
+        if let Some(device) = self.node.device(&uuid) {
             self.step(Event::DeviceDrained { device, drained });
         }
         Response::Done

@@ -10,7 +10,6 @@ use super::Engine;
 use crate::daemon::peer::Peer;
 use crate::daemon::store::{Entry, Stage};
 use crate::daemon::suspend::Step;
-use crate::daemon::time;
 use crate::daemon::wire::{Asked, GpuRow, JobRow, NodeRow};
 use crate::run::ending::signal_name;
 
@@ -117,8 +116,8 @@ impl Engine {
 
     /// A job as lists show it.
     pub(super) fn row_of_list(&self, entry: &Entry) -> JobRow {
-        let view = self.state.job(JobId(entry.id));
-        let live = self.live.get(&entry.id);
+        let view = self.core.state.job(JobId(entry.id));
+        let live = self.jobs.live.get(&entry.id);
         let phase = view.as_ref().map(|view| view.phase);
         let suspended = entry.stage == Stage::Running && entry.suspension.step == Step::Suspended;
         let step = super::suspend::state_name(entry.suspension.step);
@@ -139,7 +138,7 @@ impl Engine {
         let used = live.map_or(0, |live| live.sight.used.values().sum());
         let peak = entry.peak.max(live.map(|live| live.sight.peak).filter(|peak| *peak > 0));
         let running = entry.started_ms.filter(|_| entry.stage == Stage::Running);
-        let folder = self.folder(entry.id);
+        let folder = self.paths.folder(entry.id);
         let name = match &entry.spec.name {
             name if name.is_empty() => {
                 let word = entry.spec.command.first().map(Path::new);
@@ -164,7 +163,7 @@ impl Engine {
             submitted_ms: entry.submitted_ms,
             started_ms: entry.first_start_ms,
             ended_ms: entry.ended_ms,
-            ran_ms: entry.ran_ms + running.map_or(0, |since| time::now().0.saturating_sub(since)),
+            ran_ms: entry.ran_ms + running.map_or(0, |since| self.now.at.0.saturating_sub(since)),
             time_limit_ms: entry.spec.time_limit_ms,
             exit_code: entry.verdict.as_ref().and_then(exit_code),
             end: (entry.stage == Stage::Ended).then(|| entry.why.clone()),
@@ -192,14 +191,14 @@ impl Engine {
     }
 
     pub(super) fn node(&self, peer: &Peer) -> NodeRow {
-        let gpus = self.state.devices().filter_map(|view| {
-            let gpu = self.gpus.list.get(view.device.id.0 as usize)?;
-            let sample = self.samples.iter().find(|sample| sample.uuid == gpu.uuid);
+        let gpus = self.core.state.devices().filter_map(|view| {
+            let gpu = self.node.gpus.list.get(view.device.id.0 as usize)?;
+            let sample = self.node.samples.iter().find(|sample| sample.uuid == gpu.uuid);
             let part = |at: usize| {
                 let parts = sample.and_then(|sample| sample.activity);
                 parts.map(|parts| radrm_scheduler_core::Permille::from_fraction(parts[at]).0)
             };
-            let shown = |job: &u64| self.entries.get(job).is_some_and(|entry| peer.may(entry.uid));
+            let shown = |job: &u64| self.jobs.entries.get(job).is_some_and(|entry| peer.may(entry.uid));
             Some(GpuRow {
                 index: gpu.index.unwrap_or(view.device.id.0),
                 uuid: gpu.uuid.clone(),
@@ -222,31 +221,31 @@ impl Engine {
                 kept_for: view.kept_for.map(|job| job.0).filter(shown),
             })
         });
-        let gone = self.gpus.list.iter().filter(|gpu| self.lost.contains(&gpu.uuid)).map(|gpu| GpuRow {
+        let gone = self.node.gpus.list.iter().filter(|gpu| self.node.is_lost(&gpu.uuid)).map(|gpu| GpuRow {
             index: gpu.index.unwrap_or_default(),
             uuid: gpu.uuid.clone(),
             model: gpu.name.clone(),
             total: gpu.total,
             lost: true,
-            drained: self.drained.contains(&gpu.uuid),
+            drained: self.node.drained.contains(&gpu.uuid),
             ..GpuRow::default()
         });
         let mut gpus: Vec<GpuRow> = gpus.chain(gone).collect();
-        gpus.sort_by_key(|row| self.device(&row.uuid));
-        let audit = self.strangers.iter().filter(|found| peer.admin || found.uid == Some(peer.uid));
+        gpus.sort_by_key(|row| self.node.device(&row.uuid));
+        let audit = self.node.unmanaged.iter().filter(|found| peer.admin || found.uid == Some(peer.uid));
         NodeRow {
             host: nix_hostname(),
-            emulated: self.gpus.emulated.clone(),
+            emulated: self.node.gpus.emulated.clone(),
             policy: self.config.scheduler.policy.name().to_owned(),
             cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
             memory: host_memory(),
-            waiting: u32::try_from(self.state.waiting()).unwrap_or(u32::MAX),
-            running: u32::try_from(self.running()).unwrap_or(u32::MAX),
-            suspended: u32::try_from(self.suspended().0).unwrap_or(u32::MAX),
-            suspended_bytes: self.suspended().1,
+            waiting: u32::try_from(self.core.state.waiting()).unwrap_or(u32::MAX),
+            running: u32::try_from(self.jobs.on_gpus().len()).unwrap_or(u32::MAX),
+            suspended: u32::try_from(self.jobs.suspended().0).unwrap_or(u32::MAX),
+            suspended_bytes: self.jobs.suspended().1,
             gpus,
             audit: audit.map(|found| found.words.clone()).collect(),
-            troubles: self.troubles.values().chain(&self.gpus.trouble).cloned().collect(),
+            troubles: self.health.issues().chain(&self.node.gpus.trouble).cloned().collect(),
         }
     }
 
@@ -260,22 +259,23 @@ impl Engine {
             }
         };
         let alone = |value: f64| vec![(String::new(), value)];
-        let held = self.entries.values().filter(|entry| entry.held && entry.stage == Stage::Waiting).count();
+        let held =
+            self.jobs.entries.values().filter(|entry| entry.held && entry.stage == Stage::Waiting).count();
         let state = |name: &str| format!("{{state=\"{name}\"}}");
         let jobs = [
-            (state("waiting"), self.state.waiting() as f64),
+            (state("waiting"), self.core.state.waiting() as f64),
             (state("held"), held as f64),
-            (state("running"), self.running() as f64),
-            (state("suspended"), self.suspended().0 as f64),
+            (state("running"), self.jobs.on_gpus().len() as f64),
+            (state("suspended"), self.jobs.suspended().0 as f64),
         ];
         put("jobs", "gauge", "Jobs that are not over, by state.", &jobs);
         put(
             "suspended_bytes",
             "gauge",
             "Device memory of suspended jobs, which is in host memory.",
-            &alone(self.suspended().1 as f64),
+            &alone(self.jobs.suspended().1 as f64),
         );
-        let counters = self.counters;
+        let counters = self.health.counters;
         for (name, help, value) in [
             ("jobs_submitted_total", "Jobs submitted since the daemon started.", counters.submitted),
             ("jobs_started_total", "Attempts started.", counters.started),
@@ -291,20 +291,20 @@ impl Engine {
             ("job_execution_seconds", "Running time of jobs that are over, all attempts.", counters.ran_ms),
         ] {
             let values =
-                [("_sum".to_owned(), sum as f64 / 1000.0), ("_count".to_owned(), counters.over as f64)];
+                [("_sum".to_owned(), sum as f64 / 1000.0), ("_count".to_owned(), counters.ended as f64)];
             put(name, "summary", help, &values);
         }
         put(
             "unaccounted_processes",
             "gauge",
             "Processes that take GPU memory past the shim.",
-            &alone(self.strangers.len() as f64),
+            &alone(self.node.unmanaged.len() as f64),
         );
         put(
             "troubles",
             "gauge",
             "Things that the daemon cannot do at the moment.",
-            &alone(self.troubles.len() as f64),
+            &alone(self.health.issues().len() as f64),
         );
         let everybody = Peer::everybody();
         let gpus = self.node(&everybody).gpus;

@@ -6,17 +6,13 @@
 
 use std::time::{Duration, Instant};
 
-use radrm_scheduler_core::{
-    Bytes, DeviceId, Event, Job, JobId, Millis, Phase, Reason, Signal, SuspendRefusal,
-};
+use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Phase, Reason, Signal, SuspendRefusal};
 
-use super::{Engine, Todo};
+use super::{Effect, Engine};
 use crate::daemon::keeper::User;
-use crate::daemon::store::{Entry, Stage};
-use crate::daemon::suspend::answer;
+use crate::daemon::store::Entry;
 use crate::daemon::suspend::eligible::{self, Room};
 use crate::daemon::suspend::{Answer, Order, Step, Task};
-use crate::daemon::time;
 use crate::daemon::watch::Attempt;
 use crate::mps::control::has_bound_daemon;
 use crate::run::libraries;
@@ -51,13 +47,13 @@ pub(super) struct Transit {
 impl Engine {
     /// Whether a job's processes hold nothing on their GPUs, or are about to.
     pub(super) fn is_off(&self, job: u64) -> bool {
-        self.entries.get(&job).is_some_and(|entry| entry.suspension.is_off())
+        self.jobs.entries.get(&job).is_some_and(|entry| entry.suspension.is_off())
     }
 
     /// Tells the scheduler whether a job can be suspended, if that changed.
     pub(super) fn tell_suspend(&mut self, job: u64) {
         let known = self.can_suspend(job);
-        let Some(live) = self.live.get_mut(&job) else { return };
+        let Some(live) = self.jobs.live.get_mut(&job) else { return };
         if live.transit.known != Some(known) {
             live.transit.known = Some(known);
             self.step(Event::SuspendKnown { job: JobId(job), suspend: known });
@@ -70,11 +66,12 @@ impl Engine {
             matches!(known, None | Some(Err(SuspendRefusal::NoShim)))
         };
         let jobs: Vec<u64> = self
+            .jobs
             .live
             .iter()
             .filter(|(_, live)| live.program.is_some() && unknown(live.transit.known))
             .map(|(job, _)| *job)
-            .filter(|job| self.entries.get(job).is_some_and(|entry| entry.spec.preemptible))
+            .filter(|job| self.jobs.entries.get(job).is_some_and(|entry| entry.spec.preemptible))
             .filter(|job| !self.is_off(*job))
             .collect();
         jobs.into_iter().for_each(|job| self.look_whether(job));
@@ -82,14 +79,14 @@ impl Engine {
 
     /// Looks whether a job can be suspended, before anything is decided for it.
     pub(super) fn look_whether(&mut self, job: u64) {
-        if let Some(live) = self.live.get_mut(&job) {
-            live.sight.find_segment(live.program);
+        if let Some(live) = self.jobs.live.get_mut(&job) {
+            live.sight.find_segment(live.program, &*self.effects);
         }
         self.tell_suspend(job);
     }
 
     fn can_suspend(&self, job: u64) -> Result<(), SuspendRefusal> {
-        let (Some(entry), Some(live)) = (self.entries.get(&job), self.live.get(&job)) else {
+        let (Some(entry), Some(live)) = (self.jobs.entries.get(&job), self.jobs.live.get(&job)) else {
             return Err(SuspendRefusal::NoShim);
         };
         if !self.config.suspend.on {
@@ -105,13 +102,13 @@ impl Engine {
 
     fn host_room(&self) -> Room {
         let of = |step: Step| -> u64 {
-            let entries = self.entries.values().filter(|entry| entry.suspension.step == step);
+            let entries = self.jobs.entries.values().filter(|entry| entry.suspension.step == step);
             entries.flat_map(|entry| entry.suspension.bytes.values()).sum()
         };
         let pending = of(Step::Suspending);
         Room {
             // What is emulated holds no bytes that could be copied.
-            available: self.gpus.machine.is_none().then(eligible::available),
+            available: self.node.gpus.machine.is_none().then(eligible::available),
             most: self.config.suspend.host_memory,
             taken: of(Step::Suspended) + of(Step::Resuming) + pending,
             pending,
@@ -120,20 +117,20 @@ impl Engine {
 
     /// The scheduler wants a job suspended.
     pub(super) fn suspend(&mut self, job: u64) {
-        let undoing = self.entries.get(&job).is_some_and(|entry| entry.suspension.step == Step::Undoing);
-        if let Some(live) = self.live.get_mut(&job).filter(|_| undoing) {
+        let undoing = self.jobs.entries.get(&job).is_some_and(|entry| entry.suspension.step == Step::Undoing);
+        if let Some(live) = self.jobs.live.get_mut(&job).filter(|_| undoing) {
             live.transit.wanted = true;
             return;
         }
         if let Err(refusal) = self.can_suspend(job) {
             return self.step(Event::SuspendFailed { job: JobId(job), refusal });
         }
-        let seen = self.live.get(&job).map(|live| live.sight.used.clone()).unwrap_or_default();
-        let devices = self.entries.get(&job).map(|entry| entry.devices.clone()).unwrap_or_default();
+        let seen = self.jobs.live.get(&job).map(|live| live.sight.used.clone()).unwrap_or_default();
+        let devices = self.jobs.entries.get(&job).map(|entry| entry.devices.clone()).unwrap_or_default();
         // The helper asks NVML for each.
         let used =
             devices.into_iter().map(|uuid| (uuid.clone(), seen.get(&uuid).copied().unwrap_or(0))).collect();
-        let whole = self.state.job(JobId(job)).is_some_and(|view| view.reserved.is_none());
+        let whole = self.core.state.job(JobId(job)).is_some_and(|view| view.reserved.is_none());
         self.begin(job, Step::Suspending, |entry| {
             entry.suspension.bytes = used;
             entry.suspension.whole = whole;
@@ -153,29 +150,29 @@ impl Engine {
 
     /// A step that a helper takes once it is on disk.
     fn begin(&mut self, job: u64, step: Step, change: impl FnOnce(&mut Entry)) {
-        let Some(entry) = self.entries.get_mut(&job) else { return };
+        let Some(entry) = self.jobs.entries.get_mut(&job) else { return };
         change(entry);
         entry.suspension.step = step;
         let attempt = (job, entry.attempt);
-        if let Some(live) = self.live.get_mut(&job) {
+        if let Some(live) = self.jobs.live.get_mut(&job) {
             live.transit.busy = true;
             live.transit.again = None;
         }
         self.touch(job);
-        self.todo.push_back(Todo::Suspension(attempt));
+        self.outbox.effect(Effect::Suspension(attempt));
     }
 
     /// Starts the helper for a step that is on disk.
     pub(super) fn start_helper(&mut self, attempt: Attempt) {
         let (job, number) = attempt;
-        let Some(entry) = self.entries.get(&job).filter(|entry| entry.attempt == number) else { return };
+        let Some(entry) = self.jobs.entries.get(&job).filter(|entry| entry.attempt == number) else { return };
         let task = if entry.suspension.step == Step::Suspending { Task::Suspend } else { Task::Resume };
         let bytes: u64 = entry.suspension.bytes.values().sum();
         let lock_ms = self.config.suspend.lock_ms;
         let limit_s = u64::from(lock_ms) / 1000 + bytes / SLOWEST + EXTRA_S;
         let root = rustix::process::geteuid().is_root();
-        let live = self.live.get(&job);
-        let emulated = match &self.gpus.machine {
+        let live = self.jobs.live.get(&job);
+        let emulated = match &self.node.gpus.machine {
             Some(machine) => match libraries::find(libraries::EMULATED_CUDA) {
                 Ok(library) => Ok(Some((machine.clone(), library))),
                 Err(why) => Err(why),
@@ -195,22 +192,20 @@ impl Engine {
                 limit_s: u32::try_from(limit_s).unwrap_or(u32::MAX),
                 user: root.then(|| User { name: entry.user.clone(), uid: entry.uid, gid: entry.gid }),
             };
-            answer::run(&self.helper_file(attempt), attempt, order, self.watch.sender())
+            self.effects.start_helper(attempt, order)
         });
         if let Err(sentence) = started {
-            self.trouble("suspend", format!("jobs cannot be suspended or brought back: {sentence}"));
+            self.health.report("suspend", format!("jobs cannot be suspended or brought back: {sentence}"));
             self.helped(attempt, Some(Answer::not_begun(task, sentence)));
         }
     }
 
-    pub(super) fn helper_file(&self, (job, attempt): Attempt) -> std::path::PathBuf {
-        self.attempts().join(format!("{job}.{attempt}.suspend"))
-    }
-
     /// A helper ended: what came of it.
     pub(super) fn helped(&mut self, (job, attempt): Attempt, answer: Option<Answer>) {
-        let Some(live) = self.live.get_mut(&job) else { return };
-        let Some(entry) = self.entries.get(&job).filter(|entry| entry.attempt == attempt) else { return };
+        let Some(live) = self.jobs.live.get_mut(&job) else { return };
+        let Some(entry) = self.jobs.entries.get(&job).filter(|entry| entry.attempt == attempt) else {
+            return;
+        };
         live.transit.busy = false;
         match (entry.suspension.step, answer) {
             (Step::Suspending, Some(Answer::Suspended { processes, bytes })) => {
@@ -231,7 +226,7 @@ impl Engine {
                 self.undo(job);
             }
             (Step::Resuming, Some(Answer::NoRoom { sentence })) => {
-                if let Some(entry) = self.entries.get_mut(&job) {
+                if let Some(entry) = self.jobs.entries.get_mut(&job) {
                     entry.suspension.step = Step::Suspended;
                 }
                 self.say(job, format!("still suspended: {sentence}"));
@@ -246,8 +241,8 @@ impl Engine {
     }
 
     fn is_suspended(&mut self, job: u64, change: impl FnOnce(&mut Entry)) {
-        let now = time::now().0;
-        let Some(entry) = self.entries.get_mut(&job) else { return };
+        let now = self.now.at.0;
+        let Some(entry) = self.jobs.entries.get_mut(&job) else { return };
         change(entry);
         let ran = entry.started_ms.take().map_or(0, |since| now.saturating_sub(since));
         entry.ran_ms += ran;
@@ -258,26 +253,28 @@ impl Engine {
         let count = entry.suspension.processes.len();
         let processes = if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
         self.keep_peak(job);
-        if let Some(live) = self.live.get_mut(&job) {
+        if let Some(live) = self.jobs.live.get_mut(&job) {
             live.sight.used.clear();
         }
         self.say(job, format!("suspended: {processes}, {} in host memory", Bytes(held)));
         self.step(Event::Suspended { job: JobId(job), bytes: Bytes(most) });
         self.keep_turn(job);
         // Somebody may have asked for its end meanwhile: it has to react to that.
-        let stopping = self.state.job(JobId(job)).is_some_and(|view| view.phase == Phase::Stopping);
-        if stopping && self.entries.get(&job).is_some_and(|entry| entry.suspension.step == Step::Suspended) {
+        let stopping = self.core.state.job(JobId(job)).is_some_and(|view| view.phase == Phase::Stopping);
+        if stopping
+            && self.jobs.entries.get(&job).is_some_and(|entry| entry.suspension.step == Step::Suspended)
+        {
             self.undo(job);
         }
     }
 
     fn runs(&mut self, job: u64, words: &str) {
-        if let Some(entry) = self.entries.get_mut(&job) {
+        if let Some(entry) = self.jobs.entries.get_mut(&job) {
             entry.suspension.step = Step::Running;
             entry.suspension.processes.clear();
-            entry.started_ms.get_or_insert(time::now().0);
+            entry.started_ms.get_or_insert(self.now.at.0);
         }
-        if let Some(live) = self.live.get_mut(&job) {
+        if let Some(live) = self.jobs.live.get_mut(&job) {
             // The scheduler is told anew what it holds.
             live.sight.forget();
         }
@@ -287,9 +284,10 @@ impl Engine {
     fn is_back(&mut self, job: u64) {
         self.runs(job, "goes on where it was suspended");
         let id = JobId(job);
-        let wanted = self.live.get_mut(&job).is_some_and(|live| std::mem::take(&mut live.transit.wanted));
+        let wanted =
+            self.jobs.live.get_mut(&job).is_some_and(|live| std::mem::take(&mut live.transit.wanted));
         self.look_whether(job);
-        match self.state.job(id).map(|view| view.phase) {
+        match self.core.state.job(id).map(|view| view.phase) {
             Some(Phase::Resuming) => self.step(Event::Resumed { job: id }),
             Some(Phase::Suspending) if wanted => return self.suspend(job),
             Some(Phase::Suspending) => {
@@ -297,7 +295,7 @@ impl Engine {
             }
             _ => {}
         }
-        if let Some(live) = self.live.get_mut(&job) {
+        if let Some(live) = self.jobs.live.get_mut(&job) {
             live.transit.tries = 0;
         }
     }
@@ -305,22 +303,22 @@ impl Engine {
     /// What has to come back is tried again. The scheduler takes it for running, or waits for an answer and
     /// gets it then; without room it waits as long as it takes.
     fn try_again(&mut self, job: u64, sentence: &str) {
-        let Some(live) = self.live.get_mut(&job) else { return };
+        let Some(live) = self.jobs.live.get_mut(&job) else { return };
         if sentence == NO_ANSWER {
             live.transit.tries += 1;
             if live.transit.tries >= MOST_TRIES {
                 return self.lose(job, sentence);
             }
         }
-        live.transit.again = Some(Instant::now() + AGAIN);
-        if self.entries.get(&job).is_some_and(|entry| entry.why != sentence) {
+        live.transit.again = Some(self.now.mono + AGAIN);
+        if self.jobs.entries.get(&job).is_some_and(|entry| entry.why != sentence) {
             self.say(job, sentence.to_owned());
         }
     }
 
     /// Some of it can never run again: it runs again from its beginning, or from a checkpoint of its own.
     fn lose(&mut self, job: u64, sentence: &str) {
-        if let Some(entry) = self.entries.get_mut(&job) {
+        if let Some(entry) = self.jobs.entries.get_mut(&job) {
             entry.suspension.step = Step::Lost;
         }
         self.say(job, format!("lost: {sentence}"));
@@ -329,15 +327,16 @@ impl Engine {
 
     /// What has to come back and did not is tried again.
     pub(super) fn bring_back(&mut self) {
-        let now = Instant::now();
+        let now = self.now.mono;
         let due: Vec<u64> = self
+            .jobs
             .live
             .iter()
             .filter(|(_, live)| !live.transit.busy && live.transit.again.is_some_and(|at| at <= now))
             .map(|(job, _)| *job)
             .collect();
         for job in due {
-            let Some(step) = self.entries.get(&job).map(|entry| entry.suspension.step) else { continue };
+            let Some(step) = self.jobs.entries.get(&job).map(|entry| entry.suspension.step) else { continue };
             self.begin(job, step, |_| {});
         }
     }
@@ -345,21 +344,20 @@ impl Engine {
     /// A job that an earlier daemon suspended.
     pub(super) fn adopt_suspended(&mut self, job: Box<Job>) {
         let id = job.id;
-        let Some(entry) = self.entries.get(&id.0) else { return };
+        let Some(entry) = self.jobs.entries.get(&id.0) else { return };
         let suspension = &entry.suspension;
         let most = suspension.bytes.values().copied().max().unwrap_or(0);
         let bytes = Bytes(most.max(entry.reserved.unwrap_or(0)));
         let (whole, ran) = (suspension.whole, Millis(suspension.ran_ms));
-        let devices: Vec<DeviceId> =
-            entry.devices.iter().map(|uuid| self.device(uuid).unwrap_or(DeviceId(u32::MAX))).collect();
-        let model = super::actions::model(entry, &self.gpus.list);
+        let devices = self.node.devices(&entry.devices);
+        let model = self.node.model(entry);
         let gpus = u16::try_from(devices.len()).unwrap_or(u16::MAX);
         self.step(Event::AdoptedSuspended { job, model, bytes, gpus, devices, whole, ran });
     }
 
     /// A job that was on its way in either direction when the daemon died, and is adopted as running.
     pub(super) fn adopted_on_its_way(&mut self, job: u64) {
-        match self.entries.get(&job).map(|entry| entry.suspension.step) {
+        match self.jobs.entries.get(&job).map(|entry| entry.suspension.step) {
             Some(Step::Suspending | Step::Resuming | Step::Undoing) => self.undo(job),
             Some(Step::Lost) => self.signal(job, Signal::Kill),
             _ => {}
@@ -368,20 +366,12 @@ impl Engine {
 
     /// Why a job is made to leave by signals, if that is because it cannot be suspended.
     pub(super) fn why_not_suspended(&self, job: JobId) -> String {
-        match self.state.history(job).as_slice() {
+        match self.core.state.history(job).as_slice() {
             [.., (before, Reason::CannotSuspend { refusal }), (at, _)] if before == at => {
                 format!("; it cannot be suspended: {refusal}")
             }
             _ => String::new(),
         }
-    }
-
-    /// Device memory that is in host memory, by user-visible sums: jobs and bytes.
-    pub(super) fn suspended(&self) -> (usize, u64) {
-        let is_off =
-            |entry: &&Entry| entry.stage == Stage::Running && entry.suspension.step == Step::Suspended;
-        let off = self.entries.values().filter(is_off);
-        off.fold((0, 0), |(jobs, bytes), entry| (jobs + 1, bytes + entry.suspension.host_bytes()))
     }
 }
 

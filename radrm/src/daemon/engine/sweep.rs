@@ -1,8 +1,7 @@
 //! What an attempt leaves when its keeper was killed: nobody waits for it any more.
 
-use super::Engine;
 use crate::daemon::keeper;
-use crate::daemon::status::{Status, Who};
+use crate::daemon::status::Who;
 use crate::daemon::watch::Attempt;
 use crate::quota::proc::Process;
 
@@ -10,7 +9,7 @@ use crate::quota::proc::Process;
 const ROUNDS: usize = 8;
 
 /// How the processes of an attempt are known.
-struct Marks {
+pub(super) struct Marks {
     uid: u32,
     keeper: Who,
     /// Whether the keeper's number is nobody else's, so that a session of this number is its own.
@@ -18,35 +17,27 @@ struct Marks {
     variables: [Vec<u8>; 2],
 }
 
-impl Engine {
-    /// Kills what an attempt left, if its keeper did not say that it has ended.
-    pub(super) fn sweep(&self, (job, attempt): Attempt, status: &Status) {
-        if status.end.is_some() {
-            return;
-        }
-        if let Some(program) = status.program.filter(|program| program.lives()) {
-            for pid in keeper::below(program.pid).into_iter().chain([program.pid]) {
-                kill(pid);
-            }
-        }
-        let (Some(keeper), Some(entry)) = (status.keeper, self.entries.get(&job)) else { return };
-        let marks = Marks {
-            uid: entry.uid,
+impl Marks {
+    pub(super) fn new(uid: u32, keeper: Who, (job, attempt): Attempt) -> Self {
+        Self {
+            uid,
             keeper,
             session: keeper.lives() || !Process(keeper.pid).exists(),
             variables: keeper::marks(job, attempt).map(String::into_bytes),
-        };
+        }
+    }
+
+    /// Kills all processes of the attempt.
+    pub(super) fn kill_all(&self) {
         for _ in 0..ROUNDS {
-            let left: Vec<Process> = Process::all().filter(|process| marks.are_of(*process)).collect();
+            let left: Vec<Process> = Process::all().filter(|process| self.are_of(*process)).collect();
             if left.is_empty() {
                 break;
             }
             left.into_iter().for_each(|process| kill(process.0));
         }
     }
-}
 
-impl Marks {
     /// Whether a process is one that the attempt left: its user's (really or in effect), not older than the keeper, in the keeper's
     /// session or with the attempt's variables in its environment. Jobs of another daemon may have the same ones;
     /// they are below a keeper.
@@ -73,6 +64,11 @@ fn is_kept(process: Process) -> bool {
     let keeps = |process: &Process| process.command().split(' ').nth(1) == Some(keeper::WORD);
     std::iter::successors(Some(process), |process| process.parent().filter(|parent| parent.0 > 1))
         .any(|process| keeps(&process))
+}
+
+/// Kills a program that was just seen to live, and everything below it.
+pub(super) fn kill_tree(program: Who) {
+    keeper::below(program.pid).into_iter().chain([program.pid]).for_each(kill);
 }
 
 fn kill(pid: u32) {
