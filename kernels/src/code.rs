@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_shipped_ptx_was_made_of_this_source() {
-        // Whoever changes the source and not the PTX would ship kernels that do something else.
+        // Changing the source and not the PTX would ship kernels that do something else.
         let mark = format!("of kernels.cu, CRC-32 {:08x}", crc32fast::hash(SOURCE.as_bytes()));
         assert!(PTX.contains(&mark), "make it again as its head says, and write `{mark}` there");
     }

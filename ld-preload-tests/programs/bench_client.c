@@ -1,7 +1,7 @@
 /* Times driver calls and prints one line per figure: name, live blocks, threads, then for every batch
  * BEFORE:NANOS:AFTER: nanoseconds per call, between those of a round of the yardstick, a loop that is as
  * fast as the core lets it be. It tells batches that had the core to themselves from those that shared it
- * with another thread of the core, which may belong to somebody else's machine.
+ * with another thread of the core, which may belong to another tenant.
  * usage: bench_client time THREADS BATCH BATCHES LIVE...     time per call, all calls
  *        bench_client paced BATCH PAIRS                      launches 4 us apart, past the shim and through it in turn:
  *                                                            two lines, in processor time of the thread

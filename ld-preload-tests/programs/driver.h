@@ -100,7 +100,7 @@ static __attribute__((unused)) CUfunction load_kernel(const char *name) {
     return function;
 }
 
-/* Tells the test where the program stands and waits until it is told to go on, or until nobody is
+/* Tells the test where the program stands and waits until it is told to go on, or until no test is
  * there any more to tell it. */
 static __attribute__((unused)) void pause_here(void) {
     char line[64];

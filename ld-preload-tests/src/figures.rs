@@ -1,6 +1,6 @@
-//! The shim's figures beside the emulator's books.
+//! The shim's figures beside the emulator's ledgers.
 
-use radrm_emulator_machine::{GpuBooks, MachineSpec, ProcessBooks};
+use radrm_emulator_machine::{GpuLedger, MachineSpec, ProcessLedger};
 use radrm_profile::{
     Profile,
     model::{Account, Kind, Process},
@@ -15,13 +15,13 @@ pub struct Outcome {
     pub ended: Ended,
     /// The profile.
     pub profile: Profile,
-    /// The emulator's books.
-    pub books: Vec<ProcessBooks>,
+    /// The emulator's ledgers.
+    pub ledgers: Vec<ProcessLedger>,
     /// The emulated machine's description.
     pub spec: Option<MachineSpec>,
 }
 
-fn is_used(gpu: &GpuBooks) -> bool {
+fn is_used(gpu: &GpuLedger) -> bool {
     gpu.kinds.iter().take(Kind::ALL.len()).any(|k| k.requested_peak > 0)
 }
 
@@ -82,31 +82,31 @@ impl Outcome {
         kernels.fold((0, 0), |(a, b), k| (a + k.launches, b + k.graph_launches))
     }
 
-    /// Asserts that the profile says of every process, GPU and kind of memory what the books say,
+    /// Asserts that the profile says of every process, GPU and kind of memory what the ledger says,
     /// byte for byte: now (at the end) and peak. Returns the number of processes compared.
     ///
     /// # Panics
     /// With every figure that differs.
     #[track_caller]
-    pub fn assert_equals_books(&self) -> usize {
+    pub fn assert_equals_ledger(&self) -> usize {
         let (compared, wrong) = self.compare();
         assert!(
             wrong.is_empty(),
-            "the figures differ from the books:\n{}\n{}",
+            "the figures differ from the ledger:\n{}\n{}",
             wrong.join("\n"),
             self.ended.stderr
         );
         compared
     }
 
-    /// Compares like [`Outcome::assert_equals_books`]: the number of processes compared, and a line
+    /// Compares like [`Outcome::assert_equals_ledger`]: the number of processes compared, and a line
     /// for every figure that differs.
     pub fn compare(&self) -> (usize, Vec<String>) {
         let mut wrong = Vec::new();
         let mut compared = 0;
         let mut taken = vec![false; self.profile.processes.len()];
-        for books in &self.books {
-            let used: Vec<&GpuBooks> = books.gpus.iter().filter(|g| is_used(g)).collect();
+        for ledger in &self.ledgers {
+            let used: Vec<&GpuLedger> = ledger.gpus.iter().filter(|g| is_used(g)).collect();
             if used.is_empty() {
                 continue;
             }
@@ -115,11 +115,11 @@ impl Outcome {
             let found = (0..taken.len()).find(|i| {
                 !taken[*i] && {
                     let process = &self.profile.processes[*i];
-                    process.identity.pid == books.pid && !process.state.accounts.is_empty()
+                    process.identity.pid == ledger.pid && !process.state.accounts.is_empty()
                 }
             });
             let Some(index) = found else {
-                wrong.push(format!("process {} ({}) is not in the profile", books.pid, books.exe));
+                wrong.push(format!("process {} ({}) is not in the profile", ledger.pid, ledger.exe));
                 continue;
             };
             taken[index] = true;
@@ -131,33 +131,35 @@ impl Outcome {
         for (process, taken) in self.profile.processes.iter().zip(&taken) {
             let held = process.state.accounts.iter().any(|a| a.kinds.iter().any(|k| k.peak.0 > 0));
             if held && !taken {
-                wrong
-                    .push(format!("process {} is in the profile but not in the books", process.identity.pid));
+                wrong.push(format!(
+                    "process {} is in the profile but not in the ledger",
+                    process.identity.pid
+                ));
             }
         }
         (compared, wrong)
     }
 
-    fn compare_gpu(&self, process: &Process, books: &GpuBooks, wrong: &mut Vec<String>) {
+    fn compare_gpu(&self, process: &Process, ledger: &GpuLedger, wrong: &mut Vec<String>) {
         let pid = process.identity.pid;
-        let Some(account) = self.account_of(process, books.gpu) else {
-            wrong.push(format!("process {pid}: GPU {} is not in the profile", books.gpu));
+        let Some(account) = self.account_of(process, ledger.gpu) else {
+            wrong.push(format!("process {pid}: GPU {} is not in the profile", ledger.gpu));
             return;
         };
         let mut same = |what: &str, shim: u64, emulator: u64| {
             if shim != emulator {
                 wrong.push(format!(
-                    "process {pid}, GPU {}: {what}: profile {shim}, books {emulator}",
-                    books.gpu
+                    "process {pid}, GPU {}: {what}: profile {shim}, ledger {emulator}",
+                    ledger.gpu
                 ));
             }
         };
         for kind in Kind::ALL {
-            let (ours, theirs) = (account.kinds[kind.index()], books.kinds[kind.index()]);
+            let (ours, theirs) = (account.kinds[kind.index()], ledger.kinds[kind.index()]);
             same(&format!("{kind:?} now"), ours.now.0, theirs.requested_now);
             same(&format!("{kind:?} peak"), ours.peak.0, theirs.requested_peak);
         }
-        same("total now", account.now.0, books.total_requested_now);
-        same("total peak", account.peak.0, books.total_requested_peak);
+        same("total now", account.now.0, ledger.total_requested_now);
+        same("total peak", account.peak.0, ledger.total_requested_peak);
     }
 }

@@ -67,7 +67,7 @@ impl Daemon {
         before.clone_into(&mut self.before);
     }
 
-    /// Waits until an attempt's keeper has written down how it ended, also while no daemon is there.
+    /// Waits until an attempt's supervisor has written down how it ended, also while no daemon is there.
     ///
     /// # Panics
     /// If it does not for too long.
@@ -79,11 +79,11 @@ impl Daemon {
         });
     }
 
-    /// The keeper of a running job.
+    /// The supervisor of a running job.
     ///
     /// # Panics
     /// If it has none.
-    pub fn keeper(&self, job: u64) -> libc::pid_t {
+    pub fn supervisor(&self, job: u64) -> libc::pid_t {
         self.until("its launcher is known", |daemon| daemon.show(job)["job"]["pid"].is_u64());
         let launcher = self.show(job)["job"]["pid"].as_u64().expect("pid");
         let stat = Stat::now(u32::try_from(launcher).expect("pid")).expect("it runs");

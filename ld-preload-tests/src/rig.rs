@@ -14,7 +14,7 @@ use std::{
     process::Command,
 };
 
-use radrm_emulator_machine::{Machine, MachineSpec, ProcessBooks};
+use radrm_emulator_machine::{Machine, MachineSpec, ProcessLedger};
 use radrm_profile::Profile;
 use tempfile::TempDir;
 
@@ -105,9 +105,9 @@ impl Rig {
         self.machine.as_ref().expect("an emulated rig")
     }
 
-    /// The emulator's books of all processes.
-    pub fn books(&self) -> Vec<ProcessBooks> {
-        self.machine().books()
+    /// The emulator's ledgers of all processes.
+    pub fn ledgers(&self) -> Vec<ProcessLedger> {
+        self.machine().ledgers()
     }
 
     /// A program on this machine, without a shim.
@@ -182,8 +182,8 @@ impl Rig {
         let profile = Profile::open(&self.profile_path())
             .unwrap_or_else(|e| panic!("the run left no profile: {e}\n{ended:?}"));
         let spec = self.machine.as_ref().map(|m| m.spec().clone());
-        let books = self.machine.as_ref().map(Machine::books).unwrap_or_default();
-        Outcome { ended, profile, books, spec }
+        let ledgers = self.machine.as_ref().map(Machine::ledgers).unwrap_or_default();
+        Outcome { ended, profile, ledgers, spec }
     }
 
     fn session(&self) -> &Session {

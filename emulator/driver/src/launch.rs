@@ -91,7 +91,7 @@ pub fn monotonic_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Counts a kernel's launch in the machine's books and gives its duration (ns) and what it has at work meanwhile: in the time of its GPU, which
+/// Counts a kernel's launch in the machine's ledger and gives its duration (ns) and what it has at work meanwhile: in the time of its GPU, which
 /// other processes slow down, where time is real; else slowed down by what others ask of the GPU at this moment.
 ///
 /// Where time is not real a process counts as busy from its launch for as long as its kernels take, one after

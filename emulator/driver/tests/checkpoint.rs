@@ -257,9 +257,9 @@ fn a_checkpointed_process_holds_nothing_and_goes_on_with_its_data() {
             0
         );
         assert_eq!(thread, pid);
-        let books = here.machine.books();
-        let book = books.iter().find(|book| book.pid == target.child.id()).unwrap();
-        assert!(book.alive && book.checkpoint == CheckpointState::Checkpointed);
+        let ledgers = here.machine.ledgers();
+        let ledger = ledgers.iter().find(|ledger| ledger.pid == target.child.id()).unwrap();
+        assert!(ledger.alive && ledger.checkpoint == CheckpointState::Checkpointed);
         here.ok(&["restore"], &target);
         assert_eq!((here.state(&target), here.used()), (Ok(LOCKED), used));
         assert!(target.is_silent(), "restored is not unlocked");

@@ -312,8 +312,8 @@ fn a_capture_ends_where_it_began() {
 }
 
 #[test]
-fn replayed_kernels_stand_in_the_books_and_take_time() {
-    isolated("replayed_kernels_stand_in_the_books_and_take_time", &[], |cuda| {
+fn replayed_kernels_are_counted_and_take_time() {
+    isolated("replayed_kernels_are_counted_and_take_time", &[], |cuda| {
         begin(cuda, 0);
         let (f, s) = (kernel(cuda, c"empty"), stream(cuda, 1));
         let (a, b, c) = (event(cuda), event(cuda), event(cuda));
@@ -341,8 +341,8 @@ fn replayed_kernels_stand_in_the_books_and_take_time() {
         let (one, five) = (elapsed(a, b), elapsed(b, c));
         assert!((five - 5.0 * one).abs() < 1e-5, "{five} is five times {one}");
         let machine = radrm_emulator_machine::Machine::from_environment().unwrap();
-        let books = machine.books();
-        assert_eq!(books[0].gpu(0).unwrap().launches, 6);
+        let ledgers = machine.ledgers();
+        assert_eq!(ledgers[0].gpu(0).unwrap().launches, 6);
         assert_eq!(call!(cuda, "cuGraphExecDestroy"(exec => Handle)), 0);
         assert_eq!(launch_graph(cuda, exec, s), INVALID_VALUE);
     });
@@ -449,7 +449,7 @@ fn nodes_can_be_changed_disabled_and_updated() {
         }
         let launches = || {
             let machine = radrm_emulator_machine::Machine::from_environment().unwrap();
-            machine.books()[0].gpu(0).unwrap().launches
+            machine.ledgers()[0].gpu(0).unwrap().launches
         };
         let before = launches();
         let first = nodes(cuda, graph)[0];
@@ -565,8 +565,8 @@ fn graphs_are_built_cloned_and_nested_by_hand() {
 }
 
 #[test]
-fn user_objects_are_destroyed_when_nobody_refers_to_them() {
-    isolated("user_objects_are_destroyed_when_nobody_refers_to_them", &[], |cuda| {
+fn user_objects_are_destroyed_with_their_last_reference() {
+    isolated("user_objects_are_destroyed_with_their_last_reference", &[], |cuda| {
         begin(cuda, 0);
         let (mut object, mut graph) = (NULL, NULL);
         assert_eq!(

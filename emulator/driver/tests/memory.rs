@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
 use common::{Cuda, alloc, begin, free, isolated, memory, role, start};
-use radrm_emulator_machine::{KINDS, Kind, KindBooks, Machine, MachineSpec};
+use radrm_emulator_machine::{KINDS, Kind, KindLedger, Machine, MachineSpec};
 
 const MIB: u64 = 1 << 20;
 const INVALID_VALUE: u32 = 1;
@@ -28,10 +28,10 @@ fn shared(text: &str) -> Shared {
 }
 
 /// This process's page of a kind on a GPU.
-fn page(kind: Kind, gpu: usize) -> KindBooks {
+fn page(kind: Kind, gpu: usize) -> KindLedger {
     let machine = Machine::open(Path::new(&std::env::var("RADRM_EMULATED_MACHINE").unwrap())).unwrap();
-    let books = machine.books();
-    let mine = books.iter().rfind(|b| b.pid == std::process::id()).unwrap();
+    let ledgers = machine.ledgers();
+    let mine = ledgers.iter().rfind(|b| b.pid == std::process::id()).unwrap();
     mine.gpu(gpu).map(|g| g.kind(kind)).unwrap_or_default()
 }
 
@@ -108,7 +108,7 @@ fn a_full_device_refuses_and_recovers() {
         assert_eq!(free(cuda, blocks[3]), 0);
         assert!(alloc(cuda, 1 << 30).is_ok());
         let machine = Machine::open(Path::new(&std::env::var("RADRM_EMULATED_MACHINE").unwrap())).unwrap();
-        assert_eq!(machine.books()[0].gpu(0).unwrap().failed, 2);
+        assert_eq!(machine.ledgers()[0].gpu(0).unwrap().failed, 2);
     });
 }
 
@@ -618,9 +618,9 @@ fn figures_hold_for_random_sequences() {
                 now -= bytes;
             }
         }
-        let books = page(Kind::Device, 0);
-        assert_eq!((books.requested_now, books.requested_peak), (now, peak));
-        assert_eq!(before - memory(cuda).0, books.held_now);
+        let ledger = page(Kind::Device, 0);
+        assert_eq!((ledger.requested_now, ledger.requested_peak), (now, peak));
+        assert_eq!(before - memory(cuda).0, ledger.held_now);
         live.sort_unstable();
         assert!(live.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0), "blocks overlap");
         live.iter().for_each(|(address, _)| assert_eq!(free(cuda, *address), 0));
@@ -629,6 +629,6 @@ fn figures_hold_for_random_sequences() {
 }
 
 #[test]
-fn books_know_ten_kinds() {
+fn the_ledger_has_ten_kinds() {
     assert_eq!(KINDS, Kind::ALL.len());
 }

@@ -27,7 +27,7 @@ use crate::process::Process;
 
 /// Spans of a plan that are kept apart; beyond that the first ones are put together.
 const SPANS: usize = 1 << 16;
-/// How often a reader that meets a writer tries again. One that was killed while it wrote must stop nobody.
+/// How often a reader that meets a writer tries again. A writer that was killed must not stop a reader.
 const READS: usize = 1000;
 
 /// What is at work at a moment.
@@ -214,7 +214,7 @@ impl Process {
             curve.used.store(used as u64, Relaxed);
             plan.placed = 0;
         }
-        curve.seq.store(seq + 1, Release); // whoever sees the even number sees the points
+        curve.seq.store(seq + 1, Release); // a reader of the even number sees the points
     }
 }
 
@@ -290,16 +290,16 @@ impl Machine {
         };
         let moment = self.gpu_time(gpu, now_ns);
         let slots = self.layout().slots.iter().take(self.slots_used());
-        slots.fold(gone, |sum, slot| sum.and(slot.books[gpu].curve.work(moment)))
+        slots.fold(gone, |sum, slot| sum.and(slot.ledgers[gpu].curve.work(moment)))
     }
 
-    /// The same of one process, living or dead, while the books have it.
+    /// The same of one process, living or dead, while its ledger is kept.
     pub fn sm_work_of(&self, pid: u32, gpu: usize, now_ns: u64) -> SmWork {
         let moment = self.gpu_time(gpu, now_ns);
         let slots = self.layout().slots.iter().take(self.slots_used());
         slots
             .filter(|slot| slot.pid.load(Relaxed) == pid)
-            .filter_map(|slot| Some(slot.books.get(gpu)?.curve.work(moment)))
+            .filter_map(|slot| Some(slot.ledgers.get(gpu)?.curve.work(moment)))
             .fold(SmWork::default(), SmWork::and)
     }
 }

@@ -10,7 +10,7 @@
 //!                                                  \----- no room ----> FAILED, for good
 //! ```
 //!
-//! Between two states the slot's word names the caller, so that whoever finds a caller dead finishes or
+//! Between two states the slot's word names the caller, so that the process that finds a caller dead finishes or
 //! undoes what it began: a lock that was not reached is given up, memory that was being taken off the
 //! GPU is off it, memory that was being brought back is not there.
 
@@ -29,7 +29,7 @@ use crate::process::Process;
 const BYTES_PER_SECOND: u64 = 5_000_000_000;
 /// How often a caller that waits looks again.
 const LOOK: Duration = Duration::from_millis(1);
-/// After so many looks a blocked call asks whether whoever blocks it still lives.
+/// After so many looks a blocked call asks whether the process that blocks it still lives.
 const SUSPICIOUS: u32 = 64;
 
 /// What `cuCheckpointProcessGetState` tells, with its numbers.
@@ -120,7 +120,7 @@ fn caller_lives(word: u64) -> bool {
     start_of(word as u32).is_some_and(|start| start & 0xff_ffff == word >> 32 & 0xff_ffff)
 }
 
-/// Whether somebody is about to write the words of a slot in this phase, whatever becomes of its process.
+/// Whether a process is about to write the words of a slot in this phase, whatever becomes of its process.
 pub(crate) fn is_being_written(slot: &Slot) -> bool {
     let word = slot.checkpoint.load(SeqCst);
     matches!(phase_of(word), SAVING | RESTORING) && caller_lives(word)
@@ -326,8 +326,10 @@ impl Machine {
         if phase_of(cell.load(SeqCst)) != LOCKED {
             return Err(CheckpointError::WrongState);
         }
-        let managed =
-            slot.books.iter().any(|book| book.kinds[Kind::Managed as usize].requested_now.load(SeqCst) > 0);
+        let managed = slot
+            .ledgers
+            .iter()
+            .any(|ledger| ledger.kinds[Kind::Managed as usize].requested_now.load(SeqCst) > 0);
         if managed || slot.marks.load(SeqCst) & (Mark::Ipc as u64 | Mark::Mps as u64) != 0 {
             return Err(CheckpointError::Unsupported);
         }

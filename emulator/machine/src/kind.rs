@@ -1,4 +1,4 @@
-//! Kinds of memory that the books tell apart.
+//! Kinds of memory that a ledger tells apart.
 
 /// Number of kinds.
 pub const KINDS: usize = 10;

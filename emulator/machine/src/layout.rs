@@ -6,7 +6,7 @@ use crate::kind::KINDS;
 
 /// Most GPUs of one machine.
 pub const MAX_GPUS: usize = 16;
-/// Most processes that the books keep at a time; dead ones are overwritten, oldest first, when all
+/// Most processes whose ledgers are kept at a time; dead ones are overwritten, oldest first, when all
 /// places are taken.
 pub const MAX_PROCESSES: usize = 4096;
 /// Most allocations that are shared between processes at a time.
@@ -40,7 +40,7 @@ pub(crate) struct Header {
 /// One word per process and GPU, dense so that a sum over processes reads few cache lines.
 pub(crate) type Words = [[AtomicU64; MAX_PROCESSES]; MAX_GPUS];
 
-/// Columns of one kind in one book.
+/// Columns of one kind in one ledger.
 #[repr(C)]
 pub(crate) struct KindPage {
     pub requested_now: AtomicU64,
@@ -51,9 +51,9 @@ pub(crate) struct KindPage {
     pub frees: AtomicU64,
 }
 
-/// One process's book on one GPU.
+/// One process's ledger on one GPU.
 #[repr(C, align(64))]
-pub(crate) struct Book {
+pub(crate) struct Ledger {
     pub kinds: [KindPage; KINDS],
     pub total_requested_now: AtomicU64,
     pub total_requested_peak: AtomicU64,
@@ -112,10 +112,10 @@ pub(crate) struct Slot {
     pub marks: AtomicU64,
     /// What a checkpoint took off each GPU.
     pub saved: [AtomicU64; MAX_GPUS],
-    pub books: [Book; MAX_GPUS],
+    pub ledgers: [Ledger; MAX_GPUS],
 }
 
-/// A GPU's time: how far it had got when somebody last looked (CLOCK_MONOTONIC, ns; 0: nobody has), and in how much of the
+/// A GPU's time: how far it had got at the last look (CLOCK_MONOTONIC, ns; 0: none yet), and in how much of the
 /// wall clock's time up to then it had work.
 #[repr(C, align(64))]
 pub(crate) struct Timeline {

@@ -1,14 +1,14 @@
-//! Looks at one GPU: what NVML asks many times a second, without the rest of the books.
+//! Looks at one GPU: what NVML asks many times a second, without the rest of the ledgers.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use crate::books::{GpuBooks, read_book};
 use crate::checkpoint::{self, CheckpointState};
 use crate::layout::{LIVE, generation_of, state_of};
+use crate::ledger::{GpuLedger, read_ledger};
 use crate::liveness::is_alive;
 use crate::machine::{Machine, identity};
 
-/// Sums over all processes of the books on one GPU, dead ones included.
+/// Sums over all processes of the ledgers on one GPU, dead ones included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GpuTotals {
     /// Modelled time of kernels (ns).
@@ -17,7 +17,7 @@ pub struct GpuTotals {
     pub copy_ns: u64,
 }
 
-/// A living process with a book on a GPU.
+/// A living process with a ledger on a GPU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GpuUser {
     /// Process id.
@@ -26,22 +26,22 @@ pub struct GpuUser {
     pub joined_ns: u64,
     /// Whether it is locked or checkpointed.
     pub checkpoint: CheckpointState,
-    /// Its book on this GPU.
-    pub book: GpuBooks,
+    /// Its ledger on this GPU.
+    pub ledger: GpuLedger,
 }
 
 impl Machine {
-    /// Sums of one GPU's books. Asks nobody whether a process lives.
+    /// Sums of one GPU's ledgers. Does not ask whether a process lives.
     pub fn totals(&self, gpu: usize) -> GpuTotals {
         let slots = self.layout().slots.iter().take(self.slots_used());
-        let books = slots.filter(|slot| state_of(slot.state.load(Acquire)) >= LIVE);
-        books.filter_map(|slot| slot.books.get(gpu)).fold(GpuTotals::default(), |sum, book| GpuTotals {
-            busy_ns: sum.busy_ns.saturating_add(book.busy_ns.load(Relaxed)),
-            copy_ns: sum.copy_ns.saturating_add(book.copy_ns.load(Relaxed)),
+        let ledgers = slots.filter(|slot| state_of(slot.state.load(Acquire)) >= LIVE);
+        ledgers.filter_map(|slot| slot.ledgers.get(gpu)).fold(GpuTotals::default(), |sum, ledger| GpuTotals {
+            busy_ns: sum.busy_ns.saturating_add(ledger.busy_ns.load(Relaxed)),
+            copy_ns: sum.copy_ns.saturating_add(ledger.copy_ns.load(Relaxed)),
         })
     }
 
-    /// The living processes with a book on a GPU, in the order of joining. Whether one lives is asked only of those.
+    /// The living processes with a ledger on a GPU, in the order of joining. Whether one lives is asked only of those.
     pub fn users(&self, gpu: usize) -> Vec<GpuUser> {
         let mut users: Vec<(u64, GpuUser)> =
             (0..self.slots_used()).filter_map(|index| self.user(index, gpu)).collect();
@@ -57,18 +57,18 @@ impl Machine {
             return None;
         }
         let held = self.layout().held.get(gpu)?[index].load(Relaxed);
-        let book = read_book(gpu, slot.books.get(gpu)?, held);
+        let ledger = read_ledger(gpu, slot.ledgers.get(gpu)?, held);
         let id = identity(slot);
         let user = GpuUser {
             pid: id.pid,
             joined_ns: slot.joined_mono_ns.load(Relaxed),
             checkpoint: checkpoint::state(slot),
-            book,
+            ledger,
         };
         let order = slot.order.load(Relaxed);
         // The slot went to another process meanwhile: what was read belongs to neither.
         let is_same = generation_of(slot.state.load(Acquire)) == generation_of(word);
-        (is_same && !user.book.is_empty() && is_alive(&id)).then_some((order, user))
+        (is_same && !user.ledger.is_empty() && is_alive(&id)).then_some((order, user))
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
     use crate::spec::MachineSpec;
 
     #[test]
-    fn looks_agree_with_the_books() {
+    fn looks_agree_with_the_ledgers() {
         let machine = Machine::private(&MachineSpec::parse("2xH200").unwrap()).unwrap();
         let processes: Vec<_> = (0..5).map(|_| machine.join().unwrap()).collect();
         for (n, process) in processes.iter().enumerate() {
@@ -90,18 +90,21 @@ mod tests {
         let dead = processes.into_iter().next_back();
         drop(dead);
         for gpu in 0..2 {
-            let books = machine.books();
+            let ledgers = machine.ledgers();
             let on = |alive: bool| {
-                books.iter().filter(move |b| b.alive || !alive).filter_map(move |b| Some((b, b.gpu(gpu)?)))
+                ledgers.iter().filter(move |b| b.alive || !alive).filter_map(move |b| Some((b, b.gpu(gpu)?)))
             };
             let users = machine.users(gpu);
             assert_eq!(users.len(), on(true).count());
-            for (user, (process, book)) in users.iter().zip(on(true)) {
-                assert_eq!((user.pid, user.joined_ns, &user.book), (process.pid, process.joined_ns, book));
+            for (user, (process, ledger)) in users.iter().zip(on(true)) {
+                assert_eq!(
+                    (user.pid, user.joined_ns, &user.ledger),
+                    (process.pid, process.joined_ns, ledger)
+                );
             }
             let totals = machine.totals(gpu);
-            assert_eq!(totals.busy_ns, on(false).map(|(_, book)| book.busy_ns).sum::<u64>());
-            assert_eq!(totals.copy_ns, on(false).map(|(_, book)| book.copy_ns).sum::<u64>());
+            assert_eq!(totals.busy_ns, on(false).map(|(_, ledger)| ledger.busy_ns).sum::<u64>());
+            assert_eq!(totals.copy_ns, on(false).map(|(_, ledger)| ledger.copy_ns).sum::<u64>());
         }
     }
 }

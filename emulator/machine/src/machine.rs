@@ -356,7 +356,7 @@ impl Machine {
 
     /// Takes what a slot holds out of the sums. Storing 0 twice does no harm, so several processes
     /// may do it for the same slot. The slot cannot be claimed before it says ENDED; a process that
-    /// is still here after somebody else's ENDED could zero the words of the slot's next owner, so
+    /// is still here after another process's ENDED could zero the words of the slot's next owner, so
     /// every store is a compare-exchange against the value seen while the slot was REAPING.
     fn clear(&self, index: usize, reaping: u64) {
         let layout = self.layout();
@@ -374,12 +374,12 @@ impl Machine {
             }
             let _ = words[index].compare_exchange(value, 0, SeqCst, Relaxed);
         }
-        for (gpu, book) in slot.books.iter().enumerate().take(self.gpu_count()) {
+        for (gpu, ledger) in slot.ledgers.iter().enumerate().take(self.gpu_count()) {
             let passed = layout.timelines[gpu].passed_ns.load(Relaxed);
             if slot.state.load(SeqCst) != reaping {
                 return;
             }
-            book.curve.cut(passed);
+            ledger.curve.cut(passed);
         }
         self.drop_objects_of(index, generation_of(reaping));
         let _ = slot.state.compare_exchange(reaping, tag(generation_of(reaping), ENDED), SeqCst, Relaxed);

@@ -6,7 +6,7 @@ use crate::checkpoint;
 use crate::error::MachineError;
 use crate::kind::Kind;
 use crate::layout::{
-    Book, CLAIMING, Curve, ENDED, FREE, LIVE, MAX_PROCESSES, Slot, generation_of, state_of, tag,
+    CLAIMING, Curve, ENDED, FREE, LIVE, Ledger, MAX_PROCESSES, Slot, generation_of, state_of, tag,
 };
 use crate::liveness::ProcessIdentity;
 use crate::machine::{Machine, identity, monotonic_ns};
@@ -28,7 +28,7 @@ pub struct NoMemory {
 
 /// The calling process's place in a machine.
 ///
-/// Dropping it ends the slot and gives everything back, as the process's death does. The books stay.
+/// Dropping it ends the slot and gives everything back, as the process's death does. The ledger stays.
 pub struct Process {
     machine: Machine,
     index: usize,
@@ -55,7 +55,7 @@ impl Process {
             return Err(MachineError::io(machine.path(), e));
         }
         machine.retire(slot);
-        clear_books(slot);
+        clear_ledger(slot);
         checkpoint::reset(slot);
         slot.pid.store(me.pid, Relaxed);
         slot.start_time.store(me.start_time, Relaxed);
@@ -70,7 +70,7 @@ impl Process {
         let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
         slot.command_len.store(store_bytes(&slot.command, &command), Relaxed);
         let word = tag(generation, LIVE);
-        // Partner: the Acquire loads in `reap` and `books`.
+        // Partner: the Acquire loads in `reap` and `ledgers`.
         slot.state.store(word, Release);
         machine.own.store(index, Relaxed);
         Ok(Self { machine, index, word })
@@ -94,11 +94,11 @@ impl Process {
         &self.machine.layout().slots[self.index]
     }
 
-    fn book(&self, gpu: usize) -> Option<&Book> {
-        self.slot().books.get(gpu)
+    fn ledger(&self, gpu: usize) -> Option<&Ledger> {
+        self.slot().ledgers.get(gpu)
     }
 
-    /// Takes memory: `held` bytes of the GPU if the kind is charged, and both figures in the book.
+    /// Takes memory: `held` bytes of the GPU if the kind is charged, and both figures in the ledger.
     ///
     /// # Errors
     /// [`NoMemory`] if the GPU has less than `held` free; nothing changes then.
@@ -106,13 +106,13 @@ impl Process {
         if kind.is_charged() && held > 0 {
             self.reserve(gpu, held)?;
         }
-        if let Some(book) = self.book(gpu) {
-            let page = &book.kinds[kind as usize];
+        if let Some(ledger) = self.ledger(gpu) {
+            let page = &ledger.kinds[kind as usize];
             raise(&page.requested_now, &page.requested_peak, requested);
             raise(&page.held_now, &page.held_peak, held);
             page.allocations.fetch_add(1, Relaxed);
             if kind.is_device_total() {
-                raise(&book.total_requested_now, &book.total_requested_peak, requested);
+                raise(&ledger.total_requested_now, &ledger.total_requested_peak, requested);
             }
         }
         Ok(())
@@ -120,13 +120,13 @@ impl Process {
 
     /// Gives back what [`Self::charge`] took.
     pub fn discharge(&self, gpu: usize, kind: Kind, requested: u64, held: u64) {
-        if let Some(book) = self.book(gpu) {
-            let page = &book.kinds[kind as usize];
+        if let Some(ledger) = self.ledger(gpu) {
+            let page = &ledger.kinds[kind as usize];
             page.requested_now.fetch_sub(requested, Relaxed);
             page.held_now.fetch_sub(held, Relaxed);
             page.frees.fetch_add(1, Relaxed);
             if kind.is_device_total() {
-                book.total_requested_now.fetch_sub(requested, Relaxed);
+                ledger.total_requested_now.fetch_sub(requested, Relaxed);
             }
         }
         if kind.is_charged() && held > 0 && gpu < crate::MAX_GPUS {
@@ -136,35 +136,35 @@ impl Process {
 
     /// Notes a request that could not be met.
     pub fn failed(&self, gpu: usize, bytes: u64) {
-        if let Some(book) = self.book(gpu) {
-            book.failed.fetch_add(1, Relaxed);
-            book.failed_bytes.store(bytes, Relaxed);
+        if let Some(ledger) = self.ledger(gpu) {
+            ledger.failed.fetch_add(1, Relaxed);
+            ledger.failed_bytes.store(bytes, Relaxed);
         }
     }
 
     /// Notes that a context came (`true`) or went.
     pub fn context(&self, gpu: usize, came: bool) {
-        if let Some(book) = self.book(gpu) {
+        if let Some(ledger) = self.ledger(gpu) {
             if came {
-                book.contexts.fetch_add(1, Relaxed);
+                ledger.contexts.fetch_add(1, Relaxed);
             } else {
-                book.contexts.fetch_sub(1, Relaxed);
+                ledger.contexts.fetch_sub(1, Relaxed);
             }
         }
     }
 
     /// Counts a kernel launch and the time that it takes of the GPU (ns).
     pub fn launched(&self, gpu: usize, launches: u64, busy_ns: u64) {
-        if let Some(book) = self.book(gpu) {
-            book.launches.fetch_add(launches, Relaxed);
-            book.busy_ns.fetch_add(busy_ns, Relaxed);
+        if let Some(ledger) = self.ledger(gpu) {
+            ledger.launches.fetch_add(launches, Relaxed);
+            ledger.busy_ns.fetch_add(busy_ns, Relaxed);
         }
     }
 
     /// Counts time of the copy engines (ns).
     pub fn copied(&self, gpu: usize, ns: u64) {
-        if let Some(book) = self.book(gpu) {
-            book.copy_ns.fetch_add(ns, Relaxed);
+        if let Some(ledger) = self.ledger(gpu) {
+            ledger.copy_ns.fetch_add(ns, Relaxed);
         }
     }
 
@@ -182,7 +182,7 @@ impl Process {
 
     /// What this process has at work on a GPU.
     pub(crate) fn curve(&self, gpu: usize) -> Option<&Curve> {
-        self.book(gpu).map(|book| &book.curve)
+        self.ledger(gpu).map(|ledger| &ledger.curve)
     }
 
     /// Its plan is on the GPU's time.
@@ -209,8 +209,8 @@ impl Process {
 
     fn reserve(&self, gpu: usize, bytes: u64) -> Result<(), NoMemory> {
         let held = self.machine.reserve(self.index, gpu, bytes)?;
-        if let Some(book) = self.book(gpu) {
-            book.total_held_peak.fetch_max(held, Relaxed);
+        if let Some(ledger) = self.ledger(gpu) {
+            ledger.total_held_peak.fetch_max(held, Relaxed);
         }
         Ok(())
     }
@@ -301,11 +301,11 @@ fn claim(machine: &Machine) -> Result<(usize, u64), MachineError> {
     Err(MachineError::Full(MAX_PROCESSES))
 }
 
-fn clear_books(slot: &Slot) {
+fn clear_ledger(slot: &Slot) {
     slot.calls.store(0, Relaxed);
     slot.unsupported.store(0, Relaxed);
-    for book in &slot.books {
-        for page in &book.kinds {
+    for ledger in &slot.ledgers {
+        for page in &ledger.kinds {
             let words = [
                 &page.requested_now,
                 &page.requested_peak,
@@ -317,15 +317,15 @@ fn clear_books(slot: &Slot) {
             words.into_iter().for_each(|w| w.store(0, Relaxed));
         }
         let words = [
-            &book.total_requested_now,
-            &book.total_requested_peak,
-            &book.total_held_peak,
-            &book.failed,
-            &book.failed_bytes,
-            &book.launches,
-            &book.busy_ns,
-            &book.copy_ns,
-            &book.contexts,
+            &ledger.total_requested_now,
+            &ledger.total_requested_peak,
+            &ledger.total_held_peak,
+            &ledger.failed,
+            &ledger.failed_bytes,
+            &ledger.launches,
+            &ledger.busy_ns,
+            &ledger.copy_ns,
+            &ledger.contexts,
         ];
         words.into_iter().for_each(|w| w.store(0, Relaxed));
     }
@@ -334,8 +334,8 @@ fn clear_books(slot: &Slot) {
 impl Machine {
     /// Takes what a slot's processes had at work over to the GPUs.
     pub(crate) fn retire(&self, slot: &Slot) {
-        for (book, timeline) in slot.books.iter().zip(&self.layout().timelines) {
-            let work = book.curve.take();
+        for (ledger, timeline) in slot.ledgers.iter().zip(&self.layout().timelines) {
+            let work = ledger.curve.take();
             timeline.gone_active.fetch_add(work.active, Relaxed);
             timeline.gone_resident.fetch_add(work.resident, Relaxed);
         }

@@ -9,9 +9,9 @@
 //! GPU time = integral of the rate over the wall clock
 //! ```
 //!
-//! Work that is begun at GPU time `v` and takes `d` alone is done at `v + d`, whoever comes or goes meanwhile. So a
+//! Work that is begun at GPU time `v` and takes `d` alone is done at `v + d`, whatever else comes or goes meanwhile. So a
 //! process publishes one number for a GPU, the GPU time up to which it has work, and from all these numbers anybody
-//! can carry the GPU time on from the last moment at which somebody did. Whoever moves that moment on by
+//! can carry the GPU time on from the last moment at which a process did. The process that moves that moment on by
 //! an exchange owns the time in between and adds what the GPU got on by: no lock, and a process that is killed
 //! in between costs the others this little stretch. What a dead process has left to do is taken away when it
 //! is noticed to be dead, and never more than shares the GPU with others' work.
@@ -74,7 +74,7 @@ impl Machine {
     }
 
     /// Wall time up to `now_ns` (CLOCK_MONOTONIC) in which a GPU had work, ns; `None` if no process has ever said until when
-    /// it has: where time is not real nobody does.
+    /// it has: where time is not real no process does.
     pub fn worked_ns(&self, gpu: usize, now_ns: u64) -> Option<u64> {
         let passed = self.gpu_time(gpu, now_ns);
         let worked = self.layout().timelines.get(gpu)?.worked_ns.load(Relaxed);
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(worked(500, &[(1_200, WHOLE)]), 200);
         assert_eq!(worked(500, &[(1_100, WHOLE), (1_150, WHOLE)]), 250, "at half the rate up to 1100");
         assert_eq!(worked(500, &[(9_000, WHOLE), (9_000, WHOLE)]), 500);
-        // Nobody says until when it has work where time is not real.
+        // Where time is not real it is not known until when a process has work.
         let machine = Machine::private(&MachineSpec::parse("H200").unwrap()).unwrap();
         let process = machine.join().unwrap();
         let start = 1 << 40;
@@ -188,6 +188,6 @@ mod tests {
         assert_eq!(machine.demand(0, 200), 2 * u64::from(WHOLE));
         assert_eq!(machine.demand(1, 200), 0, "each GPU has its own");
         drop(other);
-        assert_eq!(machine.gpu_time(0, start + 400), 300, "whoever is gone has no work");
+        assert_eq!(machine.gpu_time(0, start + 400), 300, "a process that is gone has no work");
     }
 }

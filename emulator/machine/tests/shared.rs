@@ -1,4 +1,4 @@
-//! One machine, many processes: figures stay exact whoever is killed when.
+//! One machine, many processes: figures stay exact whichever process is killed when.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -52,7 +52,7 @@ fn a_file_is_private_complete_and_not_overwritten() {
 }
 
 #[test]
-fn charges_are_exact_and_books_outlive_their_process() {
+fn charges_are_exact_and_ledgers_outlive_their_process() {
     let (_folder, machine) = make("T4");
     let total = machine.memory(0).total;
     {
@@ -68,13 +68,13 @@ fn charges_are_exact_and_books_outlive_their_process() {
         process.discharge(0, Kind::Device, 2, 0);
     }
     assert_eq!(machine.memory(0).used, 0);
-    let books = machine.books();
-    let book = books[0].gpu(0).unwrap();
-    assert!(!books[0].alive && books[0].pid == std::process::id());
-    assert_eq!((book.total_requested_now, book.total_requested_peak), (3, 12));
-    assert_eq!((book.held_now, book.held_peak), (0, total));
-    assert_eq!(book.kind(Kind::Vmm).requested_peak, 7);
-    assert!(radrm_emulator_machine::books_to_json(&books).contains("\"total_requested_peak\":12"));
+    let ledgers = machine.ledgers();
+    let ledger = ledgers[0].gpu(0).unwrap();
+    assert!(!ledgers[0].alive && ledgers[0].pid == std::process::id());
+    assert_eq!((ledger.total_requested_now, ledger.total_requested_peak), (3, 12));
+    assert_eq!((ledger.held_now, ledger.held_peak), (0, total));
+    assert_eq!(ledger.kind(Kind::Vmm).requested_peak, 7);
+    assert!(radrm_emulator_machine::ledgers_to_json(&ledgers).contains("\"total_requested_peak\":12"));
 }
 
 #[test]
@@ -103,9 +103,9 @@ fn two_that_ask_for_most_of_a_gpu_never_both_get_it() {
     for child in children {
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success());
-        assert!(!String::from_utf8_lossy(&output.stdout).contains("got 0\n"), "nobody starves");
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("got 0\n"), "no process starves");
     }
-    let peaks: Vec<u64> = machine.books().iter().map(|b| b.gpu(0).unwrap().held_peak).collect();
+    let peaks: Vec<u64> = machine.ledgers().iter().map(|b| b.gpu(0).unwrap().held_peak).collect();
     assert_eq!(peaks.len(), 2);
     assert!(peaks.iter().all(|p| *p == machine.memory(0).total / 10 * 6), "{peaks:?}");
 }
@@ -130,12 +130,12 @@ fn killed_at_any_moment_nothing_is_lost_or_kept() {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(machine.memory(0).used, 0, "round {round}");
-        let books = machine.books();
-        let book = books.last().unwrap();
-        assert_eq!(book.pid, child.id());
-        assert!(book.gpu(0).is_none_or(|g| g.total_requested_now <= MIB), "one call was under way at most");
+        let ledgers = machine.ledgers();
+        let ledger = ledgers.last().unwrap();
+        assert_eq!(ledger.pid, child.id());
+        assert!(ledger.gpu(0).is_none_or(|g| g.total_requested_now <= MIB), "one call was under way at most");
     }
-    assert_eq!(machine.books().len(), 40);
+    assert_eq!(machine.ledgers().len(), 40);
 }
 
 #[test]

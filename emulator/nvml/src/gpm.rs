@@ -112,7 +112,7 @@ entry_points! {
         let sample = Box::into_raw(Box::<Sample>::default());
         let stored = out.set(sample);
         if stored.is_err() {
-            // SAFETY: made above, and nobody else has it.
+            // SAFETY: made above, and nothing else refers to it.
             drop(unsafe { Box::from_raw(sample) });
         }
         stored

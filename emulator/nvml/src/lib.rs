@@ -1,6 +1,6 @@
 //! Emulated NVML (`libnvidia-ml.so.1`).
 //!
-//! Answers from the books of the emulated machine that `RADRM_EMULATED_MACHINE` names: memory is what
+//! Answers from the ledgers of the emulated machine that `RADRM_EMULATED_MACHINE` names: memory is what
 //! living processes are charged for, contexts included; utilisation follows the modelled time of their
 //! kernels; power, temperature and clocks follow utilisation by the simple formulas of [`model`].
 //!

@@ -47,7 +47,7 @@ pub struct Bar1 {
     pub used: u64,
 }
 
-/// Books of a device's memory; where it is the host's, NVML tells none.
+/// What the ledger says of a device's memory; where it is the host's, NVML tells none.
 fn memory(machine: &Machine, device: Device) -> Answer<MemoryUse> {
     if device.spec(machine)?.integrated {
         return Err(ERROR_NOT_SUPPORTED);

@@ -9,7 +9,7 @@
 //! clock        = boost while busy, else 345 MHz
 //! ```
 //!
-//! SM activity and occupancy are no formula: the machine's books say what was at work on the multiprocessors
+//! SM activity and occupancy are no formula: the machine's ledgers say what was at work on the multiprocessors
 //! ([`radrm_emulator_machine::SmWork`]). Of what kernels read and write nothing is known, hence the half of `memory busy`.
 //!
 //! Where GPUs do not get on with the wall clock there is no such time: the modelled kernel time of all processes stands in

@@ -63,8 +63,8 @@ fn running(machine: &Machine, gpu: usize) -> Vec<(u32, u64)> {
         .users(gpu)
         .iter()
         .filter(|user| user.checkpoint != CheckpointState::Checkpointed)
-        .filter(|user| user.book.contexts > 0 || user.book.held_now > 0)
-        .map(|user| (user.pid, user.book.held_now))
+        .filter(|user| user.ledger.contexts > 0 || user.ledger.held_now > 0)
+        .map(|user| (user.pid, user.ledger.held_now))
         .collect()
 }
 
@@ -99,8 +99,8 @@ fn samples(machine: &Machine, gpu: usize) -> Vec<Sample> {
     let now = now_ns();
     let mut samples = Vec::new();
     for process in machine.users(gpu) {
-        let book = &process.book;
-        let before = seen.insert((gpu, process.pid), (now, book.busy_ns, book.copy_ns));
+        let ledger = &process.ledger;
+        let before = seen.insert((gpu, process.pid), (now, ledger.busy_ns, ledger.copy_ns));
         let (then, kernels, copies) = before.unwrap_or((process.joined_ns, 0, 0));
         let wall = now.saturating_sub(then).max(1);
         let percent = |now: u64, then: u64| {
@@ -111,8 +111,8 @@ fn samples(machine: &Machine, gpu: usize) -> Vec<Sample> {
         samples.push(Sample {
             pid: process.pid,
             time_us: now / 1000,
-            sm: percent(book.busy_ns, kernels),
-            memory: percent(book.copy_ns, copies),
+            sm: percent(ledger.busy_ns, kernels),
+            memory: percent(ledger.copy_ns, copies),
             encoder: 0,
             decoder: 0,
         });

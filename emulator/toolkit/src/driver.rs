@@ -35,7 +35,7 @@ impl Entry {
     /// # Errors
     /// CUDA_ERROR_NOT_SUPPORTED if the driver does not have it, CUDA_ERROR_STUB_LIBRARY if there is no driver.
     pub fn get(&self) -> Answer<*const c_void> {
-        // Relaxed: the value is the same whoever finds it, and what it points to was there before.
+        // Relaxed: the value is the same for every thread, and what it points to was there before.
         let known = self.address.load(Ordering::Relaxed);
         if !known.is_null() {
             return Ok(known);

@@ -4,7 +4,7 @@
 //! under a live segment. All of them call the instant driver, so that what is left is the shim. A
 //! figure is the median over the alternations of the median over a process's batches.
 //!
-//! On a rented machine the other thread of a core may belong to somebody else, and a call takes up to twice as
+//! On a rented machine the other thread of a core may belong to another tenant, and a call takes up to twice as
 //! long while that one is busy. A yardstick before and after each batch tells; batches on a whole core and
 //! batches on a shared one give figures of their own.
 

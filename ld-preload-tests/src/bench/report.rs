@@ -148,7 +148,7 @@ pub fn table(plan: &Plan, figures: &Figures) -> String {
     ));
     line(format!(
         "A loop of plain additions before and after each batch tells whether the core's other thread was idle \
-         ({:.0} % of the batches) or busy, on a rented machine for somebody else. While it is busy a core takes in about half as \
+         ({:.0} % of the batches) or busy, on a rented machine for another tenant. While it is busy a core takes in about half as \
          many instructions for this one, and whatever is added to a call costs twice as much: those batches stand in a \
          table of their own.\n",
         whole * 100.0

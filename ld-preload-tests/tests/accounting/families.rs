@@ -1,4 +1,4 @@
-//! One test per family of memory: the shim's figures and the emulator's books agree byte for byte,
+//! One test per family of memory: the shim's figures and the emulator's ledger agree byte for byte,
 //! and both say what the steps add up to.
 
 use radrm_preload_tests::{figures::Outcome, programs, rig::Rig};
@@ -6,7 +6,7 @@ use radrm_profile::model::Kind;
 
 const MIB: u64 = 1 << 20;
 
-/// Runs steps of `steps.c` by every way into the driver, compares with the books, and returns the
+/// Runs steps of `steps.c` by every way into the driver, compares with the ledger, and returns the
 /// last outcome.
 #[track_caller]
 fn agree(machine: &str, steps: &[&str]) -> Outcome {
@@ -16,7 +16,7 @@ fn agree(machine: &str, steps: &[&str]) -> Outcome {
         let mut command = rig.launched(programs::compile("steps.c", flags));
         command.args(steps).env("ROUTE", route);
         let outcome = rig.outcome(radrm_preload_tests::child::run(command, 60)).ok();
-        assert_eq!(outcome.assert_equals_books(), 1, "{steps:?} {flags:?} {route}");
+        assert_eq!(outcome.assert_equals_ledger(), 1, "{steps:?} {flags:?} {route}");
         last = Some(outcome);
     }
     last.expect("an outcome")
@@ -129,7 +129,7 @@ fn exported_and_imported_handles_are_charged_once() {
 fn memory_opened_from_another_process_is_charged_to_its_owner() {
     let rig = Rig::emulated("1xH200");
     let outcome = rig.run(programs::compile("ipc.c", &[]), &[]).ok();
-    assert_eq!(outcome.assert_equals_books(), 2);
+    assert_eq!(outcome.assert_equals_ledger(), 2);
     let mut accounts: Vec<_> = outcome
         .profile
         .processes
@@ -318,15 +318,15 @@ fn launches_by_every_entry_point() {
     // 18 launches of 8 blocks of 64 threads, 14 nodes of 4 blocks of 32.
     assert_eq!((kernel.blocks, kernel.threads), (18 * 8 + 14 * 4, 18 * 512 + 14 * 128));
     assert_eq!(kernel.dynamic_shared.0, 18 * 64);
-    let books: u64 = outcome.books.iter().flat_map(|b| &b.gpus).map(|g| g.launches).sum();
-    assert_eq!(books, 32);
+    let counted: u64 = outcome.ledgers.iter().flat_map(|b| &b.gpus).map(|g| g.launches).sum();
+    assert_eq!(counted, 32);
 }
 
 #[test]
 fn many_live_blocks() {
     let rig = Rig::emulated("1xH200");
     let outcome = rig.run(programs::compile("storm.c", &[]), &["200000", "50000"]).ok();
-    assert_eq!(outcome.assert_equals_books(), 1);
+    assert_eq!(outcome.assert_equals_ledger(), 1);
     let page = outcome.account(0).kinds[0];
     assert_eq!(page.allocations, 200_000);
     assert_eq!(page.blocks, page.allocations - page.frees);

@@ -25,13 +25,13 @@ fn kill(pid: i32) {
     unsafe { libc::kill(pid, libc::SIGKILL) };
 }
 
-/// Figures that are further from the books than one call can explain.
+/// Figures that are further from the ledger than one call can explain.
 fn beyond_one_call(outcome: &Outcome) -> Vec<String> {
     let mut wrong = Vec::new();
-    for books in &outcome.books {
-        for gpu in &books.gpus {
+    for ledger in &outcome.ledgers {
+        for gpu in &ledger.gpus {
             let page = gpu.kinds[Kind::Device.index()];
-            let process = outcome.profile.processes.iter().find(|p| p.identity.pid == books.pid);
+            let process = outcome.profile.processes.iter().find(|p| p.identity.pid == ledger.pid);
             let account = process.and_then(|p| outcome.account_of(p, gpu.gpu));
             let ours = account.map(|a| a.kinds[Kind::Device.index()]).unwrap_or_default();
             if ours.now.0.abs_diff(page.requested_now) > ONE_CALL
@@ -39,7 +39,7 @@ fn beyond_one_call(outcome: &Outcome) -> Vec<String> {
                 || ours.allocations.abs_diff(page.allocations) > 1
                 || ours.frees.abs_diff(page.frees) > 1
             {
-                wrong.push(format!("profile {ours:?}, books {page:?}"));
+                wrong.push(format!("profile {ours:?}, ledger {page:?}"));
             }
         }
     }
@@ -75,7 +75,7 @@ fn kill_programs(count: u64, seed: u64) {
         assert!(wrong.is_empty(), "kill {i} (seed {seed}): {}", wrong.join("\n"));
         assert!(outcome.profile.outcome.is_some(), "kill {i}: the profile has no end");
         mid_run +=
-            u64::from(outcome.books.iter().any(|b| b.gpus.iter().any(|g| g.kinds[0].allocations > 100)));
+            u64::from(outcome.ledgers.iter().any(|b| b.gpus.iter().any(|g| g.kinds[0].allocations > 100)));
         exact += u64::from(outcome.compare().1.is_empty());
     }
     eprintln!("{count} kills: {mid_run} while allocating, {exact} with figures that agree to the byte");
@@ -116,7 +116,7 @@ fn a_launcher_killed_at_random_moments_leaves_a_readable_profile() {
 fn a_profile_cut_at_any_byte_is_readable_or_named_as_no_profile() {
     let rig = Rig::emulated("1xH200");
     let outcome = rig.run(programs::compile("storm.c", &[]), &["5000", "64"]).ok();
-    outcome.assert_equals_books();
+    outcome.assert_equals_ledger();
     let whole = fs::read(rig.profile_path()).expect("profile");
     let cut: &Path = &rig.path().join("cut.radrm");
     let mut random = Random(0x5eed_0003);

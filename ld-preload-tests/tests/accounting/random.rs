@@ -1,4 +1,4 @@
-//! Random sequences of calls of all families: the shim's figures are the emulator's books, whatever
+//! Random sequences of calls of all families: the shim's figures are the emulator's ledger, whatever
 //! the order. A failure names its seed and the shortest beginning of the sequence that shows it.
 
 use radrm_preload_tests::{
@@ -105,7 +105,7 @@ fn differences(steps: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn random_sequences_of_all_families_agree_with_the_books() {
+fn random_sequences_of_all_families_agree_with_the_ledger() {
     for seed in 1..=40 {
         let steps = sequence(seed, 200);
         let wrong = differences(&steps);
@@ -123,7 +123,7 @@ fn random_sequences_of_all_families_agree_with_the_books() {
 }
 
 #[test]
-fn threads_that_free_each_others_memory_end_with_the_figures_of_the_books() {
+fn frees_by_other_threads_agree_with_the_ledger() {
     for seed in 1..=8 {
         let rig = Rig::emulated("1xH200");
         let outcome = rig.run(programs::compile("mixed_threads.c", &[]), &[&seed.to_string()]).ok();
@@ -133,11 +133,11 @@ fn threads_that_free_each_others_memory_end_with_the_figures_of_the_books() {
         assert_eq!(compared, 1);
         assert!(wrong.is_empty(), "seed {seed}: {wrong:?}");
         let account = outcome.account(0);
-        for (page, books) in account.kinds.iter().zip(&outcome.books[0].gpus[0].kinds) {
+        for (page, ledger) in account.kinds.iter().zip(&outcome.ledgers[0].gpus[0].kinds) {
             let one_call_each = 6 * (8 << 20);
             assert!(
-                page.peak.0.abs_diff(books.requested_peak) <= one_call_each,
-                "seed {seed}: {page:?} {books:?}"
+                page.peak.0.abs_diff(ledger.requested_peak) <= one_call_each,
+                "seed {seed}: {page:?} {ledger:?}"
             );
             assert!(page.now <= page.peak);
         }

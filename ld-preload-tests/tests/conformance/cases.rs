@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
-use radrm_emulator_machine::{Kind as BookKind, MachineSpec};
+use radrm_emulator_machine::{Kind as LedgerKind, MachineSpec};
 use radrm_preload_tests::{
     artifacts,
     child::{self, Running},
@@ -35,7 +35,7 @@ fn case_02_300_processes_at_once_are_all_in_the_report() {
         running.end().ok();
     }
     let outcome = rig.end_session();
-    assert_eq!(outcome.assert_equals_books(), 300);
+    assert_eq!(outcome.assert_equals_ledger(), 300);
     for (i, pid) in pids.iter().enumerate() {
         let process =
             outcome.profile.processes.iter().find(|p| p.identity.pid == *pid).expect("in the report");
@@ -89,7 +89,7 @@ fn case_04_cuda_visible_devices_charges_the_right_gpu() {
             .args([&format!("use:{device}"), "alloc:a:5m", &create, "async:c:1m"])
             .env("CUDA_VISIBLE_DEVICES", visible);
         let outcome = rig.outcome(child::run(command, PATIENCE)).ok();
-        outcome.assert_equals_books();
+        outcome.assert_equals_ledger();
         assert_eq!(charged(&outcome), [gpu], "CUDA_VISIBLE_DEVICES={visible}, device {device}");
     }
 }
@@ -120,18 +120,18 @@ fn case_05_the_sum_agrees_with_nvml_context_included() {
     running.go_on();
     running.end().ok();
     let outcome = rig.end_session();
-    outcome.assert_equals_books();
+    outcome.assert_equals_ledger();
     // The report's sum is what was accounted plus what NVML sees beyond it, which has to be the
     // context: 2 % of the whole at most may be unexplained.
     let remainder = outcome.process().state.remainders.first().expect("NVML's figure beside ours");
     assert_eq!(remainder.nvml_peak.0, nvml);
     assert_eq!(remainder.accounted, outcome.account(0).now);
-    let context = outcome.books.iter().find(|b| b.pid == pid).and_then(|b| b.gpu(0)).expect("books");
-    let context = context.kind(BookKind::Context).requested_peak;
+    let context = outcome.ledgers.iter().find(|b| b.pid == pid).and_then(|b| b.gpu(0)).expect("its ledger");
+    let context = context.kind(LedgerKind::Context).requested_peak;
     let sum = remainder.accounted.0 + context;
     assert!(context > 0 && sum.abs_diff(nvml) * 50 <= nvml, "accounted and context {sum}, NVML {nvml}");
     if let Some(overhead) = outcome.account(0).context_overhead {
-        assert!(overhead.0.abs_diff(context) * 50 <= nvml, "measured {overhead:?}, books {context}");
+        assert!(overhead.0.abs_diff(context) * 50 <= nvml, "measured {overhead:?}, ledger {context}");
     }
 }
 
@@ -139,7 +139,7 @@ fn case_05_the_sum_agrees_with_nvml_context_included() {
 fn case_06_no_figure_ever_underflows() {
     let rig = Rig::emulated("1xH200");
     let outcome = rig.run(programs::compile("bad_frees.c", &[]), &[]).ok();
-    outcome.assert_equals_books();
+    outcome.assert_equals_ledger();
     for account in &outcome.process().state.accounts {
         assert!(account.now.0 <= account.peak.0);
         for page in account.kinds {
@@ -157,14 +157,14 @@ fn case_09_the_kill_switch_really_turns_the_shim_off() {
     command.args(["use:0", "alloc:a:5m", "launch:3"]).env("RADRM_DISABLE", "1");
     let outcome = rig.outcome(child::run(command, PATIENCE)).ok();
     assert!(outcome.profile.processes.is_empty(), "{:?}", outcome.profile.processes);
-    assert_eq!(outcome.books.len(), 1);
+    assert_eq!(outcome.ledgers.len(), 1);
     // 0 and nothing mean: not off.
     for value in ["", "0"] {
         let rig = Rig::emulated("1xH200");
         let mut command = rig.launched(programs::compile("steps.c", &[]));
         command.args(["use:0", "alloc:a:5m"]).env("RADRM_DISABLE", value);
         let outcome = rig.outcome(child::run(command, PATIENCE)).ok();
-        assert_eq!(outcome.assert_equals_books(), 1);
+        assert_eq!(outcome.assert_equals_ledger(), 1);
     }
 }
 
@@ -184,7 +184,7 @@ fn case_09_graphs_and_peer_access_keep_working() {
             "freegraph:g",
         ],
     );
-    outcome.assert_equals_books();
+    outcome.assert_equals_ledger();
     assert!(outcome.ended.stdout.contains("peer 1"), "{}", outcome.ended.stdout);
     assert_eq!(outcome.launches("nothing"), (0, 6));
 }
@@ -224,11 +224,11 @@ fn case_20_a_capture_is_neither_broken_nor_counted_too_much() {
             "sync",
         ],
     );
-    outcome.assert_equals_books();
+    outcome.assert_equals_ledger();
     assert_eq!(outcome.launches("nothing"), (0, 10));
     assert_eq!(outcome.account(0).kinds[Kind::PoolUsed.index()].peak.0, 0);
-    let books: u64 = outcome.books.iter().flat_map(|b| &b.gpus).map(|g| g.launches).sum();
-    assert_eq!(books, 10);
+    let counted: u64 = outcome.ledgers.iter().flat_map(|b| &b.gpus).map(|g| g.launches).sum();
+    assert_eq!(counted, 10);
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn case_21_a_launcher_that_is_killed_leaves_the_program_running() {
 }
 
 #[test]
-fn case_22_umask_signals_files_threads_environment_and_errno_are_untouched() {
+fn case_22_process_state_and_errno_are_untouched() {
     let program = programs::compile("surroundings.c", &[]);
     let mut rig = Rig::emulated("1xH200");
     let bare = child::run(rig.bare_command(&program), PATIENCE).ok();
@@ -305,9 +305,9 @@ fn case_23_deepbind_shows_as_a_remainder_against_nvml() {
     running.go_on();
     running.end().ok();
     let outcome = rig.end_session();
-    // The shim cannot see it: the books know 101 MiB, the account 1 MiB.
+    // The shim cannot see it: the ledger knows 101 MiB, the account 1 MiB.
     assert_eq!(outcome.account(0).peak.0, MIB);
-    assert_eq!(outcome.books[0].gpus[0].kind(BookKind::Device).requested_peak, 101 * MIB);
+    assert_eq!(outcome.ledgers[0].gpus[0].kind(LedgerKind::Device).requested_peak, 101 * MIB);
     let remainder = outcome.process().state.remainders.first().expect("a remainder");
     assert!(remainder.bytes() >= 100 * i128::from(MIB), "{remainder:?}");
 }
@@ -331,7 +331,7 @@ fn case_24_a_machine_with_unified_memory() {
             "launch:2",
         ],
     );
-    outcome.assert_equals_books();
+    outcome.assert_equals_ledger();
     assert_eq!(outcome.account(0).kinds[Kind::Device.index()].now.0, 5 * MIB);
     assert_eq!(outcome.account(0).kinds[Kind::Managed.index()].now.0, 7 * MIB);
 }
@@ -357,7 +357,7 @@ fn launcher_says_why(directory: &std::path::Path, why: &str) {
 }
 
 #[test]
-fn case_25_a_preload_that_is_missing_or_of_the_wrong_kind_is_named_clearly() {
+fn case_25_a_missing_or_wrong_preload_is_named() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let shim = directory.path().join("libradrm.so");
     launcher_says_why(directory.path(), "missing");

@@ -1,4 +1,4 @@
-//! Clients that nobody here wrote, unmodified from PyPI, under `radrm-run` on emulated GPUs.
+//! Third-party clients, unmodified from PyPI, under `radrm-run` on emulated GPUs.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ fn cuda_python() {
     let Some(python) = python() else { return };
     let rig = Rig::emulated("1xH200");
     let outcome = client(&python, &rig, &[&script("driver_script.py")]).ok();
-    assert_eq!(outcome.assert_equals_books(), 1);
+    assert_eq!(outcome.assert_equals_ledger(), 1);
     assert_eq!(outcome.account(0).kinds[0].now.0, 24 << 20);
     assert_eq!(outcome.launches("scale"), (25, 0));
 }
@@ -33,7 +33,7 @@ fn pynvml() {
     assert!(outcome.ended.stdout.contains("gpu 1 "), "{}", outcome.ended.stdout);
     assert!(outcome.profile.processes.iter().all(|p| p.state.accounts.is_empty()));
     let outcome = client(&python, &Rig::emulated("1xH200"), &[&script("nvml_beside.py")]).ok();
-    assert_eq!(outcome.assert_equals_books(), 1);
+    assert_eq!(outcome.assert_equals_ledger(), 1);
     assert_eq!(outcome.account(0).now.0, 512 << 20);
 }
 
@@ -42,7 +42,7 @@ fn case_13_multiprocessing_workers_of_every_start_method() {
     let Some(python) = python() else { return };
     let rig = Rig::emulated("1xH200");
     let outcome = client(&python, &rig, &[&script("workers_script.py")]).ok();
-    assert_eq!(outcome.assert_equals_books(), 6);
+    assert_eq!(outcome.assert_equals_ledger(), 6);
     let mut peaks: Vec<u64> = outcome
         .profile
         .processes
@@ -54,12 +54,12 @@ fn case_13_multiprocessing_workers_of_every_start_method() {
     assert_eq!(peaks, [1, 2, 3, 4, 5, 6]);
 }
 
-/// Asserts that a run on the emulated GPU launched something, and that the figures are the books'.
+/// Asserts that a run on the emulated GPU launched something, and that the figures are the ledger's.
 #[track_caller]
 fn agrees_and_launched(outcome: &Outcome) {
     let said = &outcome.ended.stderr;
-    assert_eq!(outcome.assert_equals_books(), 1, "{said}");
-    let launches: u64 = outcome.books.iter().flat_map(|b| &b.gpus).map(|g| g.launches).sum();
+    assert_eq!(outcome.assert_equals_ledger(), 1, "{said}");
+    let launches: u64 = outcome.ledgers.iter().flat_map(|b| &b.gpus).map(|g| g.launches).sum();
     let kernels = outcome.profile.processes.iter().flat_map(|p| &p.kernels);
     let counted: u64 = kernels.map(|k| k.launches + k.graph_launches).sum();
     assert!(launches > 0, "nothing was launched: {said}");

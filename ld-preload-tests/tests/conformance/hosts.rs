@@ -12,7 +12,7 @@ use radrm_profile::model::End;
 #[track_caller]
 fn threads_are_counted(rig: &Rig, command: Command) {
     let outcome = rig.outcome(child::run(command, 120)).ok();
-    assert_eq!(outcome.assert_equals_books(), 1);
+    assert_eq!(outcome.assert_equals_ledger(), 1);
     assert_eq!(outcome.account(0).now.0, 8 << 20);
     assert_eq!(outcome.account(0).kinds[0].allocations, 1608);
     assert_eq!(outcome.launches("nothing"), (1600, 0));
@@ -127,7 +127,7 @@ fn programs_with_the_address_sanitizer_preloaded_first() {
     command.env("LD_PRELOAD", preload).env("ASAN_OPTIONS", "detect_leaks=0");
     child::run(command, 120).ok();
     let outcome = rig.end_session();
-    assert_eq!(outcome.assert_equals_books(), 1);
+    assert_eq!(outcome.assert_equals_ledger(), 1);
     assert_eq!(outcome.account(0).now.0, 8 << 20);
 }
 
@@ -159,7 +159,7 @@ fn a_program_that_jumps_out_of_driver_calls() {
 fn thread_local_destructors_that_call_the_driver() {
     let rig = Rig::emulated("1xH200");
     let outcome = rig.run(programs::compile("destructors.c", &[]), &[]).ok();
-    assert_eq!(outcome.assert_equals_books(), 1);
+    assert_eq!(outcome.assert_equals_ledger(), 1);
     assert_eq!(outcome.account(0).now.0, 0);
     assert_eq!(outcome.account(0).kinds[0].allocations, 40);
     assert_eq!(outcome.account(0).kinds[0].frees, 40);
@@ -170,7 +170,7 @@ fn threads_that_never_made_a_context_are_charged_to_the_right_gpu() {
     let rig = Rig::emulated("2xH200");
     let steps = ["use:0", "thread:create.a.4m.1", "thread:create.b.6m.0", "thread:release.b"];
     let outcome = rig.run(programs::compile("steps.c", &[]), &steps).ok();
-    assert_eq!(outcome.assert_equals_books(), 1);
+    assert_eq!(outcome.assert_equals_ledger(), 1);
     assert_eq!(outcome.account(1).kinds[2].now.0, 4 << 20);
     assert_eq!(outcome.account(0).kinds[2].now.0, 0);
     assert_eq!(outcome.account(0).kinds[2].peak.0, 6 << 20);
@@ -187,18 +187,18 @@ fn every_way_to_end_keeps_its_code_and_its_figures() {
         let rig = Rig::emulated("1xH200");
         let outcome = rig.run(&program, &[way]);
         assert_eq!(outcome.ended.status, bare.status, "{way}: {}", outcome.ended.stderr);
-        assert_eq!(outcome.assert_equals_books(), 1, "{way}");
+        assert_eq!(outcome.assert_equals_ledger(), 1, "{way}");
         assert!(outcome.account(0).peak.0 >= 5 << 20, "{way}");
         assert_ne!(outcome.process().state.end, End::Running, "{way}");
     }
 }
 
-/// Runs `forks.c` and compares all processes with the books.
+/// Runs `forks.c` and compares all processes with the ledger.
 #[track_caller]
 fn forks(way: &str, count: u64) -> Vec<u64> {
     let rig = Rig::emulated("1xH200");
     let outcome = rig.run(programs::compile("forks.c", &[]), &[way, &count.to_string()]).ok();
-    outcome.assert_equals_books();
+    outcome.assert_equals_ledger();
     let mut peaks: Vec<u64> = outcome
         .profile
         .processes
@@ -211,7 +211,7 @@ fn forks(way: &str, count: u64) -> Vec<u64> {
 }
 
 #[test]
-fn case_13_children_forked_before_the_driver_is_used_have_figures_of_their_own() {
+fn case_13_forks_before_driver_use_have_figures_of_their_own() {
     assert_eq!(forks("before", 6), [1, 2, 3, 4, 5, 6]);
 }
 
@@ -224,7 +224,7 @@ fn children_that_exit_are_told_from_those_that_vanish() {
 }
 
 #[test]
-fn case_13_children_forked_after_the_driver_was_used_do_not_touch_the_parents_figures() {
+fn case_13_forks_after_driver_use_leave_the_parents_figures() {
     assert_eq!(forks("after", 4), [3]);
 }
 

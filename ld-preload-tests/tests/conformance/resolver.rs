@@ -12,14 +12,14 @@ use radrm_preload_tests::{
 const LOOKUPS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/cudart_lookups.tsv");
 const STEPS: [&str; 5] = ["use:0", "alloc:a:1m", "alloc:b:3m", "launch:7", "free:a"];
 
-/// Runs [`STEPS`] by one way into the driver and compares with the books.
+/// Runs [`STEPS`] by one way into the driver and compares with the ledger.
 #[track_caller]
 fn reaches_the_shim(flags: &[&str], route: &str) {
     let rig = Rig::emulated("1xH200");
     let mut command = rig.launched(programs::compile("steps.c", flags));
     command.args(STEPS).env("ROUTE", route);
     let outcome = rig.outcome(child::run(command, PATIENCE)).ok();
-    assert_eq!(outcome.assert_equals_books(), 1);
+    assert_eq!(outcome.assert_equals_ledger(), 1);
     assert_eq!(outcome.account(0).kinds[0].peak.0, 4 << 20);
     assert_eq!(outcome.account(0).kinds[0].now.0, 3 << 20);
     assert_eq!(outcome.launches("nothing"), (7, 0));
@@ -85,7 +85,7 @@ fn a_probe_without_libcuda_finds_nothing() {
 fn rtld_default_and_the_programs_own_handle_reach_the_shim() {
     let rig = Rig::emulated("1xH200");
     let outcome = rig.run(programs::compile("default_handle.c", &[]), &[]).ok();
-    assert_eq!(outcome.assert_equals_books(), 1);
+    assert_eq!(outcome.assert_equals_ledger(), 1);
     assert_eq!(outcome.account(0).now.0, 3 << 20);
 }
 
@@ -93,7 +93,7 @@ fn rtld_default_and_the_programs_own_handle_reach_the_shim() {
 fn a_closed_library_leaves_no_stale_pointer() {
     let rig = Rig::emulated("1xH200");
     let outcome = rig.run(programs::compile("reopen.c", &[]), &[]).ok();
-    assert_eq!(outcome.assert_equals_books(), 1);
+    assert_eq!(outcome.assert_equals_ledger(), 1);
     assert_eq!(outcome.account(0).now.0, 49 << 20);
     assert_eq!(outcome.account(0).kinds[0].allocations, 50);
 }
@@ -220,7 +220,7 @@ fn a_preloaded_hook_of_the_users_own_does_no_harm() {
     let mut command = rig.launched(programs::compile("steps.c", programs::LINKED));
     command.args(STEPS).env("LD_PRELOAD", hook);
     let outcome = rig.outcome(child::run(command, PATIENCE)).ok();
-    assert_eq!(outcome.assert_equals_books(), 1);
+    assert_eq!(outcome.assert_equals_ledger(), 1);
     assert_eq!(outcome.account(0).kinds[0].allocations, 2);
 }
 

@@ -18,7 +18,7 @@ fn lines(daemon: &Daemon, job: u64, begin: &str) -> usize {
 }
 
 #[test]
-fn a_submission_that_is_too_large_is_a_wrong_command_line_and_long_commands_spoil_no_list() {
+fn a_submission_that_is_too_large_is_rejected_as_usage_error() {
     let daemon = Daemon::new("");
     let name = "n".repeat(257);
     let done = daemon.output(&["submit", "--name", &name, "--", "true"]);

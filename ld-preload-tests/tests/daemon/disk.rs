@@ -76,7 +76,7 @@ const GIVES_WAY: [&str; 8] =
     ["--exclusive", "--preemptible", "--slot", "4s", "--checkpoint-signal", "USR1", "--grace", "1s"];
 
 #[test]
-fn who_has_to_give_way_while_the_disk_is_full_has_its_time_from_when_it_is_told() {
+fn grace_on_a_full_disk_starts_at_the_signal() {
     let Some(daemon) = daemon(HASTY) else { return };
     let script = "echo start >> $PLACE/marks; [ $RADRM_ATTEMPT = 2 ] && exit 0; \
                   trap 'sleep 0.3; echo written >> $PLACE/marks; exit 0' USR1; while :; do sleep 0.05; done";

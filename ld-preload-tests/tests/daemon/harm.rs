@@ -1,4 +1,4 @@
-//! What a job, or whoever else is its user, may do to the daemon that runs it, and what comes of it.
+//! What a job, or another program of its user, may do to the daemon that runs it, and what comes of it.
 
 use std::{
     ffi::CString,
@@ -60,21 +60,21 @@ fn a_pipe_in_the_mps_directory_that_a_job_chose_does_not_hang_the_daemon() {
 }
 
 #[test]
-fn a_job_whose_keeper_is_stopped_can_be_ended() {
+fn a_job_whose_supervisor_is_stopped_can_be_ended() {
     let daemon = Daemon::new("[scheduler.eviction]\nkill_after = 100\n");
     let jobs: Vec<u64> = (0..2).map(|_| daemon.submit(&["--gpus", "0"], &["sleep", "1000"])).collect();
-    let keepers: Vec<libc::pid_t> = jobs.iter().map(|job| daemon.keeper(*job)).collect();
+    let supervisors: Vec<libc::pid_t> = jobs.iter().map(|job| daemon.supervisor(*job)).collect();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         // The second one is stopped again whenever it goes on.
         scope.spawn(|| {
             // SAFETY: a plain system call on a process of this test, until it is gone.
-            while !over.load(Relaxed) && unsafe { libc::kill(keepers[1], libc::SIGSTOP) } == 0 {
+            while !over.load(Relaxed) && unsafe { libc::kill(supervisors[1], libc::SIGSTOP) } == 0 {
                 thread::sleep(Duration::from_millis(2));
             }
         });
         // SAFETY: as above.
-        unsafe { libc::kill(keepers[0], libc::SIGSTOP) };
+        unsafe { libc::kill(supervisors[0], libc::SIGSTOP) };
         thread::sleep(Duration::from_millis(100));
         for job in &jobs {
             daemon.ok(&["cancel", &job.to_string()]);
@@ -90,28 +90,28 @@ fn a_job_whose_keeper_is_stopped_can_be_ended() {
     for job in jobs {
         assert_eq!(daemon.show(job)["job"]["end"], "cancelled");
     }
-    assert!(!keepers.into_iter().any(lives));
+    assert!(!supervisors.into_iter().any(lives));
 }
 
 #[test]
-fn a_job_whose_keeper_waits_for_a_pipe_in_the_profiles_place_can_be_ended() {
+fn a_job_whose_supervisor_blocks_on_a_pipe_can_be_ended() {
     let daemon = Daemon::new("[scheduler.eviction]\nkill_after = 100\n");
     // The launcher must not write a profile there any more.
     let script = "while [ ! -e $PLACE/go ]; do sleep 0.05; done; kill -STOP $PPID\n\
         profile=$PLACE/state/jobs/$RADRM_JOB/$RADRM_ATTEMPT.radrm; rm -f $profile; mkfifo $profile; kill -9 $PPID";
     let job = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", script]);
-    let keeper = daemon.keeper(job);
+    let supervisor = daemon.supervisor(job);
     fs::write(daemon.path("go"), "").expect("file");
     // Longer than what is left behind by a job gets to end.
     thread::sleep(Duration::from_secs(4));
-    assert!(lives(keeper) && daemon.state(job) == "running", "it reads what nobody writes");
+    assert!(lives(supervisor) && daemon.state(job) == "running", "it reads a pipe without a writer");
     daemon.ok(&["cancel", &job.to_string()]);
     assert_eq!(daemon.end(job)["end"], "cancelled");
-    assert!(!lives(keeper));
+    assert!(!lives(supervisor));
 }
 
 #[test]
-fn what_a_job_has_detached_does_not_outlive_its_killed_keeper() {
+fn detached_processes_end_with_their_killed_supervisor() {
     let daemon = Daemon::new("");
     let script = "(setsid /bin/sh -c 'echo $$ > $PLACE/child; exec sleep 4711' &); sleep 1000";
     let start = |name: &str| {
@@ -121,23 +121,23 @@ fn what_a_job_has_detached_does_not_outlive_its_killed_keeper() {
     };
     let ((job, child), (other, others)) = (start("child"), start("other"));
     // SAFETY: a plain system call on a process of this test.
-    unsafe { libc::kill(daemon.keeper(job), libc::SIGKILL) };
+    unsafe { libc::kill(daemon.supervisor(job), libc::SIGKILL) };
     assert_eq!(daemon.end(job)["exit_code"], 137);
     daemon.until("the child is gone", |_| !lives(child));
     assert!(lives(others) && daemon.state(other) == "running", "another job's are left alone");
 }
 
 #[test]
-fn what_a_job_has_detached_does_not_outlive_a_keeper_that_was_killed_without_a_daemon() {
+fn detached_processes_end_with_a_supervisor_killed_without_daemon() {
     let mut daemon = Daemon::new("");
     let script = "(setsid /bin/sh -c 'echo $$ > $PLACE/child; exec sleep 4711' &); sleep 1000";
     let job = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", script]);
     daemon.until("its child is there", |daemon| !daemon.lines("child").is_empty());
     let child: libc::pid_t = daemon.lines("child")[0].parse().expect("pid");
-    let keeper = daemon.keeper(job);
+    let supervisor = daemon.supervisor(job);
     daemon.kill();
     // SAFETY: a plain system call on a process of this test.
-    unsafe { libc::kill(keeper, libc::SIGKILL) };
+    unsafe { libc::kill(supervisor, libc::SIGKILL) };
     daemon.start();
     assert_eq!(daemon.end(job)["exit_code"], 137);
     daemon.until("the child is gone", |_| !lives(child));
@@ -154,23 +154,23 @@ fn what_is_no_socket_is_not_replaced_by_one() {
 }
 
 #[test]
-fn a_command_that_cannot_be_executed_is_told_in_the_output_and_in_the_status() {
+fn a_failed_exec_is_reported_in_output_and_status() {
     let place = tempfile::tempdir_in(artifacts::directory().join("../tmp")).expect("directory");
     let (output, status) = (place.path().join("output"), place.path().join("status"));
-    // As the daemon starts a keeper. A launcher gets all words of the job's command.
+    // As the daemon starts a supervisor. A launcher gets all words of the job's command.
     let order = serde_json::json!({
         "argv": ["/bin/true", "x".repeat(200 << 10)], "environment": [], "cwd": "/", "user": null,
         "umask": 0o22, "output": output, "error": null, "profile": place.path().join("profile"),
     });
     let file = fs::File::options().read(true).write(true).create_new(true).open(&status).expect("file");
-    let mut keeper = Command::new(artifacts::directory().join("radrmd"))
+    let mut supervisor = Command::new(artifacts::directory().join("radrmd"))
         .arg("--keep-one-job")
         .stdin(Stdio::piped())
         .stdout(file)
         .spawn()
         .expect("radrmd");
-    keeper.stdin.take().expect("pipe").write_all(order.to_string().as_bytes()).expect("order");
-    assert!(keeper.wait().expect("wait").success());
+    supervisor.stdin.take().expect("pipe").write_all(order.to_string().as_bytes()).expect("order");
+    assert!(supervisor.wait().expect("wait").success());
     let sentence = "its command cannot be executed: Argument list too long";
     assert_eq!(fs::read_to_string(output).expect("output"), format!("radrmd: {sentence}\n"));
     let bytes = fs::read(status).expect("status");

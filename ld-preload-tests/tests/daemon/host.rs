@@ -10,7 +10,7 @@ use radrm_preload_tests::{
 use serde_json::Value;
 
 #[test]
-fn what_a_job_takes_of_the_host_is_shown_and_more_than_booked_is_noted_once() {
+fn host_use_is_shown_and_excess_is_noted_once() {
     let mut daemon = Daemon::new("cpus = 8\n");
     // 100 MB that stay, and all of a core.
     let script = "import os\ndata = bytearray(os.urandom(100_000_000))\nwhile True: pass";
@@ -68,7 +68,7 @@ fn a_drained_gpu_stays_drained_for_the_next_daemon() {
 }
 
 #[test]
-fn who_waits_for_a_gpu_that_was_lost_before_the_daemon_came_stays_in_the_queue() {
+fn a_job_waiting_for_a_lost_gpu_stays_queued_over_restart() {
     let mut daemon = Daemon::new("");
     let nodes: Value = serde_json::from_str(&daemon.ok(&["nodes", "--json"])).expect("JSON");
     let uuid = nodes["gpus"][1]["uuid"].as_str().expect("UUID").to_owned();
@@ -109,10 +109,10 @@ fn who_waits_for_a_gpu_that_was_lost_before_the_daemon_came_stays_in_the_queue()
 }
 
 #[test]
-fn what_a_jobs_processes_hold_is_no_strangers_memory() {
+fn memory_of_a_jobs_processes_is_not_unmanaged() {
     let daemon = Daemon::new("[scheduler]\npolicy = \"best-fit\"\n");
     let program = programs::compile("steps.c", &[]).display().to_string();
-    // Less than the driver gives at once; and a job of unknown need, of whose context nobody keeps an account.
+    // Less than the driver gives at once; and a job of unknown need, whose context is not accounted for.
     for options in [&["--gpu-mem", "1GiB"][..], &[]] {
         let job = daemon.submit(options, &[&program, "use:0", "alloc:a:1m", "sleep:60000"]);
         daemon.until_state(job, "running");

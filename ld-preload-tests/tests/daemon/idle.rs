@@ -41,7 +41,7 @@ fn what_a_hundred_idle_jobs_cost() {
         [("with a CUDA context", vec![holds.as_str()]), ("without a context", vec!["sleep", "100000"])]
     {
         let mut daemon = Daemon::prepare("");
-        // Looks and audits as often as a daemon that nobody configured.
+        // Looks and audits as often as a daemon without configuration.
         fs::write(
             daemon.path("config.toml"),
             "metrics = \"\"\nemulate = \"1xH200\"\ncpus = 1000\n[scheduler]\npolicy = \"best-fit\"\npreconditions.most_jobs = 200\n",

@@ -53,7 +53,7 @@ fn a_job_runs_as_it_was_submitted_and_its_need_is_known_the_next_time() {
 }
 
 #[test]
-fn a_jobs_own_context_is_no_strangers_memory() {
+fn a_jobs_own_context_is_not_unmanaged_memory() {
     let daemon = Daemon::new(POLICY);
     let job = daemon.submit(&["--gpu-mem", "2GiB"], &[&steps(), "use:0", "alloc:a:600m", "sleep:60000"]);
     daemon.until_state(job, "running");
@@ -121,7 +121,7 @@ fn a_script_is_run_as_a_whole() {
 }
 
 #[test]
-fn the_need_of_a_program_that_never_ran_is_estimated_from_its_models_summary() {
+fn a_new_programs_need_is_estimated_from_its_model_summary() {
     let daemon = Daemon::new(POLICY);
     let summary = "Layer (type)   Output Shape   Param #\nLinear-1   [-1, 4194304]   268435456\n\
                    Total params: 268,435,456\n";
@@ -139,7 +139,7 @@ fn the_need_of_a_program_that_never_ran_is_estimated_from_its_models_summary() {
 }
 
 #[test]
-fn prometheus_gets_sums_in_its_own_form_and_nobodys_commands() {
+fn prometheus_gets_sums_and_no_command_lines() {
     let mut daemon = Daemon::prepare("");
     let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
     let file = daemon.path("config.toml");
@@ -150,7 +150,7 @@ fn prometheus_gets_sums_in_its_own_form_and_nobodys_commands() {
     let job = daemon.submit(&["--name", "secret"], &["/bin/sh", "-c", "exit 3"]);
     daemon.end(job);
     let mut stream = None;
-    daemon.until("somebody listens", |_| {
+    daemon.until("it listens", |_| {
         stream = TcpStream::connect(free).ok();
         stream.is_some()
     });
@@ -207,7 +207,7 @@ fn output_directory_environment_and_exit_code_are_the_users() {
 }
 
 #[test]
-fn what_the_shim_saw_run_out_of_memory_is_tried_again_on_another_gpu_and_nothing_else_is() {
+fn only_out_of_memory_seen_by_the_shim_is_retried_elsewhere() {
     let daemon = Daemon::new(POLICY);
     let program = steps();
     let hog = daemon.submit(&["--gpu-mem", "34GiB"], &["/bin/sleep", "1000"]);
@@ -248,7 +248,7 @@ fn a_daemon_that_is_killed_loses_no_job_and_starts_none_twice() {
     let jobs: Vec<u64> =
         (0..20).map(|_| daemon.submit(&["--exclusive"], &["/bin/sh", "-c", script])).collect();
     for round in 0..4 {
-        // At another point of a job's life each time; one is ended while nobody looks.
+        // At another point of a job's life each time; one is ended while no daemon is there.
         thread::sleep(Duration::from_millis(150 + 130 * round));
         daemon.kill();
         thread::sleep(Duration::from_millis(if round == 1 { 900 } else { 0 }));
@@ -269,7 +269,7 @@ fn a_daemon_that_is_killed_loses_no_job_and_starts_none_twice() {
 }
 
 #[test]
-fn a_job_whose_keeper_is_killed_is_over_with_all_its_processes() {
+fn a_killed_supervisor_ends_all_processes_of_its_job() {
     let mut daemon = Daemon::new("");
     for while_down in [false, true] {
         let mark = format!("child{while_down}");
@@ -277,12 +277,12 @@ fn a_job_whose_keeper_is_killed_is_over_with_all_its_processes() {
         let job = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", &script]);
         daemon.until("the child is there", |daemon| !daemon.lines(&mark).is_empty());
         daemon.until("its launcher is known", |daemon| daemon.show(job)["job"]["pid"].is_u64());
-        let keeper = daemon.keeper(job);
+        let supervisor = daemon.supervisor(job);
         if while_down {
             daemon.kill();
         }
         // SAFETY: a plain system call on a process of this test.
-        unsafe { libc::kill(keeper, libc::SIGKILL) };
+        unsafe { libc::kill(supervisor, libc::SIGKILL) };
         if while_down {
             daemon.start();
         }
@@ -373,7 +373,7 @@ fn a_checkpoint_signal_comes_before_the_end_and_the_job_goes_on_later() {
 
 #[test]
 fn a_second_user_sees_and_touches_nothing_of_the_first_ones() {
-    const NOBODY: u32 = 65_534;
+    const USER: u32 = 65_534;
     const OTHER: u32 = 1;
     if !may(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"])
         || !may(&["getent", "passwd", "65534"])
@@ -386,11 +386,11 @@ fn a_second_user_sees_and_touches_nothing_of_the_first_ones() {
         daemon.client_of(user, arguments).current_dir("/").output().expect("radrm")
     };
     let script = "id -u; sleep 1000";
-    let first = as_user(NOBODY, &["submit", "-q", "--name", "secret", "--", "/bin/sh", "-c", script]);
+    let first = as_user(USER, &["submit", "-q", "--name", "secret", "--", "/bin/sh", "-c", script]);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(first.status.success(), "{}{}", text(&first.stderr), daemon.log());
     let job = text(&first.stdout).trim().to_owned();
-    daemon.until("it runs as its user", |_| text(&as_user(NOBODY, &["logs", &job]).stdout) == "65534\n");
+    daemon.until("it runs as its user", |_| text(&as_user(USER, &["logs", &job]).stdout) == "65534\n");
     for arguments in [
         vec!["show", &job],
         vec!["logs", &job],
@@ -427,13 +427,13 @@ fn a_second_user_sees_and_touches_nothing_of_the_first_ones() {
         .output()
         .expect("cat");
     assert!(read.stdout.is_empty(), "the queue and others' output are not open to all");
-    let cancelled = as_user(NOBODY, &["cancel", &job]);
+    let cancelled = as_user(USER, &["cancel", &job]);
     assert!(cancelled.status.success());
     assert_eq!(daemon.end(job.parse().expect("number"))["end"], "cancelled");
 }
 
 #[test]
-fn what_can_never_start_here_is_refused_and_a_gpu_that_is_lost_for_now_counts() {
+fn admission_rejects_impossible_jobs_and_counts_lost_gpus() {
     let daemon = Daemon::new("emulate = \"1xA100-40GB+1xA100-80GB\"\n[scheduler]\npolicy = \"best-fit\"\n");
     let nodes: Value = serde_json::from_str(&daemon.ok(&["nodes", "--json"])).expect("JSON");
     let models: Vec<&str> =
@@ -471,9 +471,9 @@ fn what_can_never_start_here_is_refused_and_a_gpu_that_is_lost_for_now_counts() 
 }
 
 #[test]
-fn a_wrong_command_line_ends_with_2_in_one_sentence_with_or_without_a_daemon() {
+fn a_wrong_command_line_ends_with_2_also_without_a_daemon() {
     let daemon = Daemon::new("");
-    let socket = daemon.path("nobody-listens").display().to_string();
+    let socket = daemon.path("no-listener").display().to_string();
     for line in [
         &["submit", "--gpu-mem", "3G", "--", "true"][..],
         &["submit", "--time", "soon", "--", "true"],
@@ -508,7 +508,7 @@ fn a_wrong_command_line_ends_with_2_in_one_sentence_with_or_without_a_daemon() {
 }
 
 #[test]
-fn lines_of_the_thesis_run_in_the_submitters_environment_and_no_profile_is_read() {
+fn thesis_lines_run_in_the_submitters_environment_alone() {
     let daemon = Daemon::new("");
     for profile in [".bash_profile", ".profile", ".bashrc"] {
         fs::write(daemon.path(profile), "echo $0 >> $PLACE/profiles; PATH=/nowhere\n").expect("profile");
@@ -529,7 +529,7 @@ fn lines_of_the_thesis_run_in_the_submitters_environment_and_no_profile_is_read(
 }
 
 #[test]
-fn a_job_whose_slot_is_over_stays_behind_those_that_waited_also_for_the_next_daemon() {
+fn a_job_past_its_slot_stays_last_after_a_daemon_restart() {
     let mut daemon = Daemon::new("emulate = \"1xA100-40GB\"\n");
     let first = daemon.submit(&["--exclusive", "--slot", "500ms"], &["sleep", "1000"]);
     daemon.until_state(first, "running");
@@ -596,7 +596,7 @@ fn set_lost(daemon: &Daemon, uuid: &str, lost: bool) {
 }
 
 #[test]
-fn jobs_of_a_gpu_that_is_gone_wait_for_another_one_and_nobody_else_is_hurt() {
+fn jobs_of_a_lost_gpu_wait_for_another_and_others_go_on() {
     let daemon = Daemon::new("");
     let script = "echo $RADRM_JOB >> $PLACE/marks; while [ ! -e $PLACE/go ]; do sleep 0.05; done; exit 5";
     let jobs: Vec<u64> =
@@ -641,7 +641,7 @@ fn a_job_that_needs_a_gpu_that_is_gone_waits_for_it() {
 }
 
 #[test]
-fn a_job_that_fails_because_its_gpu_is_gone_is_not_taken_for_one_that_fails_by_itself() {
+fn a_job_that_lost_its_gpu_does_not_count_as_failed() {
     // It fails long before anybody would look.
     let mut daemon = Daemon::prepare(POLICY);
     let file = daemon.path("config.toml");
@@ -655,7 +655,7 @@ fn a_job_that_fails_because_its_gpu_is_gone_is_not_taken_for_one_that_fails_by_i
     daemon.until("its program runs", |daemon| daemon.lines("marks").len() == 1);
     daemon.until("its GPU is in use", |daemon| {
         let machine = Machine::open(&daemon.path("state/machine")).expect("emulated machine");
-        machine.books().iter().any(|book| book.gpus.iter().any(|gpu| gpu.launches > 0))
+        machine.ledgers().iter().any(|ledger| ledger.gpus.iter().any(|gpu| gpu.launches > 0))
     });
     let gpu = daemon.show(job)["job"]["devices"][0].as_str().expect("UUID").to_owned();
     set_lost(&daemon, &gpu, true);
@@ -670,7 +670,7 @@ fn a_job_that_fails_because_its_gpu_is_gone_is_not_taken_for_one_that_fails_by_i
 }
 
 #[test]
-fn a_daemon_that_follows_on_one_that_was_killed_while_it_started_jobs_finds_no_lock() {
+fn a_daemon_killed_while_starting_jobs_leaves_no_lock() {
     let mut daemon = Daemon::new("");
     for _ in 0..12 {
         for _ in 0..3 {

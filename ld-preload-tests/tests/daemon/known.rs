@@ -39,7 +39,7 @@ fn a_program_that_ran_out_of_memory_is_not_unknown_the_next_time() {
 }
 
 #[test]
-fn waiting_jobs_learn_how_long_their_program_takes_unless_their_user_says_it() {
+fn queued_jobs_learn_run_times_unless_the_user_set_one() {
     let mut daemon = Daemon::prepare(&format!("emulate = \"1xA100-40GB\"\n{POLICY}"));
     let events = daemon.path("events").display().to_string();
     let config = fs::read_to_string(daemon.path("config.toml")).expect("configuration");
@@ -90,7 +90,7 @@ fn a_runs_features_are_in_the_dataset() {
 }
 
 #[test]
-fn an_estimate_is_set_aside_and_holds_nobody_to_it() {
+fn an_estimate_is_reserved_and_not_enforced() {
     let daemon = Daemon::new(POLICY);
     let program = steps();
     // FakeTensor's 700 MiB are doubled, as Horus's figure is below them: and still too little.
@@ -111,7 +111,7 @@ fn an_estimate_is_set_aside_and_holds_nobody_to_it() {
 }
 
 #[test]
-fn a_dry_run_estimates_what_the_driver_would_hold_and_says_why_where_it_cannot() {
+fn a_dry_run_estimates_the_context_or_says_why_not() {
     let daemon = Daemon::new(POLICY);
     let program = steps();
     let submit = |options: &[&str], command: &[&str]| {

@@ -5,7 +5,7 @@ use std::fs;
 use radrm_preload_tests::{node::Daemon, programs};
 use serde_json::Value;
 
-/// Whatever was never seen is assumed to fill a GPU, so that nobody may join it.
+/// Whatever was never seen is assumed to fill a GPU, so that no job may join it.
 const CONFIG: &str = "emulate = \"1xH200\"\nkernels = \"all\"\n[scheduler]\npolicy = \"aware\"\n\
                       [scheduler.assumed]\nsmact = 1000\nsmocc = 1000\ndrama = 1000\n";
 
@@ -26,7 +26,7 @@ fn permille(activity: &Value, part: &str) -> u64 {
 }
 
 #[test]
-fn a_jobs_own_activity_is_measured_while_it_is_alone_and_outlives_the_daemon() {
+fn a_lone_jobs_measured_activity_survives_the_daemon() {
     let mut daemon = Daemon::new(CONFIG);
     let job = quarter(&daemon, "real");
     daemon.until_state(job, "running");

@@ -32,7 +32,7 @@ fn until_marked(daemon: &Daemon, mark: &str) {
 }
 
 #[test]
-fn a_job_that_was_told_to_give_way_and_ends_while_no_daemon_is_there_goes_back_to_the_queue() {
+fn a_job_preempted_without_a_daemon_is_requeued() {
     let own: &[&str] = &["--checkpoint-signal", "USR1", "--grace", "100s"];
     for (options, signal, code) in [(own, "USR1", 0), (&[], "TERM", 3)] {
         let mut daemon = Daemon::new(ONE_GPU);
@@ -69,7 +69,7 @@ fn a_daemon_that_may_open_few_files_starts_no_job_twice_and_kills_none() {
     daemon.start();
     thread::sleep(Duration::from_secs(1));
     daemon.kill();
-    // Too few for any keeper.
+    // Too few for any supervisor.
     daemon.behind("ulimit -n 34");
     daemon.start();
     thread::sleep(Duration::from_secs(1));
@@ -82,7 +82,7 @@ fn a_daemon_that_may_open_few_files_starts_no_job_twice_and_kills_none() {
 }
 
 #[test]
-fn jobs_may_open_as_many_files_as_their_daemon_when_it_was_started_and_the_daemon_more() {
+fn jobs_keep_the_daemons_first_open_file_limit() {
     if !may(&["unshare", "--mount", "true"]) {
         return;
     }
@@ -98,7 +98,7 @@ fn jobs_may_open_as_many_files_as_their_daemon_when_it_was_started_and_the_daemo
 }
 
 #[test]
-fn a_daemon_that_cannot_know_what_became_of_a_job_does_not_start_and_says_which() {
+fn a_daemon_that_cannot_know_a_jobs_end_names_it_and_exits() {
     let mut daemon = Daemon::new("");
     let job = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", &format!("{UNTIL_GO}; exit 5")]);
     until_marked(&daemon, &format!("start {job} 1"));
@@ -118,7 +118,7 @@ fn a_daemon_that_cannot_know_what_became_of_a_job_does_not_start_and_says_which(
 }
 
 #[test]
-fn a_job_that_was_cancelled_does_not_run_again_after_a_restart_of_the_machine() {
+fn a_cancelled_job_does_not_rerun_after_a_reboot() {
     let boot = |id: &str| {
         format!(
             "echo {id} > $PLACE/boot-id; mount --bind $PLACE/boot-id /proc/sys/kernel/random/boot_id || exit 1"
@@ -133,29 +133,29 @@ fn a_job_that_was_cancelled_does_not_run_again_after_a_restart_of_the_machine() 
     let jobs: Vec<u64> = (0..2).map(|_| daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", &deaf])).collect();
     daemon.until("both run", |daemon| daemon.lines("marks").len() == 2);
     daemon.ok(&["cancel", &jobs[0].to_string()]);
-    let keepers = [0, 1].map(|at| daemon.keeper(jobs[at]));
+    let supervisors = [0, 1].map(|at| daemon.supervisor(jobs[at]));
     let groups = [0, 1].map(|at| {
         let group = daemon.show(jobs[at])["job"]["pid"].as_i64().expect("pid");
         libc::pid_t::try_from(group).expect("pid")
     });
     daemon.kill();
-    for (keeper, group) in keepers.into_iter().zip(groups) {
+    for (supervisor, group) in supervisors.into_iter().zip(groups) {
         // SAFETY: plain system calls on processes of this test.
         unsafe {
-            libc::kill(keeper, libc::SIGKILL);
+            libc::kill(supervisor, libc::SIGKILL);
             libc::kill(-group, libc::SIGKILL);
         }
     }
     daemon.behind(&boot("second"));
     daemon.start();
     assert_eq!(daemon.end(jobs[0])["end"], "cancelled");
-    // One that nobody cancelled does.
+    // One that was not cancelled does.
     until_marked(&daemon, &format!("start {} 2", jobs[1]));
     assert_eq!(daemon.lines("marks").len(), 3);
 }
 
 #[test]
-fn a_job_that_succeeded_does_not_run_again_because_its_gpu_is_missing_at_the_next_start() {
+fn a_finished_job_does_not_rerun_when_its_gpu_is_missing() {
     let mut daemon = Daemon::new("");
     let job = daemon.submit(&["--exclusive"], &["/bin/sh", "-c", UNTIL_GO]);
     until_marked(&daemon, &format!("start {job} 1"));
@@ -173,7 +173,7 @@ fn a_job_that_succeeded_does_not_run_again_because_its_gpu_is_missing_at_the_nex
 }
 
 #[test]
-fn a_time_limit_that_passed_while_no_daemon_was_there_does_not_end_what_was_over_before() {
+fn a_time_limit_without_a_daemon_spares_a_job_that_was_over() {
     let mut daemon = Daemon::new("");
     let limited = |code: u32| {
         let script = format!("{UNTIL_GO}; exit {code}");
@@ -192,7 +192,7 @@ fn a_time_limit_that_passed_while_no_daemon_was_there_does_not_end_what_was_over
 }
 
 #[test]
-fn the_first_in_the_queue_starts_first_also_where_a_daemon_comes_back_to_a_free_gpu() {
+fn queue_order_holds_when_a_daemon_returns_to_a_free_gpu() {
     let mut daemon = Daemon::new(ONE_GPU);
     let first = daemon.submit(&["--exclusive"], &["/bin/sh", "-c", UNTIL_GO]);
     until_marked(&daemon, &format!("start {first} 1"));

@@ -87,7 +87,7 @@ fn assert_whole(daemon: &Daemon, job: u64) {
 }
 
 #[test]
-fn a_job_that_gives_way_is_suspended_with_all_its_processes_and_goes_on_with_its_data() {
+fn a_preempted_job_is_suspended_whole_and_keeps_its_data() {
     let daemon = Daemon::new(ONE_GPU);
     let job =
         daemon.keeps(&["--gpu-mem", "30GiB", "--preemptible", "--name", "gives-way"], &["3000m", "twice"]);
@@ -99,8 +99,8 @@ fn a_job_that_gives_way_is_suspended_with_all_its_processes_and_goes_on_with_its
     assert_eq!(daemon.state(job), "suspended", "{}", daemon.history(job));
     let ticks = daemon.ticks(job);
     assert!(daemon.used() < 3 * GIB, "its memory is off the GPU");
-    let books = daemon.machine().books();
-    let off = books.iter().filter(|book| book.checkpoint == CheckpointState::Checkpointed).count();
+    let ledgers = daemon.machine().ledgers();
+    let off = ledgers.iter().filter(|ledger| ledger.checkpoint == CheckpointState::Checkpointed).count();
     assert_eq!(off, 2);
     // NVML shows nothing of it; the daemon does.
     let row = daemon.show(job)["job"].clone();
@@ -132,7 +132,7 @@ fn a_job_that_gives_way_is_suspended_with_all_its_processes_and_goes_on_with_its
 
 #[test]
 fn memory_pressure_suspends_the_least_important_job() {
-    // Nobody's needs are added up: jobs are placed by what is free, and then they grow.
+    // Needs are not added up: jobs are placed by what is free, and then they grow.
     let config = format!(
         "{ONE_GPU}[scheduler]\nmemory = \"observed\"\npolicy = \"first-fit\"\n[scheduler.eviction]\nmin_free = {}\n",
         10 * GIB
@@ -150,7 +150,7 @@ fn memory_pressure_suspends_the_least_important_job() {
 }
 
 #[test]
-fn a_job_that_cannot_be_suspended_gets_its_signals_and_the_reason_is_told() {
+fn a_job_that_cannot_be_suspended_is_signalled_with_a_reason() {
     let daemon = Daemon::new(&format!("{ONE_GPU}[scheduler.eviction]\nkill_after = 3000\n"));
     for (argument, reason) in
         [("managed", "it uses managed memory"), ("event", "it shares memory with other jobs")]
@@ -204,7 +204,7 @@ fn a_daemon_that_is_killed_between_checkpoint_and_restore_loses_nothing() {
     assert_eq!(daemon.state(job), "suspended");
     daemon.until_it_works(important, 1);
     daemon.kill();
-    // The other ends while nobody looks.
+    // The other ends while no daemon is there.
     daemon.stop(important);
     daemon.until("the GPU is empty", |daemon| daemon.used() == 0);
     daemon.start();
@@ -240,8 +240,8 @@ fn a_daemon_that_is_killed_half_way_loses_nothing() {
     daemon.until_it_works(job, 2);
     let important = daemon.keeps(&["--gpu-mem", "30GiB", "--priority", "5"], &["100m"]);
     let halves = |daemon: &Daemon| {
-        let books = daemon.machine().books();
-        books.iter().filter(|book| book.alive && book.checkpoint != CheckpointState::Running).count()
+        let ledgers = daemon.machine().ledgers();
+        ledgers.iter().filter(|ledger| ledger.alive && ledger.checkpoint != CheckpointState::Running).count()
     };
     daemon.until("it is being suspended", |daemon| halves(daemon) > 0);
     daemon.kill();
@@ -266,24 +266,24 @@ fn no_job_comes_back_into_too_little_memory() {
     let important = daemon.keeps(&["--gpu-mem", "35GiB", "--priority", "5"], &["100m"]);
     daemon.until_it_works(important, 1);
     assert_eq!(daemon.state(job), "suspended");
-    // Somebody past the daemon takes most of the GPU.
+    // A process past the daemon takes most of the GPU.
     let libraries = tempfile::tempdir().expect("directory");
     let driver = artifacts::file("libradrm_emulated_cuda.so");
     std::os::unix::fs::symlink(driver, libraries.path().join("libcuda.so.1")).expect("link");
-    let mut stranger = Command::new(programs::compile("steps.c", &[]))
+    let mut unmanaged = Command::new(programs::compile("steps.c", &[]))
         .args(["use:0", "alloc:a:33g", "sleep:100000"])
         .env("RADRM_EMULATED_MACHINE", daemon.path("state/machine"))
         .env("LD_LIBRARY_PATH", libraries.path())
         .spawn()
-        .expect("stranger");
+        .expect("unmanaged process");
     daemon.until("it has its memory", |daemon| daemon.used() > 33 * GIB);
     assert_whole(&daemon, important);
     thread::sleep(Duration::from_millis(1500));
     assert_eq!(daemon.state(job), "suspended", "{}", daemon.history(job));
-    stranger.kill().expect("kill");
-    stranger.wait().expect("wait");
+    unmanaged.kill().expect("kill");
+    unmanaged.wait().expect("wait");
     daemon.until_state(job, "running");
-    // While it comes back its memory is nobody else's.
+    // While it comes back its memory is no other job's.
     assert_whole(&daemon, job);
 }
 
@@ -366,7 +366,7 @@ fn a_helper_that_is_killed_is_followed_by_another() {
 
 #[test]
 fn a_helper_has_no_more_rights_than_the_jobs_user() {
-    const NOBODY: u32 = 65_534;
+    const USER: u32 = 65_534;
     if !may(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"])
         || !may(&["getent", "passwd", "65534"])
     {
@@ -376,17 +376,17 @@ fn a_helper_has_no_more_rights_than_the_jobs_user() {
     fs::set_permissions(daemon.place(), fs::Permissions::from_mode(0o777)).expect("mode");
     let program = programs::compile("keeps.c", &[]).display().to_string();
     let arguments = ["submit", "-q", "--gpu-mem", "30GiB", "--preemptible", "--", &program, "3000m"];
-    let done =
-        daemon.client_of(NOBODY, &arguments).env("RADRM_EMULATOR_BACKED", "1").output().expect("radrm");
+    let done = daemon.client_of(USER, &arguments).env("RADRM_EMULATOR_BACKED", "1").output().expect("radrm");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let job: u64 = String::from_utf8_lossy(&done.stdout).trim().parse().expect("a number");
     daemon.until_it_works(job, 1);
     let important = daemon.keeps(&["--gpu-mem", "30GiB", "--priority", "5"], &["100m"]);
     daemon.until_it_works(important, 1);
     assert_eq!(daemon.state(job), "suspended", "{}", daemon.history(job));
-    let books = daemon.machine().books();
-    let helpers: Vec<_> = books.iter().filter(|book| book.command.contains("--suspend-one-job")).collect();
-    assert!(!helpers.is_empty() && helpers.iter().all(|book| book.uid == NOBODY), "{helpers:?}");
+    let ledgers = daemon.machine().ledgers();
+    let helpers: Vec<_> =
+        ledgers.iter().filter(|ledger| ledger.command.contains("--suspend-one-job")).collect();
+    assert!(!helpers.is_empty() && helpers.iter().all(|ledger| ledger.uid == USER), "{helpers:?}");
     assert_whole(&daemon, important);
     assert_whole(&daemon, job);
 }

@@ -13,7 +13,7 @@ fn run(programs: &[&str]) -> Outcome {
     // A storm alone takes no memory.
     let options = |program: &&&str| !program.starts_with("--") && program.parse::<u32>().is_err();
     let takes_memory = programs.iter().filter(options).any(|program| *program != "storm");
-    assert_eq!(outcome.assert_equals_books(), usize::from(takes_memory));
+    assert_eq!(outcome.assert_equals_ledger(), usize::from(takes_memory));
     outcome
 }
 
@@ -30,8 +30,8 @@ fn launches_are_counted_by_kernel() {
     for kernel in ["nothing", "triad", "spin"] {
         assert_eq!(outcome.launches(kernel), (77, 0), "{kernel}");
     }
-    let books: u64 = outcome.books.iter().flat_map(|b| &b.gpus).map(|g| g.launches).sum();
-    assert_eq!(books, 3 * 77);
+    let counted: u64 = outcome.ledgers.iter().flat_map(|b| &b.gpus).map(|g| g.launches).sum();
+    assert_eq!(counted, 3 * 77);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! SM activity by the shapes and times of launches, against the emulator's books, which know what was at work on each
+//! SM activity by the shapes and times of launches, against the emulator's ledgers, which know what was at work on each
 //! GPU's multiprocessors from the emulator's own placement of blocks.
 
 use std::fs;
@@ -34,12 +34,12 @@ fn monotonic_ns() -> u64 {
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     ours: [f64; 2],
-    books: [f64; 2],
+    known: [f64; 2],
 }
 
 impl Seen {
     fn differs(&self) -> [f64; 2] {
-        [0, 1].map(|part| (self.ours[part] - self.books[part]).abs())
+        [0, 1].map(|part| (self.ours[part] - self.known[part]).abs())
     }
 }
 
@@ -70,10 +70,10 @@ fn windows(rig: &Rig, seed: u64, count: u32) -> (Vec<Seen>, Seen) {
     };
     let seen = |from: (u64, Work, SmWork), to: (u64, Work, SmWork)| {
         let ns = (to.0 - from.0) as f64;
-        let (work, books) = (to.1.since(from.1), to.2.since(from.2));
+        let (work, known) = (to.1.since(from.1), to.2.since(from.2));
         Seen {
             ours: [work.active.0, work.resident.0].map(|part| part as f64 / ns * 100.0),
-            books: [books.active as f64 / sms, books.resident as f64 / sms / warps].map(|n| n / ns * 100.0),
+            known: [known.active as f64 / sms, known.resident as f64 / sms / warps].map(|n| n / ns * 100.0),
         }
     };
     let first = look();
@@ -94,12 +94,12 @@ fn sampled_sm_activity_is_within_five_points_of_what_was_at_work() {
     let rig = Rig::emulated("1xH200");
     let mut largest = [0.0_f64; 2];
     let mut beyond = 0;
-    let mut books = Vec::new();
+    let mut known = Vec::new();
     for seed in [4, 7, 9] {
         let (windows, whole) = windows(&rig, seed, 3);
         for seen in windows.iter().chain([&whole]) {
             eprintln!("seed {seed}: {seen:.1?}");
-            books.push(seen.books[0]);
+            known.push(seen.known[0]);
         }
         assert!(whole.differs().iter().all(|points| *points <= POINTS), "seed {seed}: {whole:?}");
         for seen in &windows {
@@ -111,8 +111,8 @@ fn sampled_sm_activity_is_within_five_points_of_what_was_at_work() {
     eprintln!("largest differences: {largest:.2?} points");
     assert!(beyond <= 1 && largest.iter().all(|points| *points <= 2.0 * POINTS), "{beyond}: {largest:?}");
     let (least, most) =
-        (books.iter().copied().fold(100.0, f64::min), books.iter().copied().fold(0.0, f64::max));
-    assert!(least > 1.0 && most < 95.0 && most - least > 10.0, "windows of many sorts: {books:?}");
+        (known.iter().copied().fold(100.0, f64::min), known.iter().copied().fold(0.0, f64::max));
+    assert!(least > 1.0 && most < 95.0 && most - least > 10.0, "windows of many sorts: {known:?}");
 }
 
 /// What a GPU counted of a kernel that squares numbers, launched again and again with so many blocks of so many threads.

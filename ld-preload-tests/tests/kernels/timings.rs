@@ -13,7 +13,7 @@ fn program(rig: &Rig, source: &str, args: &[String]) -> Command {
     command
 }
 
-/// The share of the time that timing may take where nobody asks for one.
+/// The share of the time that timing may take where none is asked for.
 const DEFAULT: &str = "";
 
 /// A machine for one run: a program that has ended still slows down the next for as long as its kernels would

@@ -156,13 +156,13 @@ fn a_program_outside_any_job_and_one_that_switched_the_shim_off_are_named() {
     let node = Node::new();
     let mut bare = node.rig.bare_command(steps());
     bare.args(["use:0", "alloc:a:50m", "pause"]);
-    let (bare, stranger) = started(bare);
+    let (bare, unmanaged) = started(bare);
     let mut off = node.launcher(&[]);
     off.arg(steps()).args(["use:0", "alloc:a:50m", "pause"]).env("RADRM_DISABLE", "1");
     let (off, disabled) = started(off);
     let (code, page) = node.audit(&[]);
     assert_eq!(code, 3);
-    assert_eq!(row(&page, stranger)["reason"], "no-shim", "{page}");
+    assert_eq!(row(&page, unmanaged)["reason"], "no-shim", "{page}");
     assert_eq!(row(&page, disabled)["reason"], "disabled", "{page}");
     let text = node.text();
     assert!(
@@ -175,7 +175,7 @@ fn a_program_outside_any_job_and_one_that_switched_the_shim_off_are_named() {
 }
 
 #[test]
-fn a_job_whose_launcher_was_killed_is_still_told_apart_from_a_stranger() {
+fn a_job_without_its_launcher_is_not_taken_for_unmanaged() {
     let node = Node::new();
     let (job, pid) = node.job(&steps(), &["use:0", "alloc:a:50m", "pause"]);
     job.signal(libc::SIGKILL);

@@ -195,7 +195,7 @@ fn case_15_a_limit_below_what_is_in_use_refuses_growth_and_says_so() {
 }
 
 #[test]
-fn a_job_that_was_started_without_a_limit_cannot_be_limited_and_the_advice_is_right() {
+fn a_job_without_a_limit_cannot_be_limited_and_the_hint_works() {
     let node = Node::new(1);
     let (job, pid) = node.start(&[], &["use:0", "alloc:a:10m", "pause"]);
     let ended = node.quota(&["set", &pid.to_string(), "1GiB"]);
@@ -220,7 +220,7 @@ fn limits_that_make_no_sense_change_nothing() {
         (vec!["set", &pid, "3=1GiB"], 1, "there is no GPU 3"),
         (vec!["set", &pid, "config"], 1, "has no configured limit"),
         (vec!["set", "4194305", "1GiB"], 1, "there is no job 4194305"),
-        (vec!["set", "user:nobody-of-this-name", "1GiB"], 1, "there is no user"),
+        (vec!["set", "user:no-such-name", "1GiB"], 1, "there is no user"),
         (vec!["set", "group:none-of-this-name", "1GiB"], 1, "there is no group"),
         (vec!["set", "job", "1GiB"], 2, "is neither a job"),
     ] {
@@ -266,7 +266,7 @@ fn the_strictest_of_job_user_and_group_holds() {
 }
 
 #[test]
-fn a_users_limit_that_is_changed_holds_for_running_and_for_later_jobs_until_it_is_taken_back() {
+fn a_changed_user_limit_holds_for_running_and_later_jobs() {
     let node = Node::new(1);
     let user = format!("user:{}", uid());
     let config = format!("[user.{}]\nmem-limit = \"1GiB\"\n", uid());
@@ -407,7 +407,7 @@ fn charged(node: &Node) -> (u64, u64) {
 }
 
 #[test]
-fn case_05_what_the_driver_takes_is_measured_charged_and_known_to_the_next_job() {
+fn case_05_the_context_is_measured_charged_and_remembered() {
     let node = Node::with_context(1, 300);
     let measured =
         ["use:0", "alloc:a:10m", "sleep:2500", "alloc:b:10m", "pause", "toomuch:c:720m", "alloc:d:600m"];
@@ -440,7 +440,7 @@ fn a_configured_context_is_charged_as_it_stands() {
 const GROUP: u32 = 64_000;
 const ALICE: u32 = 64_001;
 const BOB: u32 = 64_002;
-const STRANGER: u32 = 64_003;
+const OUTSIDER: u32 = 64_003;
 
 /// Lets other users use the rig; `false`, said aloud, where that is not possible.
 fn open_to_others(node: &Node) -> bool {
@@ -473,7 +473,7 @@ fn as_user(mut command: Command, user: u32, group: u32) -> Command {
 }
 
 #[test]
-fn case_14_users_of_a_group_share_its_limit_and_cannot_touch_each_others_jobs() {
+fn case_14_group_members_share_a_limit_and_no_access() {
     let node = Node::new(1);
     if !open_to_others(&node) {
         return;
@@ -488,8 +488,8 @@ fn case_14_users_of_a_group_share_its_limit_and_cannot_touch_each_others_jobs() 
     };
     let alice = start(ALICE, GROUP, &["use:0", "alloc:a:600m", "pause"]);
     let bob = start(BOB, GROUP, &["use:0", "toomuch:a:600m", "alloc:b:300m", "pause", "alloc:c:600m"]);
-    // Somebody else is not in the group, neither in its limit nor in its file.
-    let stranger = start(STRANGER, STRANGER, &["use:0", "alloc:a:2g", "pause"]);
+    // Another user is not in the group, neither in its limit nor in its file.
+    let outsider = start(OUTSIDER, OUTSIDER, &["use:0", "alloc:a:2g", "pause"]);
     let directory = PathBuf::from(format!("{}.group-{GROUP}", node.rig.machine_path().display()));
     let found = fs::metadata(directory.join("ledger")).expect("the group's ledger");
     assert_eq!((found.mode() & 0o777, found.gid()), (0o660, GROUP));
@@ -515,15 +515,15 @@ fn case_14_users_of_a_group_share_its_limit_and_cannot_touch_each_others_jobs() 
     assert_eq!(shown["shared"][0]["gpus"][0]["used_bytes"].as_u64(), Some(900 * MIB), "{text}");
     finish(alice);
     finish(bob);
-    finish(stranger);
-    for user in [ALICE, BOB, STRANGER] {
+    finish(outsider);
+    for user in [ALICE, BOB, OUTSIDER] {
         // Directories of segments stay for a user's next job; these users have none.
         let _ = fs::remove_dir(format!("/dev/shm/radrm-{user}"));
     }
 }
 
 #[test]
-fn case_14_a_directory_that_somebody_else_made_first_is_not_used() {
+fn case_14_a_directory_of_another_user_is_not_used() {
     let node = Node::new(1);
     if !open_to_others(&node) {
         return;

@@ -53,7 +53,7 @@ fn holds(list: &[&str]) {
         command.arg("use:0").args(list).arg("info").env("ROUTE", route);
         let ended = child::run(command, PATIENCE).ok();
         assert_eq!(ended.stdout, format!("info {0} {0}\n", 64 * MIB), "{list:?} {flags:?} {route}");
-        for gpu in rig.books().iter().flat_map(|b| &b.gpus) {
+        for gpu in rig.ledgers().iter().flat_map(|b| &b.gpus) {
             assert_eq!(gpu.failed, 0, "the card itself was never full");
             let peak = gpu.total_requested_peak;
             assert!(peak <= 64 * MIB, "{peak} bytes were held for a moment");
@@ -147,7 +147,7 @@ fn arrays_and_mipmaps_count_before_they_are_made() {
 }
 
 #[test]
-fn case_07_physical_memory_counts_from_worker_threads_and_addresses_do_not() {
+fn case_07_vmm_counts_physical_memory_not_addresses() {
     holds(&[
         "reserve:v:900m",
         "create:a:40m:0",
@@ -285,7 +285,7 @@ fn case_05_the_context_counts() {
 }
 
 #[test]
-fn case_05_once_a_context_was_measured_the_jobs_next_one_is_charged_from_its_beginning() {
+fn case_05_a_measured_context_is_charged_from_the_next_start() {
     let (rig, _directory) = rig_of(1, 24, "64MiB");
     let mut first = Running::start(steps(&rig, &["use:0", "alloc:a:2m", "sleep:1500", "pause"]), PATIENCE);
     first.until_ready();
@@ -380,7 +380,7 @@ fn case_13_children_by_fork_and_exec_share_the_quota() {
 }
 
 #[test]
-fn case_14_a_segment_or_ledger_that_cannot_be_joined_means_no_memory_and_harms_nobody() {
+fn case_14_an_unusable_segment_or_ledger_means_no_memory() {
     let (rig, _directory) = rig();
     let garbage = rig.path().join("garbage");
     fs::write(&garbage, vec![0x5a; 1 << 20]).expect("garbage");
@@ -464,7 +464,7 @@ fn case_21_without_its_launcher_the_quota_still_holds() {
         PATIENCE,
     );
     running.until_ready();
-    // A child that starts later joins as well: the segment stays as long as somebody of the job lives.
+    // A child that starts later joins as well: the segment stays as long as a process of the job lives.
     let later = steps(&rig, &["use:0", "!alloc:a:30m", "alloc:a:10m"]);
     rig.kill_launcher();
     child::run(later, PATIENCE).ok();

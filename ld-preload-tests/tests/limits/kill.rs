@@ -2,7 +2,7 @@
 //! for the next request.
 //!
 //! The emulated card is exactly as large as the quota and contexts take nothing on it, so that a single
-//! byte granted above the quota is a request that the driver refuses, which its books tell.
+//! byte granted above the quota is a request that the driver refuses, which its ledger counts.
 
 use std::{
     fs,
@@ -49,9 +49,9 @@ fn ask(asker: &mut Running, what: &str) -> String {
 fn assert_never_above(rig: &Rig) {
     let ledger = LedgerView::open(Path::new(&rig.segment()), Place::Segment).expect("the job's ledger");
     assert_eq!(ledger.gpus()[0].context, 0, "contexts take nothing here");
-    for books in rig.books() {
-        for gpu in &books.gpus {
-            assert_eq!(gpu.failed, 0, "process {} was let through to a full card: {gpu:?}", books.pid);
+    for ledger in rig.ledgers() {
+        for gpu in &ledger.gpus {
+            assert_eq!(gpu.failed, 0, "process {} was let through to a full card: {gpu:?}", ledger.pid);
         }
     }
 }
@@ -83,7 +83,7 @@ fn kill_beside_others(count: u64, seed: u64) {
 }
 
 #[test]
-fn case_01_killed_at_random_moments_a_process_gives_its_share_back_and_nobody_gets_more_than_the_quota() {
+fn case_01_random_kills_free_the_share_and_the_quota_holds() {
     kill_beside_others(150, 0x5eed_0101);
 }
 
@@ -142,7 +142,7 @@ fn stopped(pid: libc::pid_t) -> i32 {
 }
 
 #[test]
-fn case_01_killed_between_any_two_instructions_of_a_request_nothing_is_lost() {
+fn case_01_a_kill_at_any_instruction_loses_no_memory() {
     kill_at_instructions(193);
 }
 
@@ -153,15 +153,15 @@ fn case_01_killed_after_every_25th_instruction_of_a_request_nothing_is_lost() {
 }
 
 #[test]
-fn case_05_what_a_request_that_hangs_has_got_of_the_driver_is_not_taken_for_a_context() {
+fn case_05_a_request_that_hangs_is_not_taken_for_a_context() {
     let (rig, _directory) = rig();
     let program = programs::compile("quota_ask.c", &[]);
     let mut victim = start(&rig, &program, &[]);
     victim.say("step 0x2800000\n");
     let pid = victim.pid();
     let granted = || {
-        let books = rig.books().into_iter().filter(|books| books.pid == pid);
-        books.flat_map(|books| books.gpus).any(|gpu| gpu.total_requested_now >= 0x280_0000)
+        let ledgers = rig.ledgers().into_iter().filter(|ledger| ledger.pid == pid);
+        ledgers.flat_map(|ledger| ledger.gpus).any(|gpu| gpu.total_requested_now >= 0x280_0000)
     };
     assert!(!walk(pid as libc::pid_t, 0));
     while !granted() {
@@ -178,7 +178,7 @@ fn case_05_what_a_request_that_hangs_has_got_of_the_driver_is_not_taken_for_a_co
 }
 
 #[test]
-fn case_03_two_requests_of_60_percent_are_never_both_granted_and_hardly_ever_none() {
+fn case_03_of_two_requests_of_60_percent_one_is_granted() {
     let (rig, _directory) = rig();
     const ROUNDS: u64 = 100_000;
     let program = programs::compile("sixty.c", &[]);
@@ -189,7 +189,7 @@ fn case_03_two_requests_of_60_percent_are_never_both_granted_and_hardly_ever_non
     let [both, one, none] = counts[..] else { panic!("{}", ended.stdout) };
     eprintln!("both {both}, one {one}, none {none}");
     assert_eq!((both, both + one + none), (0, ROUNDS));
-    assert!(none * 1000 <= ROUNDS, "in {none} of {ROUNDS} rounds nobody got the memory");
+    assert!(none * 1000 <= ROUNDS, "in {none} of {ROUNDS} rounds neither got the memory");
     assert_never_above(&rig);
 }
 

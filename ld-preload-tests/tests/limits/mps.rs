@@ -67,7 +67,7 @@ impl Node {
         self.ask(pipe, "get_server_list").status.success()
     }
 
-    /// A daemon that somebody else runs.
+    /// A daemon that another user runs.
     fn foreign(&self, behaviour: &str) -> (PathBuf, Running) {
         let pipe = self.rig.path().join("foreign");
         let mut command = Command::new(env!("CARGO_BIN_EXE_radrm-mps-standin"));
@@ -118,7 +118,7 @@ fn the_daemon_runs_as_long_as_a_job_uses_it() {
     assert!(node.is_alive(&pipe), "another job still uses it");
     two.go_on();
     two.end().ok();
-    assert!(!node.is_alive(&pipe), "nobody uses it any more");
+    assert!(!node.is_alive(&pipe), "it has no client any more");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn many_jobs_that_start_at_once_share_one_daemon() {
 }
 
 #[test]
-fn the_daemon_of_a_launcher_that_was_killed_is_used_and_ended_by_the_next_job() {
+fn the_next_job_adopts_and_ends_a_dead_launchers_mps_daemon() {
     let node = Node::new("1xH200");
     let mut killed = Running::start(node.run(&["--mps"], &["sh", "-c", "echo begun; read end"]), PATIENCE);
     killed.line();
@@ -209,7 +209,7 @@ fn what_is_meant_for_the_job_does_not_reach_the_daemon() {
 }
 
 #[test]
-fn a_daemon_of_somebody_else_is_used_and_left_alone() {
+fn an_mps_daemon_of_another_owner_is_used_and_left_alone() {
     let node = Node::new("1xH200");
     let (pipe, daemon) = node.foreign("");
     let mut command = node.run(&["--mps"], &["env"]);
@@ -346,7 +346,7 @@ fn part_of_30_beside_70(first: &str, second: &str) -> f64 {
 }
 
 #[test]
-fn case_16_shares_of_30_and_70_percent_give_30_and_70_percent_also_to_programs_that_only_launch_graphs() {
+fn case_16_shares_of_30_and_70_percent_hold_for_graphs_too() {
     for (first, second) in [("launches", "launches"), ("graphs", "graphs"), ("graphs", "launches")] {
         let part = part_of_30_beside_70(first, second);
         assert!((0.27..=0.33).contains(&part), "{first} beside {second}: {part}");
@@ -354,7 +354,7 @@ fn case_16_shares_of_30_and_70_percent_give_30_and_70_percent_also_to_programs_t
 }
 
 #[test]
-fn case_18_under_mps_two_processes_share_one_quota_and_their_figures_are_right() {
+fn case_18_two_mps_clients_share_one_quota_exactly() {
     let mut node = Node::new("1xH200");
     node.rig = node.rig.limited("20GiB");
     let mut command = node.rig.launcher();
@@ -366,5 +366,5 @@ fn case_18_under_mps_two_processes_share_one_quota_and_their_figures_are_right()
     assert_eq!(ended.status.code(), Some(45), "{ended:?}");
     assert_eq!(ended.stderr.matches("= 2").count(), 1, "{}", ended.stderr);
     let outcome = node.rig.outcome(ended);
-    assert_eq!(outcome.assert_equals_books(), 2);
+    assert_eq!(outcome.assert_equals_ledger(), 2);
 }

@@ -118,7 +118,7 @@ fn case_10_null_pointers_to_cumemgetinfo() {
 fn case_19_driver_and_nvml_tell_the_quota_and_agree() {
     let rig = rig_of("", Some("300MiB"));
     let holder = waiting(rig.command(loaded()), &["use:0", "alloc:0x2000000"]);
-    // Somebody else on the card takes nothing off the quota as long as there is room for both.
+    // Another process on the GPU takes nothing off the quota as long as there is room for both.
     let other = waiting(rig.bare_command(loaded()), &["use:0", "alloc:0x10000000"]);
     for program in [loaded(), linked()] {
         let steps = ["use:0", "alloc:0x1000000", "driver:0", "memory:0"];
@@ -169,9 +169,9 @@ fn case_19_the_lists_of_processes_are_the_jobs() {
     assert!(!second.end().status.success());
     assert_eq!(listed(&told(&rig, &["lists:0"]), COMPUTE[0]), [alone]);
     // The other card has no limit: everybody is there.
-    let stranger = waiting(rig.bare_command(loaded()), &["use:1", "alloc:0x100000"]);
+    let unmanaged = waiting(rig.bare_command(loaded()), &["use:1", "alloc:0x100000"]);
     assert_eq!(listed(&told(&rig, &["lists:1"]), COMPUTE[1]).len(), 2);
-    for running in others.into_iter().chain([ours, elsewhere, stranger]) {
+    for running in others.into_iter().chain([ours, elsewhere, unmanaged]) {
         running.end().ok();
     }
 }
@@ -322,8 +322,8 @@ fn case_26_what_jax_and_vllm_preallocate_fits_into_the_quota() {
         let [total, free, _] = figures(&text, "driver")[..] else { panic!("{text}") };
         assert_memory(&text, total, free);
         assert_eq!(total, 16 << 30);
-        let books = rig.books();
-        let peaks = books.iter().filter(|books| books.pid != before).flat_map(|books| &books.gpus);
+        let ledgers = rig.ledgers();
+        let peaks = ledgers.iter().filter(|ledger| ledger.pid != before).flat_map(|ledger| &ledger.gpus);
         let held: u64 = peaks.map(|gpu| gpu.held_peak).sum();
         assert!(held <= 16 << 30, "{held} bytes were held under a quota of 16 GiB");
         first.end().ok();

@@ -111,7 +111,7 @@ fn shared_directory(user: u32) -> PathBuf {
 }
 
 #[test]
-fn case_14_two_users_at_once_have_a_quota_each_and_nothing_is_open_to_others() {
+fn case_14_two_users_have_a_private_quota_each() {
     if !may_change_users() {
         return;
     }
@@ -158,7 +158,7 @@ fn case_14_two_users_at_once_have_a_quota_each_and_nothing_is_open_to_others() {
 }
 
 #[test]
-fn case_14_somebody_elses_directory_in_the_way_does_not_weaken_a_limit() {
+fn case_14_a_foreign_directory_does_not_weaken_a_limit() {
     if !may_change_users() || !may_mount() {
         return;
     }
@@ -198,7 +198,7 @@ fn case_14_without_a_place_for_temporary_files_a_limit_holds() {
 }
 
 #[test]
-fn case_14_a_full_disk_costs_the_profile_and_neither_the_run_nor_the_limit() {
+fn case_14_a_full_disk_costs_only_the_profile() {
     if !may_mount() {
         return;
     }

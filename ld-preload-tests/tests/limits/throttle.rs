@@ -23,7 +23,7 @@ use radrm_telemetry::{Segment, Writer};
 const KERNEL_NS: u64 = 500_000;
 /// Length of the measured interval, seconds.
 const SECONDS: f64 = 4.0;
-/// What nobody may launch under.
+/// What no process may launch under.
 const CLOSED: Budget = Budget::new(0, 10);
 
 fn program() -> PathBuf {
@@ -100,7 +100,7 @@ fn part_of_time(kernels: f64) -> f64 {
 }
 
 #[test]
-fn shares_of_30_and_70_percent_give_30_and_70_percent_to_launches_and_to_graphs() {
+fn shares_of_30_and_70_percent_hold_for_launches_and_graphs() {
     for (first, second) in [("launches", "launches"), ("graphs", "graphs"), ("graphs", "ex")] {
         until_fair(|| {
             let done = filled(&[(&["--sm-limit", "30%"], first), (&["--sm-limit", "70%"], second)]);
@@ -123,7 +123,7 @@ fn a_job_alone_with_30_percent_gets_30_percent() {
 }
 
 #[test]
-fn without_budgets_processes_share_a_gpu_evenly_and_a_killed_one_leaves_it() {
+fn without_budgets_processes_share_evenly_and_the_killed_leave() {
     until_fair(|| {
         let done = filled(&[(&[], "launches"), (&[], "graphs")]);
         let (part, whole) = (done[0] / (done[0] + done[1]), part_of_time(done[0] + done[1]));
@@ -137,7 +137,7 @@ fn without_budgets_processes_share_a_gpu_evenly_and_a_killed_one_leaves_it() {
     killed.go_on();
     let mut other = Running::start(job(&rig, &[], &["fill", "launches", &SECONDS.to_string()]), PATIENCE);
     other.until_ready();
-    // SAFETY: plain system call; the program waits for nobody but its launcher.
+    // SAFETY: plain system call; the program waits only for its launcher.
     unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
     other.go_on();
     let done: f64 = other.end().ok().stdout.trim().parse().expect("a number");
@@ -215,7 +215,7 @@ fn until_held(segment: &Segment, launches: u64) {
 
 /// Kernels that the driver was told to launch, as it counts them.
 fn launched(rig: &Rig) -> u64 {
-    rig.books().iter().flat_map(|book| &book.gpus).map(|gpu| gpu.launches).sum()
+    rig.ledgers().iter().flat_map(|ledger| &ledger.gpus).map(|gpu| gpu.launches).sum()
 }
 
 /// The state of a program that was not waited for, as `/proc` says it.

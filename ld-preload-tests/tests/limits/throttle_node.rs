@@ -17,7 +17,7 @@ fn submit(daemon: &Daemon, options: &[&str], before: &str) -> u64 {
     let program = programs::compile("turns.c", &["-pthread"]).display().to_string();
     let times = daemon.path("times");
     fs::write(&times, "* 500000\n").expect("kernel times");
-    // As many blocks as an H200 has multiprocessors: whoever runs there keeps all of them busy.
+    // As many blocks as an H200 has multiprocessors: a program that runs there keeps all of them busy.
     let words = format!("{before} exec {program} fill launches 300 132");
     let times = format!("RADRM_EMULATOR_KERNEL_TIMES={}", times.display());
     let options = [&["--gpu-mem", "2GiB"], options].concat();
@@ -139,7 +139,7 @@ fn a_gpu_that_is_busier_than_its_limit_has_its_least_important_job_slowed() {
     let history = daemon.show(other)["history"].to_string();
     assert!(history.contains("launches in 50 % of the time"), "{history}");
     assert_eq!(budget_of(&daemon, important), None);
-    // Nobody is left to be slowed for.
+    // No job is left to be slowed for.
     daemon.ok(&["cancel", &important.to_string()]);
     daemon.end(important);
     until_share(&daemon, other, None);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use radrm_emulator_machine::{GpuSpec, Kind, Machine, ProcessBooks};
+use radrm_emulator_machine::{GpuSpec, Kind, Machine, ProcessLedger};
 use serde::Serialize;
 
 use super::cards::{self, Fit};
@@ -121,16 +121,16 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Puts the books of the machine and the notes of the processes together.
+    /// Puts the ledger of the machine and the notes of the processes together.
     #[must_use]
     pub fn new(wanted: &DryRun, machine: Option<&Machine>, notes: &[Note], took: Duration) -> Self {
-        let books = machine.map(|machine| own_books(machine.books(), notes)).unwrap_or_default();
+        let ledgers = machine.map(|machine| own_ledgers(machine.ledgers(), notes)).unwrap_or_default();
         let last = last_by_phase(notes);
         let gpus: Vec<GpuOutcome> = machine
             .map(|machine| {
                 (0..machine.gpu_count())
                     .filter_map(|gpu| {
-                        one_gpu(gpu, machine.gpu(gpu)?, &machine.spec().uuid_text(gpu), &books, &last)
+                        one_gpu(gpu, machine.gpu(gpu)?, &machine.spec().uuid_text(gpu), &ledgers, &last)
                     })
                     .collect()
             })
@@ -219,17 +219,17 @@ fn describe(machine: &Machine) -> String {
 /// What NVIDIA's runtime asks a driver for when it starts. The stand-in for it does not.
 const PRIVATE_TABLES: &str = "cuGetExportTable";
 
-/// The books of this run's processes: others, and those of earlier runs, may be on the same machine. Without
+/// The ledger of this run's processes: others, and those of earlier runs, may be on the same machine. Without
 /// notes of processes (there was no room for them) all are taken to be of this run.
-fn own_books(mut books: Vec<ProcessBooks>, notes: &[Note]) -> Vec<ProcessBooks> {
+fn own_ledgers(mut ledgers: Vec<ProcessLedger>, notes: &[Note]) -> Vec<ProcessLedger> {
     let own: BTreeSet<u32> =
         notes.iter().filter(|note| note.matter == Matter::Process).map(|note| note.pid).collect();
     if !own.is_empty() {
-        let last: BTreeMap<u32, u64> = books.iter().map(|book| (book.pid, book.order)).collect();
+        let last: BTreeMap<u32, u64> = ledgers.iter().map(|ledger| (ledger.pid, ledger.order)).collect();
         // Numbers of processes are used again: the last one to join is the one that was noted.
-        books.retain(|book| own.contains(&book.pid) && last.get(&book.pid) == Some(&book.order));
+        ledgers.retain(|ledger| own.contains(&ledger.pid) && last.get(&ledger.pid) == Some(&ledger.order));
     }
-    books
+    ledgers
 }
 
 type ByProcess = BTreeMap<(u32, String), BTreeMap<Phase, Framework>>;
@@ -260,11 +260,11 @@ fn one_gpu(
     gpu: usize,
     spec: &GpuSpec,
     uuid: &str,
-    books: &[ProcessBooks],
+    ledgers: &[ProcessLedger],
     last: &ByProcess,
 ) -> Option<GpuOutcome> {
     let own: Vec<_> =
-        books.iter().filter_map(|book| book.gpu(gpu)).filter(|book| book.held_peak > 0).collect();
+        ledgers.iter().filter_map(|ledger| ledger.gpu(gpu)).filter(|ledger| ledger.held_peak > 0).collect();
     if own.is_empty() {
         return None;
     }
@@ -283,9 +283,9 @@ fn one_gpu(
         name: spec.name.clone(),
         processes: own.len(),
         phases,
-        requested_peak: own.iter().map(|book| book.total_requested_peak).sum(),
-        held_peak: own.iter().map(|book| book.held_peak).sum(),
-        context: own.iter().map(|book| book.kind(Kind::Context).held_peak).sum(),
+        requested_peak: own.iter().map(|ledger| ledger.total_requested_peak).sum(),
+        held_peak: own.iter().map(|ledger| ledger.held_peak).sum(),
+        context: own.iter().map(|ledger| ledger.kind(Kind::Context).held_peak).sum(),
         context_constant: own.len() as u64 * spec.context_bytes(),
         context_origin: spec.context_origin.clone(),
     })

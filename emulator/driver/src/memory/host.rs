@@ -23,7 +23,7 @@ pub(super) fn map(driver: &Driver, context: &Arc<Context>, bytes: u64, kind: Use
     if bytes == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let book = if kind == Use::Managed { Kind::Managed } else { Kind::PinnedHost };
+    let kept_as = if kind == Use::Managed { Kind::Managed } else { Kind::PinnedHost };
     let size = bytes.checked_next_multiple_of(PAGE).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
     // SAFETY: a fresh private mapping at an address of the kernel's choice.
     let address = unsafe {
@@ -41,7 +41,7 @@ pub(super) fn map(driver: &Driver, context: &Arc<Context>, bytes: u64, kind: Use
         return Err(CUDA_ERROR_OUT_OF_MEMORY);
     }
     let base = address as u64;
-    charge(driver, context.gpu, book, bytes, size)?;
+    charge(driver, context.gpu, kept_as, bytes, size)?;
     let mut block = Block::new(base, bytes, kind, Some(context), context.device, context.gpu);
     block.flags = flags;
     driver.memory.lock().blocks.insert(block);
@@ -49,11 +49,11 @@ pub(super) fn map(driver: &Driver, context: &Arc<Context>, bytes: u64, kind: Use
 }
 
 /// Gives real memory back whose block was taken out of the table.
-pub(super) fn unmap(driver: &Driver, block: &Block, book: Kind) {
+pub(super) fn unmap(driver: &Driver, block: &Block, kept_as: Kind) {
     let size = block.size.next_multiple_of(PAGE);
     // SAFETY: mapped in `map`, and its block was in the table until now, so this happens once.
     unsafe { libc::munmap(block.base as *mut c_void, size as usize) };
-    driver.process.discharge(block.gpu, book, block.size, size);
+    driver.process.discharge(block.gpu, kept_as, block.size, size);
 }
 
 fn allocate(driver: &Driver, out: Out<*mut c_void>, bytes: u64, flags: c_uint) -> Answer {

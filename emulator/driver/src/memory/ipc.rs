@@ -1,6 +1,6 @@
 //! Memory of other processes: handles, file descriptors, and what opening them gives.
 //!
-//! Memory is charged to the process that took it. Opening it is shown in the opener's books and
+//! Memory is charged to the process that took it. Opening it is shown in the opener's ledger and
 //! charged to nobody. Contents are not shared: each process sees its own pages.
 
 use core::ffi::{c_int, c_uint, c_void};

@@ -1,7 +1,7 @@
 //! Memory whose address comes before its memory: allocation nodes of graphs, variables of modules.
 //!
 //! Nothing is charged here. An address is reserved, is valid for copies while it is mapped, and is
-//! given back; who asks for it keeps the books.
+//! given back; who asks for it does the accounting.
 
 use radrm_cuda_abi::*;
 use radrm_emulator_machine::HOLD_GRANULE;

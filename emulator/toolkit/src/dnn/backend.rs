@@ -1,7 +1,7 @@
 //! Descriptors of the graph interface.
 //!
 //! A descriptor is a kind with attributes: values by number and type, as the caller set them. A few
-//! attributes are asked for that nobody set: the ways to compute a graph (always one), its engine, its plan's
+//! attributes are asked for that were not set: the ways to compute a graph (always one), its engine, its plan's
 //! workspace.
 
 use core::ffi::{c_int, c_void};
@@ -278,7 +278,7 @@ library! { super::status;
     /// Completes a descriptor.
     fn radrm_cudnnBackendFinalize(descriptor: u64) {
         let own = find(descriptor)?;
-        // The workspace is worked out now, so that its note stands even if nobody asks.
+        // The workspace is worked out now, so that its note stands even if it is never asked for.
         let _ = workspace_of(&own);
         Ok(())
     }

@@ -259,7 +259,7 @@ library! { status;
         Ok(())
     }
 
-    /// Destroys a communicator and wakes whoever waits for this rank.
+    /// Destroys a communicator and wakes the ranks that wait for this rank.
     fn radrm_ncclCommAbort(handle: u64) {
         let mut own = COMMUNICATORS.remove(handle)?;
         if let Some(region) = &own.region {

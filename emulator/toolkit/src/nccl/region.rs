@@ -5,7 +5,7 @@
 //! ranks    for each: process, number of the last exchange it came to, of the last it left, length, content
 //! pairs    for each (from, to): messages sent, messages taken, and places for a few of them
 //! ```
-//! All words are zero in a new file, so whoever comes first makes it and nobody has to prepare it.
+//! All words are zero in a new file, so the first rank makes it and nothing is prepared.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -90,7 +90,7 @@ impl Region {
         HEAD + self.ranks * (WORDS + LARGEST) + (from * self.ranks + to) * (WORDS + PLACES * PLACE)
     }
 
-    /// Whether another process takes part: without one nobody is to be waited for.
+    /// Whether another process takes part: without one there is no rank to wait for.
     pub(super) fn has_others(&self) -> bool {
         let own = u64::from(std::process::id());
         // Acquire: partner of the store in `join`.
@@ -115,14 +115,14 @@ impl Region {
             } else {
                 thread::sleep(PAUSE);
             }
-            if looks % PATIENCE == 0 && !done() && self.somebody_ended() {
+            if looks % PATIENCE == 0 && !done() && self.a_rank_ended() {
                 return Err(Broken::PeerEnded);
             }
         }
         Ok(())
     }
 
-    fn somebody_ended(&self) -> bool {
+    fn a_rank_ended(&self) -> bool {
         (0..self.ranks).any(|rank| {
             let process = self.of(rank, 0).load(Ordering::Acquire);
             // SAFETY: signal 0 only asks.
@@ -137,7 +137,7 @@ impl Region {
             // Acquire: partner of the Release stores below. Sync point "came" and "left".
             (0..self.ranks).all(|rank| self.of(rank, index).load(Ordering::Acquire) >= least)
         };
-        // Whoever is still reading the last exchange must not find this one.
+        // A rank that still reads the last exchange must not find this one.
         self.wait(|| all(2, number - 1))?;
         let content = own.filter(|content| content.len() <= LARGEST);
         if let Some(content) = content {
@@ -188,7 +188,7 @@ impl Region {
     }
 
     fn write(&self, offset: usize, content: &[u8]) {
-        // SAFETY: inside the mapping (callers cap the length), and nobody reads it before the number that says so.
+        // SAFETY: inside the mapping (callers cap the length), and no rank reads it before the number that says so.
         unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), self.base.add(offset), content.len()) };
     }
 
@@ -211,7 +211,7 @@ fn map(file: &File, size: usize) -> Option<*mut u8> {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: mapped in `join` with this size, and nobody has a reference any more.
+        // SAFETY: mapped in `join` with this size, and no reference is left.
         unsafe { libc::munmap(self.base.cast(), self.size) };
         // The last one to leave finds it gone already; those who still use it keep their mapping.
         let _ = std::fs::remove_file(&self.path);

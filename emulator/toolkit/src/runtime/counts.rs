@@ -21,7 +21,7 @@ use crate::notes;
 /// Percentage of elements that operations keep.
 const FILL: &str = "RADRM_DRY_RUN_FILL";
 const USUAL_FILL: u64 = 50;
-/// Launches after which a number that nobody read is forgotten: its address may belong to something else.
+/// Launches after which a number that was not read is forgotten: its address may belong to something else.
 const LIFETIME: u64 = 64;
 
 /// What a kernel counts.

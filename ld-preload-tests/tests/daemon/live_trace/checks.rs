@@ -107,19 +107,19 @@ pub fn decided_is_done(replayed: &Replayed, marks: &Marks, gpus: &[String], rows
     assert_eq!(replayed.ends.len(), rows.len());
 }
 
-/// Bytes that programs held beyond their limits at any time, by the emulator's books; and how many programs
+/// Bytes that programs held beyond their limits at any time, by the emulator's ledger; and how many programs
 /// were looked at.
 pub fn over_quota(machine: &Path, replayed: &Replayed, marks: &Marks) -> (u64, usize) {
     let machine = Machine::open(machine).expect("the emulated machine");
-    let books = machine.books();
+    let ledgers = machine.ledgers();
     let (mut over, mut seen) = (0, 0);
     for ((job, attempt), mark) in marks.by_attempt() {
         let Start { devices, limit, .. } = &replayed.starts[&(job, attempt)];
-        let book = books.iter().find(|book| book.pid == mark.pid && book.exe.contains("trace_job"));
+        let ledger = ledgers.iter().find(|ledger| ledger.pid == mark.pid && ledger.exe.contains("trace_job"));
         // Killed before it reached its GPU.
-        let Some(book) = book else { continue };
+        let Some(ledger) = ledger else { continue };
         seen += 1;
-        for gpu in &book.gpus {
+        for gpu in &ledger.gpus {
             let at = u32::try_from(gpu.gpu).expect("number");
             assert!(
                 gpu.held_peak == 0 || devices.contains(&at),

@@ -131,7 +131,7 @@ impl Marks {
     }
 }
 
-/// Kills the program of a job as somebody from outside would.
+/// Kills the program of a job as a person from outside would.
 pub fn kill(mark: &Mark) -> bool {
     let environment = fs::read(format!("/proc/{}/environ", mark.pid)).unwrap_or_default();
     let its = format!("RADRM_JOB={}", mark.job);

@@ -1,12 +1,12 @@
-//! Prints the books of an emulated machine: who took what on which GPU, dead processes included.
+//! Prints the ledgers of an emulated machine: who took what on which GPU, dead processes included.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use radrm_emulator_machine::{Kind, Machine, books_to_json};
+use radrm_emulator_machine::{Kind, Machine, ledgers_to_json};
 
-const USAGE: &str = "usage: radrm-emulator-books FILE [--json]";
+const USAGE: &str = "usage: radrm-emulator-ledger FILE [--json]";
 
 fn main() -> ExitCode {
     let (flags, files): (Vec<String>, Vec<String>) =
@@ -23,11 +23,11 @@ fn main() -> ExitCode {
     let machine = match Machine::open(Path::new(&files[0])) {
         Ok(machine) => machine,
         Err(e) => {
-            eprintln!("radrm-emulator-books: {e}");
+            eprintln!("radrm-emulator-ledger: {e}");
             return ExitCode::FAILURE;
         }
     };
-    let text = if json { books_to_json(&machine.books()) } else { table(&machine) };
+    let text = if json { ledgers_to_json(&machine.ledgers()) } else { table(&machine) };
     // A reader that goes away early is no failure.
     let _ = std::io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
@@ -45,7 +45,7 @@ fn table(machine: &Machine) -> String {
             memory.total >> 20
         );
     }
-    for process in machine.books() {
+    for process in machine.ledgers() {
         let state = if process.alive { "alive" } else { "ended" };
         out += &format!("process {} ({state}) {}\n", process.pid, process.exe);
         for gpu in &process.gpus {

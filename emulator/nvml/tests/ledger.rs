@@ -1,4 +1,4 @@
-//! The library as programs load it, against the books of a machine.
+//! The library as programs load it, against the ledgers of a machine.
 
 use std::ffi::{CStr, CString, c_void};
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ fn device(nvml: &Nvml, index: u32) -> usize {
 
 /// One test: the library keeps one machine per process, and the environment names it.
 #[test]
-fn figures_are_those_of_the_machines_books() {
+fn figures_are_those_of_the_machines_ledgers() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("machine");
     let machine = Machine::create(&MachineSpec::parse("1xH200+1xT4").unwrap(), &path).unwrap();

@@ -1,17 +1,17 @@
-//! The books, as plain data.
+//! The ledgers, as plain data.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::checkpoint::{self, CheckpointState};
 use crate::kind::Kind;
-use crate::layout::{Book, LIVE, REAPING, Slot, generation_of, state_of};
+use crate::layout::{LIVE, Ledger, REAPING, Slot, generation_of, state_of};
 use crate::liveness::is_alive;
 use crate::machine::{Machine, identity};
 use crate::mapping::load_bytes;
 
-/// One kind in one book; bytes.
+/// One kind in one ledger; bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct KindBooks {
+pub struct KindLedger {
     /// Requested now, or at the process's end.
     pub requested_now: u64,
     /// Most that was requested at a time.
@@ -26,13 +26,13 @@ pub struct KindBooks {
     pub frees: u64,
 }
 
-/// One process's book on one GPU.
+/// One process's ledger on one GPU.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct GpuBooks {
+pub struct GpuLedger {
     /// Number of the GPU on the machine.
     pub gpu: usize,
     /// By kind, in the order of [`Kind::ALL`].
-    pub kinds: Vec<KindBooks>,
+    pub kinds: Vec<KindLedger>,
     /// Sum of the requested bytes of the kinds 0 to 4 (what the program's calls took).
     pub total_requested_now: u64,
     /// Its peak.
@@ -55,21 +55,21 @@ pub struct GpuBooks {
     pub contexts: u64,
 }
 
-impl GpuBooks {
+impl GpuLedger {
     /// One kind's page.
-    pub fn kind(&self, kind: Kind) -> KindBooks {
+    pub fn kind(&self, kind: Kind) -> KindLedger {
         self.kinds.get(kind as usize).copied().unwrap_or_default()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         *self
-            == Self { gpu: self.gpu, kinds: vec![KindBooks::default(); self.kinds.len()], ..Self::default() }
+            == Self { gpu: self.gpu, kinds: vec![KindLedger::default(); self.kinds.len()], ..Self::default() }
     }
 }
 
-/// The books of one process.
+/// The ledger of one process.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ProcessBooks {
+pub struct ProcessLedger {
     /// Process id.
     pub pid: u32,
     /// Start time (field 22 of `/proc/PID/stat`).
@@ -91,37 +91,38 @@ pub struct ProcessBooks {
     /// Driver calls without semantics in the emulator.
     pub unsupported_calls: u64,
     /// The GPUs that it used.
-    pub gpus: Vec<GpuBooks>,
+    pub gpus: Vec<GpuLedger>,
 }
 
-impl ProcessBooks {
-    /// The book on one GPU, if the process used it.
-    pub fn gpu(&self, gpu: usize) -> Option<&GpuBooks> {
+impl ProcessLedger {
+    /// The ledger on one GPU, if the process used it.
+    pub fn gpu(&self, gpu: usize) -> Option<&GpuLedger> {
         self.gpus.iter().find(|g| g.gpu == gpu)
     }
 }
 
 impl Machine {
-    /// The books of all processes, dead ones included, in the order of joining.
-    pub fn books(&self) -> Vec<ProcessBooks> {
-        let mut books: Vec<ProcessBooks> = (0..self.slots_used()).filter_map(|i| self.book_of(i)).collect();
-        books.sort_by_key(|b| b.order);
-        books
+    /// The ledgers of all processes, dead ones included, in the order of joining.
+    pub fn ledgers(&self) -> Vec<ProcessLedger> {
+        let mut ledgers: Vec<ProcessLedger> =
+            (0..self.slots_used()).filter_map(|i| self.ledger_of(i)).collect();
+        ledgers.sort_by_key(|b| b.order);
+        ledgers
     }
 
-    fn book_of(&self, index: usize) -> Option<ProcessBooks> {
+    fn ledger_of(&self, index: usize) -> Option<ProcessLedger> {
         let slot = self.layout().slots.get(index)?;
         // Partner: the Release store at the end of `Process::join`.
         let word = slot.state.load(Acquire);
         if state_of(word) < LIVE {
             return None;
         }
-        let book = self.read_slot(index, slot, word);
+        let ledger = self.read_slot(index, slot, word);
         // The slot went to another process meanwhile: what was read belongs to neither.
-        (generation_of(slot.state.load(Acquire)) == generation_of(word)).then_some(book)
+        (generation_of(slot.state.load(Acquire)) == generation_of(word)).then_some(ledger)
     }
 
-    fn read_slot(&self, index: usize, slot: &Slot, word: u64) -> ProcessBooks {
+    fn read_slot(&self, index: usize, slot: &Slot, word: u64) -> ProcessLedger {
         let id = identity(slot);
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned();
         let alive = state_of(word) == LIVE && is_alive(&id);
@@ -132,11 +133,11 @@ impl Machine {
                 } else {
                     0
                 };
-                read_book(gpu, &slot.books[gpu], held)
+                read_ledger(gpu, &slot.ledgers[gpu], held)
             })
             .filter(|b| !b.is_empty())
             .collect();
-        ProcessBooks {
+        ProcessLedger {
             pid: id.pid,
             start_time: id.start_time,
             uid: slot.uid.load(Relaxed),
@@ -152,13 +153,13 @@ impl Machine {
     }
 }
 
-pub(crate) fn read_book(gpu: usize, book: &Book, held_now: u64) -> GpuBooks {
-    GpuBooks {
+pub(crate) fn read_ledger(gpu: usize, ledger: &Ledger, held_now: u64) -> GpuLedger {
+    GpuLedger {
         gpu,
-        kinds: book
+        kinds: ledger
             .kinds
             .iter()
-            .map(|page| KindBooks {
+            .map(|page| KindLedger {
                 requested_now: page.requested_now.load(Relaxed),
                 requested_peak: page.requested_peak.load(Relaxed),
                 held_now: page.held_now.load(Relaxed),
@@ -167,48 +168,48 @@ pub(crate) fn read_book(gpu: usize, book: &Book, held_now: u64) -> GpuBooks {
                 frees: page.frees.load(Relaxed),
             })
             .collect(),
-        total_requested_now: book.total_requested_now.load(Relaxed),
-        total_requested_peak: book.total_requested_peak.load(Relaxed),
+        total_requested_now: ledger.total_requested_now.load(Relaxed),
+        total_requested_peak: ledger.total_requested_peak.load(Relaxed),
         held_now,
-        held_peak: book.total_held_peak.load(Relaxed),
-        failed: book.failed.load(Relaxed),
-        failed_bytes: book.failed_bytes.load(Relaxed),
-        launches: book.launches.load(Relaxed),
-        busy_ns: book.busy_ns.load(Relaxed),
-        copy_ns: book.copy_ns.load(Relaxed),
-        contexts: book.contexts.load(Relaxed),
+        held_peak: ledger.total_held_peak.load(Relaxed),
+        failed: ledger.failed.load(Relaxed),
+        failed_bytes: ledger.failed_bytes.load(Relaxed),
+        launches: ledger.launches.load(Relaxed),
+        busy_ns: ledger.busy_ns.load(Relaxed),
+        copy_ns: ledger.copy_ns.load(Relaxed),
+        contexts: ledger.contexts.load(Relaxed),
     }
 }
 
-/// The books as JSON: a list of processes, keys as the fields are named, kinds by name.
-pub fn books_to_json(books: &[ProcessBooks]) -> String {
-    let processes: Vec<String> = books.iter().map(process_json).collect();
+/// The ledgers as JSON: a list of processes, keys as the fields are named, kinds by name.
+pub fn ledgers_to_json(ledgers: &[ProcessLedger]) -> String {
+    let processes: Vec<String> = ledgers.iter().map(process_json).collect();
     format!("[{}]\n", processes.join(",\n"))
 }
 
-fn process_json(book: &ProcessBooks) -> String {
-    let gpus: Vec<String> = book.gpus.iter().map(gpu_json).collect();
+fn process_json(ledger: &ProcessLedger) -> String {
+    let gpus: Vec<String> = ledger.gpus.iter().map(gpu_json).collect();
     format!(
         "{{\"pid\":{},\"start_time\":{},\"uid\":{},\"alive\":{},\"order\":{},\"joined_ns\":{},\"exe\":{},\
          \"command\":{},\"unsupported_calls\":{},\"gpus\":[{}]}}",
-        book.pid,
-        book.start_time,
-        book.uid,
-        book.alive,
-        book.order,
-        book.joined_ns,
-        json_text(&book.exe),
-        json_text(&book.command),
-        book.unsupported_calls,
+        ledger.pid,
+        ledger.start_time,
+        ledger.uid,
+        ledger.alive,
+        ledger.order,
+        ledger.joined_ns,
+        json_text(&ledger.exe),
+        json_text(&ledger.command),
+        ledger.unsupported_calls,
         gpus.join(",")
     )
 }
 
-fn gpu_json(book: &GpuBooks) -> String {
+fn gpu_json(ledger: &GpuLedger) -> String {
     let kinds: Vec<String> = Kind::ALL
         .iter()
         .map(|kind| {
-            let page = book.kind(*kind);
+            let page = ledger.kind(*kind);
             format!(
                 "\"{}\":{{\"requested_now\":{},\"requested_peak\":{},\"held_now\":{},\"held_peak\":{},\
                  \"allocations\":{},\"frees\":{}}}",
@@ -226,17 +227,17 @@ fn gpu_json(book: &GpuBooks) -> String {
         "{{\"gpu\":{},\"total_requested_now\":{},\"total_requested_peak\":{},\"held_now\":{},\"held_peak\":{},\
          \"failed\":{},\"failed_bytes\":{},\"launches\":{},\"busy_ns\":{},\"copy_ns\":{},\"contexts\":{},\
          \"kinds\":{{{}}}}}",
-        book.gpu,
-        book.total_requested_now,
-        book.total_requested_peak,
-        book.held_now,
-        book.held_peak,
-        book.failed,
-        book.failed_bytes,
-        book.launches,
-        book.busy_ns,
-        book.copy_ns,
-        book.contexts,
+        ledger.gpu,
+        ledger.total_requested_now,
+        ledger.total_requested_peak,
+        ledger.held_now,
+        ledger.held_peak,
+        ledger.failed,
+        ledger.failed_bytes,
+        ledger.launches,
+        ledger.busy_ns,
+        ledger.copy_ns,
+        ledger.contexts,
         kinds.join(",")
     )
 }
