@@ -6,6 +6,7 @@ extern crate alloc;
 
 pub mod kind;
 pub mod run;
+pub mod signal;
 pub mod units;
 
 pub use kind::{KIND_COUNT, Kind};

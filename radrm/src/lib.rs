@@ -1,19 +1,13 @@
-//! What the programs `radrm-run` and `radrm` are made of.
-//!
-//! `run` starts one program with the shim in it, keeps out of its way, and
-//! records what it did with the GPUs; `show` prints what was recorded.
+//! The command `radrm`: what was recorded is shown, limits are changed, and the daemon is asked.
 
 pub mod audit;
 pub mod client;
-pub mod daemon;
-pub mod dry_run;
-pub mod limits;
-pub mod mps;
 pub mod quota;
 pub mod replay;
-pub mod run;
 pub mod show;
-pub mod usage;
 
-pub mod output;
-pub mod report_file;
+/// The program's name in messages.
+pub const NAME: &str = "radrm";
+
+/// Something went wrong that is not the command line's fault: exit code 1.
+pub type Failure = String;

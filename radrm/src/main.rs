@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
-use radrm::show::{self, NAME, cli};
-use radrm::{client, usage};
+use radrm::show::{self, cli};
+use radrm::{NAME, client};
+use radrm_console::usage;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    radrm::daemon::main(std::env::args_os())
+    radrm_daemon::main(std::env::args_os())
 }

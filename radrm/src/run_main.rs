@@ -8,11 +8,13 @@ use std::ffi::{OsString, c_char, c_int};
 use std::panic;
 use std::process;
 
-use radrm::output;
-use radrm::run::cli::{self, Instead};
-use radrm::run::ending;
-use radrm::run::inherited::Inherited;
-use radrm::run::session::{self, End, NAME};
+use radrm_console::output;
+use radrm_console::usage::Instead;
+use radrm_launcher::NAME;
+use radrm_launcher::cli;
+use radrm_launcher::ending;
+use radrm_launcher::inherited::Inherited;
+use radrm_launcher::session::{self, End};
 
 /// Called by the C library's start-up code.
 #[unsafe(no_mangle)]

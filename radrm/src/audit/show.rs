@@ -1,12 +1,11 @@
 //! The audit's result, for people and for programs.
 
+use radrm_console::output::{self, reason};
+use radrm_limits::audit::Audit;
+use radrm_limits::audit::judge::{self, Finding};
+use radrm_limits::scopes::user_name;
 use radrm_profile::Bytes;
 use serde::Serialize;
-
-use super::judge::Finding;
-use super::{Audit, judge};
-use crate::limits::scopes::user_name;
-use crate::output::{self, reason};
 
 #[derive(Serialize)]
 struct Page<'a> {

@@ -1,8 +1,9 @@
 //! What was asked for with a job, for people.
 
+use radrm_base::signal;
+use radrm_protocol::wire::Asked;
+
 use super::text::{bytes, time};
-use crate::daemon::wire::Asked;
-use crate::run::ending::signal_name;
 
 /// The options of `radrm submit` that say it, with their values.
 pub(super) fn text(asked: &Asked) -> String {
@@ -19,7 +20,7 @@ pub(super) fn text(asked: &Asked) -> String {
         ("--preemptible", asked.preemptible.then(String::new)),
         ("--slot", asked.slot_ms.map(time)),
         ("--expected", asked.expected_ms.map(time)),
-        ("--checkpoint-signal", asked.checkpoint_signal.map(signal_name)),
+        ("--checkpoint-signal", asked.checkpoint_signal.map(signal::name)),
         ("--grace", asked.grace_ms.map(time)),
         ("--batch-size", asked.batch_size.map(|size| size.to_string())),
     ];
@@ -32,8 +33,8 @@ pub(super) fn text(asked: &Asked) -> String {
 mod tests {
     use super::*;
     use crate::client::queue;
-    use crate::daemon::spec::{Guess, Spec};
-    use crate::daemon::wire::JobRow;
+    use radrm_protocol::spec::{Guess, Spec};
+    use radrm_protocol::wire::JobRow;
 
     #[test]
     fn all_that_was_asked_for_is_told() {

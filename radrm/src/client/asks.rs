@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser};
+use radrm_console::usage::{Instead, explain};
+use radrm_protocol::spec::{Guess, Spec};
 use radrm_scheduler_core::rad_file::RadOption;
 
 use super::text;
-use crate::daemon::spec::{Guess, Spec};
-use crate::run::cli::{Instead, explain};
 
 #[derive(Args, Debug, Default)]
 pub(super) struct Asks {
@@ -147,7 +147,7 @@ fn percent(text: &str) -> Result<u32, String> {
 fn signal(text: &str) -> Result<i32, String> {
     let name = text.trim().to_ascii_uppercase();
     let name = if name.starts_with("SIG") { name.clone() } else { format!("SIG{name}") };
-    let known = (1..32).find(|number| crate::run::ending::signal_name(*number) == name);
+    let known = (1..32).find(|number| radrm_base::signal::name(*number) == name);
     let number = known.or_else(|| text.trim().parse().ok().filter(|number| (1..=64).contains(number)));
     number.ok_or_else(|| format!("`{text}` is no signal such as USR1"))
 }

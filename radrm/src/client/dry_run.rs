@@ -6,13 +6,12 @@ use std::os::fd::AsFd;
 use std::process::Stdio;
 
 use radrm_emulator_machine::Models;
+use radrm_launcher::dry_run::flags::USUAL_MACHINE;
+use radrm_launcher::dry_run::trial::Trial;
+use radrm_launcher::ending::Ending;
+use radrm_protocol::spec::{Guess, Spec};
+use radrm_protocol::wire::{GpuRow, NodeRow};
 use serde::Deserialize;
-
-use crate::daemon::spec::{Guess, Spec};
-use crate::daemon::wire::{GpuRow, NodeRow};
-use crate::dry_run::flags::USUAL_MACHINE;
-use crate::dry_run::trial::Trial;
-use crate::run::ending::Ending;
 
 /// Of 18 trainings that were measured elsewhere 16 took at most half more than the dry run's figure for them: other
 /// versions of framework and libraries choose other workspaces. The table is in docs/dry-run.md.
@@ -42,7 +41,7 @@ struct Report {
 /// # Errors
 /// Why nothing can be told, as the end of a sentence.
 pub(super) fn estimate(spec: &Spec, steps: u64, node: &NodeRow, quiet: bool) -> Result<Guess, String> {
-    let cannot = |what: &str, error: &io::Error| format!("{what}: {}", crate::output::reason(error));
+    let cannot = |what: &str, error: &io::Error| format!("{what}: {}", radrm_console::output::reason(error));
     let (machine, model) = machine(spec, &node.gpus);
     let launcher = std::env::current_exe().map_err(|error| cannot("radrm-run is not found", &error))?;
     let mut trial = Trial::new(&launcher.with_file_name("radrm-run"), steps)

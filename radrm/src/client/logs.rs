@@ -7,10 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-
-use super::connection::Connection;
-use super::odd;
-use crate::daemon::wire::{JobRow, Request, Response};
+use radrm_protocol::connection::Connection;
+use radrm_protocol::connection::odd;
+use radrm_protocol::wire::{JobRow, Request, Response};
 
 /// How often a file is looked at that grows.
 const LOOK: Duration = Duration::from_millis(200);
@@ -47,7 +46,7 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Stri
                         return Err(format!("job {} {waits}", flags.job));
                     }
                 }
-                Err(error) => return Err(format!("{path}: {}", crate::output::reason(&error))),
+                Err(error) => return Err(format!("{path}: {}", radrm_console::output::reason(&error))),
             }
         }
         if let Some(file) = &mut file
@@ -80,7 +79,7 @@ fn copy(file: &mut File) -> Result<bool, String> {
     let mut buffer = [0; 16 << 10];
     let mut out = std::io::stdout().lock();
     loop {
-        let count = file.read(&mut buffer).map_err(|error| crate::output::reason(&error))?;
+        let count = file.read(&mut buffer).map_err(|error| radrm_console::output::reason(&error))?;
         let done = if count == 0 { out.flush() } else { out.write_all(&buffer[..count]) };
         match done {
             Ok(()) if count == 0 => return Ok(true),
@@ -94,7 +93,7 @@ fn copy(file: &mut File) -> Result<bool, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::wire;
+    use radrm_protocol::wire;
     use std::os::unix::net::UnixListener;
 
     #[test]

@@ -2,7 +2,6 @@
 
 mod asked;
 mod asks;
-mod connection;
 mod dry_run;
 mod logs;
 mod queue;
@@ -18,12 +17,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use radrm_console::usage::Instead;
+use radrm_console::{output, usage};
+use radrm_protocol::connection::{Connection, Unanswered};
+use radrm_protocol::wire::Request;
 
-use crate::daemon::wire::{Request, Response};
-use crate::run::cli::Instead;
-use crate::show::NAME;
-use crate::{output, usage};
-use connection::Connection;
+use crate::NAME;
 
 /// What is said of these commands.
 pub const HELP: &str = include_str!("help.txt");
@@ -40,6 +39,12 @@ enum Failure {
 impl From<String> for Failure {
     fn from(sentence: String) -> Self {
         Self::Work(sentence)
+    }
+}
+
+impl From<Unanswered> for Failure {
+    fn from(why: Unanswered) -> Self {
+        Self::Work(why.into())
     }
 }
 
@@ -168,14 +173,6 @@ fn print_json(value: &impl serde::Serialize) -> Result<(), String> {
     print(&format!("{text}\n"))
 }
 
-/// An answer that does not belong to its request.
-fn odd(response: &Response) -> String {
-    match response {
-        Response::Refused(sentence) => sentence.clone(),
-        _ => "radrmd gave an answer to another question".to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,7 +209,7 @@ mod tests {
         ] {
             let words = ["radrm"].into_iter().chain(line.split(' ')).map(OsString::from);
             let Err(error) = Flags::try_parse_from(words) else { panic!("{line}") };
-            let Instead::Wrong(text) = crate::run::cli::explain(&error) else { panic!("{line}") };
+            let Instead::Wrong(text) = usage::explain(&error) else { panic!("{line}") };
             assert!(text.to_lowercase().contains(part) && text.lines().count() == 1, "{line}: {text}");
         }
     }

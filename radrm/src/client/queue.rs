@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use clap::Args;
+use radrm_protocol::connection::{Connection, odd};
+use radrm_protocol::wire::{JobRow, NodeRow, Request, Response};
 
-use super::connection::Connection;
 use super::text::{bytes, plain, table, time};
-use super::{asked, odd, print, print_json};
-use crate::daemon::wire::{JobRow, NodeRow, Request, Response};
+use super::{asked, print, print_json};
 
 #[derive(Args, Debug)]
 pub(super) struct Flags {

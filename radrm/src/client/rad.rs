@@ -5,12 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use radrm_collector::dataset::batch_of;
+use radrm_protocol::spec::{Guess, Spec};
 use radrm_scheduler_core::Bytes;
 use radrm_scheduler_core::estimator::ModelSummary;
 use radrm_scheduler_core::rad_file::{Form, RadFile, Run};
 
 use super::asks::Asks;
-use crate::daemon::spec::{Guess, Spec};
 
 /// Estimates that are bounds, the better one first: of 52 measured trainings GPUMemNet's was too low for 2 and
 /// Horus's for 5.
@@ -114,7 +114,7 @@ fn line(setup: Option<&str>, command: &str) -> String {
 /// Reads a model's summary; its layers are not needed.
 pub(super) fn summary(path: &Path) -> Result<ModelSummary, String> {
     let text = fs::read_to_string(path)
-        .map_err(|error| format!("{}: {}", path.display(), crate::output::reason(&error)))?;
+        .map_err(|error| format!("{}: {}", path.display(), radrm_console::output::reason(&error)))?;
     let summary = ModelSummary::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(ModelSummary { layers: Vec::new(), ..summary })
 }

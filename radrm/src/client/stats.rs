@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use clap::Args;
+use radrm_protocol::connection::{Connection, odd};
+use radrm_protocol::wire::{Request, Response};
 
-use super::connection::Connection;
 use super::text::{bytes, plain, span, table, time};
-use super::{odd, print, print_json};
-use crate::daemon::wire::{Request, Response};
+use super::{print, print_json};
 
 #[derive(Args, Debug)]
 pub(super) struct Flags {

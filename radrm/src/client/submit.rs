@@ -7,14 +7,14 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use radrm_collector::dataset::batch_of;
 use radrm_profile::Bytes;
+use radrm_protocol::connection::{Connection, Unanswered, odd};
+use radrm_protocol::spec::Spec;
+use radrm_protocol::wire::{Request, Response};
 
 use super::asks::Asks;
-use super::connection::{Connection, Unanswered};
-use super::{Failure, dry_run, odd, print, queue, rad, user_limit};
-use crate::daemon::needs;
-use crate::daemon::spec::Spec;
-use crate::daemon::wire::{Request, Response};
+use super::{Failure, dry_run, print, queue, rad, user_limit};
 
 /// How often `--wait` looks.
 const LOOK: Duration = Duration::from_millis(200);
@@ -43,7 +43,7 @@ pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>
     let (wait, quiet) = (flags.wait, flags.quiet);
     let remark = |sentence: &str| {
         if !quiet {
-            crate::output::say(crate::show::NAME, sentence);
+            radrm_console::output::say(crate::NAME, sentence);
         }
     };
     let (mut spec, dry_run, remarks) = spec(flags)?;
@@ -89,7 +89,7 @@ pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>
         };
         if let Some(end) = row.end {
             if !quiet && row.exit_code != Some(0) {
-                crate::output::say(crate::show::NAME, &format!("job {job}: {end}"));
+                radrm_console::output::say(crate::NAME, &format!("job {job}: {end}"));
             }
             return Ok(row.exit_code.map_or(1, |code| u8::try_from(code).unwrap_or(1)));
         }
@@ -155,7 +155,7 @@ fn spec(flags: Flags) -> Result<(Spec, Option<u64>, Vec<String>), Failure> {
         (None, None) => None,
     };
     if let (Some((path, line)), Some(summary)) = (named.filter(|_| estimated), &spec.summary)
-        && needs::batch(&spec).or(summary.batch).is_none()
+        && spec.batch.or_else(|| batch_of(&spec.command)).or(summary.batch).is_none()
     {
         let line = line.map(|line| format!(", or by {line} in the file")).unwrap_or_default();
         remarks.push(format!(
@@ -168,7 +168,7 @@ fn spec(flags: Flags) -> Result<(Spec, Option<u64>, Vec<String>), Failure> {
 
 fn from_file(file: &Path, here: &Path) -> Result<rad::Rad, String> {
     let text = fs::read_to_string(file)
-        .map_err(|error| format!("{}: {}", file.display(), crate::output::reason(&error)))?;
+        .map_err(|error| format!("{}: {}", file.display(), radrm_console::output::reason(&error)))?;
     let wrong = |why| format!("{}: {why}", file.display());
     let mut rad = rad::parse(&text).map_err(wrong)?;
     let spec = &mut rad.spec;
@@ -202,7 +202,7 @@ fn environment() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::wire::{self, JobRow};
+    use radrm_protocol::wire::{self, JobRow};
     use std::os::unix::net::UnixListener;
 
     /// The job of a command line, with `@` for a directory.

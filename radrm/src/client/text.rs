@@ -2,10 +2,9 @@
 
 use std::fmt::Write;
 
+use radrm_limits::amount;
 use radrm_scheduler_core::Millis;
 use radrm_telemetry::ledger::Amount;
-
-use crate::limits::amount;
 
 /// Memory of a GPU such as `10GiB`.
 pub(super) fn memory(text: &str) -> Result<u64, String> {

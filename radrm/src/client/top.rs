@@ -8,13 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use radrm_console::output::width;
+use radrm_console::output::{self, Delivery};
+use radrm_protocol::connection::Connection;
+use radrm_protocol::wire::{GpuRow, JobRow, NodeRow};
 
-use super::connection::Connection;
 use super::queue;
 use super::text::{bytes, plain};
-use crate::daemon::wire::{GpuRow, JobRow, NodeRow};
-use crate::output::{self, Delivery};
-use crate::show::report::width;
 
 #[derive(Args, Debug)]
 pub(super) struct Flags {

@@ -1,11 +1,10 @@
 //! What a job asks for and its user may not take.
 
+use radrm_limits::files::{self, Read};
+use radrm_limits::scopes::{self, Person, user_name};
 use radrm_profile::Bytes;
+use radrm_protocol::spec::Spec;
 use radrm_telemetry::ledger::{Amount, Limit};
-
-use crate::daemon::spec::Spec;
-use crate::limits::files::{self, Read};
-use crate::limits::scopes::{self, Person, user_name};
 
 /// A remark on a need above what the configuration gives the user, or a group of the user, on every GPU. Limits of single GPUs,
 /// and parts of them, depend on where the job will be.
@@ -37,7 +36,7 @@ fn above(mem: u64, files: &[Read], person: &Person) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::config;
+    use radrm_limits::config;
     use std::path::Path;
 
     #[test]

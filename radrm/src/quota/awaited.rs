@@ -5,13 +5,13 @@
 use std::path::PathBuf;
 
 use nix::unistd::{Group, User};
+use radrm_limits::files::{self, Read};
+use radrm_limits::machine::Node;
+use radrm_limits::overrides;
+use radrm_limits::scopes::{self, Person};
 use radrm_telemetry::ledger::{Access, Limit};
 
-use super::machine::Node;
 use super::shared;
-use crate::limits::files::{self, Read};
-use crate::limits::overrides;
-use crate::limits::scopes::{self, Person};
 
 /// A limit that waits for its first job.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ fn of_many(files: &[Read], node: &Node) -> Result<Vec<Awaited>, String> {
             group.mem_limit_each.as_ref().map(|text| (format!("each user of group {name}"), text))
         });
         for (scope, text) in default.chain(each) {
-            let limits = crate::limits::resolve::resolve(&text.0, &gpus)
+            let limits = radrm_limits::resolve::resolve(&text.0, &gpus)
                 .map_err(|why| format!("{}: {why}", file.path.display()))?;
             found.push(Awaited { scope, ledger: None, limits });
         }

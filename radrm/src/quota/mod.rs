@@ -1,17 +1,14 @@
 //! `radrm quota`: the limits that hold on this machine, shown and changed while jobs run.
 
 pub mod awaited;
-pub mod jobs;
-pub mod machine;
-pub mod proc;
 pub mod set;
 pub mod shared;
 pub mod show;
 
 use std::path::PathBuf;
 
-use crate::limits::config::Percentage;
-use crate::limits::wish::Wishes;
+use radrm_limits::config::Percentage;
+use radrm_limits::wish::Wishes;
 
 /// What is to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]

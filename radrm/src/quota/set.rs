@@ -5,22 +5,22 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
 use nix::unistd::{Group, User};
+use radrm_console::output::{self, reason};
+use radrm_limits::amount::{rounded, shown};
+use radrm_limits::config::Percentage;
+use radrm_limits::jobs::{self, Job};
+use radrm_limits::ledgers::Ledgers;
+use radrm_limits::machine::Node;
+use radrm_limits::mps::fence;
+use radrm_limits::resolve::{amount_for, resolve};
+use radrm_limits::scopes::{self, Person};
+use radrm_limits::start::Machine;
+use radrm_limits::wish::Wishes;
+use radrm_limits::{files, overrides, share as shares};
 use radrm_telemetry::ledger::{Access, Amount, LedgerView, Limit};
 
 use super::Target;
-use super::jobs::{self, Job};
-use super::machine::Node;
 use super::shared;
-use crate::limits::amount::{rounded, shown};
-use crate::limits::config::Percentage;
-use crate::limits::ledgers::Ledgers;
-use crate::limits::resolve::{amount_for, resolve};
-use crate::limits::scopes::{self, Person};
-use crate::limits::start::Machine;
-use crate::limits::wish::Wishes;
-use crate::limits::{self, files, overrides};
-use crate::mps::fence;
-use crate::output::{self, reason};
 
 /// Changes a limit.
 ///
@@ -64,14 +64,14 @@ pub fn share(target: &Target, share: Option<Percentage>) -> Result<(), String> {
     let all = jobs::all();
     let job = all.iter().find(|job| job.launcher == *pid).or_else(|| all.iter().find(|job| job.is(*pid)));
     let job = job.ok_or_else(|| format!("there is no job {pid}, as far as you can see"))?;
-    limits::share::set(&job.segment, share, &all, job.machine().as_deref())?;
+    shares::set(&job.segment, share, &all, job.machine().as_deref())?;
     let name = format!("job {}", job.launcher);
     let mut said = vec![match share.filter(|share| share.0 < 100) {
         Some(share) => format!("{name}: launches in {} % of the time on each GPU", share.0),
         None => format!("{name}: launches at any time"),
     }];
     if share.is_some() {
-        let unheld = limits::share::unheld(job);
+        let unheld = shares::unheld(job);
         said.extend(unheld.iter().map(|pid| format!("process {pid} of it cannot be held to that")));
     }
     tell(&said)

@@ -3,10 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use radrm_limits::ledgers::Ledgers;
+use radrm_limits::scopes::{group_name, user_name};
 use radrm_telemetry::ledger::{Access, LedgerView, Place};
-
-use crate::limits::ledgers::Ledgers;
-use crate::limits::scopes::{group_name, user_name};
 
 /// A ledger of a user or group.
 #[derive(Debug)]

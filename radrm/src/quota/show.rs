@@ -2,20 +2,20 @@
 
 use std::path::Path;
 
+use radrm_console::output;
+use radrm_limits::amount::shown;
+use radrm_limits::gpus;
+use radrm_limits::jobs::{self, Job};
+use radrm_limits::ledgers::Ledgers;
+use radrm_limits::machine::Node;
+use radrm_limits::scopes::user_name;
 use radrm_profile::Bytes;
 use radrm_telemetry::ledger::{Amount, GpuUse, LedgerView};
 use serde::Serialize;
 
 use super::awaited::{self, Awaited};
-use super::jobs::{self, Job};
-use super::machine::Node;
 use super::shared::{self, Shared};
-use crate::limits::amount::shown;
-use crate::limits::gpus;
-use crate::limits::ledgers::Ledgers;
-use crate::limits::scopes::user_name;
-use crate::output;
-use crate::show::NAME;
+use crate::NAME;
 
 /// All that is shown.
 #[derive(Debug, Serialize)]

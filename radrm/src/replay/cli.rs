@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use radrm_limits::amount;
 use radrm_scheduler_core::replay::{Knowledge, Mode, Source};
 use radrm_scheduler_core::{Bytes, Permille, Policy};
 use radrm_telemetry::ledger::Amount;
 
 use super::input;
-use crate::limits::amount;
 
 /// Flags as written.
 #[derive(Args, Debug)]

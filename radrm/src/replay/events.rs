@@ -5,12 +5,12 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use radrm_console::output;
 use radrm_scheduler_core::replay::events::{Again, Difference, Entry, Fed};
 use radrm_scheduler_core::{Action, Decision, Millis};
 use serde::Serialize;
 
-use crate::output;
-use crate::show::Failure;
+use crate::Failure;
 
 /// What came of a log.
 #[derive(Debug, Default, Serialize)]

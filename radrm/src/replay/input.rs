@@ -5,12 +5,12 @@ use std::io::Read;
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
+use radrm_console::output;
 use radrm_emulator_machine::Models;
 use radrm_scheduler_core::replay::{Cluster, Mode, Profiles, TraceJob, read};
 use radrm_scheduler_core::{Bytes, Device, DeviceId, Millis, NodeId};
 
 use super::cli::{self, Order};
-use crate::output;
 
 /// A replay reads no more of a file than this: the largest published traces have some hundred MB.
 const MOST: u64 = 4 << 30;

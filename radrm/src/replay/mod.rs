@@ -11,13 +11,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use radrm_console::output;
+use radrm_launcher::report_file;
 use radrm_scheduler_core::replay::{
     Bounds, Cluster, Metrics, Mode, Model, Options, Report, Source, TraceJob, Watch, bounds, replay,
 };
 use radrm_scheduler_core::{Memory, Policy, Settings};
 
-use crate::show::Failure;
-use crate::{output, report_file};
+use crate::Failure;
 use cli::Order;
 
 pub use cli::Flags;

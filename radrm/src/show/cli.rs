@@ -7,12 +7,13 @@ use clap::{Parser, Subcommand};
 
 use super::compare;
 use crate::audit;
-use crate::limits::config::Percentage;
-use crate::limits::wish::Wishes;
 use crate::quota;
 use crate::replay;
-pub use crate::run::cli::Instead;
-use crate::run::cli::explain;
+
+pub use radrm_console::usage::Instead;
+use radrm_console::usage::explain;
+use radrm_limits::config::Percentage;
+use radrm_limits::wish::Wishes;
 
 /// What `radrm --help` prints.
 pub const HELP: &str = include_str!("help.txt");

@@ -5,11 +5,14 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use radrm_analyzer::{Comparison, Summary};
+use radrm_console::output;
+use radrm_console::output::width;
+use radrm_launcher::layout::text_options;
 use radrm_profile::model::Profile;
 
-use super::report::{text_options, told, width};
-use super::{Failure, print};
-use crate::output;
+use super::print;
+use super::report::told;
+use crate::Failure;
 
 /// What `radrm compare --help` prints.
 pub const HELP: &str = include_str!("help_compare.txt");

@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 
+use radrm_base::signal;
 use radrm_collector::dataset::{self, Dataset, Features, Filter, Row};
+use radrm_console::output::Delivery;
 use serde_json::{Value, json};
 
 use super::cli::List;
-use super::{Failure, deliver, print};
-use crate::output::Delivery;
-use crate::run::ending::signal_name;
+use super::{deliver, print};
+use crate::Failure;
 
 /// Prints the newest rows.
 ///
@@ -94,7 +95,7 @@ fn command_line(row: &Row) -> String {
 fn outcome(row: &Row) -> String {
     match (row.out_of_memory, row.exit_code, row.signal) {
         (true, ..) => "no memory".to_owned(),
-        (_, _, Some(signal)) => signal_name(signal),
+        (_, _, Some(signal)) => signal::name(signal),
         (_, Some(0), _) => "well".to_owned(),
         (_, Some(code), _) => format!("code {code}"),
         _ => row.outcome.clone(),

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use radrm_emulator_machine::Models;
 
-use super::{Failure, print};
+use super::print;
+use crate::Failure;
 
 /// Prints the models of GPUs that can be emulated.
 ///

@@ -8,14 +8,11 @@ pub mod report;
 
 use std::path::Path;
 
-use crate::output::Delivery;
-use crate::{audit, output, quota, replay, report_file, usage};
+use radrm_console::output::Delivery;
+use radrm_console::{output, usage};
+use radrm_launcher::report_file;
 
-/// The program's name in messages.
-pub const NAME: &str = "radrm";
-
-/// Something went wrong that is not the command line's fault: exit code 1.
-pub type Failure = String;
+use crate::{Failure, NAME, audit, quota, replay};
 
 /// Does what the command line asks for and gives the exit code.
 #[must_use]

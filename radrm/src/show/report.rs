@@ -4,12 +4,15 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use radrm_analyzer::{Summary, TextOptions};
+use radrm_console::output::{self, width};
+use radrm_launcher::layout::text_options;
+use radrm_launcher::report_file;
 use radrm_profile::ReadError;
 use radrm_profile::model::Profile;
 
 use super::cli::{Form, Report};
-use super::{Failure, print};
-use crate::{output, report_file};
+use super::print;
+use crate::Failure;
 
 /// Shows a profile.
 ///
@@ -50,26 +53,5 @@ pub(super) fn told(error: &ReadError) -> String {
     match error {
         ReadError::Io(error) => output::reason(error),
         other => other.to_string(),
-    }
-}
-
-/// How text is laid out for a stream.
-pub(crate) fn text_options(terminal: bool, width: usize, timeline: bool, path: Option<&Path>) -> TextOptions {
-    let plain = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-    TextOptions {
-        color: terminal && !plain("NO_COLOR") && !dumb,
-        timeline,
-        width,
-        profile_path: path.map(|path| path.display().to_string()),
-        ..TextOptions::default()
-    }
-}
-
-/// Columns of a terminal, 100 for anything else, within what can be read.
-pub(crate) fn width(stream: impl std::os::fd::AsFd) -> usize {
-    match rustix::termios::tcgetwinsize(stream) {
-        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col).clamp(60, 160),
-        _ => 100,
     }
 }

@@ -1,0 +1,86 @@
+//! Command lines that ask for no work: for help, or for something that there is not.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::output;
+
+/// The command line is wrong.
+pub const WRONG: u8 = 2;
+
+/// A command line that asks for no program to be run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Instead {
+    /// Print this to standard output and end well.
+    Print(String),
+    /// One sentence about what is wrong.
+    Wrong(String),
+}
+
+/// The flags of a command line, the program's own name first. `more` is the command that explains them.
+///
+/// # Errors
+/// How the program ends without them, all being said.
+pub fn flags<F: Parser>(
+    arguments: impl IntoIterator<Item = OsString>,
+    program: &str,
+    more: &str,
+) -> Result<F, ExitCode> {
+    F::try_parse_from(arguments).map_err(|error| end(explain(&error), program, more))
+}
+
+/// Says what is to be said instead, and gives the exit code.
+#[must_use]
+pub fn end(instead: Instead, program: &str, more: &str) -> ExitCode {
+    match instead {
+        Instead::Print(text) => match output::to_stdout(&text) {
+            Ok(_) => ExitCode::SUCCESS,
+            Err(error) => {
+                output::say(program, &format!("standard output cannot be written: {error}"));
+                ExitCode::FAILURE
+            }
+        },
+        Instead::Wrong(sentence) => {
+            output::say(program, &format!("{sentence} ({more} tells more)"));
+            ExitCode::from(WRONG)
+        }
+    }
+}
+
+/// Puts what clap found into one sentence.
+#[must_use]
+pub fn explain(error: &clap::Error) -> Instead {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(" "),
+        _ => String::new(),
+    };
+    Instead::Wrong(match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            return Instead::Print(error.to_string());
+        }
+        ErrorKind::UnknownArgument => format!("there is no option {}", context(ContextKind::InvalidArg)),
+        ErrorKind::InvalidSubcommand => {
+            format!("there is no command {}", context(ContextKind::InvalidSubcommand))
+        }
+        ErrorKind::ArgumentConflict => format!(
+            "{} cannot be used together with {}",
+            context(ContextKind::InvalidArg),
+            context(ContextKind::PriorArg)
+        ),
+        ErrorKind::MissingRequiredArgument => {
+            format!("{} is missing", context(ContextKind::InvalidArg))
+        }
+        // The first line of clap's own text, without its "error: ".
+        _ => {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            line.strip_prefix("error: ").unwrap_or(line).to_owned()
+        }
+    })
+}

@@ -1,0 +1,253 @@
+//! The daemon's configuration file, and where everything lies.
+
+use std::env;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use radrm_limits::program::kernels::Kernels;
+use radrm_protocol::socket::own_socket;
+use radrm_scheduler_core::Settings;
+use serde::Deserialize;
+
+/// Where the file is looked for if none is named.
+pub(crate) const USUAL: &str = "/etc/radrm/radrmd.toml";
+
+/// The file. Everything has a default.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Config {
+    /// The socket.
+    pub(crate) socket: PathBuf,
+    /// Queue, history, output and profiles.
+    pub(crate) state: PathBuf,
+    /// Where `/metrics` is served; `""` is nowhere. Only loopback addresses are taken.
+    pub(crate) metrics: String,
+    /// Members may see, cancel and hold the jobs of all users.
+    pub(crate) admin_group: String,
+    /// The highest priority that users may give to their jobs.
+    pub(crate) user_priority: i32,
+    /// Most jobs that one user may have waiting and running.
+    pub(crate) jobs_per_user: u32,
+    /// Most bytes that all of these may have on disk: all but their environments is in memory too.
+    pub(crate) bytes_per_user: u64,
+    /// GPUs to emulate; `""`: only where the machine has none, `"never"`: not even then.
+    pub(crate) emulate: String,
+    /// Time between two looks at GPUs and jobs, ms.
+    pub(crate) look_ms: u64,
+    /// Time between two looks for processes without the shim, s. 0: never.
+    pub(crate) audit_s: u64,
+    /// Days for which jobs that are over are kept, with their output and profiles. 0: for ever.
+    pub(crate) keep_days: u32,
+    /// Cores and host memory (bytes) for jobs; 0 is what the machine has.
+    pub(crate) cpus: u32,
+    /// As `cpus`.
+    pub(crate) host_memory: u64,
+    /// Memory of each GPU that jobs never get, MiB.
+    pub(crate) gpu_reserve_mib: u64,
+    /// What is recorded of jobs' kernel launches, as `radrm-run --kernels` takes it; `""` leaves it to the job.
+    pub(crate) kernels: String,
+    /// Where everything that the scheduler is told, and decides, is written down; `""` is nowhere.
+    pub(crate) events: PathBuf,
+    /// Suspending jobs without loss.
+    pub(crate) suspend: Suspend,
+    /// Policy, order, recovery, eviction.
+    pub(crate) scheduler: Settings,
+}
+
+/// How jobs are suspended.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Suspend {
+    /// Whether that is done at all.
+    pub(crate) on: bool,
+    /// Time for work on the GPU to end before a job is suspended, ms.
+    pub(crate) lock_ms: u32,
+    /// Host memory that all suspended jobs may take, bytes; 0 is what there is.
+    pub(crate) host_memory: u64,
+}
+
+impl Default for Suspend {
+    fn default() -> Self {
+        Self { on: true, lock_ms: 10_000, host_memory: 0 }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            socket: own_socket(),
+            state: own_state(),
+            metrics: "127.0.0.1:9835".to_owned(),
+            admin_group: "radrm-admin".to_owned(),
+            user_priority: 0,
+            jobs_per_user: 20_000,
+            bytes_per_user: 256 << 20,
+            emulate: String::new(),
+            look_ms: 1000,
+            audit_s: 60,
+            keep_days: 30,
+            cpus: 0,
+            host_memory: 0,
+            gpu_reserve_mib: 0,
+            kernels: String::new(),
+            events: PathBuf::new(),
+            suspend: Suspend::default(),
+            scheduler: Settings::default(),
+        }
+    }
+}
+
+/// GPUs that are emulated where there are none.
+pub(crate) const EMBEDDED: &str = "2xA100-40GB";
+
+impl Config {
+    /// Reads the file that is named, or the usual one if it is there.
+    pub(crate) fn load(named: Option<&Path>) -> Result<Self, String> {
+        let path = named.unwrap_or(Path::new(USUAL));
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => {
+                return Err(format!("{}: {}", path.display(), radrm_console::output::reason(&error)));
+            }
+        };
+        Self::parse(&text).map_err(|why| format!("{}: {why}", path.display()))
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let config: Self = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+            let message = error.message().lines().next().unwrap_or_default();
+            match misplaced(message) {
+                Some(key) => format!("line {line}: {key} belongs below a line [scheduler]"),
+                None => format!("line {line}: {message}"),
+            }
+        })?;
+        config.metrics()?;
+        if !config.kernels.is_empty() {
+            config.kernels.parse::<Kernels>().map_err(|why| format!("kernels: {why}"))?;
+        }
+        if config.look_ms < 50 {
+            return Err("look_ms is at least 50".to_owned());
+        }
+        Ok(config)
+    }
+
+    /// Parts that are oddly small, as if they were in per cent: a sentence each.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let usual = Settings::default().parts();
+        let parts = self.scheduler.parts().into_iter().zip(usual);
+        let odd = parts.filter(|((_, part), (_, usual))| part != usual);
+        let odd = odd.filter_map(|((name, part), _)| Some((name, part?.0)));
+        let odd = odd.filter(|(_, part)| (1..=100).contains(part));
+        odd.map(|(name, part)| {
+            let meant = part * 10;
+            format!(
+                "scheduler.{name} = {part} is {} %: parts are in thousandths; for {part} % write {meant} or \"{part}%\"",
+                f64::from(part) / 10.0
+            )
+        })
+        .collect()
+    }
+
+    /// The address of `/metrics`.
+    pub(crate) fn metrics(&self) -> Result<Option<SocketAddr>, String> {
+        if self.metrics.is_empty() {
+            return Ok(None);
+        }
+        let address: SocketAddr =
+            self.metrics.parse().map_err(|_| format!("metrics: `{}` is no address", self.metrics))?;
+        if !address.ip().is_loopback() {
+            return Err(format!("metrics: {address} can be reached from other machines"));
+        }
+        Ok(Some(address))
+    }
+}
+
+/// A setting of the scheduler that stands where the daemon's are.
+fn misplaced(message: &str) -> Option<&str> {
+    let key = message.strip_prefix("unknown field `")?.split('`').next()?;
+    let settings = serde_json::to_value(Settings::default()).ok()?;
+    (message.contains("`socket`") && settings.get(key).is_some()).then_some(key)
+}
+
+fn root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn absolute(name: &str) -> Option<PathBuf> {
+    env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+fn own_state() -> PathBuf {
+    if root() {
+        return PathBuf::from("/var/lib/radrm");
+    }
+    let home = absolute("HOME").unwrap_or_else(env::temp_dir);
+    absolute("XDG_STATE_HOME").unwrap_or_else(|| home.join(".local/state")).join("radrm")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_scheduler_core::{Hot, Permille, Policy};
+
+    #[test]
+    fn parts_are_thousandths_or_per_cent_and_what_looks_like_the_other_is_remarked() {
+        let smact = |value: &str| {
+            let config = Config::parse(&format!("[scheduler.preconditions]\nsmact = {value}\n")).unwrap();
+            (config.scheduler.preconditions.smact.map(|part| part.0), config.remarks())
+        };
+        let none = Vec::<String>::new();
+        assert_eq!(smact("\"80%\""), (Some(800), none.clone()));
+        assert_eq!(smact("\"12.5%\"  # of all"), (Some(125), none.clone()));
+        assert_eq!(smact("800"), (Some(800), none.clone()));
+        let (part, remarks) = smact("80");
+        assert_eq!(part, Some(80));
+        assert!(
+            matches!(&remarks[..], [said] if said.contains("is 8 %") && said.contains("\"80%\"")),
+            "{remarks:?}"
+        );
+        assert_eq!(Config::default().remarks(), none);
+    }
+
+    #[test]
+    fn per_cent_is_read_wherever_a_part_stands_and_nowhere_else() {
+        let read = |text: &str| Config::parse(text).map(|config| config.scheduler.preconditions.hot.unwrap());
+        let hot = Hot { smocc: Permille(500), drama: Permille(600) };
+        assert_eq!(read("[scheduler.preconditions]\nhot = { smocc = \"50%\", drama = \"60%\" }\n"), Ok(hot));
+        assert_eq!(read("[scheduler]\npreconditions.hot = { smocc = '50%', drama = 600 }\n"), Ok(hot));
+        let said = Config::parse(
+            "[scheduler.throttle]\nstep = 6\n[scheduler.assumed]\nsmact = 60\nsmocc = 1\ndrama = 0\n",
+        );
+        let said = said.unwrap().remarks();
+        assert_eq!(said.len(), 3, "{said:?}");
+        assert_eq!(Config::parse("admin_group = \"80%\"").unwrap().admin_group, "80%");
+        for text in ["look_ms = \"50%\"", "metrics = \"x%y\"", "[scheduler]\nmin_speed = \"2x%\""] {
+            let error = Config::parse(text).unwrap_err();
+            assert!(error.lines().count() == 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn an_empty_file_is_the_default_and_wrong_ones_are_told_with_their_line() {
+        let config = Config::parse("").unwrap();
+        assert_eq!(config.scheduler.policy, Policy::Aware);
+        assert!(config.metrics().unwrap().is_some());
+        let config = Config::parse("user_priority = 3\n[scheduler]\npolicy = \"magm\"\n").unwrap();
+        assert_eq!((config.user_priority, config.scheduler.policy), (3, Policy::Magm));
+        for (text, part) in [
+            ("look_ms = 1000\npolicy = \"magm\"", "line 2: policy belongs below a line [scheduler]"),
+            ("[scheduler]\npolicy = \"magm\"\npolicies = 1", "line 3: unknown field `policies`"),
+            ("look_ms = 1000\nmetricss = 1", "line 2"),
+            ("metrics = \"0.0.0.0:1\"", "other machines"),
+            ("metrics = \"x\"", "no address"),
+            ("look_ms = 1", "at least 50"),
+            ("kernels = \"often\"", "kernels: `often` is none of"),
+        ] {
+            let error = Config::parse(text).unwrap_err();
+            assert!(error.contains(part) && error.lines().count() == 1, "{error}");
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Carrying out what was decided.
+
+use std::time::Duration;
+
+use radrm_scheduler_core::{Action, Bytes, Event, Evidence, JobId, Outcome, Reason, Signal, Verdict};
+
+use super::effects::Owner;
+use super::{Committed, Effect, Engine, Live, Note};
+use crate::keeper::{self, Order, User};
+use crate::needs;
+use crate::status::{End, Status};
+use crate::store::{Entry, NewRun, Run, Stage};
+use crate::suspend::{Step, Suspension};
+use crate::watch::Attempt;
+
+/// After a kill, what has not gone is killed again, and then the launcher too.
+const KILL_INTERVAL: Duration = Duration::from_secs(2);
+/// After so many kills a supervisor that hangs is killed itself.
+const MAX_KILL_RETRIES: u32 = 5;
+
+impl Engine {
+    /// Takes up one decision: into the entries now, into the world after it was written.
+    pub(super) fn decided(&mut self, action: Action, reason: &Reason) {
+        let now = self.now.at.0;
+        match action {
+            Action::Start { job, attempt, devices, limit, reserved } => {
+                let devices: Vec<String> = devices.iter().map(|device| self.node.uuid(*device)).collect();
+                let boot = self.boot.clone();
+                let limit = limit.filter(|_| !self.is_guess(job.0));
+                let Some(entry) = self.jobs.entries.get_mut(&job.0) else { return };
+                entry.stage = Stage::Starting;
+                (entry.attempt, entry.boot, entry.devices) = (attempt, boot, devices);
+                entry.limit = limit.map(|bytes| bytes.0);
+                entry.reserved = reserved.map(|bytes| bytes.0);
+                entry.started_ms = None;
+                entry.suspension = Suspension::default();
+                self.say(job.0, format!("attempt {attempt}: {reason}"));
+                self.jobs.missing.remove(&job.0);
+                self.outbox.effect(Effect::Start((job.0, attempt)));
+            }
+            Action::SetAside { job, .. } => self.say(job.0, reason.to_string()),
+            Action::SetBudget { job, budget } => self.budget(job.0, budget, reason),
+            Action::Signal { job, signal } => self.told_to_stop(job.0, signal, reason),
+            Action::Suspend { job } => {
+                self.say(job.0, format!("to be suspended: {reason}"));
+                self.suspend(job.0);
+            }
+            Action::Resume { job, .. } => {
+                self.say(job.0, format!("to be brought back: {reason}"));
+                self.resume(job.0);
+            }
+            Action::Requeue { job, attempts, ooms, floor } => {
+                self.keep_turn(job.0);
+                if let Some(entry) = self.jobs.entries.get_mut(&job.0) {
+                    entry.stage = Stage::Waiting;
+                    (entry.attempt, entry.ooms, entry.floor) = (attempts, ooms, floor.0);
+                    (entry.limit, entry.reserved) = (None, None);
+                    entry.suspension = Suspension::default();
+                }
+                if matches!(reason, Reason::RanOutOfMemory { .. }) {
+                    self.health.counters.ooms += 1;
+                }
+                self.say(job.0, format!("back in the queue: {reason}"));
+            }
+            Action::End { job, verdict: Verdict::Impossible }
+                if self.waits_for_lost(job.0) || self.was_possible(job.0, reason) => {}
+            Action::End { job, verdict } => {
+                if let Some(entry) = self.jobs.entries.get_mut(&job.0) {
+                    entry.stage = Stage::Ended;
+                    entry.verdict = Some(verdict);
+                    entry.ended_ms = Some(now);
+                    if matches!(verdict, Verdict::Ended(Outcome::OutOfMemory { .. })) {
+                        entry.ooms += 1;
+                    }
+                    self.health.counters.job_ended(entry, &verdict, now);
+                }
+                self.say(job.0, super::rows::end_words(&verdict, reason));
+            }
+            Action::WakeAt { at } => self.core.wake = Some(at),
+        }
+    }
+
+    /// Whether only an estimate tells what a job needs: a limit at that would break it.
+    fn is_guess(&self, job: u64) -> bool {
+        let estimated = |entry: &&Entry| {
+            let spec = &entry.spec;
+            spec.mem.or(spec.mem_upper).is_none() && (spec.estimate.is_some() || spec.summary.is_some())
+        };
+        self.jobs.entries.get(&job).filter(estimated).is_some_and(|entry| self.known(entry).guess)
+    }
+
+    /// Since when a job waits outlives the daemon: one whose slot is over stays behind those that waited.
+    pub(super) fn keep_turn(&mut self, job: u64) {
+        let since = self.core.state.job(JobId(job)).map(|view| view.lined_up.0);
+        if let Some(entry) = self.jobs.entries.get_mut(&job) {
+            entry.lined_up_ms = since.filter(|since| *since != entry.submitted_ms);
+        }
+        self.touch(job);
+    }
+
+    /// What was decided and is on disk is done.
+    pub(super) fn carry_out(&mut self, _: &Committed) {
+        for _ in 0..self.outbox.effects.len() {
+            let Some(effect) = self.outbox.effects.pop_front() else { break };
+            match effect {
+                Effect::Start(attempt) => {
+                    let entry = self.jobs.entries.get(&attempt.0);
+                    let is_decided = entry.is_some_and(|entry| entry.stage == Stage::Starting);
+                    if !is_decided || !self.jobs.is_current(attempt) {
+                        continue;
+                    }
+                    match self.launch(attempt) {
+                        Ok(()) => {
+                            self.health.resolve("start");
+                            self.health.counters.started += 1;
+                        }
+                        Err(sentence) => {
+                            // The node's fault, not the job's: it is tried again.
+                            self.health.report("start", format!("jobs cannot be started: {sentence}"));
+                            self.outbox.effect(effect);
+                        }
+                    }
+                }
+                Effect::Suspension(attempt) => self.start_helper(attempt),
+                Effect::Signal(attempt, signal, held) => self.send(attempt, signal, held),
+                Effect::Clear(attempt) => self.effects.clear(attempt),
+            }
+        }
+    }
+
+    fn launch(&mut self, attempt: Attempt) -> Result<(), String> {
+        let (owner, order) = self.order(attempt)?;
+        let keeper = self.effects.start(attempt, owner, &order)?;
+        self.jobs.live.insert(attempt.0, Live { keeper, ..Live::default() });
+        if let Some(entry) = self.jobs.entries.get_mut(&attempt.0) {
+            entry.stage = Stage::Running;
+        }
+        self.touch(attempt.0);
+        Ok(())
+    }
+
+    fn order(&self, (job, attempt): Attempt) -> Result<(Owner, Order), String> {
+        let entry = self.jobs.entries.get(&job).ok_or("it is gone")?;
+        let mut environment = self
+            .outbox
+            .store
+            .environment(job)
+            .map_err(|error| format!("the queue cannot be read: {error}"))?;
+        let own = ["CUDA_VISIBLE_DEVICES=", "RADRM_JOB=", "RADRM_ATTEMPT=", "RADRM_SEGMENT=", "RADRM_QUOTA="];
+        environment.retain(|line| own.iter().all(|name| !line.starts_with(name)));
+        environment.push(format!("CUDA_VISIBLE_DEVICES={}", entry.devices.join(",")));
+        environment.extend(keeper::marks(job, attempt));
+        let folder = self.paths.folder(job);
+        let profile = folder.join(format!("{attempt}.radrm"));
+        let launcher = launcher()?;
+        let mut argv = vec![launcher, "--quiet".to_owned(), "-o".to_owned(), profile.display().to_string()];
+        if let Some(machine) = &self.node.gpus.machine {
+            argv.extend(["--machine".to_owned(), machine.display().to_string()]);
+        }
+        if let Some(limit) = entry.limit {
+            argv.extend(["--mem-limit".to_owned(), format!("{limit}B")]);
+        }
+        if !self.config.kernels.is_empty() {
+            argv.extend(["--kernels".to_owned(), self.config.kernels.clone()]);
+        }
+        argv.push("--".to_owned());
+        argv.extend(entry.spec.command.iter().cloned());
+        let root = rustix::process::geteuid().is_root();
+        let order = Order {
+            argv,
+            environment,
+            cwd: entry.spec.cwd.clone(),
+            user: root.then(|| User { name: entry.user.clone(), uid: entry.uid, gid: entry.gid }),
+            umask: entry.spec.umask,
+            output: super::rows::output(entry, &folder),
+            error: entry.spec.error.clone(),
+            profile,
+        };
+        Ok((Owner { uid: entry.uid, gid: entry.gid }, order))
+    }
+
+    /// Sends a signal to a job, wherever it is on its way.
+    pub(super) fn signal(&mut self, job: u64, signal: Signal) {
+        let Some(live) = self.jobs.live.get_mut(&job) else {
+            // Decided and not started: it never will be.
+            if let Some((_, attempt)) = self.outbox.take_back_start(job) {
+                self.step(Event::Finished { job: JobId(job), attempt, outcome: Outcome::NotStarted });
+            }
+            return;
+        };
+        if signal == Signal::Kill {
+            live.killed = Some(self.now.mono);
+        }
+        let number = match signal {
+            Signal::Checkpoint(number) => number,
+            Signal::Terminate => libc::SIGTERM,
+            Signal::Kill => libc::SIGKILL,
+        };
+        let effects = &mut self.effects;
+        let keeper = live.keeper.filter(|who| effects.lives(*who));
+        let program = live.program.filter(|who| effects.lives(*who));
+        match (signal, keeper, program) {
+            (Signal::Kill, Some(keeper), launcher) => effects.kill_below(keeper, launcher),
+            // The launcher's group, as a terminal would: the launcher itself passes it on or waits.
+            (_, _, Some(program)) => effects.signal_group(program, number),
+            // Its program is about to be there: the same signal again when it is.
+            (_, Some(_), None) => live.sight.owed = Some(number),
+            _ => {}
+        }
+    }
+
+    /// Kills again what did not go. Where that does not help, a supervisor that hangs is killed too, and what it
+    /// leaves is swept up.
+    pub(super) fn kill_again(&mut self) {
+        for live in self.jobs.live.values_mut() {
+            if let (Some(last), Some(keeper)) = (live.killed, live.keeper)
+                && self.now.mono - last > KILL_INTERVAL
+                && self.effects.lives(keeper)
+            {
+                live.killed = Some(self.now.mono);
+                live.kill_retries += 1;
+                self.effects.kill_again(keeper, live.kill_retries >= MAX_KILL_RETRIES);
+            }
+        }
+    }
+
+    /// An attempt has ended: its supervisor reported how.
+    pub(super) fn keeper_ended(&mut self, attempt: Attempt) {
+        let job = attempt.0;
+        let Some(live) = self.jobs.live.remove(&job) else { return };
+        self.effects.reap(attempt);
+        if !self.jobs.is_current(attempt) {
+            return;
+        }
+        let status = match self.effects.status(attempt) {
+            Ok(look) => look.unwrap_or_default().status,
+            Err(error) => {
+                self.health.report("status", error.to_string());
+                // Looked for again, as one of which no supervisor is known.
+                self.jobs.live.insert(job, Live { keeper: None, ..live });
+                return;
+            }
+        };
+        self.health.resolve("status");
+        let status = Status { keeper: status.keeper.or(live.keeper), ..status };
+        self.sweep(attempt, &status);
+        if !self.doubt(attempt, &status, live.told) {
+            self.attempt_ended(attempt, &status, live.told);
+        }
+    }
+
+    fn sweep(&mut self, attempt: Attempt, status: &Status) {
+        let uid = self.jobs.entries.get(&attempt.0).map(|entry| entry.uid);
+        self.effects.sweep(attempt, uid, status);
+    }
+
+    /// Tells the scheduler, and keeps what was measured.
+    pub(super) fn attempt_ended(&mut self, (job, attempt): Attempt, status: &Status, told: bool) {
+        // What was left by one whose keeper was killed while there was no daemon.
+        self.sweep((job, attempt), status);
+        let id = JobId(job);
+        if let Some(program) = status.program.filter(|_| !told) {
+            self.started(job, attempt, program.at_ms);
+        }
+        let end = status.end.clone().unwrap_or_else(|| match status.program {
+            Some(_) => End { signal: Some(libc::SIGKILL), at_ms: self.now.at.0, ..End::default() },
+            // Nothing of it ran.
+            None => End { lost: true, ..End::default() },
+        });
+        let mut end = end;
+        if end.from_log && end.oom == Some(0) {
+            // How much it was is not known: as much as it could have.
+            let entry = self.jobs.entries.get(&job);
+            let first = entry.and_then(|entry| entry.devices.first());
+            let total = self.node.gpus.list.iter().find(|gpu| Some(&gpu.uuid) == first).map(|gpu| gpu.total);
+            end.oom = entry.and_then(|entry| entry.limit).or(total);
+        }
+        let now = self.now.at.0;
+        let mut seen = None;
+        if let Some(entry) = self.jobs.entries.get_mut(&job) {
+            let at = if end.at_ms > 0 { end.at_ms.min(now) } else { now };
+            let mut ran_ms = entry.started_ms.take().map_or(0, |since| at.saturating_sub(since));
+            entry.ran_ms += ran_ms;
+            let suspension = std::mem::take(&mut entry.suspension);
+            end.lost |= suspension.step == Step::Lost;
+            ran_ms += suspension.ran_ms;
+            entry.peak = end.peak.max(entry.peak);
+            // One that ran out of memory says what does not suffice, if the shim saw it.
+            let lacked = matches!(end.outcome(), Outcome::OutOfMemory { evidence: Evidence::Shim, .. });
+            seen = match end.code {
+                Some(0) => end.peak.map(|peak| (peak, true)),
+                _ => end.oom.filter(|_| lacked).map(|least| (least, false)),
+            };
+            if let Some((peak, complete)) = seen {
+                let (batch, activity, peak) = (needs::batch(&entry.spec), entry.activity, Bytes(peak));
+                self.outbox.note(Note::Run(NewRun {
+                    uid: entry.uid,
+                    program: needs::program(&entry.spec),
+                    model: self.node.model(entry),
+                    run: Run { batch, peak, ran_ms, activity, complete },
+                }));
+            }
+        }
+        self.never_told((job, attempt));
+        if let Some(limit) = &end.limited {
+            self.say(job, format!("a request for GPU memory was stopped by {limit}"));
+        }
+        if let Some(sentence) = &end.not_started {
+            self.say(job, format!("not started: {sentence}"));
+        }
+        self.touch(job);
+        self.outbox.effect(Effect::Clear((job, attempt)));
+        // What becomes free is given away by what is known then, this end's run included.
+        let ended = self.jobs.entries.get(&job).filter(|_| seen.is_some()).cloned();
+        let pause = ended.is_some() && !self.recovering;
+        if pause {
+            self.step(Event::Paused { paused: true });
+        }
+        self.step(Event::Finished { job: id, attempt, outcome: end.outcome() });
+        if let Some(ended) = ended {
+            self.tell_waiting(&ended);
+        }
+        if pause {
+            self.step(Event::Paused { paused: false });
+        }
+    }
+
+    /// The program is there.
+    pub(super) fn started(&mut self, job: u64, attempt: u32, at_ms: u64) {
+        let now = at_ms.min(self.now.at.0);
+        if let Some(entry) = self.jobs.entries.get_mut(&job) {
+            entry.started_ms = Some(now);
+            entry.first_start_ms.get_or_insert(now);
+            entry.stage = Stage::Running;
+        }
+        if let Some(live) = self.jobs.live.get_mut(&job) {
+            live.told = true;
+        }
+        self.touch(job);
+        self.step(Event::Started { job: JobId(job), attempt });
+    }
+}
+
+pub(super) fn words(signal: Signal) -> String {
+    match signal {
+        Signal::Checkpoint(number) => {
+            format!("asked for a checkpoint ({})", radrm_base::signal::name(number))
+        }
+        Signal::Terminate => "told to end (SIGTERM)".to_owned(),
+        Signal::Kill => "killed (SIGKILL)".to_owned(),
+    }
+}
+
+/// `radrm-run`, from where this program is.
+fn launcher() -> Result<String, String> {
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let file = own.with_file_name("radrm-run");
+    if file.is_file() {
+        Ok(file.display().to_string())
+    } else {
+        Err(format!("{} is missing", file.display()))
+    }
+}

@@ -1,0 +1,76 @@
+//! Launch budgets: decided by the scheduler, laid out as turns, told to the segments.
+
+use std::collections::BTreeSet;
+
+use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation, LaunchBudget, Reason};
+
+use super::Engine;
+use crate::pace::Company;
+use crate::store::{Entry, Stage};
+
+impl Engine {
+    /// A job's budget was decided.
+    pub(super) fn budget(&mut self, job: u64, budget: Option<LaunchBudget>, reason: &Reason) {
+        let devices = self.jobs.entries.get(&job).map(|entry| entry.devices.clone()).unwrap_or_default();
+        self.slots.set(job, &devices, budget);
+        self.remark(
+            job,
+            match budget {
+                Some(budget) => {
+                    format!("launches in {} % of the time: {reason}", f64::from(budget.share.0) / 10.0)
+                }
+                None => format!("launches at any time: {reason}"),
+            },
+        );
+    }
+
+    /// Tells how fast jobs are that others may be slowed for.
+    pub(super) fn take_paces(&mut self) {
+        let running = self.jobs.on_gpus();
+        // A job of the usual priority that has none below it is not looked at: nobody is slowed for it.
+        let least = running.iter().map(|entry| entry.spec.priority).min().unwrap_or_default().min(0);
+        let important = running.iter().filter(|entry| entry.spec.priority > least);
+        let looks: Vec<(u64, Company, Vec<String>)> =
+            important.map(|entry| (entry.id, self.company(entry, &running), entry.devices.clone())).collect();
+        let mut seen = Vec::new();
+        for (job, company, devices) in looks {
+            let Some(live) = self.jobs.live.get_mut(&job) else { continue };
+            let sight = &mut live.sight;
+            // What it holds was forgotten and not found again yet: it is not nothing.
+            let is_known = !sight.used.is_empty() || sight.peak == 0;
+            let Some(launches) = sight.launches().filter(|_| is_known) else { continue };
+            let Some(speed) = sight.pace.look(self.now.mono, launches, company) else { continue };
+            seen.extend(devices.into_iter().map(|uuid| {
+                let used = Bytes(sight.used.get(&uuid).copied().unwrap_or_default());
+                let (peak, speed) = (Bytes(sight.peak), Some(speed));
+                (job, uuid, JobObservation { used, peak, speed, ..JobObservation::default() })
+            }));
+        }
+        for (job, uuid, seen) in seen {
+            if let Some(device) = self.node.device(&uuid) {
+                self.step(Event::JobObserved { job: JobId(job), device, seen });
+            }
+        }
+    }
+
+    /// Gives every job with a budget its turn, and takes note of who does not use his.
+    pub(super) fn take_turns(&mut self) {
+        let runs: BTreeSet<u64> =
+            self.jobs.live.iter().filter(|(_, live)| live.program.is_some()).map(|(job, _)| *job).collect();
+        let stays = |entry: &Entry| matches!(entry.stage, Stage::Starting | Stage::Running);
+        self.slots.running(&runs, |job| self.jobs.entries.get(&job).is_some_and(stays));
+        if self.slots.is_idle() {
+            return;
+        }
+        for (job, live) in &mut self.jobs.live {
+            if self.slots.concerns(*job) {
+                live.sight.find_segment(live.program, &*self.effects);
+            }
+        }
+        let live = &self.jobs.live;
+        let said = self.slots.apply(|job| live.get(&job)?.sight.segment());
+        for (job, sentence) in said {
+            self.remark(job, sentence);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! What the engine does to the world outside its own data: processes, signals and files of attempts.
+//!
+//! The engine decides; an implementation of [`Effects`] carries out. [`Processes`] is the real one, tests have one
+//! that records.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use radrm_console::output::reason;
+use radrm_limits::jobs;
+use radrm_limits::proc::Process;
+use radrm_telemetry::Segment;
+
+use super::cleaning;
+use super::sweep::{self, Marks};
+use crate::descriptors;
+use crate::host;
+use crate::keeper::{self, Order, WORD};
+use crate::status::{self, Look, Status, Who};
+use crate::suspend::{self, answer};
+use crate::time;
+use crate::watch::{Attempt, Watch};
+
+/// The world, as far as attempts change it.
+pub(super) trait Effects {
+    /// Starts the supervisor of an attempt.
+    ///
+    /// # Errors
+    /// One sentence: the node's fault and not the job's.
+    fn start(&mut self, attempt: Attempt, owner: Owner, order: &Order) -> Result<Option<Who>, String>;
+
+    /// Reports when this supervisor is gone.
+    fn watch(&mut self, attempt: Attempt, supervisor: Who);
+
+    /// Forgets the supervisor of an attempt: it is gone.
+    fn reap(&mut self, attempt: Attempt);
+
+    /// What the status file of an attempt says; `None` if there is none.
+    fn status(&mut self, attempt: Attempt) -> io::Result<Option<Look>>;
+
+    /// Whether this process certainly lives.
+    fn lives(&self, who: Who) -> bool;
+
+    /// Sends a signal to the group of a program that was just seen to live.
+    fn signal_group(&mut self, program: Who, number: i32);
+
+    /// Kills everything below a supervisor but, at first, the launcher: that completes the profile.
+    fn kill_below(&mut self, supervisor: Who, launcher: Option<Who>);
+
+    /// Kills again what did not go. A supervisor that its job has stopped goes on; if `last`, one that hangs is
+    /// killed too.
+    fn kill_again(&mut self, supervisor: Who, last: bool);
+
+    /// Kills what an attempt left, if its supervisor did not report that it has ended.
+    fn sweep(&mut self, attempt: Attempt, uid: Option<u32>, status: &Status);
+
+    /// Starts the helper that suspends a job or brings it back.
+    ///
+    /// # Errors
+    /// One sentence: nothing was begun.
+    fn start_helper(&mut self, attempt: Attempt, order: suspend::Order) -> Result<(), String>;
+
+    /// Removes the files of an attempt.
+    fn clear(&mut self, attempt: Attempt);
+
+    /// Removes the folders of these jobs, and reports which are gone; false if that cannot begin.
+    fn clean(&mut self, jobs: Vec<u64>, age_ms: u64) -> bool;
+
+    /// The segment that a launcher holds.
+    fn segment(&self, launcher: Who) -> Option<Segment>;
+
+    /// All processes of the node.
+    fn processes(&self) -> host::Look;
+}
+
+/// To whom a job's folder belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
+/// Where files lie below the state directory.
+#[derive(Clone, Debug)]
+pub(super) struct Paths(PathBuf);
+
+impl Paths {
+    pub(super) fn new(state: PathBuf) -> Self {
+        Self(state)
+    }
+
+    pub(super) fn status(&self, (job, attempt): Attempt) -> PathBuf {
+        self.0.join("attempts").join(format!("{job}.{attempt}"))
+    }
+
+    fn helper(&self, (job, attempt): Attempt) -> PathBuf {
+        self.0.join("attempts").join(format!("{job}.{attempt}.suspend"))
+    }
+
+    /// A job's folder.
+    pub(super) fn folder(&self, job: u64) -> PathBuf {
+        self.0.join("jobs").join(job.to_string())
+    }
+}
+
+/// Real processes.
+pub(super) struct Processes {
+    paths: Paths,
+    watch: Watch,
+    /// Supervisors that are this process's children.
+    children: BTreeMap<Attempt, Child>,
+}
+
+impl Processes {
+    pub(super) fn new(paths: Paths, watch: Watch) -> Self {
+        Self { paths, watch, children: BTreeMap::new() }
+    }
+}
+
+impl Effects for Processes {
+    fn start(&mut self, attempt: Attempt, owner: Owner, order: &Order) -> Result<Option<Who>, String> {
+        let folder = self.paths.folder(attempt.0);
+        make_folder(&folder, owner)
+            .map_err(|error| format!("{} cannot be made: {}", folder.display(), reason(&error)))?;
+        let path = self.paths.status(attempt);
+        let file = status::make(&path).map_err(|error| format!("{}: {}", path.display(), reason(&error)))?;
+        let order = keeper::spoken(order).map_err(|error| format!("no memory: {}", reason(&error)))?;
+        let child = Command::new("/proc/self/exe")
+            .args([WORD, &time::word()])
+            .args(descriptors::word())
+            .env_clear()
+            .current_dir("/")
+            .stdin(order)
+            .stdout(file)
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("no process: {}", reason(&error)))?;
+        let who = Who::of(child.id());
+        self.children.insert(attempt, child);
+        if let Some(who) = who {
+            self.watch.add(attempt, who);
+        }
+        Ok(who)
+    }
+
+    fn watch(&mut self, attempt: Attempt, supervisor: Who) {
+        self.watch.add(attempt, supervisor);
+    }
+
+    fn reap(&mut self, attempt: Attempt) {
+        if let Some(mut child) = self.children.remove(&attempt) {
+            let _ = child.wait();
+        }
+    }
+
+    fn status(&mut self, attempt: Attempt) -> io::Result<Option<Look>> {
+        let path = self.paths.status(attempt);
+        status::look(&path)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {}", path.display(), reason(&error))))
+    }
+
+    fn lives(&self, who: Who) -> bool {
+        who.lives()
+    }
+
+    fn signal_group(&mut self, program: Who, number: i32) {
+        // SAFETY: a plain system call; the group's leader lives, so the group is the job's.
+        unsafe { libc::kill(-program.pid.cast_signed(), number) };
+    }
+
+    fn kill_below(&mut self, supervisor: Who, launcher: Option<Who>) {
+        let witness = |pid: u32| Process(pid).name() == "radrm-run";
+        for pid in keeper::below(supervisor.pid) {
+            if launcher.is_some() && (launcher.is_some_and(|who| who.pid == pid) || witness(pid)) {
+                continue;
+            }
+            // SAFETY: a plain system call. The supervisor lives and waits for all below it, but may have just
+            // waited for this one: the window is that of every kill by number.
+            unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
+        }
+    }
+
+    fn kill_again(&mut self, supervisor: Who, last: bool) {
+        self.kill_below(supervisor, None);
+        let signal = if last && is_stuck(supervisor) { libc::SIGKILL } else { libc::SIGCONT };
+        // SAFETY: a plain system call; the supervisor was just seen to live.
+        unsafe { libc::kill(supervisor.pid.cast_signed(), signal) };
+    }
+
+    fn sweep(&mut self, attempt: Attempt, uid: Option<u32>, status: &Status) {
+        if status.end.is_some() {
+            return;
+        }
+        if let Some(program) = status.program.filter(|program| program.lives()) {
+            sweep::kill_tree(program);
+        }
+        if let (Some(supervisor), Some(uid)) = (status.keeper, uid) {
+            Marks::new(uid, supervisor, attempt).kill_all();
+        }
+    }
+
+    fn start_helper(&mut self, attempt: Attempt, order: suspend::Order) -> Result<(), String> {
+        answer::run(&self.paths.helper(attempt), attempt, order, self.watch.sender())
+    }
+
+    fn clear(&mut self, attempt: Attempt) {
+        let _ = fs::remove_file(self.paths.helper(attempt));
+        let _ = fs::remove_file(self.paths.status(attempt));
+    }
+
+    fn clean(&mut self, jobs: Vec<u64>, age_ms: u64) -> bool {
+        let folders = jobs.into_iter().map(|job| (job, self.paths.folder(job))).collect();
+        cleaning::start(folders, age_ms, self.watch.sender())
+    }
+
+    fn segment(&self, launcher: Who) -> Option<Segment> {
+        // Of a job that cannot be looked into nothing is known but that it runs; clients are answered all the same.
+        descriptors::is_room().then(|| segment_of(Process(launcher.pid)))?
+    }
+
+    fn processes(&self) -> host::Look {
+        host::Look::now()
+    }
+}
+
+/// The segment that a launcher holds open, and that is its user's.
+pub(crate) fn segment_of(launcher: Process) -> Option<Segment> {
+    jobs::held_by(launcher).find_map(|found| found.open().ok())
+}
+
+/// The job's folder is its user's, who reads output and profiles there. One that was there may have been left by a
+/// daemon that was killed before it gave it away.
+fn make_folder(folder: &Path, owner: Owner) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        other => other?,
+    }
+    if rustix::process::geteuid().is_root() {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW);
+        fchown(options.open(folder)?, Some(owner.uid), Some(owner.gid))?;
+    }
+    Ok(())
+}
+
+/// Whether a supervisor does not end by itself: it is stopped, or waits for something else than what is below it.
+fn is_stuck(supervisor: Who) -> bool {
+    let state = |pid: u32| Process(pid).state();
+    match state(supervisor.pid) {
+        Some(b'T' | b't') => true,
+        Some(b'S') => {
+            keeper::below(supervisor.pid).iter().all(|pid| matches!(state(*pid), None | Some(b'Z')))
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_left_by_a_killed_daemon_is_given_to_its_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("7");
+        fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
+        let root = rustix::process::geteuid().is_root();
+        let user = if root { 65_534 } else { rustix::process::geteuid().as_raw() };
+        make_folder(&folder, Owner { uid: user, gid: user }).unwrap();
+        assert_eq!(fs::metadata(&folder).unwrap().uid(), user);
+        if root {
+            let link = dir.path().join("8");
+            std::os::unix::fs::symlink("/", &link).unwrap();
+            assert!(make_folder(&link, Owner { uid: 0, gid: 0 }).is_err(), "nothing else is given away");
+        }
+    }
+}

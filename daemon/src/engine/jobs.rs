@@ -1,0 +1,135 @@
+//! The jobs that have not ended: what is on disk of each, and what is known of those that run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use radrm_scheduler_core::State;
+
+use super::entries::Entries;
+use super::looks::Sight;
+use super::suspend::Transit;
+use crate::host::Usage;
+use crate::status::Who;
+use crate::store::{Entry, Stage};
+use crate::suspend::Step;
+use crate::watch::Attempt;
+
+/// An attempt that runs, as far as the daemon sees it.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    pub(super) keeper: Option<Who>,
+    /// The launcher.
+    pub(super) program: Option<Who>,
+    /// The scheduler knows that it runs.
+    pub(super) told: bool,
+    pub(super) sight: Sight,
+    /// When it was last killed, and how often a kill was repeated.
+    pub(super) killed: Option<Instant>,
+    pub(super) kill_retries: u32,
+    pub(super) transit: Transit,
+    /// What its processes take of the host, and whether it was noted that this is more than booked.
+    pub(super) host: Usage,
+    pub(super) told_memory: bool,
+    pub(super) told_cpu: bool,
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub(super) struct JobTable {
+    pub(super) entries: Entries,
+    pub(super) live: BTreeMap<u64, Live>,
+    /// Jobs that an earlier daemon took and for which something is missing since this one was started.
+    pub(super) missing: BTreeSet<u64>,
+}
+
+impl JobTable {
+    /// Whether this is the job's present attempt.
+    pub(super) fn is_current(&self, (job, attempt): Attempt) -> bool {
+        self.entries.get(&job).is_some_and(|entry| entry.attempt == attempt)
+    }
+
+    /// Jobs that hold their GPUs.
+    pub(super) fn on_gpus(&self) -> Vec<&Entry> {
+        let runs = |entry: &&Entry| entry.stage == Stage::Running && entry.suspension.step != Step::Suspended;
+        self.entries.values().filter(runs).collect()
+    }
+
+    /// Suspended jobs, and their device memory in host memory, bytes.
+    pub(super) fn suspended(&self) -> (usize, u64) {
+        let is_off =
+            |entry: &&Entry| entry.stage == Stage::Running && entry.suspension.step == Step::Suspended;
+        let off = self.entries.values().filter(is_off);
+        off.fold((0, 0), |(jobs, bytes), entry| (jobs + 1, bytes + entry.suspension.host_bytes()))
+    }
+
+    /// Takes over what the core knows of these jobs and a restart needs.
+    pub(super) fn follow(&mut self, jobs: &BTreeSet<u64>, state: &State) {
+        for job in jobs {
+            let Some(entry) = self.entries.get_mut(job) else { continue };
+            let view = state.job(radrm_scheduler_core::JobId(*job));
+            if entry.stage == Stage::Running {
+                // What is reserved follows what a job was seen to hold.
+                let seen = view.as_ref().and_then(|view| view.reserved);
+                entry.reserved = seen.map(|bytes| bytes.0).or(entry.reserved);
+            }
+            entry.leaving = view.and_then(|view| view.leaving);
+        }
+    }
+
+    /// Drops those of these jobs that have ended: they are on disk.
+    pub(super) fn drop_ended(&mut self, jobs: &BTreeSet<u64>) {
+        for job in jobs {
+            if self.entries.get(job).is_some_and(|entry| entry.stage == Stage::Ended) {
+                self.entries.remove(job);
+                self.missing.remove(job);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(jobs: &[(u64, Stage, Step)]) -> JobTable {
+        let mut table = JobTable::default();
+        for &(id, stage, step) in jobs {
+            let mut entry = Entry { id, stage, attempt: 1, ..Entry::default() };
+            entry.suspension.step = step;
+            entry.suspension.bytes.insert("GPU-1".into(), 10);
+            table.entries.insert(id, entry);
+        }
+        table
+    }
+
+    #[test]
+    fn a_suspended_job_holds_host_memory_and_no_gpu() {
+        let table = table(&[
+            (1, Stage::Running, Step::Running),
+            (2, Stage::Running, Step::Suspended),
+            (3, Stage::Running, Step::Suspending),
+            (4, Stage::Waiting, Step::Running),
+        ]);
+        let on: Vec<u64> = table.on_gpus().iter().map(|entry| entry.id).collect();
+        assert_eq!((on, table.suspended()), (vec![1, 3], (1, 10)));
+    }
+
+    #[test]
+    fn only_ended_jobs_that_were_written_are_dropped() {
+        let mut table = table(&[
+            (1, Stage::Ended, Step::Running),
+            (2, Stage::Ended, Step::Running),
+            (3, Stage::Running, Step::Running),
+        ]);
+        table.missing.extend([1, 2]);
+        table.drop_ended(&BTreeSet::from([1, 3]));
+        let left: Vec<u64> = table.entries.keys().copied().collect();
+        assert_eq!((left, table.missing), (vec![2, 3], BTreeSet::from([2])));
+    }
+
+    #[test]
+    fn news_of_an_earlier_attempt_is_not_current() {
+        let table = table(&[(1, Stage::Running, Step::Running)]);
+        assert!(table.is_current((1, 1)) && !table.is_current((1, 2)) && !table.is_current((9, 1)));
+    }
+}

@@ -1,0 +1,114 @@
+//! What jobs do to GPUs that they have to themselves, told to the scheduler.
+
+use std::collections::HashMap;
+
+use radrm_scheduler_core::{Activity, Bytes, Event, JobId, JobObservation};
+
+use super::Engine;
+use crate::gpus::Sample;
+use crate::load;
+use crate::pace::Company;
+use crate::store::Entry;
+use crate::suspend::Step;
+
+impl Engine {
+    /// Who else is on a job's GPUs.
+    pub(super) fn company(&self, job: &Entry, running: &[&Entry]) -> Company {
+        let meets = |other: &&&Entry| other.devices.iter().any(|device| job.devices.contains(device));
+        match running.iter().filter(|other| other.id != job.id).find(meets) {
+            _ if self.slots.concerns(job.id) => Company::HeldBack,
+            Some(_) => Company::Others,
+            None => Company::Alone,
+        }
+    }
+
+    /// Jobs with GPUs, and whether each is alone on them and may do what it likes there, as far as the daemon knows.
+    fn alone(&self) -> Vec<(u64, bool)> {
+        let running = self.jobs.on_gpus();
+        let alone = |job: &Entry| {
+            job.suspension.step == Step::Running
+                && self.company(job, &running) == Company::Alone
+                && self.node.unmanaged.iter().all(|found| !job.devices.contains(&found.gpu))
+        };
+        running.iter().filter(|job| !job.devices.is_empty()).map(|job| (job.id, alone(job))).collect()
+    }
+
+    /// Looks at what jobs launched that are alone.
+    pub(super) fn take_loads(&mut self) {
+        let now = self.now.mono;
+        for (job, is_alone) in self.alone() {
+            let Some(entry) = self.jobs.entries.get(&job) else { continue };
+            let Some(live) = self.jobs.live.get_mut(&job) else { continue };
+            let sight = &mut live.sight;
+            if !is_alone {
+                sight.loads.values_mut().for_each(load::Load::pause);
+                continue;
+            }
+            let due =
+                entry.devices.iter().any(|uuid| sight.loads.get(uuid).is_none_or(|load| load.is_due(now)));
+            if !due {
+                continue;
+            }
+            let mut seen = sight.work();
+            for uuid in &entry.devices {
+                let gpu = self.node.gpus.list.iter().find(|gpu| gpu.uuid == *uuid);
+                let mine =
+                    gpu.and_then(|gpu| seen.as_mut().map(|seen| seen.remove(&gpu.bytes).unwrap_or_default()));
+                sight.loads.entry(uuid.clone()).or_default().look(now, mine);
+            }
+            self.tell_load(job);
+        }
+    }
+
+    /// Counters tell of the job that has the GPU to itself.
+    pub(super) fn count_loads(&mut self, samples: &[Sample]) {
+        if self.node.gpus.emulated.is_some() {
+            // Their counters set modelled time against the host's.
+            return;
+        }
+        let now = self.now.mono;
+        let alone = self.alone();
+        for (job, _) in alone.into_iter().filter(|(_, is_alone)| *is_alone) {
+            let Some(entry) = self.jobs.entries.get(&job) else { continue };
+            let Some(live) = self.jobs.live.get_mut(&job) else { continue };
+            for uuid in &entry.devices {
+                let sample = samples.iter().find(|sample| sample.uuid == *uuid);
+                if let Some(parts) = sample.and_then(|sample| sample.activity) {
+                    live.sight.loads.entry(uuid.clone()).or_default().count(now, parts);
+                }
+            }
+        }
+    }
+
+    /// Tells the scheduler what is news.
+    fn tell_load(&mut self, job: u64) {
+        let assumed = self.config.scheduler.assumed;
+        let Some(live) = self.jobs.live.get_mut(&job) else { return };
+        let sight = &mut live.sight;
+        let peak = Bytes(sight.peak);
+        // What it holds was forgotten and not found again yet: it is not nothing.
+        if sight.used.is_empty() && sight.peak > 0 {
+            return;
+        }
+        let news: Vec<(String, Activity)> = sight
+            .loads
+            .iter_mut()
+            .filter_map(|(uuid, load)| Some((uuid.clone(), load.news(assumed)?)))
+            .collect();
+        let used: HashMap<String, u64> = sight.used.clone().into_iter().collect();
+        let all: Vec<Activity> = sight.loads.values().filter_map(load::Load::told).collect();
+        let Some((last, false)) = all.last().map(|last| (*last, news.is_empty())) else { return };
+        // Where it has several GPUs, the busiest is what matters to neighbours.
+        let busiest = all.into_iter().max_by_key(|activity| activity.smact).unwrap_or(last);
+        if let Some(entry) = self.jobs.entries.get_mut(&job) {
+            entry.activity = Some(busiest);
+        }
+        self.touch(job);
+        for (uuid, activity) in news {
+            let Some(device) = self.node.device(&uuid) else { continue };
+            let used = Bytes(used.get(&uuid).copied().unwrap_or_default());
+            let seen = JobObservation { used, peak, activity: Some(activity), ..JobObservation::default() };
+            self.step(Event::JobObserved { job: JobId(job), device, seen });
+        }
+    }
+}

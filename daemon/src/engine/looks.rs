@@ -1,0 +1,250 @@
+//! Regular looks at GPUs and at the segments of running jobs.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation};
+use radrm_telemetry::{Liveness, Segment};
+
+use super::Engine;
+use super::effects::Effects;
+use super::timers::Timer;
+use crate::gpus::Look;
+use crate::load::{self, Load};
+use crate::pace::Pace;
+use crate::status::{self, Who};
+
+/// A job in which nothing changes is looked at ever less often, up to this.
+const MOST: Duration = Duration::from_secs(8);
+
+/// What was seen of a running job.
+#[derive(Debug, Default)]
+pub(super) struct Sight {
+    segment: Option<Segment>,
+    /// Bytes on each device, by UUID.
+    pub(super) used: BTreeMap<String, u64>,
+    pub(super) peak: u64,
+    gap: Duration,
+    next: Option<Instant>,
+    /// A signal that came before the program.
+    pub(super) owed: Option<i32>,
+    /// How fast it is beside others.
+    pub(super) pace: Pace,
+    /// What it does to its GPUs alone, by UUID.
+    pub(super) loads: BTreeMap<String, Load>,
+}
+
+impl Engine {
+    /// Looks at whatever is due.
+    pub(super) fn look(&mut self) {
+        self.look_for_programs();
+        self.settle_doubts(None);
+        if !self.timers.is_due(Timer::Poll, self.now.mono) {
+            return;
+        }
+        self.timers.set(Timer::Poll, self.now.mono, Duration::from_millis(self.config.look_ms));
+        self.kill_again();
+        let jobs: Vec<u64> = self.jobs.live.keys().copied().collect();
+        for job in jobs {
+            if !self.is_off(job) && self.look_at(job) {
+                self.tell_suspend(job);
+            }
+        }
+        self.bring_back();
+        self.take_loads();
+        self.take_paces();
+        self.take_turns();
+        self.take_bookings();
+    }
+
+    /// Jobs that were started and whose program was not there yet.
+    fn look_for_programs(&mut self) {
+        let pending: Vec<u64> = self
+            .jobs
+            .live
+            .iter()
+            .filter(|(_, live)| !live.told || live.keeper.is_none())
+            .map(|(job, _)| *job)
+            .collect();
+        for job in pending {
+            let Some(attempt) = self.jobs.entries.get(&job).map(|entry| entry.attempt) else { continue };
+            // What cannot be looked at now is looked at again soon.
+            let Ok(look) = self.effects.status((job, attempt)) else { continue };
+            let status::Look { kept, status } = look.unwrap_or_default();
+            let Some(live) = self.jobs.live.get_mut(&job) else { continue };
+            if live.keeper.is_none() {
+                match (status.keeper, kept) {
+                    (_, false) => {
+                        self.keeper_ended((job, attempt));
+                        continue;
+                    }
+                    (Some(keeper), true) => {
+                        live.keeper = Some(keeper);
+                        self.effects.watch((job, attempt), keeper);
+                    }
+                    // It is about to say who it is.
+                    (None, true) => {}
+                }
+            }
+            let Some(program) = status.program.filter(|_| !live.told) else { continue };
+            let Some(live) = self.jobs.live.get_mut(&job) else { continue };
+            live.program = Some(program);
+            if let Some(owed) = live.sight.owed.take()
+                && self.effects.lives(program)
+            {
+                self.effects.signal_group(program, owed);
+            }
+            self.started(job, attempt, program.at_ms);
+        }
+    }
+
+    /// Looks at a job if that is due; says whether it did.
+    fn look_at(&mut self, job: u64) -> bool {
+        let may_leave = self.jobs.entries.get(&job).is_some_and(|entry| entry.spec.preemptible);
+        let Some(live) = self.jobs.live.get_mut(&job) else { return false };
+        let now = self.now.mono;
+        if live.sight.next.is_some_and(|next| now < next) {
+            return false;
+        }
+        let Some(program) = live.program else { return false };
+        let sight = &mut live.sight;
+        sight.find_segment(Some(program), &*self.effects);
+        let seen = sight.totals();
+        let least = Duration::from_millis(self.config.look_ms);
+        let mut named: BTreeMap<String, u64> = self
+            .node
+            .gpus
+            .list
+            .iter()
+            .filter_map(|gpu| Some((gpu.uuid.clone(), *seen.get(&gpu.bytes)?)))
+            .collect();
+        // The driver gives memory in larger pieces, and a context is counted only where there is a limit.
+        let pids = sight.pids();
+        for sample in &self.node.samples {
+            let own = sample.processes.iter().filter(|(pid, _)| pids.contains(pid));
+            let held: u64 = own.map(|(_, bytes)| bytes).sum();
+            if held > 0 {
+                let counted = named.entry(sample.uuid.clone()).or_default();
+                *counted = held.max(*counted);
+            }
+        }
+        let most = named.values().copied().max().unwrap_or(0);
+        // Of one that may have to leave it must be known early what it uses.
+        let early = may_leave && named.is_empty();
+        let changed = named != sight.used || sight.segment.is_none() || early;
+        sight.gap = if changed { least } else { (sight.gap * 2).clamp(least, MOST) };
+        sight.next = Some(now + sight.gap);
+        sight.peak = sight.peak.max(most);
+        let peak = sight.peak;
+        if named == sight.used {
+            return true;
+        }
+        sight.used = named.clone();
+        for (uuid, used) in named {
+            if let Some(device) = self.node.device(&uuid) {
+                let seen =
+                    JobObservation { used: Bytes(used), peak: Bytes(peak), ..JobObservation::default() };
+                self.step(Event::JobObserved { job: JobId(job), device, seen });
+            }
+        }
+        true
+    }
+
+    /// GPUs were polled.
+    pub(super) fn looked_at(&mut self, look: Look) {
+        self.come_and_gone(&look);
+        if look.samples.is_empty() {
+            return;
+        }
+        self.tell_unknown();
+        self.count_loads(&look.samples);
+        for (device, seen) in self.node.observe(look.samples) {
+            self.step(Event::DeviceObserved { device, seen });
+        }
+    }
+
+    /// What a job was seen to hold at most outlives the daemon: a suspended one shows nothing of it.
+    pub(super) fn keep_peak(&mut self, job: u64) {
+        let seen = self.jobs.live.get(&job).map(|live| live.sight.peak).filter(|peak| *peak > 0);
+        if let Some(entry) = self.jobs.entries.get_mut(&job)
+            && seen > entry.peak
+        {
+            entry.peak = seen;
+            self.touch(job);
+        }
+    }
+}
+
+impl Sight {
+    /// The job's segment, once it was found.
+    pub(super) fn segment(&self) -> Option<&Segment> {
+        self.segment.as_ref()
+    }
+
+    /// Finds the segment that a launcher holds, unless that was done.
+    pub(super) fn find_segment(&mut self, launcher: Option<Who>, effects: &dyn Effects) {
+        if let (None, Some(launcher)) = (&self.segment, launcher) {
+            self.segment = effects.segment(launcher);
+        }
+    }
+
+    /// Launches of the job's processes so far, those of kernels in graphs among them.
+    pub(super) fn launches(&self) -> Option<u64> {
+        let kernels =
+            self.segment.as_ref()?.processes().ok()?.into_iter().flat_map(|process| process.kernels);
+        Some(kernels.fold(0, |sum, kernel| sum.saturating_add(kernel.launches + kernel.graph_launches)))
+    }
+
+    /// What each process has done so far, by the uuid of its GPU; `None` where too little is known of one.
+    pub(super) fn work(&self) -> Option<HashMap<[u8; 16], HashMap<load::Key, load::Done>>> {
+        let segment = self.segment.as_ref()?;
+        let gpus = segment.gpus().ok()?;
+        let mut all: HashMap<_, HashMap<_, _>> = HashMap::new();
+        for process in segment.processes().ok()? {
+            let done = load::done(&process)?;
+            let timed = process.accounts.iter().find(|account| account.timed_span_ns > 0);
+            let gpu = timed.and_then(|account| gpus.iter().find(|gpu| gpu.index == account.gpu));
+            if let Some(gpu) = gpu {
+                all.entry(gpu.uuid).or_default().insert((process.slot.pid, process.slot.generation), done);
+            }
+        }
+        Some(all)
+    }
+
+    /// What was told of the job does not hold any more.
+    pub(super) fn forget(&mut self) {
+        self.used.clear();
+        self.pace = Pace::default();
+        self.loads.values_mut().for_each(Load::pause);
+        (self.gap, self.next) = (Duration::ZERO, None);
+    }
+
+    /// The job's living processes.
+    fn pids(&self) -> Vec<u32> {
+        let slots = self.segment.as_ref().and_then(|segment| segment.slots().ok()).unwrap_or_default();
+        slots.iter().filter(|slot| slot.liveness == Liveness::Running).map(|slot| slot.pid).collect()
+    }
+
+    /// Bytes on each GPU that the job's living processes hold, contexts included.
+    fn totals(&self) -> HashMap<[u8; 16], u64> {
+        let mut sums = HashMap::new();
+        let Some(segment) = &self.segment else { return sums };
+        let gpus = segment.gpus().unwrap_or_default();
+        let uuid = |index| gpus.iter().find(|gpu| gpu.index == index).map(|gpu| gpu.uuid);
+        let mut slots = segment.slots().unwrap_or_default();
+        slots.retain(|slot| slot.liveness == Liveness::Running);
+        for slot in &slots {
+            for (index, bytes) in segment.totals(slot).unwrap_or_default() {
+                if let Some(uuid) = uuid(index) {
+                    *sums.entry(uuid).or_insert(0_u64) += bytes;
+                }
+            }
+        }
+        for overhead in segment.overheads().unwrap_or_default() {
+            if slots.iter().any(|slot| slot.pid == overhead.pid) {
+                *sums.entry(overhead.uuid).or_insert(0) += overhead.bytes;
+            }
+        }
+        sums
+    }
+}

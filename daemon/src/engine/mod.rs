@@ -1,0 +1,359 @@
+//! The one thread that decides: it feeds `scheduler-core` with what happens and carries out what
+//! that decides.
+//!
+//! Every start is written to disk before it is carried out, and every end after it happened, so a
+//! daemon that dies at any point finds out what was going on: see [`recover`].
+
+mod actions;
+mod bookings;
+mod budgets;
+mod cleaning;
+mod core;
+mod effects;
+mod entries;
+mod health;
+mod inbox;
+mod jobs;
+mod leaving;
+mod loads;
+mod looks;
+mod lost;
+mod monitor;
+mod outbox;
+mod possible;
+mod recover;
+mod requests;
+mod rows;
+mod suspend;
+mod sweep;
+mod timers;
+
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use radrm_protocol::wire::{Request, Response};
+use radrm_scheduler_core::{Decision, Event};
+
+use self::core::Core;
+use super::config::Config;
+use super::events::Log;
+use super::gpus::{Gpus, Look, Stranger};
+use super::peer::Peer;
+use super::store::Store;
+use super::suspend::Answer;
+use super::time::Now;
+use super::turns::Turns;
+use super::watch::{Attempt, Watch};
+
+pub(super) use effects::segment_of;
+use effects::{Effects, Paths, Processes};
+use health::Health;
+use inbox::Inbox;
+use jobs::{JobTable, Live};
+use monitor::{MAX_DOUBT, NodeMonitor};
+use outbox::{Committed, Effect, Note, Outbox};
+use timers::{Timer, Timers};
+
+/// What the engine is told.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A client asks.
+    Asked(Peer, Request, Sender<Response>),
+    /// A keeper is gone.
+    KeeperEnded(Attempt),
+    /// A helper that suspends a job or brings it back is gone, with its answer if it gave one.
+    Suspension(Attempt, Option<Answer>),
+    /// GPUs were looked at.
+    Looked(Look),
+    /// Processes without the shim.
+    Audited(Vec<Stranger>),
+    /// The files of these jobs, which ended long ago, are gone.
+    Removed(Vec<u64>),
+    /// The text of `/metrics`.
+    Metrics(Sender<String>),
+    /// The daemon is to end. Jobs run on.
+    Stop,
+}
+
+/// A job that was started is polled this often until its program is there.
+const STARTING: Duration = Duration::from_millis(20);
+/// What could not be written is tried again after this.
+const RETRY: Duration = Duration::from_secs(1);
+/// Time between two writes of figures that may be lost.
+const SAVE: Duration = Duration::from_secs(60);
+/// Time between two searches for ended jobs to forget.
+const CLEAN: Duration = Duration::from_secs(3600);
+
+/// Routes what happened to its owner, and what the owners answer to the next.
+///
+/// | owner | has |
+/// |---|---|
+/// | [`Core`] | the scheduler's state |
+/// | [`JobTable`] | the jobs that have not ended |
+/// | [`Outbox`] | what is written before it is done |
+/// | [`NodeMonitor`] | the GPUs |
+/// | [`Turns`] | launch slots |
+/// | [`Health`] | issues and counters |
+/// | [`Effects`] | processes and files |
+pub(crate) struct Engine {
+    config: Config,
+    core: Core,
+    jobs: JobTable,
+    outbox: Outbox,
+    node: NodeMonitor,
+    slots: Turns,
+    health: Health,
+    effects: Box<dyn Effects>,
+    timers: Timers,
+    paths: Paths,
+    /// The time of this batch.
+    now: Now,
+    boot: String,
+    /// What an earlier daemon left is being taken up.
+    recovering: bool,
+    /// Folders of old jobs are being removed.
+    cleaning: bool,
+}
+
+impl Engine {
+    /// Brings back what an earlier daemon left, and makes everything ready.
+    pub(crate) fn new(
+        config: Config,
+        store: Store,
+        gpus: Gpus,
+        watch: Watch,
+        boot: String,
+        ask: Sender<()>,
+    ) -> Result<Self, String> {
+        let paths = Paths::new(config.state.clone());
+        let effects = Box::new(Processes::new(paths.clone(), watch));
+        Self::with(config, store, gpus, effects, boot, ask)
+    }
+
+    fn with(
+        config: Config,
+        store: Store,
+        gpus: Gpus,
+        effects: Box<dyn Effects>,
+        boot: String,
+        ask: Sender<()>,
+    ) -> Result<Self, String> {
+        let mut settings = config.scheduler.clone();
+        // What the shim counts is by GPU: a job comes back to those that it was on.
+        settings.eviction.migrate = false;
+        let log = match config.events.as_os_str().is_empty() {
+            true => None,
+            false => Some(Log::open(&config.events)?),
+        };
+        let now = Now::read();
+        let mut timers = Timers::default();
+        timers.set(Timer::Poll, now.mono, Duration::from_millis(config.look_ms));
+        timers.set(Timer::Save, now.mono, SAVE);
+        let mut engine = Self {
+            core: Core::new(settings, log),
+            jobs: JobTable::default(),
+            outbox: Outbox::new(store),
+            node: NodeMonitor::new(gpus, config.gpu_reserve_mib << 20, ask),
+            slots: Turns::default(),
+            health: Health::default(),
+            effects,
+            timers,
+            paths: Paths::new(config.state.clone()),
+            now,
+            boot,
+            recovering: true,
+            cleaning: false,
+            config,
+        };
+        engine.recover()?;
+        engine.recovering = false;
+        Ok(engine)
+    }
+
+    /// Decides until it is told to stop.
+    pub(crate) fn run(mut self, from: &Receiver<Message>) {
+        self.finish_batch(Vec::new());
+        let mut inbox = Inbox::new(from);
+        while let Some(first) = inbox.wait(self.patience()) {
+            if !self.batch(first, &mut inbox) {
+                return;
+            }
+        }
+    }
+
+    /// One round; false to end.
+    fn batch(&mut self, first: Vec<Message>, inbox: &mut Inbox<'_>) -> bool {
+        self.now = Now::read();
+        let mut go_on = true;
+        let mut replies = Vec::new();
+        let mut new = Vec::new();
+        for message in first {
+            match message {
+                Message::Asked(peer, Request::Submit(spec), reply) => new.push((peer, spec, reply)),
+                Message::KeeperEnded(attempt) => self.keeper_ended(attempt),
+                Message::Suspension(attempt, answer) => self.helped(attempt, answer),
+                Message::Looked(look) => self.looked_at(look),
+                Message::Audited(found) => self.node.unmanaged = found,
+                Message::Removed(jobs) => self.removed(jobs),
+                Message::Stop => go_on = false,
+                question => self.question(question, &mut replies),
+            }
+        }
+        self.submit(new, &mut replies);
+        inbox.answer(|question| self.question(question, &mut replies));
+        self.look();
+        if self.core.is_due(self.now.at) {
+            self.step(Event::Tick);
+        }
+        if !go_on || self.timers.is_due(Timer::Save, self.now.mono) {
+            self.save();
+        }
+        if go_on && self.timers.is_due(Timer::Clean, self.now.mono) {
+            self.clean();
+        }
+        self.finish_batch(replies);
+        go_on
+    }
+
+    /// Answers what was asked; it is told when all is written.
+    fn question(&mut self, message: Message, replies: &mut Vec<(Sender<Response>, Response)>) {
+        match message {
+            Message::Asked(peer, request, reply) => {
+                let response = self.answer(&peer, &request);
+                replies.push((reply, response));
+            }
+            Message::Metrics(reply) => {
+                let _ = reply.send(self.metrics());
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes, answers, and carries out.
+    fn finish_batch(&mut self, replies: Vec<(Sender<Response>, Response)>) {
+        let committed = self.commit();
+        for (reply, response) in replies {
+            let response = match response {
+                Response::Done if committed.is_none() => Response::Refused(self.unwritten()),
+                response => response,
+            };
+            let _ = reply.send(response);
+        }
+        match committed {
+            Some(committed) => {
+                self.carry_out(&committed);
+                // What a start changed is written at once: where the supervisor is, is known to its own file too.
+                self.commit();
+            }
+            None => {
+                self.send_for_good();
+                self.hold_signals();
+            }
+        }
+    }
+
+    /// Writes everything that changed; `None` if that is not possible now.
+    fn commit(&mut self) -> Option<Committed> {
+        if !self.outbox.is_clean() && !self.timers.is_due(Timer::Retry, self.now.mono) {
+            return None;
+        }
+        self.jobs.follow(self.outbox.dirty(), &self.core.state);
+        match self.outbox.commit(&self.jobs.entries) {
+            Ok(committed) => {
+                self.health.resolve("disk");
+                self.timers.clear(Timer::Retry);
+                self.jobs.drop_ended(&committed.jobs);
+                if committed.forgot {
+                    // There may be more than one search finds.
+                    self.timers.clear(Timer::Clean);
+                }
+                Some(committed)
+            }
+            Err(error) => {
+                self.timers.set(Timer::Retry, self.now.mono, RETRY);
+                let sentence = format!("the queue cannot be written, so no job is started: {error}");
+                self.health.report("disk", sentence);
+                None
+            }
+        }
+    }
+
+    /// How long nothing has to be done.
+    fn patience(&self) -> Duration {
+        let now = Now::read();
+        let mut patience = self.timers.left(Timer::Poll, now.mono);
+        if let Some(at) = self.core.wake {
+            patience = patience.min(Duration::from_millis(at.minus(now.at).0));
+        }
+        if self.node.has_doubts() {
+            patience = patience.min(MAX_DOUBT);
+        }
+        if self.jobs.live.values().any(|live| !live.told || live.keeper.is_none()) {
+            patience = patience.min(STARTING);
+        }
+        patience
+    }
+
+    /// Tells the scheduler what happened, and takes up what it decided.
+    fn step(&mut self, event: Event) {
+        for Decision { action, reason } in self.core.step(self.now.at, event) {
+            self.decided(action, &reason);
+        }
+    }
+
+    /// Changes of a job have to be written.
+    fn touch(&mut self, job: u64) {
+        self.outbox.touch(job);
+    }
+
+    /// Adds a line to a job's history, and shows it as the reason for where it is.
+    fn say(&mut self, job: u64, text: String) {
+        if let Some(entry) = self.jobs.entries.get_mut(&job) {
+            entry.why.clone_from(&text);
+        }
+        self.remark(job, text);
+        self.touch(job);
+    }
+
+    /// Adds a line to a job's history that is no reason for where it is.
+    fn remark(&mut self, job: u64, text: String) {
+        self.outbox.line(job, self.now.at.0, text);
+    }
+
+    /// The reply to those whose request was carried out and is not on disk.
+    fn unwritten(&self) -> String {
+        let why = self.health.issue("disk").unwrap_or("the queue cannot be written");
+        format!("done, but lost if radrmd ends before it can be written down: {why}")
+    }
+
+    /// Keeps figures that may be lost for a minute.
+    fn save(&mut self) {
+        self.timers.set(Timer::Save, self.now.mono, SAVE);
+        for (user, gpu_ms) in self.core.state.usage() {
+            self.outbox.note(Note::Usage(user.0, gpu_ms, self.now.at.0));
+        }
+        let jobs: Vec<u64> = self.jobs.live.keys().copied().collect();
+        jobs.into_iter().for_each(|job| self.keep_peak(job));
+        for (gpu, figures) in self.node.take_figures() {
+            self.outbox.note(Note::Watched(gpu, figures));
+        }
+    }
+
+    /// Looks for jobs to forget.
+    fn clean(&mut self) {
+        self.timers.set(Timer::Clean, self.now.mono, CLEAN);
+        self.outbox.note(Note::ForgetRuns);
+        if self.config.keep_days == 0 || self.cleaning {
+            return;
+        }
+        let age = u64::from(self.config.keep_days) * 86_400_000;
+        let old = self.outbox.store.old(self.now.at.0.saturating_sub(age)).unwrap_or_default();
+        self.cleaning = !old.is_empty() && self.effects.clean(old, age);
+    }
+
+    /// The files of these jobs are gone.
+    fn removed(&mut self, jobs: Vec<u64>) {
+        self.cleaning = false;
+        jobs.into_iter().for_each(|job| self.outbox.note(Note::Forget(job)));
+    }
+}

@@ -1,0 +1,312 @@
+//! The node's GPUs as the daemon sees them: which are there, what they do, and what fails with them.
+//!
+//! A job whose GPU is lost fails by itself in no time, mostly before the loss was seen. So the failure of a job with
+//! GPUs counts only once a poll of the GPUs that began later says that they are there: then it is the job's own, else
+//! it is the GPU's and the job goes back to the queue.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use radrm_scheduler_core::{Bytes, Device, DeviceId, NodeId, Observation, Permille};
+
+use crate::gpus::{Gpus, Look, Sample, Stranger};
+use crate::status::Status;
+use crate::store::{Entry, Watched};
+use crate::watch::Attempt;
+
+/// A failure is the job's own after this time: the thread that polls may hang in a broken driver.
+pub(super) const MAX_DOUBT: Duration = Duration::from_secs(10);
+
+/// An attempt that failed, and may have failed with its GPU.
+#[derive(Debug)]
+pub(super) struct Doubtful {
+    pub(super) attempt: Attempt,
+    pub(super) status: Status,
+    pub(super) told: bool,
+    since: Instant,
+}
+
+/// What a poll of the GPUs says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// A GPU is gone.
+    Lost(DeviceId),
+    /// A GPU is there again.
+    Back(DeviceId),
+}
+
+/// The monitor.
+#[derive(Debug)]
+pub(super) struct NodeMonitor {
+    pub(super) gpus: Gpus,
+    /// Memory of each GPU that jobs never get, bytes.
+    reserve: u64,
+    pub(super) samples: Vec<Sample>,
+    /// UUIDs of GPUs that are gone for now.
+    lost: BTreeSet<String>,
+    /// UUIDs of GPUs that take no new jobs.
+    pub(super) drained: BTreeSet<String>,
+    doubtful: Vec<Doubtful>,
+    /// Figures since they were last written.
+    watched: BTreeMap<String, Watched>,
+    /// The GPUs' energy counters at the last poll.
+    energy: BTreeMap<String, u64>,
+    /// Processes without the shim.
+    pub(super) unmanaged: Vec<Stranger>,
+    /// Asks for a poll.
+    ask: Sender<()>,
+}
+
+impl NodeMonitor {
+    pub(super) fn new(gpus: Gpus, reserve: u64, ask: Sender<()>) -> Self {
+        Self {
+            gpus,
+            reserve,
+            samples: Vec::new(),
+            lost: BTreeSet::new(),
+            drained: BTreeSet::new(),
+            doubtful: Vec::new(),
+            watched: BTreeMap::new(),
+            energy: BTreeMap::new(),
+            unmanaged: Vec::new(),
+            ask,
+        }
+    }
+
+    pub(super) fn device(&self, uuid: &str) -> Option<DeviceId> {
+        self.gpus.list.iter().position(|gpu| gpu.uuid == uuid).map(id)
+    }
+
+    /// The devices of these UUIDs; one that is not on this node is none that the core knows.
+    pub(super) fn devices(&self, uuids: &[String]) -> Vec<DeviceId> {
+        uuids.iter().map(|uuid| self.device(uuid).unwrap_or(DeviceId(u32::MAX))).collect()
+    }
+
+    pub(super) fn uuid(&self, device: DeviceId) -> String {
+        self.gpus.list.get(device.0 as usize).map(|gpu| gpu.uuid.clone()).unwrap_or_default()
+    }
+
+    /// The model of the GPUs that an attempt ran on.
+    pub(super) fn model(&self, entry: &Entry) -> String {
+        let first = entry.devices.first();
+        let gpu = self.gpus.list.iter().find(|gpu| Some(&gpu.uuid) == first);
+        gpu.map(|gpu| gpu.name.clone()).unwrap_or_default()
+    }
+
+    /// The scheduler's view of all GPUs.
+    pub(super) fn descriptions(&self) -> Vec<Device> {
+        (0..self.gpus.list.len()).map(|at| self.description(id(at))).collect()
+    }
+
+    /// The scheduler's view of a GPU of the list.
+    pub(super) fn description(&self, device: DeviceId) -> Device {
+        let at = device.0 as usize;
+        let gpu = &self.gpus.list[at];
+        let instance = gpu.uuid.starts_with("MIG-");
+        // Instances follow their GPU.
+        let parent = self.gpus.list[..at].iter().rposition(|gpu| gpu.index.is_some());
+        Device {
+            id: device,
+            node: NodeId(0),
+            model: gpu.name.clone(),
+            capacity: Bytes(gpu.total.saturating_sub(self.reserve)),
+            parent: parent.map(id).filter(|_| instance && gpu.index.is_none()),
+            shared: !instance,
+        }
+    }
+
+    pub(super) fn is_lost(&self, uuid: &str) -> bool {
+        self.lost.contains(uuid)
+    }
+
+    pub(super) fn any_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// Which GPUs went or came back since the last poll.
+    pub(super) fn changes(&mut self, look: &Look) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for uuid in &look.lost {
+            if let Some(device) = self.device(uuid)
+                && self.lost.insert(uuid.clone())
+            {
+                changes.push(Change::Lost(device));
+            }
+        }
+        for sample in &look.samples {
+            if let Some(device) = self.device(&sample.uuid)
+                && self.lost.remove(&sample.uuid)
+            {
+                changes.push(Change::Back(device));
+            }
+        }
+        changes
+    }
+
+    /// What a poll says of each GPU. The figures are added to those of the statistics.
+    pub(super) fn observe(&mut self, samples: Vec<Sample>) -> Vec<(DeviceId, Observation)> {
+        let mut seen = Vec::new();
+        for sample in &samples {
+            let Some(device) = self.device(&sample.uuid) else { continue };
+            let part = |at: usize| sample.activity.map(|parts| Permille::from_fraction(parts[at]));
+            // Without performance counters the time in which any kernel ran is the nearest there is.
+            let busy = sample.utilization.map(Permille::from_percent).unwrap_or_default();
+            let observation = Observation {
+                used: Bytes(sample.used),
+                smact: part(0).unwrap_or(busy),
+                smocc: part(1).unwrap_or_default(),
+                drama: part(2).unwrap_or_default(),
+            };
+            seen.push((device, observation));
+            self.add(sample);
+        }
+        self.samples = samples;
+        seen
+    }
+
+    fn add(&mut self, sample: &Sample) {
+        let figures = self.watched.entry(sample.uuid.clone()).or_default();
+        figures.samples += 1;
+        figures.used += sample.used as f64;
+        if self.gpus.emulated.is_some() {
+            // Their kernels take modelled time, which is not the time between two polls.
+            return;
+        }
+        if let Some(parts) = sample.activity {
+            figures.smact += parts[0];
+            figures.smact_samples += 1;
+        }
+        if let Some(power) = sample.power_mw {
+            figures.power += f64::from(power) / 1000.0;
+            figures.power_samples += 1;
+        }
+        if let Some(energy) = sample.energy_mj
+            && let Some(before) = self.energy.insert(sample.uuid.clone(), energy)
+        {
+            *figures.energy_mj.get_or_insert(0.0) += energy.saturating_sub(before) as f64 / 1e9;
+        }
+    }
+
+    /// Figures since this was last asked.
+    pub(super) fn take_figures(&mut self) -> BTreeMap<String, Watched> {
+        std::mem::take(&mut self.watched)
+    }
+
+    /// Keeps a failed attempt until a poll of its GPUs that begins after now; false if none can be asked for.
+    pub(super) fn doubt(&mut self, attempt: Attempt, status: &Status, told: bool, now: Instant) -> bool {
+        let is_asked = self.ask.send(()).is_ok();
+        if is_asked {
+            self.doubtful.push(Doubtful { attempt, status: status.clone(), told, since: now });
+        }
+        is_asked
+    }
+
+    pub(super) fn has_doubts(&self) -> bool {
+        !self.doubtful.is_empty()
+    }
+
+    /// Takes the attempts for which a poll that began at `begun` has settled why they failed, and those that are old.
+    pub(super) fn settled(&mut self, begun: Option<Instant>, now: Instant) -> Vec<Doubtful> {
+        let is_settled = |doubtful: &Doubtful| {
+            begun.is_some_and(|begun| begun >= doubtful.since) || now - doubtful.since > MAX_DOUBT
+        };
+        let (settled, open) = std::mem::take(&mut self.doubtful).into_iter().partition(is_settled);
+        self.doubtful = open;
+        settled
+    }
+}
+
+fn id(at: usize) -> DeviceId {
+    DeviceId(u32::try_from(at).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_collector::NvmlSource;
+    use radrm_limits::gpus::Gpu;
+    use std::sync::mpsc::channel;
+
+    const GIB: u64 = 1 << 30;
+
+    fn gpu(uuid: &str, index: Option<u32>) -> Gpu {
+        Gpu { index, uuid: uuid.into(), bytes: [0; 16], name: "G".into(), total: 40 * GIB, divided: false }
+    }
+
+    fn monitor(list: Vec<Gpu>) -> (NodeMonitor, std::sync::mpsc::Receiver<()>) {
+        let gpus = Gpus { source: NvmlSource::Off, machine: None, emulated: None, list, trouble: None };
+        let (ask, asked) = channel();
+        (NodeMonitor::new(gpus, GIB, ask), asked)
+    }
+
+    fn sample(uuid: &str) -> Sample {
+        Sample { uuid: uuid.into(), used: GIB, ..Sample::default() }
+    }
+
+    fn look(begun: Instant, there: &[&str], lost: &[&str]) -> Look {
+        Look {
+            begun,
+            samples: there.iter().map(|uuid| sample(uuid)).collect(),
+            lost: lost.iter().map(|uuid| (*uuid).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_gpu_goes_once_and_comes_back_once() {
+        let (mut monitor, _asked) = monitor(vec![gpu("A", Some(0)), gpu("B", Some(1))]);
+        let now = Instant::now();
+        let gone = look(now, &["A"], &["B", "unknown"]);
+        assert_eq!(monitor.changes(&gone), [Change::Lost(DeviceId(1))]);
+        assert_eq!(monitor.changes(&gone), []);
+        assert!(monitor.is_lost("B") && monitor.any_lost());
+        assert_eq!(monitor.changes(&look(now, &["A", "B"], &[])), [Change::Back(DeviceId(1))]);
+        assert!(!monitor.any_lost());
+    }
+
+    #[test]
+    fn a_failure_is_settled_by_a_poll_that_began_later_or_by_time() {
+        let (mut monitor, asked) = monitor(vec![gpu("A", Some(0))]);
+        let failed = Instant::now();
+        assert!(monitor.doubt((1, 1), &Status::default(), true, failed));
+        asked.try_recv().unwrap();
+        assert!(
+            monitor.settled(Some(failed - Duration::from_millis(1)), failed).is_empty(),
+            "it began before"
+        );
+        assert!(monitor.settled(None, failed + MAX_DOUBT).is_empty());
+        assert_eq!(monitor.settled(Some(failed), failed).len(), 1);
+        assert!(!monitor.has_doubts());
+        assert!(monitor.doubt((1, 2), &Status::default(), true, failed));
+        assert_eq!(monitor.settled(None, failed + MAX_DOUBT * 2).len(), 1, "no poll comes back");
+        drop(asked);
+        assert!(!monitor.doubt((1, 3), &Status::default(), true, failed), "nothing polls");
+    }
+
+    #[test]
+    fn emulated_gpus_have_no_activity_over_time() {
+        let (mut monitor, _asked) = monitor(vec![gpu("A", Some(0))]);
+        let busy = || Sample { activity: Some([0.5, 0.4, 0.3]), ..sample("A") };
+        let seen = monitor.observe(vec![busy(), sample("unknown")]);
+        assert_eq!(seen.len(), 1);
+        assert_eq!((seen[0].1.smact, seen[0].1.used), (Permille(500), Bytes(GIB)));
+        assert_eq!(monitor.take_figures()["A"].smact_samples, 1);
+        monitor.gpus.emulated = Some("1xG".into());
+        let _ = monitor.observe(vec![busy()]);
+        let figures = monitor.take_figures();
+        assert_eq!((figures["A"].samples, figures["A"].smact_samples), (1, 0));
+        assert!(monitor.take_figures().is_empty(), "taken once");
+    }
+
+    #[test]
+    fn an_instance_names_the_gpu_before_it_as_its_parent() {
+        let (monitor, _asked) = monitor(vec![gpu("A", Some(0)), gpu("MIG-1", None), gpu("B", Some(1))]);
+        let devices = monitor.descriptions();
+        assert_eq!(
+            devices.iter().map(|device| device.parent).collect::<Vec<_>>(),
+            [None, Some(DeviceId(0)), None]
+        );
+        assert_eq!(devices[0].capacity, Bytes(39 * GIB), "what jobs never get is left out");
+        assert_eq!(monitor.devices(&["B".into(), "C".into()]), [DeviceId(2), DeviceId(u32::MAX)]);
+    }
+}

@@ -1,0 +1,258 @@
+//! What is written before it is done.
+//!
+//! Changes, notes and effects are gathered while events are handled. [`Outbox::commit`] writes all of them in one
+//! transaction; only what it returns, [`Committed`], lets effects be carried out and requests be acknowledged.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use radrm_protocol::wire::Line;
+use radrm_scheduler_core::Signal;
+use rusqlite::Transaction;
+
+use super::entries::Entries;
+use crate::store::{self, NewRun, Run, Store, Watched};
+use crate::watch::Attempt;
+
+/// What is carried out after it was written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Start(Attempt),
+    /// The step between running and suspended at which the job is.
+    Suspension(Attempt),
+    /// A signal to an attempt, and whether the scheduler knows that it has to wait.
+    Signal(Attempt, Signal, bool),
+    /// The files of an attempt that has ended.
+    Clear(Attempt),
+}
+
+/// What is written beside the jobs' rows.
+#[derive(Clone, Debug)]
+pub(super) enum Note {
+    /// A line of a job's history.
+    Line(u64, Line),
+    /// A run that has ended.
+    Run(NewRun),
+    /// GPU time of a user, ms, at a time.
+    Usage(u32, u64, u64),
+    Watched(String, Watched),
+    Drained(String, bool),
+    /// A job whose files are gone.
+    Forget(u64),
+    /// All but the newest runs.
+    ForgetRuns,
+}
+
+impl Note {
+    fn write(&self, tx: &Transaction<'_>) -> rusqlite::Result<()> {
+        match self {
+            Self::Line(job, line) => store::note(tx, *job, line),
+            Self::Run(run) => store::put_run(tx, run),
+            Self::Usage(uid, gpu_ms, at_ms) => store::put_usage(tx, *uid, *gpu_ms, *at_ms),
+            Self::Watched(gpu, figures) => store::put_watched(tx, gpu, figures),
+            Self::Forget(job) => store::forget(tx, *job),
+            Self::ForgetRuns => store::forget_runs(tx, store::RUNS),
+            Self::Drained(gpu, drained) => store::put_drained(tx, gpu, *drained),
+        }
+    }
+}
+
+/// Everything that was gathered is on disk.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Committed {
+    /// The jobs whose rows were written.
+    pub(super) jobs: BTreeSet<u64>,
+    /// Jobs were forgotten.
+    pub(super) forgot: bool,
+}
+
+/// The outbox.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    pub(super) store: Store,
+    dirty: BTreeSet<u64>,
+    notes: Vec<Note>,
+    pub(super) effects: VecDeque<Effect>,
+}
+
+impl Outbox {
+    pub(super) fn new(store: Store) -> Self {
+        Self { store, dirty: BTreeSet::new(), notes: Vec::new(), effects: VecDeque::new() }
+    }
+
+    /// A job's row has to be written.
+    pub(super) fn touch(&mut self, job: u64) {
+        self.dirty.insert(job);
+    }
+
+    pub(super) fn note(&mut self, note: Note) {
+        self.notes.push(note);
+    }
+
+    /// Adds a line to a job's history.
+    pub(super) fn line(&mut self, job: u64, at_ms: u64, text: String) {
+        self.note(Note::Line(job, Line { at_ms, text }));
+    }
+
+    pub(super) fn effect(&mut self, effect: Effect) {
+        self.effects.push_back(effect);
+    }
+
+    /// Jobs whose rows have to be written.
+    pub(super) fn dirty(&self) -> &BTreeSet<u64> {
+        &self.dirty
+    }
+
+    /// Earlier runs of a program by a user on a GPU model, the newest first, those among them that are not written yet.
+    pub(super) fn past_runs(&self, uid: u32, program: &str, model: &str) -> rusqlite::Result<Vec<Run>> {
+        let pending = self.notes.iter().rev().filter_map(|note| match note {
+            Note::Run(run) if run.uid == uid && run.program == program && run.model == model => Some(run.run),
+            _ => None,
+        });
+        let mut runs: Vec<Run> = pending.collect();
+        runs.extend(self.store.runs(uid, program, model)?);
+        Ok(runs)
+    }
+
+    /// Whether nothing waits to be written.
+    pub(super) fn is_clean(&self) -> bool {
+        self.dirty.is_empty() && self.notes.is_empty()
+    }
+
+    /// Writes everything in one transaction. What cannot be written is kept.
+    ///
+    /// # Errors
+    /// The database's; nothing was written.
+    pub(super) fn commit(&mut self, entries: &Entries) -> rusqlite::Result<Committed> {
+        if !self.is_clean() {
+            let (dirty, notes) = (&self.dirty, &self.notes);
+            self.store.transaction(|tx| {
+                dirty
+                    .iter()
+                    .filter_map(|job| entries.get(job))
+                    .try_for_each(|entry| store::update(tx, entry))?;
+                notes.iter().try_for_each(|note| note.write(tx))
+            })?;
+        }
+        let forgot = self.notes.drain(..).any(|note| matches!(note, Note::Forget(_)));
+        Ok(Committed { jobs: std::mem::take(&mut self.dirty), forgot })
+    }
+
+    /// Takes back a signal that was not sent; with it whether it had to wait.
+    pub(super) fn take_back_signal(&mut self, attempt: Attempt) -> Option<(Signal, bool)> {
+        let mut taken = None;
+        self.effects.retain(|effect| match effect {
+            Effect::Signal(whose, signal, held) if *whose == attempt => {
+                taken = Some((*signal, *held));
+                false
+            }
+            _ => true,
+        });
+        taken
+    }
+
+    /// Takes back a start that was not carried out.
+    pub(super) fn take_back_start(&mut self, job: u64) -> Option<Attempt> {
+        let at =
+            self.effects.iter().position(|effect| matches!(effect, Effect::Start((id, _)) if *id == job))?;
+        match self.effects.remove(at) {
+            Some(Effect::Start(attempt)) => Some(attempt),
+            _ => None,
+        }
+    }
+
+    /// Whether a start of the job waits to be carried out.
+    pub(super) fn starts(&self, job: u64) -> bool {
+        self.effects.iter().any(|effect| matches!(effect, Effect::Start((id, _)) if *id == job))
+    }
+
+    /// Takes the signals for which this holds, although nothing can be written.
+    pub(super) fn take_signals(&mut self, which: impl Fn(Attempt) -> bool) -> Vec<(Attempt, Signal, bool)> {
+        let mut taken = Vec::new();
+        self.effects.retain(|effect| match effect {
+            Effect::Signal(attempt, signal, held) if which(*attempt) => {
+                taken.push((*attempt, *signal, *held));
+                false
+            }
+            _ => true,
+        });
+        taken
+    }
+
+    /// Marks all signals as held back; returns the jobs for which that is news.
+    pub(super) fn hold_signals(&mut self) -> Vec<u64> {
+        let mut news = Vec::new();
+        for effect in &mut self.effects {
+            if let Effect::Signal((job, _), _, held) = effect
+                && !std::mem::replace(held, true)
+            {
+                news.push(*job);
+            }
+        }
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Entry;
+    use radrm_scheduler_core::Bytes;
+
+    fn outbox() -> (tempfile::TempDir, Outbox) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("q.db")).unwrap();
+        (dir, Outbox::new(store))
+    }
+
+    fn run(peak: u64) -> NewRun {
+        let run = Run { batch: None, peak: Bytes(peak), ran_ms: 1, activity: None, complete: true };
+        NewRun { uid: 7, program: "p".into(), model: "m".into(), run }
+    }
+
+    #[test]
+    fn a_run_counts_before_it_is_written_and_once() {
+        let (_dir, mut outbox) = outbox();
+        outbox.note(Note::Run(run(1)));
+        let _ = outbox.commit(&Entries::default()).unwrap();
+        outbox.note(Note::Run(run(2)));
+        let peaks = |outbox: &Outbox| -> Vec<u64> {
+            outbox.past_runs(7, "p", "m").unwrap().iter().map(|run| run.peak.0).collect()
+        };
+        assert_eq!(peaks(&outbox), [2, 1]);
+        let _ = outbox.commit(&Entries::default()).unwrap();
+        assert_eq!(peaks(&outbox), [2, 1]);
+        assert!(outbox.past_runs(8, "p", "m").unwrap().is_empty(), "another user's");
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_kept_and_nothing_is_acknowledged() {
+        let (_dir, mut outbox) = outbox();
+        let mut entries = Entries::default();
+        let id = outbox.store.transaction(|tx| store::insert(tx, &Entry::default(), &[])).unwrap();
+        entries.insert(id, Entry { id, why: "changed".into(), ..Entry::default() });
+        outbox.touch(id);
+        outbox.line(id, 5, "a line".to_owned());
+        outbox.store.fail_writes(true);
+        outbox.commit(&entries).unwrap_err();
+        assert!(!outbox.is_clean());
+        outbox.store.fail_writes(false);
+        let committed = outbox.commit(&entries).unwrap();
+        assert_eq!(committed.jobs, BTreeSet::from([id]));
+        assert_eq!(outbox.store.job(id).unwrap().unwrap().why, "changed");
+        assert_eq!(outbox.store.history(id).unwrap().len(), 1, "once");
+        assert!(outbox.is_clean());
+    }
+
+    #[test]
+    fn a_signal_is_held_back_once_and_taken_back_whole() {
+        let (_dir, mut outbox) = outbox();
+        outbox.effect(Effect::Signal((1, 1), Signal::Terminate, false));
+        outbox.effect(Effect::Start((2, 1)));
+        assert_eq!((outbox.hold_signals(), outbox.hold_signals()), (vec![1], vec![]));
+        assert_eq!(outbox.take_back_signal((1, 2)), None, "another attempt's");
+        assert_eq!(outbox.take_back_signal((1, 1)), Some((Signal::Terminate, true)));
+        assert!(outbox.starts(2));
+        assert_eq!((outbox.take_back_start(2), outbox.take_back_start(2)), (Some((2, 1)), None));
+    }
+}

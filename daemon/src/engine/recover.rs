@@ -1,0 +1,263 @@
+//! Coming back after a crash: which jobs wait, which run, which ended meanwhile.
+//!
+//! | on disk | lock of the status file | the file says | then |
+//! |---|---|---|---|
+//! | waiting | | | it waits |
+//! | starting, running | held | | its keeper lives: adopted, suspended or running; what was on its way is brought back |
+//! | | free | an end | it ended meanwhile |
+//! | | free | a program and no end | the keeper was killed: so is the job; or the machine was restarted: back to the queue |
+//! | | free | no program, or no file | nothing of the attempt ever ran: it waits |
+//! | | | it cannot be looked at | the daemon does not start |
+//!
+//! What a job was told to do is on disk too: one that was cancelled is not tried again, one that gave its place to another
+//! is. Nobody is started before all are taken up.
+
+use std::time::{Duration, Instant};
+
+use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Node, NodeId, Outcome, UserId};
+
+use super::{Engine, Live};
+use crate::needs;
+use crate::status::{Look, Status};
+use crate::store::{Entry, Stage};
+use crate::suspend::Step;
+
+/// What is in the way of looking at an attempt may go away within this time.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How an attempt was found.
+enum Found {
+    Waiting,
+    Kept(Status),
+    Over(Status),
+    Rebooted,
+    Never,
+}
+
+impl Engine {
+    pub(super) fn recover(&mut self) -> Result<(), String> {
+        let failed = |error: rusqlite::Error| format!("the queue cannot be read: {error}");
+        self.node.drained = self.outbox.store.drained().map_err(failed)?.into_iter().collect();
+        self.step(Event::Paused { paused: true });
+        self.announce();
+        for (uid, gpu_ms, _) in self.outbox.store.usage().map_err(failed)? {
+            self.step(Event::UsageRestored { user: UserId(uid), gpu_ms });
+        }
+        // All are looked at before anything changes: nothing happened where one cannot be.
+        let entries = self.outbox.store.open_jobs().map_err(failed)?;
+        let found = entries.into_iter().map(|entry| Ok((self.find(&entry)?, entry)));
+        let found: Vec<(Found, Entry)> = found.collect::<Result<_, String>>()?;
+        let (mut waiting, mut over) = (Vec::new(), Vec::new());
+        for (found, entry) in found {
+            let attempt = (entry.id, entry.attempt);
+            match found {
+                Found::Waiting => waiting.push(entry),
+                Found::Kept(status) => {
+                    self.adopt(entry, &status, true);
+                    self.find_missing(attempt.0);
+                    if let Some(keeper) = status.keeper {
+                        self.effects.watch(attempt, keeper);
+                    }
+                }
+                Found::Over(status) => {
+                    self.adopt(entry, &status, false);
+                    over.push((attempt, status));
+                }
+                Found::Rebooted => {
+                    self.adopt(entry, &Status::default(), false);
+                    self.step(Event::Finished {
+                        job: JobId(attempt.0),
+                        attempt: attempt.1,
+                        outcome: Outcome::Lost,
+                    });
+                }
+                Found::Never => {
+                    let attempts = entry.attempt.saturating_sub(1);
+                    waiting.push(Entry { stage: Stage::Waiting, attempt: attempts, ..entry });
+                }
+            }
+        }
+        for (attempt, status) in over {
+            self.attempt_ended(attempt, &status, true);
+        }
+        for entry in waiting {
+            let (id, held, cancelled) = (entry.id, entry.held, entry.cancelled);
+            let job = Box::new(self.job_of(&entry));
+            self.jobs.entries.insert(id, entry);
+            self.touch(id);
+            self.submit_to_state(job, held);
+            if cancelled {
+                self.cancel(id);
+            } else if held {
+                self.find_missing(id);
+            }
+        }
+        // Who is first is known now.
+        self.step(Event::Paused { paused: false });
+        Ok(())
+    }
+
+    fn announce(&mut self) {
+        let cpus = match self.config.cpus {
+            0 => std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64),
+            cpus => u64::from(cpus),
+        };
+        let memory = match self.config.host_memory {
+            0 => super::rows::host_memory(),
+            bytes => bytes,
+        };
+        let node = Node { id: NodeId(0), cpu_milli: cpus * 1000, memory: Bytes(memory) };
+        let devices = self.node.descriptions().into_iter().map(|device| Event::DeviceAdded { device });
+        for event in [Event::NodeAdded { node }].into_iter().chain(devices) {
+            self.core.empty.step(self.now.at, event.clone());
+            self.step(event);
+        }
+        // Until an administrator takes it back, whatever becomes of the daemon.
+        for uuid in self.node.drained.clone() {
+            let Some(device) = self.node.device(&uuid) else { continue };
+            self.step(Event::DeviceDrained { device, drained: true });
+            radrm_console::output::say(crate::NAME, &format!("{uuid} is drained: it takes no new jobs"));
+        }
+    }
+
+    /// How an attempt is found. Only a file that is not there says that it never ran.
+    fn find(&mut self, entry: &Entry) -> Result<Found, String> {
+        if entry.stage == Stage::Waiting {
+            return Ok(Found::Waiting);
+        }
+        let begun = Instant::now();
+        let look = loop {
+            match self.effects.status((entry.id, entry.attempt)) {
+                Ok(look) => break look,
+                Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
+                Err(error) => {
+                    return Err(format!("what became of job {} is not known: {error}", entry.id));
+                }
+            }
+        };
+        if entry.boot != self.boot {
+            // An end that was written just before still counts.
+            let status = look.unwrap_or_default().status;
+            return Ok(if status.end.is_some() { Found::Over(status) } else { Found::Rebooted });
+        }
+        Ok(match look {
+            Some(Look { kept: true, status }) => Found::Kept(status),
+            Some(Look { status, .. }) if status.program.is_some() || status.end.is_some() => {
+                Found::Over(status)
+            }
+            _ => Found::Never,
+        })
+    }
+
+    fn adopt(&mut self, mut entry: Entry, status: &Status, alive: bool) {
+        let (id, attempt, cancelled) = (entry.id, entry.attempt, entry.cancelled);
+        let told = status.program.is_some();
+        entry.stage = Stage::Running;
+        let (step, ran_ms) = (entry.suspension.step, entry.suspension.ran_ms);
+        if ran_ms > 0 {
+            // Time in which it was suspended does not count.
+            entry.started_ms = entry.started_ms.or((step != Step::Suspended).then_some(self.now.at.0));
+        } else if let Some(program) = status.program.filter(|_| entry.started_ms.is_none()) {
+            entry.started_ms = Some(program.at_ms);
+            entry.first_start_ms = entry.first_start_ms.or(entry.started_ms);
+        }
+        let since = Millis(entry.started_ms.unwrap_or(self.now.at.0).saturating_sub(ran_ms));
+        let devices = self.node.devices(&entry.devices);
+        let reserved = entry.reserved.map(Bytes);
+        let leaving = entry.leaving.clone().map(Box::new);
+        let job = Box::new(Job { attempts: attempt, ..self.job_of(&entry) });
+        self.jobs.entries.insert(id, entry);
+        if alive {
+            let live = Live { keeper: status.keeper, program: status.program, told, ..Live::default() };
+            self.jobs.live.insert(id, live);
+        }
+        self.touch(id);
+        if alive && step == Step::Suspended {
+            self.adopt_suspended(job);
+        } else {
+            self.step(Event::Adopted { job, devices, since, reserved, leaving });
+        }
+        if alive {
+            // Nobody is told to leave by signals who could be suspended.
+            self.look_whether(id);
+            self.adopted_on_its_way(id);
+        }
+        // Also where it is over: it is not tried again, whatever became of it.
+        if cancelled {
+            self.step(Event::Cancelled { job: JobId(id) });
+        }
+    }
+
+    /// The scheduler's view of an entry.
+    pub(super) fn job_of(&self, entry: &Entry) -> Job {
+        job_with(entry, &self.known(entry))
+    }
+
+    /// What earlier runs tell, on the model that it asks for or else on the only one there is, or the summary of
+    /// what it trains.
+    pub(super) fn known(&self, entry: &Entry) -> needs::Known {
+        let usable = || self.node.gpus.list.iter().filter(|gpu| !gpu.divided);
+        let first = usable().next().map(|gpu| gpu.name.clone()).unwrap_or_default();
+        let model = match &entry.spec.model {
+            Some(model) => model.clone(),
+            None if usable().all(|gpu| gpu.name == first) => first,
+            None => return needs::known(&[], &entry.spec),
+        };
+        let runs = self.outbox.past_runs(entry.uid, &needs::program(&entry.spec), &model).unwrap_or_default();
+        needs::known(&runs, &entry.spec)
+    }
+
+    /// Waiting jobs that are the same program as one that just ended learn from it.
+    pub(super) fn tell_waiting(&mut self, ended: &Entry) {
+        let (uid, gpus) = (ended.uid, ended.spec.gpus);
+        let program = needs::program(&ended.spec);
+        let equal: Vec<u64> = self
+            .jobs
+            .entries
+            .values()
+            .filter(|entry| {
+                entry.stage == Stage::Waiting
+                    && entry.id != ended.id
+                    && entry.uid == uid
+                    && entry.spec.gpus == gpus
+                    && entry.spec.command.first() == ended.spec.command.first()
+                    && entry.spec.model == ended.spec.model
+                    && needs::program(&entry.spec) == program
+            })
+            .map(|entry| entry.id)
+            .collect();
+        for id in equal {
+            let Some(entry) = self.jobs.entries.get(&id) else { continue };
+            let said = entry.spec.mem.or(entry.spec.mem_upper).is_some();
+            let needs::Known { need, from, activity, expected, .. } = self.known(entry);
+            // What the user says comes before what was seen.
+            let expected = expected.filter(|_| entry.spec.expected_ms.is_none());
+            let Some(was) = self.core.state.job(JobId(id)).map(|view| view.job) else { continue };
+            if !said && need != radrm_scheduler_core::Need::Unknown && was.need != need {
+                if let Some(from) = from {
+                    self.say(id, from);
+                }
+                self.step(Event::NeedKnown { job: JobId(id), need });
+            }
+            if (activity.is_some() && activity != was.activity)
+                || (expected.is_some() && expected != was.expected)
+            {
+                self.step(Event::ProfileKnown { job: JobId(id), activity, expected });
+            }
+        }
+    }
+}
+
+/// The scheduler's view of an entry of which this is known.
+pub(super) fn job_with(entry: &Entry, known: &needs::Known) -> Job {
+    let job = entry.spec.job(entry.id, entry.uid, Millis(entry.submitted_ms), known.need);
+    Job {
+        expected: job.expected.or(known.expected),
+        activity: entry.activity.or(known.activity),
+        lined_up: entry.lined_up_ms.map(Millis),
+        attempts: entry.attempt,
+        ooms: entry.ooms,
+        floor: Bytes(entry.floor),
+        ..job
+    }
+}

@@ -1,0 +1,316 @@
+//! Answers to clients.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::mpsc::Sender;
+
+use radrm_protocol::spec::Spec;
+use radrm_protocol::wire::{Line, Request, StatsRow};
+use radrm_scheduler_core::{Action, Bytes, Event, Job, JobId, Reason, Verdict};
+
+use super::entries::Room;
+use super::recover::job_with;
+use super::{Engine, Note, Response};
+use crate::peer::Peer;
+use crate::store::{self, Entry, Stage};
+
+/// The most jobs that are shown at once, of those that are over.
+const MOST_SHOWN: u32 = 10_000;
+/// The most jobs that one request names.
+const MOST_NAMED: usize = 10_000;
+
+type Submission = (Peer, Box<Spec>, Sender<Response>);
+
+/// A job that was looked at and is not written down yet.
+struct Taken {
+    entry: Entry,
+    environment: Vec<String>,
+    job: Job,
+    /// Where its need comes from.
+    from: Option<String>,
+    remarks: Vec<String>,
+}
+
+impl Engine {
+    /// Takes up new jobs: all of them with one write, and none before it is written.
+    pub(super) fn submit(&mut self, new: Vec<Submission>, replies: &mut Vec<(Sender<Response>, Response)>) {
+        if new.is_empty() {
+            return;
+        }
+        self.tell_unknown();
+        let now = self.now.at.0;
+        let mut taken: Vec<(Taken, Sender<Response>)> = Vec::new();
+        for (peer, spec, reply) in new {
+            match self.take(&peer, *spec, &taken, now) {
+                Ok(one) => taken.push((one, reply)),
+                Err(sentence) => replies.push((reply, Response::Refused(sentence))),
+            }
+        }
+        let written = self.outbox.store.transaction(|tx| {
+            taken.iter_mut().try_for_each(|(Taken { entry, environment, .. }, _)| {
+                entry.id = store::insert(tx, entry, environment)?;
+                Ok(())
+            })
+        });
+        if let Err(error) = written {
+            let sentence = format!("the queue cannot be written: {error}");
+            replies.extend(taken.into_iter().map(|(.., reply)| (reply, Response::Refused(sentence.clone()))));
+            self.health.report("disk", sentence);
+            return;
+        }
+        for (Taken { entry, job, from, remarks, .. }, reply) in taken {
+            let (id, held) = (entry.id, entry.held);
+            let job = Box::new(Job { id: JobId(id), ..job });
+            self.jobs.entries.insert(id, entry);
+            self.health.counters.submitted += 1;
+            from.iter().chain(&remarks).for_each(|words| self.say(id, words.clone()));
+            self.submit_to_state(job, held);
+            replies.push((reply, Response::Submitted { job: id, remarks }));
+        }
+    }
+
+    /// A job that is to be written down.
+    fn take(
+        &self,
+        peer: &Peer,
+        mut spec: Spec,
+        others: &[(Taken, Sender<Response>)],
+        now: u64,
+    ) -> Result<Taken, String> {
+        self.check(peer, &spec)?;
+        let environment = std::mem::take(&mut spec.environment);
+        let bytes = store::bytes(&spec, &environment);
+        let others = others.iter().map(|(taken, _)| &taken.entry).filter(|entry| entry.uid == peer.uid);
+        let taken = others.map(Room::of).fold(self.jobs.entries.of_user(peer.uid), Room::and);
+        self.has_room(taken.and(Room { jobs: 1, bytes }), bytes)?;
+        let entry = Entry {
+            bytes,
+            uid: peer.uid,
+            gid: peer.gid,
+            user: peer.name.clone(),
+            held: spec.held,
+            spec,
+            submitted_ms: now,
+            ..Entry::default()
+        };
+        let said = entry.spec.gpus == 0 || entry.spec.mem.or(entry.spec.mem_upper).is_some();
+        let known = self.known(&entry);
+        let job = job_with(&entry, &known);
+        let remarks = self.can_ever_start(&job)?;
+        Ok(Taken { entry, environment, job, from: known.from.filter(|_| !said), remarks })
+    }
+
+    /// A held job stays out of the scheduler until it is released: it would start at once.
+    pub(super) fn submit_to_state(&mut self, job: Box<Job>, held: bool) {
+        if !held {
+            self.step(Event::Submitted { job });
+        }
+    }
+
+    /// The scheduler ends it, or nobody but this list knows it.
+    pub(super) fn cancel(&mut self, job: u64) {
+        let id = JobId(job);
+        if let Some(entry) = self.jobs.entries.get_mut(&job) {
+            if entry.stage == Stage::Ended {
+                return;
+            }
+            entry.cancelled = true;
+        }
+        self.touch(job);
+        if self.core.state.job(id).is_some() {
+            self.step(Event::Cancelled { job: id });
+        } else {
+            self.decided(Action::End { job: id, verdict: Verdict::Cancelled }, &Reason::ByUser);
+        }
+    }
+
+    fn hold(&mut self, job: u64, held: bool) {
+        let id = JobId(job);
+        let Some(entry) = self.jobs.entries.get_mut(&job).filter(|entry| entry.held != held) else { return };
+        entry.held = held;
+        self.say(job, if held { "held".to_owned() } else { "released".to_owned() });
+        if self.core.state.job(id).is_some() {
+            self.step(if held { Event::Held { job: id } } else { Event::Released { job: id } });
+        } else if let Some(entry) = self.jobs.entries.get(&job).filter(|_| !held) {
+            let job = Box::new(self.job_of(entry));
+            self.step(Event::Submitted { job });
+        }
+    }
+
+    fn check(&self, peer: &Peer, spec: &Spec) -> Result<(), String> {
+        spec.check()?;
+        if spec.priority > self.config.user_priority && !peer.admin {
+            return Err(format!(
+                "priority {} is for administrators: up to {} is yours",
+                spec.priority, self.config.user_priority
+            ));
+        }
+        let own = rustix::process::geteuid();
+        if !own.is_root() && own.as_raw() != peer.uid {
+            return Err("this daemon does not run as root, so it starts its own user's jobs only".to_owned());
+        }
+        if peer.name.is_empty() {
+            return Err(format!("user {} has no account on this machine", peer.uid));
+        }
+        Ok(())
+    }
+
+    /// Whether what a user's jobs take of the queue, with one more, is not too much.
+    fn has_room(&self, with: Room, more: u64) -> Result<(), String> {
+        let Room { jobs, bytes } = with;
+        if jobs > self.config.jobs_per_user {
+            let jobs = jobs - 1;
+            return Err(format!("you have {jobs} jobs waiting and running already, the most that are taken"));
+        }
+        if bytes > self.config.bytes_per_user {
+            let [bytes, most] = [bytes - more, self.config.bytes_per_user].map(Bytes);
+            return Err(format!(
+                "the commands and environments of your jobs have {bytes} already, and {most} is the most"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Answers everything but a submission.
+    pub(super) fn answer(&mut self, peer: &Peer, request: &Request) -> Response {
+        match request {
+            Request::Submit(_) => Response::Refused("a submission out of order".to_owned()),
+            Request::Queue { all, ended } => self.queue(peer, *all, (*ended).min(MOST_SHOWN)),
+            Request::Show { job } => self.show(peer, *job),
+            Request::Cancel { jobs } => self.for_each(peer, jobs, |_| Ok(()), Self::cancel),
+            Request::Hold { jobs, held } => {
+                let may = |entry: &Entry| match *held && entry.stage != Stage::Waiting {
+                    true => Err(format!("job {} runs already: cancel it, or let it run", entry.id)),
+                    false => Ok(()),
+                };
+                self.for_each(peer, jobs, may, |engine, job| engine.hold(job, *held))
+            }
+            Request::Nodes => Response::Nodes(Box::new(self.node(peer))),
+            Request::Stats { all, since_ms } => {
+                let uid = (!(*all && peer.admin)).then_some(peer.uid);
+                match self.outbox.store.stats(uid, *since_ms) {
+                    Ok(stats) => Response::Stats(Box::new(self.of_real_time(stats))),
+                    Err(error) => Response::Refused(format!("the history cannot be read: {error}")),
+                }
+            }
+            Request::Drain { gpu, drained } => self.drain(peer, gpu, *drained),
+        }
+    }
+
+    /// What emulated GPUs did in modelled time says nothing of the time that passed.
+    fn of_real_time(&self, mut stats: StatsRow) -> StatsRow {
+        stats.emulated.clone_from(&self.node.gpus.emulated);
+        let emulated = |gpu: &str| stats.emulated.is_some() && self.node.device(gpu).is_some();
+        for gpu in &mut stats.gpus {
+            if emulated(&gpu.gpu) {
+                // An earlier daemon may have added them up.
+                (gpu.mean_smact, gpu.mean_power_w, gpu.energy_mj) = (None, None, None);
+            }
+        }
+        stats
+    }
+
+    /// Does something with each of these jobs, once, or with none: all must be the user's own, and it must be possible
+    /// with each.
+    fn for_each(
+        &mut self,
+        peer: &Peer,
+        jobs: &[u64],
+        may: impl Fn(&Entry) -> Result<(), String>,
+        mut act: impl FnMut(&mut Self, u64),
+    ) -> Response {
+        if jobs.len() > MOST_NAMED {
+            return Response::Refused(format!(
+                "{} jobs are named; {MOST_NAMED} at once are the most",
+                jobs.len()
+            ));
+        }
+        for job in jobs {
+            match self.jobs.entries.get(job) {
+                Some(entry) if peer.may(entry.uid) && entry.stage != Stage::Ended => {
+                    if let Err(sentence) = may(entry) {
+                        return Response::Refused(sentence);
+                    }
+                }
+                // Of others' jobs not even their being there is told.
+                _ => match self.outbox.store.job(*job) {
+                    Ok(Some(entry)) if peer.may(entry.uid) => {
+                        return Response::Refused(format!("job {job} is over"));
+                    }
+                    _ => return Response::Refused(format!("you have no job {job}")),
+                },
+            }
+        }
+        // The last of the queue first: what was done with one makes no room in which the next starts meanwhile.
+        let places = self.places();
+        let mut jobs = jobs.to_vec();
+        jobs.sort_by_key(|job| (Reverse(places.get(job)), *job));
+        jobs.dedup();
+        jobs.into_iter().for_each(|job| act(self, job));
+        Response::Done
+    }
+
+    /// Where waiting jobs stand, by their numbers.
+    fn places(&self) -> HashMap<u64, usize> {
+        self.core.state.queue().iter().enumerate().map(|(at, job)| (job.0, at)).collect()
+    }
+
+    fn queue(&self, peer: &Peer, all: bool, ended: u32) -> Response {
+        let everybody = all && peer.admin;
+        let mine = |entry: &&Entry| everybody || entry.uid == peer.uid;
+        let mut rows = Vec::new();
+        if ended > 0 {
+            let whose = (!everybody).then_some(peer.uid);
+            rows =
+                self.outbox.store.ended(whose, ended, |entry| self.row_of_list(&entry)).unwrap_or_default();
+            rows.reverse();
+        }
+        let open: Vec<&Entry> = self.jobs.entries.values().filter(mine).collect();
+        rows.extend(
+            open.iter().filter(|entry| entry.stage >= Stage::Starting).map(|entry| self.row_of_list(entry)),
+        );
+        // Waiting ones in the order in which they are looked at.
+        let order = self.places();
+        let mut waiting: Vec<&Entry> =
+            open.into_iter().filter(|entry| entry.stage == Stage::Waiting).collect();
+        waiting.sort_by_key(|entry| (order.get(&entry.id).copied().unwrap_or(usize::MAX), entry.id));
+        rows.extend(waiting.into_iter().map(|entry| self.row_of_list(entry)));
+        Response::Jobs(rows)
+    }
+
+    fn show(&self, peer: &Peer, job: u64) -> Response {
+        let stored =
+            self.jobs.entries.get(&job).cloned().or_else(|| self.outbox.store.job(job).ok().flatten());
+        let Some(entry) = stored.filter(|entry| peer.may(entry.uid)) else {
+            return Response::Refused(format!("you have no job {job}"));
+        };
+        let mut lines = self.outbox.store.history(job).unwrap_or_default();
+        if let Some((at, reason)) = self.core.state.history(JobId(job)).pop()
+            && matches!(reason, Reason::Waiting { .. })
+        {
+            lines.push(Line { at_ms: at.0, text: reason.to_string() });
+        }
+        Response::Job(Box::new(self.row(&entry)), lines)
+    }
+
+    fn drain(&mut self, peer: &Peer, gpu: &str, drained: bool) -> Response {
+        if !peer.admin {
+            return Response::Refused("GPUs are drained by administrators".to_owned());
+        }
+        let found =
+            self.node.gpus.list.iter().position(|known| {
+                known.uuid == gpu || known.index.is_some_and(|index| index.to_string() == gpu)
+            });
+        let Some(at) = found else { return Response::Refused(format!("there is no GPU {gpu}")) };
+        let uuid = self.node.gpus.list[at].uuid.clone();
+        self.outbox.note(Note::Drained(uuid.clone(), drained));
+        match drained {
+            true => self.node.drained.insert(uuid.clone()),
+            false => self.node.drained.remove(&uuid),
+        };
+        if let Some(device) = self.node.device(&uuid) {
+            self.step(Event::DeviceDrained { device, drained });
+        }
+        Response::Done
+    }
+}

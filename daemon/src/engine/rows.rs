@@ -1,0 +1,387 @@
+//! Jobs, GPUs and figures as they are shown.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use radrm_base::signal;
+use radrm_protocol::wire::{Asked, GpuRow, JobRow, NodeRow};
+use radrm_scheduler_core::{Bytes, Evidence, JobId, Outcome, Phase, Reason, Verdict};
+
+use super::Engine;
+use crate::peer::Peer;
+use crate::store::{Entry, Stage};
+use crate::suspend::Step;
+
+/// Where a job's output goes.
+pub(super) fn output(entry: &Entry, folder: &Path) -> PathBuf {
+    entry.spec.output.clone().unwrap_or_else(|| folder.join("output"))
+}
+
+/// How a job ended, in words.
+pub(super) fn end_words(verdict: &Verdict, reason: &Reason) -> String {
+    match verdict {
+        // Why it is not tried again.
+        Verdict::Ended(Outcome::OutOfMemory { .. })
+            if matches!(reason, Reason::TooManyAttempts { .. } | Reason::Impossible { .. }) =>
+        {
+            reason.to_string()
+        }
+        Verdict::Ended(outcome) => outcome_words(outcome),
+        Verdict::Cancelled => "cancelled".to_owned(),
+        Verdict::TimedOut => "ended by its time limit".to_owned(),
+        Verdict::Impossible => reason.to_string(),
+    }
+}
+
+fn outcome_words(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Exited { code: 0 } => "succeeded".to_owned(),
+        Outcome::Exited { code } => format!("exit code {code}"),
+        Outcome::Signalled { signal } => format!("killed by {}", signal::name(*signal)),
+        Outcome::OutOfMemory { evidence: Evidence::Limit, .. } => {
+            "out of GPU memory by a limit of its user or group, which no other GPU raises".to_owned()
+        }
+        Outcome::OutOfMemory { seen, .. } => format!("out of GPU memory at {seen}"),
+        Outcome::NotStarted => "could not be started".to_owned(),
+        Outcome::Lost => "lost with its device or machine".to_owned(),
+    }
+}
+
+fn exit_code(verdict: &Verdict) -> Option<i32> {
+    match verdict {
+        Verdict::Ended(Outcome::Exited { code } | Outcome::OutOfMemory { code, .. }) => Some(*code),
+        Verdict::Ended(Outcome::Signalled { signal }) => Some(128 + signal),
+        _ => None,
+    }
+}
+
+/// Host memory in bytes.
+pub(super) fn host_memory() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.map_or(u64::MAX, |kib| kib * 1024)
+}
+
+/// The most bytes of a command that a list shows.
+const SHOWN: usize = 200;
+
+/// The words of a command, the last one cut if they are long.
+fn beginning(command: &[String]) -> Vec<String> {
+    let mut left = SHOWN;
+    let mut words = Vec::new();
+    for word in command {
+        if word.len() < left {
+            left -= word.len() + 1;
+            words.push(word.clone());
+            continue;
+        }
+        let at = word.floor_char_boundary(left);
+        words.push(if at == word.len() { word.clone() } else { format!("{}…", &word[..at]) });
+        if words.len() < command.len() && at == word.len() {
+            words.push("…".to_owned());
+        }
+        break;
+    }
+    words
+}
+
+impl Engine {
+    /// A job with its whole command.
+    pub(super) fn row(&self, entry: &Entry) -> JobRow {
+        JobRow {
+            command: entry.spec.command.clone(),
+            need_from: self.need_from(entry),
+            ..self.row_of_list(entry)
+        }
+    }
+
+    /// Where the need of a job that is not over comes from.
+    fn need_from(&self, entry: &Entry) -> Option<String> {
+        let spec = &entry.spec;
+        if spec.gpus == 0 || entry.stage == Stage::Ended {
+            return None;
+        }
+        let asked = |bytes: u64| format!("asked for: {} on each GPU", Bytes(bytes));
+        let said = match (spec.mem, spec.mem_upper) {
+            (Some(bytes), Some(upper)) if upper > bytes => {
+                Some(format!("{}, at most {}", asked(bytes), Bytes(upper)))
+            }
+            (Some(bytes), _) | (None, Some(bytes)) => Some(asked(bytes)),
+            (None, None) => self.known(entry).from,
+        };
+        Some(said.unwrap_or_else(|| "not known: GPUs of its own until it was seen to hold some".to_owned()))
+    }
+
+    /// A job as lists show it.
+    pub(super) fn row_of_list(&self, entry: &Entry) -> JobRow {
+        let view = self.core.state.job(JobId(entry.id));
+        let live = self.jobs.live.get(&entry.id);
+        let phase = view.as_ref().map(|view| view.phase);
+        let suspended = entry.stage == Stage::Running && entry.suspension.step == Step::Suspended;
+        let step = super::suspend::state_name(entry.suspension.step);
+        let state = match (entry.stage, phase) {
+            (Stage::Running, _) if step.is_some() && phase != Some(Phase::Stopping) => {
+                step.unwrap_or_default()
+            }
+            (Stage::Running | Stage::Starting, Some(Phase::Stopping)) => "stopping",
+            (Stage::Running, _) if live.is_some_and(|live| !live.told) => "starting",
+            (Stage::Waiting, _) if entry.held => "held",
+            (stage, _) => stage.name(),
+        };
+        let wait = view.as_ref().and_then(|view| view.wait);
+        let why = match wait {
+            Some(wait) if entry.stage == Stage::Waiting || suspended => wait.to_string(),
+            _ => entry.why.clone(),
+        };
+        let used = live.map_or(0, |live| live.sight.used.values().sum());
+        let peak = entry.peak.max(live.map(|live| live.sight.peak).filter(|peak| *peak > 0));
+        let running = entry.started_ms.filter(|_| entry.stage == Stage::Running);
+        let folder = self.paths.folder(entry.id);
+        let name = match &entry.spec.name {
+            name if name.is_empty() => {
+                let word = entry.spec.command.first().map(Path::new);
+                word.and_then(Path::file_name).map(|word| word.to_string_lossy().into_owned())
+            }
+            name => Some(name.clone()),
+        };
+        JobRow {
+            job: entry.id,
+            name: name.unwrap_or_default(),
+            user: entry.user.clone(),
+            uid: entry.uid,
+            state: state.to_owned(),
+            priority: entry.spec.priority,
+            gpus: entry.spec.gpus,
+            devices: entry.devices.clone(),
+            reserved: view.as_ref().and_then(|view| view.reserved).map(|bytes| bytes.0),
+            used,
+            peak,
+            attempts: entry.attempt,
+            ooms: entry.ooms,
+            submitted_ms: entry.submitted_ms,
+            started_ms: entry.first_start_ms,
+            ended_ms: entry.ended_ms,
+            ran_ms: entry.ran_ms + running.map_or(0, |since| self.now.at.0.saturating_sub(since)),
+            time_limit_ms: entry.spec.time_limit_ms,
+            exit_code: entry.verdict.as_ref().and_then(exit_code),
+            end: (entry.stage == Stage::Ended).then(|| entry.why.clone()),
+            why,
+            command: beginning(&entry.spec.command),
+            cwd: entry.spec.cwd.display().to_string(),
+            output: output(entry, &folder).display().to_string(),
+            error: entry.spec.error.as_ref().map(|path| path.display().to_string()),
+            profile: (entry.attempt > 0)
+                .then(|| folder.join(format!("{}.radrm", entry.attempt)).display().to_string()),
+            pid: live.and_then(|live| live.program).map(|who| who.pid),
+            activity: entry.activity,
+            host_memory: live.map_or(0, |live| live.host.resident),
+            cpu_milli: live.and_then(|live| live.host.cpu_milli),
+            booked_host_memory: entry.spec.host_memory,
+            booked_cpu_milli: entry.spec.cpu_milli,
+            asked: Asked::of(&entry.spec),
+            need_from: None,
+            suspended: suspended.then(|| entry.suspension.host_bytes()),
+            suspended_pids: match suspended {
+                true => entry.suspension.processes.iter().map(|saved| saved.who.pid).collect(),
+                false => Vec::new(),
+            },
+        }
+    }
+
+    pub(super) fn node(&self, peer: &Peer) -> NodeRow {
+        let gpus = self.core.state.devices().filter_map(|view| {
+            let gpu = self.node.gpus.list.get(view.device.id.0 as usize)?;
+            let sample = self.node.samples.iter().find(|sample| sample.uuid == gpu.uuid);
+            let part = |at: usize| {
+                let parts = sample.and_then(|sample| sample.activity);
+                parts.map(|parts| radrm_scheduler_core::Permille::from_fraction(parts[at]).0)
+            };
+            let shown = |job: &u64| self.jobs.entries.get(job).is_some_and(|entry| peer.may(entry.uid));
+            Some(GpuRow {
+                index: gpu.index.unwrap_or(view.device.id.0),
+                uuid: gpu.uuid.clone(),
+                model: gpu.name.clone(),
+                total: gpu.total,
+                used: sample.map_or(0, |sample| sample.used),
+                reserved: view.reserved.0,
+                foreign: view.foreign.0,
+                smact: part(0),
+                smocc: part(1),
+                drama: part(2),
+                utilization: sample.and_then(|sample| sample.utilization),
+                power_mw: sample.and_then(|sample| sample.power_mw),
+                energy_mj: sample.and_then(|sample| sample.energy_mj),
+                lost: false,
+                drained: view.drained,
+                whole: view.whole,
+                jobs: view.jobs.iter().map(|job| job.0).filter(shown).collect(),
+                job_count: u32::try_from(view.jobs.len()).unwrap_or(u32::MAX),
+                kept_for: view.kept_for.map(|job| job.0).filter(shown),
+            })
+        });
+        let gone = self.node.gpus.list.iter().filter(|gpu| self.node.is_lost(&gpu.uuid)).map(|gpu| GpuRow {
+            index: gpu.index.unwrap_or_default(),
+            uuid: gpu.uuid.clone(),
+            model: gpu.name.clone(),
+            total: gpu.total,
+            lost: true,
+            drained: self.node.drained.contains(&gpu.uuid),
+            ..GpuRow::default()
+        });
+        let mut gpus: Vec<GpuRow> = gpus.chain(gone).collect();
+        gpus.sort_by_key(|row| self.node.device(&row.uuid));
+        let audit = self.node.unmanaged.iter().filter(|found| peer.admin || found.uid == Some(peer.uid));
+        NodeRow {
+            host: nix_hostname(),
+            emulated: self.node.gpus.emulated.clone(),
+            policy: self.config.scheduler.policy.name().to_owned(),
+            cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
+            memory: host_memory(),
+            waiting: u32::try_from(self.core.state.waiting()).unwrap_or(u32::MAX),
+            running: u32::try_from(self.jobs.on_gpus().len()).unwrap_or(u32::MAX),
+            suspended: u32::try_from(self.jobs.suspended().0).unwrap_or(u32::MAX),
+            suspended_bytes: self.jobs.suspended().1,
+            gpus,
+            audit: audit.map(|found| found.words.clone()).collect(),
+            troubles: self.health.issues().chain(&self.node.gpus.trouble).cloned().collect(),
+        }
+    }
+
+    /// What Prometheus reads: sums only, nobody's commands or names.
+    pub(super) fn metrics(&self) -> String {
+        let mut text = String::new();
+        let mut put = |name: &str, kind: &str, help: &str, values: &[(String, f64)]| {
+            let _ = writeln!(text, "# HELP radrm_{name} {help}\n# TYPE radrm_{name} {kind}");
+            for (labels, value) in values {
+                let _ = writeln!(text, "radrm_{name}{labels} {value}");
+            }
+        };
+        let alone = |value: f64| vec![(String::new(), value)];
+        let held =
+            self.jobs.entries.values().filter(|entry| entry.held && entry.stage == Stage::Waiting).count();
+        let state = |name: &str| format!("{{state=\"{name}\"}}");
+        let jobs = [
+            (state("waiting"), self.core.state.waiting() as f64),
+            (state("held"), held as f64),
+            (state("running"), self.jobs.on_gpus().len() as f64),
+            (state("suspended"), self.jobs.suspended().0 as f64),
+        ];
+        put("jobs", "gauge", "Jobs that are not over, by state.", &jobs);
+        put(
+            "suspended_bytes",
+            "gauge",
+            "Device memory of suspended jobs, which is in host memory.",
+            &alone(self.jobs.suspended().1 as f64),
+        );
+        let counters = self.health.counters;
+        for (name, help, value) in [
+            ("jobs_submitted_total", "Jobs submitted since the daemon started.", counters.submitted),
+            ("jobs_started_total", "Attempts started.", counters.started),
+            ("jobs_succeeded_total", "Jobs that ended with exit code 0.", counters.succeeded),
+            ("jobs_failed_total", "Jobs that ended otherwise.", counters.failed),
+            ("jobs_cancelled_total", "Jobs that were cancelled.", counters.cancelled),
+            ("out_of_memory_total", "Attempts that ran out of GPU memory.", counters.ooms),
+        ] {
+            put(name, "counter", help, &alone(value as f64));
+        }
+        for (name, help, sum) in [
+            ("job_waiting_seconds", "Time in the queue of jobs that ran and are over.", counters.waited_ms),
+            ("job_execution_seconds", "Running time of jobs that are over, all attempts.", counters.ran_ms),
+        ] {
+            let values =
+                [("_sum".to_owned(), sum as f64 / 1000.0), ("_count".to_owned(), counters.ended as f64)];
+            put(name, "summary", help, &values);
+        }
+        put(
+            "unaccounted_processes",
+            "gauge",
+            "Processes that take GPU memory past the shim.",
+            &alone(self.node.unmanaged.len() as f64),
+        );
+        put(
+            "troubles",
+            "gauge",
+            "Things that the daemon cannot do at the moment.",
+            &alone(self.health.issues().len() as f64),
+        );
+        let everybody = Peer::everybody();
+        let gpus = self.node(&everybody).gpus;
+        let each = |value: &dyn Fn(&GpuRow) -> Option<f64>| -> Vec<(String, f64)> {
+            let labels = |gpu: &GpuRow| {
+                let model = gpu.model.replace(['\\', '"', '\n'], "_");
+                format!("{{gpu=\"{}\",uuid=\"{}\",model=\"{model}\"}}", gpu.index, gpu.uuid)
+            };
+            gpus.iter().filter_map(|gpu| Some((labels(gpu), value(gpu)?))).collect()
+        };
+        put("gpu_memory_bytes", "gauge", "Memory of the GPU.", &each(&|gpu| Some(gpu.total as f64)));
+        put(
+            "gpu_memory_used_bytes",
+            "gauge",
+            "Memory in use by anybody.",
+            &each(&|gpu| Some(gpu.used as f64)),
+        );
+        put(
+            "gpu_memory_reserved_bytes",
+            "gauge",
+            "Memory set aside for jobs.",
+            &each(&|gpu| Some(gpu.reserved as f64)),
+        );
+        put(
+            "gpu_memory_unaccounted_bytes",
+            "gauge",
+            "Memory in use that no job accounts for.",
+            &each(&|gpu| Some(gpu.foreign as f64)),
+        );
+        put(
+            "gpu_lost",
+            "gauge",
+            "1 while the GPU is off the bus or taken away.",
+            &each(&|gpu| Some(f64::from(u8::from(gpu.lost)))),
+        );
+        put("gpu_jobs", "gauge", "Jobs on the GPU.", &each(&|gpu| Some(f64::from(gpu.job_count))));
+        put(
+            "gpu_sm_activity_ratio",
+            "gauge",
+            "SM activity, where the driver tells.",
+            &each(&|gpu| gpu.smact.map(|parts| f64::from(parts) / 1000.0)),
+        );
+        put(
+            "gpu_sm_occupancy_ratio",
+            "gauge",
+            "SM occupancy, where the driver tells.",
+            &each(&|gpu| gpu.smocc.map(|parts| f64::from(parts) / 1000.0)),
+        );
+        put(
+            "gpu_dram_activity_ratio",
+            "gauge",
+            "DRAM activity, where the driver tells.",
+            &each(&|gpu| gpu.drama.map(|parts| f64::from(parts) / 1000.0)),
+        );
+        put(
+            "gpu_utilization_ratio",
+            "gauge",
+            "Part of the time in which any kernel ran.",
+            &each(&|gpu| gpu.utilization.map(|percent| f64::from(percent) / 100.0)),
+        );
+        put(
+            "gpu_power_watts",
+            "gauge",
+            "Power draw.",
+            &each(&|gpu| gpu.power_mw.map(|power| f64::from(power) / 1000.0)),
+        );
+        put(
+            "gpu_energy_joules_total",
+            "counter",
+            "Energy since the driver was loaded.",
+            &each(&|gpu| gpu.energy_mj.map(|energy| energy as f64 / 1000.0)),
+        );
+        text
+    }
+}
+
+fn nix_hostname() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_string_lossy().into_owned()
+}

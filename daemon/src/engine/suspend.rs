@@ -1,0 +1,387 @@
+//! Jobs between running and suspended: what the scheduler is told of them, and what is done with them.
+//!
+//! What is to be done is on disk before a helper does it. A daemon that comes back takes a job that is
+//! suspended for suspended, and brings back whatever was on its way in either direction: its memory is set
+//! aside in both cases.
+
+use std::time::{Duration, Instant};
+
+use radrm_limits::mps::control::has_bound_daemon;
+use radrm_limits::program::libraries;
+use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Phase, Reason, Signal, SuspendRefusal};
+
+use super::{Effect, Engine};
+use crate::keeper::User;
+use crate::store::Entry;
+use crate::suspend::eligible::{self, Room};
+use crate::suspend::{Answer, Order, Step, Task};
+use crate::watch::Attempt;
+
+/// Bytes that a driver copies in a second, at the least; about a tenth of what is published.
+const SLOWEST: u64 = 500_000_000;
+/// What a helper gets beyond waiting and copying, s.
+const EXTRA_S: u64 = 60;
+/// A job that has to come back and does not is tried again after this.
+const AGAIN: Duration = Duration::from_secs(1);
+/// So often, where helpers end without an answer; then it is lost.
+const MOST_TRIES: u32 = 60;
+
+/// A helper's end without an answer, in words.
+const NO_ANSWER: &str = "the helper ended without an answer";
+
+/// What the engine holds of a job in this respect.
+#[derive(Debug, Default)]
+pub(super) struct Transit {
+    /// What the scheduler was told last.
+    known: Option<Result<(), SuspendRefusal>>,
+    /// A helper is at it.
+    busy: bool,
+    /// It is to be suspended as soon as what was left half way is undone.
+    wanted: bool,
+    /// Tries to bring back what has to come back.
+    tries: u32,
+    /// The next one.
+    again: Option<Instant>,
+}
+
+impl Engine {
+    /// Whether a job's processes hold nothing on their GPUs, or are about to.
+    pub(super) fn is_off(&self, job: u64) -> bool {
+        self.jobs.entries.get(&job).is_some_and(|entry| entry.suspension.is_off())
+    }
+
+    /// Tells the scheduler whether a job can be suspended, if that changed.
+    pub(super) fn tell_suspend(&mut self, job: u64) {
+        let known = self.can_suspend(job);
+        let Some(live) = self.jobs.live.get_mut(&job) else { return };
+        if live.transit.known != Some(known) {
+            live.transit.known = Some(known);
+            self.step(Event::SuspendKnown { job: JobId(job), suspend: known });
+        }
+    }
+
+    /// Looks once more at jobs of which nothing is known yet and that may have to leave at once.
+    pub(super) fn tell_unknown(&mut self) {
+        let unknown = |known: Option<Result<(), SuspendRefusal>>| {
+            matches!(known, None | Some(Err(SuspendRefusal::NoShim)))
+        };
+        let jobs: Vec<u64> = self
+            .jobs
+            .live
+            .iter()
+            .filter(|(_, live)| live.program.is_some() && unknown(live.transit.known))
+            .map(|(job, _)| *job)
+            .filter(|job| self.jobs.entries.get(job).is_some_and(|entry| entry.spec.preemptible))
+            .filter(|job| !self.is_off(*job))
+            .collect();
+        jobs.into_iter().for_each(|job| self.look_whether(job));
+    }
+
+    /// Looks whether a job can be suspended, before anything is decided for it.
+    pub(super) fn look_whether(&mut self, job: u64) {
+        if let Some(live) = self.jobs.live.get_mut(&job) {
+            live.sight.find_segment(live.program, &*self.effects);
+        }
+        self.tell_suspend(job);
+    }
+
+    fn can_suspend(&self, job: u64) -> Result<(), SuspendRefusal> {
+        let (Some(entry), Some(live)) = (self.jobs.entries.get(&job), self.jobs.live.get(&job)) else {
+            return Err(SuspendRefusal::NoShim);
+        };
+        if !self.config.suspend.on {
+            return Err(SuspendRefusal::Unsupported);
+        }
+        if entry.devices.iter().any(|uuid| uuid.starts_with("MIG-")) {
+            return Err(SuspendRefusal::Mig);
+        }
+        let segment = live.sight.segment().ok_or(SuspendRefusal::NoShim)?;
+        eligible::processes(segment, has_bound_daemon)?;
+        self.host_room().has(live.sight.used.values().sum())
+    }
+
+    fn host_room(&self) -> Room {
+        let of = |step: Step| -> u64 {
+            let entries = self.jobs.entries.values().filter(|entry| entry.suspension.step == step);
+            entries.flat_map(|entry| entry.suspension.bytes.values()).sum()
+        };
+        let pending = of(Step::Suspending);
+        Room {
+            // What is emulated holds no bytes that could be copied.
+            available: self.node.gpus.machine.is_none().then(eligible::available),
+            most: self.config.suspend.host_memory,
+            taken: of(Step::Suspended) + of(Step::Resuming) + pending,
+            pending,
+        }
+    }
+
+    /// The scheduler wants a job suspended.
+    pub(super) fn suspend(&mut self, job: u64) {
+        let undoing = self.jobs.entries.get(&job).is_some_and(|entry| entry.suspension.step == Step::Undoing);
+        if let Some(live) = self.jobs.live.get_mut(&job).filter(|_| undoing) {
+            live.transit.wanted = true;
+            return;
+        }
+        if let Err(refusal) = self.can_suspend(job) {
+            return self.step(Event::SuspendFailed { job: JobId(job), refusal });
+        }
+        let seen = self.jobs.live.get(&job).map(|live| live.sight.used.clone()).unwrap_or_default();
+        let devices = self.jobs.entries.get(&job).map(|entry| entry.devices.clone()).unwrap_or_default();
+        // The helper asks NVML for each.
+        let used =
+            devices.into_iter().map(|uuid| (uuid.clone(), seen.get(&uuid).copied().unwrap_or(0))).collect();
+        let whole = self.core.state.job(JobId(job)).is_some_and(|view| view.reserved.is_none());
+        self.begin(job, Step::Suspending, |entry| {
+            entry.suspension.bytes = used;
+            entry.suspension.whole = whole;
+            entry.suspension.processes.clear();
+        });
+    }
+
+    /// The scheduler wants a suspended job back; its memory is set aside.
+    pub(super) fn resume(&mut self, job: u64) {
+        self.begin(job, Step::Resuming, |_| {});
+    }
+
+    /// What was begun must be undone.
+    fn undo(&mut self, job: u64) {
+        self.begin(job, Step::Undoing, |_| {});
+    }
+
+    /// A step that a helper takes once it is on disk.
+    fn begin(&mut self, job: u64, step: Step, change: impl FnOnce(&mut Entry)) {
+        let Some(entry) = self.jobs.entries.get_mut(&job) else { return };
+        change(entry);
+        entry.suspension.step = step;
+        let attempt = (job, entry.attempt);
+        if let Some(live) = self.jobs.live.get_mut(&job) {
+            live.transit.busy = true;
+            live.transit.again = None;
+        }
+        self.touch(job);
+        self.outbox.effect(Effect::Suspension(attempt));
+    }
+
+    /// Starts the helper for a step that is on disk.
+    pub(super) fn start_helper(&mut self, attempt: Attempt) {
+        let (job, number) = attempt;
+        let Some(entry) = self.jobs.entries.get(&job).filter(|entry| entry.attempt == number) else { return };
+        let task = if entry.suspension.step == Step::Suspending { Task::Suspend } else { Task::Resume };
+        let bytes: u64 = entry.suspension.bytes.values().sum();
+        let lock_ms = self.config.suspend.lock_ms;
+        let limit_s = u64::from(lock_ms) / 1000 + bytes / SLOWEST + EXTRA_S;
+        let root = rustix::process::geteuid().is_root();
+        let live = self.jobs.live.get(&job);
+        let emulated = match &self.node.gpus.machine {
+            Some(machine) => match libraries::find(libraries::EMULATED_CUDA) {
+                Ok(library) => Ok(Some((machine.clone(), library))),
+                Err(why) => Err(why),
+            },
+            None => Ok(None),
+        };
+        let pid = |who: Option<crate::status::Who>| who.map_or(0, |who| who.pid);
+        let started = emulated.and_then(|emulated| {
+            let order = Order {
+                task,
+                launcher: pid(live.and_then(|live| live.program)),
+                keeper: pid(live.and_then(|live| live.keeper)),
+                processes: entry.suspension.processes.clone(),
+                bytes: entry.suspension.bytes.clone(),
+                emulated,
+                lock_ms,
+                limit_s: u32::try_from(limit_s).unwrap_or(u32::MAX),
+                user: root.then(|| User { name: entry.user.clone(), uid: entry.uid, gid: entry.gid }),
+            };
+            self.effects.start_helper(attempt, order)
+        });
+        if let Err(sentence) = started {
+            self.health.report("suspend", format!("jobs cannot be suspended or brought back: {sentence}"));
+            self.helped(attempt, Some(Answer::not_begun(task, sentence)));
+        }
+    }
+
+    /// A helper ended: what came of it.
+    pub(super) fn helped(&mut self, (job, attempt): Attempt, answer: Option<Answer>) {
+        let Some(live) = self.jobs.live.get_mut(&job) else { return };
+        let Some(entry) = self.jobs.entries.get(&job).filter(|entry| entry.attempt == attempt) else {
+            return;
+        };
+        live.transit.busy = false;
+        match (entry.suspension.step, answer) {
+            (Step::Suspending, Some(Answer::Suspended { processes, bytes })) => {
+                self.is_suspended(job, |entry| {
+                    entry.suspension.processes = processes;
+                    entry.suspension.bytes = bytes;
+                });
+            }
+            (Step::Suspending, Some(Answer::Refused { refusal, sentence })) => {
+                self.runs(job, &format!("not suspended: {sentence}"));
+                self.step(Event::SuspendFailed { job: JobId(job), refusal });
+            }
+            (Step::Suspending, None) => {
+                // Whatever ended the helper may have been chance: once more, from the beginning.
+                live.transit.wanted = live.transit.tries == 0;
+                live.transit.tries += 1;
+                self.say(job, format!("not suspended: {NO_ANSWER}"));
+                self.undo(job);
+            }
+            (Step::Resuming, Some(Answer::NoRoom { sentence })) => {
+                if let Some(entry) = self.jobs.entries.get_mut(&job) {
+                    entry.suspension.step = Step::Suspended;
+                }
+                self.say(job, format!("still suspended: {sentence}"));
+                self.step(Event::ResumeFailed { job: JobId(job) });
+            }
+            (Step::Resuming | Step::Undoing, Some(Answer::Resumed)) => self.is_back(job),
+            (Step::Undoing, Some(Answer::NoRoom { sentence })) => self.try_again(job, &sentence),
+            (Step::Resuming | Step::Undoing, None) => self.try_again(job, NO_ANSWER),
+            (_, Some(Answer::Lost { sentence })) => self.lose(job, &sentence),
+            _ => {}
+        }
+    }
+
+    fn is_suspended(&mut self, job: u64, change: impl FnOnce(&mut Entry)) {
+        let now = self.now.at.0;
+        let Some(entry) = self.jobs.entries.get_mut(&job) else { return };
+        change(entry);
+        let ran = entry.started_ms.take().map_or(0, |since| now.saturating_sub(since));
+        entry.ran_ms += ran;
+        entry.suspension.ran_ms += ran;
+        entry.suspension.step = Step::Suspended;
+        let held: u64 = entry.suspension.bytes.values().sum();
+        let most = entry.suspension.bytes.values().copied().max().unwrap_or(0);
+        let count = entry.suspension.processes.len();
+        let processes = if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
+        self.keep_peak(job);
+        if let Some(live) = self.jobs.live.get_mut(&job) {
+            live.sight.used.clear();
+        }
+        self.say(job, format!("suspended: {processes}, {} in host memory", Bytes(held)));
+        self.step(Event::Suspended { job: JobId(job), bytes: Bytes(most) });
+        self.keep_turn(job);
+        // Somebody may have asked for its end meanwhile: it has to react to that.
+        let stopping = self.core.state.job(JobId(job)).is_some_and(|view| view.phase == Phase::Stopping);
+        if stopping
+            && self.jobs.entries.get(&job).is_some_and(|entry| entry.suspension.step == Step::Suspended)
+        {
+            self.undo(job);
+        }
+    }
+
+    fn runs(&mut self, job: u64, words: &str) {
+        if let Some(entry) = self.jobs.entries.get_mut(&job) {
+            entry.suspension.step = Step::Running;
+            entry.suspension.processes.clear();
+            entry.started_ms.get_or_insert(self.now.at.0);
+        }
+        if let Some(live) = self.jobs.live.get_mut(&job) {
+            // The scheduler is told anew what it holds.
+            live.sight.forget();
+        }
+        self.say(job, words.to_owned());
+    }
+
+    fn is_back(&mut self, job: u64) {
+        self.runs(job, "goes on where it was suspended");
+        let id = JobId(job);
+        let wanted =
+            self.jobs.live.get_mut(&job).is_some_and(|live| std::mem::take(&mut live.transit.wanted));
+        self.look_whether(job);
+        match self.core.state.job(id).map(|view| view.phase) {
+            Some(Phase::Resuming) => self.step(Event::Resumed { job: id }),
+            Some(Phase::Suspending) if wanted => return self.suspend(job),
+            Some(Phase::Suspending) => {
+                self.step(Event::SuspendFailed { job: id, refusal: SuspendRefusal::Failed });
+            }
+            _ => {}
+        }
+        if let Some(live) = self.jobs.live.get_mut(&job) {
+            live.transit.tries = 0;
+        }
+    }
+
+    /// What has to come back is tried again. The scheduler takes it for running, or waits for an answer and
+    /// gets it then; without room it waits as long as it takes.
+    fn try_again(&mut self, job: u64, sentence: &str) {
+        let Some(live) = self.jobs.live.get_mut(&job) else { return };
+        if sentence == NO_ANSWER {
+            live.transit.tries += 1;
+            if live.transit.tries >= MOST_TRIES {
+                return self.lose(job, sentence);
+            }
+        }
+        live.transit.again = Some(self.now.mono + AGAIN);
+        if self.jobs.entries.get(&job).is_some_and(|entry| entry.why != sentence) {
+            self.say(job, sentence.to_owned());
+        }
+    }
+
+    /// Some of it can never run again: it runs again from its beginning, or from a checkpoint of its own.
+    fn lose(&mut self, job: u64, sentence: &str) {
+        if let Some(entry) = self.jobs.entries.get_mut(&job) {
+            entry.suspension.step = Step::Lost;
+        }
+        self.say(job, format!("lost: {sentence}"));
+        self.signal_when_written(job, Signal::Kill);
+    }
+
+    /// What has to come back and did not is tried again.
+    pub(super) fn bring_back(&mut self) {
+        let now = self.now.mono;
+        let due: Vec<u64> = self
+            .jobs
+            .live
+            .iter()
+            .filter(|(_, live)| !live.transit.busy && live.transit.again.is_some_and(|at| at <= now))
+            .map(|(job, _)| *job)
+            .collect();
+        for job in due {
+            let Some(step) = self.jobs.entries.get(&job).map(|entry| entry.suspension.step) else { continue };
+            self.begin(job, step, |_| {});
+        }
+    }
+
+    /// A job that an earlier daemon suspended.
+    pub(super) fn adopt_suspended(&mut self, job: Box<Job>) {
+        let id = job.id;
+        let Some(entry) = self.jobs.entries.get(&id.0) else { return };
+        let suspension = &entry.suspension;
+        let most = suspension.bytes.values().copied().max().unwrap_or(0);
+        let bytes = Bytes(most.max(entry.reserved.unwrap_or(0)));
+        let (whole, ran) = (suspension.whole, Millis(suspension.ran_ms));
+        let devices = self.node.devices(&entry.devices);
+        let model = self.node.model(entry);
+        let gpus = u16::try_from(devices.len()).unwrap_or(u16::MAX);
+        self.step(Event::AdoptedSuspended { job, model, bytes, gpus, devices, whole, ran });
+    }
+
+    /// A job that was on its way in either direction when the daemon died, and is adopted as running.
+    pub(super) fn adopted_on_its_way(&mut self, job: u64) {
+        match self.jobs.entries.get(&job).map(|entry| entry.suspension.step) {
+            Some(Step::Suspending | Step::Resuming | Step::Undoing) => self.undo(job),
+            Some(Step::Lost) => self.signal(job, Signal::Kill),
+            _ => {}
+        }
+    }
+
+    /// Why a job is made to leave by signals, if that is because it cannot be suspended.
+    pub(super) fn why_not_suspended(&self, job: JobId) -> String {
+        match self.core.state.history(job).as_slice() {
+            [.., (before, Reason::CannotSuspend { refusal }), (at, _)] if before == at => {
+                format!("; it cannot be suspended: {refusal}")
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+/// The state of a job that is not simply running.
+pub(super) fn state_name(step: Step) -> Option<&'static str> {
+    match step {
+        Step::Running => None,
+        Step::Suspending => Some("suspending"),
+        Step::Suspended => Some("suspended"),
+        Step::Resuming | Step::Undoing => Some("resuming"),
+        Step::Lost => Some("stopping"),
+    }
+}

@@ -1,0 +1,79 @@
+//! What an attempt leaves when its keeper was killed: nobody waits for it any more.
+
+use radrm_limits::proc::Process;
+
+use crate::keeper;
+use crate::status::Who;
+use crate::watch::Attempt;
+
+/// Processes that are killed may have begun others meanwhile: it is looked again until nothing is found, so often.
+const ROUNDS: usize = 8;
+
+/// How the processes of an attempt are known.
+pub(super) struct Marks {
+    uid: u32,
+    keeper: Who,
+    /// Whether the keeper's number is nobody else's, so that a session of this number is its own.
+    session: bool,
+    variables: [Vec<u8>; 2],
+}
+
+impl Marks {
+    pub(super) fn new(uid: u32, keeper: Who, (job, attempt): Attempt) -> Self {
+        Self {
+            uid,
+            keeper,
+            session: keeper.lives() || !Process(keeper.pid).exists(),
+            variables: keeper::marks(job, attempt).map(String::into_bytes),
+        }
+    }
+
+    /// Kills all processes of the attempt.
+    pub(super) fn kill_all(&self) {
+        for _ in 0..ROUNDS {
+            let left: Vec<Process> = Process::all().filter(|process| self.are_of(*process)).collect();
+            if left.is_empty() {
+                break;
+            }
+            left.into_iter().for_each(|process| kill(process.0));
+        }
+    }
+
+    /// Whether a process is one that the attempt left: its user's (really or in effect), not older than the keeper, in the keeper's
+    /// session or with the attempt's variables in its environment. Jobs of another daemon may have the same ones;
+    /// they are below a keeper.
+    fn are_of(&self, process: Process) -> bool {
+        let is_users = process.users().is_some_and(|(real, effective)| [real, effective].contains(&self.uid));
+        let is_new = || process.start().is_some_and(|start| start >= self.keeper.start);
+        is_users && is_new() && (self.session && self.is_in_session(process) || self.has(process))
+    }
+
+    fn is_in_session(&self, process: Process) -> bool {
+        // SAFETY: a plain system call.
+        let session = unsafe { libc::getsid(process.0.cast_signed()) };
+        session == self.keeper.pid.cast_signed()
+    }
+
+    fn has(&self, process: Process) -> bool {
+        let Some(environment) = process.environment() else { return false };
+        self.variables.iter().all(|variable| environment.contains(variable)) && !is_kept(process)
+    }
+}
+
+/// Whether it is a keeper, or below one.
+fn is_kept(process: Process) -> bool {
+    let keeps = |process: &Process| process.command().split(' ').nth(1) == Some(keeper::WORD);
+    std::iter::successors(Some(process), |process| process.parent().filter(|parent| parent.0 > 1))
+        .any(|process| keeps(&process))
+}
+
+/// Kills a program that was just seen to live, and everything below it.
+pub(super) fn kill_tree(program: Who) {
+    keeper::below(program.pid).into_iter().chain([program.pid]).for_each(kill);
+}
+
+fn kill(pid: u32) {
+    // SAFETY: a plain system call. The process was just seen to be the attempt's: the window is that of every kill
+    // by number.
+    unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
+}

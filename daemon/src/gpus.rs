@@ -1,0 +1,293 @@
+//! The machine's GPUs: which there are, and what they do, looked at on a thread of its own, since
+//! a call into a broken driver can hang.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use nvml_wrapper::enums::gpm::GpmMetricId;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::gpm::{GpmSample, gpm_metrics_get};
+use nvml_wrapper::{Device, Nvml};
+use radrm_collector::NvmlSource;
+use radrm_emulator_machine::{ENV_MACHINE, Machine, MachineSpec};
+use radrm_limits::audit::judge::{self, Entry, Expected};
+use radrm_limits::audit::{devices, known, why};
+use radrm_limits::contexts::Contexts;
+use radrm_limits::gpus::{self, Gpu};
+use radrm_limits::program::libraries;
+use radrm_limits::{jobs, proc::Process};
+
+use super::config::{Config, EMBEDDED};
+use super::engine::Message;
+
+/// The GPUs that jobs are placed on.
+#[derive(Clone, Debug)]
+pub(crate) struct Gpus {
+    pub(crate) source: NvmlSource,
+    /// The emulated machine's file.
+    pub(crate) machine: Option<PathBuf>,
+    /// What is emulated, in words.
+    pub(crate) emulated: Option<String>,
+    pub(crate) list: Vec<Gpu>,
+    /// Why there are none.
+    pub(crate) trouble: Option<String>,
+}
+
+impl Gpus {
+    /// Finds the GPUs, or emulates some. Called while this process has one thread.
+    pub(crate) fn find(config: &Config, boot_is_new: bool) -> Result<Self, String> {
+        let real = gpus::open(&NvmlSource::System).and_then(|nvml| gpus::inventory(&nvml));
+        let trouble = match real {
+            _ if !matches!(config.emulate.as_str(), "" | "never") => String::new(),
+            Ok(found) if !found.gpus.is_empty() => {
+                return Ok(Self {
+                    source: NvmlSource::System,
+                    machine: None,
+                    emulated: None,
+                    list: found.gpus,
+                    trouble: None,
+                });
+            }
+            Ok(_) => "NVML knows no GPU".to_owned(),
+            Err(why) => format!("NVML does not work: {why}"),
+        };
+        if config.emulate == "never" {
+            let none = (NvmlSource::Off, None, None, Vec::new());
+            let (source, machine, emulated, list) = none;
+            return Ok(Self { source, machine, emulated, list, trouble: Some(trouble) });
+        }
+        let wanted = if config.emulate.is_empty() { EMBEDDED } else { &config.emulate };
+        Self::emulate(wanted, &config.state.join("machine"), boot_is_new)
+    }
+
+    fn emulate(wanted: &str, file: &Path, boot_is_new: bool) -> Result<Self, String> {
+        let spec = MachineSpec::parse(wanted).map_err(|error| error.to_string())?;
+        // What processes of another boot, or of other GPUs, held is nobody's.
+        let same = Machine::open(file).is_ok_and(|machine| machine.spec() == &spec);
+        if boot_is_new || !same {
+            let _ = fs::remove_file(file);
+            Machine::create(&spec, file).map_err(|error| error.to_string())?;
+        }
+        if rustix::process::geteuid().is_root() {
+            // Jobs of all users share the emulated GPUs. They are nobody's memory.
+            use std::os::unix::fs::PermissionsExt;
+            fs::set_permissions(file, fs::Permissions::from_mode(0o666))
+                .map_err(|error| format!("{}: {error}", file.display()))?;
+        }
+        // SAFETY: called while this process has one thread.
+        unsafe { std::env::set_var(ENV_MACHINE, file) };
+        let source = NvmlSource::Library(libraries::find(libraries::EMULATED_NVML)?);
+        let list = gpus::open(&source)
+            .and_then(|nvml| gpus::inventory(&nvml))
+            .map_err(|why| format!("the emulated NVML does not work: {why}"))?
+            .gpus;
+        let emulated = Some(wanted.to_owned());
+        Ok(Self { source, machine: Some(file.to_owned()), emulated, list, trouble: None })
+    }
+}
+
+/// What a GPU does.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Sample {
+    pub(crate) uuid: String,
+    pub(crate) used: u64,
+    /// What its processes hold of it, contexts included, where the driver tells.
+    pub(crate) processes: Vec<(u32, u64)>,
+    /// Per cent of the time in which any kernel ran.
+    pub(crate) utilization: Option<u32>,
+    /// SM activity, SM occupancy and DRAM activity, as fractions.
+    pub(crate) activity: Option<[f64; 3]>,
+    pub(crate) power_mw: Option<u32>,
+    /// Since the driver was loaded, mJ.
+    pub(crate) energy_mj: Option<u64>,
+}
+
+/// A process that takes GPU memory past the shim.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Stranger {
+    /// Its user.
+    pub(crate) uid: Option<u32>,
+    /// UUID of the GPU that it is on.
+    pub(crate) gpu: String,
+    pub(crate) words: String,
+}
+
+/// One look at all GPUs.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    /// What it tells is true at or after this.
+    pub(crate) begun: Instant,
+    /// Of those that answer; of none where only the losses were asked for.
+    pub(crate) samples: Vec<Sample>,
+    /// UUIDs of those that are gone: off the bus, or an instance that was taken away. One that merely does
+    /// not answer is in neither list.
+    pub(crate) lost: Vec<String>,
+}
+
+/// A GPU that is back is seen by an NVML that was opened after that; it is opened anew so often while one
+/// is lost, or while it cannot be opened at all.
+const REOPEN: Duration = Duration::from_secs(5);
+
+/// Looks at all GPUs again and again, until nobody listens.
+pub(crate) fn watch(
+    gpus: &Gpus,
+    every: Duration,
+    audit: Option<Duration>,
+    asked: Receiver<()>,
+    to: Sender<Message>,
+) {
+    let gpus = gpus.clone();
+    thread::Builder::new()
+        .name("gpus".into())
+        .stack_size(512 << 10)
+        .spawn(move || {
+            let mut audited: Option<Instant> = None;
+            if gpus.source == NvmlSource::Off {
+                return;
+            }
+            loop {
+                if let Ok(nvml) = gpus::open(&gpus.source)
+                    && look_on(&nvml, &gpus, every, audit, &mut audited, &asked, &to).is_none()
+                {
+                    return;
+                }
+                thread::sleep(REOPEN);
+            }
+        })
+        .ok();
+}
+
+/// Looks until NVML has to be opened anew; `None` if nobody listens any more.
+fn look_on(
+    nvml: &Nvml,
+    gpus: &Gpus,
+    every: Duration,
+    audit: Option<Duration>,
+    audited: &mut Option<Instant>,
+    asked: &Receiver<()>,
+    to: &Sender<Message>,
+) -> Option<()> {
+    let opened = Instant::now();
+    let mut before: HashMap<String, GpmSample<'_>> = HashMap::new();
+    loop {
+        let mut look = Look { begun: Instant::now(), samples: Vec::new(), lost: Vec::new() };
+        for gpu in &gpus.list {
+            match sample(nvml, &gpu.uuid, &mut before) {
+                Ok(sample) => look.samples.push(sample),
+                Err(error) if means_lost(&error) => look.lost.push(gpu.uuid.clone()),
+                Err(_) => {}
+            }
+        }
+        let lost = !look.lost.is_empty();
+        to.send(Message::Looked(look)).ok()?;
+        if let Some(gap) = audit
+            && audited.is_none_or(|last| last.elapsed() >= gap)
+        {
+            *audited = Some(Instant::now());
+            if let Some(found) = look_for_strangers(gpus) {
+                to.send(Message::Audited(found)).ok()?;
+            }
+        }
+        if lost && opened.elapsed() > REOPEN {
+            return Some(());
+        }
+        let next = Instant::now() + every;
+        while let Some(rest) = next.checked_duration_since(Instant::now())
+            && asked.recv_timeout(rest).is_ok()
+        {
+            to.send(Message::Looked(losses(nvml, gpus))).ok()?;
+        }
+    }
+}
+
+fn means_lost(error: &NvmlError) -> bool {
+    matches!(error, NvmlError::GpuLost | NvmlError::NotFound)
+}
+
+/// Only which GPUs are gone: activities are means since the last look, which stays as it is.
+fn losses(nvml: &Nvml, gpus: &Gpus) -> Look {
+    let begun = Instant::now();
+    let gone = |gpu: &&Gpu| {
+        let asked = nvml.device_by_uuid(gpu.uuid.as_str()).and_then(|device| device.memory_info());
+        asked.is_err_and(|error| means_lost(&error))
+    };
+    let lost = gpus.list.iter().filter(gone).map(|gpu| gpu.uuid.clone()).collect();
+    Look { begun, samples: Vec::new(), lost }
+}
+
+fn sample<'a>(
+    nvml: &'a Nvml,
+    uuid: &str,
+    before: &mut HashMap<String, GpmSample<'a>>,
+) -> Result<Sample, NvmlError> {
+    let device = nvml.device_by_uuid(uuid)?;
+    let memory = device.memory_info()?;
+    let now = device.gpm_support().unwrap_or(false).then(|| device.gpm_sample().ok()).flatten();
+    let last = before.remove(uuid);
+    let activity = last.zip(now.as_ref()).and_then(|(last, now)| activity(nvml, &last, now));
+    if let Some(now) = now {
+        before.insert(uuid.to_owned(), now);
+    }
+    Ok(Sample { activity, ..plain(uuid, memory.used, &device) })
+}
+
+fn plain(uuid: &str, used: u64, device: &Device<'_>) -> Sample {
+    Sample {
+        uuid: uuid.to_owned(),
+        used,
+        processes: devices::processes(device)
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|held| Some((held.pid, held.used?)))
+            .collect(),
+        utilization: device.utilization_rates().ok().map(|rates| rates.gpu),
+        activity: None,
+        power_mw: device.power_usage().ok(),
+        energy_mj: device.total_energy_consumption().ok(),
+    }
+}
+
+fn activity(nvml: &Nvml, last: &GpmSample<'_>, now: &GpmSample<'_>) -> Option<[f64; 3]> {
+    let wanted = [GpmMetricId::SmUtil, GpmMetricId::SmOccupancy, GpmMetricId::DramBwUtil];
+    let metrics = gpm_metrics_get(nvml, last, now, &wanted).ok()?;
+    let mut values = [0.0; 3];
+    for (value, metric) in values.iter_mut().zip(metrics) {
+        *value = metric.ok()?.value / 100.0;
+    }
+    Some(values)
+}
+
+/// Processes that hold GPU memory that no shim explains, in words.
+fn look_for_strangers(gpus: &Gpus) -> Option<Vec<Stranger>> {
+    let listed = devices::list(&gpus.source).ok()?;
+    let contexts = Contexts::load(gpus.machine.is_some());
+    let expected = Expected { tolerance: judge::TOLERANCE, fixed: None, contexts };
+    let known = known::all(&jobs::all());
+    let mut found = Vec::new();
+    for device in &listed.devices {
+        for entry in &device.processes {
+            let process = Process(entry.pid);
+            if why::is_service(process) {
+                continue;
+            }
+            let counted = known.of(process, &device.gpu.bytes);
+            let entry =
+                Entry { process, gpu: device.gpu.clone(), driver: listed.driver.clone(), held: entry.used };
+            let finding = judge::judge(entry, counted, &expected);
+            if let Some(reason) = &finding.reason {
+                let gpu = finding.gpu.index.map_or_else(|| finding.gpu.uuid.clone(), |n| n.to_string());
+                let words = format!(
+                    "process {} on GPU {gpu} holds {} that nobody counts: {}",
+                    finding.pid,
+                    radrm_profile::Bytes(finding.unexplained),
+                    reason.sentence()
+                );
+                found.push(Stranger { uid: finding.uid, gpu: finding.gpu.uuid, words });
+            }
+        }
+    }
+    Some(found)
+}

@@ -1,0 +1,166 @@
+//! What jobs take of the host: resident memory and CPU time of their processes, beside what was booked.
+
+use std::collections::HashMap;
+use std::fs;
+use std::time::Instant;
+
+use radrm_limits::proc::Process;
+use radrm_telemetry::process::Stat;
+
+/// More than what is booked by so much is no slip of the clock: thousandths of a core, and of what is booked.
+const SLACK_MILLI: u64 = 100;
+const SLACK_PART: u64 = 100;
+/// So many looks in a row, as what is started may take more for a moment.
+const LOOKS: u32 = 3;
+
+/// All processes at one moment.
+pub(crate) struct Look {
+    at: Instant,
+    all: HashMap<u32, Stat>,
+    children: HashMap<u32, Vec<u32>>,
+}
+
+/// What the processes below a keeper take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    pids: Vec<u32>,
+    /// CPU time so far, ms.
+    cpu_ms: u64,
+    /// Resident memory, bytes: pages that several processes share count in each.
+    pub(crate) resident: u64,
+}
+
+impl Look {
+    pub(crate) fn now() -> Self {
+        let mut look = Self { at: Instant::now(), all: HashMap::new(), children: HashMap::new() };
+        for Process(pid) in Process::all() {
+            if let Some(stat) = Stat::now(pid) {
+                look.children.entry(stat.ppid).or_default().push(pid);
+                look.all.insert(pid, stat);
+            }
+        }
+        look
+    }
+
+    pub(crate) fn below(&self, keeper: u32) -> Sum {
+        let mut pids = self.children.get(&keeper).cloned().unwrap_or_default();
+        let mut at = 0;
+        while at < pids.len() {
+            let children = self.children.get(&pids[at]).map_or(&[][..], Vec::as_slice);
+            let new: Vec<u32> = children.iter().filter(|pid| !pids.contains(pid)).copied().collect();
+            pids.extend(new);
+            at += 1;
+        }
+        // What ended without a parent of its own was waited for by the keeper.
+        let mut ticks = self.all.get(&keeper).map_or(0, |stat| stat.children_ticks);
+        let mut pages = 0;
+        for stat in pids.iter().filter_map(|pid| self.all.get(pid)) {
+            ticks += stat.own_ticks + stat.children_ticks;
+            pages += stat.resident;
+        }
+        // SAFETY: plain system calls that cannot fail for these names.
+        let of = |name| unsafe { libc::sysconf(name) }.max(1).unsigned_abs();
+        let cpu_ms = ticks.saturating_mul(1000) / of(libc::_SC_CLK_TCK);
+        Sum { pids, cpu_ms, resident: pages.saturating_mul(of(libc::_SC_PAGESIZE)) }
+    }
+}
+
+impl Sum {
+    /// The same with pages that several processes share counted once; what may not be read counts as resident.
+    pub(crate) fn proportional(&self) -> u64 {
+        let part = |pid: &u32| {
+            let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+            let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+            line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+        };
+        let parts: Option<Vec<u64>> = self.pids.iter().map(part).collect();
+        parts.map_or(self.resident, |parts| parts.iter().sum::<u64>().min(self.resident))
+    }
+}
+
+/// What was seen of one job.
+#[derive(Debug, Default)]
+pub(crate) struct Usage {
+    before: Option<(Instant, u64)>,
+    pub(crate) resident: u64,
+    /// Thousandths of a core, between the last two looks.
+    pub(crate) cpu_milli: Option<u64>,
+    over: u32,
+}
+
+impl Usage {
+    pub(crate) fn take(&mut self, look: &Look, sum: &Sum) {
+        self.resident = sum.resident;
+        if let Some((then, cpu_ms)) = self.before.replace((look.at, sum.cpu_ms)) {
+            let passed = look.at.saturating_duration_since(then).as_secs_f64();
+            let used = sum.cpu_ms.saturating_sub(cpu_ms) as f64;
+            self.cpu_milli = (passed > 0.0).then(|| (used / passed).round() as u64);
+        }
+    }
+
+    /// Whether it has taken more CPU time than booked for some looks.
+    pub(crate) fn is_over(&mut self, booked_milli: u64) -> bool {
+        let most = booked_milli + SLACK_MILLI + booked_milli * SLACK_PART / 1000;
+        let over = booked_milli > 0 && self.cpu_milli.is_some_and(|milli| milli > most);
+        self.over = if over { self.over.saturating_add(1) } else { 0 };
+        self.over >= LOOKS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn everything_below_a_keeper_counts_and_nothing_beside_it() {
+        let own = Stat::now(std::process::id()).unwrap();
+        let stat =
+            |ppid, own_ticks, children_ticks| Stat { ppid, own_ticks, children_ticks, resident: 1, ..own };
+        let all = [(1, stat(0, 9, 9)), (2, stat(1, 100, 7)), (3, stat(2, 10, 0)), (4, stat(3, 20, 3))];
+        let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+        all.iter().for_each(|(pid, stat)| children.entry(stat.ppid).or_default().push(*pid));
+        let look = Look { at: Instant::now(), all: all.into_iter().collect(), children };
+        let sum = look.below(2);
+        assert_eq!((sum.pids.as_slice(), sum.cpu_ms), (&[3, 4][..], 400), "100 ticks a second");
+        assert_eq!(sum.resident % 8192, 0);
+        assert_eq!(look.below(9), Sum::default());
+    }
+
+    #[test]
+    fn cpu_time_counts_between_looks_and_a_moment_is_no_excess() {
+        let begun = Instant::now();
+        let mut usage = Usage::default();
+        let mut said = Vec::new();
+        for (seconds, cpu_ms) in [(0, 50), (1, 2050), (2, 2100), (3, 4100), (4, 6100), (5, 8100)] {
+            let at = begun + Duration::from_secs(seconds);
+            let look = Look { at, all: HashMap::new(), children: HashMap::new() };
+            usage.take(&look, &Sum { cpu_ms, ..Sum::default() });
+            said.push((usage.cpu_milli, usage.is_over(1000)));
+        }
+        let two = Some(2000);
+        let expected =
+            [(None, false), (two, false), (Some(50), false), (two, false), (two, false), (two, true)];
+        assert_eq!(said, expected);
+        assert!(!usage.is_over(0), "nothing is booked");
+    }
+
+    #[test]
+    fn ones_own_processes_are_seen() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        // A child that is about to become the program has nothing resident yet, as the kernel counts.
+        let mut sum = Look::now().below(std::process::id());
+        for _ in 0..1000 {
+            if sum.resident > 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            sum = Look::now().below(std::process::id());
+        }
+        let found = sum.pids.contains(&child.id());
+        let proportional = sum.proportional();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(found && sum.resident > 0 && proportional <= sum.resident);
+    }
+}

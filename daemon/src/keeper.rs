@@ -1,0 +1,315 @@
+//! The keeper of one attempt: a small process between the daemon and `radrm-run`.
+//!
+//! It becomes the job's user, starts `radrm-run`, waits for it, ends what it left behind, and
+//! writes down how it ended. It needs no daemon for any of that, so the daemon may crash and come
+//! back while jobs run.
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process;
+use std::time::{Duration, Instant};
+
+use nix::unistd::{Gid, Uid};
+use radrm_limits::proc::Process;
+use rustix::fs::{MemfdFlags, memfd_create};
+use serde::{Deserialize, Serialize};
+
+use super::outcome;
+use super::status::{self, End, Who};
+use super::time;
+
+/// The word on the command line that makes `radrmd` a keeper.
+pub(crate) const WORD: &str = "--keep-one-job";
+
+/// What processes that a job left behind get between SIGTERM and SIGKILL.
+const LEFT_BEHIND: Duration = Duration::from_secs(2);
+
+/// Whose job it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// What is to be started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// The launcher with all its arguments.
+    pub(crate) argv: Vec<String>,
+    /// Its whole environment.
+    pub(crate) environment: Vec<String>,
+    /// Where.
+    pub(crate) cwd: PathBuf,
+    /// As whom; `None`: as the daemon.
+    pub(crate) user: Option<User>,
+    /// The umask.
+    pub(crate) umask: u32,
+    /// Standard output, appended to.
+    pub(crate) output: PathBuf,
+    /// Standard error; `None` is standard output.
+    pub(crate) error: Option<PathBuf>,
+    /// The profile that the launcher writes.
+    pub(crate) profile: PathBuf,
+}
+
+/// The variables by which the processes of an attempt know it, and are known.
+pub(crate) fn marks(job: u64, attempt: u32) -> [String; 2] {
+    [format!("RADRM_JOB={job}"), format!("RADRM_ATTEMPT={attempt}")]
+}
+
+/// An order as it is handed over: nobody else can read it, and no disk has to have room for it.
+pub(crate) fn spoken(order: &impl Serialize) -> io::Result<File> {
+    let mut file = File::from(memfd_create("radrm-order", MemfdFlags::CLOEXEC)?);
+    file.write_all(&serde_json::to_vec(order)?)?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file)
+}
+
+/// Does a keeper's work. Standard input is the order, standard output the status file.
+pub fn keep() -> process::ExitCode {
+    let mut text = String::new();
+    let order = io::stdin().read_to_string(&mut text).ok().and_then(|_| serde_json::from_str(&text).ok());
+    let file = io::stdout().as_fd().try_clone_to_owned().map(File::from);
+    let (Some(order), Ok(file)) = (order, file) else { return process::ExitCode::FAILURE };
+    drop(text);
+    let order: Order = order;
+    if let Some(who) = Who::of(process::id()) {
+        let _ = status::put_keeper(&file, who);
+    }
+    let mut end =
+        run(&order, &file).unwrap_or_else(|sentence| End { not_started: Some(sentence), ..End::default() });
+    end.at_ms = time::now().0;
+    match status::put_end(&file, &end) {
+        Ok(()) => process::ExitCode::SUCCESS,
+        Err(_) => process::ExitCode::FAILURE,
+    }
+}
+
+fn run(order: &Order, file: &File) -> Result<End, String> {
+    alone();
+    become_user(order.user.as_ref())?;
+    // SAFETY: a plain system call that cannot fail.
+    unsafe { libc::umask(order.umask & 0o777) };
+    std::env::set_current_dir(&order.cwd)
+        .map_err(|error| format!("{}: {}", order.cwd.display(), radrm_console::output::reason(&error)))?;
+    let output = open(&order.output)?;
+    let error = order.error.as_ref().map(open).transpose()?;
+    let started = output.metadata().map(|found| found.len()).unwrap_or(0);
+    let child = start(order, file, &output, error.as_ref().unwrap_or(&output))?;
+    let ending = wait_for(child);
+    end_descendants();
+    let log = error.unwrap_or(output);
+    let mut end = match ending {
+        Ok(code) => End { code: Some(code), ..End::default() },
+        Err(signal) => End { signal: Some(signal), ..End::default() },
+    };
+    if let Some(told) = outcome::of_profile(&order.profile) {
+        end.peak = told.peak;
+        end.oom = told.oom;
+        end.limited = told.limited;
+        if end.oom.is_none() && told.unseen && outcome::log_tells_oom(&tail(&log, started)) {
+            end.oom = Some(told.peak.unwrap_or(0));
+            end.from_log = true;
+        }
+    }
+    Ok(end)
+}
+
+/// In a session of its own, as the parent of whatever the job leaves without one, and not to be
+/// ended by the signals that end a shell's jobs.
+fn alone() {
+    // SAFETY: plain system calls on this process.
+    unsafe {
+        libc::setsid();
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGQUIT, libc::SIGPIPE] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        // The daemon holds back the signals that end it; its jobs must get theirs.
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+    last_resort();
+    if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
+        for fd in 0..3 {
+            // SAFETY: three descriptors of this process, which nothing else uses.
+            unsafe { libc::dup2(null.as_raw_fd(), fd) };
+        }
+    }
+}
+
+/// The daemon may be spared when the host's memory runs out; what jobs take is not. Raising is always allowed.
+fn last_resort() {
+    const FILE: &str = "/proc/self/oom_score_adj";
+    let spared = std::fs::read_to_string(FILE).is_ok_and(|text| text.trim_start().starts_with('-'));
+    if spared {
+        let _ = std::fs::write(FILE, "0");
+    }
+}
+
+/// Becomes a user for good; `None` stays who it is.
+pub(crate) fn become_user(user: Option<&User>) -> Result<(), String> {
+    let Some(user) = user else { return Ok(()) };
+    let failed = |what: &str, error: nix::Error| format!("cannot become user {}: {what}: {error}", user.name);
+    let name =
+        CString::new(user.name.as_bytes()).map_err(|_| "the user's name has a zero byte".to_owned())?;
+    let gid = Gid::from_raw(user.gid);
+    nix::unistd::initgroups(&name, gid).map_err(|error| failed("its groups", error))?;
+    nix::unistd::setresgid(gid, gid, gid).map_err(|error| failed("its group", error))?;
+    let uid = Uid::from_raw(user.uid);
+    nix::unistd::setresuid(uid, uid, uid).map_err(|error| failed("its id", error))
+}
+
+fn open(path: &PathBuf) -> Result<File, String> {
+    OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o666)
+        .custom_flags(libc::O_NOCTTY)
+        .open(path)
+        .map_err(|error| {
+            format!("{} cannot be written: {}", path.display(), radrm_console::output::reason(&error))
+        })
+}
+
+fn strings(words: &[String]) -> Result<Vec<CString>, String> {
+    let word = |word: &String| CString::new(word.as_bytes()).map_err(|_| "a word has a zero byte".to_owned());
+    words.iter().map(word).collect()
+}
+
+/// Starts the launcher in a process group of its own, which takes the job's signals.
+fn start(order: &Order, file: &File, output: &File, error: &File) -> Result<libc::pid_t, String> {
+    let (argv, environment) = (strings(&order.argv)?, strings(&order.environment)?);
+    let list = |strings: &[CString]| -> Vec<*const libc::c_char> {
+        strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    let (arguments, entries) = (list(&argv), list(&environment));
+    // Closed when the program begins; an error comes out of it before.
+    let (mut failed, fails) = io::pipe().map_err(no_process)?;
+    // SAFETY: this process has one thread, so the child may do what it likes.
+    let child = unsafe { libc::fork() };
+    if child < 0 {
+        return Err(no_process(io::Error::last_os_error()));
+    }
+    if child > 0 {
+        drop(fails);
+        let mut code = [0; 4];
+        return match failed.read_exact(&mut code) {
+            Ok(()) => {
+                let _ = wait_for(child);
+                Err(not_executed(i32::from_ne_bytes(code)))
+            }
+            Err(_) => Ok(child),
+        };
+    }
+    // SAFETY: plain system calls on the child, before it becomes another program; the lists end
+    // with null and live here.
+    unsafe {
+        libc::setpgid(0, 0);
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGQUIT, libc::SIGPIPE] {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        libc::dup2(output.as_raw_fd(), 1);
+        libc::dup2(error.as_raw_fd(), 2);
+        // Written before anything of the job runs: where this is missing, nothing ran.
+        let said = Who::of(process::id()).map(|who| status::put_program(file, who));
+        if matches!(said, Some(Ok(()))) {
+            libc::execve(arguments[0], arguments.as_ptr(), entries.as_ptr());
+            let code = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+            let _ = writeln!(io::stderr(), "{}: {}", super::NAME, not_executed(code));
+            let _ = (&fails).write_all(&code.to_ne_bytes());
+        }
+        libc::_exit(125)
+    }
+}
+
+fn no_process(error: io::Error) -> String {
+    format!("no process: {}", radrm_console::output::reason(&error))
+}
+
+/// Why the launcher did not begin: most likely a word of the job's command that is too long.
+fn not_executed(code: i32) -> String {
+    let error = io::Error::from_raw_os_error(code);
+    format!("its command cannot be executed: {}", radrm_console::output::reason(&error))
+}
+
+/// The exit code, or the signal.
+fn wait_for(child: libc::pid_t) -> Result<i32, i32> {
+    loop {
+        let mut status = 0;
+        // SAFETY: room for a status.
+        let got = unsafe { libc::waitpid(-1, &mut status, 0) };
+        if got == child {
+            return if libc::WIFSIGNALED(status) {
+                Err(libc::WTERMSIG(status))
+            } else {
+                Ok(libc::WEXITSTATUS(status))
+            };
+        }
+        if got < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return Ok(125);
+        }
+    }
+}
+
+/// Ends what the job left running: all of it is below this process.
+fn end_descendants() {
+    let begun = Instant::now();
+    let mut told = false;
+    loop {
+        let mut status = 0;
+        // SAFETY: room for a status.
+        let got = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) };
+        if got > 0 {
+            continue;
+        }
+        if got < 0 {
+            return;
+        }
+        let late = begun.elapsed() > LEFT_BEHIND;
+        if late || !told {
+            told = true;
+            let signal = if late { libc::SIGKILL } else { libc::SIGTERM };
+            for pid in below(process::id()) {
+                // SAFETY: a plain system call; the process is below this one and not waited for.
+                unsafe { libc::kill(pid.cast_signed(), signal) };
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// All processes below one, parents first.
+pub(crate) fn below(pid: u32) -> Vec<u32> {
+    let all: Vec<(u32, u32)> =
+        Process::all().filter_map(|process| process.parent().map(|parent| (parent.0, process.0))).collect();
+    let mut found = vec![pid];
+    let mut at = 0;
+    while at < found.len() {
+        let parent = found[at];
+        let children = all.iter().filter(|(of, child)| *of == parent && !found.contains(child));
+        let children: Vec<u32> = children.map(|(_, child)| *child).collect();
+        found.extend(children);
+        at += 1;
+    }
+    found.split_off(1)
+}
+
+/// The end of what the job wrote, from `from` on.
+fn tail(file: &File, from: u64) -> String {
+    const MOST: u64 = 64 << 10;
+    let mut bytes = Vec::new();
+    let mut file = file;
+    let length = file.metadata().map(|found| found.len()).unwrap_or(0);
+    if file.seek(SeekFrom::Start(from.max(length.saturating_sub(MOST)))).is_ok() {
+        let _ = file.take(MOST).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,212 @@
+//! `radrmd`: the node daemon.
+//!
+//! | module | is |
+//! |---|---|
+//! | `server`, `peer` | the socket: threads, who is there |
+//! | `engine` | the one thread that decides, with `scheduler-core` |
+//! | `store` | queue and history in SQLite |
+//! | `keeper`, `status`, `outcome` | the small process that keeps one attempt, and what it writes down |
+//! | `descriptors` | how many files may be open, here and in jobs |
+//! | `watch`, `gpus` | threads that wait for keepers and look at GPUs |
+//! | `pace`, `load` | how fast a job is beside others, and what it does to a GPU alone |
+//! | `turns` | who may launch when |
+//! | `suspend` | a job taken off its GPUs without loss, and brought back, by a helper process |
+//! | `needs` | what earlier runs tell of the next |
+//! | `host` | what jobs take of the host's CPUs and memory |
+//! | `events` | the log that `radrm replay --events` reads |
+
+mod config;
+mod descriptors;
+mod engine;
+mod events;
+mod gpus;
+mod host;
+mod keeper;
+mod load;
+mod needs;
+mod outcome;
+mod pace;
+mod peer;
+mod server;
+mod status;
+mod store;
+mod suspend;
+mod time;
+mod turns;
+mod watch;
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use clap::Parser;
+use radrm_console::{output, usage};
+use rustix::fs::{FlockOperation, fcntl_lock};
+
+use config::Config;
+use engine::{Engine, Message};
+use gpus::Gpus;
+use store::Store;
+use watch::Watch;
+
+/// The program's name in messages.
+pub const NAME: &str = "radrmd";
+
+#[derive(Parser, Debug)]
+#[command(name = "radrmd", version, override_help = include_str!("help.txt"))]
+struct Flags {
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    socket: Option<PathBuf>,
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    #[arg(long, value_name = "SPEC")]
+    emulate: Option<String>,
+    #[arg(long)]
+    no_metrics: bool,
+}
+
+/// The whole program.
+#[must_use]
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if arguments.get(1).is_some_and(|word| word == keeper::WORD) {
+        time::follow(arguments.get(2).map(OsString::as_os_str));
+        descriptors::restore(arguments.get(3));
+        return keeper::keep();
+    }
+    if arguments.get(1).is_some_and(|word| word == suspend::WORD) {
+        return suspend::help();
+    }
+    let flags = match usage::flags::<Flags>(arguments, NAME, "radrmd --help") {
+        Ok(flags) => flags,
+        Err(code) => return code,
+    };
+    match serve(flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            output::say(NAME, &sentence);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(flags: Flags) -> Result<(), String> {
+    // The queue holds everybody's command lines and environments.
+    // SAFETY: a plain system call that cannot fail.
+    unsafe { libc::umask(0o077) };
+    descriptors::raise();
+    let mut config = Config::load(flags.config.as_deref())?;
+    config.remarks().iter().for_each(|sentence| output::say(NAME, sentence));
+    let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+    config.socket = absolute(flags.socket.unwrap_or(config.socket));
+    config.state = absolute(flags.state.unwrap_or(config.state));
+    config.emulate = flags.emulate.unwrap_or(config.emulate);
+    if !config.events.as_os_str().is_empty() {
+        config.events = absolute(config.events);
+    }
+    if flags.no_metrics {
+        config.metrics.clear();
+    }
+    prepare(&config.state)?;
+    let _lock = only_one(&config.state)?;
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+    let boot_file = config.state.join("boot");
+    let boot_is_new = fs::read_to_string(&boot_file).unwrap_or_default().trim() != boot;
+    let gpus = Gpus::find(&config, boot_is_new)?;
+    let _ = fs::write(&boot_file, &boot);
+    let store = Store::open(&config.state.join("queue.db"))?;
+    let newest = store.newest().map_err(|error| format!("the queue cannot be read: {error}"))?;
+    time::begin(&config.state.join("clock"), &boot, newest);
+    let (listener, _socket_lock) = server::listen(&config.socket)?;
+    let signals = block_signals();
+    let (to, from) = channel();
+    // From here on there are several threads.
+    end_on_signal(signals, to.clone())?;
+    let watch = Watch::start(to.clone())?;
+    let (ask, asked) = channel();
+    let engine = Engine::new(config.clone(), store, gpus.clone(), watch, boot, ask)?;
+    let audit = (config.audit_s > 0).then(|| Duration::from_secs(config.audit_s));
+    gpus::watch(&gpus, Duration::from_millis(config.look_ms), audit, asked, to.clone());
+    if let Some(address) = config.metrics()?
+        && let Err(sentence) = server::serve_metrics(address, to.clone())
+    {
+        output::say(NAME, &sentence);
+    }
+    let socket = config.socket.clone();
+    server::serve(listener, config.admin_group, to)?;
+    let what = match (&gpus.emulated, gpus.list.len()) {
+        (Some(spec), _) => format!("emulated GPUs ({spec})"),
+        (None, 1) => "1 GPU".to_owned(),
+        (None, count) => format!("{count} GPUs"),
+    };
+    output::say(NAME, &format!("ready at {} with {what}", socket.display()));
+    engine.run(&from);
+    let _ = fs::remove_file(&socket);
+    Ok(())
+}
+
+/// The folders. Users pass through them to their own jobs' folders, and see no others.
+fn prepare(state: &Path) -> Result<(), String> {
+    let failed = |path: &Path, error: std::io::Error| {
+        format!("{} cannot be used: {}", path.display(), output::reason(&error))
+    };
+    for (folder, mode) in
+        [(state.to_owned(), 0o711), (state.join("jobs"), 0o711), (state.join("attempts"), 0o700)]
+    {
+        let made = fs::DirBuilder::new().recursive(true).mode(mode).create(&folder);
+        made.map_err(|error| failed(&folder, error))?;
+        fs::set_permissions(&folder, fs::Permissions::from_mode(mode))
+            .map_err(|error| failed(&folder, error))?;
+    }
+    Ok(())
+}
+
+/// A lock that nobody else can have as long as this process lives; `None` if another one has it.
+///
+/// It is this process's alone. One of the open file, or a socket that still listens, would live on in a child that
+/// is about to become a keeper, and a daemon that follows on one that was killed just then would find it taken.
+fn lock(path: &Path) -> Result<Option<fs::File>, String> {
+    let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(path);
+    let file = file.map_err(|error| format!("{}: {}", path.display(), output::reason(&error)))?;
+    Ok(fcntl_lock(file.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok().then_some(file))
+}
+
+fn only_one(state: &Path) -> Result<fs::File, String> {
+    lock(&state.join("lock"))?.ok_or_else(|| format!("another radrmd uses {}", state.display()))
+}
+
+/// Signals that end the daemon, taken by one thread.
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: the set is filled before it is used; this process has one thread.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        set
+    }
+}
+
+fn end_on_signal(set: libc::sigset_t, to: Sender<Message>) -> Result<(), String> {
+    let wait = move || {
+        let mut signal = 0;
+        // SAFETY: a filled set and room for a number.
+        unsafe { libc::sigwait(&raw const set, &raw mut signal) };
+        let _ = to.send(Message::Stop);
+    };
+    std::thread::Builder::new()
+        .name("signals".into())
+        .stack_size(64 << 10)
+        .spawn(wait)
+        .map(|_| ())
+        .map_err(|error| format!("no thread: {error}"))
+}

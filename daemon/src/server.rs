@@ -1,0 +1,202 @@
+//! The socket and `/metrics`: a thread for each connection, and the engine behind a channel.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use radrm_protocol::wire::{self, Request, Response};
+
+use super::engine::Message;
+use super::peer::Peer;
+
+/// Connections at the same time, of all and of one user.
+const MOST: usize = 512;
+const MOST_OF_ONE: usize = 128;
+/// A client that says nothing for so long has gone.
+const SILENCE: Duration = Duration::from_secs(600);
+/// A client that does not take its answer for so long neither.
+const STUCK: Duration = Duration::from_secs(10);
+/// An address that is taken for longer than this is told.
+const TAKEN: Duration = Duration::from_secs(2);
+/// Parsing a large submission needs little; many threads wait at once.
+const STACK: usize = 256 << 10;
+
+/// Makes the socket. One that no daemon has is replaced.
+pub(crate) fn listen(path: &Path) -> Result<(UnixListener, fs::File), String> {
+    let failed =
+        |error: std::io::Error| format!("{}: {}", path.display(), radrm_console::output::reason(&error));
+    if fs::symlink_metadata(path).is_ok_and(|meta| !meta.file_type().is_socket()) {
+        return Err(format!("{} is there and is no socket", path.display()));
+    }
+    if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
+        fs::create_dir_all(folder).map_err(failed)?;
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(failed)?;
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let lock = super::lock(Path::new(&name))?
+        .ok_or_else(|| format!("another radrmd answers at {}", path.display()))?;
+    let _ = fs::remove_file(path);
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    // Everybody may ask; who asks is known.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666)).map_err(failed)?;
+    Ok((listener, lock))
+}
+
+/// Serves clients on threads of their own.
+pub(crate) fn serve(listener: UnixListener, admin_group: String, to: Sender<Message>) -> Result<(), String> {
+    let open: Arc<Mutex<Vec<u32>>> = Arc::default();
+    let accept = move || {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // Out of descriptors, perhaps: others close theirs.
+                thread::sleep(Duration::from_millis(50));
+                continue;
+            };
+            let Ok(peer) = Peer::of(&stream, &admin_group) else { continue };
+            {
+                let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
+                let own = open.iter().filter(|uid| **uid == peer.uid).count();
+                if open.len() >= MOST || own >= MOST_OF_ONE {
+                    continue;
+                }
+                open.push(peer.uid);
+            }
+            let (to, done, uid) = (to.clone(), Arc::clone(&open), peer.uid);
+            let leave = move || {
+                let mut open = done.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(at) = open.iter().position(|found| *found == uid) {
+                    open.swap_remove(at);
+                }
+            };
+            let left = leave.clone();
+            let started = thread::Builder::new().name("client".into()).stack_size(STACK).spawn(move || {
+                talk(stream, &peer, &to);
+                leave();
+            });
+            if started.is_err() {
+                left();
+            }
+        }
+    };
+    thread::Builder::new()
+        .name("socket".into())
+        .stack_size(STACK)
+        .spawn(accept)
+        .map(|_| ())
+        .map_err(|error| format!("no thread: {error}"))
+}
+
+fn talk(mut stream: UnixStream, peer: &Peer, to: &Sender<Message>) {
+    let _ = stream.set_read_timeout(Some(SILENCE));
+    let _ = stream.set_write_timeout(Some(STUCK));
+    if wire::greet(&mut stream).is_err() {
+        return;
+    }
+    loop {
+        let request: Request = match wire::read(&mut stream) {
+            Ok(Some(request)) => request,
+            Ok(None) => return,
+            Err(error) => {
+                if error.kind() != std::io::ErrorKind::WouldBlock {
+                    let _ = wire::write(&mut stream, &Response::Refused("this is no request".to_owned()));
+                }
+                return;
+            }
+        };
+        let (reply, answer) = channel();
+        if to.send(Message::Asked(peer.clone(), request, reply)).is_err() {
+            return;
+        }
+        let Ok(response) = answer.recv() else { return };
+        if wire::answer(&mut stream, response).is_err() {
+            return;
+        }
+    }
+}
+
+/// Serves `/metrics`.
+pub(crate) fn serve_metrics(address: SocketAddr, to: Sender<Message>) -> Result<(), String> {
+    const AT_ONCE: usize = 8;
+    let busy = Arc::new(AtomicUsize::new(0));
+    let accept = move || {
+        let listener = bind(address);
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                thread::sleep(Duration::from_millis(50));
+                continue;
+            };
+            if busy.fetch_add(1, Ordering::Relaxed) >= AT_ONCE {
+                busy.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let (to, here) = (to.clone(), Arc::clone(&busy));
+            let started = thread::Builder::new().name("metrics".into()).stack_size(STACK).spawn(move || {
+                let _ = answer(stream, &to);
+                here.fetch_sub(1, Ordering::Relaxed);
+            });
+            if started.is_err() {
+                busy.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("metrics".into()).stack_size(STACK).spawn(accept);
+    thread.map(|_| ()).map_err(|error| format!("no thread: {error}"))
+}
+
+/// Whoever has the address may give it up: a daemon that was killed, a child that was about to be started by it.
+fn bind(address: SocketAddr) -> TcpListener {
+    let begun = Instant::now();
+    let mut said = false;
+    loop {
+        match TcpListener::bind(address) {
+            Ok(listener) => return listener,
+            Err(error) if !said && begun.elapsed() > TAKEN => {
+                said = true;
+                let why = radrm_console::output::reason(&error);
+                radrm_console::output::say(
+                    super::NAME,
+                    &format!("/metrics is not served at {address} for now: {why}"),
+                );
+            }
+            Err(_) => {}
+        }
+        thread::sleep(if said { TAKEN } else { TAKEN / 20 });
+    }
+}
+
+fn answer(mut stream: TcpStream, to: &Sender<Message>) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(STUCK))?;
+    stream.set_write_timeout(Some(STUCK))?;
+    let mut lines = BufReader::new(stream.try_clone()?.take(16 << 10));
+    let mut first = String::new();
+    lines.read_line(&mut first)?;
+    loop {
+        let mut line = String::new();
+        if lines.read_line(&mut line)? == 0 || line.trim().is_empty() {
+            break;
+        }
+    }
+    let path = first.split_whitespace().nth(1).unwrap_or_default();
+    let (status, body) = if first.starts_with("GET ") && path.split('?').next() == Some("/metrics") {
+        let (reply, answer) = channel();
+        let _ = to.send(Message::Metrics(reply));
+        ("200 OK", answer.recv().unwrap_or_default())
+    } else {
+        ("404 Not Found", "there is only /metrics\n".to_owned())
+    };
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}

@@ -1,0 +1,272 @@
+//! The file in which an attempt's keeper says what became of it.
+//!
+//! It is locked from before the keeper is started until the keeper is gone: whoever gets the lock
+//! knows that nobody writes any more. Its room on the disk is taken before the job starts, so a
+//! full disk later loses no exit code.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use radrm_scheduler_core::{Bytes, Evidence, Outcome};
+use radrm_telemetry::process::Stat;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+/// Room for all records.
+const SIZE: usize = 4096;
+/// Where each record begins.
+const KEEPER_AT: u64 = 0;
+const PROGRAM_AT: u64 = 256;
+const END_AT: u64 = 512;
+
+/// A process that cannot be taken for a later one of the same number.
+#[derive(Clone, Copy, Debug, Eq, Serialize, Deserialize)]
+pub(crate) struct Who {
+    pub(crate) pid: u32,
+    /// Start time in clock ticks since boot.
+    pub(crate) start: u64,
+    /// When that was written down, ms since 1970.
+    #[serde(default)]
+    pub(crate) at_ms: u64,
+}
+
+impl PartialEq for Who {
+    fn eq(&self, other: &Self) -> bool {
+        (self.pid, self.start) == (other.pid, other.start)
+    }
+}
+
+impl Who {
+    /// The process of this number now.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        radrm_limits::proc::Process(pid).start().map(|start| Self { pid, start, at_ms: super::time::now().0 })
+    }
+
+    /// Whether it is certainly gone. That its number cannot be looked at, for want of descriptors say, is not that.
+    pub(crate) fn is_gone(self) -> bool {
+        match std::fs::read(format!("/proc/{}/stat", self.pid)) {
+            Ok(bytes) => Stat::parse(&bytes).is_some_and(|stat| stat.start != self.start),
+            Err(error) => {
+                error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+            }
+        }
+    }
+
+    /// Whether it is certainly there still, and may be sent a signal by its number.
+    pub(crate) fn lives(self) -> bool {
+        Self::of(self.pid) == Some(self)
+    }
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct End {
+    /// Exit code, if it exited.
+    pub(crate) code: Option<i32>,
+    /// The signal that killed it.
+    pub(crate) signal: Option<i32>,
+    /// It did not start, and why.
+    pub(crate) not_started: Option<String>,
+    /// It failed after a request for GPU memory was refused: what it held and asked for, bytes.
+    pub(crate) oom: Option<u64>,
+    /// That is concluded from its output; no shim was in it.
+    pub(crate) from_log: bool,
+    /// What refused the request was a limit of its user or group: which, as a sentence's end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) limited: Option<String>,
+    /// Its GPU was gone when it failed.
+    #[serde(default)]
+    pub(crate) lost: bool,
+    /// Highest device memory on one GPU, contexts included, bytes.
+    pub(crate) peak: Option<u64>,
+    /// When, ms since 1970.
+    pub(crate) at_ms: u64,
+}
+
+impl End {
+    /// What the scheduler is told.
+    pub(crate) fn outcome(&self) -> Outcome {
+        if self.not_started.is_some() {
+            return Outcome::NotStarted;
+        }
+        if self.lost {
+            return Outcome::Lost;
+        }
+        let code = self.code.unwrap_or_else(|| 128 + self.signal.unwrap_or(0));
+        match (self.oom, self.signal) {
+            (Some(seen), _) if code != 0 => {
+                let evidence = match (self.from_log, &self.limited) {
+                    (true, _) => Evidence::Log,
+                    (false, Some(_)) => Evidence::Limit,
+                    (false, None) => Evidence::Shim,
+                };
+                Outcome::OutOfMemory { seen: Bytes(seen), evidence, code }
+            }
+            (_, Some(signal)) => Outcome::Signalled { signal },
+            _ => Outcome::Exited { code },
+        }
+    }
+}
+
+/// All that is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub(crate) keeper: Option<Who>,
+    pub(crate) program: Option<Who>,
+    pub(crate) end: Option<End>,
+}
+
+/// Makes the file with all its room, locked. One that a keeper has locked is left as it is, and is an error.
+pub(crate) fn make(path: &Path) -> io::Result<File> {
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive)?;
+    file.set_len(0)?;
+    file.write_all_at(&[0; SIZE], 0)?;
+    Ok(file)
+}
+
+/// Writes a record where it begins.
+pub(crate) fn put(file: &File, at: u64, value: &impl Serialize) -> io::Result<()> {
+    let mut text = serde_json::to_vec(value)?;
+    text.push(b'\n');
+    file.write_all_at(&text, at)
+}
+
+/// The keeper is there.
+pub(crate) fn put_keeper(file: &File, who: Who) -> io::Result<()> {
+    put(file, KEEPER_AT, &who)
+}
+
+/// The program is about to be executed.
+pub(crate) fn put_program(file: &File, who: Who) -> io::Result<()> {
+    put(file, PROGRAM_AT, &who)
+}
+
+/// It is over.
+pub(crate) fn put_end(file: &File, end: &End) -> io::Result<()> {
+    put(file, END_AT, end)
+}
+
+/// What is found of an attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// A keeper lives, or is just being started.
+    pub(crate) kept: bool,
+    /// What is written so far.
+    pub(crate) status: Status,
+}
+
+/// Looks at an attempt; `None` if there is no file, so nothing of it was ever begun.
+///
+/// # Errors
+/// Whatever else is in the way of looking, too many open files above all, says nothing of the attempt.
+pub(crate) fn look(path: &Path) -> io::Result<Option<Look>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    // First: what is written after it was seen to be free is all there will be.
+    let kept = match flock(file.as_fd(), FlockOperation::NonBlockingLockShared) {
+        Ok(()) => false,
+        Err(rustix::io::Errno::WOULDBLOCK) => true,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Some(Look { kept, status: records(&file)? }))
+}
+
+/// What can be understood of the file.
+fn records(file: &File) -> io::Result<Status> {
+    let mut bytes = [0; SIZE];
+    let mut have = 0;
+    while have < SIZE {
+        match file.read_at(&mut bytes[have..], have as u64) {
+            Ok(0) => break,
+            Ok(more) => have += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let record = |at: u64| {
+        let rest = bytes.get(at as usize..).unwrap_or_default();
+        let line = rest.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        line.to_vec()
+    };
+    Ok(Status {
+        keeper: serde_json::from_slice(&record(KEEPER_AT)).ok(),
+        program: serde_json::from_slice(&record(PROGRAM_AT)).ok(),
+        end: serde_json::from_slice(&record(END_AT)).ok(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_one_by_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        assert_eq!(look(&path).unwrap(), None);
+        let file = make(&path).unwrap();
+        let read = || look(&path).unwrap().unwrap().status;
+        let is_kept = || look(&path).unwrap().unwrap().kept;
+        assert!(is_kept(), "locked from the beginning");
+        assert_eq!(read(), Status::default());
+        let who = Who::of(std::process::id()).unwrap();
+        assert!(who.lives() && !Who { start: who.start + 1, ..who }.lives());
+        assert!(!who.is_gone() && Who { start: who.start + 1, ..who }.is_gone());
+        assert!(Who { pid: 4_194_305, ..who }.is_gone());
+        put_keeper(&file, who).unwrap();
+        put_program(&file, who).unwrap();
+        assert_eq!(read(), Status { keeper: Some(who), program: Some(who), end: None });
+        let end = End { code: Some(3), oom: Some(77), at_ms: 5, ..End::default() };
+        put_end(&file, &end).unwrap();
+        assert_eq!(read().end, Some(end));
+        drop(file);
+        assert!(!is_kept());
+    }
+
+    #[test]
+    fn a_living_keepers_records_are_not_wiped_by_whoever_makes_the_file_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let file = make(&path).unwrap();
+        let who = Who::of(std::process::id()).unwrap();
+        put_keeper(&file, who).unwrap();
+        assert_eq!(make(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(look(&path).unwrap().unwrap().status.keeper, Some(who));
+        drop(file);
+        let file = make(&path).unwrap();
+        assert_eq!(look(&path).unwrap(), Some(Look { kept: true, status: Status::default() }));
+        drop(file);
+    }
+
+    #[test]
+    fn only_a_file_that_is_not_there_means_that_nothing_was_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        drop(make(&path).unwrap());
+        assert!(look(&path.join("below-a-file")).is_err());
+        std::os::unix::fs::symlink("loop", dir.path().join("loop")).unwrap();
+        assert!(look(&dir.path().join("loop")).is_err());
+    }
+
+    #[test]
+    fn only_a_failure_with_a_refused_request_is_an_out_of_memory() {
+        let end = End { code: Some(0), oom: Some(7), ..End::default() };
+        assert_eq!(end.outcome(), Outcome::Exited { code: 0 });
+        let end = End { code: Some(1), ..End::default() };
+        assert_eq!(end.outcome(), Outcome::Exited { code: 1 });
+        let end = End { signal: Some(6), oom: Some(7), ..End::default() };
+        let seen = Outcome::OutOfMemory { seen: Bytes(7), evidence: Evidence::Shim, code: 134 };
+        assert_eq!(end.outcome(), seen);
+        let limited = End { limited: Some("a limit".into()), ..end };
+        let seen = Outcome::OutOfMemory { seen: Bytes(7), evidence: Evidence::Limit, code: 134 };
+        assert_eq!(limited.outcome(), seen);
+        assert_eq!(End { signal: Some(9), ..End::default() }.outcome(), Outcome::Signalled { signal: 9 });
+    }
+}

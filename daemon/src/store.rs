@@ -1,0 +1,760 @@
+//! Queue and history on disk, in SQLite: what a daemon that died told itself.
+
+use std::path::Path;
+
+use radrm_protocol::spec::Spec;
+use radrm_protocol::wire::{GpuStats, Line, StatsRow};
+use radrm_scheduler_core::{Activity, Bytes, Leaving, Verdict};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+
+use super::suspend::Suspension;
+
+/// Where a job stands, as far as the disk knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// In the queue.
+    #[default]
+    Waiting,
+    /// An attempt was decided; a keeper may be there.
+    Starting,
+    /// Its keeper is there.
+    Running,
+    /// Over.
+    Ended,
+}
+
+impl Stage {
+    const NAMES: [(Self, &'static str); 4] = [
+        (Self::Waiting, "waiting"),
+        (Self::Starting, "starting"),
+        (Self::Running, "running"),
+        (Self::Ended, "ended"),
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(stage, _)| *stage == self).map_or("", |(_, name)| name)
+    }
+
+    fn of(name: &str) -> Self {
+        Self::NAMES.iter().find(|(_, known)| *known == name).map_or(Self::Waiting, |(stage, _)| *stage)
+    }
+}
+
+/// A job with what was decided for it. The environment stays on disk.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) id: u64,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) user: String,
+    /// Without its environment.
+    pub(crate) spec: Spec,
+    /// Of `spec` and the environment, as they are on disk.
+    pub(crate) bytes: u64,
+    pub(crate) stage: Stage,
+    pub(crate) held: bool,
+    /// The user does not want it any more.
+    pub(crate) cancelled: bool,
+    pub(crate) attempt: u32,
+    pub(crate) ooms: u32,
+    pub(crate) floor: u64,
+    /// UUIDs of the devices of this attempt.
+    pub(crate) devices: Vec<String>,
+    pub(crate) reserved: Option<u64>,
+    pub(crate) limit: Option<u64>,
+    pub(crate) submitted_ms: u64,
+    /// Since when it waits for its turn, if that is not its submission.
+    pub(crate) lined_up_ms: Option<u64>,
+    pub(crate) first_start_ms: Option<u64>,
+    pub(crate) started_ms: Option<u64>,
+    pub(crate) ended_ms: Option<u64>,
+    /// Time of the attempts that are over.
+    pub(crate) ran_ms: u64,
+    pub(crate) peak: Option<u64>,
+    /// What it was seen to do to a GPU when it was alone there.
+    pub(crate) activity: Option<Activity>,
+    /// The boot in which the attempt was started.
+    pub(crate) boot: String,
+    pub(crate) verdict: Option<Verdict>,
+    pub(crate) why: String,
+    /// Where it stands between running and suspended.
+    pub(crate) suspension: Suspension,
+    /// It was told to stop, and this is to become of it.
+    pub(crate) leaving: Option<Leaving>,
+}
+
+/// A run that is over, for the needs of later ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Run {
+    pub(crate) batch: Option<u32>,
+    pub(crate) peak: Bytes,
+    pub(crate) ran_ms: u64,
+    pub(crate) activity: Option<Activity>,
+    /// It was not cut short: one that ran out of memory needs at least its peak.
+    pub(crate) complete: bool,
+}
+
+/// The database.
+#[derive(Debug)]
+pub(crate) struct Store {
+    connection: Connection,
+}
+
+const SCHEMA: i64 = 5;
+
+const TABLES: &str = "
+CREATE TABLE jobs (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, uid INTEGER NOT NULL, gid INTEGER NOT NULL, user TEXT NOT NULL,
+    spec TEXT NOT NULL, environment TEXT NOT NULL, stage TEXT NOT NULL, held INTEGER NOT NULL,
+    cancelled INTEGER NOT NULL, attempt INTEGER NOT NULL, ooms INTEGER NOT NULL, floor INTEGER NOT NULL,
+    devices TEXT NOT NULL, reserved INTEGER, mem_limit INTEGER, submitted_ms INTEGER NOT NULL,
+    first_start_ms INTEGER, started_ms INTEGER, ended_ms INTEGER, ran_ms INTEGER NOT NULL, peak INTEGER,
+    boot TEXT NOT NULL, verdict TEXT, why TEXT NOT NULL
+);
+CREATE INDEX jobs_open ON jobs(id) WHERE stage <> 'ended';
+CREATE INDEX jobs_user ON jobs(uid, id);
+CREATE TABLE history (job INTEGER NOT NULL, at_ms INTEGER NOT NULL, text TEXT NOT NULL);
+CREATE INDEX history_job ON history(job);
+CREATE TABLE usage (uid INTEGER PRIMARY KEY, gpu_ms INTEGER NOT NULL, at_ms INTEGER NOT NULL);
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY, uid INTEGER NOT NULL, program TEXT NOT NULL,
+    model TEXT NOT NULL, batch INTEGER, peak INTEGER NOT NULL, ran_ms INTEGER NOT NULL
+);
+CREATE INDEX runs_program ON runs(uid, program, model);
+CREATE TABLE watched (
+    gpu TEXT PRIMARY KEY, samples INTEGER NOT NULL, used REAL NOT NULL, smact REAL NOT NULL,
+    smact_samples INTEGER NOT NULL, power REAL NOT NULL, power_samples INTEGER NOT NULL, energy REAL
+);
+";
+
+/// What each later version added.
+const ADDED: [&str; SCHEMA as usize - 1] = [
+    "ALTER TABLE jobs ADD COLUMN suspension TEXT NOT NULL DEFAULT '{}'",
+    "ALTER TABLE jobs ADD COLUMN lined_up_ms INTEGER;
+     ALTER TABLE jobs ADD COLUMN activity TEXT;
+     ALTER TABLE runs ADD COLUMN activity TEXT;",
+    "ALTER TABLE runs ADD COLUMN complete INTEGER NOT NULL DEFAULT 1;
+     CREATE TABLE drained (gpu TEXT PRIMARY KEY);",
+    "ALTER TABLE jobs ADD COLUMN leaving TEXT",
+];
+
+/// What is added to a GPU's figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Watched {
+    pub(crate) samples: u64,
+    pub(crate) used: f64,
+    pub(crate) smact: f64,
+    pub(crate) smact_samples: u64,
+    pub(crate) power: f64,
+    pub(crate) power_samples: u64,
+    pub(crate) energy_mj: Option<f64>,
+}
+
+/// The most runs of one program that are kept: as many as are looked at.
+const RUNS_OF_ONE: u32 = 64;
+/// And of all.
+pub(crate) const RUNS: u32 = 20_000;
+/// The first lines of a job's history, which are always kept, and the most lines of it.
+const FIRST_LINES: u32 = 100;
+const LINES: u32 = 1000;
+
+type Result<T> = rusqlite::Result<T>;
+
+fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+impl Store {
+    /// Opens the database, which is made if it is not there.
+    pub(crate) fn open(path: &Path) -> std::result::Result<Self, String> {
+        let failed = |error: rusqlite::Error| format!("{} cannot be used: {error}", path.display());
+        let mut connection = Connection::open(path).map_err(failed)?;
+        // One daemon at a time: a second one gets no lock, and none is needed for each transaction.
+        connection.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(failed)?;
+        connection
+            .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))
+            .map_err(failed)?;
+        // A job that was accepted is there after a power cut too.
+        connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
+        connection.pragma_update(None, "cache_size", -1024).map_err(failed)?;
+        let version: i64 =
+            connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
+        if version > SCHEMA {
+            return Err(format!("{} was made by a newer radrmd", path.display()));
+        }
+        if version == 0 {
+            let tx = connection.transaction().map_err(failed)?;
+            tx.execute_batch(TABLES).map_err(failed)?;
+            tx.pragma_update(None, "user_version", 1).map_err(failed)?;
+            tx.commit().map_err(failed)?;
+        }
+        for (added, words) in (2..).zip(ADDED).filter(|(added, _)| *added > version) {
+            let tx = connection.transaction().map_err(failed)?;
+            tx.execute_batch(words).map_err(failed)?;
+            tx.pragma_update(None, "user_version", added).map_err(failed)?;
+            tx.commit().map_err(failed)?;
+        }
+        Ok(Self { connection })
+    }
+
+    /// Makes the next writes fail, as a full disk does.
+    #[cfg(test)]
+    pub(crate) fn fail_writes(&self, fail: bool) {
+        self.connection.pragma_update(None, "query_only", fail).unwrap();
+    }
+
+    /// All in one transaction: everything `work` does, or nothing.
+    pub(crate) fn transaction<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
+        let tx = self.connection.transaction()?;
+        let done = work(&tx)?;
+        tx.commit()?;
+        Ok(done)
+    }
+
+    /// Jobs that are not over, in the order of their numbers.
+    pub(crate) fn open_jobs(&self) -> Result<Vec<Entry>> {
+        self.select("WHERE stage <> 'ended' ORDER BY id", &[])
+    }
+
+    /// The latest time that jobs tell which are not over, ms.
+    pub(crate) fn newest(&self) -> Result<Option<u64>> {
+        let latest = "SELECT max(max(submitted_ms, coalesce(lined_up_ms, 0), coalesce(first_start_ms, 0),
+                                 coalesce(started_ms, 0)))
+             FROM jobs WHERE stage <> 'ended'";
+        let latest: Option<i64> = self.connection.query_row(latest, [], |row| row.get(0))?;
+        Ok(latest.map(i64::unsigned_abs))
+    }
+
+    /// What is wanted of the newest jobs that are over, one by one: all of them may be large.
+    pub(crate) fn ended<T>(&self, uid: Option<u32>, most: u32, of: impl Fn(Entry) -> T) -> Result<Vec<T>> {
+        let end = "WHERE stage = 'ended' AND (?1 IS NULL OR uid = ?1) ORDER BY id DESC LIMIT ?2";
+        self.select_of(end, params![uid.map(i64::from), most], of)
+    }
+
+    /// One job.
+    pub(crate) fn job(&self, id: u64) -> Result<Option<Entry>> {
+        Ok(self.select("WHERE id = ?1", params![int(id)])?.pop())
+    }
+
+    fn select(&self, end: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Vec<Entry>> {
+        self.select_of(end, values, |entry| entry)
+    }
+
+    fn select_of<T>(
+        &self,
+        end: &str,
+        values: &[&dyn rusqlite::ToSql],
+        of: impl Fn(Entry) -> T,
+    ) -> Result<Vec<T>> {
+        let text = format!("SELECT {COLUMNS} FROM jobs {end}");
+        let mut statement = self.connection.prepare_cached(&text)?;
+        statement.query_map(values, |row| entry(row).map(&of))?.collect()
+    }
+
+    /// A job's environment.
+    pub(crate) fn environment(&self, id: u64) -> Result<Vec<String>> {
+        let text: Option<String> = self
+            .connection
+            .query_row("SELECT environment FROM jobs WHERE id = ?1", [int(id)], |row| row.get(0))
+            .optional()?;
+        Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
+    }
+
+    /// A job's history, oldest first.
+    pub(crate) fn history(&self, id: u64) -> Result<Vec<Line>> {
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT at_ms, text FROM history WHERE job = ?1 ORDER BY rowid")?;
+        let line =
+            |row: &Row<'_>| Ok(Line { at_ms: row.get::<_, i64>(0)?.unsigned_abs(), text: row.get(1)? });
+        statement.query_map([int(id)], line)?.collect()
+    }
+
+    /// GPU time that users have used.
+    pub(crate) fn usage(&self) -> Result<Vec<(u32, u64, u64)>> {
+        let mut statement = self.connection.prepare("SELECT uid, gpu_ms, at_ms FROM usage")?;
+        let row = |row: &Row<'_>| {
+            Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs(), row.get::<_, i64>(2)?.unsigned_abs()))
+        };
+        statement.query_map([], row)?.collect()
+    }
+
+    /// Earlier runs of a program by a user on a model of GPU, the newest first.
+    pub(crate) fn runs(&self, uid: u32, program: &str, model: &str) -> Result<Vec<Run>> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT batch, peak, ran_ms, activity, complete FROM runs
+             WHERE uid = ?1 AND program = ?2 AND model = ?3 ORDER BY id DESC LIMIT ?4",
+        )?;
+        let run = |row: &Row<'_>| {
+            Ok(Run {
+                batch: row.get(0)?,
+                peak: Bytes(row.get::<_, i64>(1)?.unsigned_abs()),
+                ran_ms: row.get::<_, i64>(2)?.unsigned_abs(),
+                activity: from_json(row.get(3)?),
+                complete: row.get(4)?,
+            })
+        };
+        statement.query_map(params![uid, program, model, RUNS_OF_ONE], run)?.collect()
+    }
+
+    /// GPUs that take no new jobs.
+    pub(crate) fn drained(&self) -> Result<Vec<String>> {
+        let mut statement = self.connection.prepare("SELECT gpu FROM drained")?;
+        statement.query_map([], |row| row.get(0))?.collect()
+    }
+
+    /// The thesis's metrics over jobs that are over.
+    pub(crate) fn stats(&self, uid: Option<u32>, since_ms: u64) -> Result<StatsRow> {
+        let uid = uid.map(i64::from);
+        let mut stats = self.connection.query_row(
+            "SELECT count(*), coalesce(sum(verdict LIKE '%\"exited\"%' AND verdict LIKE '%\"code\":0}%'), 0),
+                    coalesce(sum(verdict LIKE '%\"cancelled\"%'), 0), coalesce(sum(ooms), 0),
+                    coalesce(max(ended_ms) - min(submitted_ms), 0),
+                    coalesce(avg(CASE WHEN first_start_ms IS NOT NULL THEN ended_ms - submitted_ms - ran_ms END), 0),
+                    coalesce(avg(CASE WHEN first_start_ms IS NOT NULL THEN ran_ms END), 0),
+                    coalesce(avg(CASE WHEN first_start_ms IS NOT NULL THEN ended_ms - submitted_ms END), 0)
+             FROM jobs WHERE stage = 'ended' AND submitted_ms >= ?2 AND (?1 IS NULL OR uid = ?1)",
+            params![uid, int(since_ms)],
+            |row| {
+                let count = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
+                Ok(StatsRow {
+                    jobs: count(0)?,
+                    succeeded: count(1)?,
+                    failed: 0,
+                    cancelled: count(2)?,
+                    ooms: count(3)?,
+                    makespan_ms: count(4)?,
+                    mean_wait_ms: row.get(5)?,
+                    mean_execution_ms: row.get(6)?,
+                    mean_completion_ms: row.get(7)?,
+                    gpus: Vec::new(),
+                    emulated: None,
+                })
+            },
+        )?;
+        stats.failed = stats.jobs.saturating_sub(stats.succeeded + stats.cancelled);
+        let mut statement = self.connection.prepare(
+            "SELECT gpu, samples, used, smact, smact_samples, power, power_samples, energy FROM watched ORDER BY gpu",
+        )?;
+        let mean = |sum: f64, count: i64| (count > 0).then(|| sum / count as f64);
+        let gpu = |row: &Row<'_>| {
+            let samples: i64 = row.get(1)?;
+            Ok(GpuStats {
+                gpu: row.get(0)?,
+                samples: samples.unsigned_abs(),
+                mean_used: mean(row.get(2)?, samples).unwrap_or(0.0),
+                mean_smact: mean(row.get(3)?, row.get(4)?),
+                mean_power_w: mean(row.get(5)?, row.get(6)?),
+                energy_mj: row.get(7)?,
+            })
+        };
+        stats.gpus = statement.query_map([], gpu)?.collect::<Result<_>>()?;
+        Ok(stats)
+    }
+
+    /// Numbers of jobs that ended before `before_ms`.
+    pub(crate) fn old(&self, before_ms: u64) -> Result<Vec<u64>> {
+        let mut statement = self
+            .connection
+            .prepare("SELECT id FROM jobs WHERE stage = 'ended' AND ended_ms < ?1 ORDER BY id LIMIT 1000")?;
+        statement.query_map([int(before_ms)], |row| row.get::<_, i64>(0).map(i64::unsigned_abs))?.collect()
+    }
+}
+
+const COLUMNS: &str = "id, uid, gid, user, spec, stage, held, cancelled, attempt, ooms, floor, devices, \
+    reserved, mem_limit, submitted_ms, first_start_ms, started_ms, ended_ms, ran_ms, peak, boot, verdict, why, \
+    suspension, lined_up_ms, activity, leaving, octet_length(spec) + octet_length(environment)";
+
+fn entry(row: &Row<'_>) -> Result<Entry> {
+    let number = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
+    let some = |at: usize| row.get::<_, Option<i64>>(at).map(|value| value.map(i64::unsigned_abs));
+    let text = |at: usize| row.get::<_, String>(at);
+    let wrong = |error: serde_json::Error| {
+        rusqlite::Error::FromSqlConversionFailure(4, rusqlite::types::Type::Text, Box::new(error))
+    };
+    Ok(Entry {
+        id: number(0)?,
+        uid: row.get(1)?,
+        gid: row.get(2)?,
+        user: text(3)?,
+        spec: serde_json::from_str(&text(4)?).map_err(wrong)?,
+        stage: Stage::of(&text(5)?),
+        held: row.get(6)?,
+        cancelled: row.get(7)?,
+        attempt: row.get(8)?,
+        ooms: row.get(9)?,
+        floor: number(10)?,
+        devices: serde_json::from_str(&text(11)?).unwrap_or_default(),
+        reserved: some(12)?,
+        limit: some(13)?,
+        submitted_ms: number(14)?,
+        first_start_ms: some(15)?,
+        started_ms: some(16)?,
+        ended_ms: some(17)?,
+        ran_ms: number(18)?,
+        peak: some(19)?,
+        boot: text(20)?,
+        verdict: from_json(row.get(21)?),
+        why: text(22)?,
+        suspension: serde_json::from_str(&text(23)?).unwrap_or_default(),
+        lined_up_ms: some(24)?,
+        activity: from_json(row.get(25)?),
+        leaving: from_json(row.get(26)?),
+        bytes: number(27)?,
+    })
+}
+
+/// What a newer or older daemon wrote is not there.
+fn from_json<T: serde::de::DeserializeOwned>(text: Option<String>) -> Option<T> {
+    text.and_then(|text| serde_json::from_str(&text).ok())
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// What a job takes on disk, bytes.
+pub(crate) fn bytes(spec: &Spec, environment: &[String]) -> u64 {
+    (json(spec).len() + json(&environment).len()) as u64
+}
+
+/// Adds a new job with its environment and gives its number.
+pub(crate) fn insert(tx: &Transaction<'_>, entry: &Entry, environment: &[String]) -> Result<u64> {
+    tx.prepare_cached(
+        "INSERT INTO jobs (uid, gid, user, spec, environment, stage, held, cancelled, attempt, ooms, floor,
+             devices, submitted_ms, ran_ms, boot, why)
+         VALUES (?1, ?2, ?3, ?4, ?5, 'waiting', ?6, 0, 0, 0, 0, '[]', ?7, 0, '', '')",
+    )?
+    .execute(params![
+        entry.uid,
+        entry.gid,
+        entry.user,
+        json(&entry.spec),
+        json(&environment),
+        entry.held,
+        int(entry.submitted_ms),
+    ])?;
+    Ok(tx.last_insert_rowid().unsigned_abs())
+}
+
+/// Of a job that is over so many bytes of its command are kept.
+const KEPT_COMMAND: usize = 8 << 10;
+
+/// The beginning of a command that is too long to be kept for weeks.
+fn beginning(command: &[String]) -> Option<Vec<String>> {
+    let mut left = KEPT_COMMAND;
+    let mut kept = Vec::new();
+    for (at, word) in command.iter().enumerate() {
+        if word.len() >= left {
+            kept.push(word[..word.floor_char_boundary(left)].to_owned());
+            kept.push(format!("... (cut: {} words)", command.len() - at));
+            return Some(kept);
+        }
+        left -= word.len() + 1;
+        kept.push(word.clone());
+    }
+    None
+}
+
+/// Nobody starts a job again that is over: of what its user wrote a bounded part is kept.
+fn shorten(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
+    tx.prepare_cached("UPDATE jobs SET environment = '[]' WHERE id = ?1")?.execute([int(entry.id)])?;
+    if let Some(command) = beginning(&entry.spec.command) {
+        let spec = Spec { command, ..entry.spec.clone() };
+        tx.prepare_cached("UPDATE jobs SET spec = ?2 WHERE id = ?1")?
+            .execute(params![int(entry.id), json(&spec)])?;
+    }
+    Ok(())
+}
+
+/// Writes what changes of a job.
+pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
+    tx.prepare_cached(
+        "UPDATE jobs SET stage = ?2, held = ?3, cancelled = ?4, attempt = ?5, ooms = ?6, floor = ?7,
+             devices = ?8, reserved = ?9, mem_limit = ?10, first_start_ms = ?11, started_ms = ?12,
+             ended_ms = ?13, ran_ms = ?14, peak = ?15, boot = ?16, verdict = ?17, why = ?18, suspension = ?19,
+             lined_up_ms = ?20, activity = ?21, leaving = ?22 WHERE id = ?1",
+    )?
+    .execute(params![
+        int(entry.id),
+        entry.stage.name(),
+        entry.held,
+        entry.cancelled,
+        entry.attempt,
+        entry.ooms,
+        int(entry.floor),
+        json(&entry.devices),
+        entry.reserved.map(int),
+        entry.limit.map(int),
+        entry.first_start_ms.map(int),
+        entry.started_ms.map(int),
+        entry.ended_ms.map(int),
+        int(entry.ran_ms),
+        entry.peak.map(int),
+        entry.boot,
+        entry.verdict.as_ref().map(json),
+        entry.why,
+        json(&entry.suspension),
+        entry.lined_up_ms.map(int),
+        entry.activity.as_ref().map(json),
+        entry.leaving.as_ref().map(json),
+    ])?;
+    match entry.stage {
+        Stage::Ended => shorten(tx, entry),
+        _ => Ok(()),
+    }
+}
+
+/// Adds a line to a job's history. In a long one a line gives way behind the first.
+pub(crate) fn note(tx: &Transaction<'_>, job: u64, line: &Line) -> Result<()> {
+    tx.prepare_cached("INSERT INTO history VALUES (?1, ?2, ?3)")?.execute(params![
+        int(job),
+        int(line.at_ms),
+        line.text
+    ])?;
+    tx.prepare_cached(
+        "DELETE FROM history WHERE EXISTS (SELECT 1 FROM history WHERE job = ?1 LIMIT 1 OFFSET ?3)
+             AND rowid = (SELECT rowid FROM history WHERE job = ?1 ORDER BY rowid LIMIT 1 OFFSET ?2)",
+    )?
+    .execute(params![int(job), FIRST_LINES, LINES])
+    .map(|_| ())
+}
+
+/// Keeps a user's used GPU time.
+pub(crate) fn put_usage(tx: &Transaction<'_>, uid: u32, gpu_ms: u64, at_ms: u64) -> Result<()> {
+    tx.prepare_cached("INSERT OR REPLACE INTO usage VALUES (?1, ?2, ?3)")?
+        .execute(params![uid, int(gpu_ms), int(at_ms)])
+        .map(|_| ())
+}
+
+/// A run that has ended, with the user and what it ran.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NewRun {
+    pub(crate) uid: u32,
+    pub(crate) program: String,
+    pub(crate) model: String,
+    pub(crate) run: Run,
+}
+
+/// Keeps a run.
+pub(crate) fn put_run(tx: &Transaction<'_>, run: &NewRun) -> Result<()> {
+    tx.prepare_cached(
+        "INSERT INTO runs (uid, program, model, batch, peak, ran_ms, activity, complete)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?
+    .execute(params![
+        run.uid,
+        run.program,
+        run.model,
+        run.run.batch,
+        int(run.run.peak.0),
+        int(run.run.ran_ms),
+        run.run.activity.as_ref().map(json),
+        run.run.complete
+    ])?;
+    tx.prepare_cached(
+        "DELETE FROM runs WHERE id IN (SELECT id FROM runs WHERE uid = ?1 AND program = ?2 AND model = ?3
+             ORDER BY id DESC LIMIT -1 OFFSET ?4)",
+    )?
+    .execute(params![run.uid, run.program, run.model, RUNS_OF_ONE])
+    .map(|_| ())
+}
+
+/// Forgets all but the newest runs. It looks at them all: not to be done often.
+pub(crate) fn forget_runs(tx: &Transaction<'_>, most: u32) -> Result<()> {
+    let older = "DELETE FROM runs WHERE id <= (SELECT id FROM runs ORDER BY id DESC LIMIT 1 OFFSET ?1)";
+    tx.execute(older, [most]).map(|_| ())
+}
+
+/// A GPU takes no new jobs, or takes them again.
+pub(crate) fn put_drained(tx: &Transaction<'_>, gpu: &str, drained: bool) -> Result<()> {
+    let words = match drained {
+        true => "INSERT OR IGNORE INTO drained VALUES (?1)",
+        false => "DELETE FROM drained WHERE gpu = ?1",
+    };
+    tx.prepare_cached(words)?.execute([gpu]).map(|_| ())
+}
+
+/// Adds to a GPU's figures.
+pub(crate) fn put_watched(tx: &Transaction<'_>, gpu: &str, more: &Watched) -> Result<()> {
+    tx.prepare_cached(
+        "INSERT INTO watched VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (gpu) DO UPDATE SET
+             samples = samples + excluded.samples, used = used + excluded.used, smact = smact + excluded.smact,
+             smact_samples = smact_samples + excluded.smact_samples, power = power + excluded.power,
+             power_samples = power_samples + excluded.power_samples,
+             energy = CASE WHEN excluded.energy IS NULL THEN energy ELSE coalesce(energy, 0) + excluded.energy END",
+    )?
+    .execute(params![
+        gpu,
+        int(more.samples),
+        more.used,
+        more.smact,
+        int(more.smact_samples),
+        more.power,
+        int(more.power_samples),
+        more.energy_mj
+    ])
+    .map(|_| ())
+}
+
+/// Forgets a job.
+pub(crate) fn forget(tx: &Transaction<'_>, job: u64) -> Result<()> {
+    tx.execute("DELETE FROM history WHERE job = ?1", [int(job)])?;
+    tx.execute("DELETE FROM jobs WHERE id = ?1", [int(job)]).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_scheduler_core::{After, Millis, Outcome, Permille, Reason, Signal};
+
+    #[test]
+    fn a_job_comes_back_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("q.db");
+        let mut store = Store::open(&path).unwrap();
+        let spec = Spec { command: vec!["a".into()], gpus: 2, batch: Some(15), ..Spec::default() };
+        let mut entry =
+            Entry { uid: 7, user: "u".into(), spec, submitted_ms: 9, held: true, ..Entry::default() };
+        let environment = ["A=1 \"\u{e9}\"".to_owned()];
+        entry.bytes = bytes(&entry.spec, &environment);
+        entry.id = store.transaction(|tx| insert(tx, &entry, &environment)).unwrap();
+        assert_eq!(store.open_jobs().unwrap(), [entry.clone()]);
+        entry.stage = Stage::Running;
+        entry.devices = vec!["GPU-1".into()];
+        entry.peak = Some(1 << 40);
+        entry.lined_up_ms = Some(12);
+        let reason = Reason::SlotEnds { slot: Millis(7) };
+        let after = After::End(Verdict::TimedOut);
+        entry.leaving = Some(Leaving { after, signal: Signal::Checkpoint(10), reason, slot_over: true });
+        entry.activity = Some(Activity { smact: Permille(250), ..Activity::default() });
+        store.transaction(|tx| update(tx, &entry)).unwrap();
+        assert_eq!(store.newest().unwrap(), Some(12));
+        let line = Line { at_ms: 4, text: "x".into() };
+        store.transaction(|tx| note(tx, entry.id, &line)).unwrap();
+        drop(store);
+        let mut store = Store::open(&path).unwrap();
+        assert_eq!(store.open_jobs().unwrap(), [entry.clone()]);
+        assert_eq!(store.history(entry.id).unwrap(), [line]);
+        assert_eq!(store.environment(entry.id).unwrap(), environment);
+        entry.stage = Stage::Ended;
+        entry.verdict = Some(Verdict::Ended(Outcome::Exited { code: 0 }));
+        (entry.first_start_ms, entry.ended_ms, entry.ran_ms, entry.ooms) = (Some(20), Some(109), 60, 1);
+        store.transaction(|tx| update(tx, &entry)).unwrap();
+        assert!(store.open_jobs().unwrap().is_empty() && store.newest().unwrap().is_none());
+        let stats = store.stats(Some(7), 0).unwrap();
+        assert_eq!((stats.jobs, stats.succeeded, stats.failed, stats.ooms), (1, 1, 0, 1));
+        assert_eq!((stats.makespan_ms, stats.mean_wait_ms, stats.mean_execution_ms), (100, 40.0, 60.0));
+        assert_eq!(store.stats(Some(8), 0).unwrap().jobs, 0);
+        let activity = entry.activity;
+        let found = Run { batch: Some(15), peak: Bytes(5), ran_ms: 60, activity, complete: false };
+        let run = NewRun { uid: 7, program: "p".into(), model: "m".into(), run: found };
+        store.transaction(|tx| put_run(tx, &run)).unwrap();
+        assert_eq!(store.runs(7, "p", "m").unwrap(), [found]);
+        for drained in [true, true, false] {
+            store.transaction(|tx| put_drained(tx, "GPU-1", drained)).unwrap();
+            assert_eq!(store.drained().unwrap().len(), usize::from(drained));
+        }
+    }
+
+    #[test]
+    fn runs_are_kept_up_to_a_bound_for_a_program_and_for_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&dir.path().join("q.db")).unwrap();
+        let put = |store: &mut Store, uid, program: &str, peak| {
+            let peak = Bytes(peak);
+            let run = Run { batch: None, peak, ran_ms: 1, activity: None, complete: true };
+            let run = NewRun { uid, program: program.into(), model: "m".into(), run };
+            store.transaction(|tx| put_run(tx, &run)).unwrap();
+        };
+        put(&mut store, 8, "p", 1);
+        for peak in 0..200 {
+            put(&mut store, 7, "p", peak);
+        }
+        put(&mut store, 7, "q", 1);
+        let count = |store: &Store| -> u32 {
+            store.connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0)).unwrap()
+        };
+        assert_eq!(count(&store), 64 + 2);
+        assert_eq!(store.runs(7, "p", "m").unwrap()[63].peak, Bytes(136), "the oldest went");
+        store.transaction(|tx| forget_runs(tx, RUNS)).unwrap();
+        assert_eq!(count(&store), 64 + 2);
+        store.transaction(|tx| forget_runs(tx, 10)).unwrap();
+        let left = |uid, program: &str| store.runs(uid, program, "m").unwrap().len();
+        assert_eq!((left(7, "p"), left(7, "q"), left(8, "p")), (9, 1, 0));
+    }
+
+    #[test]
+    fn a_jobs_history_keeps_its_beginning_and_its_end_and_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&dir.path().join("q.db")).unwrap();
+        let other = Line { at_ms: 0, text: "another's".into() };
+        store.transaction(|tx| note(tx, 2, &other)).unwrap();
+        let line = |at_ms| Line { at_ms, text: "launches in 50 % of the time".into() };
+        store.transaction(|tx| (0..5000).try_for_each(|at| note(tx, 1, &line(at)))).unwrap();
+        let at: Vec<u64> = store.history(1).unwrap().iter().map(|line| line.at_ms).collect();
+        assert_eq!(at, (0..100).chain(4100..5000).collect::<Vec<u64>>());
+        assert_eq!(store.history(2).unwrap(), [other]);
+    }
+
+    #[test]
+    fn a_queue_of_the_first_version_is_read_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("q.db");
+        let old = Connection::open(&path).unwrap();
+        old.execute_batch(TABLES).unwrap();
+        old.execute_batch(
+            "INSERT INTO jobs (uid, gid, user, spec, environment, stage, held, cancelled, attempt, ooms, floor, devices,
+                 submitted_ms, ran_ms, boot, why)
+             VALUES (7, 7, 'u', '{}', '[]', 'waiting', 0, 0, 0, 0, 0, '[]', 9, 0, '', '');
+             INSERT INTO runs (uid, program, model, peak, ran_ms) VALUES (7, 'p', 'm', 3, 4); PRAGMA user_version = 1;",
+        )
+        .unwrap();
+        drop(old);
+        for _ in 0..2 {
+            let store = Store::open(&path).unwrap();
+            let jobs = store.open_jobs().unwrap();
+            assert_eq!((jobs.len(), jobs[0].lined_up_ms, jobs[0].activity), (1, None, None));
+            let run = Run { batch: None, peak: Bytes(3), ran_ms: 4, activity: None, complete: true };
+            assert_eq!(store.runs(7, "p", "m").unwrap(), [run]);
+        }
+    }
+
+    #[test]
+    fn of_a_job_that_is_over_a_bounded_part_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&dir.path().join("q.db")).unwrap();
+        let environment = vec!["E=1".to_owned()];
+        let mut ended = |command: Vec<String>| {
+            let spec = Spec { command, ..Spec::default() };
+            let mut entry = Entry { spec, ..Entry::default() };
+            store
+                .transaction(|tx| {
+                    entry.id = insert(tx, &entry, &environment)?;
+                    entry.stage = Stage::Ended;
+                    update(tx, &entry)
+                })
+                .unwrap();
+            assert!(store.environment(entry.id).unwrap().is_empty());
+            store.ended(None, 1, |entry| (entry.spec.command, entry.bytes)).unwrap().remove(0)
+        };
+        let short = vec!["train".to_owned(), "x".repeat(8000)];
+        assert_eq!(ended(short.clone()).0, short);
+        for long in [vec!["\u{e9}".repeat(60_000); 16], vec!["a".to_owned(); 100_000]] {
+            let (kept, bytes) = ended(long.clone());
+            assert!(bytes < 32 << 10, "{bytes}");
+            assert!(kept.last().unwrap().starts_with("... (cut: ") && long[0].starts_with(&kept[0]));
+        }
+    }
+
+    #[test]
+    fn what_failed_in_the_middle_did_not_happen() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&dir.path().join("q.db")).unwrap();
+        let failed: Result<()> = store.transaction(|tx| {
+            insert(tx, &Entry::default(), &[])?;
+            Err(rusqlite::Error::QueryReturnedNoRows)
+        });
+        assert!(failed.is_err() && store.open_jobs().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,139 @@
+//! The process that suspends a job or brings it back.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{self, ExitCode};
+use std::time::Duration;
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use radrm_collector::NvmlSource;
+use radrm_limits::gpus;
+use radrm_limits::mps::control::has_living_daemon;
+use radrm_limits::proc::Process;
+use radrm_limits::program::libraries;
+use radrm_scheduler_core::SuspendRefusal;
+use radrm_telemetry::{Liveness, Segment};
+
+use super::driver::{Driver, Loaded};
+use super::work::{Job, resume, suspend};
+use super::{Answer, ByGpu, Order, Saved, Task, answer, eligible};
+use crate::engine::segment_of;
+use crate::keeper;
+use crate::status::Who;
+
+/// Does a helper's work. Standard input is the order, standard output the file for the answer.
+pub(crate) fn help() -> ExitCode {
+    let mut text = String::new();
+    let order = io::stdin().read_to_string(&mut text).ok().and_then(|_| serde_json::from_str(&text).ok());
+    let file = io::stdout().as_fd().try_clone_to_owned().map(File::from);
+    let (Some(order), Ok(file)) = (order, file) else { return ExitCode::FAILURE };
+    let order: Order = order;
+    // SAFETY: plain system calls on this process: not to be ended with the daemon's terminal, and ended by
+    // the kernel when a call of the driver does not come back.
+    unsafe {
+        libc::setsid();
+        libc::alarm(order.limit_s.max(1));
+    }
+    if let Some(who) = Who::of(process::id()) {
+        let _ = answer::put_helper(&file, who);
+    }
+    let answer = keeper::become_user(order.user.as_ref()).and_then(|()| work(&order));
+    let answer = answer.unwrap_or_else(|sentence| Answer::not_begun(order.task, sentence));
+    match answer::put_answer(&file, &answer) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn work(order: &Order) -> Result<Answer, String> {
+    let library = order.emulated.as_ref().map_or(Path::new("libcuda.so.1"), |(_, library)| library);
+    let driver = Loaded::open(library)?;
+    let source = match order.emulated {
+        Some(_) => NvmlSource::Library(libraries::find(libraries::EMULATED_NVML)?),
+        None => NvmlSource::System,
+    };
+    let nvml = gpus::open(&source).map_err(|why| format!("NVML does not work: {why}"))?;
+    let segment = segment_of(Process(order.launcher)).ok_or("its segment cannot be read")?;
+    let mut job = Here { order, driver: &driver, nvml, segment };
+    Ok(match order.task {
+        Task::Suspend => {
+            let patience = Duration::from_millis(u64::from(order.lock_ms));
+            suspend(&driver, &mut job, &order.bytes, patience)
+        }
+        Task::Resume => {
+            let known = if order.processes.is_empty() { job.living() } else { order.processes.clone() };
+            resume(&driver, &job, &known, &order.bytes)
+        }
+    })
+}
+
+/// The job as this machine shows it.
+struct Here<'a> {
+    order: &'a Order,
+    driver: &'a Loaded,
+    nvml: Nvml,
+    segment: Segment,
+}
+
+impl Here<'_> {
+    /// What a helper that was killed may have stopped.
+    fn living(&self) -> Vec<Saved> {
+        let slots = self.segment.slots().unwrap_or_default();
+        let living = slots.into_iter().filter(|slot| slot.liveness == Liveness::Running);
+        living.filter_map(|slot| Some(Saved { who: Who::of(slot.pid)?, bytes: ByGpu::new() })).collect()
+    }
+
+    /// Whether a process of the job uses the driver past the shim.
+    fn has_stranger(&self, known: &[Who]) -> bool {
+        let uses = |pid: &u32| {
+            Process(*pid)
+                .maps()
+                .is_some_and(|maps| maps.contains("libcuda.so") || maps.contains(libraries::EMULATED_CUDA))
+        };
+        keeper::below(self.order.keeper)
+            .iter()
+            .filter(|pid| known.iter().all(|who| who.pid != **pid))
+            .any(|pid| uses(pid) && self.driver.state(*pid).is_ok())
+    }
+}
+
+impl Job for Here<'_> {
+    fn processes(&mut self) -> Result<Vec<Who>, SuspendRefusal> {
+        let slots = eligible::processes(&self.segment, has_living_daemon)?;
+        let found: Vec<Who> = slots.iter().filter_map(|slot| Who::of(slot.pid)).collect();
+        if self.has_stranger(&found) { Err(SuspendRefusal::NoShim) } else { Ok(found) }
+    }
+
+    fn lives(&self, who: Who) -> bool {
+        who.lives()
+    }
+
+    fn held(&self, who: Who) -> ByGpu {
+        let gpus = self.order.bytes.keys();
+        let held = |uuid: &String| -> Option<u64> {
+            let device = self.nvml.device_by_uuid(uuid.as_str()).ok()?;
+            let listed = device.running_compute_processes().ok()?;
+            let found = listed.into_iter().find(|info| info.pid == who.pid)?;
+            match found.used_gpu_memory {
+                UsedGpuMemory::Used(bytes) => Some(bytes),
+                UsedGpuMemory::Unavailable => None,
+            }
+        };
+        gpus.filter_map(|uuid| Some((uuid.clone(), held(uuid)?))).collect()
+    }
+
+    fn room(&self, bytes: &ByGpu) -> Result<(), String> {
+        for (uuid, needed) in bytes {
+            let memory = self.nvml.device_by_uuid(uuid.as_str()).and_then(|device| device.memory_info());
+            let free = memory.map_err(|error| format!("{uuid} does not tell its memory: {error}"))?.free;
+            if free < *needed {
+                let bytes = radrm_profile::Bytes;
+                return Err(format!("{uuid} has {} free, and {} are needed", bytes(free), bytes(*needed)));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! Starting the program so that it finds everything as `radrm-run` found it.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd};
+
+use radrm_limits::program::environment::Environment;
+
+use super::inherited::Inherited;
+
+/// Why the program did not start.
+#[derive(Debug)]
+pub enum NotStarted {
+    /// The system could make no further process, or no pipe.
+    NoProcess(io::Error),
+    /// The file exists but cannot be executed, or an error of that sort.
+    NotExecutable(io::Error),
+    /// There is no such program.
+    NotFound,
+}
+
+/// Starts `argv[0]`, looked up in `PATH` as a shell does, and returns its process id once the
+/// program is really running.
+///
+/// The child stays in the process group, the session and the directory, keeps limits, umask and
+/// open files, and has the mask and the dispositions of `inherited`. It is not told to die when
+/// this process dies.
+///
+/// # Errors
+/// [`NotStarted`]; no child is left behind.
+pub fn start(
+    argv: &[CString],
+    environment: &Environment,
+    inherited: &Inherited,
+) -> Result<libc::pid_t, NotStarted> {
+    let arguments = pointers(argv);
+    let entries = pointers(environment.entries());
+    let (mut reader, writer) = pipe().map_err(NotStarted::NoProcess)?;
+
+    // SAFETY: this process has one thread, so the child may go on; it still calls nothing but
+    // async-signal-safe functions until exec.
+    let pid = unsafe { libc::fork() };
+    if pid < 0 {
+        return Err(NotStarted::NoProcess(io::Error::last_os_error()));
+    }
+    if pid == 0 {
+        inherited.restore_in_child();
+        // SAFETY: both lists are null-terminated and live until exec; execvpe searches PATH and
+        // runs a script without `#!` by the shell, which is what env, nohup and timeout do. After
+        // a failure the error number goes through the pipe, whose write is atomic at this size.
+        unsafe {
+            libc::execvpe(arguments[0], arguments.as_ptr(), entries.as_ptr());
+            let code = *libc::__errno_location();
+            let bytes = code.to_ne_bytes();
+            libc::write(writer.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());
+            libc::_exit(127);
+        }
+    }
+    drop(writer);
+
+    let mut bytes = [0_u8; 4];
+    match reader.read_exact(&mut bytes) {
+        // End of file: exec closed the child's end.
+        Err(_) => Ok(pid),
+        Ok(()) => {
+            let mut status = 0;
+            // SAFETY: our own child, not waited for yet; it is about to leave by _exit.
+            while unsafe { libc::waitpid(pid, &mut status, 0) } == -1
+                && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+            {}
+            let error = io::Error::from_raw_os_error(i32::from_ne_bytes(bytes));
+            Err(if error.raw_os_error() == Some(libc::ENOENT) {
+                NotStarted::NotFound
+            } else {
+                NotStarted::NotExecutable(error)
+            })
+        }
+    }
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+}
+
+fn pipe() -> io::Result<(File, File)> {
+    let mut fds = [0; 2];
+    // SAFETY: room for two descriptors.
+    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: two fresh descriptors that nothing else owns.
+    Ok(unsafe { (File::from_raw_fd(fds[0]), File::from_raw_fd(fds[1])) })
+}

@@ -1,0 +1,292 @@
+//! The command line of `radrm-run`: flags as written, and what they mean together.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Parser;
+use radrm_console::usage::{Instead, explain};
+use radrm_limits::config::Percentage;
+use radrm_limits::wish::Wishes;
+
+/// What `--help` prints.
+pub const HELP: &str = include_str!("help.txt");
+
+/// The flags as they stand on the command line.
+#[derive(Parser, Debug)]
+#[command(name = "radrm-run", version, override_help = HELP)]
+struct Flags {
+    /// The report as JSON, to standard error or to this file.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    json: Option<Option<PathBuf>>,
+    /// Where the profile goes.
+    #[arg(short = 'o', long = "output", value_name = "FILE", conflicts_with = "no_profile")]
+    output: Option<PathBuf>,
+    /// No profile at all.
+    #[arg(long)]
+    no_profile: bool,
+    /// No report and no remarks.
+    #[arg(short, long)]
+    quiet: bool,
+    /// The report shows memory over time.
+    #[arg(long)]
+    timeline: bool,
+    /// Emulated GPUs.
+    #[arg(long, value_name = "SPEC")]
+    emulate: Option<String>,
+    /// Faults of the emulated driver.
+    #[arg(long, value_name = "SPEC")]
+    faults: Option<String>,
+    /// An emulated machine that several programs share.
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
+    #[command(flatten)]
+    dry_run: crate::dry_run::Flags,
+    /// No row in the dataset.
+    #[arg(long, conflicts_with = "dataset")]
+    no_dataset: bool,
+    /// Another dataset.
+    #[arg(long, value_name = "FILE")]
+    dataset: Option<PathBuf>,
+    /// Limits on GPU memory.
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
+    mem_limit: Option<String>,
+    /// The Multi-Process Service.
+    #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true)]
+    mps: Option<Option<String>>,
+    /// A share of the GPUs' time.
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
+    sm_limit: Option<String>,
+    /// What is recorded of kernel launches.
+    #[arg(long, value_name = "MODE")]
+    kernels: Option<String>,
+    /// Wait for all descendants.
+    #[arg(long)]
+    wait_all: bool,
+    /// The program and its arguments.
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+/// Where the report goes, and in what form.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ReportTo {
+    /// Text on standard error.
+    Text {
+        /// With memory over time.
+        timeline: bool,
+    },
+    /// JSON on standard error.
+    JsonOnStderr,
+    /// JSON on standard output, behind the program's own.
+    JsonOnStdout,
+    /// JSON in a file, nothing on standard error.
+    JsonFile(PathBuf),
+    /// Nowhere.
+    Nowhere,
+}
+
+/// Where the profile goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ProfileTo {
+    /// `PROGRAM.PID.radrm` in the current directory.
+    Default,
+    /// This file, replaced if it is there.
+    File(PathBuf),
+    /// Nowhere.
+    Nowhere,
+}
+
+/// Where the dataset's row goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RowTo {
+    /// The user's dataset.
+    Default,
+    /// This database.
+    File(PathBuf),
+    /// Nowhere.
+    Nowhere,
+}
+
+/// The emulated machine that was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Emulate {
+    /// What it consists of; without it the machine at `machine` must exist.
+    pub spec: Option<String>,
+    /// The machine file that is shared with other programs, made if there is a `spec`.
+    pub machine: Option<PathBuf>,
+    /// Faults for this program.
+    pub faults: Option<String>,
+}
+
+/// What is to be done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// Program and arguments; at least one.
+    pub command: Vec<OsString>,
+    /// The report.
+    pub report: ReportTo,
+    /// The profile.
+    pub profile: ProfileTo,
+    /// The dataset.
+    pub row: RowTo,
+    /// The emulated machine, if any.
+    pub emulate: Option<Emulate>,
+    /// Limits on GPU memory for the whole job.
+    pub mem_limit: Option<Wishes>,
+    /// Use the Multi-Process Service, perhaps with a share of the SMs for each process.
+    pub mps: Option<Option<Percentage>>,
+    /// The share of the GPUs that the job may use, by MPS where that runs, else by a launch budget.
+    pub sm_limit: Option<Percentage>,
+    /// What is recorded of kernel launches, if the shim's own choice is not wanted.
+    pub kernels: Option<radrm_limits::program::kernels::Kernels>,
+    /// The dry run, if one is wanted.
+    pub dry_run: Option<crate::dry_run::DryRun>,
+    /// Say nothing but failures.
+    pub quiet: bool,
+    /// Wait for every descendant, not only for the program.
+    pub wait_all: bool,
+}
+
+/// Reads a command line, the program's own name first.
+///
+/// # Errors
+/// [`Instead`]: help was asked for, or the line is wrong.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Plan, Instead> {
+    let flags = Flags::try_parse_from(arguments).map_err(|error| explain(&error))?;
+    resolve(flags).map_err(Instead::Wrong)
+}
+
+fn resolve(flags: Flags) -> Result<Plan, String> {
+    if flags.command.is_empty() {
+        return Err("no program given".to_owned());
+    }
+    if flags.command[0].is_empty() {
+        return Err("the program's name is empty".to_owned());
+    }
+    let dry_run = flags.dry_run.resolve()?;
+    let usual = || dry_run.is_some().then(|| crate::dry_run::flags::USUAL_MACHINE.to_owned());
+    let spec = flags.emulate.or_else(|| if flags.machine.is_none() { usual() } else { None });
+    let emulated = spec.is_some() || flags.machine.is_some();
+    if flags.faults.is_some() && !emulated {
+        return Err("--faults works only with --emulate or --machine".to_owned());
+    }
+    let mem_limit = flags.mem_limit.as_deref().map(Wishes::parse).transpose();
+    let mem_limit = mem_limit.map_err(|why| format!("--mem-limit: {why}"))?;
+    let percent = |text: String| Percentage::parse(&text).map_err(|why| format!("--mps: {why}"));
+    let mps = flags.mps.map(|share| share.map(percent).transpose()).transpose()?;
+    let sm_limit = flags.sm_limit.as_deref().map(Percentage::parse).transpose();
+    let sm_limit = sm_limit.map_err(|why| format!("--sm-limit: {why}"))?;
+    if sm_limit.is_some() && matches!(mps, Some(Some(_))) {
+        return Err("--sm-limit and --mps=PERCENT both state a share: give one of them".to_owned());
+    }
+    let kernels = flags.kernels.as_deref().map(str::parse).transpose();
+    let kernels = kernels.map_err(|why| format!("--kernels: {why}"))?;
+    let report = match flags.json {
+        Some(Some(file)) if file.as_os_str() == "-" => ReportTo::JsonOnStdout,
+        Some(Some(file)) => ReportTo::JsonFile(file),
+        Some(None) => ReportTo::JsonOnStderr,
+        None if flags.quiet => ReportTo::Nowhere,
+        None => ReportTo::Text { timeline: flags.timeline },
+    };
+    Ok(Plan {
+        report,
+        profile: match flags.output {
+            Some(file) => ProfileTo::File(file),
+            None if flags.no_profile => ProfileTo::Nowhere,
+            None => ProfileTo::Default,
+        },
+        row: match flags.dataset {
+            Some(file) => RowTo::File(file),
+            None if flags.no_dataset => RowTo::Nowhere,
+            None => RowTo::Default,
+        },
+        emulate: emulated.then_some(Emulate { spec, machine: flags.machine, faults: flags.faults }),
+        mem_limit,
+        mps,
+        sm_limit,
+        kernels,
+        dry_run,
+        quiet: flags.quiet,
+        wait_all: flags.wait_all,
+        command: flags.command,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn plan(line: &str) -> Result<Plan, Instead> {
+        parse(
+            ["radrm-run"]
+                .into_iter()
+                .chain(line.split(' ').filter(|word| !word.is_empty()))
+                .map(OsString::from),
+        )
+    }
+
+    #[test]
+    fn options_behind_the_program_are_its_own() {
+        let got = plan("--quiet python3 -o x --json train.py -- -q").unwrap();
+        assert!(got.quiet);
+        assert_eq!(got.profile, ProfileTo::Default);
+        assert_eq!(got.command, ["python3", "-o", "x", "--json", "train.py", "--", "-q"].map(OsString::from));
+    }
+
+    #[test]
+    fn two_dashes_end_our_options_and_are_not_passed_on() {
+        let got = plan("--json -- -odd --json").unwrap();
+        assert_eq!(got.command, ["-odd", "--json"].map(OsString::from));
+        assert_eq!(got.report, ReportTo::JsonOnStderr);
+    }
+
+    #[test]
+    fn json_takes_a_file_only_behind_an_equals_sign() {
+        assert_eq!(plan("--json=f -- p").unwrap().report, ReportTo::JsonFile("f".into()));
+        assert_eq!(plan("--json=- -- p").unwrap().report, ReportTo::JsonOnStdout);
+        let got = plan("--json p q").unwrap();
+        assert_eq!((got.report, got.command.len()), (ReportTo::JsonOnStderr, 2));
+    }
+
+    #[test]
+    fn wrong_lines_are_told_in_one_sentence() {
+        for (line, part) in [
+            ("", "no program given"),
+            ("--bogus -- p", "there is no option --bogus"),
+            ("-o", "-o"),
+            ("--faults x p", "--faults works only with --emulate"),
+            ("-o f --no-profile p", "cannot be used together"),
+            ("--no-dataset --dataset d p", "cannot be used together"),
+            ("--mem-limit 10G p", "--mem-limit: `10G` can mean two things"),
+            ("--mem-limit -1 p", "--mem-limit: `-1` is no amount"),
+            ("--mps=0 p", "--mps: `0` is no percentage"),
+            ("--sm-limit=0% p", "--sm-limit: `0%` is no percentage"),
+            ("--sm-limit 30% --mps=40 p", "both state a share"),
+        ] {
+            match plan(line) {
+                Err(Instead::Wrong(text)) => {
+                    assert!(text.contains(part), "{line}: {text}");
+                    assert_eq!(text.lines().count(), 1, "{text}");
+                }
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn help_and_version_go_to_standard_output() {
+        assert_eq!(plan("-h"), Err(Instead::Print(HELP.to_owned())));
+        assert_eq!(plan("--help"), Err(Instead::Print(HELP.to_owned())));
+        assert!(matches!(plan("--version"), Err(Instead::Print(text)) if text.starts_with("radrm-run ")));
+    }
+
+    #[test]
+    fn every_option_stands_in_the_help_text() {
+        for argument in Flags::command().get_arguments().filter(|argument| !argument.is_positional()) {
+            let long = format!("--{}", argument.get_long().unwrap());
+            assert!(HELP.contains(&long), "{long} is not explained");
+        }
+        assert!(HELP.lines().all(|line| line.chars().count() <= 80), "a line is wider than a terminal");
+    }
+}

@@ -1,0 +1,283 @@
+//! The largest batch that fits: dry runs with other values of one option of the program.
+//!
+//! Values double until the program runs out of memory, then the gap is halved. That finds the largest one if
+//! need grows with the value, as it does for batches.
+
+use std::ffi::{OsStr, OsString};
+use std::ops::RangeInclusive;
+use std::process::Stdio;
+
+use radrm_console::output;
+use serde_json::Value;
+
+use super::flags::FindBatch;
+use super::trial::Trial;
+use crate::NAME;
+use crate::cli::{Emulate, Plan};
+use crate::ending::Ending;
+
+/// How a run with one value ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Tried {
+    /// It fits; with what it took of GPU memory, bytes.
+    Fits(u64),
+    /// Memory did not suffice.
+    TooLarge,
+    /// Nothing follows for memory from how it ended: why, as a clause.
+    Tells(String),
+}
+
+/// What a search has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// Not even the first value fits.
+    Nothing,
+    /// The largest value that fits: the next one does not.
+    Largest(u64),
+    /// All fit up to the range's end.
+    End {
+        /// The program took as much memory with the last value as with the first.
+        alike: bool,
+    },
+}
+
+/// Searches for the largest value that fits.
+///
+/// # Errors
+/// The value at which the program's end told nothing of memory, and why.
+pub fn search(
+    range: &RangeInclusive<u64>,
+    mut attempt: impl FnMut(u64) -> Tried,
+) -> Result<Found, (u64, String)> {
+    let (mut good, mut bad) = (None, None);
+    let mut least = None;
+    let mut next = *range.start();
+    loop {
+        match attempt(next) {
+            Tried::Fits(bytes) => {
+                least.get_or_insert(bytes);
+                good = Some((next, bytes));
+            }
+            Tried::TooLarge => bad = Some(next),
+            Tried::Tells(why) => return Err((next, why)),
+        }
+        next = match (good, bad) {
+            (None, _) => return Ok(Found::Nothing),
+            (Some((good, bytes)), None) if good == *range.end() => {
+                return Ok(Found::End { alike: range.start() < range.end() && least == Some(bytes) });
+            }
+            (Some((good, _)), None) => good.saturating_mul(2).min(*range.end()),
+            (Some((good, _)), Some(bad)) if bad - good <= 1 => return Ok(Found::Largest(good)),
+            (Some((good, _)), Some(bad)) => good + (bad - good) / 2,
+        };
+    }
+}
+
+/// Finds the largest value by dry runs, says each, and gives the exit code.
+#[must_use]
+pub fn run(plan: &Plan, find: &FindBatch) -> i32 {
+    let found = search(&find.range, |value| {
+        let tried = attempt(plan, find, value);
+        let word = match &tried {
+            Tried::Fits(_) => "fits",
+            Tried::TooLarge => "does not fit",
+            Tried::Tells(_) => "tells nothing",
+        };
+        output::say(NAME, &format!("{} {value}: {word}", find.option));
+        tried
+    });
+    let (sentence, code) = verdict(find, found);
+    output::say(NAME, &sentence);
+    code
+}
+
+/// What was found as a sentence, and the exit code.
+fn verdict(find: &FindBatch, found: Result<Found, (u64, String)>) -> (String, i32) {
+    let FindBatch { option, range, has_end } = find;
+    match found {
+        Ok(Found::Largest(value)) => (format!("the largest {option} that fits is {value}"), 0),
+        Ok(Found::End { alike }) => {
+            let last = match has_end {
+                true => format!("{option} {} fits, where the range ends", range.end()),
+                false => format!(
+                    "{option} {} fits, where the search ends because no end was named: {option}={}..TO looks further",
+                    range.end(),
+                    range.end()
+                ),
+            };
+            let doubt = if alike {
+                format!(
+                    "; the program took as much GPU memory as with {}, so the option may mean nothing to it",
+                    range.start()
+                )
+            } else {
+                String::new()
+            };
+            (last + &doubt, 0)
+        }
+        Ok(Found::Nothing) => (format!("not even {option} {} fits", range.start()), 1),
+        Err((value, why)) => {
+            (format!("the largest {option} that fits cannot be told: with {value} {why}"), 1)
+        }
+    }
+}
+
+fn attempt(plan: &Plan, find: &FindBatch, value: u64) -> Tried {
+    try_attempt(plan, find, value).unwrap_or_else(|why| Tried::Tells(format!("no dry run was made: {why}")))
+}
+
+fn try_attempt(plan: &Plan, find: &FindBatch, value: u64) -> Result<Tried, String> {
+    let told = |error: std::io::Error| output::reason(&error);
+    let own = std::env::current_exe().map_err(told)?;
+    let dry_run = plan.dry_run.as_ref().ok_or("none is asked for")?;
+    // A few steps are enough: memory is what it is after the second.
+    let mut trial = Trial::new(&own, dry_run.steps.unwrap_or(3)).map_err(told)?;
+    let command = &mut trial.command;
+    if let Some(Emulate { spec, .. }) = &plan.emulate {
+        command.args(spec.iter().flat_map(|spec| ["--emulate", spec]));
+    }
+    command.args(["--fill", &dry_run.fill.to_string()]);
+    if dry_run.fake_data {
+        command.arg("--fake-data");
+    }
+    command.arg("--").args(with_value(&plan.command, &find.option, value));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let (ending, report) = trial.run().map_err(told)?;
+    Ok(judge(ending == Ending::Exited(0), &report))
+}
+
+/// What a dry run's report tells of memory.
+fn judge(success: bool, report: &Value) -> Tried {
+    let told = &report["dry_run"];
+    let refused =
+        told["out_of_memory"].as_u64().unwrap_or(0) > 0 || report["outcome"]["out_of_memory"] == true;
+    let peaks =
+        told["gpus"].as_array().into_iter().flatten().filter_map(|gpu| gpu["requested_peak"].as_u64());
+    match (success, refused, told["withheld"].as_str()) {
+        (false, true, _) => Tried::TooLarge,
+        (false, false, _) => Tried::Tells("the program failed, and not for want of GPU memory".to_owned()),
+        (true, _, Some(why)) => Tried::Tells(format!("there is no figure: {why}")),
+        (true, _, None) => match peaks.fold(0, u64::saturating_add) {
+            0 => Tried::Tells("the program took no GPU memory".to_owned()),
+            bytes => Tried::Fits(bytes),
+        },
+    }
+}
+
+/// The command with another value of the option: `--opt 1`, `--opt=1` or `opt=1` as it stands there, or at the
+/// end if it does not.
+fn with_value(command: &[OsString], option: &str, value: u64) -> Vec<OsString> {
+    let value = value.to_string();
+    let joined = format!("{option}=");
+    let mut out = Vec::with_capacity(command.len() + 2);
+    let mut words = command.iter();
+    let mut done = false;
+    while let Some(word) = words.next() {
+        if word.to_string_lossy().starts_with(&joined) {
+            out.push(OsString::from(format!("{joined}{value}")));
+            done = true;
+        } else if word == OsStr::new(option) {
+            out.extend([word.clone(), OsString::from(&value)]);
+            words.next();
+            done = true;
+        } else {
+            out.push(word.clone());
+        }
+    }
+    if !done {
+        if option.starts_with('-') {
+            out.extend([OsString::from(option), OsString::from(&value)]);
+        } else {
+            out.push(OsString::from(format!("{joined}{value}")));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(text: &str, has_end: bool) -> FindBatch {
+        FindBatch { option: text.to_owned(), range: 1..=64, has_end }
+    }
+
+    #[test]
+    fn the_largest_value_is_found_wherever_it_lies() {
+        for limit in 0..70 {
+            let mut tries = 0;
+            let found = search(&(1..=64), |value| {
+                tries += 1;
+                if value <= limit { Tried::Fits(value) } else { Tried::TooLarge }
+            });
+            let expected = match limit {
+                0 => Found::Nothing,
+                1..64 => Found::Largest(limit),
+                _ => Found::End { alike: false },
+            };
+            assert_eq!(found, Ok(expected));
+            assert!(tries <= 14, "{tries} tries for {limit}");
+        }
+    }
+
+    #[test]
+    fn a_failure_that_is_not_about_memory_ends_the_search() {
+        let failed = || Tried::Tells("it failed".to_owned());
+        let found = search(&(4..=64), |value| if value < 16 { Tried::Fits(value) } else { failed() });
+        assert_eq!(found, Err((16, "it failed".to_owned())));
+    }
+
+    #[test]
+    fn where_the_search_gives_up_is_no_largest_value() {
+        let all_fit = |bytes: fn(u64) -> u64| search(&(1..=64), |value| Tried::Fits(bytes(value)));
+        let (open, code) = verdict(&find("--bs", false), all_fit(|value| value));
+        assert_eq!(code, 0);
+        assert!(open.contains("no end was named") && open.contains("--bs=64..TO"), "{open}");
+        let (named, _) = verdict(&find("--bs", true), all_fit(|value| value));
+        assert_eq!(named, "--bs 64 fits, where the range ends");
+        // An option that the program does not know.
+        let (same, _) = verdict(&find("--bs", true), all_fit(|_| 7));
+        assert!(same.contains("as much GPU memory as with 1"), "{same}");
+    }
+
+    #[test]
+    fn a_program_without_gpu_memory_has_no_largest_batch() {
+        let report = |gpus: &str, more: &str| -> Value {
+            serde_json::from_str(&format!(r#"{{"dry_run": {{"gpus": [{gpus}] {more}}}}}"#)).unwrap()
+        };
+        let gpu = |bytes: u64| format!(r#"{{"requested_peak": {bytes}}}"#);
+        assert_eq!(judge(true, &report(&gpu(5), "")), Tried::Fits(5));
+        for none in [report("", ""), report(&gpu(0), "")] {
+            let found = search(&(1..=64), |_| judge(true, &none));
+            let (sentence, code) = verdict(&find("--bs", false), found);
+            assert!(
+                sentence.ends_with("cannot be told: with 1 the program took no GPU memory"),
+                "{sentence}"
+            );
+            assert_eq!(code, 1);
+        }
+        let withheld = report("", r#", "withheld": "the program called x""#);
+        assert_eq!(
+            judge(true, &withheld),
+            Tried::Tells("there is no figure: the program called x".to_owned())
+        );
+        assert_eq!(judge(false, &report(&gpu(5), r#", "out_of_memory": 1"#)), Tried::TooLarge);
+        assert!(matches!(judge(false, &Value::Null), Tried::Tells(_)));
+        let without_framework = serde_json::json!({"outcome": {"out_of_memory": true}});
+        assert_eq!(judge(false, &without_framework), Tried::TooLarge);
+    }
+
+    #[test]
+    fn the_option_is_replaced_where_it_stands() {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        for (before, option, after) in [
+            ("python t.py --bs 4 -x", "--bs", "python t.py --bs 9 -x"),
+            ("python t.py --bs=4 -x", "--bs", "python t.py --bs=9 -x"),
+            ("python t.py train.bs=4", "train.bs", "python t.py train.bs=9"),
+            ("python t.py", "--bs", "python t.py --bs 9"),
+            ("python t.py", "train.bs", "python t.py train.bs=9"),
+        ] {
+            assert_eq!(with_value(&words(before), option, 9), words(after));
+        }
+    }
+}

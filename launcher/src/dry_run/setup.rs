@@ -1,0 +1,154 @@
+//! What the program finds on its way: stand-ins, the Python side, the environment.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use radrm_emulator_facade::{Toolkit, libraries, write};
+use radrm_emulator_machine::Machine;
+use radrm_limits::program::environment::Environment;
+use radrm_limits::program::libraries as files;
+use tempfile::TempDir;
+
+use super::flags::DryRun;
+use super::installed;
+use super::notes::{self, Note};
+use super::outcome::Outcome;
+use crate::emulated::Emulated;
+
+/// The emulated toolkit.
+const TOOLKIT: &str = "libradrm_emulated_toolkit.so";
+/// Names the file of notes to the program's processes.
+const NOTES: &str = "RADRM_DRY_RUN_NOTES";
+const STEPS: &str = "RADRM_DRY_RUN_STEPS";
+const FAKE_DATA: &str = "RADRM_DRY_RUN_FAKE_DATA";
+const FILL: &str = "RADRM_DRY_RUN_FILL";
+/// Whether JAX takes most of a card at its start, and whether it was this program that kept it from that.
+const PREALLOCATE: &str = "XLA_PYTHON_CLIENT_PREALLOCATE";
+const NO_PREALLOCATION: &str = "RADRM_DRY_RUN_NO_PREALLOCATION";
+
+/// Libraries that need no driver: the genuine ones are better where they are installed, so the stand-ins are only
+/// found where there are none: they are not preloaded, and their folder is the last of the loader's list.
+const GENUINE_FIRST: [&str; 3] = ["libnvrtc", "libnvJitLink", "libnvtx3interop"];
+
+const LAST_RESORT: &str = "last-resort";
+
+/// The Python modules that are loaded with the interpreter.
+const PYTHON: [(&str, &str); 5] = [
+    ("sitecustomize.py", include_str!("hook/sitecustomize.py")),
+    ("radrm_dry_run.py", include_str!("hook/radrm_dry_run.py")),
+    ("radrm_fake_data.py", include_str!("hook/radrm_fake_data.py")),
+    ("radrm_frameworks.py", include_str!("hook/radrm_frameworks.py")),
+    ("radrm_objects.py", include_str!("hook/radrm_objects.py")),
+];
+
+/// A dry run, ready to start.
+pub struct Setup {
+    directory: TempDir,
+    stand_ins: Vec<PathBuf>,
+    machine: PathBuf,
+    /// The folder of the emulated driver; a machine that is shared has its file elsewhere.
+    driver: Option<PathBuf>,
+    wanted: DryRun,
+    started: Instant,
+}
+
+impl Setup {
+    /// Writes stand-ins and Python modules into a directory of their own.
+    ///
+    /// # Errors
+    /// One sentence: the toolkit is missing, or there is no room.
+    pub fn prepare(wanted: &DryRun, emulated: &Emulated) -> Result<Self, String> {
+        let library = files::find(TOOLKIT)?;
+        files::check(&library)?;
+        let toolkit = Toolkit::read(&library).map_err(|error| error.to_string())?;
+        let directory = tempfile::Builder::new()
+            .prefix("radrm-dry-run-")
+            .tempdir()
+            .map_err(|error| format!("no directory for the dry run: {error}"))?;
+        let place = |name: &str, content: &[u8]| {
+            let path = directory.path().join(name);
+            fs::write(&path, content).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let last_resort = directory.path().join(LAST_RESORT);
+        fs::create_dir(&last_resort).map_err(|error| format!("{}: {error}", last_resort.display()))?;
+        let mut stand_ins = Vec::new();
+        for library in libraries() {
+            let genuine_first = GENUINE_FIRST.contains(&library.stem.as_str());
+            if genuine_first && installed::on_this_system(&library.soname) {
+                continue;
+            }
+            let folder = if genuine_first { &last_resort } else { directory.path() };
+            let path = write(library, &toolkit, folder).map_err(|error| error.to_string())?;
+            if !genuine_first {
+                stand_ins.push(path);
+            }
+        }
+        for (name, content) in PYTHON {
+            place(name, content.as_bytes())?;
+        }
+        place("notes", b"")?;
+        let machine = emulated.machine_file().to_owned();
+        let driver = emulated.nvml().parent().map(Path::to_owned);
+        Ok(Self { directory, stand_ins, machine, driver, wanted: wanted.clone(), started: Instant::now() })
+    }
+
+    /// Lets a program with this environment find all of it.
+    pub fn enter(&self, environment: &mut Environment) {
+        // Programs whose run path names the genuine libraries' folders would find those first: what is
+        // preloaded is there before them.
+        for path in self.stand_ins.iter().rev() {
+            environment.prepend_path("LD_PRELOAD", path);
+        }
+        environment.prepend_path("LD_LIBRARY_PATH", self.directory.path());
+        let last_resort = self.directory.path().join(LAST_RESORT);
+        let list = [
+            environment.get("LD_LIBRARY_PATH").unwrap_or_default(),
+            last_resort.as_os_str().as_encoded_bytes(),
+        ];
+        environment.set("LD_LIBRARY_PATH", &list.join(&b':'));
+        environment.prepend_path("PYTHONPATH", self.directory.path());
+        environment.set(NOTES, self.directory.path().join("notes").as_os_str().as_encoded_bytes());
+        match self.wanted.steps {
+            Some(steps) => environment.set(STEPS, steps.to_string().as_bytes()),
+            None => environment.remove(STEPS),
+        }
+        if self.wanted.fake_data {
+            environment.set(FAKE_DATA, b"1");
+        } else {
+            environment.remove(FAKE_DATA);
+        }
+        environment.set(FILL, self.wanted.fill.to_string().as_bytes());
+        // Triton looks for the driver among the system's libraries unless it is told where it is.
+        if let Some(folder) = &self.driver {
+            environment.set("TRITON_LIBCUDA_PATH", folder.as_os_str().as_encoded_bytes());
+        }
+        // A pool of most of the card would hide what the program needs.
+        if environment.get(PREALLOCATE).is_none() {
+            environment.set(PREALLOCATE, b"false");
+            environment.set(NO_PREALLOCATION, b"1");
+        }
+        // Modules that are loaded late cost nothing before; eager loading would read gigabytes of code.
+        if environment.get("CUDA_MODULE_LOADING").is_none() {
+            environment.set("CUDA_MODULE_LOADING", b"LAZY");
+        }
+    }
+
+    /// Reads what the program left behind, before the machine goes.
+    #[must_use]
+    pub fn collect(self) -> Outcome {
+        let notes: Vec<Note> = notes::read(&self.notes());
+        let machine = Machine::open(&self.machine).ok();
+        Outcome::new(&self.wanted, machine.as_ref(), &notes, self.started.elapsed())
+    }
+
+    fn notes(&self) -> PathBuf {
+        self.directory.path().join("notes")
+    }
+
+    /// Where everything lies.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.directory.path()
+    }
+}

@@ -1,0 +1,82 @@
+//! A dry run of which only the report is wanted.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::NamedTempFile;
+
+use crate::ending::Ending;
+use crate::recording::Recording;
+use crate::signals::Held;
+use crate::supervise::Supervisor;
+use crate::witness::Witness;
+
+/// One that was not made yet.
+pub struct Trial {
+    /// What is run: its other options and, behind `--`, the program are still to be added.
+    pub command: Command,
+    report: NamedTempFile,
+    // Last: a signal that came meanwhile ends this process when the report's file is gone.
+    signals: LetGo,
+}
+
+/// Signals are held back as long as this lives.
+struct LetGo(Held);
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        self.0.let_go();
+    }
+}
+
+impl Trial {
+    /// A dry run of so many optimizer steps by a `radrm-run`. Until it was made or dropped, signals do not act on this
+    /// process.
+    ///
+    /// # Errors
+    /// There is no room for its report.
+    pub fn new(launcher: &Path, steps: u64) -> io::Result<Self> {
+        let signals = LetGo(Held::all()?);
+        let report = NamedTempFile::with_prefix("radrm-dry-run-")?;
+        let mut json = OsString::from("--json=");
+        json.push(report.path());
+        let mut command = Command::new(launcher);
+        command.args(["--dry-run", "--quiet", "--no-profile", "--no-dataset"]).arg(json);
+        command.args(["--steps", &steps.to_string()]);
+        let held = signals.0;
+        let let_go = move || {
+            held.let_go();
+            Ok(())
+        };
+        // SAFETY: one system call that may be made between fork and exec.
+        unsafe { command.pre_exec(let_go) };
+        Ok(Self { command, report, signals })
+    }
+
+    /// Makes it: how it ended, and its report, null if it wrote none.
+    ///
+    /// Signals reach the program once, as in any other run. One that asks to end ends this process too, when the dry
+    /// run has tidied up: the call does not return then.
+    ///
+    /// # Errors
+    /// It could not be started.
+    pub fn run(self) -> io::Result<(Ending, Value)> {
+        // What is bound last is dropped first.
+        let Self { signals, report, mut command } = self;
+        let child = command.spawn()?.id().cast_signed();
+        let mut supervisor = Supervisor::new(child, signals.0, Witness::new());
+        let ending = supervisor.wait(&mut None::<Recording>).ending;
+        let told = fs::read(report.path()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let told_to_end = supervisor.told_to_end(ending);
+        drop((supervisor, report));
+        if let Some(signal) = told_to_end {
+            Ending::Killed { signal, core: false }.imitate();
+        }
+        Ok((ending, told.unwrap_or_default()))
+    }
+}

@@ -1,0 +1,237 @@
+//! Where the profile goes.
+
+use std::env;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use radrm_console::output::reason;
+use radrm_profile::frame::MAGIC;
+use rustix::fs::{FlockOperation, flock};
+
+use super::cli::ProfileTo;
+use crate::report_file;
+
+/// Where the profile was asked for, checked before the program started.
+#[derive(Debug)]
+pub enum Place {
+    /// A file of the usual name, in the current directory if possible.
+    Usual,
+    /// This file. `made`: it was not there before.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Whether the check made it.
+        made: bool,
+        /// Locked for as long as this run may write it.
+        held: File,
+    },
+    /// Nowhere.
+    Nowhere,
+}
+
+/// Checks that a profile can be written where it was asked for.
+///
+/// # Errors
+/// One sentence; only for a file that was named.
+pub fn prepare(wanted: &ProfileTo) -> Result<Place, String> {
+    match wanted {
+        ProfileTo::Nowhere => Ok(Place::Nowhere),
+        ProfileTo::File(path) => {
+            let path = std::path::absolute(path)
+                .map_err(|error| format!("{}: {}", path.display(), reason(&error)))?;
+            let there = path.symlink_metadata().is_ok();
+            let held = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path)
+                .or_else(|error| match error.kind() {
+                    // May be written, but not read.
+                    io::ErrorKind::PermissionDenied => OpenOptions::new().write(true).open(&path),
+                    _ => Err(error),
+                })
+                .map_err(|error| {
+                    format!("the profile {} cannot be written: {}", path.display(), reason(&error))
+                })?;
+            protect(&path, &held)?;
+            Ok(Place::File { path, made: !there, held })
+        }
+        ProfileTo::Default => Ok(Place::Usual),
+    }
+}
+
+/// Leaves alone what is not a profile, and one that another run is writing.
+fn protect(path: &Path, file: &File) -> Result<(), String> {
+    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
+        return Ok(());
+    }
+    // File systems without locks do not keep anybody from writing.
+    if flock(file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK) {
+        return Err(format!("the profile {} is being written by another run", path.display()));
+    }
+    match report_file::head(file) {
+        Ok(head) if !MAGIC.starts_with(&head) => {
+            Err(format!("{} is not a profile, and is not replaced by one", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Place {
+    /// Checks that a report can be written to a file, which is not the profile's.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn with_report(&self, report: &Path) -> Result<(), String> {
+        report_file::check(report)?;
+        let (Self::File { held, .. }, Ok(report_meta)) = (self, fs::metadata(report)) else { return Ok(()) };
+        let same = held.metadata().is_ok_and(|profile| {
+            profile.is_file() && (profile.dev(), profile.ino()) == (report_meta.dev(), report_meta.ino())
+        });
+        match same {
+            true => Err(format!("{} cannot be both the profile and the report", report.display())),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes back what the check left, since no program ran.
+    pub fn abandon(&self) {
+        if let Self::File { path, made: true, .. } = self {
+            let empty = fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() == 0);
+            if empty {
+                // A stray empty file is all that is at stake.
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// A new file for a profile of the usual name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Claimed {
+    /// The file, empty.
+    pub path: PathBuf,
+    /// Why it is not in the current directory.
+    pub elsewhere: Option<String>,
+}
+
+/// Makes an empty file called `name` in the current directory; where that cannot be written, in
+/// `$XDG_DATA_HOME/radrm/profiles`. A file that is there is never replaced.
+///
+/// # Errors
+/// One sentence: neither can be written.
+pub fn claim(name: &str) -> Result<Claimed, String> {
+    let here = match env::current_dir().and_then(|directory| claim_in(&directory, name)) {
+        Ok(path) => return Ok(Claimed { path, elsewhere: None }),
+        Err(error) => error,
+    };
+    let path = fallback()
+        .and_then(|directory| {
+            fs::create_dir_all(&directory).ok()?;
+            claim_in(&directory, name).ok()
+        })
+        .ok_or_else(|| {
+            format!("the profile cannot be written, neither here nor under XDG_DATA_HOME: {}", reason(&here))
+        })?;
+    Ok(Claimed { path, elsewhere: Some(reason(&here)) })
+}
+
+/// Makes `stem.radrm`, or if that is taken `stem.2.radrm` and so on.
+fn claim_in(directory: &Path, name: &str) -> io::Result<PathBuf> {
+    let stem = name.strip_suffix(".radrm").unwrap_or(name);
+    let numbered = (2..10_000).map(|number| format!("{stem}.{number}.radrm"));
+    for name in std::iter::once(name.to_owned()).chain(numbered) {
+        let path = directory.join(name);
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(_) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// `$XDG_DATA_HOME/radrm/profiles`.
+fn fallback() -> Option<PathBuf> {
+    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let data = set("XDG_DATA_HOME")
+        .filter(|path| path.is_absolute())
+        .or_else(|| set("HOME").map(|home| home.join(".local/share")))?;
+    Some(data.join("radrm/profiles"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_file_must_be_writable_before_the_program_starts() {
+        let dir = tempfile::tempdir().unwrap();
+        let wanted = dir.path().join("none/x.radrm");
+        let error = prepare(&ProfileTo::File(wanted)).unwrap_err();
+        assert!(error.contains("x.radrm") && error.lines().count() == 1, "{error}");
+    }
+
+    #[test]
+    fn what_was_there_before_survives_a_program_that_did_not_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+        fs::write(&old, "").unwrap();
+        prepare(&ProfileTo::File(old.clone())).unwrap().abandon();
+        prepare(&ProfileTo::File(new.clone())).unwrap().abandon();
+        assert!(old.exists() && !new.exists());
+    }
+
+    #[test]
+    fn two_runs_do_not_write_the_same_profile() {
+        let dir = tempfile::tempdir().unwrap();
+        let wanted = ProfileTo::File(dir.path().join("p.radrm"));
+        let first = prepare(&wanted).unwrap();
+        let error = prepare(&wanted).unwrap_err();
+        assert!(error.contains("p.radrm is being written by another run"), "{error}");
+        drop(first);
+        prepare(&wanted).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_a_profile_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("train.py");
+        for (content, replaced) in
+            [(&b"import torch\n"[..], false), (&MAGIC[..], true), (&MAGIC[..3], true), (b"", true)]
+        {
+            fs::write(&path, content).unwrap();
+            assert_eq!(prepare(&ProfileTo::File(path.clone())).is_ok(), replaced, "{content:?}");
+            assert_eq!(fs::read(&path).unwrap(), content);
+        }
+        // Devices and pipes are nobody's work.
+        prepare(&ProfileTo::File("/dev/null".into())).unwrap();
+    }
+
+    #[test]
+    fn a_report_does_not_go_where_the_profile_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (profile, link) = (dir.path().join("p.radrm"), dir.path().join("link"));
+        std::os::unix::fs::symlink(&profile, &link).unwrap();
+        let place = prepare(&ProfileTo::File(profile.clone())).unwrap();
+        for report in [&profile, &link] {
+            let sentence = place.with_report(report).unwrap_err();
+            assert!(sentence.contains("both the profile and the report"), "{sentence}");
+        }
+        place.with_report(&dir.path().join("p.json")).unwrap();
+        prepare(&ProfileTo::File("/dev/null".into())).unwrap().with_report(Path::new("/dev/null")).unwrap();
+    }
+
+    #[test]
+    fn a_taken_name_gets_a_number_and_what_was_there_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("p.7.radrm"), "old").unwrap();
+        std::os::unix::fs::symlink("/nowhere", dir.path().join("p.7.2.radrm")).unwrap();
+        assert_eq!(claim_in(dir.path(), "p.7.radrm").unwrap(), dir.path().join("p.7.3.radrm"));
+        assert_eq!(fs::read(dir.path().join("p.7.radrm")).unwrap(), b"old");
+        assert!(claim_in(&dir.path().join("none"), "p.7.radrm").is_err());
+    }
+}

@@ -1,0 +1,436 @@
+//! The recording of one job: the segment that the shim writes, and what becomes of its figures.
+
+use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use radrm_analyzer::{Feature, ProcessSummary, Summary};
+use radrm_collector::dataset::{self, Features, Figure, Origin, ProcessFeatures, Row};
+use radrm_collector::{
+    Finished, HostCounters, JobWatch, NvmlSource, ProfileFile, Usage, WatchOptions, describe_job,
+};
+use radrm_console::output;
+use radrm_console::output::width;
+use radrm_limits::charge::Charge;
+use radrm_limits::config::Percentage;
+use radrm_limits::jobs;
+use radrm_limits::mps::clients::Check;
+use radrm_limits::share;
+use radrm_profile::model::{Exit, GpuClock};
+use radrm_profile::{Bytes, Profile};
+use radrm_telemetry::ledger::{LedgerError, LedgerView, Limit};
+use radrm_telemetry::{Liveness, Segment, SegmentFile};
+use rustix::fs::statfs;
+
+use super::cli::{Plan, ReportTo, RowTo};
+use super::emulated::label_of;
+use super::ending::Ending;
+use super::place::{self, Claimed, Place};
+use super::remarks::Remarks;
+use super::signals::own_pid;
+use super::supervise::{Ended, Onlooker};
+use crate::dry_run;
+use crate::dry_run::outcome::Outcome;
+use crate::layout::text_options;
+use crate::report_file;
+
+/// Of so many processes, those that launched most, the dataset keeps features.
+const PROCESSES: usize = 16;
+
+/// The segment's file systems that keep pages in memory only.
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// The segment of a job, before its program starts.
+pub struct Channel {
+    file: SegmentFile,
+}
+
+impl Channel {
+    /// Makes the segment: in a directory that lives in memory, else without a name.
+    ///
+    /// On a disk the kernel would write the counters back again and again, and hold up the
+    /// program's writes while it does.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn open(started: Duration) -> Result<Self, String> {
+        let job = u64::try_from(started.as_nanos()).unwrap_or(0) ^ u64::from(own_pid().unsigned_abs());
+        for directory in SegmentFile::directories() {
+            if in_memory(&directory)
+                && let Ok(file) = SegmentFile::create_in(&directory, job)
+            {
+                return Ok(Self { file });
+            }
+        }
+        SegmentFile::create_unnamed(job)
+            .map(|file| Self { file })
+            .map_err(|error| format!("no memory to share with the program: {error}"))
+    }
+
+    /// Gives the job a ledger with these limits.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn arm(&self, limits: &[Limit]) -> Result<LedgerView, LedgerError> {
+        self.file.arm(limits)
+    }
+
+    /// Gives the job a share of its GPUs' time on a machine: an emulated one's file, or this computer.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn share(&self, percent: Percentage, machine: Option<&Path>) -> Result<(), String> {
+        let segment = self.file.segment().map_err(|error| format!("the share cannot be set: {error}"))?;
+        share::set(&segment, Some(percent), &jobs::all(), machine)
+    }
+
+    /// What the program is told.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+}
+
+/// Whether the nearest part of a path that exists lies on a file system in memory.
+fn in_memory(directory: &Path) -> bool {
+    directory
+        .ancestors()
+        .find_map(|path| statfs(path).ok())
+        .is_some_and(|system| IN_MEMORY.contains(&system.f_type.cast_unsigned()))
+}
+
+/// A job that is being recorded.
+pub struct Recording {
+    watch: JobWatch,
+    segment: Option<Segment>,
+    warnings: Vec<String>,
+    /// What was asked for and could not be done.
+    failures: Vec<String>,
+    clients: Option<Check>,
+    charge: Option<Charge>,
+    dry_run: Option<Outcome>,
+    // Last, so that the segment's file goes when nobody reads it any more.
+    _channel: Channel,
+}
+
+/// What is recorded of the start.
+pub struct Start<'a> {
+    /// Program and arguments as given.
+    pub command: &'a [OsString],
+    /// The file that was executed, if it is known.
+    pub program: Option<&'a Path>,
+    /// The program's process.
+    pub pid: libc::pid_t,
+    /// When it started, since 1970.
+    pub at: Duration,
+    /// The emulated machine: in words, and its NVML.
+    pub emulated: Option<(String, PathBuf)>,
+    /// Nothing is computed.
+    pub dry: bool,
+}
+
+impl Recording {
+    /// Begins to record a program that has just been started.
+    ///
+    /// # Errors
+    /// One sentence: the segment cannot be read.
+    pub fn begin(
+        channel: Channel,
+        start: Start<'_>,
+        place: &Place,
+        unseen: Vec<String>,
+    ) -> Result<Self, String> {
+        // At once: what the program starts before it is counted is not counted either.
+        let counters = HostCounters::open(start.pid.unsigned_abs());
+        let segment =
+            channel.file.segment().map_err(|error| format!("the segment cannot be read: {error}"))?;
+        let pid = start.pid.unsigned_abs();
+        let at = u64::try_from(start.at.as_nanos()).unwrap_or(0);
+        let mut job = describe_job(start.command, start.program, pid, at);
+        let (label, nvml) = match start.emulated {
+            Some((label, library)) => (Some(label), NvmlSource::Library(library)),
+            // Started inside an emulated run: what is seen is that machine, and must not pass for a real one.
+            None => {
+                let described = |file: PathBuf| {
+                    label_of(&file).unwrap_or_else(|| format!("the machine {}", file.display()))
+                };
+                (outer_machine().map(described), NvmlSource::System)
+            }
+        };
+        job.emulated = label;
+        let name = start.command.first().map_or_else(|| OsStr::new(""), |word| word.as_os_str());
+        let (mut warnings, mut failures) = (Vec::new(), Vec::new());
+        let profile = match place {
+            Place::Nowhere => ProfileFile::None,
+            Place::File { path, .. } => ProfileFile::At(path.clone()),
+            Place::Usual => {
+                match place::claim(&radrm_profile::name::file_name(name, pid)) {
+                    Ok(Claimed { path, elsewhere }) => {
+                        warnings.extend(elsewhere.map(|reason| {
+                        format!("the current directory cannot be written ({reason}), so the profile is elsewhere")
+                    }));
+                        ProfileFile::At(path)
+                    }
+                    Err(sentence) => {
+                        failures.push(sentence);
+                        ProfileFile::None
+                    }
+                }
+            }
+        };
+        let entry_name = |entry: u16| radrm_cuda_abi::table::symbol(entry.into());
+        let gpu_clock = match (start.dry, job.emulated.is_some()) {
+            (true, _) => GpuClock::Absent,
+            (_, true) if !radrm_emulator_machine::time_is_real() => GpuClock::Modelled,
+            _ => GpuClock::Real,
+        };
+        let options =
+            WatchOptions { profile, nvml, entry_name, unseen, gpu_clock, ..WatchOptions::default() };
+        let mut watch = JobWatch::start(segment, job, options);
+        watch.count_host(counters);
+        Ok(Self {
+            watch,
+            segment: channel.file.segment().ok(),
+            warnings,
+            failures,
+            clients: None,
+            charge: None,
+            dry_run: None,
+            _channel: channel,
+        })
+    }
+
+    /// Looks whether the processes of the job become clients of MPS.
+    pub fn check_clients(&mut self, check: Check) {
+        self.clients = Some(check);
+    }
+
+    /// Measures what the driver takes for processes, and charges it.
+    pub fn charge(&mut self, charge: Charge) {
+        self.charge = Some(charge);
+    }
+
+    /// A regular look; says after how long the next one is due.
+    fn look(&mut self) -> Duration {
+        let gap = self.watch.poll();
+        if let (Some(check), Some(segment)) = (&mut self.clients, &self.segment) {
+            self.warnings.extend(check.look(segment));
+        }
+        let measured = self.watch.take_measured();
+        if let (Some(charge), Some(segment)) = (&mut self.charge, &self.segment) {
+            charge.take(&measured, segment);
+        }
+        gap
+    }
+
+    /// Lets the report tell what a dry run found out.
+    pub fn dry_run(&mut self, outcome: Option<Outcome>) {
+        self.dry_run = outcome;
+    }
+
+    /// Completes the profile, adds the dataset's row and reports. `completed` is called when the
+    /// profile stands, with the number of watched processes that still run.
+    pub fn finish(
+        mut self,
+        plan: &Plan,
+        ended: &Ended,
+        remarks: &mut Remarks,
+        completed: &mut dyn FnMut(usize),
+    ) {
+        let alive = self.running();
+        self.warnings.extend(self.watch.take_warnings());
+        if let Some(charge) = &self.charge {
+            charge.save();
+        }
+        self.watch.used(Usage {
+            busy: ended.user + ended.system,
+            resident: Bytes(ended.max_resident),
+            context_switches: ended.context_switches,
+            minor_faults: ended.minor_faults,
+            major_faults: ended.major_faults,
+        });
+        let Finished { profile, path, warnings, failures } = self.watch.finish(exit(ended.ending));
+        self.warnings.extend(warnings);
+        self.failures.extend(failures);
+        completed(alive);
+        let row = match &plan.row {
+            RowTo::Nowhere => None,
+            RowTo::File(file) => Some(Some(file.clone())),
+            RowTo::Default => Some(dataset::default_path()),
+        };
+        let summary = Summary::from_profile(&profile);
+        let failed = row.and_then(|file| {
+            let features = features(&summary);
+            let row = dataset_row(&profile, path.as_deref(), &features, self.dry_run.as_ref());
+            dataset::record(file.as_deref(), &row, &features)
+        });
+        self.failures.extend(failed);
+        if let Some(outcome) = self.dry_run.as_mut().filter(|_| summary.outcome.out_of_memory) {
+            outcome.ran_out(summary.failed_requests_total);
+        }
+        report(plan, (&profile, &summary), path.as_deref(), self.dry_run.as_ref(), remarks);
+        if alive > 0 {
+            let many =
+                if alive == 1 { "1 process that was counted is" } else { "processes that were counted are" };
+            let number = if alive == 1 { String::new() } else { format!("{alive} ") };
+            self.warnings
+                .push(format!("{number}{many} still running: what happens from here on is not recorded"));
+        }
+        remarks.all(self.warnings);
+        for failure in &self.failures {
+            remarks.failure(failure);
+        }
+    }
+
+    fn running(&self) -> usize {
+        let slots = self.segment.as_ref().and_then(|segment| segment.slots().ok()).unwrap_or_default();
+        slots.iter().filter(|slot| slot.liveness == Liveness::Running).count()
+    }
+}
+
+impl Onlooker for Option<Recording> {
+    fn look(&mut self) -> Duration {
+        // Without a recording only signals and the end matter, and these wake by themselves.
+        self.as_mut().map_or(Duration::from_secs(3600), Recording::look)
+    }
+
+    fn descendant_ended(&mut self, pid: libc::pid_t, ending: Ending) {
+        if let Some(recording) = self {
+            recording.watch.process_ended(pid.unsigned_abs(), exit(ending));
+        }
+    }
+}
+
+fn exit(ending: Ending) -> Exit {
+    match ending {
+        Ending::Exited(code) => Exit::Code(code),
+        Ending::Killed { signal, .. } => Exit::Signal(signal),
+    }
+}
+
+fn report(
+    plan: &Plan,
+    (profile, summary): (&Profile, &Summary),
+    path: Option<&Path>,
+    dry_run: Option<&Outcome>,
+    remarks: &mut Remarks,
+) {
+    let json = || {
+        let text = radrm_analyzer::json(summary);
+        dry_run.and_then(|outcome| dry_run::report::into_json(&text, outcome)).unwrap_or(text)
+    };
+    match &plan.report {
+        ReportTo::Nowhere => {}
+        ReportTo::Text { timeline } => {
+            let err = std::io::stderr();
+            let options = text_options(err.is_terminal(), width(err.as_fd()), *timeline, path);
+            output::to_stderr(&radrm_analyzer::text(profile, summary, &options));
+            if let Some(outcome) = dry_run {
+                output::to_stderr(&format!("\n{}", dry_run::report::text(outcome)));
+            }
+        }
+        ReportTo::JsonOnStderr => {
+            output::to_stderr(&json());
+        }
+        ReportTo::JsonOnStdout => {
+            if let Err(error) = output::to_stdout(&json()) {
+                remarks.failure(&format!(
+                    "the report cannot be written to standard output: {}",
+                    output::reason(&error)
+                ));
+            }
+        }
+        ReportTo::JsonFile(file) => {
+            if let Err(sentence) = report_file::write(file, &json()) {
+                remarks.failure(&sentence);
+            }
+        }
+    }
+}
+
+/// The emulated machine that the environment leads to.
+pub fn outer_machine() -> Option<PathBuf> {
+    std::env::var_os(radrm_emulator_machine::ENV_MACHINE).filter(|file| !file.is_empty()).map(PathBuf::from)
+}
+
+/// The dataset's row of this run.
+fn dataset_row(
+    profile: &Profile,
+    path: Option<&Path>,
+    features: &Features,
+    dry_run: Option<&Outcome>,
+) -> Row {
+    let [smact, smocc, drama] = features.activity().map(|part| part.map(|part| part.0));
+    let row = Row {
+        job_id: number_in("RADRM_JOB"),
+        attempt: number_in("RADRM_ATTEMPT"),
+        smact_permille: smact,
+        smocc_permille: smocc,
+        drama_permille: drama,
+        ..Row::from_profile(profile, path)
+    };
+    let Some(outcome) = dry_run else { return row };
+    Row {
+        origin: Origin::DryRun,
+        footprint_bytes: outcome.gpus.iter().map(|gpu| gpu.held_peak).max(),
+        // Nothing was computed.
+        smact_permille: None,
+        smocc_permille: None,
+        drama_permille: None,
+        ..row
+    }
+}
+
+/// What the daemon left in the environment of a job of its own.
+fn number_in<T: FromStr>(name: &str) -> Option<T> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// What the dataset keeps of the processes' features: enough to learn from, and no more however many there are.
+fn features(summary: &Summary) -> Features {
+    let process = |process: &ProcessSummary| {
+        let figure = |feature: &Feature| Figure::new(feature.value?, feature.origin);
+        let features = process.features.iter().map(|feature| (feature.name.to_owned(), figure(feature)));
+        ProcessFeatures { pid: process.pid, features: features.collect() }
+    };
+    let processes: Vec<_> = summary.busiest(PROCESSES).into_iter().map(process).collect();
+    let all = summary.processes.len() as u64 + summary.processes_not_kept;
+    Features { left_out: all.saturating_sub(processes.len() as u64), processes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_profile::model::{Job, Process};
+
+    #[test]
+    fn what_a_row_keeps_of_features_does_not_grow_with_the_job() {
+        let of = |processes: u32| {
+            let mut profile = Profile::new(Job::default());
+            profile.processes_not_kept = 5;
+            profile.processes = (0..processes)
+                .map(|pid| {
+                    let mut process = Process::default();
+                    process.identity.pid = pid;
+                    process.state.launches = u64::from(pid);
+                    process
+                })
+                .collect();
+            features(&Summary::from_profile(&profile))
+        };
+        let (few, many) = (of(3), of(600));
+        assert_eq!((few.processes.len(), few.left_out), (3, 5));
+        assert_eq!((many.processes.len(), many.left_out), (PROCESSES, 600 + 5 - PROCESSES as u64));
+        let kept: Vec<u32> = many.processes.iter().map(|process| process.pid).collect();
+        assert_eq!(kept, (600 - PROCESSES as u32..600).rev().collect::<Vec<_>>(), "those that launched most");
+        // Were every feature known, to the last digit and by the longest word.
+        let mut full = many;
+        let figures = full.processes.iter_mut().flat_map(|process| process.features.values_mut());
+        figures.for_each(|figure| *figure = Figure::new(-f64::MAX / 3.0, "estimated"));
+        let text = serde_json::to_string(&full).unwrap();
+        assert!(text.len() < 64 << 10, "{} bytes", text.len());
+    }
+}

@@ -1,0 +1,163 @@
+//! Whether what a process holds is explained.
+
+use super::known::Counted;
+use super::why::{self, Reason};
+use crate::contexts::Contexts;
+use crate::gpus::Gpu;
+use crate::proc::Process;
+
+/// What a process may hold beyond what is explained: the driver hands out memory in steps of 2 MiB, and the two
+/// figures are not of the same moment.
+pub const TOLERANCE: u64 = 64 << 20;
+
+/// A context takes 300 to 600 MiB, depending on GPU, driver and code. This much is taken for
+/// explained where it was never measured.
+pub const UNMEASURED_CONTEXT: u64 = 640 << 20;
+
+/// What is allowed for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Expected {
+    /// Beyond everything else, bytes.
+    pub tolerance: u64,
+    /// For a context, from the configuration, bytes.
+    pub fixed: Option<u64>,
+    /// For a context, measured.
+    pub contexts: Contexts,
+}
+
+impl Expected {
+    /// What the driver itself takes for a process on a GPU, bytes, and whether that was ever measured
+    /// or configured.
+    #[must_use]
+    pub fn context(&self, gpu: &Gpu, driver: &str) -> (u64, bool) {
+        match self.fixed.or_else(|| self.contexts.get(&gpu.name, driver)) {
+            Some(bytes) => (bytes, true),
+            None => (UNMEASURED_CONTEXT, false),
+        }
+    }
+}
+
+/// A process on a GPU, as NVML tells it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The process.
+    pub process: Process,
+    /// The GPU.
+    pub gpu: Gpu,
+    /// Version of the kernel driver.
+    pub driver: String,
+    /// Bytes; `None` where NVML does not tell.
+    pub held: Option<u64>,
+}
+
+/// What is to be said of a process on a GPU.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// Process id as NVML tells it.
+    pub pid: u32,
+    /// Its user.
+    pub uid: Option<u32>,
+    /// Its command line.
+    pub command: String,
+    /// The GPU.
+    pub gpu: Gpu,
+    /// Bytes that it holds, as NVML tells it.
+    pub held: Option<u64>,
+    /// What its shim knows; `None` if no shim knows it.
+    pub counted: Option<Counted>,
+    /// What the driver is taken to need for it, bytes.
+    pub context: u64,
+    /// Bytes that neither the shim, the context nor the tolerance explains.
+    pub unexplained: u64,
+    /// Why this has to be looked at; `None` if it is explained.
+    pub reason: Option<Reason>,
+}
+
+impl Finding {
+    /// Whether it has to be looked at. A process that this user may not look at is no finding of this
+    /// user's: on a shared machine everybody would find everybody else.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.reason.as_ref().is_some_and(|reason| !matches!(reason, Reason::Hidden(_)))
+    }
+}
+
+/// Judges one process on one GPU.
+#[must_use]
+pub fn judge(entry: Entry, counted: Option<Counted>, expected: &Expected) -> Finding {
+    let (context, _) = expected.context(&entry.gpu, &entry.driver);
+    let held = entry.held.unwrap_or(0);
+    let (unexplained, reason) = match counted {
+        // It holds a context at least, whether NVML tells how much or not.
+        None => (held, Some(why::unknown(entry.process))),
+        Some(counted) => {
+            let explained = counted.device.saturating_add(counted.managed).saturating_add(context);
+            let beyond = held.saturating_sub(explained);
+            if beyond > expected.tolerance { (beyond, Some(Reason::More)) } else { (0, None) }
+        }
+    };
+    Finding {
+        pid: entry.process.0,
+        uid: entry.process.uid(),
+        command: entry.process.command(),
+        gpu: entry.gpu,
+        held: entry.held,
+        counted,
+        context,
+        unexplained,
+        reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn entry(held: u64) -> Entry {
+        let gpu = Gpu { name: "H200".into(), ..Gpu::default() };
+        Entry { process: Process(std::process::id()), gpu, driver: "1".into(), held: Some(held * MIB) }
+    }
+
+    #[test]
+    fn what_the_shim_the_context_and_the_tolerance_explain_is_no_finding() {
+        let mut contexts = Contexts::default();
+        contexts.learn("H200", "1", 400 * MIB);
+        let expected = Expected { tolerance: TOLERANCE, fixed: None, contexts };
+        let counted = Some(Counted { job: 1, device: 1000 * MIB, managed: 10 * MIB });
+        for (held, unexplained) in [(0, 0), (1000, 0), (1410, 0), (1474, 0), (1475, 65), (2410, 1000)] {
+            let found = judge(entry(held), counted, &expected);
+            assert_eq!(found.unexplained, unexplained * MIB, "{held}");
+            assert_eq!(found.reason.is_some(), unexplained > 0, "{held}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_no_shim_knows_is_always_a_finding() {
+        let found = judge(entry(0), None, &Expected::default());
+        assert!(found.reason.is_some());
+        assert_eq!(judge(entry(7), None, &Expected::default()).unexplained, 7 * MIB);
+    }
+
+    #[test]
+    fn a_process_that_this_user_may_not_look_at_is_no_finding() {
+        let mut found = judge(entry(7), None, &Expected::default());
+        assert!(found.counts());
+        found.reason = Some(Reason::Hidden(Some(1)));
+        assert!(!found.counts());
+        found.reason = None;
+        assert!(!found.counts());
+    }
+
+    #[test]
+    fn a_configured_context_comes_before_a_measured_one() {
+        let mut expected = Expected::default();
+        let gpu = entry(0).gpu;
+        assert_eq!(expected.context(&gpu, "1"), (UNMEASURED_CONTEXT, false));
+        expected.contexts.learn("H200", "1", 400 * MIB);
+        assert_eq!(expected.context(&gpu, "1"), (400 * MIB, true));
+        expected.fixed = Some(5);
+        assert_eq!(expected.context(&gpu, "1"), (5, true));
+    }
+}

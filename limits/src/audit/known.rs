@@ -1,0 +1,92 @@
+//! What the shims know of the processes.
+
+use std::collections::HashMap;
+
+use radrm_telemetry::Kind;
+
+use crate::jobs::Job;
+use crate::proc::Process;
+
+/// What a shim knows of its process on one GPU, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counted {
+    /// Process id of the job's launcher.
+    pub job: u32,
+    /// The device total.
+    pub device: u64,
+    /// Managed memory: of its pages as much as there is may be on the GPU.
+    pub managed: u64,
+}
+
+/// What all shims know.
+///
+/// A shim knows its process's id in the innermost pid namespace; NVML tells it in the outermost. The
+/// start time is the same in both, and tells processes with the same id in different containers apart.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Known {
+    processes: HashMap<Name, Vec<OnGpu>>,
+}
+
+/// Process id and start time.
+type Name = (u32, u64);
+/// The driver's uuid of a GPU, and what is counted there.
+type OnGpu = ([u8; 16], Counted);
+
+/// Reads the segments of these jobs.
+#[must_use]
+pub fn all(jobs: &[Job]) -> Known {
+    let mut known = Known::default();
+    for job in jobs {
+        let gpus = job.segment.gpus().unwrap_or_default();
+        for slot in job.running() {
+            let Ok(Some(process)) = job.segment.process(&slot) else { continue };
+            let accounts = gpus.iter().map(|gpu| {
+                let account = process.accounts.iter().find(|account| account.gpu == gpu.index);
+                let managed = |account: &radrm_telemetry::Account| account.kinds[Kind::Managed as usize].now;
+                let counted = Counted {
+                    job: job.launcher,
+                    device: account.map_or(0, |account| account.total_now),
+                    managed: account.map_or(0, managed),
+                };
+                (gpu.uuid, counted)
+            });
+            known.processes.insert((slot.pid, slot.start), accounts.collect());
+        }
+    }
+    known
+}
+
+impl Known {
+    /// What is known of a process on a GPU; `None` if no shim knows the process. One that is known
+    /// and was never seen on this GPU has nothing there.
+    #[must_use]
+    pub fn of(&self, process: Process, gpu: &[u8; 16]) -> Option<Counted> {
+        let start = process.start()?;
+        let mut ids = process.ids();
+        if ids.is_empty() {
+            ids.push(process.0);
+        }
+        let accounts = ids.iter().rev().find_map(|pid| self.processes.get(&(*pid, start)))?;
+        let on_gpu = accounts.iter().find(|(uuid, _)| uuid == gpu).map(|(_, counted)| *counted);
+        Some(on_gpu.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_its_id_and_its_start() {
+        let own = Process(std::process::id());
+        let (start, gpu) = (own.start().unwrap(), [7; 16]);
+        let counted = Counted { job: 1, device: 5, managed: 0 };
+        let mut known = Known::default();
+        known.processes.insert((own.0, start), vec![(gpu, counted)]);
+        assert_eq!(known.of(own, &gpu), Some(counted));
+        assert_eq!(known.of(own, &[8; 16]), Some(Counted::default()));
+        known.processes.clear();
+        known.processes.insert((own.0, start + 1), vec![(gpu, counted)]);
+        assert_eq!(known.of(own, &gpu), None, "somebody else had this id before");
+    }
+}

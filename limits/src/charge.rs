@@ -1,0 +1,267 @@
+//! What the driver itself takes for a process, measured and charged.
+//!
+//! NVML's figure of a process minus what its calls account for is taken for its context and what comes with it.
+//! While a call takes or frees memory the two do not fit together, and how long a process is interrupted inside
+//! one is unknown. So a figure counts when it is the same three times in a row, each time followed by a look at
+//! the process that finds it outside of such calls, with no such call in between: what was measured last lies
+//! between two of these looks.
+
+use std::cell::LazyCell;
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use radrm_collector::Measured;
+use radrm_telemetry::ledger::{GpuUse, LedgerView, MemberUse};
+use radrm_telemetry::{Kind, Liveness, Segment, SlotInfo};
+
+use super::contexts::Contexts;
+use super::gpus;
+
+/// Two figures that differ by less are the same: the driver hands out memory in steps of 2 MiB.
+const STEP: u64 = 2 << 20;
+
+/// Inode of the first pid namespace. In another one NVML's process ids mean other processes.
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Charges measurements to ledgers, and remembers them.
+#[derive(Debug)]
+pub struct Charge {
+    /// The ledgers of the job, its user and groups; none if nothing is limited.
+    views: Vec<LedgerView>,
+    /// The figures of earlier jobs; `None` if they are not wanted.
+    contexts: Option<Contexts>,
+    seen: HashMap<(u32, String), Seen>,
+}
+
+/// What was found of a process on a GPU, the last time.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    bytes: u64,
+    /// Allocations and releases that it had made.
+    changes: u64,
+    /// How often in a row.
+    times: u32,
+}
+
+/// As often must a figure be found.
+const TIMES: u32 = 3;
+
+impl Charge {
+    /// For a job whose processes count in these ledgers.
+    #[must_use]
+    pub fn new(views: Vec<LedgerView>, emulated: bool) -> Self {
+        // The emulator's NVML speaks of the ids that its processes have themselves.
+        let understood = emulated || in_first_namespace();
+        Self { views, contexts: understood.then(|| Contexts::load(emulated)), seen: HashMap::new() }
+    }
+
+    /// Takes measurements of the job whose segment this is.
+    pub fn take(&mut self, measured: &[Measured], segment: &Segment) {
+        let Some(contexts) = &mut self.contexts else { return };
+        if measured.is_empty() {
+            return;
+        }
+        let ledgers: Vec<Books> = self.views.iter().map(Books::read).collect();
+        let slots = LazyCell::new(|| segment.slots().unwrap_or_default());
+        // Of several figures of a process the last one is that of now.
+        let latest: HashMap<_, _> = measured.iter().map(|one| ((one.pid, one.gpu.clone()), one)).collect();
+        for (place, one) in latest {
+            let bytes = one.bytes.0;
+            let mut charged = ledgers.iter().filter_map(|books| books.charged(one));
+            let differs = charged.any(|charged| charged.abs_diff(bytes) >= STEP);
+            let known = contexts.get(&one.model, &one.driver).is_some_and(|known| known <= bytes);
+            let news = differs || !known;
+            let changes = news.then(|| changes_if_quiet(ledgers.first(), segment, &slots, one.pid)).flatten();
+            let Some(changes) = changes else {
+                self.seen.remove(&place);
+                continue;
+            };
+            let before = self.seen.get(&place).filter(|seen| seen.changes == changes);
+            let before = before.filter(|seen| seen.bytes.abs_diff(bytes) < STEP);
+            let times = before.map_or(1, |seen| seen.times + 1);
+            self.seen.insert(place, Seen { bytes, changes, times });
+            if times < TIMES {
+                continue;
+            }
+            contexts.learn(&one.model, &one.driver, bytes);
+            let expected = gpus::bytes(&one.gpu).zip(contexts.get(&one.model, &one.driver));
+            for books in &ledgers {
+                books.charge(one);
+                // The job's next process is charged from its first context on.
+                if let Some((gpu, bytes)) = expected {
+                    books.view.set_context(Some(&gpu), bytes);
+                }
+            }
+        }
+    }
+
+    /// Keeps what was learned for later jobs.
+    pub fn save(&self) {
+        if let Some(contexts) = &self.contexts {
+            contexts.save();
+        }
+    }
+}
+
+fn in_first_namespace() -> bool {
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link == Path::new(FIRST_NAMESPACE))
+}
+
+/// A ledger, and who stands in it at one moment.
+struct Books<'v> {
+    view: &'v LedgerView,
+    gpus: Vec<GpuUse>,
+    members: HashMap<u32, MemberUse>,
+}
+
+impl<'v> Books<'v> {
+    fn read(view: &'v LedgerView) -> Self {
+        let members = view.members().into_iter().map(|member| (member.pid, member)).collect();
+        Self { view, gpus: view.gpus(), members }
+    }
+
+    /// The member that was measured, and the GPU's number. The driver's uuid does not say whether it is an
+    /// instance.
+    fn find(&self, measured: &Measured) -> Option<(&MemberUse, usize)> {
+        let bytes = gpus::bytes(&measured.gpu)?;
+        let gpu = self.gpus.iter().position(|gpu| gpu.uuid == bytes)?;
+        Some((self.members.get(&measured.pid)?, gpu))
+    }
+
+    /// What is charged for a process now.
+    fn charged(&self, measured: &Measured) -> Option<u64> {
+        let (member, gpu) = self.find(measured)?;
+        member.overhead.get(gpu).copied()
+    }
+
+    fn charge(&self, measured: &Measured) {
+        if let Some((member, gpu)) = self.find(measured) {
+            self.view.set_overhead(member, gpu, measured.bytes.0);
+        }
+    }
+}
+
+/// How many allocations and releases a process has made, if all that the driver has handed out for it stands in
+/// its account, so that the rest is the driver's own. That is not so of one that has died since it was measured: its
+/// last call may have been under way; of one inside a call that takes or frees memory: what it has reserved is
+/// not what is accounted; and of one with managed memory: how much of that is on the GPU at a moment cannot be
+/// told, and what is would be charged twice.
+fn changes_if_quiet(job: Option<&Books<'_>>, segment: &Segment, slots: &[SlotInfo], pid: u32) -> Option<u64> {
+    let living = slots.iter().filter(|slot| slot.pid == pid && slot.liveness == Liveness::Running);
+    let mut processes = living.filter_map(|slot| segment.process(slot).ok().flatten());
+    // Of two pid namespaces: NVML's figure is that of one of them.
+    let (Some(process), None) = (processes.next(), processes.next()) else { return None };
+    if process.accounts.iter().any(|account| account.kinds[Kind::Managed as usize].now > 0) {
+        return None;
+    }
+    if let Some(job) = job {
+        let member = job.members.get(&pid)?;
+        let reserved: u64 = member.bytes.iter().sum::<u64>().saturating_sub(member.overhead.iter().sum());
+        let accounted: u64 = process.accounts.iter().map(|account| account.total_now).sum();
+        if reserved != accounted {
+            return None;
+        }
+    }
+    let kinds = process.accounts.iter().flat_map(|account| &account.kinds);
+    Some(kinds.map(|kind| kind.allocs + kind.frees).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+
+    use radrm_base::Bytes;
+    use radrm_telemetry::{SegmentFile, Writer};
+
+    /// A job of which this process is one.
+    struct Job {
+        directory: tempfile::TempDir,
+        _file: SegmentFile,
+        writer: Writer,
+        segment: Segment,
+        charge: Charge,
+    }
+
+    impl Job {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let file = SegmentFile::create_in(&directory.path().join("r"), 7).unwrap();
+            let path = CString::new(file.path().as_os_str().as_bytes()).unwrap();
+            let writer = Writer::join(&path).unwrap();
+            let contexts = Contexts::load_from(&directory.path().join("contexts.toml"));
+            let charge = Charge { views: Vec::new(), contexts: Some(contexts), seen: HashMap::new() };
+            Self { segment: file.segment().unwrap(), _file: file, writer, directory, charge }
+        }
+
+        /// So many MiB, one figure after the other.
+        fn find(&mut self, mib: &[u64]) {
+            mib.iter().for_each(|mib| self.charge.take(&[sample(*mib)], &self.segment));
+        }
+
+        fn learned(&self) -> Option<u64> {
+            self.charge.contexts.as_ref().unwrap().get("H200", "1").map(|bytes| bytes >> 20)
+        }
+    }
+
+    fn sample(mib: u64) -> Measured {
+        Measured {
+            pid: std::process::id(),
+            gpu: "GPU-8f3a0000-1111-2222-3333-4444555566ff".into(),
+            model: "H200".into(),
+            driver: "1".into(),
+            bytes: Bytes(mib << 20),
+        }
+    }
+
+    #[test]
+    fn a_figure_counts_when_it_is_found_three_times() {
+        let mut job = Job::new();
+        job.find(&[900, 900]);
+        assert_eq!(job.learned(), None, "it may have been in the middle of something");
+        job.find(&[420, 421]);
+        assert_eq!(job.learned(), None);
+        job.find(&[421]);
+        assert_eq!(job.learned(), Some(421));
+        job.find(&[600, 600, 600]);
+        assert_eq!(job.learned(), Some(421), "a library's own need is not that of a context");
+        job.charge.save();
+        let kept = Contexts::load_from(&job.directory.path().join("contexts.toml"));
+        assert_eq!(kept.get("H200", "1"), Some(421 << 20));
+    }
+
+    #[test]
+    fn a_figure_from_before_a_look_is_not_one_from_after_it() {
+        let mut job = Job::new();
+        job.charge.take(&[sample(420), sample(420), sample(420)], &job.segment);
+        assert_eq!(job.learned(), None);
+    }
+
+    #[test]
+    fn a_figure_around_which_memory_came_or_went_teaches_nothing() {
+        let mut job = Job::new();
+        let gpu = job.writer.gpu(&[1; 16], b"H200", 80 << 30, b"").unwrap();
+        for _ in 0..5 {
+            job.find(&[420]);
+            job.writer.charge(gpu, Kind::Device, 4096, 1);
+            job.writer.discharge(gpu, Kind::Device, 4096, 2);
+        }
+        assert_eq!(job.learned(), None, "the account is what it was, but was something else meanwhile");
+        job.find(&[420, 420, 420]);
+        assert_eq!(job.learned(), Some(420));
+    }
+
+    #[test]
+    fn a_process_that_died_after_it_was_measured_teaches_nothing() {
+        let mut job = Job::new();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let gone = Measured { pid: child.id(), ..sample(420) };
+        child.wait().unwrap();
+        for _ in 0..5 {
+            job.charge.take(std::slice::from_ref(&gone), &job.segment);
+        }
+        assert_eq!(job.learned(), None, "what it had got in its last call would count as a context");
+    }
+}

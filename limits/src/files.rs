@@ -1,0 +1,119 @@
+//! Which configuration files there are.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use radrm_console::output::reason;
+
+use super::config::{self, Config};
+
+/// The administrator's file.
+pub const SYSTEM: &str = "/etc/radrm/radrm.toml";
+
+/// Names one further file.
+pub const FURTHER: &str = "RADRM_CONFIG";
+
+/// A file that was read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Read {
+    /// The file.
+    pub path: PathBuf,
+    /// It is the user's own, and may speak of that user only.
+    pub own: bool,
+    /// What it says.
+    pub config: Config,
+}
+
+/// Reads all files that are there: the administrator's, the one that `RADRM_CONFIG` names, and the
+/// user's own. None of them can loosen what another one says, so that the order does not matter.
+///
+/// # Errors
+/// One sentence: a file cannot be read, or is wrong. Limits that are not known cannot be held.
+pub fn all() -> Result<Vec<Read>, String> {
+    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = set("XDG_CONFIG_HOME")
+        .filter(|path| path.is_absolute())
+        .or_else(|| set("HOME").map(|home| home.join(".config")));
+    let own = home.map(|home| home.join("radrm/radrm.toml"));
+    let mut found = Vec::new();
+    found.extend(read(Path::new(SYSTEM), false, false)?);
+    if let Some(path) = set(FURTHER) {
+        found.extend(read(&path, false, true)?);
+    }
+    if let Some(path) = own {
+        found.extend(read(&path, true, false)?);
+    }
+    Ok(found)
+}
+
+/// Reads one file; `None` if it is not there and need not be.
+///
+/// # Errors
+/// One sentence.
+pub fn read(path: &Path, own: bool, must_exist: bool) -> Result<Option<Read>, String> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if !must_exist && is_absent(&error) => return Ok(None),
+        // After a change of user HOME may still be another one's: that file is not about this user.
+        Err(error) if own && error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+        Err(error) => return Err(format!("{} cannot be read: {}", path.display(), reason(&error))),
+    };
+    let config = config::parse(path, &text)?;
+    if own {
+        check_own(path, &config)?;
+    }
+    Ok(Some(Read { path: path.to_owned(), own, config }))
+}
+
+/// A user's own file is about that user: a section about somebody else would look as if it had an
+/// effect.
+fn check_own(path: &Path, config: &Config) -> Result<(), String> {
+    let section = config
+        .group
+        .keys()
+        .map(|name| format!("[group.{name}]"))
+        .chain(config.user.keys().map(|name| format!("[user.{name}]")))
+        .next();
+    match section {
+        Some(section) => Err(format!(
+            "{}: {section} belongs into {SYSTEM}; in your own file [default] is you",
+            path.display()
+        )),
+        None => Ok(()),
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_absent_file_is_none_and_an_unreadable_one_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("radrm.toml");
+        assert_eq!(read(&file, false, false), Ok(None));
+        assert!(read(&file, false, true).unwrap_err().contains("cannot be read"));
+        assert!(read(dir.path(), false, false).unwrap_err().contains("cannot be read"));
+        fs::write(&file, b"\xff\xfe").unwrap();
+        assert!(read(&file, false, false).unwrap_err().contains("cannot be read"));
+    }
+
+    #[test]
+    fn a_users_own_file_speaks_of_nobody_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("radrm.toml");
+        for (text, part) in [("[user.bob]\n", "[user.bob]"), ("[group.staff]\n", "[group.staff]")] {
+            fs::write(&file, text).unwrap();
+            assert!(read(&file, false, false).is_ok());
+            assert!(read(&file, true, false).unwrap_err().contains(part));
+        }
+        fs::write(&file, "[default]\nmem-limit = \"1GiB\"\n").unwrap();
+        assert!(read(&file, true, false).unwrap().is_some());
+    }
+}

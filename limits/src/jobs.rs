@@ -1,0 +1,225 @@
+//! The jobs that this user can see: their segments, wherever they are.
+//!
+//! A launcher keeps its segment open, so its open files lead to it, named or not. A segment whose
+//! launcher is gone lies in one of the usual directories as long as it has a name.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use radrm_emulator_machine::ENV_MACHINE;
+use radrm_telemetry::ledger::LedgerView;
+use radrm_telemetry::{Candidate, Liveness, Segment, SegmentFile, SlotInfo};
+use rustix::fs::{Mode, OFlags};
+
+use super::proc::{Process, paths};
+use crate::start::LEDGERS_VARIABLE;
+
+/// A job.
+#[derive(Debug)]
+pub struct Job {
+    /// Process id of its launcher, by which it is named.
+    pub launcher: u32,
+    /// Whether the launcher is still there.
+    pub launched: bool,
+    /// Its user.
+    pub uid: u32,
+    /// The launcher's command line without the launcher's own words, or the first process's.
+    pub command: String,
+    /// Its segment.
+    pub segment: Segment,
+}
+
+impl Job {
+    /// Its ledger, mapped for good; `None` if it was started without a limit.
+    #[must_use]
+    pub fn ledger(&self) -> Option<LedgerView> {
+        self.segment.ledger().ok()
+    }
+
+    /// Living processes that use a GPU.
+    #[must_use]
+    pub fn running(&self) -> Vec<SlotInfo> {
+        let slots = self.segment.slots().unwrap_or_default();
+        slots.into_iter().filter(|slot| slot.liveness == Liveness::Running).collect()
+    }
+
+    /// Processes whose environment is the job's: living ones, else the program itself.
+    #[must_use]
+    pub fn processes(&self) -> Vec<Process> {
+        let mut found: Vec<Process> = self.running().iter().map(|slot| Process(slot.pid)).collect();
+        if found.is_empty() && self.launched {
+            found.extend(Process::all().filter(|process| process.parent() == Some(Process(self.launcher))));
+        }
+        found
+    }
+
+    /// Whether it is the job of this launcher or process.
+    #[must_use]
+    pub fn is(&self, pid: u32) -> bool {
+        self.launcher == pid || self.running().iter().any(|slot| slot.pid == pid)
+    }
+
+    /// The file of the emulated machine that its processes use; `None` is this computer.
+    #[must_use]
+    pub fn machine(&self) -> Option<PathBuf> {
+        let file = self.processes().into_iter().find_map(|process| process.variable(ENV_MACHINE))?;
+        Some(PathBuf::from(file))
+    }
+
+    /// The ledgers of users and groups in which its processes count.
+    #[must_use]
+    pub fn shared_ledgers(&self) -> Vec<PathBuf> {
+        let list = self.processes().into_iter().find_map(|process| process.variable(LEDGERS_VARIABLE));
+        list.map(|list| paths(&list)).unwrap_or_default()
+    }
+}
+
+/// All jobs, by their launchers.
+#[must_use]
+pub fn all() -> Vec<Job> {
+    let mut seen = HashSet::new();
+    let mut jobs = Vec::new();
+    for found in segments() {
+        if seen.insert(found.id())
+            && let Some(job) = open(&found)
+        {
+            jobs.push(job);
+        }
+    }
+    jobs.sort_by_key(|job| job.launcher);
+    jobs
+}
+
+/// Opens a segment; `None` if it is none, or if its job is over.
+#[must_use]
+pub fn open(found: &Candidate) -> Option<Job> {
+    let segment = found.open().ok()?;
+    let info = segment.job().ok()?;
+    let launcher = Process(info.launcher_pid);
+    let launched = is_launcher(launcher);
+    let uid = found.uid();
+    let mut job = Job { launcher: launcher.0, launched, uid, command: String::new(), segment };
+    let running = job.running();
+    if !launched && running.is_empty() {
+        return None;
+    }
+    job.command = match running.first() {
+        _ if launched => program_of(&launcher.command()),
+        Some(slot) => Process(slot.pid).command(),
+        None => String::new(),
+    };
+    Some(job)
+}
+
+/// The job of a launcher, or of one of its processes.
+#[must_use]
+pub fn of(jobs: Vec<Job>, pid: u32) -> Option<Job> {
+    let mut jobs = jobs;
+    let at = jobs
+        .iter()
+        .position(|job| job.launcher == pid)
+        .or_else(|| jobs.iter().position(|job| job.is(pid)))?;
+    Some(jobs.swap_remove(at))
+}
+
+fn is_launcher(process: Process) -> bool {
+    process.name() == "radrm-run"
+}
+
+/// What stands behind the launcher's own options.
+fn program_of(command: &str) -> String {
+    command.split_once(" -- ").map_or(command, |(_, program)| program).to_owned()
+}
+
+/// What may be the segment of this launcher: files that it holds open, and that are its user's.
+pub fn held_by(launcher: Process) -> impl Iterator<Item = Candidate> {
+    let user = launcher.users().map(|(real, _)| real);
+    let named = launcher.open_files().into_iter().filter(|(_, name)| {
+        let name = name.to_string_lossy();
+        name.starts_with("/memfd:radrm-segment") || name.contains("/segment-")
+    });
+    let found = named.filter_map(|(path, _)| Candidate::at(&path).ok());
+    found.filter(move |found| Some(found.uid()) == user)
+}
+
+/// What may be segments.
+fn segments() -> Vec<Candidate> {
+    let held = Process::all().filter(|process| is_launcher(*process)).flat_map(held_by);
+    held.chain(directories().iter().flat_map(|directory| named_in(directory))).collect()
+}
+
+/// What may be segments by its name in a directory. A link is neither a segment nor a directory: whose directory
+/// this is does not choose where root looks.
+fn named_in(directory: &Path) -> Vec<Candidate> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(opened) = rustix::fs::open(directory, flags, Mode::empty()) else { return Vec::new() };
+    let here = format!("/proc/self/fd/{}", opened.as_raw_fd());
+    let entries = fs::read_dir(here).into_iter().flatten().flatten();
+    let segments = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("segment-"));
+    segments.filter_map(|entry| Candidate::named(&entry.path()).ok()).collect()
+}
+
+/// The usual directories: one's own, and for root everybody's.
+fn directories() -> Vec<PathBuf> {
+    let mut directories = SegmentFile::directories();
+    if rustix::process::getuid().is_root() {
+        let below =
+            |parent: &str| fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
+        directories.extend(below("/run/user").map(|path| path.join("radrm")));
+        directories.extend(below("/run/radrm"));
+        directories.extend(below("/dev/shm").filter(|path| is_ours(path)));
+    }
+    directories
+}
+
+fn is_ours(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("radrm-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_shown_without_the_launchers_own_words() {
+        assert_eq!(program_of("radrm-run --quiet -- python3 a.py -- x"), "python3 a.py -- x");
+        assert_eq!(program_of("radrm-run python3 a.py"), "radrm-run python3 a.py");
+    }
+
+    #[test]
+    fn a_segment_without_launcher_and_processes_is_no_job() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = SegmentFile::create_in(&dir.path().join("r"), 7).unwrap();
+        // This process made it, and is no launcher.
+        assert!(open(&Candidate::at(file.path()).unwrap()).is_none());
+    }
+
+    #[test]
+    fn only_what_lies_in_a_directory_itself_is_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, linked) = (dir.path().join("r"), dir.path().join("l"));
+        let file = SegmentFile::create_in(&real, 7).unwrap();
+        assert_eq!(named_in(&real).len(), 1);
+        std::os::unix::fs::symlink(&real, &linked).unwrap();
+        assert!(named_in(&linked).is_empty(), "a link in the place of the directory");
+        std::os::unix::fs::symlink(file.path(), real.join("segment-1")).unwrap();
+        std::os::unix::fs::symlink("/dev/null", real.join("segment-2")).unwrap();
+        assert_eq!(named_in(&real).len(), 1, "links in the place of segments");
+    }
+
+    #[test]
+    fn a_file_that_a_launcher_holds_is_its_segment_only_if_it_is_its_users() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = SegmentFile::create_in(&dir.path().join("r"), 7).unwrap();
+        let own = Process(std::process::id());
+        let id = Candidate::at(file.path()).unwrap().id();
+        let holds = || held_by(own).any(|found| found.id() == id);
+        assert!(holds());
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(file.path(), Some(1), None).unwrap();
+            assert!(!holds());
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Limits of GPU jobs, and the jobs that they hold for.
+//!
+//! Limits on GPU memory: how they are written, where they come from, and which hold for a job.
+//!
+//! A limit has an amount and, if it is named, a GPU. Amounts come from the command line
+//! ([`wish`]) and from configuration files ([`config`], [`files`]); names are looked up through
+//! NVML ([`gpus`], [`resolve`]); [`scopes`] puts together what holds for the job, for its user and
+//! for the groups of its user; and [`start`] brings it into force before the program starts. [`mps`] does it
+//! with NVIDIA's service.
+//!
+//! [`jobs`] finds the jobs that are there, and [`audit`] the processes that none of them counts.
+//! [`program`] is what a program is started with.
+
+pub mod amount;
+pub mod audit;
+pub mod cgroup;
+pub mod charge;
+pub mod config;
+pub mod contexts;
+pub mod files;
+pub mod gpus;
+pub mod jobs;
+pub mod ledgers;
+pub mod machine;
+pub mod mps;
+pub mod overrides;
+pub mod proc;
+pub mod program;
+pub mod resolve;
+pub mod scopes;
+pub mod share;
+pub mod start;
+pub mod wish;

@@ -1,0 +1,66 @@
+//! Which machine's GPUs a command is about, and its NVML.
+
+use std::path::Path;
+
+use radrm_collector::NvmlSource;
+use radrm_emulator_machine::ENV_MACHINE;
+
+use super::jobs::Job;
+use crate::ledgers::Ledgers;
+use crate::program::libraries;
+use crate::start::Machine;
+
+/// A machine: this computer, or an emulated one.
+#[derive(Debug)]
+pub struct Node {
+    /// Its GPUs.
+    pub machine: Machine,
+    /// Its ledgers.
+    pub ledgers: Ledgers,
+    /// Its NVML.
+    pub source: NvmlSource,
+}
+
+impl Node {
+    /// The emulated machine in this file, or the computer.
+    ///
+    /// # Errors
+    /// One sentence: the emulated NVML is missing.
+    pub fn of(file: Option<&Path>) -> Result<Self, String> {
+        let source = match file {
+            None => NvmlSource::System,
+            Some(file) => {
+                let file = std::path::absolute(file).map_err(|error| error.to_string())?;
+                if !file.is_file() {
+                    return Err(format!("there is no emulated machine {}", file.display()));
+                }
+                // SAFETY: called while this process has one thread.
+                unsafe { std::env::set_var(ENV_MACHINE, &file) };
+                NvmlSource::Library(libraries::find(libraries::EMULATED_NVML)?)
+            }
+        };
+        Ok(Self { machine: Machine::new(source.clone()), ledgers: Ledgers::of(file), source })
+    }
+
+    /// The machine of a job's processes.
+    ///
+    /// # Errors
+    /// One sentence: the emulated NVML is missing.
+    pub fn of_job(job: &Job) -> Result<Self, String> {
+        Self::of(job.machine().as_deref())
+    }
+
+    /// How a GPU is called in tables: its number, or the beginning of its UUID.
+    #[must_use]
+    pub fn label(&self, uuid: &[u8; 16]) -> String {
+        let known = self.machine.inventory().ok();
+        let gpu = known.as_ref().and_then(|inventory| inventory.of_bytes(uuid));
+        match gpu {
+            Some(gpu) => match gpu.index {
+                Some(index) => index.to_string(),
+                None => gpu.uuid.chars().take(12).collect(),
+            },
+            None => crate::gpus::text(uuid).chars().take(12).collect(),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What MPS would drop without a word.
+
+use std::path::Path;
+
+use super::control::{Control, DEFAULT_PIPE, PIPE_VARIABLE, Silence, has_living_daemon};
+use super::{fence, visible};
+use crate::program::environment::Environment;
+use crate::resolve::Gpus;
+
+/// The share of a GPU's SMs that a client may use, in percent.
+pub const SHARE_VARIABLE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+
+/// A variable's text, if it is set and not empty.
+pub fn text<'a>(environment: &'a Environment, name: &str) -> Option<&'a str> {
+    environment.get(name).and_then(|value| std::str::from_utf8(value).ok()).filter(|text| !text.is_empty())
+}
+
+/// Sentences about limits of MPS in a program's environment that have no effect, or not the one
+/// that they seem to have. `limited`: the job has a quota.
+#[must_use]
+pub fn about(environment: &Environment, limited: bool, gpus: &Gpus<'_>) -> Vec<String> {
+    let limit = text(environment, fence::VARIABLE);
+    let set: Vec<&str> = [fence::VARIABLE, SHARE_VARIABLE, PIPE_VARIABLE]
+        .into_iter()
+        .filter(|name| text(environment, name).is_some())
+        .collect();
+    let Some(first) = set.first() else { return Vec::new() };
+    let pipe = Path::new(text(environment, PIPE_VARIABLE).unwrap_or(DEFAULT_PIPE));
+    if !answers(pipe) {
+        return vec![format!(
+            "{first} is set, but no MPS control daemon answers in {}: the program runs without MPS and without its limits",
+            pipe.display()
+        )];
+    }
+    let Some(limit) = limit else { return Vec::new() };
+    let mut doubts: Vec<String> = wrong_entry(environment, limit, gpus).into_iter().collect();
+    doubts.push(if limited {
+        format!("{}={limit} holds for each process; the limit of the job holds for all of them together", fence::VARIABLE)
+    } else {
+        format!(
+            "{}={limit} holds for each process and shows as free memory only: programs that take a share of the total see the whole GPU (--mem-limit shows them the limit)",
+            fence::VARIABLE
+        )
+    });
+    doubts
+}
+
+/// An entry for which MPS drops the whole list.
+#[must_use]
+pub fn wrong_entry(environment: &Environment, limit: &str, gpus: &Gpus<'_>) -> Option<String> {
+    let name = fence::VARIABLE;
+    let devices = match fence::devices(limit) {
+        Ok(devices) => devices,
+        Err(part) => {
+            return Some(format!("MPS does not understand `{part}` in {name} and drops the whole list"));
+        }
+    };
+    let inventory = gpus().ok()?;
+    let visible = text(environment, visible::VARIABLE);
+    // An empty variable hides all GPUs.
+    let visible = visible.or_else(|| environment.get(visible::VARIABLE).map(|_| ""));
+    let seen = visible::gpus(&inventory, visible, text(environment, "CUDA_DEVICE_ORDER"))?;
+    let device = fence::unseen(&devices, &seen)?;
+    Some(format!("{name} names GPU {device}, which the program does not see: MPS drops the whole list"))
+}
+
+/// Whether a control daemon answers in a pipe directory.
+#[must_use]
+pub fn answers(pipe: &Path) -> bool {
+    match Control::new(pipe, None).and_then(|control| control.is_alive()) {
+        Ok(alive) => alive,
+        Err(Silence::NoProgram | Silence::Failed(_)) => has_living_daemon(pipe),
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,7 @@
+//! What a program is started with: its environment, the libraries put into it, and whether it will take them.
+
+pub mod elf;
+pub mod environment;
+pub mod kernels;
+pub mod libraries;
+pub mod target;

@@ -1,0 +1,208 @@
+//! Bringing limits into force before the program starts.
+
+use std::cell::OnceCell;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use radrm_collector::NvmlSource;
+use radrm_telemetry::ledger::{Access, LedgerError, LedgerFile, LedgerView, Limit, Place};
+
+use super::config::Context;
+use super::contexts;
+use super::gpus::{self, Gpu, Inventory};
+use super::ledgers::Ledgers;
+use super::overrides;
+use super::resolve::amount_for;
+use super::scopes::{self, Person, Scopes};
+use super::wish::Wishes;
+use super::{amount, files};
+use crate::program::environment::Environment;
+
+/// Says to the shim that a limit is in force: a process that cannot keep to it gets no memory.
+pub const QUOTA_VARIABLE: &str = "RADRM_QUOTA";
+/// Names the ledgers of the user and of groups, with colons between them.
+pub const LEDGERS_VARIABLE: &str = "RADRM_LEDGERS";
+
+/// The limits of a job that is about to start.
+#[derive(Debug)]
+pub struct Limits {
+    /// What holds.
+    pub scopes: Scopes,
+    person: Person,
+    machine: Machine,
+    ledgers: Ledgers,
+}
+
+/// The machine's GPUs, asked for at most once.
+#[derive(Debug)]
+pub struct Machine {
+    source: NvmlSource,
+    known: OnceCell<Result<Inventory, String>>,
+}
+
+impl Machine {
+    /// The machine that this NVML tells of.
+    #[must_use]
+    pub fn new(source: NvmlSource) -> Self {
+        Self { source, known: OnceCell::new() }
+    }
+
+    /// Its GPUs.
+    ///
+    /// # Errors
+    /// The end of a sentence that says why NVML does not work.
+    pub fn inventory(&self) -> Result<Inventory, String> {
+        self.known.get_or_init(|| gpus::open(&self.source).and_then(|nvml| gpus::inventory(&nvml))).clone()
+    }
+}
+
+impl Limits {
+    /// Finds out what holds for a job of this user.
+    ///
+    /// # Errors
+    /// One sentence: a file is wrong, or a GPU cannot be found.
+    pub fn of_job(asked: Option<&Wishes>, ledgers: Ledgers, source: NvmlSource) -> Result<Self, String> {
+        let machine = Machine::new(source);
+        let files = files::all()?;
+        let person = if files.is_empty() { Person::own_ids() } else { Person::own() };
+        let mut scopes = scopes::gather(asked, &files, &person, &|| machine.inventory())?;
+        overrides::apply(&ledgers, &mut scopes, &person, &|| machine.inventory())?;
+        Ok(Self { scopes, person, machine, ledgers })
+    }
+
+    /// Whether anything is limited.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.scopes.any()
+    }
+
+    /// What all jobs of the user may take together on a GPU, bytes.
+    #[must_use]
+    pub fn of_user(&self, gpu: &Gpu) -> u64 {
+        amount_for(&self.scopes.user, &gpu.bytes).map_or(u64::MAX, |amount| amount.bytes(gpu.total))
+    }
+
+    /// The least that any of the limits allows on a GPU, bytes.
+    #[must_use]
+    pub fn least(&self, gpu: &Gpu) -> u64 {
+        let job = self.scopes.job.as_deref().unwrap_or_default();
+        let groups = self.scopes.groups.iter().map(|group| &*group.limits);
+        [job, &self.scopes.user]
+            .into_iter()
+            .chain(groups)
+            .filter_map(|limits| amount_for(limits, &gpu.bytes))
+            .map(|amount| amount.bytes(gpu.total))
+            .min()
+            .unwrap_or(u64::MAX)
+    }
+
+    /// Arms the job's segment, which `arm` does, joins the ledgers of the user and of groups, and tells
+    /// the program of them. Gives the ledgers, the job's first.
+    ///
+    /// # Errors
+    /// One sentence: a ledger cannot be used.
+    pub fn bring_into_force(
+        &self,
+        arm: impl FnOnce(&[Limit]) -> Result<LedgerView, LedgerError>,
+        environment: &mut Environment,
+    ) -> Result<Vec<LedgerView>, String> {
+        // The segment is armed whatever the scope: it is where a job's share is kept and shown.
+        let job = arm(self.scopes.job.as_deref().unwrap_or_default())
+            .map_err(|error| format!("no limit can hold, since the job's ledger cannot be made: {error}"))?;
+        let mut views = vec![job];
+        let mut paths: Vec<PathBuf> = Vec::new();
+        for (whose, access, limits) in self.shared() {
+            let failed = |error| format!("the limit of {whose} cannot hold: {error}");
+            let file =
+                LedgerFile::open_in(&self.ledgers.directory(access), access, limits).map_err(failed)?;
+            views.push(LedgerView::open(file.path(), Place::File).map_err(failed)?);
+            paths.push(file.path().to_owned());
+        }
+        for view in &views {
+            self.estimate_context(view);
+        }
+        environment.set(QUOTA_VARIABLE, b"1");
+        if paths.is_empty() {
+            environment.remove(LEDGERS_VARIABLE);
+        } else {
+            let list: Vec<OsString> = paths.into_iter().map(PathBuf::into_os_string).collect();
+            environment.set(LEDGERS_VARIABLE, &list.join(":".as_ref()).into_vec());
+        }
+        Ok(views)
+    }
+
+    /// The ledgers beyond the job's own: whose, where, and their limits.
+    fn shared(&self) -> Vec<(String, Access, &[Limit])> {
+        let mut shared = Vec::new();
+        if !self.scopes.user.is_empty() {
+            let name = || scopes::user_name(self.person.uid).unwrap_or_else(|| self.person.uid.to_string());
+            let name = self.person.user.clone().unwrap_or_else(name);
+            shared.push((format!("user {name}"), Access::User(self.person.uid), &*self.scopes.user));
+        }
+        for group in &self.scopes.groups {
+            shared.push((format!("group {}", group.name), Access::Group(group.gid), &*group.limits));
+        }
+        shared
+    }
+
+    fn estimate_context(&self, view: &LedgerView) {
+        match self.scopes.context.unwrap_or(Context::Auto) {
+            Context::Bytes(bytes) => view.set_context(None, bytes),
+            Context::Auto => {
+                let known = contexts::Contexts::load(self.ledgers.emulated());
+                if known.is_empty() {
+                    return;
+                }
+                let Ok(inventory) = self.machine.inventory() else { return };
+                for gpu in inventory.usable() {
+                    if let Some(bytes) = known.get(&gpu.name, &inventory.driver) {
+                        view.set_context(Some(&gpu.bytes), bytes);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether what the driver takes for a process is to be measured and charged.
+    #[must_use]
+    pub fn measures_contexts(&self) -> bool {
+        self.scopes.context.unwrap_or(Context::Auto) == Context::Auto
+    }
+
+    /// Sentences about limits that are not what was asked for.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if self.scopes.capped {
+            let cap: Vec<String> =
+                self.scopes.job.iter().flatten().map(|limit| amount::shown(limit.amount)).collect();
+            remarks.push(format!(
+                "the limit asked for is more than this node allows a job: {} holds",
+                cap.join(", ")
+            ));
+        }
+        remarks.extend(self.too_small());
+        remarks
+    }
+
+    /// A sentence about a limit below what the driver itself was measured to take.
+    fn too_small(&self) -> Option<String> {
+        let known = contexts::Contexts::load(self.ledgers.emulated());
+        if known.is_empty() || !self.measures_contexts() {
+            return None;
+        }
+        let inventory = self.machine.inventory().ok()?;
+        inventory.usable().find_map(|gpu| {
+            let (needs, limit) = (known.get(&gpu.name, &inventory.driver)?, self.least(gpu));
+            (needs > limit).then(|| {
+                format!(
+                    "no program can use {}: the driver itself takes {} for each, and the limit is {}",
+                    gpu.uuid,
+                    amount::rounded(needs),
+                    amount::rounded(limit)
+                )
+            })
+        })
+    }
+}

@@ -1,0 +1,294 @@
+//! What a user asks for with a job.
+
+use std::path::PathBuf;
+
+use radrm_scheduler_core::estimator::ModelSummary;
+use radrm_scheduler_core::{
+    Bytes, HostNeed, Job, JobId, Millis, Need, Permille, Preemption, SuspendRefusal, UserId,
+};
+use serde::{Deserialize, Serialize};
+
+/// An estimate of the memory on each GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guess {
+    /// The figure to expect, bytes.
+    pub bytes: u64,
+    /// What is set aside, bytes.
+    pub upper: u64,
+    /// Where it comes from: the end of a sentence.
+    pub from: String,
+}
+
+/// A job as it is submitted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Spec {
+    /// What it is called in lists.
+    pub name: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Where it runs.
+    pub cwd: PathBuf,
+    /// Its environment, `NAME=value`.
+    pub environment: Vec<String>,
+    /// Its umask.
+    pub umask: u32,
+    /// GPUs at the same time.
+    pub gpus: u16,
+    /// Memory on each of them, bytes.
+    pub mem: Option<u64>,
+    /// It is not sure that `mem` suffices: an estimate with this upper bound, bytes.
+    pub mem_upper: Option<u64>,
+    /// What it is estimated to need, until a run of it was measured. Nothing holds it to that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Guess>,
+    /// Part of each GPU's SMs, in thousandths.
+    pub share: Option<u32>,
+    /// GPUs of its own.
+    pub exclusive: bool,
+    /// Only GPUs of this model.
+    pub model: Option<String>,
+    /// Higher goes first.
+    pub priority: i32,
+    /// It is stopped after this time, ms.
+    pub time_limit_ms: Option<u64>,
+    /// It gives way after this time if others wait, ms.
+    pub slot_ms: Option<u64>,
+    /// How long it is expected to run, ms.
+    pub expected_ms: Option<u64>,
+    /// Thousandths of CPU cores.
+    pub cpu_milli: u64,
+    /// Host memory, bytes.
+    pub host_memory: u64,
+    /// It may be stopped for others and run again later.
+    pub preemptible: bool,
+    /// The signal at which it writes a checkpoint.
+    pub checkpoint_signal: Option<i32>,
+    /// Time from that signal to SIGTERM, ms.
+    pub grace_ms: Option<u64>,
+    /// Standard output; `None` is a file in the daemon's care.
+    pub output: Option<PathBuf>,
+    /// Standard error; `None` goes where standard output goes.
+    pub error: Option<PathBuf>,
+    /// Batch size, for the history of the program's needs.
+    pub batch: Option<u32>,
+    /// What a summary says of the model that it trains, without its layers.
+    pub summary: Option<ModelSummary>,
+    /// It does not start until it is released.
+    pub held: bool,
+}
+
+/// More than a command line and an environment can be.
+const MOST_WORDS: usize = 100_000;
+/// What the kernel gives to a program as one word (`MAX_ARG_STRLEN`), with its zero byte.
+const LONGEST_WORD: usize = 128 << 10;
+/// Command and environment together, with their zero bytes: what the kernel gives to a program whose stack may have
+/// the usual 8 MiB.
+const MOST_BYTES: usize = 2 << 20;
+/// Names, and where an estimate comes from.
+const LONGEST_NAME: usize = 256;
+/// A path that the kernel takes (`PATH_MAX`), with its zero byte.
+const LONGEST_PATH: usize = 4096;
+
+impl Spec {
+    /// What is wrong with it, as one sentence.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn check(&self) -> Result<(), String> {
+        if self.command.first().is_none_or(String::is_empty) {
+            return Err("the job has no command".to_owned());
+        }
+        if self.command.len() + self.environment.len() > MOST_WORDS {
+            return Err("the job's command line is too long".to_owned());
+        }
+        self.check_lengths()?;
+        let mut words = self.command.iter().chain(&self.environment).chain([&self.name]);
+        if words.any(|word| word.contains('\0')) {
+            return Err("a word of the job contains a zero byte".to_owned());
+        }
+        if !self.cwd.is_absolute() {
+            return Err(format!("the job's directory {} is not absolute", self.cwd.display()));
+        }
+        if self.gpus > 64 {
+            return Err(format!("{} GPUs at once are more than one machine has", self.gpus));
+        }
+        if self.gpus == 0 && (self.mem.is_some() || self.exclusive || self.share.is_some()) {
+            return Err("a job without GPUs has no GPU memory, share or GPUs of its own".to_owned());
+        }
+        if self.share.is_some_and(|share| share == 0 || share > 1000) {
+            return Err("a share is between 0.1% and 100%".to_owned());
+        }
+        let guess = self.estimate.as_ref();
+        for (bytes, upper) in [(self.mem, self.mem_upper), (guess.map(|g| g.bytes), guess.map(|g| g.upper))] {
+            if bytes == Some(0) || upper == Some(0) {
+                return Err("a job on a GPU needs more than 0 bytes of its memory".to_owned());
+            }
+            if let (Some(bytes), Some(upper)) = (bytes, upper)
+                && bytes > upper
+            {
+                let (bytes, upper) = (Bytes(bytes), Bytes(upper));
+                return Err(format!("GPU memory of {bytes} is above its upper bound of {upper}"));
+            }
+        }
+        if self.time_limit_ms == Some(0) {
+            return Err("with a time limit of 0 the job would end at once".to_owned());
+        }
+        if self.slot_ms == Some(0) {
+            return Err("with a slot of 0 the job would give way at once".to_owned());
+        }
+        if self.expected_ms == Some(0) {
+            return Err("no job is expected to take no time at all".to_owned());
+        }
+        let caught = |signal| (1..=64).contains(&signal) && ![libc::SIGKILL, libc::SIGSTOP].contains(&signal);
+        if self.checkpoint_signal.is_some_and(|signal| !caught(signal)) {
+            return Err("the checkpoint signal is not one that a program can catch".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether all that its user wrote is of bounded length: the daemon keeps it, and lists it.
+    fn check_lengths(&self) -> Result<(), String> {
+        let long = |word: &&String| word.len() >= LONGEST_WORD;
+        let most = "a program is given less than 128 KiB";
+        if let Some(word) = self.command.iter().find(long) {
+            return Err(format!("a word of the job's command has {} bytes; {most}", word.len()));
+        }
+        if let Some(variable) = self.environment.iter().find(long) {
+            let name: String = variable.split('=').next().unwrap_or_default().chars().take(64).collect();
+            return Err(format!("{name} in the environment has {} bytes; {most}", variable.len()));
+        }
+        let sum: usize = self.command.iter().chain(&self.environment).map(|word| word.len() + 1).sum();
+        if sum > MOST_BYTES {
+            let kib = sum >> 10;
+            return Err(format!(
+                "the job's command and environment have {kib} KiB together; 2 MiB is the most"
+            ));
+        }
+        let from = self.estimate.as_ref().map_or("", |guess| &guess.from);
+        for (what, text) in [
+            ("name", self.name.as_str()),
+            ("GPU model", self.model.as_deref().unwrap_or_default()),
+            ("estimate's origin", from),
+        ] {
+            if text.len() > LONGEST_NAME {
+                return Err(format!(
+                    "the job's {what} has {} bytes; {LONGEST_NAME} are the most",
+                    text.len()
+                ));
+            }
+        }
+        for path in [Some(&self.cwd), self.output.as_ref(), self.error.as_ref()].into_iter().flatten() {
+            let bytes = path.as_os_str().len();
+            if bytes >= LONGEST_PATH {
+                return Err(format!(
+                    "a path of the job has {bytes} bytes; a path has less than {LONGEST_PATH}"
+                ));
+            }
+        }
+        if self.summary.as_ref().is_some_and(|summary| !summary.layers.is_empty()) {
+            return Err("the summary of the job's model comes with its layers".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The scheduler's view. `known` is what earlier runs tell of the need.
+    #[must_use]
+    pub fn job(&self, id: u64, uid: u32, submitted: Millis, known: Need) -> Job {
+        let need = match (self.mem, self.mem_upper) {
+            (Some(bytes), upper) => {
+                Need::Estimated { bytes: Bytes(bytes), upper: Bytes(upper.unwrap_or(bytes).max(bytes)) }
+            }
+            (None, Some(upper)) => Need::Estimated { bytes: Bytes(upper), upper: Bytes(upper) },
+            (None, None) => known,
+        };
+        let preemption = Preemption {
+            allowed: self.preemptible,
+            checkpoint_signal: self.checkpoint_signal,
+            grace: self.grace_ms.map_or(Preemption::default().grace, Millis),
+            // Known when it was seen to use a GPU.
+            suspend: Err(SuspendRefusal::NoShim),
+        };
+        Job {
+            user: UserId(uid),
+            priority: self.priority,
+            gpus: self.gpus,
+            need,
+            share: self.share.map(Permille),
+            exclusive: self.exclusive,
+            model: self.model.clone(),
+            host: HostNeed { cpu_milli: self.cpu_milli, memory: Bytes(self.host_memory) },
+            expected: self.expected_ms.map(Millis),
+            time_limit: self.time_limit_ms.map(Millis),
+            slot: self.slot_ms.map(Millis),
+            preemption,
+            submitted,
+            ..Job::new(JobId(id))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_job_is_told_in_one_sentence() {
+        let good = Spec { command: vec!["a".into()], cwd: "/".into(), gpus: 1, ..Spec::default() };
+        good.check().unwrap();
+        for (bad, part) in [
+            (Spec { command: Vec::new(), ..good.clone() }, "no command"),
+            (Spec { cwd: "x".into(), ..good.clone() }, "not absolute"),
+            (Spec { name: "a\0".into(), ..good.clone() }, "zero byte"),
+            (Spec { gpus: 65, ..good.clone() }, "65 GPUs"),
+            (Spec { share: Some(0), ..good.clone() }, "share"),
+            (Spec { checkpoint_signal: Some(9), ..good.clone() }, "catch"),
+        ] {
+            let text = bad.check().unwrap_err();
+            assert!(text.contains(part) && text.lines().count() == 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_submission_is_no_larger_than_what_a_program_can_be_given() {
+        let good = Spec { command: vec!["a".into()], cwd: "/".into(), gpus: 1, ..Spec::default() };
+        let word = |bytes: usize| "x".repeat(bytes);
+        let at_most = Spec {
+            command: vec![word((128 << 10) - 1); 8],
+            environment: vec![word((128 << 10) - 1); 8],
+            name: word(256),
+            ..good.clone()
+        };
+        at_most.check().unwrap();
+        let path = PathBuf::from(format!("/{}", word(4095)));
+        for (bad, part) in [
+            (Spec { command: vec![word(128 << 10)], ..good.clone() }, "128 KiB"),
+            (Spec { environment: vec![format!("LONG={}", word(8 << 20))], ..good.clone() }, "LONG in the"),
+            (Spec { environment: vec![word(1000); 2100], ..good.clone() }, "2 MiB is the most"),
+            (Spec { command: vec![word(100_000); 22], ..good.clone() }, "2 MiB is the most"),
+            (Spec { name: word(257), ..good.clone() }, "name has 257"),
+            (Spec { model: Some(word(257)), ..good.clone() }, "GPU model"),
+            (
+                Spec { estimate: Some(Guess { bytes: 1, upper: 1, from: word(257) }), ..good.clone() },
+                "origin",
+            ),
+            (Spec { output: Some(path.clone()), ..good.clone() }, "a path of the job"),
+            (Spec { cwd: path, ..good.clone() }, "a path of the job"),
+        ] {
+            let text = bad.check().unwrap_err();
+            assert!(text.contains(part) && text.lines().count() == 1 && text.len() < 200, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_the_user_says_of_the_need_comes_before_what_is_known() {
+        let known = Need::Measured(Bytes(7));
+        let spec = Spec { gpus: 1, ..Spec::default() };
+        assert_eq!(spec.job(1, 0, Millis(0), known).need, known);
+        let said = Spec { mem: Some(5), ..spec };
+        assert_eq!(
+            said.job(1, 0, Millis(0), known).need,
+            Need::Estimated { bytes: Bytes(5), upper: Bytes(5) }
+        );
+    }
+}

@@ -1,0 +1,493 @@
+//! What goes over the socket: frames of a length (4 bytes, little endian) and JSON.
+//!
+//! Each side sends [`HELLO`] first, so that programs of different versions part with a sentence.
+
+use std::io::{self, Read, Write};
+
+use radrm_scheduler_core::Activity;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::spec::Spec;
+
+/// The first bytes in both directions; the last is the version.
+pub const HELLO: [u8; 8] = *b"RADRMD\0\x02";
+
+/// The longest frame that is read: a command line and an environment are a few MiB at most.
+const LONGEST: u32 = 16 << 20;
+
+/// What a client asks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// A new job.
+    Submit(Box<Spec>),
+    /// Jobs; of all users for an administrator that asks so.
+    Queue {
+        /// Of all users.
+        all: bool,
+        /// With so many that are over, the newest first.
+        ended: u32,
+    },
+    /// One job with its history.
+    Show {
+        /// Its number.
+        job: u64,
+    },
+    /// The user does not want these any more.
+    Cancel {
+        /// Their numbers.
+        jobs: Vec<u64>,
+    },
+    /// These must not start, or may start again.
+    Hold {
+        /// Their numbers.
+        jobs: Vec<u64>,
+        /// Whether they must not start.
+        held: bool,
+    },
+    /// GPUs and the host.
+    Nodes,
+    /// Figures over jobs that are over.
+    Stats {
+        /// Of all users.
+        all: bool,
+        /// Only jobs submitted at or after this, ms since 1970.
+        since_ms: u64,
+    },
+    /// A GPU takes no new jobs, or takes them again.
+    Drain {
+        /// Its number or UUID.
+        gpu: String,
+        /// Whether it takes no new jobs.
+        drained: bool,
+    },
+}
+
+/// What the daemon answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Response {
+    /// The new job's number.
+    Submitted {
+        /// Its number.
+        job: u64,
+        /// What its user had better know of it, a sentence each.
+        #[serde(default)]
+        remarks: Vec<String>,
+    },
+    /// Jobs, and more to come: as many as there are, each frame is of bounded length.
+    Part(Vec<JobRow>),
+    /// The last of them.
+    Jobs(Vec<JobRow>),
+    /// One job and its history.
+    Job(Box<JobRow>, Vec<Line>),
+    /// GPUs and the host.
+    Nodes(Box<NodeRow>),
+    /// Figures over jobs that are over.
+    Stats(Box<StatsRow>),
+    /// It is done.
+    Done,
+    /// One sentence.
+    Refused(String),
+}
+
+/// A line of a job's history.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// When, ms since 1970.
+    pub at_ms: u64,
+    /// What happened, one sentence.
+    pub text: String,
+}
+
+/// What was asked for with a job, as it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Asked {
+    /// Memory on each GPU, and its upper bound, bytes.
+    pub gpu_mem: Option<u64>,
+    /// The upper bound of that, bytes.
+    pub gpu_mem_upper: Option<u64>,
+    /// An estimate of it, bytes.
+    pub gpu_mem_estimate: Option<u64>,
+    /// Part of each GPU's SMs, thousandths.
+    pub gpu_share: Option<u32>,
+    /// GPUs of its own.
+    pub exclusive: bool,
+    /// Only GPUs of this model.
+    pub gpu_model: Option<String>,
+    /// It may be stopped for others and run again later.
+    pub preemptible: bool,
+    /// It gives way after this time if others wait, ms.
+    pub slot_ms: Option<u64>,
+    /// How long it is expected to run, ms.
+    pub expected_ms: Option<u64>,
+    /// The signal at which it writes a checkpoint.
+    pub checkpoint_signal: Option<i32>,
+    /// Time from that signal to SIGTERM, ms.
+    pub grace_ms: Option<u64>,
+    /// Batch size.
+    pub batch_size: Option<u32>,
+}
+
+impl Asked {
+    /// What `spec` asks for.
+    #[must_use]
+    pub fn of(spec: &Spec) -> Self {
+        let guess = spec.estimate.as_ref();
+        Self {
+            gpu_mem: spec.mem,
+            gpu_mem_upper: spec.mem_upper.or(guess.filter(|_| spec.mem.is_none()).map(|guess| guess.upper)),
+            gpu_mem_estimate: guess.map(|guess| guess.bytes),
+            gpu_share: spec.share,
+            exclusive: spec.exclusive,
+            gpu_model: spec.model.clone(),
+            preemptible: spec.preemptible,
+            slot_ms: spec.slot_ms,
+            expected_ms: spec.expected_ms,
+            checkpoint_signal: spec.checkpoint_signal,
+            grace_ms: spec.grace_ms,
+            batch_size: spec.batch,
+        }
+    }
+
+    /// What is to be set aside on each GPU by what was asked for, bytes.
+    #[must_use]
+    pub fn memory(&self) -> Option<u64> {
+        self.gpu_mem_upper.max(self.gpu_mem).or(self.gpu_mem_estimate)
+    }
+}
+
+/// A job as it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobRow {
+    /// The job's number.
+    pub job: u64,
+    /// What it is called in lists.
+    pub name: String,
+    /// Its user's name.
+    pub user: String,
+    /// Its user's number.
+    pub uid: u32,
+    /// `waiting`, `held`, `starting`, `running`, `suspending`, `suspended`, `resuming`, `stopping` or `ended`.
+    pub state: String,
+    /// Higher goes first.
+    pub priority: i32,
+    /// GPUs at the same time.
+    pub gpus: u16,
+    /// Devices it is on or was on last.
+    pub devices: Vec<String>,
+    /// Memory set aside on each, bytes; `None`: the devices as a whole.
+    pub reserved: Option<u64>,
+    /// Memory it holds now over all devices, bytes.
+    pub used: u64,
+    /// The highest it held on one device, bytes.
+    pub peak: Option<u64>,
+    /// How often it was started.
+    pub attempts: u32,
+    /// Attempts that ran out of GPU memory.
+    pub ooms: u32,
+    /// When it was submitted, ms since 1970.
+    pub submitted_ms: u64,
+    /// When its last attempt started, ms since 1970.
+    pub started_ms: Option<u64>,
+    /// When it ended, ms since 1970.
+    pub ended_ms: Option<u64>,
+    /// Time of all attempts, ms.
+    pub ran_ms: u64,
+    /// It is stopped after this time, ms.
+    pub time_limit_ms: Option<u64>,
+    /// The exit code of its last attempt.
+    pub exit_code: Option<i32>,
+    /// How it ended, in words.
+    pub end: Option<String>,
+    /// Why it is where it is.
+    pub why: String,
+    /// In a list only the beginning of a long one.
+    pub command: Vec<String>,
+    /// Where it runs.
+    pub cwd: String,
+    /// Its standard output.
+    pub output: String,
+    /// Its standard error, where that is a file of its own.
+    pub error: Option<String>,
+    /// The profile of its last attempt.
+    pub profile: Option<String>,
+    /// The launcher's process.
+    pub pid: Option<u32>,
+    /// What it does to a GPU alone: SM activity, SM occupancy and DRAM activity, thousandths.
+    #[serde(default)]
+    pub activity: Option<Activity>,
+    /// Resident memory of its processes, bytes, pages that they share in each of them.
+    #[serde(default)]
+    pub host_memory: u64,
+    /// CPU time of its processes, thousandths of a core since the look before the last.
+    #[serde(default)]
+    pub cpu_milli: Option<u64>,
+    /// What it booked of both; 0 is nothing.
+    #[serde(default)]
+    pub booked_host_memory: u64,
+    /// As `booked_host_memory`, thousandths of cores.
+    #[serde(default)]
+    pub booked_cpu_milli: u64,
+    /// Device memory of a suspended job, which is in host memory, bytes.
+    #[serde(default)]
+    pub suspended: Option<u64>,
+    /// The processes that are checkpointed: NVML shows none of them.
+    #[serde(default)]
+    pub suspended_pids: Vec<u32>,
+    /// The daemon's older versions do not tell it.
+    #[serde(default)]
+    pub asked: Asked,
+    /// Where its need of GPU memory comes from, of one job that is not over.
+    #[serde(default)]
+    pub need_from: Option<String>,
+}
+
+/// A GPU as it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuRow {
+    /// The GPU's number.
+    pub index: u32,
+    /// The GPU's UUID.
+    pub uuid: String,
+    /// The GPU's model.
+    pub model: String,
+    /// Its memory, bytes.
+    pub total: u64,
+    /// Memory in use, bytes.
+    pub used: u64,
+    /// Memory reserved for jobs, bytes.
+    pub reserved: u64,
+    /// Memory that others hold, bytes.
+    pub foreign: u64,
+    /// SM activity, SM occupancy and DRAM activity, thousandths, where the driver tells.
+    pub smact: Option<u32>,
+    /// SM occupancy, thousandths.
+    pub smocc: Option<u32>,
+    /// DRAM activity, thousandths.
+    pub drama: Option<u32>,
+    /// Per cent of the time in which a kernel ran.
+    pub utilization: Option<u32>,
+    /// Power draw, mW.
+    pub power_mw: Option<u32>,
+    /// Since the driver was loaded, mJ.
+    pub energy_mj: Option<u64>,
+    /// It fell off the bus, or was taken away.
+    pub lost: bool,
+    /// It takes no new jobs.
+    pub drained: bool,
+    /// One job has all of it.
+    pub whole: bool,
+    /// Numbers of the jobs on it; those of other users only for administrators.
+    pub jobs: Vec<u64>,
+    /// Jobs on it, those of other users included.
+    pub job_count: u32,
+    /// It is kept free for this job.
+    pub kept_for: Option<u64>,
+}
+
+/// The machine as it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeRow {
+    /// The node's name.
+    pub host: String,
+    /// What is emulated, if it is.
+    pub emulated: Option<String>,
+    /// How jobs are placed.
+    pub policy: String,
+    /// CPU cores for jobs.
+    pub cpus: u32,
+    /// Host memory for jobs, bytes.
+    pub memory: u64,
+    /// Jobs in the queue.
+    pub waiting: u32,
+    /// Jobs on GPUs.
+    pub running: u32,
+    /// Jobs whose device memory is in host memory, and how much that is, bytes.
+    #[serde(default)]
+    pub suspended: u32,
+    /// What those hold in host memory, bytes.
+    #[serde(default)]
+    pub suspended_bytes: u64,
+    /// GPUs at the same time.
+    pub gpus: Vec<GpuRow>,
+    /// Processes that take GPU memory past the shim.
+    pub audit: Vec<String>,
+    /// What the daemon cannot do at the moment.
+    pub troubles: Vec<String>,
+}
+
+/// Figures over jobs that are over.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StatsRow {
+    /// Jobs.
+    pub jobs: u64,
+    /// Those that ended well.
+    pub succeeded: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Those that were cancelled.
+    pub cancelled: u64,
+    /// Out-of-memory crashes, retried ones included.
+    pub ooms: u64,
+    /// From the first submission to the last end, ms.
+    pub makespan_ms: u64,
+    /// Mean time in the queue, ms.
+    pub mean_wait_ms: f64,
+    /// Mean time on GPUs, ms.
+    pub mean_execution_ms: f64,
+    /// Mean time from submission to end, ms.
+    pub mean_completion_ms: f64,
+    /// GPUs at the same time.
+    pub gpus: Vec<GpuStats>,
+    /// What is emulated, if it is: such GPUs' activity, power and energy are not told.
+    #[serde(default)]
+    pub emulated: Option<String>,
+}
+
+/// Means over the time that the daemon watched a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuStats {
+    /// The GPU's UUID.
+    pub gpu: String,
+    /// How often it was sampled.
+    pub samples: u64,
+    /// Memory in use, bytes.
+    pub mean_used: f64,
+    /// SM activity, a part of 1.
+    pub mean_smact: Option<f64>,
+    /// Power draw, W.
+    pub mean_power_w: Option<f64>,
+    /// Energy over that time, mJ.
+    pub energy_mj: Option<f64>,
+}
+
+/// So many jobs as lists show them fit into one frame, however long their paths are.
+const ROWS: usize = 100;
+
+/// Writes an answer; jobs in as many frames as they take.
+///
+/// # Errors
+/// The other side takes nothing more.
+pub fn answer(stream: &mut impl Write, response: Response) -> io::Result<()> {
+    let Response::Jobs(mut rows) = response else { return write(stream, &response) };
+    while rows.len() > ROWS {
+        let rest = rows.split_off(ROWS);
+        write(stream, &Response::Part(rows))?;
+        rows = rest;
+    }
+    write(stream, &Response::Jobs(rows))
+}
+
+/// Writes one frame.
+///
+/// # Errors
+/// The message is too long, or the other side takes nothing more.
+pub fn write(stream: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    let mut frame = vec![0; 4];
+    serde_json::to_writer(&mut frame, value)?;
+    let length = u32::try_from(frame.len() - 4).ok().filter(|length| *length <= LONGEST);
+    let length = length.ok_or_else(|| io::Error::other("the message is too long"))?;
+    frame[..4].copy_from_slice(&length.to_le_bytes());
+    stream.write_all(&frame)
+}
+
+/// Reads one frame; `None` where the other side has finished.
+///
+/// # Errors
+/// The frame is too long, cut off, or no message.
+pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<Option<T>> {
+    let mut length = [0; 4];
+    match stream.read_exact(&mut length) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
+    }
+    let length = u32::from_le_bytes(length);
+    if length > LONGEST {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is too long"));
+    }
+    // Read as it comes: a length alone makes nobody set memory aside.
+    let mut frame = Vec::new();
+    stream.take(length.into()).read_to_end(&mut frame)?;
+    if frame.len() < length as usize {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(Some(serde_json::from_slice(&frame)?))
+}
+
+/// Exchanges the first bytes.
+///
+/// # Errors
+/// One sentence: the other side is of another version, or does not answer.
+pub fn greet(stream: &mut (impl Read + Write)) -> Result<(), String> {
+    let failed = |error: io::Error| format!("the other side does not answer: {error}");
+    stream.write_all(&HELLO).map_err(failed)?;
+    let mut theirs = [0; 8];
+    stream.read_exact(&mut theirs).map_err(failed)?;
+    if theirs[..7] != HELLO[..7] {
+        return Err("the other side is no radrmd".to_owned());
+    }
+    if theirs[7] != HELLO[7] {
+        return Err(format!(
+            "radrm and radrmd are of different versions (protocol {} and {})",
+            HELLO[7], theirs[7]
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_come_back_as_they_were() {
+        let mut bytes = Vec::new();
+        let request = Request::Hold { jobs: vec![1, 2], held: true };
+        write(&mut bytes, &request).unwrap();
+        write(&mut bytes, &Request::Nodes).unwrap();
+        let mut rest = &bytes[..];
+        assert_eq!(read::<Request>(&mut rest).unwrap(), Some(request));
+        assert_eq!(read::<Request>(&mut rest).unwrap(), Some(Request::Nodes));
+        assert_eq!(read::<Request>(&mut rest).unwrap(), None);
+    }
+
+    #[test]
+    fn a_full_queue_of_the_longest_jobs_is_answered_in_frames_that_are_read() {
+        // What is escaped takes six times its room.
+        let long = |bytes: usize| "\u{1}".repeat(bytes);
+        let row = JobRow {
+            name: long(256),
+            cwd: long(4095),
+            output: long(4095),
+            error: Some(long(4095)),
+            command: vec![long(200)],
+            ..JobRow::default()
+        };
+        let mut bytes = Vec::new();
+        answer(&mut bytes, Response::Jobs(vec![row; 250])).unwrap();
+        let (mut rest, mut counts) = (&bytes[..], Vec::new());
+        while let Some(response) = read::<Response>(&mut rest).unwrap() {
+            counts.push(match response {
+                Response::Part(rows) => (rows.len(), false),
+                Response::Jobs(rows) => (rows.len(), true),
+                other => panic!("{other:?}"),
+            });
+        }
+        assert_eq!(counts, [(100, false), (100, false), (50, true)]);
+    }
+
+    #[test]
+    fn cut_off_wrong_and_endless_frames_are_errors() {
+        let mut whole = Vec::new();
+        write(&mut whole, &Request::Nodes).unwrap();
+        for cut in 1..whole.len() {
+            let got = read::<Request>(&mut &whole[..cut]);
+            assert!(matches!(got, Ok(None) | Err(_)) && (cut < 4 || got.is_err()), "{cut}");
+        }
+        assert!(read::<Request>(&mut &[255, 255, 255, 255][..]).is_err());
+        assert!(read::<Request>(&mut &b"\x02\0\0\0{}"[..]).is_err());
+    }
+}
