@@ -134,12 +134,12 @@ impl Open {
 
 /// Joins readings into spans.
 #[derive(Debug, Default)]
-pub(crate) struct Activity {
+pub(crate) struct SpanBuilder {
     open: BTreeMap<u8, Open>,
     ready: Vec<GpuSpan>,
 }
 
-impl Activity {
+impl SpanBuilder {
     /// Adds a reading: it tells of the time up to its moment.
     pub(crate) fn add(&mut self, reading: &Reading) {
         let open =
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn spans_follow_each_other_and_no_energy_is_lost() {
-        let mut activity = Activity::default();
+        let mut activity = SpanBuilder::default();
         // Ten readings a second for an hour, the energy counter does not start at zero.
         for i in 0..36_000u64 {
             activity.add(&reading(100 * i, (i % 2 == 0).then_some(80.0), 5_000_000 + 40 * i));
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_counter_of_energy_that_starts_anew_takes_nothing_away() {
-        let mut activity = Activity::default();
+        let mut activity = SpanBuilder::default();
         for (ms, energy) in [(0, 900), (10, 1000), (20, 3), (30, 8)] {
             activity.add(&reading(ms, None, energy));
         }
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn gpus_are_kept_apart_and_one_reading_is_better_than_none() {
-        let mut activity = Activity::default();
+        let mut activity = SpanBuilder::default();
         activity.add(&reading(0, Some(10.0), 0));
         activity.add(&Reading { gpu: GpuIndex(3), ..reading(0, Some(f64::NAN), 0) });
         let spans = activity.finish();

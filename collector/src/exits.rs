@@ -5,32 +5,16 @@
 //! note of it. Older kernels do not know the question; then the status stays
 //! unknown.
 
+use radrm_os::pidfd;
 use radrm_profile::model::{Exit, ProcessKey};
-use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open};
+use rustix::process::{Resource, getrlimit};
 use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// Descriptors in use at most, and as a share of those that this process may
 /// have: the ends of processes beyond stay unknown.
 const MOST: usize = 256;
 const SHARE: u64 = 4;
-
-/// `struct pidfd_info` of `linux/pidfd.h`, its first version. Newer ones are
-/// longer; the kernel goes by the size in the request's number.
-#[repr(C)]
-#[derive(Default)]
-struct PidfdInfo {
-    mask: u64,
-    cgroup: u64,
-    ids: [u32; 11],
-    exit_code: i32,
-}
-
-/// `PIDFD_INFO_EXIT`.
-const INFO_EXIT: u64 = 1 << 3;
-
-/// `PIDFD_GET_INFO`: `_IOWR(0xff, 11, struct pidfd_info)`.
-const GET_INFO: u32 = (3 << 30) | ((size_of::<PidfdInfo>() as u32) << 16) | (0xff << 8) | 11;
 
 /// Handles of the processes of a job.
 #[derive(Debug)]
@@ -54,8 +38,7 @@ impl Exits {
         if self.living.len() + self.gone.len() >= self.most || self.living.contains_key(&key) {
             return;
         }
-        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        if let Some(handle) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
+        if let Ok(handle) = pidfd::open(pid) {
             self.living.insert(key, handle);
         }
     }
@@ -83,18 +66,9 @@ impl Exits {
 }
 
 fn exit_of(handle: &OwnedFd) -> Option<Exit> {
-    let mut info = PidfdInfo { mask: INFO_EXIT, ..PidfdInfo::default() };
-    // SAFETY: the request's number tells the kernel the structure's size, and
-    // it is alive and writable for that long.
-    let answer = unsafe { libc::ioctl(handle.as_raw_fd(), GET_INFO as libc::Ioctl, &raw mut info) };
-    if answer != 0 || info.mask & INFO_EXIT == 0 {
-        return None;
-    }
-    let status = info.exit_code;
-    Some(if libc::WIFSIGNALED(status) {
-        Exit::Signal(libc::WTERMSIG(status))
-    } else {
-        Exit::Code(libc::WEXITSTATUS(status))
+    Some(match pidfd::exit(handle.as_fd())? {
+        pidfd::Exit::Code(code) => Exit::Code(code),
+        pidfd::Exit::Signal(signal) => Exit::Signal(signal),
     })
 }
 

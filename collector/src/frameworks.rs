@@ -58,9 +58,7 @@ const RULES: [Rule; 16] = [
 
 /// Frameworks of a living process; empty if its maps cannot be read.
 pub(crate) fn of_process(pid: u32) -> Vec<Framework> {
-    fs::read(format!("/proc/{pid}/maps"))
-        .map(|maps| in_maps(&String::from_utf8_lossy(&maps)))
-        .unwrap_or_default()
+    radrm_os::Process(pid).maps().map(|maps| in_maps(&maps)).unwrap_or_default()
 }
 
 /// Frameworks by the text of a `/proc/PID/maps`.

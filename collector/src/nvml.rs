@@ -6,44 +6,15 @@ mod pcie;
 
 use crate::activity::Reading;
 use crate::pace::sample_gap;
-use load::Monitor;
-use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
-use nvml_wrapper::enums::device::UsedGpuMemory;
-use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::device::ProcessInfo;
-use nvml_wrapper::{Device, Nvml};
 use pcie::Pcie;
+use radrm_os::nvml::{Device, Monitor, Nvml, NvmlError};
 use radrm_profile::model::{Gpu, GpuIndex, NvmlSample, ProcessUse};
 use radrm_profile::{Bytes, Nanos};
-use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Which NVML is asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum NvmlSource {
-    /// The system's.
-    #[default]
-    System,
-    /// The library at this path (the emulator's).
-    Library(PathBuf),
-    /// None.
-    Off,
-}
-
-impl NvmlSource {
-    fn library(&self) -> Option<OsString> {
-        match self {
-            // The name without the version belongs to a development package
-            // that most machines do not have.
-            NvmlSource::System => Some("libnvidia-ml.so.1".into()),
-            NvmlSource::Library(path) => Some(path.clone().into()),
-            NvmlSource::Off => None,
-        }
-    }
-}
+pub use radrm_os::nvml::NvmlSource;
 
 /// What the sampler says.
 #[derive(Debug)]
@@ -85,8 +56,11 @@ impl Sampler {
     pub(crate) fn start(source: &NvmlSource, origin_mono_ns: u64) -> Sampler {
         let (to, asks) = channel();
         let (messages, from) = channel();
-        let Some(library) = source.library() else { return Sampler { to: None, awake: false, from } };
-        let work = move || sample(&library, origin_mono_ns, &asks, &messages);
+        if *source == NvmlSource::Off {
+            return Sampler { to: None, awake: false, from };
+        }
+        let source = source.clone();
+        let work = move || sample(&source, origin_mono_ns, &asks, &messages);
         let started = thread::Builder::new().name("radrm-nvml".into()).spawn(work);
         Sampler { to: started.ok().map(|_| to), awake: false, from }
     }
@@ -135,18 +109,16 @@ fn mono_ns() -> u64 {
 }
 
 /// The thread. Ends when the other side is gone.
-fn sample(library: &OsStr, origin: u64, asks: &Receiver<Ask>, messages: &Sender<Message>) {
+fn sample(source: &NvmlSource, origin: u64, asks: &Receiver<Ask>, messages: &Sender<Message>) {
     let Ok(first) = asks.recv() else { return };
-    let nvml = match Nvml::builder().lib_path(library).init() {
+    let nvml = match Nvml::open(source) {
         Ok(nvml) => nvml,
         Err(error) => {
-            let _ = messages.send(Message::Unusable(reason(&error)));
+            let _ = messages.send(Message::Unusable(error.to_string()));
             return;
         }
     };
-    let driver = nvml.sys_driver_version().ok();
-    let cuda = nvml.sys_cuda_driver_version().ok().and_then(|version| u32::try_from(version).ok());
-    let _ = messages.send(Message::Driver(driver, cuda));
+    let _ = messages.send(Message::Driver(nvml.driver(), nvml.cuda()));
 
     let mut watched: Vec<Watched<'_>> = Vec::new();
     let mut slow: Option<Pcie> = None;
@@ -154,14 +126,15 @@ fn sample(library: &OsStr, origin: u64, asks: &Receiver<Ask>, messages: &Sender<
     loop {
         while let Some(ask) = next.take().or_else(|| asks.try_recv().ok()) {
             let Ask::Watch(gpu) = ask else { continue };
-            match find(&nvml, &gpu) {
+            match nvml.device_or_card(&gpu.uuid, &gpu.pci_bus_id) {
                 Ok(device) => {
-                    let monitor = match Monitor::of(&device) {
+                    let monitor = match device.monitor() {
                         Ok(monitor) => Some(monitor),
-                        Err(why) => {
-                            let _ = messages.send(Message::NoMonitor(gpu.index, device.index().ok(), why));
+                        Err(error) => {
+                            let why = load::no_monitor(&error);
+                            let _ = messages.send(Message::NoMonitor(gpu.index, device.index(), why));
                             if slow.is_none() {
-                                slow = Pcie::start(library);
+                                slow = Pcie::start(source);
                             }
                             slow.iter().for_each(|slow| slow.watch((*gpu).clone()));
                             None
@@ -170,7 +143,7 @@ fn sample(library: &OsStr, origin: u64, asks: &Receiver<Ask>, messages: &Sender<
                     watched.push(Watched { gpu: gpu.index, device, monitor });
                 }
                 Err(error) => {
-                    let _ = messages.send(Message::NoSuchGpu(gpu.index, reason(&error)));
+                    let _ = messages.send(Message::NoSuchGpu(gpu.index, error.to_string()));
                 }
             }
         }
@@ -183,18 +156,18 @@ fn sample(library: &OsStr, origin: u64, asks: &Receiver<Ask>, messages: &Sender<
             let sample = match of_device(*gpu, device, t) {
                 Ok(sample) => sample,
                 Err(error) => {
-                    gone |= messages.send(Message::NoSuchGpu(*gpu, reason(&error))).is_err();
+                    gone |= messages.send(Message::NoSuchGpu(*gpu, error.to_string())).is_err();
                     return false;
                 }
             };
-            let (mut reading, failed) = load::read(&nvml, device, &sample, monitor.as_mut());
+            let (mut reading, failed) = load::read(device, &sample, monitor);
             if let Some((_, from, into)) = traffic.iter().rfind(|traffic| traffic.0 == *gpu) {
                 (reading.pcie_from_gpu, reading.pcie_to_gpu) = (Some(*from), Some(*into));
             }
             gone |= messages.send(Message::Sample(sample)).is_err();
             gone |= messages.send(Message::Load(reading)).is_err();
             if let Some(why) = failed {
-                gone |= messages.send(Message::NoMonitor(*gpu, device.index().ok(), why)).is_err();
+                gone |= messages.send(Message::NoMonitor(*gpu, device.index(), why)).is_err();
             }
             true
         });
@@ -216,55 +189,24 @@ struct Watched<'n> {
     monitor: Option<Monitor<'n>>,
 }
 
-/// NVML's device for a GPU of the driver. A MIG instance has a uuid of another
-/// form; the PCI address is the last resort, and names the whole card.
-fn find<'n>(nvml: &'n Nvml, gpu: &Gpu) -> Result<Device<'n>, NvmlError> {
-    let mig = gpu.uuid.replacen("GPU-", "MIG-", 1);
-    nvml.device_by_uuid(gpu.uuid.as_str())
-        .or_else(|error| nvml.device_by_uuid(mig).map_err(|_| error))
-        .or_else(|error| nvml.device_by_pci_bus_id(gpu.pci_bus_id.as_str()).map_err(|_| error))
-}
-
 fn of_device(gpu: GpuIndex, device: &Device<'_>, t: Nanos) -> Result<NvmlSample, NvmlError> {
-    let memory = device.memory_info()?;
-    let utilization = device.utilization_rates().ok();
+    let memory = device.memory()?;
+    let utilization = device.utilization();
     let percent = |value: u32| u8::try_from(value.min(100)).unwrap_or(100);
+    let processes = device.processes().unwrap_or_default();
     Ok(NvmlSample {
         t,
         gpu,
         used: Bytes(memory.used),
         total: Bytes(memory.total),
-        utilization: utilization.as_ref().map(|u| percent(u.gpu)),
-        memory_utilization: utilization.as_ref().map(|u| percent(u.memory)),
-        power_mw: device.power_usage().ok(),
-        temperature: device.temperature(TemperatureSensor::Gpu).ok(),
-        processes: processes(device),
+        utilization: utilization.map(|(gpu, _)| percent(gpu)),
+        memory_utilization: utilization.map(|(_, memory)| percent(memory)),
+        power_mw: device.power_mw(),
+        temperature: device.temperature(),
+        processes: processes.iter().map(|p| ProcessUse { pid: p.pid, used: p.used.map(Bytes) }).collect(),
         others: Bytes::ZERO,
         others_count: 0,
     })
-}
-
-fn processes(device: &Device<'_>) -> Vec<ProcessUse> {
-    let compute: Vec<ProcessInfo> = match device.running_compute_processes() {
-        Err(NvmlError::FailedToLoadSymbol(_)) => device.running_compute_processes_v2().unwrap_or_default(),
-        other => other.unwrap_or_default(),
-    };
-    let used = |memory| match memory {
-        UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
-        UsedGpuMemory::Unavailable => None,
-    };
-    compute.into_iter().map(|p| ProcessUse { pid: p.pid, used: used(p.used_gpu_memory) }).collect()
-}
-
-fn reason(error: &NvmlError) -> String {
-    match error {
-        NvmlError::LibloadingError(_) => "its library was not found".into(),
-        NvmlError::DriverNotLoaded => "the kernel driver is not loaded".into(),
-        NvmlError::NoPermission => "this user may not use it".into(),
-        NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound => "the driver is too old".into(),
-        NvmlError::GpuLost => "the GPU is lost".into(),
-        other => other.to_string(),
-    }
 }
 
 #[cfg(test)]

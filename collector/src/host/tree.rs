@@ -1,9 +1,8 @@
 //! The processes of a job by /proc: processor time and resident memory of all of them.
 
+use radrm_os::{Process, Stat};
 use radrm_profile::{Bytes, Nanos};
-use radrm_telemetry::process::Stat;
 use std::collections::BTreeMap;
-use std::fs;
 
 /// Processes that are looked at.
 const MOST: usize = 4096;
@@ -43,8 +42,7 @@ struct Known {
 
 impl Tree {
     pub(crate) fn new() -> Tree {
-        let ticks = rustix::param::clock_ticks_per_second().max(1);
-        let page = rustix::param::page_size() as u64;
+        let (page, ticks) = radrm_os::host::page_and_ticks();
         Tree { known: BTreeMap::new(), lost: 0, busy: Nanos::ZERO, tick_ns: 1_000_000_000 / ticks, page }
     }
 
@@ -53,8 +51,8 @@ impl Tree {
         if pid == 0 || self.known.len() >= MOST || self.known.contains_key(&pid) {
             return;
         }
-        if let Some(stat) = Stat::now(pid) {
-            let known = Known { started: stat.start, parent: stat.ppid, ticks: ticks(&stat) };
+        if let Some(stat) = Process(pid).stat() {
+            let known = Known { started: stat.start, parent: stat.parent, ticks: ticks(&stat) };
             self.known.insert(pid, known);
         }
     }
@@ -63,15 +61,11 @@ impl Tree {
     pub(crate) fn find_children(&mut self) {
         let mut unread: Vec<u32> = self.known.keys().copied().collect();
         while let Some(pid) = unread.pop() {
-            let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { continue };
-            for thread in threads.flatten() {
-                let Ok(children) = fs::read_to_string(thread.path().join("children")) else { continue };
-                for child in children.split_ascii_whitespace().filter_map(|word| word.parse().ok()) {
-                    let before = self.known.len();
-                    self.add(child);
-                    if self.known.len() > before {
-                        unread.push(child);
-                    }
+            for Process(child) in Process(pid).children() {
+                let before = self.known.len();
+                self.add(child);
+                if self.known.len() > before {
+                    unread.push(child);
                 }
             }
         }
@@ -88,10 +82,10 @@ impl Tree {
         let mut sum = 0u64;
         let mut gone = Vec::new();
         for (&pid, known) in &mut self.known {
-            match Stat::now(pid).filter(|stat| stat.start == known.started) {
+            match Process(pid).stat().filter(|stat| stat.start == known.started) {
                 Some(stat) => {
                     known.ticks = ticks(&stat);
-                    known.parent = stat.ppid;
+                    known.parent = stat.parent;
                     sum = sum.saturating_add(known.ticks);
                     if !stat.is_dead() {
                         look.resident = look.resident + Bytes(stat.resident.saturating_mul(self.page));

@@ -1,10 +1,9 @@
 //! Traffic over PCI Express where the performance monitor does not tell it: a call of NVML that takes
 //! 40 ms, on a thread of its own.
 
-use super::{find, load};
-use nvml_wrapper::Nvml;
+use super::load;
+use radrm_os::nvml::{Nvml, NvmlSource};
 use radrm_profile::model::{Gpu, GpuIndex};
-use std::ffi::OsStr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 
@@ -18,11 +17,11 @@ pub(super) struct Pcie {
 }
 
 impl Pcie {
-    pub(super) fn start(library: &OsStr) -> Option<Pcie> {
+    pub(super) fn start(source: &NvmlSource) -> Option<Pcie> {
         let (gpus, asked) = channel();
         let (to, from) = channel();
-        let library = library.to_owned();
-        let work = move || ask(&library, &asked, &to);
+        let source = source.clone();
+        let work = move || ask(&source, &asked, &to);
         thread::Builder::new().name("radrm-pcie".into()).spawn(work).ok()?;
         Some(Pcie { gpus, from })
     }
@@ -38,14 +37,14 @@ impl Pcie {
     }
 }
 
-fn ask(library: &OsStr, gpus: &Receiver<Gpu>, to: &Sender<Traffic>) {
+fn ask(source: &NvmlSource, gpus: &Receiver<Gpu>, to: &Sender<Traffic>) {
     let Ok(first) = gpus.recv() else { return };
-    let Ok(nvml) = Nvml::builder().lib_path(library).init() else { return };
+    let Ok(nvml) = Nvml::open(source) else { return };
     let mut watched = Vec::new();
     let mut next = Some(first);
     loop {
         if let Some(gpu) = next.take()
-            && let Ok(device) = find(&nvml, &gpu)
+            && let Ok(device) = nvml.device_or_card(&gpu.uuid, &gpu.pci_bus_id)
         {
             watched.push((gpu.index, device));
         }
@@ -55,7 +54,7 @@ fn ask(library: &OsStr, gpus: &Receiver<Gpu>, to: &Sender<Traffic>) {
             Err(RecvTimeoutError::Timeout) => {
                 // A GPU that does not tell is not asked again.
                 watched.retain(|(index, device)| {
-                    load::pcie(device).is_some_and(|(from, into)| to.send((*index, from, into)).is_ok())
+                    device.pcie().is_some_and(|(from, into)| to.send((*index, from, into)).is_ok())
                 });
             }
         }

@@ -1,15 +1,15 @@
 //! Which program a process is, and whose.
 
 use crate::job::account;
+use radrm_os::Process;
 use radrm_profile::model::postmortem::Who;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 
 /// Program and owner of a process, as far as the system tells them to us.
 pub(super) fn of_process(pid: u32) -> Who {
-    let uid = fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid());
+    let process = Process(pid);
+    let uid = process.uid();
     Who {
-        program: fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned()),
+        program: Some(process.name()).filter(|name| !name.is_empty()),
         uid,
         user: uid.and_then(account).map(|account| account.name),
     }

@@ -1,6 +1,6 @@
 //! Watching a job: what its processes do goes into its profile.
 
-use crate::activity::Activity;
+use crate::activity::SpanBuilder;
 use crate::dcgm::DcgmSource;
 use crate::delta::delta;
 use crate::digest::PendingDigest;
@@ -123,7 +123,7 @@ pub(crate) struct Watch<S> {
     samples: SampleThinner,
     samples_ready: Vec<NvmlSample>,
     launches: LaunchThinner,
-    activity: Activity,
+    activity: SpanBuilder,
     meters: load::Meters,
     host: HostWatch,
     remainders: Remainders,
@@ -186,7 +186,7 @@ impl<S: Source> Watch<S> {
             samples: SampleThinner::default(),
             samples_ready: Vec::new(),
             launches: LaunchThinner::default(),
-            activity: Activity::default(),
+            activity: SpanBuilder::default(),
             meters: load::Meters::new(&options.dcgm, &options.nvml),
             host,
             remainders: Remainders::default(),

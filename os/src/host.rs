@@ -1,0 +1,50 @@
+//! The host as a whole.
+
+use std::path::PathBuf;
+
+use procfs::{Current, Meminfo};
+
+/// Memory of the host in bytes, if the system tells.
+#[must_use]
+pub fn memory() -> Option<u64> {
+    Meminfo::current().ok().map(|memory| memory.mem_total)
+}
+
+/// Memory that programs can still get without swapping, bytes, if the system tells.
+#[must_use]
+pub fn available_memory() -> Option<u64> {
+    Meminfo::current().ok()?.mem_available
+}
+
+/// The id of this boot; empty if the system does not tell.
+#[must_use]
+pub fn boot_id() -> String {
+    procfs::sys::kernel::random::boot_id().unwrap_or_default().trim().to_owned()
+}
+
+/// Pages and clock ticks, in which the system counts: bytes of a page, ticks in a second.
+#[must_use]
+pub fn page_and_ticks() -> (u64, u64) {
+    (procfs::page_size().max(1), procfs::ticks_per_second().max(1))
+}
+
+/// This process's control group of version 2, below the root of the hierarchy and without a slash at its start.
+#[must_use]
+pub fn own_control_group() -> Option<PathBuf> {
+    let groups = procfs::process::Process::myself().and_then(|process| process.cgroups()).ok()?;
+    let unified = groups.into_iter().find(|group| group.hierarchy == 0)?;
+    Some(unified.pathname.trim_start_matches('/').into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_is_described() {
+        let (all, free) = (memory().unwrap(), available_memory().unwrap());
+        assert!(free > 0 && free < all, "{free} of {all}");
+        assert_eq!(boot_id().len(), 36, "{}", boot_id());
+        assert!(page_and_ticks().0 >= 4096 && page_and_ticks().1 >= 1);
+    }
+}

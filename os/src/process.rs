@@ -1,0 +1,312 @@
+//! Processes as `/proc` shows them.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use procfs::FromRead;
+use procfs::process::{SmapsRollup, Status};
+
+/// A process by its number in this process's pid namespace. The number may be given to another process once
+/// this one has ended: [`ProcessIdentity`] cannot be taken for another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct Process(pub u32);
+
+/// What `/proc/PID/stat` says of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// `S` sleeps, `T` is stopped, `Z` is dead and not waited for. Of the first thread.
+    pub state: u8,
+    /// Parent.
+    pub parent: u32,
+    /// Its processor time in user and kernel mode, clock ticks.
+    pub own_ticks: u64,
+    /// The same of children that it has waited for, and of theirs.
+    pub children_ticks: u64,
+    /// Threads that have not been waited for.
+    pub threads: u32,
+    /// Start time in clock ticks since boot: the same in every pid namespace.
+    pub start: u64,
+    /// Resident memory, pages.
+    pub resident: u64,
+}
+
+impl Stat {
+    fn read(pid: u32) -> io::Result<Self> {
+        let file = File::open(format!("/proc/{pid}/stat"))?;
+        let stat = procfs::process::Stat::from_read(file).map_err(io::Error::other)?;
+        let children = [stat.cutime, stat.cstime].map(|ticks| u64::try_from(ticks).unwrap_or(0));
+        Ok(Self {
+            state: u8::try_from(stat.state).unwrap_or(b'?'),
+            parent: stat.ppid.cast_unsigned(),
+            own_ticks: stat.utime.saturating_add(stat.stime),
+            children_ticks: children[0].saturating_add(children[1]),
+            threads: u32::try_from(stat.num_threads).unwrap_or(u32::MAX),
+            start: stat.starttime,
+            resident: stat.rss,
+        })
+    }
+
+    /// Whether no thread of the process runs any more.
+    #[must_use]
+    pub const fn is_dead(&self) -> bool {
+        matches!(self.state, b'Z' | b'X') && self.threads <= 1
+    }
+}
+
+impl Process {
+    /// All processes that are there.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Self))
+    }
+
+    fn path(self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/{name}", self.0))
+    }
+
+    /// Whether it is there.
+    #[must_use]
+    pub fn exists(self) -> bool {
+        self.path("stat").exists()
+    }
+
+    /// What `/proc/PID/stat` says now. `None` if there is no such process, or it may not be looked at.
+    #[must_use]
+    pub fn stat(self) -> Option<Stat> {
+        Stat::read(self.0).ok()
+    }
+
+    /// When it started, in clock ticks since boot.
+    #[must_use]
+    pub fn start(self) -> Option<u64> {
+        self.stat().map(|stat| stat.start)
+    }
+
+    /// Its parent.
+    #[must_use]
+    pub fn parent(self) -> Option<Self> {
+        self.stat().map(|stat| Self(stat.parent))
+    }
+
+    /// What it does, see [`Stat::state`].
+    #[must_use]
+    pub fn state(self) -> Option<u8> {
+        self.stat().map(|stat| stat.state)
+    }
+
+    /// Its children, those of all its threads.
+    #[must_use]
+    pub fn children(self) -> Vec<Self> {
+        let mut children = Vec::new();
+        for thread in fs::read_dir(self.path("task")).into_iter().flatten().flatten() {
+            let text = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            children.extend(text.split_ascii_whitespace().filter_map(|word| word.parse().ok().map(Self)));
+        }
+        children
+    }
+
+    /// The name of its program, at most 15 bytes; empty if it is gone.
+    #[must_use]
+    pub fn name(self) -> String {
+        let bytes = fs::read(self.path("comm")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned()
+    }
+
+    /// Its command line, blanks between the arguments; its name where there is none.
+    #[must_use]
+    pub fn command(self) -> String {
+        let bytes = fs::read(self.path("cmdline")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes).trim_end_matches('\0').replace('\0', " ");
+        if text.is_empty() { self.name() } else { text }
+    }
+
+    /// Its user.
+    #[must_use]
+    pub fn uid(self) -> Option<u32> {
+        fs::metadata(self.path("")).ok().map(|meta| meta.uid())
+    }
+
+    fn status(self) -> Option<Status> {
+        Status::from_read(File::open(self.path("status")).ok()?).ok()
+    }
+
+    /// Its numbers in all pid namespaces that it is in, the outermost first.
+    #[must_use]
+    pub fn ids(self) -> Vec<u32> {
+        let ids = self.status().and_then(|status| status.nspid).unwrap_or_default();
+        ids.into_iter().map(i32::cast_unsigned).collect()
+    }
+
+    /// Its real and its effective user.
+    #[must_use]
+    pub fn users(self) -> Option<(u32, u32)> {
+        self.status().map(|status| (status.ruid, status.euid))
+    }
+
+    /// Signals that are pending for all of it, by bit.
+    #[must_use]
+    pub fn pending_signals(self) -> u64 {
+        self.status().map_or(0, |status| status.shdpnd)
+    }
+
+    /// Resident memory in bytes, each page divided by the number of processes that have it; `None` if this user
+    /// may not read it.
+    #[must_use]
+    pub fn proportional_memory(self) -> Option<u64> {
+        let rollup = SmapsRollup::from_read(File::open(self.path("smaps_rollup")).ok()?).ok()?;
+        rollup.memory_map_rollup.into_iter().find_map(|map| map.extension.map.get("Pss").copied())
+    }
+
+    /// The environment that it was started with; `None` if this user may not read it.
+    #[must_use]
+    pub fn environment(self) -> Option<Vec<Vec<u8>>> {
+        let bytes = fs::read(self.path("environ")).ok()?;
+        Some(bytes.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect())
+    }
+
+    /// One variable of it, if it is there and not empty.
+    #[must_use]
+    pub fn variable(self, name: &str) -> Option<OsString> {
+        variable(&self.environment()?, name)
+    }
+
+    /// The files that it has mapped, as `/proc/PID/maps` lists them; `None` if this user may not read it.
+    #[must_use]
+    pub fn maps(self) -> Option<String> {
+        let bytes = fs::read(self.path("maps")).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Its program.
+    #[must_use]
+    pub fn exe(self) -> PathBuf {
+        self.path("exe")
+    }
+
+    /// Its open files: where each can be opened, and what it is called.
+    #[must_use]
+    pub fn open_files(self) -> Vec<(PathBuf, OsString)> {
+        let entries = fs::read_dir(self.path("fd")).into_iter().flatten().flatten();
+        let named = entries.filter_map(|entry| {
+            let path = entry.path();
+            let target = fs::read_link(&path).ok()?.into_os_string();
+            Some((path, target))
+        });
+        named.collect()
+    }
+}
+
+/// A process that cannot be taken for a later one of the same number: with its start time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProcessIdentity {
+    /// Its number.
+    pub pid: u32,
+    /// Start time in clock ticks since boot.
+    pub start: u64,
+}
+
+impl ProcessIdentity {
+    /// The process of this number now.
+    #[must_use]
+    pub fn of(pid: u32) -> Option<Self> {
+        Some(Self { pid, start: Process(pid).start()? })
+    }
+
+    /// Whether it is certainly there still, and may be sent a signal by its number.
+    #[must_use]
+    pub fn lives(self) -> bool {
+        Self::of(self.pid) == Some(self)
+    }
+
+    /// Whether it is certainly gone. That its number cannot be looked at, for want of descriptors say, is not that.
+    #[must_use]
+    pub fn is_gone(self) -> bool {
+        match Stat::read(self.pid) {
+            Ok(stat) => stat.start != self.start,
+            Err(error) => {
+                error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+            }
+        }
+    }
+}
+
+/// A variable of an environment, if it is there and not empty.
+#[must_use]
+pub fn variable(environment: &[Vec<u8>], name: &str) -> Option<OsString> {
+    let value = environment
+        .iter()
+        .find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+        .filter(|value| !value.is_empty())?;
+    Some(OsString::from_vec(value.to_vec()))
+}
+
+/// The parts of a list with colons.
+#[must_use]
+pub fn paths(list: &OsStr) -> Vec<PathBuf> {
+    list.as_bytes()
+        .split(|byte| *byte == b':')
+        .filter(|part| !part.is_empty())
+        .map(|part| Path::new(OsStr::from_bytes(part)).to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn this_process_is_described() {
+        let own = Process(std::process::id());
+        assert!(own.exists() && own.start().is_some() && Process::all().any(|process| process == own));
+        assert_eq!(own.ids().last(), Some(&own.0));
+        let user = rustix::process::geteuid().as_raw();
+        assert_eq!((own.uid(), own.users()), (Some(user), Some((rustix::process::getuid().as_raw(), user))));
+        assert!(own.maps().unwrap().contains("libc"));
+        assert!(own.environment().is_some() && own.variable("RADRM_NO_SUCH_VARIABLE").is_none());
+        assert!(own.command().contains("radrm"), "{}", own.command());
+        assert!(own.proportional_memory().is_some_and(|bytes| bytes > 1 << 16));
+        assert_eq!(own.pending_signals(), 0);
+        let gone = Process(4_194_305);
+        assert!(!gone.exists() && gone.maps().is_none() && gone.environment().is_none());
+    }
+
+    #[test]
+    fn a_childs_figures_are_those_of_the_system() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process(child.id());
+        let stat = process.stat().unwrap();
+        assert_eq!((stat.parent, stat.threads, stat.is_dead()), (std::process::id(), 1, false));
+        assert!(stat.resident > 0);
+        assert!(Process(std::process::id()).children().contains(&process));
+        let identity = ProcessIdentity::of(child.id()).unwrap();
+        assert!(identity.lives() && !identity.is_gone());
+        let later = ProcessIdentity { start: identity.start + 1, ..identity };
+        assert!(!later.lives() && later.is_gone());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!identity.lives() && identity.is_gone());
+    }
+
+    #[test]
+    fn a_name_of_odd_bytes_hides_no_figure() {
+        // SAFETY: a system call with a text that ends with a zero.
+        unsafe { libc::prctl(libc::PR_SET_NAME, c"a) R 1 \xff(".as_ptr()) };
+        let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        let stat = Process(thread).stat().unwrap();
+        assert_eq!(stat.state, b'R');
+        assert_eq!(Some(stat.start), Process(thread).start());
+    }
+
+    #[test]
+    fn lists_and_variables_are_taken_apart() {
+        assert_eq!(paths(":a::b".as_ref()), [PathBuf::from("a"), PathBuf::from("b")]);
+        let environment = [b"AB=1".to_vec(), b"A=2".to_vec(), b"C=".to_vec()];
+        assert_eq!(variable(&environment, "A"), Some("2".into()));
+        assert_eq!(variable(&environment, "C"), None);
+    }
+}
