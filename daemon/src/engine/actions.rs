@@ -152,7 +152,7 @@ impl Engine {
         environment.extend(keeper::marks(job, attempt));
         let folder = self.paths.folder(job);
         let profile = folder.join(format!("{attempt}.radrm"));
-        let launcher = launcher()?;
+        let launcher = self.effects.launcher()?;
         let mut argv = vec![launcher, "--quiet".to_owned(), "-o".to_owned(), profile.display().to_string()];
         if let Some(machine) = &self.node.gpus.machine {
             argv.extend(["--machine".to_owned(), machine.display().to_string()]);
@@ -242,6 +242,7 @@ impl Engine {
             }
         };
         self.health.resolve("status");
+        self.suspensions.forget(job);
         let status = Status { keeper: status.keeper.or(live.keeper), ..status };
         self.sweep(attempt, &status);
         if !self.doubt(attempt, &status, live.told) {
@@ -348,16 +349,5 @@ pub(super) fn words(signal: Signal) -> String {
         }
         Signal::Terminate => "told to end (SIGTERM)".to_owned(),
         Signal::Kill => "killed (SIGKILL)".to_owned(),
-    }
-}
-
-/// `radrm-run`, from where this program is.
-fn launcher() -> Result<String, String> {
-    let own = std::env::current_exe().map_err(|error| error.to_string())?;
-    let file = own.with_file_name("radrm-run");
-    if file.is_file() {
-        Ok(file.display().to_string())
-    } else {
-        Err(format!("{} is missing", file.display()))
     }
 }

@@ -33,6 +33,12 @@ pub(super) trait Effects {
     /// One sentence: the node's fault and not the job's.
     fn start(&mut self, attempt: Attempt, owner: Owner, order: &Order) -> Result<Option<Who>, String>;
 
+    /// The path of `radrm-run`.
+    ///
+    /// # Errors
+    /// One sentence.
+    fn launcher(&self) -> Result<String, String>;
+
     /// Reports when this supervisor is gone.
     fn watch(&mut self, attempt: Attempt, supervisor: Who);
 
@@ -145,6 +151,15 @@ impl Effects for Processes {
             self.watch.add(attempt, who);
         }
         Ok(who)
+    }
+
+    fn launcher(&self) -> Result<String, String> {
+        let own = std::env::current_exe().map_err(|error| error.to_string())?;
+        let file = own.with_file_name("radrm-run");
+        match file.is_file() {
+            true => Ok(file.display().to_string()),
+            false => Err(format!("{} is missing", file.display())),
+        }
     }
 
     fn watch(&mut self, attempt: Attempt, supervisor: Who) {

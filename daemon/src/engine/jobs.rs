@@ -7,7 +7,6 @@ use radrm_scheduler_core::State;
 
 use super::entries::Entries;
 use super::looks::Sight;
-use super::suspend::Transit;
 use crate::host::Usage;
 use crate::status::Who;
 use crate::store::{Entry, Stage};
@@ -26,7 +25,6 @@ pub(super) struct Live {
     /// When it was last killed, and how often a kill was repeated.
     pub(super) killed: Option<Instant>,
     pub(super) kill_retries: u32,
-    pub(super) transit: Transit,
     /// What its processes take of the host, and whether it was noted that this is more than booked.
     pub(super) host: Usage,
     pub(super) told_memory: bool,

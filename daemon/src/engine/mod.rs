@@ -25,7 +25,10 @@ mod recover;
 mod requests;
 mod rows;
 mod suspend;
+mod suspend_manager;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod timers;
 
 use std::sync::mpsc::{Receiver, Sender};
@@ -52,6 +55,7 @@ use inbox::Inbox;
 use jobs::{JobTable, Live};
 use monitor::{MAX_DOUBT, NodeMonitor};
 use outbox::{Committed, Effect, Note, Outbox};
+use suspend_manager::SuspendManager;
 use timers::{Timer, Timers};
 
 /// What the engine is told.
@@ -92,6 +96,7 @@ const CLEAN: Duration = Duration::from_secs(3600);
 /// | [`JobTable`] | the jobs that have not ended |
 /// | [`Outbox`] | what is written before it is done |
 /// | [`NodeMonitor`] | the GPUs |
+/// | [`SuspendManager`] | jobs between running and suspended |
 /// | [`Turns`] | launch slots |
 /// | [`Health`] | issues and counters |
 /// | [`Effects`] | processes and files |
@@ -102,6 +107,7 @@ pub(crate) struct Engine {
     outbox: Outbox,
     node: NodeMonitor,
     slots: Turns,
+    suspensions: SuspendManager,
     health: Health,
     effects: Box<dyn Effects>,
     timers: Timers,
@@ -155,6 +161,7 @@ impl Engine {
             outbox: Outbox::new(store),
             node: NodeMonitor::new(gpus, config.gpu_reserve_mib << 20, ask),
             slots: Turns::default(),
+            suspensions: SuspendManager::default(),
             health: Health::default(),
             effects,
             timers,

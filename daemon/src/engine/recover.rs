@@ -26,12 +26,35 @@ use crate::suspend::Step;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How an attempt was found.
+#[derive(Debug, PartialEq)]
 enum Found {
+    /// It waits.
     Waiting,
+    /// Its supervisor lives.
     Kept(Status),
+    /// It ended.
     Over(Status),
+    /// It ended with the node.
     Rebooted,
+    /// Nothing of it ever ran.
     Never,
+}
+
+/// What was found of an attempt, from its stage on disk and its status file. Only a file that is not there, or that
+/// names no program, shows that it never ran.
+fn classify(stage: Stage, same_boot: bool, look: Option<Look>) -> Found {
+    if stage == Stage::Waiting {
+        return Found::Waiting;
+    }
+    let Look { kept, status } = look.unwrap_or_default();
+    match (same_boot, kept) {
+        // An end that was written just before the restart of the node still counts.
+        (false, _) if status.end.is_some() => Found::Over(status),
+        (false, _) => Found::Rebooted,
+        (true, true) => Found::Kept(status),
+        (true, false) if status.program.is_some() || status.end.is_some() => Found::Over(status),
+        (true, false) => Found::Never,
+    }
 }
 
 impl Engine {
@@ -120,10 +143,10 @@ impl Engine {
         }
     }
 
-    /// How an attempt is found. Only a file that is not there says that it never ran.
+    /// How an attempt is found.
     fn find(&mut self, entry: &Entry) -> Result<Found, String> {
         if entry.stage == Stage::Waiting {
-            return Ok(Found::Waiting);
+            return Ok(classify(entry.stage, true, None));
         }
         let begun = Instant::now();
         let look = loop {
@@ -135,18 +158,7 @@ impl Engine {
                 }
             }
         };
-        if entry.boot != self.boot {
-            // An end that was written just before still counts.
-            let status = look.unwrap_or_default().status;
-            return Ok(if status.end.is_some() { Found::Over(status) } else { Found::Rebooted });
-        }
-        Ok(match look {
-            Some(Look { kept: true, status }) => Found::Kept(status),
-            Some(Look { status, .. }) if status.program.is_some() || status.end.is_some() => {
-                Found::Over(status)
-            }
-            _ => Found::Never,
-        })
+        Ok(classify(entry.stage, entry.boot == self.boot, look))
     }
 
     fn adopt(&mut self, mut entry: Entry, status: &Status, alive: bool) {
@@ -259,5 +271,37 @@ pub(super) fn job_with(entry: &Entry, known: &needs::Known) -> Job {
         ooms: entry.ooms,
         floor: Bytes(entry.floor),
         ..job
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{End, Who};
+
+    #[test]
+    fn what_is_found_of_an_attempt_follows_the_table() {
+        let who = Who { pid: 1, start: 1, at_ms: 1 };
+        let none = Status::default();
+        let starting = Status { keeper: Some(who), ..Status::default() };
+        let running = Status { program: Some(who), ..starting.clone() };
+        let ended = Status { end: Some(End::default()), ..running.clone() };
+        let look = |kept, status: &Status| Some(Look { kept, status: status.clone() });
+        for stage in [Stage::Starting, Stage::Running] {
+            for (same_boot, found, expected) in [
+                (true, look(true, &none), Found::Kept(none.clone())),
+                (true, look(true, &running), Found::Kept(running.clone())),
+                (true, look(false, &ended), Found::Over(ended.clone())),
+                (true, look(false, &running), Found::Over(running.clone())),
+                (true, look(false, &starting), Found::Never),
+                (true, None, Found::Never),
+                (false, look(false, &ended), Found::Over(ended.clone())),
+                (false, look(false, &running), Found::Rebooted),
+                (false, None, Found::Rebooted),
+            ] {
+                assert_eq!(classify(stage, same_boot, found.clone()), expected, "{same_boot} {found:?}");
+            }
+        }
+        assert_eq!(classify(Stage::Waiting, false, None), Found::Waiting);
     }
 }

@@ -4,46 +4,22 @@
 //! suspended for suspended, and brings back whatever was on its way in either direction: its memory is set
 //! aside in both cases.
 
-use std::time::{Duration, Instant};
-
 use radrm_limits::mps::control::has_bound_daemon;
 use radrm_limits::program::libraries;
 use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Phase, Reason, Signal, SuspendRefusal};
 
+use super::suspend_manager::Outcome;
 use super::{Effect, Engine};
 use crate::keeper::User;
 use crate::store::Entry;
 use crate::suspend::eligible::{self, Room};
-use crate::suspend::{Answer, Order, Step, Task};
+use crate::suspend::{Answer, ByGpu, Order, Saved, Step, Task};
 use crate::watch::Attempt;
 
 /// Bytes that a driver copies in a second, at the least; about a tenth of what is published.
 const SLOWEST: u64 = 500_000_000;
 /// What a helper gets beyond waiting and copying, s.
 const EXTRA_S: u64 = 60;
-/// A job that has to come back and does not is tried again after this.
-const AGAIN: Duration = Duration::from_secs(1);
-/// So often, where helpers end without an answer; then it is lost.
-const MOST_TRIES: u32 = 60;
-
-/// A helper's end without an answer, in words.
-const NO_ANSWER: &str = "the helper ended without an answer";
-
-/// What the engine holds of a job in this respect.
-#[derive(Debug, Default)]
-pub(super) struct Transit {
-    /// What the scheduler was told last.
-    known: Option<Result<(), SuspendRefusal>>,
-    /// A helper is at it.
-    busy: bool,
-    /// It is to be suspended as soon as what was left half way is undone.
-    wanted: bool,
-    /// Tries to bring back what has to come back.
-    tries: u32,
-    /// The next one.
-    again: Option<Instant>,
-}
-
 impl Engine {
     /// Whether a job's processes hold nothing on their GPUs, or are about to.
     pub(super) fn is_off(&self, job: u64) -> bool {
@@ -53,23 +29,18 @@ impl Engine {
     /// Tells the scheduler whether a job can be suspended, if that changed.
     pub(super) fn tell_suspend(&mut self, job: u64) {
         let known = self.can_suspend(job);
-        let Some(live) = self.jobs.live.get_mut(&job) else { return };
-        if live.transit.known != Some(known) {
-            live.transit.known = Some(known);
+        if self.jobs.live.contains_key(&job) && self.suspensions.is_news(job, known) {
             self.step(Event::SuspendKnown { job: JobId(job), suspend: known });
         }
     }
 
     /// Looks once more at jobs of which nothing is known yet and that may have to leave at once.
     pub(super) fn tell_unknown(&mut self) {
-        let unknown = |known: Option<Result<(), SuspendRefusal>>| {
-            matches!(known, None | Some(Err(SuspendRefusal::NoShim)))
-        };
         let jobs: Vec<u64> = self
             .jobs
             .live
             .iter()
-            .filter(|(_, live)| live.program.is_some() && unknown(live.transit.known))
+            .filter(|(job, live)| live.program.is_some() && self.suspensions.is_unknown(**job))
             .map(|(job, _)| *job)
             .filter(|job| self.jobs.entries.get(job).is_some_and(|entry| entry.spec.preemptible))
             .filter(|job| !self.is_off(*job))
@@ -118,9 +89,8 @@ impl Engine {
     /// The scheduler wants a job suspended.
     pub(super) fn suspend(&mut self, job: u64) {
         let undoing = self.jobs.entries.get(&job).is_some_and(|entry| entry.suspension.step == Step::Undoing);
-        if let Some(live) = self.jobs.live.get_mut(&job).filter(|_| undoing) {
-            live.transit.wanted = true;
-            return;
+        if undoing && self.jobs.live.contains_key(&job) {
+            return self.suspensions.want(job);
         }
         if let Err(refusal) = self.can_suspend(job) {
             return self.step(Event::SuspendFailed { job: JobId(job), refusal });
@@ -154,9 +124,8 @@ impl Engine {
         change(entry);
         entry.suspension.step = step;
         let attempt = (job, entry.attempt);
-        if let Some(live) = self.jobs.live.get_mut(&job) {
-            live.transit.busy = true;
-            live.transit.again = None;
+        if self.jobs.live.contains_key(&job) {
+            self.suspensions.begin(job);
         }
         self.touch(job);
         self.outbox.effect(Effect::Suspension(attempt));
@@ -202,48 +171,42 @@ impl Engine {
 
     /// A helper ended: what came of it.
     pub(super) fn helped(&mut self, (job, attempt): Attempt, answer: Option<Answer>) {
-        let Some(live) = self.jobs.live.get_mut(&job) else { return };
-        let Some(entry) = self.jobs.entries.get(&job).filter(|entry| entry.attempt == attempt) else {
+        if !self.jobs.live.contains_key(&job) || !self.jobs.is_current((job, attempt)) {
             return;
-        };
-        live.transit.busy = false;
-        match (entry.suspension.step, answer) {
-            (Step::Suspending, Some(Answer::Suspended { processes, bytes })) => {
-                self.is_suspended(job, |entry| {
-                    entry.suspension.processes = processes;
-                    entry.suspension.bytes = bytes;
-                });
-            }
-            (Step::Suspending, Some(Answer::Refused { refusal, sentence })) => {
+        }
+        let step = self.jobs.entries.get(&job).map(|entry| entry.suspension.step).unwrap_or_default();
+        match self.suspensions.answer(job, step, answer, self.now.mono) {
+            Outcome::Suspended { processes, bytes } => self.is_suspended(job, processes, bytes),
+            Outcome::RunsOn { refusal, sentence } => {
                 self.runs(job, &format!("not suspended: {sentence}"));
                 self.step(Event::SuspendFailed { job: JobId(job), refusal });
             }
-            (Step::Suspending, None) => {
-                // Whatever ended the helper may have been chance: once more, from the beginning.
-                live.transit.wanted = live.transit.tries == 0;
-                live.transit.tries += 1;
-                self.say(job, format!("not suspended: {NO_ANSWER}"));
+            Outcome::Undo { sentence } => {
+                self.say(job, format!("not suspended: {sentence}"));
                 self.undo(job);
             }
-            (Step::Resuming, Some(Answer::NoRoom { sentence })) => {
+            Outcome::StillSuspended { sentence } => {
                 if let Some(entry) = self.jobs.entries.get_mut(&job) {
                     entry.suspension.step = Step::Suspended;
                 }
                 self.say(job, format!("still suspended: {sentence}"));
                 self.step(Event::ResumeFailed { job: JobId(job) });
             }
-            (Step::Resuming | Step::Undoing, Some(Answer::Resumed)) => self.is_back(job),
-            (Step::Undoing, Some(Answer::NoRoom { sentence })) => self.try_again(job, &sentence),
-            (Step::Resuming | Step::Undoing, None) => self.try_again(job, NO_ANSWER),
-            (_, Some(Answer::Lost { sentence })) => self.lose(job, &sentence),
-            _ => {}
+            Outcome::Back { suspend } => self.is_back(job, suspend),
+            Outcome::Retry { sentence } => {
+                if self.jobs.entries.get(&job).is_some_and(|entry| entry.why != sentence) {
+                    self.say(job, sentence);
+                }
+            }
+            Outcome::Lost { sentence } => self.lose(job, &sentence),
+            Outcome::Nothing => {}
         }
     }
 
-    fn is_suspended(&mut self, job: u64, change: impl FnOnce(&mut Entry)) {
+    fn is_suspended(&mut self, job: u64, processes: Vec<Saved>, bytes: ByGpu) {
         let now = self.now.at.0;
         let Some(entry) = self.jobs.entries.get_mut(&job) else { return };
-        change(entry);
+        (entry.suspension.processes, entry.suspension.bytes) = (processes, bytes);
         let ran = entry.started_ms.take().map_or(0, |since| now.saturating_sub(since));
         entry.ran_ms += ran;
         entry.suspension.ran_ms += ran;
@@ -281,11 +244,9 @@ impl Engine {
         self.say(job, words.to_owned());
     }
 
-    fn is_back(&mut self, job: u64) {
+    fn is_back(&mut self, job: u64, wanted: bool) {
         self.runs(job, "goes on where it was suspended");
         let id = JobId(job);
-        let wanted =
-            self.jobs.live.get_mut(&job).is_some_and(|live| std::mem::take(&mut live.transit.wanted));
         self.look_whether(job);
         match self.core.state.job(id).map(|view| view.phase) {
             Some(Phase::Resuming) => self.step(Event::Resumed { job: id }),
@@ -295,25 +256,7 @@ impl Engine {
             }
             _ => {}
         }
-        if let Some(live) = self.jobs.live.get_mut(&job) {
-            live.transit.tries = 0;
-        }
-    }
-
-    /// What has to come back is tried again. The scheduler takes it for running, or waits for an answer and
-    /// gets it then; without room it waits as long as it takes.
-    fn try_again(&mut self, job: u64, sentence: &str) {
-        let Some(live) = self.jobs.live.get_mut(&job) else { return };
-        if sentence == NO_ANSWER {
-            live.transit.tries += 1;
-            if live.transit.tries >= MOST_TRIES {
-                return self.lose(job, sentence);
-            }
-        }
-        live.transit.again = Some(self.now.mono + AGAIN);
-        if self.jobs.entries.get(&job).is_some_and(|entry| entry.why != sentence) {
-            self.say(job, sentence.to_owned());
-        }
+        self.suspensions.settle(job);
     }
 
     /// Some of it can never run again: it runs again from its beginning, or from a checkpoint of its own.
@@ -327,15 +270,7 @@ impl Engine {
 
     /// What has to come back and did not is tried again.
     pub(super) fn bring_back(&mut self) {
-        let now = self.now.mono;
-        let due: Vec<u64> = self
-            .jobs
-            .live
-            .iter()
-            .filter(|(_, live)| !live.transit.busy && live.transit.again.is_some_and(|at| at <= now))
-            .map(|(job, _)| *job)
-            .collect();
-        for job in due {
+        for job in self.suspensions.due(self.now.mono) {
             let Some(step) = self.jobs.entries.get(&job).map(|entry| entry.suspension.step) else { continue };
             self.begin(job, step, |_| {});
         }

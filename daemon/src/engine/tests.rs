@@ -1,0 +1,314 @@
+//! The engine against a world that records: no processes, no GPUs, no waiting.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::mpsc::channel;
+use std::time::Instant;
+
+use radrm_collector::NvmlSource;
+use radrm_scheduler_core::{Millis, Outcome, Verdict};
+use radrm_telemetry::Segment;
+
+use super::effects::Owner;
+use super::*;
+use crate::host;
+use crate::keeper::Order;
+use crate::status::{self, End, Status, Who};
+use crate::store::Stage;
+use crate::suspend;
+use radrm_limits::gpus::Gpu;
+use radrm_protocol::spec::Spec;
+
+const GIB: u64 = 1 << 30;
+
+/// The daemon is killed here.
+struct Crash;
+
+/// What there is beside the daemon: it stays when that is killed.
+#[derive(Default)]
+struct World {
+    attempts: BTreeMap<Attempt, status::Look>,
+    /// All attempts that were started, in order.
+    started: Vec<Attempt>,
+    /// Supervisors that ended and were not reported yet.
+    ended: Vec<Attempt>,
+    /// Points at which the daemon can be killed that were passed, and the one at which it is.
+    points: usize,
+    crash_at: Option<usize>,
+}
+
+impl World {
+    fn who(attempt: Attempt, of: u32) -> Who {
+        Who { pid: 1000 + attempt.0 as u32 * 100 + attempt.1 * 10 + of, start: 1, at_ms: 0 }
+    }
+
+    fn end(&mut self, attempt: Attempt, end: End) {
+        if let Some(look) = self.attempts.get_mut(&attempt).filter(|look| look.kept) {
+            look.kept = false;
+            look.status.end = Some(end);
+            self.ended.push(attempt);
+        }
+    }
+
+    fn end_of(&mut self, who: Who, signal: i32) {
+        let of = |(attempt, _): &(&Attempt, &status::Look)| {
+            [0, 1].map(|of| Self::who(**attempt, of)).contains(&who)
+        };
+        if let Some(attempt) = self.attempts.iter().find(of).map(|(attempt, _)| *attempt) {
+            self.end(attempt, End { signal: Some(signal), ..End::default() });
+        }
+    }
+
+    /// Every attempt makes one step: its program is there, then it ends.
+    fn advance(&mut self, code: impl Fn(u64) -> Option<i32>) {
+        let kept: Vec<Attempt> =
+            self.attempts.iter().filter(|(_, look)| look.kept).map(|(attempt, _)| *attempt).collect();
+        for attempt in kept {
+            let status = &mut self.attempts.get_mut(&attempt).unwrap().status;
+            if status.program.is_none() {
+                status.program = Some(Self::who(attempt, 1));
+            } else if let Some(code) = code(attempt.0) {
+                self.end(attempt, End { code: Some(code), ..End::default() });
+            }
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct Recorder(Rc<RefCell<World>>);
+
+impl Recorder {
+    /// A point at which the daemon may be killed.
+    fn point(&self) {
+        let mut world = self.0.borrow_mut();
+        world.points += 1;
+        if world.crash_at == Some(world.points) {
+            drop(world);
+            resume_unwind(Box::new(Crash));
+        }
+    }
+
+    /// An effect, with a point before and after it.
+    fn act<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
+        self.point();
+        let done = act(&mut self.0.borrow_mut());
+        self.point();
+        done
+    }
+}
+
+impl Effects for Recorder {
+    fn start(&mut self, attempt: Attempt, _: Owner, _: &Order) -> Result<Option<Who>, String> {
+        self.act(|world| {
+            assert!(!world.started.contains(&attempt), "{attempt:?} is started twice");
+            world.started.push(attempt);
+            let keeper = Some(World::who(attempt, 0));
+            let status = Status { keeper, ..Status::default() };
+            world.attempts.insert(attempt, status::Look { kept: true, status });
+            Ok(keeper)
+        })
+    }
+
+    fn launcher(&self) -> Result<String, String> {
+        Ok("radrm-run".to_owned())
+    }
+
+    fn watch(&mut self, _: Attempt, _: Who) {}
+
+    fn reap(&mut self, _: Attempt) {}
+
+    fn status(&mut self, attempt: Attempt) -> std::io::Result<Option<status::Look>> {
+        Ok(self.0.borrow().attempts.get(&attempt).cloned())
+    }
+
+    fn lives(&self, who: Who) -> bool {
+        let world = self.0.borrow();
+        world
+            .attempts
+            .values()
+            .any(|look| look.kept && [look.status.keeper, look.status.program].contains(&Some(who)))
+    }
+
+    fn signal_group(&mut self, program: Who, number: i32) {
+        self.act(|world| world.end_of(program, number));
+    }
+
+    fn kill_below(&mut self, supervisor: Who, _: Option<Who>) {
+        self.act(|world| world.end_of(supervisor, libc::SIGKILL));
+    }
+
+    fn kill_again(&mut self, _: Who, _: bool) {}
+
+    fn sweep(&mut self, _: Attempt, _: Option<u32>, _: &Status) {}
+
+    fn start_helper(&mut self, _: Attempt, _: suspend::Order) -> Result<(), String> {
+        Err("there is no helper here".to_owned())
+    }
+
+    fn clear(&mut self, attempt: Attempt) {
+        self.act(|world| world.attempts.remove(&attempt));
+    }
+
+    fn clean(&mut self, _: Vec<u64>, _: u64) -> bool {
+        false
+    }
+
+    fn segment(&self, _: Who) -> Option<Segment> {
+        None
+    }
+
+    fn processes(&self) -> host::Look {
+        host::Look::now()
+    }
+}
+
+/// An engine on one GPU of 40 GiB, with what is on disk in this folder.
+fn open(dir: &Path, world: &Recorder) -> Engine {
+    let mut config = Config { state: dir.to_owned(), keep_days: 0, cpus: 8, ..Config::default() };
+    (config.scheduler.order.pace, config.scheduler.order.pace_shared) = (Millis::ZERO, Millis::ZERO);
+    let gpu = Gpu {
+        index: Some(0),
+        uuid: "GPU-0".into(),
+        bytes: [0; 16],
+        name: "G".into(),
+        total: 40 * GIB,
+        divided: false,
+    };
+    let gpus =
+        Gpus { source: NvmlSource::Off, machine: None, emulated: None, list: vec![gpu], trouble: None };
+    let store = Store::open(&dir.join("queue.db")).unwrap();
+    let (ask, asked) = channel();
+    // The channel stays open: a poll can be asked for.
+    std::mem::forget(asked);
+    Engine::with(config, store, gpus, Box::new(world.clone()), "boot".to_owned(), ask).unwrap()
+}
+
+fn peer() -> Peer {
+    let uid = rustix::process::geteuid().as_raw();
+    Peer { uid, gid: uid, name: "u".into(), admin: true }
+}
+
+fn ask(engine: &mut Engine, request: Request) -> Response {
+    let (reply, answer) = channel();
+    let (_to, from) = channel();
+    let mut inbox = Inbox::new(&from);
+    let message = Message::Asked(peer(), request, reply);
+    match &message {
+        Message::Asked(_, Request::Submit(_), _) => engine.batch(vec![message], &mut inbox),
+        _ => {
+            let mut replies = Vec::new();
+            engine.question(message, &mut replies);
+            engine.finish_batch(replies);
+            true
+        }
+    };
+    answer.recv().unwrap()
+}
+
+fn submit(engine: &mut Engine, gib: u64) -> u64 {
+    let command = vec!["program".to_owned()];
+    let spec = Spec { command, cwd: "/".into(), gpus: 1, mem: Some(gib * GIB), ..Spec::default() };
+    match ask(engine, Request::Submit(Box::new(spec))) {
+        Response::Submitted { job, .. } => job,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// One round with all that happened; polls find all GPUs there.
+fn round(engine: &mut Engine, world: &Recorder) {
+    let ended = std::mem::take(&mut world.0.borrow_mut().ended);
+    let mut messages: Vec<Message> = ended.into_iter().map(Message::KeeperEnded).collect();
+    let (_to, from) = channel();
+    engine.batch(std::mem::take(&mut messages), &mut Inbox::new(&from));
+    let look = Look { begun: Instant::now(), samples: Vec::new(), lost: Vec::new() };
+    engine.batch(vec![Message::Looked(look)], &mut Inbox::new(&from));
+}
+
+/// What became of the jobs, and how often each was started.
+type Fates = BTreeMap<u64, (Option<Verdict>, usize)>;
+
+/// Four jobs one after another, of which one fails and one is cancelled while it runs. The daemon is killed at one
+/// point, and comes back. Also returns how many points there were.
+fn run(crash_at: Option<usize>) -> (Fates, usize) {
+    let dir = tempfile::tempdir().unwrap();
+    let world = Recorder::default();
+    let mut engine = Some(open(dir.path(), &world));
+    // A client whose submission is not acknowledged submits again: that is not what is tried here.
+    let jobs: Vec<u64> = [30, 20, 30, 30].map(|gib| submit(engine.as_mut().unwrap(), gib)).to_vec();
+    let cancelled = jobs[2];
+    world.0.borrow_mut().crash_at = crash_at.map(|at| at + world.0.borrow().points);
+    let before = world.0.borrow().points;
+    for _ in 0..100 {
+        let mut here = engine.take().unwrap_or_else(|| open(dir.path(), &world));
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            if here.jobs.entries.get(&cancelled).is_some_and(|entry| entry.started_ms.is_some()) {
+                ask(&mut here, Request::Cancel { jobs: vec![cancelled] });
+            }
+            round(&mut here, &world);
+        }));
+        match done {
+            Ok(()) => engine = Some(here),
+            Err(panic) if panic.is::<Crash>() => {
+                drop(here);
+                // Nobody reports what ended meanwhile.
+                world.0.borrow_mut().ended.clear();
+                world.0.borrow_mut().crash_at = None;
+            }
+            Err(panic) => resume_unwind(panic),
+        }
+        let code = |job| (job != cancelled).then_some(if job == jobs[1] { 3 } else { 0 });
+        world.0.borrow_mut().advance(code);
+        if engine.as_ref().is_some_and(|engine| engine.jobs.entries.is_empty()) {
+            break;
+        }
+    }
+    let engine = engine.expect("an engine");
+    let starts = |job: u64| world.0.borrow().started.iter().filter(|(id, _)| *id == job).count();
+    let fate = |job: u64| {
+        let entry = engine.outbox.store.job(job).unwrap().unwrap();
+        assert_eq!(entry.stage, Stage::Ended, "job {job} with the daemon killed at {crash_at:?}");
+        (entry.verdict, starts(job))
+    };
+    let fates = jobs.iter().map(|job| (*job, fate(*job))).collect();
+    (fates, world.0.borrow().points - before)
+}
+
+#[test]
+fn a_daemon_killed_at_any_point_changes_no_jobs_fate() {
+    let (uninterrupted, points) = run(None);
+    let ended = |code| Some(Verdict::Ended(Outcome::Exited { code }));
+    let expected = [(ended(0), 1), (ended(3), 1), (Some(Verdict::Cancelled), 1), (ended(0), 1)];
+    assert_eq!(uninterrupted.values().cloned().collect::<Vec<_>>(), expected);
+    assert!(points >= 16, "a start and a clean-up of each job, before and after: {points}");
+    for at in 1..=points {
+        assert_eq!(run(Some(at)).0, uninterrupted, "killed at point {at}");
+    }
+}
+
+#[test]
+fn nothing_starts_and_nothing_is_acknowledged_while_the_disk_is_full() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = Recorder::default();
+    let mut engine = open(dir.path(), &world);
+    let first = submit(&mut engine, 30);
+    let second = submit(&mut engine, 30);
+    round(&mut engine, &world);
+    world.0.borrow_mut().advance(|_| None);
+    round(&mut engine, &world);
+    world.0.borrow_mut().advance(|_| Some(0));
+    engine.outbox.store.fail_writes(true);
+    round(&mut engine, &world);
+    assert_eq!(world.0.borrow().started, [(first, 1)], "the next is decided and not written");
+    let response = ask(&mut engine, Request::Hold { jobs: vec![second], held: false });
+    assert!(
+        matches!(&response, Response::Refused(why) if why.contains("lost if radrmd ends")),
+        "{response:?}"
+    );
+    engine.outbox.store.fail_writes(false);
+    engine.timers.clear(Timer::Retry);
+    round(&mut engine, &world);
+    assert_eq!(world.0.borrow().started, [(first, 1), (second, 1)]);
+}
