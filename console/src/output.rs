@@ -10,7 +10,7 @@ use std::io::{self, Write};
 pub enum Delivery {
     /// All of it was handed to the system.
     Complete,
-    /// Nobody reads any more: the pipe is broken or the stream is closed.
+    /// The reader is gone: the pipe is broken or the stream is closed.
     NobodyReads,
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn is_room() -> bool {
     File::open("/dev/null").is_ok_and(|file| leaves_room(&file))
 }
 
-/// The soft limit that jobs are to have, as a word for a keeper's command line; none if it is as it was.
+/// The soft limit that jobs are to have, as a word for a supervisor's command line; none if it is as it was.
 pub(crate) fn word() -> Option<String> {
     BEFORE.get().map(|before| before.map_or_else(|| "unlimited".to_owned(), |files| files.to_string()))
 }

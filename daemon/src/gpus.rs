@@ -65,14 +65,14 @@ impl Gpus {
 
     fn emulate(wanted: &str, file: &Path, boot_is_new: bool) -> Result<Self, String> {
         let spec = MachineSpec::parse(wanted).map_err(|error| error.to_string())?;
-        // What processes of another boot, or of other GPUs, held is nobody's.
+        // What processes of another boot, or of other GPUs, held is free.
         let same = Machine::open(file).is_ok_and(|machine| machine.spec() == &spec);
         if boot_is_new || !same {
             let _ = fs::remove_file(file);
             Machine::create(&spec, file).map_err(|error| error.to_string())?;
         }
         if rustix::process::geteuid().is_root() {
-            // Jobs of all users share the emulated GPUs. They are nobody's memory.
+            // Jobs of all users share the emulated GPUs. They are no real memory.
             use std::os::unix::fs::PermissionsExt;
             fs::set_permissions(file, fs::Permissions::from_mode(0o666))
                 .map_err(|error| format!("{}: {error}", file.display()))?;
@@ -107,7 +107,7 @@ pub(crate) struct Sample {
 
 /// A process that takes GPU memory past the shim.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Stranger {
+pub(crate) struct Unmanaged {
     /// Its user.
     pub(crate) uid: Option<u32>,
     /// UUID of the GPU that it is on.
@@ -131,7 +131,7 @@ pub(crate) struct Look {
 /// is lost, or while it cannot be opened at all.
 const REOPEN: Duration = Duration::from_secs(5);
 
-/// Looks at all GPUs again and again, until nobody listens.
+/// Looks at all GPUs again and again, until no receiver is left.
 pub(crate) fn watch(
     gpus: &Gpus,
     every: Duration,
@@ -160,7 +160,7 @@ pub(crate) fn watch(
         .ok();
 }
 
-/// Looks until NVML has to be opened anew; `None` if nobody listens any more.
+/// Looks until NVML has to be opened anew; `None` if no receiver is left.
 fn look_on(
     nvml: &Nvml,
     gpus: &Gpus,
@@ -187,7 +187,7 @@ fn look_on(
             && audited.is_none_or(|last| last.elapsed() >= gap)
         {
             *audited = Some(Instant::now());
-            if let Some(found) = look_for_strangers(gpus) {
+            if let Some(found) = find_unmanaged(gpus) {
                 to.send(Message::Audited(found)).ok()?;
             }
         }
@@ -261,7 +261,7 @@ fn activity(nvml: &Nvml, last: &GpmSample<'_>, now: &GpmSample<'_>) -> Option<[f
 }
 
 /// Processes that hold GPU memory that no shim explains, in words.
-fn look_for_strangers(gpus: &Gpus) -> Option<Vec<Stranger>> {
+fn find_unmanaged(gpus: &Gpus) -> Option<Vec<Unmanaged>> {
     let listed = devices::list(&gpus.source).ok()?;
     let contexts = Contexts::load(gpus.machine.is_some());
     let expected = Expected { tolerance: judge::TOLERANCE, fixed: None, contexts };
@@ -280,12 +280,12 @@ fn look_for_strangers(gpus: &Gpus) -> Option<Vec<Stranger>> {
             if let Some(reason) = &finding.reason {
                 let gpu = finding.gpu.index.map_or_else(|| finding.gpu.uuid.clone(), |n| n.to_string());
                 let words = format!(
-                    "process {} on GPU {gpu} holds {} that nobody counts: {}",
+                    "process {} on GPU {gpu} holds {} that no job accounts for: {}",
                     finding.pid,
                     radrm_profile::Bytes(finding.unexplained),
                     reason.sentence()
                 );
-                found.push(Stranger { uid: finding.uid, gpu: finding.gpu.uuid, words });
+                found.push(Unmanaged { uid: finding.uid, gpu: finding.gpu.uuid, words });
             }
         }
     }

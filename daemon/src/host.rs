@@ -20,7 +20,7 @@ pub(crate) struct Look {
     children: HashMap<u32, Vec<u32>>,
 }
 
-/// What the processes below a keeper take.
+/// What the processes below a supervisor take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
     pids: Vec<u32>,
@@ -42,8 +42,8 @@ impl Look {
         look
     }
 
-    pub(crate) fn below(&self, keeper: u32) -> Sum {
-        let mut pids = self.children.get(&keeper).cloned().unwrap_or_default();
+    pub(crate) fn below(&self, supervisor: u32) -> Sum {
+        let mut pids = self.children.get(&supervisor).cloned().unwrap_or_default();
         let mut at = 0;
         while at < pids.len() {
             let children = self.children.get(&pids[at]).map_or(&[][..], Vec::as_slice);
@@ -51,8 +51,8 @@ impl Look {
             pids.extend(new);
             at += 1;
         }
-        // What ended without a parent of its own was waited for by the keeper.
-        let mut ticks = self.all.get(&keeper).map_or(0, |stat| stat.children_ticks);
+        // What ended without a parent of its own was waited for by the supervisor.
+        let mut ticks = self.all.get(&supervisor).map_or(0, |stat| stat.children_ticks);
         let mut pages = 0;
         for stat in pids.iter().filter_map(|pid| self.all.get(pid)) {
             ticks += stat.own_ticks + stat.children_ticks;
@@ -113,7 +113,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn everything_below_a_keeper_counts_and_nothing_beside_it() {
+    fn everything_below_a_supervisor_counts_and_nothing_beside_it() {
         let own = Stat::now(std::process::id()).unwrap();
         let stat =
             |ppid, own_ticks, children_ticks| Stat { ppid, own_ticks, children_ticks, resident: 1, ..own };

@@ -5,9 +5,9 @@
 //! | `server`, `peer` | the socket: threads, who is there |
 //! | `engine` | the one thread that decides, with `scheduler-core` |
 //! | `store` | queue and history in SQLite |
-//! | `keeper`, `status`, `outcome` | the small process that keeps one attempt, and what it writes down |
+//! | `supervisor`, `status`, `outcome` | the small process that keeps one attempt, and what it writes down |
 //! | `descriptors` | how many files may be open, here and in jobs |
-//! | `watch`, `gpus` | threads that wait for keepers and look at GPUs |
+//! | `watch`, `gpus` | threads that wait for supervisors and look at GPUs |
 //! | `pace`, `load` | how fast a job is beside others, and what it does to a GPU alone |
 //! | `turns` | who may launch when |
 //! | `suspend` | a job taken off its GPUs without loss, and brought back, by a helper process |
@@ -21,7 +21,6 @@ mod engine;
 mod events;
 mod gpus;
 mod host;
-mod keeper;
 mod load;
 mod needs;
 mod outcome;
@@ -30,6 +29,7 @@ mod peer;
 mod server;
 mod status;
 mod store;
+mod supervisor;
 mod suspend;
 mod time;
 mod turns;
@@ -76,10 +76,10 @@ struct Flags {
 #[must_use]
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if arguments.get(1).is_some_and(|word| word == keeper::WORD) {
+    if arguments.get(1).is_some_and(|word| word == supervisor::WORD) {
         time::follow(arguments.get(2).map(OsString::as_os_str));
         descriptors::restore(arguments.get(3));
-        return keeper::keep();
+        return supervisor::keep();
     }
     if arguments.get(1).is_some_and(|word| word == suspend::WORD) {
         return suspend::help();
@@ -168,10 +168,10 @@ fn prepare(state: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A lock that nobody else can have as long as this process lives; `None` if another one has it.
+/// A lock that no other process can have as long as this process lives; `None` if another one has it.
 ///
 /// It is this process's alone. One of the open file, or a socket that still listens, would live on in a child that
-/// is about to become a keeper, and a daemon that follows on one that was killed just then would find it taken.
+/// is about to become a supervisor, and a daemon that follows on one that was killed just then would find it taken.
 fn lock(path: &Path) -> Result<Option<fs::File>, String> {
     let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(path);
     let file = file.map_err(|error| format!("{}: {}", path.display(), output::reason(&error)))?;

@@ -213,7 +213,7 @@ mod tests {
         job.run(1, 0, 0);
         assert_eq!(job.run(20, 250, 900), [250]);
         for _ in 0..20 {
-            // Somebody else comes, and goes.
+            // Another job comes, and goes.
             job.load.pause();
             job.done.0 = job.done.0.and(Work { active: Nanos(90_000_000_000), ..Work::default() });
             assert_eq!(job.run(1, 900, 900), [0; 0]);

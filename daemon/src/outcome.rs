@@ -73,7 +73,7 @@ fn of_summary(summary: &Summary) -> Told {
     Told { peak, oom, limited, unseen: false }
 }
 
-/// The limit of the user or a group that refused all of these, and would also if nobody else counted under it.
+/// The limit of the user or a group that refused all of these, and would also if no other job counted under it.
 fn limit(refusals: &[&PostmortemSummary], own: impl Fn(&PostmortemSummary) -> u64) -> Option<String> {
     let never = |refusal: &&PostmortemSummary| {
         let limit = refusal.quota.as_ref().map_or(0, |quota| quota.limit_bytes.0);

@@ -152,7 +152,7 @@ pub(crate) fn serve_metrics(address: SocketAddr, to: Sender<Message>) -> Result<
     thread.map(|_| ()).map_err(|error| format!("no thread: {error}"))
 }
 
-/// Whoever has the address may give it up: a daemon that was killed, a child that was about to be started by it.
+/// The process that has the address may give it up: a daemon that was killed, a child that was about to be started by it.
 fn bind(address: SocketAddr) -> TcpListener {
     let begun = Instant::now();
     let mut said = false;

@@ -1,7 +1,7 @@
-//! The file in which an attempt's keeper says what became of it.
+//! The file in which an attempt's supervisor says what became of it.
 //!
-//! It is locked from before the keeper is started until the keeper is gone: whoever gets the lock
-//! knows that nobody writes any more. Its room on the disk is taken before the job starts, so a
+//! It is locked from before the supervisor is started until the supervisor is gone: the process that gets the lock
+//! knows that no other one writes any more. Its room on the disk is taken before the job starts, so a
 //! full disk later loses no exit code.
 
 use std::fs::{File, OpenOptions};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 /// Room for all records.
 const SIZE: usize = 4096;
 /// Where each record begins.
-const KEEPER_AT: u64 = 0;
+const SUPERVISOR_AT: u64 = 0;
 const PROGRAM_AT: u64 = 256;
 const END_AT: u64 = 512;
 
@@ -114,12 +114,12 @@ impl End {
 /// All that is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Status {
-    pub(crate) keeper: Option<Who>,
+    pub(crate) supervisor: Option<Who>,
     pub(crate) program: Option<Who>,
     pub(crate) end: Option<End>,
 }
 
-/// Makes the file with all its room, locked. One that a keeper has locked is left as it is, and is an error.
+/// Makes the file with all its room, locked. One that a supervisor has locked is left as it is, and is an error.
 pub(crate) fn make(path: &Path) -> io::Result<File> {
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
@@ -136,9 +136,9 @@ pub(crate) fn put(file: &File, at: u64, value: &impl Serialize) -> io::Result<()
     file.write_all_at(&text, at)
 }
 
-/// The keeper is there.
-pub(crate) fn put_keeper(file: &File, who: Who) -> io::Result<()> {
-    put(file, KEEPER_AT, &who)
+/// The supervisor is there.
+pub(crate) fn put_supervisor(file: &File, who: Who) -> io::Result<()> {
+    put(file, SUPERVISOR_AT, &who)
 }
 
 /// The program is about to be executed.
@@ -154,7 +154,7 @@ pub(crate) fn put_end(file: &File, end: &End) -> io::Result<()> {
 /// What is found of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Look {
-    /// A keeper lives, or is just being started.
+    /// A supervisor lives, or is just being started.
     pub(crate) kept: bool,
     /// What is written so far.
     pub(crate) status: Status,
@@ -196,7 +196,7 @@ fn records(file: &File) -> io::Result<Status> {
         line.to_vec()
     };
     Ok(Status {
-        keeper: serde_json::from_slice(&record(KEEPER_AT)).ok(),
+        supervisor: serde_json::from_slice(&record(SUPERVISOR_AT)).ok(),
         program: serde_json::from_slice(&record(PROGRAM_AT)).ok(),
         end: serde_json::from_slice(&record(END_AT)).ok(),
     })
@@ -220,9 +220,9 @@ mod tests {
         assert!(who.lives() && !Who { start: who.start + 1, ..who }.lives());
         assert!(!who.is_gone() && Who { start: who.start + 1, ..who }.is_gone());
         assert!(Who { pid: 4_194_305, ..who }.is_gone());
-        put_keeper(&file, who).unwrap();
+        put_supervisor(&file, who).unwrap();
         put_program(&file, who).unwrap();
-        assert_eq!(read(), Status { keeper: Some(who), program: Some(who), end: None });
+        assert_eq!(read(), Status { supervisor: Some(who), program: Some(who), end: None });
         let end = End { code: Some(3), oom: Some(77), at_ms: 5, ..End::default() };
         put_end(&file, &end).unwrap();
         assert_eq!(read().end, Some(end));
@@ -231,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn a_living_keepers_records_are_not_wiped_by_whoever_makes_the_file_again() {
+    fn a_living_supervisors_records_survive_a_second_creation() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let file = make(&path).unwrap();
         let who = Who::of(std::process::id()).unwrap();
-        put_keeper(&file, who).unwrap();
+        put_supervisor(&file, who).unwrap();
         assert_eq!(make(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        assert_eq!(look(&path).unwrap().unwrap().status.keeper, Some(who));
+        assert_eq!(look(&path).unwrap().unwrap().status.supervisor, Some(who));
         drop(file);
         let file = make(&path).unwrap();
         assert_eq!(look(&path).unwrap(), Some(Look { kept: true, status: Status::default() }));

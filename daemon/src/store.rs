@@ -15,9 +15,9 @@ pub(crate) enum Stage {
     /// In the queue.
     #[default]
     Waiting,
-    /// An attempt was decided; a keeper may be there.
+    /// An attempt was decided; a supervisor may be there.
     Starting,
-    /// Its keeper is there.
+    /// Its supervisor is there.
     Running,
     /// Over.
     Ended,
@@ -456,7 +456,7 @@ fn beginning(command: &[String]) -> Option<Vec<String>> {
     None
 }
 
-/// Nobody starts a job again that is over: of what its user wrote a bounded part is kept.
+/// A job that has ended is not started again: of what its user wrote a bounded part is kept.
 fn shorten(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
     tx.prepare_cached("UPDATE jobs SET environment = '[]' WHERE id = ?1")?.execute([int(entry.id)])?;
     if let Some(command) = beginning(&entry.spec.command) {

@@ -1,6 +1,6 @@
 //! Time: that of the scheduler, which is not the wall clock's.
 //!
-//! Somebody sets the wall clock, or a time server does: no time limit may end by that, no grace time stand still.
+//! An administrator sets the wall clock, or a time server does: no time limit may end by that, no grace time stand still.
 //! So the scheduler's time is what the wall clock showed once in this boot, and what has passed since
 //! (`CLOCK_BOOTTIME`, which counts a suspended machine's sleep too). It reads as a time of the day.
 
@@ -17,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 trait Clocks {
     /// Since 1970. Anybody may set it.
     fn wall(&self) -> u64;
-    /// Since the machine was started. Nobody sets it.
+    /// Since the machine was started. It cannot be set.
     fn boot(&self) -> u64;
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn word() -> String {
     clock().ahead.to_string()
 }
 
-/// Goes by the clock of whoever gave this word.
+/// Goes by the clock of the process that gave this word.
 pub(crate) fn follow(word: Option<&OsStr>) {
     if let Some(ahead) = word.and_then(OsStr::to_str).and_then(|word| word.parse().ok()) {
         let _ = CLOCK.set(Clock { ahead });

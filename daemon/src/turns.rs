@@ -217,7 +217,7 @@ mod tests {
         let turns = layout(&[part(&["a"], 300, false), part(&["a"], 600, true), part(&["a"], 100, false)]);
         assert_eq!((turns[0].1, turns[1].1, turns[2].1), (750, 600, 250));
         assert_eq!(met(turns[0], turns[2]), 0);
-        // Alone on the GPU a job keeps to its share: nobody gave it more.
+        // Alone on the GPU a job keeps to its share: it was given no more.
         assert_eq!(layout(&[part(&["a"], 300, false)]), [(0, 300)]);
         assert_eq!(layout(&[part(&["a"], 300, true), part(&["b"], 300, false)]), [(0, 300), (0, 300)]);
     }

@@ -1,4 +1,4 @@
-//! Waits for keepers to end: one thread for all of them, asleep until one does.
+//! Waits for supervisors to end: one thread for all of them, asleep until one does.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -32,7 +32,7 @@ enum Watched {
 }
 
 impl Watched {
-    /// Only a number that is nobody's, or another's, means that the process is gone.
+    /// Only a number that is no process's, or another's, means that the process is gone.
     fn begin(who: Who) -> Self {
         let Some(pid) = Pid::from_raw(who.pid.cast_signed()) else { return Self::Gone };
         match pidfd_open(pid, PidfdFlags::empty()) {
@@ -62,7 +62,7 @@ impl Watch {
         let watch = Self { list: Arc::default(), bell: Arc::new(bell), to };
         let inner = watch.clone();
         thread::Builder::new()
-            .name("keepers".into())
+            .name("supervisors".into())
             .stack_size(256 << 10)
             .spawn(move || inner.run())
             .map_err(|error| format!("no thread: {error}"))?;
@@ -73,7 +73,7 @@ impl Watch {
     pub(crate) fn add(&self, attempt: Attempt, who: Who) {
         match Watched::begin(who) {
             Watched::Gone => {
-                let _ = self.to.send(Message::KeeperEnded(attempt));
+                let _ = self.to.send(Message::SupervisorEnded(attempt));
             }
             watched => {
                 self.list.lock().unwrap_or_else(PoisonError::into_inner).insert(attempt, watched);
@@ -120,7 +120,7 @@ impl Watch {
             let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
             for attempt in ended {
                 list.remove(&attempt);
-                if self.to.send(Message::KeeperEnded(attempt)).is_err() {
+                if self.to.send(Message::SupervisorEnded(attempt)).is_err() {
                     return;
                 }
             }

@@ -316,7 +316,7 @@ pub struct NodeRow {
     /// Processes that take GPU memory past the shim.
     pub audit: Vec<String>,
     /// What the daemon cannot do at the moment.
-    pub troubles: Vec<String>,
+    pub issues: Vec<String>,
 }
 
 /// Figures over jobs that are over.
@@ -408,7 +408,7 @@ pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<Option<T>
     if length > LONGEST {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is too long"));
     }
-    // Read as it comes: a length alone makes nobody set memory aside.
+    // Read as it comes: a length alone allocates no memory.
     let mut frame = Vec::new();
     stream.take(length.into()).read_to_end(&mut frame)?;
     if frame.len() < length as usize {

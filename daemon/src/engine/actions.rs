@@ -6,10 +6,10 @@ use radrm_scheduler_core::{Action, Bytes, Event, Evidence, JobId, Outcome, Reaso
 
 use super::effects::Owner;
 use super::{Committed, Effect, Engine, Live, Note};
-use crate::keeper::{self, Order, User};
 use crate::needs;
 use crate::status::{End, Status};
 use crate::store::{Entry, NewRun, Run, Stage};
+use crate::supervisor::{self, Order, User};
 use crate::suspend::{Step, Suspension};
 use crate::watch::Attempt;
 
@@ -130,8 +130,8 @@ impl Engine {
 
     fn launch(&mut self, attempt: Attempt) -> Result<(), String> {
         let (owner, order) = self.order(attempt)?;
-        let keeper = self.effects.start(attempt, owner, &order)?;
-        self.jobs.live.insert(attempt.0, Live { keeper, ..Live::default() });
+        let supervisor = self.effects.start(attempt, owner, &order)?;
+        self.jobs.live.insert(attempt.0, Live { supervisor, ..Live::default() });
         if let Some(entry) = self.jobs.entries.get_mut(&attempt.0) {
             entry.stage = Stage::Running;
         }
@@ -149,7 +149,7 @@ impl Engine {
         let own = ["CUDA_VISIBLE_DEVICES=", "RADRM_JOB=", "RADRM_ATTEMPT=", "RADRM_SEGMENT=", "RADRM_QUOTA="];
         environment.retain(|line| own.iter().all(|name| !line.starts_with(name)));
         environment.push(format!("CUDA_VISIBLE_DEVICES={}", entry.devices.join(",")));
-        environment.extend(keeper::marks(job, attempt));
+        environment.extend(supervisor::marks(job, attempt));
         let folder = self.paths.folder(job);
         let profile = folder.join(format!("{attempt}.radrm"));
         let launcher = self.effects.launcher()?;
@@ -197,10 +197,10 @@ impl Engine {
             Signal::Kill => libc::SIGKILL,
         };
         let effects = &mut self.effects;
-        let keeper = live.keeper.filter(|who| effects.lives(*who));
+        let supervisor = live.supervisor.filter(|who| effects.lives(*who));
         let program = live.program.filter(|who| effects.lives(*who));
-        match (signal, keeper, program) {
-            (Signal::Kill, Some(keeper), launcher) => effects.kill_below(keeper, launcher),
+        match (signal, supervisor, program) {
+            (Signal::Kill, Some(supervisor), launcher) => effects.kill_below(supervisor, launcher),
             // The launcher's group, as a terminal would: the launcher itself passes it on or waits.
             (_, _, Some(program)) => effects.signal_group(program, number),
             // Its program is about to be there: the same signal again when it is.
@@ -213,19 +213,19 @@ impl Engine {
     /// leaves is swept up.
     pub(super) fn kill_again(&mut self) {
         for live in self.jobs.live.values_mut() {
-            if let (Some(last), Some(keeper)) = (live.killed, live.keeper)
+            if let (Some(last), Some(supervisor)) = (live.killed, live.supervisor)
                 && self.now.mono - last > KILL_INTERVAL
-                && self.effects.lives(keeper)
+                && self.effects.lives(supervisor)
             {
                 live.killed = Some(self.now.mono);
                 live.kill_retries += 1;
-                self.effects.kill_again(keeper, live.kill_retries >= MAX_KILL_RETRIES);
+                self.effects.kill_again(supervisor, live.kill_retries >= MAX_KILL_RETRIES);
             }
         }
     }
 
     /// An attempt has ended: its supervisor reported how.
-    pub(super) fn keeper_ended(&mut self, attempt: Attempt) {
+    pub(super) fn supervisor_ended(&mut self, attempt: Attempt) {
         let job = attempt.0;
         let Some(live) = self.jobs.live.remove(&job) else { return };
         self.effects.reap(attempt);
@@ -237,13 +237,13 @@ impl Engine {
             Err(error) => {
                 self.health.report("status", error.to_string());
                 // Looked for again, as one of which no supervisor is known.
-                self.jobs.live.insert(job, Live { keeper: None, ..live });
+                self.jobs.live.insert(job, Live { supervisor: None, ..live });
                 return;
             }
         };
         self.health.resolve("status");
         self.suspensions.forget(job);
-        let status = Status { keeper: status.keeper.or(live.keeper), ..status };
+        let status = Status { supervisor: status.supervisor.or(live.supervisor), ..status };
         self.sweep(attempt, &status);
         if !self.doubt(attempt, &status, live.told) {
             self.attempt_ended(attempt, &status, live.told);
@@ -257,7 +257,7 @@ impl Engine {
 
     /// Tells the scheduler, and keeps what was measured.
     pub(super) fn attempt_ended(&mut self, (job, attempt): Attempt, status: &Status, told: bool) {
-        // What was left by one whose keeper was killed while there was no daemon.
+        // What was left by one whose supervisor was killed while there was no daemon.
         self.sweep((job, attempt), status);
         let id = JobId(job);
         if let Some(program) = status.program.filter(|_| !told) {

@@ -25,12 +25,12 @@ impl Engine {
         let look = self.effects.processes();
         let mut over = Vec::new();
         for (job, live) in &mut self.jobs.live {
-            let Some(keeper) = live.keeper else { continue };
-            let sum = look.below(keeper.pid);
+            let Some(supervisor) = live.supervisor else { continue };
+            let sum = look.below(supervisor.pid);
             live.host.take(&look, &sum);
             let Some(entry) = self.jobs.entries.get(job) else { continue };
             let (memory, cpu) = (entry.spec.host_memory, entry.spec.cpu_milli);
-            // A suspended one has its device memory there, which nobody books.
+            // A suspended one has its device memory there, which no job books.
             let counts = memory > 0 && entry.suspension.step == Step::Running;
             if counts && sum.resident > memory && !live.told_memory {
                 let taken = sum.proportional();

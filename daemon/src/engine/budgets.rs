@@ -27,7 +27,7 @@ impl Engine {
     /// Tells how fast jobs are that others may be slowed for.
     pub(super) fn take_paces(&mut self) {
         let running = self.jobs.on_gpus();
-        // A job of the usual priority that has none below it is not looked at: nobody is slowed for it.
+        // A job of the usual priority that has none below it is not looked at: no job is slowed for it.
         let least = running.iter().map(|entry| entry.spec.priority).min().unwrap_or_default().min(0);
         let important = running.iter().filter(|entry| entry.spec.priority > least);
         let looks: Vec<(u64, Company, Vec<String>)> =

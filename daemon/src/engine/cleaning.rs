@@ -1,7 +1,7 @@
 //! Forgetting jobs that ended long ago, with their files.
 //!
 //! A job's folder is its user's: it may be as deep and as full as that user likes. So another program removes it, and
-//! nobody waits for that.
+//! the engine does not wait for that.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

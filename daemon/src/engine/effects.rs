@@ -19,8 +19,8 @@ use super::cleaning;
 use super::sweep::{self, Marks};
 use crate::descriptors;
 use crate::host;
-use crate::keeper::{self, Order, WORD};
 use crate::status::{self, Look, Status, Who};
+use crate::supervisor::{self, Order, WORD};
 use crate::suspend::{self, answer};
 use crate::time;
 use crate::watch::{Attempt, Watch};
@@ -134,7 +134,7 @@ impl Effects for Processes {
             .map_err(|error| format!("{} cannot be made: {}", folder.display(), reason(&error)))?;
         let path = self.paths.status(attempt);
         let file = status::make(&path).map_err(|error| format!("{}: {}", path.display(), reason(&error)))?;
-        let order = keeper::spoken(order).map_err(|error| format!("no memory: {}", reason(&error)))?;
+        let order = supervisor::in_memory(order).map_err(|error| format!("no memory: {}", reason(&error)))?;
         let child = Command::new("/proc/self/exe")
             .args([WORD, &time::word()])
             .args(descriptors::word())
@@ -189,7 +189,7 @@ impl Effects for Processes {
 
     fn kill_below(&mut self, supervisor: Who, launcher: Option<Who>) {
         let witness = |pid: u32| Process(pid).name() == "radrm-run";
-        for pid in keeper::below(supervisor.pid) {
+        for pid in supervisor::below(supervisor.pid) {
             if launcher.is_some() && (launcher.is_some_and(|who| who.pid == pid) || witness(pid)) {
                 continue;
             }
@@ -213,7 +213,7 @@ impl Effects for Processes {
         if let Some(program) = status.program.filter(|program| program.lives()) {
             sweep::kill_tree(program);
         }
-        if let (Some(supervisor), Some(uid)) = (status.keeper, uid) {
+        if let (Some(supervisor), Some(uid)) = (status.supervisor, uid) {
             Marks::new(uid, supervisor, attempt).kill_all();
         }
     }
@@ -268,7 +268,7 @@ fn is_stuck(supervisor: Who) -> bool {
     match state(supervisor.pid) {
         Some(b'T' | b't') => true,
         Some(b'S') => {
-            keeper::below(supervisor.pid).iter().all(|pid| matches!(state(*pid), None | Some(b'Z')))
+            supervisor::below(supervisor.pid).iter().all(|pid| matches!(state(*pid), None | Some(b'Z')))
         }
         _ => false,
     }

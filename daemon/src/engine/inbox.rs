@@ -31,7 +31,7 @@ impl<'a> Inbox<'a> {
         Self { from, asked: BTreeMap::new(), last: None }
     }
 
-    /// Waits for so long, unless questions are left; gives all that comes before them. `None`: nobody is left to tell
+    /// Waits for so long, unless questions are left; gives all that comes before them. `None`: no sender is left to tell
     /// anything.
     pub(super) fn wait(&mut self, patience: Duration) -> Option<Vec<Message>> {
         let patience = if self.asked.is_empty() { patience } else { Duration::ZERO };
@@ -108,10 +108,13 @@ mod tests {
         }
         to.send(asks(8, Request::Nodes)).unwrap();
         to.send(asks(7, Request::Submit(Box::default()))).unwrap();
-        to.send(Message::KeeperEnded((1, 1))).unwrap();
+        to.send(Message::SupervisorEnded((1, 1))).unwrap();
         let first = inbox.wait(Duration::from_secs(60)).unwrap();
         assert!(
-            matches!(&first[..], [Message::Asked(_, Request::Submit(_), _), Message::KeeperEnded((1, 1))]),
+            matches!(
+                &first[..],
+                [Message::Asked(_, Request::Submit(_), _), Message::SupervisorEnded((1, 1))]
+            ),
             "{first:?}"
         );
         let round = |inbox: &mut Inbox<'_>| {
@@ -123,7 +126,7 @@ mod tests {
             answered
         };
         assert_eq!(round(&mut inbox), [7], "one that takes all the time is alone in its round");
-        // Nobody waits for something to happen while questions are left.
+        // There is no waiting for something to happen while questions are left.
         to.send(Message::Stop).unwrap();
         let first = inbox.wait(Duration::from_secs(60)).unwrap();
         assert!(matches!(&first[..], [Message::Stop]), "{first:?}");

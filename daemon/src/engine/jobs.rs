@@ -16,7 +16,7 @@ use crate::watch::Attempt;
 /// An attempt that runs, as far as the daemon sees it.
 #[derive(Debug, Default)]
 pub(super) struct Live {
-    pub(super) keeper: Option<Who>,
+    pub(super) supervisor: Option<Who>,
     /// The launcher.
     pub(super) program: Option<Who>,
     /// The scheduler knows that it runs.

@@ -48,7 +48,7 @@ impl Engine {
     }
 
     /// While nothing can be written: a job that is to end for good is told so all the same, as it ends in any
-    /// case. One that would go back to the queue is left alone, as nobody could be started in its place.
+    /// case. One that would go back to the queue is left alone, as no job could be started in its place.
     pub(super) fn send_for_good(&mut self) {
         let for_good = |(job, _): Attempt| {
             let leaving = self.core.state.job(JobId(job)).and_then(|view| view.leaving);

@@ -63,7 +63,7 @@ impl Engine {
             .jobs
             .live
             .iter()
-            .filter(|(_, live)| !live.told || live.keeper.is_none())
+            .filter(|(_, live)| !live.told || live.supervisor.is_none())
             .map(|(job, _)| *job)
             .collect();
         for job in pending {
@@ -72,15 +72,15 @@ impl Engine {
             let Ok(look) = self.effects.status((job, attempt)) else { continue };
             let status::Look { kept, status } = look.unwrap_or_default();
             let Some(live) = self.jobs.live.get_mut(&job) else { continue };
-            if live.keeper.is_none() {
-                match (status.keeper, kept) {
+            if live.supervisor.is_none() {
+                match (status.supervisor, kept) {
                     (_, false) => {
-                        self.keeper_ended((job, attempt));
+                        self.supervisor_ended((job, attempt));
                         continue;
                     }
-                    (Some(keeper), true) => {
-                        live.keeper = Some(keeper);
-                        self.effects.watch((job, attempt), keeper);
+                    (Some(supervisor), true) => {
+                        live.supervisor = Some(supervisor);
+                        self.effects.watch((job, attempt), supervisor);
                     }
                     // It is about to say who it is.
                     (None, true) => {}

@@ -40,7 +40,7 @@ use radrm_scheduler_core::{Decision, Event};
 use self::core::Core;
 use super::config::Config;
 use super::events::Log;
-use super::gpus::{Gpus, Look, Stranger};
+use super::gpus::{Gpus, Look, Unmanaged};
 use super::peer::Peer;
 use super::store::Store;
 use super::suspend::Answer;
@@ -63,14 +63,14 @@ use timers::{Timer, Timers};
 pub(crate) enum Message {
     /// A client asks.
     Asked(Peer, Request, Sender<Response>),
-    /// A keeper is gone.
-    KeeperEnded(Attempt),
+    /// A supervisor is gone.
+    SupervisorEnded(Attempt),
     /// A helper that suspends a job or brings it back is gone, with its answer if it gave one.
     Suspension(Attempt, Option<Answer>),
     /// GPUs were looked at.
     Looked(Look),
     /// Processes without the shim.
-    Audited(Vec<Stranger>),
+    Audited(Vec<Unmanaged>),
     /// The files of these jobs, which ended long ago, are gone.
     Removed(Vec<u64>),
     /// The text of `/metrics`.
@@ -197,7 +197,7 @@ impl Engine {
         for message in first {
             match message {
                 Message::Asked(peer, Request::Submit(spec), reply) => new.push((peer, spec, reply)),
-                Message::KeeperEnded(attempt) => self.keeper_ended(attempt),
+                Message::SupervisorEnded(attempt) => self.supervisor_ended(attempt),
                 Message::Suspension(attempt, answer) => self.helped(attempt, answer),
                 Message::Looked(look) => self.looked_at(look),
                 Message::Audited(found) => self.node.unmanaged = found,
@@ -295,7 +295,7 @@ impl Engine {
         if self.node.has_doubts() {
             patience = patience.min(MAX_DOUBT);
         }
-        if self.jobs.live.values().any(|live| !live.told || live.keeper.is_none()) {
+        if self.jobs.live.values().any(|live| !live.told || live.supervisor.is_none()) {
             patience = patience.min(STARTING);
         }
         patience

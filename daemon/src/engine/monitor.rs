@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use radrm_scheduler_core::{Bytes, Device, DeviceId, NodeId, Observation, Permille};
 
-use crate::gpus::{Gpus, Look, Sample, Stranger};
+use crate::gpus::{Gpus, Look, Sample, Unmanaged};
 use crate::status::Status;
 use crate::store::{Entry, Watched};
 use crate::watch::Attempt;
@@ -53,7 +53,7 @@ pub(super) struct NodeMonitor {
     /// The GPUs' energy counters at the last poll.
     energy: BTreeMap<String, u64>,
     /// Processes without the shim.
-    pub(super) unmanaged: Vec<Stranger>,
+    pub(super) unmanaged: Vec<Unmanaged>,
     /// Asks for a poll.
     ask: Sender<()>,
 }

@@ -3,14 +3,14 @@
 //! | on disk | lock of the status file | the file says | then |
 //! |---|---|---|---|
 //! | waiting | | | it waits |
-//! | starting, running | held | | its keeper lives: adopted, suspended or running; what was on its way is brought back |
+//! | starting, running | held | | its supervisor lives: adopted, suspended or running; what was on its way is brought back |
 //! | | free | an end | it ended meanwhile |
-//! | | free | a program and no end | the keeper was killed: so is the job; or the machine was restarted: back to the queue |
+//! | | free | a program and no end | the supervisor was killed: so is the job; or the machine was restarted: back to the queue |
 //! | | free | no program, or no file | nothing of the attempt ever ran: it waits |
 //! | | | it cannot be looked at | the daemon does not start |
 //!
 //! What a job was told to do is on disk too: one that was cancelled is not tried again, one that gave its place to another
-//! is. Nobody is started before all are taken up.
+//! is. No job is started before all are taken up.
 
 use std::time::{Duration, Instant};
 
@@ -78,8 +78,8 @@ impl Engine {
                 Found::Kept(status) => {
                     self.adopt(entry, &status, true);
                     self.find_missing(attempt.0);
-                    if let Some(keeper) = status.keeper {
-                        self.effects.watch(attempt, keeper);
+                    if let Some(supervisor) = status.supervisor {
+                        self.effects.watch(attempt, supervisor);
                     }
                 }
                 Found::Over(status) => {
@@ -180,7 +180,8 @@ impl Engine {
         let job = Box::new(Job { attempts: attempt, ..self.job_of(&entry) });
         self.jobs.entries.insert(id, entry);
         if alive {
-            let live = Live { keeper: status.keeper, program: status.program, told, ..Live::default() };
+            let live =
+                Live { supervisor: status.supervisor, program: status.program, told, ..Live::default() };
             self.jobs.live.insert(id, live);
         }
         self.touch(id);
@@ -190,7 +191,7 @@ impl Engine {
             self.step(Event::Adopted { job, devices, since, reserved, leaving });
         }
         if alive {
-            // Nobody is told to leave by signals who could be suspended.
+            // A job that could be suspended is not made to leave by signals.
             self.look_whether(id);
             self.adopted_on_its_way(id);
         }
@@ -283,7 +284,7 @@ mod tests {
     fn what_is_found_of_an_attempt_follows_the_table() {
         let who = Who { pid: 1, start: 1, at_ms: 1 };
         let none = Status::default();
-        let starting = Status { keeper: Some(who), ..Status::default() };
+        let starting = Status { supervisor: Some(who), ..Status::default() };
         let running = Status { program: Some(who), ..starting.clone() };
         let ended = Status { end: Some(End::default()), ..running.clone() };
         let look = |kept, status: &Status| Some(Look { kept, status: status.clone() });

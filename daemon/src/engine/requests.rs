@@ -107,7 +107,7 @@ impl Engine {
         }
     }
 
-    /// The scheduler ends it, or nobody but this list knows it.
+    /// The scheduler ends it, or only this list knows it.
     pub(super) fn cancel(&mut self, job: u64) {
         let id = JobId(job);
         if let Some(entry) = self.jobs.entries.get_mut(&job) {

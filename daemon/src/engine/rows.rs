@@ -245,11 +245,11 @@ impl Engine {
             suspended_bytes: self.jobs.suspended().1,
             gpus,
             audit: audit.map(|found| found.words.clone()).collect(),
-            troubles: self.health.issues().chain(&self.node.gpus.trouble).cloned().collect(),
+            issues: self.health.issues().chain(&self.node.gpus.trouble).cloned().collect(),
         }
     }
 
-    /// What Prometheus reads: sums only, nobody's commands or names.
+    /// What Prometheus reads: sums only, no commands and no names.
     pub(super) fn metrics(&self) -> String {
         let mut text = String::new();
         let mut put = |name: &str, kind: &str, help: &str, values: &[(String, f64)]| {
@@ -301,7 +301,7 @@ impl Engine {
             &alone(self.node.unmanaged.len() as f64),
         );
         put(
-            "troubles",
+            "health_issues",
             "gauge",
             "Things that the daemon cannot do at the moment.",
             &alone(self.health.issues().len() as f64),

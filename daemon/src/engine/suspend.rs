@@ -10,8 +10,8 @@ use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Phase, Reason, Sign
 
 use super::suspend_manager::Outcome;
 use super::{Effect, Engine};
-use crate::keeper::User;
 use crate::store::Entry;
+use crate::supervisor::User;
 use crate::suspend::eligible::{self, Room};
 use crate::suspend::{Answer, ByGpu, Order, Saved, Step, Task};
 use crate::watch::Attempt;
@@ -153,7 +153,7 @@ impl Engine {
             let order = Order {
                 task,
                 launcher: pid(live.and_then(|live| live.program)),
-                keeper: pid(live.and_then(|live| live.keeper)),
+                supervisor: pid(live.and_then(|live| live.supervisor)),
                 processes: entry.suspension.processes.clone(),
                 bytes: entry.suspension.bytes.clone(),
                 emulated,
@@ -222,7 +222,7 @@ impl Engine {
         self.say(job, format!("suspended: {processes}, {} in host memory", Bytes(held)));
         self.step(Event::Suspended { job: JobId(job), bytes: Bytes(most) });
         self.keep_turn(job);
-        // Somebody may have asked for its end meanwhile: it has to react to that.
+        // Its user may have asked for its end meanwhile: it has to react to that.
         let stopping = self.core.state.job(JobId(job)).is_some_and(|view| view.phase == Phase::Stopping);
         if stopping
             && self.jobs.entries.get(&job).is_some_and(|entry| entry.suspension.step == Step::Suspended)

@@ -1,9 +1,9 @@
-//! What an attempt leaves when its keeper was killed: nobody waits for it any more.
+//! What an attempt leaves when its supervisor was killed: nothing waits for it any more.
 
 use radrm_limits::proc::Process;
 
-use crate::keeper;
 use crate::status::Who;
+use crate::supervisor;
 use crate::watch::Attempt;
 
 /// Processes that are killed may have begun others meanwhile: it is looked again until nothing is found, so often.
@@ -12,19 +12,19 @@ const ROUNDS: usize = 8;
 /// How the processes of an attempt are known.
 pub(super) struct Marks {
     uid: u32,
-    keeper: Who,
-    /// Whether the keeper's number is nobody else's, so that a session of this number is its own.
+    supervisor: Who,
+    /// Whether the supervisor's number is no other process's, so that a session of this number is its own.
     session: bool,
     variables: [Vec<u8>; 2],
 }
 
 impl Marks {
-    pub(super) fn new(uid: u32, keeper: Who, (job, attempt): Attempt) -> Self {
+    pub(super) fn new(uid: u32, supervisor: Who, (job, attempt): Attempt) -> Self {
         Self {
             uid,
-            keeper,
-            session: keeper.lives() || !Process(keeper.pid).exists(),
-            variables: keeper::marks(job, attempt).map(String::into_bytes),
+            supervisor,
+            session: supervisor.lives() || !Process(supervisor.pid).exists(),
+            variables: supervisor::marks(job, attempt).map(String::into_bytes),
         }
     }
 
@@ -39,19 +39,19 @@ impl Marks {
         }
     }
 
-    /// Whether a process is one that the attempt left: its user's (really or in effect), not older than the keeper, in the keeper's
+    /// Whether a process is one that the attempt left: its user's (really or in effect), not older than the supervisor, in the supervisor's
     /// session or with the attempt's variables in its environment. Jobs of another daemon may have the same ones;
-    /// they are below a keeper.
+    /// they are below a supervisor.
     fn are_of(&self, process: Process) -> bool {
         let is_users = process.users().is_some_and(|(real, effective)| [real, effective].contains(&self.uid));
-        let is_new = || process.start().is_some_and(|start| start >= self.keeper.start);
+        let is_new = || process.start().is_some_and(|start| start >= self.supervisor.start);
         is_users && is_new() && (self.session && self.is_in_session(process) || self.has(process))
     }
 
     fn is_in_session(&self, process: Process) -> bool {
         // SAFETY: a plain system call.
         let session = unsafe { libc::getsid(process.0.cast_signed()) };
-        session == self.keeper.pid.cast_signed()
+        session == self.supervisor.pid.cast_signed()
     }
 
     fn has(&self, process: Process) -> bool {
@@ -60,16 +60,16 @@ impl Marks {
     }
 }
 
-/// Whether it is a keeper, or below one.
+/// Whether it is a supervisor, or below one.
 fn is_kept(process: Process) -> bool {
-    let keeps = |process: &Process| process.command().split(' ').nth(1) == Some(keeper::WORD);
+    let keeps = |process: &Process| process.command().split(' ').nth(1) == Some(supervisor::WORD);
     std::iter::successors(Some(process), |process| process.parent().filter(|parent| parent.0 > 1))
         .any(|process| keeps(&process))
 }
 
 /// Kills a program that was just seen to live, and everything below it.
 pub(super) fn kill_tree(program: Who) {
-    keeper::below(program.pid).into_iter().chain([program.pid]).for_each(kill);
+    supervisor::below(program.pid).into_iter().chain([program.pid]).for_each(kill);
 }
 
 fn kill(pid: u32) {

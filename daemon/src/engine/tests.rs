@@ -15,9 +15,9 @@ use radrm_telemetry::Segment;
 use super::effects::Owner;
 use super::*;
 use crate::host;
-use crate::keeper::Order;
 use crate::status::{self, End, Status, Who};
 use crate::store::Stage;
+use crate::supervisor::Order;
 use crate::suspend;
 use radrm_limits::gpus::Gpu;
 use radrm_protocol::spec::Spec;
@@ -105,10 +105,10 @@ impl Effects for Recorder {
         self.act(|world| {
             assert!(!world.started.contains(&attempt), "{attempt:?} is started twice");
             world.started.push(attempt);
-            let keeper = Some(World::who(attempt, 0));
-            let status = Status { keeper, ..Status::default() };
+            let supervisor = Some(World::who(attempt, 0));
+            let status = Status { supervisor, ..Status::default() };
             world.attempts.insert(attempt, status::Look { kept: true, status });
-            Ok(keeper)
+            Ok(supervisor)
         })
     }
 
@@ -129,7 +129,7 @@ impl Effects for Recorder {
         world
             .attempts
             .values()
-            .any(|look| look.kept && [look.status.keeper, look.status.program].contains(&Some(who)))
+            .any(|look| look.kept && [look.status.supervisor, look.status.program].contains(&Some(who)))
     }
 
     fn signal_group(&mut self, program: Who, number: i32) {
@@ -220,7 +220,7 @@ fn submit(engine: &mut Engine, gib: u64) -> u64 {
 /// One round with all that happened; polls find all GPUs there.
 fn round(engine: &mut Engine, world: &Recorder) {
     let ended = std::mem::take(&mut world.0.borrow_mut().ended);
-    let mut messages: Vec<Message> = ended.into_iter().map(Message::KeeperEnded).collect();
+    let mut messages: Vec<Message> = ended.into_iter().map(Message::SupervisorEnded).collect();
     let (_to, from) = channel();
     engine.batch(std::mem::take(&mut messages), &mut Inbox::new(&from));
     let look = Look { begun: Instant::now(), samples: Vec::new(), lost: Vec::new() };
@@ -253,7 +253,7 @@ fn run(crash_at: Option<usize>) -> (Fates, usize) {
             Ok(()) => engine = Some(here),
             Err(panic) if panic.is::<Crash>() => {
                 drop(here);
-                // Nobody reports what ended meanwhile.
+                // What ended meanwhile is not reported.
                 world.0.borrow_mut().ended.clear();
                 world.0.borrow_mut().crash_at = None;
             }

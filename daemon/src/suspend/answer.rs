@@ -16,8 +16,8 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::{Answer, Order, WORD};
 use crate::engine::Message;
-use crate::keeper;
 use crate::status::{Who, put};
+use crate::supervisor;
 use crate::watch::Attempt;
 
 /// Room for an answer, taken before anything is done: a full disk must not lose it.
@@ -76,7 +76,7 @@ fn help(path: &Path, order: &Order) -> io::Result<Option<Answer>> {
         .env_clear()
         .envs(order.emulated.as_ref().map(|(machine, _)| (radrm_emulator_machine::ENV_MACHINE, machine)))
         .current_dir("/")
-        .stdin(keeper::spoken(order)?)
+        .stdin(supervisor::in_memory(order)?)
         .stdout(file.try_clone()?)
         .stderr(Stdio::null())
         .spawn()?;

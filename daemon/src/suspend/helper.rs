@@ -21,8 +21,8 @@ use super::driver::{Driver, Loaded};
 use super::work::{Job, resume, suspend};
 use super::{Answer, ByGpu, Order, Saved, Task, answer, eligible};
 use crate::engine::segment_of;
-use crate::keeper;
 use crate::status::Who;
+use crate::supervisor;
 
 /// Does a helper's work. Standard input is the order, standard output the file for the answer.
 pub(crate) fn help() -> ExitCode {
@@ -40,7 +40,7 @@ pub(crate) fn help() -> ExitCode {
     if let Some(who) = Who::of(process::id()) {
         let _ = answer::put_helper(&file, who);
     }
-    let answer = keeper::become_user(order.user.as_ref()).and_then(|()| work(&order));
+    let answer = supervisor::become_user(order.user.as_ref()).and_then(|()| work(&order));
     let answer = answer.unwrap_or_else(|sentence| Answer::not_begun(order.task, sentence));
     match answer::put_answer(&file, &answer) {
         Ok(()) => ExitCode::SUCCESS,
@@ -93,7 +93,7 @@ impl Here<'_> {
                 .maps()
                 .is_some_and(|maps| maps.contains("libcuda.so") || maps.contains(libraries::EMULATED_CUDA))
         };
-        keeper::below(self.order.keeper)
+        supervisor::below(self.order.supervisor)
             .iter()
             .filter(|pid| known.iter().all(|who| who.pid != **pid))
             .any(|pid| uses(pid) && self.driver.state(*pid).is_ok())

@@ -26,8 +26,8 @@ use std::path::PathBuf;
 use radrm_scheduler_core::SuspendRefusal;
 use serde::{Deserialize, Serialize};
 
-use super::keeper::User;
 use super::status::Who;
+use super::supervisor::User;
 
 pub(crate) use helper::help;
 
@@ -107,8 +107,8 @@ pub(crate) struct Order {
     pub(crate) task: Task,
     /// The job's launcher, which holds its segment.
     pub(crate) launcher: u32,
-    /// Its keeper: all its processes are below it.
-    pub(crate) keeper: u32,
+    /// Its supervisor: all its processes are below it.
+    pub(crate) supervisor: u32,
     /// What is suspended, if that is known.
     pub(crate) processes: Vec<Saved>,
     /// What the job holds or held on each GPU.

@@ -55,7 +55,7 @@ fn freeze(
 ) -> Result<(), Refused> {
     let begun = Instant::now();
     // A process may have come, or used something new, before the last of the others was locked: after a
-    // look that finds nothing new nobody of the job can.
+    // look that finds nothing new no process of the job can.
     loop {
         let found = job.processes().map_err(|refusal| (refusal, refusal.to_string()))?;
         let new: Vec<Who> =
@@ -105,7 +105,7 @@ fn refused(call: &str, who: Who, code: CUresult) -> Refused {
     (SuspendRefusal::Failed, format!("{call} of process {}: {}", who.pid, name(code)))
 }
 
-/// Lets everything go on that was stopped. Its memory is still set aside: nobody else was given it.
+/// Lets everything go on that was stopped. Its memory is still reserved: no other job was given it.
 fn undo(
     driver: &dyn Driver,
     job: &dyn Job,

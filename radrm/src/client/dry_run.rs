@@ -79,7 +79,7 @@ fn figure(told: Option<Told>, code: Option<i32>, from: String) -> Result<Guess, 
     if told.out_of_memory > 0 {
         return Err("it ran out of the memory of the GPU that was emulated".to_owned());
     }
-    // Whoever fails early has not shown what it needs.
+    // A run that fails early has not shown what it needs.
     if code != Some(0) {
         return Err(ending(code));
     }

@@ -69,12 +69,12 @@ fn row(job: u64, connection: &mut Connection) -> Result<JobRow, String> {
     }
 }
 
-/// Opens without waiting for whoever may write into a FIFO.
+/// Opens without waiting for a writer of a FIFO.
 fn open(path: &str) -> std::io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
 }
 
-/// Copies what is there; false if nobody reads any more.
+/// Copies what is there; false if the reader is gone.
 fn copy(file: &mut File) -> Result<bool, String> {
     let mut buffer = [0; 16 << 10];
     let mut out = std::io::stdout().lock();

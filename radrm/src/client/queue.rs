@@ -237,7 +237,7 @@ pub(super) fn node_text(node: &NodeRow) -> String {
     if node.gpus.iter().any(|gpu| gpu.smact.is_none() && gpu.utilization.is_some()) {
         text.push_str("* no SM activity is told: the part of the time in which any kernel ran\n");
     }
-    for sentence in node.troubles.iter().chain(&node.audit) {
+    for sentence in node.issues.iter().chain(&node.audit) {
         text.push_str(&format!("! {}\n", plain(sentence, 400)));
     }
     text

@@ -183,7 +183,7 @@ fn from_file(file: &Path, here: &Path) -> Result<rad::Rad, String> {
 }
 
 fn own_umask() -> u32 {
-    // SAFETY: plain system calls; this process has one thread, so nobody makes files in between.
+    // SAFETY: plain system calls; this process has one thread, so no file is made in between.
     unsafe {
         let mask = libc::umask(0o077);
         libc::umask(mask);
@@ -305,7 +305,7 @@ mod tests {
         let answers = [
             Response::Submitted { job: 7, remarks: Vec::new() },
             Response::Refused("you have no job 7".into()),
-            // Whoever asks again is not left waiting, but noticed.
+            // A second signal is noticed at once.
             Response::Job(Box::new(ended), Vec::new()),
         ];
         let daemon = thread::spawn(move || {

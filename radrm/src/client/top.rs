@@ -91,7 +91,7 @@ fn picture(node: &NodeRow, jobs: &[JobRow], past: &Past, wide: usize) -> String 
         );
     }
     text.push_str("         █ in use  ▒ set aside for jobs\n");
-    for sentence in node.troubles.iter().chain(&node.audit) {
+    for sentence in node.issues.iter().chain(&node.audit) {
         let _ = writeln!(text, "! {}", plain(sentence, wide.saturating_sub(2)));
     }
     text.push('\n');
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!((seen.line("", 8), seen.line("", 2)), ("▁█▅".into(), "█▅".into()));
         let shared = GpuRow { jobs: vec![3], job_count: 2, ..GpuRow::default() };
         assert_eq!((who(&shared), who(&GpuRow::default())), ("job 3 +1 of others".into(), String::new()));
-        let node = NodeRow { gpus: vec![gpu], troubles: vec!["x".repeat(500)], ..NodeRow::default() };
+        let node = NodeRow { gpus: vec![gpu], issues: vec!["x".repeat(500)], ..NodeRow::default() };
         let job = JobRow { job: 1, name: "n".repeat(300), why: "w".repeat(300), ..JobRow::default() };
         let mut past = Past::default();
         (0..100).for_each(|_| past.add(&node));

@@ -83,7 +83,7 @@ fn of(access: Access, files: &[Read], own: &Person, node: &Node) -> Result<Vec<L
             Person { uid: own.uid, groups: vec![(gid, scopes::group_name(gid))], user: None }
         }
     };
-    // A user's own file is about nobody else.
+    // A user's own file is about no other user.
     let meant: Vec<Read> = files.iter().filter(|file| !file.own || person.uid == own.uid).cloned().collect();
     let mut scopes = scopes::gather(None, &meant, &person, &gpus)?;
     overrides::apply(&node.ledgers, &mut scopes, &person, &gpus)?;

@@ -175,7 +175,7 @@ fn knows(jobs: &[TraceJob], path: &Path, order: &Order) -> Result<(), Failure> {
     Err(format!("{} has no estimates of {name}; there are {}", path.display(), has.join(", ")))
 }
 
-/// A progress bar where somebody looks; it shows itself only if the work is long.
+/// A progress bar on a terminal; it shows itself only if the work is long.
 fn bar(length: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -332,7 +332,7 @@ impl Live {
             .iter()
             .map(|gpu| gpu["uuid"].as_str().expect("UUID").to_owned())
             .collect();
-        assert_eq!(nodes["troubles"], Value::Array(Vec::new()));
+        assert_eq!(nodes["issues"], Value::Array(Vec::new()));
         checks::decided_is_done(&replayed, &marks, &gpus, &rows);
         let (over, seen) = checks::over_quota(&self.state("machine"), &replayed, &marks);
         assert_eq!(over, 0, "bytes beyond limits");

@@ -1,4 +1,4 @@
-//! The keeper of one attempt: a small process between the daemon and `radrm-run`.
+//! The supervisor of one attempt: a small process between the daemon and `radrm-run`.
 //!
 //! It becomes the job's user, starts `radrm-run`, waits for it, ends what it left behind, and
 //! writes down how it ended. It needs no daemon for any of that, so the daemon may crash and come
@@ -22,7 +22,7 @@ use super::outcome;
 use super::status::{self, End, Who};
 use super::time;
 
-/// The word on the command line that makes `radrmd` a keeper.
+/// The word on the command line that makes `radrmd` a supervisor.
 pub(crate) const WORD: &str = "--keep-one-job";
 
 /// What processes that a job left behind get between SIGTERM and SIGKILL.
@@ -62,15 +62,15 @@ pub(crate) fn marks(job: u64, attempt: u32) -> [String; 2] {
     [format!("RADRM_JOB={job}"), format!("RADRM_ATTEMPT={attempt}")]
 }
 
-/// An order as it is handed over: nobody else can read it, and no disk has to have room for it.
-pub(crate) fn spoken(order: &impl Serialize) -> io::Result<File> {
+/// An order as it is handed over: no other user can read it, and no disk has to have room for it.
+pub(crate) fn in_memory(order: &impl Serialize) -> io::Result<File> {
     let mut file = File::from(memfd_create("radrm-order", MemfdFlags::CLOEXEC)?);
     file.write_all(&serde_json::to_vec(order)?)?;
     file.seek(SeekFrom::Start(0))?;
     Ok(file)
 }
 
-/// Does a keeper's work. Standard input is the order, standard output the status file.
+/// Does a supervisor's work. Standard input is the order, standard output the status file.
 pub fn keep() -> process::ExitCode {
     let mut text = String::new();
     let order = io::stdin().read_to_string(&mut text).ok().and_then(|_| serde_json::from_str(&text).ok());
@@ -79,7 +79,7 @@ pub fn keep() -> process::ExitCode {
     drop(text);
     let order: Order = order;
     if let Some(who) = Who::of(process::id()) {
-        let _ = status::put_keeper(&file, who);
+        let _ = status::put_supervisor(&file, who);
     }
     let mut end =
         run(&order, &file).unwrap_or_else(|sentence| End { not_started: Some(sentence), ..End::default() });
