@@ -43,11 +43,10 @@ fn main() {
             "hooks.tsv: the driver's table has no base name `{base}`"
         );
     }
-    let mut rows: Vec<(usize, &Row)> =
-        all.iter().enumerate().filter(|(_, r)| is_wrapped(r, &hooks)).collect();
-    rows.sort_by(|(_, a), (_, b)| a.symbol.cmp(&b.symbol));
+    let mut rows: Vec<&Row> = all.iter().filter(|r| is_wrapped(r, &hooks)).collect();
+    rows.sort_by(|a, b| a.symbol.cmp(&b.symbol));
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let exports: String = rows.iter().map(|(_, row)| format!("{}\n", row.symbol)).collect();
+    let exports: String = rows.iter().map(|row| format!("{}\n", row.symbol)).collect();
     std::fs::write(out.join("exports.txt"), exports).expect("the build directory is writable");
     std::fs::write(out.join("entries.rs"), generate(&rows, &hooks)).expect("the build directory is writable");
 }
@@ -115,7 +114,7 @@ fn ident(name: &str) -> String {
     }
 }
 
-fn generate(rows: &[(usize, &Row)], hooks: &BTreeMap<String, Hook>) -> String {
+fn generate(rows: &[&Row], hooks: &BTreeMap<String, Hook>) -> String {
     let mut out = String::new();
     let count = rows.len();
     let _ = writeln!(
@@ -126,7 +125,7 @@ fn generate(rows: &[(usize, &Row)], hooks: &BTreeMap<String, Hook>) -> String {
         out,
         "/// All wrapped entry points, sorted by symbol.\npub(crate) static INFO: [Info; ENTRY_COUNT] = ["
     );
-    for (at, row) in rows {
+    for row in rows {
         let flavour = match row.flavour {
             Flavour::Legacy => "Legacy",
             Flavour::Ptsz => "Ptsz",
@@ -135,16 +134,17 @@ fn generate(rows: &[(usize, &Row)], hooks: &BTreeMap<String, Hook>) -> String {
         let library = if row.is_nvml() { "Nvml" } else { "Cuda" };
         let _ = writeln!(
             out,
-            "    Info {{ symbol: c\"{0}\", base: \"{1}\", row: {at}, version: {2}, flavour: Flavour::{flavour}, \
+            "    Info {{ symbol: c\"{0}\", base: \"{1}\", table_id: {4}, version: {2}, flavour: Flavour::{flavour}, \
              library: Library::{library}, is_request: {3}, wrapper: Wrapper({0} as *const ()) }},",
             row.symbol,
             row.base,
             row.version.unwrap_or(0),
             is_request(row),
+            row.id,
         );
     }
     out.push_str("];\n\n");
-    let by_hand = rows.iter().map(|(_, row)| hooks.get(&row.base).is_some_and(|h| h.kind == Kind::Launch));
+    let by_hand = rows.iter().map(|row| hooks.get(&row.base).is_some_and(|h| h.kind == Kind::Launch));
     let by_hand: Vec<String> =
         by_hand.enumerate().filter(|(_, is)| *is).map(|(id, _)| format!("EntryId({id})")).collect();
     let _ = writeln!(
@@ -152,7 +152,7 @@ fn generate(rows: &[(usize, &Row)], hooks: &BTreeMap<String, Hook>) -> String {
         "/// Entry points whose shells are written by hand.\npub(crate) static BY_HAND: &[EntryId] = &[{}];\n",
         by_hand.join(", ")
     );
-    for (id, (_, row)) in rows.iter().enumerate() {
+    for (id, row) in rows.iter().enumerate() {
         if row.is_nvml() {
             nvml_shell(&mut out, id, row, hooks.get(&row.base));
         } else {

@@ -2,8 +2,16 @@
 //!
 //! `data/driver_api.tsv` has one row per exported symbol, every version and stream flavour on its
 //! own. Build scripts and tests read it through [`rows`]; nothing else in the project repeats it.
+//!
+//! Processes of different builds share a segment, so an entry point is known by the `id` of its row and never by
+//! the row's place. A new row takes the first id that was never used, wherever it is inserted; a row that goes
+//! leaves its id unused: add it to [`RETIRED`].
 
 const TSV: &str = include_str!("../data/driver_api.tsv");
+
+/// Ids of rows that were removed.
+#[cfg(test)]
+const RETIRED: &[u16] = &[];
 
 /// Which default stream a symbol means when it is handed the null stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -97,6 +105,8 @@ impl Arg {
 pub struct Row {
     /// Name that the library exports.
     pub symbol: String,
+    /// What the segment knows the entry point by. The same in every build.
+    pub id: u16,
     /// Family, such as `mem-pool`.
     pub group: String,
     /// CUDA version of this form (`12020` is 12.2); `None` where the resolution interface does not
@@ -124,16 +134,21 @@ impl Row {
 /// # Panics
 /// If the committed table is malformed: a build must stop there.
 pub fn rows() -> Vec<Row> {
-    let mut lines = TSV.lines();
+    parse(TSV)
+}
+
+fn parse(table: &str) -> Vec<Row> {
+    let mut lines = table.lines();
     let head: Vec<&str> = lines.next().expect("driver_api.tsv: empty").split('\t').collect();
     let column = |name: &str| head.iter().position(|h| *h == name).expect("driver_api.tsv: column missing");
-    let (symbol, group, versions) = (column("symbol"), column("group"), column("versions"));
+    let (id, symbol, group, versions) = (column("id"), column("symbol"), column("group"), column("versions"));
     let (stream, need, base, args) =
         (column("stream_kind"), column("need"), column("base"), column("prototype_args"));
     lines
         .map(|line| {
             let cell: Vec<&str> = line.split('\t').collect();
             Row {
+                id: cell[id].parse().expect("driver_api.tsv: a row without an id"),
                 symbol: cell[symbol].to_owned(),
                 group: cell[group].to_owned(),
                 version: cell[versions].parse().ok(),
@@ -150,9 +165,12 @@ pub fn rows() -> Vec<Row> {
         .collect()
 }
 
-/// The symbol of a row of [`rows`], by its place.
-pub fn symbol(row: usize) -> Option<&'static str> {
-    TSV.lines().nth(row.checked_add(1)?)?.split('\t').next()
+/// The symbol of an entry point by its id.
+pub fn symbol(id: u16) -> Option<&'static str> {
+    TSV.lines().skip(1).find_map(|line| {
+        let (number, rest) = line.split_once('\t')?;
+        if number.parse() == Ok(id) { rest.split('\t').next() } else { None }
+    })
 }
 
 fn parse_args(text: &str) -> Vec<Arg> {
@@ -370,11 +388,45 @@ mod tests {
     }
 
     #[test]
-    fn a_symbol_is_found_by_its_row() {
-        for (at, row) in rows().iter().enumerate() {
-            assert_eq!(symbol(at), Some(row.symbol.as_str()));
+    fn a_symbol_is_found_by_its_id() {
+        for row in rows() {
+            assert_eq!(symbol(row.id), Some(row.symbol.as_str()));
         }
-        assert_eq!(symbol(rows().len()), None);
+        assert_eq!(symbol(u16::MAX), None);
+    }
+
+    #[test]
+    fn an_inserted_row_changes_no_other_id() {
+        let mut lines: Vec<&str> = TSV.lines().collect();
+        let fresh = format!("{}\tcuNew\tinit\t14000\tlegacy\tobserve\tcuNew\t14.0\t14.0\tvoid", rows().len());
+        lines.insert(lines.len() / 2, &fresh);
+        let ids = |rows: Vec<Row>| -> std::collections::BTreeMap<String, u16> {
+            rows.into_iter().map(|row| (row.symbol, row.id)).collect()
+        };
+        let mut with = ids(parse(&lines.join("\n")));
+        assert_eq!(with.remove("cuNew").map(usize::from), Some(rows().len()));
+        assert_eq!(with, ids(rows()));
+    }
+
+    #[test]
+    fn ids_are_given_once_and_leave_no_gap() {
+        let mut ids: Vec<u16> = rows().iter().map(|row| row.id).chain(RETIRED.iter().copied()).collect();
+        ids.sort_unstable();
+        let expected: Vec<u16> = (0..).take(ids.len()).collect();
+        assert_eq!(ids, expected);
+    }
+
+    /// The first ids that were given out, with a hash (FNV-1a) of what they mean. Both stay as they are.
+    #[test]
+    fn released_ids_keep_their_meaning() {
+        const RELEASED: (u16, u64) = (733, 0x046f_8d22_05bf_49b0);
+        let text: String = (0..RELEASED.0)
+            .map(|id| format!("{id} {}\n", symbol(id).expect("a released id has a row")))
+            .collect();
+        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        assert_eq!(hash, RELEASED.1);
     }
 
     #[test]

@@ -181,7 +181,7 @@ impl Recording {
                 }
             }
         };
-        let entry_name = |entry: u16| radrm_cuda_abi::table::symbol(entry.into());
+        let entry_name = radrm_cuda_abi::table::symbol;
         let gpu_clock = match (start.dry, job.emulated.is_some()) {
             (true, _) => GpuClock::Absent,
             (_, true) if !radrm_emulator_machine::time_is_real() => GpuClock::Modelled,

@@ -6,7 +6,7 @@ use radrm_cuda_abi::*;
 
 use crate::shell;
 
-/// A wrapped entry point: index into the generated table.
+/// A wrapped entry point: index into the table that this build generated. Stays inside of this library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EntryId(pub(crate) u16);
 
@@ -43,8 +43,8 @@ pub(crate) struct Info {
     pub(crate) symbol: &'static CStr,
     /// Name without version and flavour.
     pub(crate) base: &'static str,
-    /// Position in the driver's table, by which the segment knows the entry point.
-    pub(crate) row: u16,
+    /// Id in the driver's table, by which the segment knows the entry point.
+    pub(crate) table_id: u16,
     /// CUDA version of this form; 0 where the table has none.
     pub(crate) version: u32,
     /// Default-stream flavour.
@@ -63,10 +63,10 @@ impl EntryId {
         INFO.get(usize::from(self.0))
     }
 
-    /// Position in the driver's table (`radrm_cuda_abi::table::rows`): the number by which the segment
-    /// knows the entry point.
-    pub(crate) fn row(self) -> u16 {
-        self.info().map_or(u16::MAX, |i| i.row)
+    /// Id in the driver's table (`radrm_cuda_abi::table`), by which the segment knows the entry point. It is the
+    /// same in every build.
+    pub(crate) fn table_id(self) -> u16 {
+        self.info().map_or(u16::MAX, |i| i.table_id)
     }
 
     /// Default-stream flavour.
@@ -89,3 +89,14 @@ pub(crate) fn of(library: Library) -> impl Iterator<Item = (EntryId, &'static In
 
 // `launch_shell!` stands in `launch_shell.rs`, which comes before this module.
 include!(concat!(env!("OUT_DIR"), "/entries.rs"));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_segment_has_a_counter_for_every_entry_point() {
+        use crate::telemetry::layout::ENTRIES;
+        assert!(INFO.iter().all(|info| usize::from(info.table_id) < ENTRIES));
+    }
+}

@@ -8,6 +8,6 @@ use crate::{shell, state, tls};
 #[inline(always)]
 pub(crate) fn count(entry: EntryId) {
     if shell::valid(tls::get()) {
-        state::page().writer().call(entry.row());
+        state::page().writer().call(entry.table_id());
     }
 }

@@ -385,7 +385,7 @@ impl Writer {
         }
     }
 
-    /// Counts a call of an entry point, by its number; those beyond [`ENTRIES`] are not counted.
+    /// Counts a call of an entry point, by its id in the driver's table; those beyond [`ENTRIES`] are not counted.
     #[inline]
     pub fn call(&self, entry: u16) {
         if let Some(count) = self.base().entries.get(usize::from(entry)) {

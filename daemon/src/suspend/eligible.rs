@@ -34,16 +34,14 @@ const CALLS: &[(&str, SuspendRefusal)] = &[
     ("cuImportExternalSemaphore", SuspendRefusal::ImportedHandles),
 ];
 
-/// [`CALLS`] by position in the driver's table, which is how the segment knows entry points.
-fn refusal_of(row: u16) -> Option<SuspendRefusal> {
+/// [`CALLS`] by id in the driver's table, which is how the segment knows entry points.
+fn refusal_of(id: u16) -> Option<SuspendRefusal> {
     static ROWS: OnceLock<Vec<(u16, SuspendRefusal)>> = OnceLock::new();
     let rows = ROWS.get_or_init(|| {
         let refused = |base: &str| CALLS.iter().find(|(name, _)| *name == base).map(|(_, refusal)| *refusal);
-        let all = rows();
-        let rows = all.iter().enumerate();
-        rows.filter_map(|(at, row)| Some((u16::try_from(at).ok()?, refused(&row.base)?))).collect()
+        rows().iter().filter_map(|row| Some((row.id, refused(&row.base)?))).collect()
     });
-    rows.iter().find(|(known, _)| *known == row).map(|(_, refusal)| *refusal)
+    rows.iter().find(|(known, _)| *known == id).map(|(_, refusal)| *refusal)
 }
 
 /// Whether what one process uses lets it be suspended.
@@ -54,7 +52,7 @@ fn of_uses(uses: &Uses) -> Result<(), SuspendRefusal> {
     if uses.managed {
         return Err(SuspendRefusal::ManagedMemory);
     }
-    uses.calls.iter().find_map(|(row, _)| refusal_of(*row)).map_or(Ok(()), Err)
+    uses.calls.iter().find_map(|(id, _)| refusal_of(*id)).map_or(Ok(()), Err)
 }
 
 /// Whether it looks for MPS where a daemon of MPS is.
@@ -127,8 +125,8 @@ pub(crate) fn available() -> u64 {
 mod tests {
     use super::*;
 
-    fn row(symbol: &str) -> u16 {
-        rows().iter().position(|row| row.symbol == symbol).unwrap().try_into().unwrap()
+    fn id(symbol: &str) -> u16 {
+        rows().iter().find(|row| row.symbol == symbol).unwrap().id
     }
 
     #[test]
@@ -145,14 +143,14 @@ mod tests {
     fn what_a_process_used_decides() {
         let plain = Uses { driver_version: Some(13_000), ..Uses::default() };
         assert_eq!(of_uses(&plain), Ok(()));
-        let harmless = Uses { calls: vec![(row("cuMemAlloc_v2"), 9)], ..plain.clone() };
+        let harmless = Uses { calls: vec![(id("cuMemAlloc_v2"), 9)], ..plain.clone() };
         assert_eq!(of_uses(&harmless), Ok(()));
         for (symbol, refusal) in [
             ("cuIpcOpenMemHandle_v2", SuspendRefusal::Ipc),
             ("cuMemImportFromShareableHandle", SuspendRefusal::ImportedHandles),
             ("cuMulticastCreate", SuspendRefusal::Multicast),
         ] {
-            let uses = Uses { calls: vec![(row("cuMemAlloc_v2"), 9), (row(symbol), 1)], ..plain.clone() };
+            let uses = Uses { calls: vec![(id("cuMemAlloc_v2"), 9), (id(symbol), 1)], ..plain.clone() };
             assert_eq!(of_uses(&uses), Err(refusal), "{symbol}");
         }
         assert_eq!(of_uses(&Uses { managed: true, ..plain.clone() }), Err(SuspendRefusal::ManagedMemory));

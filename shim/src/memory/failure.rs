@@ -28,7 +28,7 @@ pub(super) fn record(
         let mut event = Event {
             gpu,
             memory: Some(kind),
-            entry: cx.entry.row(),
+            entry: cx.entry.table_id(),
             a: bytes,
             b: UNKNOWN,
             ..Event::new(EventKind::RequestFailed, ns)
@@ -42,7 +42,7 @@ pub(super) fn record(
             event.b = free;
             match gpu {
                 Some(gpu) => {
-                    let entry = cx.entry.row();
+                    let entry = cx.entry.table_id();
                     let result = code.0;
                     let request = FailedRequest { ns, gpu, kind, entry, bytes, free, total, result, quota };
                     writer.failed(&request);

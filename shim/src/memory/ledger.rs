@@ -68,7 +68,7 @@ fn replaced(cx: &Cx<'_>, key: BlockKey, stale: telemetry::Block) {
 #[inline(never)]
 fn large(cx: &Cx<'_>, kind: EventKind, key: BlockKey, block: Block, ns: u64) {
     let (gpu, memory) = (Some(block.gpu), Some(block.kind));
-    let (entry, a, b) = (cx.entry.row(), key.value(), block.bytes);
+    let (entry, a, b) = (cx.entry.table_id(), key.value(), block.bytes);
     cx.writer().event(&Event { gpu, memory, entry, a, b, ..Event::new(kind, ns) });
 }
 
@@ -171,11 +171,11 @@ pub(super) fn unplaced(cx: &Cx<'_>) {
 
 /// Counts a call that tells something of the program: that it shares memory, or has it migrate.
 pub(super) fn seen(cx: &Cx<'_>) {
-    cx.writer().call(cx.entry.row());
+    cx.writer().call(cx.entry.table_id());
 }
 
 /// Notes that a pool came or went.
 pub(super) fn pool_event(cx: &Cx<'_>, kind: EventKind, pool: CUmemoryPool) {
     let writer = cx.writer();
-    writer.event(&Event { entry: cx.entry.row(), a: pool.addr(), ..Event::new(kind, writer.now()) });
+    writer.event(&Event { entry: cx.entry.table_id(), a: pool.addr(), ..Event::new(kind, writer.now()) });
 }

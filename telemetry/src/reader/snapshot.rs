@@ -153,7 +153,7 @@ pub struct ProcessSnapshot {
     pub last_failures: Vec<FailedRequest>,
     /// Bypasses by reason, where there are any.
     pub bypasses: Vec<(Bypass, u64)>,
-    /// Calls by number of the entry point, where there are any.
+    /// Calls by entry point, by id in the driver's table, where there are any.
     pub calls: Vec<(u16, u64)>,
     /// Events begun.
     pub events: u64,

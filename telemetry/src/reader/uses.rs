@@ -13,7 +13,7 @@ use radrm_base::Kind;
 pub struct Uses {
     /// Version of its driver as `cuDriverGetVersion` gives it, if it is known.
     pub driver_version: Option<u32>,
-    /// Calls by entry point, by position in the driver's table; those that were never made are left out.
+    /// Calls by entry point, by id in the driver's table; those that were never made are left out.
     pub calls: Vec<(u16, u64)>,
     /// It has taken managed memory.
     pub managed: bool,
@@ -41,7 +41,7 @@ impl Segment {
         Ok(Uses {
             driver_version: u32::try_from(version).ok().filter(|version| *version > 0),
             calls: (0..ENTRIES)
-                .map(|row| (row as u16, entries.at(row * 8)))
+                .map(|id| (id as u16, entries.at(id * 8)))
                 .filter(|(_, calls)| *calls > 0)
                 .collect(),
             managed: (0..GPUS).any(|gpu| accounts.at(gpu * size_of::<AccountCell>() + managed) > 0),
