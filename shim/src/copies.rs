@@ -29,7 +29,7 @@ macro_rules! linear {
             pub(crate) unsafe fn $name<S: ByteSize>(cx: &Cx<'_>, result: CUresult, bytes: S) {
                 count(cx, result, CopyWay::$way, bytes.bytes(), CUstream::NULL);
                 if matches!(CopyWay::$way, CopyWay::DeviceToHost | CopyWay::Unspecified) {
-                    timing::waited(cx);
+                    timing::launch::waited(cx);
                 }
             }
 
@@ -158,7 +158,7 @@ impl Described for c_void {
 pub(crate) unsafe fn described<D: Described>(cx: &Cx<'_>, result: CUresult, copy: *const D) {
     // SAFETY: the arguments of such a call; there is always a default stream.
     unsafe { described_in(cx, result, copy, CUstream::NULL) };
-    timing::waited(cx);
+    timing::launch::waited(cx);
 }
 
 /// The same in a stream.

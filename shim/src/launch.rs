@@ -5,8 +5,9 @@ use core::ffi::{c_int, c_uint};
 use radrm_cuda_abi::*;
 
 use crate::cx::Cx;
-use crate::kernels::timing::{self, Shape};
-use crate::kernels::{cache, learn};
+use crate::kernels::learn;
+use crate::kernels::timing;
+use crate::kernels::timing::strata::Shape;
 use crate::telemetry::KernelsMode;
 use crate::throttle;
 
@@ -65,14 +66,14 @@ fn made(
             result
         }
         KernelsMode::Off => call(),
-        KernelsMode::Sample | KernelsMode::All => timing::launch(cx, call, function, stream, shape),
+        KernelsMode::Sample | KernelsMode::All => timing::launch::launch(cx, call, function, stream, shape),
     }
 }
 
 /// Counts a launch that has been made.
 fn count(cx: &Cx<'_>, function: CUfunction, shape: Shape) {
     let Shape { blocks, threads, shared, .. } = shape;
-    match cache::of(cx.tls()).get(function.addr()) {
+    match cx.tls().kernels().get(function.addr()) {
         Some(row) => row.launch(blocks, threads, shared),
         None => learn::count(cx, function, blocks, threads, shared),
     }

@@ -30,6 +30,7 @@ mod kernels;
 mod launch;
 mod map;
 mod memory;
+mod mode;
 mod module;
 mod nvml;
 mod passive;

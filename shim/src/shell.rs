@@ -8,7 +8,7 @@ use radrm_cuda_abi::*;
 use crate::cx::Cx;
 use crate::entries::EntryId;
 use crate::tls::{self, Tls};
-use crate::{quota, resolve, state};
+use crate::{mode, quota, resolve, state};
 
 /// The real function of an entry point, resolved now where it was not before.
 #[inline(always)]
@@ -55,7 +55,7 @@ where
         return call();
     }
     if !valid(tls) {
-        return if state::is_aside() { call() } else { quota::deny::outside(entry, call) };
+        return if mode::is_bypassed() { call() } else { quota::deny::outside(entry, call) };
     }
     tls.enter(here);
     let cx = Cx::new(entry, state::page(), tls);
@@ -81,7 +81,7 @@ fn nested(tls: &Tls, here: u64) -> bool {
 #[inline(always)]
 pub(crate) fn valid(tls: &Tls) -> bool {
     let epoch = tls.epoch.get();
-    (epoch != 0 && epoch == state::page().epoch()) || (!state::is_aside() && state::prepare(tls))
+    (epoch != 0 && epoch == state::page().epoch()) || (!mode::is_bypassed() && state::prepare(tls))
 }
 
 /// Runs logic around a real call. After a panic of the logic the program gets the result of the call

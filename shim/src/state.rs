@@ -1,25 +1,26 @@
 //! Whether this process observes, and the segment it writes to.
 //!
-//! States of a process: *unknown* until a hooked call or a look-up needs to know; then *aside* (the
-//! kill switch, no segment named, or joining failed: everything passes through for good) or
-//! *observing*. The join itself happens at the first hooked call. All of it but the decision to stand
-//! aside lives in memory that a forked child finds zeroed, so a child joins anew by itself.
+//! Whether it is to observe at all is decided by [`mode`]. The join itself happens at the first hooked call. All of it
+//! lives in memory that a forked child finds zeroed, so a child joins anew by itself.
+//!
+//! The state of each part of the shim is a type of that part's lowest module, which knows no context ([`Cx`]): this
+//! module puts them together, and what works on them lies above.
+//!
+//! [`Cx`]: crate::cx::Cx
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::context::Contexts;
-use crate::environ;
 use crate::graph::Graphs;
 use crate::kernels::Kernels;
-use crate::quota::{Quota, deny};
+use crate::quota::Quota;
 use crate::telemetry;
 use crate::throttle::{self, Throttle};
 use crate::tls::Tls;
+use crate::{environ, mode};
 
-/// Longest path of a segment file that is accepted, with its terminating zero.
-const PATH_BYTES: usize = 4096;
 /// Rounds that a thread waits for another one's join before its call passes uncounted.
 const JOIN_PATIENCE: u32 = 100_000;
 
@@ -149,12 +150,6 @@ impl Page {
 pub(crate) static PAGE: Page = Page::empty();
 /// Epochs ever used; inherited over fork so that a child's differ from its parent's.
 static EPOCHS: AtomicU64 = AtomicU64::new(0);
-static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);
-
-const UNKNOWN: u8 = 0;
-const OBSERVE: u8 = 1;
-const ASIDE: u8 = 2;
-const DENY: u8 = 3;
 
 /// The process's state: the epoch is 0 where the process has not joined.
 #[inline(always)]
@@ -162,51 +157,19 @@ pub(crate) fn page() -> &'static Page {
     &PAGE
 }
 
-/// Whether it is known that everything passes through in this process.
-#[inline(always)]
-pub(crate) fn is_aside() -> bool {
-    MODE.load(Ordering::Relaxed) == ASIDE
-}
-
-/// Whether this process belongs to a job with a quota and cannot count what it takes.
-#[inline(always)]
-pub(crate) fn is_denied() -> bool {
-    MODE.load(Ordering::Relaxed) == DENY
-}
-
-/// Whether everything passes through in this process.
-pub(crate) fn stands_aside() -> bool {
-    match MODE.load(Ordering::Relaxed) {
-        OBSERVE | DENY => false,
-        ASIDE => true,
-        _ => {
-            let mut path = [0u8; PATH_BYTES];
-            let has_segment = environ::value(b"RADRM_SEGMENT", &mut path).is_some_and(|p| !p.is_empty());
-            let mode = match (environ::is_set(b"RADRM_DISABLE"), has_segment) {
-                (true, _) => ASIDE,
-                (false, true) => OBSERVE,
-                (false, false) => without_segment(),
-            };
-            // Two threads that get here at once find the same.
-            MODE.store(mode, Ordering::Relaxed);
-            mode == ASIDE
-        }
-    }
-}
-
 /// Brings the thread up to the process's epoch, joining the segment first where needed. False: the
 /// call passes through.
 #[cold]
 #[inline(never)]
 pub(crate) fn prepare(tls: &Tls) -> bool {
-    if stands_aside() || is_denied() {
+    if mode::is_to_be_bypassed() || mode::is_denied() {
         return false;
     }
     crate::errno::keep(|| {
         let page = page();
         if page.epoch() == 0 {
             if !page.wipe_on_fork() {
-                stand_aside();
+                mode::give_up();
                 return false;
             }
             if !join(page) {
@@ -233,7 +196,7 @@ fn refresh(page: &'static Page, tls: &Tls) {
         }
         tls.generation.set(generation);
     }
-    crate::kernels::cache::of(tls).clear();
+    tls.kernels().clear();
     // Until something stands there.
     tls.strata.set(&raw const crate::kernels::timing::strata::NONE);
     if let Some(lane) = tls.lane.get() {
@@ -251,7 +214,7 @@ fn join(page: &Page) -> bool {
         Ok(_) => {
             let joined = join_now(page);
             if !joined {
-                stand_aside();
+                mode::give_up();
             }
             // Release: a waiting thread that sees the join done may use the writer.
             page.join.store(if joined { JOINED } else { 0 }, Ordering::Release);
@@ -262,17 +225,6 @@ fn join(page: &Page) -> bool {
         Err(owner) if owner == tid => false,
         Err(_) => wait_for_join(page),
     }
-}
-
-/// Nothing will be counted in this process. Under a quota it gets no memory then.
-fn stand_aside() {
-    // A ledger that could not be joined has said so already.
-    let _ = MODE.compare_exchange(OBSERVE, without_segment(), Ordering::Relaxed, Ordering::Relaxed);
-}
-
-/// The state of a process that counts in no segment.
-fn without_segment() -> u8 {
-    if deny::is_asked_for() { DENY } else { ASIDE }
 }
 
 fn wait_for_join(page: &Page) -> bool {
@@ -289,13 +241,12 @@ fn wait_for_join(page: &Page) -> bool {
 }
 
 fn join_now(page: &Page) -> bool {
-    let mut path = [0u8; PATH_BYTES];
+    let mut path = [0u8; mode::PATH_BYTES];
     let Some(path) = environ::value(b"RADRM_SEGMENT", &mut path) else { return false };
     // A panic of ours is caught and prints nothing.
     std::panic::set_hook(Box::new(|_| {}));
     if !page.quota.join(path) {
-        // Whatever the environment says of it.
-        MODE.store(DENY, Ordering::Relaxed);
+        mode::deny();
         return false;
     }
     let Ok(writer) = telemetry::Writer::join(path) else { return false };

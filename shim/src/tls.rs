@@ -43,6 +43,13 @@ impl Tls {
         self.ready.set(stack);
     }
 
+    /// The kernels that the thread has launched lately.
+    #[inline(always)]
+    pub(crate) fn kernels(&self) -> &KernelCache {
+        // SAFETY: a thread with a valid epoch has been given a cache, which is never unmapped.
+        unsafe { &*self.cache.get() }
+    }
+
     /// Ends [`Tls::enter`].
     #[inline(always)]
     pub(crate) fn leave(&self) {

@@ -9,49 +9,19 @@ use core::ffi::{c_uint, c_void};
 use radrm_cuda_abi::*;
 
 use crate::cx::Cx;
-use crate::map::HandleMap;
 use crate::memory;
 use crate::telemetry::{Bypass, EventKind, GraphLaunches, KernelId, KernelsMode};
 use crate::throttle;
 
 mod params;
 mod plan;
+mod plans;
 pub(crate) mod timing;
 mod walk;
 
 use params::{AnyNodeParams, KernelParams};
-use plan::{Node, Plan, Work};
-
-/// The process's executable graphs.
-pub(crate) struct Graphs {
-    /// Executable graph -> plan.
-    plans: HandleMap,
-}
-
-impl Graphs {
-    /// None known.
-    pub(crate) const fn new() -> Self {
-        Self { plans: HandleMap::new() }
-    }
-
-    fn plan(&self, exec: CUgraphExec) -> Option<Plan> {
-        Plan::from_word(self.plans.get(exec.addr())?)
-    }
-
-    /// Puts a plan in place of the one before.
-    fn put(&self, exec: CUgraphExec, nodes: &[Node]) -> bool {
-        let before = self.plan(exec);
-        let Some(plan) = Plan::new(nodes) else { return false };
-        if !self.plans.insert(exec.addr(), plan.word()) {
-            plan.free();
-            return false;
-        }
-        if let Some(before) = before {
-            before.free();
-        }
-        true
-    }
-}
+use plan::{Plan, Work};
+pub(crate) use plans::Graphs;
 
 /// `cuGraphLaunch`: a captured launch becomes a node and starts nothing.
 ///
@@ -138,12 +108,12 @@ pub(crate) unsafe fn instantiate(
 /// # Safety
 /// The arguments of such a call.
 pub(crate) unsafe fn destroy(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, exec: CUgraphExec) -> CUresult {
-    let word = cx.page.graphs.plans.remove(exec.addr());
+    let word = cx.page.graphs.take(exec);
     let needs = memory::graph::forget(exec);
     let result = call();
     if let Some(word) = word {
         if !result.is_ok() {
-            cx.page.graphs.plans.insert(exec.addr(), word);
+            cx.page.graphs.put_back(exec, word);
             memory::graph::remember(exec, needs);
         } else if let Some(plan) = Plan::from_word(word) {
             plan.free();

@@ -13,8 +13,22 @@ use core::mem::offset_of;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::timing::Timer;
 use crate::arena;
+
+/// Timing of one executable graph. All zeros is none yet.
+#[repr(C)]
+pub(super) struct Timer {
+    /// Launches that the strata have not been told of.
+    pub(super) untold: AtomicU64,
+    /// Launches until the one to be timed, as of the last telling.
+    pub(super) until: AtomicU64,
+    /// Launches since the last timing, as of the last telling.
+    pub(super) weight: AtomicU64,
+    /// Timings begun.
+    pub(super) begun: AtomicU64,
+    /// The latest time, ns.
+    pub(super) latest: AtomicU64,
+}
 
 /// One kernel node, or the head of a child graph's group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -5,32 +5,17 @@
 //! not known is put at the known kernels' time per thread, and the shares are then in doubt. The unit
 //! of a kernel's stratum is a launch of the graph.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use radrm_cuda_abi::*;
 
-use super::plan::{Plan, Work};
+use super::plan::{Plan, Timer, Work};
 use crate::cx::Cx;
 use crate::kernels::timing::FIRST;
 use crate::telemetry::{KernelId, KernelsMode, SizeClass};
 
 /// Launches after which the kernels' strata are told of them at the latest.
 const TELL: u64 = 32;
-
-/// Timing of one executable graph. All zeros is none yet.
-#[repr(C)]
-pub(super) struct Timer {
-    /// Launches that the strata have not been told of.
-    untold: AtomicU64,
-    /// Launches until the one to be timed, as of the last telling.
-    until: AtomicU64,
-    /// Launches since the last timing, as of the last telling.
-    weight: AtomicU64,
-    /// Timings begun.
-    begun: AtomicU64,
-    /// The latest time, ns.
-    latest: AtomicU64,
-}
 
 /// Makes the launch of a graph, timed if it is due.
 pub(super) fn launch(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, plan: Plan, stream: CUstream) -> CUresult {
@@ -56,7 +41,7 @@ pub(super) fn launch(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, plan: Plan, s
     let told = timer.untold.swap(0, Ordering::Relaxed);
     for total in plan.totals() {
         let kernel = KernelId::from_number(total.kernel.into());
-        if let Some(stratum) = timing.stratum(cx, kernel, SizeClass::GRAPH) {
+        if let Some(stratum) = timing.stratum(cx.writer(), kernel, SizeClass::GRAPH) {
             stratum.launched(told);
         }
     }
@@ -93,7 +78,7 @@ pub(crate) fn timed(cx: &Cx<'_>, plan: u64, serial: u64, ns: f64, weight: u64) {
     // What launches of a kernel of about this size take alone, and how much that varies.
     let alone = |work: &Work| {
         let class = SizeClass::of_threads(work.threads.checked_div(work.launches)?);
-        let stratum = timing.stratum(cx, KernelId::from_number(work.kernel.into()), class)?;
+        let stratum = timing.stratum(cx.writer(), KernelId::from_number(work.kernel.into()), class)?;
         let (mean, variation) = (stratum.mean_ns()?, stratum.variation()?);
         (mean > 0.0).then_some((mean * work.launches as f64, variation))
     };
@@ -120,7 +105,7 @@ pub(crate) fn timed(cx: &Cx<'_>, plan: u64, serial: u64, ns: f64, weight: u64) {
     let others = variations().map(|(part, variation)| part * variation).sum::<f64>() / whole;
     for work in plan.totals() {
         let kernel = KernelId::from_number(work.kernel.into());
-        let Some(stratum) = timing.stratum(cx, kernel, SizeClass::GRAPH) else { continue };
+        let Some(stratum) = timing.stratum(cx.writer(), kernel, SizeClass::GRAPH) else { continue };
         let own = alone(&work).map_or(1.0, |(_, variation)| variation);
         let share = part(&work) / whole;
         // A graph of one kernel is all its own.

@@ -6,10 +6,9 @@
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use crate::arena;
 use crate::kernels::Kernels;
-use crate::telemetry::{KernelsMode, LANES, LaneRow, Row};
-use crate::tls::Tls;
-use crate::{arena, resolve, state};
+use crate::telemetry::{LANES, LaneRow, Row};
 
 /// Entries; handles and counters of 256 fill one page.
 const ENTRIES: usize = 256;
@@ -65,10 +64,10 @@ impl KernelCache {
     }
 
     /// Keeps the counters of a function's kernel. From then on its launches in this thread do not come
-    /// to compiled code.
+    /// to compiled code: only where launches are counted and not timed, and are the program's own
+    /// (`resolve::launches_are_direct`).
     pub(crate) fn put(&self, function: u64, row: Row) {
-        let mode = state::page().kernels.timing.mode();
-        if ptr::eq(self, &raw const NONE) || !resolve::launches_are_direct() || mode != KernelsMode::Count {
+        if ptr::eq(self, &raw const NONE) {
             return;
         }
         let number = number_of(function);
@@ -98,14 +97,6 @@ static NONE: KernelCache = KernelCache {
     },
     rows: [const { AtomicPtr::new(ptr::null_mut()) }; ENTRIES],
 };
-
-/// The cache of a thread.
-#[inline(always)]
-pub(crate) fn of(tls: &Tls) -> &KernelCache {
-    // SAFETY: a thread with a valid epoch has been given `NONE` or an element of the never unmapped
-    // array below.
-    unsafe { &*tls.cache.get() }
-}
 
 impl Kernels {
     /// The cache that goes with a lane; an ever empty one for the overflow lane or without memory.

@@ -8,10 +8,9 @@ use radrm_cuda_abi::*;
 use crate::cx::Cx;
 use crate::driver::Driver;
 use crate::entries::EntryId;
-use crate::kernels::cache;
-use crate::telemetry::{KernelAttributes, KernelId};
+use crate::telemetry::{KernelAttributes, KernelId, KernelsMode};
 use crate::tls::Tls;
-use crate::{frameworks, shell, state};
+use crate::{frameworks, resolve, shell, state};
 
 /// Longest name that is kept, in bytes.
 pub(super) const NAME_BYTES: usize = 1023;
@@ -34,7 +33,9 @@ fn count_cold(entry: EntryId, tls: &Tls, function: CUfunction, blocks: u64, thre
     let writer = cx.writer();
     match lane.own_row(writer, kernel) {
         Some(row) => {
-            cache::of(tls).put(function.addr(), row);
+            if cx.page.kernels.timing.mode() == KernelsMode::Count && resolve::launches_are_direct() {
+                tls.kernels().put(function.addr(), row);
+            }
             row.launch(blocks, threads, shared);
         }
         None => lane.launch(writer, kernel, blocks, threads, shared),

@@ -2,10 +2,12 @@
 
 use crate::telemetry::GpuIndex;
 use core::ffi::c_void;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use radrm_cuda_abi::*;
 
-use super::{context, gpu};
+use super::gpu;
+use crate::context::arrival;
 use crate::cx::Cx;
 
 /// Where an allocation goes.
@@ -21,8 +23,25 @@ pub(crate) struct Place {
 
 // Words of the thread's state.
 const CONTEXT: usize = 0;
-const DEATHS: usize = 1;
+const DEATHS_KNOWN: usize = 1;
 const ANSWER: usize = 2;
+
+/// Contexts of this process that were destroyed.
+static DEATHS: AtomicU64 = AtomicU64::new(0);
+
+/// Number of contexts destroyed so far: what was remembered about a context holds until it changes.
+#[inline(always)]
+pub(crate) fn deaths() -> u64 {
+    // Acquire pairs with the Release in `context_ended`: a thread that makes a new context current, with
+    // the handle of the one destroyed, does so after that call has returned.
+    DEATHS.load(Ordering::Acquire)
+}
+
+/// A context was destroyed: what threads remember about it does not hold any more.
+pub(super) fn context_ended() {
+    // Release pairs with the Acquire in `deaths`.
+    DEATHS.fetch_add(1, Ordering::Release);
+}
 
 const GPU_BITS: u32 = 8;
 
@@ -33,7 +52,7 @@ const GPU_BITS: u32 = 8;
 #[inline]
 pub(crate) fn current(cx: &Cx<'_>) -> Option<Place> {
     let context = cx.driver().current_context()?.addr();
-    let deaths = context::deaths();
+    let deaths = deaths();
     let [known, known_deaths, answer, ..] = &cx.tls().memory;
     if known.get() == context && known_deaths.get() == deaths {
         return unpack(context, answer.get());
@@ -48,14 +67,14 @@ fn look_up(cx: &Cx<'_>, context: u64, deaths: u64) -> Option<Place> {
     let place = Place { gpu: gpu::of_device(cx, device)?, device, context };
     remember(cx, deaths, &place);
     // The runtime takes its context through private tables: this may be the first that is seen of it.
-    cx.relaxed_capture(|| crate::context::seen(cx, CUcontext(context as *mut c_void), device));
+    cx.relaxed_capture(|| arrival::seen(cx, CUcontext(context as *mut c_void), device));
     Some(place)
 }
 
 fn remember(cx: &Cx<'_>, deaths: u64, place: &Place) {
     let words = &cx.tls().memory;
     let answer = u64::from(place.gpu.number()) | (u64::from(place.device.cast_unsigned()) << GPU_BITS);
-    for (at, word) in [(CONTEXT, place.context), (DEATHS, deaths), (ANSWER, answer)] {
+    for (at, word) in [(CONTEXT, place.context), (DEATHS_KNOWN, deaths), (ANSWER, answer)] {
         if let Some(cell) = words.get(at) {
             cell.set(word);
         }

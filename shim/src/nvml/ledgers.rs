@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::quota::{self, LEDGERS, View};
 use crate::telemetry::ledger::LedgerPeek;
-use crate::{arena, environ, errno, state};
+use crate::{arena, environ, errno, mode};
 
 /// Longest path of a segment that is accepted, with its terminating zero.
 const PATH_BYTES: usize = 4096;
@@ -39,7 +39,7 @@ pub(super) fn get() -> Option<&'static Ledgers> {
 #[cold]
 #[inline(never)]
 fn find() -> Option<*mut Ledgers> {
-    if state::stands_aside() {
+    if mode::is_to_be_bypassed() {
         return None;
     }
     let fresh = match open()? {

@@ -7,12 +7,7 @@
 use radrm_cuda_abi::*;
 
 use crate::entries::EntryId;
-use crate::{environ, state};
-
-/// Whether the environment says that the job has a quota.
-pub(crate) fn is_asked_for() -> bool {
-    environ::is_set(b"RADRM_QUOTA")
-}
+use crate::mode;
 
 /// A call of a process that has not joined its segment, for good or because another thread has not
 /// finished doing so.
@@ -20,5 +15,5 @@ pub(crate) fn is_asked_for() -> bool {
 #[inline(never)]
 pub(crate) fn outside(entry: EntryId, call: impl FnOnce() -> CUresult) -> CUresult {
     let is_request = entry.info().is_some_and(|info| info.is_request);
-    if is_request && (state::is_denied() || is_asked_for()) { CUDA_ERROR_OUT_OF_MEMORY } else { call() }
+    if is_request && (mode::is_denied() || mode::has_quota()) { CUDA_ERROR_OUT_OF_MEMORY } else { call() }
 }

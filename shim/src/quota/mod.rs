@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::telemetry::layout::GPUS;
 use crate::telemetry::{GpuIndex, Ledger, LedgerRow, QuotaRefusal, Scope};
-use crate::{bytes, environ};
+use crate::{bytes, environ, mode};
 
 /// Ledgers that a process can be a member of: its job's, its user's, those of groups.
 pub(crate) const LEDGERS: usize = 6;
@@ -60,7 +60,7 @@ impl Quota {
         match Ledger::join_segment(segment) {
             Ok(Some(ledger)) => self.enter(ledger, Scope::Job),
             // No quota, unless the environment says that there is one.
-            Ok(None) | Err(_) => return !deny::is_asked_for(),
+            Ok(None) | Err(_) => return !mode::has_quota(),
         }
         each_listed(|path| {
             let full = usize::from(self.count.load(Ordering::Relaxed)) == LEDGERS;

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{attach, elf, route};
 use crate::entries::{self, Library};
-use crate::state;
+use crate::mode;
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
@@ -173,7 +173,7 @@ fn routed(handle: *mut c_void, name: &CStr, found: *mut c_void) -> *mut c_void {
     if found.cast_const().cast::<()>() == info.wrapper.0 {
         return own_export(handle, name, info.library, entry);
     }
-    if !state::stands_aside()
+    if !mode::is_to_be_bypassed()
         && attach::attach(info.library)
         && route::entries_at(found.cast()).any(|e| e == entry)
     {
@@ -197,7 +197,7 @@ fn own_export(handle: *mut c_void, name: &CStr, library: Library, entry: entries
         return if next.is_null() { next } else { routed(libc::RTLD_NEXT, name, next) };
     }
     match entry.info() {
-        Some(info) if !state::stands_aside() => info.wrapper.0.cast_mut().cast(),
+        Some(info) if !mode::is_to_be_bypassed() => info.wrapper.0.cast_mut().cast(),
         _ => real,
     }
 }

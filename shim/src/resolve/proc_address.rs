@@ -6,7 +6,7 @@ use radrm_cuda_abi::*;
 
 use super::{attach, route};
 use crate::entries::{EntryId, Flavour, Library};
-use crate::state;
+use crate::mode;
 
 /// Asks for the functions that work on the calling thread's default stream.
 const PER_THREAD_DEFAULT_STREAM: u64 = 2;
@@ -24,7 +24,7 @@ pub(crate) unsafe fn routed(
     flags: u64,
 ) -> CUresult {
     let result = call();
-    if !result.is_ok() || pfn.is_null() || symbol.is_null() || state::stands_aside() {
+    if !result.is_ok() || pfn.is_null() || symbol.is_null() || mode::is_to_be_bypassed() {
         return result;
     }
     // SAFETY: the driver has accepted both pointers.

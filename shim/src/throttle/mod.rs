@@ -17,38 +17,28 @@
 //! |---|---|
 //! | [`flight`] | the launches that are under way, by events behind them |
 //! | [`gate`] | whether a launch may go now, and what is owed |
+//! | [`wait`] | a launch that waits until it may go |
 //!
 //! A launch never waits for ever for work of its own process: a kernel may wait for one that is launched
 //! later. Where nothing is done for long ([`gate::PATIENCE_NS`]) a launch goes all the same.
 
 mod flight;
 mod gate;
+mod wait;
 
-use core::cell::Cell;
+pub(crate) use wait::{around, hold};
+
 use core::ffi::CStr;
 use core::mem::{MaybeUninit, offset_of};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use radrm_cuda_abi::*;
-
-use crate::cx::Cx;
-use crate::errno;
-use crate::shell;
 use crate::telemetry::Writer;
-use crate::telemetry::budget::{self, Budget};
 use crate::telemetry::layout::Header;
 use flight::Context;
-use gate::Verdict;
 
 /// Contexts whose launches are followed at a time.
 const CONTEXTS: usize = 16;
-/// Longest sleep of a waiting thread (ns): who waits that long and was not woken looks again.
-const NAP_NS: u64 = 20_000_000;
-/// Looks for work that is done: first without sleeping, then with ever longer sleeps between these (ns).
-const BUSY_LOOKS: u32 = 8;
-const SHORTEST_NS: u64 = 20_000;
-const LONGEST_NS: u64 = 500_000;
 /// Rounds after which a thread does not wait for another one any more that has the table: it goes unheld.
 const ROUNDS: u32 = 100_000;
 
@@ -126,80 +116,4 @@ impl Throttle {
         self.owner.store(0, Ordering::Release);
         None
     }
-}
-
-/// A launch that was let through.
-pub(crate) struct Passed {
-    price: u64,
-}
-
-/// Waits until a launch of so many kernels into a stream may go. Only where a budget is set and the launch is not
-/// captured.
-#[cold]
-#[inline(never)]
-pub(crate) fn hold(cx: &Cx<'_>, stream: CUstream, kernels: u64) -> Passed {
-    let price = kernels.max(1);
-    errno::keep(|| shell::caught_cold(|| wait(cx, stream, price)));
-    cx.writer().passed(price);
-    Passed { price }
-}
-
-fn wait(cx: &Cx<'_>, stream: CUstream, price: u64) {
-    let throttle = &cx.page.throttle;
-    let (is_held, looks) = (Cell::new(false), Cell::new(0u32));
-    loop {
-        let seen = word();
-        let Some(budget) = Budget::from_word(seen) else { return };
-        let from = budget::now();
-        let verdict = throttle.with(|throttle| throttle.verdict(cx, stream, price, budget, seen, from));
-        let (sleep, counts) = match verdict {
-            None | Some(Verdict::Go) => return,
-            Some(Verdict::At(moment)) => (moment.saturating_sub(from).min(NAP_NS), true),
-            Some(Verdict::Never) => (NAP_NS, true),
-            Some(Verdict::Busy { is_late }) => {
-                let look = looks.replace(looks.get().saturating_add(1));
-                let sleep = match look.checked_sub(BUSY_LOOKS) {
-                    None => 0,
-                    Some(times) => (SHORTEST_NS << times.min(16)).min(LONGEST_NS),
-                };
-                (sleep, is_late)
-            }
-        };
-        if counts && !is_held.replace(true) {
-            cx.writer().held();
-        }
-        if sleep == 0 {
-            // SAFETY: plain system call.
-            unsafe { libc::sched_yield() };
-        } else {
-            cx.writer().wait_for_budget(seen, sleep);
-        }
-        if counts {
-            cx.writer().held_for(budget::now().saturating_sub(from));
-        }
-    }
-}
-
-impl Passed {
-    /// Follows the launch, once it was made.
-    #[cold]
-    pub(crate) fn launched(self, cx: &Cx<'_>, stream: CUstream, is_ok: bool) {
-        if !is_ok {
-            return;
-        }
-        errno::keep(|| {
-            shell::caught_cold(|| {
-                let Some(budget) = Budget::from_word(word()) else { return };
-                cx.page.throttle.with(|throttle| throttle.follow(cx, stream, self.price, budget));
-            })
-        });
-    }
-}
-
-/// Makes a launch of one kernel under the budget.
-pub(crate) fn around(cx: &Cx<'_>, stream: CUstream, call: impl FnOnce() -> CUresult) -> CUresult {
-    let passed = hold(cx, stream, 1);
-    let result = call();
-    passed.launched(cx, stream, result.is_ok());
-    result
 }

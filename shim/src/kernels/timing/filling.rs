@@ -5,7 +5,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use radrm_cuda_abi::*;
 
-use super::{Shape, Timing};
+use super::Timing;
+use super::strata::Shape;
 use crate::cx::Cx;
 use crate::errno;
 use crate::memory::place;

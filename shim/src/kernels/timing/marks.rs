@@ -13,8 +13,9 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use radrm_cuda_abi::*;
 
+use super::Timing;
 use super::samples::stream_word;
-use super::{Shape, Timing};
+use super::strata::Shape;
 use crate::capture;
 use crate::cx::Cx;
 use crate::entries::{EntryId, Flavour};
@@ -200,7 +201,7 @@ pub(crate) fn here(cx: &Cx<'_>) -> Option<Here> {
             answer.is_ok().then_some(number)?
         }
         // Drivers before CUDA 12: what we have seen of contexts that ended has to do.
-        None => memory::context::deaths(),
+        None => memory::place::deaths(),
     };
     Some(Here { context: place.context, instance, gpu: place.gpu })
 }

@@ -4,12 +4,11 @@ use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use super::{Shape, Timing};
+use super::Timing;
+use crate::arena;
 use crate::kernels::cache::HASH_FACTOR;
 use crate::telemetry::layout::{LANES, LaneRow, StratumCell};
 use crate::telemetry::{Lane, Row, SizeClass, Stratum};
-use crate::tls::Tls;
-use crate::{arena, resolve};
 
 /// Entries: 16 KiB per thread.
 const ENTRIES: usize = 256;
@@ -28,6 +27,19 @@ pub(crate) const KEY_AT: usize = offset_of!(StrataCache, entries) + offset_of!(E
 pub(crate) const LEFT_AT: usize = offset_of!(StrataCache, entries) + offset_of!(Entry, left);
 pub(crate) const ROW_AT: usize = offset_of!(StrataCache, entries) + offset_of!(Entry, row);
 const _: () = assert!(size_of::<Entry>().is_power_of_two() && ENTRIES.is_power_of_two());
+
+/// A launch as it is counted.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    /// Blocks of the grid.
+    pub(crate) blocks: u64,
+    /// Threads of the grid.
+    pub(crate) threads: u64,
+    /// Dynamic shared memory per block, bytes.
+    pub(crate) shared: u64,
+    /// Whether events around the launch leave it as it is: not where it is to overlap with the one before.
+    pub(crate) is_apart: bool,
+}
 
 /// One thread's strata, directly mapped by function and size class. All zeros is empty.
 ///
@@ -181,13 +193,6 @@ impl StrataCache {
         entry.weight.store(weight, Ordering::Relaxed);
         entry.wait(gap);
         entry.key.store(key(function, class), Ordering::Relaxed);
-    }
-
-    /// Lets the owning thread's launches that are not due take the short way past compiled code.
-    pub(super) fn shorten(&self, tls: &Tls) {
-        if resolve::launches_are_direct() {
-            tls.strata.set(self);
-        }
     }
 
     /// Tells all strata.

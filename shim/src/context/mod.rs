@@ -1,49 +1,21 @@
 //! Contexts: how many there are on each GPU, and what goes with one that ends.
 //!
 //! The CUDA runtime takes a device's primary context through a private table, so a primary context may
-//! be met for the first time when memory is allocated in it: [`seen`].
+//! be met for the first time when memory is allocated in it: [`arrival::seen`].
 
-use core::sync::atomic::{AtomicU64, Ordering};
+pub(crate) mod arrival;
+mod table;
+
+use core::sync::atomic::Ordering;
 
 use radrm_cuda_abi::*;
 
 use crate::cx::Cx;
 use crate::kernels::timing;
-use crate::map::HandleMap;
+use crate::memory;
 use crate::telemetry::EventKind;
-use crate::{frameworks, memory};
-
-/// Device ordinals that are followed.
-const DEVICES: usize = 64;
-
-/// The process's contexts.
-pub(crate) struct Contexts {
-    /// Contexts that the program has created -> device ordinal + 1.
-    created: HandleMap,
-    /// Primary context of each device; 0: none that is known.
-    primary: [AtomicU64; DEVICES],
-}
-
-impl Contexts {
-    /// None known.
-    pub(crate) const fn new() -> Self {
-        Self { created: HandleMap::new(), primary: [const { AtomicU64::new(0) }; DEVICES] }
-    }
-
-    fn primary(&self, device: CUdevice) -> Option<&AtomicU64> {
-        self.primary.get(usize::try_from(device).ok()?)
-    }
-}
-
-fn came(cx: &Cx<'_>, context: CUcontext, device: CUdevice) {
-    let gpu = memory::gpu::of_device(cx, device);
-    if let Some(gpu) = gpu {
-        cx.writer().context(gpu, true);
-    }
-    cx.event(EventKind::ContextCreated, gpu, context.addr(), 0);
-    memory::context::created(cx, context, device);
-    frameworks::look(cx);
-}
+use arrival::{came, primary_found};
+pub(crate) use table::Contexts;
 
 fn went(cx: &Cx<'_>, context: CUcontext, device: CUdevice) {
     let gpu = memory::gpu::of_device(cx, device);
@@ -88,7 +60,7 @@ pub(crate) unsafe fn destroyed(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, con
         if let Some(device) = word.and_then(|w| CUdevice::try_from(w.saturating_sub(1)).ok()) {
             went(cx, context, device);
         }
-        timing::context_ended(cx, context);
+        timing::launch::context_ended(cx, context);
         memory::context::destroyed(cx, context);
     } else if let Some(word) = word {
         contexts.created.insert(context.addr(), word);
@@ -114,31 +86,12 @@ pub(crate) unsafe fn primary_retained(
     result
 }
 
-fn primary_found(cx: &Cx<'_>, context: CUcontext, device: CUdevice) {
-    // The exchange makes one of several threads the one that counts it.
-    if let Some(primary) = cx.page.contexts.primary(device)
-        && primary.swap(context.addr(), Ordering::Relaxed) == 0
-    {
-        came(cx, context, device);
-    }
-}
-
-/// A context in which the program works was met; its device is known.
-pub(crate) fn seen(cx: &Cx<'_>, context: CUcontext, device: CUdevice) {
-    let contexts = &cx.page.contexts;
-    let unknown = contexts.primary(device).is_some_and(|p| p.load(Ordering::Relaxed) == 0)
-        && contexts.created.get(context.addr()).is_none();
-    if unknown && cx.driver().primary_context(device) == Some(context) {
-        primary_found(cx, context, device);
-    }
-}
-
 fn primary_gone(cx: &Cx<'_>, context: CUcontext, device: CUdevice) {
     let known = cx.page.contexts.primary(device).map_or(0, |p| p.swap(0, Ordering::Relaxed));
     if known != 0 {
         went(cx, context, device);
     }
-    timing::context_ended(cx, context);
+    timing::launch::context_ended(cx, context);
     memory::context::destroyed(cx, context);
 }
 
