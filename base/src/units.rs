@@ -72,6 +72,12 @@ impl Bytes {
     pub const fn minus(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
+
+    /// A share of it, rounded down; it may be more than the whole.
+    #[must_use]
+    pub fn part(self, share: Permille) -> Self {
+        Self(u64::try_from(u128::from(self.0) * u128::from(share.0) / 1000).unwrap_or(u64::MAX))
+    }
 }
 
 impl Add for Bytes {

@@ -11,7 +11,6 @@
 //! | `pace`, `load` | how fast a job is beside others, and what it does to a GPU alone |
 //! | `turns` | who may launch when |
 //! | `suspend` | a job taken off its GPUs without loss, and brought back, by a helper process |
-//! | `needs` | what earlier runs tell of the next |
 //! | `host` | what jobs take of the host's CPUs and memory |
 //! | `events` | the log that `radrm replay --events` reads |
 
@@ -22,7 +21,6 @@ mod events;
 mod gpus;
 mod host;
 mod load;
-mod needs;
 mod outcome;
 mod pace;
 mod peer;

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use radrm_base::PastRun;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{GpuStats, Line, StatsRow};
-use radrm_scheduler_core::{Activity, Bytes, Leaving, Verdict};
+use radrm_scheduler_core::{Activity, Bytes, Leaving, Millis, Needs, Verdict};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::suspend::Suspension;
@@ -81,17 +82,8 @@ pub(crate) struct Entry {
     pub(crate) suspension: Suspension,
     /// It was told to stop, and this is to become of it.
     pub(crate) leaving: Option<Leaving>,
-}
-
-/// A run that is over, for the needs of later ones.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Run {
-    pub(crate) batch: Option<u32>,
-    pub(crate) peak: Bytes,
-    pub(crate) ran_ms: u64,
-    pub(crate) activity: Option<Activity>,
-    /// It was not cut short: one that ran out of memory needs at least its peak.
-    pub(crate) complete: bool,
+    /// What it was resolved to need; older versions stored nothing.
+    pub(crate) needs: Option<Needs>,
 }
 
 /// The database.
@@ -100,7 +92,7 @@ pub(crate) struct Store {
     connection: Connection,
 }
 
-const SCHEMA: i64 = 5;
+const SCHEMA: i64 = 6;
 
 const TABLES: &str = "
 CREATE TABLE jobs (
@@ -136,6 +128,7 @@ const ADDED: [&str; SCHEMA as usize - 1] = [
     "ALTER TABLE runs ADD COLUMN complete INTEGER NOT NULL DEFAULT 1;
      CREATE TABLE drained (gpu TEXT PRIMARY KEY);",
     "ALTER TABLE jobs ADD COLUMN leaving TEXT",
+    "ALTER TABLE jobs ADD COLUMN needs TEXT",
 ];
 
 /// What is added to a GPU's figures.
@@ -280,16 +273,16 @@ impl Store {
     }
 
     /// Earlier runs of a program by a user on a model of GPU, the newest first.
-    pub(crate) fn runs(&self, uid: u32, program: &str, model: &str) -> Result<Vec<Run>> {
+    pub(crate) fn runs(&self, uid: u32, program: &str, model: &str) -> Result<Vec<PastRun>> {
         let mut statement = self.connection.prepare_cached(
             "SELECT batch, peak, ran_ms, activity, complete FROM runs
              WHERE uid = ?1 AND program = ?2 AND model = ?3 ORDER BY id DESC LIMIT ?4",
         )?;
         let run = |row: &Row<'_>| {
-            Ok(Run {
+            Ok(PastRun {
                 batch: row.get(0)?,
                 peak: Bytes(row.get::<_, i64>(1)?.unsigned_abs()),
-                ran_ms: row.get::<_, i64>(2)?.unsigned_abs(),
+                ran: Millis(row.get::<_, i64>(2)?.unsigned_abs()),
                 activity: from_json(row.get(3)?),
                 complete: row.get(4)?,
             })
@@ -363,7 +356,7 @@ impl Store {
 
 const COLUMNS: &str = "id, uid, gid, user, spec, stage, held, cancelled, attempt, ooms, floor, devices, \
     reserved, mem_limit, submitted_ms, first_start_ms, started_ms, ended_ms, ran_ms, peak, boot, verdict, why, \
-    suspension, lined_up_ms, activity, leaving, octet_length(spec) + octet_length(environment)";
+    suspension, lined_up_ms, activity, leaving, needs, octet_length(spec) + octet_length(environment)";
 
 fn entry(row: &Row<'_>) -> Result<Entry> {
     let number = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
@@ -400,7 +393,8 @@ fn entry(row: &Row<'_>) -> Result<Entry> {
         lined_up_ms: some(24)?,
         activity: from_json(row.get(25)?),
         leaving: from_json(row.get(26)?),
-        bytes: number(27)?,
+        needs: from_json(row.get(27)?),
+        bytes: number(28)?,
     })
 }
 
@@ -422,8 +416,8 @@ pub(crate) fn bytes(spec: &Spec, environment: &[String]) -> u64 {
 pub(crate) fn insert(tx: &Transaction<'_>, entry: &Entry, environment: &[String]) -> Result<u64> {
     tx.prepare_cached(
         "INSERT INTO jobs (uid, gid, user, spec, environment, stage, held, cancelled, attempt, ooms, floor,
-             devices, submitted_ms, ran_ms, boot, why)
-         VALUES (?1, ?2, ?3, ?4, ?5, 'waiting', ?6, 0, 0, 0, 0, '[]', ?7, 0, '', '')",
+             devices, submitted_ms, ran_ms, boot, why, needs)
+         VALUES (?1, ?2, ?3, ?4, ?5, 'waiting', ?6, 0, 0, 0, 0, '[]', ?7, 0, '', '', ?8)",
     )?
     .execute(params![
         entry.uid,
@@ -433,6 +427,7 @@ pub(crate) fn insert(tx: &Transaction<'_>, entry: &Entry, environment: &[String]
         json(&environment),
         entry.held,
         int(entry.submitted_ms),
+        entry.needs.as_ref().map(json),
     ])?;
     Ok(tx.last_insert_rowid().unsigned_abs())
 }
@@ -473,7 +468,7 @@ pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
         "UPDATE jobs SET stage = ?2, held = ?3, cancelled = ?4, attempt = ?5, ooms = ?6, floor = ?7,
              devices = ?8, reserved = ?9, mem_limit = ?10, first_start_ms = ?11, started_ms = ?12,
              ended_ms = ?13, ran_ms = ?14, peak = ?15, boot = ?16, verdict = ?17, why = ?18, suspension = ?19,
-             lined_up_ms = ?20, activity = ?21, leaving = ?22 WHERE id = ?1",
+             lined_up_ms = ?20, activity = ?21, leaving = ?22, needs = ?23 WHERE id = ?1",
     )?
     .execute(params![
         int(entry.id),
@@ -498,6 +493,7 @@ pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
         entry.lined_up_ms.map(int),
         entry.activity.as_ref().map(json),
         entry.leaving.as_ref().map(json),
+        entry.needs.as_ref().map(json),
     ])?;
     match entry.stage {
         Stage::Ended => shorten(tx, entry),
@@ -533,7 +529,7 @@ pub(crate) struct NewRun {
     pub(crate) uid: u32,
     pub(crate) program: String,
     pub(crate) model: String,
-    pub(crate) run: Run,
+    pub(crate) run: PastRun,
 }
 
 /// Keeps a run.
@@ -548,7 +544,7 @@ pub(crate) fn put_run(tx: &Transaction<'_>, run: &NewRun) -> Result<()> {
         run.model,
         run.run.batch,
         int(run.run.peak.0),
-        int(run.run.ran_ms),
+        int(run.run.ran.0),
         run.run.activity.as_ref().map(json),
         run.run.complete
     ])?;
@@ -647,7 +643,7 @@ mod tests {
         assert_eq!((stats.makespan_ms, stats.mean_wait_ms, stats.mean_execution_ms), (100, 40.0, 60.0));
         assert_eq!(store.stats(Some(8), 0).unwrap().jobs, 0);
         let activity = entry.activity;
-        let found = Run { batch: Some(15), peak: Bytes(5), ran_ms: 60, activity, complete: false };
+        let found = PastRun { batch: Some(15), peak: Bytes(5), ran: Millis(60), activity, complete: false };
         let run = NewRun { uid: 7, program: "p".into(), model: "m".into(), run: found };
         store.transaction(|tx| put_run(tx, &run)).unwrap();
         assert_eq!(store.runs(7, "p", "m").unwrap(), [found]);
@@ -663,7 +659,7 @@ mod tests {
         let mut store = Store::open(&dir.path().join("q.db")).unwrap();
         let put = |store: &mut Store, uid, program: &str, peak| {
             let peak = Bytes(peak);
-            let run = Run { batch: None, peak, ran_ms: 1, activity: None, complete: true };
+            let run = PastRun { batch: None, peak, ran: Millis(1), activity: None, complete: true };
             let run = NewRun { uid, program: program.into(), model: "m".into(), run };
             store.transaction(|tx| put_run(tx, &run)).unwrap();
         };
@@ -715,7 +711,7 @@ mod tests {
             let store = Store::open(&path).unwrap();
             let jobs = store.open_jobs().unwrap();
             assert_eq!((jobs.len(), jobs[0].lined_up_ms, jobs[0].activity), (1, None, None));
-            let run = Run { batch: None, peak: Bytes(3), ran_ms: 4, activity: None, complete: true };
+            let run = PastRun { batch: None, peak: Bytes(3), ran: Millis(4), activity: None, complete: true };
             assert_eq!(store.runs(7, "p", "m").unwrap(), [run]);
         }
     }

@@ -1,23 +1,14 @@
 //! What a user asks for with a job.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use radrm_scheduler_core::estimator::ModelSummary;
+use radrm_base::PastRun;
+use radrm_scheduler_core::need::{DryRun, Features, ModelSummary, UserEstimate};
 use radrm_scheduler_core::{
-    Bytes, HostNeed, Job, JobId, Millis, Need, Permille, Preemption, SuspendRefusal, UserId,
+    Bytes, HostNeed, Job, JobId, Millis, Permille, Preemption, SuspendRefusal, UserId,
 };
 use serde::{Deserialize, Serialize};
-
-/// An estimate of the memory on each GPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Guess {
-    /// The figure to expect, bytes.
-    pub bytes: u64,
-    /// What is set aside, bytes.
-    pub upper: u64,
-    /// Where it comes from: the end of a sentence.
-    pub from: String,
-}
 
 /// A job as it is submitted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -39,9 +30,15 @@ pub struct Spec {
     pub mem: Option<u64>,
     /// It is not sure that `mem` suffices: an estimate with this upper bound, bytes.
     pub mem_upper: Option<u64>,
-    /// What it is estimated to need, until a run of it was measured. Nothing holds it to that.
+    /// What its user estimates it to need, until a run of it was measured. Nothing holds it to that.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub estimate: Option<Guess>,
+    pub estimate: Option<UserEstimate>,
+    /// Likewise: what a dry run of it held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dry_run: Option<DryRun>,
+    /// Likewise: estimates in its file, by name of the estimator.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub file_estimates: BTreeMap<String, Bytes>,
     /// Part of each GPU's SMs, in thousandths.
     pub share: Option<u32>,
     /// GPUs of its own.
@@ -87,6 +84,8 @@ const LONGEST_WORD: usize = 128 << 10;
 const MOST_BYTES: usize = 2 << 20;
 /// Names, and where an estimate comes from.
 const LONGEST_NAME: usize = 256;
+/// More estimators than a file has.
+const MOST_ESTIMATES: usize = 16;
 /// A path that the kernel takes (`PATH_MAX`), with its zero byte.
 const LONGEST_PATH: usize = 4096;
 
@@ -119,15 +118,18 @@ impl Spec {
         if self.share.is_some_and(|share| share == 0 || share > 1000) {
             return Err("a share is between 0.1% and 100%".to_owned());
         }
-        let guess = self.estimate.as_ref();
-        for (bytes, upper) in [(self.mem, self.mem_upper), (guess.map(|g| g.bytes), guess.map(|g| g.upper))] {
-            if bytes == Some(0) || upper == Some(0) {
+        let estimate = self.estimate.as_ref();
+        let estimate = (estimate.map(|estimate| estimate.bytes), estimate.map(|estimate| estimate.upper));
+        let figures = self.file_estimates.values().copied().chain(self.dry_run.iter().map(|run| run.held));
+        let figures = figures.map(|bytes| (Some(bytes), None));
+        let declared = (self.mem.map(Bytes), self.mem_upper.map(Bytes));
+        for (bytes, upper) in [declared, estimate].into_iter().chain(figures) {
+            if bytes == Some(Bytes::ZERO) || upper == Some(Bytes::ZERO) {
                 return Err("a job on a GPU needs more than 0 bytes of its memory".to_owned());
             }
             if let (Some(bytes), Some(upper)) = (bytes, upper)
                 && bytes > upper
             {
-                let (bytes, upper) = (Bytes(bytes), Bytes(upper));
                 return Err(format!("GPU memory of {bytes} is above its upper bound of {upper}"));
             }
         }
@@ -165,12 +167,19 @@ impl Spec {
                 "the job's command and environment have {kib} KiB together; 2 MiB is the most"
             ));
         }
-        let from = self.estimate.as_ref().map_or("", |guess| &guess.from);
-        for (what, text) in [
+        if self.file_estimates.len() > MOST_ESTIMATES {
+            return Err(format!("the job has more than {MOST_ESTIMATES} estimates"));
+        }
+        let from = self.estimate.as_ref().map_or("", |estimate| &estimate.from);
+        let gpu = self.dry_run.as_ref().map_or("", |run| &run.gpu);
+        let names = self.file_estimates.keys().map(|name| ("estimator", name.as_str()));
+        let names = names.chain([
             ("name", self.name.as_str()),
             ("GPU model", self.model.as_deref().unwrap_or_default()),
             ("estimate's origin", from),
-        ] {
+            ("dry run's GPU model", gpu),
+        ]);
+        for (what, text) in names {
             if text.len() > LONGEST_NAME {
                 return Err(format!(
                     "the job's {what} has {} bytes; {LONGEST_NAME} are the most",
@@ -192,16 +201,25 @@ impl Spec {
         Ok(())
     }
 
-    /// The scheduler's view. `known` is what earlier runs tell of the need.
+    /// What is known of the job before it runs, with earlier runs of it and its batch size.
     #[must_use]
-    pub fn job(&self, id: u64, uid: u32, submitted: Millis, known: Need) -> Job {
-        let need = match (self.mem, self.mem_upper) {
-            (Some(bytes), upper) => {
-                Need::Estimated { bytes: Bytes(bytes), upper: Bytes(upper.unwrap_or(bytes).max(bytes)) }
-            }
-            (None, Some(upper)) => Need::Estimated { bytes: Bytes(upper), upper: Bytes(upper) },
-            (None, None) => known,
-        };
+    pub fn features<'a>(&'a self, runs: &'a [PastRun], batch: Option<u32>) -> Features<'a> {
+        Features {
+            declared: self.mem.map(Bytes),
+            declared_upper: self.mem_upper.map(Bytes),
+            declared_time: self.expected_ms.map(Millis),
+            runs,
+            dry_run: self.dry_run.as_ref(),
+            estimate: self.estimate.as_ref(),
+            file: Some(&self.file_estimates),
+            summary: self.summary.as_ref(),
+            batch,
+        }
+    }
+
+    /// The scheduler's view, but for its needs.
+    #[must_use]
+    pub fn job(&self, id: u64, uid: u32, submitted: Millis) -> Job {
         let preemption = Preemption {
             allowed: self.preemptible,
             checkpoint_signal: self.checkpoint_signal,
@@ -213,12 +231,10 @@ impl Spec {
             user: UserId(uid),
             priority: self.priority,
             gpus: self.gpus,
-            need,
             share: self.share.map(Permille),
             exclusive: self.exclusive,
             model: self.model.clone(),
             host: HostNeed { cpu_milli: self.cpu_milli, memory: Bytes(self.host_memory) },
-            expected: self.expected_ms.map(Millis),
             time_limit: self.time_limit_ms.map(Millis),
             slot: self.slot_ms.map(Millis),
             preemption,
@@ -261,6 +277,7 @@ mod tests {
         };
         at_most.check().unwrap();
         let path = PathBuf::from(format!("/{}", word(4095)));
+        let estimate = UserEstimate { bytes: Bytes(1), upper: Bytes(1), from: String::new() };
         for (bad, part) in [
             (Spec { command: vec![word(128 << 10)], ..good.clone() }, "128 KiB"),
             (Spec { environment: vec![format!("LONG={}", word(8 << 20))], ..good.clone() }, "LONG in the"),
@@ -269,7 +286,7 @@ mod tests {
             (Spec { name: word(257), ..good.clone() }, "name has 257"),
             (Spec { model: Some(word(257)), ..good.clone() }, "GPU model"),
             (
-                Spec { estimate: Some(Guess { bytes: 1, upper: 1, from: word(257) }), ..good.clone() },
+                Spec { estimate: Some(UserEstimate { from: word(257), ..estimate.clone() }), ..good.clone() },
                 "origin",
             ),
             (Spec { output: Some(path.clone()), ..good.clone() }, "a path of the job"),
@@ -281,14 +298,21 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_says_of_the_need_comes_before_what_is_known() {
-        let known = Need::Measured(Bytes(7));
-        let spec = Spec { gpus: 1, ..Spec::default() };
-        assert_eq!(spec.job(1, 0, Millis(0), known).need, known);
-        let said = Spec { mem: Some(5), ..spec };
-        assert_eq!(
-            said.job(1, 0, Millis(0), known).need,
-            Need::Estimated { bytes: Bytes(5), upper: Bytes(5) }
-        );
+    fn all_that_a_job_says_of_its_needs_reaches_the_resolver() {
+        let runs =
+            [PastRun { batch: Some(8), peak: Bytes(1), ran: Millis(2), activity: None, complete: true }];
+        let text = r#"{"mem": 5, "mem_upper": 6, "expected_ms": 7, "batch": 8,
+            "estimate": {"bytes": 9, "upper": 10, "from": "as an older version sends it"},
+            "dry_run": {"held": 11, "steps": 3, "gpu": "A100"}, "file_estimates": {"horus": 12},
+            "summary": {"layers": [], "parameters": 13, "trainable": 0, "activations": 0, "batch": null}}"#;
+        let spec: Spec = serde_json::from_str(text).unwrap();
+        let features = spec.features(&runs, Some(8));
+        assert_eq!((features.declared, features.declared_upper), (Some(Bytes(5)), Some(Bytes(6))));
+        assert_eq!((features.declared_time, features.batch), (Some(Millis(7)), Some(8)));
+        assert_eq!(features.runs, runs);
+        assert_eq!(features.estimate.unwrap().from, "as an older version sends it");
+        assert_eq!(features.dry_run.unwrap().held, Bytes(11));
+        assert_eq!(features.file.unwrap()["horus"], Bytes(12));
+        assert_eq!(features.summary.unwrap().parameters, 13);
     }
 }

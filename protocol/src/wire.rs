@@ -4,7 +4,7 @@
 
 use std::io::{self, Read, Write};
 
-use radrm_scheduler_core::Activity;
+use radrm_scheduler_core::{Activity, Needs};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -132,14 +132,14 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// What `spec` asks for.
+    /// What `spec` asks for. An estimate that no run confirmed counts as asked for.
     #[must_use]
-    pub fn of(spec: &Spec) -> Self {
-        let guess = spec.estimate.as_ref();
+    pub fn of(spec: &Spec, needs: Option<&Needs>) -> Self {
+        let need = needs.and_then(|needs| needs.memory.as_ref()).filter(|need| !need.enforce);
         Self {
             gpu_mem: spec.mem,
-            gpu_mem_upper: spec.mem_upper.or(guess.filter(|_| spec.mem.is_none()).map(|guess| guess.upper)),
-            gpu_mem_estimate: guess.map(|guess| guess.bytes),
+            gpu_mem_upper: spec.mem_upper.or(need.map(|need| need.upper.0)),
+            gpu_mem_estimate: need.map(|need| need.bytes.0),
             gpu_share: spec.share,
             exclusive: spec.exclusive,
             gpu_model: spec.model.clone(),

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, DeviceId, JobObservation, Node, Observation};
 use crate::interference::Activity;
-use crate::job::{Job, JobId, Need, SuspendRefusal, UserId};
+use crate::job::{Job, JobId, SuspendRefusal, UserId};
+use crate::need::Need;
 use crate::state::Leaving;
 use crate::units::{Bytes, Millis};
 
@@ -97,11 +98,12 @@ pub enum Event {
         /// Milliseconds of GPU time, decayed up to `at`.
         gpu_ms: u64,
     },
-    /// A waiting job's need became known (a dry run ended, an estimator answered).
+    /// A waiting job's need became known or changed: a [`crate::need::NeedResolver`] resolved it from what is known now.
     NeedKnown {
         /// Which.
         job: JobId,
         /// The need.
+        #[serde(deserialize_with = "crate::need::legacy::known")]
         need: Need,
     },
     /// What a waiting job does to a GPU and how long it runs became known (another run of its

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::interference::Activity;
+use crate::need::Need;
 use crate::units::{Bytes, Millis, Permille};
 
 /// A job, by a number that the caller gives and never gives again.
@@ -22,35 +23,6 @@ impl fmt::Display for JobId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UserId(pub u32);
-
-/// GPU memory that a job needs on each of its devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Need {
-    /// The peak of an earlier, equal run.
-    Measured(Bytes),
-    /// A prediction.
-    Estimated {
-        /// The figure to expect.
-        bytes: Bytes,
-        /// The bound that is exceeded only with the estimator's stated probability.
-        upper: Bytes,
-    },
-    /// Nothing is known.
-    Unknown,
-}
-
-impl Need {
-    /// What has to be set aside: the measured peak, the estimate's upper bound.
-    #[must_use]
-    pub fn claim(self) -> Option<Bytes> {
-        match self {
-            Self::Measured(bytes) => Some(bytes),
-            Self::Estimated { bytes, upper } => Some(bytes.max(upper)),
-            Self::Unknown => None,
-        }
-    }
-}
 
 /// Resources of the host beside the GPUs. Zero asks for nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -140,8 +112,9 @@ pub struct Job {
     pub priority: i32,
     /// Devices it needs at the same time, on one node. 0 for a job that only needs the host.
     pub gpus: u16,
-    /// Memory on each of them.
-    pub need: Need,
+    /// Memory on each of them, if that is known.
+    #[serde(default, deserialize_with = "crate::need::legacy::option")]
+    pub need: Option<Need>,
     /// The part of each device's SMs it asks for; `None` takes what there is. Declared shares of
     /// one device never add up to more than the device.
     pub share: Option<Permille>,
@@ -183,7 +156,7 @@ impl Job {
             user: UserId::default(),
             priority: 0,
             gpus: 1,
-            need: Need::Unknown,
+            need: None,
             share: None,
             exclusive: false,
             model: None,

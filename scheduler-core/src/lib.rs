@@ -21,7 +21,7 @@
 //!         shared: true,
 //!     },
 //! });
-//! let job = Job { need: Need::Measured(Bytes::from_gib(12)), ..Job::new(JobId(1)) };
+//! let job = Job { need: Some(Need::measured(Bytes::from_gib(12))), ..Job::new(JobId(1)) };
 //! let decisions = state.step(Millis(5), Event::Submitted { job: Box::new(job) });
 //! let Action::Start { job, attempt, .. } = decisions[0].action else { panic!() };
 //! println!("start job {job}: {}", decisions[0].reason);
@@ -73,11 +73,11 @@
 mod action;
 mod device;
 
-pub mod estimator;
 mod event;
 mod fair;
 pub mod interference;
 mod job;
+pub mod need;
 mod place;
 mod queue;
 pub mod rad_file;
@@ -94,7 +94,8 @@ pub use action::{Action, Decision, LaunchBudget, Signal, Verdict};
 pub use device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
 pub use event::{Event, Evidence, Outcome};
 pub use interference::{Activity, Constants};
-pub use job::{HostNeed, Job, JobId, Need, Preemption, SuspendRefusal, UserId};
+pub use job::{HostNeed, Job, JobId, Preemption, SuspendRefusal, UserId};
+pub use need::{Need, NeedResolver, Needs};
 pub use reason::{Impossible, Reason, Rung, Score, Wait};
 pub use settings::{
     Eviction, FairShare, Hot, Memory, NoSuchPolicy, Order, Policy, Preconditions, Recovery, Settings,

@@ -148,10 +148,10 @@ impl World {
             let mut job = Job::new(JobId(id));
             job.submitted = Millis::from_secs(at);
             job.need = if below(10) == 0 {
-                Need::Unknown
+                None
             } else {
                 let most = if below(3) == 0 { 39 } else { 12 };
-                Need::Measured(Bytes::from_gib(1 + below(most)))
+                Some(Need::measured(Bytes::from_gib(1 + below(most))))
             };
             job.gpus = [1, 1, 1, 1, 1, 2, 2, 3][below(8) as usize];
             job.activity = (below(3) > 0).then_some(activity);

@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::{DONE, Node, gib, oom, preemptible, signals, started, verdict, with};
+use common::{DONE, Node, estimated, gib, oom, preemptible, signals, started, verdict, with};
 use radrm_scheduler_core::{
     Action, Activity, Bytes, Decision, Device, DeviceId, Event, Evidence, Job, JobId, JobObservation, Memory,
-    Millis, Need, NodeId, Observation, Order, Outcome, Permille, Phase, Policy, Reason, Rung, Settings,
-    Signal, SuspendRefusal, UserId, Verdict, Wait,
+    Millis, NodeId, Observation, Order, Outcome, Permille, Phase, Policy, Reason, Rung, Settings, Signal,
+    SuspendRefusal, UserId, Verdict, Wait,
 };
 
 fn placed(settings: Settings, jobs: &[(u64, u64)]) -> Vec<Option<u32>> {
@@ -149,8 +149,7 @@ fn priorities_and_fair_shares_order_the_queue_and_age_wins_in_the_end() {
 #[test]
 fn only_a_real_out_of_memory_is_tried_again_and_not_for_ever() {
     let mut node = Node::new(2, Settings::default());
-    let job =
-        Job { need: Need::Estimated { bytes: Bytes::from_gib(5), upper: Bytes::from_gib(6) }, ..gib(1, 0) };
+    let job = Job { need: Some(estimated(5, 6)), ..gib(1, 0) };
     node.run(job);
     let mut rungs = Vec::new();
     for attempt in 1..4 {
@@ -312,7 +311,7 @@ fn a_suspended_gang_comes_back_to_devices_of_several_models() {
 #[test]
 fn a_suspended_job_of_unknown_need_comes_back_to_devices_of_its_own() {
     let mut node = Node::new(1, Settings::default());
-    let unknown = Job { need: Need::Unknown, ..gib(1, 1) };
+    let unknown = Job { need: None, ..gib(1, 1) };
     node.at(0).run(Job { preemption: preemptible(Ok(())), ..unknown });
     node.at(10).submit(Job { priority: 2, ..gib(2, 10) });
     node.at(20).step(Event::Suspended { job: JobId(1), bytes: Bytes::from_gib(3) });

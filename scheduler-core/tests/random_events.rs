@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use radrm_scheduler_core::{
     Action, Activity, Bytes, Decision, Device, DeviceId, Event, Evidence, FairShare, HostNeed, Job, JobId,
     JobObservation, Memory, Millis, Need, Node, NodeId, Observation, Outcome, Permille, Phase, Policy,
-    Preemption, Reason, Settings, State, SuspendRefusal, UserId,
+    Preemption, Reason, Settings, State, SuspendRefusal, UserId, need::Source,
 };
 
 const STEPS: u32 = 10_000;
@@ -346,9 +346,15 @@ impl World {
             _ => 1,
         };
         job.need = match self.rng.below(4) {
-            0 => Need::Unknown,
-            1 => Need::Estimated { bytes: Bytes::from_gib(gib), upper: Bytes::from_gib(gib + gib / 4) },
-            _ => Need::Measured(Bytes::from_gib(gib)),
+            0 => None,
+            1 => {
+                let source = match gib % 2 {
+                    0 => Source::UserEstimate,
+                    _ => Source::OtherBatchSizes { sizes: 2 },
+                };
+                Some(Need::new(Bytes::from_gib(gib), Bytes::from_gib(gib + gib / 4), None, source))
+            }
+            _ => Some(Need::measured(Bytes::from_gib(gib))),
         };
         job.share = self.rng.one_in(4).then(|| Permille(self.rng.below(11) as u32 * 100));
         job.exclusive = self.rng.one_in(20);
@@ -475,7 +481,7 @@ impl World {
                     self.step(Event::SuspendKnown { job, suspend })
                 }
                 Some(job) => {
-                    let need = Need::Measured(Bytes::from_gib(1 + self.rng.below(39)));
+                    let need = Need::measured(Bytes::from_gib(1 + self.rng.below(39)));
                     self.step(Event::NeedKnown { job, need })
                 }
                 None => self.step(Event::Tick),

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use radrm_scheduler_core::{Action, Bytes, Event, Evidence, JobId, Outcome, Reason, Signal, Verdict};
+use radrm_base::PastRun;
+use radrm_scheduler_core::{Action, Bytes, Event, Evidence, JobId, Millis, Outcome, Reason, Signal, Verdict};
 
 use super::effects::Owner;
-use super::{Committed, Effect, Engine, Live, Note};
-use crate::needs;
+use super::{Committed, Effect, Engine, Live, Note, needs};
 use crate::status::{End, Status};
-use crate::store::{Entry, NewRun, Run, Stage};
+use crate::store::{NewRun, Stage};
 use crate::supervisor::{self, Order, User};
 use crate::suspend::{Step, Suspension};
 use crate::watch::Attempt;
@@ -26,7 +26,6 @@ impl Engine {
             Action::Start { job, attempt, devices, limit, reserved } => {
                 let devices: Vec<String> = devices.iter().map(|device| self.node.uuid(*device)).collect();
                 let boot = self.boot.clone();
-                let limit = limit.filter(|_| !self.is_guess(job.0));
                 let Some(entry) = self.jobs.entries.get_mut(&job.0) else { return };
                 entry.stage = Stage::Starting;
                 (entry.attempt, entry.boot, entry.devices) = (attempt, boot, devices);
@@ -78,15 +77,6 @@ impl Engine {
             }
             Action::WakeAt { at } => self.core.wake = Some(at),
         }
-    }
-
-    /// Whether only an estimate tells what a job needs: a limit at that would break it.
-    fn is_guess(&self, job: u64) -> bool {
-        let estimated = |entry: &&Entry| {
-            let spec = &entry.spec;
-            spec.mem.or(spec.mem_upper).is_none() && (spec.estimate.is_some() || spec.summary.is_some())
-        };
-        self.jobs.entries.get(&job).filter(estimated).is_some_and(|entry| self.known(entry).guess)
     }
 
     /// Since when a job waits outlives the daemon: one whose slot is over stays behind those that waited.
@@ -293,12 +283,13 @@ impl Engine {
                 _ => end.oom.filter(|_| lacked).map(|least| (least, false)),
             };
             if let Some((peak, complete)) = seen {
-                let (batch, activity, peak) = (needs::batch(&entry.spec), entry.activity, Bytes(peak));
+                let (batch, activity) = (needs::batch(&entry.spec), entry.activity);
+                let (peak, ran) = (Bytes(peak), Millis(ran_ms));
                 self.outbox.note(Note::Run(NewRun {
                     uid: entry.uid,
                     program: needs::program(&entry.spec),
                     model: self.node.model(entry),
-                    run: Run { batch, peak, ran_ms, activity, complete },
+                    run: PastRun { batch, peak, ran, activity, complete },
                 }));
             }
         }

@@ -5,8 +5,8 @@ use std::time::Instant;
 use radrm_console::output::say;
 use radrm_scheduler_core::{Event, JobId, Outcome, Phase, Reason};
 
-use super::Engine;
 use super::monitor::{Change, Doubtful};
+use super::{Engine, needs};
 use crate::gpus::Look;
 use crate::status::{End, Status};
 use crate::store::{Entry, Stage};
@@ -55,7 +55,7 @@ impl Engine {
     /// such a job; it stays in the queue, and is submitted again when a GPU is back.
     pub(super) fn waits_for_lost(&mut self, job: u64) -> bool {
         let Some(entry) = self.jobs.entries.get(&job).filter(|_| self.node.any_lost()) else { return false };
-        let waits = entry.stage == Stage::Waiting && self.can_ever_start(&self.job_of(entry)).is_ok();
+        let waits = entry.stage == Stage::Waiting && self.can_ever_start(&needs::job(entry)).is_ok();
         if waits {
             self.say(job, "waits for a GPU that is gone for now".to_owned());
         }
@@ -77,7 +77,7 @@ impl Engine {
     /// Remembers a job of an earlier daemon that could not start now, and is not tried yet: it is held, or runs.
     pub(super) fn find_missing(&mut self, job: u64) {
         let Some(entry) = self.jobs.entries.get(&job) else { return };
-        if self.can_ever_start(&self.job_of(entry)).is_err() {
+        if self.can_ever_start(&needs::job(entry)).is_err() {
             self.jobs.missing.insert(job);
         }
     }
@@ -87,8 +87,7 @@ impl Engine {
         let unknown = |entry: &&Entry| {
             entry.stage == Stage::Waiting && !entry.held && self.core.state.job(JobId(entry.id)).is_none()
         };
-        let jobs: Vec<_> =
-            self.jobs.entries.values().filter(unknown).map(|entry| self.job_of(entry)).collect();
+        let jobs: Vec<_> = self.jobs.entries.values().filter(unknown).map(needs::job).collect();
         for job in jobs {
             self.step(Event::Submitted { job: Box::new(job) });
         }

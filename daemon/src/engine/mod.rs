@@ -19,6 +19,7 @@ mod loads;
 mod looks;
 mod lost;
 mod monitor;
+mod needs;
 mod outbox;
 mod possible;
 mod recover;

@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use radrm_base::PastRun;
 use radrm_protocol::wire::Line;
 use radrm_scheduler_core::Signal;
 use rusqlite::Transaction;
 
 use super::entries::Entries;
-use crate::store::{self, NewRun, Run, Store, Watched};
+use crate::store::{self, NewRun, Store, Watched};
 use crate::watch::Attempt;
 
 /// What is carried out after it was written down.
@@ -104,12 +105,12 @@ impl Outbox {
     }
 
     /// Earlier runs of a program by a user on a GPU model, the newest first, those among them that are not written yet.
-    pub(super) fn past_runs(&self, uid: u32, program: &str, model: &str) -> rusqlite::Result<Vec<Run>> {
+    pub(super) fn past_runs(&self, uid: u32, program: &str, model: &str) -> rusqlite::Result<Vec<PastRun>> {
         let pending = self.notes.iter().rev().filter_map(|note| match note {
             Note::Run(run) if run.uid == uid && run.program == program && run.model == model => Some(run.run),
             _ => None,
         });
-        let mut runs: Vec<Run> = pending.collect();
+        let mut runs: Vec<PastRun> = pending.collect();
         runs.extend(self.store.runs(uid, program, model)?);
         Ok(runs)
     }
@@ -197,7 +198,7 @@ impl Outbox {
 mod tests {
     use super::*;
     use crate::store::Entry;
-    use radrm_scheduler_core::Bytes;
+    use radrm_scheduler_core::{Bytes, Millis};
 
     fn outbox() -> (tempfile::TempDir, Outbox) {
         let dir = tempfile::tempdir().unwrap();
@@ -206,7 +207,7 @@ mod tests {
     }
 
     fn run(peak: u64) -> NewRun {
-        let run = Run { batch: None, peak: Bytes(peak), ran_ms: 1, activity: None, complete: true };
+        let run = PastRun { batch: None, peak: Bytes(peak), ran: Millis(1), activity: None, complete: true };
         NewRun { uid: 7, program: "p".into(), model: "m".into(), run }
     }
 

@@ -27,7 +27,7 @@ enum Fate {
 }
 
 fn fate(mut empty: State, at: Millis, job: &Job) -> Fate {
-    let guess = job.gpus > 0 && !job.exclusive && job.need.claim().is_some();
+    let guess = job.gpus > 0 && !job.exclusive && job.need.is_some();
     let guess = guess && empty.settings().policy != Policy::Exclusive;
     for decision in empty.step(at, Event::Submitted { job: Box::new(job.clone()) }) {
         match decision.action {
@@ -81,7 +81,7 @@ impl Engine {
                 };
                 let devices = self.core.empty.devices().map(|view| view.device).filter(model);
                 let largest = devices.map(|device| device.capacity).max().unwrap_or(Bytes::ZERO);
-                let claim = job.need.claim().unwrap_or(Bytes::ZERO);
+                let claim = job.need.as_ref().map_or(Bytes::ZERO, |need| need.upper);
                 let own = if job.gpus == 1 { "a GPU" } else { "GPUs" };
                 Ok(vec![format!(
                     "{claim} of GPU memory is more than any GPU here has ({largest}): it is taken for a guess, and the \
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn what_an_empty_machine_does_not_start_never_starts() {
         let settings = Settings::default();
-        let need = |gib: u64| Need::Estimated { bytes: Bytes(gib * GIB), upper: Bytes(gib * GIB) };
+        let need = |gib: u64| Some(Need::declared(Bytes(gib * GIB)));
         let job = || Job::new(JobId(0));
         let host = |cpu_milli, gib: u64| HostNeed { cpu_milli, memory: Bytes(gib * GIB) };
         let starts = Fate::Starts { beyond: false };
@@ -140,7 +140,7 @@ mod tests {
             (Job { gpus: 3, ..job() }, "3 devices at once"),
             (Job { gpus: 2, need: need(60), ..job() }, "2 devices at once"),
             (Job { gpus: 2, model: Some("G80".into()), ..job() }, "2 devices at once"),
-            (Job { need: Need::Measured(Bytes(90 * GIB)), ..job() }, "90.0 GiB"),
+            (Job { need: Some(Need::measured(Bytes(90 * GIB))), ..job() }, "90.0 GiB"),
             (Job { host: host(9000, 0), ..job() }, "CPUs"),
             (Job { gpus: 0, host: host(0, 101), ..job() }, "memory"),
         ] {

@@ -16,8 +16,7 @@ use std::time::{Duration, Instant};
 
 use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Node, NodeId, Outcome, UserId};
 
-use super::{Engine, Live};
-use crate::needs;
+use super::{Engine, Live, needs};
 use crate::status::{Look, Status};
 use crate::store::{Entry, Stage};
 use crate::suspend::Step;
@@ -100,13 +99,19 @@ impl Engine {
                 }
             }
         }
+        let mut submitted = Vec::new();
+        for mut entry in waiting {
+            self.resolve_needs(&mut entry);
+            submitted.push((entry.id, entry.held, entry.cancelled));
+            self.jobs.entries.insert(entry.id, entry);
+        }
+        // Those that wait learn from what ended meanwhile.
         for (attempt, status) in over {
             self.attempt_ended(attempt, &status, true);
         }
-        for entry in waiting {
-            let (id, held, cancelled) = (entry.id, entry.held, entry.cancelled);
-            let job = Box::new(self.job_of(&entry));
-            self.jobs.entries.insert(id, entry);
+        for (id, held, cancelled) in submitted {
+            let Some(entry) = self.jobs.entries.get(&id) else { continue };
+            let job = Box::new(needs::job(entry));
             self.touch(id);
             self.submit_to_state(job, held);
             if cancelled {
@@ -177,7 +182,8 @@ impl Engine {
         let devices = self.node.devices(&entry.devices);
         let reserved = entry.reserved.map(Bytes);
         let leaving = entry.leaving.clone().map(Box::new);
-        let job = Box::new(Job { attempts: attempt, ..self.job_of(&entry) });
+        self.resolve_needs(&mut entry);
+        let job = Box::new(Job { attempts: attempt, ..needs::job(&entry) });
         self.jobs.entries.insert(id, entry);
         if alive {
             let live =
@@ -199,79 +205,6 @@ impl Engine {
         if cancelled {
             self.step(Event::Cancelled { job: JobId(id) });
         }
-    }
-
-    /// The scheduler's view of an entry.
-    pub(super) fn job_of(&self, entry: &Entry) -> Job {
-        job_with(entry, &self.known(entry))
-    }
-
-    /// What earlier runs tell, on the model that it asks for or else on the only one there is, or the summary of
-    /// what it trains.
-    pub(super) fn known(&self, entry: &Entry) -> needs::Known {
-        let usable = || self.node.gpus.list.iter().filter(|gpu| !gpu.divided);
-        let first = usable().next().map(|gpu| gpu.name.clone()).unwrap_or_default();
-        let model = match &entry.spec.model {
-            Some(model) => model.clone(),
-            None if usable().all(|gpu| gpu.name == first) => first,
-            None => return needs::known(&[], &entry.spec),
-        };
-        let runs = self.outbox.past_runs(entry.uid, &needs::program(&entry.spec), &model).unwrap_or_default();
-        needs::known(&runs, &entry.spec)
-    }
-
-    /// Waiting jobs that are the same program as one that just ended learn from it.
-    pub(super) fn tell_waiting(&mut self, ended: &Entry) {
-        let (uid, gpus) = (ended.uid, ended.spec.gpus);
-        let program = needs::program(&ended.spec);
-        let equal: Vec<u64> = self
-            .jobs
-            .entries
-            .values()
-            .filter(|entry| {
-                entry.stage == Stage::Waiting
-                    && entry.id != ended.id
-                    && entry.uid == uid
-                    && entry.spec.gpus == gpus
-                    && entry.spec.command.first() == ended.spec.command.first()
-                    && entry.spec.model == ended.spec.model
-                    && needs::program(&entry.spec) == program
-            })
-            .map(|entry| entry.id)
-            .collect();
-        for id in equal {
-            let Some(entry) = self.jobs.entries.get(&id) else { continue };
-            let said = entry.spec.mem.or(entry.spec.mem_upper).is_some();
-            let needs::Known { need, from, activity, expected, .. } = self.known(entry);
-            // What the user says comes before what was seen.
-            let expected = expected.filter(|_| entry.spec.expected_ms.is_none());
-            let Some(was) = self.core.state.job(JobId(id)).map(|view| view.job) else { continue };
-            if !said && need != radrm_scheduler_core::Need::Unknown && was.need != need {
-                if let Some(from) = from {
-                    self.say(id, from);
-                }
-                self.step(Event::NeedKnown { job: JobId(id), need });
-            }
-            if (activity.is_some() && activity != was.activity)
-                || (expected.is_some() && expected != was.expected)
-            {
-                self.step(Event::ProfileKnown { job: JobId(id), activity, expected });
-            }
-        }
-    }
-}
-
-/// The scheduler's view of an entry of which this is known.
-pub(super) fn job_with(entry: &Entry, known: &needs::Known) -> Job {
-    let job = entry.spec.job(entry.id, entry.uid, Millis(entry.submitted_ms), known.need);
-    Job {
-        expected: job.expected.or(known.expected),
-        activity: entry.activity.or(known.activity),
-        lined_up: entry.lined_up_ms.map(Millis),
-        attempts: entry.attempt,
-        ooms: entry.ooms,
-        floor: Bytes(entry.floor),
-        ..job
     }
 }
 

@@ -6,11 +6,11 @@ use std::sync::mpsc::Sender;
 
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{Line, Request, StatsRow};
+use radrm_scheduler_core::need::Source;
 use radrm_scheduler_core::{Action, Bytes, Event, Job, JobId, Reason, Verdict};
 
 use super::entries::Room;
-use super::recover::job_with;
-use super::{Engine, Note, Response};
+use super::{Engine, Note, Response, needs};
 use crate::peer::Peer;
 use crate::store::{self, Entry, Stage};
 
@@ -26,8 +26,6 @@ struct Taken {
     entry: Entry,
     environment: Vec<String>,
     job: Job,
-    /// Where its need comes from.
-    from: Option<String>,
     remarks: Vec<String>,
 }
 
@@ -58,12 +56,15 @@ impl Engine {
             self.health.report("disk", sentence);
             return;
         }
-        for (Taken { entry, job, from, remarks, .. }, reply) in taken {
+        for (Taken { entry, job, remarks, .. }, reply) in taken {
             let (id, held) = (entry.id, entry.held);
             let job = Box::new(Job { id: JobId(id), ..job });
+            let need = entry.needs.as_ref().and_then(|needs| needs.memory.as_ref());
+            // What the user asked for is known to them.
+            let need = need.filter(|need| need.source != Source::Declared).map(ToString::to_string);
             self.jobs.entries.insert(id, entry);
             self.health.counters.submitted += 1;
-            from.iter().chain(&remarks).for_each(|words| self.say(id, words.clone()));
+            need.iter().chain(&remarks).for_each(|words| self.say(id, words.clone()));
             self.submit_to_state(job, held);
             replies.push((reply, Response::Submitted { job: id, remarks }));
         }
@@ -83,7 +84,7 @@ impl Engine {
         let others = others.iter().map(|(taken, _)| &taken.entry).filter(|entry| entry.uid == peer.uid);
         let taken = others.map(Room::of).fold(self.jobs.entries.of_user(peer.uid), Room::and);
         self.has_room(taken.and(Room { jobs: 1, bytes }), bytes)?;
-        let entry = Entry {
+        let mut entry = Entry {
             bytes,
             uid: peer.uid,
             gid: peer.gid,
@@ -93,11 +94,10 @@ impl Engine {
             submitted_ms: now,
             ..Entry::default()
         };
-        let said = entry.spec.gpus == 0 || entry.spec.mem.or(entry.spec.mem_upper).is_some();
-        let known = self.known(&entry);
-        let job = job_with(&entry, &known);
+        self.resolve_needs(&mut entry);
+        let job = needs::job(&entry);
         let remarks = self.can_ever_start(&job)?;
-        Ok(Taken { entry, environment, job, from: known.from.filter(|_| !said), remarks })
+        Ok(Taken { entry, environment, job, remarks })
     }
 
     /// A held job stays out of the scheduler until it is released: it would start at once.
@@ -132,7 +132,7 @@ impl Engine {
         if self.core.state.job(id).is_some() {
             self.step(if held { Event::Held { job: id } } else { Event::Released { job: id } });
         } else if let Some(entry) = self.jobs.entries.get(&job).filter(|_| !held) {
-            let job = Box::new(self.job_of(entry));
+            let job = Box::new(needs::job(entry));
             self.step(Event::Submitted { job });
         }
     }

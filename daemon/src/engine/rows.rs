@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use radrm_base::signal;
 use radrm_protocol::wire::{Asked, GpuRow, JobRow, NodeRow};
-use radrm_scheduler_core::{Bytes, Evidence, JobId, Outcome, Phase, Reason, Verdict};
+use radrm_scheduler_core::{Evidence, JobId, Outcome, Phase, Reason, Verdict};
 
 use super::Engine;
 use crate::peer::Peer;
@@ -92,26 +92,19 @@ impl Engine {
     pub(super) fn row(&self, entry: &Entry) -> JobRow {
         JobRow {
             command: entry.spec.command.clone(),
-            need_from: self.need_from(entry),
+            need_from: Self::need_from(entry),
             ..self.row_of_list(entry)
         }
     }
 
     /// Where the need of a job that is not over comes from.
-    fn need_from(&self, entry: &Entry) -> Option<String> {
-        let spec = &entry.spec;
-        if spec.gpus == 0 || entry.stage == Stage::Ended {
+    fn need_from(entry: &Entry) -> Option<String> {
+        if entry.spec.gpus == 0 || entry.stage == Stage::Ended {
             return None;
         }
-        let asked = |bytes: u64| format!("asked for: {} on each GPU", Bytes(bytes));
-        let said = match (spec.mem, spec.mem_upper) {
-            (Some(bytes), Some(upper)) if upper > bytes => {
-                Some(format!("{}, at most {}", asked(bytes), Bytes(upper)))
-            }
-            (Some(bytes), _) | (None, Some(bytes)) => Some(asked(bytes)),
-            (None, None) => self.known(entry).from,
-        };
-        Some(said.unwrap_or_else(|| "not known: GPUs of its own until it was seen to hold some".to_owned()))
+        let need = entry.needs.as_ref().and_then(|needs| needs.memory.as_ref());
+        let unknown = || "unknown: it gets GPUs of its own until its use was measured".to_owned();
+        Some(need.map_or_else(unknown, ToString::to_string))
     }
 
     /// A job as lists show it.
@@ -180,7 +173,7 @@ impl Engine {
             cpu_milli: live.and_then(|live| live.host.cpu_milli),
             booked_host_memory: entry.spec.host_memory,
             booked_cpu_milli: entry.spec.cpu_milli,
-            asked: Asked::of(&entry.spec),
+            asked: Asked::of(&entry.spec, entry.needs.as_ref()),
             need_from: None,
             suspended: suspended.then(|| entry.suspension.host_bytes()),
             suspended_pids: match suspended {

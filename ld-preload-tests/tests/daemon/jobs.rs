@@ -90,7 +90,7 @@ fn show_tells_what_was_asked_for_and_where_the_need_comes_from() {
     let job = daemon.submit(&options, &["/bin/sleep", "1000"]);
     let text = daemon.ok(&["show", &job.to_string()]);
     for part in
-        ["--gpu-mem 10.0 GiB, --gpu-share 30%, --preemptible, --slot", "asked for: 10.0 GiB on each GPU"]
+        ["--gpu-mem 10.0 GiB, --gpu-share 30%, --preemptible, --slot", "requested 10.0 GiB on each GPU"]
     {
         assert!(text.contains(part), "{text}");
     }
@@ -103,9 +103,9 @@ fn show_tells_what_was_asked_for_and_where_the_need_comes_from() {
     daemon.ok(&["hold", "--release", &job.to_string()]);
     daemon.until_state(job, "running");
     let text = daemon.ok(&["show", &job.to_string()]);
-    assert!(text.contains("set aside") && text.contains("asked for: 10.0 GiB on each GPU"), "{text}");
+    assert!(text.contains("set aside") && text.contains("requested 10.0 GiB on each GPU"), "{text}");
     let unknown = daemon.submit(&["--hold"], &["/bin/sleep", "1000"]);
-    assert!(daemon.ok(&["show", &unknown.to_string()]).contains("not known: GPUs of its own"));
+    assert!(daemon.ok(&["show", &unknown.to_string()]).contains("unknown: it gets GPUs of its own"));
 }
 
 #[test]

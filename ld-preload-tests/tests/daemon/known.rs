@@ -29,13 +29,13 @@ fn a_program_that_ran_out_of_memory_is_not_unknown_the_next_time() {
     assert!(!daemon.show(other)["history"].to_string().contains("needs"));
     let again = daemon.submit(&["--hold"], &command);
     let history = daemon.show(again)["history"].to_string();
-    assert!(history.contains("did not suffice for an equal run"), "{history}");
+    assert!(history.contains("equal runs ran out of memory with less"), "{history}");
     daemon.ok(&["hold", "--release", &again.to_string()]);
     assert_eq!(daemon.end(again)["exit_code"], 0, "{}", daemon.show(again));
     // And now it is measured.
     let third = daemon.submit(&["--hold"], &command);
     let history = daemon.show(third)["history"].to_string();
-    assert!(history.contains("the peak of an equal run"), "{history}");
+    assert!(history.contains("measured in an equal run"), "{history}");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn an_estimate_is_reserved_and_not_enforced() {
     daemon.until("it has its memory", |daemon| daemon.show(job)["job"]["used"].as_u64() >= Some(3 * GIB));
     let shown = daemon.show(job);
     let history = shown["history"].to_string();
-    assert!(history.contains("needs at most 1.37 GiB on each GPU, by FakeTensor's figure"), "{history}");
+    assert!(history.contains("needs 700 MiB on each GPU, at most 1.37 GiB: FakeTensor's figure"), "{history}");
     assert_eq!((&shown["job"]["attempts"], &shown["job"]["state"]), (&1.into(), &"running".into()));
     // What the user writes down is an estimate too, and is not unknown.
     fs::write(daemon.path("b.rad"), "#RADRM --gpu-mem-estimate=7GiB --time=30m\nsleep 1000\n").expect("file");

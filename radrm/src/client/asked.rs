@@ -33,8 +33,10 @@ pub(super) fn text(asked: &Asked) -> String {
 mod tests {
     use super::*;
     use crate::client::queue;
-    use radrm_protocol::spec::{Guess, Spec};
+    use radrm_protocol::spec::Spec;
     use radrm_protocol::wire::JobRow;
+    use radrm_scheduler_core::Bytes;
+    use radrm_scheduler_core::need::{NeedResolver, UserEstimate};
 
     #[test]
     fn all_that_was_asked_for_is_told() {
@@ -52,7 +54,7 @@ mod tests {
             batch: Some(8),
             ..Spec::default()
         };
-        let said = text(&Asked::of(&spec));
+        let said = text(&Asked::of(&spec, None));
         for part in [
             "--gpu-mem 10.0 GiB, --gpu-mem-upper 12.0 GiB, --gpu-share 30.5%, --exclusive, --gpu-model A100",
             "--preemptible, --slot ",
@@ -63,8 +65,10 @@ mod tests {
             assert!(said.contains(part), "{part}: {said}");
         }
         assert_eq!(text(&Asked::default()), "");
-        let estimate = Some(Guess { bytes: 7 << 30, upper: 7 << 30, from: String::new() });
-        let guessed = Asked::of(&Spec { estimate, ..Spec::default() });
+        let estimate = UserEstimate { bytes: Bytes(7 << 30), upper: Bytes(7 << 30), from: String::new() };
+        let spec = Spec { estimate: Some(estimate), ..Spec::default() };
+        let needs = NeedResolver::default().resolve(&spec.features(&[], None));
+        let guessed = Asked::of(&spec, Some(&needs));
         assert_eq!(text(&guessed), "--gpu-mem-estimate 7.00 GiB");
     }
 

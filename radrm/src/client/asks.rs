@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser};
 use radrm_console::usage::{Instead, explain};
-use radrm_protocol::spec::{Guess, Spec};
+use radrm_protocol::spec::Spec;
+use radrm_scheduler_core::Bytes;
+use radrm_scheduler_core::need::UserEstimate;
 use radrm_scheduler_core::rad_file::RadOption;
 
 use super::text;
@@ -97,7 +99,8 @@ impl Asks {
         if let Some(bytes) = self.gpu_mem_estimate {
             let upper = self.gpu_mem_upper.unwrap_or(bytes);
             (spec.mem, spec.mem_upper) = (None, None);
-            spec.estimate = Some(Guess { bytes, upper, from: "as its user estimates".to_owned() });
+            let [bytes, upper] = [bytes, upper].map(Bytes);
+            spec.estimate = Some(UserEstimate { bytes, upper, from: String::new() });
         } else {
             set(&mut spec.mem_upper, self.gpu_mem_upper);
         }

@@ -9,13 +9,11 @@ use radrm_emulator_machine::Models;
 use radrm_launcher::dry_run::flags::USUAL_MACHINE;
 use radrm_launcher::dry_run::trial::Trial;
 use radrm_launcher::ending::Ending;
-use radrm_protocol::spec::{Guess, Spec};
+use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{GpuRow, NodeRow};
+use radrm_scheduler_core::Bytes;
+use radrm_scheduler_core::need::DryRun;
 use serde::Deserialize;
-
-/// Of 18 trainings that were measured elsewhere 16 took at most half more than the dry run's figure for them: other
-/// versions of framework and libraries choose other workspaces. The table is in docs/dry-run.md.
-const UPPER_PERCENT: u64 = 150;
 
 /// The part of the report that counts.
 #[derive(Debug, Default, Deserialize)]
@@ -40,7 +38,7 @@ struct Report {
 ///
 /// # Errors
 /// Why nothing can be told, as the end of a sentence.
-pub(super) fn estimate(spec: &Spec, steps: u64, node: &NodeRow, quiet: bool) -> Result<Guess, String> {
+pub(super) fn estimate(spec: &Spec, steps: u64, node: &NodeRow, quiet: bool) -> Result<DryRun, String> {
     let cannot = |what: &str, error: &io::Error| format!("{what}: {}", radrm_console::output::reason(error));
     let (machine, model) = machine(spec, &node.gpus);
     let launcher = std::env::current_exe().map_err(|error| cannot("radrm-run is not found", &error))?;
@@ -62,16 +60,15 @@ pub(super) fn estimate(spec: &Spec, steps: u64, node: &NodeRow, quiet: bool) -> 
         .stderr(stream(other())?);
     let (ending, report) = trial.run().map_err(|error| cannot("radrm-run cannot be started", &error))?;
     let told = serde_json::from_value(report).ok().and_then(|report: Report| report.dry_run);
-    let from = format!("by a dry run of {steps} step{} on {model}", if steps == 1 { "" } else { "s" });
     let code = match ending {
         Ending::Exited(code) => Some(code),
         Ending::Killed { .. } => None,
     };
-    figure(told, code, from)
+    Ok(DryRun { held: figure(told, code)?, steps, gpu: model })
 }
 
 /// What the report comes to.
-fn figure(told: Option<Told>, code: Option<i32>, from: String) -> Result<Guess, String> {
+fn figure(told: Option<Told>, code: Option<i32>) -> Result<Bytes, String> {
     let Some(told) = told else { return Err(ending(code)) };
     if let Some(why) = told.withheld {
         return Err(why);
@@ -84,8 +81,7 @@ fn figure(told: Option<Told>, code: Option<i32>, from: String) -> Result<Guess, 
         return Err(ending(code));
     }
     let bytes = told.gpus.iter().map(|gpu| gpu.held_peak).max().filter(|bytes| *bytes > 0);
-    let bytes = bytes.ok_or("the program took no GPU memory")?;
-    Ok(Guess { bytes, upper: bytes.saturating_mul(UPPER_PERCENT) / 100, from })
+    Ok(Bytes(bytes.ok_or("the program took no GPU memory")?))
 }
 
 fn ending(code: Option<i32>) -> String {
@@ -105,10 +101,10 @@ fn machine(spec: &Spec, gpus: &[GpuRow]) -> (String, String) {
     });
     let count = spec.gpus.max(1);
     match (id, name) {
-        (Some(id), Some(name)) => (format!("{count}x{id}"), format!("an emulated {name}")),
+        (Some(id), Some(name)) => (format!("{count}x{id}"), name),
         _ => {
             let usual = USUAL_MACHINE.trim_start_matches("1x");
-            (format!("{count}x{usual}"), format!("an emulated {usual}, as this machine's GPUs are not known"))
+            (format!("{count}x{usual}"), format!("{usual}, as this node's GPUs are not known"))
         }
     }
 }
@@ -117,15 +113,15 @@ fn machine(spec: &Spec, gpus: &[GpuRow]) -> (String, String) {
 mod tests {
     use super::*;
 
-    fn told(text: &str, code: Option<i32>) -> Result<Guess, String> {
+    fn told(text: &str, code: Option<i32>) -> Result<Bytes, String> {
         let report: Report = serde_json::from_str(text).unwrap();
-        figure(report.dry_run, code, "x".to_owned())
+        figure(report.dry_run, code)
     }
 
     #[test]
     fn a_figure_is_taken_where_there_is_one_and_else_it_is_said_why_not() {
         let text = r#"{"dry_run": {"withheld": null, "out_of_memory": 0, "gpus": [{"held_peak": 100}, {"held_peak": 400}]}}"#;
-        assert_eq!(told(text, Some(0)), Ok(Guess { bytes: 400, upper: 600, from: "x".to_owned() }));
+        assert_eq!(told(text, Some(0)), Ok(Bytes(400)));
         for (text, code, part) in [
             (text, Some(3), "exit code 3"),
             (text, None, "killed"),
@@ -146,7 +142,7 @@ mod tests {
         let spec = |model: Option<&str>| Spec { gpus: 2, model: model.map(str::to_owned), ..Spec::default() };
         assert_eq!(machine(&spec(None), &gpus).0, "2xH200");
         let (machine_, name) = machine(&spec(Some("NVIDIA A100-SXM4-40GB")), &gpus);
-        assert_eq!((machine_.as_str(), name.as_str()), ("2xA100-40GB", "an emulated NVIDIA A100-SXM4-40GB"));
+        assert_eq!((machine_.as_str(), name.as_str()), ("2xA100-40GB", "NVIDIA A100-SXM4-40GB"));
         assert!(machine(&spec(None), &[gpu("Some GPU", 1)]).1.contains("not known"));
     }
 }

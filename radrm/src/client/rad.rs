@@ -1,42 +1,14 @@
 //! Jobs from `.rad` files.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use radrm_collector::dataset::batch_of;
-use radrm_protocol::spec::{Guess, Spec};
-use radrm_scheduler_core::Bytes;
-use radrm_scheduler_core::estimator::ModelSummary;
+use radrm_protocol::spec::Spec;
+use radrm_scheduler_core::need::ModelSummary;
 use radrm_scheduler_core::rad_file::{Form, RadFile, Run};
 
 use super::asks::Asks;
-
-/// Estimates that are bounds, the better one first: of 52 measured trainings GPUMemNet's was too low for 2 and
-/// Horus's for 5.
-const BOUNDS: [(&str, &str); 2] = [("gpumemnet", "GPUMemNet"), ("horus", "Horus")];
-/// One that counts tensors only: too low for 44 of the 52, and by half on average for 5085 others.
-const FLOOR: (&str, &str) = ("faketensor", "FakeTensor");
-
-/// What a file's estimates come to.
-fn guess(estimates: &BTreeMap<String, Bytes>) -> Option<Guess> {
-    let of = |(key, name): (&str, &'static str)| estimates.get(key).map(|bytes| (bytes.0, name));
-    let by = |(bytes, name): (u64, &str), upper: u64, more: &str| Guess {
-        bytes,
-        upper,
-        from: format!("by {name}'s figure in its file{more}"),
-    };
-    let (bound, floor) = (BOUNDS.into_iter().find_map(of), of(FLOOR));
-    match (bound, floor) {
-        (Some(bound), floor) if floor.is_none_or(|(least, _)| bound.0 >= least) => {
-            Some(by(bound, bound.0, ""))
-        }
-        (_, Some(floor)) => {
-            Some(by(floor, floor.0.saturating_mul(2), ", doubled, as it counts tensors only"))
-        }
-        (_, None) => None,
-    }
-}
 
 /// What a file says.
 #[derive(Debug)]
@@ -75,7 +47,7 @@ pub(super) fn parse(text: &str) -> Result<Rad, String> {
         command,
         gpus: file.gpus,
         mem: file.measured.map(|bytes| bytes.0),
-        estimate: guess(&file.estimates),
+        file_estimates: file.estimates,
         exclusive: file.exclusive,
         batch,
         ..Spec::default()
@@ -166,20 +138,18 @@ mod tests {
     }
 
     #[test]
-    fn estimates_of_a_file_are_bounds_by_how_often_they_were_too_low() {
+    fn a_files_peak_and_estimates_are_taken_over() {
         let of = |measured: &str, horus: &str, fake: &str, learned: &str| {
             let text = format!("#\n\nrun\nm\nd\n8\ncollocation\n1\n{measured}\n{horus}\n{fake}\n{learned}\n");
             let spec = parse(&text).unwrap().spec;
-            let mib = |bytes: u64| bytes >> 20;
-            (spec.mem.map(mib), spec.estimate.map(|guess| (mib(guess.bytes), mib(guess.upper))))
+            let figures = spec.file_estimates.iter().map(|(name, bytes)| format!("{name} {}", bytes.mib()));
+            (spec.mem.map(|bytes| bytes >> 20), figures.collect::<Vec<_>>().join(", "))
         };
         let none = "40000";
-        assert_eq!(of("0", "100", "7000", none), (None, Some((7000, 14_000))), "less than the tensors alone");
-        assert_eq!(of("0", "9000", "7000", none), (None, Some((9000, 9000))));
-        assert_eq!(of("0", "9000", "7000", "8000"), (None, Some((8000, 8000))));
-        assert_eq!(of("0", "9000", none, none), (None, Some((9000, 9000))));
-        assert_eq!(of("5000", "9000", "7000", none).0, Some(5000), "measured");
-        assert_eq!(of("0", none, none, none), (None, None));
+        assert_eq!(of("0", "100", "7000", none), (None, "faketensor 7000, horus 100".to_owned()));
+        assert_eq!(of("0", none, none, "8000"), (None, "gpumemnet 8000".to_owned()));
+        assert_eq!(of("5000", "9000", none, none), (Some(5000), "horus 9000".to_owned()), "measured");
+        assert_eq!(of("0", none, none, none), (None, String::new()));
     }
 
     #[test]

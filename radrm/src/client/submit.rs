@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use clap::Args;
 use radrm_collector::dataset::batch_of;
-use radrm_profile::Bytes;
 use radrm_protocol::connection::{Connection, Unanswered, odd};
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{Request, Response};
+use radrm_scheduler_core::NeedResolver;
 
 use super::asks::Asks;
 use super::{Failure, dry_run, print, queue, rad, user_limit};
@@ -54,9 +54,10 @@ pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>
         // It takes its time, and who says nothing for long is taken for gone.
         drop(connection);
         match dry_run::estimate(&spec, steps, &node, quiet) {
-            Ok(guess) => {
-                remark(&format!("the job needs about {}: {}", Bytes(guess.bytes), guess.from));
-                spec.estimate = Some(guess);
+            Ok(held) => {
+                spec.dry_run = Some(held);
+                let needs = NeedResolver::default().resolve(&spec.features(&[], None));
+                needs.memory.iter().for_each(|need| remark(&format!("the job {need}")));
             }
             Err(why) => remark(&format!("nothing is estimated by a dry run: {why}")),
         }
@@ -233,7 +234,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let write = |text: &str| fs::write(dir.path().join("a.rad"), text).unwrap();
         let got = |line: &str| submit(line, dir.path()).unwrap().0;
-        let guess = |spec: &Spec| spec.estimate.as_ref().map(|guess| (guess.bytes >> 20, guess.upper >> 20));
+        let guess = |spec: &Spec| spec.estimate.as_ref().map(|guess| (guess.bytes.mib(), guess.upper.mib()));
         write("#RADRM --gpu-mem-estimate=7GiB --gpu-mem-upper=9GiB\nrun\n");
         let file = got("@/a.rad");
         assert_eq!((guess(&file), file.mem, file.mem_upper), (Some((7 << 10, 9 << 10)), None, None));

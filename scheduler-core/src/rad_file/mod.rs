@@ -21,7 +21,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::Need;
 use crate::units::Bytes;
 
 pub use ours::RadOption;
@@ -149,16 +148,6 @@ impl RadFile {
         }
         wrong(1, UNCLEAR)
     }
-
-    /// The need, from the peak of an equal run or else from an estimator.
-    #[must_use]
-    pub fn need(&self, estimator: &str) -> Need {
-        match (self.measured, self.estimates.get(estimator)) {
-            (Some(peak), _) => Need::Measured(peak),
-            (None, Some(&bytes)) => Need::Estimated { bytes, upper: bytes },
-            (None, None) => Need::Unknown,
-        }
-    }
 }
 
 /// A set-up or command line that the shell would read on after its end.
@@ -244,7 +233,7 @@ mod tests {
             (file.model.as_deref(), file.batch, file.exclusive),
             (Some("resnet.txt"), Some(64), false)
         );
-        assert_eq!(file.need("horus"), Need::Unknown);
+        assert_eq!((file.measured, file.estimates.len()), (None, 0));
     }
 
     #[test]
@@ -252,7 +241,7 @@ mod tests {
         let file = RadFile::parse(POSITIONAL).unwrap();
         assert_eq!((file.form, file.gpus, file.batch, file.exclusive), (Form::Positional, 2, Some(32), true));
         assert_eq!(file.dataset.as_deref(), Some("imagenet"));
-        assert_eq!(file.need("horus"), Need::Measured(Bytes::from_mib(5262)));
+        assert_eq!(file.measured, Some(Bytes::from_mib(5262)));
         assert_eq!(
             file.estimates.keys().collect::<Vec<_>>(),
             ["gpumemnet", "horus"],

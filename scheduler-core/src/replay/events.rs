@@ -111,7 +111,7 @@ mod tests {
         let devices = Cluster::uniform(2, "A", Bytes::from_gib(40)).devices;
         let events = devices.into_iter().map(|device| Event::DeviceAdded { device });
         let jobs = (1..9).map(|id| {
-            let need = Need::Measured(Bytes::from_gib(3 * id));
+            let need = Some(Need::measured(Bytes::from_gib(3 * id)));
             Event::Submitted { job: Box::new(Job { need, ..Job::new(JobId(id)) }) }
         });
         for (at, event) in events.chain(jobs).chain([Event::Cancelled { job: JobId(1) }]).enumerate() {

@@ -2,7 +2,7 @@
 
 use super::State;
 use crate::action::{Action, Decision, Verdict};
-use crate::job::{JobId, Need, SuspendRefusal};
+use crate::job::{JobId, SuspendRefusal};
 use crate::place::{Resident, eligible, joins};
 use crate::queue::{Queue, key};
 use crate::reason::{Reason, Rung};
@@ -200,7 +200,7 @@ impl State {
     fn learns_at(&self, record: &Record) -> Option<Millis> {
         let waits_to_show = self.settings.memory == Memory::Reserved
             && record.reserved.is_none()
-            && record.job.need == Need::Unknown
+            && record.job.need.is_none()
             && !record.job.exclusive
             && record.rung(&self.settings) != Some(Rung::Exclusive)
             && !record.devices.is_empty();

@@ -4,7 +4,8 @@ use super::{State, Timer};
 use crate::action::{Action, Decision, Signal, Verdict};
 use crate::device::DeviceId;
 use crate::event::{Evidence, Outcome};
-use crate::job::{Job, JobId, Need, SuspendRefusal};
+use crate::job::{Job, JobId, SuspendRefusal};
+use crate::need::Need;
 use crate::place::Resident;
 use crate::queue::key;
 use crate::reason::{Impossible, Reason};
@@ -325,7 +326,7 @@ impl State {
 
     pub(super) fn know_need(&mut self, id: JobId, need: Need, out: &mut Vec<Decision>) {
         let Some(record) = self.jobs.get_mut(&id) else { return };
-        record.job.need = need;
+        record.job.need = Some(need);
         match record.phase {
             Phase::Waiting => {
                 self.unqueue(id);

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::action::{LaunchBudget, Signal, Verdict};
 use crate::device::DeviceId;
 use crate::interference::Activity;
-use crate::job::{Job, JobId, Need};
+use crate::job::{Job, JobId};
+use crate::need::Need;
 use crate::place::Ask;
 use crate::reason::{Reason, Rung, Wait};
 use crate::settings::{Memory, Settings, Unknown};
@@ -306,15 +307,16 @@ impl Record {
             return ask;
         }
         let reserve = settings.memory == Memory::Reserved;
-        let slack = |bytes: Bytes| if reserve { bytes.plus(part(bytes, settings.slack)) } else { bytes };
-        ask.claim = match job.need {
+        let slack = |bytes: Bytes| if reserve { bytes.plus(bytes.part(settings.slack)) } else { bytes };
+        let measured = job.need.as_ref().is_some_and(Need::is_measured);
+        ask.claim = job.need.as_ref().map(|need| match measured {
             // No slack may make a job impossible that ran on such a device before.
-            Need::Measured(bytes) => Some(slack(bytes).min(largest.max(bytes))),
-            other => other.claim(),
-        };
+            true => slack(need.upper).min(largest.max(need.upper)),
+            false => need.upper,
+        });
         if let Some(claim) = ask.claim {
             // An estimate beyond the largest device is only an estimate.
-            if matches!(job.need, Need::Estimated { .. }) && claim > largest {
+            if !measured && claim > largest {
                 ask.claim = Some(largest);
                 ask.whole = true;
             }
@@ -330,8 +332,4 @@ impl Record {
         }
         ask
     }
-}
-
-fn part(bytes: Bytes, share: Permille) -> Bytes {
-    Bytes(u64::try_from(u128::from(bytes.0) * u128::from(share.0) / 1000).unwrap_or(u64::MAX))
 }

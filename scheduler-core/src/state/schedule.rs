@@ -2,7 +2,7 @@
 
 use super::{Stage, State};
 use crate::action::{Action, Decision};
-use crate::job::{JobId, Need};
+use crate::job::JobId;
 use crate::place::{Ask, Dev, Fit, Progress, admits, rank};
 use crate::reason::{Reason, Score, Wait};
 use crate::reserve::Reservation;
@@ -267,9 +267,9 @@ impl State {
         let joinable = retry && self.settings.recovery.joinable && !record.job.exclusive;
         let whole = (ask.whole && !joinable) || self.settings.policy == Policy::Exclusive;
         let reserved = if whole { None } else { Some(ask.claim.unwrap_or(Bytes::ZERO)) };
-        // Only what is known may be enforced: a limit at a guess would break the program.
-        let known = record.job.need != Need::Unknown || record.floor > Bytes::ZERO;
-        let limit = reserved.filter(|_| self.settings.memory == Memory::Reserved && known);
+        // A job of unknown need that ran out of memory is known to need more than that.
+        let enforce = record.job.need.as_ref().map_or(record.floor > Bytes::ZERO, |need| need.enforce);
+        let limit = reserved.filter(|_| self.settings.memory == Memory::Reserved && enforce);
         if place.devices.is_empty() {
             self.host_jobs.insert(id, place.host);
         } else if self.settings.policy == Policy::RoundRobin && !self.idle_only {

@@ -3,7 +3,7 @@
 
 use radrm_scheduler_core::{
     Action, Bytes, Decision, Device, DeviceId, Event, Evidence, Job, JobId, Leaving, Millis, Need, NodeId,
-    Outcome, Phase, Policy, Preemption, Settings, Signal, State, SuspendRefusal, Verdict,
+    Outcome, Phase, Policy, Preemption, Settings, Signal, State, SuspendRefusal, Verdict, need::Source,
 };
 
 pub struct Node {
@@ -64,7 +64,12 @@ impl Node {
 }
 
 pub fn gib(id: u64, gib: u64) -> Job {
-    Job { need: Need::Measured(Bytes::from_gib(gib)), ..Job::new(JobId(id)) }
+    Job { need: Some(Need::measured(Bytes::from_gib(gib))), ..Job::new(JobId(id)) }
+}
+
+/// By runs at other batch sizes.
+pub fn estimated(gib: u64, upper: u64) -> Need {
+    Need::new(Bytes::from_gib(gib), Bytes::from_gib(upper), None, Source::OtherBatchSizes { sizes: 2 })
 }
 
 /// The attempt and the devices if the job was started.

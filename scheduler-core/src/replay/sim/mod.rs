@@ -1,5 +1,6 @@
 //! The discrete-event replay: it plays the machine, [`State`] decides.
 
+mod known;
 mod told;
 
 use std::cmp::Reverse;
@@ -9,7 +10,7 @@ use crate::action::{Action, Signal, Verdict};
 use crate::device::{DeviceId, JobObservation, Observation};
 use crate::event::{Event, Evidence, Outcome};
 use crate::interference::Activity;
-use crate::job::{Job, JobId, Need};
+use crate::job::JobId;
 use crate::replay::model::Model;
 use crate::replay::report::{Bar, JobResult, Report};
 use crate::replay::rng::Rng;
@@ -181,8 +182,8 @@ struct Sim<'a> {
     wake: Option<Millis>,
     monitored: bool,
     done: usize,
-    /// What ended runs of a program showed.
-    known: BTreeMap<&'a str, (Bytes, Millis, Option<Activity>)>,
+    /// What is known of programs before their jobs run.
+    known: known::Programs<'a>,
     activities: Vec<Activity>,
     caps: Vec<f64>,
     speeds: Vec<f64>,
@@ -217,7 +218,7 @@ impl<'a> Sim<'a> {
             wake: None,
             monitored,
             done: 0,
-            known: BTreeMap::new(),
+            known: known::Programs::new(&options.source),
             activities: Vec::new(),
             caps: Vec::new(),
             speeds: Vec::new(),
@@ -277,6 +278,7 @@ impl<'a> Sim<'a> {
             What::Arrival { job } => {
                 self.next_arrival(job as usize + 1);
                 let event = Event::Submitted { job: Box::new(self.submission(job)) };
+                self.waits(job, true);
                 self.step(event);
                 self.seen_at_once();
             }
@@ -285,7 +287,6 @@ impl<'a> Sim<'a> {
             What::Memory { job, attempt, last } => self.memory(job, attempt, last),
             What::Finish { job, generation } => {
                 if self.runs.get(&job).is_some_and(|run| run.generation == generation) {
-                    self.learn(job);
                     self.over(job, Outcome::Exited { code: 0 });
                 }
             }
@@ -317,40 +318,6 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// What the scheduler is told of a job.
-    fn submission(&self, index: u32) -> Job {
-        let from = &self.trace[index as usize];
-        let seen = self.known.get(from.name.as_str());
-        let need = match &self.options.source {
-            Source::Measured if from.peak > Bytes::ZERO => Need::Measured(from.peak),
-            Source::Measured if from.share.is_some() => Need::Measured(Bytes::ZERO),
-            Source::Measured | Source::Unknown => Need::Unknown,
-            Source::History => seen.map_or(Need::Unknown, |(peak, ..)| Need::Measured(*peak)),
-            Source::Column(name) => from
-                .estimates
-                .get(name)
-                .map_or(Need::Unknown, |bytes| Need::Estimated { bytes: *bytes, upper: *bytes }),
-        };
-        let (expected, activity) = match self.options.knowledge {
-            Knowledge::All => (Some(from.duration), from.activity),
-            Knowledge::Learned => (seen.map(|known| known.1), seen.and_then(|known| known.2)),
-            Knowledge::Nothing => (None, None),
-        };
-        Job {
-            user: from.user,
-            priority: from.priority,
-            gpus: from.gpus,
-            need,
-            share: from.share,
-            host: from.host,
-            activity,
-            expected,
-            time_limit: from.time_limit,
-            submitted: from.arrival,
-            ..Job::new(JobId(index.into()))
-        }
-    }
-
     fn step(&mut self, event: Event) {
         let decisions = self.state.step(self.now, event);
         for decision in decisions {
@@ -362,6 +329,7 @@ impl<'a> Sim<'a> {
         let index = |job: JobId| u32::try_from(job.0).unwrap_or(u32::MAX);
         match action {
             Action::Start { job, attempt, devices, limit, .. } => {
+                self.waits(index(job), false);
                 self.start(index(job), attempt, &devices, limit)
             }
             Action::SetBudget { job, budget } => {
@@ -389,8 +357,10 @@ impl<'a> Sim<'a> {
                 self.push(self.now.plus(takes), What::Suspended { job });
             }
             Action::Resume { job, devices } => self.resume(index(job), &devices),
-            Action::Requeue { .. } | Action::SetAside { .. } => {}
+            Action::Requeue { job, .. } => self.waits(index(job), true),
+            Action::SetAside { .. } => {}
             Action::End { job, verdict } => {
+                self.waits(index(job), false);
                 self.done += 1;
                 let now = self.now;
                 let result = &mut self.results[index(job) as usize];
@@ -491,8 +461,7 @@ impl<'a> Sim<'a> {
             return;
         }
         if last {
-            let unknown =
-                self.state.job(JobId(job.into())).is_some_and(|view| view.job.need == Need::Unknown);
+            let unknown = self.state.job(JobId(job.into())).is_some_and(|view| view.job.need.is_none());
             let devices = self.runs.get(&job).map(|run| run.devices.clone()).unwrap_or_default();
             for at in devices.into_iter().filter(|_| unknown) {
                 let seen = JobObservation { used: peak, peak, ..JobObservation::default() };
@@ -548,7 +517,8 @@ impl<'a> Sim<'a> {
         for at in run.devices {
             self.recompute(at);
         }
-        self.step(Event::Finished { job: JobId(job.into()), attempt: run.attempt, outcome });
+        let ran = self.now.minus(run.began);
+        self.finish(job, run.attempt, ran, outcome);
         self.seen_at_once();
     }
 

@@ -1,10 +1,10 @@
 //! What the scheduler is told: by the monitor of devices, by the shim of jobs, by runs that ended.
 
-use super::{Knowledge, Sim, Source, What};
+use super::{Sim, What};
 use crate::device::{JobObservation, Observation};
 use crate::event::Event;
-use crate::job::{JobId, Need};
-use crate::units::{Bytes, Millis, Permille};
+use crate::job::JobId;
+use crate::units::{Millis, Permille};
 
 impl Sim<'_> {
     /// A monitor without a window sees each change.
@@ -58,36 +58,5 @@ impl Sim<'_> {
             self.step(Event::JobObserved { job: JobId(job.into()), device, seen });
         }
         self.push(self.now.plus(self.model.read), What::Read { job, attempt });
-    }
-
-    /// What a run that ended well showed is known of all that wait, and of all that come.
-    pub(super) fn learn(&mut self, job: u32) {
-        let trace = self.trace;
-        let from = &trace[job as usize];
-        let (needs, profiles) =
-            (self.options.source == Source::History, self.options.knowledge == Knowledge::Learned);
-        if !needs && !profiles {
-            return;
-        }
-        let ran = self.runs.get(&job).map_or(Millis::ZERO, |run| self.now.minus(run.began));
-        // The run time in company is what is seen, so the shortest is nearest to that alone. SM
-        // activity is the job's own part, which a monitor sees.
-        let first = !self.known.contains_key(from.name.as_str());
-        let best = self.known.get(from.name.as_str()).map_or(ran, |known| known.1.min(ran));
-        self.known.insert(&from.name, (from.peak, best, from.activity));
-        if !first {
-            return;
-        }
-        for id in self.state.queue() {
-            if trace.get(id.0 as usize).is_none_or(|other| other.name != from.name) {
-                continue;
-            }
-            if needs && from.peak > Bytes::ZERO {
-                self.step(Event::NeedKnown { job: id, need: Need::Measured(from.peak) });
-            }
-            if profiles {
-                self.step(Event::ProfileKnown { job: id, activity: from.activity, expected: Some(best) });
-            }
-        }
     }
 }

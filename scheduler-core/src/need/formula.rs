@@ -1,6 +1,6 @@
 //! Horus's formula (Yeung et al., IEEE TPDS 2021): `(B*A + P) + (B*G) + d`.
 
-use super::{Estimate, Estimator, Features};
+use super::{Estimator, Features, Need, Source};
 use crate::units::{Bytes, Permille};
 
 /// The formula with its constants: batch B, activations A and gradients G of a sample, parameters
@@ -20,19 +20,23 @@ impl Default for Horus {
 }
 
 impl Estimator for Horus {
-    fn name(&self) -> &str {
-        "horus"
+    fn name(&self) -> &'static str {
+        "Horus's formula"
     }
 
-    fn estimate(&self, job: &Features) -> Option<Estimate> {
-        let model = job.model.as_ref()?;
-        let batch = u64::from(job.batch.or(model.batch)?);
+    fn memory(&self, job: &Features<'_>) -> Option<Need> {
+        let model = job.summary?;
+        let batch = job.batch.or(model.batch)?;
         // The formula has a gradient for each activation.
-        let values =
-            batch.saturating_mul(model.activations).saturating_mul(2).saturating_add(model.parameters);
+        let values = u64::from(batch)
+            .saturating_mul(model.activations)
+            .saturating_mul(2)
+            .saturating_add(model.parameters);
         let bytes = Bytes(values.saturating_mul(self.value_bytes)).plus(self.startup);
+        let (parameters, activations) = (model.parameters, model.activations);
+        let source = Source::Formula { parameters, activations, batch, startup: self.startup };
         // It is its own bound: of 52 measured training jobs it was under 5.
-        Some(Estimate { bytes, upper: bytes, confidence: Permille(904), measured: false })
+        Some(Need::new(bytes, bytes, Some(Permille(904)), source))
     }
 }
 
@@ -44,14 +48,14 @@ mod tests {
     #[test]
     fn the_formula_is_the_published_one() {
         let model = ModelSummary { parameters: 1000, activations: 50, ..ModelSummary::default() };
-        let job = Features { batch: Some(8), model: Some(model.clone()), ..Features::default() };
         let horus = Horus { value_bytes: 4, startup: Bytes(7) };
-        let expected = (8 * 50 + 1000) * 4 + (8 * 50) * 4 + 7;
-        assert_eq!(horus.estimate(&job).unwrap().bytes, Bytes(expected));
-        assert_eq!(horus.estimate(&Features { batch: None, ..job.clone() }), None, "no batch size anywhere");
-        assert_eq!(horus.estimate(&Features { model: None, ..job }), None);
-        let huge = ModelSummary { parameters: u64::MAX, ..model };
-        let job = Features { batch: Some(u32::MAX), model: Some(huge), ..Features::default() };
-        assert_eq!(horus.estimate(&job).unwrap().bytes, Bytes::MAX);
+        let of = |batch, summary| {
+            horus.memory(&Features { batch, summary, ..Features::default() }).map(|need| need.bytes)
+        };
+        assert_eq!(of(Some(8), Some(&model)), Some(Bytes((8 * 50 + 1000) * 4 + (8 * 50) * 4 + 7)));
+        assert_eq!(of(None, Some(&model)), None, "no batch size anywhere");
+        assert_eq!(of(Some(8), None), None);
+        let huge = ModelSummary { parameters: u64::MAX, ..model.clone() };
+        assert_eq!(of(Some(u32::MAX), Some(&huge)), Some(Bytes::MAX));
     }
 }

@@ -1,0 +1,96 @@
+//! Needs of jobs: resolved when a job is submitted, stored with it, and changed by news of its program only.
+
+use radrm_collector::dataset::{ProgramKey, batch_of};
+use radrm_protocol::spec::Spec;
+use radrm_scheduler_core::{Bytes, Job, JobId, Millis, NeedResolver, Needs};
+
+use super::Engine;
+use crate::store::{Entry, Stage};
+
+/// What it runs, without the batch size: equal for runs that differ in that only.
+pub(super) fn program(spec: &Spec) -> String {
+    ProgramKey::of(&spec.command, &spec.cwd, spec.gpus.into()).to_string()
+}
+
+/// The batch size: as the user says it, or as the command line names it.
+pub(super) fn batch(spec: &Spec) -> Option<u32> {
+    spec.batch.or_else(|| batch_of(&spec.command))
+}
+
+/// The scheduler's view of an entry, with the needs that were resolved for it.
+pub(super) fn job(entry: &Entry) -> Job {
+    let job = entry.spec.job(entry.id, entry.uid, Millis(entry.submitted_ms));
+    let job = entry.needs.as_ref().unwrap_or(&Needs::default()).of(job);
+    Job {
+        activity: entry.activity.or(job.activity),
+        lined_up: entry.lined_up_ms.map(Millis),
+        attempts: entry.attempt,
+        ooms: entry.ooms,
+        floor: Bytes(entry.floor),
+        ..job
+    }
+}
+
+impl Engine {
+    /// Resolves the needs of an entry that has none yet: it is new, or of a version that did not store them.
+    pub(super) fn resolve_needs(&self, entry: &mut Entry) {
+        if entry.needs.is_none() {
+            entry.needs = Some(self.needs_of(entry));
+        }
+    }
+
+    /// By its own words and earlier runs of its program on the model that it asks for, or else on the only one there is.
+    fn needs_of(&self, entry: &Entry) -> Needs {
+        let runs = self.model_of(&entry.spec).map_or_else(Vec::new, |model| {
+            self.outbox.past_runs(entry.uid, &program(&entry.spec), &model).unwrap_or_default()
+        });
+        NeedResolver::default().resolve(&entry.spec.features(&runs, batch(&entry.spec)))
+    }
+
+    fn model_of(&self, spec: &Spec) -> Option<String> {
+        if spec.model.is_some() {
+            return spec.model.clone();
+        }
+        let mut usable = self.node.gpus.list.iter().filter(|gpu| !gpu.divided);
+        let first = usable.next().map(|gpu| gpu.name.clone()).unwrap_or_default();
+        usable.all(|gpu| gpu.name == first).then_some(first)
+    }
+
+    /// Waiting jobs that are the same program as one that just ended learn from its run.
+    pub(super) fn tell_waiting(&mut self, ended: &Entry) {
+        let (uid, gpus) = (ended.uid, ended.spec.gpus);
+        let key = program(&ended.spec);
+        let equal = self.jobs.entries.values().filter(|entry| {
+            entry.stage == Stage::Waiting
+                && entry.id != ended.id
+                && entry.uid == uid
+                && entry.spec.gpus == gpus
+                && entry.spec.command.first() == ended.spec.command.first()
+                && entry.spec.model == ended.spec.model
+                && program(&entry.spec) == key
+        });
+        let news: Vec<(u64, Needs)> = equal.map(|entry| (entry.id, self.needs_of(entry))).collect();
+        for (id, needs) in news {
+            self.learn(id, needs);
+        }
+    }
+
+    fn learn(&mut self, id: u64, needs: Needs) {
+        let Some(entry) = self.jobs.entries.get_mut(&id) else { return };
+        let known = self.core.state.job(JobId(id)).map(|view| view.job);
+        let is_known = known.is_some();
+        let before = known.unwrap_or_else(|| job(entry));
+        let news = needs.news(&before);
+        if news.is_empty() {
+            return;
+        }
+        let need = needs.memory.as_ref();
+        let need = need.filter(|need| before.need.as_ref().is_none_or(|before| !before.is_alike(need)));
+        let need = need.map(ToString::to_string);
+        entry.needs = Some(needs);
+        need.into_iter().for_each(|need| self.say(id, need));
+        self.touch(id);
+        // A held job is not known to the scheduler.
+        news.into_iter().filter(|_| is_known).for_each(|event| self.step(event));
+    }
+}

@@ -1,0 +1,115 @@
+//! What a need is concluded from.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::Bytes;
+
+/// What a need is concluded from, as data; its text is the end of a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// The user declared it.
+    Declared,
+    /// Equal runs were measured.
+    EqualRuns {
+        /// How many that ended well.
+        runs: u32,
+    },
+    /// Equal runs were measured, of which some ran out of memory with more than the others needed.
+    EqualRunsAndOutOfMemory {
+        /// How many that ended well.
+        runs: u32,
+    },
+    /// Equal runs ran out of memory: more than they had.
+    OutOfMemory,
+    /// Runs at other batch sizes.
+    OtherBatchSizes {
+        /// At how many.
+        sizes: u32,
+    },
+    /// A dry run on an emulated GPU.
+    DryRun {
+        /// Its steps.
+        steps: u64,
+        /// The GPU's model.
+        gpu: String,
+    },
+    /// The user estimates it.
+    UserEstimate,
+    /// An estimate that came without its origin as data, in words.
+    Stated(String),
+    /// An estimate in the job's file.
+    File {
+        /// Of which estimator.
+        estimator: String,
+        /// Doubled, as the estimator counts tensors only.
+        doubled: bool,
+    },
+    /// Horus's formula over the model's summary.
+    Formula {
+        /// Parameters of the model.
+        parameters: u64,
+        /// Activations of one sample.
+        activations: u64,
+        /// Samples in a batch.
+        batch: u32,
+        /// What a process holds before the first layer.
+        startup: Bytes,
+    },
+}
+
+impl Source {
+    /// Whether a run, or the user's own word, stands for it: such a bound is enforced.
+    #[must_use]
+    pub fn is_confirmed(&self) -> bool {
+        match self {
+            Self::Declared
+            | Self::EqualRuns { .. }
+            | Self::EqualRunsAndOutOfMemory { .. }
+            | Self::OutOfMemory
+            | Self::OtherBatchSizes { .. } => true,
+            Self::DryRun { .. }
+            | Self::UserEstimate
+            | Self::Stated(_)
+            | Self::File { .. }
+            | Self::Formula { .. } => false,
+        }
+    }
+}
+
+fn plural(count: u64) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Declared => f.write_str("declared by its user"),
+            Self::EqualRuns { runs: 1 } => f.write_str("measured in an equal run"),
+            Self::EqualRuns { runs } => write!(f, "measured in {runs} equal runs"),
+            Self::EqualRunsAndOutOfMemory { runs } => {
+                write!(f, "{runs} equal run{} ended well, others ran out of memory", plural(u64::from(*runs)))
+            }
+            Self::OutOfMemory => f.write_str("equal runs ran out of memory with less"),
+            Self::OtherBatchSizes { sizes } => {
+                write!(f, "extrapolated from {sizes} other batch size{}", plural(u64::from(*sizes)))
+            }
+            Self::DryRun { steps, gpu } => {
+                write!(f, "dry run of {steps} step{} on an emulated {gpu}", plural(*steps))
+            }
+            Self::UserEstimate => f.write_str("estimated by its user"),
+            Self::Stated(text) => f.write_str(text),
+            Self::File { estimator, doubled } => {
+                let doubled = if *doubled { ", doubled, as it counts tensors only" } else { "" };
+                write!(f, "{estimator}'s figure in the job's file{doubled}")
+            }
+            Self::Formula { parameters, activations, batch, startup } => write!(
+                f,
+                "Horus's formula over the model summary ({parameters} parameters, {activations} activations a \
+                 sample, batch size {batch}, {startup} to start with)"
+            ),
+        }
+    }
+}
