@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
 
 use anyhow::{Result, bail};
 
@@ -27,11 +28,13 @@ pub struct Flags {
 /// Builds, checks, and tests; the runner comes last so that its summary ends the output.
 pub fn run(flags: &Flags) -> Result<()> {
     let mut failed = Vec::new();
+    // Most of the time that an environment takes is waiting for its download.
+    let environments = (!flags.no_venv).then(|| thread::spawn(|| [&venv::CLIENTS, &venv::TORCH].map(python)));
     // Tests start programs and preload libraries of the whole workspace, so these must be there
     // and fresh before any test runs.
     shell::run(shell::cargo().args(["build", "--workspace"]))?;
     if !flags.no_tidy
-        && let Err(error) = tidy::run(&tidy::Flags::default())
+        && let Err(error) = tidy::run(&tidy::Flags::after_build())
     {
         eprintln!("xtask: {error:#}");
         failed.push("tidy");
@@ -42,8 +45,7 @@ pub fn run(flags: &Flags) -> Result<()> {
         eprintln!("xtask: {error:#}");
         failed.push("loom");
     }
-    let (clients, torch) =
-        if flags.no_venv { (None, None) } else { (python(&venv::CLIENTS), python(&venv::TORCH)) };
+    let [clients, torch] = environments.and_then(|making| making.join().ok()).unwrap_or_else(|| [None, None]);
     if !flags.no_venv && torch.is_none() {
         // Tests that have nothing to run on pass; that must not look like success.
         failed.push("the environment with PyTorch, so that no dry run was tested");
@@ -89,7 +91,7 @@ fn loom() -> Result<()> {
         let target = shell::target_dir().join("loom");
         shell::run(
             shell::cargo()
-                .args(["test", "--quiet", "--release", "-p", "radrm-telemetry", "--test", &test])
+                .args(["test", "--quiet", "--profile", "loom", "-p", "radrm-telemetry", "--test", &test])
                 .arg("--target-dir")
                 .arg(target)
                 .env("RUSTFLAGS", "--cfg loom"),
