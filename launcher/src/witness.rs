@@ -115,7 +115,7 @@ fn sit(parent: libc::pid_t) -> ! {
 mod tests {
     use super::*;
 
-    // The behaviour needs a process group of its own: see `tests/signals.rs`.
+    // The behaviour needs a process group of its own: see `radrm/tests/cli/signals.rs`.
 
     #[test]
     fn a_witness_sees_only_what_reaches_it_and_goes() {

@@ -1,12 +1,9 @@
 //! Dry runs of programs without a framework. The libraries must be built (`cargo build --workspace`).
 
-#[macro_use]
-mod common;
-
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 
-use common::{Place, finish, until, wait};
+use crate::common::{Place, finish, until, wait};
 use serde_json::Value;
 
 /// Takes `sys.argv[1]` of 1/16 GiB of device memory, then keeps the host busy for `sys.argv[2]` seconds.

@@ -1,8 +1,6 @@
 //! Signals and job control: every signal reaches the program once, and a shell can stop and
 //! continue the job as if `radrm-run` were not there.
 
-mod common;
-
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -12,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use common::{PATIENCE, Place, finish, python, until, wait};
+use crate::common::{PATIENCE, Place, finish, python, until, wait};
 use radrm_telemetry::process::Stat;
 
 /// Counts the signals it gets in the file `counts`, says `ready`, and ends on SIGUSR2. The handlers only

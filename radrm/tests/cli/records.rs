@@ -3,13 +3,11 @@
 //! The program is a few lines of Python that talk to the emulated driver. The libraries must be
 //! built (`cargo build --workspace`).
 
-mod common;
-
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use common::{Output, Place, finish};
+use crate::common::{Output, Place, finish};
 use radrm_collector::dataset::{Dataset, Features, ProcessFeatures, Row};
 
 /// Takes 3 MiB and 5 MiB on the first GPU, gives 3 back, and is refused 999 GiB.
@@ -205,12 +203,12 @@ fn the_profile_is_readable_when_we_are_killed() {
     );
     let words = ["--emulate", "T4", "-o", "p.radrm", "--", "python3", "-c", &program];
     let mut child = place.run(&words).process_group(0).spawn().unwrap();
-    let summary = common::until("the figures", || {
+    let summary = crate::common::until("the figures", || {
         let output = radrm(&place, &["report", "p.radrm", "--json"]);
         output.text().contains("999").then(|| output.text())
     });
     child.kill().unwrap();
-    common::wait(&mut child);
+    crate::common::wait(&mut child);
     let after = radrm(&place, &["report", "p.radrm", "--json"]);
     after.code(0);
     fs::write(place.join("end"), "").unwrap();
@@ -411,12 +409,12 @@ fn a_profile_that_a_run_is_writing_is_not_taken_over() {
         "import os, time\nfor _ in range(3000):\n    time.sleep(0.02)\n    if os.path.exists('end'): break";
     let words = ["-o", "p.radrm", "-q", "--no-dataset", "--", "python3", "-c", program];
     let first = place.run(&words).spawn().unwrap();
-    common::until("the profile", || place.join("p.radrm").exists().then_some(()));
+    crate::common::until("the profile", || place.join("p.radrm").exists().then_some(()));
     let second = finish(&mut place.run(&["-o", "p.radrm", "--no-dataset", "touch", "ran"]));
     second.code(125).one_sentence("is being written by another run");
     assert!(!place.join("ran").exists());
     fs::write(place.join("end"), "").unwrap();
-    common::collect(first).code(0);
+    crate::common::collect(first).code(0);
     // Once it is finished it may be replaced.
     finish(&mut place.run(&["-o", "p.radrm", "-q", "--no-dataset", "true"])).code(0);
 }
@@ -437,10 +435,10 @@ fn emulated_machines_leave_nothing_behind() {
     // A launcher that is killed cannot tidy up; the next one does.
     let sleeper = ["-q", "--no-profile", "--no-dataset", "--emulate", "T4", "--", "sleep", "0.3"];
     let mut killed = place.run(&sleeper).env("TMPDIR", &temporary).spawn().unwrap();
-    common::until("the directory", || (left() == 1).then_some(()));
+    crate::common::until("the directory", || (left() == 1).then_some(()));
     killed.kill().unwrap();
     killed.wait().unwrap();
-    common::until("the end of the program", || {
+    crate::common::until("the end of the program", || {
         finish(&mut run()).code(0);
         (left() == 0).then_some(())
     });

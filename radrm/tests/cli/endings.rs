@@ -1,13 +1,11 @@
 //! How `radrm-run` ends: as its program does, and with its own codes only for its own failures.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
-use common::{Place, finish};
+use crate::common::{Place, finish};
 
 #[test]
 fn the_exit_code_is_the_programs() {

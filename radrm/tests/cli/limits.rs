@@ -1,12 +1,10 @@
 //! Limits: what is refused before the program starts, and what the program is told.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Output, Place, finish};
+use crate::common::{Output, Place, finish};
 
 const MACHINE: [&str; 5] = ["--quiet", "--no-profile", "--no-dataset", "--emulate", "2xA100-40GB"];
 

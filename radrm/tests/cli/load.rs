@@ -3,12 +3,9 @@
 //! The program is a few lines of Python that talk to the emulated driver. The libraries must be
 //! built (`cargo build --workspace`).
 
-#[macro_use]
-mod common;
-
 use std::fs;
 
-use common::{Output, Place, finish};
+use crate::common::{Output, Place, finish};
 use serde_json::Value;
 
 /// Copies to the first GPU for a time, in seconds; `sys.argv[1]` is the time, the second the MiB held.

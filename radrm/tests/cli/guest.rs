@@ -1,12 +1,10 @@
 //! The program finds everything as it would without `radrm-run`.
 
-mod common;
-
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use common::{Place, finish, finish_with, python};
+use crate::common::{Place, finish, finish_with, python};
 
 /// What a program can see of how it was started.
 const SURROUNDINGS: &str = r#"
@@ -193,7 +191,7 @@ fn children_that_outlive_the_program_are_left_alone() {
     let mut command = place.silent(&["sh", "-c", "(sleep 0.3; echo late > late) >/dev/null 2>&1 &"]);
     finish(&mut command).code(0);
     assert!(!place.join("late").exists(), "we waited for a descendant");
-    common::until("the descendant", || {
+    crate::common::until("the descendant", || {
         fs::read_to_string(place.join("late")).ok().filter(|text| text == "late\n")
     });
 }

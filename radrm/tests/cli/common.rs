@@ -1,5 +1,4 @@
 //! Starting `radrm-run` in a place of its own, with a watchdog.
-#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +8,6 @@ use std::thread;
 use std::time::Duration;
 
 /// A program in Python that has the first GPU's context: this, and what follows.
-#[allow(unused_macros, reason = "not every test program has one")]
 macro_rules! cuda_program {
     ($body:literal) => {
         concat!(

@@ -1,0 +1,12 @@
+//! The programs as their users start them, on drivers that are small stand-ins.
+
+#[macro_use]
+mod common;
+mod dry_run;
+mod endings;
+mod guest;
+mod limits;
+mod load;
+mod records;
+mod replay;
+mod signals;
