@@ -54,7 +54,7 @@ pub(crate) fn map_once<T>(place: &AtomicPtr<T>, bytes: usize) -> Option<*mut T> 
     match place.compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(fresh),
         Err(other) => {
-            // SAFETY: mapped just above and seen by nobody.
+            // SAFETY: mapped just above and not published.
             let _ = unsafe { rustix::mm::munmap(fresh.cast(), bytes) };
             Some(other)
         }
@@ -97,7 +97,7 @@ pub(crate) fn alloc(bytes: usize) -> Option<NonNull<u8>> {
 ///
 /// # Safety
 /// `block` came from [`alloc`] with the same number of bytes and is not used as such any more. Its
-/// first eight bytes may be read by nobody but this module from here on; the rest stays readable.
+/// first eight bytes are read by this module only from here on; the rest stays readable.
 pub(crate) unsafe fn free(block: NonNull<u8>, bytes: usize) {
     let Some(head) = class_of(bytes).and_then(list) else { return };
     let at = block.as_ptr().addr() as u64;
@@ -146,10 +146,10 @@ fn carve(bytes: usize) -> Option<NonNull<u8>> {
             }
         }
         let fresh = map_private(CHUNK_BYTES)?.cast::<Chunk>();
-        // Release: the mapping is there for whoever loads the pointer. The rest of a full chunk is
+        // Release: the mapping is there for every thread that loads the pointer. The rest of a full chunk is
         // given up, as is a chunk that lost this race.
         if CHUNK.compare_exchange(chunk, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: mapped just above and seen by nobody.
+            // SAFETY: mapped just above and not published.
             let _ = unsafe { rustix::mm::munmap(fresh.cast(), CHUNK_BYTES) };
         }
     }

@@ -34,8 +34,8 @@ fn overlaps(config: &CUlaunchConfig) -> bool {
     })
 }
 
-/// Makes a launch that is not captured, in the job's turn where it has a budget, and records what is to be recorded
-/// of it.
+/// Makes a launch that is not captured, in the job's launch slot where it has a budget, and records what is to be
+/// recorded of it.
 fn recorded(
     cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
@@ -147,7 +147,7 @@ pub(crate) unsafe fn multi_device(
     list: *mut CUDA_LAUNCH_PARAMS,
     devices: c_uint,
 ) -> CUresult {
-    // One turn for all of them: they begin together. The first stands for the others.
+    // One launch slot for all of them: they begin together. The first stands for the others.
     // SAFETY: null, or a list of at least one.
     let first = unsafe { list.as_ref() }.filter(|first| throttle::is_set() && !cx.capturing(first.hStream));
     let result = match first {

@@ -133,9 +133,9 @@ impl HandleMap {
         let Some(slot) = self.levels.get(level) else { return false };
         let bytes = (FIRST << (2 * level)) * size_of::<Bucket>();
         let Some(fresh) = arena::map_private(bytes).map(|p| p.cast::<Bucket>()) else { return false };
-        // Release: whoever loads the pointer sees the zeroed level.
+        // Release: a thread that loads the pointer sees the zeroed level.
         if slot.compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: mapped just above and seen by nobody.
+            // SAFETY: mapped just above and not published.
             let _ = unsafe { rustix::mm::munmap(fresh.cast(), bytes) };
         }
         true

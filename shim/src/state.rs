@@ -115,12 +115,12 @@ impl Page {
     }
 
     fn set_epoch(&self, epoch: u64) {
-        // SeqCst, and so release: whoever sees the epoch sees what was changed before it.
+        // SeqCst, and so release: a thread that sees the epoch sees what was changed before it.
         self.epoch.store(epoch, Ordering::SeqCst);
         self.set_fast();
     }
 
-    /// Brings `fast` in line. Whoever stores last has seen the last change: each looks again after its
+    /// Brings `fast` in line. The thread that stores last has seen the last change: each looks again after its
     /// store, and all of it is in one total order.
     fn set_fast(&self) {
         loop {

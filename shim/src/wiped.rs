@@ -42,7 +42,7 @@ impl<T: Zeroable> Wiped<T> {
             // SAFETY: fresh zeroed mapping, never unmapped from here on; page alignment suffices for `T`.
             Ok(_) => Some(unsafe { &*fresh }),
             Err(other) => {
-                // SAFETY: `fresh` was mapped above with this length and nobody else has seen it.
+                // SAFETY: `fresh` was mapped above with this length and no other thread has seen it.
                 let _ = unsafe { rustix::mm::munmap(fresh.cast(), size_of::<T>()) };
                 // SAFETY: published by another thread; see `get`.
                 Some(unsafe { &*other })
@@ -56,7 +56,7 @@ fn map_wiped(bytes: usize) -> Option<*mut u8> {
     let page = crate::arena::map_private(bytes)?;
     // SAFETY: the range was mapped just above.
     if unsafe { rustix::mm::madvise(page.cast(), bytes, rustix::mm::Advice::LinuxWipeOnFork) }.is_err() {
-        // SAFETY: as above; nobody else has seen the mapping.
+        // SAFETY: as above; no other thread has seen the mapping.
         let _ = unsafe { rustix::mm::munmap(page.cast(), bytes) };
         return None;
     }

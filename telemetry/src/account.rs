@@ -21,7 +21,7 @@ impl AccountCell {
     pub fn charge(&self, kind: Kind, bytes: u64, counted: bool, ns: u64) -> Option<u64> {
         let cell = self.kinds.get(kind as usize)?;
         let total = kind.in_total().then(|| self.total_now.fetch_add(bytes, Relaxed).wrapping_add(bytes));
-        // Release: whoever takes these bytes away again (`discharge`) sees the total that covers them.
+        // Release: a thread that takes these bytes away again (`discharge`) sees the total that covers them.
         let now = cell.now.fetch_add(bytes, AcqRel).wrapping_add(bytes);
         if counted {
             cell.allocs.fetch_add(1, Relaxed);

@@ -316,7 +316,7 @@ impl<'a> BlockTable<'a> {
         if inserted != Inserted::Full {
             return inserted;
         }
-        // Counted before the key is there: whoever learns the key from us finds the count (the program hands
+        // Counted before the key is there: a thread that learns the key from us finds the count (the program hands
         // the address on, which orders this).
         first.spilled.fetch_add(1, Relaxed);
         let inserted = self.bucket(level, second).insert(key, block);

@@ -1,30 +1,30 @@
 //! Launch budgets: how much of its GPUs' time a job may fill with launches, and when.
 //!
-//! A budget is one word in the segment's header, so a reader never sees half of one, and whoever sets it may
+//! A budget is one word in the segment's header, so a reader never sees half of one, and a process that sets it may
 //! die at any moment. Time is divided into periods, on `CLOCK_MONOTONIC`, which all processes of the machine
-//! share. In each period a job has one turn:
+//! share. In each period a job has one launch slot:
 //!
 //! ```text
 //!            phase      phase + share
 //!   |----------[============)----------|----------[============)---------- ...
-//!   0        the job's turn          period
+//!   0        the job's launch slot          period
 //! ```
 //!
-//! Jobs whose turns do not meet have the GPU to themselves in theirs; without MPS the driver runs
-//! processes one after another anyway, so nothing is lost by it, and nobody has to know how long a kernel takes.
+//! Jobs whose launch slots do not meet have the GPU to themselves in theirs; without MPS the driver runs
+//! processes one after another anyway, so nothing is lost by it, and the time that a kernel takes need not be known.
 //!
-//! What was launched in a turn may go on after its end. That time is owed: with own time `W(t)`, the sum
-//! of all parts of turns before `t`, and work that was done `d` after the end `c` of its turn, nothing is
+//! What was launched in a launch slot may go on after its end. That time is owed: with own time `W(t)`, the sum
+//! of all parts of launch slots before `t`, and work that was done `d` after the end `c` of its launch slot, nothing is
 //! launched before `W(t) >= W(c) + d`.
 
 /// The whole of a GPU's time, in the unit of [`Budget::share`].
 pub const WHOLE: u16 = 1000;
-/// The usual period: long against what waking up costs, short against what somebody notices.
+/// The usual period: long against what waking up costs, short against what a user notices.
 pub const PERIOD_MS: u16 = 100;
 /// Most launches in flight that a budget can state.
 pub const IN_FLIGHT_MOST: u16 = 0xfff;
 
-/// The clock of turns: `CLOCK_MONOTONIC`, ns.
+/// The clock of launch slots: `CLOCK_MONOTONIC`, ns.
 pub fn now() -> u64 {
     crate::sys::monotonic_ns()
 }
@@ -34,7 +34,7 @@ pub fn now() -> u64 {
 pub struct Budget {
     /// Part of each period in which the job may launch, in thousandths. 0: not at all, until the budget changes.
     pub share: u16,
-    /// Where in the period its turn begins, in thousandths of the period.
+    /// Where in the period its launch slot begins, in thousandths of the period.
     pub phase: u16,
     /// Most launches of a context that are not done yet; 0: any number.
     pub in_flight: u16,
@@ -43,7 +43,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget with the usual period, whose turn begins with the period.
+    /// A budget with the usual period, whose launch slot begins with the period.
     pub const fn new(share: u16, in_flight: u16) -> Self {
         Self { share, phase: 0, in_flight, period_ms: PERIOD_MS }
     }
@@ -75,20 +75,20 @@ impl Budget {
         }
     }
 
-    /// The turns of this budget.
-    pub const fn turns(self) -> Turns {
+    /// The launch slots of this budget.
+    pub const fn launch_slots(self) -> LaunchSlots {
         let period = self.period_ms as u64 * 1_000_000;
         let thousandth = period / WHOLE as u64;
-        Turns { period, own: thousandth * self.share as u64, offset: thousandth * self.phase as u64 }
+        LaunchSlots { period, own: thousandth * self.share as u64, offset: thousandth * self.phase as u64 }
     }
 }
 
-/// Where in the period a turn of `share` thousandths meets the others least, thousandths: the first place of those
+/// Where in the period a slot of `share` thousandths meets the others least, thousandths: the first place of those
 /// that are equally good. `others`: phase and share of each.
 pub fn place(others: &[(u16, u16)], share: u16) -> u16 {
     let whole = usize::from(WHOLE);
     let share = usize::from(share.min(WHOLE));
-    // How many turns each thousandth of the period belongs to, twice over: a turn may go past the period's end.
+    // How many slots each thousandth of the period belongs to, twice over: a slot may go past the period's end.
     let mut taken = vec![0u64; 2 * whole];
     for (phase, other) in others {
         for part in 0..usize::from((*other).min(WHOLE)) {
@@ -106,22 +106,22 @@ pub fn place(others: &[(u16, u16)], share: u16) -> u16 {
 
 /// When a job may launch. Times are ns of `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turns {
+pub struct LaunchSlots {
     period: u64,
     own: u64,
     offset: u64,
 }
 
-impl Turns {
-    /// Number of the period that a moment belongs to, as counted from the beginnings of turns, and how far in.
+impl LaunchSlots {
+    /// Number of the period that a moment belongs to, as counted from the beginnings of launch slots, and how far in.
     const fn place(self, now: u64) -> (u64, u64) {
         // One period later, so that nothing is negative.
         let shifted = now.saturating_add(self.period - self.offset);
         (shifted / self.period, shifted % self.period)
     }
 
-    const fn begin(self, turn: u64) -> u64 {
-        turn.saturating_mul(self.period).saturating_sub(self.period - self.offset)
+    const fn begin(self, slot: u64) -> u64 {
+        slot.saturating_mul(self.period).saturating_sub(self.period - self.offset)
     }
 
     /// Whether there is no time in which the job may not launch.
@@ -129,25 +129,25 @@ impl Turns {
         self.own >= self.period
     }
 
-    /// The number of the turn at this moment; `None` between turns.
-    pub const fn turn(self, now: u64) -> Option<u64> {
-        let (turn, within) = self.place(now);
-        if within < self.own { Some(turn) } else { None }
+    /// The number of the launch slot at this moment; `None` between launch slots.
+    pub const fn slot(self, now: u64) -> Option<u64> {
+        let (slot, within) = self.place(now);
+        if within < self.own { Some(slot) } else { None }
     }
 
-    /// When a turn ends. The end is not part of it.
-    pub const fn end(self, turn: u64) -> u64 {
-        self.begin(turn).saturating_add(self.own)
+    /// When a launch slot ends. The end is not part of it.
+    pub const fn end(self, slot: u64) -> u64 {
+        self.begin(slot).saturating_add(self.own)
     }
 
-    /// Own time up to a moment, ns: the sum of the turns before it.
+    /// Own time up to a moment, ns: the sum of the launch slots before it.
     pub const fn own_time(self, now: u64) -> u64 {
-        let (turn, within) = self.place(now);
+        let (slot, within) = self.place(now);
         let part = if within < self.own { within } else { self.own };
-        turn.saturating_mul(self.own).saturating_add(part)
+        slot.saturating_mul(self.own).saturating_add(part)
     }
 
-    /// The first moment, not before `now`, that lies in a turn and by which there was `due` of own time.
+    /// The first moment, not before `now`, that lies in a launch slot and by which there was `due` of own time.
     /// `None`: never.
     pub const fn next(self, now: u64, due: u64) -> Option<u64> {
         if self.own == 0 {
@@ -156,13 +156,13 @@ impl Turns {
         if self.own_time(now) < due {
             return Some(self.begin(due / self.own).saturating_add(due % self.own));
         }
-        match self.turn(now) {
+        match self.slot(now) {
             Some(_) => Some(now),
             None => Some(self.begin(self.place(now).0 + 1)),
         }
     }
 
-    /// Own time that there must have been before the next launch, after work of a turn that ended at `end` was done
+    /// Own time that there must have been before the next launch, after work of a slot that ended at `end` was done
     /// at `done`.
     pub const fn due(self, end: u64, done: u64) -> u64 {
         self.own_time(end).saturating_add(done.saturating_sub(end))
@@ -191,17 +191,17 @@ mod tests {
     #[test]
     fn thirty_percent_of_a_hundred_milliseconds() {
         const MS: u64 = 1_000_000;
-        let turns = Budget { phase: 700, ..Budget::new(300, 0) }.turns();
+        let slots = Budget { phase: 700, ..Budget::new(300, 0) }.launch_slots();
         let start = 1_000 * MS;
-        assert_eq!(turns.turn(start + 69 * MS), None);
-        assert!(turns.turn(start + 70 * MS).is_some());
-        assert_eq!(turns.turn(start + 100 * MS), None);
-        assert_eq!(turns.next(start, 0), Some(start + 70 * MS));
-        let turn = turns.turn(start + 80 * MS).expect("inside");
-        assert_eq!(turns.end(turn), start + 100 * MS);
-        // Work that was done 45 ms after its turn costs the next turn and half of the one after.
-        let due = turns.due(start + 100 * MS, start + 145 * MS);
-        assert_eq!(turns.next(start + 145 * MS, due), Some(start + 285 * MS));
+        assert_eq!(slots.slot(start + 69 * MS), None);
+        assert!(slots.slot(start + 70 * MS).is_some());
+        assert_eq!(slots.slot(start + 100 * MS), None);
+        assert_eq!(slots.next(start, 0), Some(start + 70 * MS));
+        let slot = slots.slot(start + 80 * MS).expect("inside");
+        assert_eq!(slots.end(slot), start + 100 * MS);
+        // Work that was done 45 ms after its launch slot costs the next launch slot and half of the one after.
+        let due = slots.due(start + 100 * MS, start + 145 * MS);
+        assert_eq!(slots.next(start + 145 * MS, due), Some(start + 285 * MS));
     }
 
     proptest! {
@@ -215,38 +215,38 @@ mod tests {
         fn any_word_is_a_budget_or_none(word: u64, now: u64) {
             if let Some(budget) = Budget::from_word(word) {
                 prop_assert_eq!(budget.word(), word);
-                let _ = budget.turns().next(now, now);
+                let _ = budget.launch_slots().next(now, now);
             }
         }
 
         #[test]
         fn own_time_passes_in_turns_only(budget in budgets(), now in 0..1u64 << 60, step in 0..1u64 << 34) {
-            let turns = budget.turns();
-            let own = turns.own_time(now + step) - turns.own_time(now);
+            let slots = budget.launch_slots();
+            let own = slots.own_time(now + step) - slots.own_time(now);
             prop_assert!(own <= step);
-            if turns.turn(now).is_none() && turns.next(now, 0).is_none_or(|next| next >= now + step) {
+            if slots.slot(now).is_none() && slots.next(now, 0).is_none_or(|next| next >= now + step) {
                 prop_assert_eq!(own, 0);
             }
-            if let Some(turn) = turns.turn(now) && now + step <= turns.end(turn) {
+            if let Some(slot) = slots.slot(now) && now + step <= slots.end(slot) {
                 prop_assert_eq!(own, step);
             }
         }
 
         #[test]
         fn over_many_periods_the_share_is_kept(budget in budgets(), now in 0..1u64 << 60, periods in 1..1_000u64) {
-            let turns = budget.turns();
-            let passed = periods * turns.period;
-            prop_assert_eq!(turns.own_time(now + passed) - turns.own_time(now), periods * turns.own);
+            let slots = budget.launch_slots();
+            let passed = periods * slots.period;
+            prop_assert_eq!(slots.own_time(now + passed) - slots.own_time(now), periods * slots.own);
         }
 
         #[test]
         fn the_next_launch_is_the_first_that_may_be(
             budget in budgets(), now in 0..1u64 << 60, owed in 0..1u64 << 34, earlier in 1..1u64 << 34,
         ) {
-            let turns = budget.turns();
-            let due = turns.own_time(now) + owed;
-            let may = |moment: u64| turns.turn(moment).is_some() && turns.own_time(moment) >= due;
-            match turns.next(now, due) {
+            let slots = budget.launch_slots();
+            let due = slots.own_time(now) + owed;
+            let may = |moment: u64| slots.slot(moment).is_some() && slots.own_time(moment) >= due;
+            match slots.next(now, due) {
                 None => prop_assert_eq!(budget.share, 0),
                 Some(next) => {
                     prop_assert!(next >= now && may(next));
@@ -283,27 +283,27 @@ mod tests {
         ) {
             let one = Budget { share: first, phase, in_flight: 0, period_ms };
             let other = Budget { share: WHOLE - first, phase: (phase + first) % WHOLE, ..one };
-            prop_assert!(one.turns().turn(now).is_some() != other.turns().turn(now).is_some());
+            prop_assert!(one.launch_slots().slot(now).is_some() != other.launch_slots().slot(now).is_some());
         }
 
-        /// A job that fills its turns, whatever its kernels take, gets its share in the long run.
+        /// A job that fills its launch slots, whatever its kernels take, gets its share in the long run.
         #[test]
         fn work_that_overruns_is_paid_back(share in 50..950u16, kernels in prop::collection::vec(1..300_000_000u64, 200)) {
-            let turns = Budget::new(share, 0).turns();
+            let slots = Budget::new(share, 0).launch_slots();
             let start = 1 << 40;
             let (mut now, mut due, mut busy) = (start, 0, 0);
             for kernel in kernels {
-                now = turns.next(now, due).unwrap_or(u64::MAX);
-                let turn = turns.turn(now).unwrap_or(u64::MAX);
+                now = slots.next(now, due).unwrap_or(u64::MAX);
+                let slot = slots.slot(now).unwrap_or(u64::MAX);
                 let done = now + kernel;
                 busy += kernel;
-                if done > turns.end(turn) {
-                    due = turns.due(turns.end(turn), done);
+                if done > slots.end(slot) {
+                    due = slots.due(slots.end(slot), done);
                 }
                 now = done;
             }
             // Up to the moment at which the next one may go.
-            let whole = turns.next(now, due).unwrap_or(u64::MAX) - start;
+            let whole = slots.next(now, due).unwrap_or(u64::MAX) - start;
             let got = busy as f64 / whole as f64 * 1000.0;
             prop_assert!((got - f64::from(share)).abs() < 0.1 * f64::from(share) + 10.0, "{got} of {share}");
         }

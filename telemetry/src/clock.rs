@@ -40,7 +40,7 @@ impl ClockCell {
         self.anchor(origin, steady)
     }
 
-    /// Reads the system's clock and, if nobody else is doing so, sets a new anchor.
+    /// Reads the system's clock and, if no other thread is doing so, sets a new anchor.
     #[cold]
     #[inline(never)]
     fn anchor(&self, origin: u64, steady: bool) -> u64 {

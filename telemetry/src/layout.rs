@@ -78,7 +78,7 @@ pub struct Cell<const W: usize = 7> {
 #[repr(C)]
 #[derive(Debug)]
 pub struct GpuCell {
-    /// 0, or a hash of the uuid: whoever sets it owns the index for that uuid.
+    /// 0, or a hash of the uuid: the process that sets it owns the index for that uuid.
     pub tag: AtomicU64,
     /// 1 when the rest is complete.
     pub ready: AtomicU64,

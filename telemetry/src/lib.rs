@@ -1,12 +1,12 @@
 //! The shared-memory segment of a job: layout, writer and reader.
 //!
 //! One sparse file per job holds what its processes do on GPUs. The launcher makes it ([`SegmentFile`]), every
-//! process of the job writes into a slot of its own ([`Writer`]), and whoever may read the file
+//! process of the job writes into a slot of its own ([`Writer`]), and every process that may read the file
 //! reads it ([`Segment`]). A slot outlives its process: what a killed program wrote is still there.
 //!
 //! * The writer's side lives in other people's programs: it allocates nothing, takes no lock, does not panic,
 //!   and makes system calls only where its documentation says "cold".
-//! * The reader's side copies with `pread`, never maps: a page that nobody allocated is not allocated by
+//! * The reader's side copies with `pread`, never maps: a page that was not allocated is not allocated by
 //!   looking at it, a full file system cannot kill the reader, and what it copied cannot change while it is
 //!   being checked. It believes nothing that it reads.
 #![cfg_attr(loom, allow(missing_docs))]

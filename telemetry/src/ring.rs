@@ -1,7 +1,7 @@
 //! A ring of records: many producing threads, each of which may die at any instruction, one reader elsewhere.
 //!
 //! A producer draws a ticket; the ticket names cell and lap. It takes the cell by making its sequence odd,
-//! writes the record, and makes the sequence even. Nobody waits: a producer that finds its cell taken (by a
+//! writes the record, and makes the sequence even. No thread waits: a producer that finds its cell taken (by a
 //! slower producer, or by one that died there) or already in a later lap drops its record and counts it.
 //! So tickets drawn = records written + records dropped (+ records whose producer died), and the
 //! reader knows exactly how many it did not get.

@@ -1,6 +1,6 @@
 //! Launches that were timed, one by one: a sample of them, in a ring of its own.
 //!
-//! The totals are in the strata; this is for whoever wants to see single launches over time. The ring is allocated with
+//! The totals are in the strata; this shows single launches over time. The ring is allocated with
 //! the first record, so that processes whose launches are only counted have none.
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.

@@ -272,7 +272,7 @@ impl Stratum {
         if doubt > 0.0 {
             add_float(&cell.doubt_ns, w * ns * doubt.min(1.0));
         }
-        cell.seq.store(seq + 2, Release); // whoever sees the even number sees the sums
+        cell.seq.store(seq + 2, Release); // a reader that sees the even number sees the sums
         true
     }
 }

@@ -130,7 +130,7 @@ impl Writer {
         let (words, _) = uuid.as_chunks::<8>();
         let tag = kernels::hash(uuid, &KernelAttributes::default());
         for (number, cell) in self.area().gpus.iter().enumerate() {
-            // Acquire/Release: whoever finds the tag with `ready` set sees the whole record.
+            // Acquire/Release: a thread that finds the tag with `ready` set sees the whole record.
             let seen = match cell.tag.compare_exchange(0, tag, AcqRel, Acquire) {
                 Ok(_) => tag,
                 Err(seen) => seen,

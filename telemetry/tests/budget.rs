@@ -34,7 +34,7 @@ fn who_follows_a_budget_sees_it_change_and_so_do_its_children() {
     let (writer, segment) = (join(&file), file.segment().unwrap());
     let slot = segment.slot(writer.slot()).unwrap();
     let page = page();
-    assert!(!segment.throttled(&slot).unwrap().obeys, "nobody said so yet");
+    assert!(!segment.throttled(&slot).unwrap().obeys, "no process has recorded it yet");
     // SAFETY: a page of this test's own.
     assert!(unsafe { writer.follow_budget(&path(&file), page) });
     assert!(segment.throttled(&slot).unwrap().obeys);

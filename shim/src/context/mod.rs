@@ -124,7 +124,7 @@ pub(crate) unsafe fn primary_released(
     result
 }
 
-/// Around `cuDevicePrimaryCtxReset`, which ends the context whoever holds it.
+/// Around `cuDevicePrimaryCtxReset`, which ends the context even if others hold it.
 ///
 /// # Safety
 /// The arguments of such a call.

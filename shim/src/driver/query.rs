@@ -89,7 +89,7 @@ impl Driver {
 
     /// Frees memory that the program was not told of.
     pub(crate) fn free(&self, address: u64) -> bool {
-        // SAFETY: the address was handed out just now, and nobody else has it.
+        // SAFETY: the address was handed out just now, and nothing else has it.
         self.mem_free().is_some_and(|free| unsafe { free(address) }.is_ok())
     }
 
@@ -98,7 +98,7 @@ impl Driver {
         let (Some(free), Some(wait)) = (self.mem_free_async(), self.stream_synchronize()) else {
             return false;
         };
-        // SAFETY: the address was handed out just now on this stream, and nobody else has it.
+        // SAFETY: the address was handed out just now on this stream, and nothing else has it.
         unsafe { free(address, stream).is_ok() && wait(stream).is_ok() }
     }
 
@@ -111,13 +111,13 @@ impl Driver {
 
     /// Destroys an array that the program was not told of.
     pub(crate) fn destroy_array(&self, array: CUarray) -> bool {
-        // SAFETY: the handle was handed out just now, and nobody else has it.
+        // SAFETY: the handle was handed out just now, and nothing else has it.
         self.array_destroy().is_some_and(|destroy| unsafe { destroy(array) }.is_ok())
     }
 
     /// Destroys a mipmapped array that the program was not told of.
     pub(crate) fn destroy_mipmap(&self, mipmap: CUmipmappedArray) -> bool {
-        // SAFETY: the handle was handed out just now, and nobody else has it.
+        // SAFETY: the handle was handed out just now, and nothing else has it.
         self.mipmap_destroy().is_some_and(|destroy| unsafe { destroy(mipmap) }.is_ok())
     }
 

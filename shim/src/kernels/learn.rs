@@ -112,7 +112,7 @@ fn module_of(driver: &Driver, function: CUfunction) -> u64 {
     }
 }
 
-/// `kernel@MODULE+FUNCTION`: tells functions apart where nobody knows their names, and is the same when one that was
+/// `kernel@MODULE+FUNCTION`: tells functions apart whose names are unknown, and is the same when one that was
 /// forgotten is met again.
 fn make_name(module: u64, function: CUfunction, room: &mut [u8]) -> &[u8] {
     use std::io::Write as _;

@@ -1,10 +1,10 @@
 //! A process-wide map from handles to words that forgets: its size is fixed, whatever is put in.
 //!
 //! A handle lives in the one bucket that its hash names. Where that is full it takes the place of another,
-//! of one that is of no use any more if there is one. Whoever misses a handle learns again what it knew of it.
+//! of one that is of no use any more if there is one. A thread that misses a handle learns again what was known of it.
 //!
 //! Without locks and without waiting: a pair's first word is made from handle and value, so a pair of which one half
-//! is another thread's is nobody's.
+//! is another thread's matches no handle.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -29,7 +29,7 @@ struct Bucket([Pair; PAIRS]);
 pub(crate) struct Recent {
     buckets: AtomicPtr<Bucket>,
     /// Which of a full bucket's pairs goes next.
-    turn: AtomicUsize,
+    next: AtomicUsize,
 }
 
 /// A number that looks random (the finaliser of splitmix64).
@@ -47,7 +47,7 @@ fn seal(key: u64, word: u64) -> u64 {
 impl Recent {
     /// The empty map.
     pub(crate) const fn new() -> Self {
-        Self { buckets: AtomicPtr::new(core::ptr::null_mut()), turn: AtomicUsize::new(0) }
+        Self { buckets: AtomicPtr::new(core::ptr::null_mut()), next: AtomicUsize::new(0) }
     }
 
     /// The word of a handle, if it is still known.
@@ -70,7 +70,7 @@ impl Recent {
                 pair.seal.load(Ordering::Relaxed) == 0 || is_useless(pair.word.load(Ordering::Relaxed))
             })
         };
-        let other = || pairs.get(self.turn.fetch_add(1, Ordering::Relaxed) % PAIRS);
+        let other = || pairs.get(self.next.fetch_add(1, Ordering::Relaxed) % PAIRS);
         if let Some(pair) = own.or_else(free).or_else(other) {
             // Release pairs with the Acquire in `word_of`: a word can be the address of a record.
             pair.word.store(word, Ordering::Release);

@@ -47,7 +47,7 @@ impl Claim {
         Ok(claim)
     }
 
-    /// Memory that is here already and that somebody else is charged for.
+    /// Memory that is here already and that another process is charged for.
     pub(crate) fn imported(place: Option<Place>, bytes: u64) -> Self {
         Self { place, kind: Kind::Imported, bytes, reserved: None }
     }

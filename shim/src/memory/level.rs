@@ -6,7 +6,7 @@ use super::ledger;
 use crate::cx::Cx;
 use crate::telemetry::{GpuIndex, Kind};
 
-/// Readings per change before the figure is left to whoever changes it next.
+/// Readings per change before the figure is left to the next change.
 const ROUNDS: u32 = 8;
 
 /// What was charged for an amount that the driver tells. All zeros is "nothing".
@@ -24,7 +24,7 @@ impl Level {
 
     /// Charges what `read` tells, after something that may have changed it.
     ///
-    /// Two threads may read and charge at once; whoever finds that something changed meanwhile reads
+    /// Two threads may read and charge at once; the one that finds a change meanwhile reads
     /// again, so that the last charge is never older than the last change. False: `read` failed.
     pub(super) fn follow(
         &self,

@@ -51,7 +51,7 @@ fn find() -> Option<*mut Ledgers> {
             page
         }
     };
-    // Release: whoever sees the address sees the ledgers.
+    // Release: a thread that sees the address sees the ledgers.
     match FOUND.compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(fresh),
         Err(first) => Some(first),

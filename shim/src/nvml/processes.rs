@@ -14,7 +14,7 @@ type DetailCall = unsafe extern "C-unwind" fn(nvmlDevice_t, *mut nvmlProcessDeta
 /// Processes that a list has room for at first.
 const ROOM: u32 = 256;
 /// And at most.
-const MOST: u32 = 1 << 16;
+const MAX_PROCESSES: u32 = 1 << 16;
 /// Times that a list which has grown meanwhile is asked for.
 const TRIES: u32 = 4;
 
@@ -163,7 +163,7 @@ impl List {
                     list.stride = stride(list.bytes(), list.count as usize, size_of::<P>(), P::LONGEST);
                     return Some(list);
                 }
-                NVML_ERROR_INSUFFICIENT_SIZE if count < MOST => room = (count + ROOM).max(2 * room),
+                NVML_ERROR_INSUFFICIENT_SIZE if count < MAX_PROCESSES => room = (count + ROOM).max(2 * room),
                 _ => return None,
             }
         }

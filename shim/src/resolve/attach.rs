@@ -51,7 +51,7 @@ pub(crate) fn cold(entry: EntryId) -> Option<*mut ()> {
     errno::keep(|| {
         if !attach(info.library) {
             // A stand-in for the driver further down the search order (programs bring stubs that load
-            // the driver on first use), or the driver itself, which nobody has loaded yet.
+            // the driver on first use), or the driver itself, which is not loaded yet.
             if let Some(next) = early::next_definition(info.symbol, info.wrapper.0) {
                 return Some(next);
             }

@@ -104,7 +104,7 @@ pub(crate) unsafe fn function(map: *const LinkMap, name: &CStr) -> Option<*mut (
 }
 
 /// Whether an object's own code refers by name to a function that `is_meant`: such a reference leads to
-/// whoever defines the name first, which with a preloaded library is not the object itself.
+/// the object that defines the name first, which with a preloaded library is not the object itself.
 ///
 /// # Safety
 /// `map` must be a loaded object that stays loaded during the call.
@@ -261,6 +261,6 @@ mod tests {
 
     #[test]
     fn an_absent_object_is_absent() {
-        assert!(object(b"libcuda-that-nobody-has.so.1").is_none());
+        assert!(object(b"libcuda-that-does-not-exist.so.1").is_none());
     }
 }

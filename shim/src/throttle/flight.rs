@@ -26,9 +26,9 @@ const EVENTS: usize = 32;
 /// Launches that one event stands for where any number may be under way.
 const USUAL: u64 = 16;
 /// Events that are not past, after which a look ends.
-const ENOUGH: usize = 4;
+const MAX_PENDING_EVENTS: usize = 4;
 
-/// Nobody uses the event, or there is none.
+/// The event is free, or there is none.
 const FREE: u64 = 0;
 /// The GPU is to come past.
 const OUT: u64 = 1;
@@ -49,7 +49,7 @@ pub(super) struct Context {
     pub(super) word: AtomicU64,
     /// Own time that there must have been before the next launch.
     pub(super) due: AtomicU64,
-    /// When the turn of the last launch ends.
+    /// When the launch slot of the last launch ends.
     pub(super) end: AtomicU64,
     /// When the latest piece of work that is known was done.
     pub(super) done: AtomicU64,
@@ -207,7 +207,7 @@ impl Context {
         let mut waiting = 0;
         if !capture::under_way(cx.page) {
             for entry in self.out() {
-                if waiting == ENOUGH {
+                if waiting == MAX_PENDING_EVENTS {
                     break;
                 }
                 if !self.has_come(cx, entry, now) {

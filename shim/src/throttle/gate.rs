@@ -7,7 +7,7 @@ use radrm_cuda_abi::*;
 use super::Throttle;
 use super::flight::{Context, Flight};
 use crate::cx::Cx;
-use crate::telemetry::budget::{Budget, Turns};
+use crate::telemetry::budget::{Budget, LaunchSlots};
 
 /// Time without any work done after which a launch does not wait for it any longer (ns), or so many times the
 /// longest that there has been between two pieces of work.
@@ -25,7 +25,7 @@ pub(super) enum Verdict {
     Never,
     /// When work that is under way is done.
     Busy {
-        /// Whether the turn it belongs to is over.
+        /// Whether the launch slot it belongs to is over.
         is_late: bool,
     },
 }
@@ -41,12 +41,12 @@ impl Throttle {
         word: u64,
         now: u64,
     ) -> Verdict {
-        let turns = budget.turns();
+        let slots = budget.launch_slots();
         let Some(context) = self.context(cx) else {
             // Without a context of its own a launch will fail; with one too many only the clock is looked at.
-            return by_clock(turns, now, 0);
+            return by_clock(slots, now, 0);
         };
-        context.adopt(word, turns, now);
+        context.adopt(word, slots, now);
         let most = u64::from(budget.in_flight);
         let in_flight = context.in_flight();
         // Looked at only where it matters: a look asks the driver.
@@ -60,54 +60,55 @@ impl Throttle {
             true => context.look(cx, now),
             false => Flight { launches: in_flight, is_stuck: false },
         };
-        if is_over && let Some(verdict) = context.settle(cx, stream, turns, flight, now) {
+        if is_over && let Some(verdict) = context.settle(cx, stream, slots, flight, now) {
             return verdict;
         }
-        let verdict = by_clock(turns, now, context.due.load(Relaxed));
+        let verdict = by_clock(slots, now, context.due.load(Relaxed));
         if verdict != Verdict::Go {
             return verdict;
         }
         if most > 0 && flight.launches + price.min(most) > most && !flight.is_stuck {
             return Verdict::Busy { is_late: false };
         }
-        context.goes(cx, stream, turns, now);
+        context.goes(cx, stream, slots, now);
         Verdict::Go
     }
 }
 
-fn by_clock(turns: Turns, now: u64, due: u64) -> Verdict {
-    match turns.next(now, due) {
-        _ if turns.is_whole() => Verdict::Go,
+fn by_clock(slots: LaunchSlots, now: u64, due: u64) -> Verdict {
+    match slots.next(now, due) {
+        _ if slots.is_whole() => Verdict::Go,
         Some(moment) if moment <= now => Verdict::Go,
         Some(moment) => Verdict::At(moment),
         None => Verdict::Never,
     }
 }
 
-/// A turn that never ends, or none whose end is to be settled.
+/// A launch slot that never ends, or none whose end is to be settled.
 pub(super) const NO_END: u64 = u64::MAX;
 
 impl Context {
     /// Takes up another budget: what is owed stays owed, in own time.
-    fn adopt(&self, word: u64, turns: Turns, now: u64) {
+    fn adopt(&self, word: u64, slots: LaunchSlots, now: u64) {
         let before = self.word.swap(word, Relaxed);
         if before == word {
             return;
         }
         let owed = Budget::from_word(before)
-            .map_or(0, |before| self.due.load(Relaxed).saturating_sub(before.turns().own_time(now)));
-        self.due.store(turns.own_time(now).saturating_add(owed), Relaxed);
-        // What is under way belongs to the turn that is now.
+            .map_or(0, |before| self.due.load(Relaxed).saturating_sub(before.launch_slots().own_time(now)));
+        self.due.store(slots.own_time(now).saturating_add(owed), Relaxed);
+        // What is under way belongs to the launch slot that is now.
         let is_flying = self.in_flight() > 0;
-        self.end.store(if is_flying { end(turns, now) } else { NO_END }, Relaxed);
+        self.end.store(if is_flying { end(slots, now) } else { NO_END }, Relaxed);
     }
 
-    /// The turn of what was launched last is over: what went on after its end is owed. A verdict while it goes on.
+    /// The launch slot of what was launched last is over: what went on after its end is owed. A verdict while it
+    /// goes on.
     fn settle(
         &self,
         cx: &Cx<'_>,
         stream: CUstream,
-        turns: Turns,
+        slots: LaunchSlots,
         flight: Flight,
         now: u64,
     ) -> Option<Verdict> {
@@ -120,25 +121,25 @@ impl Context {
             }
         }
         let done = if flight.launches > 0 { now } else { self.done.load(Relaxed) };
-        self.due.fetch_max(turns.due(over, done.max(over)), Relaxed);
+        self.due.fetch_max(slots.due(over, done.max(over)), Relaxed);
         self.end.store(if flight.launches > 0 { now } else { NO_END }, Relaxed);
         None
     }
 
     /// A launch goes.
-    fn goes(&self, cx: &Cx<'_>, stream: CUstream, turns: Turns, now: u64) {
-        self.end.store(end(turns, now), Relaxed);
+    fn goes(&self, cx: &Cx<'_>, stream: CUstream, slots: LaunchSlots, now: u64) {
+        self.end.store(end(slots, now), Relaxed);
         if self.in_flight() == 0 {
             self.set_origin(cx, stream, now);
         }
     }
 }
 
-/// The end of the turn that is now.
-fn end(turns: Turns, now: u64) -> u64 {
-    match turns.turn(now) {
-        _ if turns.is_whole() => NO_END,
-        Some(turn) => turns.end(turn),
+/// The end of the launch slot that is now.
+fn end(slots: LaunchSlots, now: u64) -> u64 {
+    match slots.slot(now) {
+        _ if slots.is_whole() => NO_END,
+        Some(slot) => slots.end(slot),
         None => now,
     }
 }

@@ -1,16 +1,16 @@
-//! Launch budgets: launches wait for the job's turn on the GPU.
+//! Launch budgets: launches wait for the job's launch slot on the GPU.
 //!
 //! The budget is one word in the first page of the job's segment, which lies over [`CONTROL`] once the process has
 //! joined. Where none is set a launch makes one comparison with zero. Under one, a launch that is not
 //! captured waits in the thread that makes it, until
 //!
-//! * the clock is in the job's turn, and what earlier work took beyond its turns has been paid back
+//! * the clock is in the job's launch slot, and what earlier work took beyond its launch slots has been paid back
 //!   ([`crate::telemetry::budget`]), and
 //! * fewer launches are under way in its context than the budget allows; a graph counts as many as it has
 //!   kernels, and one that is larger than the budget goes alone ([`flight`]). A launch is followed once it was made: of
 //!   several threads at the same moment each can be one too many.
 //!
-//! Whoever changes the word wakes the threads that wait. A waiting thread looks again now and then by itself,
+//! A process that changes the word wakes the threads that wait. A waiting thread looks again now and then by itself,
 //! runs signal handlers, makes no call that is a cancellation point and leaves `errno` alone.
 //!
 //! | module | is |
@@ -78,7 +78,7 @@ pub(crate) fn begin(writer: &Writer, path: &CStr) {
 
 /// The process's launches under budgets. All zeros is none yet.
 pub(crate) struct Throttle {
-    /// Thread that has the table in hand; 0: nobody. Nobody sleeps with it.
+    /// Thread that has the table in hand; 0: no thread. A thread that has it does not sleep.
     owner: AtomicU32,
     /// Number of the last use, to tell which context was used least lately.
     uses: AtomicU64,

@@ -12,11 +12,11 @@ use crate::shell;
 use crate::telemetry::budget::{self, Budget};
 
 /// Longest sleep of a waiting thread (ns): who waits that long and was not woken looks again.
-const NAP_NS: u64 = 20_000_000;
-/// Looks for work that is done: first without sleeping, then with ever longer sleeps between these (ns).
-const BUSY_LOOKS: u32 = 8;
-const SHORTEST_NS: u64 = 20_000;
-const LONGEST_NS: u64 = 500_000;
+const MAX_SLEEP_NS: u64 = 20_000_000;
+/// Polls for work that is done: first without sleeping, then with ever longer sleeps between these (ns).
+const BUSY_POLLS: u32 = 8;
+const MIN_POLL_SLEEP_NS: u64 = 20_000;
+const MAX_POLL_SLEEP_NS: u64 = 500_000;
 
 /// A launch that was let through.
 pub(crate) struct Passed {
@@ -36,7 +36,7 @@ pub(crate) fn hold(cx: &Cx<'_>, stream: CUstream, kernels: u64) -> Passed {
 
 fn wait(cx: &Cx<'_>, stream: CUstream, price: u64) {
     let throttle = &cx.page.throttle;
-    let (is_held, looks) = (Cell::new(false), Cell::new(0u32));
+    let (is_held, polls) = (Cell::new(false), Cell::new(0u32));
     loop {
         let seen = word();
         let Some(budget) = Budget::from_word(seen) else { return };
@@ -44,13 +44,13 @@ fn wait(cx: &Cx<'_>, stream: CUstream, price: u64) {
         let verdict = throttle.with(|throttle| throttle.verdict(cx, stream, price, budget, seen, from));
         let (sleep, counts) = match verdict {
             None | Some(Verdict::Go) => return,
-            Some(Verdict::At(moment)) => (moment.saturating_sub(from).min(NAP_NS), true),
-            Some(Verdict::Never) => (NAP_NS, true),
+            Some(Verdict::At(moment)) => (moment.saturating_sub(from).min(MAX_SLEEP_NS), true),
+            Some(Verdict::Never) => (MAX_SLEEP_NS, true),
             Some(Verdict::Busy { is_late }) => {
-                let look = looks.replace(looks.get().saturating_add(1));
-                let sleep = match look.checked_sub(BUSY_LOOKS) {
+                let poll = polls.replace(polls.get().saturating_add(1));
+                let sleep = match poll.checked_sub(BUSY_POLLS) {
                     None => 0,
-                    Some(times) => (SHORTEST_NS << times.min(16)).min(LONGEST_NS),
+                    Some(times) => (MIN_POLL_SLEEP_NS << times.min(16)).min(MAX_POLL_SLEEP_NS),
                 };
                 (sleep, is_late)
             }

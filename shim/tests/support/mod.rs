@@ -63,7 +63,7 @@ pub enum Driver {
     New,
     /// One without what came after CUDA 11.
     Old,
-    /// One whose own calls go to whoever defines the name first, so to the library under test.
+    /// One whose own calls go to the library that defines the name first, so to the library under test.
     CallsItself,
 }
 

@@ -53,7 +53,7 @@ pub enum Cause {
     Fragmentation = 4,
     /// The request was for memory of the host.
     Host = 5,
-    /// The driver refused, and nobody said what was free.
+    /// The driver refused, and what was free is unknown.
     Unknown = 6,
 }
 

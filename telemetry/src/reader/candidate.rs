@@ -54,7 +54,7 @@ impl Candidate {
         self.id
     }
 
-    /// Opens it; for writing too if that is allowed. A file that somebody has leased is not waited for.
+    /// Opens it; for writing too if that is allowed. A file that another process has leased is not waited for.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ mod tests {
     fn a_leased_file_does_not_hold_up_who_looks() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("segment-1");
-        std::fs::write(&path, b"a file that nobody has open for writing can be leased").unwrap();
+        std::fs::write(&path, b"a file that is not open for writing can be leased").unwrap();
         let holder = File::open(&path).unwrap();
         // SAFETY: plain system calls on a file of this test; the signal that tells of an opener is ignored.
         unsafe {

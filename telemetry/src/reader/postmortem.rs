@@ -42,7 +42,7 @@ pub struct Postmortem {
     /// The limits that the request had to fit under.
     pub quotas: Vec<QuotaRefusal>,
     /// Processes with most bytes under the limit that refused, the one with most first. Dead ones whose share
-    /// nobody has needed yet may be among them.
+    /// were not needed yet may be among them.
     pub holders: Vec<Holder>,
     /// Those that are not listed.
     pub holders_left_out: LeftOut,

@@ -258,7 +258,7 @@ impl Segment {
             SlotState::LIVE => Liveness::Dead,
             SlotState::ENDED => {
                 let reason = self.word(slot_at(slot) + offset_of!(SlotHead, end_reason) as u64)?;
-                // Whoever becomes another program cannot always say so; its successor ends the slot then.
+                // A process that becomes another program cannot always record it; its successor ends the slot then.
                 if reason != crate::EndReason::Exited as u64 {
                     Liveness::Execed
                 } else if process::is_running(pid, start) {

@@ -37,7 +37,7 @@ pub(super) const ALL: usize = MARKS;
 
 /// No events.
 const EMPTY: u64 = 0;
-/// Events that nobody uses.
+/// Events that are free.
 const FREE: u64 = 1;
 /// In a thread's hands.
 const TAKEN: u64 = 2;
@@ -482,7 +482,7 @@ impl Ended<'_> {
         self.out(plan, serial, weight, None, None);
     }
 
-    /// Nobody wants to know.
+    /// Nothing is recorded.
     pub(crate) fn forget(self) {
         self.0.leave(FREE);
     }

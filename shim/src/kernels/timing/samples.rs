@@ -1,4 +1,4 @@
-//! Single launches, for whoever wants to see them over time: of those that were timed some go to the segment.
+//! Single launches, to be seen over time: of those that were timed some go to the segment.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -193,7 +193,7 @@ impl Vmm {
         // The map's release publishes the two stores.
         let stored = self.mappings.insert(address, block.as_ptr().addr() as u64);
         if !stored {
-            // SAFETY: made just above with this size and seen by nobody.
+            // SAFETY: made just above with this size and not published.
             unsafe { arena::free(block, size_of::<Mapping>()) };
         }
         stored
@@ -205,7 +205,7 @@ impl Vmm {
         // SAFETY: the map holds addresses of mapping records only, in memory that stays mapped.
         let mapping = unsafe { block.as_ref() };
         let known = (mapping.size.load(Ordering::Relaxed), mapping.handle.load(Ordering::Relaxed));
-        // SAFETY: made by `note_mapping` with this size; out of the map, so nobody else frees it.
+        // SAFETY: made by `note_mapping` with this size; out of the map, so no other thread frees it.
         unsafe { arena::free(block.cast(), size_of::<Mapping>()) };
         Some(known)
     }
