@@ -7,18 +7,14 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use nvml_wrapper::enums::gpm::GpmMetricId;
-use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::gpm::{GpmSample, gpm_metrics_get};
-use nvml_wrapper::{Device, Nvml};
-use radrm_collector::NvmlSource;
 use radrm_emulator_machine::{ENV_MACHINE, Machine, MachineSpec};
 use radrm_limits::audit::judge::{self, Entry, Expected};
 use radrm_limits::audit::{devices, known, why};
 use radrm_limits::contexts::Contexts;
-use radrm_limits::gpus::{self, Gpu};
+use radrm_limits::jobs;
 use radrm_limits::program::libraries;
-use radrm_limits::{jobs, proc::Process};
+use radrm_os::Process;
+use radrm_os::nvml::{Gpu, Inventory, Monitor, Nvml, NvmlError, NvmlSource};
 
 use super::config::{Config, EMBEDDED};
 use super::engine::Message;
@@ -39,7 +35,7 @@ pub(crate) struct Gpus {
 impl Gpus {
     /// Finds the GPUs, or emulates some. Called while this process has one thread.
     pub(crate) fn find(config: &Config, boot_is_new: bool) -> Result<Self, String> {
-        let real = gpus::open(&NvmlSource::System).and_then(|nvml| gpus::inventory(&nvml));
+        let real = inventory(&NvmlSource::System);
         let trouble = match real {
             _ if !matches!(config.emulate.as_str(), "" | "never") => String::new(),
             Ok(found) if !found.gpus.is_empty() => {
@@ -80,13 +76,14 @@ impl Gpus {
         // SAFETY: called while this process has one thread.
         unsafe { std::env::set_var(ENV_MACHINE, file) };
         let source = NvmlSource::Library(libraries::find(libraries::EMULATED_NVML)?);
-        let list = gpus::open(&source)
-            .and_then(|nvml| gpus::inventory(&nvml))
-            .map_err(|why| format!("the emulated NVML does not work: {why}"))?
-            .gpus;
+        let list = inventory(&source).map_err(|why| format!("the emulated NVML does not work: {why}"))?.gpus;
         let emulated = Some(wanted.to_owned());
         Ok(Self { source, machine: Some(file.to_owned()), emulated, list, trouble: None })
     }
+}
+
+fn inventory(source: &NvmlSource) -> Result<Inventory, NvmlError> {
+    Nvml::open(source)?.inventory()
 }
 
 /// What a GPU does.
@@ -149,7 +146,7 @@ pub(crate) fn watch(
                 return;
             }
             loop {
-                if let Ok(nvml) = gpus::open(&gpus.source)
+                if let Ok(nvml) = Nvml::open(&gpus.source)
                     && look_on(&nvml, &gpus, every, audit, &mut audited, &asked, &to).is_none()
                 {
                     return;
@@ -171,13 +168,13 @@ fn look_on(
     to: &Sender<Message>,
 ) -> Option<()> {
     let opened = Instant::now();
-    let mut before: HashMap<String, GpmSample<'_>> = HashMap::new();
+    let mut monitors: HashMap<String, Monitor<'_>> = HashMap::new();
     loop {
         let mut look = Look { begun: Instant::now(), samples: Vec::new(), lost: Vec::new() };
         for gpu in &gpus.list {
-            match sample(nvml, &gpu.uuid, &mut before) {
+            match sample(nvml, &gpu.uuid, &mut monitors) {
                 Ok(sample) => look.samples.push(sample),
-                Err(error) if means_lost(&error) => look.lost.push(gpu.uuid.clone()),
+                Err(error) if error.means_lost() => look.lost.push(gpu.uuid.clone()),
                 Err(_) => {}
             }
         }
@@ -203,16 +200,12 @@ fn look_on(
     }
 }
 
-fn means_lost(error: &NvmlError) -> bool {
-    matches!(error, NvmlError::GpuLost | NvmlError::NotFound)
-}
-
 /// Only which GPUs are gone: activities are means since the last look, which stays as it is.
 fn losses(nvml: &Nvml, gpus: &Gpus) -> Look {
     let begun = Instant::now();
     let gone = |gpu: &&Gpu| {
-        let asked = nvml.device_by_uuid(gpu.uuid.as_str()).and_then(|device| device.memory_info());
-        asked.is_err_and(|error| means_lost(&error))
+        let asked = nvml.device(&gpu.uuid).and_then(|device| device.memory());
+        asked.is_err_and(|error| error.means_lost())
     };
     let lost = gpus.list.iter().filter(gone).map(|gpu| gpu.uuid.clone()).collect();
     Look { begun, samples: Vec::new(), lost }
@@ -221,43 +214,30 @@ fn losses(nvml: &Nvml, gpus: &Gpus) -> Look {
 fn sample<'a>(
     nvml: &'a Nvml,
     uuid: &str,
-    before: &mut HashMap<String, GpmSample<'a>>,
+    monitors: &mut HashMap<String, Monitor<'a>>,
 ) -> Result<Sample, NvmlError> {
-    let device = nvml.device_by_uuid(uuid)?;
-    let memory = device.memory_info()?;
-    let now = device.gpm_support().unwrap_or(false).then(|| device.gpm_sample().ok()).flatten();
-    let last = before.remove(uuid);
-    let activity = last.zip(now.as_ref()).and_then(|(last, now)| activity(nvml, &last, now));
-    if let Some(now) = now {
-        before.insert(uuid.to_owned(), now);
+    let device = nvml.device(uuid)?;
+    let memory = device.memory()?;
+    if !monitors.contains_key(uuid)
+        && let Ok(monitor) = device.monitor()
+    {
+        monitors.insert(uuid.to_owned(), monitor);
     }
-    Ok(Sample { activity, ..plain(uuid, memory.used, &device) })
-}
-
-fn plain(uuid: &str, used: u64, device: &Device<'_>) -> Sample {
-    Sample {
+    let metrics = monitors.get_mut(uuid).and_then(|monitor| monitor.read(&device).ok().flatten());
+    let activity = metrics.and_then(|metrics| {
+        let parts = [metrics.sm_active?, metrics.sm_occupancy?, metrics.dram_active?];
+        Some(parts.map(|percent| percent / 100.0))
+    });
+    let processes = device.processes().unwrap_or_default();
+    Ok(Sample {
         uuid: uuid.to_owned(),
-        used,
-        processes: devices::processes(device)
-            .unwrap_or_default()
-            .into_iter()
-            .filter_map(|held| Some((held.pid, held.used?)))
-            .collect(),
-        utilization: device.utilization_rates().ok().map(|rates| rates.gpu),
-        activity: None,
-        power_mw: device.power_usage().ok(),
-        energy_mj: device.total_energy_consumption().ok(),
-    }
-}
-
-fn activity(nvml: &Nvml, last: &GpmSample<'_>, now: &GpmSample<'_>) -> Option<[f64; 3]> {
-    let wanted = [GpmMetricId::SmUtil, GpmMetricId::SmOccupancy, GpmMetricId::DramBwUtil];
-    let metrics = gpm_metrics_get(nvml, last, now, &wanted).ok()?;
-    let mut values = [0.0; 3];
-    for (value, metric) in values.iter_mut().zip(metrics) {
-        *value = metric.ok()?.value / 100.0;
-    }
-    Some(values)
+        used: memory.used,
+        processes: processes.into_iter().filter_map(|held| Some((held.pid, held.used?))).collect(),
+        utilization: device.utilization().map(|(gpu, _)| gpu),
+        activity,
+        power_mw: device.power_mw(),
+        energy_mj: device.energy_mj(),
+    })
 }
 
 /// Processes that hold GPU memory that no shim explains, in words.

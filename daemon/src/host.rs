@@ -1,10 +1,9 @@
 //! What jobs take of the host: resident memory and CPU time of their processes, beside what was booked.
 
 use std::collections::HashMap;
-use std::fs;
 use std::time::Instant;
 
-use radrm_limits::proc::Process;
+use radrm_os::Process;
 use radrm_telemetry::process::Stat;
 
 /// More than what is booked by so much is no slip of the clock: thousandths of a core, and of what is booked.
@@ -68,11 +67,7 @@ impl Look {
 impl Sum {
     /// The same with pages that several processes share counted once; what may not be read counts as resident.
     pub(crate) fn proportional(&self) -> u64 {
-        let part = |pid: &u32| {
-            let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-            let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-            line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
-        };
+        let part = |pid: &u32| Process(*pid).proportional_memory();
         let parts: Option<Vec<u64>> = self.pids.iter().map(part).collect();
         parts.map_or(self.resident, |parts| parts.iter().sum::<u64>().min(self.resident))
     }

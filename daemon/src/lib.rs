@@ -114,7 +114,7 @@ fn serve(flags: Flags) -> Result<(), String> {
     }
     prepare(&config.state)?;
     let _lock = only_one(&config.state)?;
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+    let boot = radrm_os::host::boot_id();
     let boot_file = config.state.join("boot");
     let boot_is_new = fs::read_to_string(&boot_file).unwrap_or_default().trim() != boot;
     let gpus = Gpus::find(&config, boot_is_new)?;

@@ -42,7 +42,7 @@ impl PartialEq for Who {
 impl Who {
     /// The process of this number now.
     pub(crate) fn of(pid: u32) -> Option<Self> {
-        radrm_limits::proc::Process(pid).start().map(|start| Self { pid, start, at_ms: super::time::now().0 })
+        radrm_os::Process(pid).start().map(|start| Self { pid, start, at_ms: super::time::now().0 })
     }
 
     /// Whether it is certainly gone. That its number cannot be looked at, for want of descriptors say, is not that.

@@ -14,7 +14,7 @@ use std::process;
 use std::time::{Duration, Instant};
 
 use nix::unistd::{Gid, Uid};
-use radrm_limits::proc::Process;
+use radrm_os::Process;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 

@@ -11,7 +11,6 @@ use radrm_console::output;
 use radrm_limits::cgroup::Fence;
 use radrm_limits::charge::Charge;
 use radrm_limits::config::{Mps, Percentage};
-use radrm_limits::gpus::Gpu;
 use radrm_limits::ledgers::Ledgers;
 use radrm_limits::mps;
 use radrm_limits::mps::doubts::SHARE_VARIABLE;
@@ -21,6 +20,7 @@ use radrm_limits::program::libraries;
 use radrm_limits::program::target::{self, Sight};
 use radrm_limits::share;
 use radrm_limits::start::{Limits, Machine, QUOTA_VARIABLE};
+use radrm_os::nvml::Gpu;
 use radrm_telemetry::ledger::Access;
 
 use super::child::{self, NotStarted};

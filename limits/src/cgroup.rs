@@ -10,9 +10,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::gpus::{Gpu, Inventory};
 use super::resolve::Gpus;
 use crate::program::target;
+use radrm_os::nvml::{Gpu, Inventory};
 
 /// Where control groups are.
 const ROOT: &str = "/sys/fs/cgroup";

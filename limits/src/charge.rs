@@ -12,11 +12,11 @@ use std::fs;
 use std::path::Path;
 
 use radrm_collector::Measured;
+use radrm_os::nvml::uuid_bytes;
 use radrm_telemetry::ledger::{GpuUse, LedgerView, MemberUse};
 use radrm_telemetry::{Kind, Liveness, Segment, SlotInfo};
 
 use super::contexts::Contexts;
-use super::gpus;
 
 /// Two figures that differ by less are the same: the driver hands out memory in steps of 2 MiB.
 const STEP: u64 = 2 << 20;
@@ -85,7 +85,7 @@ impl Charge {
                 continue;
             }
             contexts.learn(&one.model, &one.driver, bytes);
-            let expected = gpus::bytes(&one.gpu).zip(contexts.get(&one.model, &one.driver));
+            let expected = uuid_bytes(&one.gpu).zip(contexts.get(&one.model, &one.driver));
             for books in &ledgers {
                 books.charge(one);
                 // The job's next process is charged from its first context on.
@@ -124,7 +124,7 @@ impl<'v> Books<'v> {
     /// The member that was measured, and the GPU's number. The driver's uuid does not say whether it is an
     /// instance.
     fn find(&self, measured: &Measured) -> Option<(&MemberUse, usize)> {
-        let bytes = gpus::bytes(&measured.gpu)?;
+        let bytes = uuid_bytes(&measured.gpu)?;
         let gpu = self.gpus.iter().position(|gpu| gpu.uuid == bytes)?;
         Some((self.members.get(&measured.pid)?, gpu))
     }

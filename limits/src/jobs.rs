@@ -13,8 +13,8 @@ use radrm_telemetry::ledger::LedgerView;
 use radrm_telemetry::{Candidate, Liveness, Segment, SegmentFile, SlotInfo};
 use rustix::fs::{Mode, OFlags};
 
-use super::proc::{Process, paths};
 use crate::start::LEDGERS_VARIABLE;
+use radrm_os::{Process, paths};
 
 /// A job.
 #[derive(Debug)]

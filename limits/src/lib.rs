@@ -4,7 +4,7 @@
 //!
 //! A limit has an amount and, if it is named, a GPU. Amounts come from the command line
 //! ([`wish`]) and from configuration files ([`config`], [`files`]); names are looked up through
-//! NVML ([`gpus`], [`resolve`]); [`scopes`] puts together what holds for the job, for its user and
+//! NVML ([`resolve`]); [`scopes`] puts together what holds for the job, for its user and
 //! for the groups of its user; and [`start`] brings it into force before the program starts. [`mps`] does it
 //! with NVIDIA's service.
 //!
@@ -18,13 +18,11 @@ pub mod charge;
 pub mod config;
 pub mod contexts;
 pub mod files;
-pub mod gpus;
 pub mod jobs;
 pub mod ledgers;
 pub mod machine;
 pub mod mps;
 pub mod overrides;
-pub mod proc;
 pub mod program;
 pub mod resolve;
 pub mod scopes;

@@ -60,7 +60,7 @@ impl Node {
                 Some(index) => index.to_string(),
                 None => gpu.uuid.chars().take(12).collect(),
             },
-            None => crate::gpus::text(uuid).chars().take(12).collect(),
+            None => radrm_os::nvml::uuid_text(uuid).chars().take(12).collect(),
         }
     }
 }

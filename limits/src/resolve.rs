@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use radrm_telemetry::ledger::{Amount, Limit};
 
-use super::gpus::{Gpu, Inventory};
 use super::wish::{Name, Wish, Wishes};
+use radrm_os::nvml::{Gpu, Inventory};
 
 /// The machine's GPUs, asked for only when they are needed.
 pub type Gpus<'a> = dyn Fn() -> Result<Inventory, String> + 'a;
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     fn gpu(index: Option<u32>, uuid: &str, total: u64) -> Gpu {
-        let bytes = super::super::gpus::bytes(uuid).unwrap();
+        let bytes = radrm_os::nvml::uuid_bytes(uuid).unwrap();
         Gpu { index, uuid: uuid.into(), bytes, total, ..Gpu::default() }
     }
 

@@ -5,12 +5,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use radrm_collector::NvmlSource;
+use radrm_os::nvml::{Gpu, Inventory, Nvml, NvmlSource};
 use radrm_telemetry::ledger::{Access, LedgerError, LedgerFile, LedgerView, Limit, Place};
 
 use super::config::Context;
 use super::contexts;
-use super::gpus::{self, Gpu, Inventory};
 use super::ledgers::Ledgers;
 use super::overrides;
 use super::resolve::amount_for;
@@ -53,7 +52,8 @@ impl Machine {
     /// # Errors
     /// The end of a sentence that says why NVML does not work.
     pub fn inventory(&self) -> Result<Inventory, String> {
-        self.known.get_or_init(|| gpus::open(&self.source).and_then(|nvml| gpus::inventory(&nvml))).clone()
+        let find = || Nvml::open(&self.source).and_then(|nvml| nvml.inventory());
+        self.known.get_or_init(|| find().map_err(|error| error.to_string())).clone()
     }
 }
 

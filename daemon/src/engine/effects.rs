@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use radrm_console::output::reason;
 use radrm_limits::jobs;
-use radrm_limits::proc::Process;
+use radrm_os::Process;
 use radrm_telemetry::Segment;
 
 use super::cleaning;

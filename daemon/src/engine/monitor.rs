@@ -225,7 +225,7 @@ fn id(at: usize) -> DeviceId {
 mod tests {
     use super::*;
     use radrm_collector::NvmlSource;
-    use radrm_limits::gpus::Gpu;
+    use radrm_os::nvml::Gpu;
     use std::sync::mpsc::channel;
 
     const GIB: u64 = 1 << 30;

@@ -1,7 +1,6 @@
 //! Jobs, GPUs and figures as they are shown.
 
 use std::fmt::Write;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use radrm_base::signal;
@@ -58,10 +57,7 @@ fn exit_code(verdict: &Verdict) -> Option<i32> {
 
 /// Host memory in bytes.
 pub(super) fn host_memory() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.map_or(u64::MAX, |kib| kib * 1024)
+    radrm_os::host::memory().unwrap_or(u64::MAX)
 }
 
 /// The most bytes of a command that a list shows.

@@ -1,6 +1,6 @@
 //! What an attempt leaves when its supervisor was killed: nothing waits for it any more.
 
-use radrm_limits::proc::Process;
+use radrm_os::Process;
 
 use crate::status::Who;
 use crate::supervisor;

@@ -19,7 +19,7 @@ use crate::status::{self, End, Status, Who};
 use crate::store::Stage;
 use crate::supervisor::Order;
 use crate::suspend;
-use radrm_limits::gpus::Gpu;
+use radrm_os::nvml::Gpu;
 use radrm_protocol::spec::Spec;
 
 const GIB: u64 = 1 << 30;

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use radrm_cuda_abi::table::rows;
 use radrm_limits::mps::control::{DEFAULT_PIPE, PIPE_VARIABLE};
-use radrm_limits::proc::Process;
+use radrm_os::Process;
 use radrm_scheduler_core::SuspendRefusal;
 use radrm_telemetry::{Liveness, Segment, SlotInfo, Uses};
 
@@ -115,10 +115,7 @@ impl Room {
 
 /// What the host has available, bytes.
 pub(crate) fn available() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.map_or(0, |kib| kib * 1024)
+    radrm_os::host::available_memory().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -7,13 +7,10 @@ use std::path::Path;
 use std::process::{self, ExitCode};
 use std::time::Duration;
 
-use nvml_wrapper::Nvml;
-use nvml_wrapper::enums::device::UsedGpuMemory;
-use radrm_collector::NvmlSource;
-use radrm_limits::gpus;
 use radrm_limits::mps::control::has_living_daemon;
-use radrm_limits::proc::Process;
 use radrm_limits::program::libraries;
+use radrm_os::Process;
+use radrm_os::nvml::{Nvml, NvmlSource};
 use radrm_scheduler_core::SuspendRefusal;
 use radrm_telemetry::{Liveness, Segment};
 
@@ -55,7 +52,7 @@ fn work(order: &Order) -> Result<Answer, String> {
         Some(_) => NvmlSource::Library(libraries::find(libraries::EMULATED_NVML)?),
         None => NvmlSource::System,
     };
-    let nvml = gpus::open(&source).map_err(|why| format!("NVML does not work: {why}"))?;
+    let nvml = Nvml::open(&source).map_err(|why| format!("NVML does not work: {why}"))?;
     let segment = segment_of(Process(order.launcher)).ok_or("its segment cannot be read")?;
     let mut job = Here { order, driver: &driver, nvml, segment };
     Ok(match order.task {
@@ -114,20 +111,15 @@ impl Job for Here<'_> {
     fn held(&self, who: Who) -> ByGpu {
         let gpus = self.order.bytes.keys();
         let held = |uuid: &String| -> Option<u64> {
-            let device = self.nvml.device_by_uuid(uuid.as_str()).ok()?;
-            let listed = device.running_compute_processes().ok()?;
-            let found = listed.into_iter().find(|info| info.pid == who.pid)?;
-            match found.used_gpu_memory {
-                UsedGpuMemory::Used(bytes) => Some(bytes),
-                UsedGpuMemory::Unavailable => None,
-            }
+            let listed = self.nvml.device(uuid).and_then(|device| device.processes()).ok()?;
+            listed.into_iter().find(|held| held.pid == who.pid)?.used
         };
         gpus.filter_map(|uuid| Some((uuid.clone(), held(uuid)?))).collect()
     }
 
     fn room(&self, bytes: &ByGpu) -> Result<(), String> {
         for (uuid, needed) in bytes {
-            let memory = self.nvml.device_by_uuid(uuid.as_str()).and_then(|device| device.memory_info());
+            let memory = self.nvml.device(uuid).and_then(|device| device.memory());
             let free = memory.map_err(|error| format!("{uuid} does not tell its memory: {error}"))?.free;
             if free < *needed {
                 let bytes = radrm_profile::Bytes;

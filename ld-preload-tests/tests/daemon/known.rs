@@ -101,7 +101,10 @@ fn an_estimate_is_reserved_and_not_enforced() {
     daemon.until("it has its memory", |daemon| daemon.show(job)["job"]["used"].as_u64() >= Some(3 * GIB));
     let shown = daemon.show(job);
     let history = shown["history"].to_string();
-    assert!(history.contains("needs 700 MiB on each GPU, at most 1.37 GiB: FakeTensor's figure"), "{history}");
+    assert!(
+        history.contains("needs 700 MiB on each GPU, at most 1.37 GiB: FakeTensor's figure"),
+        "{history}"
+    );
     assert_eq!((&shown["job"]["attempts"], &shown["job"]["state"]), (&1.into(), &"running".into()));
     // What the user writes down is an estimate too, and is not unknown.
     fs::write(daemon.path("b.rad"), "#RADRM --gpu-mem-estimate=7GiB --time=30m\nsleep 1000\n").expect("file");

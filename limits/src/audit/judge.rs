@@ -3,8 +3,8 @@
 use super::known::Counted;
 use super::why::{self, Reason};
 use crate::contexts::Contexts;
-use crate::gpus::Gpu;
-use crate::proc::Process;
+use radrm_os::Process;
+use radrm_os::nvml::Gpu;
 
 /// What a process may hold beyond what is explained: the driver hands out memory in steps of 2 MiB, and the two
 /// figures are not of the same moment.

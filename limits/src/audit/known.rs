@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use radrm_telemetry::Kind;
 
 use crate::jobs::Job;
-use crate::proc::Process;
+use radrm_os::Process;
 
 /// What a shim knows of its process on one GPU, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -12,8 +12,8 @@ use crate::contexts::Contexts;
 use crate::files;
 use crate::jobs;
 use crate::machine::Node;
-use crate::proc::Process;
 use judge::{Entry, Expected, Finding};
+use radrm_os::Process;
 
 /// All that was seen.
 #[derive(Debug)]

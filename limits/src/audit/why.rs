@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
-use crate::proc::{Process, variable};
 use crate::program::elf::Elf;
 use crate::scopes::user_name;
+use radrm_os::{Process, variable};
 
 /// Why a process has to be looked at.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,6 +1,6 @@
 //! MPS's own limit on memory, `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`, as a second fence.
 
-use crate::gpus::Gpu;
+use radrm_os::nvml::Gpu;
 
 /// The variable.
 pub const VARIABLE: &str = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";

@@ -13,9 +13,9 @@ use super::control::{Control, PIPE_VARIABLE, path_fits};
 use super::doubts::{SHARE_VARIABLE, text, wrong_entry};
 use super::{fence, visible};
 use crate::config::{Mps, Percentage};
-use crate::gpus::Gpu;
 use crate::program::environment::Environment;
 use crate::resolve::Gpus;
+use radrm_os::nvml::Gpu;
 
 /// Longer than a daemon takes to start or to end.
 const PATIENCE: Duration = Duration::from_secs(20);

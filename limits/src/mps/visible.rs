@@ -1,6 +1,6 @@
 //! Which GPUs a program will see.
 
-use crate::gpus::{Gpu, Inventory};
+use radrm_os::nvml::{Gpu, Inventory};
 
 /// The variable that says it.
 pub const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";

@@ -5,6 +5,7 @@ use radrm_limits::audit::Audit;
 use radrm_limits::audit::judge::{self, Finding};
 use radrm_limits::scopes::user_name;
 use radrm_profile::Bytes;
+use radrm_term::fit;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -86,7 +87,7 @@ fn text(audit: &Audit) -> String {
         let gpu = finding.gpu.index.map_or_else(|| finding.gpu.uuid.clone(), |index| index.to_string());
         let user = finding.uid.map(|uid| user_name(uid).unwrap_or_else(|| uid.to_string()));
         let user = user.map(|user| format!(", {user}")).unwrap_or_default();
-        let command: String = finding.command.chars().take(100).collect();
+        let command = fit(&finding.command, 100);
         text.push_str(&format!("GPU {gpu}, process {}{user}: {command}\n", finding.pid));
         let held = finding
             .held

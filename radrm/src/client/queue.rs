@@ -5,8 +5,9 @@ use std::fmt::Write;
 use clap::Args;
 use radrm_protocol::connection::{Connection, odd};
 use radrm_protocol::wire::{JobRow, NodeRow, Request, Response};
+use radrm_term::{Table, clean, fit, left, right};
 
-use super::text::{bytes, plain, table, time};
+use super::text::{bytes, time};
 use super::{asked, print, print_json};
 
 #[derive(Args, Debug)]
@@ -59,41 +60,31 @@ pub(super) fn node(connection: &mut Connection) -> Result<NodeRow, String> {
 
 /// A table of jobs.
 pub(super) fn list(rows: &[JobRow], all: bool, why: bool) -> String {
-    let mut head = vec!["JOB", "NAME", "STATE", "GPUS", "MEMORY", "PEAK", "TIME", "TRIES"];
-    if all {
-        head.insert(1, "USER");
+    let mut columns = vec![right("JOB")];
+    columns.extend(all.then(|| left("USER")));
+    columns.extend([left("NAME"), left("STATE")]);
+    columns.extend(["GPUS", "MEMORY", "PEAK", "TIME", "TRIES"].map(right));
+    columns.extend(why.then(|| left("WHY")));
+    let mut table = Table::new(columns);
+    for row in rows {
+        let waits = row.state == "waiting" || row.state == "held";
+        let asked = row.asked.memory().filter(|_| waits);
+        let memory = row.suspended.or(row.reserved).or(asked).map_or_else(|| bytes(row.used), bytes);
+        let mut line = vec![row.job.to_string()];
+        line.extend(all.then(|| fit(&row.user, 12)));
+        line.extend([
+            fit(&row.name, 24),
+            row.state.clone(),
+            row.gpus.to_string(),
+            memory,
+            bytes(row.peak.unwrap_or(0)),
+            if waits { "-".to_owned() } else { time(row.ran_ms) },
+            row.attempts.to_string(),
+        ]);
+        line.extend(why.then(|| fit(row.end.as_ref().unwrap_or(&row.why), 200)));
+        table.row(line);
     }
-    if why {
-        head.push("WHY");
-    }
-    let right: &[usize] = if all { &[0, 4, 5, 6, 7, 8] } else { &[0, 3, 4, 5, 6, 7] };
-    let lines: Vec<Vec<String>> = rows
-        .iter()
-        .map(|row| {
-            let waits = row.state == "waiting" || row.state == "held";
-            let asked = row.asked.memory().filter(|_| waits);
-            let memory = row.suspended.or(row.reserved).or(asked).map_or_else(|| bytes(row.used), bytes);
-            let since = if waits { "-".to_owned() } else { time(row.ran_ms) };
-            let mut line = vec![
-                row.job.to_string(),
-                plain(&row.name, 24),
-                row.state.clone(),
-                row.gpus.to_string(),
-                memory,
-                bytes(row.peak.unwrap_or(0)),
-                since,
-                row.attempts.to_string(),
-            ];
-            if all {
-                line.insert(1, plain(&row.user, 12));
-            }
-            if why {
-                line.push(plain(row.end.as_ref().unwrap_or(&row.why), 200));
-            }
-            line
-        })
-        .collect();
-    table(&head, right, &lines)
+    table.to_string()
 }
 
 pub(super) fn show(job: u64, json: bool, connection: &mut Connection) -> Result<(), String> {
@@ -107,7 +98,7 @@ pub(super) fn show(job: u64, json: bool, connection: &mut Connection) -> Result<
     let mut text = String::new();
     let mut put = |name: &str, value: String| {
         if !value.is_empty() {
-            let _ = writeln!(text, "{name:<12} {}", plain(&value, 2000));
+            let _ = writeln!(text, "{name:<12} {}", fit(&value, 2000));
         }
     };
     put("job", format!("{} ({})", row.job, row.name));
@@ -135,7 +126,7 @@ pub(super) fn show(job: u64, json: bool, connection: &mut Connection) -> Result<
     text.push('\n');
     for line in &lines {
         let after = line.at_ms.saturating_sub(row.submitted_ms);
-        let _ = writeln!(text, "{:>14}  {}", format!("+{}", time(after)), plain(&line.text, 2000));
+        let _ = writeln!(text, "{:>14}  {}", format!("+{}", time(after)), fit(&line.text, 2000));
     }
     print(&text)
 }
@@ -191,54 +182,86 @@ pub(super) fn off_gpu(node: &NodeRow) -> String {
 pub(super) fn node_text(node: &NodeRow) -> String {
     let mut text = format!(
         "{}: {} CPUs, {}, policy {}, {} running, {}{} waiting{}\n",
-        plain(&node.host, 64),
+        fit(&node.host, 64),
         node.cpus,
         bytes(node.memory),
         node.policy,
         node.running,
         off_gpu(node),
         node.waiting,
-        node.emulated.as_ref().map(|spec| format!(", GPUs are emulated ({spec})")).unwrap_or_default()
+        node.emulated
+            .as_ref()
+            .map(|spec| format!(", GPUs are emulated ({})", clean(spec)))
+            .unwrap_or_default()
     );
-    let lines: Vec<Vec<String>> = node
-        .gpus
-        .iter()
-        .map(|gpu| {
-            let busy = match (gpu.smact, gpu.utilization) {
-                (Some(parts), _) => format!("{}%", parts / 10),
-                (None, Some(percent)) => format!("{percent}%*"),
-                _ => "-".to_owned(),
-            };
-            let state = match gpu {
-                gpu if gpu.lost => "gone".to_owned(),
-                gpu if gpu.drained => "drained".to_owned(),
-                gpu if gpu.kept_for.is_some() => format!("kept for {}", gpu.kept_for.unwrap_or(0)),
-                gpu if gpu.whole => "given as a whole".to_owned(),
-                _ => String::new(),
-            };
-            let jobs: Vec<String> = gpu.jobs.iter().map(u64::to_string).collect();
-            let others = gpu.job_count as usize - gpu.jobs.len().min(gpu.job_count as usize);
-            let others = if others > 0 { format!(" +{others} of others") } else { String::new() };
-            vec![
-                gpu.index.to_string(),
-                plain(&gpu.model, 28),
-                bytes(gpu.total),
-                bytes(gpu.used),
-                bytes(gpu.reserved),
-                bytes(gpu.foreign),
-                busy,
-                state,
-                format!("{}{others}", jobs.join(" ")),
-            ]
-        })
-        .collect();
-    let head = ["GPU", "MODEL", "MEMORY", "USED", "SET ASIDE", "STRANGERS", "SMACT", "STATE", "JOBS"];
-    text.push_str(&table(&head, &[2, 3, 4, 5, 6], &lines));
+    let mut table = Table::new([
+        left("GPU"),
+        left("MODEL"),
+        right("MEMORY"),
+        right("USED"),
+        right("SET ASIDE"),
+        right("STRANGERS"),
+        right("SMACT"),
+        left("STATE"),
+        left("JOBS"),
+    ]);
+    for gpu in &node.gpus {
+        let busy = match (gpu.smact, gpu.utilization) {
+            (Some(parts), _) => format!("{}%", parts / 10),
+            (None, Some(percent)) => format!("{percent}%*"),
+            _ => "-".to_owned(),
+        };
+        let state = match gpu {
+            gpu if gpu.lost => "gone".to_owned(),
+            gpu if gpu.drained => "drained".to_owned(),
+            gpu if gpu.kept_for.is_some() => format!("kept for {}", gpu.kept_for.unwrap_or(0)),
+            gpu if gpu.whole => "given as a whole".to_owned(),
+            _ => String::new(),
+        };
+        let jobs: Vec<String> = gpu.jobs.iter().map(u64::to_string).collect();
+        let others = gpu.job_count as usize - gpu.jobs.len().min(gpu.job_count as usize);
+        let others = if others > 0 { format!(" +{others} of others") } else { String::new() };
+        table.row([
+            gpu.index.to_string(),
+            fit(&gpu.model, 28),
+            bytes(gpu.total),
+            bytes(gpu.used),
+            bytes(gpu.reserved),
+            bytes(gpu.foreign),
+            busy,
+            state,
+            format!("{}{others}", jobs.join(" ")),
+        ]);
+    }
+    text.push_str(&table.to_string());
     if node.gpus.iter().any(|gpu| gpu.smact.is_none() && gpu.utilization.is_some()) {
         text.push_str("* no SM activity is told: the part of the time in which any kernel ran\n");
     }
     for sentence in node.issues.iter().chain(&node.audit) {
-        text.push_str(&format!("! {}\n", plain(sentence, 400)));
+        text.push_str(&format!("! {}\n", fit(sentence, 400)));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_jobs_cannot_mislead_an_administrator() {
+        let row = JobRow {
+            job: 7,
+            user: "eve\u{200b}".into(),
+            name: "gpj.\u{202e}nur\u{1b}[2J\n".into(),
+            state: "ended".into(),
+            end: Some("failed\u{2066} well".into()),
+            ..JobRow::default()
+        };
+        let text = list(&[row], true, true);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.contains("eve\\u{200b}  ") && text.contains("gpj.\\u{202e}nur\\u{1b}["), "{text}");
+        assert!(text.ends_with("failed\\u{2066} well\n"), "{text}");
+        let hidden = |c: char| c.is_control() && c != '\n' || "\u{200b}\u{202e}\u{2066}".contains(c);
+        assert!(!text.contains(hidden), "{text:?}");
+    }
 }

@@ -5,8 +5,9 @@ use std::fmt::Write;
 use clap::Args;
 use radrm_protocol::connection::{Connection, odd};
 use radrm_protocol::wire::{Request, Response};
+use radrm_term::{Table, fit, left, right};
 
-use super::text::{bytes, plain, span, table, time};
+use super::text::{bytes, span, time};
 use super::{print, print_json};
 
 #[derive(Args, Debug)]
@@ -51,32 +52,26 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Stri
     let cell = |value: Option<f64>, unit: &str, digits: usize| {
         value.map_or("-".to_owned(), |value| format!("{value:.digits$}{unit}"))
     };
-    let rows: Vec<Vec<String>> = stats
-        .gpus
-        .iter()
-        .map(|gpu| {
-            vec![
-                gpu.gpu.clone(),
-                bytes(gpu.mean_used as u64),
-                cell(gpu.mean_smact.map(|part| part * 100.0), "%", 1),
-                cell(gpu.mean_power_w, " W", 0),
-                cell(gpu.energy_mj, " MJ", 3),
-            ]
-        })
-        .collect();
-    if !rows.is_empty() {
-        text.push('\n');
-        text.push_str(&table(
-            &["GPU", "MEAN MEMORY", "MEAN SMACT", "MEAN POWER", "ENERGY"],
-            &[1, 2, 3, 4],
-            &rows,
-        ));
+    let mut columns = vec![left("GPU")];
+    columns.extend(["MEAN MEMORY", "MEAN SMACT", "MEAN POWER", "ENERGY"].map(right));
+    let mut table = Table::new(columns);
+    for gpu in &stats.gpus {
+        table.row([
+            gpu.gpu.clone(),
+            bytes(gpu.mean_used as u64),
+            cell(gpu.mean_smact.map(|part| part * 100.0), "%", 1),
+            cell(gpu.mean_power_w, " W", 0),
+            cell(gpu.energy_mj, " MJ", 3),
+        ]);
+    }
+    if !table.is_empty() {
+        let _ = write!(text, "\n{table}");
     }
     if let Some(spec) = &stats.emulated {
         let _ = writeln!(
             text,
             "\nGPUs are emulated ({}), their kernels' time is modelled: no SM activity, power and energy is told.",
-            plain(spec, 40)
+            fit(spec, 40)
         );
     }
     print(&text)

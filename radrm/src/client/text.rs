@@ -1,6 +1,4 @@
-//! Times, amounts and tables for people.
-
-use std::fmt::Write;
+//! Times and amounts for people.
 
 use radrm_limits::amount;
 use radrm_scheduler_core::Millis;
@@ -68,41 +66,6 @@ pub(super) fn time(ms: u64) -> String {
     Millis(ms).to_string()
 }
 
-/// A text that cannot move the cursor, at most so many characters long.
-pub(super) fn plain(text: &str, most: usize) -> String {
-    let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if clean.chars().count() <= most {
-        return clean;
-    }
-    let cut: String = clean.chars().take(most.saturating_sub(1)).collect();
-    format!("{cut}…")
-}
-
-/// Columns as wide as their widest cell, the last one as it is. `right`: columns of figures.
-pub(super) fn table(head: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {
-    let width = |at: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count());
-        cells.max().unwrap_or(0).max(head.get(at).map_or(0, |word| word.chars().count()))
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let mut text = String::new();
-    let head: Vec<String> = head.iter().map(|word| (*word).to_owned()).collect();
-    for row in std::iter::once(&head).chain(rows) {
-        let mut line = String::new();
-        for (at, cell) in row.iter().enumerate() {
-            let wide = widths.get(at).copied().unwrap_or(0);
-            if right.contains(&at) {
-                let _ = write!(line, "{cell:>wide$}  ");
-            } else {
-                let _ = write!(line, "{cell:<wide$}  ");
-            }
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,13 +96,5 @@ mod tests {
     fn a_host_may_have_more_memory_than_a_gpu() {
         assert_eq!((host_memory("4TiB"), host_memory("3GB")), (Ok(4 << 40), Ok(3_000_000_000)));
         assert!(memory("4TiB").is_err() && host_memory("9000000TiB").is_err() && host_memory("50%").is_err());
-    }
-
-    #[test]
-    fn nothing_in_a_table_moves_the_cursor() {
-        assert_eq!(plain("a\x1b[2Jb\nc", 20), "a [2Jb c");
-        assert_eq!(plain("abcdef", 4), "abc…");
-        let rows = [vec!["1".to_owned(), "x".to_owned()], vec!["22".to_owned(), "yy".to_owned()]];
-        assert_eq!(table(&["N", "NAME"], &[0], &rows), " N  NAME\n 1  x\n22  yy\n");
     }
 }

@@ -12,9 +12,10 @@ use radrm_console::output::width;
 use radrm_console::output::{self, Delivery};
 use radrm_protocol::connection::Connection;
 use radrm_protocol::wire::{GpuRow, JobRow, NodeRow};
+use radrm_term::fit;
 
 use super::queue;
-use super::text::{bytes, plain};
+use super::text::bytes;
 
 #[derive(Args, Debug)]
 pub(super) struct Flags {
@@ -62,7 +63,7 @@ fn every(text: &str) -> Result<f64, String> {
 fn picture(node: &NodeRow, jobs: &[JobRow], past: &Past, wide: usize) -> String {
     let mut text = format!(
         "{}  {} running, {}{} waiting, policy {}{}\n\n",
-        plain(&node.host, 40),
+        fit(&node.host, 40),
         node.running,
         queue::off_gpu(node),
         node.waiting,
@@ -92,12 +93,12 @@ fn picture(node: &NodeRow, jobs: &[JobRow], past: &Past, wide: usize) -> String 
     }
     text.push_str("         █ in use  ▒ set aside for jobs\n");
     for sentence in node.issues.iter().chain(&node.audit) {
-        let _ = writeln!(text, "! {}", plain(sentence, wide.saturating_sub(2)));
+        let _ = writeln!(text, "! {}", fit(sentence, wide.saturating_sub(2)));
     }
     text.push('\n');
     let table = queue::list(jobs, true, true);
     text.push_str(&table);
-    text.lines().map(|line| format!("{}\n", plain(line, wide))).collect()
+    text.lines().map(|line| format!("{}\n", fit(line, wide))).collect()
 }
 
 /// SM activity, or the nearest there is.

@@ -4,13 +4,14 @@ use std::path::Path;
 
 use radrm_console::output;
 use radrm_limits::amount::shown;
-use radrm_limits::gpus;
 use radrm_limits::jobs::{self, Job};
 use radrm_limits::ledgers::Ledgers;
 use radrm_limits::machine::Node;
 use radrm_limits::scopes::user_name;
+use radrm_os::nvml::uuid_text;
 use radrm_profile::Bytes;
 use radrm_telemetry::ledger::{Amount, GpuUse, LedgerView};
+use radrm_term::{Table, fit, left, right};
 use serde::Serialize;
 
 use super::awaited::{self, Awaited};
@@ -175,7 +176,7 @@ fn of_awaited(one: &Awaited, node: &Node) -> SharedView {
     let gpus = named.map(|(uuid, amount)| {
         let gpu = inventory.as_ref().and_then(|known| known.of_bytes(&uuid));
         GpuView {
-            uuid: gpus::text(&uuid),
+            uuid: uuid_text(&uuid),
             label: node.label(&uuid),
             total_bytes: gpu.map_or(0, |gpu| gpu.total),
             limit: shown(amount),
@@ -200,7 +201,7 @@ fn of_awaited(one: &Awaited, node: &Node) -> SharedView {
 fn of_ledger(view: &LedgerView, node: &Node) -> (Vec<GpuView>, Vec<ProcessView>) {
     let members = view.members();
     let gpu = |(number, gpu): (usize, GpuUse)| GpuView {
-        uuid: gpus::text(&gpu.uuid),
+        uuid: uuid_text(&gpu.uuid),
         label: node.label(&gpu.uuid),
         total_bytes: gpu.total_bytes,
         limit: shown(gpu.amount),
@@ -233,7 +234,7 @@ fn of_segment(job: &Job, node: &Node) -> (Vec<GpuView>, Vec<ProcessView>) {
     let gpus = known
         .iter()
         .map(|gpu| GpuView {
-            uuid: gpus::text(&gpu.uuid),
+            uuid: uuid_text(&gpu.uuid),
             label: node.label(&gpu.uuid),
             total_bytes: gpu.total_bytes,
             limit: "none".to_owned(),
@@ -256,34 +257,35 @@ fn of_segment(job: &Job, node: &Node) -> (Vec<GpuView>, Vec<ProcessView>) {
 }
 
 const HEADS: [&str; 8] = ["JOB", "USER", "SCOPE", "GPU", "LIMIT", "IN USE", "REFUSED", "PROCESSES"];
-/// Columns of figures, which end alike.
-const FIGURES: std::ops::Range<usize> = 4..8;
+/// From here on columns of figures, which end alike.
+const FIGURES: usize = 4;
 
 fn table(everything: &Everything) -> String {
-    let mut rows: Vec<Vec<String>> = Vec::new();
+    let (texts, figures) = HEADS.split_at(FIGURES);
+    let columns = texts.iter().map(|title| left(*title)).chain(figures.iter().map(|title| right(*title)));
+    let mut table = Table::new(columns);
     for job in &everything.jobs {
         let scope = if job.limited { "job" } else { "not limited" };
         let head = [job.job.to_string(), job.user.clone(), scope.to_owned()];
-        rows.extend(rows_of(&head, &job.gpus, if job.limited { "any" } else { "-" }, None));
-        if let Some(row) = rows.last_mut() {
-            row.push(job.command.clone());
-        }
+        let rows = rows_of(&head, &job.gpus, if job.limited { "any" } else { "-" }, None);
+        rows.iter().for_each(|row| table.row(row));
     }
     for shared in &everything.shared {
         let head = ["-".to_owned(), "-".to_owned(), shared.scope.clone()];
-        rows.extend(rows_of(&head, &shared.gpus, "any", Some(&shared.other_gpus)));
+        let rows = rows_of(&head, &shared.gpus, "any", Some(&shared.other_gpus));
+        rows.iter().for_each(|row| table.row(row));
         // No GPU is in use under it, so that each that is not named counts.
         if shared.awaits_first_job && !shared.gpus.is_empty() && shared.other_gpus != "none" {
-            rows.extend(rows_of(&head, &[], "others", Some(&shared.other_gpus)));
+            let rows = rows_of(&head, &[], "others", Some(&shared.other_gpus));
+            rows.iter().for_each(|row| table.row(row));
         }
     }
-    if rows.is_empty() {
+    if table.is_empty() {
         return "no job is running and no user or group is limited, as far as you can see\n".to_owned();
     }
-    let mut text = align(&rows);
+    let mut text = table.to_string();
     for JobView { job, command, sm_limit_percent, held_seconds, .. } in &everything.jobs {
-        let short: String = command.chars().take(100).collect();
-        text.push_str(&format!("job {job}: {short}\n"));
+        text.push_str(&format!("job {job}: {}\n", fit(command, 100)));
         if let Some(percent) = sm_limit_percent {
             text.push_str(&format!(
                 "job {job}: launches in {percent} % of the time, has waited {held_seconds:.1} s for its turns\n"
@@ -310,34 +312,6 @@ fn rows_of(head: &[String; 3], gpus: &[GpuView], none: &str, other: Option<&str>
             row(&gpu.label, limit, gpu.used_bytes, gpu.refused, gpu.processes)
         })
         .collect()
-}
-
-fn align(rows: &[Vec<String>]) -> String {
-    let cells =
-        |row: &[String]| row.iter().take(HEADS.len()).map(|cell| cell.chars().count()).collect::<Vec<_>>();
-    let mut widths: Vec<usize> = HEADS.iter().map(|head| head.len()).collect();
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(cells(row)) {
-            *width = cell.max(*width);
-        }
-    }
-    let line = |row: Vec<&str>| {
-        let mut text = String::new();
-        for (column, cell) in row.into_iter().take(HEADS.len()).enumerate() {
-            let width = widths[column];
-            if column > 0 {
-                text.push_str("  ");
-            }
-            text.push_str(&if FIGURES.contains(&column) {
-                format!("{cell:>width$}")
-            } else {
-                format!("{cell:<width$}")
-            });
-        }
-        format!("{}\n", text.trim_end())
-    };
-    let head = line(HEADS.to_vec());
-    rows.iter().fold(head, |text, row| text + &line(row.iter().map(String::as_str).collect()))
 }
 
 #[cfg(test)]

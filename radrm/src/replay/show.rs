@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use radrm_scheduler_core::replay::{Interval, Metrics, Model};
+use radrm_term::{Table, clean, left, right};
 use serde_json::json;
 
 use super::cli::Order;
@@ -49,43 +50,25 @@ pub(super) fn table(
         let _ = writeln!(
             text,
             "{}: {} jobs on {}",
-            trace.name,
+            clean(&trace.name),
             trace.jobs.len(),
             conditions(order, devices, gpus)
         );
-        let mut rows = vec![COLUMNS.iter().map(|column| column.0.to_owned()).collect::<Vec<_>>()];
-        rows[0].insert(0, "policy".into());
+        let titles = COLUMNS.iter().map(|column| right(column.0));
+        let mut table = Table::new(std::iter::once(left("policy")).chain(titles)).indented(2);
         for outcome in outcomes.iter().filter(|outcome| outcome.trace == number) {
             let mut row = vec![outcome.policy.name().to_owned()];
             row.extend(COLUMNS.iter().map(|column| cell(interval(outcome, column.1), column.2)));
-            rows.push(row);
+            table.row(row);
         }
-        let mut bound = vec!["(bound)".to_owned()];
-        bound.push(format!("{:.2}", trace.bounds.makespan_s / 3600.0));
-        bound.push(format!("{:.2}", trace.bounds.jct_mean_s / 3600.0));
-        bound.resize(COLUMNS.len() + 1, String::new());
-        rows.push(bound);
-        aligned(&mut text, &rows);
+        let hours = |seconds: f64| format!("{:.2}", seconds / 3600.0);
+        table.row(["(bound)", &hours(trace.bounds.makespan_s), &hours(trace.bounds.jct_mean_s)]);
+        text.push_str(&table.to_string());
         text.push('\n');
     }
     text.truncate(text.trim_end().len());
     text.push('\n');
     text
-}
-
-/// The first column to the left, the others to the right.
-fn aligned(text: &mut String, rows: &[Vec<String>]) {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();
-    for row in rows {
-        let mut line = String::new();
-        for (at, (cell, &width)) in row.iter().zip(&widths).enumerate() {
-            let _ = if at == 0 { write!(line, "  {cell:<width$}") } else { write!(line, "  {cell:>width$}") };
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
 }
 
 pub(super) fn json(traces: &[Traced], outcomes: &[Outcome], order: &Order, model: &Model) -> String {

@@ -1,10 +1,9 @@
 //! `radrm dataset list`.
 
-use std::fmt::Write as _;
-
 use radrm_base::signal;
 use radrm_collector::dataset::{self, Dataset, Features, Filter, Row};
 use radrm_console::output::Delivery;
+use radrm_term::{Table, fit, left, right};
 use serde_json::{Value, json};
 
 use super::cli::List;
@@ -37,7 +36,7 @@ pub fn list(wanted: &List) -> Result<(), Failure> {
     let dataset = Dataset::open_existing(&path).map_err(told)?;
     let rows = dataset.rows(&filter).map_err(told)?;
     if !wanted.json {
-        return print(&table(&rows));
+        return print(&table(&rows).to_string());
     }
     // Row by row: with what their processes did, all together may be more than fits into memory.
     let mut before = "[\n";
@@ -59,25 +58,28 @@ fn element(value: &Value) -> String {
     format!("  {}", format!("{value:#}").replace('\n', "\n  "))
 }
 
-fn table(rows: &[Row]) -> String {
-    let mut text = format!(
-        "{:>5}  {:<16} {:>9} {:>13} {:>9} {:<10} COMMAND\n",
-        "RUN", "STARTED (UTC)", "DURATION", "PEAK", "LAUNCHES", "OUTCOME"
-    );
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new([
+        right("RUN"),
+        left("STARTED (UTC)"),
+        right("DURATION"),
+        right("PEAK"),
+        right("LAUNCHES"),
+        left("OUTCOME"),
+        left("COMMAND"),
+    ]);
     for row in rows {
-        let _ = writeln!(
-            text,
-            "{:>5}  {:<16} {:>9} {:>13} {:>9} {:<10} {}",
-            row.id,
+        table.row([
+            row.id.to_string(),
             minute(row.start_unix_ns),
             seconds(row.duration_ns),
             peak(row),
             row.launches.map_or_else(|| "n/a".to_owned(), |launches| launches.to_string()),
             outcome(row),
-            shortened(&command_line(row), 60)
-        );
+            fit(&command_line(row), 60),
+        ]);
     }
-    text
+    table
 }
 
 /// The peak, marked where it is only known not to be higher.
@@ -136,14 +138,6 @@ fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
-fn shortened(text: &str, most: usize) -> String {
-    let line: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-    if line.chars().count() <= most {
-        return line;
-    }
-    line.chars().take(most - 3).chain("...".chars()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,19 +162,17 @@ mod tests {
             arguments: vec![script.into(), "--epochs".into(), "3".into()],
             ..Row::default()
         };
-        let text = table(&[row("train.py"), row("eval.py")]);
+        let text = table(&[row("train.py"), row("eval.py")]).to_string();
         assert!(text.contains(" python3 train.py --epochs 3\n"), "{text}");
         assert!(text.contains(" python3 eval.py --epochs 3\n"), "{text}");
     }
 
     #[test]
-    fn durations_and_commands_fit_their_columns() {
+    fn durations_are_short() {
         let second = 1_000_000_000;
         assert_eq!(
             [seconds(0), seconds(99 * second), seconds(100 * second), seconds(7200 * second)],
             ["0.0 s", "99.0 s", "1 min", "2 h"]
         );
-        assert_eq!(shortened("a\nb", 10), "a b");
-        assert_eq!(shortened("0123456789x", 10), "0123456...");
     }
 }

@@ -1,8 +1,7 @@
 //! `radrm machines`.
 
-use std::fmt::Write as _;
-
 use radrm_emulator_machine::Models;
+use radrm_term::{Table, left, right};
 
 use super::print;
 use crate::Failure;
@@ -17,14 +16,16 @@ pub fn list(json: bool) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(&models.gpu).map_err(|error| error.to_string())?;
         return print(&format!("{text}\n"));
     }
-    let mut text = format!("{:<12} {:>9} {:>5}  {:<10} NAME\n", "MODEL", "MEMORY", "SMS", "CAPABILITY");
+    let columns = [left("MODEL"), right("MEMORY"), right("SMS"), left("CAPABILITY"), left("NAME")];
+    let mut table = Table::new(columns);
     for model in &models.gpu {
-        let gib = model.memory_mib as f64 / 1024.0;
-        let _ = writeln!(
-            text,
-            "{:<12} {gib:>5.1} GiB {:>5}  {:<10} {}",
-            model.id, model.sms, model.compute_capability, model.name
-        );
+        table.row([
+            model.id.clone(),
+            format!("{:.1} GiB", model.memory_mib as f64 / 1024.0),
+            model.sms.to_string(),
+            model.compute_capability.to_string(),
+            model.name.clone(),
+        ]);
     }
-    print(&text)
+    print(&table.to_string())
 }
