@@ -344,7 +344,7 @@ fn a_lock_waits_for_work_and_gives_up_in_time() {
         let mut target = here.target();
         assert_eq!(target.ask("nap", 1500), 0);
         assert_eq!(operate(here.cuda, "lock", target.pid(), 100), NOT_READY);
-        assert_eq!(here.state(&target), Ok(RUNNING), "it is as if nobody had asked");
+        assert_eq!(here.state(&target), Ok(RUNNING), "as if no lock had been requested");
         assert_eq!(target.ask("alloc", MIB), 0);
         assert_eq!(operate(here.cuda, "lock", target.pid(), 0), 0, "without a time it waits");
         here.ok(&["unlock"], &target);

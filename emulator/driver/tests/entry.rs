@@ -4,6 +4,7 @@ mod common;
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use common::{Cuda, begin, isolated};
 use radrm_cuda_abi::table::{Need, rows};
@@ -196,6 +197,64 @@ fn calls_before_init_and_in_a_forked_child_say_not_initialized() {
         // SAFETY: waits for the child made above.
         unsafe { libc::waitpid(child, &mut status, 0) };
         assert_eq!(status, 0);
+        assert!(common::alloc(cuda, 512).is_ok(), "the parent goes on");
+    });
+}
+
+/// Ends the calling process if it is still there after 10 s, so that a child that hangs is a failed test.
+fn child_watchdog() {
+    // SAFETY: the default action of the signal ends the process.
+    unsafe { libc::alarm(10) };
+}
+
+#[test]
+fn forked_child_returns_while_threads_use_handles() {
+    isolated("forked_child_returns_while_threads_use_handles", &[], |cuda| {
+        let context = begin(cuda, 0) as usize;
+        let (stop, calls) = (&AtomicBool::new(false), &AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(move || {
+                    while !stop.load(Relaxed) {
+                        let mut own: *mut c_void = std::ptr::null_mut();
+                        let shared = std::ptr::without_provenance_mut::<c_void>(context);
+                        assert_eq!(call!(cuda, "cuCtxCreate_v2"(&mut own => *mut *mut c_void, 0 => u32, 0 => i32)), 0);
+                        let mut version = 0;
+                        let code = call!(cuda, "cuCtxGetApiVersion"(shared => *mut c_void, &mut version => *mut u32));
+                        assert_eq!((code, version), (0, 3020));
+                        assert_eq!(call!(cuda, "cuCtxDestroy_v2"(own => *mut c_void)), 0);
+                        calls.fetch_add(1, Relaxed);
+                    }
+                });
+            }
+            while calls.load(Relaxed) < 100 {
+                std::thread::yield_now();
+            }
+            for _ in 0..40 {
+                // SAFETY: the child only calls the driver and ends.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    child_watchdog();
+                    let mut n = 0;
+                    let shared = std::ptr::without_provenance_mut::<c_void>(context);
+                    let ok = call!(cuda, "cuInit"(0 => u32)) == NOT_INITIALIZED
+                        && call!(cuda, "cuDeviceGetCount"(&mut n => *mut i32)) == NOT_INITIALIZED
+                        && call!(cuda, "cuCtxSetCurrent"(shared => *mut c_void)) == NOT_INITIALIZED
+                        && common::alloc(cuda, 512) == Err(NOT_INITIALIZED)
+                        && call!(cuda, "cuDriverGetVersion"(&mut n => *mut i32)) == 0;
+                    // SAFETY: ends the child without running the parent's handlers.
+                    unsafe { libc::_exit(if ok { 0 } else { 1 }) };
+                }
+                let mut status = 0;
+                // SAFETY: waits for the child made above.
+                unsafe { libc::waitpid(child, &mut status, 0) };
+                if status != 0 {
+                    stop.store(true, Relaxed);
+                }
+                assert_eq!(status, 0, "14: the child hung until its alarm");
+            }
+            stop.store(true, Relaxed);
+        });
         assert!(common::alloc(cuda, 512).is_ok(), "the parent goes on");
     });
 }

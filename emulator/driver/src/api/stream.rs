@@ -1,0 +1,173 @@
+//! Entry points of streams.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use radrm_cuda_abi::*;
+
+use crate::engine::driver::Driver;
+use crate::engine::memory::free;
+use crate::engine::stream::event::only;
+use crate::engine::stream::op::not_in_callback;
+use crate::engine::stream::queue::wait_for;
+use crate::engine::stream::state::{NON_BLOCKING, Sort, Stream};
+use crate::util::ffi::{Answer, In, Out};
+
+/// Most and least urgent priority.
+const PRIORITIES: std::ops::RangeInclusive<i32> = -5..=0;
+
+fn create(driver: &'static Driver, out: Out<CUstream>, flags: c_uint, priority: c_int) -> Answer {
+    out.required()?;
+    if flags & !NON_BLOCKING != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let context = driver.current()?;
+    let priority = priority.clamp(*PRIORITIES.start(), *PRIORITIES.end());
+    let key = driver.sched().add_stream(&context, Sort::Created, flags, priority);
+    out.set(CUstream(key as usize as *mut c_void))
+}
+
+fn with<T>(
+    driver: &'static Driver,
+    stream: CUstream,
+    out: Out<T>,
+    answer: impl FnOnce(&Stream) -> T,
+) -> Answer {
+    out.required()?;
+    let mut state = driver.sched();
+    let key = state.find(driver, stream)?;
+    out.set(answer(state.stream(key)?))
+}
+
+entry_points! {
+    /// Makes a stream in the current context.
+    fn cuStreamCreate(stream: Out<CUstream>, flags: c_uint) |driver| {
+        create(driver, stream, flags, 0)
+    }
+
+    /// Makes a stream; a priority out of range is brought into it.
+    fn cuStreamCreateWithPriority(stream: Out<CUstream>, flags: c_uint, priority: c_int) |driver| {
+        create(driver, stream, flags, priority)
+    }
+
+    /// Forgets a stream; work that it has is still done.
+    fn cuStreamDestroy_v2(stream: CUstream) |driver| {
+        if matches!(stream, CUstream::NULL | CU_STREAM_LEGACY | CU_STREAM_PER_THREAD) {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
+        let mut state = driver.sched();
+        let key = match state.find(driver, stream) {
+            Ok(key) => key,
+            // Resources of a broken context can still be given back.
+            Err(CUDA_ERROR_INVALID_HANDLE) => return Err(CUDA_ERROR_INVALID_HANDLE),
+            Err(_) => stream.addr(),
+        };
+        state.abandon(driver, key);
+        if state.stream(key)?.is_idle() {
+            state.streams.remove(&key);
+        } else {
+            state.stream_mut(key)?.closing = true;
+        }
+        Ok(())
+    }
+
+    /// Waits for a stream's work.
+    fn cuStreamSynchronize(stream: CUstream) |driver| {
+        not_in_callback()?;
+        let mut state = driver.sched();
+        let key = state.find(driver, stream)?;
+        state.not_capturing(key)?;
+        state.unsafe_call()?;
+        let (device, context) = state.stream(key).map(|s| (s.device, s.context))?;
+        let context = state.context(driver, context)?;
+        wait_for(driver, state, &only(key));
+        free::synchronized(driver, device);
+        context.check()
+    }
+
+    /// Whether a stream's work is done.
+    fn cuStreamQuery(stream: CUstream) |driver| {
+        let mut state = driver.sched();
+        let key = state.find(driver, stream)?;
+        state.not_capturing(key)?;
+        state.unsafe_call()?;
+        let (idle, end) = state.stream(key).map(|s| (s.is_idle(), s.end()))?;
+        if !idle || !state.clock.has_come(end) {
+            return Err(CUDA_ERROR_NOT_READY);
+        }
+        // The moment has come: this brings a clock that moves by waiting up to it.
+        let _no_sleep = state.clock.wait_until(end);
+        Ok(())
+    }
+
+    /// A stream's priority.
+    fn cuStreamGetPriority(stream: CUstream, priority: Out<c_int>) |driver| {
+        with(driver, stream, priority, |s| s.priority)
+    }
+
+    /// A stream's flags.
+    fn cuStreamGetFlags(stream: CUstream, flags: Out<c_uint>) |driver| {
+        with(driver, stream, flags, |s| s.flags)
+    }
+
+    /// A stream's number, unique in the process.
+    fn cuStreamGetId(stream: CUstream, id: Out<u64>) |driver| {
+        with(driver, stream, id, |s| s.id)
+    }
+
+    /// A stream's context.
+    fn cuStreamGetCtx(stream: CUstream, context: Out<CUcontext>) |driver| {
+        with(driver, stream, context, |s| CUcontext(s.context as usize as *mut c_void))
+    }
+
+    /// A stream's context; no stream belongs to a green context here.
+    fn cuStreamGetCtx_v2(stream: CUstream, context: Out<CUcontext>, green: Out<CUgreenCtx>) |driver| {
+        with(driver, stream, context, |s| CUcontext(s.context as usize as *mut c_void))?;
+        green.set_if_wanted(CUgreenCtx::NULL);
+        Ok(())
+    }
+
+    /// No stream belongs to a green context here.
+    fn cuStreamGetGreenCtx(stream: CUstream, green: Out<CUgreenCtx>) |driver| {
+        with(driver, stream, green, |_| CUgreenCtx::NULL)
+    }
+
+    /// A stream's device.
+    fn cuStreamGetDevice(stream: CUstream, device: Out<CUdevice>) |driver| {
+        with(driver, stream, device, |s| s.device)
+    }
+
+    /// An attribute that was set before, else zeros.
+    fn cuStreamGetAttribute(stream: CUstream, attribute: u32, value: Out<[u8; 64]>) |driver| {
+        if !stream_attribute(attribute) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        with(driver, stream, value, |s| s.attributes.get(&attribute).copied().unwrap_or([0; 64]))
+    }
+
+    /// Keeps an attribute; none of them changes what is modelled.
+    fn cuStreamSetAttribute(stream: CUstream, attribute: u32, value: In<[u8; 64]>) |driver| {
+        if !stream_attribute(attribute) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let value = value.get()?;
+        let mut state = driver.sched();
+        let key = state.find(driver, stream)?;
+        state.stream_mut(key)?.attributes.insert(attribute, value);
+        Ok(())
+    }
+
+    /// Copies all attributes from one stream to another.
+    fn cuStreamCopyAttributes(target: CUstream, source: CUstream) |driver| {
+        let mut state = driver.sched();
+        let (target, source) = (state.find(driver, target)?, state.find(driver, source)?);
+        let attributes = state.stream(source)?.attributes.clone();
+        state.stream_mut(target)?.attributes = attributes;
+        Ok(())
+    }
+}
+
+/// Attributes that streams have: access policy window, synchronization policy, priority, and the two
+/// of memory synchronisation domains.
+fn stream_attribute(attribute: u32) -> bool {
+    matches!(attribute, 1 | 3 | 8 | 9 | 10)
+}

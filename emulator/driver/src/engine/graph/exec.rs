@@ -1,0 +1,345 @@
+//! Executable graphs: instantiation, launch, update.
+
+use std::collections::HashMap;
+
+use radrm_cuda_abi::*;
+
+use crate::engine::driver::Driver;
+use crate::engine::graph::node::{Edge, NodeKind};
+use crate::engine::graph::state::{Exec, ExecNode, Graphs};
+use crate::engine::launch;
+use crate::engine::memory::state::Memory;
+use crate::engine::stream::op::Op;
+use crate::engine::stream::state::Sched;
+use crate::models::launch::Shape;
+use crate::models::placement::Phase;
+use crate::models::timing::{self, TransferKind};
+use crate::util::ffi::Answer;
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`.
+pub const AUTO_FREE: u64 = 1;
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`.
+pub const DEVICE_LAUNCH: u64 = 4;
+/// All flags.
+pub const ALL_FLAGS: u64 = 15;
+
+/// How an update ended: `CUgraphExecUpdateResult`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Update {
+    /// Done.
+    Done,
+    /// The graphs differ in their edges or number of nodes.
+    Topology,
+    /// A node does something of another kind.
+    NodeType(u64),
+    /// A kernel belongs to another context.
+    Function(u64),
+    /// A parameter changed that must not.
+    Parameters(u64),
+}
+
+impl Update {
+    /// Number in the interface, and the node at fault.
+    pub fn code(self) -> (u32, u64) {
+        match self {
+            Self::Done => (0, 0),
+            Self::Topology => (2, 0),
+            Self::NodeType(node) => (3, node),
+            Self::Function(node) => (4, node),
+            Self::Parameters(node) => (5, node),
+        }
+    }
+}
+
+impl Graphs {
+    /// Nodes of a graph and its children in order.
+    ///
+    /// # Errors
+    /// CUDA_ERROR_INVALID_VALUE.
+    pub fn flatten(&self, graph: u64) -> Answer<Vec<ExecNode>> {
+        let mut nodes = Vec::new();
+        self.flatten_into(graph, &[], &mut nodes)?;
+        Ok(nodes)
+    }
+
+    /// Adds a graph's nodes behind `entry`; gives the places of its last nodes.
+    fn flatten_into(&self, graph: u64, entry: &[usize], nodes: &mut Vec<ExecNode>) -> Answer<Vec<usize>> {
+        let order = self.ordered(graph)?;
+        // Where each node ends: one place, or several for a child graph.
+        let mut ends: HashMap<u64, Vec<usize>> = HashMap::new();
+        let mut leaves: Vec<u64> = Vec::new();
+        for handle in order {
+            let node = self.node(handle)?;
+            let mut before: Vec<usize> =
+                node.before.iter().flat_map(|e| ends.get(&e.from).cloned().unwrap_or_default()).collect();
+            if node.before.is_empty() {
+                before.extend(entry);
+            }
+            leaves.retain(|leaf| !node.before.iter().any(|e| e.from == *leaf));
+            leaves.push(handle);
+            let own = if let NodeKind::Child(child) = node.kind {
+                let inner = self.flatten_into(child, &before, nodes)?;
+                if inner.is_empty() { before } else { inner }
+            } else {
+                nodes.push(ExecNode { source: handle, kind: node.kind.clone(), enabled: true, before });
+                vec![nodes.len() - 1]
+            };
+            ends.insert(handle, own);
+        }
+        Ok(leaves.iter().flat_map(|leaf| ends.get(leaf).cloned().unwrap_or_default()).collect())
+    }
+
+    /// Makes an executable graph.
+    ///
+    /// # Errors
+    /// CUDA_ERROR_INVALID_VALUE; CUDA_ERROR_NOT_SUPPORTED for a second one of a graph that allocates,
+    /// and for one to be launched from the device that holds what it must not.
+    pub fn instantiate(&mut self, graph: u64, flags: u64) -> Answer<u64> {
+        if flags & !ALL_FLAGS != 0 || flags & (AUTO_FREE | DEVICE_LAUNCH) == AUTO_FREE | DEVICE_LAUNCH {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let source = self.graph(graph)?;
+        if source.parent.is_some() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let (objects, executables) = (source.objects.clone(), source.executables);
+        let nodes = self.flatten(graph)?;
+        if nodes.iter().any(|n| n.kind.is_memory()) && executables > 0 {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        let on_device = |kind: &NodeKind| {
+            matches!(
+                kind,
+                NodeKind::Kernel(_) | NodeKind::Copy { .. } | NodeKind::Set { .. } | NodeKind::Empty
+            )
+        };
+        if flags & DEVICE_LAUNCH != 0 && (nodes.is_empty() || !nodes.iter().all(|n| on_device(&n.kind))) {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        for node in &nodes {
+            if let NodeKind::Alloc { address, .. } = &node.kind
+                && let Some(allocation) = self.allocations.get_mut(address)
+            {
+                allocation.holders += 1;
+            }
+        }
+        for (object, count) in &objects {
+            self.objects.retain(*object, *count);
+        }
+        if let Some(source) = self.graphs.get_mut(&graph) {
+            source.executables += 1;
+        }
+        let handle = self.handles.next();
+        let id = self.next_id();
+        self.execs.insert(handle, Exec { nodes, flags, graph, id, objects });
+        Ok(handle)
+    }
+
+    /// An executable graph by handle.
+    ///
+    /// # Errors
+    /// CUDA_ERROR_INVALID_VALUE.
+    pub fn exec(&self, handle: u64) -> Answer<&Exec> {
+        self.execs.get(&handle).ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// A node of an executable graph, by the node that it was made from.
+    ///
+    /// # Errors
+    /// CUDA_ERROR_INVALID_VALUE.
+    pub fn exec_node(&mut self, exec: u64, source: u64) -> Answer<&mut ExecNode> {
+        let exec = self.execs.get_mut(&exec).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        exec.nodes.iter_mut().find(|n| n.source == source).ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// Takes an executable graph away. Memory that it allocated stays until it is freed.
+    ///
+    /// # Errors
+    /// CUDA_ERROR_INVALID_VALUE.
+    pub fn destroy_exec(&mut self, memory: &Memory, handle: u64) -> Answer {
+        let exec = self.execs.remove(&handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        for node in &exec.nodes {
+            if let NodeKind::Alloc { address, .. } = node.kind {
+                self.let_go(memory, address);
+            }
+        }
+        if let Some(source) = self.graphs.get_mut(&exec.graph) {
+            source.executables = source.executables.saturating_sub(1);
+        }
+        for (object, count) in exec.objects {
+            self.objects.release(object, count);
+        }
+        Ok(())
+    }
+
+    /// Replaces what the nodes of an executable graph do by what those of a graph of the same shape do.
+    ///
+    /// # Errors
+    /// CUDA_ERROR_INVALID_VALUE for an unknown handle.
+    pub fn update(&mut self, exec: u64, graph: u64) -> Answer<Update> {
+        let new = self.flatten(graph)?;
+        let old = &self.exec(exec)?.nodes;
+        if new.len() != old.len() {
+            return Ok(Update::Topology);
+        }
+        for (old, new) in old.iter().zip(&new) {
+            if old.kind.number() != new.kind.number() {
+                return Ok(Update::NodeType(new.source));
+            }
+            if old.before != new.before {
+                return Ok(Update::Topology);
+            }
+            match (&old.kind, &new.kind) {
+                (NodeKind::Kernel(a), NodeKind::Kernel(b)) if a.context != b.context => {
+                    return Ok(Update::Function(new.source));
+                }
+                (NodeKind::Copy { copy: a, .. }, NodeKind::Copy { copy: b, .. })
+                    if (a.srcMemoryType, a.dstMemoryType) != (b.srcMemoryType, b.dstMemoryType) =>
+                {
+                    return Ok(Update::Parameters(new.source));
+                }
+                (NodeKind::Alloc { bytes: a, .. }, NodeKind::Alloc { bytes: b, .. }) if a != b => {
+                    return Ok(Update::Parameters(new.source));
+                }
+                _ => {}
+            }
+        }
+        if let Some(exec) = self.execs.get_mut(&exec) {
+            for (old, new) in exec.nodes.iter_mut().zip(new) {
+                if !old.kind.is_memory() {
+                    old.kind = new.kind;
+                }
+            }
+        }
+        Ok(Update::Done)
+    }
+
+    /// Makes a graph that holds what an executable graph does, for a launch that is captured.
+    ///
+    /// # Errors
+    /// CUDA_ERROR_NOT_SUPPORTED if it allocates or frees.
+    fn graph_from(&mut self, exec: u64) -> Answer<u64> {
+        let nodes = self.exec(exec)?.nodes.clone();
+        if nodes.iter().any(|n| n.kind.is_memory()) {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        let graph = self.create();
+        let mut made: Vec<u64> = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let mut before: Vec<Edge> = Vec::new();
+            for place in &node.before {
+                let edge = Edge::plain(made[*place]);
+                if !before.contains(&edge) {
+                    before.push(edge);
+                }
+            }
+            let kind = if node.enabled { node.kind } else { NodeKind::Empty };
+            made.push(self.add(graph, &before, kind)?);
+        }
+        Ok(graph)
+    }
+}
+
+impl Sched {
+    /// Launches an executable graph into a stream.
+    ///
+    /// Nodes that do not depend on each other overlap fully; the stream is busy for as long as the
+    /// longest chain takes.
+    ///
+    /// # Errors
+    /// CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, those of captures, and those of a kernel's
+    /// launch.
+    pub fn launch_graph(&mut self, driver: &'static Driver, handle: u64, key: u64) -> Answer {
+        self.graphs.exec(handle)?;
+        if let Some(capture) = self.admit(key)? {
+            let child = self.graphs.graph_from(handle)?;
+            return self.record(capture, key, NodeKind::Child(child)).map(drop);
+        }
+        let exec = self.graphs.exec(handle)?;
+        let free_first = exec.flags & AUTO_FREE != 0;
+        let nodes = exec.nodes.clone();
+        let order: Vec<&NodeKind> = nodes.iter().filter(|n| n.enabled).map(|n| &n.kind).collect();
+        self.graphs.launch_memory(driver, &order, free_first)?;
+
+        let stream = self.stream(key)?;
+        let (device, context) = (stream.device, stream.context);
+        let context = self.context(driver, context)?;
+        let gpu = driver.gpu_spec(driver.device(device)?);
+        let mut ends: Vec<u64> = Vec::with_capacity(nodes.len());
+        // How much of the graph's time the stream has been given so far.
+        let mut given = 0;
+        // What its kernels have at work, counted from the graph's beginning, and not handed to the stream yet.
+        let mut phases = Vec::new();
+        for node in &nodes {
+            let start = node.before.iter().map(|place| ends[*place]).max().unwrap_or(0);
+            let ns = match &node.kind {
+                _ if !node.enabled => 0,
+                NodeKind::Kernel(kernel) => {
+                    let (grid, block, shared) = (kernel.grid, kernel.block, kernel.shared);
+                    let shape = Shape { info: &kernel.info, grid, block, shared };
+                    let (ns, own) = launch::account(driver, &context, &shape)?;
+                    phases.extend(own.into_iter().map(|phase| phase.later(start as i64)));
+                    ns
+                }
+                NodeKind::Copy { copy, .. } => {
+                    let kind = match copy.host_ends() {
+                        (true, true) => TransferKind::HostToHost,
+                        (true, false) => TransferKind::HostToDevice,
+                        (false, true) => TransferKind::DeviceToHost,
+                        (false, false) => TransferKind::DeviceToDevice,
+                    };
+                    timing::transfer(gpu, kind, copy.bytes())
+                }
+                NodeKind::Set { set, .. } => timing::transfer(gpu, TransferKind::Memset, set.bytes()),
+                _ => 0,
+            };
+            ends.push(start + ns);
+            if matches!(node.kind, NodeKind::Copy { .. } | NodeKind::Set { .. }) {
+                driver.process.copied(context.gpu, ns);
+            }
+            if !node.enabled {
+                continue;
+            }
+            let ops = self.ops_of(&node.kind);
+            if !ops.is_empty() && start > given {
+                self.enqueue(driver, key, Op::Busy(start - given, from(&mut phases, given)));
+                given = start;
+            }
+            for op in ops {
+                match op {
+                    NodeOp::Op(op) => self.enqueue(driver, key, op),
+                    NodeOp::Record(event) => self.record_event(driver, event, key)?,
+                    NodeOp::Wait(event) => self.wait_event(driver, key, event)?,
+                }
+            }
+        }
+        let total = ends.into_iter().max().unwrap_or(0);
+        self.enqueue(driver, key, Op::Busy(total - given, from(&mut phases, given)));
+        Ok(())
+    }
+
+    /// What a node does besides taking time.
+    fn ops_of(&self, kind: &NodeKind) -> Vec<NodeOp> {
+        let event = |handle: u64| CUevent(handle as usize as *mut std::ffi::c_void);
+        match kind {
+            NodeKind::Host(call) => vec![NodeOp::Op(Op::Host(*call))],
+            NodeKind::RecordEvent { event: handle } => vec![NodeOp::Record(event(*handle))],
+            NodeKind::WaitEvent { event: handle } => vec![NodeOp::Wait(event(*handle))],
+            NodeKind::MemoryOps { ops, .. } => ops.iter().map(|op| NodeOp::Op(Op::Memory(*op))).collect(),
+            NodeKind::Copy { copy, .. } => vec![NodeOp::Op(Op::Copy(Box::new(*copy)))],
+            NodeKind::Set { set, .. } => vec![NodeOp::Op(Op::Set(*set))],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Takes phases that are counted from a graph's beginning, counted from `given` ns later.
+fn from(phases: &mut Vec<Phase>, given: u64) -> Vec<Phase> {
+    phases.drain(..).map(|phase| phase.later(-(given as i64))).collect()
+}
+
+enum NodeOp {
+    Op(Op),
+    Record(CUevent),
+    Wait(CUevent),
+}

@@ -1,0 +1,102 @@
+//! Making, finding and ending contexts.
+
+use core::ffi::{c_uint, c_void};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use radrm_cuda_abi::*;
+use radrm_emulator_machine::Kind;
+
+use crate::engine::code::module;
+use crate::engine::context::Context;
+use crate::engine::driver::Driver;
+use crate::engine::memory::free;
+use crate::engine::stream::sync;
+use crate::util::ffi::Answer;
+use crate::util::sync::lock;
+
+pub(crate) fn find(driver: &'static Driver, handle: CUcontext) -> Answer<Arc<Context>> {
+    driver.contexts.get(handle.addr()).ok_or(CUDA_ERROR_INVALID_CONTEXT)
+}
+
+/// The context of a handle, or the current one for the null handle.
+///
+/// # Errors
+/// CUDA_ERROR_INVALID_CONTEXT.
+pub fn given_or_current(driver: &'static Driver, handle: CUcontext) -> Answer<Arc<Context>> {
+    if handle.is_null() { driver.current() } else { find(driver, handle) }
+}
+
+/// A device's primary context, made if there is none, without a reference being taken.
+///
+/// # Errors
+/// CUDA_ERROR_OUT_OF_MEMORY if the device has no room for a context.
+pub fn make(
+    driver: &'static Driver,
+    ordinal: CUdevice,
+    flags: c_uint,
+    primary: bool,
+) -> Answer<Arc<Context>> {
+    let device = driver.device(ordinal)?;
+    let bytes = driver.gpu_spec(device).context_bytes();
+    if driver.process.charge(device.gpu, Kind::Context, bytes, bytes).is_err() {
+        driver.process.failed(device.gpu, bytes);
+        return Err(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    driver.process.context(device.gpu, true);
+    let handle = driver.handles.next();
+    let context = Arc::new(Context {
+        handle: CUcontext(handle as *mut c_void),
+        id: driver.machine.unique(),
+        device: ordinal,
+        gpu: device.gpu,
+        primary,
+        flags: AtomicU32::new(flags),
+        destroyed: AtomicBool::new(false),
+        broken: AtomicU32::new(0),
+        limits: Mutex::new(default_limits(driver, ordinal)),
+        peers: Mutex::new(HashSet::new()),
+        configs: Mutex::new((0, 0)),
+    });
+    driver.contexts.insert(handle, context.clone());
+    Ok(context)
+}
+
+/// Ends a context: its streams, modules and memory go with it.
+pub fn end(driver: &'static Driver, context: &Arc<Context>) {
+    if context.destroyed.swap(true, Relaxed) {
+        return;
+    }
+    driver.contexts.remove(context.handle.addr());
+    sync::context_destroyed(driver, context);
+    module::context_destroyed(driver, context.handle.addr());
+    free::context_destroyed(driver, context);
+    if let Some(spec) = driver.machine.gpu(context.gpu) {
+        driver.process.discharge(context.gpu, Kind::Context, spec.context_bytes(), spec.context_bytes());
+    }
+    driver.process.context(context.gpu, false);
+}
+
+/// Stack, printf buffer, malloc heap, the two of dynamic parallelism, L2 fetch granularity and
+/// persisting lines.
+fn default_limits(driver: &'static Driver, ordinal: CUdevice) -> BTreeMap<c_uint, usize> {
+    let (major, _) = driver.device(ordinal).map_or((9, 0), |d| driver.gpu_spec(d).capability());
+    let mut limits = BTreeMap::from([(0, 1024), (1, 1 << 20), (2, 8 << 20), (3, 2), (4, 2048)]);
+    if major >= 8 {
+        limits.insert(5, 64);
+        limits.insert(6, 0);
+    }
+    limits
+}
+
+pub(crate) fn synchronize(driver: &'static Driver, context: &Arc<Context>) -> Answer {
+    sync::synchronize_context(driver, context)?;
+    free::synchronized(driver, context.device);
+    Ok(())
+}
+
+/// The device's primary context, if it is active.
+pub fn primary(driver: &'static Driver, ordinal: CUdevice) -> Option<Arc<Context>> {
+    lock(&driver.device(ordinal).ok()?.primary).context.clone()
+}

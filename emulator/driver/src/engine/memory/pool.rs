@@ -1,0 +1,152 @@
+//! Stream-ordered memory: pools, and allocations from them.
+//!
+//! A pool grows in steps of [`STEP`] (in steps of 2 MiB where that does not fit), and reuses what was
+//! freed at once, in any stream. What is above the release threshold goes back to the device when a
+//! stream, an event or a context is synchronised, in whole chunks.
+
+use core::ffi::c_uint;
+use std::sync::Arc;
+
+use radrm_cuda_abi::*;
+use radrm_emulator_machine::{HOLD_GRANULE, Kind};
+
+use crate::engine::context::Context;
+use crate::engine::driver::Driver;
+use crate::engine::memory::charge::charge;
+use crate::engine::memory::device::ALIGNMENT;
+use crate::engine::memory::objects::Pool;
+use crate::engine::memory::space::{Block, Use};
+use crate::engine::memory::state::State;
+use crate::util::ffi::Answer;
+
+/// Bytes by which a pool grows at least.
+pub const STEP: u64 = 32 << 20;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+pub(crate) const POSIX_FD: c_uint = 1;
+
+/// The default pool of a device, made at the first question.
+pub(crate) fn default_pool(driver: &Driver, state: &mut State, device: CUdevice) -> Answer<u64> {
+    let gpu = driver.device(device)?.gpu;
+    if !driver.machine.gpu(gpu).is_some_and(|g| g.memory_pools) {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    if let Some(handle) = state.device_pools[device as usize].default {
+        return Ok(handle);
+    }
+    let handle = driver.handles.next();
+    state.pools.insert(handle, Pool::new(device, gpu, 0, 0));
+    state.device_pools[device as usize].default = Some(handle);
+    Ok(handle)
+}
+
+pub(crate) fn current_pool(driver: &Driver, state: &mut State, device: CUdevice) -> Answer<u64> {
+    let default = default_pool(driver, state, device)?;
+    Ok(state.device_pools[device as usize].current.unwrap_or(default))
+}
+
+pub(crate) fn find(state: &mut State, pool: CUmemoryPool) -> Answer<&mut Pool> {
+    state.pools.get_mut(&pool.addr()).filter(|p| !p.destroyed).ok_or(CUDA_ERROR_INVALID_VALUE)
+}
+
+/// Gives free chunks back to the device, as long as `keep` bytes stay.
+pub(crate) fn trim(driver: &Driver, state: &mut State, handle: u64, keep: u64) -> u64 {
+    let Some(pool) = state.pools.get_mut(&handle) else { return 0 };
+    if pool.reserved <= keep || pool.imported.is_some() {
+        return 0;
+    }
+    let mut released = 0;
+    for (base, size) in pool.ranges.free_chunks() {
+        if pool.reserved - size < keep {
+            continue;
+        }
+        pool.ranges.drop_chunk(base);
+        pool.reserved -= size;
+        released += size;
+        state.space.give(base, size);
+        driver.process.discharge(pool.gpu, Kind::PoolReserved, size, size);
+    }
+    released
+}
+
+/// Trims all pools of a device; `keep` says how much each keeps.
+pub(crate) fn trim_device(
+    driver: &Driver,
+    state: &mut State,
+    device: CUdevice,
+    keep: impl Fn(&Pool) -> u64,
+) -> u64 {
+    let pools: Vec<(u64, u64)> =
+        state.pools.iter().filter(|(_, p)| p.device == device).map(|(h, p)| (*h, keep(p))).collect();
+    pools.into_iter().map(|(handle, keep)| trim(driver, state, handle, keep)).sum()
+}
+
+/// Makes a pool larger so that `size` bytes fit.
+fn grow(driver: &Driver, state: &mut State, handle: u64, size: u64) -> Answer {
+    let pool = state.pools.get(&handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let (gpu, device) = (pool.gpu, pool.device);
+    let fits = |step: u64| pool.max_size == 0 || pool.reserved.saturating_add(step) <= pool.max_size;
+    let round = |step: u64| size.checked_next_multiple_of(step).filter(|s| fits(*s));
+    let (generous, tight) = (round(STEP), round(HOLD_GRANULE));
+    let take =
+        |bytes: Option<u64>| bytes.filter(|b| driver.process.charge(gpu, Kind::PoolReserved, *b, *b).is_ok());
+    let mut chunk = take(generous).or_else(|| take(tight));
+    // Before a request fails, what other pools of the device do not use goes back.
+    if chunk.is_none() && tight.is_some() && trim_device(driver, state, device, |_| 0) > 0 {
+        chunk = take(tight);
+    }
+    let Some(bytes) = chunk else {
+        driver.process.failed(gpu, size);
+        return Err(CUDA_ERROR_OUT_OF_MEMORY);
+    };
+    let base = state.space.take(bytes, HOLD_GRANULE).inspect_err(|_| {
+        driver.process.discharge(gpu, Kind::PoolReserved, bytes, bytes);
+    })?;
+    if let Some(pool) = state.pools.get_mut(&handle) {
+        pool.ranges.add_chunk(base, bytes);
+        pool.reserved += bytes;
+        pool.reserved_high = pool.reserved_high.max(pool.reserved);
+    }
+    Ok(())
+}
+
+/// Takes memory from a pool.
+pub(crate) fn take(
+    driver: &Driver,
+    state: &mut State,
+    context: &Arc<Context>,
+    handle: u64,
+    bytes: u64,
+) -> Answer<u64> {
+    let size = bytes.checked_next_multiple_of(ALIGNMENT).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    let find = |state: &mut State| state.pools.get_mut(&handle).and_then(|p| p.ranges.take(size, ALIGNMENT));
+    let base = match find(state) {
+        Some(base) => base,
+        None => {
+            grow(driver, state, handle, size)?;
+            find(state).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?
+        }
+    };
+    let pool = state.pools.get_mut(&handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    pool.used += size;
+    pool.used_high = pool.used_high.max(pool.used);
+    pool.blocks += 1;
+    charge(driver, pool.gpu, Kind::PoolUsed, bytes, size)?;
+    let block = Block::new(base, bytes, Use::Pool(handle), Some(context), pool.device, pool.gpu);
+    state.blocks.insert(block);
+    Ok(base)
+}
+
+/// Gives a block back to its pool that was taken out of the table.
+pub(crate) fn give(driver: &Driver, state: &mut State, block: &Block, handle: u64) {
+    let size = block.size.next_multiple_of(ALIGNMENT);
+    driver.process.discharge(block.gpu, Kind::PoolUsed, block.size, size);
+    let Some(pool) = state.pools.get_mut(&handle) else { return };
+    pool.used -= size;
+    pool.blocks -= 1;
+    pool.ranges.give(block.base, size);
+    // A destroyed pool goes with its last block.
+    if pool.destroyed && pool.blocks == 0 {
+        trim(driver, state, handle, 0);
+        state.pools.remove(&handle);
+    }
+}

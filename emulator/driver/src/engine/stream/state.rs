@@ -1,0 +1,218 @@
+//! The scheduler: all streams, events, captures and graphs of the process behind one lock.
+//!
+//! One lock, because every operation may touch several of them (an event joins two streams, a capture
+//! joins streams and a graph), and because none holds it for long: programs' functions run, bytes
+//! move and threads sleep without it. Memory's locks may be taken under it, never the other way
+//! round.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Condvar, Mutex};
+
+use radrm_cuda_abi::*;
+use radrm_emulator_machine::SmPlan;
+
+use crate::engine::context::Context;
+use crate::engine::graph::state::Graphs;
+use crate::engine::stream::clock::{Clock, Moment};
+use crate::engine::stream::op::{Capture, Event, HostCall, Op};
+use crate::util::ffi::Answer;
+use crate::util::handles::Handles;
+
+/// Bit of `CU_STREAM_NON_BLOCKING`.
+pub const NON_BLOCKING: u32 = 1;
+
+/// The lock, and what goes with it.
+pub struct Scheduler {
+    /// What the lock guards.
+    pub state: Mutex<Sched>,
+    /// Notified when queued work is done.
+    pub done: Condvar,
+    /// Notified when there is queued work.
+    pub work: Condvar,
+    /// Whether the worker runs.
+    pub worker: Mutex<bool>,
+    /// Captures under way, so that calls outside of captures need no lock.
+    pub captures: AtomicUsize,
+}
+
+impl Scheduler {
+    /// No streams yet.
+    pub fn new(handles: Handles, clock: Clock) -> Self {
+        Self {
+            state: Mutex::new(Sched::new(handles, clock)),
+            done: Condvar::new(),
+            work: Condvar::new(),
+            worker: Mutex::new(false),
+            captures: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// Sort of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sort {
+    /// The legacy default stream of a context.
+    Legacy,
+    /// A thread's default stream in a context.
+    PerThread,
+    /// Made by the program.
+    Created,
+}
+
+/// A stream.
+#[derive(Debug)]
+pub struct Stream {
+    /// Key; the program's handle if it made the stream.
+    pub key: u64,
+    /// Handle of its context.
+    pub context: u64,
+    /// Ordinal of its device.
+    pub device: CUdevice,
+    /// GPU on the machine.
+    pub gpu: usize,
+    /// Sort.
+    pub sort: Sort,
+    /// Flags it was made with.
+    pub flags: u32,
+    /// Priority, 0 (least) to -5.
+    pub priority: i32,
+    /// Number that no other stream of the process has.
+    pub id: u64,
+    /// When the work that it was given is done (ns, in the time of its GPU).
+    pub end_ns: u64,
+    /// Capture that it is part of.
+    pub capture: Option<u64>,
+    /// Nodes that the next captured operation depends on.
+    pub frontier: Vec<u64>,
+    /// Work that waits for something.
+    pub queue: VecDeque<Op>,
+    /// Whether a host function of it is running.
+    pub running: bool,
+    /// Whether the program destroyed it while it had work.
+    pub closing: bool,
+    /// Attributes that the program set.
+    pub attributes: BTreeMap<u32, [u8; 64]>,
+}
+
+impl Stream {
+    /// Whether it waits for the legacy stream and that for it.
+    pub fn is_blocking(&self) -> bool {
+        self.sort != Sort::Legacy && self.flags & NON_BLOCKING == 0
+    }
+
+    /// When the work that it was given is done.
+    pub fn end(&self) -> Moment {
+        Moment { gpu: self.gpu, ns: self.end_ns }
+    }
+
+    /// Whether nothing is queued or running.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && !self.running
+    }
+}
+
+/// See the module.
+pub struct Sched {
+    /// Streams by key.
+    pub streams: HashMap<u64, Stream>,
+    /// Default streams: (context, thread) -> key; thread 0 is the legacy stream.
+    pub defaults: HashMap<(u64, u64), u64>,
+    /// Events by handle.
+    pub events: HashMap<u64, Event>,
+    /// Captures under way by number.
+    pub captures: HashMap<u64, Capture>,
+    /// Graphs, nodes and executable graphs.
+    pub graphs: Graphs,
+    /// The host's clock.
+    pub clock: Clock,
+    /// What this process has at work on its GPUs.
+    pub plans: BTreeMap<usize, SmPlan>,
+    /// Values written by streams to memory that has no pages.
+    pub written: HashMap<CUdeviceptr, u64>,
+    /// Calls of the program that belong to no stream.
+    pub later: VecDeque<HostCall>,
+    pub(crate) next_id: u64,
+    pub(crate) handles: Handles,
+}
+
+impl Sched {
+    fn new(handles: Handles, clock: Clock) -> Self {
+        Self {
+            streams: HashMap::new(),
+            defaults: HashMap::new(),
+            events: HashMap::new(),
+            captures: HashMap::new(),
+            graphs: Graphs::new(handles.clone()),
+            clock,
+            plans: BTreeMap::new(),
+            written: HashMap::new(),
+            later: VecDeque::new(),
+            next_id: 1,
+            handles,
+        }
+    }
+
+    /// A number for a stream or capture.
+    pub fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// Makes a stream.
+    pub fn add_stream(&mut self, context: &Context, sort: Sort, flags: u32, priority: i32) -> u64 {
+        let key = self.handles.next();
+        let id = self.new_id();
+        let stream = Stream {
+            key,
+            context: context.handle.addr(),
+            device: context.device,
+            gpu: context.gpu,
+            sort,
+            flags,
+            priority,
+            id,
+            end_ns: 0,
+            capture: None,
+            frontier: Vec::new(),
+            queue: VecDeque::new(),
+            running: false,
+            closing: false,
+            attributes: BTreeMap::new(),
+        };
+        self.streams.insert(key, stream);
+        key
+    }
+
+    /// Key of a default stream, made if it does not exist; thread 0 is the legacy stream.
+    pub fn default_stream(&mut self, context: &Context, thread: u64) -> u64 {
+        if let Some(key) = self.defaults.get(&(context.handle.addr(), thread)) {
+            return *key;
+        }
+        let sort = if thread == 0 { Sort::Legacy } else { Sort::PerThread };
+        let key = self.add_stream(context, sort, 0, 0);
+        self.defaults.insert((context.handle.addr(), thread), key);
+        key
+    }
+
+    /// A stream by key.
+    ///
+    /// # Errors
+    /// CUDA_ERROR_INVALID_HANDLE.
+    pub fn stream(&self, key: u64) -> Answer<&Stream> {
+        self.streams.get(&key).ok_or(CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// A stream by key.
+    ///
+    /// # Errors
+    /// CUDA_ERROR_INVALID_HANDLE.
+    pub fn stream_mut(&mut self, key: u64) -> Answer<&mut Stream> {
+        self.streams.get_mut(&key).ok_or(CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// Keys of a context's streams.
+    pub fn streams_of(&self, context: u64) -> BTreeSet<u64> {
+        self.streams.values().filter(|s| s.context == context).map(|s| s.key).collect()
+    }
+}

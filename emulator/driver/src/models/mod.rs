@@ -1,0 +1,18 @@
+//! What a GPU is and how it behaves: sizes, tables, times, formats. No state.
+
+pub mod array;
+pub mod attributes;
+pub mod copy;
+pub mod cubin;
+pub mod devices;
+pub mod direction;
+pub mod function;
+pub mod image;
+pub mod launch;
+pub mod load;
+pub mod memop;
+pub mod mps;
+pub mod occupancy;
+pub mod placement;
+pub mod ptx;
+pub mod timing;
