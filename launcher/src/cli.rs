@@ -7,6 +7,9 @@ use clap::Parser;
 use radrm_console::usage::{Instead, explain};
 use radrm_limits::config::Percentage;
 use radrm_limits::wish::Wishes;
+use thiserror::Error;
+
+use crate::dry_run::flags::FlagsError;
 
 /// What `--help` prints.
 pub const HELP: &str = include_str!("help.txt");
@@ -40,7 +43,7 @@ struct Flags {
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
     #[command(flatten)]
-    dry_run: crate::dry_run::Flags,
+    dry_run: crate::dry_run::flags::Flags,
     /// No row in the dataset.
     #[arg(long, conflicts_with = "dataset")]
     no_dataset: bool,
@@ -140,11 +143,39 @@ pub struct Plan {
     /// What is recorded of kernel launches, if the shim's own choice is not wanted.
     pub kernels: Option<radrm_limits::program::kernels::Kernels>,
     /// The dry run, if one is wanted.
-    pub dry_run: Option<crate::dry_run::DryRun>,
+    pub dry_run: Option<crate::dry_run::flags::DryRun>,
     /// Say nothing but failures.
     pub quiet: bool,
     /// Wait for every descendant, not only for the program.
     pub wait_all: bool,
+}
+
+/// What is wrong with a command line, as one sentence.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum CommandLineError {
+    /// There is nothing to run.
+    #[error("no program given")]
+    NoProgram,
+    /// An empty word in the program's place.
+    #[error("the program's name is empty")]
+    EmptyName,
+    /// The options of a dry run.
+    #[error(transparent)]
+    DryRun(#[from] FlagsError),
+    /// Faults are injected into emulated GPUs only.
+    #[error("--faults works only with --emulate or --machine")]
+    FaultsWithoutEmulation,
+    /// The value of an option is not understood.
+    #[error("{option}: {reason}")]
+    Value {
+        /// The option.
+        option: &'static str,
+        /// Why, as one sentence.
+        reason: String,
+    },
+    /// Two options for one share.
+    #[error("--sm-limit and --mps=PERCENT both state a share: give one of them")]
+    TwoShares,
 }
 
 /// Reads a command line, the program's own name first.
@@ -153,34 +184,35 @@ pub struct Plan {
 /// [`Instead`]: help was asked for, or the line is wrong.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Plan, Instead> {
     let flags = Flags::try_parse_from(arguments).map_err(|error| explain(&error))?;
-    resolve(flags).map_err(Instead::Wrong)
+    resolve(flags).map_err(|error| Instead::Wrong(error.to_string()))
 }
 
-fn resolve(flags: Flags) -> Result<Plan, String> {
+fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
+    let wrong = |option| move |reason| CommandLineError::Value { option, reason };
     if flags.command.is_empty() {
-        return Err("no program given".to_owned());
+        return Err(CommandLineError::NoProgram);
     }
     if flags.command[0].is_empty() {
-        return Err("the program's name is empty".to_owned());
+        return Err(CommandLineError::EmptyName);
     }
     let dry_run = flags.dry_run.resolve()?;
     let usual = || dry_run.is_some().then(|| crate::dry_run::flags::USUAL_MACHINE.to_owned());
     let spec = flags.emulate.or_else(|| if flags.machine.is_none() { usual() } else { None });
     let emulated = spec.is_some() || flags.machine.is_some();
     if flags.faults.is_some() && !emulated {
-        return Err("--faults works only with --emulate or --machine".to_owned());
+        return Err(CommandLineError::FaultsWithoutEmulation);
     }
     let mem_limit = flags.mem_limit.as_deref().map(Wishes::parse).transpose();
-    let mem_limit = mem_limit.map_err(|why| format!("--mem-limit: {why}"))?;
-    let percent = |text: String| Percentage::parse(&text).map_err(|why| format!("--mps: {why}"));
+    let mem_limit = mem_limit.map_err(wrong("--mem-limit"))?;
+    let percent = |text: String| Percentage::parse(&text).map_err(wrong("--mps"));
     let mps = flags.mps.map(|share| share.map(percent).transpose()).transpose()?;
     let sm_limit = flags.sm_limit.as_deref().map(Percentage::parse).transpose();
-    let sm_limit = sm_limit.map_err(|why| format!("--sm-limit: {why}"))?;
+    let sm_limit = sm_limit.map_err(wrong("--sm-limit"))?;
     if sm_limit.is_some() && matches!(mps, Some(Some(_))) {
-        return Err("--sm-limit and --mps=PERCENT both state a share: give one of them".to_owned());
+        return Err(CommandLineError::TwoShares);
     }
     let kernels = flags.kernels.as_deref().map(str::parse).transpose();
-    let kernels = kernels.map_err(|why| format!("--kernels: {why}"))?;
+    let kernels = kernels.map_err(wrong("--kernels"))?;
     let report = match flags.json {
         Some(Some(file)) if file.as_os_str() == "-" => ReportTo::JsonOnStdout,
         Some(Some(file)) => ReportTo::JsonFile(file),

@@ -6,10 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use radrm_emulator_machine::{ENV_FAULTS, ENV_MACHINE, FaultPlan, Machine, MachineError, MachineSpec};
+use radrm_emulator_machine::{
+    ENV_FAULTS, ENV_MACHINE, FaultError, FaultPlan, Machine, MachineError, MachineSpec,
+};
 use radrm_limits::program::environment::Environment;
 use radrm_limits::program::libraries;
 use tempfile::TempDir;
+use thiserror::Error;
 
 use super::cli::Emulate;
 use super::leftovers;
@@ -19,6 +22,52 @@ const NAMES: [(&str, &[&str]); 2] = [
     (libraries::EMULATED_CUDA, &["libcuda.so.1", "libcuda.so"]),
     (libraries::EMULATED_NVML, &["libnvidia-ml.so.1", "libnvidia-ml.so"]),
 ];
+
+/// Why there is no emulated machine, as one sentence.
+#[derive(Debug, Error)]
+pub enum EmulationError {
+    /// The description or the machine's file is not understood.
+    #[error("{0}")]
+    Machine(#[from] MachineError),
+    /// The faults are not understood.
+    #[error("{0}")]
+    Faults(#[from] FaultError),
+    /// An emulated library is missing or will not load.
+    #[error("{0}")]
+    Library(String),
+    /// There is no room for the libraries.
+    #[error("no directory for the emulated libraries: {0}")]
+    Directory(io::Error),
+    /// A library cannot be put where the program looks.
+    #[error("no link to {}: {source}", library.display())]
+    Link {
+        /// The library.
+        library: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The path of the machine's file means nothing.
+    #[error("{}: {source}", path.display())]
+    Path {
+        /// As it was given.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file holds another machine than the one described.
+    #[error(
+        "the machine {} is {there}, not {wanted}: leave --emulate out to use it as it is, or name another file",
+        path.display()
+    )]
+    Another {
+        /// The file.
+        path: PathBuf,
+        /// The machine that it holds.
+        there: String,
+        /// The machine that was described.
+        wanted: String,
+    },
+}
 
 /// An emulated machine, ready to be used by a program.
 pub struct Emulated {
@@ -33,33 +82,30 @@ impl Emulated {
     /// Makes or joins the machine and links the libraries.
     ///
     /// # Errors
-    /// One sentence: the description, the faults or the machine's file are not understood, or a
-    /// library is missing.
-    pub fn prepare(wanted: &Emulate) -> Result<Self, String> {
+    /// [`EmulationError`]; nothing is left behind.
+    pub fn prepare(wanted: &Emulate) -> Result<Self, EmulationError> {
         if let Some(text) = &wanted.faults {
-            FaultPlan::parse(text).map_err(|error| error.to_string())?;
+            FaultPlan::parse(text)?;
         }
         // The description first: a wrong word on the command line is told before anything else.
-        let spec =
-            wanted.spec.as_deref().map(MachineSpec::parse).transpose().map_err(|error| error.to_string())?;
+        let spec = wanted.spec.as_deref().map(MachineSpec::parse).transpose()?;
         leftovers::sweep(&std::env::temp_dir());
         let directory = tempfile::Builder::new()
             .prefix(&leftovers::prefix())
             .tempdir()
-            .map_err(|error| format!("no directory for the emulated libraries: {error}"))?;
+            .map_err(EmulationError::Directory)?;
         let machine_file = match &wanted.machine {
-            Some(file) => {
-                std::path::absolute(file).map_err(|error| format!("{}: {error}", file.display()))?
-            }
+            Some(file) => std::path::absolute(file)
+                .map_err(|source| EmulationError::Path { path: file.clone(), source })?,
             None => directory.path().join("machine"),
         };
         let machine = make_or_join(spec.as_ref(), &machine_file)?;
         for (library, names) in NAMES {
-            let file = libraries::find(library)?;
-            libraries::check(&file)?;
+            let file = libraries::find(library).map_err(EmulationError::Library)?;
+            libraries::check(&file).map_err(EmulationError::Library)?;
             for name in names {
                 symlink(&file, directory.path().join(name))
-                    .map_err(|error| format!("no link to {}: {error}", file.display()))?;
+                    .map_err(|source| EmulationError::Link { library: file.clone(), source })?;
             }
         }
         let label = wanted.spec.clone().unwrap_or_else(|| describe(machine.spec()));
@@ -108,21 +154,17 @@ impl Emulated {
     }
 }
 
-fn make_or_join(spec: Option<&MachineSpec>, file: &Path) -> Result<Machine, String> {
+fn make_or_join(spec: Option<&MachineSpec>, file: &Path) -> Result<Machine, EmulationError> {
     if let Some(spec) = spec {
         match Machine::create(spec, file) {
             Err(MachineError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {}
-            other => return other.map_err(|error| error.to_string()),
+            other => return Ok(other?),
         }
     }
-    let machine = Machine::open(file).map_err(|error| error.to_string())?;
+    let machine = Machine::open(file)?;
     if let Some(spec) = spec.filter(|spec| *spec != machine.spec()) {
-        return Err(format!(
-            "the machine {} is {}, not {}: leave --emulate out to use it as it is, or name another file",
-            file.display(),
-            described(machine.spec()),
-            described(spec)
-        ));
+        let (there, wanted) = (described(machine.spec()), described(spec));
+        return Err(EmulationError::Another { path: file.to_owned(), there, wanted });
     }
     Ok(machine)
 }
@@ -176,7 +218,8 @@ mod tests {
         let spec = |text| MachineSpec::parse(text).unwrap();
         make_or_join(Some(&spec("2xA100-40GB")), &file).unwrap();
         for other in ["T4", "A100-40GB", "2xA100-80GB"] {
-            let Err(text) = make_or_join(Some(&spec(other)), &file) else { panic!("{other} was accepted") };
+            let Err(error) = make_or_join(Some(&spec(other)), &file) else { panic!("{other} was accepted") };
+            let text = error.to_string();
             assert!(text.contains("is 2xA100-40GB") && text.contains(other), "{text}");
             assert_eq!(text.lines().count(), 1, "{text}");
         }
@@ -187,7 +230,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("m");
         std::fs::write(&file, "text").unwrap();
-        let Err(text) = make_or_join(None, &file) else { panic!("accepted") };
+        let Err(error) = make_or_join(None, &file) else { panic!("accepted") };
+        let text = error.to_string();
         assert_eq!(text.lines().count(), 1, "{text}");
         assert_eq!(std::fs::read(&file).unwrap(), b"text");
     }

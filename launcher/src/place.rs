@@ -9,38 +9,96 @@ use std::path::{Path, PathBuf};
 use radrm_console::output::reason;
 use radrm_profile::frame::MAGIC;
 use rustix::fs::{FlockOperation, flock};
+use thiserror::Error;
 
 use super::cli::ProfileTo;
-use crate::report_file;
+use crate::report_file::{self, ReportFileError};
 
 /// Where the profile was asked for, checked before the program started.
 #[derive(Debug)]
 pub enum Place {
     /// A file of the usual name, in the current directory if possible.
     Usual,
-    /// This file. `made`: it was not there before.
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Whether the check made it.
-        made: bool,
-        /// Locked for as long as this run may write it.
-        held: File,
-    },
+    /// This file.
+    File(Named),
     /// Nowhere.
     Nowhere,
+}
+
+/// A file that was named for the profile. One that the check made goes again with this, unless it is kept.
+#[derive(Debug)]
+pub struct Named {
+    path: PathBuf,
+    /// It was not there before, and nothing was started yet that writes it.
+    undo: bool,
+    /// Locked for as long as this run may write it.
+    held: File,
+}
+
+impl Named {
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        let empty = || fs::metadata(&self.path).is_ok_and(|meta| meta.is_file() && meta.len() == 0);
+        if self.undo && empty() {
+            // A stray empty file is all that is at stake.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Why a profile cannot be written where it was asked for, as one sentence.
+#[derive(Debug, Error)]
+pub enum PlaceError {
+    /// The path means nothing.
+    #[error("{}: {}", path.display(), reason(source))]
+    Path {
+        /// As it was given.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file cannot be opened or made.
+    #[error("the profile {} cannot be written: {}", path.display(), reason(source))]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Another run has the file.
+    #[error("the profile {} is being written by another run", .0.display())]
+    Busy(PathBuf),
+    /// The file holds something else.
+    #[error("{} is not a profile, and is not replaced by one", .0.display())]
+    NoProfile(PathBuf),
+    /// The report was asked for in the same file.
+    #[error("{} cannot be both the profile and the report", .0.display())]
+    AlsoReport(PathBuf),
+    /// The report cannot go where it was asked for.
+    #[error(transparent)]
+    Report(#[from] ReportFileError),
+    /// Neither the current directory nor the usual one elsewhere takes a file.
+    #[error("the profile cannot be written, neither here nor under XDG_DATA_HOME: {}", reason(.0))]
+    Nowhere(io::Error),
 }
 
 /// Checks that a profile can be written where it was asked for.
 ///
 /// # Errors
-/// One sentence; only for a file that was named.
-pub fn prepare(wanted: &ProfileTo) -> Result<Place, String> {
+/// [`PlaceError`]; only for a file that was named.
+pub fn prepare(wanted: &ProfileTo) -> Result<Place, PlaceError> {
     match wanted {
         ProfileTo::Nowhere => Ok(Place::Nowhere),
         ProfileTo::File(path) => {
             let path = std::path::absolute(path)
-                .map_err(|error| format!("{}: {}", path.display(), reason(&error)))?;
+                .map_err(|source| PlaceError::Path { path: path.clone(), source })?;
             let there = path.symlink_metadata().is_ok();
             let held = OpenOptions::new()
                 .read(true)
@@ -53,29 +111,26 @@ pub fn prepare(wanted: &ProfileTo) -> Result<Place, String> {
                     io::ErrorKind::PermissionDenied => OpenOptions::new().write(true).open(&path),
                     _ => Err(error),
                 })
-                .map_err(|error| {
-                    format!("the profile {} cannot be written: {}", path.display(), reason(&error))
-                })?;
+                .map_err(|source| PlaceError::Unwritable { path: path.clone(), source })?;
+            // Before the file is this run's to take away: another run may have made it just now.
             protect(&path, &held)?;
-            Ok(Place::File { path, made: !there, held })
+            Ok(Place::File(Named { path, undo: !there, held }))
         }
         ProfileTo::Default => Ok(Place::Usual),
     }
 }
 
 /// Leaves alone what is not a profile, and one that another run is writing.
-fn protect(path: &Path, file: &File) -> Result<(), String> {
+fn protect(path: &Path, file: &File) -> Result<(), PlaceError> {
     if !file.metadata().is_ok_and(|meta| meta.is_file()) {
         return Ok(());
     }
-    // File systems without locks do not keep anybody from writing.
+    // File systems without locks do not keep other runs from writing.
     if flock(file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK) {
-        return Err(format!("the profile {} is being written by another run", path.display()));
+        return Err(PlaceError::Busy(path.to_owned()));
     }
     match report_file::head(file) {
-        Ok(head) if !MAGIC.starts_with(&head) => {
-            Err(format!("{} is not a profile, and is not replaced by one", path.display()))
-        }
+        Ok(head) if !MAGIC.starts_with(&head) => Err(PlaceError::NoProfile(path.to_owned())),
         _ => Ok(()),
     }
 }
@@ -84,27 +139,25 @@ impl Place {
     /// Checks that a report can be written to a file, which is not the profile's.
     ///
     /// # Errors
-    /// One sentence.
-    pub fn with_report(&self, report: &Path) -> Result<(), String> {
+    /// [`PlaceError`].
+    pub fn with_report(&self, report: &Path) -> Result<(), PlaceError> {
         report_file::check(report)?;
-        let (Self::File { held, .. }, Ok(report_meta)) = (self, fs::metadata(report)) else { return Ok(()) };
+        let (Self::File(Named { held, .. }), Ok(report_meta)) = (self, fs::metadata(report)) else {
+            return Ok(());
+        };
         let same = held.metadata().is_ok_and(|profile| {
             profile.is_file() && (profile.dev(), profile.ino()) == (report_meta.dev(), report_meta.ino())
         });
         match same {
-            true => Err(format!("{} cannot be both the profile and the report", report.display())),
+            true => Err(PlaceError::AlsoReport(report.to_owned())),
             false => Ok(()),
         }
     }
 
-    /// Takes back what the check left, since no program ran.
-    pub fn abandon(&self) {
-        if let Self::File { path, made: true, .. } = self {
-            let empty = fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() == 0);
-            if empty {
-                // A stray empty file is all that is at stake.
-                let _ = fs::remove_file(path);
-            }
+    /// A program was started: what the check made stays.
+    pub fn keep(&mut self) {
+        if let Self::File(named) = self {
+            named.undo = false;
         }
     }
 }
@@ -122,20 +175,17 @@ pub struct Claimed {
 /// `$XDG_DATA_HOME/radrm/profiles`. A file that is there is never replaced.
 ///
 /// # Errors
-/// One sentence: neither can be written.
-pub fn claim(name: &str) -> Result<Claimed, String> {
+/// Neither can be written.
+pub fn claim(name: &str) -> Result<Claimed, PlaceError> {
     let here = match env::current_dir().and_then(|directory| claim_in(&directory, name)) {
         Ok(path) => return Ok(Claimed { path, elsewhere: None }),
         Err(error) => error,
     };
-    let path = fallback()
-        .and_then(|directory| {
-            fs::create_dir_all(&directory).ok()?;
-            claim_in(&directory, name).ok()
-        })
-        .ok_or_else(|| {
-            format!("the profile cannot be written, neither here nor under XDG_DATA_HOME: {}", reason(&here))
-        })?;
+    let elsewhere = fallback().and_then(|directory| {
+        fs::create_dir_all(&directory).ok()?;
+        claim_in(&directory, name).ok()
+    });
+    let Some(path) = elsewhere else { return Err(PlaceError::Nowhere(here)) };
     Ok(Claimed { path, elsewhere: Some(reason(&here)) })
 }
 
@@ -171,7 +221,7 @@ mod tests {
     fn a_named_file_must_be_writable_before_the_program_starts() {
         let dir = tempfile::tempdir().unwrap();
         let wanted = dir.path().join("none/x.radrm");
-        let error = prepare(&ProfileTo::File(wanted)).unwrap_err();
+        let error = prepare(&ProfileTo::File(wanted)).unwrap_err().to_string();
         assert!(error.contains("x.radrm") && error.lines().count() == 1, "{error}");
     }
 
@@ -180,9 +230,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (old, new) = (dir.path().join("old"), dir.path().join("new"));
         fs::write(&old, "").unwrap();
-        prepare(&ProfileTo::File(old.clone())).unwrap().abandon();
-        prepare(&ProfileTo::File(new.clone())).unwrap().abandon();
+        drop(prepare(&ProfileTo::File(old.clone())).unwrap());
+        drop(prepare(&ProfileTo::File(new.clone())).unwrap());
         assert!(old.exists() && !new.exists());
+        // A program that did start may be about to write it.
+        prepare(&ProfileTo::File(new.clone())).unwrap().keep();
+        assert!(new.exists());
     }
 
     #[test]
@@ -190,7 +243,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let wanted = ProfileTo::File(dir.path().join("p.radrm"));
         let first = prepare(&wanted).unwrap();
-        let error = prepare(&wanted).unwrap_err();
+        let error = prepare(&wanted).unwrap_err().to_string();
         assert!(error.contains("p.radrm is being written by another run"), "{error}");
         drop(first);
         prepare(&wanted).unwrap();
@@ -207,7 +260,7 @@ mod tests {
             assert_eq!(prepare(&ProfileTo::File(path.clone())).is_ok(), replaced, "{content:?}");
             assert_eq!(fs::read(&path).unwrap(), content);
         }
-        // Devices and pipes are nobody's work.
+        // Devices and pipes hold no work.
         prepare(&ProfileTo::File("/dev/null".into())).unwrap();
     }
 
@@ -218,7 +271,7 @@ mod tests {
         std::os::unix::fs::symlink(&profile, &link).unwrap();
         let place = prepare(&ProfileTo::File(profile.clone())).unwrap();
         for report in [&profile, &link] {
-            let sentence = place.with_report(report).unwrap_err();
+            let sentence = place.with_report(report).unwrap_err().to_string();
             assert!(sentence.contains("both the profile and the report"), "{sentence}");
         }
         place.with_report(&dir.path().join("p.json")).unwrap();

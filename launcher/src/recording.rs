@@ -22,8 +22,9 @@ use radrm_limits::share;
 use radrm_profile::model::{Exit, GpuClock};
 use radrm_profile::{Bytes, Profile};
 use radrm_telemetry::ledger::{LedgerError, LedgerView, Limit};
-use radrm_telemetry::{Liveness, Segment, SegmentFile};
+use radrm_telemetry::{CreateError, Liveness, Segment, SegmentError, SegmentFile};
 use rustix::fs::statfs;
+use thiserror::Error;
 
 use super::cli::{Plan, ReportTo, RowTo};
 use super::emulated::label_of;
@@ -43,6 +44,23 @@ const PROCESSES: usize = 16;
 /// The segment's file systems that keep pages in memory only.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
+/// Why a job has no segment, or none that can be used, as one sentence.
+#[derive(Debug, Error)]
+pub enum ChannelError {
+    /// It cannot be made.
+    #[error("no memory to share with the program: {0}")]
+    Create(CreateError),
+    /// It cannot be read.
+    #[error("the segment cannot be read: {0}")]
+    Read(SegmentError),
+    /// It cannot be opened to write a share into it.
+    #[error("the share cannot be set: {0}")]
+    OpenForShare(SegmentError),
+    /// The share cannot be kept.
+    #[error("{0}")]
+    Share(String),
+}
+
 /// The segment of a job, before its program starts.
 pub struct Channel {
     file: SegmentFile,
@@ -55,8 +73,8 @@ impl Channel {
     /// program's writes while it does.
     ///
     /// # Errors
-    /// One sentence.
-    pub fn open(started: Duration) -> Result<Self, String> {
+    /// [`ChannelError::Create`].
+    pub fn open(started: Duration) -> Result<Self, ChannelError> {
         let job = u64::try_from(started.as_nanos()).unwrap_or(0) ^ u64::from(own_pid().unsigned_abs());
         for directory in SegmentFile::directories() {
             if in_memory(&directory)
@@ -65,9 +83,7 @@ impl Channel {
                 return Ok(Self { file });
             }
         }
-        SegmentFile::create_unnamed(job)
-            .map(|file| Self { file })
-            .map_err(|error| format!("no memory to share with the program: {error}"))
+        SegmentFile::create_unnamed(job).map(|file| Self { file }).map_err(ChannelError::Create)
     }
 
     /// Gives the job a ledger with these limits.
@@ -81,10 +97,10 @@ impl Channel {
     /// Gives the job a share of its GPUs' time on a machine: an emulated one's file, or this computer.
     ///
     /// # Errors
-    /// One sentence.
-    pub fn share(&self, percent: Percentage, machine: Option<&Path>) -> Result<(), String> {
-        let segment = self.file.segment().map_err(|error| format!("the share cannot be set: {error}"))?;
-        share::set(&segment, Some(percent), &jobs::all(), machine)
+    /// [`ChannelError`].
+    pub fn share(&self, percent: Percentage, machine: Option<&Path>) -> Result<(), ChannelError> {
+        let segment = self.file.segment().map_err(ChannelError::OpenForShare)?;
+        share::set(&segment, Some(percent), &jobs::all(), machine).map_err(ChannelError::Share)
     }
 
     /// What the program is told.
@@ -136,17 +152,16 @@ impl Recording {
     /// Begins to record a program that has just been started.
     ///
     /// # Errors
-    /// One sentence: the segment cannot be read.
+    /// The segment cannot be read.
     pub fn begin(
         channel: Channel,
         start: Start<'_>,
         place: &Place,
         unseen: Vec<String>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, ChannelError> {
         // At once: what the program starts before it is counted is not counted either.
         let counters = HostCounters::open(start.pid.unsigned_abs());
-        let segment =
-            channel.file.segment().map_err(|error| format!("the segment cannot be read: {error}"))?;
+        let segment = channel.file.segment().map_err(ChannelError::Read)?;
         let pid = start.pid.unsigned_abs();
         let at = u64::try_from(start.at.as_nanos()).unwrap_or(0);
         let mut job = describe_job(start.command, start.program, pid, at);
@@ -165,7 +180,7 @@ impl Recording {
         let (mut warnings, mut failures) = (Vec::new(), Vec::new());
         let profile = match place {
             Place::Nowhere => ProfileFile::None,
-            Place::File { path, .. } => ProfileFile::At(path.clone()),
+            Place::File(named) => ProfileFile::At(named.path().to_owned()),
             Place::Usual => {
                 match place::claim(&radrm_profile::name::file_name(name, pid)) {
                     Ok(Claimed { path, elsewhere }) => {
@@ -174,8 +189,8 @@ impl Recording {
                     }));
                         ProfileFile::At(path)
                     }
-                    Err(sentence) => {
-                        failures.push(sentence);
+                    Err(error) => {
+                        failures.push(error.to_string());
                         ProfileFile::None
                     }
                 }
@@ -233,13 +248,7 @@ impl Recording {
 
     /// Completes the profile, adds the dataset's row and reports. `completed` is called when the
     /// profile stands, with the number of watched processes that still run.
-    pub fn finish(
-        mut self,
-        plan: &Plan,
-        ended: &Ended,
-        remarks: &mut Remarks,
-        completed: &mut dyn FnMut(usize),
-    ) {
+    pub fn finish(mut self, plan: &Plan, ended: &Ended, remarks: Remarks, completed: &mut dyn FnMut(usize)) {
         let alive = self.running();
         self.warnings.extend(self.watch.take_warnings());
         if let Some(charge) = &self.charge {
@@ -316,7 +325,7 @@ fn report(
     (profile, summary): (&Profile, &Summary),
     path: Option<&Path>,
     dry_run: Option<&Outcome>,
-    remarks: &mut Remarks,
+    remarks: Remarks,
 ) {
     let json = || {
         let text = radrm_analyzer::json(summary);
@@ -344,8 +353,8 @@ fn report(
             }
         }
         ReportTo::JsonFile(file) => {
-            if let Err(sentence) = report_file::write(file, &json()) {
-                remarks.failure(&sentence);
+            if let Err(error) = report_file::write(file, &json()) {
+                remarks.failure(&error.to_string());
             }
         }
     }

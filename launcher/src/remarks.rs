@@ -5,6 +5,7 @@ use radrm_console::output;
 use crate::NAME;
 
 /// Sentences beside the report, unless they are not wanted.
+#[derive(Clone, Copy, Debug)]
 pub struct Remarks {
     /// Only failures are reported.
     pub(crate) quiet: bool,
@@ -12,7 +13,7 @@ pub struct Remarks {
 
 impl Remarks {
     /// Says one sentence.
-    pub fn one(&mut self, sentence: &str) {
+    pub fn one(&self, sentence: &str) {
         if !self.quiet {
             output::say(NAME, sentence);
         }
@@ -24,7 +25,7 @@ impl Remarks {
     }
 
     /// Says several.
-    pub fn all(&mut self, sentences: impl IntoIterator<Item = String>) {
+    pub fn all(&self, sentences: impl IntoIterator<Item = String>) {
         for sentence in sentences {
             self.one(&sentence);
         }

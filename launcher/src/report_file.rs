@@ -9,9 +9,32 @@ use std::path::{Path, PathBuf};
 use radrm_console::output::reason;
 use radrm_profile::frame::MAGIC;
 use rustix::fs::{Access, access};
+use thiserror::Error;
 
 /// What a new file may be used for, less the umask.
 const USUAL_MODE: u32 = 0o666;
+
+/// Why a report cannot be written to a file, as one sentence.
+#[derive(Debug, Error)]
+pub enum ReportFileError {
+    /// The file is a profile.
+    #[error("{} is a profile, and is not replaced by a report", .0.display())]
+    Profile(PathBuf),
+    /// The system refuses.
+    #[error("the report {} cannot be written: {}", path.display(), reason(source))]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl From<ReportFileError> for String {
+    fn from(error: ReportFileError) -> Self {
+        error.to_string()
+    }
+}
 
 /// The first bytes of a file, as many as tell a profile; none of what is no regular file.
 ///
@@ -29,25 +52,25 @@ pub fn head(file: &File) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// One sentence: it is a profile, or cannot be written.
-pub fn check(path: &Path) -> Result<(), String> {
-    let cannot = |error: &io::Error| cannot(path, error);
+pub fn check(path: &Path) -> Result<(), ReportFileError> {
+    let cannot = |source: io::Error| cannot(path, source);
     let there = match fs::metadata(path) {
         Ok(there) => there,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return check_new(path).map_err(|e| cannot(&e));
+            return check_new(path).map_err(cannot);
         }
-        Err(error) => return Err(cannot(&error)),
+        Err(error) => return Err(cannot(error)),
     };
     if there.is_dir() {
-        return Err(cannot(&io::ErrorKind::IsADirectory.into()));
+        return Err(cannot(io::ErrorKind::IsADirectory.into()));
     }
     spares_profile(path)?;
-    // Whoever opens a pipe waits for its reader.
+    // Opening a pipe would wait for its reader.
     let writable = match there.is_file() {
         true => OpenOptions::new().write(true).open(path).map(|_| ()),
         false => access(path, Access::WRITE_OK).map_err(io::Error::from),
     };
-    writable.map_err(|error| cannot(&error))
+    writable.map_err(cannot)
 }
 
 /// A new file needs a directory that takes it.
@@ -64,11 +87,11 @@ fn check_new(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// One sentence.
-pub fn spares_profile(path: &Path) -> Result<(), String> {
+pub fn spares_profile(path: &Path) -> Result<(), ReportFileError> {
     // Pipes are not opened. What cannot be read is written where its permissions say so.
     let is_file = fs::metadata(path).is_ok_and(|there| there.is_file());
     match is_file && File::open(path).and_then(|file| head(&file)).is_ok_and(|head| head == MAGIC) {
-        true => Err(format!("{} is a profile, and is not replaced by a report", path.display())),
+        true => Err(ReportFileError::Profile(path.to_owned())),
         false => Ok(()),
     }
 }
@@ -77,18 +100,18 @@ pub fn spares_profile(path: &Path) -> Result<(), String> {
 ///
 /// # Errors
 /// One sentence, as from [`check`]; what a file held before is there still, unless it can only be overwritten.
-pub fn write(path: &Path, text: &str) -> Result<(), String> {
+pub fn write(path: &Path, text: &str) -> Result<(), ReportFileError> {
     spares_profile(path)?;
     let there = fs::metadata(path).ok();
     let done = match beside(path, there.as_ref()) {
         Some((place, mode)) => replace(&place, mode, text),
         None => fs::write(path, text),
     };
-    done.map_err(|error| cannot(path, &error))
+    done.map_err(|source| cannot(path, source))
 }
 
-fn cannot(path: &Path, error: &io::Error) -> String {
-    format!("the report {} cannot be written: {}", path.display(), reason(error))
+fn cannot(path: &Path, source: io::Error) -> ReportFileError {
+    ReportFileError::Unwritable { path: path.to_owned(), source }
 }
 
 /// The file to replace and its permissions; `None` where another file in its place would not be the same: for
@@ -136,7 +159,7 @@ mod tests {
         symlink(&profile, &link).unwrap();
         for path in [&profile, &link] {
             for told in [check(path), write(path, "{}")] {
-                let sentence = told.unwrap_err();
+                let sentence = told.unwrap_err().to_string();
                 assert!(sentence.contains("is a profile") && sentence.lines().count() == 1, "{sentence}");
             }
         }
@@ -150,7 +173,7 @@ mod tests {
         fs::write(&old, "old").unwrap();
         symlink(dir.path().join("none/x"), dir.path().join("astray")).unwrap();
         for wrong in ["none/x.json", ".", "old.json/x", "new/", "astray"] {
-            let sentence = check(&dir.path().join(wrong)).unwrap_err();
+            let sentence = check(&dir.path().join(wrong)).unwrap_err().to_string();
             assert!(sentence.contains(wrong) && sentence.lines().count() == 1, "{sentence}");
         }
         check(&old).unwrap();

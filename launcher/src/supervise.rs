@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use radrm_telemetry::process::Stat;
 
 use super::ending::Ending;
-use super::signals::{self, Held, Sender, Verdict};
+use super::job_control::{Action, Event, JobControl, World};
+use super::signals::{self, Arrived, Held, Sender};
 use super::witness::Witness;
 
 /// How long a continued group has before the program is woken by hand. A shell continues all
@@ -34,7 +35,7 @@ pub struct Ended {
     pub major_faults: u64,
 }
 
-/// Whoever looks on while the program runs.
+/// What looks on while the program runs.
 pub trait Onlooker {
     /// Called when the time has come; says after how long it wants to be called again.
     fn look(&mut self) -> Duration;
@@ -48,12 +49,35 @@ pub struct Supervisor {
     child: libc::pid_t,
     held: Held,
     witness: Witness,
-    leads_session: bool,
-    child_stopped_by: Option<i32>,
-    asked_to_stop: bool,
-    was_stopped: bool,
-    /// What arrived from outside, and not from the program.
-    arrived: Vec<i32>,
+    state: JobControl,
+}
+
+/// The program as the system shows it.
+struct Shown(libc::pid_t);
+
+impl World for Shown {
+    fn is_stopped(&self) -> bool {
+        Stat::now(self.0.unsigned_abs()).is_some_and(|stat| stat.state == b'T')
+    }
+
+    fn stays_stopped(&self) -> bool {
+        let since = Instant::now();
+        loop {
+            if !self.is_stopped() {
+                return false;
+            }
+            if since.elapsed() >= GRACE {
+                return true;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    fn in_foreground(&self) -> bool {
+        let Ok(terminal) = fs::File::open("/dev/tty") else { return false };
+        // SAFETY: an open descriptor; both calls only read.
+        unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) == libc::getpgrp() }
+    }
 }
 
 impl Supervisor {
@@ -63,24 +87,15 @@ impl Supervisor {
     pub fn new(child: libc::pid_t, held: Held, witness: Witness) -> Self {
         // SAFETY: getsid of this process always works.
         let leads_session = unsafe { libc::getsid(0) } == signals::own_pid();
-        Self {
-            child,
-            held,
-            witness,
-            leads_session,
-            child_stopped_by: None,
-            asked_to_stop: false,
-            was_stopped: false,
-            arrived: Vec::new(),
-        }
+        Self { child, held, witness, state: JobControl::new(leads_session) }
     }
 
-    /// The signal by which somebody meant the child to end, whatever the child made of it, if there was one.
+    /// The signal by which the child was meant to end, whatever the child made of it, if there was one.
     #[must_use]
     pub fn told_to_end(&self, ending: Ending) -> Option<i32> {
         let killed_it = |signal: i32| matches!(ending, Ending::Killed { signal: by, .. } if by == signal);
         let asked = |signal: i32| signals::asks_to_end(signal) && !signals::is_ignored(signal);
-        let mut arrived = self.arrived.iter().copied();
+        let mut arrived = self.state.arrived().iter().copied();
         arrived.clone().find(|signal| killed_it(*signal)).or_else(|| arrived.find(|signal| asked(*signal)))
     }
 
@@ -97,7 +112,7 @@ impl Supervisor {
             }
             let left = next_look.saturating_duration_since(Instant::now());
             if let Some(arrived) = self.held.next(left) {
-                self.handle(arrived);
+                self.take(arrived);
             }
         }
     }
@@ -129,48 +144,28 @@ impl Supervisor {
         while self.held.next(Duration::ZERO).is_some() {}
     }
 
-    fn handle(&mut self, arrived: signals::Arrived) {
-        if matches!(arrived.signal, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) {
-            self.asked_to_stop = true;
-        }
+    /// Takes one signal: whom it is from is seen here, what follows is decided by [`JobControl`].
+    fn take(&mut self, arrived: Arrived) {
         // Asked for every signal, so that nothing old is taken for something new.
         let to_group = self.witness.saw(arrived.signal);
         let sender = match arrived.sender(self.child) {
             Sender::Somebody if to_group => Sender::ToGroup,
             sender => sender,
         };
-        if !matches!(sender, Sender::Program | Sender::Ourselves) && !self.arrived.contains(&arrived.signal) {
-            self.arrived.push(arrived.signal);
+        if self.handle(Event::Signal { signal: arrived.signal, sender }) == Action::PassOn {
+            arrived.pass_on(self.child);
         }
-        match signals::decide(arrived.signal, sender, self.leads_session) {
-            Verdict::Drop => {}
-            Verdict::PassOn => arrived.pass_on(self.child),
-            Verdict::WakeIfStopped => {
-                // After a stop of ours the group was continued, and the program most likely with
-                // it; otherwise somebody means this process alone.
-                if !std::mem::take(&mut self.was_stopped) || self.still_stopped() {
-                    arrived.pass_on(self.child);
-                }
-                self.asked_to_stop = false;
-            }
-        }
-        self.follow_stop();
+        let action = self.handle(Event::Taken);
+        self.follow(action);
     }
 
-    fn is_stopped(&self) -> bool {
-        Stat::now(self.child.unsigned_abs()).is_some_and(|stat| stat.state == b'T')
+    fn handle(&mut self, event: Event) -> Action {
+        self.state.handle(event, &Shown(self.child))
     }
 
-    fn still_stopped(&self) -> bool {
-        let since = Instant::now();
-        loop {
-            if !self.is_stopped() {
-                return false;
-            }
-            if since.elapsed() >= GRACE {
-                return true;
-            }
-            std::thread::sleep(Duration::from_micros(200));
+    fn follow(&self, action: Action) {
+        if let Action::Stop(signal) = action {
+            stop_self(signal);
         }
     }
 
@@ -187,7 +182,7 @@ impl Supervisor {
             // SAFETY: wait4 filled it, and it was zeroed before.
             let usage = unsafe { usage.assume_init() };
             if got < 0 {
-                // Somebody else took the child (it cannot be: we have one thread). Say so by the
+                // Another wait took the child (it cannot be: we have one thread). Say so by the
                 // code that stands for a failure of ours rather than wait for ever.
                 return Some(ended(Ending::Exited(super::ending::FAILED), &usage));
             }
@@ -195,30 +190,12 @@ impl Supervisor {
                 return Some(ended(ending, &usage));
             }
             if libc::WIFSTOPPED(status) {
-                self.child_stopped_by = Some(libc::WSTOPSIG(status));
-                self.follow_stop();
+                let action = self.handle(Event::Stopped(libc::WSTOPSIG(status)));
+                self.follow(action);
             } else {
-                self.child_stopped_by = None;
-                self.asked_to_stop = false;
+                self.handle(Event::Continued);
             }
         }
-    }
-
-    /// Stops this process too if the program was stopped by job control, so that the shell takes
-    /// the terminal back. A program stopped alone and from outside stays alone.
-    fn follow_stop(&mut self) {
-        let Some(signal) = self.child_stopped_by else { return };
-        if !self.asked_to_stop && !in_foreground() {
-            return;
-        }
-        // It may have been continued meanwhile.
-        if !self.is_stopped() {
-            return;
-        }
-        self.child_stopped_by = None;
-        self.asked_to_stop = false;
-        self.was_stopped = true;
-        stop_self(signal);
     }
 }
 
@@ -241,13 +218,6 @@ fn stop_self(signal: i32) {
         libc::sigprocmask(libc::SIG_BLOCK, &only, std::ptr::null_mut());
         libc::signal(signal, before);
     }
-}
-
-/// Whether this process's group has the terminal.
-fn in_foreground() -> bool {
-    let Ok(terminal) = fs::File::open("/dev/tty") else { return false };
-    // SAFETY: an open descriptor; both calls only read.
-    unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) == libc::getpgrp() }
 }
 
 /// Collects what has ended; `false` when there is no child left.

@@ -4,11 +4,13 @@
 //! need grows with the value, as it does for batches.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::ops::RangeInclusive;
 use std::process::Stdio;
 
 use radrm_console::output;
 use serde_json::Value;
+use thiserror::Error;
 
 use super::flags::FindBatch;
 use super::trial::Trial;
@@ -25,6 +27,15 @@ pub enum Tried {
     TooLarge,
     /// Nothing follows for memory from how it ended: why, as a clause.
     Tells(String),
+}
+
+/// Why no dry run was made, as one sentence.
+#[derive(Debug, Error)]
+enum TrialError {
+    #[error("none is asked for")]
+    NotAsked,
+    #[error("{}", output::reason(.0))]
+    System(#[from] io::Error),
 }
 
 /// What a search has found.
@@ -126,12 +137,11 @@ fn attempt(plan: &Plan, find: &FindBatch, value: u64) -> Tried {
     try_attempt(plan, find, value).unwrap_or_else(|why| Tried::Tells(format!("no dry run was made: {why}")))
 }
 
-fn try_attempt(plan: &Plan, find: &FindBatch, value: u64) -> Result<Tried, String> {
-    let told = |error: std::io::Error| output::reason(&error);
-    let own = std::env::current_exe().map_err(told)?;
-    let dry_run = plan.dry_run.as_ref().ok_or("none is asked for")?;
+fn try_attempt(plan: &Plan, find: &FindBatch, value: u64) -> Result<Tried, TrialError> {
+    let own = std::env::current_exe()?;
+    let dry_run = plan.dry_run.as_ref().ok_or(TrialError::NotAsked)?;
     // A few steps are enough: memory is what it is after the second.
-    let mut trial = Trial::new(&own, dry_run.steps.unwrap_or(3)).map_err(told)?;
+    let mut trial = Trial::new(&own, dry_run.steps.unwrap_or(3))?;
     let command = &mut trial.command;
     if let Some(Emulate { spec, .. }) = &plan.emulate {
         command.args(spec.iter().flat_map(|spec| ["--emulate", spec]));
@@ -142,7 +152,7 @@ fn try_attempt(plan: &Plan, find: &FindBatch, value: u64) -> Result<Tried, Strin
     }
     command.arg("--").args(with_value(&plan.command, &find.option, value));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let (ending, report) = trial.run().map_err(told)?;
+    let (ending, report) = trial.run()?;
     Ok(judge(ending == Ending::Exited(0), &report))
 }
 

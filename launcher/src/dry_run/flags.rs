@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use thiserror::Error;
+
 /// The machine of a dry run that names none: the most memory that one GPU model of its kind has, so that the
 /// program's need is seen and not a card's limit.
 pub const USUAL_MACHINE: &str = "1xH200";
@@ -53,6 +55,23 @@ pub struct DryRun {
     pub find_batch: Option<FindBatch>,
 }
 
+/// What is wrong with the options of a dry run, as one sentence.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum FlagsError {
+    /// The option means nothing without a dry run.
+    #[error("{0} works only with --dry-run")]
+    WithoutDryRun(&'static str),
+    /// The program would not even begin.
+    #[error("--steps 0 would stop before anything happens")]
+    NoSteps,
+    /// More than all elements.
+    #[error("--fill {0} is not between 0 and 100")]
+    Fill(u32),
+    /// The option to vary, or its range, is not understood.
+    #[error("--find-batch {0} is not of the form ARG or ARG=FROM..TO")]
+    FindBatch(String),
+}
+
 /// Half of the elements: neither all nor nothing, and said in the report.
 pub const USUAL_FILL: u32 = 50;
 
@@ -60,8 +79,8 @@ impl Flags {
     /// What the options mean together; `None` if no dry run was asked for.
     ///
     /// # Errors
-    /// One sentence.
-    pub fn resolve(self) -> Result<Option<DryRun>, String> {
+    /// [`FlagsError`].
+    pub fn resolve(self) -> Result<Option<DryRun>, FlagsError> {
         if !self.dry_run {
             for (given, name) in [
                 (self.steps.is_some(), "--steps"),
@@ -70,25 +89,25 @@ impl Flags {
                 (self.find_batch.is_some(), "--find-batch"),
             ] {
                 if given {
-                    return Err(format!("{name} works only with --dry-run"));
+                    return Err(FlagsError::WithoutDryRun(name));
                 }
             }
             return Ok(None);
         }
         if self.steps == Some(0) {
-            return Err("--steps 0 would stop before anything happens".to_owned());
+            return Err(FlagsError::NoSteps);
         }
         let fill = self.fill.unwrap_or(USUAL_FILL);
         if fill > 100 {
-            return Err(format!("--fill {fill} is not between 0 and 100"));
+            return Err(FlagsError::Fill(fill));
         }
         let find_batch = self.find_batch.as_deref().map(parse_batch).transpose()?;
         Ok(Some(DryRun { steps: self.steps, fake_data: self.fake_data, fill, find_batch }))
     }
 }
 
-fn parse_batch(text: &str) -> Result<FindBatch, String> {
-    let wrong = || format!("--find-batch {text} is not of the form ARG or ARG=FROM..TO");
+fn parse_batch(text: &str) -> Result<FindBatch, FlagsError> {
+    let wrong = || FlagsError::FindBatch(text.to_owned());
     let (option, from, to) = match text.split_once('=') {
         None => (text, "", ""),
         Some((option, range)) => {
@@ -121,7 +140,7 @@ mod tests {
     fn options_of_a_dry_run_need_one() {
         assert_eq!(Flags::default().resolve(), Ok(None));
         let told = Flags { steps: Some(3), ..Flags::default() }.resolve();
-        assert_eq!(told, Err("--steps works only with --dry-run".to_owned()));
+        assert_eq!(told.unwrap_err().to_string(), "--steps works only with --dry-run");
         let usual = DryRun { steps: None, fake_data: false, fill: USUAL_FILL, find_batch: None };
         assert_eq!(flags().resolve(), Ok(Some(usual)));
     }
@@ -137,7 +156,7 @@ mod tests {
             Flags { find_batch: Some("--b=x".into()), ..flags() },
         ] {
             let shown = format!("{wrong:?}");
-            let sentence = wrong.resolve().expect_err(&shown);
+            let sentence = wrong.resolve().expect_err(&shown).to_string();
             assert_eq!(sentence.lines().count(), 1, "{sentence}");
         }
     }

@@ -1,6 +1,7 @@
 //! What the program finds on its way: stand-ins, the Python side, the environment.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -9,6 +10,7 @@ use radrm_emulator_machine::Machine;
 use radrm_limits::program::environment::Environment;
 use radrm_limits::program::libraries as files;
 use tempfile::TempDir;
+use thiserror::Error;
 
 use super::flags::DryRun;
 use super::installed;
@@ -42,6 +44,28 @@ const PYTHON: [(&str, &str); 5] = [
     ("radrm_objects.py", include_str!("hook/radrm_objects.py")),
 ];
 
+/// Why what a dry run needs cannot be laid out, as one sentence.
+#[derive(Debug, Error)]
+pub enum SetupError {
+    /// The emulated toolkit is missing or will not load.
+    #[error("{0}")]
+    Library(String),
+    /// The stand-ins cannot be made from it.
+    #[error("{0}")]
+    StandIns(radrm_emulator_facade::Error),
+    /// There is no room for them.
+    #[error("no directory for the dry run: {0}")]
+    Directory(io::Error),
+    /// A file or folder in there cannot be written.
+    #[error("{}: {source}", path.display())]
+    Write {
+        /// What.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
 /// A dry run, ready to start.
 pub struct Setup {
     directory: TempDir,
@@ -57,21 +81,20 @@ impl Setup {
     /// Writes stand-ins and Python modules into a directory of their own.
     ///
     /// # Errors
-    /// One sentence: the toolkit is missing, or there is no room.
-    pub fn prepare(wanted: &DryRun, emulated: &Emulated) -> Result<Self, String> {
-        let library = files::find(TOOLKIT)?;
-        files::check(&library)?;
-        let toolkit = Toolkit::read(&library).map_err(|error| error.to_string())?;
-        let directory = tempfile::Builder::new()
-            .prefix("radrm-dry-run-")
-            .tempdir()
-            .map_err(|error| format!("no directory for the dry run: {error}"))?;
+    /// [`SetupError`]; nothing is left behind.
+    pub fn prepare(wanted: &DryRun, emulated: &Emulated) -> Result<Self, SetupError> {
+        let library = files::find(TOOLKIT).map_err(SetupError::Library)?;
+        files::check(&library).map_err(SetupError::Library)?;
+        let toolkit = Toolkit::read(&library).map_err(SetupError::StandIns)?;
+        let directory =
+            tempfile::Builder::new().prefix("radrm-dry-run-").tempdir().map_err(SetupError::Directory)?;
+        let failed = |path: &Path, source| SetupError::Write { path: path.to_owned(), source };
         let place = |name: &str, content: &[u8]| {
             let path = directory.path().join(name);
-            fs::write(&path, content).map_err(|error| format!("{}: {error}", path.display()))
+            fs::write(&path, content).map_err(|source| failed(&path, source))
         };
         let last_resort = directory.path().join(LAST_RESORT);
-        fs::create_dir(&last_resort).map_err(|error| format!("{}: {error}", last_resort.display()))?;
+        fs::create_dir(&last_resort).map_err(|source| failed(&last_resort, source))?;
         let mut stand_ins = Vec::new();
         for library in libraries() {
             let genuine_first = GENUINE_FIRST.contains(&library.stem.as_str());
@@ -79,7 +102,7 @@ impl Setup {
                 continue;
             }
             let folder = if genuine_first { &last_resort } else { directory.path() };
-            let path = write(library, &toolkit, folder).map_err(|error| error.to_string())?;
+            let path = write(library, &toolkit, folder).map_err(SetupError::StandIns)?;
             if !genuine_first {
                 stand_ins.push(path);
             }

@@ -51,11 +51,17 @@ pub struct Wanted<'a> {
     pub of_user: &'a dyn Fn(&Gpu) -> u64,
 }
 
+/// Whether the command line or the configuration wants MPS.
+#[must_use]
+pub fn wanted(asked: Option<Option<Percentage>>, config: &Mps) -> bool {
+    asked.is_some() || config.enable == Some(true)
+}
+
 impl Wanted<'_> {
     /// Whether MPS is wanted at all.
     #[must_use]
     pub fn any(&self) -> bool {
-        self.asked.is_some() || self.config.enable == Some(true)
+        wanted(self.asked, self.config)
     }
 
     fn share(&self) -> Option<Percentage> {

@@ -17,8 +17,8 @@ use crate::{Failure, NAME, audit, quota, replay};
 /// Does what the command line asks for and gives the exit code.
 #[must_use]
 pub fn run(command: &cli::Command) -> i32 {
-    if let Some(Err(sentence)) = written(command).map(report_file::spares_profile) {
-        output::say(NAME, &sentence);
+    if let Some(Err(error)) = written(command).map(report_file::spares_profile) {
+        output::say(NAME, &error.to_string());
         return usage::WRONG.into();
     }
     let done = match command {

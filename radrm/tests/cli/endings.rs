@@ -156,3 +156,31 @@ fn emulation_that_cannot_hold_is_refused_before_the_start() {
         output.stderr
     );
 }
+
+#[test]
+fn failed_launch_leaves_no_profile() {
+    let place = Place::new();
+    for (options, program, code, part) in [
+        (&["--emulate", "NOSUCH"][..], "true", 125, "NOSUCH"),
+        (&["--emulate", "T4", "--faults", "nosuch=1"], "true", 125, "nosuch"),
+        (&["--machine", "none/machine"], "true", 125, "none/machine"),
+        (&["--json=none/x.json"], "true", 125, "none/x.json"),
+        (&["--mem-limit", "99:1GiB", "--emulate", "T4"], "true", 125, "99"),
+        (&["--emulate", "T4"], "./nosuch", 127, "./nosuch"),
+        (&["--emulate", "T4"], "/dev/null", 126, "/dev/null"),
+    ] {
+        let run = || place.run(&[options, &["-o", "x.radrm", "--no-dataset", "--", program]].concat());
+        let output = finish(&mut run());
+        output.code(code);
+        assert!(
+            output.stderr.contains(part) && output.stderr.lines().count() == 1,
+            "{options:?}: {output:?}"
+        );
+        assert!(place.profiles().is_empty(), "{options:?} {program}");
+        // A file that was there before is not this run's to take away.
+        fs::write(place.join("x.radrm"), "").unwrap();
+        finish(&mut run()).code(code);
+        assert_eq!(place.profiles(), ["x.radrm"], "{options:?} {program}");
+        fs::remove_file(place.join("x.radrm")).unwrap();
+    }
+}

@@ -1,0 +1,162 @@
+//! The second phase of a launch: the segment, the limits in force, MPS and the program's environment.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use radrm_limits::cgroup::Fence;
+use radrm_limits::config::{Mps, Percentage};
+use radrm_limits::mps::control::Control;
+use radrm_limits::mps::doubts::{self, SHARE_VARIABLE};
+use radrm_limits::mps::service::{Service, Wanted};
+use radrm_limits::program::environment::Environment;
+use radrm_os::nvml::Gpu;
+use radrm_telemetry::ledger::{Access, LedgerView};
+
+use crate::dry_run::Setup;
+use crate::error::LaunchError;
+use crate::preload::inside_limits;
+use crate::prepare::Prepared;
+use crate::recording::Channel;
+use crate::remarks::Remarks;
+
+/// A launch that only lacks its program.
+pub struct Armed<'a> {
+    pub(crate) prepared: Prepared<'a>,
+    /// What the program gets.
+    pub(crate) environment: Environment,
+    /// `None`: the program runs unwatched.
+    pub(crate) channel: Option<Channel>,
+    /// When, since 1970.
+    pub(crate) started: Duration,
+    /// Ledgers whose contexts are measured.
+    pub(crate) measured: Vec<LedgerView>,
+    pub(crate) dry_run: Option<Setup>,
+    pub(crate) mps: Joined,
+    /// Held until the program has ended.
+    pub(crate) fence: Option<Fence>,
+}
+
+impl<'a> Prepared<'a> {
+    /// Brings into force what was asked for.
+    ///
+    /// # Errors
+    /// [`LaunchError`]; nothing is left behind.
+    pub fn arm(self) -> Result<Armed<'a>, LaunchError> {
+        let remarks = self.remarks;
+        let mut environment = self.environment.clone();
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let channel = self.channel(started)?;
+        let measured = self.limit(channel.as_ref(), &mut environment)?;
+        self.share(channel.as_ref(), &mut environment)?;
+        if let (Some(channel), Some(shim)) = (&channel, self.preload.shim()) {
+            environment.prepend_path("LD_PRELOAD", shim);
+            environment.set("RADRM_SEGMENT", channel.path().as_os_str().as_encoded_bytes());
+            if let Some(kernels) = &self.plan.kernels {
+                kernels.enter(&mut environment);
+            }
+        }
+        if let Some(emulated) = &self.emulated {
+            emulated.enter(&mut environment);
+        }
+        let dry_run = match (&self.plan.dry_run, &self.emulated) {
+            (Some(wanted), Some(emulated)) => Some(Setup::prepare(wanted, emulated)?),
+            _ => None,
+        };
+        if let Some(dry_run) = &dry_run {
+            dry_run.enter(&mut environment);
+        }
+        let gpus = || self.gpus.inventory();
+        let limits = self.limits();
+        let fence = limits
+            .filter(|_| !self.ledgers.emulated())
+            .and_then(|limits| Fence::raise(&gpus, &|gpu| limits.least(gpu)));
+        let service = if self.mps {
+            Some(self.join_mps(&mut environment)?)
+        } else {
+            remarks.all(doubts::about(&environment, limits.is_some(), &gpus));
+            None
+        };
+        let mps = Joined { service, remarks };
+        Ok(Armed { prepared: self, environment, channel, started, measured, dry_run, mps, fence })
+    }
+
+    fn channel(&self, started: Duration) -> Result<Option<Channel>, LaunchError> {
+        if inside_limits(&self.environment) {
+            // With another segment the outer job's limit would be lost.
+            return Ok(None);
+        }
+        match Channel::open(started) {
+            Ok(channel) => Ok(Some(channel)),
+            Err(error) if self.limited().is_some() => Err(LaunchError::NoSegment(error)),
+            Err(error) => {
+                self.remarks.failure(&format!("{error}; the program runs unwatched"));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Brings the limits on memory into force; gives the ledgers whose contexts are to be measured.
+    fn limit(
+        &self,
+        channel: Option<&Channel>,
+        environment: &mut Environment,
+    ) -> Result<Vec<LedgerView>, LaunchError> {
+        let (Some(channel), Some(limits)) = (channel, self.limits()) else { return Ok(Vec::new()) };
+        let views = limits.bring_into_force(|limits| channel.arm(limits), environment);
+        let views = views.map_err(LaunchError::Limit)?;
+        Ok(if limits.measures_contexts() { views } else { Vec::new() })
+    }
+
+    fn share(&self, channel: Option<&Channel>, environment: &mut Environment) -> Result<(), LaunchError> {
+        if let (Some(channel), Some(percent)) = (channel, self.budget) {
+            channel.share(percent, self.machine.as_deref()).map_err(LaunchError::Share)?;
+            self.remarks.one(&format!(
+                "MPS is not used: --sm-limit is held by a launch budget, {} % of the time on each GPU",
+                percent.0
+            ));
+        } else if let (Some(Percentage(percent)), false) = (self.plan.sm_limit, self.mps) {
+            environment.set(SHARE_VARIABLE, percent.to_string().as_bytes());
+        }
+        Ok(())
+    }
+
+    fn join_mps(&self, environment: &mut Environment) -> Result<Service, LaunchError> {
+        let (no_mps, limits) = (Mps::default(), self.limits());
+        let wanted = Wanted {
+            asked: self.plan.mps,
+            share: self.plan.sm_limit,
+            config: self.node.as_ref().map_or(&no_mps, |limits| &limits.scopes.mps),
+            directory: &self.ledgers.directory(Access::User(rustix::process::getuid().as_raw())),
+            of_user: &|gpu| limits.map_or(u64::MAX, |limits| limits.of_user(gpu)),
+        };
+        let least = |gpu: &Gpu| limits.map_or(u64::MAX, |limits| limits.least(gpu));
+        let joined = Service::begin_fenced(&wanted, environment, &|| self.gpus.inventory(), &least);
+        let (service, remark) = joined.map_err(LaunchError::Mps)?;
+        self.remarks.all(remark);
+        Ok(service)
+    }
+}
+
+/// The Multi-Process Service, if this job uses it. It is left again when this goes.
+pub(crate) struct Joined {
+    service: Option<Service>,
+    remarks: Remarks,
+}
+
+impl Joined {
+    /// What its daemon is asked through.
+    pub(crate) fn control(&self) -> Option<&Control> {
+        self.service.as_ref().map(Service::control)
+    }
+
+    /// Leaves it; `running`: processes of the job still use it. Gives what is to be said of that.
+    pub(crate) fn leave(&mut self, running: bool) -> Option<String> {
+        self.service.take().and_then(|service| service.end(running))
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        let said = self.leave(false);
+        self.remarks.all(said);
+    }
+}

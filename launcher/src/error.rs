@@ -1,0 +1,171 @@
+//! Why a program was not started.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::Path;
+
+use radrm_console::output::reason;
+use thiserror::Error;
+
+use crate::child::NotStarted;
+use crate::dry_run::setup::SetupError;
+use crate::emulated::EmulationError;
+use crate::ending::{FAILED, NOT_EXECUTABLE, NOT_FOUND};
+use crate::place::PlaceError;
+use crate::recording::ChannelError;
+use crate::report_file::ReportFileError;
+
+/// Why a program was not started, as one sentence.
+#[derive(Debug, Error)]
+pub enum LaunchError {
+    /// A word of the command line cannot be handed to a program.
+    #[error("an argument contains a zero byte")]
+    ZeroByte,
+    /// The profile cannot go where it was asked for.
+    #[error(transparent)]
+    Profile(#[from] PlaceError),
+    /// The report cannot go where it was asked for.
+    #[error(transparent)]
+    Report(#[from] ReportFileError),
+    /// The system does not let this process hold its signals.
+    #[error("signals cannot be held: {0}")]
+    Signals(io::Error),
+    /// There is no emulated machine.
+    #[error(transparent)]
+    Emulation(#[from] EmulationError),
+    /// The emulated libraries cannot reach the program.
+    #[error("{program} cannot be run on emulated GPUs: it {reason}")]
+    NotEmulable {
+        /// The program as it was named.
+        program: String,
+        /// Why, as a clause.
+        reason: String,
+    },
+    /// A limit inside a job with a limit.
+    #[error("this is already inside a job with a limit, which would not see another one")]
+    NestedLimit,
+    /// A limit or a share cannot be found, put together or brought into force.
+    #[error("{0}")]
+    Limit(String),
+    /// The shim, which keeps the program inside its limit, cannot reach the program.
+    #[error("{what} is asked for that cannot hold for {program}: {reason}")]
+    Unlimited {
+        /// A limit on memory, or a share.
+        what: &'static str,
+        /// The program as it was named.
+        program: String,
+        /// Why, as a clause.
+        reason: String,
+    },
+    /// There is no segment, and a limit needs one.
+    #[error("no limit can hold: {0}")]
+    NoSegment(ChannelError),
+    /// The share of the GPUs cannot be written into the segment.
+    #[error(transparent)]
+    Share(ChannelError),
+    /// What a dry run needs cannot be laid out.
+    #[error(transparent)]
+    DryRun(#[from] SetupError),
+    /// MPS was asked for and cannot be used.
+    #[error("{0}")]
+    Mps(String),
+    /// A signal asked this process to end before there was a program.
+    #[error("signal {0} came before the program was started")]
+    Interrupted(i32),
+    /// There is no such program.
+    #[error("{program}: there is no such program")]
+    NotFound {
+        /// The program as it was named.
+        program: String,
+    },
+    /// The file is there, and what it names to run it is not.
+    #[error("{program} cannot be started: its interpreter or loader is missing")]
+    NoInterpreter {
+        /// The program as it was named.
+        program: String,
+    },
+    /// The system does not execute the file.
+    #[error("{program} cannot be executed: {}", reason(source))]
+    NotExecutable {
+        /// The program as it was named.
+        program: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// There can be no further process.
+    #[error("no process for {program}: {}", reason(source))]
+    NoProcess {
+        /// The program as it was named.
+        program: String,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl LaunchError {
+    /// Of what came of starting `word`.
+    #[must_use]
+    pub fn not_started(reason: NotStarted, word: &OsStr) -> Self {
+        let program = shown(word);
+        match reason {
+            NotStarted::NotFound if program.contains('/') && Path::new(word).exists() => {
+                Self::NoInterpreter { program }
+            }
+            NotStarted::NotFound => Self::NotFound { program },
+            NotStarted::NotExecutable(source) => Self::NotExecutable { program, source },
+            NotStarted::NoProcess(source) => Self::NoProcess { program, source },
+        }
+    }
+
+    /// The code that this process ends with, as `env` and `timeout` have it: 127 for a program that is not found, 126
+    /// for one that cannot be executed, 125 for everything else.
+    #[must_use]
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Self::NotFound { .. } | Self::NoInterpreter { .. } => NOT_FOUND,
+            Self::NotExecutable { .. } => NOT_EXECUTABLE,
+            Self::ZeroByte
+            | Self::Profile(_)
+            | Self::Report(_)
+            | Self::Signals(_)
+            | Self::Emulation(_)
+            | Self::NotEmulable { .. }
+            | Self::NestedLimit
+            | Self::Limit(_)
+            | Self::Unlimited { .. }
+            | Self::NoSegment(_)
+            | Self::Share(_)
+            | Self::DryRun(_)
+            | Self::Mps(_)
+            | Self::Interrupted(_)
+            | Self::NoProcess { .. } => FAILED,
+        }
+    }
+}
+
+/// A word of the command line, in messages.
+pub(crate) fn shown(word: &OsStr) -> String {
+    OsString::from(word).to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_tell_missing_from_not_executable() {
+        let of = |reason, word: &str| LaunchError::not_started(reason, OsStr::new(word));
+        let denied = || io::Error::from_raw_os_error(libc::EACCES);
+        for (error, code, sentence) in [
+            (of(NotStarted::NotFound, "x"), 127, "x: there is no such program"),
+            (of(NotStarted::NotFound, "/dev/null"), 127, "/dev/null cannot be started: its interpreter"),
+            (of(NotStarted::NotExecutable(denied()), "x"), 126, "x cannot be executed: Permission denied"),
+            (of(NotStarted::NoProcess(denied()), "x"), 125, "no process for x: Permission denied"),
+            (LaunchError::NestedLimit, 125, "this is already inside a job with a limit"),
+        ] {
+            let text = error.to_string();
+            assert_eq!(error.exit_code(), code, "{text}");
+            assert!(text.starts_with(sentence) && !text.contains("os error"), "{text}");
+        }
+    }
+}
