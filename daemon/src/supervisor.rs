@@ -9,11 +9,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{Duration, Instant};
 
 use nix::unistd::{Gid, Uid};
+use radrm_limits::machine::Node;
+use radrm_limits::setup;
 use radrm_os::Process;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
@@ -57,6 +59,14 @@ pub(crate) struct Order {
     pub(crate) profile: PathBuf,
 }
 
+impl Order {
+    /// The emulated machine that the launcher is given.
+    fn machine(&self) -> Option<&Path> {
+        let options = self.argv.iter().take_while(|word| *word != "--");
+        options.skip_while(|word| *word != "--machine").nth(1).map(Path::new)
+    }
+}
+
 /// The variables by which the processes of an attempt know it, and are known.
 pub(crate) fn marks(job: u64, attempt: u32) -> [String; 2] {
     [format!("RADRM_JOB={job}"), format!("RADRM_ATTEMPT={attempt}")]
@@ -92,6 +102,11 @@ pub fn keep() -> process::ExitCode {
 
 fn run(order: &Order, file: &File) -> Result<End, String> {
     alone();
+    if let Some(user) = &order.user {
+        // Only root can make what limits of users and groups are kept in.
+        let node = Node::of(order.machine())?;
+        setup::for_job(&node.ledgers, user.uid, &|| node.machine.inventory())?;
+    }
     become_user(order.user.as_ref())?;
     // SAFETY: a plain system call that cannot fail.
     unsafe { libc::umask(order.umask & 0o777) };

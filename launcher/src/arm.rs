@@ -9,7 +9,7 @@ use radrm_limits::mps::doubts::{self, SHARE_VARIABLE};
 use radrm_limits::mps::service::{Service, Wanted};
 use radrm_limits::program::environment::Environment;
 use radrm_os::nvml::Gpu;
-use radrm_telemetry::ledger::{Access, LedgerView};
+use radrm_telemetry::ledger::LedgerView;
 
 use crate::dry_run::Setup;
 use crate::error::LaunchError;
@@ -125,7 +125,7 @@ impl<'a> Prepared<'a> {
             asked: self.plan.mps,
             share: self.plan.sm_limit,
             config: self.node.as_ref().map_or(&no_mps, |limits| &limits.scopes.mps),
-            directory: &self.ledgers.directory(Access::User(rustix::process::getuid().as_raw())),
+            directory: &self.ledgers.private_directory(rustix::process::getuid().as_raw()),
             of_user: &|gpu| limits.map_or(u64::MAX, |limits| limits.of_user(gpu)),
         };
         let least = |gpu: &Gpu| limits.map_or(u64::MAX, |limits| limits.least(gpu));

@@ -3,6 +3,7 @@
 use std::env;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use radrm_console::output::reason;
@@ -24,6 +25,15 @@ pub struct Read {
     pub own: bool,
     /// What it says.
     pub config: Config,
+}
+
+impl Read {
+    /// Whether somebody other than the user of this process has written it, so that its limits protect others.
+    #[must_use]
+    pub fn is_administered(&self) -> bool {
+        let own = rustix::process::getuid().as_raw();
+        !self.own && fs::metadata(&self.path).is_ok_and(|found| found.uid() != own)
+    }
 }
 
 /// Reads all files that are there: the administrator's, the one that `RADRM_CONFIG` names, and the

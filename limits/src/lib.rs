@@ -26,6 +26,7 @@ pub mod overrides;
 pub mod program;
 pub mod resolve;
 pub mod scopes;
+pub mod setup;
 pub mod share;
 pub mod start;
 pub mod wish;

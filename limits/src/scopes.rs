@@ -3,7 +3,7 @@
 use std::ffi::CString;
 
 use nix::unistd::{Gid, Group, Uid, User, getgid, getgrouplist, getgroups, getuid};
-use radrm_telemetry::ledger::Limit;
+use radrm_telemetry::ledger::{Access, Limit};
 
 use super::config::{Context, Mps};
 use super::files::Read;
@@ -50,6 +50,12 @@ impl Person {
 }
 
 impl Person {
+    /// The name, or the number where there is none.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.user.clone().or_else(|| user_name(self.uid)).unwrap_or_else(|| self.uid.to_string())
+    }
+
     /// Another user, as the system's tables describe it.
     #[must_use]
     pub fn of(uid: u32) -> Self {
@@ -82,6 +88,15 @@ pub fn group_name(gid: u32) -> Option<String> {
     Group::from_gid(Gid::from_raw(gid)).ok().flatten().map(|group| group.name)
 }
 
+/// `user alice` or `group lab`.
+#[must_use]
+pub fn whose(access: Access) -> String {
+    match access {
+        Access::User(uid) => format!("user {}", user_name(uid).unwrap_or_else(|| uid.to_string())),
+        Access::Group(gid) => format!("group {}", group_name(gid).unwrap_or_else(|| gid.to_string())),
+    }
+}
+
 /// The limits of a group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OfGroup {
@@ -100,6 +115,8 @@ pub struct Scopes {
     pub job: Option<Vec<Limit>>,
     /// All jobs of the user together.
     pub user: Vec<Limit>,
+    /// An administrator limits the user, and not only the user's own file.
+    pub is_user_administered: bool,
     /// All jobs of a group's members together.
     pub groups: Vec<OfGroup>,
     /// What the driver takes for a process; the first file that says it decides.
@@ -151,6 +168,7 @@ pub fn gather(
         }
         for wishes in of_user(file, person) {
             scopes.user = stricter(&scopes.user, &of(wishes)?, gpus)?;
+            scopes.is_user_administered |= file.is_administered();
         }
         for (name, group) in &config.group {
             let Some((gid, _)) =

@@ -1,12 +1,15 @@
 //! Bringing limits into force before the program starts.
 
 use std::cell::OnceCell;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use radrm_os::nvml::{Gpu, Inventory, Nvml, NvmlSource};
-use radrm_telemetry::ledger::{Access, LedgerError, LedgerFile, LedgerView, Limit, Place};
+use radrm_telemetry::JoinError;
+use radrm_telemetry::ledger::{
+    Access, LedgerError, LedgerView, Limit, Place, ScopeDirectory, ScopeReport, SharedPeek,
+};
 
 use super::config::Context;
 use super::contexts;
@@ -31,6 +34,14 @@ pub struct Limits {
     person: Person,
     machine: Machine,
     ledgers: Ledgers,
+}
+
+/// A scope that a job counts in together with other jobs.
+struct Shared<'l> {
+    access: Access,
+    name: String,
+    limits: &'l [Limit],
+    is_administered: bool,
 }
 
 /// The machine's GPUs, asked for at most once.
@@ -112,12 +123,10 @@ impl Limits {
             .map_err(|error| format!("no limit can hold, since the job's ledger cannot be made: {error}"))?;
         let mut views = vec![job];
         let mut paths: Vec<PathBuf> = Vec::new();
-        for (whose, access, limits) in self.shared() {
-            let failed = |error| format!("the limit of {whose} cannot hold: {error}");
-            let file =
-                LedgerFile::open_in(&self.ledgers.directory(access), access, limits).map_err(failed)?;
-            views.push(LedgerView::open(file.path(), Place::File).map_err(failed)?);
-            paths.push(file.path().to_owned());
+        for shared in self.shared() {
+            let (view, path) = self.join(&shared)?;
+            views.push(view);
+            paths.push(path);
         }
         for view in &views {
             self.estimate_context(view);
@@ -132,18 +141,85 @@ impl Limits {
         Ok(views)
     }
 
-    /// The ledgers beyond the job's own: whose, where, and their limits.
-    fn shared(&self) -> Vec<(String, Access, &[Limit])> {
+    /// The scopes beyond the job's own.
+    fn shared(&self) -> Vec<Shared<'_>> {
         let mut shared = Vec::new();
         if !self.scopes.user.is_empty() {
-            let name = || scopes::user_name(self.person.uid).unwrap_or_else(|| self.person.uid.to_string());
-            let name = self.person.user.clone().unwrap_or_else(name);
-            shared.push((format!("user {name}"), Access::User(self.person.uid), &*self.scopes.user));
+            shared.push(Shared {
+                access: Access::User(self.person.uid),
+                name: self.person.name(),
+                limits: &self.scopes.user,
+                is_administered: self.scopes.is_user_administered,
+            });
         }
-        for group in &self.scopes.groups {
-            shared.push((format!("group {}", group.name), Access::Group(group.gid), &*group.limits));
-        }
+        shared.extend(self.scopes.groups.iter().map(|group| Shared {
+            access: Access::Group(group.gid),
+            name: group.name.clone(),
+            limits: &group.limits,
+            is_administered: true,
+        }));
         shared
+    }
+
+    /// The user's ledger in a scope, with the limits that this job was started under.
+    fn join(&self, shared: &Shared<'_>) -> Result<(LedgerView, PathBuf), String> {
+        let uid = self.person.uid;
+        let failed = |error: &dyn std::fmt::Display| {
+            let kind = if matches!(shared.access, Access::User(_)) { "user" } else { "group" };
+            let who = if self.ledgers.emulated() { "the owner of the emulated machine" } else { "root" };
+            format!(
+                "the limit of {kind} {} cannot hold: {error}; {who} sets it up by `{}`",
+                shared.name,
+                self.ledgers.setup_command(&format!("user:{}", self.person.name()))
+            )
+        };
+        let scope = self.scope(shared).map_err(|error| failed(&error))?;
+        let path = scope.member(uid);
+        let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|error| failed(&error))?;
+        let view = LedgerView::open(&path, Place::File).map_err(|error| failed(&error))?;
+        // As a process of the job will do it: a ledger that it cannot join gives it no memory.
+        match SharedPeek::open(&c_path) {
+            Ok(_) => {}
+            Err(JoinError::Map(errno)) => {
+                return Err(failed(&format_args!(
+                    "process_vm_readv(2) is not permitted here (errno {errno})"
+                )));
+            }
+            Err(_) => {
+                let why = "is not listed, or its owner has changed its permissions";
+                return Err(failed(&format_args!("{} {why}", path.display())));
+            }
+        }
+        view.set_limits(shared.limits);
+        Ok((view, path))
+    }
+
+    /// A scope with a ledger of this user, made here by those who may.
+    fn scope(&self, shared: &Shared<'_>) -> Result<ScopeDirectory, LedgerError> {
+        let uid = self.person.uid;
+        let scope = self.ledgers.open(shared.access);
+        if self.ledgers.is_administered_here() {
+            let is_new = scope.is_err();
+            let scope = match scope {
+                Err(LedgerError::NotSetUp(_)) => self.ledgers.make(shared.access)?,
+                other => other?,
+            };
+            scope.add(uid)?;
+            // The owner of an emulated machine needs no further command; root's are for all users' jobs, so that a job
+            // of root's does not change them.
+            if (is_new || self.ledgers.emulated()) && !ScopeReport::limits(&scope)?.by_hand {
+                scope.set_limits(shared.limits, false)?;
+            }
+            return Ok(scope);
+        }
+        match scope {
+            Err(LedgerError::NotSetUp(_)) if !shared.is_administered => {
+                let scope = self.ledgers.make_own(uid)?;
+                scope.add(uid)?;
+                Ok(scope)
+            }
+            other => other,
+        }
     }
 
     fn estimate_context(&self, view: &LedgerView) {

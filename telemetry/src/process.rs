@@ -103,19 +103,45 @@ pub fn is_image_running(pid: u32, start: u64, stack: u64) -> bool {
     }
 }
 
-/// What `/proc` says of a process.
-fn of(pid: u32) -> Result<Stat, Errno> {
-    const TAIL: &[u8] = b"/stat\0";
-    let mut path = *b"/proc/\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+/// Whether this process of a user is running, as far as it can be told: where `/proc` hides the processes of
+/// other users, existence of the pid decides.
+///
+/// Allocates nothing.
+pub fn lives_as(uid: u32, pid: u32, start: u64, stack: u64) -> bool {
+    if !sys::process_exists(pid) {
+        return false;
+    }
+    let Some(it) = Stat::now(pid) else { return sys::process_exists(pid) };
+    let is_same = it.start == start && (stack == 0 || it.stack == 0 || it.stack == stack);
+    // The system gives processes that may not be looked at to root.
+    is_same && !it.is_dead() && owner(pid).is_none_or(|owner| owner == uid || owner == 0)
+}
+
+/// The user that a process belongs to; 0 also where the process may not be looked at.
+fn owner(pid: u32) -> Option<u32> {
+    let path = path(pid, b"\0");
+    let stat = rustix::fs::stat(CStr::from_bytes_until_nul(&path).ok()?).ok()?;
+    Some(stat.st_uid)
+}
+
+/// A path below `/proc/PID`; `tail` ends with a 0.
+fn path(pid: u32, tail: &[u8]) -> [u8; 23] {
+    let mut path = *b"/proc/\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     let digits = pid.checked_ilog10().unwrap_or(0) as usize + 1;
     let mut rest = pid;
     for place in path.iter_mut().skip(6).take(digits).rev() {
         *place = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    for (place, byte) in path.iter_mut().skip(6 + digits).zip(TAIL) {
+    for (place, byte) in path.iter_mut().skip(6 + digits).zip(tail) {
         *place = *byte;
     }
+    path
+}
+
+/// What `/proc` says of a process.
+fn of(pid: u32) -> Result<Stat, Errno> {
+    let path = path(pid, b"/stat\0");
     let path = CStr::from_bytes_until_nul(&path).map_err(|_| Errno::INVAL)?;
     let mut line = [0; 1024];
     let filled = sys::read_start(path, &mut line)?;

@@ -63,6 +63,12 @@ pub fn open_ro(path: &CStr) -> Result<OwnedFd, Errno> {
     retry(|| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))
 }
 
+/// Opens a file for reading, close-on-exec, unless it is a link; does not wait for a device.
+pub fn open_ro_here(path: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    retry(|| rustix::fs::open(path, flags, Mode::empty()))
+}
+
 /// Reads the beginning of a file into `buffer`; returns the bytes read.
 pub fn read_start(path: &CStr, buffer: &mut [u8]) -> Result<usize, Errno> {
     let file = retry(|| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))?;
@@ -106,6 +112,54 @@ pub fn map_shared(file: impl AsFd, at: u64, bytes: usize) -> Result<NonNull<u8>,
     // SAFETY: the range was mapped just now.
     let _ = unsafe { rustix::mm::madvise(address, bytes, Advice::LinuxDontDump) };
     NonNull::new(address.cast()).ok_or(Errno::NOMEM)
+}
+
+/// Maps the beginning of a file, shared, for reading only; not in core dumps.
+pub fn map_shared_ro(file: impl AsFd, bytes: usize) -> Result<NonNull<u8>, Errno> {
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let address = retry(|| unsafe {
+        rustix::mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, &file, 0)
+    })?;
+    // SAFETY: the range was mapped just now.
+    let _ = unsafe { rustix::mm::madvise(address, bytes, Advice::LinuxDontDump) };
+    NonNull::new(address.cast()).ok_or(Errno::NOMEM)
+}
+
+/// Zeroed memory of this process alone.
+pub fn map_private(bytes: usize) -> Result<NonNull<u8>, Errno> {
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let address = retry(|| unsafe {
+        rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)
+    })?;
+    NonNull::new(address.cast()).ok_or(Errno::NOMEM)
+}
+
+/// Copies ranges of this process's memory (address and bytes, whole words) one after the other. Where a load
+/// would raise SIGBUS, since the file behind a mapping was shortened, this is an error.
+pub fn read_mapped(from: &[(u64, usize)], into: &mut [u64]) -> Result<(), Errno> {
+    const RANGES: usize = 4;
+    let mut ranges = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; RANGES];
+    for (range, (at, bytes)) in ranges.iter_mut().zip(from) {
+        *range = libc::iovec { iov_base: *at as *mut c_void, iov_len: *bytes };
+    }
+    let bytes = size_of_val(into);
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: bytes };
+    keep_errno(|| {
+        // SAFETY: the kernel writes into `into` only, as many bytes as it has, and checks every other address.
+        let got = unsafe {
+            let count = from.len().min(RANGES) as libc::c_ulong;
+            libc::process_vm_readv(libc::getpid(), &raw const local, 1, ranges.as_ptr(), count, 0)
+        };
+        if got == bytes as isize {
+            return Ok(());
+        }
+        if got >= 0 {
+            return Err(Errno::FAULT);
+        }
+        // SAFETY: errno of this thread.
+        Err(Errno::from_raw_os_error(unsafe { *libc::__errno_location() }))
+    })
 }
 
 /// Maps the beginning of a file, shared, for reading only, in place of what is at an address.

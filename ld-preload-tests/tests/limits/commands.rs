@@ -2,11 +2,8 @@
 
 use std::{
     fs,
-    os::unix::{
-        fs::{MetadataExt, PermissionsExt},
-        process::CommandExt,
-    },
-    path::PathBuf,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
     process::Command,
 };
 
@@ -17,15 +14,17 @@ use radrm_preload_tests::{
     rig::{PATIENCE, Rig},
 };
 
+use super::users::{ALICE, BOB, GROUP, OUTSIDER, as_user, open_to_others};
+
 const MIB: u64 = 1 << 20;
 
 /// GPUs of 4 GiB on which a context takes nothing, so that figures are round.
-struct Node {
-    rig: Rig,
+pub(super) struct Node {
+    pub(super) rig: Rig,
 }
 
 impl Node {
-    fn new(gpus: u32) -> Self {
+    pub(super) fn new(gpus: u32) -> Self {
         Self::with_context(gpus, 0)
     }
 
@@ -45,7 +44,7 @@ impl Node {
     }
 
     /// `steps.c` under `radrm-run` with these options.
-    fn run(&self, options: &[&str], steps: &[&str]) -> Command {
+    pub(super) fn run(&self, options: &[&str], steps: &[&str]) -> Command {
         for library in ["libradrm.so", "libradrm_emulated_cuda.so", "libradrm_emulated_nvml.so"] {
             artifacts::file(library);
         }
@@ -72,10 +71,19 @@ impl Node {
     }
 
     /// A file of limits.
-    fn config(&self, text: &str) -> PathBuf {
+    pub(super) fn config(&self, text: &str) -> PathBuf {
         let file = self.rig.path().join("node.toml");
         fs::write(&file, text).expect("file");
         file
+    }
+
+    /// What root does before users' jobs count against a group's limit: the system's tables know neither.
+    pub(super) fn set_up(&self, config: &Path, users: &[u32]) -> Ended {
+        let mut command = self.rig.bare_command(artifacts::file("radrm"));
+        self.prepare(&mut command);
+        command.env("RADRM_CONFIG", config).args(["quota", "init", "--machine"]).arg(self.rig.machine_path());
+        command.arg(format!("group:{GROUP}")).args(users.iter().map(|user| format!("user:{user}")));
+        child::run(command, PATIENCE)
     }
 
     /// `radrm quota` with these words.
@@ -111,7 +119,7 @@ fn gid() -> u32 {
 
 /// Ends a job whose remaining steps must all hold.
 #[track_caller]
-fn finish(mut running: Running) {
+pub(super) fn finish(mut running: Running) {
     running.go_on();
     running.end().ok();
 }
@@ -351,9 +359,11 @@ fn limits_are_shown_before_a_job_counts_against_them() {
     let limit = if uid() == 0 { "2GiB" } else { "1GiB" };
     assert!(node.set(&[&format!("user:{}", uid()), limit]).ok().stdout.contains("from the next job on"));
     let view: serde_json::Value = serde_json::from_str(&shown(&["--json"])).expect("JSON");
-    let of_own = view["shared"].as_array().expect("list").iter().find(|one| {
-        one["file"].as_str().is_some_and(|file| file.ends_with(&format!(".user-{}/ledger", uid())))
-    });
+    let of_own = view["shared"]
+        .as_array()
+        .expect("list")
+        .iter()
+        .find(|one| one["file"].as_str().is_some_and(|file| file.ends_with(&format!(".user-{}", uid()))));
     let of_own = of_own.expect("its own");
     assert_eq!((&of_own["awaits_first_job"], of_own["gpus"].is_array()), (&true.into(), true), "{view}");
     if uid() == 0 {
@@ -367,7 +377,7 @@ fn limits_are_shown_before_a_job_counts_against_them() {
         let same = all.filter(|one| one["file"].as_str().is_some_and(|file| file.ends_with(scope)));
         same.map(|one| one["awaits_first_job"] == true).collect()
     };
-    assert_eq!(awaits(&format!(".user-{}/ledger", uid())), [false], "{view}");
+    assert_eq!(awaits(&format!(".user-{}", uid())), [false], "{view}");
     finish(job);
 }
 
@@ -436,42 +446,6 @@ fn a_configured_context_is_charged_as_it_stands() {
     }
 }
 
-/// A group and users that no machine knows by name.
-const GROUP: u32 = 64_000;
-const ALICE: u32 = 64_001;
-const BOB: u32 = 64_002;
-const OUTSIDER: u32 = 64_003;
-
-/// Lets other users use the rig; `false`, said aloud, where that is not possible.
-fn open_to_others(node: &Node) -> bool {
-    if uid() != 0 {
-        eprintln!("skipped: only root can start programs of other users");
-        return false;
-    }
-    let reachable = |user: u32| {
-        let mut command = Command::new(artifacts::file("radrm-run"));
-        command.arg("--version").uid(user).gid(user).stdout(std::process::Stdio::null());
-        command.status().is_ok_and(|status| status.success())
-    };
-    let mode =
-        |path: PathBuf, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("mode");
-    mode(node.rig.path().to_owned(), 0o1777);
-    mode(node.rig.machine_path(), 0o666);
-    // A program that may be run but not read is hidden from its own user too.
-    mode(programs::compile("steps.c", &[]), 0o755);
-    let found = reachable(ALICE);
-    if !found {
-        eprintln!("skipped: other users cannot reach {}", artifacts::directory().display());
-    }
-    found
-}
-
-/// The same as another user.
-fn as_user(mut command: Command, user: u32, group: u32) -> Command {
-    command.uid(user).gid(group);
-    command
-}
-
 #[test]
 fn case_14_group_members_share_a_limit_and_no_access() {
     let node = Node::new(1);
@@ -479,6 +453,7 @@ fn case_14_group_members_share_a_limit_and_no_access() {
         return;
     }
     let config = node.config(&format!("[group.{GROUP}]\nmem-limit = \"1GiB\"\n"));
+    node.set_up(&config, &[ALICE, BOB]).ok();
     let start = |user: u32, group: u32, steps: &[&str]| {
         let mut command = node.run(&[], steps);
         command.env("RADRM_CONFIG", &config);
@@ -491,9 +466,14 @@ fn case_14_group_members_share_a_limit_and_no_access() {
     // Another user is not in the group, neither in its limit nor in its file.
     let outsider = start(OUTSIDER, OUTSIDER, &["use:0", "alloc:a:2g", "pause"]);
     let directory = PathBuf::from(format!("{}.group-{GROUP}", node.rig.machine_path().display()));
-    let found = fs::metadata(directory.join("ledger")).expect("the group's ledger");
-    assert_eq!((found.mode() & 0o777, found.gid()), (0o660, GROUP));
-    assert_eq!(fs::metadata(&directory).expect("directory").mode() & 0o777, 0o770);
+    for user in [ALICE, BOB] {
+        let found = fs::metadata(directory.join(format!("member-{user}"))).expect("the member's ledger");
+        assert_eq!((found.mode() & 0o777, found.uid(), found.gid()), (0o640, user, GROUP));
+    }
+    for path in [directory.clone(), directory.join("limits")] {
+        let found = fs::metadata(&path).expect("the scope");
+        assert_eq!((found.mode() & 0o022, found.uid()), (0, 0), "{}", path.display());
+    }
     let asked = |user: u32, words: &[&str]| {
         let mut command = node.rig.bare_command(artifacts::file("radrm"));
         node.prepare(&mut command);
@@ -506,7 +486,7 @@ fn case_14_group_members_share_a_limit_and_no_access() {
     let ended = asked(BOB, &["set", &format!("user:{ALICE}"), "1MiB"]);
     assert!(ended.stderr.contains("only root may change the limit of user"), "{ended:?}");
     let ended = asked(BOB, &["set", &format!("group:{GROUP}"), "9GiB"]);
-    assert!(ended.stderr.contains("only root may give group"), "{ended:?}");
+    assert!(ended.stderr.contains("only root may change the limit of group"), "{ended:?}");
     let machine = node.rig.machine_path().display().to_string();
     let text = asked(BOB, &["show", "--json", "--machine", &machine]).ok().stdout;
     let shown: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -535,6 +515,6 @@ fn case_14_a_directory_of_another_user_is_not_used() {
     command.env("RADRM_CONFIG", node.config("[default]\nmem-limit = \"1GiB\"\n"));
     let ended = child::run(as_user(command, ALICE, ALICE), PATIENCE);
     assert_eq!(ended.status.code(), Some(125));
-    assert!(ended.stderr.contains("belongs to somebody else or is open to others"), "{ended:?}");
+    assert!(ended.stderr.contains("belongs to another user or is open to others"), "{ended:?}");
     assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
 }

@@ -3,9 +3,11 @@
 mod audit;
 mod commands;
 mod entry_points;
+mod hostile;
 mod kill;
 mod mps;
 mod reported;
 mod surroundings;
 mod throttle;
 mod throttle_node;
+mod users;

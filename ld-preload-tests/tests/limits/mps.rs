@@ -51,7 +51,7 @@ impl Node {
     /// The pipe directory of the user's own daemon.
     fn pipe(&self) -> PathBuf {
         let uid = rustix_uid();
-        PathBuf::from(format!("{}.user-{uid}/mps", self.rig.machine_path().display()))
+        PathBuf::from(format!("{}.own-{uid}/mps", self.rig.machine_path().display()))
     }
 
     /// Asks the stand-in.

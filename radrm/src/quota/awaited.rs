@@ -1,6 +1,6 @@
 //! Limits of users and groups that no job counts against yet: those of the configuration, and those that were set.
 //!
-//! A ledger is made by the first job that is held to it, so until then the files are all that tells of a limit.
+//! Until then the files are all that tells of a limit.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ use super::shared;
 pub struct Awaited {
     /// `user alice`, or `each user not named`.
     pub scope: String,
-    /// The ledger that its first job will make; `None` for a limit that many have.
+    /// The directory of its ledgers; `None` for a limit that many have.
     pub ledger: Option<PathBuf>,
     /// Not empty.
     pub limits: Vec<Limit>,
@@ -48,8 +48,8 @@ pub fn all(node: &Node, known: &[Access]) -> Result<Vec<Awaited>, String> {
         asked.push(access);
         let limits = of(access, &files, &own, node)?;
         if !limits.is_empty() {
-            let ledger = Some(node.ledgers.directory(access).join("ledger"));
-            found.push(Awaited { scope: shared::whose(access), ledger, limits });
+            let ledger = Some(node.ledgers.directory(access));
+            found.push(Awaited { scope: scopes::whose(access), ledger, limits });
         }
     }
     found.extend(of_many(&files, node)?);

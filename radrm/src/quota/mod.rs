@@ -1,6 +1,7 @@
 //! `radrm quota`: the limits that hold on this machine, shown and changed while jobs run.
 
 pub mod awaited;
+pub mod init;
 pub mod set;
 pub mod shared;
 pub mod show;
@@ -20,6 +21,13 @@ pub enum Order {
         /// As JSON.
         json: bool,
         /// The emulated machine whose users' and groups' limits are meant.
+        machine: Option<PathBuf>,
+    },
+    /// Sets up the limits of users and groups.
+    Init {
+        /// Whose; none: all that the configuration limits.
+        targets: Vec<Target>,
+        /// The emulated machine that is meant.
         machine: Option<PathBuf>,
     },
     /// Changes a limit.
@@ -70,6 +78,7 @@ impl Target {
 pub fn run(order: &Order) -> Result<(), String> {
     match order {
         Order::Show { job, json, machine } => show::run(*job, *json, machine.as_deref()),
+        Order::Init { targets, machine } => init::run(targets, machine.as_deref()),
         Order::Set { target, limits, share, machine } => {
             if let Some(share) = share {
                 set::share(target, *share)?;

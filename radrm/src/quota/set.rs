@@ -1,10 +1,7 @@
 //! `radrm quota set`.
 
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-use nix::unistd::{Group, User};
 use radrm_console::output::{self, reason};
 use radrm_limits::amount::{rounded, shown};
 use radrm_limits::config::Percentage;
@@ -16,11 +13,12 @@ use radrm_limits::resolve::{amount_for, resolve};
 use radrm_limits::scopes::{self, Person};
 use radrm_limits::start::Machine;
 use radrm_limits::wish::Wishes;
-use radrm_limits::{files, overrides, share as shares};
-use radrm_telemetry::ledger::{Access, Amount, LedgerView, Limit};
+use radrm_limits::{files, share as shares};
+use radrm_telemetry::ledger::{
+    Access, Amount, GpuUse, LedgerError, LedgerView, Limit, ScopeDirectory, ScopeReport,
+};
 
-use super::Target;
-use super::shared;
+use super::{Target, init};
 
 /// Changes a limit.
 ///
@@ -29,20 +27,8 @@ use super::shared;
 pub fn run(target: &Target, limits: Option<&Wishes>, machine: Option<&Path>) -> Result<(), String> {
     let said = match target {
         Target::Job(pid) => of_job(*pid, limits)?,
-        Target::User(name) => {
-            let uid = match User::from_name(name).ok().flatten() {
-                Some(user) => user.uid.as_raw(),
-                None => name.parse().map_err(|_| format!("there is no user {name}"))?,
-            };
-            of_shared(Access::User(uid), limits, &Node::of(machine)?)?
-        }
-        Target::Group(name) => {
-            let gid = match Group::from_name(name).ok().flatten() {
-                Some(group) => group.gid.as_raw(),
-                None => name.parse().map_err(|_| format!("there is no group {name}"))?,
-            };
-            of_shared(Access::Group(gid), limits, &Node::of(machine)?)?
-        }
+        Target::User(name) => of_shared(Access::User(init::uid(name)?), limits, &Node::of(machine)?)?,
+        Target::Group(name) => of_shared(Access::Group(init::gid(name)?), limits, &Node::of(machine)?)?,
     };
     tell(&said)
 }
@@ -91,7 +77,7 @@ fn of_job(pid: u32, wishes: Option<&Wishes>) -> Result<Vec<String>, String> {
     let limits = resolve(wishes, &|| node.machine.inventory())?;
     within_cap(&limits, &node.machine)?;
     change(view, &limits)?;
-    let mut said = report(&name, view, &limits, &node);
+    let mut said = report(&name, &view.gpus(), &limits, &node);
     said.extend(fence_remark(&job));
     Ok(said)
 }
@@ -144,7 +130,7 @@ fn first_beyond(limits: &[Limit], cap: &[Limit], machine: &Machine) -> Result<Op
 }
 
 fn of_shared(access: Access, wishes: Option<&Wishes>, node: &Node) -> Result<Vec<String>, String> {
-    let name = shared::whose(access);
+    let name = scopes::whose(access);
     let root = rustix::process::geteuid().is_root();
     let own = rustix::process::getuid().as_raw();
     if let Access::User(uid) = access
@@ -152,6 +138,9 @@ fn of_shared(access: Access, wishes: Option<&Wishes>, node: &Node) -> Result<Vec
         && uid != own
     {
         return Err(format!("only root may change the limit of {name}"));
+    }
+    if matches!(access, Access::Group(_)) && !node.ledgers.is_administered_here() {
+        return Err(format!("only root may change the limit of {name}, which others share"));
     }
     let gpus = || node.machine.inventory();
     // What the configuration alone says: to go back to, and for the user's own change the most.
@@ -179,32 +168,30 @@ fn of_shared(access: Access, wishes: Option<&Wishes>, node: &Node) -> Result<Vec
             shown(most)
         ));
     }
-    let directory = node.ledgers.directory(access);
-    prepare(&directory, access).map_err(|error| format!("{}: {}", directory.display(), reason(&error)))?;
-    overrides::write(&node.ledgers, access, wishes).map_err(|error| {
-        format!("the change cannot be kept in {}: {}", directory.display(), reason(&error))
-    })?;
-    let found = shared::open(&node.ledgers, access);
-    let mut said = match &found {
-        None => {
+    let kept = |error| format!("the change of {name} cannot be kept: {error}");
+    let (scope, before) = match keep(access, wishes.is_some(), &limits, node) {
+        Err(LedgerError::NotSetUp(path)) => {
+            let command = node.ledgers.setup_command(&format!("user:{}", person.name()));
+            return Err(format!("{}; root sets it up by `{command}`", kept(LedgerError::NotSetUp(path))));
+        }
+        other => other.map_err(kept)?,
+    };
+    let found = ScopeReport::read(&scope).map_err(kept)?;
+    let mut said = match before.used {
+        false => {
             let mut said = vec![format!("{name}: {} from the next job on", text_of(&limits))];
             said.extend(elsewhere(node));
             said
         }
-        Some(found) => {
-            if wishes.is_some() {
-                change(&found.view, &limits)?
-            } else {
-                found.view.set_limits(&limits)
-            }
-            report(&name, &found.view, &limits, node)
-        }
+        true => report(&name, &found.gpus, &limits, node),
     };
-    let path = directory.join("ledger");
+    let path = scope.path();
     let outside = jobs::all()
         .iter()
         .filter(|job| matches!(access, Access::User(uid) if uid == job.uid))
-        .filter(|job| !job.processes().is_empty() && !job.shared_ledgers().contains(&path))
+        .filter(|job| {
+            !job.processes().is_empty() && !job.shared_ledgers().iter().any(|ledger| ledger.starts_with(path))
+        })
         .filter(|job| job.machine().as_deref() == machine_file(node))
         .count();
     match outside {
@@ -236,20 +223,41 @@ fn machine_file(node: &Node) -> Option<&Path> {
     }
 }
 
-/// Makes the directory of a ledger that no job has made yet.
-fn prepare(directory: &Path, access: Access) -> std::io::Result<()> {
-    let mode = if matches!(access, Access::User(_)) { 0o700 } else { 0o770 };
-    match DirBuilder::new().mode(mode).create(directory) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
-        Ok(()) => {
-            match access {
-                Access::User(uid) => std::os::unix::fs::chown(directory, Some(uid), None)?,
-                Access::Group(gid) => std::os::unix::fs::chown(directory, None, Some(gid))?,
-            }
-            fs::set_permissions(directory, fs::Permissions::from_mode(mode))
-        }
+/// Writes limits into a scope: the administrator's, or those that a user sets below them. Gives what was there before.
+fn keep(
+    access: Access,
+    by_hand: bool,
+    limits: &[Limit],
+    node: &Node,
+) -> Result<(ScopeDirectory, ScopeReport), LedgerError> {
+    let own = rustix::process::getuid().as_raw();
+    let is_administrator = node.ledgers.is_administered_here();
+    let scope = match node.ledgers.open(access) {
+        Err(LedgerError::NotSetUp(_)) if is_administrator => node.ledgers.make(access)?,
+        other => other?,
+    };
+    if let Access::User(uid) = access
+        && is_administrator
+    {
+        scope.add(uid)?;
     }
+    let before = ScopeReport::read(&scope)?;
+    let known = if is_administrator { &before.limits[..] } else { before.own.as_deref().unwrap_or_default() };
+    let all = if by_hand { merged(known, limits) } else { limits.to_vec() };
+    if is_administrator {
+        scope.set_limits(&all, by_hand)?;
+    } else {
+        scope.set_own_limits(own, &all, by_hand)?;
+    }
+    Ok((scope, before))
+}
+
+/// Limits after a change: those of GPUs that are named become these, and one for all others that of all others.
+fn merged(known: &[Limit], changed: &[Limit]) -> Vec<Limit> {
+    // What was set for one GPU before gives way to "all others", as it reads.
+    let is_for_all = changed.iter().any(|limit| limit.gpu.is_none());
+    let is_kept = |limit: &&Limit| !is_for_all && !changed.iter().any(|other| other.gpu == limit.gpu);
+    known.iter().filter(is_kept).chain(changed).copied().collect()
 }
 
 /// Applies limits: those of GPUs that are named to these, and one for all others to all others.
@@ -269,10 +277,10 @@ fn change(view: &LedgerView, limits: &[Limit]) -> Result<(), String> {
 }
 
 /// What holds now, and where it is less than what is in use.
-fn report(name: &str, view: &LedgerView, limits: &[Limit], node: &Node) -> Vec<String> {
+fn report(name: &str, gpus: &[GpuUse], limits: &[Limit], node: &Node) -> Vec<String> {
     let touched =
         |uuid: &[u8; 16]| limits.iter().any(|limit| limit.gpu.is_none() || limit.gpu == Some(*uuid));
-    let gpus: Vec<_> = view.gpus().into_iter().filter(|gpu| touched(&gpu.uuid)).collect();
+    let gpus: Vec<_> = gpus.iter().filter(|gpu| touched(&gpu.uuid)).collect();
     if gpus.is_empty() {
         return vec![format!("{name}: {}; no GPU is in use yet", text_of(limits))];
     }
@@ -326,6 +334,16 @@ mod tests {
             |ledgers| Node { machine: Machine::new(NvmlSource::Off), ledgers, source: NvmlSource::Off };
         assert!(elsewhere(&node(Ledgers::System)).is_some_and(|said| said.contains("--machine FILE")));
         assert_eq!(elsewhere(&node(Ledgers::Emulated("/m".into()))), None);
+    }
+
+    #[test]
+    fn a_change_for_one_gpu_leaves_the_others_as_they_are() {
+        let of = |gpu: u8, n| Limit { gpu: Some([gpu; 16]), amount: Amount::Bytes(n) };
+        let known = [general(Amount::Bytes(9)), vec![of(0, 1), of(1, 2)]].concat();
+        let expected = [general(Amount::Bytes(9)), vec![of(0, 1), of(1, 5)]].concat();
+        assert_eq!(merged(&known, &[of(1, 5)]), expected);
+        let all = [vec![of(1, 5)], general(Amount::Unlimited)].concat();
+        assert_eq!(merged(&known, &all), all);
     }
 
     #[test]

@@ -1,72 +1,70 @@
-//! The ledgers of users and groups that this user can see.
+//! The limits of users and groups that this user can see.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use radrm_limits::ledgers::Ledgers;
-use radrm_limits::scopes::{group_name, user_name};
-use radrm_telemetry::ledger::{Access, LedgerView, Place};
+use radrm_limits::ledgers::{Ledgers, SCOPES};
+use radrm_limits::scopes::whose;
+use radrm_telemetry::ledger::{Access, ScopeDirectory, ScopeReport};
 
-/// A ledger of a user or group.
+/// The scope of a user or group.
 #[derive(Debug)]
 pub struct Shared {
-    /// Whose.
-    pub access: Access,
-    /// Its file.
-    pub path: PathBuf,
-    /// What it says.
-    pub view: LedgerView,
+    /// Its directory.
+    pub scope: ScopeDirectory,
+    /// What is in it.
+    pub report: ScopeReport,
 }
 
 impl Shared {
     /// `user alice` or `group lab`.
     #[must_use]
     pub fn whose(&self) -> String {
-        whose(self.access)
+        whose(self.scope.access())
     }
 }
 
-/// `user alice` or `group lab`.
-#[must_use]
-pub fn whose(access: Access) -> String {
-    match access {
-        Access::User(uid) => format!("user {}", user_name(uid).unwrap_or_else(|| uid.to_string())),
-        Access::Group(gid) => {
-            format!("group {}", group_name(gid).unwrap_or_else(|| gid.to_string()))
-        }
-    }
-}
-
-/// The ledger of a user or group, if there is one that this user may use.
+/// The scope of a user or group, if there is one.
 #[must_use]
 pub fn open(ledgers: &Ledgers, access: Access) -> Option<Shared> {
-    let path = ledgers.directory(access).join("ledger");
-    let view = LedgerView::open(&path, Place::File).ok()?;
-    Some(Shared { access, path, view })
+    let scope = ledgers.open(access).ok()?;
+    let report = ScopeReport::read(&scope).ok()?;
+    Some(Shared { scope, report })
 }
 
-/// All of them, users first.
+/// All in which a process has counted, users first.
 #[must_use]
 pub fn all(ledgers: &Ledgers) -> Vec<Shared> {
-    places(ledgers).into_iter().filter_map(|access| open(ledgers, access)).collect()
+    let all = places(ledgers).into_iter().filter_map(|access| open(ledgers, access));
+    all.filter(|shared| shared.report.used).collect()
 }
 
-/// Whose directories there are, users first: some have a limit and no ledger yet.
+/// Whose scopes there are, users first: some have a limit and were not used yet.
 #[must_use]
 pub fn places(ledgers: &Ledgers) -> Vec<Access> {
     let mut found: Vec<Access> = match ledgers {
         Ledgers::System => {
-            ["/run/radrm", "/dev/shm"].iter().flat_map(|parent| below(Path::new(parent), "radrm-")).collect()
+            let own = below(Path::new("/dev/shm"), "radrm-").filter_map(|name| name.parse().ok());
+            let scopes = below(Path::new(SCOPES), "").filter_map(|name| Access::from_name(OsStr::new(&name)));
+            scopes.chain(own.map(Access::User)).collect()
         }
         Ledgers::Emulated(file) => {
-            let name =
-                file.file_name().map(|name| format!("{}.", name.to_string_lossy())).unwrap_or_default();
-            below(file.parent().unwrap_or(Path::new("/")), &name)
+            let prefix = file.file_name().map(|name| format!("{}.", name.to_string_lossy()));
+            let prefix = prefix.unwrap_or_default();
+            let names = below(file.parent().unwrap_or(Path::new("/")), &prefix);
+            names.filter_map(|name| Access::from_name(OsStr::new(&name))).collect()
         }
     };
     found.sort_by_key(|access| order(*access));
     found.dedup();
     found
+}
+
+/// What follows a prefix in the names of a directory.
+fn below(parent: &Path, prefix: &str) -> impl Iterator<Item = String> {
+    let names = fs::read_dir(parent).into_iter().flatten().flatten();
+    names.filter_map(move |entry| entry.file_name().to_str()?.strip_prefix(prefix).map(str::to_owned))
 }
 
 /// Users before groups, each by number.
@@ -78,37 +76,17 @@ pub fn order(access: Access) -> (u8, u32) {
     }
 }
 
-fn below(parent: &Path, prefix: &str) -> Vec<Access> {
-    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-    entries.filter_map(|entry| access_of(entry.file_name().to_str()?, prefix)).collect()
-}
-
-/// Whose directory this is: `1000`, `radrm-group-200` or `machine.user-1000`.
-fn access_of(name: &str, prefix: &str) -> Option<Access> {
-    let name = name.strip_prefix(prefix).unwrap_or(name);
-    if let Some(gid) = name.strip_prefix("group-") {
-        return gid.parse().ok().map(Access::Group);
-    }
-    name.strip_prefix("user-").unwrap_or(name).parse().ok().map(Access::User)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn directories_tell_whose_they_are() {
-        for (name, prefix, expected) in [
-            ("1000", "radrm-", Some(Access::User(1000))),
-            ("radrm-1000", "radrm-", Some(Access::User(1000))),
-            ("radrm-group-200", "radrm-", Some(Access::Group(200))),
-            ("group-200", "radrm-", Some(Access::Group(200))),
-            ("m.user-7", "m.", Some(Access::User(7))),
-            ("m.group-7", "m.", Some(Access::Group(7))),
-            ("m", "m.", None),
-            ("other", "radrm-", None),
-        ] {
-            assert_eq!(access_of(name, prefix), expected, "{name}");
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["m", "m.user-7", "m.group-9", "m.own-7", "m.user-x", "n.user-8", "user-6"] {
+            fs::create_dir(directory.path().join(name)).unwrap();
         }
+        let ledgers = Ledgers::of(Some(&directory.path().join("m")));
+        assert_eq!(places(&ledgers), [Access::User(7), Access::Group(9)]);
     }
 }

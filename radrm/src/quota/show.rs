@@ -7,10 +7,10 @@ use radrm_limits::amount::shown;
 use radrm_limits::jobs::{self, Job};
 use radrm_limits::ledgers::Ledgers;
 use radrm_limits::machine::Node;
-use radrm_limits::scopes::user_name;
+use radrm_limits::scopes::{user_name, whose};
 use radrm_os::nvml::uuid_text;
 use radrm_profile::Bytes;
-use radrm_telemetry::ledger::{Amount, GpuUse, LedgerView};
+use radrm_telemetry::ledger::{Access, Amount, GpuUse, MemberUse};
 use radrm_term::{Table, fit, left, right};
 use serde::Serialize;
 
@@ -47,7 +47,7 @@ struct JobView {
 struct SharedView {
     /// `user alice`.
     scope: String,
-    /// The ledger; nothing for a limit that each of many users has.
+    /// The directory of its ledgers; nothing for a limit that each of many users has.
     file: Option<String>,
     /// No job has counted against it yet.
     awaits_first_job: bool,
@@ -100,18 +100,29 @@ pub fn run(only: Option<u32>, json: bool, machine: Option<&Path>) -> Result<(), 
         let job =
             jobs::of(jobs, pid).ok_or_else(|| format!("there is no job {pid}, as far as you can see"))?;
         let ledgers = job.shared_ledgers();
-        shared.retain(|one| ledgers.contains(&one.path));
+        shared.retain(|one| ledgers.iter().any(|ledger| ledger.starts_with(one.scope.path())));
         jobs = vec![job];
     } else {
         if let Ledgers::Emulated(file) = &node.ledgers {
             jobs.retain(|job| job.machine().as_ref() == Some(file));
         }
-        let known: Vec<_> = shared.iter().map(|one| one.access).collect();
+        let known: Vec<_> = shared.iter().map(|one| one.scope.access()).collect();
         match awaited::all(&node, &known) {
             Ok(found) => awaited = found,
             Err(why) => {
                 output::say(NAME, &format!("limits that no job counts against yet are not shown: {why}"))
             }
+        }
+    }
+    for one in &shared {
+        for uid in &one.report.damaged {
+            let damaged = whose(Access::User(*uid));
+            let said = format!(
+                "the ledger of {damaged} in the limit of {} is shortened, written over or closed: `{}` makes it anew",
+                one.whose(),
+                node.ledgers.setup_command(&format!("user:{uid}"))
+            );
+            output::say(NAME, &said);
         }
     }
     let everything = Everything {
@@ -136,7 +147,7 @@ pub fn run(only: Option<u32>, json: bool, machine: Option<&Path>) -> Result<(), 
 fn of_job(job: &Job, node: &Node) -> JobView {
     let ledger = job.ledger();
     let (gpus, processes) = match &ledger {
-        Some(view) => of_ledger(view, node),
+        Some(view) => of_ledger(view.gpus(), &view.members(), node),
         None => of_segment(job, node),
     };
     JobView {
@@ -159,12 +170,12 @@ fn held_ns(job: &Job) -> u64 {
 }
 
 fn of_shared(shared: &Shared, node: &Node) -> SharedView {
-    let (gpus, processes) = of_ledger(&shared.view, node);
+    let (gpus, processes) = of_ledger(shared.report.gpus.clone(), &shared.report.members, node);
     SharedView {
         scope: shared.whose(),
-        file: Some(shared.path.display().to_string()),
+        file: Some(shared.scope.path().display().to_string()),
         awaits_first_job: false,
-        other_gpus: shown(shared.view.general()),
+        other_gpus: shown(shared.report.general),
         gpus,
         processes,
     }
@@ -198,8 +209,7 @@ fn of_awaited(one: &Awaited, node: &Node) -> SharedView {
     }
 }
 
-fn of_ledger(view: &LedgerView, node: &Node) -> (Vec<GpuView>, Vec<ProcessView>) {
-    let members = view.members();
+fn of_ledger(gpus: Vec<GpuUse>, members: &[MemberUse], node: &Node) -> (Vec<GpuView>, Vec<ProcessView>) {
     let gpu = |(number, gpu): (usize, GpuUse)| GpuView {
         uuid: uuid_text(&gpu.uuid),
         label: node.label(&gpu.uuid),
@@ -214,8 +224,8 @@ fn of_ledger(view: &LedgerView, node: &Node) -> (Vec<GpuView>, Vec<ProcessView>)
             .filter(|member| member.bytes.get(number).is_some_and(|bytes| *bytes > 0))
             .count(),
     };
-    let gpus = view.gpus().into_iter().enumerate().map(gpu).collect();
-    let process = |member: &radrm_telemetry::ledger::MemberUse| ProcessView {
+    let gpus = gpus.into_iter().enumerate().map(gpu).collect();
+    let process = |member: &MemberUse| ProcessView {
         pid: member.pid,
         bytes: member.bytes.clone(),
         context_bytes: member.overhead.clone(),

@@ -24,7 +24,7 @@ const QUOTA_HELP: &str = include_str!("help_quota.txt");
 const AUDIT_HELP: &str = include_str!("help_audit.txt");
 /// What may stand where a command is missing.
 const COMMANDS: &str = "try report, compare, dataset list, submit, queue, top, quota show, audit or replay";
-const QUOTA_COMMANDS: &str = "try quota show or quota set";
+const QUOTA_COMMANDS: &str = "try quota show, quota set or quota init";
 const DATASET_COMMANDS: &str = "try dataset list";
 
 #[derive(Parser, Debug)]
@@ -91,6 +91,12 @@ enum FlagsOfQuota {
         job: Option<u32>,
         #[arg(long)]
         json: bool,
+        #[arg(long, value_name = "FILE")]
+        machine: Option<PathBuf>,
+    },
+    #[command(override_help = QUOTA_HELP)]
+    Init {
+        targets: Vec<String>,
         #[arg(long, value_name = "FILE")]
         machine: Option<PathBuf>,
     },
@@ -241,6 +247,11 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, I
             FlagsOfQuota::Show { job, json, machine } => {
                 Ok(Command::Quota(quota::Order::Show { job, json, machine }))
             }
+            FlagsOfQuota::Init { targets, machine } => {
+                let targets = targets.iter().map(|target| quota::Target::parse(target));
+                let targets = targets.collect::<Result<_, _>>().map_err(Instead::Wrong)?;
+                Ok(Command::Quota(quota::Order::Init { targets, machine }))
+            }
             FlagsOfQuota::Set { target, limit, sm_limit, machine } => {
                 let target = quota::Target::parse(&target).map_err(Instead::Wrong)?;
                 let limits = match limit.as_deref() {
@@ -344,7 +355,7 @@ mod tests {
             ("compare --before a b", "--after"),
             ("dataset", "no command given: try dataset list"),
             ("dataset list -n x", "x"),
-            ("quota", "no command given: try quota show or quota set"),
+            ("quota", "no command given: try quota show, quota set or quota init"),
             ("quota show alice", "alice"),
             ("quota set alice 8GiB", "`alice` is neither a job"),
             ("quota set 4711 8G", "can mean two things"),
@@ -386,9 +397,17 @@ mod tests {
             assert_eq!(command(line), Err(Instead::Print(text.to_owned())), "{line}");
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{line}: wider than a terminal");
         }
-        for name in
-            ["report", "compare", "dataset list", "machines", "quota show", "quota set", "audit", "replay"]
-        {
+        for name in [
+            "report",
+            "compare",
+            "dataset list",
+            "machines",
+            "quota show",
+            "quota set",
+            "quota init",
+            "audit",
+            "replay",
+        ] {
             assert!(HELP.contains(name), "{name} is not explained");
         }
     }

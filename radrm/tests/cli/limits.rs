@@ -61,7 +61,7 @@ fn a_program_under_a_limit_is_told_where_to_count() {
     own_config(&place, "[default]\nmem-limit = \"5GiB\"\n");
     let output = finish(&mut run(&place, &["--mem-limit", "1GiB"]));
     let ledger = value(&output, "RADRM_LEDGERS").unwrap();
-    assert!(ledger.contains(".user-") && ledger.ends_with("/ledger"), "{ledger}");
+    assert!(ledger.contains(".user-") && ledger.contains("/member-"), "{ledger}");
 }
 
 #[test]
@@ -93,8 +93,8 @@ fn a_further_file_limits_users_and_groups() {
     let output = finish(run(&place, &[]).env("RADRM_CONFIG", &file));
     let ledgers = value(output.code(0), "RADRM_LEDGERS").unwrap();
     let (user, group) = ledgers.split_once(':').unwrap();
-    assert!(user.ends_with(&format!(".user-{uid}/ledger")), "{user}");
-    assert!(group.ends_with(&format!(".group-{gid}/ledger")), "{group}");
+    assert!(user.ends_with(&format!(".user-{uid}/member-{uid}")), "{user}");
+    assert!(group.ends_with(&format!(".group-{gid}/member-{uid}")), "{group}");
     // Whatever belongs to an emulated machine goes with it.
     assert!(!Path::new(user).exists());
 }

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::quota::{self, LEDGERS, View};
-use crate::telemetry::ledger::LedgerPeek;
+use crate::telemetry::ledger::{LedgerPeek, SharedPeek};
 use crate::{arena, environ, errno, mode};
 
 /// Longest path of a segment that is accepted, with its terminating zero.
@@ -13,7 +13,7 @@ const PATH_BYTES: usize = 4096;
 pub(super) struct Ledgers {
     job: LedgerPeek,
     /// Those of users and groups.
-    others: [Option<LedgerPeek>; LEDGERS - 1],
+    others: [Option<SharedPeek>; LEDGERS - 1],
 }
 
 /// The ledgers, once found; [`NO_QUOTA`] where the job has none. A forked child is of the same job, and the
@@ -66,7 +66,7 @@ fn open() -> Option<Option<Ledgers>> {
     };
     let mut others = [const { None }; LEDGERS - 1];
     let mut places = others.iter_mut();
-    let all = quota::each_listed(|path| match (places.next(), LedgerPeek::file(path)) {
+    let all = quota::each_listed(|path| match (places.next(), SharedPeek::open(path)) {
         (Some(place), Ok(ledger)) => {
             *place = Some(ledger);
             true
@@ -79,11 +79,9 @@ fn open() -> Option<Option<Ledgers>> {
 impl Ledgers {
     /// The tightest limit on a GPU and what is left of it; `None`: there is no limit.
     pub(super) fn view(&self, uuid: &[u8; 16], total_bytes: u64) -> Option<View> {
-        let all = core::iter::once(&self.job).chain(self.others.iter().flatten());
-        View::tightest(all.map(|ledger| {
-            let share = ledger.gpu(uuid, total_bytes);
-            (share.limit, share.used)
-        }))
+        let job = core::iter::once(self.job.gpu(uuid, total_bytes));
+        let others = self.others.iter().flatten().map(|ledger| ledger.gpu(uuid, total_bytes));
+        View::tightest(job.chain(others).map(|share| (share.limit, share.used)))
     }
 
     /// Whether a process belongs to the job.

@@ -9,16 +9,16 @@ impl Quota {
     ///
     /// Cold: finds out whether members that hold something are alive.
     pub(crate) fn describe(&self, gpu: GpuIndex, draft: &Draft<'_>) {
-        for (ledger, row, at) in self.each(gpu) {
-            let limit = ledger.limit(row);
+        for (member, row, at) in self.each(gpu) {
+            let limit = member.limit(row);
             if limit == u64::MAX {
                 continue;
             }
-            ledger.sweep(row);
-            let quota = QuotaRefusal { scope: self.scope(at), limit, used: ledger.used(row) };
+            member.own().sweep(row);
+            let quota = QuotaRefusal { scope: self.scope(at), limit, used: member.used(row) };
             draft.quota(quota);
             if draft.wants_holders(quota) {
-                ledger.each_holder(row, |pid, bytes| draft.holder(pid, bytes));
+                member.each_holder(row, |pid, bytes| draft.holder(pid, bytes));
             }
         }
     }

@@ -13,6 +13,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::telemetry::layout::GPUS;
+use crate::telemetry::ledger::SharedLedger;
 use crate::telemetry::{GpuIndex, Ledger, LedgerRow, QuotaRefusal, Scope};
 use crate::{bytes, environ, mode};
 
@@ -25,14 +26,54 @@ const LIST_BYTES: usize = 4096;
 
 /// The process's memberships. All zeros are none.
 pub(crate) struct Quota {
-    /// Ledgers in use; 0: the job has no quota.
+    /// Ledgers in use, the job's among them; 0: the job has no quota.
     count: AtomicU8,
+    job: UnsafeCell<MaybeUninit<Ledger>>,
+    shared: [UnsafeCell<MaybeUninit<SharedLedger>>; LEDGERS - 1],
+    /// Whose each ledger is. The job's comes first.
     scopes: [AtomicU8; LEDGERS],
-    ledgers: [UnsafeCell<MaybeUninit<Ledger>>; LEDGERS],
     /// Row of each GPU of the job in each ledger, plus one; 0: not known.
     rows: [[AtomicU8; GPUS]; LEDGERS],
     /// When the dead were last looked for on each GPU, ns of segment time.
     swept: [AtomicU64; GPUS],
+}
+
+/// A ledger that the process counts in.
+#[derive(Clone, Copy)]
+enum Member<'q> {
+    Job(&'q Ledger),
+    Shared(&'q SharedLedger),
+}
+
+impl Member<'_> {
+    /// The ledger that the process's own word is in.
+    fn own(&self) -> &Ledger {
+        match self {
+            Self::Job(ledger) => ledger,
+            Self::Shared(ledger) => ledger.own(),
+        }
+    }
+
+    fn limit(&self, row: LedgerRow) -> u64 {
+        match self {
+            Self::Job(ledger) => ledger.limit(row),
+            Self::Shared(ledger) => ledger.limit(row),
+        }
+    }
+
+    fn used(&self, row: LedgerRow) -> u64 {
+        match self {
+            Self::Job(ledger) => ledger.used(row),
+            Self::Shared(ledger) => ledger.used(row),
+        }
+    }
+
+    fn each_holder(&self, row: LedgerRow, visit: impl FnMut(u32, u64)) {
+        match self {
+            Self::Job(ledger) => ledger.each_holder(row, visit),
+            Self::Shared(ledger) => ledger.each_holder(row, visit),
+        }
+    }
 }
 
 impl Quota {
@@ -40,8 +81,9 @@ impl Quota {
     pub(crate) const fn new() -> Self {
         Self {
             count: AtomicU8::new(0),
+            job: UnsafeCell::new(MaybeUninit::uninit()),
+            shared: [const { UnsafeCell::new(MaybeUninit::uninit()) }; LEDGERS - 1],
             scopes: [const { AtomicU8::new(0) }; LEDGERS],
-            ledgers: [const { UnsafeCell::new(MaybeUninit::uninit()) }; LEDGERS],
             rows: [const { [const { AtomicU8::new(0) }; GPUS] }; LEDGERS],
             swept: [const { AtomicU64::new(0) }; GPUS],
         }
@@ -58,52 +100,77 @@ impl Quota {
     /// must not get memory. Called by the one thread that joins the segment.
     pub(crate) fn join(&self, segment: &core::ffi::CStr) -> bool {
         match Ledger::join_segment(segment) {
-            Ok(Some(ledger)) => self.enter(ledger, Scope::Job),
+            Ok(Some(ledger)) => {
+                // SAFETY: read by nothing while the count is 0, and one thread joins.
+                unsafe { (*self.job.get()).write(ledger) };
+                self.count_in(0, Scope::Job);
+            }
             // No quota, unless the environment says that there is one.
             Ok(None) | Err(_) => return !mode::has_quota(),
         }
         each_listed(|path| {
-            let full = usize::from(self.count.load(Ordering::Relaxed)) == LEDGERS;
-            let Some(ledger) = Ledger::join_file(path).ok().filter(|_| !full) else { return false };
-            self.enter(ledger, scope_of(path.to_bytes()));
+            let at = usize::from(self.count.load(Ordering::Relaxed));
+            let Some(place) = at.checked_sub(1).and_then(|at| self.shared.get(at)) else { return false };
+            let Ok(ledger) = SharedLedger::join(path) else { return false };
+            // SAFETY: places from `count` on are read by nothing, and one thread joins.
+            unsafe { (*place.get()).write(ledger) };
+            self.count_in(at, scope_of(path.to_bytes()));
             true
         })
     }
 
-    fn enter(&self, ledger: Ledger, scope: Scope) {
-        let at = usize::from(self.count.load(Ordering::Relaxed));
-        if let (Some(place), Some(kind)) = (self.ledgers.get(at), self.scopes.get(at)) {
-            // SAFETY: places from `count` on are read by nobody, and one thread joins.
-            unsafe { (*place.get()).write(ledger) };
+    fn count_in(&self, at: usize, scope: Scope) {
+        if let Some(kind) = self.scopes.get(at) {
             kind.store(scope as u8, Ordering::Relaxed);
-            // Release: whoever sees the count sees the ledger.
-            self.count.store((at + 1) as u8, Ordering::Release);
         }
+        // Release: a thread that sees the count sees the ledger.
+        self.count.store((at + 1) as u8, Ordering::Release);
     }
 
-    fn ledger(&self, at: usize) -> Option<&Ledger> {
-        let place = self.ledgers.get(at).filter(|_| at < usize::from(self.count.load(Ordering::Acquire)))?;
-        // SAFETY: places below `count` are written, and never again.
-        Some(unsafe { (*place.get()).assume_init_ref() })
-    }
-
-    /// The ledgers that a GPU is in, with its row there.
+    /// Row of a GPU in a ledger.
     #[inline(always)]
-    fn each(&self, gpu: GpuIndex) -> impl Iterator<Item = (&Ledger, LedgerRow, usize)> + Clone {
+    fn row(&self, at: usize, gpu: GpuIndex) -> Option<LedgerRow> {
+        let row = self.rows.get(at)?.get(usize::from(gpu.number()))?.load(Ordering::Relaxed);
+        LedgerRow::from_number(usize::from(row.checked_sub(1)?))
+    }
+
+    /// The job's ledger.
+    #[inline(always)]
+    fn job(&self, gpu: GpuIndex) -> Option<(&Ledger, LedgerRow)> {
+        let row = self.row(0, gpu).filter(|_| self.is_on())?;
+        // SAFETY: written before the count became more than 0, and never again.
+        Some((unsafe { (*self.job.get()).assume_init_ref() }, row))
+    }
+
+    /// The ledgers of users and groups that a GPU is in, with its row there.
+    #[inline(always)]
+    fn shared(&self, gpu: GpuIndex) -> impl Iterator<Item = (&SharedLedger, LedgerRow, usize)> + Clone {
         let count = usize::from(self.count.load(Ordering::Acquire));
-        self.rows.iter().enumerate().take(count).filter_map(move |(at, rows)| {
-            let row = rows.get(usize::from(gpu.number()))?.load(Ordering::Relaxed);
-            Some((self.ledger(at)?, LedgerRow::from_number(usize::from(row.checked_sub(1)?))?, at))
+        self.shared.iter().zip(1..count).filter_map(move |(place, at)| {
+            // SAFETY: places below `count` are written, and never again.
+            let ledger = unsafe { (*place.get()).assume_init_ref() };
+            Some((ledger, self.row(at, gpu)?, at))
         })
+    }
+
+    /// All of them.
+    fn each(&self, gpu: GpuIndex) -> impl Iterator<Item = (Member<'_>, LedgerRow, usize)> + Clone {
+        let job = self.job(gpu).map(|(ledger, row)| (Member::Job(ledger), row, 0));
+        job.into_iter().chain(self.shared(gpu).map(|(ledger, row, at)| (Member::Shared(ledger), row, at)))
     }
 
     /// Enters a GPU into the ledgers, under its uuid. Before anything is reserved on it.
     pub(crate) fn gpu(&self, gpu: GpuIndex, uuid: &[u8; 16], total_bytes: u64) {
-        for (at, rows) in self.rows.iter().enumerate() {
-            let Some(row) = self.ledger(at).and_then(|ledger| ledger.gpu(uuid, total_bytes)) else {
-                continue;
+        let count = usize::from(self.count.load(Ordering::Acquire));
+        for (at, rows) in self.rows.iter().enumerate().take(count) {
+            let ledger = match at.checked_sub(1).map(|at| self.shared.get(at)) {
+                // SAFETY: places below `count` are written, and never again.
+                None => Some(unsafe { (*self.job.get()).assume_init_ref() }),
+                // SAFETY: as above.
+                Some(place) => place.map(|place| unsafe { (*place.get()).assume_init_ref() }.own()),
             };
-            if let Some(place) = rows.get(usize::from(gpu.number())) {
+            let row = ledger.and_then(|ledger| ledger.gpu(uuid, total_bytes));
+            if let (Some(row), Some(place)) = (row, rows.get(usize::from(gpu.number()))) {
                 place.store(row.number() + 1, Ordering::Relaxed);
             }
         }
@@ -112,11 +179,28 @@ impl Quota {
     /// Reserves in every ledger, or in none.
     #[inline]
     pub(crate) fn reserve(&self, gpu: GpuIndex, bytes: u64) -> Result<(), QuotaRefusal> {
-        for (ledger, row, at) in self.each(gpu) {
+        if let Some((job, row)) = self.job(gpu)
+            && let Err(refused) = job.reserve(row, bytes)
+        {
+            return Err(QuotaRefusal { scope: Scope::Job, limit: refused.limit, used: refused.used });
+        }
+        if self.is_shared() { self.reserve_shared(gpu, bytes) } else { Ok(()) }
+    }
+
+    /// Whether other jobs count against limits of this one.
+    #[inline(always)]
+    fn is_shared(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 1
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn reserve_shared(&self, gpu: GpuIndex, bytes: u64) -> Result<(), QuotaRefusal> {
+        for (ledger, row, at) in self.shared(gpu) {
             if let Err(refused) = ledger.reserve(row, bytes) {
                 self.each(gpu)
                     .take_while(|(_, _, other)| *other < at)
-                    .for_each(|(l, r, _)| l.release(r, bytes));
+                    .for_each(|(member, row, _)| member.own().release(row, bytes));
                 return Err(QuotaRefusal { scope: self.scope(at), limit: refused.limit, used: refused.used });
             }
         }
@@ -125,9 +209,9 @@ impl Quota {
 
     /// Counts a request that was refused for good.
     pub(crate) fn count_refusal(&self, gpu: GpuIndex, scope: Scope) {
-        for (ledger, row, at) in self.each(gpu) {
+        for (member, row, at) in self.each(gpu) {
             if self.scope(at) == scope {
-                ledger.count_refusal(row);
+                member.own().count_refusal(row);
             }
         }
     }
@@ -135,18 +219,28 @@ impl Quota {
     /// Counts what the process has got whatever the limits say.
     #[inline]
     pub(crate) fn add(&self, gpu: GpuIndex, bytes: u64) {
-        self.each(gpu).for_each(|(ledger, row, _)| ledger.add(row, bytes));
+        if let Some((job, row)) = self.job(gpu) {
+            job.add(row, bytes);
+        }
+        if self.is_shared() {
+            self.shared(gpu).for_each(|(ledger, row, _)| ledger.own().add(row, bytes));
+        }
     }
 
     /// Gives bytes back.
     #[inline]
     pub(crate) fn release(&self, gpu: GpuIndex, bytes: u64) {
-        self.each(gpu).for_each(|(ledger, row, _)| ledger.release(row, bytes));
+        if let Some((job, row)) = self.job(gpu) {
+            job.release(row, bytes);
+        }
+        if self.is_shared() {
+            self.shared(gpu).for_each(|(ledger, row, _)| ledger.own().release(row, bytes));
+        }
     }
 
     /// The process has made its first context on a GPU.
     pub(crate) fn context_came(&self, gpu: GpuIndex) {
-        self.each(gpu).for_each(|(ledger, row, _)| ledger.context_came(row));
+        self.each(gpu).for_each(|(member, row, _)| member.own().context_came(row));
     }
 
     /// The tightest limit on a GPU and what is left of it: bytes in all, bytes free. `None`: there is
@@ -163,24 +257,30 @@ impl Quota {
             }
             due
         });
-        View::tightest(self.each(gpu).map(|(ledger, row, _)| {
-            let limit = ledger.limit(row);
-            if limit != u64::MAX && is_due {
-                ledger.sweep(row);
+        View::tightest(self.each(gpu).map(|(member, row, _)| {
+            let limit = member.limit(row);
+            if limit == u64::MAX {
+                return (limit, 0);
             }
-            (limit, ledger.used(row))
+            if is_due {
+                member.own().sweep(row);
+            }
+            (limit, member.used(row))
         }))
     }
 
     /// Whether more is reserved on a GPU than a limit allows.
     pub(crate) fn is_exceeded(&self, gpu: GpuIndex) -> bool {
-        self.each(gpu).any(|(ledger, row, _)| ledger.used(row) > ledger.limit(row))
+        self.each(gpu).any(|(member, row, _)| {
+            let limit = member.limit(row);
+            limit != u64::MAX && member.used(row) > limit
+        })
     }
 
     /// The limit with the least room on a GPU, as it refuses a request.
     pub(crate) fn refusal(&self, gpu: GpuIndex) -> QuotaRefusal {
-        let each = self.each(gpu).map(|(ledger, row, at)| {
-            let (limit, used) = (ledger.limit(row), ledger.used(row));
+        let each = self.each(gpu).map(|(member, row, at)| {
+            let (limit, used) = (member.limit(row), member.used(row));
             QuotaRefusal { scope: self.scope(at), limit, used }
         });
         let tightest = each.min_by_key(|q| i128::from(q.limit) - i128::from(q.used));
@@ -234,10 +334,13 @@ pub(crate) fn each_listed(mut visit: impl FnMut(&core::ffi::CStr) -> bool) -> bo
     })
 }
 
-/// Whom a ledger in a file of its own is for: its directory's name says.
+/// Whom a member's ledger is for: the name of its directory says, which is `group-GID` or `user-UID`, of an emulated
+/// machine behind the name of its file.
 fn scope_of(path: &[u8]) -> Scope {
-    const GROUP: &[u8] = b"group-";
-    if path.windows(GROUP.len()).any(|part| part == GROUP) { Scope::Group } else { Scope::User }
+    let mut parts = path.rsplit(|byte| *byte == b'/').skip(1);
+    let mut directory = parts.next().unwrap_or_default().rsplit(|byte| *byte == b'.');
+    let is_group = directory.next().is_some_and(|name| name.starts_with(b"group-"));
+    if is_group { Scope::Group } else { Scope::User }
 }
 
 #[cfg(test)]
@@ -262,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_ledgers_place_tells_whom_it_is_for() {
-        assert_eq!(scope_of(b"/run/radrm/group-100/ledger"), Scope::Group);
-        assert_eq!(scope_of(b"/dev/shm/radrm-1000/ledger"), Scope::User);
+        assert_eq!(scope_of(b"/run/radrm/limits/group-100/member-1000"), Scope::Group);
+        assert_eq!(scope_of(b"/tmp/group-x/m.user-1000/member-1000"), Scope::User);
     }
 }

@@ -8,7 +8,7 @@
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
 use super::layout::LedgerGpu;
-use super::{Ledger, LedgerRow, Refused, join};
+use super::{Ledger, LedgerRow, Refused, SharedLedger, join};
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sys;
 
@@ -21,6 +21,10 @@ const LOOK_NS: u64 = 50_000;
 const LOOKS: u32 = 16;
 /// Looks that let others run.
 const YIELDS: u32 = 4;
+/// Attempts in a scope that several users share.
+const ATTEMPTS: u32 = 9;
+/// Longest wait after the first of them, ns; each following one may last twice as long.
+const BACKOFF_NS: u64 = 2_000;
 
 /// Reserves after others have been given the chance to withdraw, and the dead's share is back.
 #[cold]
@@ -53,6 +57,40 @@ pub(super) fn reserve(ledger: &Ledger, row: LedgerRow, bytes: u64) -> Result<(),
         }
         // The one figure that a person is shown: without contenders, as near as can be told.
         Err(Refused { limit, used: all.sum() })
+    })
+}
+
+/// The same in a scope that several users share.
+///
+/// Processes of one user line up; those of different users have no page that both could write, so each waits a
+/// random while, longer after every attempt, and looks before it adds: while one waits the other is granted.
+#[cold]
+#[inline(never)]
+pub(super) fn reserve_shared(ledger: &SharedLedger, row: LedgerRow, bytes: u64) -> Result<(), Refused> {
+    sys::keep_errno(|| {
+        ledger.sweep(row);
+        let Some(cell) = ledger.own().cell(row) else { return Err(Refused { limit: 0, used: 0 }) };
+        let _turn = Turn::wait(ledger.own(), cell);
+        let mut random = sys::monotonic_ns() ^ (u64::from(std::process::id()) << 32) | 1;
+        let mut refused = Refused { limit: 0, used: 0 };
+        for attempt in 0..ATTEMPTS {
+            match ledger.retry(row, bytes) {
+                Ok(()) => return Ok(()),
+                Err(why) => refused = why,
+            }
+            if bytes > refused.limit {
+                break;
+            }
+            // Xorshift.
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let until = sys::monotonic_ns() + random % (BACKOFF_NS << attempt);
+            while sys::monotonic_ns() < until {
+                if attempt < 4 { std::hint::spin_loop() } else { sys::yield_now() }
+            }
+        }
+        Err(refused)
     })
 }
 

@@ -42,17 +42,18 @@ impl Ledger {
     }
 
     /// Joins a ledger in a file of its own.
-    ///
-    /// # Errors
-    ///
-    /// See [`JoinError`]. `errno` is left alone, and no file stays open.
-    pub fn join_file(path: &CStr) -> Result<Self, JoinError> {
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn join_file(path: &CStr) -> Result<Self, JoinError> {
         sys::keep_errno(|| join(path, Place::File)).and_then(|found| found.ok_or(JoinError::Foreign))
     }
 }
 
 fn join(path: &CStr, place: Place) -> Result<Option<Ledger>, JoinError> {
-    let Some(area) = open(path, place)? else { return Ok(None) };
+    open(path, place)?.map(enter).transpose()
+}
+
+/// Becomes a member of a ledger that is mapped for good.
+pub(super) fn enter(area: NonNull<LedgerArea>) -> Result<Ledger, JoinError> {
     // SAFETY: mapped just now, with all its bytes in the file; atomics only.
     let shared = unsafe { area.as_ref() };
     let own = process::own().map_err(|e| JoinError::Identity(e.raw_os_error()))?;
@@ -60,7 +61,7 @@ fn join(path: &CStr, place: Place) -> Result<Option<Ledger>, JoinError> {
     let namespace = sys::pid_namespace();
     end_earlier_self(shared, pid, own.start, namespace);
     let (member, generation) = claim(shared, pid, &own, namespace).ok_or(JoinError::Full)?;
-    Ok(Some(Ledger { area, member, generation }))
+    Ok(Ledger { area, member, generation })
 }
 
 /// Maps a ledger of this version for good; `None`: the segment's job has no quota.

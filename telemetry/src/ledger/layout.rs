@@ -18,7 +18,7 @@ use crate::sync::Ordering::{Acquire, Relaxed};
 /// First word of a ledger: "RADRMLDG".
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"RADRMLDG");
 /// Layout version. Any change of this file raises it.
-pub const LEDGER_VERSION: u64 = 2;
+pub const LEDGER_VERSION: u64 = 3;
 /// Processes that can share a ledger at a time.
 pub const MEMBERS: usize = 1024;
 /// Size of a ledger.
@@ -38,8 +38,10 @@ pub struct LedgerHeader {
     pub amount: AtomicU64,
     /// What the driver is taken to need for a context where nothing better is known, bytes.
     pub context: AtomicU64,
+    /// 1: its user has set these limits by hand.
+    pub by_hand: AtomicU64,
     /// Unused.
-    pub spare: [AtomicU64; 507],
+    pub spare: [AtomicU64; 506],
 }
 
 /// One GPU.

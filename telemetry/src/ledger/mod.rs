@@ -1,13 +1,13 @@
 //! Quotas: what the processes of a job, of a user or of a group may reserve of each GPU together.
 //!
-//! A ledger is one structure with three uses. That of a job lies in its segment; those of users and groups
-//! are files of their own, shared by all their jobs. A process is a member of up to three of them and a
-//! request must fit into all. Reserving is two steps on the member's own word ([`words`]), no lock, no
+//! A ledger is one structure with two uses. That of a job lies in its segment; those of users and groups are
+//! files of their own, one for each user in each scope ([`scope`]). A process is a member of several of them and
+//! a request must fit into all. Reserving is two steps on the member's own word ([`words`]), no lock, no
 //! daemon; only a request that does not fit at once takes the slow path, which clears the words of dead
 //! members and lets one contender at a time try again ([`contended`]).
 //!
-//! Writer side ([`Ledger`]): runs inside the watched program, so nothing here may panic. The launcher's and
-//! the administrator's side is [`LedgerFile`] and [`LedgerView`].
+//! Writer side ([`Ledger`], [`SharedLedger`]): runs inside the watched program, so nothing here may panic. The
+//! launcher's and the administrator's side is [`LedgerView`], [`ScopeDirectory`] and [`ScopeReport`].
 
 mod amount;
 mod contended;
@@ -16,6 +16,7 @@ mod holders;
 mod join;
 pub mod layout;
 mod peek;
+pub mod scope;
 mod view;
 pub mod words;
 
@@ -28,9 +29,10 @@ use words::Words;
 
 pub use amount::{Amount, Limit};
 pub(crate) use file::fill;
-pub use file::{Access, LedgerError, LedgerFile};
+pub use file::{Access, LedgerError};
 pub use join::Place;
 pub use peek::{LedgerPeek, Share};
+pub use scope::{Repaired, ScopeDirectory, ScopeReport, SharedLedger, SharedPeek};
 pub use view::{GpuUse, LedgerView, MemberUse};
 
 /// A request that a limit refused.

@@ -44,13 +44,9 @@ impl LedgerPeek {
     }
 
     /// A ledger in a file of its own.
-    ///
-    /// # Errors
-    ///
-    /// See [`JoinError`]. `errno` is left alone, and no file stays open.
-    pub fn file(path: &CStr) -> Result<Self, JoinError> {
-        let area = sys::keep_errno(|| join::open(path, Place::File))?;
-        area.map(|area| Self { area }).ok_or(JoinError::Foreign)
+    #[cfg(all(test, not(loom)))]
+    fn file(path: &CStr) -> Result<Self, JoinError> {
+        join::open(path, Place::File)?.map(|area| Self { area }).ok_or(JoinError::Foreign)
     }
 
     fn area(&self) -> &LedgerArea {
@@ -62,21 +58,7 @@ impl LedgerPeek {
     ///
     /// Asks the system for every member that holds something, and gives back what dead ones held.
     pub fn gpu(&self, uuid: &[u8; 16], total_bytes: u64) -> Share {
-        let area = self.area();
-        let tag = super::tag(uuid);
-        let known = area.gpus.iter().enumerate().find(|(_, cell)| cell.tag.load(Acquire) == tag);
-        let Some((number, cell)) = known else {
-            return Share { limit: area.general_amount().bytes(total_bytes), used: 0 };
-        };
-        let total = match cell.total_bytes.load(Relaxed) {
-            0 => total_bytes,
-            told => told,
-        };
-        if let Some(row) = LedgerRow::from_number(number) {
-            sys::keep_errno(|| super::sweep(area, row, None));
-        }
-        let used = area.words(number).map_or(0, |words| words.sum());
-        Share { limit: area.amount_of(cell).bytes(total), used }
+        share(self.area(), uuid, total_bytes)
     }
 
     /// Whether a process of the caller's pid namespace is a living member.
@@ -92,6 +74,24 @@ impl LedgerPeek {
             })
         })
     }
+}
+
+/// What a ledger allows of a GPU and what its living members have reserved.
+pub(super) fn share(area: &LedgerArea, uuid: &[u8; 16], total_bytes: u64) -> Share {
+    let tag = super::tag(uuid);
+    let known = area.gpus.iter().enumerate().find(|(_, cell)| cell.tag.load(Acquire) == tag);
+    let Some((number, cell)) = known else {
+        return Share { limit: area.general_amount().bytes(total_bytes), used: 0 };
+    };
+    let total = match cell.total_bytes.load(Relaxed) {
+        0 => total_bytes,
+        told => told,
+    };
+    if let Some(row) = LedgerRow::from_number(number) {
+        sys::keep_errno(|| super::sweep(area, row, None));
+    }
+    let used = area.words(number).map_or(0, |words| words.sum());
+    Share { limit: area.amount_of(cell).bytes(total), used }
 }
 
 #[cfg(all(test, not(loom)))]

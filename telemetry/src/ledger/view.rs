@@ -3,6 +3,7 @@
 use super::layout::*;
 use super::{Amount, LedgerError, Limit, Place, file, join, settle_limit, words};
 use crate::layout::SlotState;
+use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::path::Path;
 
@@ -70,7 +71,7 @@ impl LedgerView {
                 }
                 let limit = cell.limit.load(Relaxed);
                 GpuUse {
-                    uuid: uuid_of(cell),
+                    uuid: uuid_of(&cell.uuid),
                     total_bytes: cell.total_bytes.load(Relaxed),
                     amount: self.area.amount_of(cell),
                     limit: (limit != u64::MAX).then_some(limit),
@@ -143,6 +144,11 @@ impl LedgerView {
         file::set_limits(self.area, limits);
     }
 
+    /// Marks the limits as set by hand by the ledger's user.
+    pub fn set_by_hand(&self, by_hand: bool) {
+        self.area.header.by_hand.store(by_hand.into(), Release);
+    }
+
     /// Says what a context is taken to need: on one GPU, or where nothing else is known.
     pub fn set_context(&self, gpu: Option<&[u8; 16]>, bytes: u64) {
         let place = match gpu {
@@ -176,9 +182,9 @@ impl LedgerView {
     }
 }
 
-fn uuid_of(cell: &LedgerGpu) -> [u8; 16] {
+pub(super) fn uuid_of(words: &[AtomicU64; 2]) -> [u8; 16] {
     let mut uuid = [0; 16];
-    for (place, word) in uuid.chunks_exact_mut(8).zip(&cell.uuid) {
+    for (place, word) in uuid.chunks_exact_mut(8).zip(words) {
         place.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
     }
     uuid

@@ -61,18 +61,29 @@ impl Words<'_> {
     /// may be part of it.
     #[inline]
     pub fn reserve(&self, own: &AtomicU64, bytes: u64, limit: u64) -> Result<(), u64> {
-        if bytes > limit {
-            return Err(self.sum());
-        }
-        own.fetch_add(bytes, AcqRel);
-        store_load_barrier();
-        let sum = self.sum();
-        if sum <= limit {
-            return Ok(());
-        }
-        release(own, bytes);
-        Err(sum.saturating_sub(bytes))
+        reserve_with(own, bytes, limit, || self.sum())
     }
+}
+
+/// The rule itself, however all words are read: adds to a member's word unless that would take the sum over the
+/// limit.
+///
+/// # Errors
+///
+/// The sum without these bytes; nothing was added then.
+#[inline]
+pub fn reserve_with(own: &AtomicU64, bytes: u64, limit: u64, sum: impl Fn() -> u64) -> Result<(), u64> {
+    if bytes > limit {
+        return Err(sum());
+    }
+    own.fetch_add(bytes, AcqRel);
+    store_load_barrier();
+    let sum = sum();
+    if sum <= limit {
+        return Ok(());
+    }
+    release(own, bytes);
+    Err(sum.saturating_sub(bytes))
 }
 
 /// Adds to a member's word whatever the sum.

@@ -1,0 +1,294 @@
+//! Limits that users share, among users who do what they can to the files: no member harms another or lifts a
+//! limit. Jobs are real processes of different users.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use radrm_preload_tests::{
+    artifacts,
+    child::{self, Ended, Running},
+    rig::PATIENCE,
+};
+
+use super::commands::{Node, finish};
+use super::users::{ALICE, BOB, GROUP, OUTSIDER, as_user, open_to_others};
+
+/// A node on which alice and bob share 1 GiB of a GPU of 4 GiB.
+struct Shared {
+    node: Node,
+    config: PathBuf,
+}
+
+impl Shared {
+    /// `None`, said aloud, where other users' processes cannot be started.
+    fn new() -> Option<Self> {
+        Self::with(&format!("[group.{GROUP}]\nmem-limit = \"1GiB\"\n"))
+    }
+
+    fn with(config: &str) -> Option<Self> {
+        let node = Node::new(1);
+        if !open_to_others(&node) {
+            return None;
+        }
+        let config = node.config(config);
+        let shared = Self { node, config };
+        shared.set_up().ok();
+        // A ledger that was in use: an attack on it changes what it holds.
+        finish(shared.start(BOB, &["use:0", "alloc:a:100m", "pause"]));
+        Some(shared)
+    }
+
+    /// What root does once.
+    fn set_up(&self) -> Ended {
+        self.node.set_up(&self.config, &[ALICE, BOB])
+    }
+
+    fn command(&self, user: u32, steps: &[&str]) -> Command {
+        let mut command = self.node.run(&[], steps);
+        command.env("RADRM_CONFIG", &self.config);
+        as_user(command, user, GROUP)
+    }
+
+    fn start(&self, user: u32, steps: &[&str]) -> Running {
+        let mut running = Running::start(self.command(user, steps), PATIENCE);
+        running.until_ready();
+        running
+    }
+
+    fn scopes(&self) -> Vec<PathBuf> {
+        let machine = self.node.rig.machine_path();
+        [format!("group-{GROUP}"), format!("user-{ALICE}")]
+            .map(|name| PathBuf::from(format!("{}.{name}", machine.display())))
+            .into_iter()
+            .filter(|path| path.is_dir())
+            .collect()
+    }
+
+    /// Runs shell words as a user, for every file of the scopes (`$f`) and then for each directory (`$d`); what the
+    /// system refuses is of no interest.
+    fn attack(&self, user: u32, on_file: &str, on_directory: &str) {
+        let scopes = self.scopes();
+        assert!(!scopes.is_empty(), "nothing to attack");
+        for scope in scopes {
+            let script = format!(
+                "d='{}'; for f in \"$d\"/*; do {on_file}; done 2>/dev/null; ({on_directory}) 2>/dev/null; true",
+                scope.display()
+            );
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", &script]).current_dir("/");
+            child::run(as_user(command, user, GROUP), PATIENCE).ok();
+        }
+    }
+
+    /// A job of alice's runs through bob's attack and gets memory up to the limit and not beyond; so does one that
+    /// starts after it, and both together.
+    fn holds_against(&self, on_file: &str, on_directory: &str) {
+        let steps = ["use:0", "alloc:a:300m", "pause", "alloc:b:100m", "toomuch:c:700m", "pause"];
+        let mut alice = self.start(ALICE, &steps);
+        self.attack(BOB, on_file, on_directory);
+        alice.go_on();
+        alice.until_ready();
+        finish(self.start(ALICE, &["use:0", "toomuch:a:700m", "alloc:b:600m", "pause"]));
+        finish(alice);
+    }
+}
+
+macro_rules! holds_against {
+    ($($name:ident: $file:literal, $directory:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            if let Some(shared) = Shared::new() {
+                shared.holds_against($file, $directory);
+            }
+        }
+    )*};
+}
+
+holds_against! {
+    a_truncated_ledger_kills_no_other_members_job: "truncate -s 0 \"$f\"", ":";
+    a_ledger_cut_in_the_middle_kills_no_other_members_job: "truncate -s 9000 \"$f\"", ":";
+    random_bytes_in_a_ledger_harm_no_other_member:
+        "dd if=/dev/urandom of=\"$f\" bs=64k count=8 conv=notrunc", ":";
+    a_ledger_full_of_ones_harms_no_other_member:
+        "tr '\\0' '\\377' </dev/zero | dd of=\"$f\" bs=64k count=8 iflag=fullblock conv=notrunc", ":";
+    a_renamed_ledger_lifts_no_limit: "mv \"$f\" \"$f.gone\"", "mv \"$d\" \"$d.gone\"";
+    a_removed_ledger_lifts_no_limit: "rm -f \"$f\"", "rm -rf \"$d\"";
+    a_link_in_a_ledgers_place_lifts_no_limit:
+        "ln -sf /dev/null \"$f\"", "mv \"$d\" \"$d.gone\"; ln -s /tmp \"$d\"";
+    a_closed_ledger_harms_no_other_member: "chmod 000 \"$f\"", "chmod 000 \"$d\"";
+    an_opened_ledger_harms_no_other_member: "chmod 666 \"$f\"", "chmod 777 \"$d\"";
+    squatted_names_harm_no_other_member:
+        ":", "for n in ledger limits limit member-64001 member-64009 draft-1; do mkdir \"$d/$n\"; touch \"$d/$n\"; done";
+    a_ledger_made_longer_harms_no_other_member: "truncate -s 2M \"$f\"", ":";
+}
+
+#[test]
+fn a_user_does_not_lift_the_own_limit_with_the_files() {
+    for (on_file, on_directory) in [
+        ("mv \"$f\" \"$f.gone\"", "mv \"$d\" \"$d.gone\""),
+        ("rm -f \"$f\"", "rm -rf \"$d\""),
+        ("dd if=/dev/zero of=\"$f\" bs=64k count=8 conv=notrunc", ":"),
+        ("truncate -s 0 \"$f\"", ":"),
+        ("chmod 666 \"$f\"", ":"),
+    ] {
+        let Some(shared) = Shared::with(&format!("[user.{ALICE}]\nmem-limit = \"1GiB\"\n")) else { return };
+        let alice = shared.start(ALICE, &["use:0", "alloc:a:600m", "pause"]);
+        shared.attack(ALICE, on_file, on_directory);
+        // Counted as before, without memory, or not started at all.
+        let ended = child::run(shared.command(ALICE, &["use:0", "toomuch:a:600m"]), PATIENCE);
+        let refused = ended.status.code() == Some(125) && ended.stderr.contains("radrm quota init");
+        assert!(ended.status.success() || refused, "{on_file}: {ended:?}");
+        drop(alice);
+    }
+}
+
+#[test]
+fn a_damaged_ledger_is_its_owners_loss_until_root_sets_it_up_again() {
+    let Some(shared) = Shared::new() else { return };
+    shared.attack(BOB, "truncate -s 100 \"$f\"", ":");
+    let ended = child::run(shared.command(BOB, &["use:0"]), PATIENCE);
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    assert!(ended.stderr.contains("radrm quota init") && ended.stderr.lines().count() == 1, "{ended:?}");
+    let said = shared.set_up().ok().stdout;
+    assert!(said.contains(&format!("user {BOB}")) && said.contains("is new"), "{said}");
+    finish(shared.start(BOB, &["use:0", "alloc:a:600m", "pause"]));
+}
+
+#[test]
+fn a_limit_that_was_not_set_up_starts_nothing_and_says_what_to_type() {
+    let Some(shared) = Shared::new() else { return };
+    let ended = child::run(shared.command(OUTSIDER, &["use:0"]), PATIENCE);
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    let expected =
+        format!("`radrm quota init --machine {} user:{OUTSIDER}`", shared.node.rig.machine_path().display());
+    assert!(ended.stderr.contains(&expected) && ended.stderr.lines().count() == 1, "{ended:?}");
+}
+
+#[test]
+fn memory_of_a_killed_member_is_back_for_other_members() {
+    let Some(shared) = Shared::new() else { return };
+    for _ in 0..20 {
+        let bob = shared.start(BOB, &["use:0", "alloc:a:900m", "pause"]);
+        let mut alice = shared.start(ALICE, &["use:0", "toomuch:a:200m", "pause", "alloc:a:1000m", "pause"]);
+        // The launcher and what it started are one process group.
+        child::kill_group(bob.pid());
+        drop(bob);
+        alice.go_on();
+        alice.until_ready();
+        finish(alice);
+    }
+}
+
+#[test]
+fn two_members_at_once_are_never_both_granted_what_does_not_fit() {
+    let Some(shared) = Shared::new() else { return };
+    for _ in 0..25 {
+        let steps = ["use:0", "pause", "alloc:a:600m", "pause"];
+        let mut both = [ALICE, BOB].map(|user| shared.start(user, &steps));
+        both.iter_mut().for_each(Running::go_on);
+        let ended = both.map(|mut one| {
+            one.go_on();
+            one.end().status.success()
+        });
+        // One may come after the other has ended.
+        assert!(ended.contains(&true), "{ended:?}");
+        for gpu in shared.node.rig.ledgers().iter().flat_map(|ledger| &ledger.gpus) {
+            assert!(gpu.total_requested_peak <= 1 << 30, "{gpu:?}");
+        }
+    }
+}
+
+/// A place of its own for `/run` and `/etc`, as the files in `contrib` and the guide set it up, and shell words in it.
+fn on_a_set_up_node(script: &str) -> Option<Ended> {
+    let may = |words: &[&str]| {
+        Command::new(words[0]).args(&words[1..]).output().is_ok_and(|output| output.status.success())
+    };
+    let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    if !is_root || !may(&["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]) {
+        eprintln!("skipped: only root mounts");
+        return None;
+    }
+    let contrib = Path::new(env!("CARGO_MANIFEST_DIR")).join("../contrib/systemd");
+    let options = |unit: &str| {
+        let text = fs::read_to_string(contrib.join(unit)).expect("a mount unit");
+        let line =
+            |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).expect("a line").to_owned();
+        assert_eq!((line("What="), line("Type=")), ("tmpfs".to_owned(), "tmpfs".to_owned()));
+        format!("mkdir -p {0}\nmount -t tmpfs -o {1} tmpfs {0}\n", line("Where="), line("Options="))
+    };
+    let setup = format!(
+        "set -e\nmount -t tmpfs -o mode=755 none /run\n{}{}set +e\nradrm() {{ {} \"$@\"; }}\n\
+         alice() {{ setpriv --reuid={ALICE} --regid={GROUP} --clear-groups \"$@\"; }}\n\
+         bob() {{ setpriv --reuid={BOB} --regid={GROUP} --clear-groups \"$@\"; }}\n",
+        options("run-radrm.mount"),
+        options("run-radrm-limits.mount"),
+        artifacts::file("radrm").display()
+    );
+    let place = tempfile::tempdir().expect("directory");
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("mode");
+    let config = place.path().join("radrm.toml");
+    fs::write(&config, format!("[group.{GROUP}]\nmem-limit = \"1GiB\"\n")).expect("file");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "/bin/bash", "-c", &format!("{setup}{script}")]).current_dir("/");
+    command.env("RADRM_CONFIG", &config).env("RADRM_LIB_DIR", artifacts::directory());
+    command
+        .env("RUN", artifacts::file("radrm-run"))
+        .env_remove("XDG_RUNTIME_DIR")
+        .env("HOME", "/nonexistent");
+    artifacts::file("libradrm.so");
+    Some(child::run(command, PATIENCE))
+}
+
+#[test]
+fn on_a_node_set_up_as_documented_limits_are_joined_and_nothing_can_be_squatted() {
+    let script = format!(
+        "alice $RUN --quiet --no-profile --no-dataset -- true 2>&1; echo code $?
+        radrm quota init group:{GROUP} user:{ALICE} user:{BOB}
+        alice $RUN --quiet --no-profile --no-dataset -- sh -c 'echo $RADRM_LEDGERS $RADRM_SEGMENT'
+        stat -c '%a %u %n' /run/radrm /run/radrm/limits /run/radrm/{ALICE} /run/radrm/limits/*
+        for d in /run/radrm /run/radrm/limits /run/radrm/limits/group-{GROUP} /run/radrm/{ALICE}; do
+            bob mkdir $d/64009 2>/dev/null && echo squatted $d
+            bob touch $d/x 2>/dev/null && echo squatted $d
+            bob mv $d $d.gone 2>/dev/null && echo renamed $d
+        done; true"
+    );
+    let Some(ended) = on_a_set_up_node(&script) else { return };
+    let text = ended.ok().stdout;
+    assert!(text.contains("root sets it up by `radrm quota init user:64001`\ncode 125\n"), "{text}");
+    let ledgers = format!("/run/radrm/limits/group-{GROUP}/member-{ALICE} /run/radrm/{ALICE}/segment-");
+    assert!(text.contains(&ledgers), "{text}");
+    for line in [
+        "755 0 /run/radrm".to_owned(),
+        "755 0 /run/radrm/limits".to_owned(),
+        format!("700 {ALICE} /run/radrm/{ALICE}"),
+        format!("755 0 /run/radrm/limits/group-{GROUP}"),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+    }
+    assert!(!text.contains("squatted") && !text.contains("renamed"), "{text}");
+}
+
+#[test]
+fn a_user_who_fills_what_is_writable_hinders_no_other_user() {
+    let script = format!(
+        "radrm quota init group:{GROUP} user:{ALICE} user:{BOB}
+        bob dd if=/dev/zero of=/run/radrm/{BOB}/filler bs=1M 2>/dev/null
+        bob dd if=/dev/zero of=/run/radrm/limits/group-{GROUP}/member-{BOB} bs=1M oflag=append conv=notrunc 2>/dev/null
+        i=0; while bob touch /run/radrm/{BOB}/$i 2>/dev/null; do i=$((i+1)); [ $i -lt 300 ] || break; done
+        df --output=avail /run /run/radrm /run/radrm/limits
+        alice $RUN --quiet --no-profile --no-dataset -- true; echo code $?
+        radrm quota init group:{GROUP} user:{ALICE} user:{BOB} user:{OUTSIDER}"
+    );
+    let Some(ended) = on_a_set_up_node(&script) else { return };
+    let text = ended.ok().stdout;
+    let mut rows = text.lines().skip_while(|line| !line.contains("Avail")).skip(1);
+    let mut available = || rows.next().expect("a row").trim().parse::<u64>().expect("KiB");
+    assert!(available() > 1024, "the rest of /run: {text}");
+    assert_eq!((available(), available()), (0, 0), "{text}");
+    assert!(text.contains("code 0\n"), "alice's job starts all the same: {text}");
+    assert!(text.contains("was made longer"), "there is room for another user again: {text}");
+}

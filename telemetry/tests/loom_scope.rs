@@ -1,0 +1,78 @@
+//! Model checks of limits that users share, run as those in `loom.rs` are.
+#![cfg(loom)]
+
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU64;
+use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use loom::thread;
+use radrm_telemetry::ledger::words;
+use std::array::from_fn;
+
+fn zero() -> AtomicU64 {
+    AtomicU64::new(0)
+}
+
+/// Explores `model`; returns the number of executions.
+fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) -> usize {
+    let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let seen = count.clone();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(move || {
+        seen.fetch_add(1, Relaxed);
+        model();
+    });
+    count.load(Relaxed)
+}
+
+/// Starts a thread whose first operation is a read-modify-write: the checker finds nothing in one that begins with a load.
+fn spawn(warm: &Arc<AtomicU64>, work: impl FnOnce() + 'static) -> thread::JoinHandle<()> {
+    let warm = warm.clone();
+    thread::spawn(move || {
+        warm.fetch_add(1, Relaxed);
+        work();
+    })
+}
+
+/// A request of 60 % by a user who reads the other user's word apart, if the roster names that user. The system call
+/// that reads adds no ordering of its own here.
+fn reserve_in_scope(words: &[AtomicU64; 2], roster: &AtomicU64, own: usize) -> bool {
+    let sum = || {
+        let is_known = own == 1 || roster.load(Acquire) == 2;
+        let other = if is_known { words::bytes_of(words[1 - own].load(Relaxed)) } else { 0 };
+        words::bytes_of(words[own].load(Relaxed)) + other
+    };
+    words::reserve_with(&words[own], 60, 100, sum).is_ok()
+}
+
+/// Two users at once; `known` of them are in the roster before, and user 1 is entered before the first request.
+fn two_users(known: u64) -> usize {
+    explore(3, move || {
+        let words: Arc<[AtomicU64; 2]> = Arc::new(from_fn(|_| AtomicU64::new(words::empty(1))));
+        let roster = Arc::new(AtomicU64::new(known));
+        let (warm, granted) = (Arc::new(zero()), Arc::new(zero()));
+        let other = {
+            let (words, roster, granted) = (words.clone(), roster.clone(), granted.clone());
+            spawn(&warm, move || {
+                roster.store(2, Release);
+                granted.fetch_add(reserve_in_scope(&words, &roster, 1).into(), Relaxed);
+            })
+        };
+        warm.fetch_add(1, Relaxed);
+        granted.fetch_add(reserve_in_scope(&words, &roster, 0).into(), Relaxed);
+        other.join().unwrap();
+        assert!(granted.load(Relaxed) < 2, "both were granted");
+    })
+}
+
+#[test]
+fn users_who_read_each_others_words_are_never_both_granted() {
+    let executions = two_users(2);
+    assert!(executions > 10, "{executions}");
+}
+
+#[test]
+fn a_user_who_is_entered_meanwhile_is_never_overlooked() {
+    let executions = two_users(1);
+    assert!(executions > 10, "{executions}");
+}
