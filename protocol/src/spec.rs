@@ -139,6 +139,16 @@ impl Spec {
         if self.slot_ms == Some(0) {
             return Err("with a slot of 0 the job would give way at once".to_owned());
         }
+        for (name, limit) in [("time limit", self.time_limit_ms), ("slot", self.slot_ms)] {
+            if let (Some(_), Some(grace), Some(limit)) = (self.checkpoint_signal, self.grace_ms, limit)
+                && grace >= limit
+            {
+                let [grace, limit] = [grace, limit].map(|ms| ms as f64 / 1000.0);
+                return Err(format!(
+                    "with a grace of {grace} s the checkpoint signal would come at the job's start: its {name} is {limit} s"
+                ));
+            }
+        }
         if self.expected_ms == Some(0) {
             return Err("no job is expected to take no time at all".to_owned());
         }
@@ -252,6 +262,14 @@ mod tests {
     fn a_wrong_job_is_told_in_one_sentence() {
         let good = Spec { command: vec!["a".into()], cwd: "/".into(), gpus: 1, ..Spec::default() };
         good.check().unwrap();
+        let hasty = |time_limit_ms, slot_ms| Spec {
+            checkpoint_signal: Some(10),
+            grace_ms: Some(5000),
+            time_limit_ms,
+            slot_ms,
+            ..good.clone()
+        };
+        hasty(Some(5001), Some(5001)).check().unwrap();
         for (bad, part) in [
             (Spec { command: Vec::new(), ..good.clone() }, "no command"),
             (Spec { cwd: "x".into(), ..good.clone() }, "not absolute"),
@@ -259,6 +277,8 @@ mod tests {
             (Spec { gpus: 65, ..good.clone() }, "65 GPUs"),
             (Spec { share: Some(0), ..good.clone() }, "share"),
             (Spec { checkpoint_signal: Some(9), ..good.clone() }, "catch"),
+            (hasty(Some(5000), None), "time limit is 5 s"),
+            (hasty(None, Some(4999)), "slot is 4.999 s"),
         ] {
             let text = bad.check().unwrap_err();
             assert!(text.contains(part) && text.lines().count() == 1, "{text}");

@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{DONE, Node, adopted, gib, oom, preemptible, signals, started, verdict};
+use common::{DONE, LATER, Node, adopted, gib, oom, preemptible, signals, started, verdict};
 use radrm_scheduler_core::{
-    Action, After, Decision, DeviceId, Event, Job, JobId, Leaving, Millis, Outcome, Phase, Reason, Settings,
-    Signal, SuspendRefusal, Verdict,
+    Action, After, Decision, DeviceId, Event, Job, JobId, Leaving, Millis, Outcome, Phase, Preemption,
+    Reason, Settings, Signal, SuspendRefusal, Verdict,
 };
 
 #[test]
@@ -29,7 +29,7 @@ fn a_job_that_was_told_to_stop_before_a_restart_still_goes_where_it_was_to_go() 
         // It waited since the first one's slot began.
         let second = Job { submitted: Millis::from_secs(600), ..gib(2, 30) };
         node.step(Event::Submitted { job: Box::new(second) });
-        let decisions = node.finish(1, DONE);
+        let decisions = node.finish(1, LATER);
         assert!(started(&decisions, 2).is_some(), "{decisions:?}");
         match after {
             After::End(verdict_then) => assert_eq!(verdict(&decisions, 1), Some(verdict_then)),
@@ -102,7 +102,7 @@ fn the_time_to_leave_begins_when_the_signal_is_sent() {
     node.step(Event::SignalHeld { job, held: true });
     assert_eq!(signals(&node.at(20_000).step(Event::Tick)), []);
     // It was asked by the first: it left.
-    node.finish(1, DONE);
+    node.finish(1, LATER);
     assert_eq!(node.phase(1), Phase::Waiting);
 }
 
@@ -156,7 +156,7 @@ fn a_job_that_succeeded_does_not_run_again_because_its_device_is_gone() {
             }
         }
     }
-    // One that was asked to leave first may say so with any code.
+    // One that was asked to leave first may go on later.
     let mut node = Node::new(2, Settings::default());
     let low = |id| Job { preemption: preemptible(Err(SuspendRefusal::Unsupported)), ..gib(id, 30) };
     node.run(low(1));
@@ -165,7 +165,7 @@ fn a_job_that_succeeded_does_not_run_again_because_its_device_is_gone() {
     let [(first, Signal::Checkpoint(10))] = signalled[..] else { panic!("{signalled:?}") };
     let device = node.state.job(JobId(first)).unwrap().devices[0];
     node.step(Event::DeviceLost { device });
-    node.finish(first, DONE);
+    node.finish(first, LATER);
     assert_eq!(node.phase(first), Phase::Waiting);
 }
 
@@ -177,4 +177,35 @@ fn a_lost_device_gives_its_jobs_back() {
     assert_eq!(signals(&decisions), [(1, Signal::Kill)]);
     let decisions = node.finish(1, Outcome::Signalled { signal: 9 });
     assert_eq!(started(&decisions, 1), Some((2, vec![1])));
+}
+
+#[test]
+fn a_grace_longer_than_the_limit_leaves_half_of_it_to_work() {
+    for (time_limit, slot) in [(Some(60), None), (None, Some(60)), (Some(60), Some(600))] {
+        let span = |seconds: Option<u64>| seconds.map(Millis::from_secs);
+        let preemption =
+            Preemption { grace: Millis::from_secs(3600), ..preemptible(Err(SuspendRefusal::Mps)) };
+        let job = Job { time_limit: span(time_limit), slot: span(slot), preemption, ..gib(1, 30) };
+        let mut node = Node::new(1, Settings::default());
+        node.at(0).run(job);
+        node.at(1).submit(gib(2, 30));
+        assert_eq!(signals(&node.at(29).step(Event::Tick)), [], "it had no time to work");
+        assert_eq!(signals(&node.at(30).step(Event::Tick)), [(1, Signal::Checkpoint(10))]);
+        assert_eq!(signals(&node.at(60).step(Event::Tick)), [(1, Signal::Terminate)]);
+    }
+}
+
+#[test]
+fn after_its_checkpoint_signal_exit_0_is_done_and_75_goes_on() {
+    for (code, done) in [(0, true), (75, false), (1, false)] {
+        let preemption = preemptible(Err(SuspendRefusal::Mps));
+        let job = Job { slot: Some(Millis::from_secs(600)), preemption, ..gib(1, 30) };
+        let mut node = Node::new(1, Settings::default());
+        node.at(0).run(job);
+        node.at(1).submit(gib(2, 30));
+        assert_eq!(signals(&node.at(600).step(Event::Tick)), [(1, Signal::Checkpoint(10))]);
+        let ended = node.at(601).finish(1, Outcome::Exited { code });
+        let requeued = ended.iter().any(|decision| matches!(decision.action, Action::Requeue { .. }));
+        assert_eq!((verdict(&ended, 1).is_some(), requeued), (done, !done), "exit code {code}");
+    }
 }

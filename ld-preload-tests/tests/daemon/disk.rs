@@ -79,7 +79,7 @@ const GIVES_WAY: [&str; 8] =
 fn grace_on_a_full_disk_starts_at_the_signal() {
     let Some(daemon) = daemon(HASTY) else { return };
     let script = "echo start >> $PLACE/marks; [ $RADRM_ATTEMPT = 2 ] && exit 0; \
-                  trap 'sleep 0.3; echo written >> $PLACE/marks; exit 0' USR1; while :; do sleep 0.05; done";
+                  trap 'sleep 0.3; echo written >> $PLACE/marks; exit 75' USR1; while :; do sleep 0.05; done";
     let job = daemon.submit(&GIVES_WAY, &["/bin/sh", "-c", script]);
     let next = daemon.submit(&["--exclusive"], &["/bin/sh", "-c", "echo next >> $PLACE/marks"]);
     daemon.until("it runs", |daemon| !daemon.lines("marks").is_empty());

@@ -352,7 +352,7 @@ fn a_job_gets_sigterm_to_react_to_and_one_that_does_not_is_killed() {
 fn a_checkpoint_signal_comes_before_the_end_and_the_job_goes_on_later() {
     let daemon = Daemon::new("[scheduler.eviction]\nkill_after = 2000\n");
     let script = "echo begin $RADRM_ATTEMPT >> $PLACE/marks; [ $RADRM_ATTEMPT = 2 ] && exit 0; \
-                  trap 'echo saved >> $PLACE/marks; exit 0' USR1; while :; do sleep 0.05; done";
+                  trap 'echo saved >> $PLACE/marks; exit 75' USR1; while :; do sleep 0.05; done";
     let options = ["--exclusive", "--preemptible", "--checkpoint-signal", "USR1", "--grace", "20s"];
     let jobs: Vec<u64> = (0..2).map(|_| daemon.submit(&options, &["/bin/sh", "-c", script])).collect();
     daemon.until("both run", |daemon| daemon.lines("marks").len() == 2);

@@ -34,7 +34,7 @@ fn until_marked(daemon: &Daemon, mark: &str) {
 #[test]
 fn a_job_preempted_without_a_daemon_is_requeued() {
     let own: &[&str] = &["--checkpoint-signal", "USR1", "--grace", "100s"];
-    for (options, signal, code) in [(own, "USR1", 0), (&[], "TERM", 3)] {
+    for (options, signal, code) in [(own, "USR1", 75), (&[], "TERM", 3)] {
         let mut daemon = Daemon::new(ONE_GPU);
         let script = ends_late(signal, code);
         let options = [&["--exclusive", "--preemptible"], options].concat();

@@ -1,6 +1,5 @@
 //! Jobs from `.rad` files.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use radrm_collector::dataset::batch_of;
@@ -9,6 +8,7 @@ use radrm_scheduler_core::need::ModelSummary;
 use radrm_scheduler_core::rad_file::{Form, RadFile, Run};
 
 use super::asks::Asks;
+use super::text;
 
 /// What a file says.
 #[derive(Debug)]
@@ -85,8 +85,9 @@ fn line(setup: Option<&str>, command: &str) -> String {
 
 /// Reads a model's summary; its layers are not needed.
 pub(super) fn summary(path: &Path) -> Result<ModelSummary, String> {
-    let text = fs::read_to_string(path)
-        .map_err(|error| format!("{}: {}", path.display(), radrm_console::output::reason(&error)))?;
+    /// Summaries have some hundred bytes for each layer.
+    const MAX_SUMMARY: u64 = 64 << 20;
+    let text = text::of_file(path, MAX_SUMMARY)?;
     let summary = ModelSummary::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(ModelSummary { layers: Vec::new(), ..summary })
 }

@@ -1,7 +1,6 @@
 //! `radrm submit`.
 
 use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use radrm_protocol::wire::{Request, Response};
 use radrm_scheduler_core::NeedResolver;
 
 use super::asks::Asks;
-use super::{Failure, dry_run, print, queue, rad, user_limit};
+use super::{Failure, dry_run, print, queue, rad, text, user_limit};
 
 /// How often `--wait` looks.
 const LOOK: Duration = Duration::from_millis(200);
@@ -168,8 +167,9 @@ fn spec(flags: Flags) -> Result<(Spec, Option<u64>, Vec<String>), Failure> {
 }
 
 fn from_file(file: &Path, here: &Path) -> Result<rad::Rad, String> {
-    let text = fs::read_to_string(file)
-        .map_err(|error| format!("{}: {}", file.display(), radrm_console::output::reason(&error)))?;
+    /// The most that a job's command can be, and room for comments.
+    const MAX_FILE: u64 = 4 << 20;
+    let text = text::of_file(file, MAX_FILE)?;
     let wrong = |why| format!("{}: {why}", file.display());
     let mut rad = rad::parse(&text).map_err(wrong)?;
     let spec = &mut rad.spec;
@@ -204,6 +204,7 @@ fn environment() -> Vec<String> {
 mod tests {
     use super::*;
     use radrm_protocol::wire::{self, JobRow};
+    use std::fs;
     use std::os::unix::net::UnixListener;
 
     /// The job of a command line, with `@` for a directory.

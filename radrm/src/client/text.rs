@@ -1,7 +1,12 @@
 //! Times and amounts for people.
 
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
 use radrm_limits::amount;
-use radrm_scheduler_core::Millis;
+use radrm_scheduler_core::{Bytes, Millis};
 use radrm_telemetry::ledger::Amount;
 
 /// Memory of a GPU such as `10GiB`.
@@ -58,7 +63,7 @@ pub(super) fn span(text: &str) -> Result<u64, String> {
 
 /// `1.5 GiB`, or `-` for nothing.
 pub(super) fn bytes(bytes: u64) -> String {
-    if bytes == 0 { "-".to_owned() } else { radrm_profile::Bytes(bytes).to_string() }
+    if bytes == 0 { "-".to_owned() } else { Bytes(bytes).to_string() }
 }
 
 /// A span for people.
@@ -66,9 +71,39 @@ pub(super) fn time(ms: u64) -> String {
     Millis(ms).to_string()
 }
 
+/// The text of a file that the user names: a regular file, or a pipe of a shell, of at most `most` bytes.
+///
+/// # Errors
+/// One sentence.
+pub(super) fn of_file(path: &Path, most: u64) -> Result<String, String> {
+    let failed = |error: &io::Error| format!("{}: {}", path.display(), radrm_console::output::reason(error));
+    let file = File::open(path).map_err(|error| failed(&error))?;
+    let kind = file.metadata().map_err(|error| failed(&error))?.file_type();
+    if !kind.is_file() && !kind.is_fifo() {
+        return Err(format!("{} is not a regular file", path.display()));
+    }
+    let mut text = String::new();
+    let read = file.take(most + 1).read_to_string(&mut text).map_err(|error| failed(&error))?;
+    match read as u64 > most {
+        true => Err(format!("{} has more than {}", path.display(), Bytes(most))),
+        false => Ok(text),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_named_file_is_regular_and_of_bounded_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        std::fs::write(&path, "12345").unwrap();
+        assert_eq!(of_file(&path, 5).unwrap(), "12345");
+        assert!(of_file(&path, 4).unwrap_err().ends_with("has more than 4 B"));
+        assert!(of_file(Path::new("/dev/zero"), 5).unwrap_err().ends_with("is not a regular file"));
+        assert!(of_file(dir.path(), 5).is_err());
+    }
 
     #[test]
     fn times_are_read_as_people_write_them() {

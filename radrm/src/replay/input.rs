@@ -1,7 +1,7 @@
 //! Files a replay reads.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
@@ -15,6 +15,9 @@ use super::cli::{self, Order};
 /// A replay reads no more of a file than this: the largest published traces have some hundred MB.
 const MOST: u64 = 4 << 30;
 
+/// What a gzip file begins with.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
 /// A file's text; gzipped ones are told by their first bytes.
 fn text(path: &Path) -> Result<String, String> {
     let wrong =
@@ -23,7 +26,7 @@ fn text(path: &Path) -> Result<String, String> {
     File::open(path)
         .and_then(|file| file.take(MOST).read_to_end(&mut bytes))
         .map_err(|error| wrong(&error))?;
-    if bytes.starts_with(&[0x1f, 0x8b]) {
+    if bytes.starts_with(&GZIP) {
         let mut plain = Vec::new();
         MultiGzDecoder::new(&bytes[..])
             .take(MOST)
@@ -32,6 +35,19 @@ fn text(path: &Path) -> Result<String, String> {
         bytes = plain;
     }
     String::from_utf8(bytes).map_err(|_| format!("{} is not text", path.display()))
+}
+
+/// The beginning of a file's text, also of a gzipped one; nothing if it cannot be read.
+pub(super) fn beginning(path: &Path) -> String {
+    const LENGTH: u64 = 256;
+    let Ok(mut file) = File::open(path) else { return String::new() };
+    let (mut start, mut text) = ([0; 2], Vec::new());
+    let packed = file.read_exact(&mut start).is_ok() && start == GZIP;
+    let read = file.rewind().and_then(|()| match packed {
+        true => MultiGzDecoder::new(file).take(LENGTH).read_to_end(&mut text),
+        false => file.take(LENGTH).read_to_end(&mut text),
+    });
+    read.map_or_else(|_| String::new(), |_| String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Measured workloads, or none.
@@ -109,8 +125,7 @@ pub fn cluster(spec: &str, mode: Mode) -> Result<Cluster, String> {
 
 /// `4xA100-40GB+2xT4`: all in one machine.
 pub(super) fn named(spec: &str) -> Result<Cluster, String> {
-    /// A replay of more devices than that is a slip of the pen.
-    const MOST_DEVICES: usize = 1_000_000;
+    const MOST_DEVICES: usize = read::MAX_DEVICES;
     let models = Models::known().map_err(|error| error.to_string())?;
     let mut cluster = Cluster::default();
     for part in spec.split('+').map(str::trim) {
@@ -178,6 +193,22 @@ mod tests {
     }
 
     #[test]
+    fn a_gzipped_trace_is_known_by_its_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let header = "arrival_s,task,rad,duration_min\n";
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(header.repeat(1000).as_bytes()).unwrap();
+        for (name, content) in
+            [("t.csv.gz", packed.finish().unwrap()), ("t.csv", header.into()), ("gz", vec![])]
+        {
+            let path = dir.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            assert_eq!(super::super::is_thesis(&path), name != "gz", "{name}");
+        }
+        assert_eq!(beginning(&dir.path().join("none")), "");
+    }
+
+    #[test]
     fn jobs_by_chance_need_a_number() {
         #[derive(clap::Parser)]
         struct Line {
@@ -200,5 +231,10 @@ mod tests {
         assert_eq!(four.devices[0].capacity, Bytes::from_gib(40));
         assert_eq!(cluster("1xA100-40GB", Mode::Mig).unwrap().devices.len(), 3);
         assert!(cluster("4xB9000", Mode::Mps).unwrap_err().starts_with("--gpus: "));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("nodes.csv");
+        std::fs::write(&path, "sn,cpu_milli,memory_mib,gpu,model\na,1,1,999999999999,G\n").unwrap();
+        let why = cluster(path.to_str().unwrap(), Mode::Mps).unwrap_err();
+        assert!(why.ends_with("nodes.csv: there are more than 1000000 GPUs in it"), "{why}");
     }
 }

@@ -157,10 +157,7 @@ fn model(order: &Order) -> Result<Model, Failure> {
 }
 
 fn is_thesis(path: &Path) -> bool {
-    use std::io::Read as _;
-    let mut start = [0u8; 256];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read(&mut start)).unwrap_or(0);
-    String::from_utf8_lossy(&start[..read]).contains("arrival_s")
+    input::beginning(path).contains("arrival_s")
 }
 
 /// Whether the trace has the estimator that was asked for.

@@ -122,6 +122,159 @@ mod tests {
         entries
     }
 
+    /// One event of each kind, in an order in which each of them finds what it is about.
+    fn of_each_kind() -> Vec<Event> {
+        use crate::event::{Evidence, Outcome};
+        use crate::{
+            Activity, After, HostNeed, JobObservation, Leaving, Node, NodeId, Observation, Permille,
+            Preemption, Signal, SuspendRefusal, UserId,
+        };
+        let devices = Cluster::uniform(3, "A", Bytes::from_gib(40)).devices;
+        let preemption = Preemption {
+            allowed: true,
+            checkpoint_signal: Some(10),
+            grace: Millis(100),
+            suspend: Err(SuspendRefusal::NoShim),
+        };
+        let job = |id: u64, gib: u64| Job {
+            need: Some(Need::measured(Bytes::from_gib(gib))),
+            host: HostNeed { cpu_milli: 1000, memory: Bytes::from_gib(1) },
+            submitted: Millis(id),
+            preemption,
+            ..Job::new(JobId(id))
+        };
+        let submitted = |job: Job| Event::Submitted { job: Box::new(job) };
+        let (id, device) = (JobId, devices[0].id);
+        let node = Node { id: NodeId(0), cpu_milli: 64_000, memory: Bytes::from_gib(256) };
+        let leaving = Leaving {
+            after: After::Requeue,
+            signal: Signal::Checkpoint(10),
+            reason: Reason::MoreImportant { job: id(9) },
+            slot_over: true,
+        };
+        let seen = Observation { used: Bytes::from_gib(7), smact: Permille(500), ..Observation::default() };
+        let activity = Some(Activity { smact: Permille(700), smocc: Permille(300), drama: Permille(200) });
+        let of_job = JobObservation {
+            used: Bytes::from_gib(2),
+            peak: Bytes::from_gib(3),
+            speed: Some(Permille(900)),
+            activity,
+        };
+        let estimate = Need::new(
+            Bytes::from_gib(5),
+            Bytes::from_gib(6),
+            Some(Permille(950)),
+            crate::need::Source::DryRun { steps: 3, gpu: "A".into() },
+        );
+        let out_of_memory =
+            Outcome::OutOfMemory { seen: Bytes::from_gib(9), evidence: Evidence::Shim, code: 1 };
+        let added = devices.iter().cloned().map(|device| Event::DeviceAdded { device });
+        [Event::Paused { paused: true }, Event::NodeAdded { node }]
+            .into_iter()
+            .chain(added)
+            .chain([
+                Event::UsageRestored { user: UserId(0), gpu_ms: 5000 },
+                Event::Adopted {
+                    job: Box::new(job(1, 10)),
+                    devices: vec![device],
+                    since: Millis(1),
+                    reserved: Some(Bytes::from_gib(10)),
+                    leaving: Some(Box::new(leaving)),
+                },
+                Event::AdoptedSuspended {
+                    job: Box::new(job(2, 10)),
+                    model: "A".into(),
+                    bytes: Bytes::from_gib(10),
+                    gpus: 1,
+                    devices: vec![devices[1].id],
+                    whole: false,
+                    ran: Millis(7),
+                },
+                submitted(job(3, 20)),
+                submitted(Job { need: None, ..job(4, 1) }),
+                Event::Held { job: id(4) },
+                Event::NeedKnown { job: id(4), need: estimate },
+                Event::ProfileKnown { job: id(4), activity, expected: Some(Millis(900)) },
+                Event::Paused { paused: false },
+                Event::Started { job: id(3), attempt: 1 },
+                Event::ResumeFailed { job: id(2) },
+                Event::Resumed { job: id(2) },
+                Event::SignalHeld { job: id(1), held: true },
+                Event::SignalHeld { job: id(1), held: false },
+                Event::DeviceObserved { device, seen },
+                Event::JobObserved { job: id(3), device, seen: of_job },
+                Event::SuspendKnown { job: id(3), suspend: Ok(()) },
+                Event::Released { job: id(4) },
+                Event::Started { job: id(4), attempt: 1 },
+                submitted(Job { exclusive: true, gpus: 3, priority: 9, ..job(5, 30) }),
+                Event::Suspended { job: id(3), bytes: Bytes::from_gib(8) },
+                Event::SuspendFailed { job: id(4), refusal: SuspendRefusal::Failed },
+                Event::Finished { job: id(1), attempt: 1, outcome: out_of_memory },
+                Event::DeviceDrained { device, drained: true },
+                Event::DeviceLost { device: devices[1].id },
+                Event::Cancelled { job: id(5) },
+                Event::Tick,
+            ])
+            .collect()
+    }
+
+    /// The number of an event's kind. A new kind does not compile until it is here, and then fails the test until
+    /// [`of_each_kind`] has one.
+    fn kind(event: &Event) -> usize {
+        match event {
+            Event::NodeAdded { .. } => 0,
+            Event::DeviceAdded { .. } => 1,
+            Event::DeviceLost { .. } => 2,
+            Event::DeviceDrained { .. } => 3,
+            Event::DeviceObserved { .. } => 4,
+            Event::JobObserved { .. } => 5,
+            Event::Submitted { .. } => 6,
+            Event::Adopted { .. } => 7,
+            Event::AdoptedSuspended { .. } => 8,
+            Event::UsageRestored { .. } => 9,
+            Event::NeedKnown { .. } => 10,
+            Event::ProfileKnown { .. } => 11,
+            Event::Cancelled { .. } => 12,
+            Event::Held { .. } => 13,
+            Event::Released { .. } => 14,
+            Event::Started { .. } => 15,
+            Event::Finished { .. } => 16,
+            Event::SuspendKnown { .. } => 17,
+            Event::Suspended { .. } => 18,
+            Event::SuspendFailed { .. } => 19,
+            Event::Resumed { .. } => 20,
+            Event::ResumeFailed { .. } => 21,
+            Event::SignalHeld { .. } => 22,
+            Event::Paused { .. } => 23,
+            Event::Tick => KINDS - 1,
+        }
+    }
+
+    const KINDS: usize = 25;
+
+    #[test]
+    fn events_of_every_kind_are_read_back_and_decided_alike() {
+        let settings = Settings::default();
+        let mut state = State::new(settings.clone());
+        let mut again = Again::default();
+        let start = Entry::Start { version: "1".into(), settings: Box::new(settings) };
+        assert_eq!(again.feed(through_text(&start)), Fed::Started);
+        let mut kinds = [0; KINDS];
+        let mut decided = 0;
+        for (at, event) in of_each_kind().into_iter().enumerate() {
+            kinds[kind(&event)] += 1;
+            let at = Millis(1_700_000_000_000 + 40 * at as u64);
+            let decisions = state.step(at, event.clone());
+            decided += decisions.len();
+            let entry = Entry::Step { at, event, decisions: decisions.clone() };
+            let read = through_text(&entry);
+            assert_eq!(read, entry);
+            assert_eq!(again.feed(read), Fed::Same(decisions), "{entry:?}");
+        }
+        assert!(kinds.iter().all(|count| *count > 0), "a kind is missing: {kinds:?}");
+        assert!(decided > 10, "{decided} decisions: the test is about nothing");
+    }
+
     /// As a file would have it.
     fn through_text(entry: &Entry) -> Entry {
         let text = serde_json::to_string(entry).unwrap();

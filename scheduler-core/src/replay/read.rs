@@ -11,6 +11,9 @@ use crate::device::{Device, DeviceId, Node, NodeId};
 use crate::job::{HostNeed, UserId};
 use crate::units::{Bytes, Millis, Permille};
 
+/// A replay of more devices is a slip of the pen.
+pub const MAX_DEVICES: usize = 1_000_000;
+
 /// Why a text is not a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -19,6 +22,9 @@ pub enum ReadError {
         "this is no trace that is known: its first line is \"{0}\" (thesis CSV, openb pods, run times and SWF are)"
     )]
     Unknown(String),
+    /// More devices than are replayed.
+    #[error("there are more than {MAX_DEVICES} GPUs in it")]
+    TooManyDevices,
     /// Not CSV.
     #[error("{0}")]
     Csv(#[from] csv::Error),
@@ -254,7 +260,11 @@ pub fn openb_nodes(text: &str) -> Result<Cluster, ReadError> {
             memory: mib(table.number(row, "memory_mib")?.unwrap_or(0.0)),
         });
         let model = table.text(row, "model")?;
-        for _ in 0..table.number(row, "gpu")?.unwrap_or(0.0) as u32 {
+        let gpus = table.number(row, "gpu")?.unwrap_or(0.0);
+        if gpus + cluster.devices.len() as f64 > MAX_DEVICES as f64 {
+            return Err(ReadError::TooManyDevices);
+        }
+        for _ in 0..gpus as u32 {
             let id = DeviceId(cluster.devices.len() as u32);
             // The trace has no GPU memory; shares say what fits.
             let capacity = Bytes::from_gib(32);

@@ -14,10 +14,23 @@ use crate::units::{Bytes, Millis};
 /// A restore that did not work is tried again after this.
 const RETRY_RESUME: Millis = Millis::from_secs(30);
 
+/// The time between a job's checkpoint signal and SIGTERM: at most half of the time that the job has, or it would be
+/// asked to leave as soon as it starts.
+fn checkpoint_grace(record: &Record, settings: &Settings) -> Millis {
+    let shortest = record.job.time_limit.into_iter().chain(slot(record, settings)).min();
+    let grace = record.job.preemption.grace;
+    shortest.map_or(grace, |shortest| grace.min(Millis(shortest.0 / 2)))
+}
+
+/// The time after which a job gives way if others wait.
+fn slot(record: &Record, settings: &Settings) -> Option<Millis> {
+    record.job.slot.or(settings.eviction.slot.filter(|_| record.job.preemption.allowed))
+}
+
 /// The time that a job has after the signal of a step.
 fn grace(record: &Record, step: Step, settings: &Settings) -> Millis {
     match step {
-        Step::Checkpoint => record.job.preemption.grace,
+        Step::Checkpoint => checkpoint_grace(record, settings),
         Step::Terminate => settings.eviction.kill_after,
         Step::Kill => Millis::MAX,
     }
@@ -170,7 +183,7 @@ impl State {
         if let Some(stop) = record.stop {
             at(stop.until);
         } else if record.phase == Phase::Running {
-            let grace = early(record);
+            let grace = early(record, &self.settings);
             if let Some(end) = record.enforced_end() {
                 at(end.minus(grace));
             }
@@ -191,9 +204,7 @@ impl State {
     }
 
     fn slot_end(&self, record: &Record) -> Option<Millis> {
-        let slot =
-            record.job.slot.or(self.settings.eviction.slot.filter(|_| record.job.preemption.allowed))?;
-        Some(record.since.plus(slot))
+        Some(record.since.plus(slot(record, &self.settings)?))
     }
 
     /// When a job that has its devices for itself only because its need is unknown has shown it.
@@ -233,7 +244,7 @@ impl State {
     fn on_running_timer(&mut self, id: JobId, out: &mut Vec<Decision>) {
         let now = self.now;
         let Some(record) = self.jobs.get(&id) else { return };
-        let grace = early(record);
+        let grace = early(record, &self.settings);
         if let (Some(end), Some(limit)) = (record.enforced_end(), record.job.time_limit)
             && end.minus(grace) <= now
         {
@@ -399,6 +410,6 @@ impl State {
 }
 
 /// How long before an end the checkpoint signal has to come.
-fn early(record: &Record) -> Millis {
-    record.job.preemption.checkpoint_signal.map_or(Millis::ZERO, |_| record.job.preemption.grace)
+fn early(record: &Record, settings: &Settings) -> Millis {
+    record.job.preemption.checkpoint_signal.map_or(Millis::ZERO, |_| checkpoint_grace(record, settings))
 }

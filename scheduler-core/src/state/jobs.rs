@@ -233,6 +233,8 @@ impl State {
         record.peak = Bytes::ZERO;
         let devices = record.devices.clone();
         let model = record.job.model.clone();
+        let succeeded = outcome == (Outcome::Exited { code: 0 });
+        let checkpoints = record.job.preemption.checkpoint_signal.is_some();
         if suspended {
             self.unqueue(id);
         }
@@ -245,8 +247,12 @@ impl State {
                 let reason = self.last_reason(id);
                 self.end(id, verdict, reason, out);
             }
-            // What was done is not done again.
-            Some(After::DeviceLost) if outcome == (Outcome::Exited { code: 0 }) => {
+            // What was done is not done again. A program that has a checkpoint signal tells by its exit code whether
+            // it is done or wants to go on later.
+            Some(After::DeviceLost) if succeeded => {
+                self.end(id, Verdict::Ended(outcome), Reason::Exited, out)
+            }
+            Some(After::Requeue) if succeeded && checkpoints => {
                 self.end(id, Verdict::Ended(outcome), Reason::Exited, out);
             }
             Some(After::Requeue | After::DeviceLost) => {
