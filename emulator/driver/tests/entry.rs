@@ -251,7 +251,10 @@ fn forked_child_returns_while_threads_use_handles() {
                 if status != 0 {
                     stop.store(true, Relaxed);
                 }
-                assert_eq!(status, 0, "14: the child hung until its alarm");
+                assert_eq!(
+                    status, 0,
+                    "256: a call returned another code; 14: the child hung until its alarm"
+                );
             }
             stop.store(true, Relaxed);
         });

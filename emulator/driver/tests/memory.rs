@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
 use common::{Cuda, alloc, begin, free, isolated, memory, role, start};
-use radrm_emulator_machine::{KINDS, Kind, KindLedger, Machine, MachineSpec};
+use radrm_emulator_machine::{CHARGES, Charge, Kind, KindLedger, Machine, MachineSpec};
 
 const MIB: u64 = 1 << 20;
 const INVALID_VALUE: u32 = 1;
@@ -28,7 +28,7 @@ fn shared(text: &str) -> Shared {
 }
 
 /// This process's page of a kind on a GPU.
-fn page(kind: Kind, gpu: usize) -> KindLedger {
+fn page(kind: impl Into<Charge>, gpu: usize) -> KindLedger {
     let machine = Machine::open(Path::new(&std::env::var("RADRM_EMULATED_MACHINE").unwrap())).unwrap();
     let ledgers = machine.ledgers();
     let mine = ledgers.iter().rfind(|b| b.pid == std::process::id()).unwrap();
@@ -53,7 +53,7 @@ fn requests_are_booked_as_asked_and_held_in_granules() {
         begin(cuda, 0);
         let (before, total) = memory(cuda);
         assert_eq!(total, 40960 * MIB);
-        assert_eq!(total - before, page(Kind::Context, 0).held_now);
+        assert_eq!(total - before, page(Charge::Context, 0).held_now);
         let small = alloc(cuda, 1).unwrap();
         let other = alloc(cuda, 1000).unwrap();
         assert_eq!(memory(cuda).0, before - 2 * MIB, "small blocks share a chunk");
@@ -131,7 +131,7 @@ fn memory_is_shared_by_processes_and_comes_back_after_sigkill() {
         );
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.any(|l| l.unwrap().contains("held")));
-        let context = page(Kind::Context, 0).held_now;
+        let context = page(Charge::Context, 0).held_now;
         assert_eq!(memory(cuda).0, free_before - (8 << 30) - context);
         assert_eq!(alloc(cuda, 8 << 30), Err(OUT_OF_MEMORY));
         child.kill().unwrap();
@@ -453,7 +453,8 @@ fn a_context_takes_its_memory_along() {
             (5 * MIB, 32 * MIB)
         );
         assert_eq!(call!(cuda, "cuCtxDestroy_v2"(context => *mut c_void)), 0);
-        for kind in [Kind::Device, Kind::PoolReserved, Kind::PoolUsed, Kind::Context] {
+        let kinds = [Kind::Device, Kind::PoolReserved, Kind::PoolUsed].map(Charge::from);
+        for kind in kinds.into_iter().chain([Charge::Context]) {
             assert_eq!((page(kind, 1).requested_now, page(kind, 1).held_now), (0, 0), "{kind:?}");
         }
         assert_eq!(alloc(cuda, 1), Err(201), "no context is current");
@@ -629,6 +630,6 @@ fn figures_hold_for_random_sequences() {
 }
 
 #[test]
-fn the_ledger_has_ten_kinds() {
-    assert_eq!(KINDS, Kind::ALL.len());
+fn the_ledger_has_ten_pages() {
+    assert_eq!((CHARGES, Charge::all().count()), (10, 10));
 }

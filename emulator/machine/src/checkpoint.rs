@@ -18,7 +18,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
-use crate::kind::Kind;
+use radrm_base::Kind;
+
 use crate::layout::{LIVE, MAX_GPUS, Slot, state_of};
 use crate::liveness::{is_alive, start_of};
 use crate::machine::{Machine, identity, monotonic_ns};
@@ -329,7 +330,7 @@ impl Machine {
         let managed = slot
             .ledgers
             .iter()
-            .any(|ledger| ledger.kinds[Kind::Managed as usize].requested_now.load(SeqCst) > 0);
+            .any(|ledger| ledger.kinds[Kind::Managed.index()].requested_now.load(SeqCst) > 0);
         if managed || slot.marks.load(SeqCst) & (Mark::Ipc as u64 | Mark::Mps as u64) != 0 {
             return Err(CheckpointError::Unsupported);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::kind::KINDS;
+use crate::charge::CHARGES;
 
 /// Most GPUs of one machine.
 pub const MAX_GPUS: usize = 16;
@@ -54,7 +54,7 @@ pub(crate) struct KindPage {
 /// One process's ledger on one GPU.
 #[repr(C, align(64))]
 pub(crate) struct Ledger {
-    pub kinds: [KindPage; KINDS],
+    pub kinds: [KindPage; CHARGES],
     pub total_requested_now: AtomicU64,
     pub total_requested_peak: AtomicU64,
     pub total_held_peak: AtomicU64,

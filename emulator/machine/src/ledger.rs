@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use crate::charge::Charge;
 use crate::checkpoint::{self, CheckpointState};
-use crate::kind::Kind;
 use crate::layout::{LIVE, Ledger, REAPING, Slot, generation_of, state_of};
 use crate::liveness::is_alive;
 use crate::machine::{Machine, identity};
@@ -31,7 +31,7 @@ pub struct KindLedger {
 pub struct GpuLedger {
     /// Number of the GPU on the machine.
     pub gpu: usize,
-    /// By kind, in the order of [`Kind::ALL`].
+    /// In the order of [`Charge::all`].
     pub kinds: Vec<KindLedger>,
     /// Sum of the requested bytes of the kinds 0 to 4 (what the program's calls took).
     pub total_requested_now: u64,
@@ -57,8 +57,8 @@ pub struct GpuLedger {
 
 impl GpuLedger {
     /// One kind's page.
-    pub fn kind(&self, kind: Kind) -> KindLedger {
-        self.kinds.get(kind as usize).copied().unwrap_or_default()
+    pub fn kind(&self, kind: impl Into<Charge>) -> KindLedger {
+        self.kinds.get(kind.into().index()).copied().unwrap_or_default()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -206,14 +206,13 @@ fn process_json(ledger: &ProcessLedger) -> String {
 }
 
 fn gpu_json(ledger: &GpuLedger) -> String {
-    let kinds: Vec<String> = Kind::ALL
-        .iter()
+    let kinds: Vec<String> = Charge::all()
         .map(|kind| {
-            let page = ledger.kind(*kind);
+            let page = ledger.kind(kind);
             format!(
                 "\"{}\":{{\"requested_now\":{},\"requested_peak\":{},\"held_now\":{},\"held_peak\":{},\
                  \"allocations\":{},\"frees\":{}}}",
-                kind.name(),
+                kind.key(),
                 page.requested_now,
                 page.requested_peak,
                 page.held_now,

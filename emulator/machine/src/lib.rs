@@ -19,17 +19,17 @@
 //!
 //! # Accounting
 //!
-//! Each process and GPU has a ledger with one page per [`Kind`]. A page has two columns, *requested*
+//! Each process and GPU has a ledger with one page per [`Charge`]. A page has two columns, *requested*
 //! (the bytes that the program named) and *held* (the bytes that the GPU gave up for it, after the
-//! rounding of [`HOLD_GRANULE`]). Only held bytes of the kinds for which [`Kind::is_charged`] holds
+//! rounding of [`HOLD_GRANULE`]). Only held bytes of the charges for which [`Charge::is_held`] holds
 //! count against the GPU's memory.
 #![warn(missing_docs)]
 
 mod activity;
+mod charge;
 mod checkpoint;
 mod error;
 mod faults;
-mod kind;
 mod layout;
 mod ledger;
 mod liveness;
@@ -43,10 +43,10 @@ mod spec;
 mod timeline;
 
 pub use activity::{SmLoad, SmPlan, SmWork};
+pub use charge::{CHARGES, Charge};
 pub use checkpoint::{CheckpointError, CheckpointState, Inside, Mark};
 pub use error::MachineError;
 pub use faults::{FaultError, FaultPlan, parse_bytes};
-pub use kind::{KINDS, Kind};
 pub use layout::{MAX_GPUS, MAX_OBJECTS, MAX_PROCESSES};
 pub use ledger::{GpuLedger, KindLedger, ProcessLedger, ledgers_to_json};
 pub use liveness::{ProcessIdentity, is_alive};
@@ -55,6 +55,7 @@ pub use machine::{ENV_EMULATE, ENV_FAULTS, ENV_MACHINE, ENV_TIME, Load, Machine,
 pub use model::{GpuSpec, MODELS_TOML, Models};
 pub use objects::{ObjectId, SharedKind, SharedObject};
 pub use process::{NoMemory, Process};
+pub use radrm_base::Kind;
 pub use spec::MachineSpec;
 pub use timeline::WHOLE;
 

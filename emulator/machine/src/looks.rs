@@ -74,9 +74,9 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
-    use crate::kind::Kind;
     use crate::machine::Machine;
     use crate::spec::MachineSpec;
+    use radrm_base::Kind;
 
     #[test]
     fn looks_agree_with_the_ledgers() {

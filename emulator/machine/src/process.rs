@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
+use crate::charge::Charge;
 use crate::checkpoint;
 use crate::error::MachineError;
-use crate::kind::Kind;
 use crate::layout::{
     CLAIMING, Curve, ENDED, FREE, LIVE, Ledger, MAX_PROCESSES, Slot, generation_of, state_of, tag,
 };
@@ -98,20 +98,27 @@ impl Process {
         self.slot().ledgers.get(gpu)
     }
 
-    /// Takes memory: `held` bytes of the GPU if the kind is charged, and both figures in the ledger.
+    /// Takes memory: `held` bytes of the GPU if [`Charge::is_held`], and both figures in the ledger.
     ///
     /// # Errors
     /// [`NoMemory`] if the GPU has less than `held` free; nothing changes then.
-    pub fn charge(&self, gpu: usize, kind: Kind, requested: u64, held: u64) -> Result<(), NoMemory> {
-        if kind.is_charged() && held > 0 {
+    pub fn charge(
+        &self,
+        gpu: usize,
+        charge: impl Into<Charge>,
+        requested: u64,
+        held: u64,
+    ) -> Result<(), NoMemory> {
+        let charge = charge.into();
+        if charge.is_held() && held > 0 {
             self.reserve(gpu, held)?;
         }
         if let Some(ledger) = self.ledger(gpu) {
-            let page = &ledger.kinds[kind as usize];
+            let page = &ledger.kinds[charge.index()];
             raise(&page.requested_now, &page.requested_peak, requested);
             raise(&page.held_now, &page.held_peak, held);
             page.allocations.fetch_add(1, Relaxed);
-            if kind.is_device_total() {
+            if charge.in_total() {
                 raise(&ledger.total_requested_now, &ledger.total_requested_peak, requested);
             }
         }
@@ -119,17 +126,18 @@ impl Process {
     }
 
     /// Gives back what [`Self::charge`] took.
-    pub fn discharge(&self, gpu: usize, kind: Kind, requested: u64, held: u64) {
+    pub fn discharge(&self, gpu: usize, charge: impl Into<Charge>, requested: u64, held: u64) {
+        let charge = charge.into();
         if let Some(ledger) = self.ledger(gpu) {
-            let page = &ledger.kinds[kind as usize];
+            let page = &ledger.kinds[charge.index()];
             page.requested_now.fetch_sub(requested, Relaxed);
             page.held_now.fetch_sub(held, Relaxed);
             page.frees.fetch_add(1, Relaxed);
-            if kind.is_device_total() {
+            if charge.in_total() {
                 ledger.total_requested_now.fetch_sub(requested, Relaxed);
             }
         }
-        if kind.is_charged() && held > 0 && gpu < crate::MAX_GPUS {
+        if charge.is_held() && held > 0 && gpu < crate::MAX_GPUS {
             self.machine.layout().held[gpu][self.index].fetch_sub(held, SeqCst);
         }
     }

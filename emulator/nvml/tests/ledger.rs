@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_void};
 use std::path::PathBuf;
 
-use radrm_emulator_machine::{ENV_MACHINE, Kind, Machine, MachineSpec};
+use radrm_emulator_machine::{Charge, ENV_MACHINE, Kind, Machine, MachineSpec};
 
 struct Nvml(*mut c_void);
 
@@ -89,7 +89,7 @@ fn figures_are_those_of_the_machines_ledgers() {
     let process = machine.join().unwrap();
     let mib = 1 << 20;
     process.context(0, true);
-    process.charge(0, Kind::Context, 500 * mib, 500 * mib).unwrap();
+    process.charge(0, Charge::Context, 500 * mib, 500 * mib).unwrap();
     process.charge(0, Kind::Device, 3 * mib - 5, 4 * mib).unwrap();
 
     // Memory, both versions of the structure.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use radrm_emulator_machine::{GpuSpec, Kind, Machine, ProcessLedger};
+use radrm_emulator_machine::{Charge, GpuSpec, Machine, ProcessLedger};
 use serde::Serialize;
 
 use super::cards::{self, Fit};
@@ -285,7 +285,7 @@ fn one_gpu(
         phases,
         requested_peak: own.iter().map(|ledger| ledger.total_requested_peak).sum(),
         held_peak: own.iter().map(|ledger| ledger.held_peak).sum(),
-        context: own.iter().map(|ledger| ledger.kind(Kind::Context).held_peak).sum(),
+        context: own.iter().map(|ledger| ledger.kind(Charge::Context).held_peak).sum(),
         context_constant: own.len() as u64 * spec.context_bytes(),
         context_origin: spec.context_origin.clone(),
     })

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
-use radrm_emulator_machine::{Kind as LedgerKind, MachineSpec};
+use radrm_emulator_machine::{Charge, MachineSpec};
 use radrm_preload_tests::{
     artifacts,
     child::{self, Running},
@@ -127,7 +127,7 @@ fn case_05_the_sum_agrees_with_nvml_context_included() {
     assert_eq!(remainder.nvml_peak.0, nvml);
     assert_eq!(remainder.accounted, outcome.account(0).now);
     let context = outcome.ledgers.iter().find(|b| b.pid == pid).and_then(|b| b.gpu(0)).expect("its ledger");
-    let context = context.kind(LedgerKind::Context).requested_peak;
+    let context = context.kind(Charge::Context).requested_peak;
     let sum = remainder.accounted.0 + context;
     assert!(context > 0 && sum.abs_diff(nvml) * 50 <= nvml, "accounted and context {sum}, NVML {nvml}");
     if let Some(overhead) = outcome.account(0).context_overhead {
@@ -307,7 +307,7 @@ fn case_23_deepbind_shows_as_a_remainder_against_nvml() {
     let outcome = rig.end_session();
     // The shim cannot see it: the ledger knows 101 MiB, the account 1 MiB.
     assert_eq!(outcome.account(0).peak.0, MIB);
-    assert_eq!(outcome.ledgers[0].gpus[0].kind(LedgerKind::Device).requested_peak, 101 * MIB);
+    assert_eq!(outcome.ledgers[0].gpus[0].kind(Kind::Device).requested_peak, 101 * MIB);
     let remainder = outcome.process().state.remainders.first().expect("a remainder");
     assert!(remainder.bytes() >= 100 * i128::from(MIB), "{remainder:?}");
 }

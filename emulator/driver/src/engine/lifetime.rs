@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use radrm_cuda_abi::*;
-use radrm_emulator_machine::Kind;
+use radrm_emulator_machine::Charge;
 
 use crate::engine::code::module;
 use crate::engine::context::Context;
@@ -40,7 +40,7 @@ pub fn make(
 ) -> Answer<Arc<Context>> {
     let device = driver.device(ordinal)?;
     let bytes = driver.gpu_spec(device).context_bytes();
-    if driver.process.charge(device.gpu, Kind::Context, bytes, bytes).is_err() {
+    if driver.process.charge(device.gpu, Charge::Context, bytes, bytes).is_err() {
         driver.process.failed(device.gpu, bytes);
         return Err(CUDA_ERROR_OUT_OF_MEMORY);
     }
@@ -73,7 +73,7 @@ pub fn end(driver: &'static Driver, context: &Arc<Context>) {
     module::context_destroyed(driver, context.handle.addr());
     free::context_destroyed(driver, context);
     if let Some(spec) = driver.machine.gpu(context.gpu) {
-        driver.process.discharge(context.gpu, Kind::Context, spec.context_bytes(), spec.context_bytes());
+        driver.process.discharge(context.gpu, Charge::Context, spec.context_bytes(), spec.context_bytes());
     }
     driver.process.context(context.gpu, false);
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use radrm_emulator_machine::{Kind, Machine, ledgers_to_json};
+use radrm_emulator_machine::{Charge, Machine, ledgers_to_json};
 
 const USAGE: &str = "usage: radrm-emulator-ledger FILE [--json]";
 
@@ -58,12 +58,12 @@ fn table(machine: &Machine) -> String {
                 gpu.held_peak,
                 gpu.failed
             );
-            for kind in Kind::ALL {
+            for kind in Charge::all() {
                 let page = gpu.kind(kind);
                 if page.allocations > 0 {
                     out += &format!(
                         "    {:14} requested {:>14} now {:>14} peak, held {:>14} now {:>14} peak, {} taken, {} freed\n",
-                        kind.name(),
+                        kind.key(),
                         page.requested_now,
                         page.requested_peak,
                         page.held_now,

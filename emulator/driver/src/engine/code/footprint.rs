@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use radrm_cuda_abi::CUDA_ERROR_OUT_OF_MEMORY;
-use radrm_emulator_machine::{HOLD_GRANULE, Kind, Process};
+use radrm_emulator_machine::{Charge, HOLD_GRANULE, Process};
 
 use crate::util::ffi::Answer;
 use crate::util::sync::lock;
@@ -32,7 +32,7 @@ pub fn take(loaded: &Loaded, process: &Process, gpu: usize, context: u64, bytes:
     let now = loaded.entry(context).or_default();
     let grown = charged(*now + bytes) - charged(*now);
     if grown > 0 {
-        process.charge(gpu, Kind::Context, grown, grown).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+        process.charge(gpu, Charge::Context, grown, grown).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
     }
     *now += bytes;
     Ok(())
@@ -49,7 +49,7 @@ pub fn give_back(loaded: &Loaded, process: &Process, gpu: usize, context: u64, b
         loaded.remove(&context);
     }
     if shrunk > 0 {
-        process.discharge(gpu, Kind::Context, shrunk, shrunk);
+        process.discharge(gpu, Charge::Context, shrunk, shrunk);
     }
 }
 

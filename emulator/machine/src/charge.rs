@@ -1,0 +1,64 @@
+//! What memory is charged as: a kind of memory, or a context of its own.
+
+use radrm_base::{KIND_COUNT, Kind};
+
+/// Number of charges, which is the number of pages of a ledger.
+pub const CHARGES: usize = KIND_COUNT + 1;
+
+/// What memory is charged as. A context takes device memory of which no call of the program tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Charge {
+    /// Memory of a kind.
+    Kind(Kind),
+    /// A context's own memory.
+    Context,
+}
+
+impl From<Kind> for Charge {
+    fn from(kind: Kind) -> Self {
+        Self::Kind(kind)
+    }
+}
+
+impl Charge {
+    /// All charges, in the order of a ledger's pages.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Kind::ALL.into_iter().map(Self::Kind).chain([Self::Context])
+    }
+
+    /// Page of a ledger.
+    pub fn index(self) -> usize {
+        match self {
+            Self::Kind(kind) => kind.index(),
+            Self::Context => KIND_COUNT,
+        }
+    }
+
+    /// Whether held bytes count against the GPU's memory.
+    pub fn is_held(self) -> bool {
+        self.in_total() || self == Self::Context
+    }
+
+    /// Whether it is part of what a program's own calls took on the device.
+    pub fn in_total(self) -> bool {
+        matches!(self, Self::Kind(kind) if kind.in_total())
+    }
+
+    /// Stable name for programs.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Kind(kind) => kind.key(),
+            Self::Context => "context",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_charge_has_a_page_of_its_own() {
+        assert!(Charge::all().map(Charge::index).eq(0..CHARGES));
+    }
+}
