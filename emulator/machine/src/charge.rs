@@ -58,7 +58,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_charge_has_a_page_of_its_own() {
+    fn ledgers_have_ten_pages_one_for_each_charge() {
+        assert_eq!(CHARGES, 10);
         assert!(Charge::all().map(Charge::index).eq(0..CHARGES));
     }
 }
