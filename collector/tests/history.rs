@@ -88,6 +88,9 @@ fn runs_of_another_kind_bound_no_need() {
         dataset.add(other, None).unwrap();
     }
     assert!(peaks(&dataset, "t", &of(Origin::Measured)).is_empty());
+    // The rule is the same for a row that is not written yet.
+    let bounds: Vec<bool> = others.iter().map(|row| row.past_run().is_some()).collect();
+    assert_eq!(bounds, [true, true, true, true, true, true, false, false, false]);
     dataset.add(&Row { footprint_bytes: Some(2), ..row }, None).unwrap();
     assert_eq!(peaks(&dataset, "t", &of(Origin::Measured)), [2]);
     assert_eq!(peaks(&dataset, "t", &of(Origin::Daemon)), [1]);

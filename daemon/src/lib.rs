@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `server`, `peer` | the socket: threads, who is there |
 //! | `engine` | the one thread that decides, with `scheduler-core` |
-//! | `store` | queue and history in SQLite |
+//! | `store` | the queue in SQLite |
+//! | `history` | the dataset of the jobs that ran |
 //! | `supervisor`, `status`, `outcome` | the small process that keeps one attempt, and what it writes down |
 //! | `descriptors` | how many files may be open, here and in jobs |
 //! | `watch`, `gpus` | threads that wait for supervisors and look at GPUs |
@@ -19,6 +20,7 @@ mod descriptors;
 mod engine;
 mod events;
 mod gpus;
+mod history;
 mod host;
 mod load;
 mod outcome;
@@ -49,6 +51,7 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 use config::Config;
 use engine::{Engine, Message};
 use gpus::Gpus;
+use history::History;
 use store::Store;
 use watch::Watch;
 
@@ -119,7 +122,11 @@ fn serve(flags: Flags) -> Result<(), String> {
     let boot_is_new = fs::read_to_string(&boot_file).unwrap_or_default().trim() != boot;
     let gpus = Gpus::find(&config, boot_is_new)?;
     let _ = fs::write(&boot_file, &boot);
-    let store = Store::open(&config.state.join("queue.db"))?;
+    let mut store = Store::open(&config.state.join("queue.db"))?;
+    let (mut history, failed) = History::open(&config.state, &config.emulate);
+    failed.iter().for_each(|sentence| output::say(NAME, sentence));
+    let handed = store.hand_over_runs(|runs| history.adopt(runs));
+    handed.map_err(|error| format!("the queue cannot be brought up to date: {error}"))?;
     let newest = store.newest().map_err(|error| format!("the queue cannot be read: {error}"))?;
     time::begin(&config.state.join("clock"), &boot, newest);
     let (listener, _socket_lock) = server::listen(&config.socket)?;
@@ -129,7 +136,7 @@ fn serve(flags: Flags) -> Result<(), String> {
     end_on_signal(signals, to.clone())?;
     let watch = Watch::start(to.clone())?;
     let (ask, asked) = channel();
-    let engine = Engine::new(config.clone(), store, gpus.clone(), watch, boot, ask)?;
+    let engine = Engine::new(config.clone(), (store, history), gpus.clone(), watch, boot, ask)?;
     let audit = (config.audit_s > 0).then(|| Duration::from_secs(config.audit_s));
     gpus::watch(&gpus, Duration::from_millis(config.look_ms), audit, asked, to.clone());
     if let Some(address) = config.metrics()?

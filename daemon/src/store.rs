@@ -86,13 +86,25 @@ pub(crate) struct Entry {
     pub(crate) needs: Option<Needs>,
 }
 
+/// A run as queues up to version 6 kept it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LegacyRun {
+    pub(crate) uid: u32,
+    pub(crate) program: String,
+    pub(crate) model: String,
+    pub(crate) past: PastRun,
+}
+
 /// The database.
 #[derive(Debug)]
 pub(crate) struct Store {
     connection: Connection,
 }
 
-const SCHEMA: i64 = 6;
+const SCHEMA: i64 = 7;
+
+/// The newest version with a table of runs.
+const WITH_RUNS: i64 = 6;
 
 const TABLES: &str = "
 CREATE TABLE jobs (
@@ -120,7 +132,7 @@ CREATE TABLE watched (
 ";
 
 /// What each later version added.
-const ADDED: [&str; SCHEMA as usize - 1] = [
+const ADDED: [&str; WITH_RUNS as usize - 1] = [
     "ALTER TABLE jobs ADD COLUMN suspension TEXT NOT NULL DEFAULT '{}'",
     "ALTER TABLE jobs ADD COLUMN lined_up_ms INTEGER;
      ALTER TABLE jobs ADD COLUMN activity TEXT;
@@ -143,10 +155,6 @@ pub(crate) struct Watched {
     pub(crate) energy_mj: Option<f64>,
 }
 
-/// The most runs of one program that are kept: as many as are looked at.
-const RUNS_OF_ONE: u32 = 64;
-/// And of all.
-pub(crate) const RUNS: u32 = 20_000;
 /// The first lines of a job's history, which are always kept, and the most lines of it.
 const FIRST_LINES: u32 = 100;
 const LINES: u32 = 1000;
@@ -272,22 +280,37 @@ impl Store {
         statement.query_map([], row)?.collect()
     }
 
-    /// Earlier runs of a program by a user on a model of GPU, the newest first.
-    pub(crate) fn runs(&self, uid: u32, program: &str, model: &str) -> Result<Vec<PastRun>> {
-        let mut statement = self.connection.prepare_cached(
-            "SELECT batch, peak, ran_ms, activity, complete FROM runs
-             WHERE uid = ?1 AND program = ?2 AND model = ?3 ORDER BY id DESC LIMIT ?4",
+    /// Hands the runs that an older version kept to their new place, oldest first. They stay until `adopt` says that
+    /// they are safe.
+    pub(crate) fn hand_over_runs(&mut self, adopt: impl FnOnce(&[LegacyRun]) -> bool) -> Result<()> {
+        if self.connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))? != WITH_RUNS
+        {
+            return Ok(());
+        }
+        if adopt(&self.legacy_runs()?) {
+            self.transaction(|tx| {
+                tx.execute_batch("DROP TABLE runs")?;
+                tx.pragma_update(None, "user_version", SCHEMA)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn legacy_runs(&self) -> Result<Vec<LegacyRun>> {
+        let mut statement = self.connection.prepare(
+            "SELECT uid, program, model, batch, peak, ran_ms, activity, complete FROM runs ORDER BY id",
         )?;
         let run = |row: &Row<'_>| {
-            Ok(PastRun {
-                batch: row.get(0)?,
-                peak: Bytes(row.get::<_, i64>(1)?.unsigned_abs()),
-                ran: Millis(row.get::<_, i64>(2)?.unsigned_abs()),
-                activity: from_json(row.get(3)?),
-                complete: row.get(4)?,
-            })
+            let past = PastRun {
+                batch: row.get(3)?,
+                peak: Bytes(row.get::<_, i64>(4)?.unsigned_abs()),
+                ran: Millis(row.get::<_, i64>(5)?.unsigned_abs()),
+                activity: from_json(row.get(6)?),
+                complete: row.get(7)?,
+            };
+            Ok(LegacyRun { uid: row.get(0)?, program: row.get(1)?, model: row.get(2)?, past })
         };
-        statement.query_map(params![uid, program, model, RUNS_OF_ONE], run)?.collect()
+        statement.query_map([], run)?.collect()
     }
 
     /// GPUs that take no new jobs.
@@ -523,45 +546,6 @@ pub(crate) fn put_usage(tx: &Transaction<'_>, uid: u32, gpu_ms: u64, at_ms: u64)
         .map(|_| ())
 }
 
-/// A run that has ended, with the user and what it ran.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct NewRun {
-    pub(crate) uid: u32,
-    pub(crate) program: String,
-    pub(crate) model: String,
-    pub(crate) run: PastRun,
-}
-
-/// Keeps a run.
-pub(crate) fn put_run(tx: &Transaction<'_>, run: &NewRun) -> Result<()> {
-    tx.prepare_cached(
-        "INSERT INTO runs (uid, program, model, batch, peak, ran_ms, activity, complete)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-    )?
-    .execute(params![
-        run.uid,
-        run.program,
-        run.model,
-        run.run.batch,
-        int(run.run.peak.0),
-        int(run.run.ran.0),
-        run.run.activity.as_ref().map(json),
-        run.run.complete
-    ])?;
-    tx.prepare_cached(
-        "DELETE FROM runs WHERE id IN (SELECT id FROM runs WHERE uid = ?1 AND program = ?2 AND model = ?3
-             ORDER BY id DESC LIMIT -1 OFFSET ?4)",
-    )?
-    .execute(params![run.uid, run.program, run.model, RUNS_OF_ONE])
-    .map(|_| ())
-}
-
-/// Forgets all but the newest runs. It looks at them all: not to be done often.
-pub(crate) fn forget_runs(tx: &Transaction<'_>, most: u32) -> Result<()> {
-    let older = "DELETE FROM runs WHERE id <= (SELECT id FROM runs ORDER BY id DESC LIMIT 1 OFFSET ?1)";
-    tx.execute(older, [most]).map(|_| ())
-}
-
 /// A GPU takes no new jobs, or takes them again.
 pub(crate) fn put_drained(tx: &Transaction<'_>, gpu: &str, drained: bool) -> Result<()> {
     let words = match drained {
@@ -602,7 +586,7 @@ pub(crate) fn forget(tx: &Transaction<'_>, job: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_scheduler_core::{After, Millis, Outcome, Permille, Reason, Signal};
+    use radrm_scheduler_core::{After, Outcome, Permille, Reason, Signal};
 
     #[test]
     fn a_job_comes_back_as_it_was() {
@@ -642,42 +626,10 @@ mod tests {
         assert_eq!((stats.jobs, stats.succeeded, stats.failed, stats.ooms), (1, 1, 0, 1));
         assert_eq!((stats.makespan_ms, stats.mean_wait_ms, stats.mean_execution_ms), (100, 40.0, 60.0));
         assert_eq!(store.stats(Some(8), 0).unwrap().jobs, 0);
-        let activity = entry.activity;
-        let found = PastRun { batch: Some(15), peak: Bytes(5), ran: Millis(60), activity, complete: false };
-        let run = NewRun { uid: 7, program: "p".into(), model: "m".into(), run: found };
-        store.transaction(|tx| put_run(tx, &run)).unwrap();
-        assert_eq!(store.runs(7, "p", "m").unwrap(), [found]);
         for drained in [true, true, false] {
             store.transaction(|tx| put_drained(tx, "GPU-1", drained)).unwrap();
             assert_eq!(store.drained().unwrap().len(), usize::from(drained));
         }
-    }
-
-    #[test]
-    fn runs_are_kept_up_to_a_bound_for_a_program_and_for_all() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut store = Store::open(&dir.path().join("q.db")).unwrap();
-        let put = |store: &mut Store, uid, program: &str, peak| {
-            let peak = Bytes(peak);
-            let run = PastRun { batch: None, peak, ran: Millis(1), activity: None, complete: true };
-            let run = NewRun { uid, program: program.into(), model: "m".into(), run };
-            store.transaction(|tx| put_run(tx, &run)).unwrap();
-        };
-        put(&mut store, 8, "p", 1);
-        for peak in 0..200 {
-            put(&mut store, 7, "p", peak);
-        }
-        put(&mut store, 7, "q", 1);
-        let count = |store: &Store| -> u32 {
-            store.connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0)).unwrap()
-        };
-        assert_eq!(count(&store), 64 + 2);
-        assert_eq!(store.runs(7, "p", "m").unwrap()[63].peak, Bytes(136), "the oldest went");
-        store.transaction(|tx| forget_runs(tx, RUNS)).unwrap();
-        assert_eq!(count(&store), 64 + 2);
-        store.transaction(|tx| forget_runs(tx, 10)).unwrap();
-        let left = |uid, program: &str| store.runs(uid, program, "m").unwrap().len();
-        assert_eq!((left(7, "p"), left(7, "q"), left(8, "p")), (9, 1, 0));
     }
 
     #[test]
@@ -707,12 +659,21 @@ mod tests {
         )
         .unwrap();
         drop(old);
-        for _ in 0..2 {
-            let store = Store::open(&path).unwrap();
+        let past = PastRun { batch: None, peak: Bytes(3), ran: Millis(4), activity: None, complete: true };
+        let run = LegacyRun { uid: 7, program: "p".into(), model: "m".into(), past };
+        // Its runs stay until they are safe elsewhere, and are handed over once.
+        for (safe, expected) in [(false, Some(1)), (true, Some(1)), (true, None)] {
+            let mut store = Store::open(&path).unwrap();
             let jobs = store.open_jobs().unwrap();
             assert_eq!((jobs.len(), jobs[0].lined_up_ms, jobs[0].activity), (1, None, None));
-            let run = PastRun { batch: None, peak: Bytes(3), ran: Millis(4), activity: None, complete: true };
-            assert_eq!(store.runs(7, "p", "m").unwrap(), [run]);
+            let mut handed = None;
+            let adopt = |runs: &[LegacyRun]| {
+                assert_eq!(runs, std::slice::from_ref(&run));
+                handed = Some(runs.len());
+                safe
+            };
+            store.hand_over_runs(adopt).unwrap();
+            assert_eq!(handed, expected);
         }
     }
 

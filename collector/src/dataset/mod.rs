@@ -143,6 +143,18 @@ impl Dataset {
         Ok(id)
     }
 
+    /// Takes over a daemon's runs from where they were kept before, oldest first: in place of all that were taken over
+    /// earlier, which are a daemon's rows without a job.
+    pub fn adopt(&mut self, rows: &[Row]) -> Result<(), DatasetError> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        past::forget_adopted(&transaction)?;
+        for row in rows {
+            table::insert(&transaction, row, None)?;
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+
     /// Forgets all but the newest rows; returns how many it forgot. It looks at all rows: not to be done often.
     pub fn forget_older(&mut self, keep: u32) -> Result<usize, DatasetError> {
         Ok(past::forget_older(&self.connection, keep)?)

@@ -27,19 +27,39 @@ fn past_run(sql: &rusqlite::Row<'_>) -> Result<PastRun, rusqlite::Error> {
         let value: Option<i64> = sql.get(column)?;
         Ok(value.map(|value| Permille(u32::try_from(value).unwrap_or(0))))
     };
-    let (smact, smocc, drama) = (part("smact_permille")?, part("smocc_permille")?, part("drama_permille")?);
     let batch: Option<i64> = sql.get("batch")?;
     Ok(PastRun {
         batch: batch.and_then(|batch| u32::try_from(batch).ok()),
         peak: Bytes(number(sql.get("footprint_bytes")?)),
         ran: Millis(number(sql.get("run_time_ns")?) / 1_000_000),
-        activity: smact.map(|smact| Activity {
-            smact,
-            smocc: smocc.unwrap_or_default(),
-            drama: drama.unwrap_or_default(),
-        }),
+        activity: activity([part("smact_permille")?, part("smocc_permille")?, part("drama_permille")?]),
         complete: sql.get("complete")?,
     })
+}
+
+impl Row {
+    /// The run as later needs follow from it; `None` if it bounds none, by the rule of the column `bounds_need`.
+    pub fn past_run(&self) -> Option<PastRun> {
+        self.program_key.as_ref()?;
+        let part = |part: Option<u32>| part.map(Permille);
+        let bounds_need = self.complete || self.out_of_memory;
+        self.footprint_bytes.filter(|_| bounds_need).map(|footprint| PastRun {
+            batch: self.batch,
+            peak: Bytes(footprint),
+            ran: Millis(self.run_time_ns / 1_000_000),
+            activity: activity([
+                part(self.smact_permille),
+                part(self.smocc_permille),
+                part(self.drama_permille),
+            ]),
+            complete: self.complete,
+        })
+    }
+}
+
+/// What was measured of the three, if the first was.
+fn activity([smact, smocc, drama]: [Option<Permille>; 3]) -> Option<Activity> {
+    smact.map(|smact| Activity { smact, smocc: smocc.unwrap_or_default(), drama: drama.unwrap_or_default() })
 }
 
 /// Those that bound the program's need, the newest first. All that is compared is in one index.
@@ -90,4 +110,9 @@ pub(super) fn forget_older(connection: &Connection, keep: u32) -> Result<usize, 
         "DELETE FROM runs WHERE id <= (SELECT id FROM runs ORDER BY id DESC LIMIT 1 OFFSET ?1)",
         [keep],
     )
+}
+
+/// Forgets the daemon's rows that belong to no job.
+pub(super) fn forget_adopted(connection: &Connection) -> Result<(), rusqlite::Error> {
+    connection.execute("DELETE FROM runs WHERE origin = 'daemon' AND job_id IS NULL", []).map(|_| ())
 }

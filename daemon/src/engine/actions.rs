@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use radrm_base::PastRun;
-use radrm_scheduler_core::{Action, Bytes, Event, Evidence, JobId, Millis, Outcome, Reason, Signal, Verdict};
+use radrm_scheduler_core::{Action, Event, Evidence, JobId, Outcome, Reason, Signal, Verdict};
 
 use super::effects::Owner;
 use super::{Committed, Effect, Engine, Live, Note, needs};
+use crate::history::EndedRun;
 use crate::status::{End, Status};
-use crate::store::{NewRun, Stage};
+use crate::store::Stage;
 use crate::supervisor::{self, Order, User};
 use crate::suspend::{Step, Suspension};
 use crate::watch::Attempt;
@@ -282,15 +282,20 @@ impl Engine {
                 Some(0) => end.peak.map(|peak| (peak, true)),
                 _ => end.oom.filter(|_| lacked).map(|least| (least, false)),
             };
-            if let Some((peak, complete)) = seen {
-                let (batch, activity) = (needs::batch(&entry.spec), entry.activity);
-                let (peak, ran) = (Bytes(peak), Millis(ran_ms));
-                self.outbox.note(Note::Run(NewRun {
-                    uid: entry.uid,
-                    program: needs::program(&entry.spec),
-                    model: self.node.model(entry),
-                    run: PastRun { batch, peak, ran, activity, complete },
-                }));
+            let begin_ms = status.program.map_or(at, |program| program.at_ms);
+            let ended = EndedRun {
+                entry,
+                attempt,
+                end: &end,
+                begin_ms,
+                duration_ms: at.saturating_sub(begin_ms),
+                ran_ms,
+                seen,
+                batch: needs::batch(&entry.spec),
+                gpus: self.node.names(&entry.devices),
+            };
+            if let Some(row) = ended.row() {
+                self.outbox.note(Note::Run(Box::new(row)));
             }
         }
         self.never_told((job, attempt));

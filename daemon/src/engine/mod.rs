@@ -42,6 +42,7 @@ use self::core::Core;
 use super::config::Config;
 use super::events::Log;
 use super::gpus::{Gpus, Look, Unmanaged};
+use super::history::History;
 use super::peer::Peer;
 use super::store::Store;
 use super::suspend::Answer;
@@ -126,7 +127,7 @@ impl Engine {
     /// Brings back what an earlier daemon left, and makes everything ready.
     pub(crate) fn new(
         config: Config,
-        store: Store,
+        (store, history): (Store, History),
         gpus: Gpus,
         watch: Watch,
         boot: String,
@@ -134,12 +135,12 @@ impl Engine {
     ) -> Result<Self, String> {
         let paths = Paths::new(config.state.clone());
         let effects = Box::new(Processes::new(paths.clone(), watch));
-        Self::with(config, store, gpus, effects, boot, ask)
+        Self::with(config, (store, history), gpus, effects, boot, ask)
     }
 
     fn with(
         config: Config,
-        store: Store,
+        (store, history): (Store, History),
         gpus: Gpus,
         effects: Box<dyn Effects>,
         boot: String,
@@ -159,7 +160,7 @@ impl Engine {
         let mut engine = Self {
             core: Core::new(settings, log),
             jobs: JobTable::default(),
-            outbox: Outbox::new(store),
+            outbox: Outbox::new(store, history),
             node: NodeMonitor::new(gpus, config.gpu_reserve_mib << 20, ask),
             slots: Turns::default(),
             suspensions: SuspendManager::default(),
@@ -266,7 +267,14 @@ impl Engine {
             return None;
         }
         self.jobs.follow(self.outbox.dirty(), &self.core.state);
-        match self.outbox.commit(&self.jobs.entries) {
+        let done = self.outbox.commit(&self.jobs.entries);
+        match &self.outbox.unrecorded {
+            Some(sentence) => {
+                self.health.report("dataset", sentence.clone());
+            }
+            None => self.health.resolve("dataset"),
+        }
+        match done {
             Ok(committed) => {
                 self.health.resolve("disk");
                 self.timers.clear(Timer::Retry);

@@ -94,6 +94,12 @@ impl NodeMonitor {
         gpu.map(|gpu| gpu.name.clone()).unwrap_or_default()
     }
 
+    /// The models of these GPUs, as far as they are there.
+    pub(super) fn names(&self, uuids: &[String]) -> Vec<String> {
+        let gpu = |uuid: &String| self.gpus.list.iter().find(|gpu| gpu.uuid == *uuid);
+        uuids.iter().filter_map(gpu).map(|gpu| gpu.name.clone()).collect()
+    }
+
     /// The scheduler's view of all GPUs.
     pub(super) fn descriptions(&self) -> Vec<Device> {
         (0..self.gpus.list.len()).map(|at| self.description(id(at))).collect()

@@ -8,8 +8,8 @@ use super::Engine;
 use crate::store::{Entry, Stage};
 
 /// What it runs, without the batch size: equal for runs that differ in that only.
-pub(super) fn program(spec: &Spec) -> String {
-    ProgramKey::of(&spec.command, &spec.cwd, spec.gpus.into()).to_string()
+pub(super) fn program(spec: &Spec) -> ProgramKey {
+    ProgramKey::of(&spec.command, &spec.cwd, spec.gpus.into())
 }
 
 /// The batch size: as the user says it, or as the command line names it.
@@ -41,9 +41,9 @@ impl Engine {
 
     /// By its own words and earlier runs of its program on the model that it asks for, or else on the only one there is.
     fn needs_of(&self, entry: &Entry) -> Needs {
-        let runs = self.model_of(&entry.spec).map_or_else(Vec::new, |model| {
-            self.outbox.past_runs(entry.uid, &program(&entry.spec), &model).unwrap_or_default()
-        });
+        let runs = self
+            .model_of(&entry.spec)
+            .map_or_else(Vec::new, |model| self.outbox.past_runs(entry.uid, &program(&entry.spec), &model));
         NeedResolver::default().resolve(&entry.spec.features(&runs, batch(&entry.spec)))
     }
 

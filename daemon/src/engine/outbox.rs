@@ -6,12 +6,14 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use radrm_base::PastRun;
+use radrm_collector::dataset::{ProgramKey, Row};
 use radrm_protocol::wire::Line;
 use radrm_scheduler_core::Signal;
 use rusqlite::Transaction;
 
 use super::entries::Entries;
-use crate::store::{self, NewRun, Store, Watched};
+use crate::history::History;
+use crate::store::{self, Store, Watched};
 use crate::watch::Attempt;
 
 /// What is carried out after it was written down.
@@ -31,8 +33,8 @@ pub(super) enum Effect {
 pub(super) enum Note {
     /// A line of a job's history.
     Line(u64, Line),
-    /// A run that has ended.
-    Run(NewRun),
+    /// A run that has ended, for the dataset.
+    Run(Box<Row>),
     /// GPU time of a user, ms, at a time.
     Usage(u32, u64, u64),
     Watched(String, Watched),
@@ -47,12 +49,12 @@ impl Note {
     fn write(&self, tx: &Transaction<'_>) -> rusqlite::Result<()> {
         match self {
             Self::Line(job, line) => store::note(tx, *job, line),
-            Self::Run(run) => store::put_run(tx, run),
             Self::Usage(uid, gpu_ms, at_ms) => store::put_usage(tx, *uid, *gpu_ms, *at_ms),
             Self::Watched(gpu, figures) => store::put_watched(tx, gpu, figures),
             Self::Forget(job) => store::forget(tx, *job),
-            Self::ForgetRuns => store::forget_runs(tx, store::RUNS),
             Self::Drained(gpu, drained) => store::put_drained(tx, gpu, *drained),
+            // In the dataset, before this.
+            Self::Run(_) | Self::ForgetRuns => Ok(()),
         }
     }
 }
@@ -71,14 +73,24 @@ pub(super) struct Committed {
 #[derive(Debug)]
 pub(super) struct Outbox {
     pub(super) store: Store,
+    history: History,
+    /// Why the last runs are not in the dataset.
+    pub(super) unrecorded: Option<String>,
     dirty: BTreeSet<u64>,
     notes: Vec<Note>,
     pub(super) effects: VecDeque<Effect>,
 }
 
 impl Outbox {
-    pub(super) fn new(store: Store) -> Self {
-        Self { store, dirty: BTreeSet::new(), notes: Vec::new(), effects: VecDeque::new() }
+    pub(super) fn new(store: Store, history: History) -> Self {
+        Self {
+            store,
+            history,
+            unrecorded: None,
+            dirty: BTreeSet::new(),
+            notes: Vec::new(),
+            effects: VecDeque::new(),
+        }
     }
 
     /// A job's row has to be written.
@@ -105,14 +117,18 @@ impl Outbox {
     }
 
     /// Earlier runs of a program by a user on a GPU model, the newest first, those among them that are not written yet.
-    pub(super) fn past_runs(&self, uid: u32, program: &str, model: &str) -> rusqlite::Result<Vec<PastRun>> {
+    pub(super) fn past_runs(&self, uid: u32, program: &ProgramKey, model: &str) -> Vec<PastRun> {
         let pending = self.notes.iter().rev().filter_map(|note| match note {
-            Note::Run(run) if run.uid == uid && run.program == program && run.model == model => Some(run.run),
+            Note::Run(row) => Some(row).filter(|row| {
+                row.uid == uid
+                    && row.program_key.as_deref() == Some(program.as_str())
+                    && row.gpu_model.as_deref() == Some(model)
+            }),
             _ => None,
         });
-        let mut runs: Vec<PastRun> = pending.collect();
-        runs.extend(self.store.runs(uid, program, model)?);
-        Ok(runs)
+        let mut runs: Vec<PastRun> = pending.filter_map(|row| row.past_run()).collect();
+        runs.extend(self.history.runs(uid, program, model));
+        runs
     }
 
     /// Whether nothing waits to be written.
@@ -120,11 +136,28 @@ impl Outbox {
         self.dirty.is_empty() && self.notes.is_empty()
     }
 
-    /// Writes everything in one transaction. What cannot be written is kept.
+    /// Adds to the dataset, before the queue says that the attempts have ended: a daemon that dies in between adds the
+    /// same runs again, in place of the first ones. A run that cannot be added is lost; no job waits for it.
+    fn record(&mut self) {
+        self.notes.retain(|note| {
+            match note {
+                Note::Run(row) => {
+                    let failed = self.history.add(row).err();
+                    self.unrecorded = failed.map(|error| format!("a run was not recorded: {error}"));
+                }
+                Note::ForgetRuns => self.history.forget_older(),
+                _ => return true,
+            }
+            false
+        });
+    }
+
+    /// Writes everything in one transaction, and what is for the dataset before. What cannot be written is kept.
     ///
     /// # Errors
     /// The database's; nothing was written.
     pub(super) fn commit(&mut self, entries: &Entries) -> rusqlite::Result<Committed> {
+        self.record();
         if !self.is_clean() {
             let (dirty, notes) = (&self.dirty, &self.notes);
             self.store.transaction(|tx| {
@@ -198,32 +231,49 @@ impl Outbox {
 mod tests {
     use super::*;
     use crate::store::Entry;
-    use radrm_scheduler_core::{Bytes, Millis};
+    use std::path::Path;
 
     fn outbox() -> (tempfile::TempDir, Outbox) {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&dir.path().join("q.db")).unwrap();
-        (dir, Outbox::new(store))
+        let (history, failed) = History::open(dir.path(), "");
+        assert_eq!(failed, None);
+        (dir, Outbox::new(store, history))
     }
 
-    fn run(peak: u64) -> NewRun {
-        let run = PastRun { batch: None, peak: Bytes(peak), ran: Millis(1), activity: None, complete: true };
-        NewRun { uid: 7, program: "p".into(), model: "m".into(), run }
+    fn run(job: u64, peak: u64) -> Note {
+        Note::Run(Box::new(Row {
+            uid: 7,
+            gpu_model: Some("m".into()),
+            job_id: Some(job),
+            attempt: Some(1),
+            footprint_bytes: Some(peak),
+            complete: true,
+            ..Row::of_command(&["p".to_owned()], Path::new("/"), 1)
+        }))
     }
 
     #[test]
     fn a_run_counts_before_it_is_written_and_once() {
         let (_dir, mut outbox) = outbox();
-        outbox.note(Note::Run(run(1)));
+        outbox.note(run(1, 1));
         let _ = outbox.commit(&Entries::default()).unwrap();
-        outbox.note(Note::Run(run(2)));
-        let peaks = |outbox: &Outbox| -> Vec<u64> {
-            outbox.past_runs(7, "p", "m").unwrap().iter().map(|run| run.peak.0).collect()
+        outbox.note(run(2, 2));
+        let key = ProgramKey::of(&["p".to_owned()], Path::new("/"), 1);
+        let peaks = |outbox: &Outbox, uid| -> Vec<u64> {
+            outbox.past_runs(uid, &key, "m").iter().map(|run| run.peak.0).collect()
         };
-        assert_eq!(peaks(&outbox), [2, 1]);
+        assert_eq!(peaks(&outbox, 7), [2, 1]);
+        // Also where the queue cannot be written, and where the attempt is found ended a second time.
+        outbox.line(1, 5, "a line".to_owned());
+        outbox.store.fail_writes(true);
+        outbox.commit(&Entries::default()).unwrap_err();
+        assert_eq!(peaks(&outbox, 7), [2, 1]);
+        outbox.store.fail_writes(false);
+        outbox.note(run(2, 2));
         let _ = outbox.commit(&Entries::default()).unwrap();
-        assert_eq!(peaks(&outbox), [2, 1]);
-        assert!(outbox.past_runs(8, "p", "m").unwrap().is_empty(), "another user's");
+        assert_eq!(peaks(&outbox, 7), [2, 1]);
+        assert!(peaks(&outbox, 8).is_empty(), "another user's");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use radrm_telemetry::Segment;
 
 use super::effects::Owner;
 use super::*;
+use crate::history::History;
 use crate::host;
 use crate::status::{self, End, Status, Who};
 use crate::store::Stage;
@@ -180,10 +181,12 @@ fn open(dir: &Path, world: &Recorder) -> Engine {
     let gpus =
         Gpus { source: NvmlSource::Off, machine: None, emulated: None, list: vec![gpu], trouble: None };
     let store = Store::open(&dir.join("queue.db")).unwrap();
+    let (history, failed) = History::open(dir, "");
+    assert_eq!(failed, None);
     let (ask, asked) = channel();
     // The channel stays open: a poll can be asked for.
     std::mem::forget(asked);
-    Engine::with(config, store, gpus, Box::new(world.clone()), "boot".to_owned(), ask).unwrap()
+    Engine::with(config, (store, history), gpus, Box::new(world.clone()), "boot".to_owned(), ask).unwrap()
 }
 
 fn peer() -> Peer {

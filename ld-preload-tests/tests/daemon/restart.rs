@@ -1,6 +1,6 @@
 //! What a daemon that comes back makes of the jobs that it finds.
 
-use std::{fs, process::Command, thread, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt, process::Command, thread, time::Duration};
 
 use radrm_emulator_machine::Machine;
 use radrm_preload_tests::{
@@ -208,10 +208,15 @@ fn queue_order_holds_when_a_daemon_returns_to_a_free_gpu() {
 
 /// What SQL on the queue gives, while no daemon has it.
 fn sql(daemon: &Daemon, words: &str) -> String {
+    sql_on(daemon, "queue.db", words)
+}
+
+/// What SQL on a database in the daemon's state gives.
+fn sql_on(daemon: &Daemon, database: &str, words: &str) -> String {
     let script = "import sqlite3, sys\nbase = sqlite3.connect(sys.argv[1])\n\
                   print([row for part in sys.argv[2].split(';;') for row in base.execute(part).fetchall()])\nbase.commit()";
     let mut command = Command::new("python3");
-    let done = command.args(["-c", script]).arg(daemon.path("state/queue.db")).arg(words).output();
+    let done = command.args(["-c", script]).arg(daemon.path("state").join(database)).arg(words).output();
     let done = done.expect("python3");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8(done.stdout).expect("text").trim().to_owned()
@@ -235,19 +240,30 @@ fn what_ended_long_ago_is_forgotten_but_for_what_changed_lately() {
 }
 
 #[test]
-fn the_end_of_a_job_and_what_it_measured_are_written_as_one() {
+fn an_attempt_is_one_row_of_the_daemons_private_dataset() {
     let mut daemon = Daemon::new("");
     daemon.kill();
+    // As version 6 left it: a run of a program is in the queue.
     sql(
         &daemon,
-        "CREATE TABLE seen (stage TEXT);;CREATE TRIGGER look AFTER INSERT ON runs BEGIN \
-         INSERT INTO seen SELECT stage FROM jobs; END",
+        "CREATE TABLE runs (id INTEGER PRIMARY KEY, uid INTEGER NOT NULL, program TEXT NOT NULL, model TEXT NOT NULL, \
+         batch INTEGER, peak INTEGER NOT NULL, ran_ms INTEGER NOT NULL, activity TEXT, \
+         complete INTEGER NOT NULL DEFAULT 1);;\
+         INSERT INTO runs (uid, program, model, peak, ran_ms) VALUES (7, 'p', 'm', 3, 4);;PRAGMA user_version = 6",
     );
     daemon.start();
     let program = programs::compile("steps.c", &[]).display().to_string();
     let job = daemon.submit(&[], &[&program, "use:0", "alloc:a:600m"]);
     assert_eq!(daemon.end(job)["exit_code"], 0);
     daemon.kill();
-    // Written before the end, it would count twice where the daemon is killed between the two.
-    assert_eq!(sql(&daemon, "SELECT stage FROM seen"), "[('ended',)]");
+    assert_eq!(
+        sql(&daemon, "SELECT name FROM sqlite_schema WHERE name = 'runs'"),
+        "[]",
+        "the queue has no runs"
+    );
+    let rows = "SELECT job_id, attempt, origin, complete, footprint_bytes >= 600 << 20 FROM runs ORDER BY id";
+    let expected = format!("[(None, None, 'daemon', 1, 0), ({job}, 1, 'daemon', 1, 1)]");
+    assert_eq!(sql_on(&daemon, "dataset.db", rows), expected);
+    let mode = fs::metadata(daemon.path("state/dataset.db")).expect("its dataset").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
 }

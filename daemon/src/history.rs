@@ -1,0 +1,242 @@
+//! The runs of all users' jobs, from which needs are derived: the daemon's own dataset, beside its queue.
+//!
+//! No job waits for it: without a dataset, or with a damaged one, jobs run with what their users say.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use radrm_base::{Activity, PastRun, Permille};
+use radrm_collector::dataset::{Dataset, DatasetError, Origin, PastRuns, ProgramKey, Row};
+
+use super::status::End;
+use super::store::{Entry, LegacyRun};
+
+/// As many runs of one program are kept as are looked at.
+const MAX_RUNS_OF_PROGRAM: u32 = 64;
+/// And of all.
+const MAX_RUNS: u32 = 20_000;
+/// How long the daemon waits for another program that has locked the file: an administrator's.
+const MAX_WAIT: Duration = Duration::from_millis(200);
+
+/// The daemon's dataset.
+#[derive(Debug)]
+pub(crate) struct History {
+    /// `None` where it cannot be used.
+    dataset: Option<Dataset>,
+    host: String,
+    /// The emulated machine that jobs run on.
+    emulated: Option<String>,
+}
+
+impl History {
+    /// Opens the dataset in the folder of the daemon's state, for the daemon's user alone. If it cannot be used, the
+    /// sentence says why, and nothing is recorded.
+    pub(crate) fn open(state: &Path, emulated: &str) -> (Self, Option<String>) {
+        let path = state.join("dataset.db");
+        let (dataset, failed) = match Dataset::open_within(&path, MAX_WAIT) {
+            Ok(dataset) => (Some(dataset), None),
+            Err(error) => (None, Some(format!("no needs are learned: {}: {error}", path.display()))),
+        };
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
+        let emulated = (!emulated.is_empty()).then(|| emulated.to_owned());
+        (Self { dataset, host, emulated }, failed)
+    }
+
+    /// Earlier runs of a program by a user on a model of GPU, the newest first.
+    pub(crate) fn runs(&self, uid: u32, program: &ProgramKey, model: &str) -> Vec<PastRun> {
+        let Some(dataset) = &self.dataset else { return Vec::new() };
+        let of = PastRuns {
+            origin: Origin::Daemon,
+            uid,
+            gpu_model: Some(model),
+            emulated: self.emulated.is_some(),
+            limit: MAX_RUNS_OF_PROGRAM,
+        };
+        dataset.past_runs(program, &of).unwrap_or_default()
+    }
+
+    /// Adds the run of an attempt, in place of one that was added before the daemon died.
+    pub(crate) fn add(&mut self, run: &Row) -> Result<(), DatasetError> {
+        let Some(dataset) = &mut self.dataset else { return Ok(()) };
+        let row = Row {
+            origin: Origin::Daemon,
+            host: self.host.clone(),
+            emulated: self.emulated.clone(),
+            radrm_version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..run.clone()
+        };
+        dataset.add_bounded(&row, MAX_RUNS_OF_PROGRAM).map(|_| ())
+    }
+
+    /// Forgets all but the newest runs. It looks at them all: not to be done often.
+    pub(crate) fn forget_older(&mut self) {
+        if let Some(dataset) = &mut self.dataset {
+            // The next time there are only more of them.
+            let _ = dataset.forget_older(MAX_RUNS);
+        }
+    }
+
+    /// Takes over the runs that a queue of an older version holds, oldest first; whether they are safe.
+    pub(crate) fn adopt(&mut self, runs: &[LegacyRun]) -> bool {
+        let rows: Vec<Row> = runs.iter().map(|run| self.legacy_row(run)).collect();
+        let Some(dataset) = &mut self.dataset else { return false };
+        dataset.adopt(&rows).is_ok()
+    }
+
+    fn legacy_row(&self, run: &LegacyRun) -> Row {
+        type Words = (Vec<String>, String, u32);
+        let row = match serde_json::from_str::<Words>(&run.program) {
+            Ok((command, cwd, gpus)) => Row::of_command(&command, Path::new(&cwd), gpus),
+            // A long one: only its digest was kept.
+            Err(_) => Row::default(),
+        };
+        Row {
+            origin: Origin::Daemon,
+            program_key: Some(run.program.clone()),
+            batch: run.past.batch,
+            uid: run.uid,
+            host: self.host.clone(),
+            gpu_model: Some(run.model.clone()),
+            emulated: self.emulated.clone(),
+            outcome: if run.past.complete { "exited" } else { "unknown" }.to_owned(),
+            exit_code: run.past.complete.then_some(0),
+            ..of_past(row, &run.past)
+        }
+    }
+}
+
+/// An attempt that has ended.
+pub(crate) struct EndedRun<'a> {
+    pub(crate) entry: &'a Entry,
+    pub(crate) attempt: u32,
+    pub(crate) end: &'a End,
+    pub(crate) begin_ms: u64,
+    pub(crate) duration_ms: u64,
+    /// Without suspensions.
+    pub(crate) ran_ms: u64,
+    /// What it needed, and whether it ended well with that; or at least that much.
+    pub(crate) seen: Option<(u64, bool)>,
+    pub(crate) batch: Option<u32>,
+    /// Models of its GPUs.
+    pub(crate) gpus: Vec<String>,
+}
+
+impl EndedRun<'_> {
+    /// Its row; `None` if nothing was seen of its GPU memory.
+    pub(crate) fn row(self) -> Option<Row> {
+        let Self { entry, end, .. } = self;
+        let highest = end.peak.max(end.oom)?;
+        let out_of_memory = end.oom.is_some();
+        // What is concluded from the output of a program bounds nothing.
+        let footprint = self.seen.map(|(bytes, _)| bytes).or(end.peak.filter(|_| !out_of_memory));
+        let (outcome, exit_code) = match (end.code, end.signal) {
+            (Some(code), _) => ("exited", Some(code)),
+            (None, Some(_)) => ("signaled", None),
+            (None, None) => ("unknown", None),
+        };
+        // As it was resolved before the run.
+        let predicted = entry.needs.as_ref().and_then(|needs| needs.memory.as_ref());
+        let part = |of: fn(&Activity) -> Permille| entry.activity.as_ref().map(|activity| of(activity).0);
+        Some(Row {
+            start_unix_ns: self.begin_ms.saturating_mul(1_000_000),
+            duration_ns: self.duration_ms.saturating_mul(1_000_000),
+            run_time_ns: self.ran_ms.saturating_mul(1_000_000),
+            batch: self.batch,
+            user: Some(entry.user.clone()),
+            uid: entry.uid,
+            job_id: Some(entry.id),
+            attempt: Some(self.attempt),
+            gpu_model: self.gpus.first().cloned(),
+            gpus: self.gpus,
+            footprint_bytes: footprint,
+            peak_bytes: end.peak.unwrap_or(highest),
+            complete: self.seen.is_some_and(|(_, complete)| complete),
+            smact_permille: part(|activity| activity.smact),
+            smocc_permille: part(|activity| activity.smocc),
+            drama_permille: part(|activity| activity.drama),
+            predicted_bytes: predicted.map(|need| need.bytes.0),
+            predicted_upper_bytes: predicted.map(|need| need.upper.0),
+            predicted_confidence_permille: predicted.and_then(|need| need.confidence).map(|part| part.0),
+            predicted_source: predicted.and_then(|need| serde_json::to_string(&need.source).ok()),
+            outcome: outcome.to_owned(),
+            exit_code,
+            signal: end.signal,
+            out_of_memory,
+            ..Row::of_command(&entry.spec.command, &entry.spec.cwd, entry.spec.gpus.into())
+        })
+    }
+}
+
+/// What a past run says, as columns.
+fn of_past(row: Row, past: &PastRun) -> Row {
+    let ran_ns = past.ran.0.saturating_mul(1_000_000);
+    Row {
+        duration_ns: ran_ns,
+        run_time_ns: ran_ns,
+        footprint_bytes: Some(past.peak.0),
+        peak_bytes: past.peak.0,
+        complete: past.complete,
+        out_of_memory: !past.complete,
+        smact_permille: past.activity.map(|activity| activity.smact.0),
+        smocc_permille: past.activity.map(|activity| activity.smocc.0),
+        drama_permille: past.activity.map(|activity| activity.drama.0),
+        ..row
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use radrm_base::{Bytes, Millis};
+
+    use super::*;
+
+    #[test]
+    fn the_daemons_dataset_is_for_its_user_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_history, failed) = History::open(dir.path(), "");
+        assert_eq!(failed, None);
+        for entry in fs::read_dir(dir.path()).unwrap() {
+            let entry = entry.unwrap();
+            assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", entry.path());
+        }
+    }
+
+    #[test]
+    fn a_damaged_dataset_is_one_sentence_and_no_history() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("dataset.db"), "no database, but long enough to be looked at as one")
+            .unwrap();
+        let (mut history, failed) = History::open(dir.path(), "");
+        let sentence = failed.unwrap();
+        assert!(sentence.contains("damaged") && sentence.lines().count() == 1, "{sentence}");
+        history.add(&Row::default()).unwrap();
+        assert!(!history.adopt(&[]), "runs of the queue are not dropped");
+        assert!(history.runs(7, &ProgramKey::of(&[], Path::new("/"), 1), "m").is_empty());
+    }
+
+    #[test]
+    fn runs_of_an_older_queue_are_adopted_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut history, _) = History::open(dir.path(), "");
+        let key = ProgramKey::of(&["t".to_owned()], Path::new("/"), 1);
+        let activity = Some(Activity { smact: Permille(250), ..Activity::default() });
+        let past = |peak, complete| PastRun {
+            batch: Some(15),
+            peak: Bytes(peak),
+            ran: Millis(60),
+            activity,
+            complete,
+        };
+        let legacy = |past| LegacyRun { uid: 7, program: key.to_string(), model: "m".into(), past };
+        let runs = [legacy(past(5, true)), legacy(past(6, false))];
+        for _ in 0..2 {
+            assert!(history.adopt(&runs));
+            assert_eq!(history.runs(7, &key, "m"), [past(6, false), past(5, true)]);
+        }
+        let (emulated, _) = History::open(dir.path(), "1xT4");
+        assert!(emulated.runs(7, &key, "m").is_empty(), "of real GPUs");
+    }
+}
