@@ -150,6 +150,7 @@ impl EndedRun<'_> {
             gpu_model: self.gpus.first().cloned(),
             gpus: self.gpus,
             footprint_bytes: footprint,
+            oom_request_bytes: end.oom_request,
             peak_bytes: end.peak.unwrap_or(highest),
             complete: self.seen.is_some_and(|(_, complete)| complete),
             smact_permille: part(|activity| activity.smact),

@@ -72,6 +72,9 @@ pub(crate) struct End {
     pub(crate) not_started: Option<String>,
     /// It failed after a request for GPU memory was refused: what it held and asked for, bytes.
     pub(crate) oom: Option<u64>,
+    /// The part of that which was requested, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) oom_request: Option<u64>,
     /// That is concluded from its output; no shim was in it.
     pub(crate) from_log: bool,
     /// What refused the request was a limit of its user or group: which, as a sentence's end.

@@ -14,6 +14,7 @@ use std::process;
 use std::time::{Duration, Instant};
 
 use nix::unistd::{Gid, Uid};
+use radrm_analyzer::Footprint;
 use radrm_limits::machine::Node;
 use radrm_limits::setup;
 use radrm_os::Process;
@@ -124,11 +125,11 @@ fn run(order: &Order, file: &File) -> Result<End, String> {
         Err(signal) => End { signal: Some(signal), ..End::default() },
     };
     if let Some(told) = outcome::of_profile(&order.profile) {
-        end.peak = told.peak;
-        end.oom = told.oom;
-        end.limited = told.limited;
-        if end.oom.is_none() && told.unseen && outcome::log_tells_oom(&tail(&log, started)) {
-            end.oom = Some(told.peak.unwrap_or(0));
+        let unseen = told.unseen;
+        let Footprint { peak, oom, oom_request, limited } = told.footprint;
+        end = End { peak, oom, oom_request, limited, ..end };
+        if oom.is_none() && unseen && outcome::log_tells_oom(&tail(&log, started)) {
+            end.oom = Some(peak.unwrap_or(0));
             end.from_log = true;
         }
     }

@@ -27,6 +27,9 @@ struct Flags {
     /// No profile at all.
     #[arg(long)]
     no_profile: bool,
+    /// The mode of the profile, octal.
+    #[arg(long, value_name = "MODE", conflicts_with = "no_profile")]
+    profile_mode: Option<String>,
     /// No report and no remarks.
     #[arg(short, long)]
     quiet: bool,
@@ -130,6 +133,8 @@ pub struct Plan {
     pub report: ReportTo,
     /// The profile.
     pub profile: ProfileTo,
+    /// Its mode, if not its owner's alone.
+    pub profile_mode: Option<u32>,
     /// The dataset.
     pub row: RowTo,
     /// The emulated machine, if any.
@@ -213,6 +218,13 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
     }
     let kernels = flags.kernels.as_deref().map(str::parse).transpose();
     let kernels = kernels.map_err(wrong("--kernels"))?;
+    let octal =
+        |text: &str| u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && mode & 0o200 != 0);
+    let mode = |text: String| {
+        let unknown = || format!("`{text}` is no mode that lets its owner write, such as 0644");
+        octal(&text).ok_or_else(unknown)
+    };
+    let profile_mode = flags.profile_mode.map(mode).transpose().map_err(wrong("--profile-mode"))?;
     let report = match flags.json {
         Some(Some(file)) if file.as_os_str() == "-" => ReportTo::JsonOnStdout,
         Some(Some(file)) => ReportTo::JsonFile(file),
@@ -227,6 +239,7 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
             None if flags.no_profile => ProfileTo::Nowhere,
             None => ProfileTo::Default,
         },
+        profile_mode,
         row: match flags.dataset {
             Some(file) => RowTo::File(file),
             None if flags.no_dataset => RowTo::Nowhere,
@@ -256,6 +269,15 @@ mod tests {
                 .chain(line.split(' ').filter(|word| !word.is_empty()))
                 .map(OsString::from),
         )
+    }
+
+    #[test]
+    fn a_profiles_mode_is_octal_and_lets_its_owner_write() {
+        assert_eq!(plan("--profile-mode 0644 p").unwrap().profile_mode, Some(0o644));
+        assert_eq!(plan("p").unwrap().profile_mode, None);
+        for wrong in ["0888", "07777", "0444", "-1", "u+r"] {
+            assert!(matches!(plan(&format!("--profile-mode={wrong} p")), Err(Instead::Wrong(_))), "{wrong}");
+        }
     }
 
     #[test]

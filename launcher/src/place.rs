@@ -3,7 +3,7 @@
 use std::env;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use radrm_console::output::reason;
@@ -13,6 +13,9 @@ use thiserror::Error;
 
 use super::cli::ProfileTo;
 use crate::report_file::{self, ReportFileError};
+
+/// The mode of a new profile: it holds the command line and a part of the environment.
+const PRIVATE: u32 = 0o600;
 
 /// Where the profile was asked for, checked before the program started.
 #[derive(Debug)]
@@ -72,6 +75,16 @@ pub enum PlaceError {
         /// What the system says.
         source: io::Error,
     },
+    /// The mode that was asked for cannot be set.
+    #[error("the profile {} does not get the mode {mode:04o}: {}", path.display(), reason(source))]
+    Mode {
+        /// The file.
+        path: PathBuf,
+        /// The mode.
+        mode: u32,
+        /// What the system says.
+        source: io::Error,
+    },
     /// Another run has the file.
     #[error("the profile {} is being written by another run", .0.display())]
     Busy(PathBuf),
@@ -105,6 +118,7 @@ pub fn prepare(wanted: &ProfileTo) -> Result<Place, PlaceError> {
                 .write(true)
                 .create(true)
                 .truncate(false)
+                .mode(PRIVATE)
                 .open(&path)
                 .or_else(|error| match error.kind() {
                     // May be written, but not read.
@@ -195,13 +209,29 @@ fn claim_in(directory: &Path, name: &str) -> io::Result<PathBuf> {
     let numbered = (2..10_000).map(|number| format!("{stem}.{number}.radrm"));
     for name in std::iter::once(name.to_owned()).chain(numbered) {
         let path = directory.join(name);
-        match OpenOptions::new().write(true).create_new(true).open(&path) {
+        match OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(&path) {
             Ok(_) => return Ok(path),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Gives a profile the mode that the user asked for, whatever the umask.
+///
+/// # Errors
+/// [`PlaceError::Mode`].
+pub fn set_mode(path: &Path, mode: u32) -> Result<(), PlaceError> {
+    // Devices and pipes keep theirs.
+    if !fs::metadata(path).is_ok_and(|meta| meta.is_file()) {
+        return Ok(());
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|source| PlaceError::Mode {
+        path: path.to_owned(),
+        mode,
+        source,
+    })
 }
 
 /// `$XDG_DATA_HOME/radrm/profiles`.
@@ -236,6 +266,26 @@ mod tests {
         // A program that did start may be about to write it.
         prepare(&ProfileTo::File(new.clone())).unwrap().keep();
         assert!(new.exists());
+    }
+
+    #[test]
+    fn a_new_profile_is_its_owners_alone_unless_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let (named, old) = (dir.path().join("named"), dir.path().join("old"));
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        let _named = prepare(&ProfileTo::File(named.clone())).unwrap();
+        let usual = claim_in(dir.path(), "p.7.radrm").unwrap();
+        assert_eq!((mode(&named), mode(&usual)), (0o600, 0o600));
+        // The mode of a file that is there was decided by its owner.
+        fs::write(&old, "").unwrap();
+        fs::set_permissions(&old, fs::Permissions::from_mode(0o640)).unwrap();
+        prepare(&ProfileTo::File(old.clone())).unwrap();
+        assert_eq!(mode(&old), 0o640);
+        set_mode(&usual, 0o664).unwrap();
+        assert_eq!(mode(&usual), 0o664);
+        let null = mode(Path::new("/dev/null"));
+        set_mode(Path::new("/dev/null"), 0o600).unwrap();
+        assert_eq!(mode(Path::new("/dev/null")), null);
     }
 
     #[test]

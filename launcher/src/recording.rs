@@ -146,6 +146,8 @@ pub struct Start<'a> {
     pub emulated: Option<(String, PathBuf)>,
     /// Nothing is computed.
     pub dry: bool,
+    /// The mode of the profile, if one was asked for.
+    pub profile_mode: Option<u32>,
 }
 
 impl Recording {
@@ -196,6 +198,9 @@ impl Recording {
                 }
             }
         };
+        if let (ProfileFile::At(path), Some(mode)) = (&profile, start.profile_mode) {
+            failures.extend(place::set_mode(path, mode).err().map(|error| error.to_string()));
+        }
         let entry_name = radrm_cuda_abi::table::symbol;
         let gpu_clock = match (start.dry, job.emulated.is_some()) {
             (true, _) => GpuClock::Absent,
@@ -273,7 +278,8 @@ impl Recording {
         let summary = Summary::from_profile(&profile);
         let failed = row.and_then(|file| {
             let features = features(&summary);
-            let row = dataset_row(&profile, path.as_deref(), &features, self.dry_run.as_ref());
+            let outcome = self.dry_run.as_ref();
+            let row = dataset_row((&profile, &summary), path.as_deref(), &features, outcome);
             dataset::record(file.as_deref(), &row, &features)
         });
         self.failures.extend(failed);
@@ -367,15 +373,18 @@ pub fn outer_machine() -> Option<PathBuf> {
 
 /// The dataset's row of this run.
 fn dataset_row(
-    profile: &Profile,
+    (profile, summary): (&Profile, &Summary),
     path: Option<&Path>,
     features: &Features,
     dry_run: Option<&Outcome>,
 ) -> Row {
+    let needed = radrm_analyzer::footprint(summary);
     let [smact, smocc, drama] = features.activity().map(|part| part.map(|part| part.0));
     let row = Row {
         job_id: number_in("RADRM_JOB"),
         attempt: number_in("RADRM_ATTEMPT"),
+        footprint_bytes: needed.oom.or(needed.peak),
+        oom_request_bytes: needed.oom_request,
         smact_permille: smact,
         smocc_permille: smocc,
         drama_permille: drama,

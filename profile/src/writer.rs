@@ -7,7 +7,11 @@ use crate::model::Job;
 use crate::record::Record;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+/// The mode of a new profile: it holds the command line and a part of the environment.
+const PRIVATE: u32 = 0o600;
 
 /// Writes a profile. Every record is one frame and one write call at the
 /// file's end; nothing is ever written twice or changed.
@@ -21,14 +25,14 @@ pub struct Writer {
 impl Writer {
     /// Begins a profile at a path where no file may be yet.
     pub fn create_new(path: &Path, job: &Job) -> Result<Writer, WriteError> {
-        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(path)?;
         Writer::begin(file, path, job)
     }
 
     /// Begins a profile at a path of the user's choice; a file that is there
     /// is replaced.
     pub fn create(path: &Path, job: &Job) -> Result<Writer, WriteError> {
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE).open(path)?;
         Writer::begin(file, path, job)
     }
 

@@ -4,6 +4,7 @@ mod build;
 pub mod compare;
 mod features;
 pub(crate) mod filling;
+mod footprint;
 mod gpu;
 mod kernels;
 pub(crate) mod launches;
@@ -18,6 +19,7 @@ mod summary;
 mod window;
 
 pub use features::Feature;
+pub use footprint::{Footprint, footprint};
 pub use gpu::{Beside, EstimateSummary, GpuSummary, KindSummary, LeftOver, NvmlSummary};
 pub use kernels::{CopySummary, GpuTime, KernelSummary};
 pub use limits::LimitSummary;

@@ -1,0 +1,109 @@
+//! What a run needed of a GPU's memory, or at least, as later runs are planned by it.
+
+use super::{FailureSummary, PostmortemSummary, Summary};
+
+/// Device memory that a run needed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Highest device memory on one GPU, contexts included, bytes.
+    pub peak: Option<u64>,
+    /// Held and requested, where a refused request ended it, bytes.
+    pub oom: Option<u64>,
+    /// The part of that which was requested, bytes.
+    pub oom_request: Option<u64>,
+    /// The limit of the job's user or group that refused it, as a sentence's end.
+    pub limited: Option<String>,
+}
+
+/// The footprint of the run that a summary is of.
+#[must_use]
+pub fn footprint(summary: &Summary) -> Footprint {
+    // Contexts count under a limit, so they are part of what has to be reserved.
+    let contexts = |gpu: u8| -> u64 {
+        let on_gpu = summary.processes.iter().flat_map(|process| &process.gpus).filter(|on| on.gpu == gpu);
+        on_gpu.filter_map(|on| on.context_overhead_bytes).map(|bytes| bytes.0).max().unwrap_or(0)
+    };
+    let held: Vec<(u8, u64)> = summary
+        .gpus
+        .iter()
+        .map(|gpu| {
+            let counted = gpu.peak_bytes.0.saturating_add(contexts(gpu.index));
+            let seen = gpu.nvml.as_ref().and_then(|nvml| nvml.job_peak_bytes).map_or(0, |bytes| bytes.0);
+            (gpu.index, counted.max(seen))
+        })
+        .collect();
+    // What was asked for earlier, and done without, is not what it needs.
+    let standing: Vec<_> = summary.failed_requests.iter().filter(|request| request.stands).collect();
+    let alike: Vec<_> = summary
+        .postmortems
+        .iter()
+        .filter(|refusal| {
+            let of = |request: &&&FailureSummary| (request.pid, request.gpu, request.size_bytes);
+            standing.iter().any(|request| of(&request) == (refusal.pid, refusal.gpu, refusal.size_bytes))
+        })
+        .collect();
+    // What the job held and asked for, others that count under the same limit left out.
+    let own = |refusal: &PostmortemSummary| {
+        let counted = refusal.job_bytes.0.saturating_add(contexts(refusal.gpu));
+        let under = refusal.quota.as_ref().filter(|quota| quota.scope == "job");
+        let held = under.map_or(0, |quota| quota.used_bytes.0).max(counted);
+        (held.saturating_add(refusal.size_bytes.0), refusal.size_bytes.0)
+    };
+    let limited = limit(&alike, |refusal| own(refusal).0).filter(|_| summary.outcome.out_of_memory);
+    let oom = summary.outcome.out_of_memory.then(|| {
+        let plain = standing.iter().map(|request| {
+            // Of a lone request it is not known what was held then: at most the peak.
+            let most = held.iter().find(|(gpu, _)| *gpu == request.gpu).map_or(0, |(_, held)| *held);
+            (most.saturating_add(request.size_bytes.0), request.size_bytes.0)
+        });
+        let known = alike.iter().map(|refusal| own(refusal));
+        known.max().or_else(|| plain.max()).unwrap_or_default()
+    });
+    let peak = held.iter().map(|(_, held)| *held).max().filter(|peak| *peak > 0);
+    Footprint {
+        peak,
+        oom: oom.map(|(needed, _)| needed),
+        oom_request: oom.map(|(_, request)| request).filter(|bytes| *bytes > 0),
+        limited,
+    }
+}
+
+/// The limit of the user or a group that refused all of these, and would also if the job alone counted under it.
+fn limit(refusals: &[&PostmortemSummary], own: impl Fn(&PostmortemSummary) -> u64) -> Option<String> {
+    let never = |refusal: &&PostmortemSummary| {
+        let limit = refusal.quota.as_ref().map_or(0, |quota| quota.limit_bytes.0);
+        ["user_quota", "group_quota"].contains(&refusal.cause) && own(refusal) > limit
+    };
+    refusals.last().filter(|_| refusals.iter().all(never)).map(|refusal| refusal.why.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::QuotaSummary;
+    use radrm_profile::Bytes;
+
+    #[test]
+    fn a_limit_of_the_user_is_told_from_a_full_device() {
+        let refusal = |cause: &'static str| PostmortemSummary {
+            cause,
+            why: format!("the {cause}"),
+            quota: Some(QuotaSummary { scope: "user", limit_bytes: Bytes(100), used_bytes: Bytes(90) }),
+            ..PostmortemSummary::default()
+        };
+        for (causes, expected) in [
+            (&["user_quota"][..], Some("the user_quota")),
+            (&["user_quota", "group_quota"], Some("the group_quota")),
+            (&["device"], None),
+            (&["job_quota"], None),
+            (&["user_quota", "device"], None),
+            (&[], None),
+        ] {
+            let refusals: Vec<_> = causes.iter().map(|cause| refusal(cause)).collect();
+            let refusals: Vec<_> = refusals.iter().collect();
+            assert_eq!(limit(&refusals, |_| 101).as_deref(), expected, "{causes:?}");
+            // Others filled it: there is room when they are gone.
+            assert_eq!(limit(&refusals, |_| 100), None, "{causes:?}");
+        }
+    }
+}
