@@ -23,6 +23,8 @@ pub(crate) struct Config {
     pub(crate) state: PathBuf,
     /// Where `/metrics` is served; `""` is nowhere. Only loopback addresses are taken.
     pub(crate) metrics: String,
+    /// Whether `/metrics` has figures of single jobs, with their users' names.
+    pub(crate) metrics_per_job: bool,
     /// Members may see, cancel and hold the jobs of all users.
     pub(crate) admin_group: String,
     /// The highest priority that users may give to their jobs.
@@ -79,6 +81,7 @@ impl Default for Config {
             socket: own_socket(),
             state: own_state(),
             metrics: "127.0.0.1:9835".to_owned(),
+            metrics_per_job: true,
             admin_group: "radrm-admin".to_owned(),
             user_priority: 0,
             jobs_per_user: 20_000,
@@ -151,6 +154,33 @@ impl Config {
         .collect()
     }
 
+    /// Takes over from a newer version of the file what can change while jobs run. Returns the names of settings that
+    /// differ and only count from the daemon's next start on.
+    pub(crate) fn reload(&mut self, new: Self) -> Vec<&'static str> {
+        self.user_priority = new.user_priority;
+        self.jobs_per_user = new.jobs_per_user;
+        self.bytes_per_user = new.bytes_per_user;
+        self.keep_days = new.keep_days;
+        self.kernels = new.kernels;
+        self.suspend = new.suspend;
+        self.metrics_per_job = new.metrics_per_job;
+        let fixed = [
+            ("socket", self.socket != new.socket),
+            ("state", self.state != new.state),
+            ("metrics", self.metrics != new.metrics),
+            ("admin_group", self.admin_group != new.admin_group),
+            ("emulate", self.emulate != new.emulate),
+            ("look_ms", self.look_ms != new.look_ms),
+            ("audit_s", self.audit_s != new.audit_s),
+            ("cpus", self.cpus != new.cpus),
+            ("host_memory", self.host_memory != new.host_memory),
+            ("gpu_reserve_mib", self.gpu_reserve_mib != new.gpu_reserve_mib),
+            ("events", self.events != new.events),
+            ("[scheduler]", self.scheduler != new.scheduler),
+        ];
+        fixed.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+    }
+
     /// The address of `/metrics`.
     pub(crate) fn metrics(&self) -> Result<Option<SocketAddr>, String> {
         if self.metrics.is_empty() {
@@ -192,6 +222,15 @@ fn own_state() -> PathBuf {
 mod tests {
     use super::*;
     use radrm_scheduler_core::{Hot, Permille, Policy};
+
+    #[test]
+    fn a_reload_takes_limits_over_and_names_what_needs_a_restart() {
+        let mut config = Config::default();
+        let mut new = Config { jobs_per_user: 5, keep_days: 1, look_ms: 500, ..Config::default() };
+        new.scheduler.policy = Policy::Exclusive;
+        assert_eq!(config.reload(new), ["look_ms", "[scheduler]"]);
+        assert_eq!((config.jobs_per_user, config.keep_days, config.look_ms), (5, 1, 1000));
+    }
 
     #[test]
     fn parts_are_thousandths_or_per_cent_and_what_looks_like_the_other_is_remarked() {

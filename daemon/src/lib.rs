@@ -15,6 +15,7 @@
 //! | `host` | what jobs take of the host's CPUs and memory |
 //! | `events` | the log that `radrm replay --events` reads |
 
+mod check;
 mod config;
 mod descriptors;
 mod engine;
@@ -23,6 +24,7 @@ mod gpus;
 mod history;
 mod host;
 mod load;
+mod numbers;
 mod outcome;
 mod pace;
 mod peer;
@@ -49,16 +51,17 @@ use radrm_console::{output, usage};
 use rustix::fs::{FlockOperation, fcntl_lock};
 
 use config::Config;
-use engine::{Engine, Message};
+use engine::{Disk, Engine, Message};
 use gpus::Gpus;
 use history::History;
+use numbers::Numbers;
 use store::Store;
 use watch::Watch;
 
 /// The program's name in messages.
 pub const NAME: &str = "radrmd";
 
-#[derive(Parser, Debug)]
+#[derive(Clone, Parser, Debug)]
 #[command(name = "radrmd", version, override_help = include_str!("help.txt"))]
 struct Flags {
     #[arg(long, value_name = "FILE")]
@@ -71,6 +74,8 @@ struct Flags {
     emulate: Option<String>,
     #[arg(long)]
     no_metrics: bool,
+    #[arg(long)]
+    check: bool,
 }
 
 /// The whole program.
@@ -89,7 +94,13 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(flags) => flags,
         Err(code) => return code,
     };
-    match serve(flags) {
+    let done = match flags.check {
+        true => configure(flags).and_then(|config| check::queue(&config)).map(|found| {
+            output::say(NAME, &found);
+        }),
+        false => serve(flags),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {
             output::say(NAME, &sentence);
@@ -98,11 +109,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn serve(flags: Flags) -> Result<(), String> {
-    // The queue holds everybody's command lines and environments.
-    // SAFETY: a plain system call that cannot fail.
-    unsafe { libc::umask(0o077) };
-    descriptors::raise();
+/// The configuration with what the command line changes.
+fn configure(flags: Flags) -> Result<Config, String> {
     let mut config = Config::load(flags.config.as_deref())?;
     config.remarks().iter().for_each(|sentence| output::say(NAME, sentence));
     let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
@@ -115,6 +123,16 @@ fn serve(flags: Flags) -> Result<(), String> {
     if flags.no_metrics {
         config.metrics.clear();
     }
+    Ok(config)
+}
+
+fn serve(flags: Flags) -> Result<(), String> {
+    // The queue holds all users' command lines and environments.
+    // SAFETY: a plain system call that cannot fail.
+    unsafe { libc::umask(0o077) };
+    descriptors::raise();
+    let again = flags.clone();
+    let config = configure(flags)?;
     prepare(&config.state)?;
     let _lock = only_one(&config.state)?;
     let boot = radrm_os::host::boot_id();
@@ -123,6 +141,18 @@ fn serve(flags: Flags) -> Result<(), String> {
     let gpus = Gpus::find(&config, boot_is_new)?;
     let _ = fs::write(&boot_file, &boot);
     let mut store = Store::open(&config.state.join("queue.db"))?;
+    let given = store.highest().map_err(|error| format!("the queue cannot be read: {error}"))?;
+    let (numbers, floor) = Numbers::open(&config.state, given)?;
+    if let Some(floor) = floor {
+        store.skip_to(floor).map_err(|error| format!("the queue cannot be written: {error}"))?;
+        output::say(
+            NAME,
+            &format!(
+                "the queue is older than the jobs' folders, or was lost: jobs after number {given} are not in it; \
+                 new jobs have numbers above {floor}"
+            ),
+        );
+    }
     let (mut history, failed) = History::open(&config.state, &config.emulate);
     failed.iter().for_each(|sentence| output::say(NAME, sentence));
     let handed = store.hand_over_runs(|runs| history.adopt(runs));
@@ -133,10 +163,11 @@ fn serve(flags: Flags) -> Result<(), String> {
     let signals = block_signals();
     let (to, from) = channel();
     // From here on there are several threads.
-    end_on_signal(signals, to.clone())?;
+    take_signals(signals, to.clone())?;
     let watch = Watch::start(to.clone())?;
     let (ask, asked) = channel();
-    let engine = Engine::new(config.clone(), (store, history), gpus.clone(), watch, boot, ask)?;
+    let disk = Disk { store, history, numbers };
+    let engine = Engine::new(config.clone(), disk, gpus.clone(), watch, boot, ask)?;
     let audit = (config.audit_s > 0).then(|| Duration::from_secs(config.audit_s));
     gpus::watch(&gpus, Duration::from_millis(config.look_ms), audit, asked, to.clone());
     if let Some(address) = config.metrics()?
@@ -145,14 +176,14 @@ fn serve(flags: Flags) -> Result<(), String> {
         output::say(NAME, &sentence);
     }
     let socket = config.socket.clone();
-    server::serve(listener, config.admin_group, to)?;
+    server::serve(listener, socket.clone(), config.admin_group, to)?;
     let what = match (&gpus.emulated, gpus.list.len()) {
         (Some(spec), _) => format!("emulated GPUs ({spec})"),
         (None, 1) => "1 GPU".to_owned(),
         (None, count) => format!("{count} GPUs"),
     };
     output::say(NAME, &format!("ready at {} with {what}", socket.display()));
-    engine.run(&from);
+    engine.run(&from, || configure(again.clone()));
     let _ = fs::remove_file(&socket);
     Ok(())
 }
@@ -187,7 +218,7 @@ fn only_one(state: &Path) -> Result<fs::File, String> {
     lock(&state.join("lock"))?.ok_or_else(|| format!("another radrmd uses {}", state.display()))
 }
 
-/// Signals that end the daemon, taken by one thread.
+/// Signals to the daemon, taken by one thread.
 fn block_signals() -> libc::sigset_t {
     // SAFETY: the set is filled before it is used; this process has one thread.
     unsafe {
@@ -201,12 +232,15 @@ fn block_signals() -> libc::sigset_t {
     }
 }
 
-fn end_on_signal(set: libc::sigset_t, to: Sender<Message>) -> Result<(), String> {
-    let wait = move || {
+fn take_signals(set: libc::sigset_t, to: Sender<Message>) -> Result<(), String> {
+    let wait = move || loop {
         let mut signal = 0;
         // SAFETY: a filled set and room for a number.
         unsafe { libc::sigwait(&raw const set, &raw mut signal) };
-        let _ = to.send(Message::Stop);
+        let message = if signal == libc::SIGHUP { Message::Reload } else { Message::Stop };
+        if to.send(message).is_err() {
+            return;
+        }
     };
     std::thread::Builder::new()
         .name("signals".into())

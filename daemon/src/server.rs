@@ -3,9 +3,9 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,6 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use radrm_protocol::wire::{self, Request, Response};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::engine::Message;
 use super::peer::Peer;
@@ -26,6 +28,8 @@ const SILENCE: Duration = Duration::from_secs(600);
 const STUCK: Duration = Duration::from_secs(10);
 /// An address that is taken for longer than this is told.
 const TAKEN: Duration = Duration::from_secs(2);
+/// A socket whose file was removed is made again within this time.
+const SOCKET_CHECK: Duration = Duration::from_secs(2);
 /// Parsing a large submission needs little; many threads wait at once.
 const STACK: usize = 256 << 10;
 
@@ -44,23 +48,84 @@ pub(crate) fn listen(path: &Path) -> Result<(UnixListener, fs::File), String> {
     name.push(".lock");
     let lock = super::lock(Path::new(&name))?
         .ok_or_else(|| format!("another radrmd answers at {}", path.display()))?;
-    let _ = fs::remove_file(path);
-    let listener = UnixListener::bind(path).map_err(failed)?;
-    // Everybody may ask; who asks is known.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o666)).map_err(failed)?;
+    let listener = bind_socket(path).map_err(failed)?;
     Ok((listener, lock))
 }
 
+fn bind_socket(path: &Path) -> std::io::Result<UnixListener> {
+    let _ = fs::remove_file(path);
+    let listener = UnixListener::bind(path)?;
+    // Every user may ask; who asks is known.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+    Ok(listener)
+}
+
+/// The listener, or a new one where its file was removed or replaced: clients would not find it any more.
+struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and number of the file.
+    file: Option<(u64, u64)>,
+}
+
+impl Socket {
+    fn new(listener: UnixListener, path: PathBuf) -> Self {
+        let file = Self::file(&path);
+        Self { listener, path, file }
+    }
+
+    fn file(path: &Path) -> Option<(u64, u64)> {
+        fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+    }
+
+    /// The next client, or none for a while.
+    fn accept(&mut self) -> Option<UnixStream> {
+        let mut polled = [PollFd::new(&self.listener, PollFlags::IN)];
+        let wait = Timespec { tv_sec: SOCKET_CHECK.as_secs().cast_signed(), tv_nsec: 0 };
+        match poll(&mut polled, Some(&wait)) {
+            Ok(0) | Err(_) => {
+                self.restore();
+                None
+            }
+            Ok(_) => match self.listener.accept() {
+                Ok((stream, _)) => Some(stream),
+                Err(_) => {
+                    // Out of descriptors, perhaps: others close theirs.
+                    thread::sleep(Duration::from_millis(50));
+                    None
+                }
+            },
+        }
+    }
+
+    fn restore(&mut self) {
+        if Self::file(&self.path) == self.file {
+            return;
+        }
+        let is_socket = fs::symlink_metadata(&self.path).map(|meta| meta.file_type().is_socket());
+        // What is there and is no socket is not ours to remove.
+        if is_socket.unwrap_or(true)
+            && let Ok(listener) = bind_socket(&self.path)
+        {
+            (self.listener, self.file) = (listener, Self::file(&self.path));
+            let path = self.path.display();
+            radrm_console::output::say(super::NAME, &format!("{path} had been removed and is there again"));
+        }
+    }
+}
+
 /// Serves clients on threads of their own.
-pub(crate) fn serve(listener: UnixListener, admin_group: String, to: Sender<Message>) -> Result<(), String> {
+pub(crate) fn serve(
+    listener: UnixListener,
+    path: PathBuf,
+    admin_group: String,
+    to: Sender<Message>,
+) -> Result<(), String> {
     let open: Arc<Mutex<Vec<u32>>> = Arc::default();
+    let mut socket = Socket::new(listener, path);
     let accept = move || {
-        for stream in listener.incoming() {
-            let Ok(stream) = stream else {
-                // Out of descriptors, perhaps: others close theirs.
-                thread::sleep(Duration::from_millis(50));
-                continue;
-            };
+        loop {
+            let Some(stream) = socket.accept() else { continue };
             let Ok(peer) = Peer::of(&stream, &admin_group) else { continue };
             {
                 let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);

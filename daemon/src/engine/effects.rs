@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -248,7 +248,7 @@ pub(crate) fn segment_of(launcher: Process) -> Option<Segment> {
 }
 
 /// The job's folder is its user's, who reads output and profiles there. One that was there may have been left by a
-/// daemon that was killed before it gave it away.
+/// daemon that was killed before it gave it away; one of another user is of another job.
 fn make_folder(folder: &Path, owner: Owner) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -257,7 +257,11 @@ fn make_folder(folder: &Path, owner: Owner) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         let mut options = fs::OpenOptions::new();
         options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW);
-        fchown(options.open(folder)?, Some(owner.uid), Some(owner.gid))?;
+        let folder = options.open(folder)?;
+        if ![0, owner.uid].contains(&folder.metadata()?.uid()) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is another user's"));
+        }
+        fchown(folder, Some(owner.uid), Some(owner.gid))?;
     }
     Ok(())
 }
@@ -276,8 +280,6 @@ fn is_stuck(supervisor: Who) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-
     use super::*;
 
     #[test]
@@ -291,6 +293,9 @@ mod tests {
         assert_eq!(fs::metadata(&folder).unwrap().uid(), user);
         if root {
             let link = dir.path().join("8");
+            let other = make_folder(&folder, Owner { uid: user - 1, gid: user - 1 });
+            assert!(other.is_err(), "another job's of another user");
+            assert_eq!(fs::metadata(&folder).unwrap().uid(), user);
             std::os::unix::fs::symlink("/", &link).unwrap();
             assert!(make_folder(&link, Owner { uid: 0, gid: 0 }).is_err(), "nothing else is given away");
         }

@@ -35,6 +35,7 @@ mod timers;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
+use radrm_console::output::say;
 use radrm_protocol::wire::{Request, Response};
 use radrm_scheduler_core::{Decision, Event};
 
@@ -43,6 +44,7 @@ use super::config::Config;
 use super::events::Log;
 use super::gpus::{Gpus, Look, Unmanaged};
 use super::history::History;
+use super::numbers::Numbers;
 use super::peer::Peer;
 use super::store::Store;
 use super::suspend::Answer;
@@ -77,6 +79,8 @@ pub(crate) enum Message {
     Removed(Vec<u64>),
     /// The text of `/metrics`.
     Metrics(Sender<String>),
+    /// The configuration is to be read again.
+    Reload,
     /// The daemon is to end. Jobs run on.
     Stop,
 }
@@ -89,6 +93,13 @@ const RETRY: Duration = Duration::from_secs(1);
 const SAVE: Duration = Duration::from_secs(60);
 /// Time between two searches for ended jobs to forget.
 const CLEAN: Duration = Duration::from_secs(3600);
+
+/// What is kept on disk.
+pub(crate) struct Disk {
+    pub(crate) store: Store,
+    pub(crate) history: History,
+    pub(crate) numbers: Numbers,
+}
 
 /// Routes what happened to its owner, and what the owners answer to the next.
 ///
@@ -114,6 +125,7 @@ pub(crate) struct Engine {
     effects: Box<dyn Effects>,
     timers: Timers,
     paths: Paths,
+    numbers: Numbers,
     /// The time of this batch.
     now: Now,
     boot: String,
@@ -127,7 +139,7 @@ impl Engine {
     /// Brings back what an earlier daemon left, and makes everything ready.
     pub(crate) fn new(
         config: Config,
-        (store, history): (Store, History),
+        disk: Disk,
         gpus: Gpus,
         watch: Watch,
         boot: String,
@@ -135,17 +147,18 @@ impl Engine {
     ) -> Result<Self, String> {
         let paths = Paths::new(config.state.clone());
         let effects = Box::new(Processes::new(paths.clone(), watch));
-        Self::with(config, (store, history), gpus, effects, boot, ask)
+        Self::with(config, disk, gpus, effects, boot, ask)
     }
 
     fn with(
         config: Config,
-        (store, history): (Store, History),
+        disk: Disk,
         gpus: Gpus,
         effects: Box<dyn Effects>,
         boot: String,
         ask: Sender<()>,
     ) -> Result<Self, String> {
+        let Disk { store, history, numbers } = disk;
         let mut settings = config.scheduler.clone();
         // What the shim counts is by GPU: a job comes back to those that it was on.
         settings.eviction.migrate = false;
@@ -168,6 +181,7 @@ impl Engine {
             effects,
             timers,
             paths: Paths::new(config.state.clone()),
+            numbers,
             now,
             boot,
             recovering: true,
@@ -180,12 +194,16 @@ impl Engine {
     }
 
     /// Decides until it is told to stop.
-    pub(crate) fn run(mut self, from: &Receiver<Message>) {
+    pub(crate) fn run(mut self, from: &Receiver<Message>, read: impl Fn() -> Result<Config, String>) {
         self.finish_batch(Vec::new());
         let mut inbox = Inbox::new(from);
         while let Some(first) = inbox.wait(self.patience()) {
+            let reload = first.iter().any(|message| matches!(message, Message::Reload));
             if !self.batch(first, &mut inbox) {
                 return;
+            }
+            if reload {
+                self.reload(read());
             }
         }
     }
@@ -371,5 +389,23 @@ impl Engine {
     fn removed(&mut self, jobs: Vec<u64>) {
         self.cleaning = false;
         jobs.into_iter().for_each(|job| self.outbox.note(Note::Forget(job)));
+    }
+
+    /// Takes over what can change while jobs run.
+    fn reload(&mut self, read: Result<Config, String>) {
+        match read {
+            Ok(new) => {
+                let fixed = self.config.reload(new);
+                let left = match fixed.as_slice() {
+                    [] => String::new(),
+                    names => format!("; restart radrmd for: {}", names.join(", ")),
+                };
+                say(super::NAME, &format!("the configuration was read again{left}"));
+                self.health.resolve("config");
+            }
+            Err(why) => {
+                self.health.report("config", format!("the configuration was not read again: {why}"));
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::mpsc::Sender;
 
+use radrm_console::output::say;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{Line, Request, StatsRow};
 use radrm_scheduler_core::need::Source;
@@ -43,6 +44,14 @@ impl Engine {
                 Ok(one) => taken.push((one, reply)),
                 Err(sentence) => replies.push((reply, Response::Refused(sentence))),
             }
+        }
+        let up_to = self.outbox.store.highest().unwrap_or(u64::MAX).saturating_add(taken.len() as u64);
+        if let Err(error) = self.numbers.reserve(up_to) {
+            let sentence =
+                format!("the job number cannot be kept: {}", radrm_console::output::reason(&error));
+            replies.extend(taken.into_iter().map(|(.., reply)| (reply, Response::Refused(sentence.clone()))));
+            self.health.report("disk", sentence);
+            return;
         }
         let written = self.outbox.store.transaction(|tx| {
             taken.iter_mut().try_for_each(|(Taken { entry, environment, .. }, _)| {
@@ -105,6 +114,18 @@ impl Engine {
         if !held {
             self.step(Event::Submitted { job });
         }
+    }
+
+    /// A user cancels a job: the job's history has who it was, and the log too if it is another user's.
+    fn cancel_by(&mut self, job: u64, by: &str) {
+        if let Some(entry) = self.jobs.entries.get(&job).filter(|entry| !entry.cancelled) {
+            let owner = entry.user.clone();
+            self.remark(job, format!("cancelled by {by}"));
+            if owner != by {
+                say(crate::NAME, &format!("job {job} of {owner} is cancelled by {by}"));
+            }
+        }
+        self.cancel(job);
     }
 
     /// The scheduler ends it, or only this list knows it.
@@ -177,7 +198,10 @@ impl Engine {
             Request::Submit(_) => Response::Refused("a submission out of order".to_owned()),
             Request::Queue { all, ended } => self.queue(peer, *all, (*ended).min(MOST_SHOWN)),
             Request::Show { job } => self.show(peer, *job),
-            Request::Cancel { jobs } => self.for_each(peer, jobs, |_| Ok(()), Self::cancel),
+            Request::Cancel { jobs } => {
+                let by = peer.name.clone();
+                self.for_each(peer, jobs, |_| Ok(()), |engine, job| engine.cancel_by(job, &by))
+            }
             Request::Hold { jobs, held } => {
                 let may = |entry: &Entry| match *held && entry.stage != Stage::Waiting {
                     true => Err(format!("job {} runs already: cancel it, or let it run", entry.id)),

@@ -366,7 +366,28 @@ impl Engine {
             "Energy since the driver was loaded.",
             &each(&|gpu| gpu.energy_mj.map(|energy| energy as f64 / 1000.0)),
         );
+        if self.config.metrics_per_job {
+            let jobs = self.job_metrics();
+            let help = "GPU memory that a job holds, by the count of its own processes and of NVML.";
+            put("job_gpu_memory_bytes", "gauge", help, &jobs);
+        }
         text
+    }
+
+    /// GPU memory of each job on each GPU, by labels.
+    fn job_metrics(&self) -> Vec<(String, f64)> {
+        let mut values = Vec::new();
+        for (job, live) in &self.jobs.live {
+            let Some(entry) = self.jobs.entries.get(job) else { continue };
+            let user = entry.user.replace(['\\', '"', '\n'], "_");
+            for (uuid, bytes) in &live.sight.used {
+                let gpu = self.node.gpus.list.iter().find(|gpu| gpu.uuid == *uuid).and_then(|gpu| gpu.index);
+                let gpu = gpu.map(|gpu| gpu.to_string()).unwrap_or_default();
+                let labels = format!("{{gpu=\"{gpu}\",uuid=\"{uuid}\",job=\"{job}\",user=\"{user}\"}}");
+                values.push((labels, *bytes as f64));
+            }
+        }
+        values
     }
 }
 

@@ -180,13 +180,23 @@ fn open(dir: &Path, world: &Recorder) -> Engine {
     };
     let gpus =
         Gpus { source: NvmlSource::Off, machine: None, emulated: None, list: vec![gpu], trouble: None };
+    std::fs::create_dir_all(dir.join("jobs")).unwrap();
     let store = Store::open(&dir.join("queue.db")).unwrap();
     let (history, failed) = History::open(dir, "");
     assert_eq!(failed, None);
     let (ask, asked) = channel();
     // The channel stays open: a poll can be asked for.
     std::mem::forget(asked);
-    Engine::with(config, (store, history), gpus, Box::new(world.clone()), "boot".to_owned(), ask).unwrap()
+    let (numbers, _) = Numbers::open(dir, store.highest().unwrap()).unwrap();
+    Engine::with(
+        config,
+        Disk { store, history, numbers },
+        gpus,
+        Box::new(world.clone()),
+        "boot".to_owned(),
+        ask,
+    )
+    .unwrap()
 }
 
 fn peer() -> Peer {

@@ -4,6 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt, process::Command, thread, time::Dura
 
 use radrm_emulator_machine::Machine;
 use radrm_preload_tests::{
+    artifacts,
     node::{Daemon, may},
     programs,
 };
@@ -266,4 +267,56 @@ fn an_attempt_is_one_row_of_the_daemons_private_dataset() {
     assert_eq!(sql_on(&daemon, "dataset.db", rows), expected);
     let mode = fs::metadata(daemon.path("state/dataset.db")).expect("its dataset").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_lost_queue_gives_no_old_folder_to_another_user() {
+    let mut daemon = Daemon::new(ONE_GPU);
+    let secret = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", "echo secret"]);
+    daemon.end(secret);
+    daemon.stop();
+    for file in ["queue.db", "queue.db-wal", "queue.db-shm"] {
+        let _ = fs::remove_file(daemon.path(&format!("state/{file}")));
+    }
+    daemon.start();
+    assert!(daemon.log().contains("or was lost"), "{}", daemon.log());
+    let next = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", "echo other"]);
+    daemon.end(next);
+    assert!(next > secret, "numbers go on: {next}");
+    let output = fs::read_to_string(daemon.path(&format!("state/jobs/{secret}/output"))).expect("output");
+    assert_eq!(output, "secret\n");
+    daemon.stop();
+    let mut check = Command::new(artifacts::directory().join("radrmd"));
+    let check = check.arg("--check").arg("--state").arg(daemon.path("state")).output().expect("radrmd");
+    let said = String::from_utf8_lossy(&check.stderr).into_owned();
+    assert!(check.status.success() && said.contains("is whole: 1 jobs, 2 job folders"), "{said}");
+}
+
+#[test]
+fn a_removed_socket_comes_back_and_is_logged() {
+    let daemon = Daemon::new(ONE_GPU);
+    fs::remove_file(daemon.path("socket")).expect("the socket");
+    daemon.until("it answers again", |daemon| {
+        daemon.client(&["nodes", "--json"]).output().is_ok_and(|out| out.status.success())
+    });
+    assert!(daemon.log().contains("is there again"), "{}", daemon.log());
+}
+
+#[test]
+fn a_reload_changes_limits_and_ends_no_job() {
+    let daemon = Daemon::new(ONE_GPU);
+    let job = daemon.submit(&["--gpus", "0"], &["sleep", "1000"]);
+    daemon.until_state(job, "running");
+    let config = daemon.path("config.toml");
+    let text = fs::read_to_string(&config).expect("the configuration");
+    let hang_up = |text: &str, part: &str| {
+        fs::write(&config, text).expect("the configuration");
+        // SAFETY: a plain system call; the daemon runs.
+        unsafe { libc::kill(daemon.pid().cast_signed(), libc::SIGHUP) };
+        daemon.until(part, |daemon| daemon.log().contains(part));
+    };
+    hang_up(&format!("jobs_per_user = 1\nlook_ms = 77\n{text}"), "restart radrmd for: look_ms");
+    assert!(daemon.refused(&["submit", "--gpus", "0", "--", "true"]).contains("you have 1 jobs"));
+    hang_up("nonsense = 1\n", "was not read again");
+    assert_eq!(daemon.state(job), "running");
 }

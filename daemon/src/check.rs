@@ -1,0 +1,59 @@
+//! `radrmd --check`: whether a daemon could start on what is there, without starting it.
+
+use std::fs;
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::config::Config;
+
+/// Checks the queue of a daemon that does not run.
+///
+/// # Errors
+/// One sentence: what is damaged, and what to do.
+pub(crate) fn queue(config: &Config) -> Result<String, String> {
+    let path = config.state.join("queue.db");
+    if !path.exists() {
+        return Ok(format!("{} is not there: radrmd makes a new one", path.display()));
+    }
+    let _lock = super::only_one(&config.state)
+        .map_err(|why| format!("{why}: stop it first, its jobs run on meanwhile"))?;
+    let jobs = integrity(&path).map_err(|why| {
+        let path = path.display();
+        format!("{path} is damaged: {why}; put a backup in its place, or move it away: job numbers go on")
+    })?;
+    let folders = fs::read_dir(config.state.join("jobs")).map_or(0, Iterator::count);
+    Ok(format!("{} is whole: {jobs} jobs, {folders} job folders", path.display()))
+}
+
+fn integrity(path: &Path) -> Result<u64, String> {
+    let why = |error: rusqlite::Error| error.to_string();
+    let queue = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(why)?;
+    let found: String = queue.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).map_err(why)?;
+    if found != "ok" {
+        return Err(found);
+    }
+    let jobs: i64 = queue.query_row("SELECT count(*) FROM jobs", [], |row| row.get(0)).map_err(why)?;
+    Ok(jobs.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+
+    #[test]
+    fn a_damaged_queue_is_told_from_a_whole_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config { state: dir.path().to_owned(), ..Config::default() };
+        let path = dir.path().join("queue.db");
+        assert!(queue(&config).unwrap().contains("is not there"));
+        drop(Store::open(&path).unwrap());
+        assert!(queue(&config).unwrap().contains("is whole: 0 jobs"));
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[100..2000].fill(0xa5);
+        fs::write(&path, bytes).unwrap();
+        let why = queue(&config).unwrap_err();
+        assert!(why.contains("is damaged") && why.contains("backup"), "{why}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Job numbers, which are never given twice.
+//!
+//! A job's folder is named after its number and belongs to its user. A queue that was lost or replaced would give
+//! the numbers of old folders to other users, so the highest number is kept beside it, and the folders that are
+//! there count too.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use radrm_console::output::reason;
+
+/// Numbers are reserved on disk in blocks, so that a submission seldom writes the file.
+const BLOCK: u64 = 1000;
+
+/// The file with the highest number that may have been given.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    file: PathBuf,
+    reserved: u64,
+}
+
+impl Numbers {
+    /// Reads what is known of earlier numbers below the state directory. Returns it with the number above which new
+    /// ones begin, if the queue, whose highest number is `given`, has to be told.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub(crate) fn open(state: &Path, given: u64) -> Result<(Self, Option<u64>), String> {
+        let file = state.join("last-job");
+        let failed =
+            |path: &Path, error: &io::Error| format!("{} cannot be read: {}", path.display(), reason(error));
+        let reserved = match fs::read_to_string(&file) {
+            Ok(text) => text
+                .trim()
+                .parse()
+                .map_err(|_| format!("{} does not have the highest job number", file.display()))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(failed(&file, &error)),
+        };
+        let folders = state.join("jobs");
+        let mut highest = 0;
+        for entry in fs::read_dir(&folders).map_err(|error| failed(&folders, &error))? {
+            let name = entry.map_err(|error| failed(&folders, &error))?.file_name();
+            let number = name.to_str().and_then(|name| name.parse().ok());
+            highest = highest.max(number.unwrap_or(0));
+        }
+        // A block that was reserved and not used up is no sign of a loss.
+        let is_behind = highest > given || reserved > given.saturating_add(BLOCK);
+        let floor = is_behind.then_some(reserved.max(highest));
+        Ok((Self { file, reserved }, floor))
+    }
+
+    /// Reserves the numbers up to this one, before any of them is given.
+    ///
+    /// # Errors
+    /// The file's.
+    pub(crate) fn reserve(&mut self, up_to: u64) -> io::Result<()> {
+        if up_to <= self.reserved {
+            return Ok(());
+        }
+        let reserved = up_to.saturating_add(BLOCK);
+        let draft = self.file.with_extension("new");
+        let mut file = fs::File::create(&draft)?;
+        writeln!(file, "{reserved}")?;
+        file.sync_all()?;
+        fs::rename(&draft, &self.file)?;
+        self.reserved = reserved;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("jobs")).unwrap();
+        dir
+    }
+
+    #[test]
+    fn numbers_go_on_above_those_of_a_lost_queue() {
+        let state = state();
+        let (mut numbers, floor) = Numbers::open(state.path(), 0).unwrap();
+        assert_eq!(floor, None, "a new queue");
+        numbers.reserve(1).unwrap();
+        numbers.reserve(2).unwrap();
+        let (_, floor) = Numbers::open(state.path(), 2).unwrap();
+        assert_eq!(floor, None, "the queue is there");
+        numbers.reserve(5000).unwrap();
+        let (_, floor) = Numbers::open(state.path(), 0).unwrap();
+        assert_eq!(floor, Some(6000), "it is lost");
+    }
+
+    #[test]
+    fn folders_that_are_there_count_without_the_file() {
+        let state = state();
+        fs::create_dir(state.path().join("jobs/17")).unwrap();
+        fs::create_dir(state.path().join("jobs/other")).unwrap();
+        assert_eq!(Numbers::open(state.path(), 16).unwrap().1, Some(17));
+        assert_eq!(Numbers::open(state.path(), 17).unwrap().1, None);
+    }
+
+    #[test]
+    fn a_damaged_file_is_reported() {
+        let state = state();
+        fs::write(state.path().join("last-job"), "x\n").unwrap();
+        assert!(Numbers::open(state.path(), 0).unwrap_err().contains("last-job"));
+    }
+}
