@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceId;
-use crate::event::Outcome;
 use crate::job::JobId;
+use crate::outcome::Outcome;
 use crate::reason::Reason;
 use crate::units::{Bytes, Millis, Permille};
 

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::device::{Device, DeviceId, JobObservation, Node, Observation};
 use crate::interference::Activity;
 use crate::job::{Job, JobId, SuspendRefusal, UserId};
-use crate::need::Need;
-use crate::state::Leaving;
+use crate::leaving::Leaving;
+use crate::need::{Need, Needs};
+use crate::outcome::Outcome;
 use crate::units::{Bytes, Millis};
 
 /// Something that happened. Events that do not fit the state (a job that is not known, a device
@@ -197,43 +198,18 @@ pub enum Event {
     Tick,
 }
 
-/// How an attempt ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum Outcome {
-    /// With an exit code.
-    Exited {
-        /// The code.
-        code: i32,
-    },
-    /// By a signal.
-    Signalled {
-        /// The signal.
-        signal: i32,
-    },
-    /// It failed after a request for GPU memory was refused.
-    OutOfMemory {
-        /// What it held when it was refused, and what it asked for on top.
-        seen: Bytes,
-        /// Who says so.
-        evidence: Evidence,
-        /// How the program ended.
-        code: i32,
-    },
-    /// It could not be started (no such program, user gone).
-    NotStarted,
-    /// Its machine or device failed, or the restore of a suspended job: not its own fault.
-    Lost,
-}
-
-/// What an out-of-memory is concluded from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Evidence {
-    /// The shim saw the refused request.
-    Shim,
-    /// The program's output says so, and it ran without the shim.
-    Log,
-    /// The shim saw the refused request, and its user or group may not have as much: no device has more.
-    Limit,
+impl Event {
+    /// The events that give a waiting job these needs, where they say more than what the scheduler has.
+    #[must_use]
+    pub fn needs_known(job: &Job, needs: &Needs) -> Vec<Self> {
+        let id = job.id;
+        let before = job.need.as_ref();
+        let need = needs.memory.as_ref().filter(|need| before.is_none_or(|before| !before.is_alike(need)));
+        let activity = needs.activity.as_ref().map(|known| known.value);
+        let expected = needs.run_time.as_ref().map(|known| known.value);
+        let changed = (activity.is_some() && activity != job.activity)
+            || (expected.is_some() && expected != job.expected);
+        let profile = changed.then_some(Self::ProfileKnown { job: id, activity, expected });
+        need.map(|need| Self::NeedKnown { job: id, need: need.clone() }).into_iter().chain(profile).collect()
+    }
 }

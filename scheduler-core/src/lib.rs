@@ -77,7 +77,9 @@ mod event;
 mod fair;
 pub mod interference;
 mod job;
+mod leaving;
 pub mod need;
+mod outcome;
 mod place;
 mod queue;
 pub mod rad_file;
@@ -92,14 +94,16 @@ use radrm_base::units;
 
 pub use action::{Action, Decision, LaunchBudget, Signal, Verdict};
 pub use device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
-pub use event::{Event, Evidence, Outcome};
+pub use event::Event;
 pub use interference::{Activity, Constants};
 pub use job::{HostNeed, Job, JobId, Preemption, SuspendRefusal, UserId};
+pub use leaving::{After, Leaving};
 pub use need::{Need, NeedResolver, Needs};
-pub use reason::{Impossible, Reason, Rung, Score, Wait};
+pub use outcome::{Evidence, Outcome};
+pub use reason::{Impossible, Reason, Score, Wait};
 pub use settings::{
-    Eviction, FairShare, Hot, Memory, NoSuchPolicy, Order, Policy, Preconditions, Recovery, Settings,
+    Eviction, FairShare, Hot, Memory, NoSuchPolicy, Order, Policy, Preconditions, Recovery, Rung, Settings,
     Throttle, Unknown,
 };
-pub use state::{After, DeviceView, JobView, Leaving, Phase, State};
+pub use state::{DeviceView, JobView, Phase, State};
 pub use units::{Bytes, Millis, Permille};

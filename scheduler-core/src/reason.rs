@@ -5,9 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceId;
-use crate::event::Evidence;
 use crate::job::{JobId, SuspendRefusal};
-use crate::settings::Policy;
+use crate::outcome::Evidence;
+use crate::settings::{Policy, Rung};
 use crate::units::{Bytes, Millis, Permille};
 
 /// A reason for an action, or for a job's waiting.
@@ -163,18 +163,6 @@ pub enum Score {
     },
 }
 
-/// A rung of the ladder after an out-of-memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Rung {
-    /// Any device with enough more memory.
-    More,
-    /// A device with at least half of its memory free.
-    Emptier,
-    /// A device of its own.
-    Exclusive,
-}
-
 /// Why no device could ever hold a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "missing", rename_all = "snake_case")]
@@ -321,16 +309,6 @@ impl fmt::Display for Score {
                 "adds {gain} of a GPU's work; predicted speed {speed}, the slowest neighbour's {slowest}"
             ),
         }
-    }
-}
-
-impl fmt::Display for Rung {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::More => "any device with more memory free",
-            Self::Emptier => "a device that is at least half empty",
-            Self::Exclusive => "a device of its own",
-        })
     }
 }
 

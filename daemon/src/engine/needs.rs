@@ -2,7 +2,7 @@
 
 use radrm_collector::dataset::{ProgramKey, batch_of};
 use radrm_protocol::spec::Spec;
-use radrm_scheduler_core::{Bytes, Job, JobId, Millis, NeedResolver, Needs};
+use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, NeedResolver, Needs};
 
 use super::Engine;
 use crate::store::{Entry, Stage};
@@ -80,7 +80,7 @@ impl Engine {
         let known = self.core.state.job(JobId(id)).map(|view| view.job);
         let is_known = known.is_some();
         let before = known.unwrap_or_else(|| job(entry));
-        let news = needs.news(&before);
+        let news = Event::needs_known(&before, &needs);
         if news.is_empty() {
             return;
         }

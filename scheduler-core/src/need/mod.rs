@@ -21,9 +21,7 @@ use std::fmt;
 use radrm_base::PastRun;
 use serde::{Deserialize, Serialize};
 
-use crate::event::Event;
 use crate::interference::Activity;
-use crate::job::Job;
 use crate::units::{Bytes, Millis, Permille};
 
 pub use declared::{Declared, UserEstimate};
@@ -134,20 +132,6 @@ impl Needs {
             expected: self.run_time.as_ref().map(|known| known.value),
             ..job
         }
-    }
-
-    /// The events that give a waiting job these needs, where they say more than what the scheduler has.
-    #[must_use]
-    pub fn news(&self, job: &Job) -> Vec<Event> {
-        let id = job.id;
-        let before = job.need.as_ref();
-        let need = self.memory.as_ref().filter(|need| before.is_none_or(|before| !before.is_alike(need)));
-        let activity = self.activity.as_ref().map(|known| known.value);
-        let expected = self.run_time.as_ref().map(|known| known.value);
-        let changed = (activity.is_some() && activity != job.activity)
-            || (expected.is_some() && expected != job.expected);
-        let profile = changed.then_some(Event::ProfileKnown { job: id, activity, expected });
-        need.map(|need| Event::NeedKnown { job: id, need: need.clone() }).into_iter().chain(profile).collect()
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::event::Event;
 use crate::{JobId, Permille};
 
 fn run(batch: u32, mib: u64) -> PastRun {
@@ -200,14 +201,18 @@ fn a_need_says_its_interval_confidence_and_source() {
 fn news_are_only_what_changes_a_decision() {
     let needs = resolve(&[run(8, 3072)], Some(8));
     let job = Job::new(JobId(4));
-    assert_eq!(needs.news(&job).len(), 2, "memory, and the run time");
+    assert_eq!(Event::needs_known(&job, &needs).len(), 2, "memory, and the run time");
     let job = needs.of(job);
-    assert_eq!(needs.news(&job), []);
-    assert_eq!(resolve(&[run(8, 3072), run(8, 3000)], Some(8)).news(&job), [], "one more run alike");
-    let more = resolve(&[run(8, 4096), run(8, 3072)], Some(8)).news(&job);
+    assert_eq!(Event::needs_known(&job, &needs), []);
+    assert_eq!(
+        Event::needs_known(&job, &resolve(&[run(8, 3072), run(8, 3000)], Some(8))),
+        [],
+        "one more run alike"
+    );
+    let more = Event::needs_known(&job, &resolve(&[run(8, 4096), run(8, 3072)], Some(8)));
     assert!(
         matches!(&more[..], [Event::NeedKnown { need, .. }] if need.upper == Bytes::from_gib(4)),
         "{more:?}"
     );
-    assert_eq!(resolve(&[], Some(8)).news(&job), [], "what is known is not forgotten");
+    assert_eq!(Event::needs_known(&job, &resolve(&[], Some(8))), [], "what is known is not forgotten");
 }

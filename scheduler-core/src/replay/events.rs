@@ -124,7 +124,7 @@ mod tests {
 
     /// One event of each kind, in an order in which each of them finds what it is about.
     fn of_each_kind() -> Vec<Event> {
-        use crate::event::{Evidence, Outcome};
+        use crate::outcome::{Evidence, Outcome};
         use crate::{
             Activity, After, HostNeed, JobObservation, Leaving, Node, NodeId, Observation, Permille,
             Preemption, Signal, SuspendRefusal, UserId,

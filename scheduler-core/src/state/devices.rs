@@ -5,10 +5,11 @@ use crate::action::{Decision, Signal, Verdict};
 use crate::device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
 use crate::interference::{Activity, speeds};
 use crate::job::JobId;
+use crate::leaving::After;
 use crate::place::Dev;
 use crate::reason::Reason;
 use crate::settings::Memory;
-use crate::state::record::{After, Phase, Record, Step, Stop};
+use crate::state::record::{Phase, Record, Step, Stop};
 use crate::units::{Bytes, Millis, Permille};
 
 impl State {

@@ -3,13 +3,14 @@
 use super::{State, Timer};
 use crate::action::{Action, Decision, Signal, Verdict};
 use crate::device::DeviceId;
-use crate::event::{Evidence, Outcome};
 use crate::job::{Job, JobId, SuspendRefusal};
+use crate::leaving::{After, Leaving};
 use crate::need::Need;
+use crate::outcome::{Evidence, Outcome};
 use crate::place::Resident;
 use crate::queue::key;
 use crate::reason::{Impossible, Reason};
-use crate::state::record::{After, Image, Leaving, Phase, Record, Step, after_slot};
+use crate::state::record::{Image, Phase, Record, Step, after_slot};
 use crate::units::{Bytes, Millis};
 
 /// How often a job is put back because a device or machine failed under it. A job that breaks

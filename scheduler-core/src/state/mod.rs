@@ -10,7 +10,8 @@ mod views;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-pub use record::{After, Leaving, Phase};
+pub use crate::leaving::{After, Leaving};
+pub use record::Phase;
 pub use views::{DeviceView, JobView};
 
 use crate::action::{Action, Decision};

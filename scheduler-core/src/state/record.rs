@@ -8,10 +8,11 @@ use crate::action::{LaunchBudget, Signal, Verdict};
 use crate::device::DeviceId;
 use crate::interference::Activity;
 use crate::job::{Job, JobId};
+use crate::leaving::{After, Leaving};
 use crate::need::Need;
 use crate::place::Ask;
-use crate::reason::{Reason, Rung, Wait};
-use crate::settings::{Memory, Settings, Unknown};
+use crate::reason::{Reason, Wait};
+use crate::settings::{Memory, Rung, Settings, Unknown};
 use crate::units::{Bytes, Millis, Permille};
 
 /// Where a job stands.
@@ -71,32 +72,6 @@ impl Stop {
     pub(crate) fn is_unheard(&self) -> bool {
         self.held && !self.heard
     }
-}
-
-/// What becomes of a job that was told to stop, once it has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum After {
-    /// Back to the queue, however it ends: it was asked to leave, and may have done so with any code.
-    Requeue,
-    /// Back to the queue unless it succeeded: its device failed under it.
-    DeviceLost,
-    /// Over.
-    End(Verdict),
-}
-
-/// A job that was told to stop, for whoever has to go on with that after a restart.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Leaving {
-    /// What becomes of it.
-    pub after: After,
-    /// The last signal that was decided for it.
-    pub signal: Signal,
-    /// Why.
-    pub reason: Reason,
-    /// It gives way because its slot is over: it goes behind those that waited.
-    #[serde(default)]
-    pub slot_over: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use radrm_base::PastRun;
 
 use super::{Knowledge, Sim, Source};
-use crate::event::{Event, Evidence, Outcome};
+use crate::event::Event;
 use crate::job::{Job, JobId, UserId};
 use crate::need::{Features, History, MAX_RUNS, NamedEstimate, NeedResolver, Needs};
+use crate::outcome::{Evidence, Outcome};
 use crate::replay::trace::TraceJob;
 use crate::units::{Bytes, Millis};
 
@@ -152,7 +153,7 @@ impl Sim<'_> {
         for index in self.known.news(&program(from)) {
             let needs = self.needs(index);
             let Some(view) = self.state.job(JobId(index.into())) else { continue };
-            needs.news(&view.job).into_iter().for_each(|event| self.step(event));
+            Event::needs_known(&view.job, &needs).into_iter().for_each(|event| self.step(event));
         }
         self.step(Event::Paused { paused: false });
     }

@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use crate::action::{Action, Signal, Verdict};
 use crate::device::{DeviceId, JobObservation, Observation};
-use crate::event::{Event, Evidence, Outcome};
+use crate::event::Event;
 use crate::interference::Activity;
 use crate::job::JobId;
+use crate::outcome::{Evidence, Outcome};
 use crate::replay::model::Model;
 use crate::replay::report::{Bar, JobResult, Report};
 use crate::replay::rng::Rng;

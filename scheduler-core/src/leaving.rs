@@ -1,0 +1,32 @@
+//! What becomes of a job that has to stop.
+
+use serde::{Deserialize, Serialize};
+
+use crate::action::{Signal, Verdict};
+use crate::reason::Reason;
+
+/// What becomes of a job that has to stop, once it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum After {
+    /// Back to the queue, however it ends: it was asked to leave, and may have done so with any code.
+    Requeue,
+    /// Back to the queue unless it succeeded: its device failed under it.
+    DeviceLost,
+    /// Over.
+    End(Verdict),
+}
+
+/// A job that has to stop, for a caller that goes on with that after a restart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leaving {
+    /// What becomes of it.
+    pub after: After,
+    /// The last signal that was decided for it.
+    pub signal: Signal,
+    /// Why.
+    pub reason: Reason,
+    /// It gives way because its slot is over: it goes behind those that waited.
+    #[serde(default)]
+    pub slot_over: bool,
+}

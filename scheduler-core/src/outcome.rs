@@ -1,0 +1,46 @@
+//! How attempts end.
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::Bytes;
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// With an exit code.
+    Exited {
+        /// The code.
+        code: i32,
+    },
+    /// By a signal.
+    Signalled {
+        /// The signal.
+        signal: i32,
+    },
+    /// It failed after a request for GPU memory was refused.
+    OutOfMemory {
+        /// What it held when it was refused, and what it asked for on top.
+        seen: Bytes,
+        /// Who says so.
+        evidence: Evidence,
+        /// How the program ended.
+        code: i32,
+    },
+    /// It could not be started (no such program, user gone).
+    NotStarted,
+    /// Its machine or device failed, or the restore of a suspended job: not its own fault.
+    Lost,
+}
+
+/// What an out-of-memory is concluded from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Evidence {
+    /// The shim saw the refused request.
+    Shim,
+    /// The program's output says so, and it ran without the shim.
+    Log,
+    /// The shim saw the refused request, and its user or group may not have as much: no device has more.
+    Limit,
+}
