@@ -120,7 +120,7 @@ impl Engine {
     fn cancel_by(&mut self, job: u64, by: &str) {
         if let Some(entry) = self.jobs.entries.get(&job).filter(|entry| !entry.cancelled) {
             let owner = entry.user.clone();
-            self.remark(job, format!("cancelled by {by}"));
+            self.remark(job, format!("cancel requested by {by}"));
             if owner != by {
                 say(crate::NAME, &format!("job {job} of {owner} is cancelled by {by}"));
             }
