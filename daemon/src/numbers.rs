@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use radrm_console::output::reason;
 
+use super::store::Store;
+
 /// Numbers are reserved on disk in blocks, so that a submission seldom writes the file.
 const BLOCK: u64 = 1000;
 
@@ -70,9 +72,30 @@ impl Numbers {
     }
 }
 
+impl Store {
+    /// The highest job number that was given.
+    pub(crate) fn highest(&self) -> rusqlite::Result<u64> {
+        let highest = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'jobs'), 0)";
+        self.connection.query_row(highest, [], |row| row.get::<_, i64>(0).map(i64::unsigned_abs))
+    }
+
+    /// Gives new jobs numbers above this one only.
+    pub(crate) fn skip_to(&mut self, floor: u64) -> rusqlite::Result<()> {
+        self.transaction(|tx| {
+            tx.execute("DELETE FROM sqlite_sequence WHERE name = 'jobs'", [])?;
+            tx.execute(
+                "INSERT INTO sqlite_sequence (name, seq) VALUES ('jobs', ?1)",
+                [i64::try_from(floor).unwrap_or(i64::MAX)],
+            )?;
+            Ok(())
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{Entry, insert};
 
     fn state() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
@@ -108,5 +131,15 @@ mod tests {
         let state = state();
         fs::write(state.path().join("last-job"), "x\n").unwrap();
         assert!(Numbers::open(state.path(), 0).unwrap_err().contains("last-job"));
+    }
+
+    #[test]
+    fn skipped_numbers_are_not_given() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&dir.path().join("q.db")).unwrap();
+        assert_eq!(store.highest().unwrap(), 0);
+        store.skip_to(41).unwrap();
+        let id = store.transaction(|tx| insert(tx, &Entry::default(), &[])).unwrap();
+        assert_eq!((id, store.highest().unwrap()), (42, 42));
     }
 }

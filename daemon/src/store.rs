@@ -98,7 +98,7 @@ pub(crate) struct LegacyRun {
 /// The database.
 #[derive(Debug)]
 pub(crate) struct Store {
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 const SCHEMA: i64 = 7;
@@ -210,21 +210,6 @@ impl Store {
         let done = work(&tx)?;
         tx.commit()?;
         Ok(done)
-    }
-
-    /// The highest job number that was given.
-    pub(crate) fn highest(&self) -> Result<u64> {
-        let highest = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'jobs'), 0)";
-        self.connection.query_row(highest, [], |row| row.get::<_, i64>(0).map(i64::unsigned_abs))
-    }
-
-    /// Gives new jobs numbers above this one only.
-    pub(crate) fn skip_to(&mut self, floor: u64) -> Result<()> {
-        self.transaction(|tx| {
-            tx.execute("DELETE FROM sqlite_sequence WHERE name = 'jobs'", [])?;
-            tx.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('jobs', ?1)", [int(floor)])?;
-            Ok(())
-        })
     }
 
     /// Jobs that are not over, in the order of their numbers.
@@ -717,16 +702,6 @@ mod tests {
             assert!(bytes < 32 << 10, "{bytes}");
             assert!(kept.last().unwrap().starts_with("... (cut: ") && long[0].starts_with(&kept[0]));
         }
-    }
-
-    #[test]
-    fn skipped_numbers_are_not_given() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut store = Store::open(&dir.path().join("q.db")).unwrap();
-        assert_eq!(store.highest().unwrap(), 0);
-        store.skip_to(41).unwrap();
-        let id = store.transaction(|tx| insert(tx, &Entry::default(), &[])).unwrap();
-        assert_eq!((id, store.highest().unwrap()), (42, 42));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Ending the way the program ended, so that whoever started `radrm-run` sees the same.
+//! Ending the way the program ended, so that the parent of `radrm-run` sees the same.
 
 use std::process;
 

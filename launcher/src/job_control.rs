@@ -223,9 +223,9 @@ mod tests {
         ];
         let with = |last| [&stopped[..], &[last]].concat();
         all(&with((signal(SIGCONT, Sender::Kernel), RUNS, Action::Nothing)));
-        all(&with((signal(SIGCONT, Sender::Somebody), STOPPED, Action::PassOn)));
+        all(&with((signal(SIGCONT, Sender::Process), STOPPED, Action::PassOn)));
         // Without a stop of ours it is for the program.
-        all(&[(signal(SIGCONT, Sender::Somebody), RUNS, Action::PassOn)]);
+        all(&[(signal(SIGCONT, Sender::Process), RUNS, Action::PassOn)]);
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod tests {
         let state = all(&[
             (signal(SIGTERM, Sender::Program), RUNS, Action::Nothing),
             (signal(SIGINT, Sender::Kernel), RUNS, Action::Nothing),
-            (signal(SIGINT, Sender::Somebody), RUNS, Action::PassOn),
+            (signal(SIGINT, Sender::Process), RUNS, Action::PassOn),
             (signal(SIGTERM, Sender::ToGroup), RUNS, Action::Nothing),
         ]);
         assert_eq!(state.arrived(), [SIGINT, SIGTERM]);

@@ -1,7 +1,7 @@
 //! Directories of emulated machines whose `radrm-run` could not tidy up.
 //!
 //! A `radrm-run` that is killed, or that ends before the last of its programs, leaves its directory
-//! behind. The next one that needs such a directory takes those away that nobody uses any more.
+//! behind. The next one that needs such a directory takes those away that are not in use any more.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

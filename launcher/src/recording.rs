@@ -128,7 +128,7 @@ pub struct Recording {
     clients: Option<Check>,
     charge: Option<Charge>,
     dry_run: Option<Outcome>,
-    // Last, so that the segment's file goes when nobody reads it any more.
+    // Last, so that the segment's file goes when it has no reader any more.
     _channel: Channel,
 }
 

@@ -20,7 +20,7 @@ pub enum Sender {
     /// The program, or a process that descends from it.
     Program,
     /// Anybody else, to this process alone.
-    Somebody,
+    Process,
     /// Anybody else, to the whole process group.
     ToGroup,
 }
@@ -37,7 +37,7 @@ pub enum Verdict {
 }
 
 /// Decides about one signal. `leads_session`: this process leads its session, so the kernel sends
-/// a hang-up of the terminal to it and to nobody else.
+/// a hang-up of the terminal to it alone.
 #[must_use]
 pub fn decide(signal: i32, sender: Sender, leads_session: bool) -> Verdict {
     match (signal, sender) {
@@ -45,7 +45,7 @@ pub fn decide(signal: i32, sender: Sender, leads_session: bool) -> Verdict {
         (libc::SIGCHLD, _) | (_, Sender::Ourselves | Sender::Program) => Verdict::Drop,
         // `fg` continues the whole group, `kill -CONT` one process: see whether it arrived.
         (libc::SIGCONT, _) => Verdict::WakeIfStopped,
-        (_, Sender::Somebody) => Verdict::PassOn,
+        (_, Sender::Process) => Verdict::PassOn,
         (_, Sender::ToGroup) => Verdict::Drop,
         // Timers set before exec (`alarm`) and the owner of asynchronous input belong to this
         // process number alone; without `radrm-run` the program would have it.
@@ -76,7 +76,7 @@ impl Arrived {
             None => Sender::Kernel,
             Some(pid) if pid == own_pid() => Sender::Ourselves,
             Some(pid) if descends_from(pid, program) => Sender::Program,
-            Some(_) => Sender::Somebody,
+            Some(_) => Sender::Process,
         }
     }
 
@@ -203,7 +203,7 @@ fn parent(pid: libc::pid_t) -> Option<libc::pid_t> {
     Stat::now(pid.unsigned_abs()).map(|stat| stat.ppid.cast_signed())
 }
 
-/// Whether `pid` is `ancestor` or descends from it. A process that is gone descends from nobody.
+/// Whether `pid` is `ancestor` or descends from it. A process that is gone descends from none.
 fn descends_from(mut pid: libc::pid_t, ancestor: libc::pid_t) -> bool {
     // The bound stops a walk through parents that change under it.
     for _ in 0..128 {
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn what_is_sent_to_us_alone_is_passed_on() {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGTSTP, libc::SIGWINCH, 40] {
-            assert_eq!(decide(signal, Sender::Somebody, false), Verdict::PassOn);
+            assert_eq!(decide(signal, Sender::Process, false), Verdict::PassOn);
         }
     }
 
@@ -258,7 +258,7 @@ mod tests {
     fn what_the_program_sends_to_its_group_does_not_come_back() {
         assert_eq!(decide(libc::SIGTERM, Sender::Program, false), Verdict::Drop);
         assert_eq!(decide(libc::SIGTERM, Sender::Ourselves, false), Verdict::Drop);
-        assert_eq!(decide(libc::SIGCHLD, Sender::Somebody, false), Verdict::Drop);
+        assert_eq!(decide(libc::SIGCHLD, Sender::Process, false), Verdict::Drop);
     }
 
     #[test]

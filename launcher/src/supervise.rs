@@ -149,7 +149,7 @@ impl Supervisor {
         // Asked for every signal, so that nothing old is taken for something new.
         let to_group = self.witness.saw(arrived.signal);
         let sender = match arrived.sender(self.child) {
-            Sender::Somebody if to_group => Sender::ToGroup,
+            Sender::Process if to_group => Sender::ToGroup,
             sender => sender,
         };
         if self.handle(Event::Signal { signal: arrived.signal, sender }) == Action::PassOn {

@@ -2,8 +2,8 @@
 //!
 //! The two look the same to whom they reach: number, sender, code. But a group's signal reaches all
 //! its members. So a process that does nothing sits in the group as a witness, with all signals
-//! blocked: what is pending there was sent to the group, and has reached the program already. Nobody
-//! has a reason to send the witness anything else.
+//! blocked: what is pending there was sent to the group, and has reached the program already. There
+//! is no reason to send the witness anything else.
 //!
 //! The kernel walks a group from its newest member to its oldest. The witness is younger than this
 //! process, so what is pending here for the group's sake is pending there before.
@@ -50,7 +50,7 @@ impl Witness {
     fn dismiss(&mut self) {
         let Some(pid) = self.pid.take() else { return };
         self.seen |= pending(pid);
-        // SAFETY: plain system calls on a child that nobody else waits for; __WALL, since its end
+        // SAFETY: plain system calls on a child that nothing else waits for; __WALL, since its end
         // sends no signal.
         unsafe {
             libc::kill(pid, libc::SIGKILL);
@@ -97,8 +97,8 @@ fn sit_down() -> Option<libc::pid_t> {
 
 /// The witness's life. Signals are blocked as they were in its parent; SIGKILL and SIGSTOP do not mind.
 fn sit(parent: libc::pid_t) -> ! {
-    // SAFETY: plain system calls of this process. No file of its parent's stays open, so that whoever
-    // reads from a pipe of the program sees its end.
+    // SAFETY: plain system calls of this process. No file of its parent's stays open, so that the
+    // reader of a pipe of the program sees its end.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
         if libc::getppid() != parent || libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) != 0 {

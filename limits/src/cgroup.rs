@@ -73,7 +73,7 @@ impl Fence {
         enter(&fence.directory).then_some(fence)
     }
 
-    /// Sets the hard limit. A soft one would let MPS end whoever is beyond it.
+    /// Sets the hard limit. A soft one would let MPS end the client that is beyond it.
     fn set(&self, program: &Path, index: u32, mib: u64) -> bool {
         let mut command = Command::new(program);
         command.args(["memory-limits", "--set", "--namespace"]).arg(&self.directory);

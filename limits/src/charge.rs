@@ -62,13 +62,13 @@ impl Charge {
         if measured.is_empty() {
             return;
         }
-        let ledgers: Vec<Books> = self.views.iter().map(Books::read).collect();
+        let ledgers: Vec<ChargeLedger> = self.views.iter().map(ChargeLedger::read).collect();
         let slots = LazyCell::new(|| segment.slots().unwrap_or_default());
         // Of several figures of a process the last one is that of now.
         let latest: HashMap<_, _> = measured.iter().map(|one| ((one.pid, one.gpu.clone()), one)).collect();
         for (place, one) in latest {
             let bytes = one.bytes.0;
-            let mut charged = ledgers.iter().filter_map(|books| books.charged(one));
+            let mut charged = ledgers.iter().filter_map(|ledger| ledger.charged(one));
             let differs = charged.any(|charged| charged.abs_diff(bytes) >= STEP);
             let known = contexts.get(&one.model, &one.driver).is_some_and(|known| known <= bytes);
             let news = differs || !known;
@@ -86,11 +86,11 @@ impl Charge {
             }
             contexts.learn(&one.model, &one.driver, bytes);
             let expected = uuid_bytes(&one.gpu).zip(contexts.get(&one.model, &one.driver));
-            for books in &ledgers {
-                books.charge(one);
+            for ledger in &ledgers {
+                ledger.charge(one);
                 // The job's next process is charged from its first context on.
                 if let Some((gpu, bytes)) = expected {
-                    books.view.set_context(Some(&gpu), bytes);
+                    ledger.view.set_context(Some(&gpu), bytes);
                 }
             }
         }
@@ -109,13 +109,13 @@ fn in_first_namespace() -> bool {
 }
 
 /// A ledger, and who stands in it at one moment.
-struct Books<'v> {
+struct ChargeLedger<'v> {
     view: &'v LedgerView,
     gpus: Vec<GpuUse>,
     members: HashMap<u32, MemberUse>,
 }
 
-impl<'v> Books<'v> {
+impl<'v> ChargeLedger<'v> {
     fn read(view: &'v LedgerView) -> Self {
         let members = view.members().into_iter().map(|member| (member.pid, member)).collect();
         Self { view, gpus: view.gpus(), members }
@@ -147,7 +147,12 @@ impl<'v> Books<'v> {
 /// last call may have been under way; of one inside a call that takes or frees memory: what it has reserved is
 /// not what is accounted; and of one with managed memory: how much of that is on the GPU at a moment cannot be
 /// told, and what is would be charged twice.
-fn changes_if_quiet(job: Option<&Books<'_>>, segment: &Segment, slots: &[SlotInfo], pid: u32) -> Option<u64> {
+fn changes_if_quiet(
+    job: Option<&ChargeLedger<'_>>,
+    segment: &Segment,
+    slots: &[SlotInfo],
+    pid: u32,
+) -> Option<u64> {
     let living = slots.iter().filter(|slot| slot.pid == pid && slot.liveness == Liveness::Running);
     let mut processes = living.filter_map(|slot| segment.process(slot).ok().flatten());
     // Of two pid namespaces: NVML's figure is that of one of them.

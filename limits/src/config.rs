@@ -91,7 +91,7 @@ pub struct Mps {
     pub enable: Option<bool>,
     /// The share of a GPU's SMs that each process of a job may use, in percent.
     pub active_thread_percentage: Option<Percentage>,
-    /// The pipe directory of a control daemon that somebody else starts and stops.
+    /// The pipe directory of a control daemon that another program starts and stops.
     pub pipe_directory: Option<PathBuf>,
 }
 

@@ -28,7 +28,7 @@ pub struct Read {
 }
 
 impl Read {
-    /// Whether somebody other than the user of this process has written it, so that its limits protect others.
+    /// Whether another user than that of this process has written it, so that its limits protect others.
     #[must_use]
     pub fn is_administered(&self) -> bool {
         let own = rustix::process::getuid().as_raw();
@@ -77,7 +77,7 @@ pub fn read(path: &Path, own: bool, must_exist: bool) -> Result<Option<Read>, St
     Ok(Some(Read { path: path.to_owned(), own, config }))
 }
 
-/// A user's own file is about that user: a section about somebody else would look as if it had an
+/// A user's own file is about that user: a section about another user would look as if it had an
 /// effect.
 fn check_own(path: &Path, config: &Config) -> Result<(), String> {
     let section = config

@@ -39,7 +39,7 @@ impl Ledgers {
         }
     }
 
-    /// The directory of a user's limit that only this user has set: it needs no administrator, since nobody else is
+    /// The directory of a user's limit that only this user has set: it needs no administrator, since no other user is
     /// protected by it.
     #[must_use]
     pub fn own_directory(&self, uid: u32) -> PathBuf {
@@ -182,7 +182,7 @@ fn root_directory(path: &Path) -> Result<(), LedgerError> {
     Ok(())
 }
 
-/// A directory of a user's that nobody else can look into.
+/// A directory of a user's that no other user can look into.
 fn private(path: &Path, uid: u32) -> Result<(), LedgerError> {
     let io = |error| LedgerError::Io(path.to_owned(), error);
     if make(path, 0o700).map_err(io)? {

@@ -111,7 +111,7 @@ pub struct OfGroup {
 /// What holds for a job. An empty list is no limit.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scopes {
-    /// The job itself: `None` if nobody limits it, so that it may be left without a ledger.
+    /// The job itself: `None` if it has no limit, so that it may be left without a ledger.
     pub job: Option<Vec<Limit>>,
     /// All jobs of the user together.
     pub user: Vec<Limit>,

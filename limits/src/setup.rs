@@ -94,8 +94,8 @@ fn by_hand(ledgers: &Ledgers, access: Access) -> bool {
 #[must_use]
 pub fn listed_users() -> Vec<u32> {
     const FIRST: u32 = 1000;
-    const NOBODY: u32 = 65_534;
-    listed(|entry| (FIRST..NOBODY).contains(&entry.pw_uid))
+    const OVERFLOW: u32 = 65_534;
+    listed(|entry| (FIRST..OVERFLOW).contains(&entry.pw_uid))
 }
 
 /// Members of a group, those whose first group it is among them.

@@ -77,6 +77,7 @@ mod event;
 mod fair;
 pub mod interference;
 mod job;
+mod ladder;
 mod leaving;
 pub mod need;
 mod outcome;
@@ -97,12 +98,13 @@ pub use device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
 pub use event::Event;
 pub use interference::{Activity, Constants};
 pub use job::{HostNeed, Job, JobId, Preemption, SuspendRefusal, UserId};
+pub use ladder::Rung;
 pub use leaving::{After, Leaving};
 pub use need::{Need, NeedResolver, Needs};
 pub use outcome::{Evidence, Outcome};
 pub use reason::{Impossible, Reason, Score, Wait};
 pub use settings::{
-    Eviction, FairShare, Hot, Memory, NoSuchPolicy, Order, Policy, Preconditions, Recovery, Rung, Settings,
+    Eviction, FairShare, Hot, Memory, NoSuchPolicy, Order, Policy, Preconditions, Recovery, Settings,
     Throttle, Unknown,
 };
 pub use state::{DeviceView, JobView, Phase, State};

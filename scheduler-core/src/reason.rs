@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceId;
 use crate::job::{JobId, SuspendRefusal};
+use crate::ladder::Rung;
 use crate::outcome::Evidence;
-use crate::settings::{Policy, Rung};
+use crate::settings::Policy;
 use crate::units::{Bytes, Millis, Permille};
 
 /// A reason for an action, or for a job's waiting.

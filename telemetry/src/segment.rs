@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// Why a segment could not be made.
 #[derive(Debug)]
 pub enum CreateError {
-    /// The directory exists but belongs to somebody else or is open to others.
+    /// The directory exists but belongs to another user or is open to others.
     UnsafeDirectory(PathBuf),
     /// The soft limit on the size of files (`ulimit -f`) is too small for the sparse file.
     FileSizeLimit,
@@ -23,7 +23,7 @@ impl std::fmt::Display for CreateError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::UnsafeDirectory(path) => {
-                write!(f, "{} belongs to somebody else or is open to others", path.display())
+                write!(f, "{} belongs to another user or is open to others", path.display())
             }
             Self::FileSizeLimit => {
                 f.write_str("the limit on file sizes (ulimit -f) is too small for a segment")

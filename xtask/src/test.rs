@@ -45,7 +45,7 @@ pub fn run(flags: &Flags) -> Result<()> {
         eprintln!("xtask: {error:#}");
         failed.push("loom");
     }
-    let [clients, torch] = environments.and_then(|making| making.join().ok()).unwrap_or_else(|| [None, None]);
+    let [clients, torch] = environments.and_then(|making| making.join().ok()).unwrap_or([None, None]);
     if !flags.no_venv && torch.is_none() {
         // Tests that have nothing to run on pass; that must not look like success.
         failed.push("the environment with PyTorch, so that no dry run was tested");

@@ -87,6 +87,6 @@ mod tests {
         assert_eq!(known.of(own, &[8; 16]), Some(Counted::default()));
         known.processes.clear();
         known.processes.insert((own.0, start + 1), vec![(gpu, counted)]);
-        assert_eq!(known.of(own, &gpu), None, "somebody else had this id before");
+        assert_eq!(known.of(own, &gpu), None, "another process had this id before");
     }
 }

@@ -66,10 +66,10 @@ impl Check {
     fn judge(&self, clients: &HashSet<u32>, segment: &Segment) -> Option<String> {
         // Only those that held memory before the question and still do after the answer.
         let still = holding(segment);
-        let mut strangers =
+        let mut unmanaged =
             self.asked_about.iter().filter(|pid| still.contains(pid) && !clients.contains(pid));
-        let first = strangers.next()?;
-        let more = match strangers.count() {
+        let first = unmanaged.next()?;
+        let more = match unmanaged.count() {
             0 => String::new(),
             1 => " and 1 more process".to_owned(),
             count => format!(" and {count} more processes"),

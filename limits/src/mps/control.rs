@@ -162,7 +162,7 @@ impl Control {
 
     fn run(&self, arguments: &[&str], input: Stdio) -> Result<(ExitStatus, String), Silence> {
         // A file in memory, not a pipe: the daemon keeps its standard streams, and a pipe that
-        // nobody closes has no end.
+        // is never closed has no end.
         let mut said = File::from(memfd_create(c"mps-output", MemfdFlags::CLOEXEC).map_err(failed)?);
         let stream = || said.try_clone().map(Stdio::from).map_err(Silence::Failed);
         let mut command = Command::new(&self.program);
@@ -177,7 +177,7 @@ impl Control {
         };
         // SAFETY: only async-signal-safe system calls on the child itself. It leaves the terminal's
         // session, so that Ctrl-C does not end the daemon, and takes no file along: a pipe that it
-        // kept open would never end for whoever reads it.
+        // kept open would never end for its reader.
         unsafe {
             command.pre_exec(|| {
                 libc::setsid();
@@ -210,7 +210,7 @@ impl Control {
 /// The daemon of a pipe directory by its file of its process id: for machines without the program.
 ///
 /// What lies there may be anybody's: no pipe is waited for, and nothing endless is read. A file system that
-/// does not answer still holds up whoever asks.
+/// does not answer still holds up its client.
 #[must_use]
 pub fn has_living_daemon(pipe: &Path) -> bool {
     let read = || {
@@ -227,7 +227,7 @@ pub fn has_living_daemon(pipe: &Path) -> bool {
     read().is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists())
 }
 
-/// The daemon of a pipe directory by the kernel's list of sockets: for who must not follow a path that somebody
+/// The daemon of a pipe directory by the kernel's list of sockets: for who must not follow a path that a user
 /// else chose. One that is bound under another spelling of the path, or in another network namespace, is not seen.
 #[must_use]
 pub fn has_bound_daemon(pipe: &Path) -> bool {

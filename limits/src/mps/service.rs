@@ -72,7 +72,7 @@ impl Wanted<'_> {
 impl Service {
     /// Joins the daemon, starting it if need be, and tells the program of it.
     ///
-    /// A daemon that somebody else runs (named by the environment or by the configuration) has to be
+    /// A daemon that another program runs (named by the environment or by the configuration) has to be
     /// there: MPS itself would go on without.
     ///
     /// # Errors
@@ -224,7 +224,7 @@ impl Service {
         if let Err(silence) = self.control.quit() {
             return Some(format!("MPS could not be ended: {silence}"));
         }
-        // The locks are held until it is gone: whoever comes next must not take it for a living one.
+        // The locks are held until it is gone: the next launcher must not take it for a living one.
         let give_up = Instant::now() + PATIENCE;
         while Instant::now() < give_up {
             if !matches!(self.control.is_alive(), Ok(true)) {
@@ -292,7 +292,7 @@ fn private_directory(directory: &Path) -> Result<(), String> {
     }
     let found = fs::symlink_metadata(directory).map_err(failed)?;
     if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o077 != 0 {
-        return Err(format!("{} belongs to somebody else or is open to others", directory.display()));
+        return Err(format!("{} belongs to another user or is open to others", directory.display()));
     }
     Ok(())
 }

@@ -22,6 +22,7 @@ use radrm_base::PastRun;
 use serde::{Deserialize, Serialize};
 
 use crate::interference::Activity;
+use crate::job::Job;
 use crate::units::{Bytes, Millis, Permille};
 
 pub use declared::{Declared, UserEstimate};

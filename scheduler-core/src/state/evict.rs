@@ -3,12 +3,13 @@
 use super::State;
 use crate::action::{Action, Decision, Verdict};
 use crate::job::{JobId, SuspendRefusal};
+use crate::ladder::Rung;
 use crate::leaving::After;
 use crate::place::{Resident, eligible, joins};
 use crate::queue::{Queue, key};
 use crate::reason::Reason;
 use crate::reserve::predictable;
-use crate::settings::{Memory, Rung, Settings};
+use crate::settings::{Memory, Settings};
 use crate::state::record::{Image, Phase, Record, Step, Stop, after_slot};
 use crate::units::{Bytes, Millis};
 

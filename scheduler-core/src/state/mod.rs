@@ -10,7 +10,7 @@ mod views;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-pub use crate::leaving::{After, Leaving};
+pub use crate::leaving::Leaving;
 pub use record::Phase;
 pub use views::{DeviceView, JobView};
 

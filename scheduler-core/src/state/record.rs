@@ -4,15 +4,16 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use crate::action::{LaunchBudget, Signal, Verdict};
+use crate::action::{LaunchBudget, Signal};
 use crate::device::DeviceId;
 use crate::interference::Activity;
 use crate::job::{Job, JobId};
+use crate::ladder::Rung;
 use crate::leaving::{After, Leaving};
 use crate::need::Need;
 use crate::place::Ask;
 use crate::reason::{Reason, Wait};
-use crate::settings::{Memory, Rung, Settings, Unknown};
+use crate::settings::{Memory, Settings, Unknown};
 use crate::units::{Bytes, Millis, Permille};
 
 /// Where a job stands.

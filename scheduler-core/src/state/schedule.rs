@@ -263,7 +263,7 @@ impl State {
         self.unqueue(id);
         let Some(record) = self.jobs.get(&id) else { return };
         let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
-        let retry = record.rung(&self.settings) == Some(crate::settings::Rung::Exclusive);
+        let retry = record.rung(&self.settings) == Some(crate::ladder::Rung::Exclusive);
         let joinable = retry && self.settings.recovery.joinable && !record.job.exclusive;
         let whole = (ask.whole && !joinable) || self.settings.policy == Policy::Exclusive;
         let reserved = if whole { None } else { Some(ask.claim.unwrap_or(Bytes::ZERO)) };
