@@ -2,8 +2,8 @@
 //!
 //! A [`NeedResolver`] asks its [`Estimator`]s in order and takes the first answer for each resource. The daemon
 //! resolves a job's [`Needs`] when the job is submitted and stores them with the job; the replay resolves those of a
-//! trace's jobs; `radrm estimate` prints them. Later a waiting job's needs change only by the events that
-//! [`Needs::news`] makes.
+//! trace's jobs. Later a waiting job's needs change only by the events that
+//! [`crate::Event::needs_known`] makes.
 
 mod declared;
 mod dry_run;
