@@ -45,22 +45,17 @@ impl Engine {
                 Err(sentence) => replies.push((reply, Response::Refused(sentence))),
             }
         }
-        let up_to = self.outbox.store.highest().unwrap_or(u64::MAX).saturating_add(taken.len() as u64);
-        if let Err(error) = self.numbers.reserve(up_to) {
-            let sentence =
-                format!("the job number cannot be kept: {}", radrm_console::output::reason(&error));
-            replies.extend(taken.into_iter().map(|(.., reply)| (reply, Response::Refused(sentence.clone()))));
-            self.health.report("disk", sentence);
-            return;
-        }
-        let written = self.outbox.store.transaction(|tx| {
-            taken.iter_mut().try_for_each(|(Taken { entry, environment, .. }, _)| {
-                entry.id = store::insert(tx, entry, environment)?;
-                Ok(())
-            })
+        let written = self.reserve_numbers(taken.len() as u64).and_then(|()| {
+            let insert = |tx: &rusqlite::Transaction<'_>| {
+                taken.iter_mut().try_for_each(|(Taken { entry, environment, .. }, _)| {
+                    entry.id = store::insert(tx, entry, environment)?;
+                    Ok(())
+                })
+            };
+            let written = self.outbox.store.transaction(insert);
+            written.map_err(|error| format!("the queue cannot be written: {error}"))
         });
-        if let Err(error) = written {
-            let sentence = format!("the queue cannot be written: {error}");
+        if let Err(sentence) = written {
             replies.extend(taken.into_iter().map(|(.., reply)| (reply, Response::Refused(sentence.clone()))));
             self.health.report("disk", sentence);
             return;
@@ -77,6 +72,16 @@ impl Engine {
             self.submit_to_state(job, held);
             replies.push((reply, Response::Submitted { job: id, remarks }));
         }
+    }
+
+    /// Reserves the numbers of so many more jobs. A highest number that cannot be read reserves none.
+    fn reserve_numbers(&mut self, count: u64) -> Result<(), String> {
+        let highest = self.outbox.store.highest();
+        let highest = highest.map_err(|error| format!("the queue cannot be read: {error}"))?;
+        let reserved = self.numbers.reserve(highest.saturating_add(count));
+        reserved.map_err(|error| {
+            format!("the job number cannot be kept: {}", radrm_console::output::reason(&error))
+        })
     }
 
     /// A job that is to be written down.
