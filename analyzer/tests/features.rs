@@ -138,7 +138,7 @@ fn every_feature_of_a_process_that_was_alone_is_known_with_its_origin() {
     }
     for (name, why) in [
         ("l2_throughput", "no meter"),
-        ("pcie_from_gpu_bytes_per_second", "NVML did not tell"),
+        ("pcie_from_gpu_bytes_per_second", "not reported by NVML"),
         ("exclusive_throughput", "does not tell its progress"),
     ] {
         let feature = of(&found, name);
@@ -188,7 +188,7 @@ fn a_figure_that_is_not_the_processs_own_is_not_given_as_its_own() {
     blind.processes[0].kernels_mode = Some(KernelsMode::Off);
     let found = features(&blind);
     assert_eq!(of(&found, "sm_active").how, "SM activity: DCGM is not installed");
-    assert_eq!(of(&found, "host_cpu").how, "nothing of the host was recorded");
+    assert_eq!(of(&found, "host_cpu").how, "the profile has no host figures");
     for name in ["threads_per_launch", "launches_per_second", "memset_bytes_per_second", "kernel_time_share"]
     {
         let feature = of(&found, name);

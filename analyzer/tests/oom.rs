@@ -114,12 +114,15 @@ fn the_normal_report_says_it_in_short() {
     let summary = Summary::from_profile(&profile);
     let options = TextOptions { profile_path: Some("p.radrm".into()), ..TextOptions::default() };
     let report = text(&profile, &summary, &options);
-    let from = report.find("who held the memory then").expect("the section");
+    let from = report.find("memory holders at the out-of-memory event").expect("the section");
     let short: Vec<&str> = report[from..].lines().take_while(|line| !line.is_empty()).collect();
     assert!(short.len() <= 9, "{short:?}");
-    for part in
-        ["fragmentation: ", "this process held 3.50 GiB", "1 other process of the job", "jupyter of bob"]
-    {
+    for part in [
+        "probably fragmented: ",
+        "this process held 3.50 GiB",
+        "1 other process of the job",
+        "jupyter of bob",
+    ] {
         assert!(short.iter().any(|line| line.contains(part)), "{part}: {short:#?}");
     }
     assert!(short.last().is_some_and(|line| line.contains("radrm report --oom p.radrm")));
@@ -127,18 +130,42 @@ fn the_normal_report_says_it_in_short() {
 }
 
 #[test]
-fn what_is_not_known_is_said() {
+fn a_request_that_a_quota_refused_is_not_shown_as_a_full_gpu() {
+    let quota = QuotaUse { scope: Scope::Job, limit: Bytes::from_gib(8), used: Bytes::from_mib(8000) };
+    let mut profile = refused(Cause::Quota(quota));
+    let shown = |profile: &Profile| {
+        let summary = Summary::from_profile(profile);
+        let text = text(profile, &summary, &TextOptions::default());
+        let line = |line: &&str| line.contains("· pid 4711 · cuMemAlloc ·");
+        (summary, text.lines().filter(line).map(str::to_owned).collect::<Vec<_>>())
+    };
+    let (summary, lines) = shown(&profile);
+    assert!(
+        lines[0].contains("refused by the job's quota of 8.00 GiB (GPU had 130.9 GiB free)"),
+        "{lines:?}"
+    );
+    assert!(lines[1].ends_with("130.9 GiB of 140.4 GiB free"), "later refusals had other causes: {lines:?}");
+    assert_eq!(summary.failed_requests[0].quota.map(|quota| quota.scope), Some("job"));
+    // Later ones have no record of their own, but all had the same cause.
+    let later = &mut profile.postmortems[0].later;
+    (later.quota, later.device, later.fragmentation) = ([41, 0, 0], 0, 0);
+    let (_, lines) = shown(&profile);
+    assert!(lines.iter().all(|line| line.contains("quota of 8.00 GiB")), "{lines:?}");
+}
+
+#[test]
+fn missing_parts_of_a_record_are_named() {
     let mut profile = refused(Cause::Unknown);
     let it = &mut profile.postmortems[0];
     (it.nvml, it.others, it.is_complete, it.blocks_cut) = (None, None, false, true);
     (it.request.free, it.request.total) = (None, None);
     let report = plain(&profile);
     for part in [
-        "did not say what was free",
-        "NVML gave no list",
-        "could not be looked at",
-        "the process died while",
-        "not all blocks",
+        "free memory unknown",
+        "NVML listed no processes",
+        "could not be read",
+        "the process ended before",
+        "list of this process's blocks is incomplete",
     ] {
         assert!(report.contains(part), "{part}\n{report}");
     }

@@ -394,13 +394,39 @@ fn what_could_not_be_looked_at_is_not_called_unused() {
 }
 
 #[test]
+fn copies_are_listed_without_a_kernel() {
+    let mut profile = training();
+    for process in &mut profile.processes {
+        process.kernels.clear();
+        process.timings.kernels.clear();
+        process.timings.copies =
+            vec![Copies { way: "host_to_device".into(), bytes: Bytes::from_mib(3), count: 2 }];
+    }
+    let shown = plain(&profile);
+    assert!(
+        shown.contains("no kernel was launched\n  copies: host to device 6.00 MiB in 4 calls"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_job_that_still_runs_is_shown_as_running() {
+    let profile = idle();
+    let summary = Summary::of_running(&profile);
+    let shown = text(&profile, &summary, &TextOptions::default());
+    assert!(shown.contains("  running for 5.00 s"), "{shown}");
+    assert!(!shown.contains("no end"), "{shown}");
+    assert_eq!(summary.outcome.status, "running");
+}
+
+#[test]
 fn what_nvml_missed_is_explained() {
     let says = |profile: &Profile| -> String {
         let shown = plain(profile);
-        shown.lines().find(|line| line.contains("NVML says")).unwrap_or_default().trim().to_owned()
+        shown.lines().find(|line| line.contains("NVML reports")).unwrap_or_default().trim().to_owned()
     };
     let mut profile = training();
-    assert!(says(&profile).starts_with("NVML says             this job up to"), "{}", says(&profile));
+    assert!(says(&profile).starts_with("NVML reports          this job up to"), "{}", says(&profile));
     assert!(!says(&profile).contains("missed"));
     for sample in &mut profile.samples {
         sample.processes[0].used = Some(Bytes::from_mib(500));
@@ -411,9 +437,9 @@ fn what_nvml_missed_is_explained() {
     }
     assert!(says(&profile).contains("180 samples do not list it"), "{}", says(&profile));
     profile.samples.clear();
-    assert!(says(&profile).ends_with("nothing: there is no sample of this GPU"), "{}", says(&profile));
+    assert!(says(&profile).ends_with("no sample of this GPU"), "{}", says(&profile));
     profile.outcome.as_mut().unwrap().duration = Nanos::from_millis(7);
-    assert!(says(&profile).ends_with("the job was over before a first sample"), "{}", says(&profile));
+    assert!(says(&profile).ends_with("the job ended before the first one"), "{}", says(&profile));
     // Where a note says why NVML is silent, there is nothing to explain.
     profile.notes.push(Note::Collector("NVML cannot be used (why)".into()));
     assert_eq!(says(&profile), "");

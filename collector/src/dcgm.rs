@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(ended, None);
         assert_eq!((readings.len(), readings[0].gpu, readings[0].t), (1, GpuIndex(0), Nanos(7)));
         assert_eq!(readings[0].metered.sm_active, Some(50.0));
-        // Dropped while the tool would go on for a minute: nobody waits for it.
+        // Dropped while the tool would go on for a minute: no thread waits for it.
     }
 
     #[test]

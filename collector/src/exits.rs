@@ -1,6 +1,6 @@
-//! How processes ended that are nobody's children here.
+//! How processes ended that are no children of this one.
 //!
-//! Only a parent can wait for a process. But since Linux 6.15 whoever holds a
+//! Only a parent can wait for a process. But since Linux 6.15 the holder of a
 //! pidfd of a process may ask for its exit status, once its parent has taken
 //! note of it. Older kernels do not know the question; then the status stays
 //! unknown.

@@ -30,6 +30,10 @@ const fn library(name: &'static str, file: &'static str) -> Rule {
     Rule { name, file, folder: "", distributions: &[] }
 }
 
+/// How the name of a folder with a dry run's stand-ins begins. Their versions are those that the dry run serves, which
+/// says nothing of the program's.
+pub const STAND_INS: &str = "radrm-dry-run-";
+
 /// In the order in which they are shown: what a person calls the program's
 /// framework first.
 const RULES: [Rule; 16] = [
@@ -69,7 +73,7 @@ fn in_maps(maps: &str) -> Vec<Framework> {
         let Some(at) = line.find('/') else { continue };
         let path = line[at..].trim_end_matches(" (deleted)");
         // A library has several mappings, one after the other.
-        if path == last || !path.contains(".so") {
+        if path == last || !path.contains(".so") || path.split('/').any(|part| part.starts_with(STAND_INS)) {
             continue;
         }
         last = path;
@@ -138,6 +142,7 @@ mod tests {
              7f02-7f03 r-xp 00000000 08:01 2   {p}/nvidia/cu13/lib/libcudart.so.13 (deleted)\n\
              7f03-7f04 r-xp 00000000 08:01 3   /usr/local/cuda/lib64/libcublas.so.12.8.4.1\n\
              7f04-7f05 r-xp 00000000 08:01 4   {p}/numba/_dispatcher.cpython-311-x86_64-linux-gnu.so\n\
+             7f04-7f05 r-xp 00000000 08:01 5   /tmp/{STAND_INS}x1/libnccl.so.2\n\
              7f05-7f06 rw-p 00000000 00:00 0   [heap]\n\
              7f06-7f07 rw-p 00000000 00:00 0\n\
              7f06-7f07 rw-p 00000000 00:00 0   /opt/lib/libcudnn.so\n"

@@ -32,6 +32,7 @@ mod timings;
 mod watch;
 
 pub use dcgm::DcgmSource;
+pub use frameworks::STAND_INS;
 pub use host::{HostCounters, Usage};
 pub use job::describe_job;
 pub use job_watch::JobWatch;

@@ -6,7 +6,7 @@ use radrm_profile::model::{GpuIndex, NvmlSample, ProcessKey, Remainder};
 use radrm_profile::{Bytes, Nanos};
 use std::collections::HashMap;
 
-/// Exact comparisons that wait at most for whoever takes them.
+/// Exact comparisons that wait at most to be taken.
 const EXACT: usize = 4096;
 
 /// Comparisons so far.
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_summed_up() {
+    fn unmanaged_processes_are_summed_up() {
         let mut sample = sample(5, &[(1, 100), (2, 30), (3, 7)]);
         let after = [brief(0, 1, true, 60)];
         let around = Around { before: &after, before_t: Nanos(1), after: &after };

@@ -15,7 +15,7 @@ const KERNELS_PER_RECORD: usize = 256;
 
 /// What is guessed of a kernel's time counts up to the time that is known over this: launches of a size of which none was
 /// timed yet are guessed by other sizes, and can turn out to be a small part of that. A program that ends with launches in
-/// the queue leaves a guess that nobody puts right.
+/// the queue leaves a guess that no later timing corrects.
 const GUESSED: u64 = 5;
 
 /// Kernels of a process that lives took more than what is in the profile by that over this: worth a record.

@@ -1,4 +1,4 @@
-//! The dataset: what goes in comes out, whoever else writes at that moment.
+//! The dataset: what goes in comes out, also while other processes write.
 
 use radrm_collector::dataset::{self, Dataset, DatasetError, Features, Figure, Filter, ProcessFeatures, Row};
 use radrm_profile::model::*;
@@ -256,7 +256,7 @@ fn listing_rows_does_not_read_their_features() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dataset.db");
     assert_eq!(record(Some(&path), &profile()), None);
-    // A column that cannot be read: its value is worked out whenever somebody asks for it, and that fails.
+    // A column that cannot be read: its value is worked out whenever it is selected, and that fails.
     let connection = rusqlite::Connection::open(&path).unwrap();
     let trap =
         "ALTER TABLE runs DROP COLUMN features; ALTER TABLE runs ADD COLUMN features TEXT AS (json('{'));";

@@ -102,8 +102,8 @@ fn a_gpu_that_nvml_does_not_know_is_said() {
 }
 
 #[test]
-fn an_nvml_that_hangs_holds_nobody_up() {
-    if !in_own_process("an_nvml_that_hangs_holds_nobody_up", &[("FAKE_NVML_HANG", "1")]) {
+fn an_nvml_that_hangs_delays_no_job() {
+    if !in_own_process("an_nvml_that_hangs_delays_no_job", &[("FAKE_NVML_HANG", "1")]) {
         return;
     }
     // That this returns at all is the test.
@@ -187,8 +187,8 @@ fn where_nvml_does_not_measure_dcgm_does() {
 }
 
 #[test]
-fn what_nobody_measures_is_said_once() {
-    if !in_own_process("what_nobody_measures_is_said_once", &[]) {
+fn a_missing_meter_is_reported_once() {
+    if !in_own_process("a_missing_meter_is_reported_once", &[]) {
         return;
     }
     let dcgm = DcgmSource::Tool("/none/dcgmi".into());

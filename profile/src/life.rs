@@ -45,8 +45,8 @@ pub(crate) fn lives(profile: &Profile) -> Vec<Life> {
         joined.entry(process.identity.pid).or_default().push(process.identity.joined);
     }
     let of = |process: &Process| {
-        // Whoever has the same process id later on: the one that it became by
-        // exec, or a stranger. In either case it was gone by then.
+        // A later process with the same id: the program that it became by exec, or an
+        // unrelated one. In either case it was gone by then.
         let identity = &process.identity;
         let later = joined.get(&identity.pid).into_iter().flatten().filter(|t| **t > identity.joined);
         Life::of(process, profile, later.min().copied().unwrap_or(NEVER))

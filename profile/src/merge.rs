@@ -76,7 +76,7 @@ impl Profile {
             let was_running = process.state.end == End::Running;
             process.apply(delta);
             if was_running && process.state.end != End::Running {
-                // Whoever takes its leave knows the time; anybody else was
+                // A process that leaves in order knows the time; any other was
                 // found missing, some time after having been seen.
                 let said = matches!(process.state.end, End::Exited(None) | End::Exec);
                 let ended = process.state.ended.filter(|_| said);

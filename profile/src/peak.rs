@@ -96,7 +96,7 @@ pub fn highest_sum(profile: &Profile, of: impl Fn(&Process) -> Option<i128>) -> 
             changes.extend([(life.joined, true, figure), (life.gone_by, false, figure)]);
         }
     }
-    // Whoever goes at a moment goes before another one comes.
+    // At one moment, processes leave before others come.
     changes.sort_by_key(|(t, comes, _)| (*t, *comes));
     let mut sum = 0i128;
     let sums = changes.iter().map(|(_, comes, figure)| {

@@ -6,7 +6,7 @@ use crate::error::ReadError;
 use crate::frame::{self, Found, HEAD_BYTES};
 use crate::model::{Job, Note, Profile};
 use crate::record::Record;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::Read;
 use std::path::Path;
 
@@ -16,6 +16,12 @@ impl Profile {
     pub fn open(path: &Path) -> Result<Profile, ReadError> {
         with_bytes(path, read_bytes)
     }
+}
+
+/// Whether a process still writes the profile. False where that is unknown, as on file systems without locks.
+pub fn is_being_written(path: &Path) -> bool {
+    let lock = File::open(path).map(|file| file.try_lock_shared());
+    matches!(lock, Ok(Err(TryLockError::WouldBlock)))
 }
 
 /// Reads only the job of a profile file, however long the file is. The
@@ -33,7 +39,7 @@ fn with_bytes<T>(path: &Path, read: impl FnOnce(&[u8]) -> Result<T, ReadError>) 
     if metadata.is_file() && metadata.len() > 0 {
         // SAFETY: the mapping is private and read-only, and lives as long as
         // the slice. Profiles only grow: their writer never changes a byte
-        // that it has written. Should somebody cut the file off meanwhile,
+        // that it has written. If the file is cut off meanwhile,
         // the program gets SIGBUS, as with every mapped file; no memory of
         // this program is touched.
         let mapping = unsafe { memmap2::Mmap::map(&file) }?;

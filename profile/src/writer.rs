@@ -37,6 +37,8 @@ impl Writer {
     }
 
     fn begin(file: File, path: &Path, job: &Job) -> Result<Writer, WriteError> {
+        // Readers take the lock for a sign that the job still runs. File systems without locks have no such sign.
+        let _ = file.try_lock();
         let mut writer = Writer { file, path: path.to_owned(), written: 0 };
         // Head and job in one call: no file has a head but no job.
         let mut bytes = frame::head().to_vec();

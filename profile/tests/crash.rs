@@ -150,6 +150,18 @@ fn what_is_learnt_of_a_refusal_later_replaces_what_was_known() {
 }
 
 #[test]
+fn a_profile_is_being_written_while_its_writer_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.radrm");
+    assert!(!is_being_written(&path), "there is none");
+    let writer = Writer::create_new(&path, &job()).unwrap();
+    assert!(is_being_written(&path));
+    assert!(is_being_written(&path), "asking takes no lock away");
+    drop(writer);
+    assert!(!is_being_written(&path));
+}
+
+#[test]
 fn the_job_can_be_read_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.radrm");

@@ -12,12 +12,13 @@
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
+use crate::gpu_index::GpuIndex;
 use crate::layout::{
     BUCKET_KEYS, BlockBucket, BlockCell, GPUS, KEY_BUSY, LEVEL0_BUCKETS, LEVELS, level_at, level_buckets,
 };
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use crate::writer::{GpuIndex, Writer};
+use crate::writer::Writer;
 use radrm_base::Kind;
 
 /// What a key is, so that addresses and handles of different kinds cannot meet.

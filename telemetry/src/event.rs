@@ -1,8 +1,8 @@
 //! Events: rare things worth knowing, in the ring.
 
+use crate::gpu_index::GpuIndex;
 use crate::kind::EventKind;
 use crate::ring::WORDS;
-use crate::writer::GpuIndex;
 use radrm_base::Kind;
 
 /// Something that happened.

@@ -2,12 +2,12 @@
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
+use crate::gpu_index::GpuIndex;
 use crate::kind::Scope;
 use crate::layout::{Cell, FAILURE_CELLS};
 use crate::ring::{Ring, WORDS, write_cell};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
-use crate::writer::GpuIndex;
 use radrm_base::Kind;
 
 /// A request for memory that the driver, or a quota, refused.

@@ -60,7 +60,7 @@ vocabulary! {
 vocabulary! {
     /// Why a process could not join the segment; counted in the segment's header where it can be reached.
     Refusal {
-        /// All slots hold data that nobody has saved yet.
+        /// All slots hold data that is not saved yet.
         Full = 0, "full";
         /// No memory left for the slot's pages.
         NoSpace = 1, "no_space";

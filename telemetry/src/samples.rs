@@ -5,13 +5,14 @@
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
+use crate::gpu_index::GpuIndex;
 use crate::kernels::KernelId;
 use crate::layout::*;
 use crate::ring::{Ring, WORDS};
 use crate::strata::{Stratum, of_key};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
-use crate::writer::{GpuIndex, Writer};
+use crate::writer::Writer;
 
 /// A launch that was timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,11 +8,12 @@
 
 pub mod estimate;
 
+use crate::gpu_index::GpuIndex;
 use crate::kernels::{self, KernelId, Place};
 use crate::layout::{STRATA, STRATA_AT, STRATA_BYTES, STRATA_KEYS_AT, STRATA_KEYS_BYTES, StratumCell};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
-use crate::writer::{GpuIndex, Writer};
+use crate::writer::Writer;
 use std::ptr::NonNull;
 
 /// What is recorded of launches.

@@ -8,6 +8,7 @@
 use crate::blocks::BlockTable;
 use crate::event::Event;
 use crate::failures::{self, FailedRequest};
+use crate::gpu_index::GpuIndex;
 use crate::kernels::{self, KernelAttributes, KernelId, Place};
 use crate::kind::{Bypass, EndReason};
 use crate::lanes::{self, Lane};
@@ -21,22 +22,6 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::ptr::NonNull;
-
-/// Number of a GPU within the job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct GpuIndex(u8);
-
-impl GpuIndex {
-    /// The number, below [`GPUS`].
-    pub const fn number(self) -> u8 {
-        self.0
-    }
-
-    /// The GPU with this number, for callers that keep numbers in words of their own.
-    pub const fn from_number(number: usize) -> Option<Self> {
-        if number < GPUS { Some(Self(number as u8)) } else { None }
-    }
-}
 
 /// Bytes kept of the segment's path, for kernels that can only allocate through an open file.
 const PATH_BYTES: usize = 256;
@@ -156,7 +141,7 @@ impl Writer {
 
     #[inline]
     fn account(&self, gpu: GpuIndex) -> Option<&AccountCell> {
-        self.base().accounts.get(usize::from(gpu.0))
+        self.base().accounts.get(usize::from(gpu.number()))
     }
 
     // ---- memory -----------------------------------------------------------------------------------
@@ -219,7 +204,7 @@ impl Writer {
         if account.chunks.load(Acquire) & (1u64 << chunk) == 0 && !self.grow_timeline(gpu, account, chunk) {
             return None;
         }
-        let at = TIMELINES_AT + u64::from(gpu.0) * TIMELINE_BYTES + index as u64 * 128;
+        let at = TIMELINES_AT + u64::from(gpu.number()) * TIMELINE_BYTES + index as u64 * 128;
         // SAFETY: the chunk is allocated, the index below TIMELINE_BUCKETS; atomics only.
         Some(unsafe { self.at::<TimelineBucket>(at).as_ref() })
     }
@@ -228,7 +213,7 @@ impl Writer {
     #[inline(never)]
     fn grow_timeline(&self, gpu: GpuIndex, account: &AccountCell, chunk: u32) -> bool {
         const BYTES: u64 = TIMELINE_CHUNK as u64 * 128;
-        let at = TIMELINES_AT + u64::from(gpu.0) * TIMELINE_BYTES + u64::from(chunk) * BYTES;
+        let at = TIMELINES_AT + u64::from(gpu.number()) * TIMELINE_BYTES + u64::from(chunk) * BYTES;
         let grown = self.make_present(at, BYTES);
         if grown {
             account.chunks.fetch_or(1 << chunk, Release);

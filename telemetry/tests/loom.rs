@@ -182,7 +182,7 @@ fn a_ring_that_publishes_too_early_is_found_out() {
 }
 
 #[test]
-fn a_producer_that_dies_in_its_cell_blocks_nobody() {
+fn a_producer_that_dies_in_its_cell_blocks_no_producer() {
     let executions = explore(3, || {
         let memory = Memory::<2>::new();
         let warm = Arc::new(zero());

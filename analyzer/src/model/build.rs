@@ -7,8 +7,18 @@ use radrm_profile::model::{End, Exit, Job, Profile, Reason};
 use std::collections::BTreeMap;
 
 impl Summary {
-    /// Draws a profile together.
+    /// Summarises a profile.
     pub fn from_profile(profile: &Profile) -> Summary {
+        Self::build(profile, "unfinished")
+    }
+
+    /// Summarises the profile of a job that still runs.
+    pub fn of_running(profile: &Profile) -> Summary {
+        Self::build(profile, "running")
+    }
+
+    /// `without_end` is the status of a profile without an end.
+    fn build(profile: &Profile, without_end: &'static str) -> Summary {
         let host = load::host(profile);
         let processes: Vec<_> = profile
             .processes
@@ -24,7 +34,7 @@ impl Summary {
             emulated: profile.job.emulated.clone(),
             gpu_clock: profile.gpu_clock,
             job: job(&profile.job),
-            outcome: outcome(profile),
+            outcome: outcome(profile, without_end),
             failed_requests_total: gpus.iter().map(|gpu| gpu.failed_requests).fold(0, u64::saturating_add),
             gpus,
             processes,
@@ -42,7 +52,7 @@ impl Summary {
             failed_requests: failures(profile),
             postmortems: oom::postmortems(profile),
             events: profile.events.len() as u64,
-            notes: unseen(profile).into_iter().chain(notes(profile)).collect(),
+            notes: unseen(profile).into_iter().chain(notes(profile, without_end)).collect(),
             unseen: unseen(profile),
             host,
             limits: LimitSummary::default(),
@@ -97,9 +107,9 @@ fn job(job: &Job) -> JobSummary {
     }
 }
 
-fn outcome(profile: &Profile) -> OutcomeSummary {
+fn outcome(profile: &Profile, without_end: &'static str) -> OutcomeSummary {
     let mut summary =
-        OutcomeSummary { status: "unfinished", duration_ns: profile.duration(), ..OutcomeSummary::default() };
+        OutcomeSummary { status: without_end, duration_ns: profile.duration(), ..OutcomeSummary::default() };
     let Some(outcome) = &profile.outcome else { return summary };
     summary.success = outcome.exit.success();
     match outcome.exit {
@@ -136,6 +146,7 @@ fn failures(profile: &Profile) -> Vec<FailureSummary> {
             call: failure.call.clone(),
             kind: kind_key(failure.kind),
             size_bytes: failure.size,
+            quota: oom::quota_of(profile, process.key, failure),
             free_bytes: failure.free,
             device_total_bytes: failure.total,
             result: failure.result,
@@ -177,9 +188,7 @@ fn abrupt_ends(profile: &Profile) -> Vec<String> {
         };
         match end {
             Some(signal) => format!("{who} {were} killed by {}", signal_text(signal)),
-            None => format!(
-                "{who} ended without a sign (by a signal or by _exit); what was counted up to then is complete"
-            ),
+            None => format!("{who} vanished (by a signal or by _exit); the counts up to then are complete"),
         }
     };
     by_end.into_iter().map(sentence).collect()
@@ -193,11 +202,11 @@ fn listed(numbers: &[u32]) -> String {
     format!("{}{more}", first.join(", "))
 }
 
-fn notes(profile: &Profile) -> Vec<String> {
+fn notes(profile: &Profile, without_end: &str) -> Vec<String> {
     let mut notes = Vec::new();
-    if profile.outcome.is_none() {
+    if profile.outcome.is_none() && without_end != "running" {
         notes.push(format!(
-            "the profile has no end: the job is still running, or radrm-run was killed; figures are of {}",
+            "the profile has no end: radrm-run was killed, or runs on another machine; figures up to {}",
             profile.last_state
         ));
     }

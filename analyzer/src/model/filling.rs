@@ -134,7 +134,7 @@ mod tests {
         profile.gpu_clock = GpuClock::Modelled;
         assert_eq!(of_gpu(&profile, GpuIndex(1)), None);
     }
-    /// Also where its end was not seen because whoever recorded it was killed.
+    /// Also where its end was not seen because radrm-run was killed.
     #[test]
     fn of_a_process_that_runs_the_windows_tell_more_than_old_timings() {
         let mut process = Process::default();

@@ -44,7 +44,7 @@ pub struct GpuSummary {
     pub kinds: BTreeMap<&'static str, KindSummary>,
     /// What NVML said; null if it was not asked.
     pub nvml: Option<NvmlSummary>,
-    /// What it did; null if nobody looked.
+    /// Its load; null if it was not sampled.
     pub load: Option<LoadSummary>,
     /// What the job's kernels made of it, estimated; only where launches were timed.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,6 @@
 //! Single launches on the host's time axis.
 //!
-//! A timed launch has a time on the GPU's clock, which begins nobody knows when; but it began after the host launched it
+//! A timed launch has a time on the GPU's clock, whose origin is unknown; but it began after the host launched it
 //! and was over when the host saw it so. So each launch bounds the difference of the two clocks from both sides, and the
 //! launches of a while together bound it closely: from below by the one that began soonest after its launch, from above by
 //! the one that was looked at soonest after its end. Clocks drift apart, so no difference holds for longer than

@@ -47,7 +47,7 @@ struct Sm {
 }
 
 impl Sm {
-    /// What was measured, else what is estimated: the job's own part, which is all where nobody else is there.
+    /// What was measured, else what is estimated: the job's own part, which is all where no other job is there.
     fn of(gpu: &GpuSummary) -> Option<Sm> {
         let measured = gpu.load.as_ref().and_then(|load| load.sm_active_share);
         let estimated = || gpu.estimate.and_then(|estimate| estimate.sm_active_share);
@@ -66,7 +66,7 @@ struct Known<'a> {
     gpu: u8,
     load: &'a LoadSummary,
     sm: Option<Sm>,
-    /// Share of the time in which a kernel ran, of whomever.
+    /// Share of the time in which a kernel ran, of any process.
     running: Option<f64>,
     /// Time of the job's kernels, added up, as a share.
     kernel_time: Option<f64>,
@@ -88,22 +88,22 @@ pub(super) fn limit(s: &Summary) -> LimitSummary {
     let unknown = |why: &str| LimitSummary {
         limit: "unknown",
         gpu: None,
-        sentence: format!("what limits it is not known: {why}"),
+        sentence: format!("bottleneck unknown: {why}"),
     };
     if s.nothing_seen() {
         return unknown("no GPU program was seen");
     }
     match s.gpu_clock {
         GpuClock::Real => {}
-        GpuClock::Modelled => return unknown("waiting for the emulated GPUs took no time"),
-        GpuClock::Absent => return unknown("nothing was computed"),
+        GpuClock::Modelled => return unknown("the GPUs are emulated"),
+        GpuClock::Absent => return unknown("a dry run computes nothing"),
     }
     let watched = |gpu: &GpuSummary| {
         let load = gpu.load.as_ref().map(|load| load.watched_ns);
         load.max(gpu.estimate.map(|estimate| estimate.over_ns))
     };
     if !s.gpus.iter().any(|gpu| watched(gpu).is_some()) {
-        return unknown("nobody looked at the GPU's load");
+        return unknown("the GPU's load was not sampled");
     }
     let busiest = s
         .gpus
@@ -143,7 +143,7 @@ pub(super) fn limit(s: &Summary) -> LimitSummary {
             limit: "none",
             gpu: Some(gpu.index),
             sentence: format!(
-                "nothing that is known limits it on GPU {}: {}; it waits for something else, or its phases differ",
+                "no single bottleneck found on GPU {}: {}; the job waits for something that is not measured, or its phases differ",
                 gpu.index,
                 known.figures()
             ),
@@ -167,7 +167,7 @@ fn found(known: &Known<'_>) -> Option<(&'static str, String)> {
     let meter = load.meter.map_or("", |meter| if meter == "gpm" { " (GPM)" } else { " (DCGM)" });
     if let Some(dram) = load.dram_active_share.filter(|share| *share >= DRAM_BUSY) {
         let text = format!(
-            "memory bandwidth limits it: {} of GPU {gpu}'s was in use in the mean{meter}",
+            "memory bandwidth limits it: {} of GPU {gpu}'s was in use on average{meter}",
             percent(dram)
         );
         return Some(("memory_bandwidth", text));
@@ -202,7 +202,7 @@ fn found(known: &Known<'_>) -> Option<(&'static str, String)> {
         _ => None,
     };
     let (rate, by) = match pcie {
-        Some(rate) if rate >= known.copied => (rate, "over PCI Express in the mean"),
+        Some(rate) if rate >= known.copied => (rate, "over PCI Express on average"),
         _ => (known.copied, "between host and device by its own copies"),
     };
     if rate >= COPY_RATE {
@@ -235,7 +235,7 @@ fn found(known: &Known<'_>) -> Option<(&'static str, String)> {
     let busy = known.busy.filter(|busy| *busy >= PROCESSOR_BUSY)?;
     Some((
         "host",
-        format!("the host limits it: {busy:.2} processors were busy in the mean, while on GPU {gpu} {idle}"),
+        format!("the host limits it: {busy:.2} processors were busy on average, while on GPU {gpu} {idle}"),
     ))
 }
 
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_that_is_told_as_the_least_is_rounded_down() {
+    fn a_lower_bound_is_rounded_down() {
         let load = LoadSummary { sm_active_share: None, utilization_share: Some(0.1), ..load() };
         let of = |idle| {
             limit(&Summary { launches: 1, gpu_idle_share: Some(idle), ..summary(load.clone(), 1.0) }).sentence
@@ -340,14 +340,14 @@ mod tests {
     }
 
     #[test]
-    fn why_it_is_not_known_is_told_by_whoever_did_not_measure() {
+    fn an_unknown_bottleneck_names_the_missing_meter() {
         let clause = "SM activity of GPU 0: NVML measures it on Hopper and later only, and there is no dcgmi";
         let load = LoadSummary { sm_active_share: None, utilization_share: Some(0.9), ..load() };
         let s = Summary { launches: 1, unmeasured: vec![clause.to_owned()], ..summary(load, 0.1) };
-        assert_eq!(limit(&s).sentence, format!("what limits it is not known: {clause}"));
+        assert_eq!(limit(&s).sentence, format!("bottleneck unknown: {clause}"));
     }
     #[test]
-    fn without_a_meter_an_estimate_serves_and_says_that_it_is_one() {
+    fn without_a_meter_an_estimate_serves_and_is_labelled() {
         let estimated = |sm: Option<f64>, kernel_time_share, load: Option<LoadSummary>, busy| {
             let mut s = Summary { launches: 1, ..summary(LoadSummary::default(), busy) };
             let estimate = EstimateSummary {
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn where_gpus_take_no_time_nothing_is_said_to_limit_the_job() {
+    fn emulated_gpus_have_no_bottleneck() {
         for time in [GpuClock::Modelled, GpuClock::Absent] {
             let s = Summary { launches: 1_500_000, gpu_clock: time, ..summary(load(), 1.0) };
             assert_eq!(limit(&s).limit, "unknown", "{time:?}");

@@ -1,8 +1,8 @@
-//! Refused requests: who held what at that moment, and what stopped them.
+//! Refused requests: their cause, and the memory holders at that moment.
 
 use super::{BlockSummary, clamped, kind_key};
 use radrm_profile::model::postmortem::{Cause, Neighbour, Postmortem, QuotaUse, Scope, Who};
-use radrm_profile::model::{Block, KIND_COUNT, Kind, Profile, device_total};
+use radrm_profile::model::{Block, FailedRequest, KIND_COUNT, Kind, ProcessKey, Profile, device_total};
 use radrm_profile::{Bytes, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -92,7 +92,7 @@ pub struct HeldSummary {
     /// By kind, those of which there was any.
     pub kinds: BTreeMap<&'static str, Bytes>,
     /// Largest blocks, largest first. Of other processes than the one that was
-    /// refused: those that were still alive when somebody looked.
+    /// refused: those that were still alive when it was read.
     pub largest_blocks: Vec<BlockSummary>,
     /// Blocks that are not listed; of the process that was refused only.
     pub blocks_left_out: LeftOutSummary,
@@ -131,7 +131,7 @@ pub struct NeighboursSummary {
     pub t_ns: Nanos,
     /// That less the moment of the refusal; negative: before it.
     pub after_ns: i64,
-    /// Memory in use by anybody.
+    /// Memory in use by all processes.
     pub used_bytes: Bytes,
     /// The device's memory.
     pub total_bytes: Bytes,
@@ -178,6 +178,22 @@ pub(super) fn postmortems(profile: &Profile) -> Vec<PostmortemSummary> {
     let mut all: Vec<_> = profile.postmortems.iter().map(|it| summary(profile, it)).collect();
     all.sort_by_key(|it| (it.t_ns, it.pid, it.gpu));
     all
+}
+
+/// The limit that refused a request: as its own record has it, else as that of the first refusal, where all later ones
+/// had the same cause.
+pub(super) fn quota_of(
+    profile: &Profile,
+    process: ProcessKey,
+    request: &FailedRequest,
+) -> Option<QuotaSummary> {
+    let records = || profile.postmortems.iter().filter(|it| it.process == process && it.gpu() == request.gpu);
+    let own = records().find(|it| it.request.t == request.t && it.request.size == request.size);
+    let alike = || records().find(|it| !it.is_latest && it.later.like(&it.cause) == it.later.count());
+    match own.or_else(alike)?.cause {
+        Cause::Quota(of) => Some(quota(&of)),
+        _ => None,
+    }
 }
 
 fn summary(profile: &Profile, it: &Postmortem) -> PostmortemSummary {
@@ -329,26 +345,25 @@ fn why(it: &Postmortem) -> String {
     match (&it.cause, it.request.free) {
         (Cause::Quota(quota), _) => {
             let whose = match quota.scope {
-                Scope::Job => "of the job",
-                Scope::User => "of the user",
-                Scope::Group => "of a group",
+                Scope::Job => "job's",
+                Scope::User => "user's",
+                Scope::Group => "group's",
             };
             let left = quota.limit.minus(quota.used);
             format!(
-                "the quota {whose}: {} of {} were reserved, {left} were left and {size} were asked for",
-                quota.used, quota.limit
+                "the {whose} quota of {}: {size} requested, {} reserved, {left} left",
+                quota.limit, quota.used
             )
         }
         (Cause::Device, Some(free)) => {
-            format!("the device was full: {free}{of} were free and {size} were asked for")
+            format!("the GPU: {size} requested, {free}{of} free")
         }
-        (Cause::Fragmentation, Some(free)) => format!(
-            "fragmentation: {free}{of} were free and {size} were asked for, but not in one piece (or somebody \
-             freed memory right after)"
-        ),
-        (Cause::Host, _) => format!("the host had no {size} of memory to lock for the GPU"),
+        (Cause::Fragmentation, Some(free)) => {
+            format!("the GPU, probably fragmented: {size} requested, {free}{of} free (or freed right after)")
+        }
+        (Cause::Host, _) => format!("the host: no {size} of memory could be locked for the GPU"),
         (Cause::Device | Cause::Fragmentation | Cause::Unknown, _) => {
-            format!("the driver refused {size} and did not say what was free")
+            format!("the driver: {size} requested, free memory unknown")
         }
     }
 }

@@ -4,6 +4,7 @@
 use super::signals::signal_text;
 use super::{
     CopySummary, GpuSummary, HostSummary, KernelSummary, LimitSummary, PostmortemSummary, ProcessSummary,
+    QuotaSummary,
 };
 use radrm_profile::model::{GpuClock, Profile};
 use radrm_profile::{Bytes, Nanos};
@@ -68,7 +69,7 @@ pub struct Summary {
     pub failed_requests: Vec<FailureSummary>,
     /// How many memory requests were refused.
     pub failed_requests_total: u64,
-    /// Who held what when a request was refused, by time: of each process and
+    /// Memory holders when a request was refused, by time: of each process and
     /// GPU the first refusal, and the latest that is known.
     pub postmortems: Vec<PostmortemSummary>,
     /// Events that the profile keeps.
@@ -131,8 +132,8 @@ pub struct JobSummary {
 /// How the job ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OutcomeSummary {
-    /// `exited`, `signaled`, `not_started`, `unknown` (nobody saw the end) or
-    /// `unfinished` (the profile has no end: still running or cut off).
+    /// `exited`, `signaled`, `not_started`, `unknown` (the end was not seen),
+    /// `running` or `unfinished` (the profile has no end, and no process of this machine writes it).
     pub status: &'static str,
     /// Exit code, if it exited.
     pub exit_code: Option<i32>,
@@ -165,6 +166,8 @@ pub struct FailureSummary {
     pub kind: &'static str,
     /// Size asked for.
     pub size_bytes: Bytes,
+    /// The limit that refused it; null where the driver did, or where that was not recorded.
+    pub quota: Option<QuotaSummary>,
     /// What was free, if known.
     pub free_bytes: Option<Bytes>,
     /// The device's memory.

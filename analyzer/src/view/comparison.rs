@@ -42,7 +42,7 @@ pub fn comparison_text(comparison: &Comparison, options: &TextOptions) -> String
         changed.iter().for_each(|figure| table.row(row(figure)));
         out.push_str(&table.to_string());
     }
-    // A kind of memory that nobody used is no news.
+    // A kind of memory that neither group used is left out.
     let same: Vec<&str> = comparison
         .figures
         .iter()
@@ -69,7 +69,7 @@ fn row(figure: &Difference) -> Vec<String> {
     let verdict = match figure.verdict {
         "real" => format!("yes{within}"),
         "noise" => format!("no{within}"),
-        _ => "not known".to_owned(),
+        _ => "n/a".to_owned(),
     };
     vec![
         figure.label.clone(),

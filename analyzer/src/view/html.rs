@@ -126,7 +126,7 @@ impl<'a> Page<'a> {
             outcome: outcome_text(o),
             outcome_class: match o.status {
                 "exited" if o.success => "good",
-                "unfinished" | "unknown" => "warn",
+                "running" | "unfinished" | "unknown" => "warn",
                 _ => "bad",
             },
             who: format!("{who}@{}", s.job.host),
@@ -210,7 +210,7 @@ fn gpu_facts(s: &GpuSummary) -> Vec<(&'static str, String)> {
         facts.push(("NVML, in use", nvml.used_peak_bytes.to_string()));
         if let Some(remainder) = nvml.remainder_bytes {
             let sign = if remainder < 0 { "−" } else { "" };
-            facts.push(("not accounted for", format!("{sign}{}", Bytes(remainder.unsigned_abs()))));
+            facts.push(("context overhead", format!("{sign}{}", Bytes(remainder.unsigned_abs()))));
         }
         if let Some(utilization) = nvml.mean_utilization {
             facts.push(("busy", format!("{utilization:.0} % of the time")));

@@ -42,7 +42,7 @@ pub fn perfetto(profile: &Profile, summary: &Summary) -> String {
     for event in &profile.events {
         trace.event(profile, event);
     }
-    // Whoever reads a trace as a stream wants it by time; names of processes come first.
+    // Readers of a trace as a stream need it by time, and names of processes first.
     let at = |event: &Value| event["ts"].as_f64().unwrap_or(-1.0);
     trace.events.sort_by(|a, b| at(a).total_cmp(&at(b)));
     let mut about = json!({

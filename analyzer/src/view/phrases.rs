@@ -21,8 +21,9 @@ pub(crate) fn outcome_text(o: &OutcomeSummary) -> String {
         "exited" => format!("exit code {} after {}", o.exit_code.unwrap_or(0), o.duration_ns),
         "signaled" => format!("killed by {} after {}", signal_text(o.signal.unwrap_or(0)), o.duration_ns),
         "not_started" => "could not be started".to_owned(),
-        "unfinished" => format!("no end recorded; the profile reaches to {}", o.duration_ns),
-        _ => format!("ended after {}; its exit code is not known", o.duration_ns),
+        "running" => format!("running for {}", o.duration_ns),
+        "unfinished" => format!("no end recorded, figures up to {}", o.duration_ns),
+        _ => format!("ended after {}, exit code unknown", o.duration_ns),
     };
     match (&o.reason, o.out_of_memory) {
         (_, true) => format!("{text}: out of GPU memory"),
@@ -41,7 +42,7 @@ pub(crate) fn end_text(end: &EndSummary) -> String {
         ("exited", Some(code), _) => format!("exit code {code}"),
         ("signaled", _, Some(signal)) => signal_text(signal),
         ("exec", ..) => "became another program".into(),
-        ("vanished", ..) => "without a sign".into(),
+        ("vanished", ..) => "vanished".into(),
         (status, ..) => status.into(),
     }
 }
@@ -54,10 +55,14 @@ pub(crate) fn failure_text(failure: &FailureSummary, with_pid: bool) -> String {
         None => "memory of an unknown kind",
     };
     let pid = if with_pid { format!(" · pid {}", failure.pid) } else { String::new() };
-    let free = match (failure.free_bytes, failure.device_total_bytes) {
-        (Some(free), Some(total)) => format!(" when {free} of {total} were free"),
-        (Some(free), None) => format!(" when {free} were free"),
-        _ => String::new(),
+    let free = match (failure.quota, failure.free_bytes, failure.device_total_bytes) {
+        (Some(quota), free, _) => {
+            let free = free.map_or(String::new(), |free| format!(" (GPU had {free} free)"));
+            format!(" · refused by the {}'s quota of {}{free}", quota.scope, quota.limit_bytes)
+        }
+        (None, Some(free), Some(total)) => format!(" · {free} of {total} free"),
+        (None, Some(free), None) => format!(" · {free} free"),
+        (None, None, _) => String::new(),
     };
     let result = if failure.out_of_memory { String::new() } else { format!(" (result {})", failure.result) };
     let at: Nanos = failure.t_ns;
@@ -127,7 +132,7 @@ impl Feature {
 
     /// Value for people.
     pub fn value_text(&self) -> String {
-        let Some(value) = self.value else { return "not known".into() };
+        let Some(value) = self.value else { return "n/a".into() };
         match self.unit {
             "%" => format!("{value:.1} %"),
             "bytes" => Bytes(value.round() as u64).to_string(),

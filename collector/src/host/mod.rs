@@ -148,8 +148,8 @@ impl HostWatch {
         }
     }
 
-    /// The counters, from whoever knows most. Each way can only miss something, never see too much: perf
-    /// what began before it did, the kernel's figures what nobody waited for, /proc what was short.
+    /// The counters, from the most complete source. Each way can only miss something, never see too much: perf
+    /// what began before it did, the kernel's figures what no parent waited for, /proc what was short.
     fn counters(&self) -> Vec<HostCounter> {
         let mut counters = self.counters.read();
         let mut learn = |count: HostCount, value: u64, source: CountSource| {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_saw_more_is_believed() {
+    fn the_larger_count_is_kept() {
         let mut watch = HostWatch::new(0);
         watch.used(Usage { busy: Duration::from_secs(2), ..Usage::default() });
         let clock = watch.counters()[0];

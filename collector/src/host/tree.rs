@@ -25,7 +25,7 @@ pub(crate) struct Look {
 #[derive(Debug)]
 pub(crate) struct Tree {
     known: BTreeMap<u32, Known>,
-    /// Ticks of processes that ended and that nobody of the job can have waited for.
+    /// Ticks of processes that ended and that no process of the job can have waited for.
     lost: u64,
     /// The sum never falls: what a parent adds up may come a moment after the child is gone.
     busy: Nanos,
@@ -144,7 +144,7 @@ mod tests {
         child.stdin.take().unwrap().write_all(b"\n").unwrap();
         child.wait().unwrap();
         assert_eq!(tree.look().processes, 1);
-        // SAFETY: a signal to a process that this test has started and that nobody has waited for.
+        // SAFETY: a signal to a process that this test has started and that has not been waited for.
         unsafe { libc::kill(orphan.trim().parse().unwrap(), libc::SIGKILL) };
     }
 

@@ -10,7 +10,7 @@ use std::thread;
 /// GPU, bytes per second from it and to it.
 pub(super) type Traffic = (GpuIndex, f64, f64);
 
-/// A thread that asks now and then. It ends when this is dropped, and nobody waits for it.
+/// A thread that asks now and then. It ends when this is dropped, and no thread waits for it.
 pub(super) struct Pcie {
     gpus: Sender<Gpu>,
     from: Receiver<Traffic>,

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use radrm_profile::Bytes;
+
 use super::cards::{Fit, Verdict};
 use super::outcome::{GpuOutcome, Outcome, Phase};
 
@@ -18,7 +20,7 @@ pub fn text(outcome: &Outcome) -> String {
     let mut out = format!("dry run on {} · {:.1} s", outcome.machine, outcome.seconds);
     if let (false, Some(allocator)) = (outcome.frameworks.is_empty(), &outcome.allocator) {
         let _ = write!(out, " · {} ({allocator} allocator)", outcome.frameworks.join(", "));
-        let _ = write!(out, " · {:.2} GiB of host memory", outcome.host_memory as f64 / f64::from(1 << 30));
+        let _ = write!(out, " · {} of host memory", Bytes(outcome.host_memory));
     }
     if outcome.steps > 0 {
         let _ = write!(out, " · {}", many(outcome.steps, "optimizer step"));
@@ -32,7 +34,7 @@ pub fn text(outcome: &Outcome) -> String {
     } else {
         figures(&mut out, outcome);
     }
-    doubts(&mut out, outcome);
+    uncertainties(&mut out, outcome);
     out
 }
 
@@ -110,7 +112,7 @@ fn card(out: &mut String, fit: &Fit) {
     out.push('\n');
 }
 
-fn doubts(out: &mut String, outcome: &Outcome) {
+fn uncertainties(out: &mut String, outcome: &Outcome) {
     if !outcome.modelled.is_empty() {
         out.push_str("\nnot measured, but modelled (upper bounds, contained in the figures above)\n");
         for size in &outcome.modelled {

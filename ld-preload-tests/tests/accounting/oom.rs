@@ -1,4 +1,4 @@
-//! What is left of a refused request: who held what at that moment, and what stopped it.
+//! The record of a refused request: its cause, and the memory holders at that moment.
 
 use std::{fs, process::Command};
 
@@ -103,7 +103,7 @@ fn a_neighbour_in_another_job_that_fills_the_device_is_named() {
     assert_eq!(found["used_bytes"].as_u64(), Some(3 << 30));
     assert_eq!(found["is_of_job"].as_bool(), Some(false));
     assert_eq!(it["nvml"]["others_bytes"].as_u64(), Some(3 << 30));
-    assert!(text.contains("the device was full: ") && text.contains("another job"), "{text}");
+    assert!(text.contains("refused by      the GPU: ") && text.contains("another job"), "{text}");
     let row = text.lines().find(|line| line.contains(&format!(" {pid} "))).expect("the neighbour's row");
     assert!(row.contains("3.00 GiB"), "{text}");
 }
@@ -151,7 +151,7 @@ fn a_quota_of_the_job_and_all_of_its_processes_are_named() {
 
     let (text, json) = told(&rig, "profile.radrm");
     assert_eq!(json["postmortems"][0]["job_bytes"].as_u64(), Some((100 + 330 + 64) * MIB));
-    for part in ["the quota of the job: ", "virtual memory 300.0 MiB", &large_pid.to_string()] {
+    for part in ["the job's quota of ", "virtual memory 300.0 MiB", &large_pid.to_string()] {
         assert!(text.contains(part), "{part}\n{text}");
     }
 }
@@ -232,7 +232,7 @@ fn of_a_program_that_goes_on_the_first_refusal_is_kept() {
     assert_eq!((it.later.count(), it.later.like(&it.cause)), (3, 3));
     assert_eq!((it.later.smallest, it.later.largest), (Bytes::from_gib(5), Bytes::from_gib(5)));
     // In short in the report at the end, and on the page.
-    for part in ["who held the memory then", "this process held 1.00 GiB", "3 more requests refused"] {
+    for part in ["memory holders at the out-of-memory event", "this process held 1.00 GiB", "3 more requests refused"] {
         assert!(ended.stderr.contains(part), "{part}\n{}", ended.stderr);
     }
     let mut page = rig.bare_command(artifacts::file("radrm"));

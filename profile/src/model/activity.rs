@@ -33,7 +33,7 @@ impl Share {
 /// Who measured SM activity and what belongs to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Meter {
-    /// Nobody.
+    /// No meter.
     #[default]
     None,
     /// The GPU's performance monitor, through NVML (Hopper and later).

@@ -75,7 +75,7 @@ pub enum CountSource {
     Perf,
     /// perf events in user mode: what the kernel did for the job is not in it.
     PerfUser,
-    /// /proc, read from time to time: what ended between two looks and was waited for by nobody is
+    /// /proc, read from time to time: what ended between two looks and was not waited for is
     /// not in it.
     Procfs,
     /// What the kernel says at the end: the program, and what it has waited for.

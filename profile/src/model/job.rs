@@ -81,7 +81,7 @@ pub enum Exit {
     Signal(i32),
     /// It could not be started.
     NotStarted,
-    /// Nobody saw its end.
+    /// Its end was not seen.
     Unknown,
 }
 

@@ -7,6 +7,7 @@ mod activity;
 mod clock;
 mod host;
 mod job;
+mod key;
 mod launch;
 mod memory;
 pub mod postmortem;
@@ -21,19 +22,18 @@ pub use activity::{GpuSpan, Meter, Share};
 pub use clock::GpuClock;
 pub use host::{CountSource, Host, HostCount, HostCounter, HostNews, HostSpan};
 pub use job::{Exit, Gpu, GpuIndex, Job, Outcome, Reason};
+pub use key::ProcessKey;
 pub use launch::TimedLaunch;
 pub use memory::{
     Account, Block, FailedRequest, KindAccount, RESULT_OUT_OF_MEMORY, Timeline, TimelinePoint, device_total,
 };
 pub use postmortem::Postmortem;
-pub use process::{
-    Bypass, End, Framework, Identity, Kernel, Process, ProcessKey, ProcessState, Remainder, frameworks,
-};
+pub use process::{Bypass, End, Framework, Identity, Kernel, Process, ProcessState, Remainder, frameworks};
 pub use recording::{KernelsMode, Recording};
 pub use sample::{Event, EventKind, NvmlSample, ProcessUse};
 pub use throttling::Throttling;
-pub use timings::{COPY_WAYS, Copies, KernelTime, TimedSpan, Timings};
-pub use work::{Filling, GpuTime, Shapes, Work, WorkSpan};
+pub use timings::{Copies, KernelTime, TimedSpan, Timings};
+pub use work::{COPY_WAYS, Filling, GpuTime, Shapes, Work, WorkSpan};
 
 use crate::units::Nanos;
 pub use radrm_base::{KIND_COUNT, Kind};

@@ -1,4 +1,4 @@
-//! Who held what of a GPU when a request for its memory was refused.
+//! The memory holders of a GPU when a request for its memory was refused.
 
 use super::{Block, FailedRequest, GpuIndex, KIND_COUNT, Kind, ProcessKey};
 use crate::units::{Bytes, Nanos};
@@ -56,7 +56,7 @@ pub enum Cause {
     Fragmentation,
     /// The request was for memory of the host.
     Host,
-    /// The driver refused, and nobody said what was free.
+    /// The driver refused, and free memory is unknown.
     #[default]
     Unknown,
 }
@@ -114,7 +114,7 @@ pub struct JobProcess {
     /// What it held of the GPU, by kind.
     pub kinds: [Bytes; KIND_COUNT],
     /// Its largest blocks there, largest first: those that were made before
-    /// the refusal and were still alive when somebody looked.
+    /// the refusal and were still alive when they were read.
     pub blocks: Vec<Block>,
 }
 

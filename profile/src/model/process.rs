@@ -1,18 +1,10 @@
 //! A process of the job.
 
-use super::{Account, Block, FailedRequest, GpuIndex, KernelsMode, Throttling, Timeline, Timings, Work};
+use super::{
+    Account, Block, FailedRequest, GpuIndex, KernelsMode, ProcessKey, Throttling, Timeline, Timings, Work,
+};
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
-
-/// Names a process within its job for good: process ids are used again,
-/// and so are slots, but not with the same generation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ProcessKey {
-    /// Slot of the segment.
-    pub slot: u32,
-    /// How often the slot had been used before.
-    pub generation: u64,
-}
 
 /// What does not change while a process lives (exec makes a new process).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

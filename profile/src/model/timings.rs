@@ -36,10 +36,6 @@ pub struct KernelTime {
     pub samples: u64,
 }
 
-/// The ways of copies, and memsets, by their names.
-pub const COPY_WAYS: [&str; 7] =
-    ["host_to_device", "device_to_host", "device_to_device", "peer", "host_to_host", "unspecified", "memset"];
-
 /// Copies of one way, or memsets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copies {

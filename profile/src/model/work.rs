@@ -1,8 +1,12 @@
 //! What processes launched and copied over time.
 
-use super::{COPY_WAYS, ProcessKey};
+use super::ProcessKey;
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
+
+/// The ways of copies, and memsets, by their names.
+pub const COPY_WAYS: [&str; 7] =
+    ["host_to_device", "device_to_host", "device_to_device", "peer", "host_to_host", "unspecified", "memset"];
 
 /// Launches and copies, and what the launches' kernels took. Times are estimated from the launches that were timed;
 /// where none was they are zero.

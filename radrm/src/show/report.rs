@@ -19,9 +19,16 @@ use crate::Failure;
 /// # Errors
 /// One sentence: the file cannot be read, is not a profile, or the page cannot be written.
 pub fn run(report: &Report) -> Result<(), Failure> {
-    let profile = Profile::open(&report.file)
-        .map_err(|error| format!("{}: {}", report.file.display(), told(&error)))?;
-    let summary = Summary::from_profile(&profile);
+    let open = || {
+        Profile::open(&report.file).map_err(|error| format!("{}: {}", report.file.display(), told(&error)))
+    };
+    let mut profile = open()?;
+    let is_running = profile.outcome.is_none() && radrm_profile::is_being_written(&report.file);
+    if profile.outcome.is_none() && !is_running {
+        // It may have ended after it was read.
+        profile = open()?;
+    }
+    let summary = if is_running { Summary::of_running(&profile) } else { Summary::from_profile(&profile) };
     match &report.form {
         Form::Text { timeline, features } => {
             let out = std::io::stdout();

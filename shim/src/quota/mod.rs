@@ -298,7 +298,7 @@ impl Quota {
 pub(crate) struct View {
     /// In all.
     pub(crate) total: u64,
-    /// Of that, what nobody has reserved.
+    /// The part of it that is not reserved.
     pub(crate) free: u64,
 }
 

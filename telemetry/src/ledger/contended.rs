@@ -2,7 +2,7 @@
 //!
 //! Perhaps a dead member still holds something; perhaps others were only trying at the same moment. Both
 //! are found out here, one contender at a time. The word that picks the one is advice and nothing more: it
-//! keeps contenders out of each other's way, and whoever waits too long for it, or finds its holder dead,
+//! keeps contenders out of each other's way, and a contender that waits too long for it, or finds its holder dead,
 //! goes on without. That the limit holds depends on [`words`] alone.
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_a_dead_member_holds_blocks_nobody() {
+    fn a_turn_that_a_dead_member_holds_blocks_no_member() {
         let file = scratch(&[Limit { gpu: None, amount: Amount::Bytes(100) }]);
         let ledger = Ledger::join_file(file.path_c()).unwrap();
         let row = ledger.gpu(&[1; 16], 1000).unwrap();

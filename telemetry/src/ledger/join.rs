@@ -121,7 +121,7 @@ fn claim(area: &LedgerArea, pid: u32, own: &process::Stat, namespace: u64) -> Op
             // The dead one's bytes go with its generation.
             words::begin(word, generation);
         }
-        // Release, and before the first reservation: whoever sums sees the word.
+        // Release, and before the first reservation: every sum contains the word.
         area.header.high.fetch_max(index as u64 + 1, AcqRel);
         member.state.store(SlotState::new(SlotState::LIVE, generation, pid).0, Release);
         Some((u16::try_from(index).ok()?, generation))

@@ -48,7 +48,7 @@ pub struct LedgerHeader {
 #[repr(C)]
 #[derive(Debug)]
 pub struct LedgerGpu {
-    /// 0, or a hash of the uuid: whoever sets it owns the row for that uuid.
+    /// 0, or a hash of the uuid: the process that sets it owns the row for that uuid.
     pub tag: AtomicU64,
     /// The driver's uuid.
     pub uuid: [AtomicU64; 2],

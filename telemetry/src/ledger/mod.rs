@@ -162,7 +162,7 @@ impl Ledger {
     }
 
     /// The process has made its first context on a GPU: it is charged what the driver needed before, until
-    /// somebody has measured what it needs now. Whatever the limit says: the driver has taken it.
+    /// its present need was measured. Whatever the limit says: the driver has taken it.
     pub fn context_came(&self, row: LedgerRow) {
         let (area, number) = (self.area(), usize::from(row.0));
         let (Some(cell), Some(said)) = (self.cell(row), area.overhead.get(number)) else { return };
@@ -202,7 +202,7 @@ fn enter(area: &LedgerArea, uuid: &[u8; 16], total_bytes: u64) -> Option<usize> 
         if seen != tag {
             continue;
         }
-        // Whoever set the tag may have died before it wrote the rest: all write the same.
+        // The process that set the tag may have died before it wrote the rest: all write the same.
         for (place, word) in cell.uuid.iter().zip(words) {
             place.store(u64::from_ne_bytes(*word), Relaxed);
         }
@@ -237,7 +237,7 @@ fn settle_limit(area: &LedgerArea, cell: &LedgerGpu) {
 fn sweep(area: &LedgerArea, row: LedgerRow, own: Option<u16>) {
     let number = usize::from(row.0);
     let Some(words) = area.reserved.get(number) else { return };
-    // Asked for when there is somebody to ask about.
+    // Only needed once another process is found.
     let mut namespace = None;
     for ((index, member), word) in area.used_members().zip(words) {
         if words::bytes_of(word.load(Acquire)) == 0 || own == u16::try_from(index).ok() {

@@ -1,5 +1,5 @@
 //! Looking into a ledger from inside a watched program, without becoming a member: a program that only asks
-//! how much memory there is takes nobody's place.
+//! how much memory there is takes no member's place.
 //!
 //! Runs inside the watched program, so nothing here may panic.
 

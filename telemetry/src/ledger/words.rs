@@ -2,9 +2,9 @@
 //!
 //! A member adds to its own word, then looks at all words; if the sum is over the limit it withdraws. Of two
 //! members that add at the same time at least one sees the other's bytes (a full barrier lies between the
-//! two steps), so whatever was granted last was granted by somebody who saw everything that is still
+//! two steps), so whatever was granted last was granted by a process that saw everything that is still
 //! granted. A member that is killed leaves a word that is too large, never one that is too small; the word is
-//! cleared by whoever finds that its process is dead, and belongs to that generation of the member only.
+//! cleared by the process that finds that its process is dead, and belongs to that generation of the member only.
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 

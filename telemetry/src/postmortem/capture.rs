@@ -7,13 +7,14 @@
 use super::*;
 use crate::QuotaRefusal;
 use crate::blocks::{Block, BlockKey};
+use crate::gpu_index::GpuIndex;
 use crate::kind::EndReason;
 use crate::layout::*;
 use crate::process;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::fence;
 use crate::sys;
-use crate::writer::{GpuIndex, Writer};
+use crate::writer::Writer;
 use rustix::fd::OwnedFd;
 use std::mem::offset_of;
 

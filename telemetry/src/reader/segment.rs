@@ -3,10 +3,10 @@
 use super::candidate::Candidate;
 use super::raw::Words;
 use crate::budget::Budget;
+use crate::gpu_index::GpuIndex;
 use crate::kind::Refusal;
 use crate::layout::*;
 use crate::ledger::{LedgerError, LedgerView, Place};
-use crate::writer::GpuIndex;
 use crate::{process, sys};
 use std::fs::File;
 use std::mem::offset_of;

@@ -2,10 +2,10 @@
 
 use super::raw::Words;
 use super::segment::{Segment, SegmentError};
+use crate::gpu_index::GpuIndex;
 use crate::kind::TIMELINE_KINDS;
 use crate::layout::*;
 use crate::timeline::bucket_span;
-use crate::writer::GpuIndex;
 use radrm_base::Kind;
 use std::mem::offset_of;
 

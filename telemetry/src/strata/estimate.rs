@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn strata_that_nobody_timed_widen_the_interval() {
+    fn untimed_strata_widen_the_interval() {
         let mut timed = Sums { launches: 10, ..Sums::default() };
         for _ in 0..10 {
             add(&mut timed, 1, 1_000.0);

@@ -180,7 +180,7 @@ struct Times {
 }
 
 fn kernels(before: &[Summary], after: &[Summary]) -> Vec<KernelDifference> {
-    // A kernel that nobody recorded is not gone.
+    // A kernel that was not recorded is not a kernel that is gone.
     let recorded = |runs: &[Summary]| runs.iter().filter(|run| run.has_all_kernels()).count();
     let (old_runs, new_runs) = (recorded(before), recorded(after));
     if old_runs == 0 || new_runs == 0 {

@@ -1,4 +1,4 @@
-//! What is known of a process, and how features follow from it.
+//! Measurements of a process, and how features follow from them.
 
 use super::super::{HostSummary, LoadSummary, load};
 use super::{Found, Origin};
@@ -15,7 +15,7 @@ pub(super) fn per(sum: u64, number: u64) -> f64 {
 /// Where launches and copies were left out.
 const UNRECORDED: &str = "kernels and copies were not recorded (--kernels off)";
 
-/// What features are made from, gathered once for a process.
+/// The origin of a process's features, gathered once.
 pub(super) struct Known<'a> {
     profile: &'a Profile,
     process: &'a Process,
@@ -60,10 +60,17 @@ impl<'a> Known<'a> {
         Ok((sum / weight, Origin::Counted, format!("kernels weighed {}", self.weighed_by)))
     }
 
+    /// A mean of what the driver's compiler decided. An emulated driver compiles nothing: it assumes.
+    pub(super) fn attribute(&self, value: impl Fn(&Kernel) -> f64) -> Found {
+        let (mean, origin, how) = self.geometry(value)?;
+        let is_emulated = self.profile.job.emulated.is_some();
+        Ok((mean, if is_emulated { Origin::Emulated } else { origin }, how))
+    }
+
     /// The load of the GPU that it had alone.
     fn load(&self) -> Result<(GpuIndex, &LoadSummary), String> {
         let (gpu, load) = self.gpu.as_ref().map_err(|why| (*why).to_owned())?;
-        Ok((*gpu, load.as_ref().ok_or("nobody looked at the GPU's load")?))
+        Ok((*gpu, load.as_ref().ok_or("the GPU's load was not sampled")?))
     }
 
     /// Why a figure of GPM or DCGM is missing.
@@ -73,7 +80,7 @@ impl<'a> Known<'a> {
     }
 
     fn on_alone(gpu: GpuIndex, meter: &str) -> String {
-        format!("by {meter}, on GPU {}, which was its alone", gpu.0)
+        format!("by {meter}, on GPU {}, which it had alone", gpu.0)
     }
 
     /// Per cent, by GPM or DCGM.
@@ -91,7 +98,7 @@ impl<'a> Known<'a> {
     /// Anything else by NVML's counters.
     pub(super) fn rate_by_nvml(&self, value: fn(&LoadSummary) -> Option<f64>) -> Found {
         let (gpu, load) = self.load()?;
-        let value = value(load).ok_or("NVML did not tell it")?;
+        let value = value(load).ok_or("not reported by NVML")?;
         Ok((value, Origin::Measured, Self::on_alone(gpu, "NVML")))
     }
 
@@ -143,7 +150,7 @@ impl<'a> Known<'a> {
     pub(super) fn footprint_share(&self) -> Found {
         let totals = self.process.state.accounts.iter().map(|account| self.profile.gpu(account.gpu));
         let total: Option<u64> = totals.map(|gpu| gpu.map(|gpu| gpu.total.0)).sum();
-        let total = total.filter(|total| *total > 0).ok_or("the memory of its GPUs is not known")?;
+        let total = total.filter(|total| *total > 0).ok_or("the memory size of its GPUs is unknown")?;
         Ok((
             self.peak() / total as f64 * 100.0,
             Origin::Derived,
@@ -154,7 +161,7 @@ impl<'a> Known<'a> {
     /// A count over the process's life.
     fn rate(&self, amount: f64, what: &str) -> Found {
         self.recorded()?;
-        let seconds = self.seconds.ok_or("the end of the process is not known")?;
+        let seconds = self.seconds.ok_or("the end of the process is unknown")?;
         let time = match self.profile.gpu_clock {
             GpuClock::Real => "",
             GpuClock::Modelled => ", in which waiting for emulated GPUs took no time",
@@ -175,11 +182,11 @@ impl<'a> Known<'a> {
         let copies = self.process.timings.copies.iter().filter(|copies| ways.contains(&copies.way.as_str()));
         self.rate(
             copies.map(|copies| copies.bytes.0).fold(0, u64::saturating_add) as f64,
-            "asked for by its calls",
+            "requested by its calls",
         )
     }
 
-    /// How much the host's figures tell of this process.
+    /// Whether the host's figures are of this process.
     fn of_host(&self) -> String {
         match self.profile.processes.len() {
             1 => "of the job".to_owned(),
@@ -188,7 +195,7 @@ impl<'a> Known<'a> {
     }
 
     fn host(&self) -> Result<&'a HostSummary, String> {
-        self.host.ok_or_else(|| "nothing of the host was recorded".into())
+        self.host.ok_or_else(|| "the profile has no host figures".into())
     }
 
     /// A figure that follows from processor time.
@@ -222,7 +229,7 @@ impl<'a> Known<'a> {
 
     /// A figure that follows from resident memory.
     pub(super) fn host_memory(&self, value: fn(&HostSummary) -> Option<f64>) -> Found {
-        let value = value(self.host()?).ok_or("nobody looked at the job's memory on the host")?;
+        let value = value(self.host()?).ok_or("the job's host memory was not sampled")?;
         let how = format!("by /proc, {}; shared pages count each time", self.of_host());
         Ok((value, Origin::Measured, how))
     }
@@ -252,12 +259,12 @@ fn weighed(process: &Process) -> (Vec<(&Kernel, f64)>, &'static str) {
 fn alone(profile: &Profile, process: &Process) -> Result<GpuIndex, &'static str> {
     let mut gpus = process.state.accounts.iter().map(|account| account.gpu);
     let (Some(gpu), None) = (gpus.next(), gpus.next()) else {
-        return Err("known of GPUs only, and the process used none or several");
+        return Err("measured per GPU, and the process used none or several");
     };
     let users = profile.processes.iter().filter(|other| other.account(gpu).is_some()).count();
     let others = |sample: &NvmlSample| sample.gpu == gpu && sample.others_count > 0;
     if users > 1 || profile.samples.iter().any(others) {
-        return Err("known of the whole GPU only, which other processes used too");
+        return Err("measured for the whole GPU, which other processes used too");
     }
     Ok(gpu)
 }

@@ -1,4 +1,4 @@
-//! Features of a process for models of interference and for whoever asks what a job is sensitive to: what it takes of
+//! Features of a process, for estimators of interference and of sensitivity: what it takes of
 //! each resource, each figure with how it was obtained. The names follow KACE where it has them.
 //!
 //! [`FEATURES`] is the list; all renderings follow from it. `docs/metrics.md` says the same in prose.
@@ -21,8 +21,8 @@ pub struct Feature {
     pub value: Option<f64>,
     /// Its unit; `ratio` for a number without one.
     pub unit: &'static str,
-    /// `counted` (exact), `measured` (by a meter), `derived` (from such figures), `estimated` (from a sample), or
-    /// `unknown`.
+    /// `counted` (exact), `measured` (by a meter), `derived` (from such figures), `estimated` (from a sample),
+    /// `emulated` (an assumption of the emulated driver), or `unknown`.
     pub origin: &'static str,
     /// How it was obtained, or why not.
     pub how: String,
@@ -35,6 +35,7 @@ enum Origin {
     Measured,
     Derived,
     Estimated,
+    Emulated,
 }
 
 impl Origin {
@@ -44,6 +45,7 @@ impl Origin {
             Origin::Measured => "measured",
             Origin::Derived => "derived",
             Origin::Estimated => "estimated",
+            Origin::Emulated => "emulated",
         }
     }
 }
@@ -78,9 +80,9 @@ const FEATURES: &[Definition] = &[
     feature("sm", "blocks_per_launch", "blocks", |known| {
         known.geometry(|k| known::per(k.blocks, k.all_launches()))
     }),
-    feature("sm", "registers_per_thread", "registers", |known| known.geometry(|k| f64::from(k.registers))),
+    feature("sm", "registers_per_thread", "registers", |known| known.attribute(|k| f64::from(k.registers))),
     feature("sm", "static_shared_bytes_per_block", "bytes", |known| {
-        known.geometry(|k| k.static_shared.0 as f64)
+        known.attribute(|k| k.static_shared.0 as f64)
     }),
     feature("sm", "dynamic_shared_bytes_per_block", "bytes", |known| {
         known.geometry(|k| known::per(k.dynamic_shared.0, k.all_launches()))

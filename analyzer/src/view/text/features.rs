@@ -17,7 +17,7 @@ impl Report<'_> {
             let columns = [left("feature"), right("value"), left(""), left("how")];
             let mut table = Table::new(columns).within(self.width, 32);
             for feature in &process.features {
-                // "n/a" stands where the value would.
+                // Its column is empty beside "n/a".
                 let origin = if feature.value.is_some() { feature.origin } else { "" };
                 table.row([&*feature.label(), &*feature.value_text(), origin, &*feature.how]);
             }

@@ -60,11 +60,11 @@ impl Report<'_> {
         }
     }
 
-    /// What limits the job, and what could not be measured.
+    /// The bottleneck of the job, and what could not be measured.
     pub(super) fn limits(&self, out: &mut String) {
         let s = self.summary;
         let held = s.throttling.map(|held| held.sentence());
-        // A dry run computes nothing, so that nobody misses a figure of load.
+        // A dry run computes nothing, so a figure of load is not missing.
         let is_dry = s.gpu_clock == GpuClock::Absent;
         if ((s.outcome.duration_ns < SHORT || is_dry) && held.is_none()) || s.nothing_seen() {
             return;
@@ -157,7 +157,7 @@ pub(crate) fn host_lines(host: &HostSummary) -> Vec<(&'static str, String)> {
         let mut text = Nanos(clock).to_string();
         if let Some(busy) = host.mean_busy_processors {
             let of = if host.processors > 0 { format!(" of {}", host.processors) } else { String::new() };
-            text.push_str(&format!(" · {busy:.2}{of} processors in the mean"));
+            text.push_str(&format!(" · {busy:.2}{of} processors on average"));
         }
         if let Some(most) = host.max_busy_processors {
             text.push_str(&format!(", up to {most:.2}"));

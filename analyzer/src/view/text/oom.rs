@@ -1,4 +1,4 @@
-//! Refused requests: who held what at that moment.
+//! Refused requests and the memory holders at that moment.
 
 use super::TextOptions;
 use super::sections::{Report, more};
@@ -34,7 +34,7 @@ pub fn oom_text(summary: &Summary, options: &TextOptions) -> String {
     if summary.postmortems.is_empty() {
         let sentence = match summary.failed_requests_total {
             0 => "no memory request was refused",
-            _ => "memory requests were refused, but the profile does not hold who held what then",
+            _ => "memory requests were refused, but the profile has no record of the memory holders",
         };
         out.push_str(&format!("\n{sentence}\n"));
     }
@@ -51,7 +51,7 @@ impl Report<'_> {
         if all.is_empty() {
             return;
         }
-        out.push_str(&format!("\n{}\n", self.paint.bold("who held the memory then")));
+        out.push_str(&format!("\n{}\n", self.paint.bold("memory holders at the out-of-memory event")));
         let first = all.iter().filter(|it| it.is_first);
         for it in first.clone().take(SHORT) {
             for line in short(it) {
@@ -60,7 +60,7 @@ impl Report<'_> {
         }
         more(out, first.count().saturating_sub(SHORT) as u64);
         if let Some(path) = &self.options.profile_path {
-            let hint = format!("all of it: radrm report --oom {}", clean(path));
+            let hint = format!("details: radrm report --oom {}", clean(path));
             out.push_str(&format!("  {}\n", self.paint.dim(&hint)));
         }
     }
@@ -68,7 +68,7 @@ impl Report<'_> {
 
 /// A refusal in a few lines, the first one the cause.
 pub(crate) fn short(it: &PostmortemSummary) -> Vec<String> {
-    let mut lines = vec![format!("at {} · GPU {} · pid {} · {}", it.t_ns, it.gpu, it.pid, it.why)];
+    let mut lines = vec![format!("at {} · GPU {} · pid {} · refused by {}", it.t_ns, it.gpu, it.pid, it.why)];
     lines.push(format!("  this process held {}{}", it.own.held_bytes, in_brackets(&kinds(&it.own))));
     let others = it.others.as_ref().map_or(0, Vec::len) as u64 + it.others_left_out.count;
     if others > 0 {
@@ -112,7 +112,7 @@ fn neighbours_line(it: &PostmortemSummary) -> Option<String> {
     Some(format!("  other jobs held {}: {who}{more} (by NVML, {})", nvml.others_bytes, when(nvml.after_ns)))
 }
 
-/// All that is known of one refusal.
+/// One refusal with every detail.
 fn whole(out: &mut String, it: &PostmortemSummary, paint: Paint, width: usize) {
     let which = if it.is_first { "first refused request" } else { "latest refused request" };
     let title = format!(
@@ -128,17 +128,17 @@ fn whole(out: &mut String, it: &PostmortemSummary, paint: Paint, width: usize) {
         }
     };
     let why = if it.kind == "device" { it.why.clone() } else { format!("{} ({})", it.why, label(it.kind)) };
-    line("stopped by", &why);
+    line("refused by", &why);
     let name = if it.gpu_name.is_empty() { "(name unknown)" } else { &it.gpu_name };
     let device = match (it.free_bytes, it.device_total_bytes) {
-        (Some(free), Some(total)) => format!("{name}: {free} of {total} were free"),
+        (Some(free), Some(total)) => format!("{name}: {free} of {total} free"),
         _ => name.to_owned(),
     };
     line("device", &device);
     for quota in &it.quotas {
         let mut text = format!("{} of {} reserved", quota.used_bytes, quota.limit_bytes);
-        if let Some(driver) = charged_for_the_driver(it, quota) {
-            text.push_str(&format!(", {driver} of it for what the driver itself takes"));
+        if let Some(driver) = context_overhead(it, quota) {
+            text.push_str(&format!(", including {driver} of context overhead"));
         }
         line(&format!("{} quota", quota.scope), &text);
     }
@@ -146,7 +146,7 @@ fn whole(out: &mut String, it: &PostmortemSummary, paint: Paint, width: usize) {
         line("later", &later);
     }
     if !it.is_complete {
-        line("", "the process died while it was writing this down");
+        line("", "the process ended before this record was complete");
     }
     holding(out, it, paint, width);
     under_the_limit(out, it, paint);
@@ -157,10 +157,10 @@ fn section(out: &mut String, title: &str, table: Table, paint: Paint) {
     out.push_str(&format!("\n  {title}\n{}", table.indented(4).painted(paint)));
 }
 
-/// Who held what of the GPU.
+/// The memory holders of the GPU.
 fn holding(out: &mut String, it: &PostmortemSummary, paint: Paint, width: usize) {
     let program = |held: &HeldSummary| fit(&program_of(&held.command), (width / 3).max(20));
-    let mut table = Table::new([right("held"), right("pid"), left("process"), left("as")]);
+    let mut table = Table::new([right("held"), right("pid"), left("process"), left("kinds")]);
     table.row([it.own.held_bytes.to_string(), it.own.pid.to_string(), program(&it.own), kinds(&it.own)]);
     let others = it.others.as_deref().unwrap_or_default();
     for other in others.iter().take(PROCESSES) {
@@ -187,30 +187,29 @@ fn holding(out: &mut String, it: &PostmortemSummary, paint: Paint, width: usize)
         table.row([held, neighbour.pid.to_string(), program, format!("another job{user}")]);
     }
     if let Some(bytes) = it.unaccounted_bytes.filter(|bytes| !bytes.is_zero()) {
-        let what = "contexts, code, and what changed meanwhile";
+        let what = "contexts, code, and changes in between";
         table.row([bytes.to_string(), String::new(), "not accounted for".into(), what.into()]);
     }
-    section(out, &format!("who held GPU {}", it.gpu), table, paint);
+    section(out, &format!("memory holders of GPU {}", it.gpu), table, paint);
     let mut remarks = Vec::new();
     match &it.nvml {
         Some(nvml) => {
             let none = nvml.processes.iter().all(|process| process.is_of_job);
             let jobs = if none { "no other job" } else { "other jobs" };
-            remarks.push(format!("{jobs} by NVML's list {}", when(nvml.after_ns)));
+            remarks.push(format!("{jobs} as NVML listed them {}", when(nvml.after_ns)));
         }
-        None => remarks.push("NVML gave no list, so other jobs are not known".into()),
+        None => remarks.push("NVML listed no processes, so other jobs are n/a".into()),
     }
     if it.others.is_none() {
-        remarks.push("the job's other processes could not be looked at".into());
+        remarks.push("the job's other processes could not be read".into());
     } else if !it.others_complete {
-        remarks.push("there may have been more processes of this job".into());
+        remarks.push("the list of this job's processes may be incomplete".into());
     }
     out.push_str(&format!("    {}\n", paint.dim(&format!("({})", remarks.join("; ")))));
 }
 
-/// What of a job's limit is neither the one nor the other process's own: what
-/// the driver takes for contexts is charged too.
-fn charged_for_the_driver(it: &PostmortemSummary, quota: &QuotaSummary) -> Option<Bytes> {
+/// The part of a job's limit that no process allocated: context overhead is charged too.
+fn context_overhead(it: &PostmortemSummary, quota: &QuotaSummary) -> Option<Bytes> {
     let others = it.others.as_ref().filter(|_| it.others_complete && it.others_left_out.count == 0)?;
     let counted = |kind: &Kind| kind.in_quota();
     let of = |held: &HeldSummary| -> Bytes {
@@ -240,7 +239,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Who shared the limit that refused, where other jobs do.
+/// Holders under the limit that refused the request, where other jobs share it.
 fn under_the_limit(out: &mut String, it: &PostmortemSummary, paint: Paint) {
     let Some(quota) = it.quota.filter(|_| it.holders.iter().any(|holder| !holder.is_of_job)) else { return };
     let mut table = Table::new([right("reserved"), right("pid"), left("process"), left("of")]);
@@ -290,7 +289,7 @@ fn blocks(out: &mut String, it: &PostmortemSummary, paint: Paint) {
         out.push_str(&format!("    ... {more} of process {} with {bytes}\n", it.own.pid));
     }
     if !it.own.blocks_complete {
-        let line = "(not all blocks of the process were looked at)";
+        let line = "(the list of this process's blocks is incomplete)";
         out.push_str(&format!("    {}\n", paint.dim(line)));
     }
 }
@@ -309,7 +308,7 @@ fn later(it: &PostmortemSummary) -> Option<String> {
         format!("{} to {}", later.smallest_bytes, later.largest_bytes)
     };
     let count = counted(later.count, "more request", "more requests");
-    Some(format!("{count} refused, {alike} ({sizes}, the last at {})", later.last_ns))
+    Some(format!("{count} refused, {alike} ({sizes}, last at {})", later.last_ns))
 }
 
 /// What a process held, kind by kind.
@@ -319,7 +318,7 @@ fn kinds(held: &HeldSummary) -> String {
         let name = kind.label();
         match (kind, held.kinds.get(Kind::PoolUsed.key())) {
             (Kind::PoolUsed, _) => None,
-            (Kind::PoolReserved, Some(used)) => Some(format!("{name} {bytes} ({used} handed out)")),
+            (Kind::PoolReserved, Some(used)) => Some(format!("{name} {bytes} ({used} in use)")),
             (Kind::PoolReserved, None) => Some(format!("{name} {bytes} (unused)")),
             _ => Some(format!("{name} {bytes}")),
         }

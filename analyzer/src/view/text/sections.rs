@@ -47,7 +47,7 @@ impl Report<'_> {
         let text = clean(&text);
         match o.status {
             "exited" if o.success => self.paint.good(&text),
-            "unfinished" | "unknown" => self.paint.warn(&text),
+            "running" | "unfinished" | "unknown" => self.paint.warn(&text),
             _ => self.paint.bad(&text),
         }
     }
@@ -75,14 +75,14 @@ impl Report<'_> {
             self.gpu_memory(out, gpu);
         }
         if let Some(sentence) = self.nvml_silence(gpu) {
-            line(out, "NVML says", &sentence);
+            line(out, "NVML reports", &sentence);
         }
         if let Some(nvml) = &gpu.nvml {
             let mut parts = Vec::new();
             match nvml.job_peak_bytes {
                 Some(peak) => parts.push(format!("this job up to {peak}")),
                 None if nvml.job_samples > 0 => {
-                    parts.push(format!("in use by anybody up to {}", nvml.used_peak_bytes));
+                    parts.push(format!("all processes up to {}", nvml.used_peak_bytes));
                 }
                 None => {}
             }
@@ -90,14 +90,14 @@ impl Report<'_> {
                 parts.push(remainder_text(remainder));
             }
             if !nvml.others_peak_bytes.is_zero() {
-                parts.push(format!("others up to {}", nvml.others_peak_bytes));
+                parts.push(format!("other jobs up to {}", nvml.others_peak_bytes));
             }
             if nvml.job_peak_bytes.is_some_and(|peak| peak < gpu.peak_bytes) {
                 let samples = counted(nvml.job_samples, "sample", "samples");
                 parts.push(format!("its {samples} missed the peak"));
             }
             if !parts.is_empty() {
-                line(out, "NVML says", &parts.join("; "));
+                line(out, "NVML reports", &parts.join("; "));
             }
             let mut load = Vec::new();
             if let Some(utilization) = nvml.mean_utilization {
@@ -122,21 +122,21 @@ impl Report<'_> {
         }
     }
 
-    /// Why NVML tells nothing of this job on a GPU that it used, unless a note
-    /// says it.
+    /// Why NVML has no figure for this job on a GPU that it used, unless a note
+    /// gives the reason.
     fn nvml_silence(&self, gpu: &GpuSummary) -> Option<String> {
         if !gpu.used() || self.summary.notes.iter().any(|note| note.contains("NVML")) {
             return None;
         }
         match &gpu.nvml {
             None if self.summary.outcome.duration_ns < Nanos::from_secs(1) => {
-                Some("nothing: the job was over before a first sample".into())
+                Some("no sample: the job ended before the first one".into())
             }
-            None => Some("nothing: there is no sample of this GPU".into()),
+            None => Some("no sample of this GPU".into()),
             Some(nvml) if nvml.job_samples == 0 => {
                 let samples = counted(nvml.samples, "sample", "samples");
                 let list = if nvml.samples == 1 { "does" } else { "do" };
-                Some(format!("nothing of this job: {samples} {list} not list it, so briefly was it there"))
+                Some(format!("nothing for this job: {samples} {list} not list it"))
             }
             Some(_) => None,
         }
@@ -164,7 +164,7 @@ impl Report<'_> {
             if kind == Kind::PoolReserved
                 && let Some(used) = gpu.kinds.get(Kind::PoolUsed.key())
             {
-                text.push_str(&format!("{} of it handed out; ", used.at_peak_bytes));
+                text.push_str(&format!("{} in use; ", used.at_peak_bytes));
             }
             if summary.peak_bytes != summary.at_peak_bytes {
                 text.push_str(&format!("own peak {}{}; ", bound(summary.peak_exact), summary.peak_bytes));
@@ -187,18 +187,22 @@ impl Report<'_> {
             .map(|beside| format!("{} {}{}", beside.label, bound(beside.exact), beside.peak))
             .collect();
         if !beside.is_empty() {
-            line(out, "beside it (peaks)", &beside.join(", "));
+            line(out, "not in the peak", &beside.join(", "));
         }
         let (held, unfreed) = gpu.left_over();
         if !held.bytes.is_zero() {
-            line(out, "held at the end", &format!("{held}, by processes that were still running"));
+            line(out, "still held", &format!("{held}, by processes that were still running"));
         }
         if !unfreed.bytes.is_zero() {
-            line(out, "never freed", &format!("{unfreed}; taken back when {} ended", self.owners(gpu)));
+            line(
+                out,
+                "held at exit",
+                &format!("{unfreed}, cached or leaked; released when {} ended", self.owners(gpu)),
+            );
         }
     }
 
-    /// Who ended with memory on a GPU.
+    /// The processes that ended with memory on a GPU.
     fn owners(&self, gpu: &GpuSummary) -> String {
         let processes = &self.summary.processes;
         let held =
@@ -293,6 +297,7 @@ impl Report<'_> {
             if !self.summary.nothing_seen() {
                 let line = missing.unwrap_or_else(|| "no kernel was launched".into());
                 out.push_str(&format!("\n{}\n", self.paint.dim(&line)));
+                self.copies(out);
             }
             return;
         }
@@ -339,7 +344,7 @@ impl Report<'_> {
             String::new()
         };
         let title = format!(
-            "{}, {}{graph_text} (blocks per launch, threads and shared memory per block)",
+            "{}, {}{graph_text} (means per launch; threads and shared memory per block)",
             counted(kernels.len() as u64, "kernel", "kernels"),
             counted(self.summary.launches, "launch", "launches")
         );
@@ -356,7 +361,7 @@ impl Report<'_> {
                 "  times are estimates from launches drawn at random; +- holds in 95 of 100 cases\n"
             });
         }
-        // At least nothing is nothing said; at least so much is rounded down.
+        // A lower bound is rounded down; one of zero says nothing.
         if let Some(idle) = self.summary.gpu_idle_share.filter(|idle| *idle >= 0.01) {
             out.push_str(&format!(
                 "  no kernel ran in at least {:.0} % of the {}time between the first and the last\n",
@@ -474,8 +479,8 @@ fn percent(share: f64) -> String {
 fn remainder_text(remainder: i64) -> String {
     let size = Bytes(remainder.unsigned_abs());
     if remainder >= 0 {
-        format!("{size} of it not accounted for (contexts, code, libraries)")
+        format!("{size} of it context overhead (contexts, code, libraries)")
     } else {
-        format!("{size} less than accounted for")
+        format!("{size} less than the accounting")
     }
 }

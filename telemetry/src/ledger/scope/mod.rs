@@ -1,6 +1,6 @@
 //! Limits that users share: the scope of a user or of a group.
 //!
-//! A scope is a directory of the administrator in which nobody else can make, rename or remove a file. It holds
+//! A scope is a directory of the administrator in which no other user can make, rename or remove a file. It holds
 //! `limits` ([`layout`]), which only the administrator writes, and for each user `member-UID`, a ledger that
 //! only this user writes. A process adds to its own word in its user's ledger, then sums that ledger and what
 //! other users' ledgers say ([`others`]).
