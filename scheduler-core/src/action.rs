@@ -80,6 +80,11 @@ pub enum Action {
         /// Memory known not to suffice.
         floor: Bytes,
     },
+    /// All that the job waited for has ended: it waits for its turn since now. Nothing to do but to write it down.
+    Ready {
+        /// Which.
+        job: JobId,
+    },
     /// The job is over and forgotten.
     End {
         /// Which.
@@ -129,4 +134,12 @@ pub enum Verdict {
     TimedOut,
     /// No device (or node) could ever hold it.
     Impossible,
+}
+
+impl Verdict {
+    /// Whether the job did what it was submitted for: exit code 0.
+    #[must_use]
+    pub fn is_success(self) -> bool {
+        self == Self::Ended(Outcome::Exited { code: 0 })
+    }
 }

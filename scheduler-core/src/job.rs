@@ -101,6 +101,57 @@ impl fmt::Display for SuspendRefusal {
     }
 }
 
+/// What must have become of the jobs that another job waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Condition {
+    /// They have ended, with any result (Slurm's `afterany`).
+    #[default]
+    Any,
+    /// They have ended, each with exit code 0 (Slurm's `afterok`). The first failure ends the job that waits.
+    Ok,
+}
+
+impl Condition {
+    /// As users write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::Ok => "ok",
+        }
+    }
+}
+
+/// Jobs of consecutive numbers (one job, or the jobs of an array) that another job waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dependency {
+    /// What must have become of them.
+    pub condition: Condition,
+    /// The lowest number.
+    pub first: JobId,
+    /// The highest number.
+    pub last: JobId,
+    /// One of them that had failed before this job was submitted, where the caller knows of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<JobId>,
+}
+
+/// A bound on how many jobs of an array are in the queue or run at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrayLimit {
+    /// The array: the number of its first job.
+    pub array: JobId,
+    /// The most jobs.
+    pub at_once: u32,
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// What a job asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
@@ -145,6 +196,15 @@ pub struct Job {
     /// Since when it waits for its turn, likewise, if that is not its submission: the end of its last slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lined_up: Option<Millis>,
+    /// It must not start until it is released.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
+    /// Jobs of lower numbers that have to end before it may start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<Dependency>,
+    /// The bound of its array, if that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayLimit>,
 }
 
 impl Job {
@@ -171,6 +231,9 @@ impl Job {
             ooms: 0,
             floor: Bytes::ZERO,
             lined_up: None,
+            held: false,
+            after: Vec::new(),
+            array: None,
         }
     }
 }

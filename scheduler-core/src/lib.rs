@@ -47,6 +47,9 @@
 //!   `Adopted` for what still runs, with `leaving` as [`State::job`] told it, `AdoptedSuspended`,
 //!   `Submitted` for what waits, with `attempts` and `floor` of the last `Requeue`
 //!   and `lined_up` as [`State::job`] told it, and `Paused` with `false`.
+//! - A job may wait for jobs of lower numbers. Those of them that are over before it is submitted are known to the
+//!   caller alone, who names one that failed in [`Dependency::failed`]. A caller that comes back tells the jobs in the
+//!   order of their numbers.
 //! - A job is forgotten with its `End`. Read [`State::history`] before the next step to keep it.
 //!
 //! # What is guaranteed
@@ -97,7 +100,7 @@ pub use action::{Action, Decision, LaunchBudget, Signal, Verdict};
 pub use device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
 pub use event::Event;
 pub use interference::{Activity, Constants};
-pub use job::{HostNeed, Job, JobId, Preemption, SuspendRefusal, UserId};
+pub use job::{ArrayLimit, Condition, Dependency, HostNeed, Job, JobId, Preemption, SuspendRefusal, UserId};
 pub use ladder::Rung;
 pub use leaving::{After, Leaving};
 pub use need::{Need, NeedResolver, Needs};

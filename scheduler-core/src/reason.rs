@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceId;
-use crate::job::{JobId, SuspendRefusal};
+use crate::job::{Condition, JobId, SuspendRefusal};
 use crate::ladder::Rung;
 use crate::outcome::Evidence;
 use crate::settings::Policy;
@@ -121,6 +121,13 @@ pub enum Reason {
     },
     /// Something happens then that has to be looked at.
     Timer,
+    /// A job that it depends on did not succeed.
+    DependencyFailed {
+        /// Which.
+        job: JobId,
+    },
+    /// The jobs that it depends on have ended.
+    DependenciesMet,
     /// It waits.
     Waiting {
         /// For what.
@@ -194,6 +201,18 @@ pub enum Impossible {
 pub enum Wait {
     /// It is held.
     Held,
+    /// A job that it depends on has not ended.
+    After {
+        /// The first of them.
+        job: JobId,
+        /// What must become of that.
+        condition: Condition,
+    },
+    /// As many jobs of its array as may be at once are in the queue or run.
+    Array {
+        /// The bound.
+        at_once: u32,
+    },
     /// There is no device yet (of its model).
     NoDevice,
     /// Somebody is before it, and starting it could delay them.
@@ -291,6 +310,8 @@ impl fmt::Display for Reason {
             Self::DeclaredShare => f.write_str("jobs on its device declared shares"),
             Self::NeedFollows { peak } => write!(f, "it was seen to need {peak}"),
             Self::Timer => f.write_str("a time to look again"),
+            Self::DependencyFailed { job } => write!(f, "job {job}, which it depends on, did not succeed"),
+            Self::DependenciesMet => f.write_str("the jobs that it depends on have ended"),
             Self::Waiting { cause } => write!(f, "{cause}"),
         }
     }
@@ -335,6 +356,11 @@ impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Held => f.write_str("held"),
+            Self::After { job, condition: Condition::Any } => write!(f, "starts after job {job} has ended"),
+            Self::After { job, condition: Condition::Ok } => {
+                write!(f, "starts after job {job} has succeeded")
+            }
+            Self::Array { at_once } => write!(f, "its array may have {at_once} jobs at once"),
             Self::NoDevice => f.write_str("there is no device that it could use"),
             Self::Behind { job } => write!(f, "job {job} is before it"),
             Self::Memory { need, free } => write!(f, "needs {need}; the emptiest device has {free} free"),

@@ -4,33 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use radrm_scheduler_core::{
-    Action, Activity, Bytes, Decision, Device, DeviceId, Event, Evidence, FairShare, HostNeed, Job, JobId,
-    JobObservation, Memory, Millis, Need, Node, NodeId, Observation, Outcome, Permille, Phase, Policy,
-    Preemption, Reason, Settings, State, SuspendRefusal, UserId, need::Source,
+    Action, Activity, ArrayLimit, Bytes, Condition, Decision, Dependency, Device, DeviceId, Event, Evidence,
+    HostNeed, Job, JobId, JobObservation, Memory, Millis, Need, Node, NodeId, Observation, Outcome, Permille,
+    Phase, Preemption, Reason, Settings, State, SuspendRefusal, UserId, need::Source,
 };
 
+#[path = "common/random.rs"]
+mod random;
+
+use random::{Kind, Rng, kinds, policies, settings};
+
 const STEPS: u32 = 10_000;
-
-/// SplitMix64.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// A node as it could be: it carries out actions in its own time.
 struct World {
@@ -46,6 +30,8 @@ struct World {
     suspended: BTreeSet<JobId>,
     resuming: BTreeSet<JobId>,
     held: BTreeSet<JobId>,
+    /// Those that ended and did not succeed.
+    failed: BTreeSet<JobId>,
     started: u64,
     ended: u64,
     /// Devices fall out and strangers take memory.
@@ -85,6 +71,7 @@ impl World {
             suspended: BTreeSet::new(),
             resuming: BTreeSet::new(),
             held: BTreeSet::new(),
+            failed: BTreeSet::new(),
             started: 0,
             ended: 0,
             faults,
@@ -270,6 +257,10 @@ impl World {
             Action::Start { job, attempt, .. } => {
                 assert!(self.alive.contains(job), "a job that is over was started");
                 assert!(!self.suspended.contains(job) && !self.held.contains(job));
+                let after = self.state.job(*job).map(|view| view.job.after).unwrap_or_default();
+                let open =
+                    after.iter().any(|after| self.alive.range(after.first..=after.last).next().is_some());
+                assert!(!open, "job {job} was started before those that it waits for");
                 let before = self.running.insert(*job, (*attempt, false));
                 assert_eq!(before, None, "job {job} was started twice");
                 self.started += 1;
@@ -283,7 +274,10 @@ impl World {
                 self.resuming.insert(*job);
             }
             Action::Signal { job, .. } => assert!(self.running.contains_key(job)),
-            Action::End { job, .. } => {
+            Action::End { job, verdict } => {
+                if !verdict.is_success() {
+                    self.failed.insert(*job);
+                }
                 assert!(self.alive.remove(job), "job {job} ended twice");
                 assert!(!self.running.contains_key(job), "job {job} ended while it runs");
                 self.held.remove(job);
@@ -293,6 +287,7 @@ impl World {
                 assert!(self.alive.contains(job));
                 assert!(!self.running.contains_key(job));
             }
+            Action::Ready { job } => assert!(self.alive.contains(job) && !self.running.contains_key(job)),
             Action::SetAside { .. } | Action::SetBudget { .. } | Action::WakeAt { .. } => {}
         }
     }
@@ -300,6 +295,7 @@ impl World {
     fn check(&self) {
         let known: BTreeSet<JobId> = self.state.jobs().collect();
         assert_eq!(known, self.alive, "a job was lost or kept");
+        self.check_gate();
         if self.state.settings().memory == Memory::Reserved {
             for view in self.state.devices() {
                 assert!(view.reserved <= view.device.capacity, "over-committed: {view:?}");
@@ -329,6 +325,30 @@ impl World {
                 self.state.history(head).last()
             );
         }
+    }
+
+    /// No job waits for one that failed, and no array has more jobs at once than it may.
+    fn check_gate(&self) {
+        let mut at_once: BTreeMap<JobId, u32> = BTreeMap::new();
+        for id in &self.alive {
+            let view = self.state.job(*id).unwrap();
+            for after in view.job.after.iter().filter(|after| after.condition == Condition::Ok) {
+                let failed = self.failed.range(after.first..=after.last).next();
+                assert_eq!(failed, None, "job {id} waits for one that failed");
+            }
+            if let Some(limit) = view.job.array.filter(|_| view.phase != Phase::Held) {
+                let count = at_once.entry(limit.array).or_default();
+                *count += 1;
+                assert!(*count <= limit.at_once, "{count} jobs of array {} at once", limit.array);
+            }
+        }
+    }
+
+    fn dependency(&mut self, id: u64) -> Dependency {
+        let first = JobId(id.saturating_sub(1 + self.rng.below(6)));
+        let last = JobId((first.0 + self.rng.below(3)).min(id - 1)).max(first);
+        let condition = if self.rng.one_in(2) { Condition::Ok } else { Condition::Any };
+        Dependency { condition, first, last, failed: self.failed.range(first..=last).next().copied() }
     }
 
     fn a_job(&mut self) -> Job {
@@ -376,6 +396,10 @@ impl World {
             suspend: if self.rng.one_in(2) { Ok(()) } else { Err(SuspendRefusal::Mps) },
         };
         job.submitted = self.now;
+        if self.rng.one_in(6) && id.0 > 1 {
+            job.after.push(self.dependency(id.0));
+        }
+        job.array = self.rng.one_in(6).then_some(ArrayLimit { array: JobId(id.0 / 16 * 16), at_once: 2 });
         job
     }
 
@@ -488,8 +512,8 @@ impl World {
             },
             17 => match self.pick(&self.alive.clone()) {
                 Some(job) => {
-                    let waiting = self.state.job(job).is_some_and(|view| view.phase == Phase::Waiting);
-                    if waiting {
+                    let phase = self.state.job(job).map(|view| view.phase);
+                    if matches!(phase, Some(Phase::Waiting | Phase::Held)) {
                         self.held.insert(job);
                     }
                     self.step(Event::Held { job })
@@ -602,40 +626,6 @@ impl World {
     }
 }
 
-/// Settings under which all that is guaranteed holds.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Default,
-    /// With a precondition on SM activity.
-    Monitored,
-    /// All that puts a job back or forward is short against the run of the test.
-    Short,
-}
-
-fn settings(policy: Policy, kind: Kind) -> Settings {
-    let mut settings = Settings { policy, ..Settings::default() };
-    match kind {
-        Kind::Default => {}
-        Kind::Monitored => settings.preconditions.smact = Some(Permille(800)),
-        Kind::Short => {
-            let most = Millis::from_mins(2);
-            settings.order.aging = Millis::from_secs(30);
-            settings.order.most_priority = 2;
-            settings.order.shortest_most = most;
-            settings.order.fair = Some(FairShare { most, ..FairShare::default() });
-        }
-    }
-    settings
-}
-
-fn kinds() -> impl Strategy<Value = Kind> {
-    prop_oneof![Just(Kind::Default), Just(Kind::Monitored), Just(Kind::Short)]
-}
-
-fn policies() -> impl Strategy<Value = Policy> {
-    (0..Policy::ALL.len()).prop_map(|at| Policy::ALL[at])
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 0, ..ProptestConfig::default() })]
 
@@ -669,7 +659,9 @@ proptest! {
         let run = |turn: usize| {
             let mut world = World::new(settings(policy, kind), seed, false);
             world.step(Event::Paused { paused: true });
-            let mut jobs: Vec<Job> = (0..40).map(|_| world.a_job()).collect();
+            // Those that wait for others, and arrays, come in the order of their numbers.
+            let apart = |job: Job| Job { after: Vec::new(), array: None, ..job };
+            let mut jobs: Vec<Job> = (0..40).map(|_| apart(world.a_job())).collect();
             jobs.rotate_left(turn);
             for job in jobs {
                 world.alive.insert(job.id);

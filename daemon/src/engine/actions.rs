@@ -61,6 +61,10 @@ impl Engine {
                 }
                 self.say(job.0, format!("back in the queue: {reason}"));
             }
+            Action::Ready { job } => {
+                self.keep_turn(job.0);
+                self.say(job.0, reason.to_string());
+            }
             Action::End { job, verdict: Verdict::Impossible }
                 if self.waits_for_lost(job.0) || self.was_possible(job.0, reason) => {}
             Action::End { job, verdict } => {

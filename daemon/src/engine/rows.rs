@@ -27,6 +27,9 @@ pub(super) fn end_words(verdict: &Verdict, reason: &Reason) -> String {
             reason.to_string()
         }
         Verdict::Ended(outcome) => outcome_words(outcome),
+        Verdict::Cancelled if matches!(reason, Reason::DependencyFailed { .. }) => {
+            format!("cancelled: {reason}")
+        }
         Verdict::Cancelled => "cancelled".to_owned(),
         Verdict::TimedOut => "ended by its time limit".to_owned(),
         Verdict::Impossible => reason.to_string(),

@@ -279,7 +279,7 @@ impl State {
     }
 
     /// Ends a job that is not on any device.
-    pub(super) fn end(&mut self, job: JobId, verdict: Verdict, reason: Reason, out: &mut Vec<Decision>) {
+    pub(super) fn remove(&mut self, job: JobId, verdict: Verdict, reason: Reason, out: &mut Vec<Decision>) {
         self.unqueue(job);
         if let Some(mut record) = self.jobs.remove(&job) {
             if let Some(at) = record.timer.take() {

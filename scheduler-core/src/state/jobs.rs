@@ -24,7 +24,9 @@ impl State {
             return;
         }
         self.jobs.insert(id, Record::new(job));
-        self.queue_or_end(id, out);
+        if self.has_prospects(id, out) {
+            self.queue_or_end(id, out);
+        }
     }
 
     /// Into the queue, unless no device could ever hold it.
@@ -32,7 +34,7 @@ impl State {
         let Some(record) = self.jobs.get(&id) else { return };
         match self.impossible(record) {
             Some(why) => self.end(id, Verdict::Impossible, Reason::Impossible { why }, out),
-            None => self.enqueue(id),
+            None => self.admit(id),
         }
     }
 
@@ -74,6 +76,7 @@ impl State {
         record.phase = Phase::Running;
         record.attempt = record.attempt.max(1);
         record.since = since.min(self.now);
+        self.gate.take_slot(&record.job);
         let gone = known.len() < devices.len() || known.iter().any(|at| self.devices[*at].lost);
         self.jobs.insert(id, record);
         self.occupy(id, &known, reserved, false);
@@ -105,6 +108,7 @@ impl State {
         record.attempt = record.attempt.max(1);
         record.ran = ran;
         record.image = Some(image);
+        self.gate.take_slot(&record.job);
         self.jobs.insert(id, record);
         self.enqueue(id);
     }
@@ -372,7 +376,7 @@ impl State {
         }
     }
 
-    fn forget_reservation(&mut self, id: JobId) {
+    pub(super) fn forget_reservation(&mut self, id: JobId) {
         if self.reservation.as_ref().is_some_and(|reservation| reservation.ask.job == id) {
             self.reservation = None;
         }
@@ -389,27 +393,6 @@ impl State {
                 self.look = true;
             }
             _ => self.stop(id, After::End(Verdict::Cancelled), Step::Terminate, Reason::ByUser, out),
-        }
-    }
-
-    pub(super) fn hold(&mut self, id: JobId) {
-        if self.jobs.get(&id).is_some_and(|record| record.phase == Phase::Waiting) {
-            self.unqueue(id);
-            self.forget_reservation(id);
-            self.look = true;
-            if let Some(record) = self.jobs.get_mut(&id) {
-                record.phase = Phase::Held;
-                record.wait = Some(crate::reason::Wait::Held);
-            }
-        }
-    }
-
-    pub(super) fn release_held(&mut self, id: JobId) {
-        if let Some(record) = self.jobs.get_mut(&id)
-            && record.phase == Phase::Held
-        {
-            record.phase = Phase::Waiting;
-            self.enqueue(id);
         }
     }
 

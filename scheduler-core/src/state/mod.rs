@@ -2,6 +2,7 @@
 
 mod devices;
 mod evict;
+mod gate;
 mod jobs;
 mod record;
 mod schedule;
@@ -80,6 +81,7 @@ pub struct State {
     sizes: BTreeMap<(String, Bytes), u32>,
     pub(crate) jobs: BTreeMap<JobId, Record>,
     queue: Queue,
+    gate: gate::Gate,
     ledger: Ledger,
     /// Jobs without GPUs: where their host part is.
     host_jobs: BTreeMap<JobId, usize>,
@@ -120,6 +122,7 @@ impl State {
             sizes: BTreeMap::new(),
             jobs: BTreeMap::new(),
             queue: Queue::default(),
+            gate: gate::Gate::default(),
             ledger: Ledger::default(),
             host_jobs: BTreeMap::new(),
             reservation: None,

@@ -22,7 +22,7 @@ use crate::units::{Bytes, Millis, Permille};
 pub enum Phase {
     /// In the queue.
     Waiting,
-    /// In the queue, and must not start.
+    /// Kept out of the queue: held, or waiting for other jobs.
     Held,
     /// `Start` was given; its process is not seen yet.
     Launching,

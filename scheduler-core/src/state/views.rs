@@ -143,7 +143,7 @@ impl State {
     fn wait_of(&self, id: JobId) -> Option<Wait> {
         let record = self.jobs.get(&id)?;
         match record.phase {
-            Phase::Held => Some(Wait::Held),
+            Phase::Held => Some(self.kept_out_by(&record.job)),
             Phase::Waiting | Phase::Suspended => record.wait.or_else(|| {
                 // Not looked at, because somebody before it is blocked.
                 let first = self.queue.first(1, self.now, &self.settings.order, &self.ledger);

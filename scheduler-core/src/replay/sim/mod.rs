@@ -359,7 +359,7 @@ impl<'a> Sim<'a> {
             }
             Action::Resume { job, devices } => self.resume(index(job), &devices),
             Action::Requeue { job, .. } => self.waits(index(job), true),
-            Action::SetAside { .. } => {}
+            Action::SetAside { .. } | Action::Ready { .. } => {}
             Action::End { job, verdict } => {
                 self.waits(index(job), false);
                 self.done += 1;

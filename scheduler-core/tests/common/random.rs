@@ -1,0 +1,59 @@
+//! Random numbers, and the settings that random events are tried under.
+
+use proptest::prelude::*;
+use radrm_scheduler_core::{FairShare, Millis, Permille, Policy, Settings};
+
+/// SplitMix64.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// Settings under which all that is guaranteed holds.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    Default,
+    /// With a precondition on SM activity.
+    Monitored,
+    /// All that puts a job back or forward is short against the run of the test.
+    Short,
+}
+
+pub fn settings(policy: Policy, kind: Kind) -> Settings {
+    let mut settings = Settings { policy, ..Settings::default() };
+    match kind {
+        Kind::Default => {}
+        Kind::Monitored => settings.preconditions.smact = Some(Permille(800)),
+        Kind::Short => {
+            let most = Millis::from_mins(2);
+            settings.order.aging = Millis::from_secs(30);
+            settings.order.most_priority = 2;
+            settings.order.shortest_most = most;
+            settings.order.fair = Some(FairShare { most, ..FairShare::default() });
+        }
+    }
+    settings
+}
+
+pub fn kinds() -> impl Strategy<Value = Kind> {
+    prop_oneof![Just(Kind::Default), Just(Kind::Monitored), Just(Kind::Short)]
+}
+
+pub fn policies() -> impl Strategy<Value = Policy> {
+    (0..Policy::ALL.len()).prop_map(|at| Policy::ALL[at])
+}
