@@ -1,0 +1,80 @@
+//! A regression tree.
+
+use serde::{Deserialize, Serialize};
+
+use super::MAX_LEAVES;
+
+/// A node. In a file a leaf is a number, a split is `[feature, at, left, right]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Node {
+    /// What is added to the prediction.
+    Leaf(f64),
+    /// Values of the feature above `at` go to the right child, others and unknown ones to the left one.
+    Split(u32, f64, u32, u32),
+}
+
+/// A tree: nodes from the root on, children behind their parent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Tree(pub(super) Vec<Node>);
+
+impl Tree {
+    pub(super) fn is_leaf(&self) -> bool {
+        self.0.len() < 2
+    }
+
+    /// What the tree adds for a row.
+    pub(super) fn value(&self, row: &[f64]) -> f64 {
+        let mut at = 0;
+        loop {
+            match self.0.get(at) {
+                Some(Node::Leaf(value)) => return *value,
+                Some(Node::Split(feature, cut, left, right)) => {
+                    let value = row.get(*feature as usize).copied().unwrap_or(f64::NAN);
+                    let next = if value > *cut { *right } else { *left } as usize;
+                    // `check` refuses such trees; without it this ends all the same.
+                    if next <= at {
+                        return 0.0;
+                    }
+                    at = next;
+                }
+                None => return 0.0,
+            }
+        }
+    }
+
+    /// Each node but the root must have one parent, which stands before it: then the nodes are a tree, and every walk
+    /// from the root ends in a leaf.
+    pub(super) fn check(&self, features: usize) -> Result<(), String> {
+        let nodes = self.0.len();
+        if nodes == 0 || nodes >= 2 * MAX_LEAVES {
+            return Err(format!("it has {nodes} nodes, a tree has 1 to {}", 2 * MAX_LEAVES - 1));
+        }
+        let mut has_parent = vec![false; nodes];
+        for (at, node) in self.0.iter().enumerate() {
+            match *node {
+                Node::Leaf(value) if value.is_finite() => {}
+                Node::Leaf(_) => return Err(format!("the value of node {at} is not a finite number")),
+                Node::Split(feature, cut, left, right) => {
+                    if feature as usize >= features {
+                        return Err(format!("node {at} splits feature {feature} of {features}"));
+                    }
+                    if !cut.is_finite() {
+                        return Err(format!("the threshold of node {at} is not a finite number"));
+                    }
+                    for child in [left as usize, right as usize] {
+                        match has_parent.get_mut(child) {
+                            Some(seen) if child > at && !*seen => *seen = true,
+                            _ => return Err(format!("node {at} has {child} as a child")),
+                        }
+                    }
+                }
+            }
+        }
+        match has_parent.iter().skip(1).position(|seen| !seen) {
+            Some(lost) => Err(format!("node {} has no parent", lost + 1)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Bounds that hold as often as they say: conformal calibration.
+//!
+//! A score is `log(measured / estimate)`: positive if the estimate was too low. A margin is a quantile of scores, and
+//! the bound is `estimate * exp(margin)`. Scores must be of rows that the estimate was not fitted to: a part that was
+//! set aside (split), or all rows by folds that keep groups whole (cross). Vovk, Gammerman, Shafer: Algorithmic
+//! Learning in a Random World, 2005; adaptive levels: Gibbs and Candès, NeurIPS 2021.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::evaluate::group_folds;
+
+/// The score of an estimate beside what was measured.
+#[must_use]
+pub fn score(measured: f64, estimate: f64) -> f64 {
+    (measured / estimate).ln()
+}
+
+/// The margin for a level (0 to 1): the `ceil((n + 1) * level)`-th smallest of n scores, under which the next one lies
+/// with that probability. `None` if there are too few scores to promise the level.
+#[must_use]
+pub fn margin(scores: &[f64], level: f64) -> Option<f64> {
+    let rank = ((scores.len() + 1) as f64 * level).ceil() as usize;
+    if rank == 0 || rank > scores.len() {
+        return None;
+    }
+    let mut sorted = scores.to_vec();
+    Some(*sorted.select_nth_unstable_by(rank - 1, f64::total_cmp).1)
+}
+
+/// Estimates of rows by models that have not seen their group: `fit` gets the rows to learn from and those to
+/// estimate, and returns an estimate for each of the latter.
+pub fn out_of_group<G: Ord, E>(
+    groups: &[G],
+    folds: usize,
+    mut fit: impl FnMut(&[usize], &[usize]) -> Result<Vec<f64>, E>,
+) -> Result<Vec<f64>, E> {
+    let fold_of = group_folds(groups, folds);
+    let mut estimates = vec![f64::NAN; groups.len()];
+    for fold in 0..folds {
+        let (inside, outside): (Vec<usize>, Vec<usize>) =
+            (0..groups.len()).partition(|row| fold_of[*row] == fold);
+        if inside.is_empty() {
+            continue;
+        }
+        for (row, estimate) in inside.iter().zip(fit(&outside, &inside)?) {
+            estimates[*row] = estimate;
+        }
+    }
+    Ok(estimates)
+}
+
+/// Fewest scores for a margin of its own; a cell with fewer has the margin of all.
+pub const MIN_SCORES: usize = 60;
+
+/// Margins by cell (Mondrian calibration), with that of all scores for cells that have few.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Margins<K> {
+    /// Of all scores.
+    pub pooled: f64,
+    /// Of the cells that have enough.
+    pub cells: BTreeMap<K, f64>,
+}
+
+impl<K: Ord> Margins<K> {
+    /// Margins for a level; `None` if all scores together are too few.
+    #[must_use]
+    pub fn of(scores: impl IntoIterator<Item = (K, f64)>, level: f64) -> Option<Self> {
+        let mut by_cell: BTreeMap<K, Vec<f64>> = BTreeMap::new();
+        for (cell, score) in scores {
+            by_cell.entry(cell).or_default().push(score);
+        }
+        let all: Vec<f64> = by_cell.values().flatten().copied().collect();
+        let pooled = margin(&all, level)?;
+        let enough = by_cell.into_iter().filter(|(_, scores)| scores.len() >= MIN_SCORES);
+        let cells = enough.filter_map(|(cell, scores)| Some((cell, margin(&scores, level)?))).collect();
+        Some(Self { pooled, cells })
+    }
+
+    /// The margin of a cell.
+    #[must_use]
+    pub fn get(&self, cell: &K) -> f64 {
+        self.cells.get(cell).copied().unwrap_or(self.pooled)
+    }
+}
+
+/// Margins at a site whose jobs differ from those that a model was made from.
+///
+/// Shipped scores count like [`Adaptive::PRIOR`] local ones and fade as local ones come in. The level moves: each miss
+/// raises it, each hit lowers it a little, so that in the long run the stated part is covered whatever the jobs are.
+/// Until [`Adaptive::ENOUGH`] local scores are known the larger of shipped and local margin holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Adaptive {
+    /// Level that is promised, 0 to 1.
+    level: f64,
+    /// Level that is used: moved by hits and misses.
+    used: f64,
+    /// Quantiles of the shipped scores, evenly spaced.
+    shipped: Vec<f64>,
+    /// Local scores, the oldest first.
+    local: Vec<f64>,
+    /// Local scores so far, also those that were dropped.
+    seen: usize,
+}
+
+impl Adaptive {
+    /// Local scores after which the shipped margin is no longer a floor.
+    pub const ENOUGH: usize = 10;
+    /// Local scores that all shipped ones weigh as much as, before they fade.
+    pub const PRIOR: f64 = 10.0;
+    /// How much a miss moves the level.
+    const STEP: f64 = 0.02;
+    /// Local scores that are kept.
+    const KEPT: usize = 500;
+    /// Quantiles that are kept of the shipped scores.
+    const SHIPPED: usize = 100;
+
+    /// At a new site: `scores` are those that ship with the model. `None` without any.
+    #[must_use]
+    pub fn new(scores: &[f64], level: f64) -> Option<Self> {
+        let mut sorted = scores.to_vec();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let last = sorted.len().checked_sub(1)?;
+        let shipped = (0..=Self::SHIPPED).map(|at| sorted[at * last / Self::SHIPPED]).collect();
+        Some(Self { level, used: level, shipped, local: Vec::new(), seen: 0 })
+    }
+
+    /// The margin for the next job.
+    #[must_use]
+    pub fn margin(&self) -> f64 {
+        let fade = Self::PRIOR / (1.0 + self.seen as f64 / Self::PRIOR);
+        let each = fade / self.shipped.len() as f64;
+        let mut weighted: Vec<(f64, f64)> = self.shipped.iter().map(|score| (*score, each)).collect();
+        weighted.extend(self.local.iter().map(|score| (*score, 1.0)));
+        weighted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        let total = fade + self.local.len() as f64;
+        // One more score is to come: as in `margin`, it counts as one above all.
+        let mut left = self.used * (total + 1.0);
+        let highest = weighted.last().map_or(0.0, |(score, _)| *score);
+        let blended = weighted
+            .iter()
+            .find(|(_, weight)| {
+                left -= weight;
+                left <= 0.0
+            })
+            .map_or(highest, |(score, _)| *score);
+        if self.seen >= Self::ENOUGH {
+            return blended;
+        }
+        let floor = self.shipped[(self.level * Self::SHIPPED as f64).ceil() as usize];
+        blended.max(floor)
+    }
+
+    /// A job has ended: `score` is that of its estimate.
+    pub fn observe(&mut self, score: f64) {
+        let missed = score > self.margin();
+        let step = if missed { self.level } else { self.level - 1.0 };
+        self.used = (self.used + Self::STEP * step).clamp(0.5, 1.0);
+        self.seen += 1;
+        self.local.push(score);
+        if self.local.len() > Self::KEPT {
+            self.local.remove(0);
+        }
+    }
+
+    /// Local jobs seen so far.
+    #[must_use]
+    pub fn seen(&self) -> usize {
+        self.seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn normal(next: &mut impl FnMut() -> f64) -> f64 {
+        (0..12).map(|_| next()).sum::<f64>() - 6.0
+    }
+
+    fn numbers(mut state: u64) -> impl FnMut() -> f64 {
+        move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1u64 << 53) as f64
+        }
+    }
+
+    #[test]
+    fn a_margin_is_the_conformal_rank_or_nothing() {
+        let scores: Vec<f64> = (1..=19).map(f64::from).collect();
+        assert_eq!(margin(&scores, 0.95), Some(19.0));
+        assert_eq!(margin(&scores[..18], 0.95), None, "18 scores cannot promise 95 %");
+        assert_eq!(margin(&scores, 0.5), Some(10.0));
+        assert_eq!(margin(&[], 0.5), None);
+    }
+
+    #[test]
+    fn margins_cover_what_comes_next() {
+        let mut next = numbers(3);
+        let mut covered = 0;
+        for _ in 0..2000 {
+            let scores: Vec<f64> = (0..40).map(|_| normal(&mut next)).collect();
+            covered += u32::from(normal(&mut next) <= margin(&scores, 0.9).unwrap());
+        }
+        assert!((1760..1850).contains(&covered), "{covered} of 2000 at 90 %");
+    }
+
+    #[test]
+    fn rows_are_estimated_without_their_group() {
+        let groups = ["a", "b", "a", "c", "b"];
+        let estimates = out_of_group(&groups, 3, |learn, estimate| {
+            for row in estimate {
+                assert!(learn.iter().all(|other| groups[*other] != groups[*row]));
+            }
+            Ok::<_, ()>(estimate.iter().map(|row| *row as f64).collect())
+        });
+        assert_eq!(estimates, Ok(vec![0.0, 1.0, 2.0, 3.0, 4.0]));
+    }
+
+    #[test]
+    fn small_cells_have_the_margin_of_all() {
+        let scores = (0..200).map(|n| (n < 150, f64::from(n)));
+        let margins = Margins::of(scores, 0.9).unwrap();
+        assert_eq!(margins.get(&true), 135.0);
+        assert_eq!(margins.get(&false), margins.pooled);
+    }
+
+    #[test]
+    fn a_new_site_keeps_the_shipped_margin_for_ten_jobs() {
+        let mut next = numbers(5);
+        let shipped: Vec<f64> = (0..1000).map(|_| normal(&mut next)).collect();
+        let mut site = Adaptive::new(&shipped, 0.95).unwrap();
+        let floor = site.shipped[95];
+        for _ in 0..Adaptive::ENOUGH {
+            assert!(site.margin() >= floor);
+            site.observe(-3.0);
+        }
+        for _ in 0..40 {
+            site.observe(-3.0);
+        }
+        assert!(site.margin() < floor, "jobs that need less bring the margin down");
+    }
+
+    #[test]
+    fn a_shifted_site_is_covered_after_a_while() {
+        let mut next = numbers(7);
+        let shipped: Vec<f64> = (0..1000).map(|_| 0.1 * normal(&mut next)).collect();
+        let mut site = Adaptive::new(&shipped, 0.95).unwrap();
+        let mut missed = 0;
+        for job in 0..1000 {
+            // All is larger here than at the site where the model was made.
+            let score = 0.5 + 0.2 * normal(&mut next);
+            missed += u32::from(job >= 20 && score > site.margin());
+            site.observe(score);
+        }
+        assert!((25..80).contains(&missed), "{missed} of 980 at 95 %");
+    }
+}

@@ -1,0 +1,156 @@
+//! Readers of the published measurements, which lie beside the project and not in it.
+
+#![allow(dead_code, reason = "each test and the example use some of it")]
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Rows of a file with named columns.
+pub struct Rows {
+    head: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+/// A row.
+#[derive(Clone, Copy)]
+pub struct Row<'a> {
+    head: &'a [String],
+    values: &'a [String],
+}
+
+impl Row<'_> {
+    /// A value; empty if the column is missing.
+    pub fn text(&self, column: &str) -> &str {
+        let at = self.head.iter().position(|name| name == column);
+        at.and_then(|at| self.values.get(at)).map_or("", String::as_str)
+    }
+
+    /// A number; NaN if it is none.
+    pub fn number(&self, column: &str) -> f64 {
+        self.text(column).trim().parse().unwrap_or(f64::NAN)
+    }
+}
+
+impl Rows {
+    pub fn iter(&self) -> impl Iterator<Item = Row<'_>> {
+        self.rows.iter().map(|values| Row { head: &self.head, values })
+    }
+}
+
+fn place(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(name)
+}
+
+/// Reads a CSV file, compressed or not. `None`, with a line that says so, where it is missing.
+pub fn rows(name: &str) -> Option<Rows> {
+    let path = place(name);
+    let Ok(bytes) = std::fs::read(&path) else {
+        eprintln!("skipped: {} is missing", path.display());
+        return None;
+    };
+    let mut text = String::new();
+    if name.ends_with(".gz") {
+        flate2::read::GzDecoder::new(&bytes[..]).read_to_string(&mut text).expect("compressed text");
+    } else {
+        text = String::from_utf8(bytes).expect("text");
+    }
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let owned = |record: &csv::StringRecord| record.iter().map(str::to_owned).collect();
+    let head = owned(reader.headers().expect("a head"));
+    let rows = reader.records().map(|record| owned(&record.expect("a row"))).collect();
+    Some(Rows { head, rows })
+}
+
+/// A measured training of a TIMM model, with FakeTensor's figures for it; MiB.
+#[derive(Clone, Debug)]
+pub struct Timm {
+    pub model: String,
+    pub family: String,
+    pub batch: f64,
+    pub peak: f64,
+    pub forward: f64,
+    pub backward: f64,
+    pub total: f64,
+}
+
+/// TIMM rows by model, each rising in batch size. Runs that crashed are dropped: FakeTensor's total is above 40,000 MB,
+/// or less memory than at a smaller batch size.
+pub fn timm() -> Option<Vec<Vec<Timm>>> {
+    let mut models: std::collections::BTreeMap<String, Vec<Timm>> = Default::default();
+    for row in rows("gpumemnet/timm_faketensor.csv.gz")?.iter() {
+        let model = row.text("model").to_owned();
+        let one = Timm {
+            family: family(&model),
+            batch: row.number("bs"),
+            peak: row.number("mem"),
+            forward: row.number("fwd"),
+            backward: row.number("bwd"),
+            total: row.number("ft"),
+            model: model.clone(),
+        };
+        models.entry(model).or_default().push(one);
+    }
+    let mut all: Vec<Vec<Timm>> = models.into_values().collect();
+    for runs in &mut all {
+        runs.sort_by(|a, b| a.batch.total_cmp(&b.batch));
+        let mut highest = 0.0f64;
+        runs.retain(|run| {
+            let kept = run.total <= 40_000.0 && run.peak >= highest && run.peak > 0.0;
+            highest = highest.max(run.peak);
+            kept
+        });
+    }
+    all.retain(|runs| !runs.is_empty());
+    Some(all)
+}
+
+/// Programs of one design: names that share a root, else the letters that a name begins with.
+pub fn family(model: &str) -> String {
+    const ROOTS: [&str; 30] = [
+        "efficientnet",
+        "efficientvit",
+        "mobilenet",
+        "mobilevit",
+        "mobileone",
+        "convnext",
+        "coatnet",
+        "maxvit",
+        "maxxvit",
+        "resnest",
+        "resnet",
+        "resnext",
+        "regnet",
+        "ghostnet",
+        "darknet",
+        "botnet",
+        "swin",
+        "levit",
+        "deit",
+        "beit",
+        "caformer",
+        "convformer",
+        "poolformer",
+        "mixer",
+        "mlp",
+        "nfnet",
+        "repvgg",
+        "vgg",
+        "inception",
+        "vit",
+    ];
+    if let Some(root) = ROOTS.iter().find(|root| model.contains(*root)) {
+        // Variants of one block.
+        return match *root {
+            "resnext" | "resnet" | "botnet" => "resnet".into(),
+            "maxxvit" | "maxvit" | "coatnet" => "coatnet".into(),
+            "deit" | "beit" | "vit" => "vit".into(),
+            "repvgg" | "vgg" => "vgg".into(),
+            "caformer" | "convformer" | "poolformer" => "metaformer".into(),
+            "mixer" | "mlp" => "mlp".into(),
+            other => other.into(),
+        };
+    }
+    let bare =
+        ["tf_", "legacy_", "gluon_"].iter().find_map(|prefix| model.strip_prefix(prefix)).unwrap_or(model);
+    bare.chars().take_while(char::is_ascii_alphabetic).collect()
+}
