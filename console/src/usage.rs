@@ -44,7 +44,7 @@ pub fn end(instead: Instead, program: &str, more: &str) -> ExitCode {
             }
         },
         Instead::Wrong(sentence) => {
-            output::say(program, &format!("{sentence} ({more} tells more)"));
+            output::say(program, &format!("{sentence} (see `{more}`)"));
             ExitCode::from(WRONG)
         }
     }
@@ -68,6 +68,10 @@ pub fn explain(error: &clap::Error) -> Instead {
         ErrorKind::InvalidSubcommand => {
             format!("there is no command {}", context(ContextKind::InvalidSubcommand))
         }
+        ErrorKind::MissingSubcommand => match error.get(ContextKind::ValidSubcommand) {
+            Some(ContextValue::Strings(names)) => format!("no command given: try {}", alternatives(names)),
+            _ => "no command given".to_owned(),
+        },
         ErrorKind::ArgumentConflict => format!(
             "{} cannot be used together with {}",
             context(ContextKind::InvalidArg),
@@ -83,4 +87,14 @@ pub fn explain(error: &clap::Error) -> Instead {
             line.strip_prefix("error: ").unwrap_or(line).to_owned()
         }
     })
+}
+
+/// `a, b or c`, without the help that every program has.
+fn alternatives(names: &[String]) -> String {
+    let names: Vec<&str> = names.iter().map(String::as_str).filter(|name| *name != "help").collect();
+    match names.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
 }

@@ -61,19 +61,39 @@ use watch::Watch;
 /// The program's name in messages.
 pub const NAME: &str = "radrmd";
 
+/// Run GPU jobs of several users on this node's GPUs
+///
+/// Takes jobs from `radrm submit`, places them by the GPU memory that they need, starts them as their users, and keeps
+/// the queue on disk: jobs survive the daemon, and the next daemon adopts them.
+///
+/// Without a configuration root listens at /run/radrmd/socket and keeps its state in /var/lib/radrm; other users listen
+/// in $XDG_RUNTIME_DIR/radrmd, keep it in ~/.local/state/radrm, and start their own jobs only.
+///
+/// SIGTERM and Ctrl-C end the daemon, not its jobs. SIGHUP reloads the configuration.
 #[derive(Clone, Parser, Debug)]
-#[command(name = "radrmd", version, override_help = include_str!("help.txt"))]
+#[command(
+    name = "radrmd",
+    version,
+    term_width = 80,
+    after_help = "Exit code: 0, 1 if it cannot work, 2 if the command line is wrong."
+)]
 struct Flags {
+    /// Configuration [default: /etc/radrm/radrmd.toml if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Listen here
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
+    /// Keep queue, output and profiles here
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// Emulated GPUs: 2xH200, A100-40GB, or `never`. Without a GPU and without this option 2xA100-40GB
     #[arg(long, value_name = "SPEC")]
     emulate: Option<String>,
+    /// Serve no /metrics
     #[arg(long)]
     no_metrics: bool,
+    /// Check configuration and queue, and start nothing
     #[arg(long)]
     check: bool,
 }

@@ -46,7 +46,7 @@ fn whole() -> End {
             }
         },
         Err(Instead::Wrong(sentence)) => {
-            output::say(NAME, &format!("{sentence} (radrm-run --help tells more)"));
+            output::say(NAME, &format!("{sentence} (see `radrm-run --help`)"));
             End::Code(ending::FAILED)
         }
     }

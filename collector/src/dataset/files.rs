@@ -4,7 +4,7 @@ use super::{DatasetError, schema};
 use crate::job::account;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::ffi::OsString;
-use std::fs::{DirBuilder, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -27,15 +27,15 @@ pub fn default_path() -> Option<PathBuf> {
     Some(data.join("radrm/dataset.db"))
 }
 
-/// Makes the folder and an empty file, if they are not there, for their owner alone: they hold command lines.
-pub(super) fn prepare(path: &Path) -> Result<(), DatasetError> {
+/// Makes the folder and an empty file, if they are not there, for their owner alone: they hold command lines. Returns
+/// the file if it was made.
+pub(super) fn prepare(path: &Path) -> Result<Option<File>, DatasetError> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|error| DatasetError::Folder { folder: folder.to_owned(), error })?;
     }
     // SQLite gives its log the mode of the database, and says itself what is wrong with a file that cannot be made.
-    let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    Ok(())
+    Ok(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).ok())
 }
 
 /// Takes a dataset of an older version, which was made with the mode of the umask, from all but its owner. A mode that
@@ -80,7 +80,7 @@ pub(super) fn open_read_only(path: &Path) -> Result<Connection, DatasetError> {
     };
     let needs_writing =
         matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly));
-    if !needs_writing || std::fs::File::open(path).is_err() {
+    if !needs_writing || File::open(path).is_err() {
         return Err(error.into());
     }
     let log = beside(path, "-wal");

@@ -54,6 +54,11 @@ pub enum DatasetError {
         "the dataset is damaged ({0}): restore a copy, or rename the file, and the next run starts a new dataset"
     )]
     Damaged(#[source] rusqlite::Error),
+    /// Its structure contradicts itself.
+    #[error(
+        "the dataset is damaged ({0}): restore a copy, or rename the file, and the next run starts a new dataset"
+    )]
+    Inconsistent(String),
     /// It lies in a folder that cannot be written, and its newest rows are in SQLite's log.
     #[error(
         "{} cannot be read in a folder that this user cannot write, because new rows are still in {}: copy both files \
@@ -66,6 +71,17 @@ pub enum DatasetError {
         dataset: PathBuf,
         /// Its log.
         log: PathBuf,
+    },
+    /// A copy would replace a file.
+    #[error("{} exists: a copy of the dataset replaces no file", .0.display())]
+    Exists(PathBuf),
+    /// A copy cannot be made.
+    #[error("{}: {error}", path.display())]
+    Copy {
+        /// The copy.
+        path: PathBuf,
+        /// Why.
+        error: rusqlite::Error,
     },
     /// SQLite refused: locked for too long, disk full...
     #[error("the dataset cannot be used: {0}")]
@@ -158,6 +174,36 @@ impl Dataset {
     /// Forgets all but the newest rows; returns how many it forgot. It looks at all rows: not to be done often.
     pub fn forget_older(&mut self, keep: u32) -> Result<usize, DatasetError> {
         Ok(past::forget_older(&self.connection, keep)?)
+    }
+
+    /// Copies the dataset to a new file, for its owner alone, while others may write to it. Readable by this version and
+    /// newer ones.
+    ///
+    /// # Errors
+    /// [`DatasetError`]: the file exists or cannot be made, or the dataset cannot be read.
+    pub fn backup(&self, to: &Path) -> Result<(), DatasetError> {
+        files::prepare(to)?.ok_or_else(|| DatasetError::Exists(to.to_owned()))?;
+        let copied = self.connection.execute("VACUUM INTO ?1", [to.to_string_lossy()]).map(|_| ());
+        copied.map_err(|error| {
+            // It is this call's own, and incomplete.
+            let _ = std::fs::remove_file(to);
+            DatasetError::Copy { path: to.to_owned(), error }
+        })
+    }
+
+    /// Reads the whole file and checks its structure; returns the number of rows.
+    ///
+    /// # Errors
+    /// [`DatasetError::Inconsistent`] with the first finding, or another if it cannot be read.
+    pub fn check(&self) -> Result<u64, DatasetError> {
+        let found: String = self.connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
+        if found != "ok" {
+            // The first line only names the database.
+            let finding = found.lines().last().unwrap_or_default().trim();
+            return Err(DatasetError::Inconsistent(finding.to_owned()));
+        }
+        let rows: i64 = self.connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0))?;
+        Ok(rows.unsigned_abs())
     }
 
     /// Earlier runs of a program that bound its need, the newest first: those that ended well, and those that ran out

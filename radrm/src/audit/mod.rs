@@ -13,6 +13,8 @@ use radrm_limits::amount;
 use radrm_limits::audit::look;
 use radrm_telemetry::ledger::Amount;
 
+use crate::Failure;
+
 /// What is to be done.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Order {
@@ -36,13 +38,13 @@ pub fn tolerance(text: &str) -> Result<u64, String> {
 }
 
 /// Exit code when something was found.
-pub const FOUND: i32 = 3;
+pub const FOUND: u8 = 3;
 
 /// Looks, and prints what was seen. Gives the exit code.
 ///
 /// # Errors
 /// One sentence: NVML does not work, so nothing can be said.
-pub fn run(order: &Order) -> Result<i32, String> {
+pub fn run(order: &Order) -> Result<u8, Failure> {
     let audit = look(order.machine.as_deref(), order.tolerance)?;
     show::print(&audit, order.json)?;
     Ok(if audit.found() { FOUND } else { 0 })

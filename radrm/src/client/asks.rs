@@ -12,54 +12,78 @@ use radrm_scheduler_core::rad_file::RadOption;
 use super::text;
 
 #[derive(Args, Debug, Default)]
-pub(super) struct Asks {
+pub struct Asks {
+    /// Name in lists
     #[arg(short, long, value_name = "NAME")]
     name: Option<String>,
+    /// GPUs at the same time; 0 for a job without [default: 1]
     #[arg(long, value_name = "N")]
     gpus: Option<u16>,
+    /// Memory on each GPU, for instance 10GiB: reserved, and enforced as a limit
     #[arg(long, value_name = "AMOUNT", value_parser = text::memory)]
     gpu_mem: Option<u64>,
+    /// Estimated memory on each GPU: reserved until a run was measured, and not enforced
     #[arg(long, value_name = "AMOUNT", value_parser = text::memory, conflicts_with = "gpu_mem")]
     gpu_mem_estimate: Option<u64>,
+    /// The upper bound of either, which is reserved
     #[arg(long, value_name = "AMOUNT", value_parser = text::memory)]
     gpu_mem_upper: Option<u64>,
+    /// Run the program here first, without a GPU, for STEPS optimizer steps (3), and estimate from what it would hold
     #[arg(long, value_name = "STEPS", num_args = 0..=1, require_equals = true, default_missing_value = "3",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) dry_run: Option<u64>,
+    /// Share of the time of each of its GPUs: its launches wait for their slots
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     gpu_share: Option<u32>,
+    /// GPUs of its own
     #[arg(long)]
     exclusive: bool,
+    /// Only GPUs of this model
     #[arg(long, value_name = "NAME")]
     gpu_model: Option<String>,
+    /// Higher goes first; above 0 is for administrators
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
+    /// Stop it after this time: 90s, 30m, 2h, 1-12:00:00, or minutes
     #[arg(long, alias = "time-limit", value_name = "TIME", value_parser = text::span)]
     time: Option<u64>,
+    /// Preempt it after this time if others wait
     #[arg(long, value_name = "TIME", value_parser = text::span)]
     slot: Option<u64>,
+    /// Expected run time, a hint for the order
     #[arg(long, value_name = "TIME", value_parser = text::span)]
     expected: Option<u64>,
+    /// CPU cores
     #[arg(long, value_name = "N", value_parser = cores, allow_negative_numbers = true)]
     cpus: Option<u64>,
+    /// Host memory
     #[arg(long, value_name = "AMOUNT", value_parser = text::host_memory)]
     mem: Option<u64>,
+    /// It may be stopped for others, and is run again
     #[arg(long)]
     preemptible: bool,
+    /// Signal at which it writes a checkpoint (USR1, 10); after it exit code 0 means done, 75 means requeue
     #[arg(long, value_name = "NAME", value_parser = signal)]
     checkpoint_signal: Option<i32>,
+    /// Time from the checkpoint signal to SIGTERM [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = text::span)]
     grace: Option<u64>,
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Samples in a batch, if the command line does not name it: earlier runs of the program are compared by it
+    #[arg(long, alias = "batch", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     batch_size: Option<u32>,
+    /// The model's summary as torchsummary, torchinfo or Keras print it, for an estimate before the first run
     #[arg(long, value_name = "FILE")]
     pub(super) model_summary: Option<PathBuf>,
+    /// Standard output [default: kept by the daemon]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Standard error [default: as standard output]
     #[arg(short, long, value_name = "FILE")]
     error: Option<PathBuf>,
+    /// Working directory [default: the current one]
     #[arg(long, value_name = "DIR")]
     chdir: Option<PathBuf>,
+    /// Do not start it before it is released
     #[arg(long)]
     hold: bool,
 }

@@ -11,20 +11,24 @@ use radrm_protocol::connection::Connection;
 use radrm_protocol::connection::odd;
 use radrm_protocol::wire::{JobRow, Request, Response};
 
+use crate::Failure;
+
 /// How often a file is looked at that grows.
 const LOOK: Duration = Duration::from_millis(200);
 
 #[derive(Args, Debug)]
-pub(super) struct Flags {
+pub struct Flags {
+    /// Print new output until the job ends
     #[arg(short, long)]
     follow: bool,
-    /// Standard error, where it is apart.
+    /// Standard error, if the job writes it to another file
     #[arg(short, long)]
     error: bool,
+    /// Number of the job
     job: u64,
 }
 
-pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), String> {
+pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
     let mut row = row(flags.job, connection)?;
     let path = match (&row.error, flags.error) {
         (Some(path), true) => path.clone(),
@@ -38,15 +42,17 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Stri
             match open(&path) {
                 Ok(opened) if opened.metadata().is_ok_and(|found| found.is_file()) => file = Some(opened),
                 Ok(_) => {
-                    return Err(format!("{path} is no regular file: what the job writes there is not kept"));
+                    return Err(
+                        format!("{path} is no regular file: what the job writes there is not kept").into()
+                    );
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     if over || !flags.follow {
                         let waits = if row.attempts == 0 { "has not started" } else { "has written nothing" };
-                        return Err(format!("job {} {waits}", flags.job));
+                        return Err(format!("job {} {waits}", flags.job).into());
                     }
                 }
-                Err(error) => return Err(format!("{path}: {}", radrm_console::output::reason(&error))),
+                Err(error) => return Err(format!("{path}: {}", radrm_console::output::reason(&error)).into()),
             }
         }
         if let Some(file) = &mut file
@@ -62,10 +68,10 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Stri
     }
 }
 
-fn row(job: u64, connection: &mut Connection) -> Result<JobRow, String> {
+fn row(job: u64, connection: &mut Connection) -> Result<JobRow, Failure> {
     match connection.ask(&Request::Show { job })? {
         Response::Job(row, _) => Ok(*row),
-        other => Err(odd(&other)),
+        other => Err(odd(&other).into()),
     }
 }
 
@@ -75,7 +81,7 @@ fn open(path: &str) -> std::io::Result<File> {
 }
 
 /// Copies what is there; false if the reader is gone.
-fn copy(file: &mut File) -> Result<bool, String> {
+fn copy(file: &mut File) -> Result<bool, Failure> {
     let mut buffer = [0; 16 << 10];
     let mut out = std::io::stdout().lock();
     loop {
@@ -85,7 +91,7 @@ fn copy(file: &mut File) -> Result<bool, String> {
             Ok(()) if count == 0 => return Ok(true),
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(false),
-            Err(error) => return Err(format!("standard output cannot be written: {error}")),
+            Err(error) => return Err(Failure::Output(error)),
         }
     }
 }
@@ -114,6 +120,7 @@ mod tests {
             });
             let mut connection = Connection::open(Some(&socket)).unwrap();
             let why = run(&Flags { follow: true, error: false, job: 1 }, &mut connection).unwrap_err();
+            let why = why.to_string();
             assert!(why.contains(&output) && why.contains("no regular file"), "{why}");
             daemon.join().unwrap();
             std::fs::remove_file(socket).unwrap();

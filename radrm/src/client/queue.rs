@@ -7,22 +7,27 @@ use radrm_protocol::connection::{Connection, odd};
 use radrm_protocol::wire::{JobRow, NodeRow, Request, Response};
 use radrm_term::{Table, clean, fit, left, right};
 
+use super::asked;
 use super::text::{bytes, time};
-use super::{asked, print, print_json};
+use crate::{Failure, print, print_json};
 
 #[derive(Args, Debug)]
-pub(super) struct Flags {
+pub struct Flags {
+    /// With the reason for each job's place
     #[arg(long)]
     why: bool,
+    /// Jobs of all users (administrators)
     #[arg(long)]
     all: bool,
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    /// With the newest N ended jobs
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     ended: u32,
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), String> {
+pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
     let rows = jobs(flags.all, flags.ended, connection)?;
     if flags.json {
         return print_json(&rows);
@@ -34,7 +39,7 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Stri
 }
 
 /// The jobs.
-pub(super) fn jobs(all: bool, ended: u32, connection: &mut Connection) -> Result<Vec<JobRow>, String> {
+pub(super) fn jobs(all: bool, ended: u32, connection: &mut Connection) -> Result<Vec<JobRow>, Failure> {
     let mut jobs = Vec::new();
     let mut answer = connection.ask(&Request::Queue { all, ended })?;
     loop {
@@ -44,17 +49,17 @@ pub(super) fn jobs(all: bool, ended: u32, connection: &mut Connection) -> Result
                 jobs.extend(rows);
                 return Ok(jobs);
             }
-            other => return Err(odd(&other)),
+            other => return Err(odd(&other).into()),
         }
         answer = connection.more()?;
     }
 }
 
 /// What the daemon knows of GPUs.
-pub(super) fn node(connection: &mut Connection) -> Result<NodeRow, String> {
+pub(super) fn node(connection: &mut Connection) -> Result<NodeRow, Failure> {
     match connection.ask(&Request::Nodes)? {
         Response::Nodes(node) => Ok(*node),
-        other => Err(odd(&other)),
+        other => Err(odd(&other).into()),
     }
 }
 
@@ -87,10 +92,10 @@ pub(super) fn list(rows: &[JobRow], all: bool, why: bool) -> String {
     table.to_string()
 }
 
-pub(super) fn show(job: u64, json: bool, connection: &mut Connection) -> Result<(), String> {
+pub(super) fn show(job: u64, json: bool, connection: &mut Connection) -> Result<(), Failure> {
     let (row, lines) = match connection.ask(&Request::Show { job })? {
         Response::Job(row, lines) => (row, lines),
-        other => return Err(odd(&other)),
+        other => return Err(odd(&other).into()),
     };
     if json {
         return print_json(&serde_json::json!({ "job": row, "history": lines }));
@@ -162,7 +167,7 @@ fn suspended(row: &JobRow) -> String {
     format!("{} in host memory; processes {}", bytes(held), pids.join(" "))
 }
 
-pub(super) fn nodes(json: bool, connection: &mut Connection) -> Result<(), String> {
+pub(super) fn nodes(json: bool, connection: &mut Connection) -> Result<(), Failure> {
     let node = node(connection)?;
     if json {
         return print_json(&node);

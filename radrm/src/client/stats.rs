@@ -8,25 +8,26 @@ use radrm_protocol::wire::{Request, Response};
 use radrm_term::{Table, fit, left, right};
 
 use super::text::{bytes, span, time};
-use super::{print, print_json};
+use crate::{Failure, print, print_json};
 
 #[derive(Args, Debug)]
-pub(super) struct Flags {
-    /// Everybody's jobs.
+pub struct Flags {
+    /// Jobs of all users (administrators)
     #[arg(long)]
     all: bool,
-    /// Only jobs of the last so much time.
+    /// Only jobs that ended in this time until now: 30m, 2h, 7d
     #[arg(long, value_name = "TIME", value_parser = span)]
     since: Option<u64>,
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), String> {
+pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
     let since_ms = flags.since.map_or(0, |span| now_ms().saturating_sub(span));
     let stats = match connection.ask(&Request::Stats { all: flags.all, since_ms })? {
         Response::Stats(stats) => *stats,
-        other => return Err(odd(&other)),
+        other => return Err(odd(&other).into()),
     };
     if flags.json {
         return print_json(&stats);

@@ -13,28 +13,32 @@ use radrm_protocol::wire::{Request, Response};
 use radrm_scheduler_core::NeedResolver;
 
 use super::asks::Asks;
-use super::{Failure, dry_run, print, queue, rad, text, user_limit};
+use super::own_runs::{self, OwnRuns};
+use super::{dry_run, queue, rad, text, user_limit};
+use crate::{Failure, print};
 
 /// How often `--wait` looks.
 const LOOK: Duration = Duration::from_millis(200);
 
 #[derive(Args, Debug, Default)]
-pub(super) struct Flags {
+pub struct Flags {
     #[command(flatten)]
-    asks: Asks,
+    pub(super) asks: Asks,
+    /// Wait for its end, and end with its exit code
     #[arg(long)]
-    wait: bool,
+    pub(super) wait: bool,
+    /// Print the job's number and nothing else
     #[arg(short, long)]
-    quiet: bool,
-    /// The file.
+    pub(super) quiet: bool,
+    /// A file that describes the job
     #[arg(value_name = "FILE.rad")]
-    file: Option<PathBuf>,
-    /// Taken to be refused with a sentence of its own.
+    pub(super) file: Option<PathBuf>,
+    // Taken to be refused with a sentence of its own.
     #[arg(hide = true)]
-    more: Vec<PathBuf>,
-    /// The program and its arguments.
+    pub(super) more: Vec<PathBuf>,
+    /// The program and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
-    command: Vec<String>,
+    pub(super) command: Vec<String>,
 }
 
 /// Submits, and waits if that is wanted. Gives the exit code.
@@ -46,6 +50,10 @@ pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>
         }
     };
     let (mut spec, dry_run, remarks) = spec(flags)?;
+    if dry_run.is_none() && !states_memory(&spec) {
+        // Without a dataset, or with a damaged one, the daemon's own history decides.
+        spec.estimate = OwnRuns::of(&spec, None).ok().and_then(|own| own.estimate(&spec));
+    }
     remarks.iter().chain(&user_limit::remark(&spec)).for_each(|sentence| remark(sentence));
     let mut connection = connect()?;
     if let Some(steps) = dry_run {
@@ -55,7 +63,7 @@ pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>
         match dry_run::estimate(&spec, steps, &node, quiet) {
             Ok(held) => {
                 spec.dry_run = Some(held);
-                let needs = NeedResolver::default().resolve(&spec.features(&[], None));
+                let needs = NeedResolver::default().resolve(&spec.features(&[], own_runs::batch(&spec)));
                 needs.memory.iter().for_each(|need| remark(&format!("the job {need}")));
             }
             Err(why) => remark(&format!("nothing is estimated by a dry run: {why}")),
@@ -97,9 +105,15 @@ pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>
     }
 }
 
+/// Whether the job, or its file, states its memory, or how to estimate it.
+fn states_memory(spec: &Spec) -> bool {
+    let is_stated = spec.mem.or(spec.mem_upper).is_some() || spec.estimate.is_some();
+    spec.gpus == 0 || is_stated || spec.summary.is_some() || !spec.file_estimates.is_empty()
+}
+
 /// The job that flags and file ask for, the steps of its dry run, and what is to be said of it; flags come before the
 /// file's lines.
-fn spec(flags: Flags) -> Result<(Spec, Option<u64>, Vec<String>), Failure> {
+pub(super) fn spec(flags: Flags) -> Result<(Spec, Option<u64>, Vec<String>), Failure> {
     let here = env::current_dir().map_err(|error| format!("the current directory is gone: {error}"))?;
     let mut asks = flags.asks;
     if let Some(more) = flags.more.first() {

@@ -16,18 +16,19 @@ use radrm_term::fit;
 
 use super::queue;
 use super::text::bytes;
+use crate::{Failure, print};
 
 #[derive(Args, Debug)]
-pub(super) struct Flags {
-    /// One picture.
+pub struct Flags {
+    /// Print once and end
     #[arg(long)]
     once: bool,
-    /// Seconds between two pictures.
+    /// Time between two updates
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = every)]
     every: f64,
 }
 
-pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), String> {
+pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
     let out = std::io::stdout();
     let once = flags.once || !out.is_terminal();
     let mut past = Past::default();
@@ -38,7 +39,7 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Stri
         past.add(&node);
         let picture = picture(&node, &jobs, &past, wide);
         if once {
-            return super::print(&picture);
+            return print(&picture);
         }
         // Over the old picture line by line, and what is left of it away: nothing flickers.
         let tall = rustix::termios::tcgetwinsize(&out).map_or(24, |size| usize::from(size.ws_row).max(4));
@@ -47,7 +48,7 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Stri
         match output::to_stdout(&frame) {
             Ok(Delivery::Complete) => {}
             Ok(Delivery::NobodyReads) => return Ok(()),
-            Err(error) => return Err(format!("standard output cannot be written: {error}")),
+            Err(error) => return Err(Failure::Output(error)),
         }
         thread::sleep(Duration::from_secs_f64(flags.every));
     }

@@ -13,44 +13,68 @@ use super::input;
 /// Flags as written.
 #[derive(Args, Debug)]
 pub struct Flags {
+    /// A CSV file of the thesis's traces, of openb's pods or of run times, a file in the Standard Workload Format
+    /// (any of them may be gzipped), or synthetic:N
     #[arg(required_unless_present = "events")]
     trace: Vec<PathBuf>,
+    /// Feed a daemon's own log of events (its setting `events`) to the scheduler again, without a model; exit code 1
+    /// if it decides otherwise
     #[arg(long, value_name = "FILE", conflicts_with = "trace")]
     events: Option<PathBuf>,
+    /// Devices: 4xA100-40GB, 2xT4+1xH200, or a file with the nodes of openb
     #[arg(long, value_name = "SPEC", default_value = "4xA100-40GB")]
     gpus: String,
+    /// exclusive, round-robin, magm, lug, mug, first-fit, best-fit, worst-fit, aware, or all; all but aware as
+    /// published
     #[arg(long, value_name = "LIST", default_value = "exclusive,magm,aware")]
     policy: String,
+    /// Where needs come from: measured or oracle (peaks of equal runs), none, history (runs that ended in the trace
+    /// before), or the name of an estimator in the trace, such as horus
     #[arg(long, value_name = "E", default_value = "measured")]
     estimator: String,
+    /// Which run times and activities are known: all, learned (of programs that ended before), none
     #[arg(long, value_name = "WHAT", default_value = "all")]
     known: String,
+    /// How jobs share a GPU: mps, streams, mig
     #[arg(long, value_name = "MODE", default_value = "mps")]
     mode: String,
+    /// Replays with chance, for intervals; 0: one without
     #[arg(long, value_name = "N", default_value_t = 5)]
     seeds: u64,
+    /// What programs do to a GPU alone: CSV with workload, smact_mean, smocc_mean, drama_mean
     #[arg(long, value_name = "FILE")]
     profiles: Option<PathBuf>,
+    /// Precondition on SM activity, or none
     #[arg(long, value_name = "PERCENT")]
     smact: Option<String>,
+    /// Free memory that a job of unknown need requires
     #[arg(long, value_name = "SIZE")]
     min_free: Option<String>,
+    /// Memory that must stay free beside a known need
     #[arg(long, value_name = "SIZE")]
     margin: Option<String>,
+    /// Factor on measured slowdowns
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     interference: f64,
+    /// Use of the devices by traces without arrivals
     #[arg(long, value_name = "X", default_value_t = 0.8)]
     load: f64,
+    /// Run time of jobs without a published one, minutes
     #[arg(long, value_name = "MIN", default_value_t = 5.0)]
     unnamed: f64,
+    /// Only the first N jobs
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
+    /// Constants of the model, TOML
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
+    /// Settings of aware, TOML
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
+    /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Write one page with a picture of the GPUs over time
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }

@@ -57,7 +57,7 @@ pub fn run(path: &Path, json: bool) -> Result<(), Failure> {
     output::to_stdout(&text).map_err(|error| format!("standard output cannot be written: {error}"))?;
     match outcome.difference {
         Some(difference) => {
-            Err(format!("{name}: line {}: other decisions come out than were taken", difference.line))
+            Err(format!("{name}: line {}: other decisions come out than were taken", difference.line).into())
         }
         None => Ok(()),
     }

@@ -11,20 +11,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use radrm_console::output;
 use radrm_launcher::report_file;
 use radrm_scheduler_core::replay::{
     Bounds, Cluster, Metrics, Mode, Model, Options, Report, Source, TraceJob, Watch, bounds, replay,
 };
 use radrm_scheduler_core::{Memory, Policy, Settings};
 
-use crate::Failure;
+use crate::{Failure, print};
 use cli::Order;
 
 pub use cli::Flags;
-
-/// What `radrm replay --help` prints.
-pub const HELP: &str = include_str!("help.txt");
 
 /// One trace under one policy.
 pub(crate) struct Outcome {
@@ -86,9 +82,7 @@ pub fn run(order: &Order) -> Result<(), Failure> {
     } else {
         show::table(&traces, &outcomes, order, cluster.devices.len(), gpus)
     };
-    output::to_stdout(&text)
-        .map(|_| ())
-        .map_err(|error| format!("standard output cannot be written: {error}"))
+    print(&text)
 }
 
 /// What came out for each seed, and the first replay.
@@ -169,7 +163,7 @@ fn knows(jobs: &[TraceJob], path: &Path, order: &Order) -> Result<(), Failure> {
     let has: std::collections::BTreeSet<&str> =
         jobs.iter().flat_map(|job| job.estimates.keys().map(String::as_str)).collect();
     let has: Vec<&str> = cli::SOURCES.iter().map(|(name, _)| *name).chain(has).collect();
-    Err(format!("{} has no estimates of {name}; there are {}", path.display(), has.join(", ")))
+    Err(format!("{} has no estimates of {name}; there are {}", path.display(), has.join(", ")).into())
 }
 
 /// A progress bar on a terminal; it shows itself only if the work is long.

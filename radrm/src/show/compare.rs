@@ -10,22 +10,22 @@ use radrm_console::output::width;
 use radrm_launcher::layout::text_options;
 use radrm_profile::model::Profile;
 
-use super::print;
 use super::report::told;
-use crate::Failure;
-
-/// What `radrm compare --help` prints.
-pub const HELP: &str = include_str!("help_compare.txt");
+use crate::{Failure, print};
 
 /// The flags as written.
 #[derive(clap::Args, Debug)]
 pub struct Flags {
+    /// Profile before and after the change
     #[arg(value_name = "PROFILE", num_args = 0..=2, conflicts_with_all = ["before", "after"])]
     pair: Vec<PathBuf>,
+    /// Runs before the change
     #[arg(long, value_name = "PROFILE", num_args = 1.., requires = "after")]
     before: Vec<PathBuf>,
+    /// Runs after it
     #[arg(long, value_name = "PROFILE", num_args = 1.., requires = "before")]
     after: Vec<PathBuf>,
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -98,7 +98,7 @@ fn profiles_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
         paths.filter(|path| path.extension().is_some_and(|extension| extension == "radrm")).collect();
     files.sort();
     if files.is_empty() {
-        return Err(format!("{}: there is no profile (*.radrm) in it", directory.display()));
+        return Err(format!("{}: there is no profile (*.radrm) in it", directory.display()).into());
     }
     Ok(files)
 }
@@ -112,11 +112,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a.txt"), "").unwrap();
         let error = summaries(&[dir.path().into()]).unwrap_err();
+        let error = error.to_string();
         assert!(error.ends_with("there is no profile (*.radrm) in it"), "{error}");
         fs::write(dir.path().join("b.radrm"), "").unwrap();
         fs::write(dir.path().join("a.radrm"), "").unwrap();
         let files = profiles_in(dir.path()).unwrap();
         assert!(files[0].ends_with("a.radrm") && files[1].ends_with("b.radrm") && files.len() == 2);
-        assert!(summaries(&files).unwrap_err().contains("a.radrm: "));
+        assert!(summaries(&files).unwrap_err().to_string().contains("a.radrm: "));
     }
 }

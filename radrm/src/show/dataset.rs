@@ -1,24 +1,22 @@
-//! `radrm dataset list`.
+//! `radrm dataset`.
+
+use std::path::{Path, PathBuf};
 
 use radrm_base::signal;
-use radrm_collector::dataset::{self, Dataset, Features, Filter, Row};
+use radrm_collector::dataset::{self, Dataset, DatasetError, Features, Filter, Origin, Row};
 use radrm_console::output::Delivery;
 use radrm_term::{Table, fit, left, right};
 use serde_json::{Value, json};
 
-use super::cli::List;
-use super::{deliver, print};
-use crate::Failure;
+use crate::cli::List;
+use crate::{Failure, deliver, print};
 
 /// Prints the newest rows.
 ///
 /// # Errors
 /// One sentence: the dataset cannot be read.
 pub fn list(wanted: &List) -> Result<(), Failure> {
-    let path = match wanted.dataset.clone().or_else(dataset::default_path) {
-        Some(path) => path,
-        None => return Err("neither XDG_DATA_HOME nor HOME says where the dataset is".to_owned()),
-    };
+    let path = path(wanted.dataset.clone())?;
     if wanted.dataset.is_none() && !path.exists() {
         // Nothing was recorded yet: that is an answer, not a failure.
         return print(if wanted.json { "[]\n" } else { "no run was recorded yet\n" });
@@ -28,20 +26,16 @@ pub fn list(wanted: &List) -> Result<(), Failure> {
         program: wanted.program.clone(),
         ..Filter::default()
     };
-    let told = |error: dataset::DatasetError| {
-        let text = error.to_string();
-        let name = path.display().to_string();
-        if text.contains(&name) { text } else { format!("{name}: {text}") }
-    };
-    let dataset = Dataset::open_existing(&path).map_err(told)?;
-    let rows = dataset.rows(&filter).map_err(told)?;
+    let in_file = |error| in_file(&path, error);
+    let dataset = Dataset::open_existing(&path).map_err(in_file)?;
+    let rows = dataset.rows(&filter).map_err(in_file)?;
     if !wanted.json {
         return print(&table(&rows).to_string());
     }
     // Row by row: with what their processes did, all together may be more than fits into memory.
     let mut before = "[\n";
     for row in &rows {
-        let features = dataset.features(row.id).map_err(told)?;
+        let features = dataset.features(row.id).map_err(in_file)?;
         if deliver(&format!("{before}{}", element(&as_json(row, features.as_ref()))))?
             == Delivery::NobodyReads
         {
@@ -50,6 +44,40 @@ pub fn list(wanted: &List) -> Result<(), Failure> {
         before = ",\n";
     }
     print(if rows.is_empty() { "[]\n" } else { "\n]\n" })
+}
+
+/// The dataset that is named, or the user's.
+fn path(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    named.or_else(dataset::default_path).ok_or(Failure::NoDataset)
+}
+
+/// The error, with the file if it does not name it.
+fn in_file(path: &Path, error: DatasetError) -> Failure {
+    let text = error.to_string();
+    let name = path.display().to_string();
+    if text.contains(&name) { error.into() } else { Failure::Work(format!("{name}: {text}")) }
+}
+
+/// Copies a dataset while others may write to it.
+///
+/// # Errors
+/// [`Failure`]: the dataset cannot be read, or the copy cannot be made.
+pub fn backup(named: Option<PathBuf>, to: &Path) -> Result<(), Failure> {
+    let path = path(named)?;
+    let dataset = Dataset::open_existing(&path).map_err(|error| in_file(&path, error))?;
+    dataset.backup(to)?;
+    print(&format!("{}\n", to.display()))
+}
+
+/// Checks a dataset from end to end.
+///
+/// # Errors
+/// [`Failure`]: it is damaged or cannot be read.
+pub fn check(named: Option<PathBuf>) -> Result<(), Failure> {
+    let path = path(named)?;
+    let rows = Dataset::open_existing(&path).and_then(|dataset| dataset.check());
+    let rows = rows.map_err(|error| in_file(&path, error))?;
+    print(&format!("{}: ok, {rows} runs\n", path.display()))
 }
 
 /// An element of a pretty-printed list.
@@ -66,6 +94,7 @@ fn table(rows: &[Row]) -> Table {
         right("PEAK"),
         right("LAUNCHES"),
         left("OUTCOME"),
+        left("ORIGIN"),
         left("COMMAND"),
     ]);
     for row in rows {
@@ -76,6 +105,7 @@ fn table(rows: &[Row]) -> Table {
             peak(row),
             row.launches.map_or_else(|| "n/a".to_owned(), |launches| launches.to_string()),
             outcome(row),
+            origin(row.origin).to_owned(),
             fit(&command_line(row), 60),
         ]);
     }
@@ -96,11 +126,21 @@ fn command_line(row: &Row) -> String {
 
 fn outcome(row: &Row) -> String {
     match (row.out_of_memory, row.exit_code, row.signal) {
-        (true, ..) => "no memory".to_owned(),
+        (true, ..) => "out of memory".to_owned(),
         (_, _, Some(signal)) => signal::name(signal),
-        (_, Some(0), _) => "well".to_owned(),
+        (_, Some(0), _) => "ok".to_owned(),
         (_, Some(code), _) => format!("code {code}"),
         _ => row.outcome.clone(),
+    }
+}
+
+/// How the figures were obtained.
+fn origin(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Measured => "measured",
+        Origin::Emulated => "emulated",
+        Origin::DryRun => "dry run",
+        Origin::Daemon => "daemon",
     }
 }
 

@@ -3,8 +3,7 @@
 use radrm_emulator_machine::Models;
 use radrm_term::{Table, left, right};
 
-use super::print;
-use crate::Failure;
+use crate::{Failure, print, print_json};
 
 /// Prints the models of GPUs that can be emulated.
 ///
@@ -13,8 +12,7 @@ use crate::Failure;
 pub fn list(json: bool) -> Result<(), Failure> {
     let models = Models::known().map_err(|error| error.to_string())?;
     if json {
-        let text = serde_json::to_string_pretty(&models.gpu).map_err(|error| error.to_string())?;
-        return print(&format!("{text}\n"));
+        return print_json(&models.gpu);
     }
     let columns = [left("MODEL"), right("MEMORY"), right("SMS"), left("CAPABILITY"), left("NAME")];
     let mut table = Table::new(columns);

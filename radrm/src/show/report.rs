@@ -10,9 +10,8 @@ use radrm_launcher::report_file;
 use radrm_profile::ReadError;
 use radrm_profile::model::Profile;
 
-use super::cli::{Form, Report};
-use super::print;
-use crate::Failure;
+use crate::cli::{Form, Report};
+use crate::{Failure, print};
 
 /// Shows a profile.
 ///

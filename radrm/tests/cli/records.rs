@@ -319,7 +319,7 @@ fn wrong_command_lines_are_2_and_help_is_0() {
     radrm(&place, &[]).code(2).one_sentence("no command given");
     radrm(&place, &["report"]).code(2).one_sentence("missing");
     radrm(&place, &["bogus"]).code(2).one_sentence("bogus");
-    assert!(radrm(&place, &["--help"]).code(0).text().contains("report FILE"));
+    assert!(radrm(&place, &["--help"]).code(0).text().contains("Show a profile"));
     assert!(radrm(&place, &["--version"]).code(0).text().starts_with("radrm "));
     let models = radrm(&place, &["machines"]).code(0).text();
     assert!(models.contains("H200") && models.contains("A100-40GB"), "{models}");
@@ -442,4 +442,52 @@ fn emulated_machines_leave_nothing_behind() {
         finish(&mut run()).code(0);
         (left() == 0).then_some(())
     });
+}
+
+#[test]
+fn an_estimate_is_the_peak_of_the_runs_before() {
+    let place = Place::new();
+    let estimate = |options: &[&str]| {
+        let words = [&["estimate"], options, &["--", "python3", "-c", PROGRAM]].concat();
+        radrm(&place, &words)
+    };
+    let before = estimate(&[]);
+    before.code(0);
+    assert!(before.text().contains("no runs of this program yet"), "{}", before.text());
+    for _ in 0..2 {
+        finish(&mut watched(&place, &["--quiet"])).code(0);
+    }
+    let dataset = Dataset::open_existing(&place.join("data/radrm/dataset.db")).unwrap();
+    let rows = dataset.rows(&radrm_collector::dataset::Filter::default()).unwrap();
+    let peak = rows.iter().filter_map(|row| row.footprint_bytes).max().unwrap();
+    let need = json(&estimate(&["--json"]).code(0).text());
+    assert_eq!((&need["memory"]["bytes"], &need["runs"]), (&peak.into(), &2.into()), "{need}");
+    assert_eq!(need["memory"]["source"]["equal_runs"]["runs"], 2, "{need}");
+    let text = estimate(&[]).text();
+    assert!(text.contains("measured in 2 equal runs") && text.contains("on emulated GPUs"), "{text}");
+    let other = json(&estimate(&["--json", "--gpus", "2"]).code(0).text());
+    assert!(other["memory"].is_null() && other["advice"].is_string(), "{other}");
+    estimate(&["--gpus", "x"]).code(2).one_sentence("--gpus");
+    fs::write(place.join("odd.db"), "no database, but long enough to be read as one").unwrap();
+    estimate(&["--dataset", "odd.db"]).code(1).one_sentence("damaged");
+}
+
+#[test]
+fn a_dataset_is_copied_and_checked() {
+    let place = Place::new();
+    finish(&mut watched(&place, &["--quiet"])).code(0);
+    radrm(&place, &["dataset", "backup", "copy.db"]).code(0);
+    radrm(&place, &["dataset", "backup", "copy.db"]).code(1).one_sentence("copy.db exists");
+    let listed = |options: &[&str]| radrm(&place, &[&["dataset", "list", "--json"], options].concat()).text();
+    assert_eq!(listed(&[]), listed(&["--dataset", "copy.db"]));
+    let table = radrm(&place, &["dataset", "list"]).text();
+    assert!(table.contains("ORIGIN") && table.contains("emulated"), "{table}");
+    let mode = fs::metadata(place.join("copy.db")).unwrap().permissions();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
+    let checked = radrm(&place, &["dataset", "check"]);
+    assert!(checked.code(0).text().ends_with("dataset.db: ok, 1 runs\n"), "{}", checked.text());
+    let mut bytes = fs::read(place.join("copy.db")).unwrap();
+    bytes[4096..].fill(0xa5);
+    fs::write(place.join("copy.db"), bytes).unwrap();
+    radrm(&place, &["dataset", "check", "--dataset", "copy.db"]).code(1).one_sentence("damaged");
 }

@@ -31,7 +31,7 @@ pub enum Source {
     },
     /// A dry run on an emulated GPU.
     DryRun {
-        /// Its steps.
+        /// Its steps; 0: not recorded.
         steps: u64,
         /// The GPU's model.
         gpu: String,
@@ -96,6 +96,7 @@ impl fmt::Display for Source {
             Self::OtherBatchSizes { sizes } => {
                 write!(f, "extrapolated from {sizes} other batch size{}", plural(u64::from(*sizes)))
             }
+            Self::DryRun { steps: 0, gpu } => write!(f, "dry run on an emulated {gpu}"),
             Self::DryRun { steps, gpu } => {
                 write!(f, "dry run of {steps} step{} on an emulated {gpu}", plural(*steps))
             }

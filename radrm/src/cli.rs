@@ -1,131 +1,20 @@
 //! The command line of `radrm`: flags as written, and what they mean together.
 
+mod flags;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{Parser, Subcommand};
-
-use super::compare;
-use crate::audit;
-use crate::quota;
-use crate::replay;
-
-pub use radrm_console::usage::Instead;
+use clap::Parser;
 use radrm_console::usage::explain;
 use radrm_limits::config::Percentage;
 use radrm_limits::wish::Wishes;
 
-/// What `radrm --help` prints.
-pub const HELP: &str = include_str!("help.txt");
-const REPORT_HELP: &str = include_str!("help_report.txt");
-const DATASET_HELP: &str = include_str!("help_dataset.txt");
-const MACHINES_HELP: &str = include_str!("help_machines.txt");
-const QUOTA_HELP: &str = include_str!("help_quota.txt");
-const AUDIT_HELP: &str = include_str!("help_audit.txt");
-/// What may stand where a command is missing.
-const COMMANDS: &str = "try report, compare, dataset list, submit, queue, top, quota show, audit or replay";
-const QUOTA_COMMANDS: &str = "try quota show, quota set or quota init";
-const DATASET_COMMANDS: &str = "try dataset list";
+use crate::show::compare;
+use crate::{audit, client, quota, replay};
+use flags::{Flags, FlagsOfCommand, FlagsOfDataset, FlagsOfQuota};
 
-#[derive(Parser, Debug)]
-#[command(name = "radrm", version, override_help = HELP, subcommand_required = true)]
-struct Flags {
-    #[command(subcommand)]
-    command: Option<FlagsOfCommand>,
-}
-
-#[derive(Subcommand, Debug)]
-enum FlagsOfCommand {
-    #[command(override_help = REPORT_HELP)]
-    Report {
-        file: PathBuf,
-        #[arg(long, conflicts_with = "html")]
-        json: bool,
-        #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true)]
-        html: Option<Option<PathBuf>>,
-        #[arg(long, conflicts_with_all = ["json", "html"])]
-        timeline: bool,
-        #[arg(long, conflicts_with_all = ["json", "html"])]
-        features: bool,
-        #[arg(long, conflicts_with_all = ["html", "timeline", "features"])]
-        oom: bool,
-        #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true,
-              conflicts_with_all = ["json", "html", "timeline", "features", "oom"])]
-        perfetto: Option<Option<PathBuf>>,
-        more: Vec<PathBuf>,
-    },
-    #[command(override_help = compare::HELP)]
-    Compare(compare::Flags),
-    #[command(override_help = DATASET_HELP, subcommand_required = true)]
-    Dataset {
-        #[command(subcommand)]
-        command: Option<FlagsOfDataset>,
-    },
-    #[command(override_help = MACHINES_HELP)]
-    Machines {
-        #[arg(long)]
-        json: bool,
-    },
-    #[command(override_help = QUOTA_HELP, subcommand_required = true)]
-    Quota {
-        #[command(subcommand)]
-        command: Option<FlagsOfQuota>,
-    },
-    #[command(override_help = replay::HELP)]
-    Replay(Box<replay::Flags>),
-    #[command(override_help = AUDIT_HELP)]
-    Audit {
-        #[arg(long)]
-        json: bool,
-        #[arg(long, value_name = "AMOUNT")]
-        tolerance: Option<String>,
-        #[arg(long, value_name = "FILE")]
-        machine: Option<PathBuf>,
-    },
-}
-
-#[derive(Subcommand, Debug)]
-enum FlagsOfQuota {
-    #[command(override_help = QUOTA_HELP)]
-    Show {
-        job: Option<u32>,
-        #[arg(long)]
-        json: bool,
-        #[arg(long, value_name = "FILE")]
-        machine: Option<PathBuf>,
-    },
-    #[command(override_help = QUOTA_HELP)]
-    Init {
-        targets: Vec<String>,
-        #[arg(long, value_name = "FILE")]
-        machine: Option<PathBuf>,
-    },
-    #[command(override_help = QUOTA_HELP)]
-    Set {
-        target: String,
-        #[arg(allow_hyphen_values = true, required_unless_present = "sm_limit")]
-        limit: Option<String>,
-        #[arg(long, value_name = "PERCENT")]
-        sm_limit: Option<String>,
-        #[arg(long, value_name = "FILE")]
-        machine: Option<PathBuf>,
-    },
-}
-
-#[derive(Subcommand, Debug)]
-enum FlagsOfDataset {
-    #[command(override_help = DATASET_HELP)]
-    List {
-        #[arg(long)]
-        json: bool,
-        #[arg(long, value_name = "NAME")]
-        program: Option<String>,
-        #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
-        limit: u32,
-        #[arg(long, value_name = "FILE")]
-        dataset: Option<PathBuf>,
-    },
-}
+pub use radrm_console::usage::Instead;
 
 /// In what form a report is wanted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -172,7 +61,7 @@ pub struct List {
 }
 
 /// What is to be done.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Debug)]
 pub enum Command {
     /// Shows a profile.
     Report(Report),
@@ -180,6 +69,18 @@ pub enum Command {
     Compare(compare::Compare),
     /// Shows the dataset's rows.
     DatasetList(List),
+    /// Copies a dataset, or the user's.
+    DatasetBackup {
+        /// Where to.
+        file: PathBuf,
+        /// Another database than the user's.
+        dataset: Option<PathBuf>,
+    },
+    /// Checks a dataset, or the user's.
+    DatasetCheck {
+        /// Another database than the user's.
+        dataset: Option<PathBuf>,
+    },
     /// Shows the models of GPUs that can be emulated.
     Machines {
         /// As JSON.
@@ -191,6 +92,15 @@ pub enum Command {
     Audit(audit::Order),
     /// Replays a trace.
     Replay(Box<replay::cli::Order>),
+    /// Resolves the needs of a job.
+    Estimate(Box<client::estimate::Flags>),
+    /// Asks the daemon.
+    Daemon {
+        /// Its socket.
+        socket: Option<PathBuf>,
+        /// What for.
+        command: client::Command,
+    },
 }
 
 /// Reads a command line, the program's own name first.
@@ -198,21 +108,14 @@ pub enum Command {
 /// # Errors
 /// [`Instead`]: help was asked for, or the line is wrong.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Instead> {
-    let missing = |what: &str| Instead::Wrong(format!("no command given: {what}"));
-    let flags = Flags::try_parse_from(arguments).map_err(|error| match error.kind() {
-        // Of `radrm quota` the commands are named that clap knows there.
-        clap::error::ErrorKind::MissingSubcommand => {
-            let usage = error.render().to_string();
-            let of = |name: &str| usage.contains(&format!("'radrm {name}'"));
-            match () {
-                () if of("quota") => missing(QUOTA_COMMANDS),
-                () if of("dataset") => missing(DATASET_COMMANDS),
-                () => missing(COMMANDS),
-            }
+    let flags = Flags::try_parse_from(arguments).map_err(|error| explain(&error))?;
+    let socket = flags.socket;
+    match flags.command {
+        FlagsOfCommand::Daemon(command) => Ok(Command::Daemon { socket, command }),
+        FlagsOfCommand::Estimate(mut flags) => {
+            flags.socket = socket;
+            Ok(Command::Estimate(flags))
         }
-        _ => explain(&error),
-    })?;
-    match flags.command.ok_or_else(|| missing(COMMANDS))? {
         FlagsOfCommand::Compare(flags) => flags.resolve().map(Command::Compare).map_err(Instead::Wrong),
         FlagsOfCommand::Report { file, json, html, timeline, features, oom, perfetto, mut more } => {
             let takes_one = matches!(perfetto, Some(None));
@@ -237,13 +140,15 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, I
             };
             Ok(Command::Report(Report { file, form }))
         }
-        FlagsOfCommand::Dataset { command } => match command.ok_or_else(|| missing(DATASET_COMMANDS))? {
+        FlagsOfCommand::Dataset { command } => Ok(match command {
             FlagsOfDataset::List { json, program, limit, dataset } => {
-                Ok(Command::DatasetList(List { json, program, limit, dataset }))
+                Command::DatasetList(List { json, program, limit, dataset })
             }
-        },
+            FlagsOfDataset::Backup { file, dataset } => Command::DatasetBackup { file, dataset },
+            FlagsOfDataset::Check { dataset } => Command::DatasetCheck { dataset },
+        }),
         FlagsOfCommand::Machines { json } => Ok(Command::Machines { json }),
-        FlagsOfCommand::Quota { command } => match command.ok_or_else(|| missing(QUOTA_COMMANDS))? {
+        FlagsOfCommand::Quota { command } => match command {
             FlagsOfQuota::Show { job, json, machine } => {
                 Ok(Command::Quota(quota::Order::Show { job, json, machine }))
             }
@@ -296,6 +201,8 @@ fn too_many(file: &Path, more: &[PathBuf]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
+    use flags::WIDTH;
 
     fn command(line: &str) -> Result<Command, Instead> {
         parse(
@@ -353,9 +260,9 @@ mod tests {
             ("report --perfetto a t.json b", "one profile at a time"),
             ("compare a.radrm", "needs two profiles"),
             ("compare --before a b", "--after"),
-            ("dataset", "no command given: try dataset list"),
+            ("dataset", "no command given: try list, backup or check"),
             ("dataset list -n x", "x"),
-            ("quota", "no command given: try quota show, quota set or quota init"),
+            ("quota", "no command given: try show, init or set"),
             ("quota show alice", "alice"),
             ("quota set alice 8GiB", "`alice` is neither a job"),
             ("quota set 4711 8G", "can mean two things"),
@@ -379,36 +286,72 @@ mod tests {
     }
 
     #[test]
-    fn each_command_has_its_own_help() {
-        for (line, text) in [
-            ("--help", HELP),
-            ("help", HELP),
-            ("report --help", REPORT_HELP),
-            ("help report", REPORT_HELP),
-            ("dataset --help", DATASET_HELP),
-            ("dataset list -h", DATASET_HELP),
-            ("compare -h", compare::HELP),
-            ("machines -h", MACHINES_HELP),
-            ("quota --help", QUOTA_HELP),
-            ("quota set -h", QUOTA_HELP),
-            ("audit -h", AUDIT_HELP),
-            ("replay -h", replay::HELP),
-        ] {
-            assert_eq!(command(line), Err(Instead::Print(text.to_owned())), "{line}");
-            assert!(text.lines().all(|line| line.chars().count() <= 80), "{line}: wider than a terminal");
+    fn every_help_text_is_the_recorded_one() {
+        let mut text = String::new();
+        helps(&mut text, &mut Flags::command());
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "wider than a terminal");
+        insta::assert_snapshot!("help", text);
+    }
+
+    /// Appends the help of a command and of those below it.
+    fn helps(text: &mut String, command: &mut clap::Command) {
+        command.build();
+        let help = command.render_long_help().to_string();
+        let lines = help.lines().map(str::trim_end);
+        text.extend(lines.flat_map(|line| [line, "\n"]));
+        text.push_str("--------\n");
+        for below in command.get_subcommands_mut().filter(|below| below.get_name() != "help") {
+            helps(text, below);
         }
-        for name in [
-            "report",
-            "compare",
-            "dataset list",
-            "machines",
-            "quota show",
-            "quota set",
-            "quota init",
-            "audit",
-            "replay",
+    }
+
+    #[test]
+    fn every_command_and_option_is_explained() {
+        fn check(command: &clap::Command) {
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Flags::command());
+    }
+
+    #[test]
+    fn a_bad_value_is_a_wrong_command_line_for_every_command() {
+        for (line, part) in [
+            ("submit --gpu-mem 3G -- p", "--gpu-mem"),
+            ("submit --time x -- p", "--time"),
+            ("submit --time 99999999999999999-1 -- p", "--time"),
+            ("submit --gpu-share 0 -- p", "--gpu-share"),
+            ("submit --cpus -1 -- p", "--cpus"),
+            ("submit --cpus many -- p", "--cpus"),
+            ("submit --dry-run=0 -- p", "--dry-run"),
+            ("submit --checkpoint-signal NONE -- p", "--checkpoint-signal"),
+            ("submit --batch-size 0 -- p", "--batch-size"),
+            ("submit --gpus x -- p", "--gpus"),
+            ("estimate --gpus x -- p", "--gpus"),
+            ("stats --since yesterday", "--since"),
+            ("top --every 0", "--every"),
+            ("top --every nan", "--every"),
+            ("queue --ended x", "--ended"),
+            ("cancel x", "x"),
+            ("logs", "missing"),
+            ("drain", "missing"),
         ] {
-            assert!(HELP.contains(name), "{name} is not explained");
+            let Err(Instead::Wrong(text)) = command(line) else { panic!("{line}") };
+            assert!(text.to_lowercase().contains(part) && text.lines().count() == 1, "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_daemons_socket_stands_anywhere() {
+        for line in ["--socket s queue", "queue --socket s", "--socket=s queue --why"] {
+            let parsed = command(line);
+            assert!(
+                matches!(&parsed, Ok(Command::Daemon { socket: Some(socket), .. }) if socket == Path::new("s")),
+                "{line}: {parsed:?}"
+            );
         }
     }
 }

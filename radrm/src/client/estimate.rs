@@ -1,0 +1,251 @@
+//! `radrm estimate`: what a job needs, resolved as the daemon does, from the user's own runs.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use radrm_collector::dataset::Origin;
+use radrm_protocol::connection::Connection;
+use radrm_protocol::spec::Spec;
+use radrm_protocol::wire::NodeRow;
+use radrm_scheduler_core::Needs;
+use radrm_scheduler_core::need::{Need, Source};
+use radrm_term::clean;
+use serde_json::{Value, json};
+
+use super::asks::Asks;
+use super::own_runs::{self, OwnRuns};
+use super::{dry_run, queue, submit};
+use crate::{Failure, NAME, print, print_json};
+
+/// The flags as written.
+#[derive(Args, Debug)]
+pub struct Flags {
+    #[command(flatten)]
+    asks: Asks,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Read this database
+    #[arg(long, value_name = "FILE")]
+    dataset: Option<PathBuf>,
+    /// A file that describes the job
+    #[arg(value_name = "FILE.rad")]
+    file: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(last = true, value_name = "PROGRAM")]
+    command: Vec<String>,
+    /// The daemon, whose GPU model a dry run emulates.
+    #[arg(skip)]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+/// Resolves the needs and prints them.
+///
+/// # Errors
+/// [`Failure`]: the job is not described, or the dataset cannot be read.
+pub(crate) fn run(flags: Flags) -> Result<(), Failure> {
+    let Flags { asks, json, dataset, file, command, socket } = flags;
+    let (mut spec, steps, mut remarks) =
+        submit::spec(submit::Flags { asks, file, command, ..submit::Flags::default() })?;
+    if let Some(steps) = steps {
+        // Without a daemon the usual GPU is emulated.
+        let node = Connection::open(socket.as_deref()).map_err(Failure::from);
+        let node =
+            node.and_then(|mut daemon| queue::node(&mut daemon)).unwrap_or_else(|_| NodeRow::default());
+        match dry_run::estimate(&spec, steps, &node, json) {
+            Ok(held) => spec.dry_run = Some(held),
+            Err(why) => remarks.push(format!("nothing is estimated by a dry run: {why}")),
+        }
+    }
+    let own = OwnRuns::of(&spec, dataset.as_deref())?;
+    let needs = own.needs(&spec);
+    remarks.iter().for_each(|sentence| radrm_console::output::say(NAME, sentence));
+    if json { print_json(&as_json(&spec, &own, &needs)) } else { print(&text(&spec, &own, &needs)) }
+}
+
+const UNKNOWN: &str = "n/a";
+
+/// What to do where no memory is known; `None` for a job without GPUs, which needs none.
+fn advice(spec: &Spec, needs: &Needs) -> Option<String> {
+    let is_unknown = needs.memory.is_none() && spec.gpus > 0;
+    is_unknown.then(|| {
+        "run it once under `radrm-run` to measure it, or under `radrm-run --dry-run` to estimate it without a GPU"
+            .to_owned()
+    })
+}
+
+fn origin(own: &OwnRuns) -> &'static str {
+    match own.origin {
+        Origin::Emulated => "on emulated GPUs",
+        _ => "measured",
+    }
+}
+
+fn enforcement(need: &Need) -> &'static str {
+    if need.enforce { "enforced as the job's limit" } else { "reserved, not enforced" }
+}
+
+fn text(spec: &Spec, own: &OwnRuns, needs: &Needs) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| _ = writeln!(text, "{name:<12}{value}");
+    line("program", &clean(&spec.command.join(" ")));
+    line("directory", &clean(&spec.cwd.display().to_string()));
+    line("GPUs", &spec.gpus.to_string());
+    line("batch size", &own_runs::batch(spec).map_or_else(|| UNKNOWN.to_owned(), |size| size.to_string()));
+    let dataset = own.dataset.as_ref().map(|path| format!(" in {}", clean(&path.display().to_string())));
+    let runs = match own.runs.len() {
+        0 => format!("no runs of this program yet{}", dataset.unwrap_or_default()),
+        count => format!("{count} {}{}", origin(own), dataset.unwrap_or_default()),
+    };
+    line("runs", &runs);
+    match &needs.memory {
+        Some(need) => {
+            let bound =
+                if need.upper > need.bytes { format!(", at most {}", need.upper) } else { String::new() };
+            let confidence = need.confidence.map(|part| format!(" ({part} confidence)")).unwrap_or_default();
+            line("memory", &format!("{} on each GPU{bound}{confidence}", need.bytes));
+            line("", &format!("{}; {}", clean(&need.source.to_string()), enforcement(need)));
+        }
+        None => line("memory", UNKNOWN),
+    }
+    let known = |figure: String, source: &Source| format!("{figure}: {source}");
+    let activity = needs.activity.as_ref().map(|found| {
+        let radrm_base::Activity { smact, smocc, drama } = found.value;
+        known(format!("SM activity {smact}, SM occupancy {smocc}, DRAM activity {drama}"), &found.source)
+    });
+    line("activity", activity.as_deref().unwrap_or(UNKNOWN));
+    let run_time = needs.run_time.as_ref().map(|found| known(found.value.to_string(), &found.source));
+    line("run time", run_time.as_deref().unwrap_or(UNKNOWN));
+    if let Some(advice) = advice(spec, needs) {
+        let _ = writeln!(text, "\n{advice}");
+    }
+    text
+}
+
+fn as_json(spec: &Spec, own: &OwnRuns, needs: &Needs) -> Value {
+    let fraction = |part: radrm_base::Permille| f64::from(part.0) / 1000.0;
+    json!({
+        "command": spec.command,
+        "cwd": spec.cwd,
+        "gpus": spec.gpus,
+        "batch_size": own_runs::batch(spec),
+        "dataset": own.dataset,
+        "runs": own.runs.len(),
+        "runs_origin": (!own.runs.is_empty()).then_some(own.origin),
+        "memory": needs.memory.as_ref().map(|need| json!({
+            "bytes": need.bytes.0,
+            "upper_bytes": need.upper.0,
+            "confidence": need.confidence.map(fraction),
+            "source": need.source,
+            "source_text": need.source.to_string(),
+            "enforced": need.enforce,
+        })),
+        "activity": needs.activity.as_ref().map(|known| json!({
+            "smact": fraction(known.value.smact),
+            "smocc": fraction(known.value.smocc),
+            "drama": fraction(known.value.drama),
+            "source": known.source,
+            "source_text": known.source.to_string(),
+        })),
+        "run_time": needs.run_time.as_ref().map(|known| json!({
+            "seconds": known.value.0 as f64 / 1000.0,
+            "source": known.source,
+            "source_text": known.source.to_string(),
+        })),
+        "advice": advice(spec, needs),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_collector::dataset::{Dataset, Row};
+    use std::path::Path;
+
+    fn spec(line: &str) -> Spec {
+        let command = line.split(' ').map(str::to_owned).collect();
+        Spec { command, cwd: "/work".into(), gpus: 1, ..Spec::default() }
+    }
+
+    fn row(line: &str, peak: u64, origin: Origin) -> Row {
+        let Spec { command, cwd, .. } = spec(line);
+        Row {
+            origin,
+            uid: rustix::process::getuid().as_raw(),
+            emulated: (origin != Origin::Measured).then(|| "1xT4".to_owned()),
+            run_time_ns: 90_000_000_000,
+            footprint_bytes: Some(peak),
+            complete: true,
+            smact_permille: Some(455),
+            ..Row::of_command(&command, &cwd, 1)
+        }
+    }
+
+    fn resolved(line: &str, path: &Path) -> (String, Value) {
+        let spec = spec(line);
+        let own = OwnRuns::of(&spec, Some(path)).unwrap();
+        let needs = own.needs(&spec);
+        (text(&spec, &own, &needs), as_json(&spec, &own, &needs))
+    }
+
+    #[test]
+    fn equal_runs_give_the_peak_and_other_batch_sizes_a_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("d.db");
+        let mut dataset = Dataset::open(&path).unwrap();
+        for (line, peak) in [("t --bs 8", 4 << 30), ("t --bs 8", 5 << 30), ("t --bs 16", 7 << 30)] {
+            dataset.add(&row(line, peak, Origin::Measured), None).unwrap();
+        }
+        let (text, json) = resolved("t --bs 8", &path);
+        for part in ["5.00 GiB on each GPU", "2 equal runs; enforced", "SM activity 45.5 %", "run time    "] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert_eq!(
+            (&json["memory"]["bytes"], &json["memory"]["enforced"]),
+            (&json!(5_u64 << 30), &json!(true))
+        );
+        assert_eq!((&json["run_time"]["seconds"], &json["runs"]), (&json!(90.0), &json!(3)));
+        let (text, json) = resolved("t --bs 12", &path);
+        assert!(text.contains("at most") && text.contains("2 other batch sizes"), "{text}");
+        let upper = json["memory"]["upper_bytes"].as_u64().unwrap();
+        assert!((6 << 30..7 << 30).contains(&upper), "{upper}");
+    }
+
+    #[test]
+    fn emulated_runs_count_only_without_measured_ones_and_say_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("d.db");
+        let mut dataset = Dataset::open(&path).unwrap();
+        dataset.add(&row("t", 3 << 30, Origin::DryRun), None).unwrap();
+        let (text, json) = resolved("t", &path);
+        assert_eq!(
+            (&json["memory"]["bytes"], &json["memory"]["enforced"]),
+            (&json!(3_u64 << 30), &json!(false))
+        );
+        assert!(text.contains("dry run") && text.contains("not enforced"), "{text}");
+        dataset.add(&row("t", 2 << 30, Origin::Emulated), None).unwrap();
+        let (text, json) = resolved("t", &path);
+        assert_eq!(json["memory"]["bytes"], json!(2_u64 << 30));
+        assert!(text.contains("1 on emulated GPUs"), "{text}");
+        assert_eq!(OwnRuns::of(&spec("t"), Some(&path)).unwrap().estimate(&spec("t")), None);
+        dataset.add(&row("t", 1 << 30, Origin::Measured), None).unwrap();
+        assert_eq!(resolved("t", &path).1["memory"]["bytes"], json!(1_u64 << 30));
+        let estimate = OwnRuns::of(&spec("t"), Some(&path)).unwrap().estimate(&spec("t")).unwrap();
+        assert_eq!((estimate.bytes.0, estimate.from.contains("equal run")), (1 << 30, true));
+    }
+
+    #[test]
+    fn without_runs_the_answer_says_what_to_do() {
+        let spec = spec("t");
+        let own = OwnRuns::default();
+        let needs = own.needs(&spec);
+        let text = text(&spec, &own, &needs);
+        assert!(
+            text.contains("no runs of this program yet") && text.contains("radrm-run --dry-run"),
+            "{text}"
+        );
+        let json = as_json(&spec, &own, &needs);
+        assert!(json["memory"].is_null() && json["advice"].is_string(), "{json}");
+    }
+}

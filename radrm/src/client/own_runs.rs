@@ -1,0 +1,81 @@
+//! Runs of a job that its user's dataset holds.
+
+use std::path::{Path, PathBuf};
+
+use radrm_base::PastRun;
+use radrm_collector::dataset::{self, Dataset, DatasetError, Origin, PastRuns, ProgramKey, batch_of};
+use radrm_protocol::spec::Spec;
+use radrm_scheduler_core::need::{DryRun, MAX_RUNS, UserEstimate};
+use radrm_scheduler_core::{NeedResolver, Needs};
+
+/// Runs that a user's job can be estimated from.
+#[derive(Debug, Default)]
+pub(super) struct OwnRuns {
+    /// The dataset, if there is one.
+    pub(super) dataset: Option<PathBuf>,
+    /// Runs that computed, the newest first: on real GPUs, or where there are none, on emulated ones.
+    pub(super) runs: Vec<PastRun>,
+    /// Where these ran.
+    pub(super) origin: Origin,
+    /// The newest dry run at the job's batch size.
+    dry_run: Option<DryRun>,
+}
+
+impl OwnRuns {
+    /// Those in the named dataset, or in the user's; a user without a dataset has none.
+    ///
+    /// # Errors
+    /// [`DatasetError`]: the dataset cannot be read.
+    pub(super) fn of(spec: &Spec, named: Option<&Path>) -> Result<Self, DatasetError> {
+        let path = match named {
+            Some(path) => Some(path.to_owned()),
+            None => dataset::default_path().filter(|path| path.exists()),
+        };
+        let Some(path) = path else { return Ok(Self::default()) };
+        let dataset = Dataset::open_existing(&path)?;
+        let key = ProgramKey::of(&spec.command, &spec.cwd, spec.gpus.into());
+        let select = |origin, emulated| {
+            let of = PastRuns {
+                origin,
+                uid: rustix::process::getuid().as_raw(),
+                gpu_model: spec.model.as_deref(),
+                emulated,
+                limit: u32::try_from(MAX_RUNS).unwrap_or(u32::MAX),
+            };
+            dataset.past_runs(&key, &of)
+        };
+        let mut found = Self { runs: select(Origin::Measured, false)?, ..Self::default() };
+        if found.runs.is_empty() {
+            found.runs = select(Origin::Emulated, true)?;
+            found.origin = if found.runs.is_empty() { Origin::Measured } else { Origin::Emulated };
+        }
+        let batch = batch(spec);
+        let dry_runs = select(Origin::DryRun, true)?;
+        found.dry_run = dry_runs
+            .into_iter()
+            .find(|run| run.complete && run.batch == batch)
+            .map(|run| DryRun { held: run.peak, steps: 0, gpu: "GPU".to_owned() });
+        found.dataset = Some(path);
+        Ok(found)
+    }
+
+    /// The job's needs, resolved as the daemon does from these runs and from what the job states.
+    pub(super) fn needs(&self, spec: &Spec) -> Needs {
+        let features = spec.features(&self.runs, batch(spec));
+        let dry_run = features.dry_run.or(self.dry_run.as_ref());
+        NeedResolver::default().resolve(&radrm_scheduler_core::need::Features { dry_run, ..features })
+    }
+
+    /// Memory by measured runs, as an estimate for a daemon that has not seen the program run.
+    pub(super) fn estimate(&self, spec: &Spec) -> Option<UserEstimate> {
+        let is_measured = !self.runs.is_empty() && self.origin == Origin::Measured;
+        let need = self.needs(spec).memory.filter(|_| is_measured)?;
+        let from = format!("{} under radrm-run", need.source);
+        Some(UserEstimate { bytes: need.bytes, upper: need.upper, from })
+    }
+}
+
+/// The batch size: as the user states it, or as the command line names it.
+pub(super) fn batch(spec: &Spec) -> Option<u32> {
+    spec.batch.or_else(|| batch_of(&spec.command))
+}

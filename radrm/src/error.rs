@@ -1,0 +1,56 @@
+//! Why a command failed.
+
+use std::io;
+
+use radrm_collector::dataset::DatasetError;
+use radrm_console::output::reason;
+use radrm_console::usage;
+use radrm_launcher::report_file::ReportFileError;
+use radrm_protocol::connection::Unanswered;
+use thiserror::Error;
+
+/// Why a command failed, as one sentence.
+#[derive(Debug, Error)]
+pub enum Failure {
+    /// Options that each are right contradict each other.
+    #[error("{0}")]
+    Usage(String),
+    /// It went wrong.
+    #[error("{0}")]
+    Work(String),
+    /// Standard output is closed or full.
+    #[error("standard output cannot be written: {}", reason(.0))]
+    Output(#[source] io::Error),
+    /// The environment does not say where the user's files are.
+    #[error("neither XDG_DATA_HOME nor HOME says where the dataset is")]
+    NoDataset,
+    /// A page or trace cannot be written.
+    #[error(transparent)]
+    ReportFile(#[from] ReportFileError),
+    /// A dataset cannot be used.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+}
+
+impl Failure {
+    /// The program's exit code.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => usage::WRONG,
+            _ => 1,
+        }
+    }
+}
+
+impl From<String> for Failure {
+    fn from(sentence: String) -> Self {
+        Self::Work(sentence)
+    }
+}
+
+impl From<Unanswered> for Failure {
+    fn from(why: Unanswered) -> Self {
+        Self::Work(why.into())
+    }
+}
