@@ -283,8 +283,12 @@ impl Recording {
             dataset::record(file.as_deref(), &row, &features)
         });
         self.failures.extend(failed);
-        if let Some(outcome) = self.dry_run.as_mut().filter(|_| summary.outcome.out_of_memory) {
-            outcome.ran_out(summary.failed_requests_total);
+        if let Some(outcome) = &mut self.dry_run {
+            match (summary.outcome.out_of_memory, summary.outcome.success) {
+                (true, _) => outcome.ran_out(summary.failed_requests_total),
+                (false, false) => outcome.failed(),
+                (false, true) => {}
+            }
         }
         report(plan, (&profile, &summary), path.as_deref(), self.dry_run.as_ref(), remarks);
         if alive > 0 {

@@ -4,7 +4,7 @@ use radrm_console::output;
 
 use crate::NAME;
 use crate::cli::Plan;
-use crate::dry_run::batch;
+use crate::dry_run::{batch, fits};
 use crate::ending::Ending;
 use crate::error::LaunchError;
 use crate::inherited::Inherited;
@@ -24,6 +24,9 @@ pub enum End {
 pub fn run(plan: &Plan, inherited: &Inherited) -> End {
     if let Some(find) = plan.dry_run.as_ref().and_then(|dry_run| dry_run.find_batch.as_ref()) {
         return End::Code(batch::run(plan, find));
+    }
+    if let Some(wanted) = plan.dry_run.as_ref().filter(|dry_run| !dry_run.fits.is_empty()) {
+        return End::Code(fits::run(plan, wanted));
     }
     match launch(plan, inherited) {
         Ok(ending) => End::Like(ending),

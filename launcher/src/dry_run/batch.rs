@@ -6,7 +6,6 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::ops::RangeInclusive;
-use std::process::Stdio;
 
 use radrm_console::output;
 use serde_json::Value;
@@ -15,7 +14,7 @@ use thiserror::Error;
 use super::flags::FindBatch;
 use super::trial::Trial;
 use crate::NAME;
-use crate::cli::{Emulate, Plan};
+use crate::cli::Plan;
 use crate::ending::Ending;
 
 /// How a run with one value ended.
@@ -46,11 +45,13 @@ pub enum Found {
     /// The largest value that fits: the next one does not.
     Largest(u64),
     /// All fit up to the range's end.
-    End {
-        /// The program took as much memory with the last value as with the first.
-        alike: bool,
-    },
+    End,
+    /// From this value on the program takes no more memory: something else bounds what the option does.
+    Flat(u64),
 }
+
+/// Doublings without a change of need after which it has stopped growing.
+const FLAT: u32 = 2;
 
 /// Searches for the largest value that fits.
 ///
@@ -61,25 +62,27 @@ pub fn search(
     mut attempt: impl FnMut(u64) -> Tried,
 ) -> Result<Found, (u64, String)> {
     let (mut good, mut bad) = (None, None);
-    let mut least = None;
+    // The first value with the present need, that need, and how many more had it.
+    let mut flat = (0, 0, 0);
     let mut next = *range.start();
     loop {
         match attempt(next) {
             Tried::Fits(bytes) => {
-                least.get_or_insert(bytes);
-                good = Some((next, bytes));
+                flat = if bytes == flat.1 { (flat.0, bytes, flat.2 + 1) } else { (next, bytes, 0) };
+                if bad.is_none() && flat.2 >= FLAT {
+                    return Ok(Found::Flat(flat.0));
+                }
+                good = Some(next);
             }
             Tried::TooLarge => bad = Some(next),
             Tried::Tells(why) => return Err((next, why)),
         }
         next = match (good, bad) {
             (None, _) => return Ok(Found::Nothing),
-            (Some((good, bytes)), None) if good == *range.end() => {
-                return Ok(Found::End { alike: range.start() < range.end() && least == Some(bytes) });
-            }
-            (Some((good, _)), None) => good.saturating_mul(2).min(*range.end()),
-            (Some((good, _)), Some(bad)) if bad - good <= 1 => return Ok(Found::Largest(good)),
-            (Some((good, _)), Some(bad)) => good + (bad - good) / 2,
+            (Some(good), None) if good == *range.end() => return Ok(Found::End),
+            (Some(good), None) => good.saturating_mul(2).min(*range.end()),
+            (Some(good), Some(bad)) if bad - good <= 1 => return Ok(Found::Largest(good)),
+            (Some(good), Some(bad)) => good + (bad - good) / 2,
         };
     }
 }
@@ -107,24 +110,18 @@ fn verdict(find: &FindBatch, found: Result<Found, (u64, String)>) -> (String, i3
     let FindBatch { option, range, has_end } = find;
     match found {
         Ok(Found::Largest(value)) => (format!("the largest {option} that fits is {value}"), 0),
-        Ok(Found::End { alike }) => {
-            let last = match has_end {
-                true => format!("{option} {} fits, where the range ends", range.end()),
-                false => format!(
-                    "{option} {} fits, where the search ends because no end was named: {option}={}..TO looks further",
-                    range.end(),
-                    range.end()
-                ),
-            };
-            let doubt = if alike {
-                format!(
-                    "; the program took as much GPU memory as with {}, so the option may mean nothing to it",
-                    range.start()
-                )
-            } else {
-                String::new()
-            };
-            (last + &doubt, 0)
+        Ok(Found::End) if *has_end => (format!("{option} {} fits, where the range ends", range.end()), 0),
+        Ok(Found::End) => {
+            let end = range.end();
+            let more = format!("{option}={end}..TO looks further");
+            (format!("{option} {end} fits, where the search ends because no end was named: {more}"), 0)
+        }
+        Ok(Found::Flat(value)) if value == *range.start() => {
+            (format!("{option} does not change the need: the program may not know the option"), 1)
+        }
+        Ok(Found::Flat(value)) => {
+            let why = "something else limits it, such as the size of the data set";
+            (format!("all larger {option} fit too: the need stops growing at {value}; {why}"), 0)
         }
         Ok(Found::Nothing) => (format!("not even {option} {} fits", range.start()), 1),
         Err((value, why)) => {
@@ -138,20 +135,10 @@ fn attempt(plan: &Plan, find: &FindBatch, value: u64) -> Tried {
 }
 
 fn try_attempt(plan: &Plan, find: &FindBatch, value: u64) -> Result<Tried, TrialError> {
-    let own = std::env::current_exe()?;
-    let dry_run = plan.dry_run.as_ref().ok_or(TrialError::NotAsked)?;
+    let wanted = plan.dry_run.as_ref().ok_or(TrialError::NotAsked)?;
     // A few steps are enough: memory is what it is after the second.
-    let mut trial = Trial::new(&own, dry_run.steps.unwrap_or(3))?;
-    let command = &mut trial.command;
-    if let Some(Emulate { spec, .. }) = &plan.emulate {
-        command.args(spec.iter().flat_map(|spec| ["--emulate", spec]));
-    }
-    command.args(["--fill", &dry_run.fill.to_string()]);
-    if dry_run.fake_data {
-        command.arg("--fake-data");
-    }
-    command.arg("--").args(with_value(&plan.command, &find.option, value));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut trial = Trial::like(plan, wanted, None, 3)?;
+    trial.command.arg("--").args(with_value(&plan.command, &find.option, value));
     let (ending, report) = trial.run()?;
     Ok(judge(ending == Ending::Exited(0), &report))
 }
@@ -223,7 +210,7 @@ mod tests {
             let expected = match limit {
                 0 => Found::Nothing,
                 1..64 => Found::Largest(limit),
-                _ => Found::End { alike: false },
+                _ => Found::End,
             };
             assert_eq!(found, Ok(expected));
             assert!(tries <= 14, "{tries} tries for {limit}");
@@ -245,9 +232,10 @@ mod tests {
         assert!(open.contains("no end was named") && open.contains("--bs=64..TO"), "{open}");
         let (named, _) = verdict(&find("--bs", true), all_fit(|value| value));
         assert_eq!(named, "--bs 64 fits, where the range ends");
-        // An option that the program does not know.
-        let (same, _) = verdict(&find("--bs", true), all_fit(|_| 7));
-        assert!(same.contains("as much GPU memory as with 1"), "{same}");
+        let (same, code) = verdict(&find("--bs", true), all_fit(|_| 7));
+        assert!(same.contains("may not know the option") && code == 1, "{same}");
+        let (capped, code) = verdict(&find("--bs", true), all_fit(|value| value.min(8)));
+        assert!(capped.contains("stops growing at 8") && code == 0, "{capped}");
     }
 
     #[test]

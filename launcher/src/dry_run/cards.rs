@@ -16,6 +16,22 @@ pub enum Verdict {
     Tight,
     /// What it had in use does not fit.
     No,
+    /// The card is of another architecture than the emulated one, so kernels, workspaces and supported types differ:
+    /// only a run on it can tell.
+    Unknown,
+}
+
+impl Verdict {
+    /// As reports show it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::Tight => "tight",
+            Self::No => "no",
+            Self::Unknown => "unknown",
+        }
+    }
 }
 
 /// A card.
@@ -42,9 +58,11 @@ impl Fit {
 /// All cards that are known, the smallest first, for the GPU of the run that needs most.
 ///
 /// What was held there counts in full, code that was loaded included, so that no card is said to hold what the
-/// same report says to be more than it has.
+/// same report says to be more than it has. A card of another architecture is `no` where not even the tensors fit,
+/// which need as much on every card, and `unknown` elsewhere. `ran_short`: the emulated card had too little for the
+/// allocator's reserve, so what the program would have taken of more is not known.
 #[must_use]
-pub fn fits(gpus: &[GpuOutcome]) -> Vec<Fit> {
+pub fn fits(gpus: &[GpuOutcome], ran_short: bool) -> Vec<Fit> {
     let Some(most) = gpus.iter().max_by_key(|gpu| gpu.held_peak) else { return Vec::new() };
     let Ok(models) = Models::known() else { return Vec::new() };
     let peak = most.phases.get(&Phase::Whole).copied().unwrap_or_default();
@@ -57,15 +75,22 @@ pub fn fits(gpus: &[GpuOutcome]) -> Vec<Fit> {
         .map(|model| {
             let need = besides_contexts + contexts * model.context_bytes();
             let memory = model.memory_bytes();
-            Fit { card: model.id.clone(), verdict: verdict(need, reserve, memory), need, memory }
+            let verdict = if model.capability() == most.capability {
+                verdict(need, reserve, memory, ran_short)
+            } else if peak.allocated + contexts * model.context_bytes() > memory {
+                Verdict::No
+            } else {
+                Verdict::Unknown
+            };
+            Fit { card: model.id.clone(), verdict, need, memory }
         })
         .collect();
     all.sort_by(|a, b| (a.memory, &a.card).cmp(&(b.memory, &b.card)));
     all
 }
 
-fn verdict(need: u64, reserve: u64, memory: u64) -> Verdict {
-    if need <= memory {
+fn verdict(need: u64, reserve: u64, memory: u64, ran_short: bool) -> Verdict {
+    if need <= memory && !ran_short {
         Verdict::Yes
     } else if need.saturating_sub(reserve) <= memory {
         Verdict::Tight
@@ -76,21 +101,41 @@ fn verdict(need: u64, reserve: u64, memory: u64) -> Verdict {
 
 #[cfg(test)]
 mod tests {
+    use super::super::outcome::Peak;
     use super::*;
     use std::collections::BTreeMap;
 
     #[test]
     fn reserve_makes_a_program_tight_and_not_too_large() {
-        assert_eq!(verdict(100, 10, 100), Verdict::Yes);
-        assert_eq!(verdict(101, 10, 100), Verdict::Tight);
-        assert_eq!(verdict(111, 10, 100), Verdict::No);
+        assert_eq!(verdict(100, 10, 100, false), Verdict::Yes);
+        assert_eq!(verdict(100, 10, 100, true), Verdict::Tight, "it had to give its reserve back");
+        assert_eq!(verdict(101, 10, 100, false), Verdict::Tight);
+        assert_eq!(verdict(111, 10, 100, false), Verdict::No);
+    }
+
+    #[test]
+    fn another_architecture_is_never_said_to_fit() {
+        let fits = held(9 << 10, 1);
+        assert_eq!(find(&fits, "A100-80GB").verdict, Verdict::Yes);
+        for other in ["T4", "V100-16GB", "H200", "B200"] {
+            assert_eq!(find(&fits, other).verdict, Verdict::Unknown, "{other}");
+        }
+        // Tensors are as large everywhere.
+        let tensors = Peak { allocated: 20 << 30, reserved: 20 << 30 };
+        let gpu = GpuOutcome { phases: BTreeMap::from([(Phase::Whole, tensors)]), ..gpu(21 << 10, 1) };
+        assert_eq!(find(&super::fits(&[gpu], false), "T4").verdict, Verdict::No);
     }
 
     /// So many MiB were held on a GPU with 400 MiB for each context.
     fn held(mib: u64, processes: usize) -> Vec<Fit> {
-        let gpu = GpuOutcome {
+        fits(&[gpu(mib, processes)], false)
+    }
+
+    fn gpu(mib: u64, processes: usize) -> GpuOutcome {
+        GpuOutcome {
             gpu: 0,
             name: String::new(),
+            capability: (8, 0),
             processes,
             phases: BTreeMap::new(),
             requested_peak: 1 << 30,
@@ -98,8 +143,7 @@ mod tests {
             context: 0,
             context_constant: (processes as u64 * 400) << 20,
             context_origin: String::new(),
-        };
-        fits(&[gpu])
+        }
     }
 
     fn find<'a>(fits: &'a [Fit], card: &str) -> &'a Fit {
@@ -110,7 +154,6 @@ mod tests {
     fn cards_come_by_size_and_count_their_own_context() {
         let fits = held(21 << 10, 2);
         assert!(fits.windows(2).all(|pair| pair[0].memory <= pair[1].memory));
-        assert_eq!(find(&fits, "T4").verdict, Verdict::No);
         let a100 = find(&fits, "A100-40GB");
         assert_eq!((a100.verdict, a100.need >> 20), (Verdict::Yes, (21 << 10) + 2 * (420 - 400)));
     }

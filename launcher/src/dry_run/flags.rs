@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use radrm_emulator_machine::{GpuSpec, Models};
 use thiserror::Error;
 
 /// The machine of a dry run that names none: the most memory that one GPU model of its kind has, so that the
@@ -26,6 +27,9 @@ pub struct Flags {
     /// Percentage of elements that data-dependent operations keep.
     #[arg(long, value_name = "PERCENT")]
     fill: Option<u32>,
+    /// Run the program on each of these cards, separated by commas, and tell on which it fits; `all` is every model.
+    #[arg(long, value_name = "CARDS", conflicts_with_all = ["find_batch", "emulate", "machine"])]
+    fits: Option<String>,
     /// Find the largest value of an option of the program that fits.
     #[arg(long, value_name = "ARG=FROM..TO", allow_hyphen_values = true)]
     find_batch: Option<String>,
@@ -53,6 +57,8 @@ pub struct DryRun {
     pub fill: u32,
     /// Whether the largest batch is to be found.
     pub find_batch: Option<FindBatch>,
+    /// Models of cards on which the program is tried; none: it runs once.
+    pub fits: Vec<String>,
 }
 
 /// What is wrong with the options of a dry run, as one sentence.
@@ -67,6 +73,9 @@ pub enum FlagsError {
     /// More than all elements.
     #[error("--fill {0} is not between 0 and 100")]
     Fill(u32),
+    /// A card that is to be tried is no model.
+    #[error("--fits: there is no model `{0}`; `radrm machines` lists them")]
+    Card(String),
     /// The option to vary, or its range, is not understood.
     #[error("--find-batch {0} is not of the form ARG or ARG=FROM..TO")]
     FindBatch(String),
@@ -87,6 +96,7 @@ impl Flags {
                 (self.fake_data, "--fake-data"),
                 (self.fill.is_some(), "--fill"),
                 (self.find_batch.is_some(), "--find-batch"),
+                (self.fits.is_some(), "--fits"),
             ] {
                 if given {
                     return Err(FlagsError::WithoutDryRun(name));
@@ -102,8 +112,27 @@ impl Flags {
             return Err(FlagsError::Fill(fill));
         }
         let find_batch = self.find_batch.as_deref().map(parse_batch).transpose()?;
-        Ok(Some(DryRun { steps: self.steps, fake_data: self.fake_data, fill, find_batch }))
+        let fits = self.fits.as_deref().map(parse_cards).transpose()?.unwrap_or_default();
+        Ok(Some(DryRun { steps: self.steps, fake_data: self.fake_data, fill, find_batch, fits }))
     }
+}
+
+/// Models by their names or aliases, each once, in the order given; `all` is the whole table, by memory.
+fn parse_cards(text: &str) -> Result<Vec<String>, FlagsError> {
+    let mut models = Models::known().map(|models| models.gpu).unwrap_or_default();
+    models.sort_by(|a, b| (a.memory_mib, &a.id).cmp(&(b.memory_mib, &b.id)));
+    if text == "all" {
+        return Ok(models.into_iter().map(|model| model.id).collect());
+    }
+    let mut cards = Vec::new();
+    for name in text.split(',').map(str::trim) {
+        let is_named = |model: &&GpuSpec| model.id == name || model.aliases.iter().any(|alias| alias == name);
+        let model = models.iter().find(is_named).ok_or_else(|| FlagsError::Card(name.to_owned()))?;
+        if !cards.contains(&model.id) {
+            cards.push(model.id.clone());
+        }
+    }
+    Ok(cards)
 }
 
 fn parse_batch(text: &str) -> Result<FindBatch, FlagsError> {
@@ -141,7 +170,8 @@ mod tests {
         assert_eq!(Flags::default().resolve(), Ok(None));
         let told = Flags { steps: Some(3), ..Flags::default() }.resolve();
         assert_eq!(told.unwrap_err().to_string(), "--steps works only with --dry-run");
-        let usual = DryRun { steps: None, fake_data: false, fill: USUAL_FILL, find_batch: None };
+        let usual =
+            DryRun { steps: None, fake_data: false, fill: USUAL_FILL, find_batch: None, fits: vec![] };
         assert_eq!(flags().resolve(), Ok(Some(usual)));
     }
 
@@ -150,6 +180,8 @@ mod tests {
         for wrong in [
             Flags { steps: Some(0), ..flags() },
             Flags { fill: Some(101), ..flags() },
+            Flags { fits: Some("T4,NOSUCH".into()), ..flags() },
+            Flags { fits: Some(String::new()), ..flags() },
             Flags { find_batch: Some("=1..2".into()), ..flags() },
             Flags { find_batch: Some("--b=9..2".into()), ..flags() },
             Flags { find_batch: Some("--b=0..2".into()), ..flags() },
@@ -159,6 +191,15 @@ mod tests {
             let sentence = wrong.resolve().expect_err(&shown).to_string();
             assert_eq!(sentence.lines().count(), 1, "{sentence}");
         }
+    }
+
+    #[test]
+    fn cards_are_models_by_name_or_alias() {
+        let cards = |text: &str| parse_cards(text).map_err(|error| error.to_string());
+        assert_eq!(cards("T4, A10,T4"), Ok(vec!["T4".to_owned(), "A10".to_owned()]));
+        let all = cards("all").unwrap();
+        assert!(all.len() > 8 && all.contains(&"H200".to_owned()), "{all:?}");
+        assert!(cards("T4,X9").unwrap_err().contains("no model `X9`"));
     }
 
     #[test]

@@ -15,9 +15,11 @@
 //! | [`report`] | all of it as text and JSON |
 //! | [`trial`] | a dry run of which only the report is wanted |
 //! | [`batch`] | the largest batch that fits |
+//! | [`fits`] | which cards it fits on, by a run on each |
 
 pub mod batch;
 pub mod cards;
+pub mod fits;
 pub mod flags;
 pub mod installed;
 pub mod notes;

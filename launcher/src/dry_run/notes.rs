@@ -29,6 +29,9 @@ pub struct Framework {
     pub framework: String,
     /// `load`, `first step` or `steady`; `end` where phases are not told apart.
     pub phase: String,
+    /// Whether it was written as the process ended.
+    #[serde(default, rename = "final")]
+    pub is_final: bool,
     /// Optimizer steps so far.
     pub steps: u64,
     /// Its version.
@@ -126,7 +129,7 @@ mod tests {
 
     #[test]
     fn figures_of_the_allocator_are_read() {
-        let line = r#"framework	7	0	{"framework":"PyTorch","phase":"load","steps":0,"version":"2.15.0","allocator":"native","devices":[{"device":0,"uuid":"u","allocated":5,"reserved":9,"retries":0,"out_of_memory":0}]}"#;
+        let line = r#"framework	7	0	{"framework":"PyTorch","phase":"load","final":true,"steps":0,"version":"2.15.0","allocator":"native","devices":[{"device":0,"uuid":"u","allocated":5,"reserved":9,"retries":0,"out_of_memory":0}]}"#;
         let Some(Note { matter: Matter::Framework(own), .. }) = parse(line) else { panic!("{line}") };
         assert_eq!((own.devices[0].allocated, own.devices[0].reserved), (5, 9));
     }

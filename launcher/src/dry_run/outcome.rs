@@ -43,6 +43,8 @@ pub struct GpuOutcome {
     pub gpu: usize,
     /// Model.
     pub name: String,
+    /// Compute capability, major and minor.
+    pub capability: (u32, u32),
     /// Processes that used it.
     pub processes: usize,
     /// Peaks of the framework's allocator in each phase; none if no framework told any.
@@ -125,7 +127,8 @@ impl Outcome {
     #[must_use]
     pub fn new(wanted: &DryRun, machine: Option<&Machine>, notes: &[Note], took: Duration) -> Self {
         let ledgers = machine.map(|machine| own_ledgers(machine.ledgers(), notes)).unwrap_or_default();
-        let last = last_by_phase(notes);
+        let mut last = last_by_phase(notes);
+        let cut_short = forget_cut_short(&mut last, notes);
         let gpus: Vec<GpuOutcome> = machine
             .map(|machine| {
                 (0..machine.gpu_count())
@@ -164,6 +167,7 @@ impl Outcome {
                 .iter()
                 .filter(|note| note.matter == Matter::Remark)
                 .map(|note| note.words.clone())
+                .chain(cut_short)
                 .collect::<BTreeSet<_>>()
                 .into_iter()
                 .collect(),
@@ -173,9 +177,14 @@ impl Outcome {
             notes.iter().find(|note| note.matter == Matter::Withhold && outcome.frameworks.is_empty());
         outcome.withheld = elsewhere.map(|note| note.words.clone()).or_else(|| outcome.reason_to_withhold());
         if outcome.withheld.is_none() && outcome.out_of_memory == 0 {
-            outcome.fits = cards::fits(&outcome.gpus);
+            outcome.fits = cards::fits(&outcome.gpus, outcome.retries > 0);
         }
         outcome
+    }
+
+    /// The job did not succeed: what it would have needed later is not known.
+    pub fn failed(&mut self) {
+        self.fits.clear();
     }
 
     /// The job failed when its last requests for memory, of so many that were refused, had not been met. Not every
@@ -256,6 +265,30 @@ fn last_by_phase(notes: &[Note]) -> ByProcess {
     all
 }
 
+/// Leaves out the figures of processes that ended without writing the last ones: what they took after the ones before
+/// is not in them. Gives a sentence for each.
+fn forget_cut_short(last: &mut ByProcess, notes: &[Note]) -> Vec<String> {
+    let complete: BTreeSet<(u32, &str)> = notes
+        .iter()
+        .filter_map(|note| match &note.matter {
+            Matter::Framework(told) if told.is_final => Some((note.pid, told.framework.as_str())),
+            _ => None,
+        })
+        .collect();
+    let mut sentences = Vec::new();
+    last.retain(|(pid, framework), _| {
+        let is_complete = complete.contains(&(*pid, framework.as_str()));
+        if !is_complete {
+            sentences.push(format!(
+                "process {pid} ended by a signal or without exit handlers: figures are those of the driver, {framework}'s \
+                 are incomplete and left out"
+            ));
+        }
+        is_complete
+    });
+    sentences
+}
+
 fn one_gpu(
     gpu: usize,
     spec: &GpuSpec,
@@ -281,6 +314,7 @@ fn one_gpu(
     Some(GpuOutcome {
         gpu,
         name: spec.name.clone(),
+        capability: spec.capability(),
         processes: own.len(),
         phases,
         requested_peak: own.iter().map(|ledger| ledger.total_requested_peak).sum(),
@@ -361,7 +395,7 @@ mod tests {
 
     #[test]
     fn a_job_that_ran_out_of_memory_unknown_to_its_framework_fits_nowhere() {
-        let wanted = DryRun { steps: None, fake_data: false, fill: 50, find_batch: None };
+        let wanted = DryRun { steps: None, fake_data: false, fill: 50, find_batch: None, fits: vec![] };
         let card = Fit { card: "T4".to_owned(), verdict: cards::Verdict::Yes, need: 1, memory: 2 };
         let new = |counted| Outcome {
             fits: vec![card.clone()],
@@ -382,7 +416,9 @@ mod tests {
             reserved: allocated + 1,
             ..Default::default()
         };
-        let told = Framework { phase: phase.to_owned(), devices: vec![device], ..Framework::default() };
+        let is_final = phase == "steady";
+        let told =
+            Framework { phase: phase.to_owned(), is_final, devices: vec![device], ..Framework::default() };
         Note { pid, matter: Matter::Framework(told), words: String::new() }
     }
 
@@ -394,6 +430,18 @@ mod tests {
         let allocated = |phase| last[&(1, String::new())][&phase].devices[0].allocated;
         let phases = [Phase::Load, Phase::FirstStep, Phase::Steady, Phase::Whole];
         assert_eq!(phases.map(allocated), [5, 11, 9, 11]);
+    }
+
+    #[test]
+    fn figures_of_a_process_that_wrote_no_last_ones_are_left_out() {
+        let notes = [torch(1, "load", 5), torch(2, "load", 7), torch(2, "steady", 8)];
+        let mut last = last_by_phase(&notes);
+        let sentences = forget_cut_short(&mut last, &notes);
+        assert_eq!(last.keys().map(|key| key.0).collect::<Vec<_>>(), [2]);
+        assert!(
+            matches!(&sentences[..], [one] if one.starts_with("process 1 ended by a signal")),
+            "{sentences:?}"
+        );
     }
 
     #[test]

@@ -48,9 +48,8 @@ fn figures(out: &mut String, outcome: &Outcome) {
     if outcome.out_of_memory > 0 {
         let _ = writeln!(
             out,
-            "\nOUT OF MEMORY on {}: {} refused. The figures are those until then; a larger --emulate tells the need.",
-            outcome.machine,
-            many(outcome.out_of_memory, "request was").replace("request wass", "requests were")
+            "\nOUT OF MEMORY on {}. The figures are those up to then; a larger --emulate shows the need.",
+            outcome.machine
         );
     } else if outcome.retries > 0 {
         let _ = writeln!(
@@ -63,6 +62,10 @@ fn figures(out: &mut String, outcome: &Outcome) {
         out.push_str("\nfits on\n");
         for fit in &outcome.fits {
             card(out, fit);
+        }
+        let unknown = outcome.fits.iter().find(|fit| fit.verdict == Verdict::Unknown);
+        if let Some(fit) = unknown {
+            let _ = writeln!(out, "  (--fits {} runs the program on such a card)", fit.card);
         }
     }
 }
@@ -100,16 +103,12 @@ fn one_gpu(out: &mut String, gpu: &GpuOutcome) {
 }
 
 fn card(out: &mut String, fit: &Fit) {
-    let verdict = match fit.verdict {
-        Verdict::Yes => "yes",
-        Verdict::Tight => "tight",
-        Verdict::No => "no",
+    let remark = match fit.verdict {
+        Verdict::Yes | Verdict::No => "",
+        Verdict::Tight => "  only if the allocator gives its reserve back",
+        Verdict::Unknown => "  of another architecture: estimate only",
     };
-    let _ = write!(out, "  {:<12}{verdict:<6}{:>4.0} %", fit.card, fit.percent());
-    if fit.verdict == Verdict::Tight {
-        out.push_str("  only if the allocator gives its reserve back");
-    }
-    out.push('\n');
+    let _ = writeln!(out, "  {:<12}{:<8}{:>4.0} %{remark}", fit.card, fit.verdict.word(), fit.percent());
 }
 
 fn uncertainties(out: &mut String, outcome: &Outcome) {
@@ -188,6 +187,7 @@ mod tests {
             gpus: vec![GpuOutcome {
                 gpu: 0,
                 name: "NVIDIA H200".to_owned(),
+                capability: (9, 0),
                 processes: 1,
                 phases: BTreeMap::from([(Phase::Whole, peak)]),
                 requested_peak: 10 << 20,

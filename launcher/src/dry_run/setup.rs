@@ -86,8 +86,10 @@ impl Setup {
         let library = files::find(TOOLKIT).map_err(SetupError::Library)?;
         files::check(&library).map_err(SetupError::Library)?;
         let toolkit = Toolkit::read(&library).map_err(SetupError::StandIns)?;
-        let directory =
-            tempfile::Builder::new().prefix(radrm_collector::STAND_INS).tempdir().map_err(SetupError::Directory)?;
+        let directory = tempfile::Builder::new()
+            .prefix(radrm_collector::STAND_INS)
+            .tempdir()
+            .map_err(SetupError::Directory)?;
         let failed = |path: &Path, source| SetupError::Write { path: path.to_owned(), source };
         let place = |name: &str, content: &[u8]| {
             let path = directory.path().join(name);

@@ -5,11 +5,13 @@ use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
+use super::flags::DryRun;
+use crate::cli::Plan;
 use crate::ending::Ending;
 use crate::recording::Recording;
 use crate::signals::Held;
@@ -56,6 +58,24 @@ impl Trial {
         // SAFETY: one system call that may be made between fork and exec.
         unsafe { command.pre_exec(let_go) };
         Ok(Self { command, report, signals })
+    }
+
+    /// One that is like another dry run: with its options, on the machine `emulate` if that is given, without
+    /// standard streams. The program is still to be added.
+    ///
+    /// # Errors
+    /// As [`Trial::new`].
+    pub fn like(plan: &Plan, wanted: &DryRun, emulate: Option<&str>, steps: u64) -> io::Result<Self> {
+        let mut trial = Self::new(&std::env::current_exe()?, wanted.steps.unwrap_or(steps))?;
+        let own = || plan.emulate.as_ref().and_then(|emulate| emulate.spec.as_deref());
+        let command = &mut trial.command;
+        command.args(emulate.or_else(own).into_iter().flat_map(|spec| ["--emulate", spec]));
+        command.args(["--fill", &wanted.fill.to_string()]);
+        if wanted.fake_data {
+            command.arg("--fake-data");
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(trial)
     }
 
     /// Makes it: how it ended, and its report, null if it wrote none.

@@ -232,7 +232,9 @@ fn of_a_program_that_goes_on_the_first_refusal_is_kept() {
     assert_eq!((it.later.count(), it.later.like(&it.cause)), (3, 3));
     assert_eq!((it.later.smallest, it.later.largest), (Bytes::from_gib(5), Bytes::from_gib(5)));
     // In short in the report at the end, and on the page.
-    for part in ["memory holders at the out-of-memory event", "this process held 1.00 GiB", "3 more requests refused"] {
+    for part in
+        ["memory holders at the out-of-memory event", "this process held 1.00 GiB", "3 more requests refused"]
+    {
         assert!(ended.stderr.contains(part), "{part}\n{}", ended.stderr);
     }
     let mut page = rig.bare_command(artifacts::file("radrm"));

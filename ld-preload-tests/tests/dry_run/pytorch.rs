@@ -278,3 +278,65 @@ fn compiled_models_run_with_triton() {
         kernels.iter().any(|kernel| kernel["name"].as_str().is_some_and(|name| name.contains("triton_")))
     );
 }
+
+/// Takes 8 GiB after its first step, and ends in the way that its argument names.
+const ENDS: &str = "import os, signal, sys, torch
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.randn(4, 8, device='cuda')).sum().backward()
+optimizer.step()
+held = torch.empty(8 << 30, dtype=torch.uint8, device='cuda')
+{'exit': lambda: os._exit(0), 'kill': lambda: os.kill(os.getpid(), signal.SIGKILL), 'fail': lambda: sys.exit(3)}[sys.argv[1]]()
+";
+
+#[test]
+fn a_program_that_ends_without_handlers_gets_the_drivers_figures() {
+    let Some(python) = python() else { return };
+    for (how, fits) in [("exit", true), ("kill", false)] {
+        let run = dry_run(&python, &[], &["-c", ENDS, how]);
+        let found = &run.report["dry_run"];
+        assert!(found["gpus"][0]["held_peak"].as_u64() > Some(8 << 30), "{how}: {found:#}");
+        assert_eq!(found["gpus"][0]["phases"], serde_json::json!({}), "{how}");
+        let remark = found["remarks"][0].as_str().unwrap_or_default();
+        assert!(remark.contains("figures are those of the driver"), "{how}: {found:#}");
+        assert_eq!(!found["fits"].as_array().unwrap().is_empty(), fits, "{how}: {found:#}");
+    }
+}
+
+#[test]
+fn a_program_that_fails_fits_nowhere() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &[], &["-c", ENDS, "fail"]);
+    assert_eq!(run.ended.status.code(), Some(3), "{}", run.ended.stderr);
+    assert!(run.figure("whole", "allocated") >= 8192.0);
+    assert_eq!(run.report["dry_run"]["fits"], Value::Array(Vec::new()));
+}
+
+/// Takes 20 GiB, and needs what the T4's architecture does not have.
+const NEEDS_AMPERE: &str = "import sys, torch
+if len(sys.argv) > 1 and torch.cuda.get_device_capability() < (8, 0):
+    sys.exit(3)
+torch.empty(20 << 30, dtype=torch.uint8, device='cuda')
+";
+
+#[test]
+fn each_card_is_judged_by_a_run_on_it() {
+    let Some(python) = python() else { return };
+    let fits = |cards: &str, arguments: &[&str]| {
+        let mut command = Command::new(artifacts::file("radrm-run"));
+        command.args(["--dry-run", "--quiet", "--json=-", "--fits", cards, "--"]).arg(&python);
+        command.args(["-c", NEEDS_AMPERE]).args(arguments);
+        child::run(command, 3 * PATIENCE)
+    };
+    let verdicts = |text: &str| {
+        let report: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        let of = |fit: &Value| format!("{} {}", fit["card"], fit["verdict"]).replace('"', "");
+        report["fits"].as_array().unwrap().iter().map(of).collect::<Vec<_>>()
+    };
+    let ended = fits("T4,A100-40GB", &[]).ok();
+    assert_eq!(verdicts(&ended.stdout), ["T4 no", "A100-40GB yes"], "{}", ended.stdout);
+    let ended = fits("T4", &["strict"]);
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+    assert_eq!(verdicts(&ended.stdout), ["T4 unknown"]);
+    assert!(ended.stdout.contains("exit code 3, and not for lack of GPU memory"), "{}", ended.stdout);
+}

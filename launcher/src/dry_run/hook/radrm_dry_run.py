@@ -137,7 +137,7 @@ class _Watch:
             )
         return devices
 
-    def record(self):
+    def record(self, final=False):
         """Writes down the figures of the phase so far; false if there are none."""
         if self.blind or not self.torch.cuda.is_initialized():
             return False
@@ -150,6 +150,7 @@ class _Watch:
         figures = {
             "framework": "PyTorch",
             "phase": self.phase,
+            "final": final,
             "steps": self.count(),
             "version": self.torch.__version__,
             "allocator": self.torch.cuda.get_allocator_backend(),
@@ -221,7 +222,7 @@ def _watch(torch):
         # A forked child has its parent's figures, which are not its own.
         if os.getpid() == owner:
             watch.last = None
-            watch.record()
+            watch.record(final=True)
             _let_autograd_rest()
 
     atexit.register(end)

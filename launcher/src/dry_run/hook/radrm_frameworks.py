@@ -26,6 +26,7 @@ def _tell(note, framework, version, allocator, devices):
     figures = {
         "framework": framework,
         "phase": "end",
+        "final": True,
         "steps": 0,
         "version": version,
         "allocator": allocator,
