@@ -134,6 +134,8 @@ pub enum Verdict {
     TimedOut,
     /// No device (or node) could ever hold it.
     Impossible,
+    /// Its user may not have it.
+    Rejected,
 }
 
 impl Verdict {

@@ -6,9 +6,13 @@ use crate::device::{Device, DeviceId, JobObservation, Node, Observation};
 use crate::interference::Activity;
 use crate::job::{Job, JobId, SuspendRefusal, UserId};
 use crate::leaving::Leaving;
+use crate::limits::UserLimits;
 use crate::need::{Need, Needs};
 use crate::outcome::Outcome;
 use crate::units::{Bytes, Millis};
+
+/// The attempt that an answer of an older log names: it was taken to be about the present one.
+pub(crate) const ANY_ATTEMPT: u32 = 0;
 
 /// Something that happened. Events that do not fit the state (a job that is not known, a device
 /// that is gone, news of an attempt that is over) change nothing.
@@ -92,6 +96,11 @@ pub enum Event {
         #[serde(default)]
         ran: Millis,
     },
+    /// What users may have changed.
+    UserLimitsSet {
+        /// From now on.
+        limits: UserLimits,
+    },
     /// GPU time a user has used before, to carry fair shares over a restart.
     UsageRestored {
         /// Who.
@@ -160,6 +169,9 @@ pub enum Event {
     Suspended {
         /// Which.
         job: JobId,
+        /// The attempt it is about.
+        #[serde(default)]
+        attempt: u32,
         /// What it held on each device, at the most.
         bytes: Bytes,
     },
@@ -167,6 +179,9 @@ pub enum Event {
     SuspendFailed {
         /// Which.
         job: JobId,
+        /// The attempt it is about.
+        #[serde(default)]
+        attempt: u32,
         /// Why; it is not tried again.
         refusal: SuspendRefusal,
     },
@@ -174,11 +189,17 @@ pub enum Event {
     Resumed {
         /// Which.
         job: JobId,
+        /// The attempt it is about.
+        #[serde(default)]
+        attempt: u32,
     },
     /// The answer to `Resume`: it is still suspended and whole. (One that is lost has `Finished`.)
     ResumeFailed {
         /// Which.
         job: JobId,
+        /// The attempt it is about.
+        #[serde(default)]
+        attempt: u32,
     },
     /// The signal last decided for a job cannot be sent for now (`held`), or is sent only now: its time to leave
     /// begins when it is sent.

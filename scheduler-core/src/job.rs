@@ -193,6 +193,13 @@ pub struct Job {
     pub ooms: u32,
     /// Memory that is known not to suffice, when it is put back by a caller that was restarted.
     pub floor: Bytes,
+    /// It was admitted before the caller was restarted: it exceeds no limit, and if no device can hold it now, a device
+    /// may be missing since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub admitted: bool,
+    /// An administrator submits it: its priority may be any.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_admin: bool,
     /// Since when it waits for its turn, likewise, if that is not its submission: the end of its last slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lined_up: Option<Millis>,
@@ -230,6 +237,8 @@ impl Job {
             attempts: 0,
             ooms: 0,
             floor: Bytes::ZERO,
+            admitted: false,
+            by_admin: false,
             lined_up: None,
             held: false,
             after: Vec::new(),

@@ -46,7 +46,7 @@
 //!   `Paused`, so that nobody starts before all is told, `NodeAdded`, `DeviceAdded`, `UsageRestored`,
 //!   `Adopted` for what still runs, with `leaving` as [`State::job`] told it, `AdoptedSuspended`,
 //!   `Submitted` for what waits, with `attempts` and `floor` of the last `Requeue`
-//!   and `lined_up` as [`State::job`] told it, and `Paused` with `false`.
+//!   and `lined_up` as [`State::job`] told it, and `Paused` with `false`. All these jobs are `admitted`.
 //! - A job may wait for jobs of lower numbers. Those of them that are over before it is submitted are known to the
 //!   caller alone, who names one that failed in [`Dependency::failed`]. A caller that comes back tells the jobs in the
 //!   order of their numbers.
@@ -82,6 +82,7 @@ pub mod interference;
 mod job;
 mod ladder;
 mod leaving;
+mod limits;
 pub mod need;
 mod outcome;
 mod place;
@@ -103,6 +104,7 @@ pub use interference::{Activity, Constants};
 pub use job::{ArrayLimit, Condition, Dependency, HostNeed, Job, JobId, Preemption, SuspendRefusal, UserId};
 pub use ladder::Rung;
 pub use leaving::{After, Leaving};
+pub use limits::{Exceeded, UserLimits};
 pub use need::{Need, NeedResolver, Needs};
 pub use outcome::{Evidence, Outcome};
 pub use reason::{Impossible, Reason, Score, Wait};
@@ -110,5 +112,5 @@ pub use settings::{
     Eviction, FairShare, Hot, Memory, NoSuchPolicy, Order, Policy, Preconditions, Recovery, Settings,
     Throttle, Unknown,
 };
-pub use state::{DeviceView, JobView, Phase, State};
+pub use state::{DeviceView, JobView, Oversized, Phase, State};
 pub use units::{Bytes, Millis, Permille};

@@ -84,10 +84,14 @@ pub(crate) struct Fit {
     pub(crate) score: Score,
 }
 
-/// What never changes while the job waits.
+/// What changes only as devices go and come back.
 pub(crate) fn eligible(dev: &Dev, ask: &Ask) -> bool {
-    !dev.lost
-        && dev.instances == 0
+    !dev.lost && could_hold(dev, ask)
+}
+
+/// What never changes while the job waits.
+pub(crate) fn could_hold(dev: &Dev, ask: &Ask) -> bool {
+    dev.instances == 0
         && ask.model.as_ref().is_none_or(|model| *model == dev.spec.model)
         && ask.node.is_none_or(|node| node == dev.node)
         && (ask.only.is_empty() || ask.only.contains(&dev.spec.id))

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::device::DeviceId;
 use crate::job::{Condition, JobId, SuspendRefusal};
 use crate::ladder::Rung;
+use crate::limits::Exceeded;
 use crate::outcome::Evidence;
 use crate::settings::Policy;
 use crate::units::{Bytes, Millis, Permille};
@@ -60,6 +61,11 @@ pub enum Reason {
     Impossible {
         /// What is missing.
         why: Impossible,
+    },
+    /// It would exceed a limit of its user.
+    UserLimit {
+        /// Which.
+        limit: Exceeded,
     },
     /// The user asked for it.
     ByUser,
@@ -172,9 +178,18 @@ pub enum Score {
 }
 
 /// Why no device could ever hold a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "missing", rename_all = "snake_case")]
 pub enum Impossible {
+    /// No machine has a device that takes jobs.
+    NoGpu,
+    /// No device is of its model.
+    Model {
+        /// Asked for.
+        model: String,
+        /// Those that there are, in order.
+        models: Vec<String>,
+    },
     /// It needs more memory than any device (of its model) has.
     Memory {
         /// Needed.
@@ -196,7 +211,7 @@ pub enum Impossible {
 }
 
 /// What a waiting job waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "for", rename_all = "snake_case")]
 pub enum Wait {
     /// It is held.
@@ -213,8 +228,15 @@ pub enum Wait {
         /// The bound.
         at_once: u32,
     },
-    /// There is no device yet (of its model).
+    /// No device that it could use takes jobs: they are drained.
     NoDevice,
+    /// Only devices that are lost could hold it.
+    Lost,
+    /// It was admitted before a restart, and no device that is there since could hold it: one may be missing.
+    Missing {
+        /// What is missing.
+        why: Impossible,
+    },
     /// Somebody is before it, and starting it could delay them.
     Behind {
         /// Who.
@@ -292,6 +314,7 @@ impl fmt::Display for Reason {
             Self::Exited => f.write_str("its program ended"),
             Self::DeviceLost => f.write_str("its device or machine failed"),
             Self::Impossible { why } => write!(f, "can never run here: {why}"),
+            Self::UserLimit { limit } => limit.fmt(f),
             Self::ByUser => f.write_str("asked for by the user"),
             Self::TimeLimit { limit } => write!(f, "its time limit of {limit} is over"),
             Self::SlotEnds { slot } => write!(f, "its time slot of {slot} is over and others wait"),
@@ -337,6 +360,10 @@ impl fmt::Display for Score {
 impl fmt::Display for Impossible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoGpu => f.write_str("this node has no GPU for jobs"),
+            Self::Model { model, models } => {
+                write!(f, "no GPU of this node is called {model}; their models: {}", models.join(", "))
+            }
             Self::Memory { need, largest } => {
                 write!(f, "it needs {need} on a device, and the largest has {largest}")
             }
@@ -361,7 +388,11 @@ impl fmt::Display for Wait {
                 write!(f, "starts after job {job} has succeeded")
             }
             Self::Array { at_once } => write!(f, "its array may have {at_once} jobs at once"),
-            Self::NoDevice => f.write_str("there is no device that it could use"),
+            Self::NoDevice => f.write_str("no device that it could use takes jobs"),
+            Self::Lost => f.write_str("a GPU that it needs is lost for now"),
+            Self::Missing { why } => {
+                write!(f, "a GPU that it needs may be missing since the daemon was started: {why}")
+            }
             Self::Behind { job } => write!(f, "job {job} is before it"),
             Self::Memory { need, free } => write!(f, "needs {need}; the emptiest device has {free} free"),
             Self::Busy { smact, limit } => {

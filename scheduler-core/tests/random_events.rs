@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use radrm_scheduler_core::{
-    Action, Activity, ArrayLimit, Bytes, Condition, Decision, Dependency, Device, DeviceId, Event, Evidence,
-    HostNeed, Job, JobId, JobObservation, Memory, Millis, Need, Node, NodeId, Observation, Outcome, Permille,
-    Phase, Preemption, Reason, Settings, State, SuspendRefusal, UserId, need::Source,
+    Action, Activity, ArrayLimit, Bytes, Condition, Decision, Dependency, DeviceId, Event, HostNeed, Job,
+    JobId, JobObservation, Memory, Millis, Need, Node, NodeId, Observation, Outcome, Permille, Phase,
+    Preemption, Reason, Settings, State, SuspendRefusal, UserId, need::Source,
 };
 
 #[path = "common/random.rs"]
 mod random;
 
-use random::{Kind, Rng, kinds, policies, settings};
+use random::{Kind, Rng, device, kinds, late_answer, outcome, policies, settings};
 
 const STEPS: u32 = 10_000;
 
@@ -47,6 +47,8 @@ struct World {
     /// place in the order is before it.
     passed: u64,
     overtaken: u64,
+    /// Answers of helpers that an attempt left when it ended.
+    late: Vec<Event>,
     /// Memory in use as it was told.
     used: BTreeMap<JobId, Bytes>,
 }
@@ -81,28 +83,14 @@ impl World {
             retry: BTreeMap::new(),
             passed: 0,
             overtaken: 0,
+            late: Vec::new(),
             used: BTreeMap::new(),
         };
         world.step(Event::NodeAdded {
             node: Node { id: NodeId(1), cpu_milli: 32_000, memory: Bytes::from_gib(256) },
         });
         for id in 0..8u32 {
-            // Two nodes of three GPUs, one of them divided in two.
-            let (node, parent) = match id {
-                0..=2 => (0, None),
-                3..=5 => (1, None),
-                _ => (1, Some(DeviceId(5))),
-            };
-            let capacity = Bytes::from_gib(if parent.is_some() { 20 } else { 40 });
-            let model = if parent.is_some() { "A100-40GB.3g.20gb" } else { "A100-40GB" };
-            let device = Device {
-                id: DeviceId(id),
-                node: NodeId(node),
-                model: model.into(),
-                capacity,
-                parent,
-                shared: parent.is_none(),
-            };
+            let device = device(id);
             world.step(Event::DeviceAdded { device });
         }
         world
@@ -116,7 +104,9 @@ impl World {
             Event::DeviceLost { .. } | Event::DeviceDrained { .. } | Event::DeviceAdded { .. } => true,
             _ => false,
         };
-        if let Event::ResumeFailed { job } = event {
+        if let Event::ResumeFailed { job, attempt } = event
+            && self.running.get(&job).is_some_and(|(present, _)| *present == attempt)
+        {
             self.retry.insert(job, self.now.plus(Millis(30_000)));
         }
         let before: BTreeSet<JobId> = self.state.blockers().collect();
@@ -296,6 +286,11 @@ impl World {
         let known: BTreeSet<JobId> = self.state.jobs().collect();
         assert_eq!(known, self.alive, "a job was lost or kept");
         self.check_gate();
+        for (job, (attempt, _)) in self.running.iter().filter(|(job, _)| !self.suspended.contains(job)) {
+            let view = self.state.job(*job).unwrap();
+            assert_eq!(view.attempts, *attempt);
+            assert!(view.job.gpus == 0 || !view.devices.is_empty(), "job {job} runs where it has no place");
+        }
         if self.state.settings().memory == Memory::Reserved {
             for view in self.state.devices() {
                 assert!(view.reserved <= view.device.capacity, "over-committed: {view:?}");
@@ -400,6 +395,7 @@ impl World {
             job.after.push(self.dependency(id.0));
         }
         job.array = self.rng.one_in(6).then_some(ArrayLimit { array: JobId(id.0 / 16 * 16), at_once: 2 });
+        job.held = self.rng.one_in(30);
         job
     }
 
@@ -414,23 +410,12 @@ impl World {
         self.running.iter().nth(at as usize).map(|(job, (attempt, seen))| (*job, *attempt, *seen))
     }
 
-    fn outcome(&mut self) -> Outcome {
-        match self.rng.below(12) {
-            0 => Outcome::Signalled { signal: 11 },
-            1 => Outcome::Exited { code: 1 },
-            2..=3 => Outcome::OutOfMemory {
-                seen: Bytes::from_gib(self.rng.below(45)),
-                evidence: if self.rng.one_in(2) { Evidence::Shim } else { Evidence::Log },
-                code: 1,
-            },
-            4 => Outcome::Lost,
-            5 => Outcome::NotStarted,
-            _ => Outcome::Exited { code: 0 },
-        }
-    }
-
     fn finish(&mut self, job: JobId, outcome: Outcome) -> Vec<Decision> {
         let (attempt, _) = self.running.remove(&job).unwrap();
+        if self.suspending.contains(&job) || self.resuming.contains(&job) {
+            let late = late_answer(&mut self.rng, job, attempt, self.suspending.contains(&job));
+            self.late.push(late);
+        }
         self.used.remove(&job);
         self.retry.remove(&job);
         self.suspending.remove(&job);
@@ -449,6 +434,9 @@ impl World {
                     return self.step(Event::Tick);
                 }
                 self.alive.insert(job.id);
+                if job.held {
+                    self.held.insert(job.id);
+                }
                 self.step(Event::Submitted { job: Box::new(job) })
             }
             6..=9 => match self.pick_running() {
@@ -462,7 +450,7 @@ impl World {
             },
             10..=13 => match self.pick_running() {
                 Some((job, ..)) => {
-                    let outcome = self.outcome();
+                    let outcome = outcome(&mut self.rng);
                     self.finish(job, outcome)
                 }
                 None => self.step(Event::Finished {
@@ -474,27 +462,33 @@ impl World {
             14 => match self.pick(&self.suspending.clone()) {
                 Some(job) => {
                     self.suspending.remove(&job);
+                    let attempt = self.running[&job].0;
                     if self.rng.one_in(3) {
-                        return self.step(Event::SuspendFailed { job, refusal: SuspendRefusal::Failed });
+                        return self.step(Event::SuspendFailed {
+                            job,
+                            attempt,
+                            refusal: SuspendRefusal::Failed,
+                        });
                     }
                     if self.state.job(job).is_some_and(|view| view.phase == Phase::Suspending) {
                         self.suspended.insert(job);
                     }
                     let bytes = Bytes::from_gib(1 + self.rng.below(8));
-                    self.step(Event::Suspended { job, bytes })
+                    self.step(Event::Suspended { job, attempt, bytes })
                 }
                 None => self.step(Event::Tick),
             },
             15 => match self.pick(&self.resuming.clone()) {
                 Some(job) => {
                     self.resuming.remove(&job);
+                    let attempt = self.running[&job].0;
                     if self.rng.one_in(3) {
                         if self.state.job(job).is_some_and(|view| view.phase == Phase::Resuming) {
                             self.suspended.insert(job);
                         }
-                        return self.step(Event::ResumeFailed { job });
+                        return self.step(Event::ResumeFailed { job, attempt });
                     }
-                    self.step(Event::Resumed { job })
+                    self.step(Event::Resumed { job, attempt })
                 }
                 None => self.step(Event::Tick),
             },
@@ -561,6 +555,22 @@ impl World {
                     }
                 }
             }
+            22..=23 if !self.late.is_empty() => {
+                let asked = self.late.iter().position(|late| match late {
+                    Event::Suspended { job, .. } => self.suspending.contains(job),
+                    Event::Resumed { job, .. } => self.resuming.contains(job),
+                    _ => false,
+                });
+                let at = asked.unwrap_or_else(|| self.rng.below(self.late.len() as u64) as usize);
+                // Some come very late: when another attempt is asked the same.
+                match asked.is_some() || self.rng.one_in(10) {
+                    true => {
+                        let late = self.late.swap_remove(at);
+                        self.step(late)
+                    }
+                    false => self.step(Event::Tick),
+                }
+            }
             24 => match self.pick_running() {
                 Some((job, ..)) => {
                     let held = self.rng.one_in(2);
@@ -572,21 +582,8 @@ impl World {
         }
     }
 
-    fn restore(&mut self, device: DeviceId) {
-        let (node, parent) = match device.0 {
-            0..=2 => (0, None),
-            3..=5 => (1, None),
-            _ => (1, Some(DeviceId(5))),
-        };
-        let device = Device {
-            id: device,
-            node: NodeId(node),
-            model: if parent.is_some() { "A100-40GB.3g.20gb" } else { "A100-40GB" }.into(),
-            capacity: Bytes::from_gib(if parent.is_some() { 20 } else { 40 }),
-            parent,
-            shared: parent.is_none(),
-        };
-        self.step(Event::DeviceAdded { device });
+    fn restore(&mut self, id: DeviceId) {
+        self.step(Event::DeviceAdded { device: device(id.0) });
     }
 
     /// Its processes run, or are to be killed where they are suspended.
@@ -611,9 +608,11 @@ impl World {
             }
             self.now = self.now.plus(Millis(40_000));
             if let Some(job) = self.suspending.pop_first() {
-                self.step(Event::SuspendFailed { job, refusal: SuspendRefusal::Failed });
+                let attempt = self.running[&job].0;
+                self.step(Event::SuspendFailed { job, attempt, refusal: SuspendRefusal::Failed });
             } else if let Some(job) = self.resuming.pop_first() {
-                self.step(Event::Resumed { job });
+                let attempt = self.running[&job].0;
+                self.step(Event::Resumed { job, attempt });
             } else if let Some(job) = self.running.keys().copied().find(|job| self.may_end(*job)) {
                 self.finish(job, Outcome::Exited { code: 0 });
             } else {

@@ -34,7 +34,6 @@ impl Engine {
                 entry.started_ms = None;
                 entry.suspension = Suspension::default();
                 self.say(job.0, format!("attempt {attempt}: {reason}"));
-                self.jobs.missing.remove(&job.0);
                 self.outbox.effect(Effect::Start((job.0, attempt)));
             }
             Action::SetAside { job, .. } => self.say(job.0, reason.to_string()),
@@ -65,8 +64,6 @@ impl Engine {
                 self.keep_turn(job.0);
                 self.say(job.0, reason.to_string());
             }
-            Action::End { job, verdict: Verdict::Impossible }
-                if self.waits_for_lost(job.0) || self.was_possible(job.0, reason) => {}
             Action::End { job, verdict } => {
                 if let Some(entry) = self.jobs.entries.get_mut(&job.0) {
                     entry.stage = Stage::Ended;

@@ -6,8 +6,6 @@ use crate::events::Log;
 
 pub(super) struct Core {
     pub(super) state: State,
-    /// The same node without jobs and with all its GPUs: what it does not start never starts.
-    pub(super) empty: State,
     pub(super) log: Option<Log>,
     /// When the core asked for a tick.
     pub(super) wake: Option<Millis>,
@@ -18,7 +16,7 @@ impl Core {
         if let Some(log) = &mut log {
             log.start(&settings);
         }
-        Self { empty: super::possible::empty(&settings), state: State::new(settings), log, wake: None }
+        Self { state: State::new(settings), log, wake: None }
     }
 
     /// Gives an event to the core and returns its decisions. Both are logged.

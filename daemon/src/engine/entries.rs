@@ -1,33 +1,16 @@
-//! The jobs that are not over, and how much of them each user has.
+//! The jobs that are not over, and what those of each user take on disk.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
 
 use crate::store::Entry;
 
-/// What jobs take of the queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Room {
-    pub(super) jobs: u32,
-    /// On disk.
-    pub(super) bytes: u64,
-}
-
-impl Room {
-    pub(super) fn of(entry: &Entry) -> Self {
-        Self { jobs: 1, bytes: entry.bytes }
-    }
-
-    pub(super) fn and(self, other: Self) -> Self {
-        Self { jobs: self.jobs + other.jobs, bytes: self.bytes + other.bytes }
-    }
-}
-
 /// By number.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     all: BTreeMap<u64, Entry>,
-    users: HashMap<u32, Room>,
+    /// Jobs of each user, and their bytes on disk.
+    users: HashMap<u32, (u32, u64)>,
 }
 
 impl Deref for Entries {
@@ -46,23 +29,23 @@ impl Entries {
 
     pub(super) fn insert(&mut self, id: u64, entry: Entry) {
         self.remove(&id);
-        let room = self.users.entry(entry.uid).or_default();
-        *room = room.and(Room::of(&entry));
+        let (jobs, bytes) = self.users.entry(entry.uid).or_default();
+        (*jobs, *bytes) = (*jobs + 1, *bytes + entry.bytes);
         self.all.insert(id, entry);
     }
 
     pub(super) fn remove(&mut self, id: &u64) {
         let Some(entry) = self.all.remove(id) else { return };
-        let Some(room) = self.users.get_mut(&entry.uid) else { return };
-        (room.jobs, room.bytes) = (room.jobs - 1, room.bytes - entry.bytes);
-        if room.jobs == 0 {
+        let Some((jobs, bytes)) = self.users.get_mut(&entry.uid) else { return };
+        (*jobs, *bytes) = (*jobs - 1, *bytes - entry.bytes);
+        if *jobs == 0 {
             self.users.remove(&entry.uid);
         }
     }
 
-    /// What a user's jobs take.
-    pub(super) fn of_user(&self, uid: u32) -> Room {
-        self.users.get(&uid).copied().unwrap_or_default()
+    /// What a user's jobs take on disk.
+    pub(super) fn bytes_of(&self, uid: u32) -> u64 {
+        self.users.get(&uid).map_or(0, |(_, bytes)| *bytes)
     }
 }
 
@@ -79,8 +62,8 @@ mod tests {
         }
         entries.remove(&2);
         entries.remove(&2);
-        let room = |jobs, bytes| Room { jobs, bytes };
-        assert_eq!([7, 8, 9].map(|uid| entries.of_user(uid)), [room(2, 50), room(0, 0), room(1, 0)]);
+        assert_eq!([7, 8, 9].map(|uid| entries.bytes_of(uid)), [50, 0, 0]);
+        assert_eq!(entries.users.len(), 2, "a user without jobs is forgotten");
         assert_eq!(entries.len(), 3);
     }
 }

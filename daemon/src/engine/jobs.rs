@@ -36,14 +36,17 @@ pub(super) struct Live {
 pub(super) struct JobTable {
     pub(super) entries: Entries,
     pub(super) live: BTreeMap<u64, Live>,
-    /// Jobs that an earlier daemon took and for which something is missing since this one was started.
-    pub(super) missing: BTreeSet<u64>,
 }
 
 impl JobTable {
     /// Whether this is the job's present attempt.
     pub(super) fn is_current(&self, (job, attempt): Attempt) -> bool {
         self.entries.get(&job).is_some_and(|entry| entry.attempt == attempt)
+    }
+
+    /// The number of a job's present attempt.
+    pub(super) fn attempt(&self, job: u64) -> u32 {
+        self.entries.get(&job).map_or(0, |entry| entry.attempt)
     }
 
     /// Jobs that hold their GPUs.
@@ -79,7 +82,6 @@ impl JobTable {
         for job in jobs {
             if self.entries.get(job).is_some_and(|entry| entry.stage == Stage::Ended) {
                 self.entries.remove(job);
-                self.missing.remove(job);
             }
         }
     }
@@ -119,10 +121,9 @@ mod tests {
             (2, Stage::Ended, Step::Running),
             (3, Stage::Running, Step::Running),
         ]);
-        table.missing.extend([1, 2]);
         table.drop_ended(&BTreeSet::from([1, 3]));
         let left: Vec<u64> = table.entries.keys().copied().collect();
-        assert_eq!((left, table.missing), (vec![2, 3], BTreeSet::from([2])));
+        assert_eq!(left, [2, 3]);
     }
 
     #[test]

@@ -3,13 +3,12 @@
 use std::time::Instant;
 
 use radrm_console::output::say;
-use radrm_scheduler_core::{Event, JobId, Outcome, Phase, Reason};
+use radrm_scheduler_core::{Event, JobId, Outcome, Phase};
 
+use super::Engine;
 use super::monitor::{Change, Doubtful};
-use super::{Engine, needs};
 use crate::gpus::Look;
 use crate::status::{End, Status};
-use crate::store::{Entry, Stage};
 use crate::watch::Attempt;
 
 /// Whether a GPU that is gone may be the cause.
@@ -44,53 +43,10 @@ impl Engine {
                 Change::Back(device) => {
                     say(crate::NAME, &format!("{} is back", self.node.uuid(device)));
                     self.step(Event::DeviceAdded { device: self.node.description(device) });
-                    self.submit_again();
                 }
             }
         }
         self.settle_doubts(Some(look.begun));
-    }
-
-    /// Whether a job for which nothing is there would find what it needs with all GPUs there. The scheduler ends
-    /// such a job; it stays in the queue, and is submitted again when a GPU is back.
-    pub(super) fn waits_for_lost(&mut self, job: u64) -> bool {
-        let Some(entry) = self.jobs.entries.get(&job).filter(|_| self.node.any_lost()) else { return false };
-        let waits = entry.stage == Stage::Waiting && self.can_ever_start(&needs::job(entry)).is_ok();
-        if waits {
-            self.say(job, "waits for a GPU that is gone for now".to_owned());
-        }
-        waits
-    }
-
-    /// Whether an earlier daemon took the job, with the same machine in front of it: what is missing now may be a GPU
-    /// that was lost before this daemon came, so the job stays in the queue for the next one, whatever it is tried for.
-    pub(super) fn was_possible(&mut self, job: u64, reason: &Reason) -> bool {
-        let waits = (self.recovering || self.jobs.missing.contains(&job))
-            && self.jobs.entries.get(&job).is_some_and(|entry| entry.stage == Stage::Waiting);
-        if waits {
-            self.jobs.missing.insert(job);
-            self.say(job, format!("waits, as a GPU may be missing since the daemon was started: {reason}"));
-        }
-        waits
-    }
-
-    /// Remembers a job of an earlier daemon that could not start now, and is not tried yet: it is held, or runs.
-    pub(super) fn find_missing(&mut self, job: u64) {
-        let Some(entry) = self.jobs.entries.get(&job) else { return };
-        if self.can_ever_start(&needs::job(entry)).is_err() {
-            self.jobs.missing.insert(job);
-        }
-    }
-
-    /// Those that wait and of which the scheduler knows nothing.
-    fn submit_again(&mut self) {
-        let unknown = |entry: &&Entry| {
-            entry.stage == Stage::Waiting && !entry.held && self.core.state.job(JobId(entry.id)).is_none()
-        };
-        let jobs: Vec<_> = self.jobs.entries.values().filter(unknown).map(needs::job).collect();
-        for job in jobs {
-            self.step(Event::Submitted { job: Box::new(job) });
-        }
     }
 
     /// Ends doubts that a poll has settled, or that are old.

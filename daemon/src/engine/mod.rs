@@ -21,7 +21,6 @@ mod lost;
 mod monitor;
 mod needs;
 mod outbox;
-mod possible;
 mod recover;
 mod requests;
 mod rows;
@@ -396,6 +395,7 @@ impl Engine {
         match read {
             Ok(new) => {
                 let fixed = self.config.reload(new);
+                self.set_user_limits();
                 let left = match fixed.as_slice() {
                     [] => String::new(),
                     names => format!("; restart radrmd for: {}", names.join(", ")),

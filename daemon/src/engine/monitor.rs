@@ -126,10 +126,6 @@ impl NodeMonitor {
         self.lost.contains(uuid)
     }
 
-    pub(super) fn any_lost(&self) -> bool {
-        !self.lost.is_empty()
-    }
-
     /// Which GPUs went or came back since the last poll.
     pub(super) fn changes(&mut self, look: &Look) -> Vec<Change> {
         let mut changes = Vec::new();
@@ -265,9 +261,9 @@ mod tests {
         let gone = look(now, &["A"], &["B", "unknown"]);
         assert_eq!(monitor.changes(&gone), [Change::Lost(DeviceId(1))]);
         assert_eq!(monitor.changes(&gone), []);
-        assert!(monitor.is_lost("B") && monitor.any_lost());
+        assert!(monitor.is_lost("B"));
         assert_eq!(monitor.changes(&look(now, &["A", "B"], &[])), [Change::Back(DeviceId(1))]);
-        assert!(!monitor.any_lost());
+        assert!(!monitor.is_lost("B"));
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub(super) fn job(entry: &Entry) -> Job {
     let job = entry.needs.as_ref().unwrap_or(&Needs::default()).of(job);
     Job {
         activity: entry.activity.or(job.activity),
+        held: entry.held,
         lined_up: entry.lined_up_ms.map(Millis),
         attempts: entry.attempt,
         ooms: entry.ooms,
@@ -77,9 +78,7 @@ impl Engine {
 
     fn learn(&mut self, id: u64, needs: Needs) {
         let Some(entry) = self.jobs.entries.get_mut(&id) else { return };
-        let known = self.core.state.job(JobId(id)).map(|view| view.job);
-        let is_known = known.is_some();
-        let before = known.unwrap_or_else(|| job(entry));
+        let Some(before) = self.core.state.job(JobId(id)).map(|view| view.job) else { return };
         let news = Event::needs_known(&before, &needs);
         if news.is_empty() {
             return;
@@ -90,7 +89,6 @@ impl Engine {
         entry.needs = Some(needs);
         need.into_iter().for_each(|need| self.say(id, need));
         self.touch(id);
-        // A held job is not known to the scheduler.
-        news.into_iter().filter(|_| is_known).for_each(|event| self.step(event));
+        news.into_iter().for_each(|event| self.step(event));
     }
 }

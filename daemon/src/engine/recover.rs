@@ -14,7 +14,7 @@
 
 use std::time::{Duration, Instant};
 
-use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Node, NodeId, Outcome, UserId};
+use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Node, NodeId, Outcome, UserId, UserLimits};
 
 use super::{Engine, Live, needs};
 use crate::status::{Look, Status};
@@ -76,7 +76,6 @@ impl Engine {
                 Found::Waiting => waiting.push(entry),
                 Found::Kept(status) => {
                     self.adopt(entry, &status, true);
-                    self.find_missing(attempt.0);
                     if let Some(supervisor) = status.supervisor {
                         self.effects.watch(attempt, supervisor);
                     }
@@ -102,22 +101,20 @@ impl Engine {
         let mut submitted = Vec::new();
         for mut entry in waiting {
             self.resolve_needs(&mut entry);
-            submitted.push((entry.id, entry.held, entry.cancelled));
+            submitted.push((entry.id, entry.cancelled));
             self.jobs.entries.insert(entry.id, entry);
         }
         // Those that wait learn from what ended meanwhile.
         for (attempt, status) in over {
             self.attempt_ended(attempt, &status, true);
         }
-        for (id, held, cancelled) in submitted {
+        for (id, cancelled) in submitted {
             let Some(entry) = self.jobs.entries.get(&id) else { continue };
-            let job = Box::new(needs::job(entry));
+            let job = Box::new(Job { admitted: true, ..needs::job(entry) });
             self.touch(id);
-            self.submit_to_state(job, held);
+            self.step(Event::Submitted { job });
             if cancelled {
                 self.cancel(id);
-            } else if held {
-                self.find_missing(id);
             }
         }
         // Who is first is known now.
@@ -137,15 +134,22 @@ impl Engine {
         let node = Node { id: NodeId(0), cpu_milli: cpus * 1000, memory: Bytes(memory) };
         let devices = self.node.descriptions().into_iter().map(|device| Event::DeviceAdded { device });
         for event in [Event::NodeAdded { node }].into_iter().chain(devices) {
-            self.core.empty.step(self.now.at, event.clone());
             self.step(event);
         }
+        self.set_user_limits();
         // Until an administrator takes it back, whatever becomes of the daemon.
         for uuid in self.node.drained.clone() {
             let Some(device) = self.node.device(&uuid) else { continue };
             self.step(Event::DeviceDrained { device, drained: true });
             radrm_console::output::say(crate::NAME, &format!("{uuid} is drained: it takes no new jobs"));
         }
+    }
+
+    /// Tells the core what users may have.
+    pub(super) fn set_user_limits(&mut self) {
+        let limits =
+            UserLimits { jobs: Some(self.config.jobs_per_user), priority: Some(self.config.user_priority) };
+        self.step(Event::UserLimitsSet { limits });
     }
 
     /// How an attempt is found.
@@ -183,7 +187,7 @@ impl Engine {
         let reserved = entry.reserved.map(Bytes);
         let leaving = entry.leaving.clone().map(Box::new);
         self.resolve_needs(&mut entry);
-        let job = Box::new(Job { attempts: attempt, ..needs::job(&entry) });
+        let job = Box::new(Job { attempts: attempt, admitted: true, ..needs::job(&entry) });
         self.jobs.entries.insert(id, entry);
         if alive {
             let live =

@@ -8,9 +8,8 @@ use radrm_console::output::say;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{Line, Request, StatsRow};
 use radrm_scheduler_core::need::Source;
-use radrm_scheduler_core::{Action, Bytes, Event, Job, JobId, Reason, Verdict};
+use radrm_scheduler_core::{Bytes, Event, Impossible, Job, JobId, Reason};
 
-use super::entries::Room;
 use super::{Engine, Note, Response, needs};
 use crate::peer::Peer;
 use crate::store::{self, Entry, Stage};
@@ -61,7 +60,7 @@ impl Engine {
             return;
         }
         for (Taken { entry, job, remarks, .. }, reply) in taken {
-            let (id, held) = (entry.id, entry.held);
+            let id = entry.id;
             let job = Box::new(Job { id: JobId(id), ..job });
             let need = entry.needs.as_ref().and_then(|needs| needs.memory.as_ref());
             // What the user asked for is known to them.
@@ -69,7 +68,7 @@ impl Engine {
             self.jobs.entries.insert(id, entry);
             self.health.counters.submitted += 1;
             need.iter().chain(&remarks).for_each(|words| self.say(id, words.clone()));
-            self.submit_to_state(job, held);
+            self.step(Event::Submitted { job });
             replies.push((reply, Response::Submitted { job: id, remarks }));
         }
     }
@@ -96,8 +95,8 @@ impl Engine {
         let environment = std::mem::take(&mut spec.environment);
         let bytes = store::bytes(&spec, &environment);
         let others = others.iter().map(|(taken, _)| &taken.entry).filter(|entry| entry.uid == peer.uid);
-        let taken = others.map(Room::of).fold(self.jobs.entries.of_user(peer.uid), Room::and);
-        self.has_room(taken.and(Room { jobs: 1, bytes }), bytes)?;
+        let (before, others) = others.fold((0, 0), |(jobs, bytes), entry| (jobs + 1, bytes + entry.bytes));
+        self.has_room(self.jobs.entries.bytes_of(peer.uid) + others, bytes)?;
         let mut entry = Entry {
             bytes,
             uid: peer.uid,
@@ -109,15 +108,22 @@ impl Engine {
             ..Entry::default()
         };
         self.resolve_needs(&mut entry);
-        let job = needs::job(&entry);
-        let remarks = self.can_ever_start(&job)?;
-        Ok(Taken { entry, environment, job, remarks })
+        let job = Job { by_admin: peer.admin, ..needs::job(&entry) };
+        match self.core.state.admission(&job, before) {
+            Ok(oversized) => {
+                let remarks = oversized.iter().map(ToString::to_string).collect();
+                Ok(Taken { entry, environment, job, remarks })
+            }
+            Err(reason @ Reason::Impossible { .. }) => Err(self.impossible(&reason)),
+            Err(reason) => Err(reason.to_string()),
+        }
     }
 
-    /// A held job stays out of the scheduler until it is released: it would start at once.
-    pub(super) fn submit_to_state(&mut self, job: Box<Job>, held: bool) {
-        if !held {
-            self.step(Event::Submitted { job });
+    fn impossible(&self, reason: &Reason) -> String {
+        let trouble = self.node.gpus.trouble.as_ref();
+        match trouble.filter(|_| matches!(reason, Reason::Impossible { why: Impossible::NoGpu })) {
+            Some(trouble) => format!("the job {reason}: {trouble}"),
+            None => format!("the job {reason}"),
         }
     }
 
@@ -133,9 +139,7 @@ impl Engine {
         self.cancel(job);
     }
 
-    /// The scheduler ends it, or only this list knows it.
     pub(super) fn cancel(&mut self, job: u64) {
-        let id = JobId(job);
         if let Some(entry) = self.jobs.entries.get_mut(&job) {
             if entry.stage == Stage::Ended {
                 return;
@@ -143,11 +147,7 @@ impl Engine {
             entry.cancelled = true;
         }
         self.touch(job);
-        if self.core.state.job(id).is_some() {
-            self.step(Event::Cancelled { job: id });
-        } else {
-            self.decided(Action::End { job: id, verdict: Verdict::Cancelled }, &Reason::ByUser);
-        }
+        self.step(Event::Cancelled { job: JobId(job) });
     }
 
     fn hold(&mut self, job: u64, held: bool) {
@@ -155,22 +155,11 @@ impl Engine {
         let Some(entry) = self.jobs.entries.get_mut(&job).filter(|entry| entry.held != held) else { return };
         entry.held = held;
         self.say(job, if held { "held".to_owned() } else { "released".to_owned() });
-        if self.core.state.job(id).is_some() {
-            self.step(if held { Event::Held { job: id } } else { Event::Released { job: id } });
-        } else if let Some(entry) = self.jobs.entries.get(&job).filter(|_| !held) {
-            let job = Box::new(needs::job(entry));
-            self.step(Event::Submitted { job });
-        }
+        self.step(if held { Event::Held { job: id } } else { Event::Released { job: id } });
     }
 
     fn check(&self, peer: &Peer, spec: &Spec) -> Result<(), String> {
         spec.check()?;
-        if spec.priority > self.config.user_priority && !peer.admin {
-            return Err(format!(
-                "priority {} is for administrators: up to {} is yours",
-                spec.priority, self.config.user_priority
-            ));
-        }
         let own = rustix::process::geteuid();
         if !own.is_root() && own.as_raw() != peer.uid {
             return Err("this daemon does not run as root, so it starts its own user's jobs only".to_owned());
@@ -181,20 +170,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether what a user's jobs take of the queue, with one more, is not too much.
-    fn has_room(&self, with: Room, more: u64) -> Result<(), String> {
-        let Room { jobs, bytes } = with;
-        if jobs > self.config.jobs_per_user {
-            let jobs = jobs - 1;
-            return Err(format!("you have {jobs} jobs waiting and running already, the most that are taken"));
+    /// Whether a user's jobs have room on disk for so many bytes more.
+    fn has_room(&self, bytes: u64, more: u64) -> Result<(), String> {
+        let most = self.config.bytes_per_user;
+        match bytes.saturating_add(more) > most {
+            true => Err(format!(
+                "the commands and environments of your jobs have {} already, and {} is the most",
+                Bytes(bytes),
+                Bytes(most)
+            )),
+            false => Ok(()),
         }
-        if bytes > self.config.bytes_per_user {
-            let [bytes, most] = [bytes - more, self.config.bytes_per_user].map(Bytes);
-            return Err(format!(
-                "the commands and environments of your jobs have {bytes} already, and {most} is the most"
-            ));
-        }
-        Ok(())
     }
 
     /// Answers everything but a submission.

@@ -32,7 +32,7 @@ pub(super) fn end_words(verdict: &Verdict, reason: &Reason) -> String {
         }
         Verdict::Cancelled => "cancelled".to_owned(),
         Verdict::TimedOut => "ended by its time limit".to_owned(),
-        Verdict::Impossible => reason.to_string(),
+        Verdict::Impossible | Verdict::Rejected => reason.to_string(),
     }
 }
 
@@ -122,7 +122,7 @@ impl Engine {
             (Stage::Waiting, _) if entry.held => "held",
             (stage, _) => stage.name(),
         };
-        let wait = view.as_ref().and_then(|view| view.wait);
+        let wait = view.as_ref().and_then(|view| view.wait.as_ref());
         let why = match wait {
             Some(wait) if entry.stage == Stage::Waiting || suspended => wait.to_string(),
             _ => entry.why.clone(),

@@ -93,7 +93,8 @@ impl Engine {
             return self.suspensions.want(job);
         }
         if let Err(refusal) = self.can_suspend(job) {
-            return self.step(Event::SuspendFailed { job: JobId(job), refusal });
+            let attempt = self.jobs.attempt(job);
+            return self.step(Event::SuspendFailed { job: JobId(job), attempt, refusal });
         }
         let seen = self.jobs.live.get(&job).map(|live| live.sight.used.clone()).unwrap_or_default();
         let devices = self.jobs.entries.get(&job).map(|entry| entry.devices.clone()).unwrap_or_default();
@@ -176,10 +177,10 @@ impl Engine {
         }
         let step = self.jobs.entries.get(&job).map(|entry| entry.suspension.step).unwrap_or_default();
         match self.suspensions.answer(job, step, answer, self.now.mono) {
-            Outcome::Suspended { processes, bytes } => self.is_suspended(job, processes, bytes),
+            Outcome::Suspended { processes, bytes } => self.is_suspended((job, attempt), processes, bytes),
             Outcome::RunsOn { refusal, sentence } => {
                 self.runs(job, &format!("not suspended: {sentence}"));
-                self.step(Event::SuspendFailed { job: JobId(job), refusal });
+                self.step(Event::SuspendFailed { job: JobId(job), attempt, refusal });
             }
             Outcome::Undo { sentence } => {
                 self.say(job, format!("not suspended: {sentence}"));
@@ -190,9 +191,9 @@ impl Engine {
                     entry.suspension.step = Step::Suspended;
                 }
                 self.say(job, format!("still suspended: {sentence}"));
-                self.step(Event::ResumeFailed { job: JobId(job) });
+                self.step(Event::ResumeFailed { job: JobId(job), attempt });
             }
-            Outcome::Back { suspend } => self.is_back(job, suspend),
+            Outcome::Back { suspend } => self.is_back((job, attempt), suspend),
             Outcome::Retry { sentence } => {
                 if self.jobs.entries.get(&job).is_some_and(|entry| entry.why != sentence) {
                     self.say(job, sentence);
@@ -203,7 +204,7 @@ impl Engine {
         }
     }
 
-    fn is_suspended(&mut self, job: u64, processes: Vec<Saved>, bytes: ByGpu) {
+    fn is_suspended(&mut self, (job, attempt): Attempt, processes: Vec<Saved>, bytes: ByGpu) {
         let now = self.now.at.0;
         let Some(entry) = self.jobs.entries.get_mut(&job) else { return };
         (entry.suspension.processes, entry.suspension.bytes) = (processes, bytes);
@@ -220,7 +221,7 @@ impl Engine {
             live.sight.used.clear();
         }
         self.say(job, format!("suspended: {processes}, {} in host memory", Bytes(held)));
-        self.step(Event::Suspended { job: JobId(job), bytes: Bytes(most) });
+        self.step(Event::Suspended { job: JobId(job), attempt, bytes: Bytes(most) });
         self.keep_turn(job);
         // Its user may have asked for its end meanwhile: it has to react to that.
         let stopping = self.core.state.job(JobId(job)).is_some_and(|view| view.phase == Phase::Stopping);
@@ -244,15 +245,15 @@ impl Engine {
         self.say(job, words.to_owned());
     }
 
-    fn is_back(&mut self, job: u64, wanted: bool) {
+    fn is_back(&mut self, (job, attempt): Attempt, wanted: bool) {
         self.runs(job, "goes on where it was suspended");
         let id = JobId(job);
         self.look_whether(job);
         match self.core.state.job(id).map(|view| view.phase) {
-            Some(Phase::Resuming) => self.step(Event::Resumed { job: id }),
+            Some(Phase::Resuming) => self.step(Event::Resumed { job: id, attempt }),
             Some(Phase::Suspending) if wanted => return self.suspend(job),
             Some(Phase::Suspending) => {
-                self.step(Event::SuspendFailed { job: id, refusal: SuspendRefusal::Failed });
+                self.step(Event::SuspendFailed { job: id, attempt, refusal: SuspendRefusal::Failed });
             }
             _ => {}
         }

@@ -127,7 +127,7 @@ mod tests {
         use crate::outcome::{Evidence, Outcome};
         use crate::{
             Activity, After, HostNeed, JobObservation, Leaving, Node, NodeId, Observation, Permille,
-            Preemption, Signal, SuspendRefusal, UserId,
+            Preemption, Signal, SuspendRefusal, UserId, UserLimits,
         };
         let devices = Cluster::uniform(3, "A", Bytes::from_gib(40)).devices;
         let preemption = Preemption {
@@ -173,6 +173,7 @@ mod tests {
             .into_iter()
             .chain(added)
             .chain([
+                Event::UserLimitsSet { limits: UserLimits { jobs: Some(3), priority: Some(8) } },
                 Event::UsageRestored { user: UserId(0), gpu_ms: 5000 },
                 Event::Adopted {
                     job: Box::new(job(1, 10)),
@@ -197,8 +198,8 @@ mod tests {
                 Event::ProfileKnown { job: id(4), activity, expected: Some(Millis(900)) },
                 Event::Paused { paused: false },
                 Event::Started { job: id(3), attempt: 1 },
-                Event::ResumeFailed { job: id(2) },
-                Event::Resumed { job: id(2) },
+                Event::ResumeFailed { job: id(2), attempt: 1 },
+                Event::Resumed { job: id(2), attempt: 1 },
                 Event::SignalHeld { job: id(1), held: true },
                 Event::SignalHeld { job: id(1), held: false },
                 Event::DeviceObserved { device, seen },
@@ -206,12 +207,23 @@ mod tests {
                 Event::SuspendKnown { job: id(3), suspend: Ok(()) },
                 Event::Released { job: id(4) },
                 Event::Started { job: id(4), attempt: 1 },
-                submitted(Job { exclusive: true, gpus: 3, priority: 9, ..job(5, 30) }),
-                Event::Suspended { job: id(3), bytes: Bytes::from_gib(8) },
-                Event::SuspendFailed { job: id(4), refusal: SuspendRefusal::Failed },
+                submitted(Job {
+                    exclusive: true,
+                    gpus: 3,
+                    priority: 9,
+                    by_admin: true,
+                    admitted: true,
+                    ..job(5, 30)
+                }),
+                submitted(job(6, 30)),
+                submitted(Job { held: true, user: UserId(7), priority: 9, ..job(7, 30) }),
+                submitted(Job { held: true, user: UserId(7), ..job(8, 50) }),
+                Event::Suspended { job: id(3), attempt: 1, bytes: Bytes::from_gib(8) },
+                Event::SuspendFailed { job: id(4), attempt: 1, refusal: SuspendRefusal::Failed },
                 Event::Finished { job: id(1), attempt: 1, outcome: out_of_memory },
                 Event::DeviceDrained { device, drained: true },
                 Event::DeviceLost { device: devices[1].id },
+                Event::DeviceAdded { device: devices[1].clone() },
                 Event::Cancelled { job: id(5) },
                 Event::Tick,
             ])
@@ -246,11 +258,12 @@ mod tests {
             Event::ResumeFailed { .. } => 21,
             Event::SignalHeld { .. } => 22,
             Event::Paused { .. } => 23,
+            Event::UserLimitsSet { .. } => 24,
             Event::Tick => KINDS - 1,
         }
     }
 
-    const KINDS: usize = 25;
+    const KINDS: usize = 26;
 
     #[test]
     fn events_of_every_kind_are_read_back_and_decided_alike() {

@@ -134,6 +134,11 @@ impl Model {
         }
     }
 
+    /// How long suspending a job that holds so much takes, or bringing it back.
+    pub(crate) fn suspension(&self, bytes: Bytes) -> Millis {
+        Millis(bytes.0 * 1000 / self.suspend_rate.max(1))
+    }
+
     /// Power of a device, in W. An instance has its part of what a process costs and what its SM
     /// activity (of the whole GPU) costs; its GPU's idle power is counted once, at the GPU.
     pub(crate) fn watts(&self, processes: usize, smact: f64, part: f64) -> f64 {

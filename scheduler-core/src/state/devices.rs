@@ -9,7 +9,7 @@ use crate::leaving::After;
 use crate::place::Dev;
 use crate::reason::Reason;
 use crate::settings::Memory;
-use crate::state::record::{Phase, Record, Step, Stop};
+use crate::state::record::{Phase, Step, Stop};
 use crate::units::{Bytes, Millis, Permille};
 
 impl State {
@@ -37,15 +37,18 @@ impl State {
             if !self.devices[at].lost {
                 return;
             }
+            self.lost -= 1;
             self.devices[at].lost = false;
             self.devices[at].seen = Observation::default();
             self.devices[at].foreign = Bytes::ZERO;
-            self.devices[at].instances = self.instances_of(device.id);
-            if self.devices[at].instances == 0 {
-                self.count_size(at, 1);
+            let instances = self.instances_of(device.id);
+            match (std::mem::replace(&mut self.devices[at].instances, instances), instances) {
+                (0, 1..) => self.count_size(at, -1),
+                (1.., 0) => self.count_size(at, 1),
+                _ => {}
             }
             self.changed(at);
-            return;
+            return self.take_up_aside();
         }
         let at = self.devices.len();
         let instances = self.instances_of(device.id);
@@ -68,11 +71,12 @@ impl State {
         let parent = self.devices[at].spec.parent.and_then(|parent| self.numbers.get(&parent)).copied();
         if let Some(parent) = parent {
             self.devices[parent].instances += 1;
-            if self.devices[parent].instances == 1 && !self.devices[parent].lost {
+            if self.devices[parent].instances == 1 {
                 self.count_size(parent, -1);
             }
         }
         self.changed(at);
+        self.take_up_aside();
     }
 
     /// Instances a GPU is divided into. One that is lost does not make it whole again: only when
@@ -82,7 +86,7 @@ impl State {
         u32::try_from(children.count()).unwrap_or(u32::MAX)
     }
 
-    /// Keeps the books on which sizes of devices take jobs: `by` is 1 or -1.
+    /// Counts the devices of each size that take jobs, lost ones too: `by` is 1 or -1.
     fn count_size(&mut self, at: usize, by: i64) {
         let spec = &self.devices[at].spec;
         let sized = (spec.model.clone(), spec.capacity);
@@ -99,9 +103,8 @@ impl State {
             return;
         }
         self.devices[at].lost = true;
-        if self.devices[at].instances == 0 {
-            self.count_size(at, -1);
-        }
+        self.lost += 1;
+        self.set_lost_aside();
         if self.reservation.as_ref().is_some_and(|reservation| reservation.devices.contains(&at)) {
             self.reservation = None;
         }
@@ -223,52 +226,6 @@ impl State {
         }
     }
 
-    /// Whether any device (and machine) there is could hold the job; what is missing if not. With
-    /// no device of its kind at all nothing is said: one may come.
-    pub(super) fn impossible(&self, record: &Record) -> Option<crate::reason::Impossible> {
-        use crate::reason::Impossible;
-        let model = record.job.model.as_deref();
-        if record.job.share.is_some_and(|share| share.0 > 1000) {
-            return Some(Impossible::Share);
-        }
-        let host = record.job.host;
-        let fits = |node: &NodeState| {
-            node.bound.is_none_or(|bound| host.cpu_milli <= bound.cpu_milli && host.memory <= bound.memory)
-        };
-        if !self.nodes.is_empty() && !self.nodes.iter().any(fits) {
-            return Some(Impossible::Host);
-        }
-        if record.job.gpus == 0 || !self.sizes.keys().any(|(name, _)| model.is_none_or(|model| model == name))
-        {
-            return None;
-        }
-        let largest = self.largest(model);
-        let ask = record.ask(&self.settings, largest);
-        if let Some(need) = ask.claim
-            && need > largest
-        {
-            return Some(Impossible::Memory { need, largest });
-        }
-        let bounded = host != crate::job::HostNeed::default();
-        if ask.gpus > 1 || bounded {
-            let fit = |node: &NodeState| {
-                if !fits(node) {
-                    return 0;
-                }
-                node.devices.iter().filter(|at| crate::place::eligible(&self.devices[**at], &ask)).count()
-            };
-            let most = self.nodes.iter().map(fit).max().unwrap_or(0);
-            if most == 0 && ask.gpus == 1 {
-                return Some(Impossible::Host);
-            }
-            if most < ask.gpus {
-                let most = u16::try_from(most).unwrap_or(u16::MAX);
-                return Some(Impossible::Gpus { gpus: record.job.gpus, most });
-            }
-        }
-        None
-    }
-
     /// Jobs that have a part of a machine.
     pub(crate) fn jobs_on(&self, node: usize) -> std::collections::BTreeSet<JobId> {
         let devices = self.nodes[node].devices.iter();
@@ -282,6 +239,13 @@ impl State {
     pub(super) fn remove(&mut self, job: JobId, verdict: Verdict, reason: Reason, out: &mut Vec<Decision>) {
         self.unqueue(job);
         if let Some(mut record) = self.jobs.remove(&job) {
+            let user = record.job.user;
+            if let Some(jobs) = self.users.get_mut(&user) {
+                *jobs -= 1;
+                if *jobs == 0 {
+                    self.users.remove(&user);
+                }
+            }
             if let Some(at) = record.timer.take() {
                 self.timers.remove(&(at, Timer::Job(job)));
             }

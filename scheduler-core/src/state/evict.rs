@@ -105,11 +105,9 @@ impl State {
         }
     }
 
-    pub(super) fn suspended(&mut self, id: JobId, bytes: Bytes, out: &mut Vec<Decision>) {
-        let Some(record) = self.jobs.get_mut(&id) else { return };
-        if record.phase != Phase::Suspending {
-            return;
-        }
+    pub(super) fn suspended(&mut self, id: JobId, attempt: u32, bytes: Bytes) {
+        let asked = |record: &&mut Record| record.is_asked(attempt, Phase::Suspending);
+        let Some(record) = self.jobs.get_mut(&id).filter(asked) else { return };
         record.ran = record.runtime(self.now);
         record.phase = Phase::Suspended;
         let first = record.devices.first().map(|at| &self.devices[*at]);
@@ -135,41 +133,42 @@ impl State {
         }
         self.vacate(id);
         self.set_timer(id);
-        self.enqueue(id);
-        let _ = out;
+        self.queue_up(id);
     }
 
-    pub(super) fn suspend_failed(&mut self, id: JobId, refusal: SuspendRefusal, out: &mut Vec<Decision>) {
-        let Some(record) = self.jobs.get_mut(&id) else { return };
+    pub(super) fn suspend_failed(
+        &mut self,
+        id: JobId,
+        attempt: u32,
+        refusal: SuspendRefusal,
+        out: &mut Vec<Decision>,
+    ) {
+        let asked = |record: &&mut Record| record.is_asked(attempt, Phase::Suspending);
+        let Some(record) = self.jobs.get_mut(&id).filter(asked) else { return };
         record.job.preemption.suspend = Err(refusal);
-        if record.phase == Phase::Suspending {
-            record.phase = Phase::Running;
-            // Whatever it was for still holds.
-            self.evict(id, Reason::CannotSuspend { refusal }, out);
-        }
+        record.phase = Phase::Running;
+        // Whatever it was for still holds.
+        self.evict(id, Reason::CannotSuspend { refusal }, out);
     }
 
-    pub(super) fn resumed(&mut self, id: JobId) {
-        let Some(record) = self.jobs.get_mut(&id) else { return };
-        if record.phase != Phase::Resuming {
-            return;
-        }
+    pub(super) fn resumed(&mut self, id: JobId, attempt: u32) {
+        let asked = |record: &&mut Record| record.is_asked(attempt, Phase::Resuming);
+        let Some(record) = self.jobs.get_mut(&id).filter(asked) else { return };
         record.phase = Phase::Running;
         record.image = None;
         self.is_there(id);
     }
 
-    pub(super) fn resume_failed(&mut self, id: JobId) {
-        let Some(record) = self.jobs.get_mut(&id) else { return };
-        if record.phase != Phase::Resuming {
-            return;
-        }
+    pub(super) fn resume_failed(&mut self, id: JobId, attempt: u32) {
+        let retry = self.now.plus(RETRY_RESUME);
+        let asked = |record: &&mut Record| record.is_asked(attempt, Phase::Resuming);
+        let Some(record) = self.jobs.get_mut(&id).filter(asked) else { return };
         record.phase = Phase::Suspended;
         if let Some(image) = record.image.as_mut() {
-            image.not_before = self.now.plus(RETRY_RESUME);
+            image.not_before = retry;
         }
         self.vacate(id);
-        self.enqueue(id);
+        self.queue_up(id);
         self.set_timer(id);
     }
 

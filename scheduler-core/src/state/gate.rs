@@ -114,7 +114,7 @@ impl State {
         if let Some(record) = self.jobs.get_mut(&id) {
             record.phase = Phase::Waiting;
         }
-        self.enqueue(id);
+        self.queue_up(id);
     }
 
     pub(super) fn hold(&mut self, id: JobId) {

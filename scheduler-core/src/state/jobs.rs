@@ -18,26 +18,6 @@ use crate::units::{Bytes, Millis};
 const MOST_LOSSES: u32 = 3;
 
 impl State {
-    pub(super) fn submit(&mut self, job: Job, out: &mut Vec<Decision>) {
-        let id = job.id;
-        if self.jobs.contains_key(&id) {
-            return;
-        }
-        self.jobs.insert(id, Record::new(job));
-        if self.has_prospects(id, out) {
-            self.queue_or_end(id, out);
-        }
-    }
-
-    /// Into the queue, unless no device could ever hold it.
-    fn queue_or_end(&mut self, id: JobId, out: &mut Vec<Decision>) {
-        let Some(record) = self.jobs.get(&id) else { return };
-        match self.impossible(record) {
-            Some(why) => self.end(id, Verdict::Impossible, Reason::Impossible { why }, out),
-            None => self.admit(id),
-        }
-    }
-
     pub(super) fn enqueue(&mut self, id: JobId) {
         let Some(record) = self.jobs.get_mut(&id) else { return };
         // Retries that get a device of their own, as published, go before all others; otherwise a
@@ -52,6 +32,7 @@ impl State {
     }
 
     pub(super) fn unqueue(&mut self, id: JobId) {
+        self.aside.remove(&id);
         if let Some(record) = self.jobs.get(&id) {
             self.queue.remove(record.job.user, record.class, record.key, id);
         }
@@ -78,7 +59,7 @@ impl State {
         record.since = since.min(self.now);
         self.gate.take_slot(&record.job);
         let gone = known.len() < devices.len() || known.iter().any(|at| self.devices[*at].lost);
-        self.jobs.insert(id, record);
+        self.insert(record);
         self.occupy(id, &known, reserved, false);
         if let Some(Leaving { after, signal, reason, slot_over }) = leaving {
             // Whether the signal was sent is not known, so it is decided again.
@@ -109,8 +90,8 @@ impl State {
         record.ran = ran;
         record.image = Some(image);
         self.gate.take_slot(&record.job);
-        self.jobs.insert(id, record);
-        self.enqueue(id);
+        self.insert(record);
+        self.queue_up(id);
     }
 
     /// A job that is being suspended already is: the answer to that tells.
@@ -344,12 +325,7 @@ impl State {
                 self.forget_reservation(id);
                 self.queue_or_end(id, out);
             }
-            Phase::Held => {
-                let impossible = self.jobs.get(&id).and_then(|record| self.impossible(record));
-                if let Some(why) = impossible {
-                    self.end(id, Verdict::Impossible, Reason::Impossible { why }, out);
-                }
-            }
+            Phase::Held => self.queue_or_end(id, out),
             // What runs was placed by what was known then.
             _ => {}
         }
@@ -372,7 +348,7 @@ impl State {
             record.job.expected = expected.or(record.job.expected);
         }
         if waiting {
-            self.enqueue(id);
+            self.queue_up(id);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The state, and the one way to change it.
 
+mod admission;
 mod devices;
 mod evict;
 mod gate;
@@ -12,6 +13,7 @@ mod views;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use crate::leaving::Leaving;
+pub use admission::Oversized;
 pub use record::Phase;
 pub use views::{DeviceView, JobView};
 
@@ -20,6 +22,7 @@ use crate::device::{DeviceId, Node, NodeId};
 use crate::event::Event;
 use crate::fair::Ledger;
 use crate::job::{HostNeed, JobId, UserId};
+use crate::limits::UserLimits;
 use crate::place::{Dev, Scratch};
 use crate::queue::Queue;
 use crate::reason::Reason;
@@ -77,9 +80,16 @@ pub struct State {
     pub(crate) devices: Vec<Dev>,
     numbers: BTreeMap<DeviceId, usize>,
     node_numbers: BTreeMap<NodeId, usize>,
-    /// How many devices there are of each model and size.
+    /// How many devices there are of each model and size, lost ones too.
     sizes: BTreeMap<(String, Bytes), u32>,
+    /// How many devices are lost.
+    lost: u32,
+    limits: UserLimits,
     pub(crate) jobs: BTreeMap<JobId, Record>,
+    /// How many jobs each user has.
+    users: BTreeMap<UserId, u32>,
+    /// Jobs that wait for a device that is not there.
+    aside: BTreeSet<JobId>,
     queue: Queue,
     gate: gate::Gate,
     ledger: Ledger,
@@ -120,7 +130,11 @@ impl State {
             numbers: BTreeMap::new(),
             node_numbers: BTreeMap::new(),
             sizes: BTreeMap::new(),
+            lost: 0,
+            limits: UserLimits::default(),
             jobs: BTreeMap::new(),
+            users: BTreeMap::new(),
+            aside: BTreeSet::new(),
             queue: Queue::default(),
             gate: gate::Gate::default(),
             ledger: Ledger::default(),
@@ -188,10 +202,11 @@ impl State {
             Event::Released { job } => self.release_held(job),
             Event::Started { job, attempt } => self.started(job, attempt),
             Event::Finished { job, attempt, outcome } => self.finished(job, attempt, outcome, out),
-            Event::Suspended { job, bytes } => self.suspended(job, bytes, out),
-            Event::SuspendFailed { job, refusal } => self.suspend_failed(job, refusal, out),
-            Event::Resumed { job } => self.resumed(job),
-            Event::ResumeFailed { job } => self.resume_failed(job),
+            Event::UserLimitsSet { limits } => self.limits = limits,
+            Event::Suspended { job, attempt, bytes } => self.suspended(job, attempt, bytes),
+            Event::SuspendFailed { job, attempt, refusal } => self.suspend_failed(job, attempt, refusal, out),
+            Event::Resumed { job, attempt } => self.resumed(job, attempt),
+            Event::ResumeFailed { job, attempt } => self.resume_failed(job, attempt),
             Event::SignalHeld { job, held } => self.signal_held(job, held),
             Event::Paused { paused } => self.paused = paused,
             Event::Tick => {}
@@ -255,21 +270,6 @@ impl State {
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
-    }
-
-    /// Puts other settings in force; what runs goes on as it was started.
-    pub fn set_settings(&mut self, settings: Settings) {
-        let waiting: Vec<JobId> =
-            self.jobs.iter().filter(|(_, record)| record.phase.queued()).map(|(job, _)| *job).collect();
-        for job in &waiting {
-            self.unqueue(*job);
-        }
-        self.settings = settings;
-        self.reservation = None;
-        for job in waiting {
-            self.enqueue(job);
-        }
-        self.look = true;
     }
 
     /// GPU time each user has used, in ms, decayed to now: to be kept over a restart.

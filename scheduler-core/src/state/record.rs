@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::action::{LaunchBudget, Signal};
 use crate::device::DeviceId;
+use crate::event::ANY_ATTEMPT;
 use crate::interference::Activity;
 use crate::job::{Job, JobId};
 use crate::ladder::Rung;
@@ -151,6 +152,8 @@ pub(crate) struct Record {
     pub(crate) failed: Option<(u64, u64)>,
     pub(crate) wait: Option<Wait>,
     pub(crate) timer: Option<Millis>,
+    /// It was admitted before this state began, and no device here could hold it: one may be missing since.
+    pub(crate) lacks_device: bool,
     /// Its slot is over: it gives way as soon as somebody waits.
     pub(crate) slot_over: bool,
     pub(crate) history: VecDeque<(Millis, Reason)>,
@@ -189,6 +192,7 @@ impl Record {
             failed: None,
             wait: None,
             timer: None,
+            lacks_device: false,
             slot_over: false,
             history: VecDeque::new(),
             job,
@@ -201,6 +205,11 @@ impl Record {
             self.history.remove(1);
         }
         self.history.push_back((now, reason));
+    }
+
+    /// Whether its present attempt is in this phase, about which there is an answer.
+    pub(crate) fn is_asked(&self, attempt: u32, phase: Phase) -> bool {
+        self.phase == phase && (attempt == ANY_ATTEMPT || attempt == self.attempt)
     }
 
     /// Running time of this attempt.

@@ -187,7 +187,7 @@ impl State {
             return self.find(id, kept);
         }
         let Some(record) = self.jobs.get(&id) else { return Err(Wait::NoDevice) };
-        let before = record.wait;
+        let before = record.wait.clone();
         let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
         let mut search = Search::new(self, ask, kept);
         for at in some {
@@ -294,6 +294,7 @@ impl State {
         } else {
             record.phase = Phase::Launching;
             record.attempt += 1;
+            record.lacks_device = false;
             record.ran = Millis::ZERO;
             Action::Start { job: id, attempt: record.attempt, devices, limit, reserved }
         };
@@ -323,7 +324,10 @@ impl<'a> Search<'a> {
     }
 
     fn blocked(&mut self, wait: Wait) {
-        self.wait = Some(self.wait.map_or(wait, |before| closer(before, wait)));
+        self.wait = Some(match self.wait.take() {
+            Some(before) => closer(before, wait),
+            None => wait,
+        });
     }
 
     /// The device, if it would do, goes to `fits`.
@@ -431,52 +435,16 @@ impl<'a> Search<'a> {
 
 /// Of two reasons why devices would not do, the one that says more: the device that came closer.
 fn closer(a: Wait, b: Wait) -> Wait {
-    let rank = |wait: &Wait| match wait {
-        Wait::Reserved { .. } => 8,
-        Wait::Slowdown { .. } => 7,
-        Wait::Busy { .. } => 6,
-        Wait::Settling => 5,
-        Wait::Memory { .. } => 4,
-        Wait::Share { .. } => 3,
-        Wait::Host => 2,
-        Wait::Idle => 1,
-        _ => 0,
+    let closeness = |wait: &Wait| match wait {
+        Wait::Reserved { .. } => (8, 0),
+        Wait::Slowdown { gain } => (7, i128::from(gain.0)),
+        Wait::Busy { smact, .. } => (6, -i128::from(smact.0)),
+        Wait::Settling => (5, 0),
+        Wait::Memory { free, .. } => (4, i128::from(free.0)),
+        Wait::Share { left, .. } => (3, i128::from(left.0)),
+        Wait::Host => (2, 0),
+        Wait::Idle => (1, 0),
+        _ => (0, 0),
     };
-    match (a, b) {
-        (Wait::Memory { free: x, .. }, Wait::Memory { free: y, .. }) => {
-            if y > x {
-                b
-            } else {
-                a
-            }
-        }
-        (Wait::Busy { smact: x, .. }, Wait::Busy { smact: y, .. }) => {
-            if y < x {
-                b
-            } else {
-                a
-            }
-        }
-        (Wait::Share { left: x, .. }, Wait::Share { left: y, .. }) => {
-            if y > x {
-                b
-            } else {
-                a
-            }
-        }
-        (Wait::Slowdown { gain: x }, Wait::Slowdown { gain: y }) => {
-            if y > x {
-                b
-            } else {
-                a
-            }
-        }
-        _ => {
-            if rank(&b) > rank(&a) {
-                b
-            } else {
-                a
-            }
-        }
-    }
+    if closeness(&b) > closeness(&a) { b } else { a }
 }

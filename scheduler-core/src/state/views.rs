@@ -109,10 +109,10 @@ impl State {
         self.queue.first(usize::MAX, self.now, &self.settings.order, &self.ledger)
     }
 
-    /// How many jobs wait to be placed (those that are held are not counted).
+    /// How many jobs wait to be placed, also on devices that are lost (those that are held are not counted).
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.aside.len()
     }
 
     /// The job that devices are kept for, and those devices.
@@ -144,7 +144,7 @@ impl State {
         let record = self.jobs.get(&id)?;
         match record.phase {
             Phase::Held => Some(self.kept_out_by(&record.job)),
-            Phase::Waiting | Phase::Suspended => record.wait.or_else(|| {
+            Phase::Waiting | Phase::Suspended => record.wait.clone().or_else(|| {
                 // Not looked at, because somebody before it is blocked.
                 let first = self.queue.first(1, self.now, &self.settings.order, &self.ledger);
                 first.first().filter(|first| **first != id).map(|first| Wait::Behind { job: *first })

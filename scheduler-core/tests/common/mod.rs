@@ -58,6 +58,12 @@ impl Node {
         self.step(Event::Finished { job: JobId(id), attempt, outcome })
     }
 
+    /// The job's present attempt is suspended, and held so much.
+    pub fn suspended(&mut self, id: u64, gib: u64) -> Vec<Decision> {
+        let attempt = self.state.job(JobId(id)).unwrap().attempts;
+        self.step(Event::Suspended { job: JobId(id), attempt, bytes: Bytes::from_gib(gib) })
+    }
+
     pub fn phase(&self, id: u64) -> Phase {
         self.state.job(JobId(id)).unwrap().phase
     }

@@ -1,7 +1,10 @@
 //! Random numbers, and the settings that random events are tried under.
 
 use proptest::prelude::*;
-use radrm_scheduler_core::{FairShare, Millis, Permille, Policy, Settings};
+use radrm_scheduler_core::{
+    Bytes, Device, DeviceId, Event, Evidence, FairShare, JobId, Millis, NodeId, Outcome, Permille, Policy,
+    Settings, SuspendRefusal,
+};
 
 /// SplitMix64.
 pub struct Rng(pub u64);
@@ -21,6 +24,44 @@ impl Rng {
 
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
+    }
+}
+
+/// A device of two nodes of three GPUs, the last of them divided in two.
+pub fn device(id: u32) -> Device {
+    let parent = (id > 5).then_some(DeviceId(5));
+    Device {
+        id: DeviceId(id),
+        node: NodeId(u32::from(id > 2)),
+        model: if parent.is_some() { "A100-40GB.3g.20gb" } else { "A100-40GB" }.into(),
+        capacity: Bytes::from_gib(if parent.is_some() { 20 } else { 40 }),
+        parent,
+        shared: parent.is_none(),
+    }
+}
+
+pub fn outcome(rng: &mut Rng) -> Outcome {
+    match rng.below(12) {
+        0 => Outcome::Signalled { signal: 11 },
+        1 => Outcome::Exited { code: 1 },
+        2..=3 => Outcome::OutOfMemory {
+            seen: Bytes::from_gib(rng.below(45)),
+            evidence: if rng.one_in(2) { Evidence::Shim } else { Evidence::Log },
+            code: 1,
+        },
+        4 => Outcome::Lost,
+        5 => Outcome::NotStarted,
+        _ => Outcome::Exited { code: 0 },
+    }
+}
+
+/// What a helper answers about an attempt that ended meanwhile.
+pub fn late_answer(rng: &mut Rng, job: JobId, attempt: u32, is_suspending: bool) -> Event {
+    match (is_suspending, rng.one_in(3)) {
+        (true, true) => Event::SuspendFailed { job, attempt, refusal: SuspendRefusal::Failed },
+        (true, false) => Event::Suspended { job, attempt, bytes: Bytes::from_gib(1) },
+        (false, true) => Event::ResumeFailed { job, attempt },
+        (false, false) => Event::Resumed { job, attempt },
     }
 }
 

@@ -1,6 +1,7 @@
 //! The discrete-event replay: it plays the machine, [`State`] decides.
 
 mod known;
+mod suspension;
 mod told;
 
 use std::cmp::Reverse;
@@ -89,9 +90,11 @@ enum What {
     },
     Suspended {
         job: u32,
+        attempt: u32,
     },
     Resumed {
         job: u32,
+        attempt: u32,
     },
     Tick,
     Observe,
@@ -296,12 +299,12 @@ impl<'a> Sim<'a> {
                     self.over(job, Outcome::Signalled { signal: 15 });
                 }
             }
-            What::Suspended { job } => self.suspended(job),
-            What::Resumed { job } => {
-                if let Some(run) = self.runs.get_mut(&job) {
+            What::Suspended { job, attempt } => self.suspended(job, attempt),
+            What::Resumed { job, attempt } => {
+                if let Some(run) = self.runs.get_mut(&job).filter(|run| run.attempt == attempt) {
                     run.active = true;
                     run.at = self.now;
-                    self.step(Event::Resumed { job: JobId(job.into()) });
+                    self.step(Event::Resumed { job: JobId(job.into()), attempt });
                     self.population_changed(job);
                 }
             }
@@ -352,10 +355,10 @@ impl<'a> Sim<'a> {
             }
             Action::Suspend { job } => {
                 let job = index(job);
-                let bytes = self.runs.get(&job).map_or(0, |run| run.used.0);
-                let takes = Millis(bytes * 1000 / self.model.suspend_rate.max(1));
+                let Some(run) = self.runs.get(&job) else { return };
+                let (attempt, takes) = (run.attempt, self.model.suspension(run.used));
                 self.freeze(job);
-                self.push(self.now.plus(takes), What::Suspended { job });
+                self.push(self.now.plus(takes), What::Suspended { job, attempt });
             }
             Action::Resume { job, devices } => self.resume(index(job), &devices),
             Action::Requeue { job, .. } => self.waits(index(job), true),
@@ -523,49 +526,7 @@ impl<'a> Sim<'a> {
         self.seen_at_once();
     }
 
-    fn freeze(&mut self, job: u32) {
-        self.settle_devices(job);
-        if let Some(run) = self.runs.get_mut(&job) {
-            run.left -= run.speed * self.now.minus(run.at).0 as f64;
-            run.at = self.now;
-            run.active = false;
-            run.speed = 0.0;
-            run.generation += 1;
-            self.population_changed(job);
-        }
-    }
-
-    fn suspended(&mut self, job: u32) {
-        self.settle_devices(job);
-        let Some(run) = self.runs.get_mut(&job) else { return };
-        let devices = std::mem::take(&mut run.devices);
-        let bytes = run.used;
-        for &at in &devices {
-            let gpu = &mut self.gpus[at];
-            gpu.jobs.retain(|other| *other != job);
-            gpu.used = gpu.used.minus(bytes);
-        }
-        for at in devices {
-            self.recompute(at);
-        }
-        self.step(Event::Suspended { job: JobId(job.into()), bytes });
-    }
-
-    fn resume(&mut self, job: u32, devices: &[DeviceId]) {
-        let devices: Vec<usize> = devices.iter().filter_map(|id| self.numbers.get(id).copied()).collect();
-        let Some(run) = self.runs.get_mut(&job) else { return };
-        run.speeds = vec![1.0; devices.len()];
-        run.devices = devices.clone();
-        let bytes = run.used;
-        for at in devices {
-            self.gpus[at].jobs.push(job);
-            self.gpus[at].used = self.gpus[at].used.plus(bytes);
-        }
-        let takes = Millis(bytes.0 * 1000 / self.model.suspend_rate.max(1));
-        self.push(self.now.plus(takes), What::Resumed { job });
-    }
-
-    /// Books of the job's devices up to now.
+    /// Figures of the job's devices up to now.
     fn settle_devices(&mut self, job: u32) {
         if let Some(devices) = self.runs.get(&job).map(|run| run.devices.clone()) {
             for at in devices {

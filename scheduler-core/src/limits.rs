@@ -1,0 +1,46 @@
+//! Limits of users: how many jobs each may have, and how important they may be.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What each user may have at once. `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct UserLimits {
+    /// Jobs that have not ended.
+    pub jobs: Option<u32>,
+    /// The highest priority of a job that no administrator submits.
+    pub priority: Option<i32>,
+}
+
+/// A limit that a job would exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "limit", rename_all = "snake_case")]
+pub enum Exceeded {
+    /// Its user has as many jobs as a user may have.
+    Jobs {
+        /// The jobs that the user has.
+        has: u32,
+    },
+    /// Its priority is higher than its user may give.
+    Priority {
+        /// The job's.
+        priority: i32,
+        /// The highest.
+        highest: i32,
+    },
+}
+
+impl fmt::Display for Exceeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Jobs { has } => {
+                write!(f, "you have {has} jobs waiting and running already, the most that are taken")
+            }
+            Self::Priority { priority, highest } => {
+                write!(f, "priority {priority} is for administrators: up to {highest} is yours")
+            }
+        }
+    }
+}
