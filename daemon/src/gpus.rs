@@ -8,12 +8,9 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use radrm_emulator_machine::{ENV_MACHINE, Machine, MachineSpec};
-use radrm_limits::audit::judge::{self, Entry, Expected};
-use radrm_limits::audit::{devices, known, why};
-use radrm_limits::contexts::Contexts;
-use radrm_limits::jobs;
+use radrm_limits::audit;
+use radrm_limits::audit::judge::Expected;
 use radrm_limits::program::libraries;
-use radrm_os::Process;
 use radrm_os::nvml::{Gpu, Inventory, Monitor, Nvml, NvmlError, NvmlSource};
 
 use super::config::{Config, EMBEDDED};
@@ -242,32 +239,18 @@ fn sample<'a>(
 
 /// Processes that hold GPU memory that no shim explains, in words.
 fn find_unmanaged(gpus: &Gpus) -> Option<Vec<Unmanaged>> {
-    let listed = devices::list(&gpus.source).ok()?;
-    let contexts = Contexts::load(gpus.machine.is_some());
-    let expected = Expected { tolerance: judge::TOLERANCE, fixed: None, contexts };
-    let known = known::all(&jobs::all());
-    let mut found = Vec::new();
-    for device in &listed.devices {
-        for entry in &device.processes {
-            let process = Process(entry.pid);
-            if why::is_service(process) {
-                continue;
-            }
-            let counted = known.of(process, &device.gpu.bytes);
-            let entry =
-                Entry { process, gpu: device.gpu.clone(), driver: listed.driver.clone(), held: entry.used };
-            let finding = judge::judge(entry, counted, &expected);
-            if let Some(reason) = &finding.reason {
-                let gpu = finding.gpu.index.map_or_else(|| finding.gpu.uuid.clone(), |n| n.to_string());
-                let words = format!(
-                    "process {} on GPU {gpu} holds {} that no job accounts for: {}",
-                    finding.pid,
-                    radrm_profile::Bytes(finding.unexplained),
-                    reason.sentence()
-                );
-                found.push(Unmanaged { uid: finding.uid, gpu: finding.gpu.uuid, words });
-            }
-        }
-    }
-    Some(found)
+    let audit = audit::of_source(&gpus.source, Expected::configured(gpus.machine.is_some(), None)).ok()?;
+    let unmanaged = audit.findings.into_iter().filter_map(|finding| {
+        let reason = finding.reason.as_ref()?;
+        let gpu = finding.gpu.index.map_or_else(|| finding.gpu.uuid.clone(), |n| n.to_string());
+        let words = format!(
+            "process {} on GPU {gpu} holds {} that no job accounts for: {}; {}",
+            finding.pid,
+            radrm_profile::Bytes(finding.unexplained),
+            reason.sentence(),
+            reason.remedy()
+        );
+        Some(Unmanaged { uid: finding.uid, gpu: finding.gpu.uuid, words })
+    });
+    Some(unmanaged.collect())
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use radrm_limits::cgroup::Fence;
 use radrm_limits::config::{Mps, Percentage};
 use radrm_limits::mps::control::Control;
-use radrm_limits::mps::doubts::{self, SHARE_VARIABLE};
 use radrm_limits::mps::service::{Service, Wanted};
+use radrm_limits::mps::warnings::{self, SHARE_VARIABLE};
 use radrm_limits::program::environment::Environment;
 use radrm_os::nvml::Gpu;
 use radrm_telemetry::ledger::LedgerView;
@@ -72,7 +72,7 @@ impl<'a> Prepared<'a> {
         let service = if self.mps {
             Some(self.join_mps(&mut environment)?)
         } else {
-            remarks.all(doubts::about(&environment, limits.is_some(), &gpus));
+            remarks.all(warnings::about(&environment, limits.is_some(), &gpus));
             None
         };
         let mps = Joined { service, remarks };
@@ -102,7 +102,7 @@ impl<'a> Prepared<'a> {
     ) -> Result<Vec<LedgerView>, LaunchError> {
         let (Some(channel), Some(limits)) = (channel, self.limits()) else { return Ok(Vec::new()) };
         let views = limits.bring_into_force(|limits| channel.arm(limits), environment);
-        let views = views.map_err(LaunchError::Limit)?;
+        let views = views?;
         Ok(if limits.measures_contexts() { views } else { Vec::new() })
     }
 
@@ -130,7 +130,7 @@ impl<'a> Prepared<'a> {
         };
         let least = |gpu: &Gpu| limits.map_or(u64::MAX, |limits| limits.least(gpu));
         let joined = Service::begin_fenced(&wanted, environment, &|| self.gpus.inventory(), &least);
-        let (service, remark) = joined.map_err(LaunchError::Mps)?;
+        let (service, remark) = joined?;
         self.remarks.all(remark);
         Ok(service)
     }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use radrm_console::usage::{Instead, explain};
+use radrm_limits::LimitError;
 use radrm_limits::config::Percentage;
-use radrm_limits::wish::Wishes;
+use radrm_limits::requested::RequestedLimits;
 use thiserror::Error;
 
 use crate::dry_run::flags::FlagsError;
@@ -140,7 +141,7 @@ pub struct Plan {
     /// The emulated machine, if any.
     pub emulate: Option<Emulate>,
     /// Limits on GPU memory for the whole job.
-    pub mem_limit: Option<Wishes>,
+    pub mem_limit: Option<RequestedLimits>,
     /// Use the Multi-Process Service, perhaps with a share of the SMs for each process.
     pub mps: Option<Option<Percentage>>,
     /// The share of the GPUs that the job may use, by MPS where that runs, else by a launch budget.
@@ -193,7 +194,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Plan, Inst
 }
 
 fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
-    let wrong = |option| move |reason| CommandLineError::Value { option, reason };
+    let unclear = |option| move |reason| CommandLineError::Value { option, reason };
+    let wrong = |option| move |error: LimitError| unclear(option)(error.to_string());
     if flags.command.is_empty() {
         return Err(CommandLineError::NoProgram);
     }
@@ -207,7 +209,7 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
     if flags.faults.is_some() && !emulated {
         return Err(CommandLineError::FaultsWithoutEmulation);
     }
-    let mem_limit = flags.mem_limit.as_deref().map(Wishes::parse).transpose();
+    let mem_limit = flags.mem_limit.as_deref().map(RequestedLimits::parse).transpose();
     let mem_limit = mem_limit.map_err(wrong("--mem-limit"))?;
     let percent = |text: String| Percentage::parse(&text).map_err(wrong("--mps"));
     let mps = flags.mps.map(|share| share.map(percent).transpose()).transpose()?;
@@ -224,7 +226,7 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
         let unknown = || format!("`{text}` is no mode that lets its owner write, such as 0644");
         octal(&text).ok_or_else(unknown)
     };
-    let profile_mode = flags.profile_mode.map(mode).transpose().map_err(wrong("--profile-mode"))?;
+    let profile_mode = flags.profile_mode.map(mode).transpose().map_err(unclear("--profile-mode"))?;
     let report = match flags.json {
         Some(Some(file)) if file.as_os_str() == "-" => ReportTo::JsonOnStdout,
         Some(Some(file)) => ReportTo::JsonFile(file),

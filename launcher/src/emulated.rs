@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use radrm_emulator_machine::{
     ENV_FAULTS, ENV_MACHINE, FaultError, FaultPlan, Machine, MachineError, MachineSpec,
 };
+use radrm_limits::LimitError;
 use radrm_limits::program::environment::Environment;
 use radrm_limits::program::libraries;
 use tempfile::TempDir;
@@ -33,8 +34,8 @@ pub enum EmulationError {
     #[error("{0}")]
     Faults(#[from] FaultError),
     /// An emulated library is missing or will not load.
-    #[error("{0}")]
-    Library(String),
+    #[error(transparent)]
+    Library(#[from] LimitError),
     /// There is no room for the libraries.
     #[error("no directory for the emulated libraries: {0}")]
     Directory(io::Error),
@@ -101,8 +102,8 @@ impl Emulated {
         };
         let machine = make_or_join(spec.as_ref(), &machine_file)?;
         for (library, names) in NAMES {
-            let file = libraries::find(library).map_err(EmulationError::Library)?;
-            libraries::check(&file).map_err(EmulationError::Library)?;
+            let file = libraries::find(library)?;
+            libraries::check(&file)?;
             for name in names {
                 symlink(&file, directory.path().join(name))
                     .map_err(|source| EmulationError::Link { library: file.clone(), source })?;

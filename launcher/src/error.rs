@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use radrm_console::output::reason;
+use radrm_limits::LimitError;
 use thiserror::Error;
 
 use crate::child::NotStarted;
@@ -44,9 +45,9 @@ pub enum LaunchError {
     /// A limit inside a job with a limit.
     #[error("this is already inside a job with a limit, which would not see another one")]
     NestedLimit,
-    /// A limit or a share cannot be found, put together or brought into force.
-    #[error("{0}")]
-    Limit(String),
+    /// A limit, a share or MPS cannot be found, put together or brought into force.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     /// The shim, which keeps the program inside its limit, cannot reach the program.
     #[error("{what} is asked for that cannot hold for {program}: {reason}")]
     Unlimited {
@@ -66,9 +67,6 @@ pub enum LaunchError {
     /// What a dry run needs cannot be laid out.
     #[error(transparent)]
     DryRun(#[from] SetupError),
-    /// MPS was asked for and cannot be used.
-    #[error("{0}")]
-    Mps(String),
     /// A signal asked this process to end before there was a program.
     #[error("signal {0} came before the program was started")]
     Interrupted(i32),
@@ -136,7 +134,6 @@ impl LaunchError {
             | Self::NoSegment(_)
             | Self::Share(_)
             | Self::DryRun(_)
-            | Self::Mps(_)
             | Self::Interrupted(_)
             | Self::NoProcess { .. } => FAILED,
         }

@@ -8,6 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use radrm_os::Process;
+
 use super::signals::own_pid;
 
 /// What the directories' names begin with.
@@ -21,9 +23,7 @@ pub fn prefix() -> String {
 }
 
 fn namespace() -> String {
-    // `pid:[4026531836]`
-    let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    link.to_string_lossy().chars().filter(char::is_ascii_digit).collect()
+    radrm_os::host::pid_namespace().map_or_else(String::new, |number| number.to_string())
 }
 
 /// Takes away what is left in `directory` by processes of this user and this namespace that are
@@ -36,17 +36,18 @@ pub fn sweep(directory: &Path) {
     let dead = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let owner = owner(&name, &namespace);
-        owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+        owner.is_some_and(|pid| !Process(pid).exists())
             && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == user)
     };
     let left: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(dead).collect();
     if left.is_empty() {
         return;
     }
-    let used = environments();
+    // The programs of an emulated machine have its directory in `LD_LIBRARY_PATH`.
+    let used: Vec<_> = Process::all().filter_map(Process::environment).flatten().collect();
     for path in left {
         let name = path.as_os_str().as_bytes();
-        if !used.iter().any(|environment| contains(environment, name)) {
+        if !used.iter().any(|variable| contains(variable, name)) {
             // Another one may be at it too, or it may be protected: it stays for the next time.
             let _ = fs::remove_dir_all(&path);
         }
@@ -59,15 +60,6 @@ fn owner(name: &str, namespace: &str) -> Option<u32> {
     rest.split_once('-').filter(|_| !namespace.is_empty())?.0.parse().ok()
 }
 
-/// What the processes of this user were started with: the programs of an emulated machine have its
-/// directory in `LD_LIBRARY_PATH`.
-fn environments() -> Vec<Vec<u8>> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let numbers =
-        entries.flatten().filter(|entry| entry.file_name().as_bytes().iter().all(u8::is_ascii_digit));
-    numbers.filter_map(|entry| fs::read(entry.path().join("environ")).ok()).collect()
-}
-
 fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len().max(1)).any(|window| window == part)
 }
@@ -78,7 +70,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn only_what_nobody_uses_is_taken_away() {
+    fn only_unused_directories_are_removed() {
         let place = tempfile::tempdir().unwrap();
         let mut gone = Command::new("true").spawn().unwrap();
         gone.wait().unwrap();
@@ -96,8 +88,8 @@ mod tests {
         let strange = make(format!("{PREFIX}x"));
         let mut user = Command::new("sleep").arg("60").env("LD_LIBRARY_PATH", &in_use).spawn().unwrap();
         // It has an environment of its own only when it has become another program.
-        let environ = format!("/proc/{}/environ", user.id());
-        while !fs::read(&environ).is_ok_and(|text| contains(&text, in_use.as_os_str().as_bytes())) {
+        let place_of = || Process(user.id()).variable("LD_LIBRARY_PATH");
+        while place_of().is_none_or(|place| place != in_use.as_os_str()) {
             std::thread::yield_now();
         }
         sweep(place.path());

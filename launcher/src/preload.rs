@@ -4,23 +4,18 @@ use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use radrm_limits::LimitError;
 use radrm_limits::program::environment::Environment;
 use radrm_limits::program::libraries;
 use radrm_limits::program::target::{self, Sight};
 use radrm_limits::start::QUOTA_VARIABLE;
-use thiserror::Error;
 
 use crate::error::{LaunchError, shown};
-
-/// Why there is no shim to preload, as one sentence.
-#[derive(Debug, Error)]
-#[error("{0}")]
-struct NoShim(String);
 
 /// The shim, and how far it reaches into the program.
 pub struct Preload {
     /// The library, or why there is none.
-    shim: Result<PathBuf, NoShim>,
+    shim: Result<PathBuf, LimitError>,
     sight: Sight,
 }
 
@@ -29,7 +24,7 @@ impl Preload {
     pub(crate) fn choose(program: Option<&Path>) -> Self {
         let shim =
             libraries::find(libraries::SHIM).and_then(|file| libraries::check_preload(&file).map(|()| file));
-        Self { shim: shim.map_err(NoShim), sight: program.map_or(Sight::Seen, target::examine) }
+        Self { shim, sight: program.map_or(Sight::Seen, target::examine) }
     }
 
     /// The library to preload.

@@ -14,6 +14,7 @@ use radrm_collector::{
 };
 use radrm_console::output;
 use radrm_console::output::width;
+use radrm_limits::LimitError;
 use radrm_limits::charge::Charge;
 use radrm_limits::config::Percentage;
 use radrm_limits::jobs;
@@ -57,8 +58,8 @@ pub enum ChannelError {
     #[error("the share cannot be set: {0}")]
     OpenForShare(SegmentError),
     /// The share cannot be kept.
-    #[error("{0}")]
-    Share(String),
+    #[error(transparent)]
+    Share(#[from] LimitError),
 }
 
 /// The segment of a job, before its program starts.
@@ -100,10 +101,10 @@ impl Channel {
     /// [`ChannelError`].
     pub fn share(&self, percent: Percentage, machine: Option<&Path>) -> Result<(), ChannelError> {
         let segment = self.file.segment().map_err(ChannelError::OpenForShare)?;
-        share::set(&segment, Some(percent), &jobs::all(), machine).map_err(ChannelError::Share)
+        Ok(share::set(&segment, Some(percent), &jobs::all(), machine)?)
     }
 
-    /// What the program is told.
+    /// What the program gets in `RADRM_SEGMENT`.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.file.path()
@@ -246,7 +247,7 @@ impl Recording {
         gap
     }
 
-    /// Lets the report tell what a dry run found out.
+    /// Lets the report show what a dry run found out.
     pub fn dry_run(&mut self, outcome: Option<Outcome>) {
         self.dry_run = outcome;
     }

@@ -1,4 +1,4 @@
-//! Telling a signal to the whole process group from one to this process alone.
+//! Distinguishing a signal to the whole process group from one to this process alone.
 //!
 //! The two look the same to whom they reach: number, sender, code. But a group's signal reaches all
 //! its members. So a process that does nothing sits in the group as a witness, with all signals
@@ -8,7 +8,7 @@
 //! The kernel walks a group from its newest member to its oldest. The witness is younger than this
 //! process, so what is pending here for the group's sake is pending there before.
 
-use std::fs;
+use radrm_os::Process;
 
 use super::signals::own_pid;
 
@@ -73,9 +73,7 @@ impl Drop for Witness {
 
 /// Signals that are pending for a process, by bit.
 fn pending(pid: libc::pid_t) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    Process(pid.cast_unsigned()).pending_signals()
 }
 
 /// Makes the process.
@@ -139,6 +137,6 @@ mod tests {
         assert!(witness.saw(libc::SIGTERM), "what the former one saw is not forgotten");
         let last = witness.pid.expect("a witness");
         drop(witness);
-        assert!(!std::path::Path::new(&format!("/proc/{last}")).exists());
+        assert!(!Process(last.cast_unsigned()).exists());
     }
 }

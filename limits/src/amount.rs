@@ -2,6 +2,8 @@
 
 use radrm_telemetry::ledger::{Amount, words};
 
+use crate::LimitError;
+
 /// The units: powers of 1024 and of 1000. A single letter stands for either, depending on whom one
 /// asks, and is not accepted.
 const UNITS: [(&str, u64); 10] = [
@@ -27,7 +29,7 @@ const SMALLEST_PLAIN: u64 = 1 << 20;
 ///
 /// # Errors
 /// One sentence without the name of the option.
-pub fn parse(text: &str) -> Result<Amount, String> {
+pub fn parse(text: &str) -> Result<Amount, LimitError> {
     parse_up_to(text, words::LARGEST, "any GPU has")
 }
 
@@ -35,7 +37,7 @@ pub fn parse(text: &str) -> Result<Amount, String> {
 ///
 /// # Errors
 /// One sentence without the name of the option.
-pub fn parse_up_to(text: &str, most: u64, who: &str) -> Result<Amount, String> {
+pub fn parse_up_to(text: &str, most: u64, who: &str) -> Result<Amount, LimitError> {
     let text = text.trim();
     if text.eq_ignore_ascii_case("none") {
         return Ok(Amount::Unlimited);
@@ -43,12 +45,10 @@ pub fn parse_up_to(text: &str, most: u64, who: &str) -> Result<Amount, String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let unit = unit.trim();
-    let bad =
-        || format!("`{text}` is no amount of memory: write for instance 10GiB, 500MB, 50% or plain bytes");
+    let bad = || LimitError::NoAmount(text.to_owned());
     let (whole, decimals) = digits(number).ok_or_else(bad)?;
     if unit == "%" {
-        return percent(whole, decimals)
-            .ok_or_else(|| format!("`{text}` is not a share between 0% and 100%"));
+        return percent(whole, decimals).ok_or_else(|| LimitError::NoShare(text.to_owned()));
     }
     let factor = match UNITS.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name)) {
         Some((_, factor)) => *factor,
@@ -58,11 +58,9 @@ pub fn parse_up_to(text: &str, most: u64, who: &str) -> Result<Amount, String> {
     let bytes = u128::from(whole) * u128::from(factor)
         + u128::from(decimals) * u128::from(factor) / u128::from(10_u64.pow(DECIMALS));
     let bytes = u64::try_from(bytes).ok().filter(|bytes| *bytes <= most);
-    let bytes = bytes.ok_or_else(|| format!("`{text}` is more than {who}"))?;
+    let bytes = bytes.ok_or_else(|| LimitError::TooLarge { text: text.to_owned(), bound: who.to_owned() })?;
     if unit.is_empty() && (1..SMALLEST_PLAIN).contains(&bytes) {
-        return Err(format!(
-            "`{text}` means {text} bytes, which no program can work with: write {text}GiB, {text}MiB or {text}%"
-        ));
+        return Err(LimitError::TooSmall(text.to_owned()));
     }
     Ok(Amount::Bytes(bytes))
 }
@@ -84,13 +82,10 @@ fn percent(whole: u64, decimals: u64) -> Option<Amount> {
     u32::try_from(hundredths).ok().filter(|share| *share <= 10_000 && !over).map(Amount::PerMyriad)
 }
 
-fn unknown_unit(text: &str, number: &str, unit: &str) -> Option<String> {
+fn unknown_unit(text: &str, number: &str, unit: &str) -> Option<LimitError> {
     let letter = unit.chars().next().filter(|_| unit.len() == 1)?.to_ascii_uppercase();
-    let power = "KMGT".find(letter)? * 3 + 3;
-    let binary = power / 3 * 10;
-    Some(format!(
-        "`{text}` can mean two things: write {number}{letter}iB (2^{binary} bytes each) or {number}{letter}B (10^{power})"
-    ))
+    let power = "KMGT".find(letter)? + 1;
+    Some(LimitError::AmbiguousUnit { text: text.to_owned(), number: number.to_owned(), letter, power })
 }
 
 /// An amount in the largest unit in which it is exact, so that what is shown can be typed again.
@@ -173,7 +168,7 @@ mod tests {
             ("18446744073709551615", "more than any GPU"),
             ("1\u{b2}GiB", "is no amount"),
         ] {
-            let sentence = parse(text).unwrap_err();
+            let sentence = parse(text).unwrap_err().to_string();
             assert!(sentence.contains(part) && sentence.lines().count() <= 1, "{text}: {sentence}");
         }
     }
@@ -188,8 +183,8 @@ mod tests {
 
         #[test]
         fn no_text_is_too_odd(text in "\\PC*") {
-            if let Err(sentence) = parse(&text) {
-                proptest::prop_assert!(!sentence.is_empty());
+            if let Err(error) = parse(&text) {
+                proptest::prop_assert!(!error.to_string().is_empty());
             }
         }
     }

@@ -8,8 +8,6 @@
 
 use std::cell::LazyCell;
 use std::collections::HashMap;
-use std::fs;
-use std::path::Path;
 
 use radrm_collector::Measured;
 use radrm_os::nvml::uuid_bytes;
@@ -22,7 +20,7 @@ use super::contexts::Contexts;
 const STEP: u64 = 2 << 20;
 
 /// Inode of the first pid namespace. In another one NVML's process ids mean other processes.
-const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+const FIRST_NAMESPACE: u64 = 4_026_531_836;
 
 /// Charges measurements to ledgers, and remembers them.
 #[derive(Debug)]
@@ -105,7 +103,7 @@ impl Charge {
 }
 
 fn in_first_namespace() -> bool {
-    fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link == Path::new(FIRST_NAMESPACE))
+    radrm_os::host::pid_namespace() == Some(FIRST_NAMESPACE)
 }
 
 /// A ledger, and who stands in it at one moment.

@@ -30,7 +30,8 @@ use radrm_telemetry::ledger::Amount;
 use serde::{Deserialize, Deserializer, de};
 
 use super::amount;
-use super::wish::Wishes;
+use super::requested::RequestedLimits;
+use crate::LimitError;
 
 /// One file.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -60,7 +61,7 @@ pub struct Config {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct User {
     /// All jobs of the user together.
-    pub mem_limit: Option<Text<Wishes>>,
+    pub mem_limit: Option<Text<RequestedLimits>>,
 }
 
 /// What a group may take.
@@ -68,9 +69,9 @@ pub struct User {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Group {
     /// All jobs of all members together.
-    pub mem_limit: Option<Text<Wishes>>,
+    pub mem_limit: Option<Text<RequestedLimits>>,
     /// All jobs of each member together.
-    pub mem_limit_each: Option<Text<Wishes>>,
+    pub mem_limit_each: Option<Text<RequestedLimits>>,
 }
 
 /// What a job may take.
@@ -78,9 +79,9 @@ pub struct Group {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Job {
     /// A job that asks for no limit.
-    pub mem_limit: Option<Text<Wishes>>,
+    pub mem_limit: Option<Text<RequestedLimits>>,
     /// A job, whatever it asks for.
-    pub mem_limit_max: Option<Text<Wishes>>,
+    pub mem_limit_max: Option<Text<RequestedLimits>>,
 }
 
 /// The Multi-Process Service on this node.
@@ -126,11 +127,11 @@ impl Percentage {
     ///
     /// # Errors
     /// One sentence.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, LimitError> {
         let number = text.strip_suffix('%').unwrap_or(text).trim();
         match number.parse() {
             Ok(percent @ 1..=100) => Ok(Self(percent)),
-            _ => Err(format!("`{text}` is no percentage between 1 and 100")),
+            _ => Err(LimitError::NoPercentage(text.to_owned())),
         }
     }
 }
@@ -146,10 +147,10 @@ impl<'de> Deserialize<'de> for Percentage {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Text<T>(pub T);
 
-impl<'de> Deserialize<'de> for Text<Wishes> {
+impl<'de> Deserialize<'de> for Text<RequestedLimits> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Wishes::parse(&text).map(Self).map_err(de::Error::custom)
+        RequestedLimits::parse(&text).map(Self).map_err(de::Error::custom)
     }
 }
 
@@ -163,15 +164,12 @@ impl<T: fmt::Display> fmt::Display for Text<T> {
 ///
 /// # Errors
 /// One sentence with the file and the line.
-pub fn parse(path: &Path, text: &str) -> Result<Config, String> {
+pub fn parse(path: &Path, text: &str) -> Result<Config, LimitError> {
     toml::from_str(text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start));
         let line = before.map(|before| before.matches('\n').count() + 1);
         let what = error.message().lines().collect::<Vec<_>>().join(", ");
-        match line {
-            Some(line) => format!("{}, line {line}: {what}", path.display()),
-            None => format!("{}: {what}", path.display()),
-        }
+        LimitError::Configuration { path: path.to_owned(), line, what }
     })
 }
 
@@ -179,7 +177,7 @@ pub fn parse(path: &Path, text: &str) -> Result<Config, String> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Config, String> {
+    fn read(text: &str) -> Result<Config, LimitError> {
         parse(Path::new("f.toml"), text)
     }
 
@@ -214,7 +212,7 @@ mod tests {
             ("[job]\nmem-limit = \"1GiB\nmem-limit-max = \"2GiB\"\n", 2, ""),
             ("[default]\nmem-limit = \"1GiB\"\nmem-limit = \"2GiB\"\n", 3, "duplicate"),
         ] {
-            let sentence = read(text).unwrap_err();
+            let sentence = read(text).unwrap_err().to_string();
             assert!(sentence.starts_with(&format!("f.toml, line {line}: ")), "{text}: {sentence}");
             assert!(sentence.contains(part) && sentence.lines().count() == 1, "{text}: {sentence}");
         }
@@ -223,8 +221,8 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_text_is_too_odd(text in "\\PC{0,40}\n?[\\PC\n\\[\\]=\"]{0,40}") {
-            if let Err(sentence) = read(&text) {
-                proptest::prop_assert_eq!(sentence.lines().count(), 1);
+            if let Err(error) = read(&text) {
+                proptest::prop_assert_eq!(error.to_string().lines().count(), 1);
             }
         }
     }

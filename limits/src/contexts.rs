@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_measured_anew_and_an_unwritable_one_disturbs_nobody() {
+    fn a_damaged_file_is_measured_anew_and_an_unwritable_one_does_no_harm() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("contexts.toml");
         fs::write(&path, "context = 5").unwrap();

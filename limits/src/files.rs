@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use radrm_console::output::reason;
 
 use super::config::{self, Config};
+use crate::LimitError;
 
 /// The administrator's file.
 pub const SYSTEM: &str = "/etc/radrm/radrm.toml";
@@ -41,7 +42,7 @@ impl Read {
 ///
 /// # Errors
 /// One sentence: a file cannot be read, or is wrong. Limits that are not known cannot be held.
-pub fn all() -> Result<Vec<Read>, String> {
+pub fn all() -> Result<Vec<Read>, LimitError> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = set("XDG_CONFIG_HOME")
         .filter(|path| path.is_absolute())
@@ -62,13 +63,15 @@ pub fn all() -> Result<Vec<Read>, String> {
 ///
 /// # Errors
 /// One sentence.
-pub fn read(path: &Path, own: bool, must_exist: bool) -> Result<Option<Read>, String> {
+pub fn read(path: &Path, own: bool, must_exist: bool) -> Result<Option<Read>, LimitError> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if !must_exist && is_absent(&error) => return Ok(None),
         // After a change of user HOME may still be another one's: that file is not about this user.
         Err(error) if own && error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
-        Err(error) => return Err(format!("{} cannot be read: {}", path.display(), reason(&error))),
+        Err(error) => {
+            return Err(LimitError::Unreadable { path: path.to_owned(), why: reason(&error) });
+        }
     };
     let config = config::parse(path, &text)?;
     if own {
@@ -79,7 +82,7 @@ pub fn read(path: &Path, own: bool, must_exist: bool) -> Result<Option<Read>, St
 
 /// A user's own file is about that user: a section about another user would look as if it had an
 /// effect.
-fn check_own(path: &Path, config: &Config) -> Result<(), String> {
+fn check_own(path: &Path, config: &Config) -> Result<(), LimitError> {
     let section = config
         .group
         .keys()
@@ -87,10 +90,7 @@ fn check_own(path: &Path, config: &Config) -> Result<(), String> {
         .chain(config.user.keys().map(|name| format!("[user.{name}]")))
         .next();
     match section {
-        Some(section) => Err(format!(
-            "{}: {section} belongs into {SYSTEM}; in your own file [default] is you",
-            path.display()
-        )),
+        Some(section) => Err(LimitError::ForeignSection { path: path.to_owned(), section }),
         None => Ok(()),
     }
 }
@@ -108,20 +108,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("radrm.toml");
         assert_eq!(read(&file, false, false), Ok(None));
-        assert!(read(&file, false, true).unwrap_err().contains("cannot be read"));
-        assert!(read(dir.path(), false, false).unwrap_err().contains("cannot be read"));
+        assert!(read(&file, false, true).unwrap_err().to_string().contains("cannot be read"));
+        assert!(read(dir.path(), false, false).unwrap_err().to_string().contains("cannot be read"));
         fs::write(&file, b"\xff\xfe").unwrap();
-        assert!(read(&file, false, false).unwrap_err().contains("cannot be read"));
+        assert!(read(&file, false, false).unwrap_err().to_string().contains("cannot be read"));
     }
 
     #[test]
-    fn a_users_own_file_speaks_of_nobody_else() {
+    fn a_users_own_file_names_no_other_user() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("radrm.toml");
         for (text, part) in [("[user.bob]\n", "[user.bob]"), ("[group.staff]\n", "[group.staff]")] {
             fs::write(&file, text).unwrap();
             assert!(read(&file, false, false).is_ok());
-            assert!(read(&file, true, false).unwrap_err().contains(part));
+            assert!(read(&file, true, false).unwrap_err().to_string().contains(part));
         }
         fs::write(&file, "[default]\nmem-limit = \"1GiB\"\n").unwrap();
         assert!(read(&file, true, false).unwrap().is_some());

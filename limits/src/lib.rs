@@ -3,7 +3,7 @@
 //! Limits on GPU memory: how they are written, where they come from, and which hold for a job.
 //!
 //! A limit has an amount and, if it is named, a GPU. Amounts come from the command line
-//! ([`wish`]) and from configuration files ([`config`], [`files`]); names are looked up through
+//! ([`requested`]) and from configuration files ([`config`], [`files`]); names are looked up through
 //! NVML ([`resolve`]); [`scopes`] puts together what holds for the job, for its user and
 //! for the groups of its user; and [`start`] brings it into force before the program starts. [`mps`] does it
 //! with NVIDIA's service.
@@ -17,6 +17,7 @@ pub mod cgroup;
 pub mod charge;
 pub mod config;
 pub mod contexts;
+mod error;
 pub mod files;
 pub mod jobs;
 pub mod ledgers;
@@ -24,9 +25,11 @@ pub mod machine;
 pub mod mps;
 pub mod overrides;
 pub mod program;
+pub mod requested;
 pub mod resolve;
 pub mod scopes;
 pub mod setup;
 pub mod share;
 pub mod start;
-pub mod wish;
+
+pub use error::LimitError;

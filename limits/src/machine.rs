@@ -6,6 +6,7 @@ use radrm_collector::NvmlSource;
 use radrm_emulator_machine::ENV_MACHINE;
 
 use super::jobs::Job;
+use crate::LimitError;
 use crate::ledgers::Ledgers;
 use crate::program::libraries;
 use crate::start::Machine;
@@ -26,13 +27,13 @@ impl Node {
     ///
     /// # Errors
     /// One sentence: the emulated NVML is missing.
-    pub fn of(file: Option<&Path>) -> Result<Self, String> {
+    pub fn of(file: Option<&Path>) -> Result<Self, LimitError> {
         let source = match file {
             None => NvmlSource::System,
             Some(file) => {
-                let file = std::path::absolute(file).map_err(|error| error.to_string())?;
+                let file = std::path::absolute(file).map_err(|error| LimitError::file(file, &error))?;
                 if !file.is_file() {
-                    return Err(format!("there is no emulated machine {}", file.display()));
+                    return Err(LimitError::NoMachine(file));
                 }
                 // SAFETY: called while this process has one thread.
                 unsafe { std::env::set_var(ENV_MACHINE, &file) };
@@ -46,7 +47,7 @@ impl Node {
     ///
     /// # Errors
     /// One sentence: the emulated NVML is missing.
-    pub fn of_job(job: &Job) -> Result<Self, String> {
+    pub fn of_job(job: &Job) -> Result<Self, LimitError> {
         Self::of(job.machine().as_deref())
     }
 

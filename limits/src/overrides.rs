@@ -11,6 +11,7 @@ use radrm_telemetry::ledger::{Access, Limit, ScopeReport};
 use super::ledgers::Ledgers;
 use super::resolve::{Gpus, stricter};
 use super::scopes::{OfGroup, Person, Scopes};
+use crate::LimitError;
 
 /// A change that was made by hand.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,7 +37,12 @@ pub fn of(ledgers: &Ledgers, access: Access) -> Vec<Override> {
 ///
 /// # Errors
 /// One sentence: limits cannot be compared.
-pub fn apply(ledgers: &Ledgers, scopes: &mut Scopes, person: &Person, gpus: &Gpus<'_>) -> Result<(), String> {
+pub fn apply(
+    ledgers: &Ledgers,
+    scopes: &mut Scopes,
+    person: &Person,
+    gpus: &Gpus<'_>,
+) -> Result<(), LimitError> {
     for change in of(ledgers, Access::User(person.uid)) {
         scopes.user = changed(&scopes.user, &change, gpus)?;
         scopes.is_user_administered |= change.by_root;
@@ -55,7 +61,7 @@ pub fn apply(ledgers: &Ledgers, scopes: &mut Scopes, person: &Person, gpus: &Gpu
     Ok(())
 }
 
-fn changed(limits: &[Limit], change: &Override, gpus: &Gpus<'_>) -> Result<Vec<Limit>, String> {
+fn changed(limits: &[Limit], change: &Override, gpus: &Gpus<'_>) -> Result<Vec<Limit>, LimitError> {
     if change.by_root { Ok(change.limits.clone()) } else { stricter(limits, &change.limits, gpus) }
 }
 
@@ -71,7 +77,7 @@ mod tests {
     #[test]
     fn only_root_may_say_more_than_the_configuration() {
         let after = |n, by_root| {
-            changed(&gib(5), &Override { limits: gib(n), by_root }, &|| Err("asked".into())).unwrap()
+            changed(&gib(5), &Override { limits: gib(n), by_root }, &|| Err(LimitError::NoLimit)).unwrap()
         };
         assert_eq!((after(9, true), after(9, false)), (gib(9), gib(5)));
         assert_eq!((after(2, true), after(2, false)), (gib(2), gib(2)));

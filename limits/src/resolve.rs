@@ -4,34 +4,34 @@ use std::collections::BTreeMap;
 
 use radrm_telemetry::ledger::{Amount, Limit};
 
-use super::wish::{Name, Wish, Wishes};
+use super::requested::{Name, RequestedLimit, RequestedLimits};
+use crate::LimitError;
 use radrm_os::nvml::{Gpu, Inventory};
 
 /// The machine's GPUs, asked for only when they are needed.
-pub type Gpus<'a> = dyn Fn() -> Result<Inventory, String> + 'a;
+pub type Gpus<'a> = dyn Fn() -> Result<Inventory, LimitError> + 'a;
 
 /// Looks up the GPUs of a list.
 ///
 /// # Errors
 /// One sentence: a GPU does not exist, is named twice or is not named clearly, or NVML does not
 /// answer.
-pub fn resolve(wishes: &Wishes, gpus: &Gpus<'_>) -> Result<Vec<Limit>, String> {
-    if !wishes.names_gpus() {
-        return Ok(wishes.0.iter().map(|wish| Limit { gpu: None, amount: wish.amount }).collect());
+pub fn resolve(requested: &RequestedLimits, gpus: &Gpus<'_>) -> Result<Vec<Limit>, LimitError> {
+    if !requested.names_gpus() {
+        return Ok(requested.0.iter().map(|limit| Limit { gpu: None, amount: limit.amount }).collect());
     }
-    let inventory = gpus().map_err(|why| {
-        format!("the GPUs in `{wishes}` cannot be looked up, since NVML does not work: {why}")
-    })?;
+    let inventory = gpus()
+        .map_err(|error| LimitError::NoLookUp { list: requested.to_string(), error: Box::new(error) })?;
     let mut found: BTreeMap<[u8; 16], &Name> = BTreeMap::new();
     let mut limits = Vec::new();
-    for Wish { gpu, amount } in &wishes.0 {
+    for RequestedLimit { gpu, amount } in &requested.0 {
         let Some(name) = gpu else {
             limits.push(Limit { gpu: None, amount: *amount });
             continue;
         };
         let gpu = find(name, &inventory)?;
         if let Some(before) = found.insert(gpu.bytes, name) {
-            return Err(format!("{before} and {name} are the same GPU"));
+            return Err(LimitError::SameGpu(before.clone(), name.clone()));
         }
         limits.push(Limit { gpu: Some(gpu.bytes), amount: *amount });
     }
@@ -42,34 +42,27 @@ pub fn resolve(wishes: &Wishes, gpus: &Gpus<'_>) -> Result<Vec<Limit>, String> {
 ///
 /// # Errors
 /// One sentence.
-pub fn find<'a>(name: &Name, inventory: &'a Inventory) -> Result<&'a Gpu, String> {
+pub fn find<'a>(name: &Name, inventory: &'a Inventory) -> Result<&'a Gpu, LimitError> {
     let gpus = &inventory.gpus;
     let gpu = match name {
-        Name::Index(index) => {
-            gpus.iter().find(|gpu| gpu.index == Some(*index)).ok_or_else(|| match gpus.len() {
-                0 => format!("there is no GPU {index}: NVML knows none"),
-                _ => {
-                    let known = gpus.iter().filter_map(|gpu| gpu.index).map(|index| index.to_string());
-                    format!("there is no GPU {index}, only {}", known.collect::<Vec<_>>().join(", "))
-                }
-            })?
-        }
+        Name::Index(index) => gpus.iter().find(|gpu| gpu.index == Some(*index)).ok_or_else(|| {
+            let known = gpus.iter().filter_map(|gpu| gpu.index).map(|index| index.to_string());
+            LimitError::NoGpu { index: *index, known: known.collect::<Vec<_>>().join(", ") }
+        })?,
         Name::Uuid(text) => {
             let begins =
                 |gpu: &&Gpu| gpu.uuid.get(..text.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(text));
             let mut fitting = gpus.iter().filter(begins);
-            let gpu =
-                fitting.next().ok_or_else(|| format!("there is no GPU whose UUID begins with {text}"))?;
+            let gpu = fitting.next().ok_or_else(|| LimitError::NoUuid(text.clone()))?;
             if let Some(other) = fitting.next() {
-                return Err(format!("{text} fits {} and {}: give more of the UUID", gpu.uuid, other.uuid));
+                let [text, first, second] = [text, &gpu.uuid, &other.uuid].map(Clone::clone);
+                return Err(LimitError::AmbiguousUuid { text, first, second });
             }
             gpu
         }
     };
     if gpu.divided {
-        return Err(format!(
-            "GPU {name} is divided into MIG instances, which are limited one by one: name them (MIG-…)"
-        ));
+        return Err(LimitError::Divided(name.clone()));
     }
     Ok(gpu)
 }
@@ -86,7 +79,7 @@ pub fn amount_for(limits: &[Limit], gpu: &[u8; 16]) -> Option<Amount> {
 ///
 /// # Errors
 /// One sentence: NVML does not answer.
-pub fn stricter(one: &[Limit], other: &[Limit], gpus: &Gpus<'_>) -> Result<Vec<Limit>, String> {
+pub fn stricter(one: &[Limit], other: &[Limit], gpus: &Gpus<'_>) -> Result<Vec<Limit>, LimitError> {
     if one.is_empty() || other.is_empty() || one == other {
         return Ok(if one.is_empty() { other } else { one }.to_vec());
     }
@@ -95,8 +88,7 @@ pub fn stricter(one: &[Limit], other: &[Limit], gpus: &Gpus<'_>) -> Result<Vec<L
     {
         return Ok(vec![Limit { gpu: None, amount }]);
     }
-    let inventory =
-        gpus().map_err(|why| format!("limits cannot be compared, since NVML does not work: {why}"))?;
+    let inventory = gpus().map_err(|error| LimitError::NoComparison(Box::new(error)))?;
     let mut limits = Vec::new();
     for gpu in inventory.usable() {
         let bytes =
@@ -147,8 +139,8 @@ mod tests {
         Inventory { gpus, driver: String::new() }
     }
 
-    fn limits(text: &str) -> Result<Vec<Limit>, String> {
-        resolve(&Wishes::parse(text).unwrap(), &|| Ok(machine()))
+    fn limits(text: &str) -> Result<Vec<Limit>, LimitError> {
+        resolve(&RequestedLimits::parse(text).unwrap(), &|| Ok(machine()))
     }
 
     #[test]
@@ -167,11 +159,13 @@ mod tests {
             ("0=1GiB,GPU-aaaa=1GiB", "0 and GPU-aaaa are the same GPU"),
             ("2=1GiB", "divided into MIG instances"),
         ] {
-            let sentence = limits(text).unwrap_err();
+            let sentence = limits(text).unwrap_err().to_string();
             assert!(sentence.contains(part), "{text}: {sentence}");
         }
-        let none = |text: &str| resolve(&Wishes::parse(text).unwrap(), &|| Err("it is gone".into()));
-        assert!(none("0=1GiB").unwrap_err().contains("NVML does not work: it is gone"));
+        let none = |text: &str| {
+            resolve(&RequestedLimits::parse(text).unwrap(), &|| Err(LimitError::Nvml("it is gone".into())))
+        };
+        assert!(none("0=1GiB").unwrap_err().to_string().contains("NVML does not work: it is gone"));
         assert!(none("1GiB").is_ok(), "no GPU is named, so NVML is not needed");
     }
 
@@ -180,11 +174,11 @@ mod tests {
         let of = |text: &str| limits(text).unwrap();
         let asked = |one: &str, other: &str| stricter(&of(one), &of(other), &|| Ok(machine())).unwrap();
         let unasked =
-            |one: &str, other: &str| stricter(&of(one), &of(other), &|| Err("asked".into())).unwrap();
+            |one: &str, other: &str| stricter(&of(one), &of(other), &|| Err(LimitError::NoLimit)).unwrap();
         assert_eq!(unasked("5MiB", "4MiB"), of("4MiB"));
         assert_eq!(unasked("50%", "20%"), of("20%"));
         assert_eq!(unasked("none", "20%"), of("20%"));
-        assert_eq!(stricter(&[], &of("1=5MiB"), &|| Err("asked".into())).unwrap(), of("1=5MiB"));
+        assert_eq!(stricter(&[], &of("1=5MiB"), &|| Err(LimitError::NoLimit)).unwrap(), of("1=5MiB"));
         // 50 % of 1000 bytes are less than 700 bytes, of the others' totals they are less too or more.
         let both = asked("50%", "0=10b,700b");
         let bytes = |index: usize| amount_for(&both, &machine().gpus[index].bytes).unwrap();

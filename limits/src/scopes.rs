@@ -7,8 +7,9 @@ use radrm_telemetry::ledger::{Access, Limit};
 
 use super::config::{Context, Mps};
 use super::files::Read;
+use super::requested::RequestedLimits;
 use super::resolve::{Gpus, resolve, stricter};
-use super::wish::Wishes;
+use crate::LimitError;
 
 /// A user and the groups that the kernel knows this user to be in.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -140,19 +141,21 @@ impl Scopes {
 /// # Errors
 /// One sentence: a GPU cannot be found, or two limits cannot be compared.
 pub fn gather(
-    asked: Option<&Wishes>,
+    asked: Option<&RequestedLimits>,
     files: &[Read],
     person: &Person,
     gpus: &Gpus<'_>,
-) -> Result<Scopes, String> {
+) -> Result<Scopes, LimitError> {
     let mut scopes = Scopes::default();
-    let mut job =
-        asked.map(|wishes| resolve(wishes, gpus).map_err(|why| format!("--mem-limit: {why}"))).transpose()?;
+    let mut job = asked
+        .map(|requested| resolve(requested, gpus).map_err(|error| error.at("--mem-limit")))
+        .transpose()?;
     let mut default: Option<Vec<Limit>> = None;
     let mut cap: Option<Vec<Limit>> = None;
     for file in files {
-        let of =
-            |wishes: &Wishes| resolve(wishes, gpus).map_err(|why| format!("{}: {why}", file.path.display()));
+        let of = |requested: &RequestedLimits| {
+            resolve(requested, gpus).map_err(|error| error.at(file.path.display()))
+        };
         let config = &file.config;
         scopes.context = scopes.context.or(config.context);
         scopes.mps.enable = scopes.mps.enable.or(config.mps.enable);
@@ -160,14 +163,14 @@ pub fn gather(
             scopes.mps.active_thread_percentage.or(config.mps.active_thread_percentage);
         scopes.mps.pipe_directory =
             scopes.mps.pipe_directory.take().or_else(|| config.mps.pipe_directory.clone());
-        if let Some(wishes) = &config.job.mem_limit {
-            tighten(&mut default, &of(&wishes.0)?, gpus)?;
+        if let Some(requested) = &config.job.mem_limit {
+            tighten(&mut default, &of(&requested.0)?, gpus)?;
         }
-        if let Some(wishes) = &config.job.mem_limit_max {
-            tighten(&mut cap, &of(&wishes.0)?, gpus)?;
+        if let Some(requested) = &config.job.mem_limit_max {
+            tighten(&mut cap, &of(&requested.0)?, gpus)?;
         }
-        for wishes in of_user(file, person) {
-            scopes.user = stricter(&scopes.user, &of(wishes)?, gpus)?;
+        for requested in of_user(file, person) {
+            scopes.user = stricter(&scopes.user, &of(requested)?, gpus)?;
             scopes.is_user_administered |= file.is_administered();
         }
         for (name, group) in &config.group {
@@ -176,8 +179,8 @@ pub fn gather(
             else {
                 continue;
             };
-            let Some(wishes) = &group.mem_limit else { continue };
-            let limits = of(&wishes.0)?;
+            let Some(requested) = &group.mem_limit else { continue };
+            let limits = of(&requested.0)?;
             match scopes.groups.iter_mut().find(|known| known.gid == *gid) {
                 Some(known) => known.limits = stricter(&known.limits, &limits, gpus)?,
                 None => scopes.groups.push(OfGroup { gid: *gid, name: name.clone(), limits }),
@@ -196,23 +199,23 @@ pub fn gather(
 
 /// A user's limits in a file. A section that names the user replaces what is said of members of a
 /// group, and that replaces what is said of everybody.
-fn of_user<'a>(file: &'a Read, person: &Person) -> Vec<&'a Wishes> {
+fn of_user<'a>(file: &'a Read, person: &Person) -> Vec<&'a RequestedLimits> {
     let config = &file.config;
     let named = config.user.iter().find(|(name, _)| is_called(name, person.uid, person.user.as_deref()));
     if let Some((_, user)) = named {
-        return user.mem_limit.iter().map(|wishes| &wishes.0).collect();
+        return user.mem_limit.iter().map(|limits| &limits.0).collect();
     }
     let member = |name: &str| person.groups.iter().any(|known| is_called(name, known.0, known.1.as_deref()));
-    let each: Vec<&Wishes> = config
+    let each: Vec<&RequestedLimits> = config
         .group
         .iter()
         .filter(|(name, _)| member(name))
-        .filter_map(|(_, group)| group.mem_limit_each.as_ref().map(|wishes| &wishes.0))
+        .filter_map(|(_, group)| group.mem_limit_each.as_ref().map(|limits| &limits.0))
         .collect();
     if !each.is_empty() {
         return each;
     }
-    config.default.mem_limit.iter().map(|wishes| &wishes.0).collect()
+    config.default.mem_limit.iter().map(|limits| &limits.0).collect()
 }
 
 /// Whether a section is about a user or group: by name, or by number.
@@ -220,7 +223,7 @@ fn is_called(section: &str, id: u32, name: Option<&str>) -> bool {
     name == Some(section) || section.parse() == Ok(id)
 }
 
-fn tighten(known: &mut Option<Vec<Limit>>, further: &[Limit], gpus: &Gpus<'_>) -> Result<(), String> {
+fn tighten(known: &mut Option<Vec<Limit>>, further: &[Limit], gpus: &Gpus<'_>) -> Result<(), LimitError> {
     *known = Some(match known.take() {
         Some(known) => stricter(&known, further, gpus)?,
         None => further.to_vec(),
@@ -246,9 +249,9 @@ mod tests {
     }
 
     fn scopes(asked: Option<&str>, files: &[&str]) -> Scopes {
-        let asked = asked.map(|text| Wishes::parse(text).unwrap());
+        let asked = asked.map(|text| RequestedLimits::parse(text).unwrap());
         let files: Vec<Read> = files.iter().map(|text| file(text)).collect();
-        gather(asked.as_ref(), &files, &alice(), &|| Err("asked".into())).unwrap()
+        gather(asked.as_ref(), &files, &alice(), &|| Err(LimitError::NoLimit)).unwrap()
     }
 
     fn general(gib: u64) -> Vec<Limit> {

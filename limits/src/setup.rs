@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use radrm_telemetry::ledger::{Access, Limit, Repaired, ScopeDirectory, ScopeReport};
+use radrm_telemetry::ledger::{Access, LedgerError, Limit, Repaired, ScopeDirectory, ScopeReport};
 
 use super::files::{self, Read};
 use super::ledgers::Ledgers;
 use super::resolve::Gpus;
 use super::scopes::{self, Person};
+use crate::LimitError;
 
 /// What was set up.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -30,7 +31,7 @@ pub fn user(
     person: &Person,
     gpus: &Gpus<'_>,
     done: &mut Done,
-) -> Result<(), String> {
+) -> Result<(), LimitError> {
     let administered: Vec<Read> = files.iter().filter(|file| !file.own).cloned().collect();
     let scopes = scopes::gather(None, &administered, person, gpus)?;
     if !scopes.user.is_empty() {
@@ -55,7 +56,7 @@ pub fn user(
 ///
 /// # Errors
 /// One sentence.
-pub fn for_job(ledgers: &Ledgers, uid: u32, gpus: &Gpus<'_>) -> Result<(), String> {
+pub fn for_job(ledgers: &Ledgers, uid: u32, gpus: &Gpus<'_>) -> Result<(), LimitError> {
     // What a job has of its own at run time finds another place if there is none here.
     let _ = ledgers.make_private(uid);
     user(ledgers, &files::all()?, &Person::of(uid), gpus, &mut Done::default())
@@ -68,9 +69,9 @@ fn scope(
     limits: &[Limit],
     uid: u32,
     done: &mut Done,
-) -> Result<ScopeDirectory, String> {
+) -> Result<ScopeDirectory, LimitError> {
     let whose = scopes::whose(access);
-    let failed = |error| format!("the limit of {whose} cannot be set up: {error}");
+    let failed = |error: LedgerError| LimitError::NotSetUp { whose: whose.clone(), why: error.to_string() };
     let scope = ledgers.make(access).map_err(failed)?;
     if !ScopeReport::limits(&scope).map_err(failed)?.by_hand {
         scope.set_limits(limits, false).map_err(failed)?;

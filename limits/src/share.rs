@@ -9,9 +9,10 @@ use radrm_telemetry::Segment;
 use radrm_telemetry::budget::{self, Budget};
 
 use super::config::Percentage;
+use crate::LimitError;
 use crate::jobs::Job;
 use crate::mps::control::{DEFAULT_PIPE, PIPE_VARIABLE};
-use crate::mps::doubts::{answers, text};
+use crate::mps::warnings::{answers, text};
 use crate::program::environment::Environment;
 
 /// Launches in flight under a budget: enough to keep a GPU busy, few enough that little goes on when the turn is over.
@@ -33,7 +34,7 @@ pub fn set(
     share: Option<Percentage>,
     others: &[Job],
     machine: Option<&Path>,
-) -> Result<(), String> {
+) -> Result<(), LimitError> {
     let own = segment.job().map(|job| (job.launcher_pid, job.created_mono_ns)).ok();
     let others = others
         .iter()
@@ -45,7 +46,7 @@ pub fn set(
         let budget = Budget::new(permille(share), IN_FLIGHT);
         Budget { phase: budget::place(&taken, budget.share), ..budget }
     });
-    segment.set_budget(budget).map_err(|error| format!("the share cannot be set: {error}"))
+    segment.set_budget(budget).map_err(|error| LimitError::Share(error.to_string()))
 }
 
 fn permille(share: Percentage) -> u16 {

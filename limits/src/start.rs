@@ -15,10 +15,11 @@ use super::config::Context;
 use super::contexts;
 use super::ledgers::Ledgers;
 use super::overrides;
+use super::requested::RequestedLimits;
 use super::resolve::amount_for;
 use super::scopes::{self, Person, Scopes};
-use super::wish::Wishes;
 use super::{amount, files};
+use crate::LimitError;
 use crate::program::environment::Environment;
 
 /// Says to the shim that a limit is in force: a process that cannot keep to it gets no memory.
@@ -48,11 +49,11 @@ struct Shared<'l> {
 #[derive(Debug)]
 pub struct Machine {
     source: NvmlSource,
-    known: OnceCell<Result<Inventory, String>>,
+    known: OnceCell<Result<Inventory, LimitError>>,
 }
 
 impl Machine {
-    /// The machine that this NVML tells of.
+    /// The machine of this NVML.
     #[must_use]
     pub fn new(source: NvmlSource) -> Self {
         Self { source, known: OnceCell::new() }
@@ -61,10 +62,10 @@ impl Machine {
     /// Its GPUs.
     ///
     /// # Errors
-    /// The end of a sentence that says why NVML does not work.
-    pub fn inventory(&self) -> Result<Inventory, String> {
+    /// NVML does not work.
+    pub fn inventory(&self) -> Result<Inventory, LimitError> {
         let find = || Nvml::open(&self.source).and_then(|nvml| nvml.inventory());
-        self.known.get_or_init(|| find().map_err(|error| error.to_string())).clone()
+        self.known.get_or_init(|| find().map_err(|error| LimitError::Nvml(error.to_string()))).clone()
     }
 }
 
@@ -73,7 +74,11 @@ impl Limits {
     ///
     /// # Errors
     /// One sentence: a file is wrong, or a GPU cannot be found.
-    pub fn of_job(asked: Option<&Wishes>, ledgers: Ledgers, source: NvmlSource) -> Result<Self, String> {
+    pub fn of_job(
+        asked: Option<&RequestedLimits>,
+        ledgers: Ledgers,
+        source: NvmlSource,
+    ) -> Result<Self, LimitError> {
         let machine = Machine::new(source);
         let files = files::all()?;
         let person = if files.is_empty() { Person::own_ids() } else { Person::own() };
@@ -108,8 +113,8 @@ impl Limits {
             .unwrap_or(u64::MAX)
     }
 
-    /// Arms the job's segment, which `arm` does, joins the ledgers of the user and of groups, and tells
-    /// the program of them. Gives the ledgers, the job's first.
+    /// Arms the job's segment, which `arm` does, joins the ledgers of the user and of groups, and names
+    /// them to the program. Gives the ledgers, the job's first.
     ///
     /// # Errors
     /// One sentence: a ledger cannot be used.
@@ -117,10 +122,10 @@ impl Limits {
         &self,
         arm: impl FnOnce(&[Limit]) -> Result<LedgerView, LedgerError>,
         environment: &mut Environment,
-    ) -> Result<Vec<LedgerView>, String> {
+    ) -> Result<Vec<LedgerView>, LimitError> {
         // The segment is armed whatever the scope: it is where a job's share is kept and shown.
         let job = arm(self.scopes.job.as_deref().unwrap_or_default())
-            .map_err(|error| format!("no limit can hold, since the job's ledger cannot be made: {error}"))?;
+            .map_err(|error| LimitError::NoLedger(error.to_string()))?;
         let mut views = vec![job];
         let mut paths: Vec<PathBuf> = Vec::new();
         for shared in self.shared() {
@@ -162,16 +167,20 @@ impl Limits {
     }
 
     /// The user's ledger in a scope, with the limits that this job was started under.
-    fn join(&self, shared: &Shared<'_>) -> Result<(LedgerView, PathBuf), String> {
+    fn join(&self, shared: &Shared<'_>) -> Result<(LedgerView, PathBuf), LimitError> {
         let uid = self.person.uid;
         let failed = |error: &dyn std::fmt::Display| {
             let kind = if matches!(shared.access, Access::User(_)) { "user" } else { "group" };
-            let who = if self.ledgers.emulated() { "the owner of the emulated machine" } else { "root" };
-            format!(
-                "the limit of {kind} {} cannot hold: {error}; {who} sets it up by `{}`",
-                shared.name,
-                self.ledgers.setup_command(&format!("user:{}", self.person.name()))
-            )
+            LimitError::NotJoined {
+                whose: format!("{kind} {}", shared.name),
+                why: error.to_string(),
+                administrator: if self.ledgers.emulated() {
+                    "the owner of the emulated machine"
+                } else {
+                    "root"
+                },
+                command: self.ledgers.setup_command(&format!("user:{}", self.person.name())),
+            }
         };
         let scope = self.scope(shared).map_err(|error| failed(&error))?;
         let path = scope.member(uid);

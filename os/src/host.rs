@@ -1,5 +1,6 @@
 //! The host as a whole.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use procfs::{Current, Meminfo};
@@ -36,6 +37,19 @@ pub fn own_control_group() -> Option<PathBuf> {
     Some(unified.pathname.trim_start_matches('/').into())
 }
 
+/// The number of this process's pid namespace.
+#[must_use]
+pub fn pid_namespace() -> Option<u64> {
+    Some(std::fs::metadata("/proc/self/ns/pid").ok()?.ino())
+}
+
+/// The kernel's list of Unix sockets of this network namespace, a line each, the path last and lossy. `procfs` refuses
+/// the whole list for one odd path, which any user can bind.
+#[must_use]
+pub fn unix_sockets() -> String {
+    String::from_utf8_lossy(&std::fs::read("/proc/net/unix").unwrap_or_default()).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +59,7 @@ mod tests {
         let (all, free) = (memory().unwrap(), available_memory().unwrap());
         assert!(free > 0 && free < all, "{free} of {all}");
         assert_eq!(boot_id().len(), 36, "{}", boot_id());
+        assert!(pid_namespace() > Some(0));
         assert!(page_and_ticks().0 >= 4096 && page_and_ticks().1 >= 1);
     }
 }

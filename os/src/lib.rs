@@ -8,4 +8,4 @@ pub mod nvml;
 pub mod pidfd;
 mod process;
 
-pub use process::{Process, ProcessIdentity, Stat, paths, variable};
+pub use process::{Mapping, Process, ProcessIdentity, Stat, paths, variable};

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use procfs::FromRead;
@@ -14,6 +14,41 @@ use procfs::process::{SmapsRollup, Status};
 /// this one has ended: [`ProcessIdentity`] cannot be taken for another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub struct Process(pub u32);
+
+/// A part of a file in the address space of a process.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Mapping {
+    /// Where it begins.
+    pub start: u64,
+    /// The first address behind it.
+    pub end: u64,
+    /// Where it begins in the file, bytes.
+    pub offset: u64,
+    /// Major and minor number of the device, and inode of the file.
+    pub file: (u64, u64, u64),
+    /// The file, as the process names it.
+    pub path: PathBuf,
+}
+
+impl Mapping {
+    /// Of a line of `/proc/PID/maps`; `None` if no file is mapped there. `procfs` refuses all lines, or panics, for the
+    /// name of one file, which the process may choose.
+    fn parse(line: &[u8]) -> Option<Self> {
+        let path = line.get(line.iter().position(|byte| *byte == b'/')?..)?;
+        let mut words = line.split(|byte| *byte == b' ').map(|word| std::str::from_utf8(word).ok());
+        let (range, _rights) = (words.next()??, words.next()??);
+        let (offset, device, inode) = (words.next()??, words.next()??, words.next()??);
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        let ((start, end), (major, minor)) = (range.split_once('-')?, device.split_once(':')?);
+        Some(Self {
+            start: hex(start)?,
+            end: hex(end)?,
+            offset: hex(offset)?,
+            file: (hex(major)?, hex(minor)?, inode.parse().ok()?),
+            path: OsStr::from_bytes(path).into(),
+        })
+    }
+}
 
 /// What `/proc/PID/stat` says of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +216,48 @@ impl Process {
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    /// The files that it has mapped, in the order of their addresses; `None` if this user may not read it.
+    #[must_use]
+    pub fn mappings(self) -> Option<Vec<Mapping>> {
+        let bytes = fs::read(self.path("maps")).ok()?;
+        Some(bytes.split(|byte| *byte == b'\n').filter_map(Mapping::parse).collect())
+    }
+
+    /// Eight bytes of its memory as a number; `None` if this user may not read it.
+    #[must_use]
+    pub fn word_at(self, address: u64) -> Option<u64> {
+        let mut word = [0; 8];
+        File::open(self.path("mem")).ok()?.read_exact_at(&mut word, address).ok()?;
+        Some(u64::from_ne_bytes(word))
+    }
+
+    /// Whether it gained rights when it was started, so that the loader ignores its `LD_PRELOAD`; `None` if this user
+    /// may not read it.
+    #[must_use]
+    pub fn gained_rights(self) -> Option<bool> {
+        let process = procfs::process::Process::new(i32::try_from(self.0).ok()?).ok()?;
+        let vector = process.auxv().ok()?;
+        vector.get(&libc::AT_SECURE).map(|secure| *secure != 0)
+    }
+
+    /// Whether this process and it are in the same pid and mount namespaces; `None` if this user may not read it.
+    #[must_use]
+    pub fn shares_namespaces(self) -> Option<bool> {
+        let of = |process: Self, name| fs::read_link(process.path(name)).ok();
+        let own = Self(std::process::id());
+        let mut same = true;
+        for name in ["ns/pid", "ns/mnt"] {
+            same &= of(self, name)? == of(own, name)?;
+        }
+        Some(same)
+    }
+
+    /// Where a file that the process names by `path` can be opened here.
+    #[must_use]
+    pub fn opens(self, path: &Path) -> PathBuf {
+        self.path("root").join(path.strip_prefix("/").unwrap_or(path))
+    }
+
     /// Its program.
     #[must_use]
     pub fn exe(self) -> PathBuf {
@@ -267,12 +344,35 @@ mod tests {
         let user = rustix::process::geteuid().as_raw();
         assert_eq!((own.uid(), own.users()), (Some(user), Some((rustix::process::getuid().as_raw(), user))));
         assert!(own.maps().unwrap().contains("libc"));
+        let mappings = own.mappings().unwrap();
+        assert!(mappings.iter().any(|map| own.opens(&map.path).ends_with("libc.so.6") && map.offset == 0));
+        let value = 0x1234_5678_9abc_def0_u64;
+        assert_eq!(own.word_at((&raw const value).addr() as u64), Some(value));
+        assert_eq!((own.gained_rights(), own.shares_namespaces()), (Some(false), Some(true)));
         assert!(own.environment().is_some() && own.variable("RADRM_NO_SUCH_VARIABLE").is_none());
         assert!(own.command().contains("radrm"), "{}", own.command());
         assert!(own.proportional_memory().is_some_and(|bytes| bytes > 1 << 16));
         assert_eq!(own.pending_signals(), 0);
         let gone = Process(4_194_305);
         assert!(!gone.exists() && gone.maps().is_none() && gone.environment().is_none());
+        assert_eq!((gone.mappings(), gone.gained_rights(), gone.shares_namespaces()), (None, None, None));
+    }
+
+    #[test]
+    fn odd_names_hide_no_mapping() {
+        let line = b"7f00-7fff r-xp 00001000 fe:01 1234                       /SYSV \xff (deleted)";
+        let map = Mapping::parse(line).unwrap();
+        assert_eq!((map.start, map.end, map.offset, map.file), (0x7f00, 0x7fff, 0x1000, (0xfe, 1, 1234)));
+        assert_eq!(map.path.as_os_str().as_bytes(), b"/SYSV \xff (deleted)");
+        for line in [
+            &b""[..],
+            b"7f00-7fff rw-p 0 0:0 0",
+            b"7f00-7fff rw-p 0 0:0 0  [heap]",
+            b"/",
+            b"x-y z 0 0:0 0 /a",
+        ] {
+            assert_eq!(Mapping::parse(line), None);
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use radrm_console::usage::explain;
 use radrm_limits::config::Percentage;
-use radrm_limits::wish::Wishes;
+use radrm_limits::requested::RequestedLimits;
 
 use crate::show::compare;
 use crate::{audit, client, quota, replay};
@@ -162,7 +162,9 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, I
                 let limits = match limit.as_deref() {
                     None => None,
                     Some("config") => Some(None),
-                    Some(text) => Some(Some(Wishes::parse(text).map_err(Instead::Wrong)?)),
+                    Some(text) => Some(Some(
+                        RequestedLimits::parse(text).map_err(|error| Instead::Wrong(error.to_string()))?,
+                    )),
                 };
                 let share = match sm_limit.as_deref() {
                     None => None,

@@ -6,6 +6,7 @@ use radrm_collector::dataset::DatasetError;
 use radrm_console::output::reason;
 use radrm_console::usage;
 use radrm_launcher::report_file::ReportFileError;
+use radrm_limits::LimitError;
 use radrm_protocol::connection::Unanswered;
 use thiserror::Error;
 
@@ -30,6 +31,9 @@ pub enum Failure {
     /// A dataset cannot be used.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
+    /// Limits are not known, or cannot be set.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
 }
 
 impl Failure {

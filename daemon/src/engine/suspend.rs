@@ -145,7 +145,7 @@ impl Engine {
         let emulated = match &self.node.gpus.machine {
             Some(machine) => match libraries::find(libraries::EMULATED_CUDA) {
                 Ok(library) => Ok(Some((machine.clone(), library))),
-                Err(why) => Err(why),
+                Err(why) => Err(String::from(why)),
             },
             None => Ok(None),
         };

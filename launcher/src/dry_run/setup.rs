@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use radrm_emulator_facade::{Toolkit, libraries, write};
 use radrm_emulator_machine::Machine;
+use radrm_limits::LimitError;
 use radrm_limits::program::environment::Environment;
 use radrm_limits::program::libraries as files;
 use tempfile::TempDir;
@@ -48,8 +49,8 @@ const PYTHON: [(&str, &str); 5] = [
 #[derive(Debug, Error)]
 pub enum SetupError {
     /// The emulated toolkit is missing or will not load.
-    #[error("{0}")]
-    Library(String),
+    #[error(transparent)]
+    Library(#[from] LimitError),
     /// The stand-ins cannot be made from it.
     #[error("{0}")]
     StandIns(radrm_emulator_facade::Error),
@@ -83,8 +84,8 @@ impl Setup {
     /// # Errors
     /// [`SetupError`]; nothing is left behind.
     pub fn prepare(wanted: &DryRun, emulated: &Emulated) -> Result<Self, SetupError> {
-        let library = files::find(TOOLKIT).map_err(SetupError::Library)?;
-        files::check(&library).map_err(SetupError::Library)?;
+        let library = files::find(TOOLKIT)?;
+        files::check(&library)?;
         let toolkit = Toolkit::read(&library).map_err(SetupError::StandIns)?;
         let directory = tempfile::Builder::new()
             .prefix(radrm_collector::STAND_INS)

@@ -144,3 +144,25 @@ fn a_job_is_not_spared_with_its_daemon_when_host_memory_runs_out() {
     });
     assert!(own, "the daemon's own stays");
 }
+
+#[test]
+fn the_audit_expects_the_configured_context() {
+    if !may(&["unshare", "--mount", "true"]) {
+        return;
+    }
+    let mut daemon = Daemon::prepare("[scheduler]\npolicy = \"best-fit\"\n");
+    let config = fs::read_to_string(daemon.path("config.toml")).expect("configuration");
+    fs::write(daemon.path("config.toml"), config.replace("audit_s = 0", "audit_s = 1"))
+        .expect("configuration");
+    fs::write(daemon.path("limits.toml"), "context = \"0\"\n").expect("limits");
+    daemon.behind("export RADRM_CONFIG=$PLACE/limits.toml");
+    daemon.start();
+    let program = programs::compile("steps.c", &[]).display().to_string();
+    let job = daemon.submit(&["--gpu-mem", "2GiB"], &[&program, "use:0", "alloc:a:600m", "sleep:60000"]);
+    daemon.until_state(job, "running");
+    // A context takes more than the tolerance, and nothing is expected for it.
+    daemon.until("its context is named", |daemon| {
+        let nodes: Value = serde_json::from_str(&daemon.ok(&["nodes", "--json"])).expect("JSON");
+        nodes["audit"].to_string().contains("holds more than its calls account for")
+    });
+}

@@ -1,6 +1,6 @@
-//! Which processes hold how much of which GPU, as NVML tells it.
+//! Which processes hold how much of which GPU, as NVML lists it.
 
-use radrm_os::nvml::{Gpu, Held, Nvml, NvmlSource};
+use radrm_os::nvml::{Gpu, Held, Nvml, NvmlError, NvmlSource};
 
 /// A device with its processes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,7 +16,7 @@ pub struct Listed {
 pub struct Lists {
     /// Devices with processes.
     pub devices: Vec<Listed>,
-    /// Devices that do not tell, with the reason.
+    /// Devices that do not answer, with the reason.
     pub silent: Vec<String>,
     /// Version of the kernel driver.
     pub driver: String,
@@ -25,10 +25,10 @@ pub struct Lists {
 /// Asks all devices.
 ///
 /// # Errors
-/// The end of a sentence that says why NVML does not work.
-pub fn list(source: &NvmlSource) -> Result<Lists, String> {
-    let nvml = Nvml::open(source).map_err(|error| error.to_string())?;
-    let inventory = nvml.inventory().map_err(|error| error.to_string())?;
+/// NVML does not work.
+pub fn list(source: &NvmlSource) -> Result<Lists, NvmlError> {
+    let nvml = Nvml::open(source)?;
+    let inventory = nvml.inventory()?;
     let mut lists = Lists { driver: inventory.driver.clone(), ..Lists::default() };
     for gpu in inventory.gpus.iter().filter(|gpu| !gpu.divided) {
         match nvml.device(&gpu.uuid).and_then(|device| device.processes()) {

@@ -1,8 +1,10 @@
 //! Whether what a process holds is explained.
 
-use super::known::Counted;
+use super::known::{Counted, Known};
 use super::why::{self, Reason};
+use crate::config::Context;
 use crate::contexts::Contexts;
+use crate::files;
 use radrm_os::Process;
 use radrm_os::nvml::Gpu;
 
@@ -26,6 +28,18 @@ pub struct Expected {
 }
 
 impl Expected {
+    /// As the configuration and former jobs have it; `tolerance` in bytes, [`TOLERANCE`] without one.
+    #[must_use]
+    pub fn configured(emulated: bool, tolerance: Option<u64>) -> Self {
+        // A file that is wrong is no reason to audit nothing.
+        let files = files::all().unwrap_or_default();
+        let fixed = match files.iter().find_map(|file| file.config.context) {
+            Some(Context::Bytes(bytes)) => Some(bytes),
+            _ => None,
+        };
+        Self { tolerance: tolerance.unwrap_or(TOLERANCE), fixed, contexts: Contexts::load(emulated) }
+    }
+
     /// What the driver itself takes for a process on a GPU, bytes, and whether that was ever measured
     /// or configured.
     #[must_use]
@@ -37,7 +51,7 @@ impl Expected {
     }
 }
 
-/// A process on a GPU, as NVML tells it.
+/// A process on a GPU, as NVML lists it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// The process.
@@ -46,14 +60,14 @@ pub struct Entry {
     pub gpu: Gpu,
     /// Version of the kernel driver.
     pub driver: String,
-    /// Bytes; `None` where NVML does not tell.
+    /// Bytes; `None` where NVML does not list it.
     pub held: Option<u64>,
 }
 
 /// What is to be said of a process on a GPU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// Process id as NVML tells it.
+    /// Process id as NVML lists it.
     pub pid: u32,
     /// Its user.
     pub uid: Option<u32>,
@@ -61,7 +75,7 @@ pub struct Finding {
     pub command: String,
     /// The GPU.
     pub gpu: Gpu,
-    /// Bytes that it holds, as NVML tells it.
+    /// Bytes that it holds, as NVML lists it.
     pub held: Option<u64>,
     /// What its shim knows; `None` if no shim knows it.
     pub counted: Option<Counted>,
@@ -82,18 +96,19 @@ impl Finding {
     }
 }
 
-/// Judges one process on one GPU.
+/// Judges one process on one GPU by what the shims know.
 #[must_use]
-pub fn judge(entry: Entry, counted: Option<Counted>, expected: &Expected) -> Finding {
+pub fn judge(entry: Entry, known: &Known, expected: &Expected) -> Finding {
+    let counted = known.of(entry.process, &entry.gpu.bytes);
     let (context, _) = expected.context(&entry.gpu, &entry.driver);
     let held = entry.held.unwrap_or(0);
     let (unexplained, reason) = match counted {
-        // It holds a context at least, whether NVML tells how much or not.
-        None => (held, Some(why::unknown(entry.process))),
+        // It holds a context at least, whether NVML says how much or not.
+        None => (held, Some(why::unknown(entry.process, known))),
         Some(counted) => {
             let explained = counted.device.saturating_add(counted.managed).saturating_add(context);
             let beyond = held.saturating_sub(explained);
-            if beyond > expected.tolerance { (beyond, Some(Reason::More)) } else { (0, None) }
+            if beyond > expected.tolerance { (beyond, Some(why::more(entry.process))) } else { (0, None) }
         }
     };
     Finding {
@@ -125,9 +140,10 @@ mod tests {
         let mut contexts = Contexts::default();
         contexts.learn("H200", "1", 400 * MIB);
         let expected = Expected { tolerance: TOLERANCE, fixed: None, contexts };
-        let counted = Some(Counted { job: 1, device: 1000 * MIB, managed: 10 * MIB });
+        let counted = Counted { job: 1, device: 1000 * MIB, managed: 10 * MIB };
+        let known = Known::with(Process(std::process::id()), &Gpu::default().bytes, counted);
         for (held, unexplained) in [(0, 0), (1000, 0), (1410, 0), (1474, 0), (1475, 65), (2410, 1000)] {
-            let found = judge(entry(held), counted, &expected);
+            let found = judge(entry(held), &known, &expected);
             assert_eq!(found.unexplained, unexplained * MIB, "{held}");
             assert_eq!(found.reason.is_some(), unexplained > 0, "{held}");
         }
@@ -135,14 +151,14 @@ mod tests {
 
     #[test]
     fn a_process_that_no_shim_knows_is_always_a_finding() {
-        let found = judge(entry(0), None, &Expected::default());
+        let found = judge(entry(0), &Known::default(), &Expected::default());
         assert!(found.reason.is_some());
-        assert_eq!(judge(entry(7), None, &Expected::default()).unexplained, 7 * MIB);
+        assert_eq!(judge(entry(7), &Known::default(), &Expected::default()).unexplained, 7 * MIB);
     }
 
     #[test]
     fn a_process_that_this_user_may_not_look_at_is_no_finding() {
-        let mut found = judge(entry(7), None, &Expected::default());
+        let mut found = judge(entry(7), &Known::default(), &Expected::default());
         assert!(found.counts());
         found.reason = Some(Reason::Hidden(Some(1)));
         assert!(!found.counts());

@@ -1,6 +1,7 @@
 //! What the shims know of the processes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::iter::successors;
 
 use radrm_telemetry::Kind;
 
@@ -20,12 +21,16 @@ pub struct Counted {
 
 /// What all shims know.
 ///
-/// A shim knows its process's id in the innermost pid namespace; NVML tells it in the outermost. The
-/// start time is the same in both, and tells processes with the same id in different containers apart.
+/// A shim knows its process's id in the innermost pid namespace; NVML lists it in the outermost. The
+/// start time is the same in both, and distinguishes processes with the same id in different containers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Known {
     processes: HashMap<Name, Vec<OnGpu>>,
+    launchers: HashSet<u32>,
 }
+
+/// Ancestors that are looked at: more are a sign of something gone wrong.
+const MAX_ANCESTORS: usize = 256;
 
 /// Process id and start time.
 type Name = (u32, u64);
@@ -37,6 +42,7 @@ type OnGpu = ([u8; 16], Counted);
 pub fn all(jobs: &[Job]) -> Known {
     let mut known = Known::default();
     for job in jobs {
+        known.launchers.extend(job.launched.then_some(job.launcher));
         let gpus = job.segment.gpus().unwrap_or_default();
         for slot in job.running() {
             let Ok(Some(process)) = job.segment.process(&slot) else { continue };
@@ -57,6 +63,14 @@ pub fn all(jobs: &[Job]) -> Known {
 }
 
 impl Known {
+    /// The nearest ancestor of a process that is the launcher of a job. A process whose ancestors have ended is
+    /// adopted by its launcher, as long as that runs.
+    #[must_use]
+    pub fn launcher_above(&self, process: Process) -> Option<u32> {
+        let mut ancestors = successors(process.parent(), |process| process.parent()).take(MAX_ANCESTORS);
+        ancestors.find(|process| self.launchers.contains(&process.0)).map(|process| process.0)
+    }
+
     /// What is known of a process on a GPU; `None` if no shim knows the process. One that is known
     /// and was never seen on this GPU has nothing there.
     #[must_use]
@@ -73,6 +87,15 @@ impl Known {
 }
 
 #[cfg(test)]
+impl Known {
+    /// One process on one GPU.
+    pub(super) fn with(process: Process, gpu: &[u8; 16], counted: Counted) -> Self {
+        let name = (process.0, process.start().unwrap_or(0));
+        Self { processes: [(name, vec![(*gpu, counted)])].into(), ..Self::default() }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -81,12 +104,15 @@ mod tests {
         let own = Process(std::process::id());
         let (start, gpu) = (own.start().unwrap(), [7; 16]);
         let counted = Counted { job: 1, device: 5, managed: 0 };
-        let mut known = Known::default();
-        known.processes.insert((own.0, start), vec![(gpu, counted)]);
+        let mut known = Known::with(own, &gpu, counted);
         assert_eq!(known.of(own, &gpu), Some(counted));
         assert_eq!(known.of(own, &[8; 16]), Some(Counted::default()));
         known.processes.clear();
         known.processes.insert((own.0, start + 1), vec![(gpu, counted)]);
         assert_eq!(known.of(own, &gpu), None, "another process had this id before");
+        assert_eq!(known.launcher_above(own), None);
+        let parent = own.parent().unwrap();
+        known.launchers.insert(parent.parent().unwrap_or(parent).0);
+        assert_eq!(known.launcher_above(own), known.launchers.iter().next().copied());
     }
 }

@@ -1,5 +1,6 @@
 //! What the driver says that processes hold, against what their shims say.
 
+mod bindings;
 pub mod devices;
 pub mod judge;
 pub mod known;
@@ -7,13 +8,12 @@ pub mod why;
 
 use std::path::Path;
 
-use crate::config::Context;
-use crate::contexts::Contexts;
-use crate::files;
+use crate::LimitError;
 use crate::jobs;
 use crate::machine::Node;
 use judge::{Entry, Expected, Finding};
 use radrm_os::Process;
+use radrm_os::nvml::NvmlSource;
 
 /// All that was seen.
 #[derive(Debug)]
@@ -34,35 +34,33 @@ impl Audit {
     }
 }
 
-/// Looks.
+/// Audits this computer, or the emulated machine in a file.
 ///
 /// # Errors
 /// One sentence: NVML does not work.
-pub fn look(machine: Option<&Path>, tolerance: Option<u64>) -> Result<Audit, String> {
+pub fn of_machine(machine: Option<&Path>, tolerance: Option<u64>) -> Result<Audit, LimitError> {
     let node = Node::of(machine)?;
-    let listed = devices::list(&node.source).map_err(|why| format!("NVML does not work: {why}"))?;
-    let contexts = Contexts::load(node.ledgers.emulated());
-    // A file that is wrong is no reason not to look.
-    let configured = files::all().ok().and_then(|files| files.iter().find_map(|file| file.config.context));
-    let fixed = match configured {
-        Some(Context::Bytes(bytes)) => Some(bytes),
-        _ => None,
-    };
-    let expected = Expected { tolerance: tolerance.unwrap_or(judge::TOLERANCE), fixed, contexts };
+    of_source(&node.source, Expected::configured(node.ledgers.emulated(), tolerance))
+}
+
+/// Compares what NVML says of each process with what all shims count; findings come first, the largest of them
+/// before.
+///
+/// # Errors
+/// One sentence: NVML does not work.
+pub fn of_source(source: &NvmlSource, expected: Expected) -> Result<Audit, LimitError> {
+    let listed = devices::list(source).map_err(|error| LimitError::Nvml(error.to_string()))?;
     let known = known::all(&jobs::all());
-    let mut findings = Vec::new();
-    for device in &listed.devices {
-        for entry in &device.processes {
-            let process = Process(entry.pid);
-            if why::is_service(process) {
-                continue;
-            }
-            let counted = known.of(process, &device.gpu.bytes);
-            let entry =
-                Entry { process, gpu: device.gpu.clone(), driver: listed.driver.clone(), held: entry.used };
-            findings.push(judge::judge(entry, counted, &expected));
-        }
-    }
+    let entries = listed.devices.iter().flat_map(|device| {
+        device.processes.iter().map(|held| Entry {
+            process: Process(held.pid),
+            gpu: device.gpu.clone(),
+            driver: listed.driver.clone(),
+            held: held.used,
+        })
+    });
+    let entries = entries.filter(|entry| !why::is_service(entry.process));
+    let mut findings: Vec<Finding> = entries.map(|entry| judge::judge(entry, &known, &expected)).collect();
     findings.sort_by_key(|finding| (!finding.counts(), std::cmp::Reverse(finding.unexplained), finding.pid));
     Ok(Audit { findings, expected, silent: listed.silent })
 }

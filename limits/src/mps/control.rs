@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 
 use radrm_console::output::reason;
 use rustix::fs::{MemfdFlags, memfd_create};
+use thiserror::Error;
 
 use crate::program::target;
+use radrm_os::Process;
 
 /// The program.
 pub const PROGRAM: &str = "nvidia-cuda-mps-control";
@@ -46,30 +48,24 @@ const NOT_FOR_DAEMON: [&str; 6] = [
 ];
 
 /// Why a question has no answer.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum Silence {
     /// The program is not installed.
+    #[error("{PROGRAM} is not installed")]
     NoProgram,
     /// No daemon answers in the pipe directory. What the program said.
+    #[error("{PROGRAM} {}", first_line(.0).map_or("finds no daemon".into(), |line| format!("says: {line}")))]
     NoDaemon(String),
     /// The program did not end in time.
+    #[error("{PROGRAM} does not answer")]
     Hangs,
     /// It could not be run.
+    #[error("{PROGRAM} cannot be run: {}", reason(.0))]
     Failed(io::Error),
 }
 
-impl std::fmt::Display for Silence {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NoProgram => write!(f, "{PROGRAM} is not installed"),
-            Self::NoDaemon(text) => match text.lines().find(|line| !line.trim().is_empty()) {
-                Some(line) => write!(f, "{PROGRAM} says: {}", line.trim()),
-                None => write!(f, "{PROGRAM} finds no daemon"),
-            },
-            Self::Hangs => write!(f, "{PROGRAM} does not answer"),
-            Self::Failed(error) => write!(f, "{PROGRAM} cannot be run: {}", reason(error)),
-        }
-    }
+fn first_line(text: &str) -> Option<&str> {
+    text.lines().map(str::trim).find(|line| !line.is_empty())
 }
 
 /// A control daemon by its pipe directory.
@@ -224,21 +220,19 @@ pub fn has_living_daemon(pipe: &Path) -> bool {
         file.take(PID_FILE).read_to_string(&mut text).ok()?;
         text.trim().parse::<u32>().ok()
     };
-    read().is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists())
+    read().is_some_and(|pid| Process(pid).exists())
 }
 
 /// The daemon of a pipe directory by the kernel's list of sockets: for who must not follow a path that a user
 /// else chose. One that is bound under another spelling of the path, or in another network namespace, is not seen.
 #[must_use]
 pub fn has_bound_daemon(pipe: &Path) -> bool {
-    // Lossy on both sides.
-    let sockets = std::fs::read("/proc/net/unix").unwrap_or_default();
-    is_bound(pipe, &String::from_utf8_lossy(&sockets))
+    is_bound(pipe, &radrm_os::host::unix_sockets())
 }
 
 /// Whether the kernel's list has the socket of a pipe directory.
 fn is_bound(pipe: &Path, sockets: &str) -> bool {
-    // Without doubled separators and single dots.
+    // Without doubled separators and single dots; lossy as the list is.
     let socket: PathBuf = pipe.join("control").components().collect();
     let socket = format!(" {}", socket.to_string_lossy());
     sockets.lines().any(|line| line.ends_with(&socket))
@@ -286,7 +280,7 @@ mod tests {
         assert!(!has_living_daemon(dir.path()));
     }
     #[test]
-    fn what_lies_where_a_daemon_is_looked_for_does_not_hold_up_who_looks() {
+    fn odd_files_in_a_pipe_directory_do_not_block() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("nvidia-cuda-mps-control.pid");
         // Waiting for the end of a pipe, or of zeros, would never end.

@@ -10,8 +10,9 @@ use radrm_console::output::reason;
 use rustix::fs::{FlockOperation, flock};
 
 use super::control::{Control, PIPE_VARIABLE, path_fits};
-use super::doubts::{SHARE_VARIABLE, text, wrong_entry};
+use super::warnings::{SHARE_VARIABLE, text, wrong_entry};
 use super::{fence, visible};
+use crate::LimitError;
 use crate::config::{Mps, Percentage};
 use crate::program::environment::Environment;
 use crate::resolve::Gpus;
@@ -70,14 +71,18 @@ impl Wanted<'_> {
 }
 
 impl Service {
-    /// Joins the daemon, starting it if need be, and tells the program of it.
+    /// Joins the daemon, starting it if need be, and names it to the program.
     ///
     /// A daemon that another program runs (named by the environment or by the configuration) has to be
     /// there: MPS itself would go on without.
     ///
     /// # Errors
     /// One sentence.
-    fn begin(wanted: &Wanted<'_>, environment: &mut Environment, gpus: &Gpus<'_>) -> Result<Self, String> {
+    fn begin(
+        wanted: &Wanted<'_>,
+        environment: &mut Environment,
+        gpus: &Gpus<'_>,
+    ) -> Result<Self, LimitError> {
         let foreign = text(environment, PIPE_VARIABLE).map(PathBuf::from);
         let foreign = foreign.map(|pipe| (pipe, PIPE_VARIABLE.to_owned())).or_else(|| {
             let pipe = wanted.config.pipe_directory.clone()?;
@@ -103,64 +108,61 @@ impl Service {
         environment: &mut Environment,
         gpus: &Gpus<'_>,
         limit_of: &dyn Fn(&Gpu) -> u64,
-    ) -> Result<(Self, Option<String>), String> {
+    ) -> Result<(Self, Option<String>), LimitError> {
         let service = Self::begin(wanted, environment, gpus)?;
         match service.fence(environment, gpus, limit_of) {
             Ok(remark) => Ok((service, remark)),
-            Err(sentence) => {
+            Err(error) => {
                 // What it says is less important than why it is ended.
                 let _ = service.end(false);
-                Err(sentence)
+                Err(error)
             }
         }
     }
 
-    fn join(pipe: &Path, who: &str) -> Result<Self, String> {
-        let failed = |why: String| {
-            format!(
-                "{who} names the MPS pipe directory {}, but no control daemon answers there: {why}",
-                pipe.display()
-            )
+    fn join(pipe: &Path, who: &str) -> Result<Self, LimitError> {
+        let answers = || {
+            let control = Control::new(pipe, None)?;
+            control.ask("get_server_list").map(|_| control)
         };
-        let control = Control::new(pipe, None).map_err(|silence| failed(silence.to_string()))?;
-        match control.ask("get_server_list") {
-            Ok(_) => Ok(Self { control, ours: None }),
-            Err(silence) => Err(failed(silence.to_string())),
-        }
+        let control = answers().map_err(|silence| LimitError::NoMpsDaemon {
+            who: who.to_owned(),
+            pipe: pipe.to_owned(),
+            why: silence.to_string(),
+        })?;
+        Ok(Self { control, ours: None })
     }
 
-    fn start(wanted: &Wanted<'_>, gpus: &Gpus<'_>) -> Result<Self, String> {
+    fn start(wanted: &Wanted<'_>, gpus: &Gpus<'_>) -> Result<Self, LimitError> {
         let directory = wanted.directory;
         let pipe = directory.join("mps");
         let log = pipe.join("log");
-        let failed = |why: String| format!("MPS cannot be started: {why}");
-        if !path_fits(&pipe) {
-            return Err(failed(format!("the path {} is too long for its socket", pipe.display())));
-        }
-        let control = Control::new(&pipe, Some(&log)).map_err(|silence| failed(silence.to_string()))?;
-        for directory in [directory, &pipe, &log] {
-            private_directory(directory).map_err(failed)?;
-        }
-        let locks = Locks::open(&pipe).map_err(failed)?;
-        locks.wait(&locks.users, FlockOperation::NonBlockingLockShared).map_err(failed)?;
-        locks.wait(&locks.change, FlockOperation::NonBlockingLockExclusive).map_err(failed)?;
-        let alive = control.is_alive().map_err(|silence| failed(silence.to_string()))?;
-        if !alive {
-            control.start().map_err(|silence| failed(silence.to_string()))?;
-            let give_up = Instant::now() + PATIENCE;
-            while !control.is_alive().map_err(|silence| failed(silence.to_string()))? {
-                if Instant::now() >= give_up {
-                    return Err(failed(format!(
-                        "its daemon does not answer; its log is in {}",
-                        log.display()
-                    )));
-                }
-                thread::sleep(Duration::from_millis(20));
+        let start = || {
+            if !path_fits(&pipe) {
+                return Err(LimitError::LongPath(pipe.clone()));
             }
-            fence_all(&control, wanted.of_user, gpus);
-        }
-        locks.release_change();
-        Ok(Self { control, ours: Some(locks) })
+            let control = Control::new(&pipe, Some(&log))?;
+            for directory in [directory, &pipe, &log] {
+                private_directory(directory)?;
+            }
+            let locks = Locks::open(&pipe)?;
+            locks.wait(&locks.users, FlockOperation::NonBlockingLockShared)?;
+            locks.wait(&locks.change, FlockOperation::NonBlockingLockExclusive)?;
+            if !control.is_alive()? {
+                control.start()?;
+                let give_up = Instant::now() + PATIENCE;
+                while !control.is_alive()? {
+                    if Instant::now() >= give_up {
+                        return Err(LimitError::MpsMute(log.clone()));
+                    }
+                    thread::sleep(Duration::from_millis(20));
+                }
+                fence_all(&control, wanted.of_user, gpus);
+            }
+            locks.release_change();
+            Ok(Self { control, ours: Some(locks) })
+        };
+        start().map_err(|error| LimitError::MpsNotStarted(Box::new(error)))
     }
 
     /// The daemon.
@@ -179,10 +181,10 @@ impl Service {
         environment: &mut Environment,
         gpus: &Gpus<'_>,
         limit_of: &dyn Fn(&Gpu) -> u64,
-    ) -> Result<Option<String>, String> {
+    ) -> Result<Option<String>, LimitError> {
         if let Some(given) = text(environment, fence::VARIABLE) {
             return match wrong_entry(environment, given, gpus) {
-                Some(sentence) => Err(sentence),
+                Some(sentence) => Err(LimitError::MpsDropsList(sentence)),
                 None => Ok(None),
             };
         }
@@ -194,7 +196,7 @@ impl Service {
         let visible = environment.get(visible::VARIABLE).and_then(|value| std::str::from_utf8(value).ok());
         let Some(seen) = visible::gpus(&inventory, visible, text(environment, "CUDA_DEVICE_ORDER")) else {
             return Ok(Some(format!(
-                "MPS's own limit is not set behind the quota: which GPUs {} means cannot be told without CUDA_DEVICE_ORDER=PCI_BUS_ID",
+                "MPS's own limit is not set behind the quota: which GPUs {} means is unknown without CUDA_DEVICE_ORDER=PCI_BUS_ID",
                 visible::VARIABLE
             )));
         };
@@ -232,7 +234,7 @@ impl Service {
             }
             thread::sleep(Duration::from_millis(10));
         }
-        Some("MPS was told to end and still answers".to_owned())
+        Some("MPS got the command to end and still answers".to_owned())
     }
 }
 
@@ -249,7 +251,7 @@ fn fence_all(control: &Control, of_user: &dyn Fn(&Gpu) -> u64, gpus: &Gpus<'_>) 
 }
 
 impl Locks {
-    fn open(directory: &Path) -> Result<Self, String> {
+    fn open(directory: &Path) -> Result<Self, LimitError> {
         let open = |name: &str| {
             let path = directory.join(name);
             let mut options = OpenOptions::new();
@@ -257,20 +259,20 @@ impl Locks {
             options
                 .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
                 .open(&path)
-                .map_err(|error| format!("{}: {}", path.display(), reason(&error)))
+                .map_err(|error| LimitError::file(&path, &error))
         };
         Ok(Self { users: open("users.lock")?, change: open("change.lock")? })
     }
 
     /// Takes a lock, without waiting for ever for a holder that hangs.
-    fn wait(&self, file: &File, how: FlockOperation) -> Result<(), String> {
+    fn wait(&self, file: &File, how: FlockOperation) -> Result<(), LimitError> {
         let give_up = Instant::now() + PATIENCE;
         while let Err(error) = flock(file, how) {
             if error != rustix::io::Errno::WOULDBLOCK {
-                return Err(format!("its lock cannot be taken: {}", reason(&error.into())));
+                return Err(LimitError::NoLock(reason(&error.into())));
             }
             if Instant::now() >= give_up {
-                return Err("another radrm-run is starting or ending it and does not get done".to_owned());
+                return Err(LimitError::LockHeld);
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -284,15 +286,15 @@ impl Locks {
 }
 
 /// Makes a directory for this user only, or checks that it is one.
-fn private_directory(directory: &Path) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("{}: {}", directory.display(), reason(&error));
+fn private_directory(directory: &Path) -> Result<(), LimitError> {
+    let failed = |error: std::io::Error| LimitError::file(directory, &error);
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(error)),
         _ => {}
     }
     let found = fs::symlink_metadata(directory).map_err(failed)?;
     if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o077 != 0 {
-        return Err(format!("{} belongs to another user or is open to others", directory.display()));
+        return Err(LimitError::NotPrivate(directory.to_owned()));
     }
     Ok(())
 }
@@ -309,7 +311,7 @@ mod tests {
         private_directory(&own).unwrap();
         private_directory(&own).unwrap();
         fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(private_directory(&own).unwrap_err().contains("open to others"));
+        assert!(private_directory(&own).unwrap_err().to_string().contains("open to others"));
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&own, &link).unwrap();
         assert!(private_directory(&link).is_err());

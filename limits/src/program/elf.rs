@@ -5,6 +5,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use object::elf::{DT_NEEDED, ET_DYN, FileHeader32, FileHeader64};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, FileKind, ReadCache, ReadRef};
+
 /// The parts of an ELF file that decide about preloading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elf {
@@ -27,24 +31,10 @@ pub struct Elf {
 /// The machine number of this build.
 pub const OUR_MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 
-// Bounds on what a file can make us read.
-const MOST_HEADERS: u16 = 512;
-const MOST_DYNAMIC: u64 = 1 << 16;
-const MOST_VERSIONS: usize = 4096;
-
-const PT_LOAD: u32 = 1;
-const PT_DYNAMIC: u32 = 2;
-const PT_INTERP: u32 = 3;
-const DT_NEEDED: u64 = 1;
-const DT_STRTAB: u64 = 5;
-const DT_VERNEED: u64 = 0x6fff_fffe;
-const DT_VERNEEDNUM: u64 = 0x6fff_ffff;
-
-struct Load {
-    offset: u64,
-    address: u64,
-    in_file: u64,
-}
+/// Longest text that is taken from a file, bytes.
+const MAX_TEXT: usize = 255;
+/// Symbol versions that are read.
+const MAX_VERSIONS: usize = 4096;
 
 impl Elf {
     /// Reads a file; `None` if it is not ELF at all or is cut off.
@@ -52,106 +42,82 @@ impl Elf {
     /// # Errors
     /// The file cannot be read.
     pub fn read(file: &File) -> io::Result<Option<Self>> {
-        let mut head = [0_u8; 64];
-        let got = read_up_to(file, &mut head, 0)?;
-        if got < 52 || head[..4] != *b"\x7fELF" {
-            return Ok(None);
-        }
-        let wide = head[4] == 2;
-        let little = head[5] == 1;
+        // A file that is not there to be read is another matter than one that says nothing.
+        file.read_at(&mut [0], 0)?;
+        let data = ReadCache::new(file);
+        Ok(match FileKind::parse(&data) {
+            Ok(FileKind::Elf64) => Self::parse::<FileHeader64<Endianness>>(&data),
+            Ok(FileKind::Elf32) => Self::parse::<FileHeader32<Endianness>>(&data),
+            _ => None,
+        })
+    }
+
+    fn parse<'d, H: FileHeader<Endian = Endianness>>(data: &'d ReadCache<&'d File>) -> Option<Self> {
+        // `H::parse` also refuses headers that the kernel takes.
+        let header = data.read_at::<H>(0).ok()?;
+        let endian = header.endian().ok()?;
         let mut elf = Self {
-            wide,
-            little,
-            machine: if little {
-                u16::from_le_bytes([head[18], head[19]])
-            } else {
-                u16::from_be_bytes([head[18], head[19]])
-            },
-            shared: head[16] == 3 || head[17] == 3,
+            wide: header.is_type_64(),
+            little: header.is_little_endian(),
+            machine: header.e_machine(endian),
+            shared: header.e_type(endian) == ET_DYN,
             interpreter: None,
             needed: Vec::new(),
             glibc: None,
         };
-        if !wide || !little {
-            return Ok(Some(elf));
+        if elf.wide && elf.little {
+            // What is damaged behind the header is left out.
+            let _ = elf.read_interpreter(header, endian, data);
+            let _ = elf.read_needs(header, endian, data);
         }
-        if got < 64 {
-            return Ok(None);
-        }
-        elf.read_segments(file, &head)?;
-        Ok(Some(elf))
+        Some(elf)
     }
 
-    fn read_segments(&mut self, file: &File, head: &[u8; 64]) -> io::Result<()> {
-        let table = long(head, 32);
-        let size = u64::from(short(head, 54));
-        let count = short(head, 56).min(MOST_HEADERS);
-        let mut loads = Vec::new();
-        let mut dynamic = None;
-        for index in 0..u64::from(count) {
-            let mut entry = [0_u8; 56];
-            let Some(at) = table.checked_add(index * size) else { return Ok(()) };
-            if read_up_to(file, &mut entry, at)? < entry.len() {
-                return Ok(());
+    fn read_interpreter<'d, H: FileHeader>(
+        &mut self,
+        header: &H,
+        endian: H::Endian,
+        data: &'d ReadCache<&'d File>,
+    ) -> object::Result<()> {
+        for segment in header.program_headers(endian, data)? {
+            if let Some(interpreter) = segment.interpreter(endian, data)? {
+                self.interpreter = Some(text(interpreter));
             }
-            let (offset, address, in_file) = (long(&entry, 8), long(&entry, 16), long(&entry, 32));
-            match word(&entry, 0) {
-                PT_LOAD => loads.push(Load { offset, address, in_file }),
-                PT_DYNAMIC => dynamic = Some((offset, in_file)),
-                PT_INTERP => self.interpreter = Some(string(file, offset)?),
-                _ => {}
-            }
-        }
-        match dynamic {
-            Some((offset, size)) => self.read_dynamic(file, &loads, offset, size.min(MOST_DYNAMIC)),
-            None => Ok(()),
-        }
-    }
-
-    fn read_dynamic(&mut self, file: &File, loads: &[Load], offset: u64, size: u64) -> io::Result<()> {
-        let mut bytes = vec![0_u8; usize::try_from(size).unwrap_or(0)];
-        let got = read_up_to(file, &mut bytes, offset)?;
-        let entries: Vec<(u64, u64)> =
-            bytes[..got].chunks_exact(16).map(|pair| (long(pair, 0), long(pair, 8))).collect();
-        let value = |tag: u64| entries.iter().find(|entry| entry.0 == tag).map(|entry| entry.1);
-        let place = |address: u64| {
-            loads.iter().find_map(|load| {
-                let into = address.checked_sub(load.address)?;
-                (into < load.in_file).then(|| load.offset.checked_add(into)).flatten()
-            })
-        };
-        let Some(strings) = value(DT_STRTAB).and_then(place) else { return Ok(()) };
-        for (_, name) in entries.iter().filter(|entry| entry.0 == DT_NEEDED) {
-            self.needed.push(string(file, strings.saturating_add(*name))?);
-        }
-        if let Some(versions) = value(DT_VERNEED).and_then(place) {
-            self.read_versions(file, versions, value(DT_VERNEEDNUM).unwrap_or(0), strings)?;
         }
         Ok(())
     }
 
-    fn read_versions(&mut self, file: &File, mut at: u64, files: u64, strings: u64) -> io::Result<()> {
-        let mut left = MOST_VERSIONS;
-        for _ in 0..files {
-            let mut need = [0_u8; 16];
-            if read_up_to(file, &mut need, at)? < need.len() {
-                return Ok(());
-            }
-            let mut version = at.saturating_add(word(&need, 8).into());
-            for _ in 0..short(&need, 2) {
-                let mut entry = [0_u8; 16];
-                if left == 0 || read_up_to(file, &mut entry, version)? < entry.len() {
+    /// Reads needed libraries and versions, by the section table, which every linker writes.
+    fn read_needs<'d, H: FileHeader>(
+        &mut self,
+        header: &H,
+        endian: H::Endian,
+        data: &'d ReadCache<&'d File>,
+    ) -> object::Result<()> {
+        let sections = header.sections(endian, data)?;
+        let dynamic = sections.dynamic_table(endian, data)?;
+        for entry in dynamic.iter().filter(|entry| entry.tag == DT_NEEDED) {
+            self.needed.push(text(dynamic.string(entry)?));
+        }
+        let Some((mut files, strings)) = sections.gnu_verneed(endian, data)? else { return Ok(()) };
+        let strings = sections.strings(endian, data, strings)?;
+        let mut left = MAX_VERSIONS;
+        while let Some((_, mut versions)) = files.next()? {
+            while let Some(version) = versions.next()? {
+                left = left.saturating_sub(1);
+                if left == 0 {
                     return Ok(());
                 }
-                left -= 1;
-                let name = string(file, strings.saturating_add(word(&entry, 8).into()))?;
-                self.glibc = self.glibc.max(glibc_version(&name));
-                version = version.saturating_add(word(&entry, 12).into());
+                self.glibc = self.glibc.max(glibc_version(&text(version.name(endian, strings)?)));
             }
-            at = at.saturating_add(word(&need, 12).into());
         }
         Ok(())
     }
+}
+
+/// The beginning of a text of a file.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_TEXT)]).into_owned()
 }
 
 /// `GLIBC_2.34` as (2, 34).
@@ -160,46 +126,10 @@ fn glibc_version(name: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-fn short(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..at + 2).and_then(|slice| slice.try_into().ok()).map_or(0, u16::from_le_bytes)
-}
-
-fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).and_then(|slice| slice.try_into().ok()).map_or(0, u32::from_le_bytes)
-}
-
-fn long(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).and_then(|slice| slice.try_into().ok()).map_or(0, u64::from_le_bytes)
-}
-
-/// A zero-terminated string of at most 255 bytes.
-fn string(file: &File, at: u64) -> io::Result<String> {
-    let mut bytes = [0_u8; 255];
-    let got = read_up_to(file, &mut bytes, at)?;
-    let text = bytes[..got].split(|byte| *byte == 0).next().unwrap_or_default();
-    Ok(String::from_utf8_lossy(text).into_owned())
-}
-
-fn read_up_to(file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
-    let mut done = 0;
-    while done < into.len() {
-        // An offset beyond what a file can have is simply past its end.
-        let Some(offset) = at.checked_add(done as u64).filter(|offset| *offset <= i64::MAX as u64) else {
-            break;
-        };
-        match file.read_at(&mut into[done..], offset) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(done)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::io::Write;
 
     #[test]
@@ -220,22 +150,45 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_file_cut_off_anywhere_or_with_any_byte_wrong_is_read_without_harm() {
-        let mut whole = vec![0_u8; 4096];
-        let program = File::open("/proc/self/exe").unwrap();
-        read_up_to(&program, &mut whole, 0).unwrap();
-        for step in (0..whole.len()).step_by(37) {
-            let mut file = tempfile::tempfile().unwrap();
-            file.write_all(&whole[..step]).unwrap();
-            Elf::read(&file).unwrap();
-            let mut damaged = whole.clone();
-            for byte in &mut damaged[step..(step + 8).min(4096)] {
-                *byte = 0xff;
+    /// A whole library, small enough to be written thousands of times: a program of this size has all tables.
+    fn whole() -> &'static [u8] {
+        static WHOLE: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| {
+            let dir = tempfile::tempdir().unwrap();
+            let (source, library) = (dir.path().join("a.c"), dir.path().join("a.so"));
+            std::fs::write(&source, "#include <stdio.h>\nint main(void) { return puts(\"\"); }").unwrap();
+            let mut compiler = std::process::Command::new("cc");
+            compiler.args(["-o".as_ref(), library.as_os_str(), source.as_os_str()]);
+            assert!(compiler.status().unwrap().success());
+            std::fs::read(library).unwrap()
+        });
+        &WHOLE
+    }
+
+    fn read(content: &[u8]) -> Option<Elf> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(content).unwrap();
+        Elf::read(&file).unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn a_damaged_file_is_read_without_harm(
+            cut in 0_usize..32_768,
+            damages in proptest::collection::vec((0_usize..32_768, any::<u64>()), 0..6),
+            in_header in proptest::collection::vec((0_usize..512, any::<u8>()), 0..4),
+        ) {
+            let mut bytes = whole().to_vec();
+            for (at, value) in damages {
+                let at = at % (bytes.len() - 8);
+                bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
             }
-            let mut file = tempfile::tempfile().unwrap();
-            file.write_all(&damaged).unwrap();
-            Elf::read(&file).unwrap();
+            for (at, value) in in_header {
+                bytes[at] = value;
+            }
+            read(&bytes);
+            read(&bytes[..cut.min(bytes.len())]);
         }
     }
 

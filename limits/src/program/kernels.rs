@@ -5,6 +5,7 @@ use std::str::FromStr;
 use radrm_telemetry::KernelsMode;
 
 use super::environment::Environment;
+use crate::LimitError;
 
 /// A mode, and the share of the running time that timing may take.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,22 +16,19 @@ pub struct Kernels {
 }
 
 impl FromStr for Kernels {
-    type Err = String;
+    type Err = LimitError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, LimitError> {
         let (name, budget) = match text.split_once(':') {
             Some((name, budget)) => (name, Some(budget.strip_suffix('%').unwrap_or(budget))),
             None => (text, None),
         };
-        let mode = KernelsMode::from_name(name.as_bytes()).ok_or_else(|| {
-            format!("`{text}` is none of off, count, sample, sample:PERCENT (up to 100), all")
-        })?;
+        let wrong = || LimitError::NoKernelsMode(text.to_owned());
+        let mode = KernelsMode::from_name(name.as_bytes()).ok_or_else(wrong)?;
         if let Some(budget) = budget {
             let is_share = budget.parse::<f64>().is_ok_and(|share| share > 0.0 && share <= 100.0);
             if mode != KernelsMode::Sample || !is_share {
-                return Err(format!(
-                    "`{text}` is none of off, count, sample, sample:PERCENT (up to 100), all"
-                ));
+                return Err(wrong());
             }
         }
         Ok(Self { mode, budget: budget.map(str::to_owned) })
@@ -38,7 +36,7 @@ impl FromStr for Kernels {
 }
 
 impl Kernels {
-    /// Tells the shim.
+    /// Hands them to the shim.
     pub fn enter(&self, environment: &mut Environment) {
         environment.set("RADRM_KERNELS", self.mode.name().as_bytes());
         match &self.budget {
@@ -58,7 +56,7 @@ mod tests {
             let mut environment = Environment::default();
             text.parse::<Kernels>().map(|kernels| kernels.enter(&mut environment))?;
             let get = |name| environment.get(name).map(|v| String::from_utf8_lossy(v).into_owned());
-            Ok::<_, String>((get("RADRM_KERNELS"), get("RADRM_KERNELS_BUDGET")))
+            Ok::<_, LimitError>((get("RADRM_KERNELS"), get("RADRM_KERNELS_BUDGET")))
         };
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(entered("off"), Ok((some("off"), None)));
@@ -68,10 +66,7 @@ mod tests {
         for wrong in
             ["", "often", "sample:", "sample:0", "sample:101", "sample:-1", "sample:x", "all:1", "off:1"]
         {
-            assert_eq!(
-                entered(wrong),
-                Err(format!("`{wrong}` is none of off, count, sample, sample:PERCENT (up to 100), all"))
-            );
+            assert_eq!(entered(wrong), Err(LimitError::NoKernelsMode(wrong.to_owned())));
         }
     }
 }

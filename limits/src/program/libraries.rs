@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::elf::{Elf, OUR_MACHINE};
+use crate::LimitError;
 
 /// Names a directory that holds the libraries, in place of the usual two.
 pub const DIRECTORY_VARIABLE: &str = "RADRM_LIB_DIR";
@@ -22,7 +23,7 @@ pub const EMULATED_NVML: &str = "libradrm_emulated_nvml.so";
 ///
 /// # Errors
 /// One sentence that says where it was looked for.
-pub fn find(name: &str) -> Result<PathBuf, String> {
+pub fn find(name: &str) -> Result<PathBuf, LimitError> {
     let directories = directories();
     for directory in &directories {
         let file = directory.join(name);
@@ -32,7 +33,7 @@ pub fn find(name: &str) -> Result<PathBuf, String> {
         }
     }
     let looked: Vec<_> = directories.iter().map(|dir| dir.display().to_string()).collect();
-    Err(format!("{name} is not in {}", looked.join(" or ")))
+    Err(LimitError::NoLibrary { name: name.to_owned(), directories: looked.join(" or ") })
 }
 
 fn directories() -> Vec<PathBuf> {
@@ -51,8 +52,8 @@ fn directories() -> Vec<PathBuf> {
 ///
 /// # Errors
 /// One sentence that says what is wrong with the file.
-pub fn check(library: &Path) -> Result<(), String> {
-    let say = |what: &str| Err(format!("{} {what}", library.display()));
+pub fn check(library: &Path) -> Result<(), LimitError> {
+    let say = |what: &str| Err(LimitError::Unloadable { library: library.to_owned(), what: what.to_owned() });
     let elf = match File::open(library).and_then(|file| Elf::read(&file)) {
         Ok(Some(elf)) => elf,
         Ok(None) => return say("is not a shared library"),
@@ -80,14 +81,12 @@ pub fn check(library: &Path) -> Result<(), String> {
 ///
 /// # Errors
 /// One sentence that says what is wrong.
-pub fn check_preload(library: &Path) -> Result<(), String> {
+pub fn check_preload(library: &Path) -> Result<(), LimitError> {
     check(library)?;
     let separates = |byte: &u8| matches!(byte, b':' | b' ' | b'\t' | b'\n');
     if library.as_os_str().as_bytes().iter().any(separates) {
-        return Err(format!(
-            "{} lies in a folder whose name has a space or a colon, which LD_PRELOAD cannot express",
-            library.display()
-        ));
+        let what = "lies in a folder whose name has a space or a colon, which LD_PRELOAD cannot express";
+        return Err(LimitError::Unloadable { library: library.to_owned(), what: what.to_owned() });
     }
     Ok(())
 }
@@ -108,8 +107,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let text = dir.path().join("libradrm.so");
         std::fs::write(&text, "hello").unwrap();
-        assert!(check(&text).unwrap_err().ends_with("is not a shared library"));
-        assert!(check(&dir.path().join("none")).unwrap_err().contains("cannot be read"));
+        assert!(check(&text).unwrap_err().to_string().ends_with("is not a shared library"));
+        assert!(check(&dir.path().join("none")).unwrap_err().to_string().contains("cannot be read"));
     }
 
     #[test]

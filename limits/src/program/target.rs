@@ -107,10 +107,16 @@ fn changes_user(file: &Path) -> Option<String> {
     None
 }
 
-fn has_capabilities(file: &Path) -> bool {
+/// Whether a program gains capabilities by being started.
+pub(crate) fn has_capabilities(file: &Path) -> bool {
     let Ok(path) = CString::new(file.as_os_str().as_bytes()) else { return false };
     // SAFETY: C strings; size zero only asks how long the value is.
     unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
+}
+
+/// Whether a file is glibc's loader.
+pub(crate) fn is_loader(file: &Path) -> bool {
+    file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld-linux"))
 }
 
 /// The program behind `#!`.

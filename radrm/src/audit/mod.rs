@@ -10,7 +10,7 @@ pub mod show;
 use std::path::PathBuf;
 
 use radrm_limits::amount;
-use radrm_limits::audit::look;
+use radrm_limits::audit::of_machine;
 use radrm_telemetry::ledger::Amount;
 
 use crate::Failure;
@@ -45,7 +45,7 @@ pub const FOUND: u8 = 3;
 /// # Errors
 /// One sentence: NVML does not work, so nothing can be said.
 pub fn run(order: &Order) -> Result<u8, Failure> {
-    let audit = look(order.machine.as_deref(), order.tolerance)?;
+    let audit = of_machine(order.machine.as_deref(), order.tolerance)?;
     show::print(&audit, order.json)?;
     Ok(if audit.found() { FOUND } else { 0 })
 }

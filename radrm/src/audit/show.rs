@@ -39,6 +39,8 @@ struct Row<'a> {
     /// Why it has to be looked at.
     reason: Option<&'static str>,
     explanation: Option<String>,
+    /// What to do about it.
+    remedy: Option<&'static str>,
 }
 
 /// Prints.
@@ -69,6 +71,7 @@ fn page<'a>(audit: &'a Audit) -> Result<String, String> {
             unexplained_bytes: *unexplained,
             reason: reason.as_ref().map(|reason| reason.code()),
             explanation: reason.as_ref().map(|reason| reason.sentence()),
+            remedy: reason.as_ref().map(|reason| reason.remedy()),
         }
     };
     let page = Page {
@@ -101,7 +104,7 @@ fn text(audit: &Audit) -> String {
                 Bytes(finding.unexplained)
             ),
         };
-        text.push_str(&format!("  {account}\n  {}\n", reason.sentence()));
+        text.push_str(&format!("  {account}\n  {}\n  remedy: {}\n", reason.sentence(), reason.remedy()));
     }
     for silent in &audit.silent {
         text.push_str(&format!("not looked at: {silent}\n"));

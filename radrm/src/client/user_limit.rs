@@ -1,5 +1,6 @@
 //! What a job asks for and its user may not take.
 
+use radrm_limits::LimitError;
 use radrm_limits::files::{self, Read};
 use radrm_limits::scopes::{self, Person, user_name};
 use radrm_profile::Bytes;
@@ -14,7 +15,7 @@ pub(super) fn remark(spec: &Spec) -> Option<String> {
 }
 
 fn above(mem: u64, files: &[Read], person: &Person) -> Option<String> {
-    let unknown = || Err(String::new());
+    let unknown = || Err(LimitError::NoLimit);
     let scopes = scopes::gather(None, files, person, &unknown).ok()?;
     let user =
         person.user.clone().or_else(|| user_name(person.uid)).unwrap_or_else(|| person.uid.to_string());

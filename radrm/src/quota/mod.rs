@@ -9,7 +9,7 @@ pub mod show;
 use std::path::PathBuf;
 
 use radrm_limits::config::Percentage;
-use radrm_limits::wish::Wishes;
+use radrm_limits::requested::RequestedLimits;
 
 /// What is to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,7 +35,7 @@ pub enum Order {
         /// Whose.
         target: Target,
         /// The limits, if they are to be changed; `Some(None)` takes back what was changed before.
-        limits: Option<Option<Wishes>>,
+        limits: Option<Option<RequestedLimits>>,
         /// The share of the GPUs' time, if it is to be changed; `Some(None)` lifts it.
         share: Option<Option<Percentage>>,
         /// The emulated machine that is meant.

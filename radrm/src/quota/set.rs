@@ -9,10 +9,10 @@ use radrm_limits::jobs::{self, Job};
 use radrm_limits::ledgers::Ledgers;
 use radrm_limits::machine::Node;
 use radrm_limits::mps::fence;
+use radrm_limits::requested::RequestedLimits;
 use radrm_limits::resolve::{amount_for, resolve};
 use radrm_limits::scopes::{self, Person};
 use radrm_limits::start::Machine;
-use radrm_limits::wish::Wishes;
 use radrm_limits::{files, share as shares};
 use radrm_telemetry::ledger::{
     Access, Amount, GpuUse, LedgerError, LedgerView, Limit, ScopeDirectory, ScopeReport,
@@ -24,7 +24,7 @@ use super::{Target, init};
 ///
 /// # Errors
 /// One sentence.
-pub fn run(target: &Target, limits: Option<&Wishes>, machine: Option<&Path>) -> Result<(), String> {
+pub fn run(target: &Target, limits: Option<&RequestedLimits>, machine: Option<&Path>) -> Result<(), String> {
     let said = match target {
         Target::Job(pid) => of_job(*pid, limits)?,
         Target::User(name) => of_shared(Access::User(init::uid(name)?), limits, &Node::of(machine)?)?,
@@ -63,18 +63,19 @@ pub fn share(target: &Target, share: Option<Percentage>) -> Result<(), String> {
     tell(&said)
 }
 
-fn of_job(pid: u32, wishes: Option<&Wishes>) -> Result<Vec<String>, String> {
+fn of_job(pid: u32, requested: Option<&RequestedLimits>) -> Result<Vec<String>, String> {
     let job =
         jobs::of(jobs::all(), pid).ok_or_else(|| format!("there is no job {pid}, as far as you can see"))?;
     let name = format!("job {}", job.launcher);
-    let wishes = wishes.ok_or_else(|| format!("{name} has no configured limit to go back to: give one"))?;
+    let requested =
+        requested.ok_or_else(|| format!("{name} has no configured limit to go back to: give one"))?;
     let Some(view) = &job.ledger() else {
         return Err(format!(
             "{name} was started without a limit, so its processes do not count against one: start it with --mem-limit 100%, and its limit can be changed while it runs"
         ));
     };
     let node = Node::of_job(&job)?;
-    let limits = resolve(wishes, &|| node.machine.inventory())?;
+    let limits = resolve(requested, &|| node.machine.inventory())?;
     within_cap(&limits, &node.machine)?;
     change(view, &limits)?;
     let mut said = report(&name, &view.gpus(), &limits, &node);
@@ -88,7 +89,8 @@ fn within_cap(limits: &[Limit], machine: &Machine) -> Result<(), String> {
         return Ok(());
     }
     let gpus = || machine.inventory();
-    let scopes = scopes::gather(Some(&Wishes::parse("none")?), &files::all()?, &Person::own(), &gpus)?;
+    let scopes =
+        scopes::gather(Some(&RequestedLimits::parse("none")?), &files::all()?, &Person::own(), &gpus)?;
     let Some(cap) = scopes.job.filter(|cap| cap.iter().any(|limit| limit.amount != Amount::Unlimited)) else {
         return Ok(());
     };
@@ -115,9 +117,7 @@ fn first_beyond(limits: &[Limit], cap: &[Limit], machine: &Machine) -> Result<Op
     {
         return Ok(beyond.then_some(*most));
     }
-    let inventory = machine
-        .inventory()
-        .map_err(|why| format!("limits cannot be compared, since NVML does not work: {why}"))?;
+    let inventory = machine.inventory().map_err(|why| format!("limits cannot be compared: {why}"))?;
     for gpu in inventory.usable() {
         let (Some(amount), Some(most)) = (amount_for(limits, &gpu.bytes), amount_for(cap, &gpu.bytes)) else {
             continue;
@@ -129,7 +129,11 @@ fn first_beyond(limits: &[Limit], cap: &[Limit], machine: &Machine) -> Result<Op
     Ok(None)
 }
 
-fn of_shared(access: Access, wishes: Option<&Wishes>, node: &Node) -> Result<Vec<String>, String> {
+fn of_shared(
+    access: Access,
+    requested: Option<&RequestedLimits>,
+    node: &Node,
+) -> Result<Vec<String>, String> {
     let name = scopes::whose(access);
     let root = rustix::process::geteuid().is_root();
     let own = rustix::process::getuid().as_raw();
@@ -158,8 +162,8 @@ fn of_shared(access: Access, wishes: Option<&Wishes>, node: &Node) -> Result<Vec
             .map(|group| group.limits)
             .unwrap_or_default(),
     };
-    let limits = match wishes {
-        Some(wishes) => resolve(wishes, &gpus)?,
+    let limits = match requested {
+        Some(requested) => resolve(requested, &gpus)?,
         None => configured.clone(),
     };
     if !root && let Some(most) = first_beyond(&limits, &configured, &node.machine)? {
@@ -169,7 +173,7 @@ fn of_shared(access: Access, wishes: Option<&Wishes>, node: &Node) -> Result<Vec
         ));
     }
     let kept = |error| format!("the change of {name} cannot be kept: {error}");
-    let (scope, before) = match keep(access, wishes.is_some(), &limits, node) {
+    let (scope, before) = match keep(access, requested.is_some(), &limits, node) {
         Err(LedgerError::NotSetUp(path)) => {
             let command = node.ledgers.setup_command(&format!("user:{}", person.name()));
             return Err(format!("{}; root sets it up by `{command}`", kept(LedgerError::NotSetUp(path))));

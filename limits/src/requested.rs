@@ -5,6 +5,7 @@ use std::fmt;
 use radrm_telemetry::ledger::Amount;
 
 use super::amount;
+use crate::LimitError;
 
 /// How a GPU is named.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,7 +27,7 @@ impl fmt::Display for Name {
 
 /// A limit as it is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wish {
+pub struct RequestedLimit {
     /// The GPU; `None` is every GPU that the list does not name.
     pub gpu: Option<Name>,
     /// At most so much.
@@ -35,52 +36,55 @@ pub struct Wish {
 
 /// Limits as they are written, at most one without a GPU.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Wishes(pub Vec<Wish>);
+pub struct RequestedLimits(pub Vec<RequestedLimit>);
 
-impl Wishes {
+impl RequestedLimits {
     /// Reads a list.
     ///
     /// # Errors
     /// One sentence.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let mut wishes: Vec<Wish> = Vec::new();
+    pub fn parse(text: &str) -> Result<Self, LimitError> {
+        let mut limits: Vec<RequestedLimit> = Vec::new();
         for part in text.split(',') {
             if part.trim().is_empty() {
-                return Err(if text.trim().is_empty() {
-                    "no limit is given".to_owned()
+                let is_empty = text.trim().is_empty();
+                return Err(if is_empty {
+                    LimitError::NoLimit
                 } else {
-                    format!("`{text}` has an empty part")
+                    LimitError::EmptyPart(text.to_owned())
                 });
             }
-            let wish = match part.split_once('=') {
-                Some((gpu, limit)) => Wish { gpu: Some(name(gpu.trim())?), amount: amount::parse(limit)? },
-                None => Wish { gpu: None, amount: amount::parse(part)? },
+            let limit = match part.split_once('=') {
+                Some((gpu, amount)) => {
+                    RequestedLimit { gpu: Some(name(gpu.trim())?), amount: amount::parse(amount)? }
+                }
+                None => RequestedLimit { gpu: None, amount: amount::parse(part)? },
             };
-            if wishes.iter().any(|other| same(&other.gpu, &wish.gpu)) {
-                return Err(match wish.gpu {
-                    Some(gpu) => format!("GPU {gpu} is named twice in `{text}`"),
-                    None => format!("`{text}` has two limits for all GPUs"),
+            if limits.iter().any(|other| same(&other.gpu, &limit.gpu)) {
+                return Err(match limit.gpu {
+                    Some(gpu) => LimitError::NamedTwice { gpu, list: text.to_owned() },
+                    None => LimitError::TwoForAll(text.to_owned()),
                 });
             }
-            wishes.push(wish);
+            limits.push(limit);
         }
-        Ok(Self(wishes))
+        Ok(Self(limits))
     }
 
     /// Whether a GPU is named.
     #[must_use]
     pub fn names_gpus(&self) -> bool {
-        self.0.iter().any(|wish| wish.gpu.is_some())
+        self.0.iter().any(|limit| limit.gpu.is_some())
     }
 }
 
-impl fmt::Display for Wishes {
+impl fmt::Display for RequestedLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, wish) in self.0.iter().enumerate() {
+        for (index, limit) in self.0.iter().enumerate() {
             let comma = if index > 0 { "," } else { "" };
-            match &wish.gpu {
-                Some(gpu) => write!(f, "{comma}{gpu}={}", amount::shown(wish.amount))?,
-                None => write!(f, "{comma}{}", amount::shown(wish.amount))?,
+            match &limit.gpu {
+                Some(gpu) => write!(f, "{comma}{gpu}={}", amount::shown(limit.amount))?,
+                None => write!(f, "{comma}{}", amount::shown(limit.amount))?,
             }
         }
         Ok(())
@@ -94,7 +98,7 @@ fn same(one: &Option<Name>, other: &Option<Name>) -> bool {
     }
 }
 
-fn name(text: &str) -> Result<Name, String> {
+fn name(text: &str) -> Result<Name, LimitError> {
     if let Ok(index) = text.parse() {
         return Ok(Name::Index(index));
     }
@@ -102,9 +106,7 @@ fn name(text: &str) -> Result<Name, String> {
     if (prefix.eq_ignore_ascii_case("GPU-") || prefix.eq_ignore_ascii_case("MIG-")) && text.len() > 4 {
         return Ok(Name::Uuid(text.to_owned()));
     }
-    Err(format!(
-        "`{text}` names no GPU: give its number in nvidia-smi, or the beginning of its GPU-… or MIG-… UUID"
-    ))
+    Err(LimitError::NoGpuName(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -114,9 +116,9 @@ mod tests {
     #[test]
     fn lists_are_read_and_shown_alike() {
         for text in ["10GiB", "50%", "0=10GiB,1=4GiB", "GPU-8f3a=4GiB,2GiB", "MIG-12=none", "0=0,12.5%"] {
-            assert_eq!(Wishes::parse(text).unwrap().to_string(), text);
+            assert_eq!(RequestedLimits::parse(text).unwrap().to_string(), text);
         }
-        assert_eq!(Wishes::parse(" 0 = 10 GiB , 5GB ").unwrap().to_string(), "0=10GiB,5GB");
+        assert_eq!(RequestedLimits::parse(" 0 = 10 GiB , 5GB ").unwrap().to_string(), "0=10GiB,5GB");
     }
 
     #[test]
@@ -133,7 +135,7 @@ mod tests {
             ("0=", "is no amount"),
             ("0=1=2GiB", "is no amount"),
         ] {
-            let sentence = Wishes::parse(text).unwrap_err();
+            let sentence = RequestedLimits::parse(text).unwrap_err().to_string();
             assert!(sentence.contains(part) && sentence.lines().count() == 1, "{text}: {sentence}");
         }
     }

@@ -33,8 +33,8 @@ pub fn about(environment: &Environment, limited: bool, gpus: &Gpus<'_>) -> Vec<S
         )];
     }
     let Some(limit) = limit else { return Vec::new() };
-    let mut doubts: Vec<String> = wrong_entry(environment, limit, gpus).into_iter().collect();
-    doubts.push(if limited {
+    let mut warnings: Vec<String> = wrong_entry(environment, limit, gpus).into_iter().collect();
+    warnings.push(if limited {
         format!("{}={limit} holds for each process; the limit of the job holds for all of them together", fence::VARIABLE)
     } else {
         format!(
@@ -42,7 +42,7 @@ pub fn about(environment: &Environment, limited: bool, gpus: &Gpus<'_>) -> Vec<S
             fence::VARIABLE
         )
     });
-    doubts
+    warnings
 }
 
 /// An entry for which MPS drops the whole list.
