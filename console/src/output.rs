@@ -4,6 +4,7 @@
 //! cannot be written is dropped.
 
 use std::io::{self, Write};
+use std::sync::OnceLock;
 
 /// Whether a text reached its reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,9 +39,38 @@ pub fn to_stdout(text: &str) -> io::Result<Delivery> {
     }
 }
 
-/// One line on standard error that begins with the program's name.
+/// How important a line is, in syslog's numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Priority {
+    /// The program cannot do its work.
+    Error = 3,
+    /// It works, and somewhat differs from what was asked for.
+    Warning = 4,
+    /// It works.
+    Info = 6,
+}
+
+/// One line on standard error that begins with the program's name: a warning.
 pub fn say(program: &str, line: &str) {
-    to_stderr(&format!("{program}: {line}\n"));
+    log(Priority::Warning, program, line);
+}
+
+/// As [`say`], with its priority in the form that journald reads, where standard error is its stream.
+pub fn log(priority: Priority, program: &str, line: &str) {
+    static IS_JOURNAL: OnceLock<bool> = OnceLock::new();
+    let mark = match IS_JOURNAL.get_or_init(is_journal) {
+        true => format!("<{}>", priority as u8),
+        false => String::new(),
+    };
+    to_stderr(&format!("{mark}{program}: {line}\n"));
+}
+
+/// Whether standard error is the stream that `JOURNAL_STREAM` names by device and inode, see systemd.exec(5). Children
+/// inherit the variable also where their standard error is another one.
+fn is_journal() -> bool {
+    let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    let found = rustix::fs::fstat(io::stderr()).map(|stat| format!("{}:{}", stat.st_dev, stat.st_ino));
+    !named.is_empty() && found.is_ok_and(|found| found == named)
 }
 
 /// The system's words for an error, without its number.

@@ -10,6 +10,8 @@ use radrm_protocol::socket::own_socket;
 use radrm_scheduler_core::Settings;
 use serde::Deserialize;
 
+use super::metrics::Names;
+
 /// Where the file is looked for if none is named.
 pub(crate) const USUAL: &str = "/etc/radrm/radrmd.toml";
 
@@ -25,6 +27,8 @@ pub(crate) struct Config {
     pub(crate) metrics: String,
     /// Whether `/metrics` has figures of single jobs, with their users' names.
     pub(crate) metrics_per_job: bool,
+    /// Further names under which `/metrics` shows figures of GPUs.
+    pub(crate) metrics_names: Vec<Names>,
     /// Members may see, cancel and hold the jobs of all users.
     pub(crate) admin_group: String,
     /// The highest priority that users may give to their jobs.
@@ -82,6 +86,7 @@ impl Default for Config {
             state: own_state(),
             metrics: "127.0.0.1:9835".to_owned(),
             metrics_per_job: true,
+            metrics_names: Vec::new(),
             admin_group: "radrm-admin".to_owned(),
             user_priority: 0,
             jobs_per_user: 20_000,
@@ -164,6 +169,7 @@ impl Config {
         self.kernels = new.kernels;
         self.suspend = new.suspend;
         self.metrics_per_job = new.metrics_per_job;
+        self.metrics_names = new.metrics_names;
         let fixed = [
             ("socket", self.socket != new.socket),
             ("state", self.state != new.state),
@@ -274,6 +280,8 @@ mod tests {
         let config = Config::parse("").unwrap();
         assert_eq!(config.scheduler.policy, Policy::Aware);
         assert!(config.metrics().unwrap().is_some());
+        let names = Config::parse("metrics_names = [\"dcgm\", \"opentelemetry\"]").unwrap().metrics_names;
+        assert_eq!(names, [Names::Dcgm, Names::OpenTelemetry]);
         let config = Config::parse("user_priority = 3\n[scheduler]\npolicy = \"magm\"\n").unwrap();
         assert_eq!((config.user_priority, config.scheduler.policy), (3, Policy::Magm));
         for (text, part) in [

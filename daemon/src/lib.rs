@@ -3,6 +3,7 @@
 //! | module | is |
 //! |---|---|
 //! | `server`, `peer` | the socket: threads, who is there |
+//! | `http`, `metrics` | `/metrics`: its bounds, its series |
 //! | `engine` | the one thread that decides, with `scheduler-core` |
 //! | `store` | the queue in SQLite |
 //! | `history` | the dataset of the jobs that ran |
@@ -23,7 +24,9 @@ mod events;
 mod gpus;
 mod history;
 mod host;
+mod http;
 mod load;
+mod metrics;
 mod numbers;
 mod outcome;
 mod pace;
@@ -47,6 +50,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use clap::Parser;
+use radrm_console::output::Priority;
 use radrm_console::{output, usage};
 use rustix::fs::{FlockOperation, fcntl_lock};
 
@@ -116,14 +120,14 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let done = match flags.check {
         true => configure(flags).and_then(|config| check::queue(&config)).map(|found| {
-            output::say(NAME, &found);
+            output::log(Priority::Info, NAME, &found);
         }),
         false => serve(flags),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {
-            output::say(NAME, &sentence);
+            output::log(Priority::Error, NAME, &sentence);
             ExitCode::FAILURE
         }
     }
@@ -191,9 +195,9 @@ fn serve(flags: Flags) -> Result<(), String> {
     let audit = (config.audit_s > 0).then(|| Duration::from_secs(config.audit_s));
     gpus::watch(&gpus, Duration::from_millis(config.look_ms), audit, asked, to.clone());
     if let Some(address) = config.metrics()?
-        && let Err(sentence) = server::serve_metrics(address, to.clone())
+        && let Err(error) = http::serve(address, to.clone())
     {
-        output::say(NAME, &sentence);
+        output::say(NAME, &format!("/metrics is not served: {}", output::reason(&error)));
     }
     let socket = config.socket.clone();
     server::serve(listener, socket.clone(), config.admin_group, to)?;
@@ -202,7 +206,7 @@ fn serve(flags: Flags) -> Result<(), String> {
         (None, 1) => "1 GPU".to_owned(),
         (None, count) => format!("{count} GPUs"),
     };
-    output::say(NAME, &format!("ready at {} with {what}", socket.display()));
+    output::log(Priority::Info, NAME, &format!("ready at {} with {what}", socket.display()));
     engine.run(&from, || configure(again.clone()));
     let _ = fs::remove_file(&socket);
     Ok(())

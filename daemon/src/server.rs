@@ -1,16 +1,13 @@
-//! The socket and `/metrics`: a thread for each connection, and the engine behind a channel.
+//! The socket: a thread for each connection, and the engine behind a channel.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use radrm_protocol::wire::{self, Request, Response};
 
@@ -26,8 +23,6 @@ const MOST_OF_ONE: usize = 128;
 const SILENCE: Duration = Duration::from_secs(600);
 /// A client that does not take its answer for so long neither.
 const STUCK: Duration = Duration::from_secs(10);
-/// An address that is taken for longer than this is told.
-const TAKEN: Duration = Duration::from_secs(2);
 /// A socket whose file was removed is made again within this time.
 const SOCKET_CHECK: Duration = Duration::from_secs(2);
 /// Parsing a large submission needs little; many threads wait at once.
@@ -186,82 +181,4 @@ fn talk(mut stream: UnixStream, peer: &Peer, to: &Sender<Message>) {
             return;
         }
     }
-}
-
-/// Serves `/metrics`.
-pub(crate) fn serve_metrics(address: SocketAddr, to: Sender<Message>) -> Result<(), String> {
-    const AT_ONCE: usize = 8;
-    let busy = Arc::new(AtomicUsize::new(0));
-    let accept = move || {
-        let listener = bind(address);
-        for stream in listener.incoming() {
-            let Ok(stream) = stream else {
-                thread::sleep(Duration::from_millis(50));
-                continue;
-            };
-            if busy.fetch_add(1, Ordering::Relaxed) >= AT_ONCE {
-                busy.fetch_sub(1, Ordering::Relaxed);
-                continue;
-            }
-            let (to, here) = (to.clone(), Arc::clone(&busy));
-            let started = thread::Builder::new().name("metrics".into()).stack_size(STACK).spawn(move || {
-                let _ = answer(stream, &to);
-                here.fetch_sub(1, Ordering::Relaxed);
-            });
-            if started.is_err() {
-                busy.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
-    };
-    let thread = thread::Builder::new().name("metrics".into()).stack_size(STACK).spawn(accept);
-    thread.map(|_| ()).map_err(|error| format!("no thread: {error}"))
-}
-
-/// The process that has the address may give it up: a daemon that was killed, a child that was about to be started by it.
-fn bind(address: SocketAddr) -> TcpListener {
-    let begun = Instant::now();
-    let mut said = false;
-    loop {
-        match TcpListener::bind(address) {
-            Ok(listener) => return listener,
-            Err(error) if !said && begun.elapsed() > TAKEN => {
-                said = true;
-                let why = radrm_console::output::reason(&error);
-                radrm_console::output::say(
-                    super::NAME,
-                    &format!("/metrics is not served at {address} for now: {why}"),
-                );
-            }
-            Err(_) => {}
-        }
-        thread::sleep(if said { TAKEN } else { TAKEN / 20 });
-    }
-}
-
-fn answer(mut stream: TcpStream, to: &Sender<Message>) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(STUCK))?;
-    stream.set_write_timeout(Some(STUCK))?;
-    let mut lines = BufReader::new(stream.try_clone()?.take(16 << 10));
-    let mut first = String::new();
-    lines.read_line(&mut first)?;
-    loop {
-        let mut line = String::new();
-        if lines.read_line(&mut line)? == 0 || line.trim().is_empty() {
-            break;
-        }
-    }
-    let path = first.split_whitespace().nth(1).unwrap_or_default();
-    let (status, body) = if first.starts_with("GET ") && path.split('?').next() == Some("/metrics") {
-        let (reply, answer) = channel();
-        let _ = to.send(Message::Metrics(reply));
-        ("200 OK", answer.recv().unwrap_or_default())
-    } else {
-        ("404 Not Found", "there is only /metrics\n".to_owned())
-    };
-    write!(
-        stream,
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    )
 }

@@ -43,6 +43,7 @@ use super::config::Config;
 use super::events::Log;
 use super::gpus::{Gpus, Look, Unmanaged};
 use super::history::History;
+use super::metrics::Figures;
 use super::numbers::Numbers;
 use super::peer::Peer;
 use super::store::Store;
@@ -77,7 +78,7 @@ pub(crate) enum Message {
     /// The files of these jobs, which ended long ago, are gone.
     Removed(Vec<u64>),
     /// The text of `/metrics`.
-    Metrics(Sender<String>),
+    Metrics(Sender<Figures>),
     /// The configuration is to be read again.
     Reload,
     /// The daemon is to end. Jobs run on.
@@ -249,7 +250,7 @@ impl Engine {
                 replies.push((reply, response));
             }
             Message::Metrics(reply) => {
-                let _ = reply.send(self.metrics());
+                let _ = reply.send(self.figures());
             }
             _ => {}
         }

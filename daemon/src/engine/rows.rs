@@ -1,6 +1,5 @@
 //! Jobs, GPUs and figures as they are shown.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use radrm_base::signal;
@@ -8,6 +7,7 @@ use radrm_protocol::wire::{Asked, GpuRow, JobRow, NodeRow};
 use radrm_scheduler_core::{Evidence, JobId, Outcome, Phase, Reason, Verdict};
 
 use super::Engine;
+use crate::metrics::{Figures, JobMemory, Spans};
 use crate::peer::Peer;
 use crate::store::{Entry, Stage};
 use crate::suspend::Step;
@@ -241,156 +241,50 @@ impl Engine {
         }
     }
 
-    /// What Prometheus reads: sums only, no commands and no names.
-    pub(super) fn metrics(&self) -> String {
-        let mut text = String::new();
-        let mut put = |name: &str, kind: &str, help: &str, values: &[(String, f64)]| {
-            let _ = writeln!(text, "# HELP radrm_{name} {help}\n# TYPE radrm_{name} {kind}");
-            for (labels, value) in values {
-                let _ = writeln!(text, "radrm_{name}{labels} {value}");
-            }
-        };
-        let alone = |value: f64| vec![(String::new(), value)];
-        let held =
-            self.jobs.entries.values().filter(|entry| entry.held && entry.stage == Stage::Waiting).count();
-        let state = |name: &str| format!("{{state=\"{name}\"}}");
+    /// What Prometheus reads.
+    pub(super) fn figures(&self) -> Figures {
+        let held = self.jobs.entries.values().filter(|entry| entry.held && entry.stage == Stage::Waiting);
         let jobs = [
-            (state("waiting"), self.core.state.waiting() as f64),
-            (state("held"), held as f64),
-            (state("running"), self.jobs.on_gpus().len() as f64),
-            (state("suspended"), self.jobs.suspended().0 as f64),
+            ("waiting", self.core.state.waiting()),
+            ("held", held.count()),
+            ("running", self.jobs.on_gpus().len()),
+            ("suspended", self.jobs.suspended().0),
         ];
-        put("jobs", "gauge", "Jobs that are not over, by state.", &jobs);
-        put(
-            "suspended_bytes",
-            "gauge",
-            "Device memory of suspended jobs, which is in host memory.",
-            &alone(self.jobs.suspended().1 as f64),
-        );
         let counters = self.health.counters;
-        for (name, help, value) in [
-            ("jobs_submitted_total", "Jobs submitted since the daemon started.", counters.submitted),
-            ("jobs_started_total", "Attempts started.", counters.started),
-            ("jobs_succeeded_total", "Jobs that ended with exit code 0.", counters.succeeded),
-            ("jobs_failed_total", "Jobs that ended otherwise.", counters.failed),
-            ("jobs_cancelled_total", "Jobs that were cancelled.", counters.cancelled),
-            ("out_of_memory_total", "Attempts that ran out of GPU memory.", counters.ooms),
-        ] {
-            put(name, "counter", help, &alone(value as f64));
+        Figures {
+            jobs: jobs.map(|(state, count)| (state, count as u64)).to_vec(),
+            suspended_bytes: self.jobs.suspended().1,
+            unaccounted_processes: self.node.unmanaged.len() as u64,
+            health_issues: self.health.issues().len() as u64,
+            counters: vec![
+                ("radrm_jobs_submitted", "Jobs submitted since the daemon started.", counters.submitted),
+                ("radrm_jobs_started", "Attempts started.", counters.started),
+                ("radrm_jobs_succeeded", "Jobs that ended with exit code 0.", counters.succeeded),
+                ("radrm_jobs_failed", "Jobs that ended otherwise.", counters.failed),
+                ("radrm_jobs_cancelled", "Jobs that were cancelled.", counters.cancelled),
+                ("radrm_out_of_memory", "Attempts that ran out of GPU memory.", counters.ooms),
+            ],
+            waiting: Spans { sum_ms: counters.waited_ms, count: counters.ended },
+            execution: Spans { sum_ms: counters.ran_ms, count: counters.ended },
+            gpus: self.node(&Peer::everybody()).gpus,
+            job_memory: self.config.metrics_per_job.then(|| self.job_memory()),
+            host: nix_hostname(),
+            names: self.config.metrics_names.clone(),
         }
-        for (name, help, sum) in [
-            ("job_waiting_seconds", "Time in the queue of jobs that ran and are over.", counters.waited_ms),
-            ("job_execution_seconds", "Running time of jobs that are over, all attempts.", counters.ran_ms),
-        ] {
-            let values =
-                [("_sum".to_owned(), sum as f64 / 1000.0), ("_count".to_owned(), counters.ended as f64)];
-            put(name, "summary", help, &values);
-        }
-        put(
-            "unaccounted_processes",
-            "gauge",
-            "Processes that take GPU memory past the shim.",
-            &alone(self.node.unmanaged.len() as f64),
-        );
-        put(
-            "health_issues",
-            "gauge",
-            "Things that the daemon cannot do at the moment.",
-            &alone(self.health.issues().len() as f64),
-        );
-        let everybody = Peer::everybody();
-        let gpus = self.node(&everybody).gpus;
-        let each = |value: &dyn Fn(&GpuRow) -> Option<f64>| -> Vec<(String, f64)> {
-            let labels = |gpu: &GpuRow| {
-                let model = gpu.model.replace(['\\', '"', '\n'], "_");
-                format!("{{gpu=\"{}\",uuid=\"{}\",model=\"{model}\"}}", gpu.index, gpu.uuid)
-            };
-            gpus.iter().filter_map(|gpu| Some((labels(gpu), value(gpu)?))).collect()
-        };
-        put("gpu_memory_bytes", "gauge", "Memory of the GPU.", &each(&|gpu| Some(gpu.total as f64)));
-        put(
-            "gpu_memory_used_bytes",
-            "gauge",
-            "Memory in use by anybody.",
-            &each(&|gpu| Some(gpu.used as f64)),
-        );
-        put(
-            "gpu_memory_reserved_bytes",
-            "gauge",
-            "Memory set aside for jobs.",
-            &each(&|gpu| Some(gpu.reserved as f64)),
-        );
-        put(
-            "gpu_memory_unaccounted_bytes",
-            "gauge",
-            "Memory in use that no job accounts for.",
-            &each(&|gpu| Some(gpu.foreign as f64)),
-        );
-        put(
-            "gpu_lost",
-            "gauge",
-            "1 while the GPU is off the bus or taken away.",
-            &each(&|gpu| Some(f64::from(u8::from(gpu.lost)))),
-        );
-        put("gpu_jobs", "gauge", "Jobs on the GPU.", &each(&|gpu| Some(f64::from(gpu.job_count))));
-        put(
-            "gpu_sm_activity_ratio",
-            "gauge",
-            "SM activity, where the driver tells.",
-            &each(&|gpu| gpu.smact.map(|parts| f64::from(parts) / 1000.0)),
-        );
-        put(
-            "gpu_sm_occupancy_ratio",
-            "gauge",
-            "SM occupancy, where the driver tells.",
-            &each(&|gpu| gpu.smocc.map(|parts| f64::from(parts) / 1000.0)),
-        );
-        put(
-            "gpu_dram_activity_ratio",
-            "gauge",
-            "DRAM activity, where the driver tells.",
-            &each(&|gpu| gpu.drama.map(|parts| f64::from(parts) / 1000.0)),
-        );
-        put(
-            "gpu_utilization_ratio",
-            "gauge",
-            "Part of the time in which any kernel ran.",
-            &each(&|gpu| gpu.utilization.map(|percent| f64::from(percent) / 100.0)),
-        );
-        put(
-            "gpu_power_watts",
-            "gauge",
-            "Power draw.",
-            &each(&|gpu| gpu.power_mw.map(|power| f64::from(power) / 1000.0)),
-        );
-        put(
-            "gpu_energy_joules_total",
-            "counter",
-            "Energy since the driver was loaded.",
-            &each(&|gpu| gpu.energy_mj.map(|energy| energy as f64 / 1000.0)),
-        );
-        if self.config.metrics_per_job {
-            let jobs = self.job_metrics();
-            let help = "GPU memory that a job holds, by the count of its own processes and of NVML.";
-            put("job_gpu_memory_bytes", "gauge", help, &jobs);
-        }
-        text
     }
 
-    /// GPU memory of each job on each GPU, by labels.
-    fn job_metrics(&self) -> Vec<(String, f64)> {
-        let mut values = Vec::new();
+    /// GPU memory of each job on each GPU.
+    fn job_memory(&self) -> Vec<JobMemory> {
+        let mut found = Vec::new();
         for (job, live) in &self.jobs.live {
             let Some(entry) = self.jobs.entries.get(job) else { continue };
-            let user = entry.user.replace(['\\', '"', '\n'], "_");
             for (uuid, bytes) in &live.sight.used {
                 let gpu = self.node.gpus.list.iter().find(|gpu| gpu.uuid == *uuid).and_then(|gpu| gpu.index);
-                let gpu = gpu.map(|gpu| gpu.to_string()).unwrap_or_default();
-                let labels = format!("{{gpu=\"{gpu}\",uuid=\"{uuid}\",job=\"{job}\",user=\"{user}\"}}");
-                values.push((labels, *bytes as f64));
+                let (uuid, user) = (uuid.clone(), entry.user.clone());
+                found.push(JobMemory { gpu, uuid, job: *job, user, bytes: *bytes });
             }
         }
-        values
+        found
     }
 }
 

@@ -1,6 +1,7 @@
 //! How `radrm-run` ends: as its program does, and with its own codes only for its own failures.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -183,4 +184,26 @@ fn failed_launch_leaves_no_profile() {
         assert_eq!(place.profiles(), ["x.radrm"], "{options:?} {program}");
         fs::remove_file(place.join("x.radrm")).unwrap();
     }
+}
+
+#[test]
+fn messages_carry_a_priority_where_journald_reads_them_and_nowhere_else() {
+    let place = Place::new();
+    let log = place.join("log");
+    let said = |stream: &dyn Fn(u64, u64) -> String, words: &[&str]| {
+        let file = fs::File::create(&log).unwrap();
+        let found = fs::metadata(&log).unwrap();
+        let mut command = place.command(env!("CARGO_BIN_EXE_radrmd"), words);
+        let stream = stream(found.dev(), found.ino());
+        command.env("JOURNAL_STREAM", stream).env("HOME", place.path()).stderr(file);
+        let _ = command.status().unwrap();
+        fs::read_to_string(&log).unwrap()
+    };
+    let own = |device: u64, inode: u64| format!("{device}:{inode}");
+    let other = |device: u64, inode: u64| format!("{device}:{}", inode + 1);
+    let check: &[&str] = &["--check", "--state", "state", "--emulate", "1xT4"];
+    let fails: &[&str] = &["--check", "--config", "none.toml"];
+    assert!(said(&own, check).starts_with("<6>radrmd: "), "{}", said(&own, check));
+    assert!(said(&own, fails).starts_with("<3>radrmd: none.toml"), "{}", said(&own, fails));
+    assert!(said(&other, check).starts_with("radrmd: "), "a file");
 }

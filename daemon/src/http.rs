@@ -1,0 +1,195 @@
+//! The few lines of HTTP that `/metrics` takes.
+//!
+//! Hand-written: one path, no body, one answer a connection. What counts are the bounds, which small HTTP crates leave
+//! out: a number of clients at once, bytes of a request, and one deadline for a whole request.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use radrm_console::output;
+
+use super::engine::Message;
+use super::metrics;
+
+/// Clients at once.
+const MAX_CLIENTS: usize = 8;
+/// Bytes of a request with its headers.
+const MAX_REQUEST: u64 = 16 << 10;
+/// For a request to arrive, and for its answer to be taken.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// An address that is taken for longer than this is reported.
+const TAKEN: Duration = Duration::from_secs(2);
+const STACK: usize = 256 << 10;
+
+/// Serves `/metrics` on threads of their own.
+pub(crate) fn serve(address: SocketAddr, to: Sender<Message>) -> io::Result<()> {
+    let busy = Arc::new(AtomicUsize::new(0));
+    let accept = move || {
+        let listener = bind(address);
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                thread::sleep(Duration::from_millis(50));
+                continue;
+            };
+            if busy.fetch_add(1, Ordering::Relaxed) >= MAX_CLIENTS {
+                busy.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let (to, here) = (to.clone(), Arc::clone(&busy));
+            let started = thread::Builder::new().name("metrics".into()).stack_size(STACK).spawn(move || {
+                let _ = answer(stream, TIMEOUT, &to);
+                here.fetch_sub(1, Ordering::Relaxed);
+            });
+            if started.is_err() {
+                busy.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    };
+    thread::Builder::new().name("metrics".into()).stack_size(STACK).spawn(accept).map(|_| ())
+}
+
+/// The process that has the address may give it up: a daemon that was killed, or a child that it was about to start.
+fn bind(address: SocketAddr) -> TcpListener {
+    let begun = Instant::now();
+    let mut is_reported = false;
+    loop {
+        match TcpListener::bind(address) {
+            Ok(listener) => return listener,
+            Err(error) if !is_reported && begun.elapsed() > TAKEN => {
+                is_reported = true;
+                let why = output::reason(&error);
+                output::say(super::NAME, &format!("/metrics is not served at {address} for now: {why}"));
+            }
+            Err(_) => {}
+        }
+        thread::sleep(if is_reported { TAKEN } else { TAKEN / 20 });
+    }
+}
+
+/// A stream on which all reading ends at one moment: a byte now and then does not extend it.
+struct Until<'a> {
+    stream: &'a TcpStream,
+    deadline: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        let mut stream = self.stream;
+        stream.read(buffer)
+    }
+}
+
+/// The path of a GET, of another request nothing.
+fn path(stream: &TcpStream, timeout: Duration) -> io::Result<Option<String>> {
+    let until = Until { stream, deadline: Instant::now() + timeout };
+    let mut lines = BufReader::new(until.take(MAX_REQUEST));
+    let mut first = String::new();
+    lines.read_line(&mut first)?;
+    while !first.trim().is_empty() {
+        let mut line = String::new();
+        if lines.read_line(&mut line)? == 0 || line.trim().is_empty() {
+            break;
+        }
+    }
+    let target = first.strip_prefix("GET ").and_then(|rest| rest.split_whitespace().next());
+    Ok(target.and_then(|target| target.split('?').next()).map(str::to_owned))
+}
+
+fn answer(mut stream: TcpStream, timeout: Duration, to: &Sender<Message>) -> io::Result<()> {
+    stream.set_write_timeout(Some(timeout))?;
+    let (status, kind, body) = if path(&stream, timeout)?.as_deref() == Some("/metrics") {
+        let (reply, figures) = channel();
+        let _ = to.send(Message::Metrics(reply));
+        match figures.recv() {
+            Ok(figures) => ("200 OK", metrics::CONTENT_TYPE, metrics::text(figures)),
+            Err(_) => ("503 Service Unavailable", "text/plain", "radrmd is ending\n".to_owned()),
+        }
+    } else {
+        ("404 Not Found", "text/plain", "there is only /metrics\n".to_owned())
+    };
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a client that sends this gets, and after how long.
+    fn asked(
+        send: impl FnOnce(TcpStream) + Send + 'static,
+        timeout: Duration,
+    ) -> (io::Result<String>, Duration) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = thread::spawn(move || {
+            let stream = TcpStream::connect(address).unwrap();
+            send(stream.try_clone().unwrap());
+            let mut text = String::new();
+            let mut stream = stream;
+            stream.read_to_string(&mut text).map(|_| text)
+        });
+        let (to, messages) = channel();
+        let engine = thread::spawn(move || {
+            while let Ok(Message::Metrics(reply)) = messages.recv() {
+                let _ = reply.send(metrics::Figures::default());
+            }
+        });
+        let begun = Instant::now();
+        let _ = answer(listener.accept().unwrap().0, timeout, &to);
+        let took = begun.elapsed();
+        drop(to);
+        engine.join().unwrap();
+        (client.join().unwrap(), took)
+    }
+
+    #[test]
+    fn only_metrics_is_served() {
+        let get = |line: &'static str| {
+            let send = move |mut stream: TcpStream| stream.write_all(line.as_bytes()).unwrap();
+            asked(send, TIMEOUT).0.unwrap()
+        };
+        let answer = get("GET /metrics?x HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("# EOF\n"), "{answer}");
+        for line in ["GET / HTTP/1.1\r\n\r\n", "POST /metrics HTTP/1.1\r\n\r\n", "\r\n"] {
+            assert!(get(line).starts_with("HTTP/1.1 404"), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_sends_a_byte_now_and_then_is_dropped() {
+        let slow = |mut stream: TcpStream| {
+            for _ in 0..200 {
+                if stream.write_all(b"G").is_err() {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(25));
+            }
+        };
+        let (_, took) = asked(slow, Duration::from_millis(200));
+        assert!(took < Duration::from_secs(3), "{took:?}");
+    }
+
+    #[test]
+    fn a_request_without_end_is_bounded() {
+        let endless = |mut stream: TcpStream| {
+            let line = [b'x'; 4096];
+            while stream.write_all(&line).is_ok() {}
+        };
+        let (_, took) = asked(endless, TIMEOUT);
+        assert!(took < TIMEOUT, "{took:?}");
+    }
+}
