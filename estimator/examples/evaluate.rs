@@ -1,18 +1,30 @@
 //! Prints the tables of `docs/estimators.md` from the published measurements:
-//! `cargo run --release -p radrm-estimator --example evaluate [timm|...]`.
+//! `cargo run --release -p radrm-estimator --example evaluate [timm] [sharing]`.
 
 #[path = "../tests/published/mod.rs"]
 mod published;
+#[path = "../tests/published/sharing.rs"]
+mod sharing;
+#[path = "../tests/published/shift.rs"]
+mod shift;
+#[path = "../tests/published/sites.rs"]
+mod sites;
 #[path = "../tests/published/timm.rs"]
 mod timm;
 
-use radrm_estimator::Error;
+use std::time::Instant;
+
+use radrm_estimator::boost::{Ensemble, Settings};
+use radrm_estimator::{Error, Table};
 
 fn main() -> Result<(), Error> {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let asked = |name: &str| wanted.is_empty() || wanted.iter().any(|one| one == name);
     if asked("timm") {
         memory()?;
+    }
+    if asked("sharing") {
+        interference()?;
     }
     Ok(())
 }
@@ -31,5 +43,51 @@ fn memory() -> Result<(), Error> {
     for ((set, runs), scores) in timm::scores(&timm::evaluate(&programs, 5)?) {
         println!("  {:14} {runs} own runs  {scores}", timm::SETS[set].0);
     }
+    for (name, [early, later]) in
+        ["as shipped", "adapted"].into_iter().zip(shift::evaluate(&programs).unwrap_or_default())
+    {
+        println!("  another site, {name:10} first ten jobs {early}\n  {:24} later {later}", "");
+    }
+    cost()
+}
+
+fn interference() -> Result<(), Error> {
+    if let Some(pairs) = sharing::a100() {
+        println!("A100: {} pairs, families held out in turn", pairs.len());
+        for exponent in [2, 4, 6, 8] {
+            println!("  formula with exponent {exponent}: error {:.4}", sharing::error_of(&pairs, exponent));
+        }
+        print!("{}", sharing::evaluate(&pairs));
+    }
+    if let Some(found) = sites::kace() {
+        print!("KACE, V100, families held out in turn\n{}", found?);
+    }
+    for gpu in ["k80", "p100", "v100"] {
+        if let Some(errors) = sites::gavel(gpu) {
+            println!("Gavel {gpu}: mean, partner effects, after 1 pair, after 5: {errors:.3?}");
+        }
+    }
+    Ok(())
+}
+
+/// What training and a prediction cost.
+fn cost() -> Result<(), Error> {
+    let mut table = Table::new((0..15).map(|at| at.to_string()));
+    let mut target = Vec::new();
+    for n in 0..5000u64 {
+        let row: Vec<f64> = (1..16).map(|at| (n * n * at % 9973) as f64).collect();
+        table.push(&row)?;
+        target.push(row[0].sqrt() + row[1] * 0.01);
+    }
+    let start = Instant::now();
+    let trees = Ensemble::fit(&table, &target, &Settings::default())?;
+    let fitted = start.elapsed();
+    let start = Instant::now();
+    let sum: f64 = (0..table.len()).map(|row| trees.predict(table.row(row))).sum();
+    let each = start.elapsed() / 5000;
+    println!(
+        "  5000 rows, 15 columns, 300 trees: {fitted:.2?}; a prediction: {each:.2?} (mean {:.1})",
+        sum / 5000.0
+    );
     Ok(())
 }

@@ -109,6 +109,8 @@ impl Adaptive {
     pub const ENOUGH: usize = 10;
     /// Local scores that all shipped ones weigh as much as, before they fade.
     pub const PRIOR: f64 = 10.0;
+    /// Local scores after which they weigh half of that.
+    const HALVED: f64 = 2.0;
     /// How much a miss moves the level.
     const STEP: f64 = 0.02;
     /// Local scores that are kept.
@@ -129,14 +131,15 @@ impl Adaptive {
     /// The margin for the next job.
     #[must_use]
     pub fn margin(&self) -> f64 {
-        let fade = Self::PRIOR / (1.0 + self.seen as f64 / Self::PRIOR);
+        let fade = Self::PRIOR / (1.0 + self.seen as f64 / Self::HALVED);
         let each = fade / self.shipped.len() as f64;
         let mut weighted: Vec<(f64, f64)> = self.shipped.iter().map(|score| (*score, each)).collect();
         weighted.extend(self.local.iter().map(|score| (*score, 1.0)));
         weighted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         let total = fade + self.local.len() as f64;
-        // One more score is to come: as in `margin`, it counts as one above all.
-        let mut left = self.used * (total + 1.0);
+        // Not (n + 1) as in `margin`: with few local scores that is above all of them, and the shipped ones are many. The
+        // floor and the moving level take its place.
+        let mut left = self.used * total;
         let highest = weighted.last().map_or(0.0, |(score, _)| *score);
         let blended = weighted
             .iter()
@@ -232,6 +235,7 @@ mod tests {
         let shipped: Vec<f64> = (0..1000).map(|_| normal(&mut next)).collect();
         let mut site = Adaptive::new(&shipped, 0.95).unwrap();
         let floor = site.shipped[95];
+        assert_eq!(site.margin(), floor, "with nothing known here it is the shipped one");
         for _ in 0..Adaptive::ENOUGH {
             assert!(site.margin() >= floor);
             site.observe(-3.0);

@@ -19,6 +19,7 @@ pub mod calibrate;
 pub mod error;
 pub mod evaluate;
 pub mod features;
+pub mod interference;
 pub mod linalg;
 pub mod memory;
 pub mod model;

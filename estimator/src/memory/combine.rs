@@ -120,7 +120,7 @@ pub struct Rule {
 const VERSION: u64 = 1;
 
 /// A bound is at least this times the peak of a smaller batch size, and at most this times that of a larger one.
-const GUARD: f64 = 1.01;
+pub(super) const GUARD: f64 = 1.01;
 
 impl Rule {
     /// Learns weights and margins from jobs of several families.

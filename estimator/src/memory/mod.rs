@@ -8,4 +8,4 @@ mod own;
 
 pub use combine::{Cell, Combined, Estimates, Range, Rule, SOURCES, Sample, Source};
 pub use line::Line;
-pub use own::{Anchor, Point, learned, own};
+pub use own::{Anchor, Point, from_one_run, learned, own};

@@ -104,6 +104,23 @@ pub fn timm() -> Option<Vec<Vec<Timm>>> {
     Some(all)
 }
 
+/// Peaks of programs that were measured alone on an A100 at several batch sizes, by program: (batch size, MiB).
+pub fn workload_peaks() -> Option<Vec<Vec<(f64, f64)>>> {
+    let mut programs: std::collections::BTreeMap<String, Vec<(f64, f64)>> = Default::default();
+    for row in rows("workloads_a100/workloads.csv")?.iter().filter(|row| row.text("gpus") == "1") {
+        // MODEL_DATASET_bsN_...
+        let Some((program, rest)) = row.text("workload").split_once("_bs") else { continue };
+        let Ok(batch) = rest.split('_').next().unwrap_or("").parse::<f64>() else { continue };
+        let runs = programs.entry(program.to_owned()).or_default();
+        // Two rows differ in the number of epochs only.
+        if runs.iter().all(|(known, _)| *known != batch) {
+            runs.push((batch, row.number("mem_peak_mib")));
+        }
+    }
+    programs.retain(|_, runs| runs.len() > 1);
+    Some(programs.into_values().collect())
+}
+
 /// Programs of one design: names that share a root, else the letters that a name begins with.
 pub fn family(model: &str) -> String {
     const ROOTS: [&str; 30] = [
@@ -153,4 +170,31 @@ pub fn family(model: &str) -> String {
     let bare =
         ["tf_", "legacy_", "gluon_"].iter().find_map(|prefix| model.strip_prefix(prefix)).unwrap_or(model);
     bare.chars().take_while(char::is_ascii_alphabetic).collect()
+}
+
+/// The model that a workload's name begins with.
+pub fn family_of_workload(name: &str) -> &str {
+    name.split("_batch")
+        .next()
+        .unwrap_or(name)
+        .split("_cifar")
+        .next()
+        .unwrap_or(name)
+        .split("_imagenet")
+        .next()
+        .unwrap_or(name)
+        .split("_width")
+        .next()
+        .unwrap_or(name)
+}
+
+/// A series of numbers without pattern, the same each time.
+pub fn shuffled(n: usize, seed: u64) -> Vec<usize> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut order: Vec<usize> = (0..n).collect();
+    for at in (1..n).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        order.swap(at, (state >> 33) as usize % (at + 1));
+    }
+    order
 }

@@ -1,0 +1,57 @@
+//! Interference estimators against published measurements of programs whose family they did not see.
+
+mod published;
+#[path = "published/sharing.rs"]
+mod sharing;
+#[path = "published/sites.rs"]
+mod sites;
+
+use radrm_estimator::interference::Constants;
+
+#[test]
+fn speeds_of_unseen_families_are_predicted() {
+    let Some(pairs) = sharing::a100() else { return };
+    assert_eq!(pairs.len(), 163);
+    let found = sharing::evaluate(&pairs);
+    println!("{found}");
+    assert!(found.error <= 0.046 && found.error < 0.4 * found.naive, "{found:?}");
+    assert!(found.error < sharing::error_of(&pairs, 2), "exponent 6 is better than 2");
+    assert!((0.93..=0.98).contains(&found.coverage.0), "{found:?}");
+    assert!((0.93..=0.98).contains(&found.coverage.1), "{found:?}");
+    assert!(found.regret < 0.6 * found.random_regret, "{found:?}");
+    let errors: Vec<f64> = found.after.iter().map(|(_, error)| *error).collect();
+    assert!(errors.windows(2).all(|pair| pair[1] < pair[0]), "{found:?}");
+    assert!(errors[2] <= 0.058, "{found:?}");
+}
+
+#[test]
+fn the_shipped_constants_are_those_that_fit() {
+    let Some(pairs) = sharing::a100() else { return };
+    let (fitted, error) = sharing::in_sample(&pairs, None);
+    let (_, shipped) = sharing::in_sample(&pairs, Some(Constants::A100_40GB));
+    println!("fitted {fitted:?}: error {error:.4}, shipped: {shipped:.4}");
+    assert!((shipped - error).abs() < 0.0005, "{fitted:?}: {error} {shipped}");
+    // Those of the scheduler.
+    let (_, square) = sharing::in_sample(&pairs, Some(Constants::MPS));
+    assert!(square > shipped && square < 0.05, "{square}");
+}
+
+#[test]
+fn three_jobs_are_composed_from_their_pairs() {
+    let Some(found) = sites::kace() else { return };
+    let found = found.unwrap();
+    println!("{found}");
+    let (triples, added, _) = found.triples;
+    assert!(triples > 300 && added <= 0.065, "{found:?}");
+    let [(_, mean), (_, boosting), (_, linear)] = found.error;
+    assert!(boosting < linear && linear < mean, "{found:?}");
+}
+
+#[test]
+fn observed_pairs_teach_what_a_new_program_does() {
+    for gpu in ["k80", "p100", "v100"] {
+        let Some([mean, none, one, five]) = sites::gavel(gpu) else { return };
+        println!("{gpu}: {mean:.3} {none:.3} {one:.3} {five:.3}");
+        assert!(none < mean && one < none && five < one, "{gpu}: {mean} {none} {one} {five}");
+    }
+}

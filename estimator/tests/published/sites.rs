@@ -1,0 +1,241 @@
+//! Other sites: KACE's pairs and triples, and Gavel's pairs, of which no activities are known.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use radrm_base::Permille;
+use radrm_estimator::boost::{Ensemble, Settings};
+use radrm_estimator::evaluate::mean_absolute;
+use radrm_estimator::interference::{Activity, Constants, Effects, Linear, compose, pair_features, speeds};
+use radrm_estimator::{Error, Table};
+
+use super::published::{family_of_workload as family, rows, shuffled};
+
+/// Errors on KACE's pairs (V100, MPS), family held out.
+#[derive(Debug)]
+pub struct Kace {
+    /// Of the mean as prediction, of boosting on both programs' metrics, of a linear regression for each job.
+    pub error: [(&'static str, f64); 3],
+    /// KACE's own: error of the summed throughput, relative; programs whose best partner is found; part of the best
+    /// partner's throughput that the chosen one gives.
+    pub summed: (f64, usize, usize, f64),
+    /// Triples from measured pairs: adding slowdowns, multiplying speeds.
+    pub triples: (usize, f64, f64),
+}
+
+impl fmt::Display for Kace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, error) in self.error {
+            writeln!(f, "  error of a speed, {name}: {error:.3}")?;
+        }
+        let (error, best, of, part) = self.summed;
+        writeln!(
+            f,
+            "  KACE's regression of the sum: relative error {error:.2}, best partner for {best} of {of}, {part:.3} of its sum"
+        )?;
+        let (triples, added, product) = self.triples;
+        writeln!(
+            f,
+            "  {triples} triples from pairs: slowdowns added {added:.3}, speeds multiplied {product:.3}"
+        )
+    }
+}
+
+const METRICS: [&str; 9] = [
+    "Threads",
+    "Compute (SM) Throughput",
+    "DRAM Throughput",
+    "Memory Throughput",
+    "Registers",
+    "Static Shared Memory",
+    "sm%",
+    "mem%",
+    "memcap",
+];
+
+/// Which of the metrics, and the exclusive throughput behind them, are no percentages.
+const ABSOLUTE: [bool; 10] = [true, false, false, false, true, true, false, false, true, true];
+
+pub fn kace() -> Option<Result<Kace, Error>> {
+    let mut pairs: Vec<KacePair> = Vec::new();
+    for row in rows("kace/pairs_mps100_features_labels.csv")?.iter() {
+        let names = [row.text("workload1").to_owned(), row.text("workload2").to_owned()];
+        let of = |at: usize| -> Vec<f64> {
+            let column = |metric: &&str| {
+                if metric.starts_with(char::is_uppercase) {
+                    format!("w{at}_{metric}")
+                } else {
+                    format!("w{at}{metric}")
+                }
+            };
+            let mut values: Vec<f64> = METRICS.iter().map(|metric| row.number(&column(metric))).collect();
+            values.push(row.number(&format!("w{at}exclusive_throughput")));
+            values
+        };
+        let together = [row.number("w1throughput"), row.number("w2throughput")];
+        let alone = [row.number("w1exclusive_throughput"), row.number("w2exclusive_throughput")];
+        pairs.push((names, [of(1), of(2)], together, alone));
+    }
+    let mut alone: BTreeMap<String, f64> = BTreeMap::new();
+    for row in rows("kace/system_metrics_exclusive.csv")?.iter() {
+        alone.insert(row.text("Type").to_owned(), row.number("Exclusive100"));
+    }
+    Some(scored(&pairs, &alone))
+}
+
+type KacePair = ([String; 2], [Vec<f64>; 2], [f64; 2], [f64; 2]);
+
+fn scored(pairs: &[KacePair], alone: &BTreeMap<String, f64>) -> Result<Kace, Error> {
+    let mut names: Vec<&str> = pairs.iter().flat_map(|pair| [0, 1].map(|at| family(&pair.0[at]))).collect();
+    names.sort_unstable();
+    names.dedup();
+    let speed = |pair: &KacePair, at: usize| (pair.2[at] / pair.3[at]).min(1.0);
+    // Metrics of both, and what the formula makes of the activities among them.
+    let both = |pair: &KacePair, at: usize| {
+        let activity = |metrics: &[f64]| Activity {
+            smact: Permille::from_fraction(metrics[6] / 100.0),
+            smocc: Permille(0),
+            drama: Permille::from_fraction(metrics[2] / 100.0),
+        };
+        let jobs = [activity(&pair.1[at]), activity(&pair.1[1 - at])];
+        [&pair.1[at][..], &pair.1[1 - at][..], &speeds(&jobs, &Constants::A100_40GB)[..]].concat()
+    };
+    let mut errors = [Vec::new(), Vec::new(), Vec::new()];
+    let mut sums = Vec::new();
+    let mut partners: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+    for held in &names {
+        let has = |pair: &&KacePair| pair.0.iter().any(|name| family(name) == *held);
+        let (test, train): (Vec<&KacePair>, Vec<&KacePair>) = pairs.iter().partition(has);
+        let mut table = Table::new((0..22).map(|at| at.to_string()));
+        let (mut target, mut linear_rows, mut sum_rows, mut sum_target) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for pair in &train {
+            for at in 0..2 {
+                table.push(&both(pair, at))?;
+                linear_rows.push(both(pair, at));
+                target.push(speed(pair, at));
+            }
+            sum_rows.push(pair_features(&pair.1[0], &pair.1[1], &ABSOLUTE));
+            sum_target.push(pair.2[0] + pair.2[1]);
+        }
+        let settings = Settings { trees: 200, leaves: 8, min_rows: 5, ..Settings::default() };
+        let trees = Ensemble::fit(&table, &target, &settings)?;
+        let linear = Linear::fit(&linear_rows, &target).expect("rows");
+        let sum = Linear::fit(&sum_rows, &sum_target).expect("rows");
+        let mean = target.iter().sum::<f64>() / target.len() as f64;
+        for pair in test {
+            for at in 0..2 {
+                let (row, seen) = (both(pair, at), speed(pair, at));
+                errors[0].push((mean, seen));
+                errors[1].push((trees.predict(&row).clamp(0.0, 1.0), seen));
+                errors[2].push((linear.predict(&row).clamp(0.0, 1.0), seen));
+            }
+            let predicted = sum.predict(&pair_features(&pair.1[0], &pair.1[1], &ABSOLUTE));
+            let seen = pair.2[0] + pair.2[1];
+            sums.push((predicted / seen, 1.0));
+            for at in 0..2 {
+                if family(&pair.0[at]) == *held {
+                    partners.entry(&pair.0[at]).or_default().push((predicted, seen));
+                }
+            }
+        }
+    }
+    let mut found = (0, 0.0);
+    for of in partners.values() {
+        let best = of.iter().map(|(_, seen)| *seen).fold(0.0, f64::max);
+        let pick = of.iter().max_by(|a, b| a.0.total_cmp(&b.0)).expect("partners").1;
+        found = (found.0 + usize::from(pick >= best), found.1 + pick / best);
+    }
+    let error = |at: usize| mean_absolute(errors[at].iter().copied());
+    Ok(Kace {
+        error: [("mean", error(0)), ("boosting", error(1)), ("linear", error(2))],
+        summed: (mean_absolute(sums), found.0, partners.len(), found.1 / partners.len() as f64),
+        triples: triples(pairs, alone),
+    })
+}
+
+fn numbers(tuple: &str) -> Option<Vec<f64>> {
+    tuple.trim_matches(['(', ')']).split(',').map(|part| part.trim().parse().ok()).collect()
+}
+
+/// Triples from the measured speeds of their pairs.
+fn triples(pairs: &[KacePair], alone: &BTreeMap<String, f64>) -> (usize, f64, f64) {
+    let mut speeds: BTreeMap<(String, String), f64> = BTreeMap::new();
+    for (names, _, together, alone) in pairs {
+        for at in 0..2 {
+            speeds.insert((names[at].clone(), names[1 - at].clone()), (together[at] / alone[at]).min(1.0));
+        }
+    }
+    let (mut added, mut product, mut count) = (Vec::new(), Vec::new(), 0);
+    let Some(all) = rows("kace/triples_by_mps_partition.csv.gz") else { return (0, 0.0, 0.0) };
+    for row in all.iter() {
+        let names = ["workload1", "workload2", "workload3"].map(|column| row.text(column).to_owned());
+        let Some(together) = numbers(row.text("(w1_100, w2_100, w3_100)")) else { continue };
+        let known = |i: usize, j: usize| speeds.get(&(names[i].clone(), names[j].clone())).copied();
+        let all =
+            (0..3).all(|i| (0..3).all(|j| i == j || known(i, j).is_some()) && alone.contains_key(&names[i]));
+        if !all {
+            continue;
+        }
+        count += 1;
+        let pair = |i: usize, j: usize| known(i, j).unwrap_or(1.0);
+        let sums = compose(3, pair);
+        for i in 0..3 {
+            let seen = (together[i] / alone[&names[i]]).min(1.0);
+            added.push((sums[i], seen));
+            product.push(((0..3).filter(|j| *j != i).map(|j| pair(i, j)).product(), seen));
+        }
+    }
+    (count, mean_absolute(added), mean_absolute(product))
+}
+
+/// Errors on Gavel's pairs of one GPU model, family held out: of the mean, of partner effects, after 1 and 5 pairs.
+pub fn gavel(gpu: &str) -> Option<[f64; 4]> {
+    let mut pairs: Vec<([String; 2], [f64; 2])> = Vec::new();
+    for row in rows("gavel/gavel_pairs.csv")?.iter().filter(|row| row.text("gpu") == gpu) {
+        let names = ["1", "2"]
+            .map(|at| format!("{}_batch{}", row.text(&format!("m{at}")), row.text(&format!("b{at}"))));
+        let speeds = ["s1", "s2"].map(|column| row.number(column));
+        if speeds.iter().all(|speed| *speed > 0.0) && names[0] <= names[1] {
+            pairs.push((names, speeds.map(|speed| speed.min(1.0))));
+        }
+    }
+    pairs.sort_by(|a, b| a.0.cmp(&b.0));
+    pairs.dedup_by(|a, b| a.0 == b.0);
+    let mut programs: Vec<&str> =
+        pairs.iter().flat_map(|pair| [0, 1].map(|at| pair.0[at].as_str())).collect();
+    programs.sort_unstable();
+    programs.dedup();
+    let mut errors = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
+    for program in programs {
+        let held = family(program);
+        let train = || pairs.iter().filter(|pair| pair.0.iter().all(|name| family(name) != held));
+        let mean = train().flat_map(|pair| pair.1).sum::<f64>() / (2 * train().count()) as f64;
+        let mut known = Effects::default();
+        let tell = |effects: &mut Effects, pair: &([String; 2], [f64; 2])| {
+            for at in 0..2 {
+                effects.observe(&pair.0[at], &pair.0[1 - at], pair.1[at] - mean, 1.0);
+            }
+        };
+        train().for_each(|pair| tell(&mut known, pair));
+        let own: Vec<_> = pairs.iter().filter(|pair| pair.0.iter().any(|name| name == program)).collect();
+        for seed in 0..4 {
+            let order = shuffled(own.len(), seed);
+            for (count, errors) in [0, 1, 5].into_iter().zip(&mut errors[1..]) {
+                let mut effects = known.clone();
+                order[..count].iter().for_each(|at| tell(&mut effects, own[*at]));
+                effects.learn();
+                for pair in order[5..].iter().map(|at| own[*at]) {
+                    for at in 0..2 {
+                        let effect = effects.of(&pair.0[at], &pair.0[1 - at]);
+                        errors.push(((mean + effect).clamp(0.02, 1.0), pair.1[at]));
+                    }
+                }
+            }
+            for pair in order[5..].iter().map(|at| own[*at]) {
+                errors[0].extend(pair.1.map(|seen| (mean, seen)));
+            }
+        }
+    }
+    Some(errors.map(mean_absolute))
+}
