@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use radrm_base::PastRun;
+use radrm_estimator::memory::{Point, from_one_run};
 
 use super::{Estimator, Features, Known, Need, Source};
 use crate::interference::Activity;
@@ -112,14 +113,12 @@ impl Estimator for History {
     }
 }
 
-/// One size is known: memory that does not depend on the batch is anything from nothing to all.
+/// One size is known.
 fn from_one((size, peak): (u32, Bytes), batch: u32) -> (Bytes, Bytes) {
-    if batch <= size {
-        return (peak, peak);
-    }
-    let times = |by: u32| u128::from(peak.0) * u128::from(by) / u128::from(size.max(1));
-    let all = Bytes(u64::try_from(times(batch)).unwrap_or(u64::MAX));
-    (Bytes(peak.0 / 2).plus(Bytes(all.0 / 2)), all)
+    let run = Point { batch: f64::from(size.max(1)), peak: peak.0 as f64 };
+    let (bytes, upper) = from_one_run(run, f64::from(batch));
+    // A conversion from a float saturates.
+    (Bytes(bytes as u64), Bytes(upper as u64))
 }
 
 /// Least squares through two or more sizes, and the margin on top; never under a smaller size's
