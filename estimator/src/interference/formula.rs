@@ -44,7 +44,7 @@ impl Constants {
     pub const A100_40GB: Self =
         Self { latency: 0.387, compute: 1.631, memory: 1.5, capacity: 1.0, exponent: 6 };
 
-    /// The same pairs with an exponent of 2, 13 % more error on families left out: what the scheduler and the figures of
+    /// The same pairs with an exponent of 2, 12 % more error on families left out: what the scheduler and the figures of
     /// `docs/replay.md` use.
     pub const MPS: Self = Self { latency: 0.100, compute: 0.617, memory: 0.628, capacity: 1.0, exponent: 2 };
 
