@@ -6,7 +6,7 @@
 //! * a name in `data/aliases.tsv` calls the entry point beside it;
 //! * a `_ptsz` or `_ptds` form whose legacy form exists calls that, the null stream replaced by the
 //!   per-thread stream;
-//! * the rest answers CUDA_ERROR_NOT_SUPPORTED.
+//! * the rest answers CUDA_ERROR_NOT_SUPPORTED, and before `cuInit` what `data/before_init.tsv` says.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,18 +16,16 @@ use radrm_cuda_abi::table::{Flavour, Need, Row, rows};
 
 fn main() {
     println!("cargo::rerun-if-changed=src");
-    println!("cargo::rerun-if-changed=data/aliases.tsv");
+    println!("cargo::rerun-if-changed=data");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
     // Calls inside the library stay inside it, whatever a preloaded library exports.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
 
     let mut written = BTreeSet::new();
     scan(Path::new("src"), &mut written);
-    let aliases: Vec<(&str, &str)> = include_str!("data/aliases.tsv")
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .filter_map(|line| line.split_once('\t'))
-        .collect();
+    let aliases = pairs(include_str!("data/aliases.tsv"));
+    let mut before_init = pairs(include_str!("data/before_init.tsv"));
+    before_init.sort_unstable();
     let rows: Vec<Row> = rows()
         .into_iter()
         .filter(|r| !r.is_nvml() && r.need != Need::NotExported && r.symbol.starts_with("cu"))
@@ -49,7 +47,10 @@ fn main() {
         };
         let legacy = symbol.strip_suffix("_ptsz").or_else(|| symbol.strip_suffix("_ptds"));
         if written.contains(symbol) {
-            writeln!(declared, "        pub safe fn {symbol}();").unwrap();
+            // Only the table needs them.
+            if row.version.is_some() {
+                writeln!(declared, "        pub safe fn {symbol}();").unwrap();
+            }
         } else if let Some(target) = written_or_alias(symbol) {
             forward(&mut code, row, target, false);
         } else if let Some(target) = legacy.and_then(written_or_alias) {
@@ -67,9 +68,17 @@ fn main() {
     }
     writeln!(code, "\n/// Names of the entry points without semantics.\npub static UNSUPPORTED: [&str; {}] = {unsupported:?};", unsupported.len())
         .unwrap();
+    writeln!(code, "/// Answers before `cuInit` that are not \"not initialized\", by name.\npub static BEFORE_INIT: [(&str, u32); {}] = [", before_init.len()).unwrap();
+    before_init.iter().for_each(|(name, answer)| writeln!(code, "    ({name:?}, {answer}),").unwrap());
+    code.push_str("];\n");
     table(&mut code, &rows, &written, &declared);
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("set by cargo")).join("exports.rs");
     std::fs::write(out, code).expect("OUT_DIR is writable");
+}
+
+/// The lines of a table of two columns.
+fn pairs(text: &str) -> Vec<(&str, &str)> {
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('\t')).collect()
 }
 
 /// Collects the names of the entry points that the sources under `folder` define.

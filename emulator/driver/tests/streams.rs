@@ -71,7 +71,11 @@ fn wait(cuda: Cuda, stream: Handle, event: Handle) {
     assert_eq!(call!(cuda, "cuStreamWaitEvent"(stream => Handle, event => Handle, 0 => u32)), 0);
 }
 
+/// Time between two events, after the work before them.
 fn elapsed(cuda: Cuda, start: Handle, end: Handle) -> Result<f32, u32> {
+    for event in [start, end] {
+        assert_eq!(call!(cuda, "cuEventSynchronize"(event => Handle)), 0);
+    }
     let mut ms = -1.0;
     match call!(cuda, "cuEventElapsedTime"(&mut ms => *mut f32, start => Handle, end => Handle)) {
         0 => Ok(ms),
@@ -162,6 +166,47 @@ fn events_answer_as_the_interface_says() {
         assert_eq!(call!(cuda, "cuEventDestroy_v2"(timed => Handle)), 0);
         assert_eq!(call!(cuda, "cuEventQuery"(timed => Handle)), INVALID_HANDLE);
         assert_eq!(call!(cuda, "cuStreamQuery"(timed => Handle)), INVALID_HANDLE, "an event is no stream");
+    });
+}
+
+/// What an allocator does with a block that two streams used: it asks for the event behind the other stream's work.
+#[test]
+fn work_is_done_in_modelled_time_where_time_is_not_real() {
+    isolated("work_is_done_in_modelled_time_where_time_is_not_real", &[], |cuda| {
+        begin(cuda, 0);
+        let kernel = function(cuda, module(cuda), c"empty").unwrap();
+        let (s, side) = (stream(cuda, 1), stream(cuda, 1));
+        let e = event(cuda, 2);
+        let handle = e as usize;
+        let query = move || call!(cuda, "cuEventQuery"(std::ptr::without_provenance_mut(handle) => Handle));
+        assert_eq!(launch(cuda, kernel, 100_000, 256, 0, side), 0);
+        record(cuda, e, side);
+        for _ in 0..100 {
+            assert_eq!(query(), NOT_READY, "the side stream is busy");
+            assert_eq!(launch(cuda, kernel, 1, 32, 0, s), 0);
+        }
+        assert_eq!(call!(cuda, "cuStreamQuery"(side => Handle)), NOT_READY);
+        assert_eq!(
+            std::thread::scope(|scope| scope.spawn(query).join().unwrap()),
+            0,
+            "a thread that only asks"
+        );
+        assert_eq!(query(), NOT_READY, "and changes nothing for others");
+        // Later work that the host waits for brings the time of the earlier work.
+        wait(cuda, s, e);
+        assert_eq!((synchronize(cuda, s), query()), (0, 0));
+        assert_eq!(call!(cuda, "cuStreamQuery"(side => Handle)), 0);
+
+        // A loop that asks ends, and so does one that only launches.
+        assert_eq!(launch(cuda, kernel, 100_000, 256, 0, side), 0);
+        record(cuda, e, side);
+        assert!((0..1000).any(|_| query() == 0));
+        assert_eq!(launch(cuda, kernel, 1, 32, 0, side), 0);
+        record(cuda, e, side);
+        for _ in 0..2000 {
+            assert_eq!(launch(cuda, kernel, 1, 32, 0, side), 0);
+        }
+        assert_eq!(query(), 0, "the stream holds no more than its queue");
     });
 }
 

@@ -18,7 +18,11 @@ pub struct Utilization {
     pub memory: u32,
 }
 
-fn busy_now(machine: &Machine, device: Device) -> Answer<Busy> {
+/// How busy a device has been since this program last asked.
+///
+/// # Errors
+/// INVALID_ARGUMENT.
+pub fn load(machine: &Machine, device: Device) -> Answer<Busy> {
     Ok(busy(machine, device.gpu(machine)?, now_ns()))
 }
 
@@ -27,7 +31,7 @@ fn busy_now(machine: &Machine, device: Device) -> Answer<Busy> {
 /// # Errors
 /// INVALID_ARGUMENT.
 pub fn power(machine: &Machine, device: Device) -> Answer<u32> {
-    Ok(power_mw(device.spec(machine)?, busy_now(machine, device)?.kernels))
+    Ok(power_mw(device.spec(machine)?, load(machine, device)?.kernels))
 }
 
 /// Energy since the machine was made (mJ).
@@ -41,7 +45,10 @@ pub fn energy(machine: &Machine, device: Device) -> Answer<u64> {
 }
 
 /// Highest clock of a kind (MHz): 0 graphics, 1 SM, 2 memory, 3 video.
-fn highest(spec: &GpuSpec, kind: c_uint) -> Answer<u32> {
+///
+/// # Errors
+/// INVALID_ARGUMENT for another kind.
+pub fn highest(spec: &GpuSpec, kind: c_uint) -> Answer<u32> {
     match kind {
         0 | 1 => Ok(spec.clock_mhz),
         2 => Ok(spec.memory_clock_mhz),
@@ -52,30 +59,20 @@ fn highest(spec: &GpuSpec, kind: c_uint) -> Answer<u32> {
 
 fn clock(machine: &Machine, device: Device, kind: c_uint) -> Answer<u32> {
     let highest = highest(device.spec(machine)?, kind)?;
-    let idle = kind != 2 && busy_now(machine, device)?.kernels == 0.0;
+    let idle = kind != 2 && load(machine, device)?.kernels == 0.0;
     Ok(if idle { highest.min(IDLE_MHZ) } else { highest })
-}
-
-fn limit(machine: &Machine, device: Device, out: Out<c_uint>) -> Answer {
-    out.set(device.spec(machine)?.power_w * 1000)
 }
 
 entry_points! {
     /// Utilisation.
     fn nvmlDeviceGetUtilizationRates(device: Device, out: Out<Utilization>) |machine| {
-        let busy = busy_now(machine, device)?;
+        let busy = load(machine, device)?;
         out.set(Utilization { gpu: percent(busy.kernels), memory: percent(busy.memory) })
     }
 
-    /// Utilisation of the encoder: none; sampled every 100 ms.
+    /// Utilisation of encoder and decoder: none; sampled every 100 ms.
+    also nvmlDeviceGetDecoderUtilization;
     fn nvmlDeviceGetEncoderUtilization(device: Device, out: Out<c_uint>, period_us: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        out.set(0)?;
-        period_us.set(100_000)
-    }
-
-    /// Utilisation of the decoder: none; sampled every 100 ms.
-    fn nvmlDeviceGetDecoderUtilization(device: Device, out: Out<c_uint>, period_us: Out<c_uint>) |machine| {
         device.gpu(machine)?;
         out.set(0)?;
         period_us.set(100_000)
@@ -91,19 +88,10 @@ entry_points! {
         out.set(energy(machine, device)?)
     }
 
-    /// Power limit (mW).
+    /// Power limit: the model's (mW).
+    also nvmlDeviceGetEnforcedPowerLimit, nvmlDeviceGetPowerManagementDefaultLimit;
     fn nvmlDeviceGetPowerManagementLimit(device: Device, out: Out<c_uint>) |machine| {
-        limit(machine, device, out)
-    }
-
-    /// Power limit that counts (mW).
-    fn nvmlDeviceGetEnforcedPowerLimit(device: Device, out: Out<c_uint>) |machine| {
-        limit(machine, device, out)
-    }
-
-    /// Power limit of the model (mW).
-    fn nvmlDeviceGetPowerManagementDefaultLimit(device: Device, out: Out<c_uint>) |machine| {
-        limit(machine, device, out)
+        out.set(device.spec(machine)?.power_w * 1000)
     }
 
     /// Range of power limits (mW).
@@ -113,18 +101,12 @@ entry_points! {
         high.set(spec.power_w * 1000)
     }
 
-    /// Power management: on.
-    fn nvmlDeviceGetPowerManagementMode(device: Device, out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        out.set(1)
-    }
-
     /// Temperature of the GPU (degrees Celsius); there is no other sensor.
     fn nvmlDeviceGetTemperature(device: Device, sensor: c_uint, out: Out<c_uint>) |machine| {
         if sensor != 0 {
             return Err(ERROR_INVALID_ARGUMENT);
         }
-        out.set(temperature(busy_now(machine, device)?.kernels))
+        out.set(temperature(load(machine, device)?.kernels))
     }
 
     /// Temperature of the GPU; the structure carries its version, the sensor and the result.
@@ -136,7 +118,7 @@ entry_points! {
         if sensor != 0 {
             return Err(ERROR_INVALID_ARGUMENT);
         }
-        out.set([version, sensor, temperature(busy_now(machine, device)?.kernels)])
+        out.set([version, sensor, temperature(load(machine, device)?.kernels)])
     }
 
     /// Temperatures at which the GPU slows down (1) and shuts down (0).
@@ -157,6 +139,7 @@ entry_points! {
     }
 
     /// Highest clock of a kind (MHz).
+    also nvmlDeviceGetApplicationsClock, nvmlDeviceGetDefaultApplicationsClock, nvmlDeviceGetMaxCustomerBoostClock;
     fn nvmlDeviceGetMaxClockInfo(device: Device, kind: c_uint, out: Out<c_uint>) |machine| {
         out.set(highest(device.spec(machine)?, kind)?)
     }
@@ -170,41 +153,10 @@ entry_points! {
         })
     }
 
-    /// Clock that applications asked for (MHz).
-    fn nvmlDeviceGetApplicationsClock(device: Device, kind: c_uint, out: Out<c_uint>) |machine| {
-        out.set(highest(device.spec(machine)?, kind)?)
-    }
-
-    /// Clock of applications that did not ask (MHz).
-    fn nvmlDeviceGetDefaultApplicationsClock(device: Device, kind: c_uint, out: Out<c_uint>) |machine| {
-        out.set(highest(device.spec(machine)?, kind)?)
-    }
-
-    /// Highest clock that can be set (MHz).
-    fn nvmlDeviceGetMaxCustomerBoostClock(device: Device, kind: c_uint, out: Out<c_uint>) |machine| {
-        out.set(highest(device.spec(machine)?, kind)?)
-    }
-
     /// Why clocks are not higher: nothing, or an idle GPU.
-    fn nvmlDeviceGetCurrentClocksThrottleReasons(device: Device, out: Out<u64>) |machine| {
-        out.set(u64::from(busy_now(machine, device)?.kernels == 0.0))
-    }
-
-    /// Why clocks are not higher: nothing, or an idle GPU.
+    also nvmlDeviceGetCurrentClocksThrottleReasons;
     fn nvmlDeviceGetCurrentClocksEventReasons(device: Device, out: Out<u64>) |machine| {
-        out.set(u64::from(busy_now(machine, device)?.kernels == 0.0))
-    }
-
-    /// Performance state: the highest.
-    fn nvmlDeviceGetPerformanceState(device: Device, out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        out.set(0)
-    }
-
-    /// Performance state: the highest.
-    fn nvmlDeviceGetPowerState(device: Device, out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        out.set(0)
+        out.set(u64::from(load(machine, device)?.kernels == 0.0))
     }
 
     /// Bytes over PCI Express (KB/s), 0 from and 1 to the GPU: half of what copies can have moved each.
@@ -212,7 +164,7 @@ entry_points! {
         if counter > 1 {
             return Err(ERROR_INVALID_ARGUMENT);
         }
-        let share = busy_now(machine, device)?.copies / 2.0;
+        let share = load(machine, device)?.copies / 2.0;
         out.set((device.spec(machine)?.pcie_gbs() * 1e6 * share) as c_uint)
     }
 }

@@ -26,20 +26,37 @@ macro_rules! results {
 }
 
 results! {
-    SUCCESS = 0, "The operation was successful";
-    ERROR_UNINITIALIZED = 1, "NVML was not first initialized with nvmlInit()";
-    ERROR_INVALID_ARGUMENT = 2, "A supplied argument is invalid";
-    ERROR_NOT_SUPPORTED = 3, "The requested operation is not available on target device";
-    ERROR_NO_PERMISSION = 4, "The current user does not have permission for operation";
-    ERROR_NOT_FOUND = 6, "A query to find an object was unsuccessful";
-    ERROR_INSUFFICIENT_SIZE = 7, "An input argument is not large enough";
-    ERROR_DRIVER_NOT_LOADED = 9, "NVIDIA driver is not loaded";
-    ERROR_FUNCTION_NOT_FOUND = 13, "Local version of NVML doesn't implement this function";
+    SUCCESS = 0, "Success";
+    ERROR_UNINITIALIZED = 1, "Uninitialized";
+    ERROR_INVALID_ARGUMENT = 2, "Invalid Argument";
+    ERROR_NOT_SUPPORTED = 3, "Not Supported";
+    ERROR_NO_PERMISSION = 4, "Insufficient Permissions";
+    ERROR_ALREADY_INITIALIZED = 5, "Already Initialized";
+    ERROR_NOT_FOUND = 6, "Not Found";
+    ERROR_INSUFFICIENT_SIZE = 7, "Insufficient Size";
+    ERROR_INSUFFICIENT_POWER = 8, "Insufficient External Power";
+    ERROR_DRIVER_NOT_LOADED = 9, "Driver Not Loaded";
+    ERROR_TIMEOUT = 10, "Timeout";
+    ERROR_IRQ_ISSUE = 11, "Interrupt Request Issue";
+    ERROR_LIBRARY_NOT_FOUND = 12, "NVML Shared Library Not Found";
+    ERROR_FUNCTION_NOT_FOUND = 13, "Function Not Found";
+    ERROR_CORRUPTED_INFOROM = 14, "Corrupted infoROM";
     ERROR_GPU_IS_LOST = 15, "GPU is lost";
-    ERROR_MEMORY = 20, "Insufficient memory";
+    ERROR_RESET_REQUIRED = 16, "GPU requires reset";
+    ERROR_OPERATING_SYSTEM = 17, "GPU access blocked by the operating system";
+    ERROR_LIB_RM_VERSION_MISMATCH = 18, "Driver/library version mismatch";
+    ERROR_IN_USE = 19, "In use by another client";
+    ERROR_MEMORY = 20, "Insufficient Memory";
     ERROR_NO_DATA = 21, "No data";
-    ERROR_ARGUMENT_VERSION_MISMATCH = 25, "The provided version is invalid or unsupported";
-    ERROR_UNKNOWN = 999, "An internal driver error occurred";
+    ERROR_VGPU_ECC_NOT_SUPPORTED = 22, "vGPU ECC not supported";
+    ERROR_INSUFFICIENT_RESOURCES = 23, "Insufficient Resources";
+    ERROR_FREQ_NOT_SUPPORTED = 24, "Invalid Frequency";
+    ERROR_ARGUMENT_VERSION_MISMATCH = 25, "Argument version mismatch";
+    ERROR_DEPRECATED = 26, "Requested functionality has been deprecated";
+    ERROR_NOT_READY = 27, "System is not in ready state";
+    ERROR_GPU_NOT_FOUND = 28, "No supported GPUs were found";
+    ERROR_INVALID_STATE = 29, "Resource not in correct state to perform requested operation";
+    ERROR_UNKNOWN = 999, "Unknown Error";
 }
 
 /// What a call comes to.
@@ -106,10 +123,26 @@ pub fn guarded(work: impl FnOnce() -> Answer) -> Return {
     }
 }
 
-/// Writes entry points whose body gets the machine; they answer UNINITIALIZED before `nvmlInit`.
+/// Writes entry points whose body gets the machine; they answer UNINITIALIZED before `nvmlInit`. `also other;` before it
+/// gives a function one more name.
 #[macro_export]
 macro_rules! entry_points {
-    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) |$machine:pat_param| $body:block)*) => {$(
+    ($($(#[$meta:meta])* $(also $($other:ident),+;)? fn $name:ident $args:tt |$machine:pat_param| $body:block)*) => {$(
+        $crate::entry_point! { $(#[$meta])* $name $args |machine| {
+            let $machine = machine;
+            $body
+        } }
+        $($($crate::entry_point! { #[doc = concat!("As `", stringify!($name), "`.")] $other $args |machine| {
+            let $machine = machine;
+            $body
+        } })+)?
+    )*};
+}
+
+/// Writes one entry point.
+#[macro_export]
+macro_rules! entry_point {
+    ($(#[$meta:meta])* $name:ident ($($arg:ident: $ty:ty),* $(,)?) |$machine:ident| $body:block) => {
         $(#[$meta])*
         ///
         /// # Safety
@@ -117,12 +150,11 @@ macro_rules! entry_points {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $crate::api::Return {
             $crate::api::guarded(|| {
-                let machine = $crate::state::machine()?;
-                let $machine = &machine;
+                let $machine = &$crate::state::machine()?;
                 $body
             })
         }
-    )*};
+    };
 }
 
 #[cfg(test)]

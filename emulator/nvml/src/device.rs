@@ -47,7 +47,11 @@ pub fn bus_ids(machine: &Machine, gpu: usize) -> (String, String) {
     (format!("{domain:04X}:{bus:02X}:{device:02X}.0"), format!("{domain:08X}:{bus:02X}:{device:02X}.0"))
 }
 
-fn pci(machine: &Machine, device: Device) -> Answer<PciInfo> {
+/// Address of a device.
+///
+/// # Errors
+/// INVALID_ARGUMENT.
+pub fn pci(machine: &Machine, device: Device) -> Answer<PciInfo> {
     let gpu = device.gpu(machine)?;
     let (domain, bus, slot) = machine.spec().pci(gpu);
     let (legacy, present) = bus_ids(machine, gpu);
@@ -115,24 +119,14 @@ fn brand(spec: &GpuSpec) -> u32 {
 
 entry_points! {
     /// Number of GPUs.
+    also nvmlDeviceGetCount;
     fn nvmlDeviceGetCount_v2(out: Out<c_uint>) |machine| {
         out.set(machine.gpu_count() as c_uint)
     }
 
-    /// Number of GPUs.
-    fn nvmlDeviceGetCount(out: Out<c_uint>) |machine| {
-        out.set(machine.gpu_count() as c_uint)
-    }
-
     /// A GPU by number.
+    also nvmlDeviceGetHandleByIndex;
     fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, out: Out<Device>) |machine| {
-        let device = Device::new(index as usize);
-        device.gpu(machine)?;
-        out.set(device)
-    }
-
-    /// A GPU by number.
-    fn nvmlDeviceGetHandleByIndex(index: c_uint, out: Out<Device>) |machine| {
         let device = Device::new(index as usize);
         device.gpu(machine)?;
         out.set(device)
@@ -140,20 +134,20 @@ entry_points! {
 
     /// A GPU by UUID.
     fn nvmlDeviceGetHandleByUUID(uuid: Text, out: Out<Device>) |machine| {
-        let uuid = uuid.get()?;
-        let is_it = |gpu: &usize| machine.spec().uuid_text(*gpu).eq_ignore_ascii_case(&uuid);
+        let uuid = uuid.get()?.to_ascii_lowercase();
+        // The prefix can be left out.
+        let is_it = |gpu: &usize| {
+            let own = machine.spec().uuid_text(*gpu).to_ascii_lowercase();
+            own == uuid || own.split_once('-').is_some_and(|(_, number)| number == uuid)
+        };
         let device = Device::new((0..machine.gpu_count()).find(is_it).ok_or(ERROR_NOT_FOUND)?);
         device.gpu(machine)?;
         out.set(device)
     }
 
     /// A GPU by PCI address.
+    also nvmlDeviceGetHandleByPciBusId;
     fn nvmlDeviceGetHandleByPciBusId_v2(address: Text, out: Out<Device>) |machine| {
-        out.set(Device::new(by_bus_id(machine, &address.get()?).ok_or(ERROR_NOT_FOUND)?))
-    }
-
-    /// A GPU by PCI address.
-    fn nvmlDeviceGetHandleByPciBusId(address: Text, out: Out<Device>) |machine| {
         out.set(Device::new(by_bus_id(machine, &address.get()?).ok_or(ERROR_NOT_FOUND)?))
     }
 
@@ -185,25 +179,15 @@ entry_points! {
         set_text(out, room, "00.00.00.00.00")
     }
 
-    /// Number on the machine.
+    /// Number on the machine, and of the device file.
+    also nvmlDeviceGetMinorNumber;
     fn nvmlDeviceGetIndex(device: Device, out: Out<c_uint>) |machine| {
-        out.set(device.gpu(machine)? as c_uint)
-    }
-
-    /// Number of the device file.
-    fn nvmlDeviceGetMinorNumber(device: Device, out: Out<c_uint>) |machine| {
         out.set(device.gpu(machine)? as c_uint)
     }
 
     /// Number of the board.
     fn nvmlDeviceGetBoardId(device: Device, out: Out<c_uint>) |machine| {
         out.set(machine.spec().pci(device.gpu(machine)?).1 << 8)
-    }
-
-    /// No board has several GPUs.
-    fn nvmlDeviceGetMultiGpuBoard(device: Device, out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        out.set(0)
     }
 
     /// PCI address.
@@ -268,29 +252,15 @@ entry_points! {
     }
 
     /// Generation of the PCI Express link.
+    also nvmlDeviceGetMaxPcieLinkGeneration;
     fn nvmlDeviceGetCurrPcieLinkGeneration(device: Device, out: Out<c_uint>) |machine| {
         out.set(device.spec(machine)?.pcie_generation)
     }
 
-    /// Highest generation of the PCI Express link.
-    fn nvmlDeviceGetMaxPcieLinkGeneration(device: Device, out: Out<c_uint>) |machine| {
-        out.set(device.spec(machine)?.pcie_generation)
-    }
-
     /// Lanes of the PCI Express link.
+    also nvmlDeviceGetMaxPcieLinkWidth;
     fn nvmlDeviceGetCurrPcieLinkWidth(device: Device, out: Out<c_uint>) |machine| {
         out.set(device.spec(machine)?.pcie_lanes)
-    }
-
-    /// Most lanes of the PCI Express link.
-    fn nvmlDeviceGetMaxPcieLinkWidth(device: Device, out: Out<c_uint>) |machine| {
-        out.set(device.spec(machine)?.pcie_lanes)
-    }
-
-    /// Replays on the PCI Express link: none.
-    fn nvmlDeviceGetPcieReplayCounter(device: Device, out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        out.set(0)
     }
 
     /// Whether memory has error correction, now and after the next start.
@@ -305,54 +275,6 @@ entry_points! {
     /// Errors that were corrected or not: none.
     fn nvmlDeviceGetTotalEccErrors(device: Device, _kind: c_uint, _counter: c_uint, out: Out<u64>) |machine| {
         if device.spec(machine)?.ecc { out.set(0) } else { Err(ERROR_NOT_SUPPORTED) }
-    }
-
-    /// Persistence mode: on.
-    fn nvmlDeviceGetPersistenceMode(device: Device, out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        out.set(1)
-    }
-
-    /// Compute mode: any number of processes.
-    fn nvmlDeviceGetComputeMode(device: Device, out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        out.set(0)
-    }
-
-    /// No display.
-    fn nvmlDeviceGetDisplayMode(device: Device, out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        out.set(0)
-    }
-
-    /// No display.
-    fn nvmlDeviceGetDisplayActive(device: Device, out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        out.set(0)
-    }
-
-    /// Accounting is off.
-    fn nvmlDeviceGetAccountingMode(device: Device, out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        out.set(0)
-    }
-
-    /// No fans.
-    fn nvmlDeviceGetFanSpeed(device: Device, _out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        Err(ERROR_NOT_SUPPORTED)
-    }
-
-    /// No fans.
-    fn nvmlDeviceGetFanSpeed_v2(device: Device, _fan: c_uint, _out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        Err(ERROR_NOT_SUPPORTED)
-    }
-
-    /// No fans.
-    fn nvmlDeviceGetNumFans(device: Device, out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        out.set(0)
     }
 }
 

@@ -60,30 +60,6 @@ entry_points! {
         }
     }
 
-    /// Links are not emulated one by one.
-    fn nvmlDeviceGetNvLinkState(device: Device, _link: c_uint, _out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        Err(ERROR_NOT_SUPPORTED)
-    }
-
-    /// Links are not emulated one by one.
-    fn nvmlDeviceGetNvLinkVersion(device: Device, _link: c_uint, _out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        Err(ERROR_NOT_SUPPORTED)
-    }
-
-    /// Links are not emulated one by one.
-    fn nvmlDeviceGetNvLinkRemoteDeviceType(device: Device, _link: c_uint, _out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        Err(ERROR_NOT_SUPPORTED)
-    }
-
-    /// Links are not emulated one by one.
-    fn nvmlDeviceGetNvLinkRemotePciInfo_v2(device: Device, _link: c_uint, _out: *mut core::ffi::c_void) |machine| {
-        device.gpu(machine)?;
-        Err(ERROR_NOT_SUPPORTED)
-    }
-
     /// What two devices have in common: the board (0) with itself, else the NUMA node (40).
     fn nvmlDeviceGetTopologyCommonAncestor(one: Device, other: Device, out: Out<c_uint>) |machine| {
         out.set(if one.gpu(machine)? == other.gpu(machine)? { 0 } else { 40 })

@@ -14,9 +14,11 @@
 //! | [`memory`], [`processes`] | memory of a device, and who has it |
 //! | [`activity`] | utilisation, clocks, power, temperature |
 //! | [`gpm`] | GPM metrics |
+//! | [`monitor`], [`events`] | what else monitors ask for, and events |
+//! | [`table`] | the functions that answer a constant, or that they are not supported |
 //! | [`mig`], [`fabric`], [`fields`] | MIG, links and topology, field values |
 //!
-//! What is not exported is found missing by programs, as with an older driver.
+//! Every function of the genuine library exists; those that no module writes are rows of `data/functions.tsv`.
 #![warn(missing_docs)]
 #![allow(non_snake_case)]
 
@@ -25,12 +27,15 @@ pub mod api;
 
 pub mod activity;
 pub mod device;
+pub mod events;
 pub mod fabric;
 pub mod fields;
 pub mod gpm;
 pub mod memory;
 pub mod mig;
 pub mod model;
+pub mod monitor;
 pub mod processes;
 pub mod state;
 pub mod system;
+pub mod table;

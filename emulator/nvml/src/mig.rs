@@ -17,12 +17,6 @@ entry_points! {
         pending.set(u32::from(spec.mig))
     }
 
-    /// Most instances below a device: none.
-    fn nvmlDeviceGetMaxMigDeviceCount(device: Device, out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        out.set(0)
-    }
-
     /// An instance below a device: there is none.
     fn nvmlDeviceGetMigDeviceHandleByIndex(device: Device, _index: c_uint, _out: Out<Device>) |machine| {
         device.gpu(machine)?;
@@ -40,17 +34,5 @@ entry_points! {
             Some(_) => Err(ERROR_NOT_FOUND),
             None => Err(ERROR_INVALID_ARGUMENT),
         }
-    }
-
-    /// Number of a GPU instance: instances are not numbered.
-    fn nvmlDeviceGetGpuInstanceId(device: Device, _out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        Err(ERROR_NOT_SUPPORTED)
-    }
-
-    /// Number of a compute instance: instances are not numbered.
-    fn nvmlDeviceGetComputeInstanceId(device: Device, _out: Out<c_uint>) |machine| {
-        device.gpu(machine)?;
-        Err(ERROR_NOT_SUPPORTED)
     }
 }

@@ -120,14 +120,52 @@ fn samples(machine: &Machine, gpu: usize) -> Vec<Sample> {
     samples
 }
 
+/// `nvmlProcessDetailList_v1_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Details {
+    /// [`version_of`] this structure, 1.
+    pub version: u32,
+    /// Kind of process: 0 computing, 1 drawing, 2 under MPS.
+    pub mode: u32,
+    /// Room in the list, and then processes in it.
+    pub count: u32,
+    /// The list.
+    pub list: Out<Detail>,
+}
+
+/// `nvmlProcessDetail_v1_t`: a process, and no memory that confidential computing protects.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Detail {
+    /// The process.
+    pub info: Info,
+    /// Zero.
+    pub protected: u64,
+}
+
 entry_points! {
-    /// Processes with a context.
-    fn nvmlDeviceGetComputeRunningProcesses_v3(device: Device, count: Out<c_uint>, out: Out<Info>) |machine| {
-        list(machine, device, count, out)
+    /// Processes of a kind; only computing ones exist.
+    fn nvmlDeviceGetRunningProcessDetailList(device: Device, out: Out<Details>) |machine| {
+        let gpu = device.gpu(machine)?;
+        let mut details = out.get()?;
+        if details.version != version_of::<Details>(1) {
+            return Err(ERROR_ARGUMENT_VERSION_MISMATCH);
+        }
+        if details.mode > 2 {
+            return Err(ERROR_INVALID_ARGUMENT);
+        }
+        let found = if details.mode == 0 { running(machine, gpu) } else { Vec::new() };
+        let info = |(pid, used)| Info { pid, used, gpu_instance: NO_INSTANCE, compute_instance: NO_INSTANCE };
+        let found: Vec<Detail> = found.into_iter().map(|one| Detail { info: info(one), protected: 0 }).collect();
+        let filled = fill(Out::of(&mut details.count), details.list, &found);
+        out.set(details)?;
+        filled
     }
 
     /// Processes with a context.
-    fn nvmlDeviceGetComputeRunningProcesses_v2(device: Device, count: Out<c_uint>, out: Out<Info>) |machine| {
+    also nvmlDeviceGetComputeRunningProcesses_v2;
+    fn nvmlDeviceGetComputeRunningProcesses_v3(device: Device, count: Out<c_uint>, out: Out<Info>) |machine| {
         list(machine, device, count, out)
     }
 
@@ -136,33 +174,15 @@ entry_points! {
         list_v1(machine, device, count, out)
     }
 
-    /// Processes that draw: none.
+    /// Processes that draw, and those under MPS: none.
+    also nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDeviceGetMPSComputeRunningProcesses_v2;
     fn nvmlDeviceGetGraphicsRunningProcesses_v3(device: Device, count: Out<c_uint>, _out: Out<Info>) |machine| {
         none(machine, device, count)
     }
 
-    /// Processes that draw: none.
-    fn nvmlDeviceGetGraphicsRunningProcesses_v2(device: Device, count: Out<c_uint>, _out: Out<Info>) |machine| {
-        none(machine, device, count)
-    }
-
-    /// Processes that draw: none.
+    /// Processes that draw, and those under MPS: none.
+    also nvmlDeviceGetMPSComputeRunningProcesses;
     fn nvmlDeviceGetGraphicsRunningProcesses(device: Device, count: Out<c_uint>, _out: Out<InfoV1>) |machine| {
-        none(machine, device, count)
-    }
-
-    /// Processes under MPS: none.
-    fn nvmlDeviceGetMPSComputeRunningProcesses_v3(device: Device, count: Out<c_uint>, _out: Out<Info>) |machine| {
-        none(machine, device, count)
-    }
-
-    /// Processes under MPS: none.
-    fn nvmlDeviceGetMPSComputeRunningProcesses_v2(device: Device, count: Out<c_uint>, _out: Out<Info>) |machine| {
-        none(machine, device, count)
-    }
-
-    /// Processes under MPS: none.
-    fn nvmlDeviceGetMPSComputeRunningProcesses(device: Device, count: Out<c_uint>, _out: Out<InfoV1>) |machine| {
         none(machine, device, count)
     }
 

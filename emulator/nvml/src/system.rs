@@ -79,11 +79,7 @@ entry_points! {
     }
 
     /// CUDA version of the driver.
-    fn nvmlSystemGetCudaDriverVersion(out: Out<c_int>) |machine| {
-        out.set(machine.spec().driver_version as c_int)
-    }
-
-    /// CUDA version of the driver.
+    also nvmlSystemGetCudaDriverVersion;
     fn nvmlSystemGetCudaDriverVersion_v2(out: Out<c_int>) |machine| {
         out.set(machine.spec().driver_version as c_int)
     }

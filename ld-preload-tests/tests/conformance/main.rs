@@ -6,5 +6,6 @@ mod floors;
 mod gpu_bundle;
 mod harness;
 mod hosts;
+mod monitors;
 mod regressions;
 mod resolver;

@@ -2,6 +2,7 @@
 
 mod exact;
 mod harness;
+mod order;
 mod others;
 mod pytorch;
 mod repeat;

@@ -7,22 +7,34 @@ use core::ffi::c_int;
 use std::time::Duration;
 
 use radrm_cuda_abi::*;
-use radrm_emulator_machine::CheckpointError;
+use radrm_emulator_machine::{CheckpointError, Machine};
 
+use crate::api::entry;
 use crate::util::ffi::{Answer, In, Out};
 
-/// Whether an entry point is one of these: they must work in a process that locked itself.
-pub const fn controls(name: &str) -> bool {
-    const PREFIX: &[u8] = b"cuCheckpoint";
-    let name = name.as_bytes();
-    let mut at = 0;
-    while at < PREFIX.len() {
-        if at >= name.len() || name[at] != PREFIX[at] {
-            return false;
+/// Writes entry points that get the machine. They need no `cuInit`, and no lock holds them back: they must work in a
+/// process that locked itself.
+macro_rules! controls {
+    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) |$machine:pat_param| $body:block)*) => {$(
+        $(#[$meta])*
+        ///
+        /// # Safety
+        /// Every pointer is null or points to what the interface's documentation asks for.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
+            entry::call_before_init(|driver| {
+                let opened;
+                let $machine = match driver {
+                    Some(driver) => &driver.machine,
+                    None => {
+                        opened = Machine::from_environment().map_err(|_| CUDA_ERROR_NOT_INITIALIZED)?;
+                        &opened
+                    }
+                };
+                $body
+            })
         }
-        at += 1;
-    }
-    true
+    )*};
 }
 
 fn code(error: CheckpointError) -> CUresult {
@@ -46,37 +58,37 @@ fn reserved<T: Copy>(args: In<T>, words: impl FnOnce(T) -> bool) -> Answer {
     if args.is_null() || words(args.get()?) { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
 }
 
-entry_points! {
+controls! {
     /// How far a process's checkpoint is.
-    fn cuCheckpointProcessGetState(pid: c_int, state: Out<CUprocessState>) |driver| {
+    fn cuCheckpointProcessGetState(pid: c_int, state: Out<CUprocessState>) |machine| {
         state.required()?;
-        let found = driver.machine.checkpoint_state(process(pid)?).map_err(code)?;
+        let found = machine.checkpoint_state(process(pid)?).map_err(code)?;
         state.set(CUprocessState(found as u32))
     }
 
     /// The thread of a process that must make the restore where a whole process is brought back: the first.
-    fn cuCheckpointProcessGetRestoreThreadId(pid: c_int, thread: Out<c_int>) |driver| {
+    fn cuCheckpointProcessGetRestoreThreadId(pid: c_int, thread: Out<c_int>) |machine| {
         thread.required()?;
-        driver.machine.checkpoint_state(process(pid)?).map_err(code)?;
+        machine.checkpoint_state(process(pid)?).map_err(code)?;
         thread.set(pid)
     }
 
     /// Blocks further calls of a process when what is under way is done.
-    fn cuCheckpointProcessLock(pid: c_int, args: In<CUcheckpointLockArgs>) |driver| {
+    fn cuCheckpointProcessLock(pid: c_int, args: In<CUcheckpointLockArgs>) |machine| {
         reserved(args, |args| args.reserved0 == 0 && args.reserved1 == [0; 7])?;
         let timeout = if args.is_null() { 0 } else { args.get()?.timeoutMs };
         let timeout = (timeout > 0).then(|| Duration::from_millis(u64::from(timeout)));
-        driver.machine.lock_process(process(pid)?, timeout).map_err(code)
+        machine.lock_process(process(pid)?, timeout).map_err(code)
     }
 
     /// Takes a locked process's memory off its GPUs.
-    fn cuCheckpointProcessCheckpoint(pid: c_int, args: In<CUcheckpointCheckpointArgs>) |driver| {
+    fn cuCheckpointProcessCheckpoint(pid: c_int, args: In<CUcheckpointCheckpointArgs>) |machine| {
         reserved(args, |args| args.reserved == [0; 8])?;
-        driver.machine.checkpoint_process(process(pid)?).map_err(code)
+        machine.checkpoint_process(process(pid)?).map_err(code)
     }
 
     /// Brings a checkpointed process's memory back to the GPUs that it was on.
-    fn cuCheckpointProcessRestore(pid: c_int, args: In<CUcheckpointRestoreArgs>) |driver| {
+    fn cuCheckpointProcessRestore(pid: c_int, args: In<CUcheckpointRestoreArgs>) |machine| {
         reserved(args, |args| args.padding0 == 0 && args.reserved == [0; 5])?;
         if !args.is_null() {
             let args = args.get()?;
@@ -85,12 +97,12 @@ entry_points! {
                 return Err(CUDA_ERROR_NOT_SUPPORTED);
             }
         }
-        driver.machine.restore_process(process(pid)?).map_err(code)
+        machine.restore_process(process(pid)?).map_err(code)
     }
 
     /// Lets a locked process go on.
-    fn cuCheckpointProcessUnlock(pid: c_int, args: In<CUcheckpointUnlockArgs>) |driver| {
+    fn cuCheckpointProcessUnlock(pid: c_int, args: In<CUcheckpointUnlockArgs>) |machine| {
         reserved(args, |args| args.reserved == [0; 8])?;
-        driver.machine.unlock_process(process(pid)?).map_err(code)
+        machine.unlock_process(process(pid)?).map_err(code)
     }
 }

@@ -2,6 +2,7 @@
 
 use radrm_cuda_abi::*;
 
+use crate::api::exports::BEFORE_INIT;
 use crate::api::process::driver;
 use crate::engine::driver::Driver;
 use crate::engine::stream::op;
@@ -18,7 +19,8 @@ use crate::util::ffi::Answer;
 /// }
 /// ```
 ///
-/// A process that is locked for a checkpoint waits before the body, in all calls but those that unlock it.
+/// Before `cuInit` a call answers as [`before_init`] says. A process that is locked for a checkpoint waits before the
+/// body.
 ///
 /// The body gives an [`Answer`]; it runs behind everything that all calls have in common
 /// ([`call`]). Parameters must have the C types' layout: `Out<T>` and `In<T>` stand for
@@ -32,17 +34,22 @@ macro_rules! entry_points {
         /// Every pointer is null or points to what the interface's documentation asks for.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> radrm_cuda_abi::CUresult {
-            const GATED: bool = !$crate::api::checkpoint::controls(stringify!($name));
-            $crate::api::entry::call::<GATED>(stringify!($name), |$driver: &'static $crate::engine::driver::Driver| $body)
+            let empty = || true $(&& $crate::api::entry::is_empty(&$arg))*;
+            $crate::api::entry::call(stringify!($name), empty, |$driver: &'static $crate::engine::driver::Driver| $body)
         }
     )*};
 }
 
 /// Runs one call: everything that all calls have in common is here.
 #[inline]
-pub fn call<const GATED: bool>(name: &'static str, work: impl FnOnce(&'static Driver) -> Answer) -> CUresult {
+pub fn call(
+    name: &'static str,
+    empty: impl FnOnce() -> bool,
+    work: impl FnOnce(&'static Driver) -> Answer,
+) -> CUresult {
     let driver = match driver() {
         Ok(driver) => driver,
+        Err(_) if empty() => return before_init(name),
         Err(code) => return code,
     };
     if driver.faulty {
@@ -54,8 +61,22 @@ pub fn call<const GATED: bool>(name: &'static str, work: impl FnOnce(&'static Dr
         }
     }
     // Host functions run as part of work that a lock waits for.
-    let _inside = (GATED && op::not_in_callback().is_ok()).then(|| driver.process.enter());
+    let _inside = op::not_in_callback().is_ok().then(|| driver.process.enter());
     guarded(|| work(driver))
+}
+
+/// Answer of a call without any handle or pointer before `cuInit`: the driver checks some arguments first.
+#[cold]
+pub fn before_init(name: &str) -> CUresult {
+    let at = BEFORE_INIT.binary_search_by_key(&name, |(name, _)| name);
+    at.map_or(CUDA_ERROR_NOT_INITIALIZED, |at| CUresult(BEFORE_INIT[at].1))
+}
+
+/// Whether an argument is no handle or pointer, or a null one. The handles of the default streams count as null.
+pub fn is_empty<T>(argument: &T) -> bool {
+    // SAFETY: handles, pointers, sizes and addresses are all there is of that size, and all of their bytes are set.
+    size_of::<T>() != size_of::<usize>()
+        || unsafe { std::ptr::from_ref(argument).cast::<usize>().read_unaligned() } <= 2
 }
 
 /// Runs a call that is allowed before `cuInit`; the driver is there if it was made.

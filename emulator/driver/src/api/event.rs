@@ -73,7 +73,7 @@ fn elapsed(driver: &'static Driver, out: Out<f32>, start: CUevent, end: CUevent)
             return Err(CUDA_ERROR_INVALID_HANDLE);
         }
         let mark = point(&mut state, event)?.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        let moment = mark.reached().filter(|moment| state.clock.has_come(*moment));
+        let moment = mark.reached().filter(|moment| state.clock.answer(*moment));
         *time = state.clock.on_host(moment.ok_or(CUDA_ERROR_NOT_READY)?);
     }
     out.set(((times[1] - times[0]) / 1e6) as f32)
@@ -122,10 +122,7 @@ entry_points! {
         let context = state.event(event)?.context;
         state.context(driver, context)?.check()?;
         let Some(mark) = mark else { return Ok(()) };
-        let time = mark.reached().filter(|t| state.clock.has_come(*t)).ok_or(CUDA_ERROR_NOT_READY)?;
-        // The moment has come: this brings a clock that moves by waiting up to it.
-        let _no_sleep = state.clock.wait_until(time);
-        Ok(())
+        mark.reached().filter(|moment| state.clock.answer(*moment)).map(drop).ok_or(CUDA_ERROR_NOT_READY)
     }
 
     /// Waits for the work that an event stands for.

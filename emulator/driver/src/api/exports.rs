@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use radrm_cuda_abi::*;
 
+use crate::api::entry::before_init;
 use crate::api::process;
 use crate::util::notes::note;
 
@@ -25,15 +26,14 @@ pub struct Entry {
 unsafe impl Sync for Entry {}
 
 fn unsupported(index: usize) -> CUresult {
-    if let Ok(driver) = process::driver() {
-        driver.process.unsupported();
-        let first = driver.unsupported.mark(index);
-        if first {
-            note("missing", UNSUPPORTED[index]);
-        }
-        if driver.log && first {
-            eprintln!("radrm-emulator: {} has no semantics here", UNSUPPORTED[index]);
-        }
+    let Ok(driver) = process::driver() else { return before_init(UNSUPPORTED[index]) };
+    driver.process.unsupported();
+    let first = driver.unsupported.mark(index);
+    if first {
+        note("missing", UNSUPPORTED[index]);
+    }
+    if driver.log && first {
+        eprintln!("radrm-emulator: {} has no semantics here", UNSUPPORTED[index]);
     }
     CUDA_ERROR_NOT_SUPPORTED
 }
@@ -69,4 +69,4 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/exports.rs"));
 }
 
-pub use generated::{TABLE, UNSUPPORTED};
+pub use generated::{BEFORE_INIT, TABLE, UNSUPPORTED};

@@ -24,6 +24,9 @@ pub fn param(info: &KernelInfo, index: usize, offset: Out<usize>, size: Out<usiz
 entry_points! {
     /// Name of a function; lives as long as its module.
     fn cuFuncGetName(name: Out<*const c_char>, function: CUfunction) |driver| {
+        if function.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         name.set(driver.code.function(function)?.name.as_ptr())
     }
 

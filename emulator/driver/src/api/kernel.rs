@@ -21,6 +21,9 @@ entry_points! {
 
     /// Name of a kernel; lives as long as the kernel.
     fn cuKernelGetName(name: Out<*const c_char>, kernel: CUkernel) |driver| {
+        if kernel.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         name.set(driver.code.kernel(kernel)?.name.as_ptr())
     }
 
@@ -50,8 +53,9 @@ entry_points! {
         driver.code.kernel(kernel).map(drop)
     }
 
-    /// Place and size of a parameter.
+    /// Place and size of a parameter, in the current context.
     fn cuKernelGetParamInfo(kernel: CUkernel, index: usize, offset: Out<usize>, size: Out<usize>) |driver| {
+        driver.current()?;
         param(&driver.code.kernel(kernel)?.info, index, offset, size)
     }
 

@@ -5,6 +5,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use radrm_cuda_abi::*;
 
 use crate::engine::driver::Driver;
+use crate::engine::memory::advice::{CPU, Hints, INVALID_DEVICE, Place, device_of, place_of};
 use crate::engine::memory::host;
 use crate::engine::memory::space::Use;
 use crate::engine::stream::{capture, sync};
@@ -12,9 +13,6 @@ use crate::util::ffi::{Answer, In, Out};
 
 /// `CU_MEM_ATTACH_GLOBAL`, `_HOST`, `_SINGLE`.
 const ATTACH: [c_uint; 3] = [1, 2, 4];
-/// `CU_DEVICE_CPU` and `CU_DEVICE_INVALID`.
-const CPU: CUdevice = -1;
-const INVALID_DEVICE: c_int = -2;
 
 /// Fails unless all of a range is managed memory.
 fn managed(driver: &'static Driver, address: u64, bytes: u64) -> Answer {
@@ -26,65 +24,126 @@ fn managed(driver: &'static Driver, address: u64, bytes: u64) -> Answer {
     if bytes == 0 || end > last.next_multiple_of(4096) { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
 }
 
-fn place(driver: &'static Driver, device: CUdevice) -> Answer {
-    if device == CPU { Ok(()) } else { driver.device(device).map(drop) }
-}
-
-fn location(driver: &'static Driver, location: CUmemLocation) -> Answer {
+fn place(driver: &'static Driver, location: CUmemLocation) -> Answer<Place> {
     match location.kind {
-        CU_MEM_LOCATION_TYPE_DEVICE => place(driver, location.id),
+        CU_MEM_LOCATION_TYPE_DEVICE => {
+            driver.device(location.id)?;
+        }
         CU_MEM_LOCATION_TYPE_HOST
         | CU_MEM_LOCATION_TYPE_HOST_NUMA
-        | CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => Ok(()),
-        _ => Err(CUDA_ERROR_INVALID_VALUE),
+        | CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => {}
+        _ => return Err(CUDA_ERROR_INVALID_VALUE),
     }
+    Ok((location.kind.0, location.id))
 }
 
-fn advise(driver: &'static Driver, address: u64, bytes: usize, advice: c_uint) -> Answer {
-    driver.current()?;
-    if !(1..=6).contains(&advice) {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    managed(driver, address, bytes as u64)
-}
-
-fn prefetch(driver: &'static Driver, address: u64, bytes: usize, stream: CUstream) -> Answer {
-    let context = driver.current()?;
-    sync::check(driver, &context, stream)?;
-    managed(driver, address, bytes as u64)
-}
-
-fn prefetch_list(
+/// Remembers advice; what takes a hint back, and "mostly read", name no location.
+fn advise(
     driver: &'static Driver,
-    addresses: In<CUdeviceptr>,
-    sizes: In<usize>,
-    count: usize,
+    address: u64,
+    bytes: usize,
+    advice: c_uint,
+    location: CUmemLocation,
+) -> Answer {
+    driver.current()?;
+    let change: Box<dyn Fn(&mut Hints)> = match advice {
+        1 | 2 => Box::new(move |h| h.read_mostly = advice == 1),
+        3 => {
+            let place = place(driver, location)?;
+            Box::new(move |h| h.preferred = Some(place))
+        }
+        4 => Box::new(|h| h.preferred = None),
+        5 | 6 => {
+            let device = device_of(Some(place(driver, location)?));
+            if device == INVALID_DEVICE {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            Box::new(move |h| {
+                let _new =
+                    if advice == 5 { h.accessed_by.insert(device) } else { h.accessed_by.remove(&device) };
+            })
+        }
+        _ => return Err(CUDA_ERROR_INVALID_VALUE),
+    };
+    managed(driver, address, bytes as u64)?;
+    driver.memory.lock().advice.update(address, bytes as u64, change);
+    Ok(())
+}
+
+fn prefetch(
+    driver: &'static Driver,
+    address: u64,
+    bytes: usize,
+    to: Option<Place>,
     stream: CUstream,
 ) -> Answer {
-    if count == 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    for (address, bytes) in addresses.list(count)?.into_iter().zip(sizes.list(count)?) {
-        prefetch(driver, address, bytes, stream)?;
+    let context = driver.current()?;
+    sync::check(driver, &context, stream)?;
+    managed(driver, address, bytes as u64)?;
+    if to.is_some() {
+        driver.memory.lock().advice.update(address, bytes as u64, |h| h.prefetched = to);
     }
     Ok(())
 }
 
-/// One attribute of a range: nothing is advised, nothing was prefetched.
-fn attribute(out: Out<c_void>, bytes: usize, id: c_uint) -> Answer {
-    match (id, bytes) {
-        // Read mostly.
-        (1, 4) => out.cast::<c_int>().set(0),
-        // Preferred location, last prefetch: none.
-        (2 | 4, 4) => out.cast::<c_int>().set(INVALID_DEVICE),
-        // Devices that access it: a list, all empty.
-        (3, _) if bytes >= 4 && bytes.is_multiple_of(4) => {
-            (0..bytes / 4).try_for_each(|i| out.cast::<c_int>().set_at(i, INVALID_DEVICE))
-        }
-        // Types and ids of the same.
-        (5..=8, 4) => out.cast::<c_int>().set(0),
-        _ => Err(CUDA_ERROR_INVALID_VALUE),
+/// Several ranges: `places` names the locations and, for each, the first range that goes there.
+fn batch(
+    driver: &'static Driver,
+    (addresses, sizes, count): (In<CUdeviceptr>, In<usize>, usize),
+    places: Option<(In<CUmemLocation>, In<usize>, usize)>,
+    flags: u64,
+    stream: CUstream,
+) -> Answer {
+    if count == 0 || flags != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
     }
+    let mut to = vec![None; count];
+    if let Some((places, indices, given)) = places {
+        let first = indices.list(given)?;
+        if first.first() != Some(&0)
+            || first.windows(2).any(|w| w[0] >= w[1])
+            || first.iter().any(|i| *i >= count)
+        {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        for (location, first) in places.list(given)?.into_iter().zip(first) {
+            to[first..].fill(Some(place(driver, location)?));
+        }
+    }
+    for ((address, bytes), to) in addresses.list(count)?.into_iter().zip(sizes.list(count)?).zip(to) {
+        prefetch(driver, address, bytes, to, stream)?;
+    }
+    Ok(())
+}
+
+/// The value that all pages share.
+fn shared<T: PartialEq>(hints: &[Hints], value: impl Fn(&Hints) -> T) -> Option<T> {
+    let first = value(hints.first()?);
+    hints.iter().all(|h| value(h) == first).then_some(first)
+}
+
+/// One attribute of a range: what holds for all of its pages.
+fn attribute(hints: &[Hints], out: Out<c_void>, bytes: usize, id: c_uint) -> Answer {
+    let place = |last: bool| shared(hints, |h| if last { h.prefetched } else { h.preferred }).flatten();
+    let number = match (id, bytes) {
+        (1, 4) => c_int::from(hints.iter().all(|h| h.read_mostly)),
+        (2 | 4, 4) => device_of(place(id == 4)),
+        (3, _) if bytes >= 4 && bytes.is_multiple_of(4) => {
+            let mut devices = hints.first().map(|h| h.accessed_by.clone()).unwrap_or_default();
+            devices.retain(|device| hints.iter().all(|h| h.accessed_by.contains(device)));
+            let list = devices.into_iter().chain(std::iter::repeat(INVALID_DEVICE)).take(bytes / 4);
+            return list.enumerate().try_for_each(|(i, device)| out.cast::<c_int>().set_at(i, device));
+        }
+        (5 | 7, 4) => place(id == 7).map_or(0, |(kind, _)| kind as c_int),
+        (6 | 8, 4) => place(id == 8).map_or(0, |(_, id)| id),
+        _ => return Err(CUDA_ERROR_INVALID_VALUE),
+    };
+    out.cast::<c_int>().set(number)
+}
+
+fn hints(driver: &'static Driver, address: u64, bytes: usize) -> Answer<Vec<Hints>> {
+    managed(driver, address, bytes as u64)?;
+    Ok(driver.memory.lock().advice.of(address, bytes as u64))
 }
 
 entry_points! {
@@ -101,31 +160,31 @@ entry_points! {
 
     /// Advises about managed memory (before CUDA 12.2).
     fn cuMemAdvise(address: CUdeviceptr, bytes: usize, advice: c_uint, device: CUdevice) |driver| {
-        place(driver, device)?;
-        advise(driver, address, bytes, advice)
+        if device != CPU {
+            driver.device(device)?;
+        }
+        advise(driver, address, bytes, advice, place_of(device))
     }
 
     /// Advises about managed memory.
     fn cuMemAdvise_v2(address: CUdeviceptr, bytes: usize, advice: c_uint, place: CUmemLocation) |driver| {
-        location(driver, place)?;
-        advise(driver, address, bytes, advice)
+        advise(driver, address, bytes, advice, place)
     }
 
     /// Moves managed memory (before CUDA 12.2).
     fn cuMemPrefetchAsync(address: CUdeviceptr, bytes: usize, device: CUdevice, stream: CUstream) |driver| {
-        place(driver, device)?;
-        prefetch(driver, address, bytes, stream)
+        prefetch(driver, address, bytes, Some(place(driver, place_of(device))?), stream)
     }
 
     /// Moves managed memory.
     fn cuMemPrefetchAsync_v2(
-        address: CUdeviceptr, bytes: usize, place: CUmemLocation, flags: c_uint, stream: CUstream,
+        address: CUdeviceptr, bytes: usize, to: CUmemLocation, flags: c_uint, stream: CUstream,
     ) |driver| {
-        location(driver, place)?;
+        let to = place(driver, to)?;
         if flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        prefetch(driver, address, bytes, stream)
+        prefetch(driver, address, bytes, Some(to), stream)
     }
 
     /// Moves several ranges of managed memory.
@@ -133,22 +192,14 @@ entry_points! {
         addresses: In<CUdeviceptr>, sizes: In<usize>, count: usize, places: In<CUmemLocation>,
         indices: In<usize>, place_count: usize, flags: u64, stream: CUstream,
     ) |driver| {
-        let _ = indices;
-        if flags != 0 || place_count == 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        places.list(place_count)?.into_iter().try_for_each(|place| location(driver, place))?;
-        prefetch_list(driver, addresses, sizes, count, stream)
+        batch(driver, (addresses, sizes, count), Some((places, indices, place_count)), flags, stream)
     }
 
     /// Gives up the contents of several ranges of managed memory.
     fn cuMemDiscardBatchAsync(
         addresses: In<CUdeviceptr>, sizes: In<usize>, count: usize, flags: u64, stream: CUstream,
     ) |driver| {
-        if flags != 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        prefetch_list(driver, addresses, sizes, count, stream)
+        batch(driver, (addresses, sizes, count), None, flags, stream)
     }
 
     /// Gives up contents and moves ranges of managed memory.
@@ -156,12 +207,7 @@ entry_points! {
         addresses: In<CUdeviceptr>, sizes: In<usize>, count: usize, places: In<CUmemLocation>,
         indices: In<usize>, place_count: usize, flags: u64, stream: CUstream,
     ) |driver| {
-        let _ = indices;
-        if flags != 0 || place_count == 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        places.list(place_count)?.into_iter().try_for_each(|place| location(driver, place))?;
-        prefetch_list(driver, addresses, sizes, count, stream)
+        batch(driver, (addresses, sizes, count), Some((places, indices, place_count)), flags, stream)
     }
 
     /// Attaches managed memory to a stream.
@@ -178,18 +224,17 @@ entry_points! {
     fn cuMemRangeGetAttribute(
         out: Out<c_void>, size: usize, id: c_uint, address: CUdeviceptr, bytes: usize,
     ) |driver| {
-        managed(driver, address, bytes as u64)?;
-        attribute(out, size, id)
+        attribute(&hints(driver, address, bytes)?, out, size, id)
     }
 
     /// Several attributes of a range of managed memory.
     fn cuMemRangeGetAttributes(
         out: In<Out<c_void>>, sizes: In<usize>, ids: In<c_uint>, count: usize, address: CUdeviceptr, bytes: usize,
     ) |driver| {
-        managed(driver, address, bytes as u64)?;
+        let hints = hints(driver, address, bytes)?;
         let places = out.list(count)?.into_iter().zip(sizes.list(count)?).zip(ids.list(count)?);
         for ((place, size), id) in places {
-            attribute(place, size, id)?;
+            attribute(&hints, place, size, id)?;
         }
         Ok(())
     }

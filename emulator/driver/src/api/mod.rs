@@ -36,4 +36,5 @@ pub mod process;
 pub mod resolve;
 pub mod stream;
 pub mod tensor_map;
+pub mod tools;
 pub mod vmm;

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use radrm_cuda_abi::*;
 
 use crate::engine::driver::Driver;
-use crate::models::function::max_threads;
+use crate::models::function::{max_dynamic_shared, max_threads};
 use crate::models::launch::{cluster_blocks, read_attributes};
 use crate::models::occupancy::{THREADS_PER_BLOCK, limits};
 use crate::util::ffi::{Answer, In, Out};
@@ -102,14 +102,16 @@ entry_points! {
         potential(driver, grid, block, function, by_size, dynamic, most)
     }
 
-    /// Dynamic shared memory left for each block when a multiprocessor holds `count` of them.
+    /// Dynamic shared memory left for each block when a multiprocessor holds `count` of them: at most what the kernel
+    /// may have.
     fn cuOccupancyAvailableDynamicSMemPerBlock(
         bytes: Out<usize>, function: CUfunction, count: c_int, size: c_int,
     ) |driver| {
         let what = driver.code.launchable(function)?;
         let gpu = driver.gpu_spec(driver.device(driver.device_of(&what)?)?);
         let (count, _) = (threads(count)?, threads(size)?);
-        bytes.set(limits(gpu).shared_left(count, what.info().shared.into()) as usize)
+        let left = limits(gpu).shared_left(count, what.info().shared.into());
+        bytes.set(left.min(max_dynamic_shared(what.info(), what.settings()).into()) as usize)
     }
 
     /// Clusters that the device holds at a time.

@@ -6,11 +6,15 @@ use radrm_cuda_abi::*;
 
 use crate::engine::driver::{self, Driver};
 use crate::engine::free;
+use crate::engine::memory::advice::Place;
 use crate::engine::memory::charge::request;
 use crate::engine::memory::free::free_block;
 use crate::engine::memory::objects::Pool;
-use crate::engine::memory::pool::{POSIX_FD, current_pool, default_pool, find, take, trim};
+use crate::engine::memory::pool::{
+    POSIX_FD, current_pool, default_pool, find, managed_pools, take, take_managed, trim,
+};
 use crate::engine::memory::space::Use;
+use crate::engine::memory::vmm::GRANULARITY;
 use crate::engine::stream::offer::{self, Operation, Recorded};
 use crate::engine::stream::sync;
 use crate::util::ffi::{Answer, In, Out};
@@ -30,10 +34,9 @@ fn allocate(
     let current = driver.current()?;
     sync::check(driver, &current, stream)?;
     let context = sync::context_of(driver, &current, stream)?;
-    if bytes == 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    let (handle, device, gpu) = {
+    // 0 bytes are an allocation too, with an address of its own.
+    let bytes = bytes.max(1);
+    let (handle, device, gpu, managed) = {
         let mut state = driver.memory.lock();
         let handle = match pool {
             Some(pool) => pool.addr(),
@@ -43,8 +46,18 @@ fn allocate(
         if pool.imported.is_some() {
             return Err(CUDA_ERROR_NOT_PERMITTED);
         }
-        (handle, pool.device, pool.gpu)
+        (handle, pool.device, pool.gpu, pool.managed.is_some())
     };
+    if managed {
+        // An allocation node of managed memory is not modelled.
+        let mut state = driver.sched();
+        let key = state.find(driver, stream)?;
+        if state.admit(key)?.is_some() {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        drop(state);
+        return out.set(take_managed(driver, &context, handle, bytes)?);
+    }
     match offer::offer(driver, &current, stream, Operation::Alloc { device, bytes })? {
         Recorded::At(address) => return out.set(address),
         Recorded::Yes => return out.set(0),
@@ -54,39 +67,96 @@ fn allocate(
     out.set(take(driver, &mut driver.memory.lock(), &context, handle, bytes)?)
 }
 
-fn checked_props(driver: &Driver, props: &CUmemPoolProps) -> Answer<(CUdevice, usize)> {
-    let location = props.location;
-    // Pools on the host are not modelled, and the device's attributes say so.
-    if props.allocType != CU_MEM_ALLOCATION_TYPE_PINNED || location.kind != CU_MEM_LOCATION_TYPE_DEVICE {
-        return Err(CUDA_ERROR_INVALID_VALUE);
+/// Where the memory of a pool is, by its properties or by the arguments of a call.
+enum At {
+    Device(CUdevice),
+    /// Managed memory, since CUDA 13.0, which may prefer no location.
+    Managed(Place),
+}
+
+impl At {
+    /// Pools on the host are not modelled, and the device's attributes say so.
+    fn of(driver: &Driver, location: CUmemLocation, kind: CUmemAllocationType) -> Answer<Self> {
+        let device = match location.kind {
+            CU_MEM_LOCATION_TYPE_DEVICE => {
+                Some(driver.device(location.id).map_err(|_| CUDA_ERROR_INVALID_VALUE)?)
+            }
+            _ => None,
+        };
+        match (kind, device) {
+            (CU_MEM_ALLOCATION_TYPE_PINNED, Some(device)) => Ok(Self::Device(device.ordinal)),
+            (CU_MEM_ALLOCATION_TYPE_MANAGED, _) if driver.version() >= 13000 => match location.kind {
+                CU_MEM_LOCATION_TYPE_INVALID | CU_MEM_LOCATION_TYPE_HOST => {
+                    Ok(Self::Managed((location.kind.0, 0)))
+                }
+                CU_MEM_LOCATION_TYPE_DEVICE | CU_MEM_LOCATION_TYPE_HOST_NUMA => {
+                    Ok(Self::Managed((location.kind.0, location.id)))
+                }
+                _ => Err(CUDA_ERROR_INVALID_VALUE),
+            },
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
+        }
     }
+
+    /// The default pool, or the current one.
+    fn pool(self, driver: &Driver, default: bool) -> Answer<CUmemoryPool> {
+        let mut state = driver.memory.lock();
+        let handle = match self {
+            Self::Device(device) if default => default_pool(driver, &mut state, device)?,
+            Self::Device(device) => current_pool(driver, &mut state, device)?,
+            Self::Managed(place) => {
+                let pools = managed_pools(driver, &mut state, place);
+                pools.current.filter(|_| !default).or(pools.default).ok_or(CUDA_ERROR_INVALID_VALUE)?
+            }
+        };
+        Ok(handle_of(handle))
+    }
+
+    fn set_current(self, driver: &Driver, pool: CUmemoryPool) -> Answer {
+        let mut state = driver.memory.lock();
+        let given = find(&mut state, pool)?;
+        let (device, place) = (given.device, given.managed);
+        match self {
+            Self::Device(at) if place.is_none() && device == at => {
+                state.device_pools[at as usize].current = Some(pool.addr())
+            }
+            Self::Managed(at) if place == Some(at) => {
+                managed_pools(driver, &mut state, at).current = Some(pool.addr())
+            }
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        }
+        Ok(())
+    }
+}
+
+fn pool_at(driver: &Driver, out: Out<CUmemoryPool>, at: Answer<At>, default: bool) -> Answer {
+    out.required()?;
+    out.set(at?.pool(driver, default)?)
+}
+
+fn device(driver: &Driver, device: CUdevice) -> Answer<At> {
+    driver.device(device).map(|device| At::Device(device.ordinal))
+}
+
+/// A new pool as its properties describe it. The largest size is rounded up to whole granules.
+fn create(driver: &Driver, props: &CUmemPoolProps) -> Answer<Pool> {
+    let max_size =
+        (props.maxSize as u64).checked_next_multiple_of(GRANULARITY).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     if props.handleTypes & !POSIX_FD != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let device = driver.device(location.id).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
-    if !driver.gpu_spec(device).memory_pools {
-        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    match At::of(driver, props.location, props.allocType)? {
+        At::Device(device) => {
+            let device = driver.device(device)?;
+            if !driver.gpu_spec(device).memory_pools {
+                return Err(CUDA_ERROR_NOT_SUPPORTED);
+            }
+            Ok(Pool::new(device.ordinal, device.gpu, max_size, props.handleTypes))
+        }
+        // Other processes cannot open managed memory.
+        At::Managed(place) if props.handleTypes == 0 => Ok(Pool::managed(driver, place, max_size)),
+        At::Managed(_) => Err(CUDA_ERROR_INVALID_VALUE),
     }
-    Ok((device.ordinal, device.gpu))
-}
-
-/// The device of a location that names one for pinned memory.
-fn pool_device(location: In<CUmemLocation>, kind: CUmemAllocationType) -> Answer<CUdevice> {
-    let location = location.get()?;
-    if location.kind != CU_MEM_LOCATION_TYPE_DEVICE || kind != CU_MEM_ALLOCATION_TYPE_PINNED {
-        return Err(CUDA_ERROR_NOT_SUPPORTED);
-    }
-    Ok(location.id)
-}
-
-fn set_current(driver: &Driver, device: CUdevice, pool: CUmemoryPool) -> Answer {
-    driver.device(device)?;
-    let mut state = driver.memory.lock();
-    if find(&mut state, pool)?.device != device {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    state.device_pools[device as usize].current = Some(pool.addr());
-    Ok(())
 }
 
 fn handle_of(handle: u64) -> CUmemoryPool {
@@ -135,48 +205,40 @@ entry_points! {
     }
 
     /// A device's default pool.
-    fn cuDeviceGetDefaultMemPool(out: Out<CUmemoryPool>, device: CUdevice) |driver| {
-        out.required()?;
-        out.set(handle_of(default_pool(driver, &mut driver.memory.lock(), device)?))
+    fn cuDeviceGetDefaultMemPool(out: Out<CUmemoryPool>, of: CUdevice) |driver| {
+        pool_at(driver, out, device(driver, of), true)
     }
 
     /// A device's current pool.
-    fn cuDeviceGetMemPool(out: Out<CUmemoryPool>, device: CUdevice) |driver| {
-        out.required()?;
-        out.set(handle_of(current_pool(driver, &mut driver.memory.lock(), device)?))
+    fn cuDeviceGetMemPool(out: Out<CUmemoryPool>, of: CUdevice) |driver| {
+        pool_at(driver, out, device(driver, of), false)
     }
 
     /// Sets a device's current pool.
-    fn cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool) |driver| {
-        set_current(driver, device, pool)
+    fn cuDeviceSetMemPool(of: CUdevice, pool: CUmemoryPool) |driver| {
+        device(driver, of)?.set_current(driver, pool)
     }
 
     /// The default pool of a location.
     fn cuMemGetDefaultMemPool(out: Out<CUmemoryPool>, location: In<CUmemLocation>, kind: CUmemAllocationType) |driver| {
-        out.required()?;
-        let device = pool_device(location, kind)?;
-        out.set(handle_of(default_pool(driver, &mut driver.memory.lock(), device)?))
+        pool_at(driver, out, At::of(driver, location.get()?, kind), true)
     }
 
     /// The current pool of a location.
     fn cuMemGetMemPool(out: Out<CUmemoryPool>, location: In<CUmemLocation>, kind: CUmemAllocationType) |driver| {
-        out.required()?;
-        let device = pool_device(location, kind)?;
-        out.set(handle_of(current_pool(driver, &mut driver.memory.lock(), device)?))
+        pool_at(driver, out, At::of(driver, location.get()?, kind), false)
     }
 
     /// Sets the current pool of a location.
     fn cuMemSetMemPool(location: In<CUmemLocation>, kind: CUmemAllocationType, pool: CUmemoryPool) |driver| {
-        set_current(driver, pool_device(location, kind)?, pool)
+        At::of(driver, location.get()?, kind)?.set_current(driver, pool)
     }
 
     /// Makes a pool.
     fn cuMemPoolCreate(out: Out<CUmemoryPool>, props: In<CUmemPoolProps>) |driver| {
         out.required()?;
-        let props = props.get()?;
-        let (device, gpu) = checked_props(driver, &props)?;
+        let pool = create(driver, &props.get()?)?;
         let handle = driver.handles.next();
-        let pool = Pool::new(device, gpu, props.maxSize as u64, props.handleTypes);
         driver.memory.lock().pools.insert(handle, pool);
         out.set(handle_of(handle))
     }
@@ -186,7 +248,8 @@ entry_points! {
         let mut state = driver.memory.lock();
         let state = &mut *state;
         let handle = pool.addr();
-        if state.device_pools.iter().any(|d| d.default == Some(handle)) {
+        let places = state.device_pools.iter().chain(state.managed_pools.values());
+        if places.map(|place| place.default).any(|default| default == Some(handle)) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let pool = find(state, pool)?;
@@ -195,7 +258,7 @@ entry_points! {
         if let Some(id) = pool.offered {
             driver.process.withdraw(id);
         }
-        for device in &mut state.device_pools {
+        for device in state.device_pools.iter_mut().chain(state.managed_pools.values_mut()) {
             device.current = device.current.filter(|current| *current != handle);
         }
         trim(driver, state, handle, 0);

@@ -28,6 +28,15 @@ pub enum Unresolved {
     TooNew,
 }
 
+impl Unresolved {
+    fn status(self) -> c_uint {
+        match self {
+            Self::NotFound => SYMBOL_NOT_FOUND,
+            Self::TooNew => VERSION_NOT_SUFFICIENT,
+        }
+    }
+}
+
 /// Finds the newest form of `base` that is not newer than `version`, nor than the driver itself.
 ///
 /// With `per_thread` a form whose null stream is the thread's default stream is preferred; entry
@@ -48,7 +57,7 @@ fn resolve(
     pfn: Out<*const c_void>,
     version: c_int,
     flags: u64,
-    status: Out<c_uint>,
+    status: Option<Out<c_uint>>,
 ) -> Answer {
     let name = symbol.get()?;
     pfn.required()?;
@@ -67,16 +76,16 @@ fn resolve(
     };
     match found {
         Ok(entry) => {
-            status.set_if_wanted(FOUND);
+            if let Some(status) = status {
+                status.set_if_wanted(FOUND);
+            }
             pfn.set(entry.address.cast())
         }
+        // The first form leaves the pointer alone. The second clears it, and the status stands for the error.
         Err(why) => {
+            let status = status.ok_or(CUDA_ERROR_NOT_FOUND)?;
             pfn.set(core::ptr::null())?;
-            status.set_if_wanted(match why {
-                Unresolved::NotFound => SYMBOL_NOT_FOUND,
-                Unresolved::TooNew => VERSION_NOT_SUFFICIENT,
-            });
-            Err(CUDA_ERROR_NOT_FOUND)
+            status.set(why.status()).map_err(|_| CUDA_ERROR_NOT_FOUND)
         }
     }
 }
@@ -92,10 +101,7 @@ pub unsafe extern "C" fn cuGetProcAddress(
     version: c_int,
     flags: u64,
 ) -> CUresult {
-    entry::call_before_init(|driver| {
-        let mut status = 0;
-        resolve(driver, symbol, pfn, version, flags, Out::of(&mut status))
-    })
+    entry::call_before_init(|driver| resolve(driver, symbol, pfn, version, flags, None))
 }
 
 /// Looks up an entry point (from CUDA 12).
@@ -110,7 +116,7 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
     flags: u64,
     status: Out<c_uint>,
 ) -> CUresult {
-    entry::call_before_init(|driver| resolve(driver, symbol, pfn, version, flags, status))
+    entry::call_before_init(|driver| resolve(driver, symbol, pfn, version, flags, Some(status)))
 }
 
 /// Private tables: there are none here, and none is ever served. A dry run notes that a library asked: the
@@ -122,7 +128,9 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
 pub unsafe extern "C" fn cuGetExportTable(table: Out<*const c_void>, id: In<CUuuid>) -> CUresult {
     static NOTED: Once = Once::new();
     NOTED.call_once(|| notes::note("missing", &format!("cuGetExportTable ({})", caller::library())));
-    let _ = id;
+    if id.is_null() || table.is_null() {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     table.set_if_wanted(core::ptr::null());
     CUDA_ERROR_NOT_FOUND
 }

@@ -91,12 +91,7 @@ entry_points! {
         state.not_capturing(key)?;
         state.unsafe_call()?;
         let (idle, end) = state.stream(key).map(|s| (s.is_idle(), s.end()))?;
-        if !idle || !state.clock.has_come(end) {
-            return Err(CUDA_ERROR_NOT_READY);
-        }
-        // The moment has come: this brings a clock that moves by waiting up to it.
-        let _no_sleep = state.clock.wait_until(end);
-        Ok(())
+        if idle && state.clock.answer(end) { Ok(()) } else { Err(CUDA_ERROR_NOT_READY) }
     }
 
     /// A stream's priority.

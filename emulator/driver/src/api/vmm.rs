@@ -15,7 +15,6 @@ use crate::engine::memory::space::{Block, Use};
 use crate::engine::memory::vmm::{
     GRANULARITY, RIGHTS, aligned, drop_if_unused, mappings, place, reservation, rights, set_host_access,
 };
-use crate::engine::stream::capture;
 use crate::util::ffi::{In, Out};
 
 entry_points! {
@@ -126,7 +125,6 @@ entry_points! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         aligned(&[address, size, offset])?;
-        capture::unsafe_call(driver)?;
         let mut state = driver.memory.lock();
         reservation(&state, address, size)?;
         if state.blocks.overlaps(address, size) {
@@ -150,7 +148,6 @@ entry_points! {
 
     /// Ends all mappings in a range, which must be whole ones.
     fn cuMemUnmap(address: CUdeviceptr, size: usize) |driver| {
-        capture::unsafe_call(driver)?;
         let mut state = driver.memory.lock();
         for base in mappings(&state, address, size as u64)? {
             let Some(block) = state.blocks.remove(base) else { continue };

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use radrm_cuda_abi::*;
 
+use crate::engine::driver::CoreDumps;
 use crate::util::ffi::Answer;
 use crate::util::sync::lock;
 
@@ -30,6 +31,8 @@ pub struct Context {
     pub(crate) limits: Mutex<BTreeMap<c_uint, usize>>,
     pub(crate) peers: Mutex<HashSet<CUdevice>>,
     pub(crate) configs: Mutex<(c_uint, c_uint)>,
+    /// Core dump attributes of its own.
+    pub(crate) core_dumps: Mutex<CoreDumps>,
 }
 
 impl Context {

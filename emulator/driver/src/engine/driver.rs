@@ -1,7 +1,8 @@
 //! The driver of a process: everything that it knows and holds.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use radrm_cuda_abi::*;
 use radrm_emulator_machine::{
@@ -20,6 +21,9 @@ use crate::models::{devices, mps};
 use crate::util::ffi::Answer;
 use crate::util::handles::{Handles, Registry};
 use crate::util::sync::lock;
+
+/// Values of core dump attributes that a program set, by number.
+pub type CoreDumps = BTreeMap<u32, Vec<u8>>;
 
 /// Everything that this process has of the machine. Made once, by the first `cuInit` that succeeds.
 pub struct Driver {
@@ -49,6 +53,8 @@ pub struct Driver {
     pub unsupported: Unsupported,
     /// The process that a dry run was notified of, 0 if none.
     pub noted: AtomicU32,
+    /// Core dump attributes of the process.
+    pub core_dumps: Mutex<CoreDumps>,
     /// Whether device memory has real pages behind it (`RADRM_EMULATOR_BACKED=1`).
     pub backed: bool,
     /// Whether calls without semantics are named on standard error (`RADRM_EMULATOR_LOG=1`).
@@ -95,6 +101,7 @@ impl Driver {
             faults,
             devices,
             contexts: Registry::default(),
+            core_dumps: Mutex::default(),
             backed,
             log: on("RADRM_EMULATOR_LOG"),
         })

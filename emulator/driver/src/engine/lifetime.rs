@@ -58,6 +58,7 @@ pub fn make(
         limits: Mutex::new(default_limits(driver, ordinal)),
         peers: Mutex::new(HashSet::new()),
         configs: Mutex::new((0, 0)),
+        core_dumps: Mutex::default(),
     });
     driver.contexts.insert(handle, context.clone());
     Ok(context)

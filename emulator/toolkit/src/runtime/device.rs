@@ -400,15 +400,12 @@ fn entry_point(
         unsafe { address.write(null_mut()) };
     }
     if status.is_null() {
-        return answer;
+        // Without a place for the status a name that does not exist is an error.
+        return if found == 0 { answer } else { answer.and(Err(CUDA_ERROR_NOT_FOUND)) };
     }
     // SAFETY: not null, and then a place for the status.
     unsafe { status.write(found) };
-    // With a place for the status a name that does not exist is no error.
-    match answer {
-        Err(CUDA_ERROR_NOT_FOUND) => Ok(()),
-        other => other,
-    }
+    answer
 }
 
 #[cfg(test)]

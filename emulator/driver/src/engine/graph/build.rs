@@ -155,13 +155,12 @@ impl Graphs {
     /// Takes a node and its edges out of its graph.
     ///
     /// # Errors
-    /// CUDA_ERROR_INVALID_VALUE; CUDA_ERROR_NOT_SUPPORTED for nodes that allocate or free.
+    /// CUDA_ERROR_INVALID_VALUE; CUDA_ERROR_NOT_SUPPORTED if the graph allocates or frees: it keeps all nodes.
     pub fn destroy_node(&mut self, memory: &Memory, handle: u64) -> Answer {
-        let node = self.node(handle)?;
-        if node.kind.is_memory() {
+        let graph = self.node(handle)?.graph;
+        if self.has_memory_nodes(graph) {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
-        let graph = node.graph;
         if let Some(graph) = self.graphs.get_mut(&graph) {
             graph.nodes.retain(|n| *n != handle);
             for other in graph.nodes.clone() {
@@ -223,8 +222,11 @@ impl Graphs {
     /// Takes edges away.
     ///
     /// # Errors
-    /// CUDA_ERROR_INVALID_VALUE if one is not there.
+    /// CUDA_ERROR_INVALID_VALUE if one is not there; CUDA_ERROR_NOT_SUPPORTED if the graph allocates or frees.
     pub fn disconnect(&mut self, graph: u64, edges: &[(u64, u64, EdgeData)]) -> Answer {
+        if self.has_memory_nodes(graph) {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
         for (from, to, data) in edges {
             if self.graph_of(*to) != Some(graph) {
                 return Err(CUDA_ERROR_INVALID_VALUE);

@@ -21,7 +21,11 @@ pub(crate) fn free_block(driver: &Driver, state: &mut State, block: &Block) {
             let range = (block.base, block.size);
             device::give_range(driver, state, block.device, block.gpu, Kind::Device, range);
         }
-        Use::Managed => host::unmap(driver, block, Kind::Managed),
+        Use::Managed => {
+            state.advice.forget(block.base, block.size);
+            host::unmap(driver, block, Kind::Managed);
+            pool::give_managed(driver, state, block);
+        }
         Use::Host => host::unmap(driver, block, Kind::PinnedHost),
         Use::Registered => driver.process.discharge(block.gpu, Kind::PinnedHost, block.size, block.size),
         Use::Pool(handle) => pool::give(driver, state, block, handle),

@@ -3,6 +3,7 @@
 //! One lock guards all of it: [`state::State`]. What is charged to the machine is charged under that lock
 //! and before the memory is handed out.
 
+pub mod advice;
 pub mod array;
 pub mod charge;
 pub mod copy;

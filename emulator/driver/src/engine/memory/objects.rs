@@ -6,6 +6,8 @@ use std::collections::HashMap;
 use radrm_cuda_abi::*;
 use radrm_emulator_machine::{Kind, ObjectId};
 
+use crate::engine::driver::Driver;
+use crate::engine::memory::advice::{Place, device_of};
 use crate::models::array::extent;
 use crate::util::ranges::Ranges;
 
@@ -89,6 +91,8 @@ pub struct Pool {
     pub(crate) max_size: u64,
     pub(crate) access: HashMap<CUdevice, u32>,
     pub(crate) handle_types: u32,
+    /// Where the memory should be if it is a pool of managed memory.
+    pub(crate) managed: Option<Place>,
     pub(crate) blocks: u64,
     pub(crate) destroyed: bool,
     /// Name of the pool that it stands for, if it is another process's.
@@ -119,11 +123,19 @@ impl Pool {
             max_size,
             access: HashMap::new(),
             handle_types,
+            managed: None,
             blocks: 0,
             destroyed: false,
             imported: None,
             offered: None,
         }
+    }
+
+    /// A pool of managed memory that should be at a location.
+    pub(crate) fn managed(driver: &Driver, place: Place, max_size: u64) -> Self {
+        let device = driver.device(device_of(Some(place)));
+        let (ordinal, gpu) = device.or_else(|_| driver.device(0)).map_or((0, 0), |d| (d.ordinal, d.gpu));
+        Self { managed: Some(place), ..Self::new(ordinal, gpu, max_size, 0) }
     }
 
     /// Device ordinal.

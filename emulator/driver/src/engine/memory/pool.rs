@@ -12,15 +12,19 @@ use radrm_emulator_machine::{HOLD_GRANULE, Kind};
 
 use crate::engine::context::Context;
 use crate::engine::driver::Driver;
+use crate::engine::memory::advice::Place;
 use crate::engine::memory::charge::charge;
 use crate::engine::memory::device::ALIGNMENT;
-use crate::engine::memory::objects::Pool;
+use crate::engine::memory::host;
+use crate::engine::memory::objects::{DevicePools, Pool};
 use crate::engine::memory::space::{Block, Use};
 use crate::engine::memory::state::State;
 use crate::util::ffi::Answer;
 
 /// Bytes by which a pool grows at least.
 pub const STEP: u64 = 32 << 20;
+/// `CU_MEM_ATTACH_GLOBAL`.
+const ATTACH_GLOBAL: u32 = 1;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 pub(crate) const POSIX_FD: c_uint = 1;
 
@@ -44,6 +48,17 @@ pub(crate) fn current_pool(driver: &Driver, state: &mut State, device: CUdevice)
     Ok(state.device_pools[device as usize].current.unwrap_or(default))
 }
 
+/// The pools of managed memory of a location; the default one is made at the first question.
+pub(crate) fn managed_pools<'a>(driver: &Driver, state: &'a mut State, place: Place) -> &'a mut DevicePools {
+    let pools = state.managed_pools.entry(place).or_default();
+    if pools.default.is_none() {
+        let handle = driver.handles.next();
+        state.pools.insert(handle, Pool::managed(driver, place, 0));
+        pools.default = Some(handle);
+    }
+    pools
+}
+
 pub(crate) fn find(state: &mut State, pool: CUmemoryPool) -> Answer<&mut Pool> {
     state.pools.get_mut(&pool.addr()).filter(|p| !p.destroyed).ok_or(CUDA_ERROR_INVALID_VALUE)
 }
@@ -51,7 +66,7 @@ pub(crate) fn find(state: &mut State, pool: CUmemoryPool) -> Answer<&mut Pool> {
 /// Gives free chunks back to the device, as long as `keep` bytes stay.
 pub(crate) fn trim(driver: &Driver, state: &mut State, handle: u64, keep: u64) -> u64 {
     let Some(pool) = state.pools.get_mut(&handle) else { return 0 };
-    if pool.reserved <= keep || pool.imported.is_some() {
+    if pool.reserved <= keep || pool.imported.is_some() || pool.managed.is_some() {
         return 0;
     }
     let mut released = 0;
@@ -136,6 +151,46 @@ pub(crate) fn take(
     Ok(base)
 }
 
+/// Takes memory from a pool of managed memory, which keeps none in reserve.
+pub(crate) fn take_managed(driver: &Driver, context: &Arc<Context>, handle: u64, bytes: u64) -> Answer<u64> {
+    let size = bytes.checked_next_multiple_of(ALIGNMENT).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    let full = |pool: &Pool| pool.max_size > 0 && pool.used.saturating_add(size) > pool.max_size;
+    if driver.memory.lock().pools.get(&handle).is_none_or(full) {
+        driver.process.failed(context.gpu, bytes);
+        return Err(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    let base = host::map(driver, context, bytes, Use::Managed, ATTACH_GLOBAL)?;
+    let mut state = driver.memory.lock();
+    if let Some(block) = state.blocks.at(base) {
+        block.count = handle;
+    }
+    if let Some(pool) = state.pools.get_mut(&handle) {
+        pool.blocks += 1;
+        pool.used += size;
+        pool.reserved = pool.used;
+        pool.used_high = pool.used_high.max(pool.used);
+        pool.reserved_high = pool.reserved_high.max(pool.reserved);
+    }
+    Ok(base)
+}
+
+/// Takes managed memory that was freed off the figures of the pool that it is from, if it is from one.
+pub(crate) fn give_managed(driver: &Driver, state: &mut State, block: &Block) {
+    let Some(pool) = state.pools.get_mut(&block.count) else { return };
+    pool.blocks -= 1;
+    pool.used -= block.size.next_multiple_of(ALIGNMENT);
+    pool.reserved = pool.used;
+    forget_if_empty(driver, state, block.count);
+}
+
+/// A destroyed pool goes with its last block.
+fn forget_if_empty(driver: &Driver, state: &mut State, handle: u64) {
+    if state.pools.get(&handle).is_some_and(|pool| pool.destroyed && pool.blocks == 0) {
+        trim(driver, state, handle, 0);
+        state.pools.remove(&handle);
+    }
+}
+
 /// Gives a block back to its pool that was taken out of the table.
 pub(crate) fn give(driver: &Driver, state: &mut State, block: &Block, handle: u64) {
     let size = block.size.next_multiple_of(ALIGNMENT);
@@ -144,9 +199,5 @@ pub(crate) fn give(driver: &Driver, state: &mut State, block: &Block, handle: u6
     pool.used -= size;
     pool.blocks -= 1;
     pool.ranges.give(block.base, size);
-    // A destroyed pool goes with its last block.
-    if pool.destroyed && pool.blocks == 0 {
-        trim(driver, state, handle, 0);
-        state.pools.remove(&handle);
-    }
+    forget_if_empty(driver, state, handle);
 }

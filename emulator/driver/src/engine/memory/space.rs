@@ -147,8 +147,8 @@ pub struct Block {
     pub flags: u32,
     /// Name under which other processes know it.
     pub offered: Option<ObjectId>,
-    /// Times that it was opened (imports), access rights of devices (mappings), or whether it is mapped
-    /// (special).
+    /// Times that it was opened (imports), access rights of devices (mappings), whether it is mapped (special), or
+    /// the pool that it is from (managed).
     pub count: u64,
     /// Whether copies of it are always synchronous.
     pub sync_memops: bool,

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use radrm_emulator_machine::ObjectId;
 
 use crate::engine::device::Device;
+use crate::engine::memory::advice::{Advice, Place};
 use crate::engine::memory::objects::{Arrays, DevicePools, External, Physical, Pool, SmallChunks};
 use crate::engine::memory::space::{AddressSpace, Blocks};
 use crate::util::sync::lock;
@@ -29,6 +30,10 @@ pub struct State {
     pub(crate) pools: HashMap<u64, Pool>,
     /// Default and current pool, by device.
     pub(crate) device_pools: Vec<DevicePools>,
+    /// Default and current pool of managed memory, by location.
+    pub(crate) managed_pools: BTreeMap<Place, DevicePools>,
+    /// Advice about managed memory.
+    pub(crate) advice: Advice,
     /// Physical memory by handle.
     pub(crate) physical: HashMap<u64, Physical>,
     /// Reserved addresses: base -> size.
@@ -52,6 +57,8 @@ impl Memory {
                 small: each().map(|_| SmallChunks::default()).collect(),
                 pools: HashMap::new(),
                 device_pools: each().map(|_| DevicePools::default()).collect(),
+                managed_pools: BTreeMap::new(),
+                advice: Advice::default(),
                 physical: HashMap::new(),
                 reservations: BTreeMap::new(),
                 arrays: Arrays::default(),

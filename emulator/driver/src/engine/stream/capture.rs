@@ -187,6 +187,7 @@ impl Sched {
             into_existing,
             valid: true,
             streams,
+            left: Vec::new(),
         };
         self.captures.insert(id, capture);
         driver.scheduler.captures.fetch_add(1, Relaxed);
@@ -227,9 +228,8 @@ impl Sched {
         let Some(first) = self.streams.get(&origin) else { return false };
         let before = self.graphs.ancestors(capture.graph, &first.frontier);
         let others = capture.streams.iter().filter(|key| **key != origin);
-        others
-            .filter_map(|key| self.streams.get(key))
-            .all(|s| s.frontier.iter().all(|node| before.contains(node)))
+        let ends = others.filter_map(|key| self.streams.get(key)).flat_map(|s| &s.frontier);
+        ends.chain(&capture.left).all(|node| before.contains(node))
     }
 
     /// Ends a capture without a graph being wanted; says whether its graph was there before it.
@@ -245,7 +245,8 @@ impl Sched {
         capture.into_existing
     }
 
-    /// A capturing stream is destroyed: its capture is over.
+    /// A capturing stream is destroyed. The capture is over if it began there, and else goes on: what the stream
+    /// did last must still be joined.
     pub fn abandon(&mut self, driver: &Driver, key: u64) {
         let Some(id) = self.streams.get(&key).and_then(|s| s.capture) else { return };
         if self.captures.get(&id).is_some_and(|c| c.origin == key) {
@@ -256,8 +257,8 @@ impl Sched {
                 self.graphs.destroy(&driver.memory, graph);
             }
         } else if let Some(capture) = self.captures.get_mut(&id) {
-            capture.valid = false;
             capture.streams.remove(&key);
+            capture.left.extend(self.streams.get(&key).into_iter().flat_map(|s| &s.frontier));
         }
     }
 

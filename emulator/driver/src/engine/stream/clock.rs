@@ -4,7 +4,8 @@
 //! has one too. Work starts when its stream and everything that it depends on are done, but not before
 //! the host asked for it; waiting for a stream brings the host's clock up to the stream's.
 //!
-//! * `instant` (default): one clock, in nanoseconds since the driver was made; the host's moves only by waiting.
+//! * `instant` (default): one clock, in nanoseconds since the driver was made; the host's moves only by waiting (and as
+//!   [`super::ask`] says).
 //!   A program runs as fast as it can; what it measures with events is the sum of the modelled
 //!   durations, the same in every run. Neighbours that are busy at a launch make it longer.
 //! * `real` (`RADRM_EMULATOR_TIME=real`): streams live in the time of their GPU
@@ -80,12 +81,14 @@ impl Clock {
         }
     }
 
-    /// Whether a moment has come. It always has where waiting takes no time.
+    /// Whether waiting takes no time.
+    pub fn is_instant(&self) -> bool {
+        matches!(self, Self::Instant(_))
+    }
+
+    /// Whether a moment has come.
     pub fn has_come(&self, moment: Moment) -> bool {
-        match self {
-            Self::Instant(_) => true,
-            Self::Real(_) => moment.ns <= self.now(moment.gpu),
-        }
+        moment.ns <= self.now(moment.gpu)
     }
 
     /// Waits until a moment: gives a time that the caller has to sleep for, and then ask again; zero when it has come.
@@ -188,7 +191,7 @@ mod tests {
     #[test]
     fn an_instant_clock_moves_by_waiting_only() {
         let mut clock = Clock::Instant(5);
-        assert!(clock.has_come(at(100)));
+        assert!(!clock.has_come(at(100)) && clock.has_come(at(5)));
         assert_eq!((clock.wait_until(at(100)), clock.now(0)), (Duration::ZERO, 100));
         assert_eq!((clock.wait_until(at(50)), clock.now(0)), (Duration::ZERO, 100));
     }

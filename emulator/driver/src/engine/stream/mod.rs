@@ -1,5 +1,6 @@
 //! Streams and virtual time, events, capture.
 
+pub mod ask;
 pub mod capture;
 pub mod clock;
 pub mod event;

@@ -34,6 +34,8 @@ pub struct Capture {
     pub valid: bool,
     /// Streams that are part of it.
     pub streams: BTreeSet<u64>,
+    /// Last nodes of streams that were destroyed meanwhile: they too must come before its end.
+    pub left: Vec<u64>,
 }
 
 /// What an event stands for.

@@ -16,6 +16,7 @@ use crate::engine::driver::Driver;
 use crate::engine::launch;
 use crate::engine::memory::copy;
 use crate::engine::memory::set::{self, Set};
+use crate::engine::stream::ask;
 use crate::engine::stream::clock::{Clock, Moment};
 use crate::engine::stream::memops::{is_met, write};
 use crate::engine::stream::op::{HostCall, Mark, Op};
@@ -36,7 +37,10 @@ impl Sched {
             Op::Busy(..) | Op::Copying(_) | Op::Until(_) | Op::Mark(_) | Op::Copy(_) | Op::Set(_) => true,
             Op::Wait(mark) => mark.reached().is_some(),
             Op::Memory(op) => is_met(self, op),
-            Op::Host(_) => self.streams.get(&key).is_none_or(|s| self.clock.has_come(s.end())),
+            // Where waiting takes no time the program is called at once.
+            Op::Host(_) => {
+                self.clock.is_instant() || self.streams.get(&key).is_none_or(|s| self.clock.has_come(s.end()))
+            }
         }
     }
 
@@ -50,6 +54,7 @@ impl Sched {
                 stream.end_ns = start.saturating_add(ns);
                 if ns > 0 {
                     let end = stream.end_ns;
+                    stream.push_end(&mut self.clock, end);
                     works_until(driver, &self.clock, stream.gpu, end);
                 }
                 let gpu = stream.gpu;
@@ -60,6 +65,8 @@ impl Sched {
             Op::Copying(ns) => {
                 let ns = self.clock.of_wall(stream.gpu, ns);
                 stream.end_ns = stream.end_ns.max(now).saturating_add(ns);
+                let end = stream.end_ns;
+                stream.push_end(&mut self.clock, end);
             }
             Op::Until(moment) => stream.end_ns = stream.end_ns.max(moment),
             Op::Mark(mark) => {
@@ -314,6 +321,7 @@ impl Sched {
 
     /// Adds work to a stream: does it now if nothing stands before it, else queues it.
     pub fn enqueue(&mut self, driver: &'static Driver, key: u64, op: Op) {
+        ask::submits();
         for other in self.ordered_with(key) {
             let Some(before) = self.streams.get_mut(&other) else { continue };
             if before.is_idle() {

@@ -81,6 +81,8 @@ pub struct Stream {
     pub id: u64,
     /// When the work that it was given is done (ns, in the time of its GPU).
     pub end_ns: u64,
+    /// Ends of the latest work that was not done when it was given (ns), where time is not real.
+    pub ends: VecDeque<u64>,
     /// Capture that it is part of.
     pub capture: Option<u64>,
     /// Nodes that the next captured operation depends on.
@@ -173,6 +175,7 @@ impl Sched {
             priority,
             id,
             end_ns: 0,
+            ends: VecDeque::new(),
             capture: None,
             frontier: Vec::new(),
             queue: VecDeque::new(),

@@ -1,0 +1,355 @@
+//! What the driver's documentation and a genuine library say of calls that programs seldom make.
+
+mod common;
+
+use std::ffi::{CStr, c_char, c_void};
+
+use common::{Cuda, begin, isolated};
+use radrm_cuda_abi::{CUmemAccessDesc, CUmemAllocationProp, CUmemLocation, CUmemPoolProps};
+
+type Handle = *mut c_void;
+
+const INVALID_VALUE: u32 = 1;
+const OUT_OF_MEMORY: u32 = 2;
+const NULL: Handle = std::ptr::null_mut();
+
+fn at(kind: u32, id: i32) -> CUmemLocation {
+    CUmemLocation { kind: radrm_cuda_abi::CUmemLocationType(kind), id }
+}
+
+fn stream(cuda: Cuda) -> Handle {
+    let mut stream = NULL;
+    assert_eq!(call!(cuda, "cuStreamCreate"(&mut stream => *mut Handle, 1 => u32)), 0);
+    stream
+}
+
+fn event(cuda: Cuda) -> Handle {
+    let mut event = NULL;
+    assert_eq!(call!(cuda, "cuEventCreate"(&mut event => *mut Handle, 2 => u32)), 0);
+    event
+}
+
+fn begin_capture(cuda: Cuda, stream: Handle, mode: u32) {
+    assert_eq!(call!(cuda, "cuStreamBeginCapture_v2"(stream => Handle, mode => u32)), 0);
+}
+
+fn end_capture(cuda: Cuda, stream: Handle) -> u32 {
+    let mut graph = NULL;
+    call!(cuda, "cuStreamEndCapture"(stream => Handle, &mut graph => *mut Handle))
+}
+
+/// The mapping calls of a process say nothing to a device, so a capture does not forbid them in any mode.
+#[test]
+fn memory_is_mapped_during_a_capture_of_every_mode() {
+    isolated("memory_is_mapped_during_a_capture_of_every_mode", &[], |cuda| {
+        begin(cuda, 0);
+        let (size, s) = (2usize << 20, stream(cuda));
+        // SAFETY: numbers and a null pointer, for which zeros are valid.
+        let mut prop: CUmemAllocationProp = unsafe { std::mem::zeroed() };
+        (prop.kind, prop.location) = (radrm_cuda_abi::CU_MEM_ALLOCATION_TYPE_PINNED, at(1, 0));
+        let access = CUmemAccessDesc { location: at(1, 0), flags: 3 };
+        for mode in 0..3 {
+            begin_capture(cuda, s, mode);
+            let (mut va, mut handle) = (0u64, 0u64);
+            let codes = [
+                call!(cuda, "cuMemAddressReserve"(&mut va => *mut u64, size => usize, 0 => usize, 0 => u64, 0 => u64)),
+                call!(cuda, "cuMemCreate"(&mut handle => *mut u64, size => usize, &prop => *const CUmemAllocationProp, 0 => u64)),
+                call!(cuda, "cuMemMap"(va => u64, size => usize, 0 => usize, handle => u64, 0 => u64)),
+                call!(cuda, "cuMemSetAccess"(va => u64, size => usize, &access => *const CUmemAccessDesc, 1 => usize)),
+                call!(cuda, "cuMemUnmap"(va => u64, size => usize)),
+                call!(cuda, "cuMemRelease"(handle => u64)),
+                call!(cuda, "cuMemAddressFree"(va => u64, size => usize)),
+            ];
+            assert_eq!(codes, [0; 7], "mode {mode}");
+            assert_eq!(end_capture(cuda, s), 0, "mode {mode}");
+        }
+        begin_capture(cuda, s, 0);
+        assert_eq!(common::alloc(cuda, 1024), Err(900), "plain allocations stay forbidden");
+        assert_eq!(end_capture(cuda, s), 901);
+    });
+}
+
+/// A stream that joins a capture, records something there, and is destroyed.
+fn fork_and_destroy(cuda: Cuda, origin: Handle, join: bool) -> u32 {
+    const UNJOINED: u32 = 904;
+    let (fork, forked, done) = (stream(cuda), event(cuda), event(cuda));
+    let memory = common::alloc(cuda, 1 << 20).unwrap();
+    begin_capture(cuda, origin, 2);
+    let set = |s: Handle| call!(cuda, "cuMemsetD8Async"(memory => u64, 0 => u8, 1024 => usize, s => Handle));
+    assert_eq!(set(origin), 0);
+    assert_eq!(call!(cuda, "cuEventRecord"(forked => Handle, origin => Handle)), 0);
+    assert_eq!(call!(cuda, "cuStreamWaitEvent"(fork => Handle, forked => Handle, 0 => u32)), 0);
+    assert_eq!(set(fork), 0);
+    assert_eq!(call!(cuda, "cuEventRecord"(done => Handle, fork => Handle)), 0);
+    assert_eq!(call!(cuda, "cuStreamDestroy_v2"(fork => Handle)), 0);
+    if join {
+        assert_eq!(call!(cuda, "cuStreamWaitEvent"(origin => Handle, done => Handle, 0 => u32)), 0);
+    }
+    let mut status = 9;
+    assert_eq!(call!(cuda, "cuStreamIsCapturing"(origin => Handle, &mut status => *mut u32)), 0);
+    assert_eq!(status, 1, "still active");
+    let code = end_capture(cuda, origin);
+    assert!(matches!(code, 0 | UNJOINED), "{code}");
+    code
+}
+
+#[test]
+fn destroying_a_forked_stream_ends_no_capture() {
+    isolated("destroying_a_forked_stream_ends_no_capture", &[], |cuda| {
+        begin(cuda, 0);
+        let origin = stream(cuda);
+        assert_eq!(fork_and_destroy(cuda, origin, true), 0);
+        assert_eq!(fork_and_destroy(cuda, origin, false), 904, "what it did was never joined");
+    });
+}
+
+fn pool_props(kind: u32, location: CUmemLocation, max: usize) -> CUmemPoolProps {
+    // SAFETY: numbers and a null pointer, for which zeros are valid.
+    let mut props: CUmemPoolProps = unsafe { std::mem::zeroed() };
+    (props.allocType, props.location, props.maxSize) =
+        (radrm_cuda_abi::CUmemAllocationType(kind), location, max);
+    props
+}
+
+fn pool(cuda: Cuda, props: &CUmemPoolProps) -> Result<Handle, u32> {
+    let mut pool = NULL;
+    match call!(cuda, "cuMemPoolCreate"(&mut pool => *mut Handle, props => *const CUmemPoolProps)) {
+        0 => Ok(pool),
+        code => Err(code),
+    }
+}
+
+fn from_pool(cuda: Cuda, pool: Handle, bytes: usize) -> Result<u64, u32> {
+    let mut address = 0;
+    match call!(cuda, "cuMemAllocFromPoolAsync"(&mut address => *mut u64, bytes => usize, pool => Handle, NULL => Handle))
+    {
+        0 => Ok(address),
+        code => Err(code),
+    }
+}
+
+#[test]
+fn the_largest_size_of_a_pool_is_rounded_up() {
+    isolated("the_largest_size_of_a_pool_is_rounded_up", &[], |cuda| {
+        begin(cuda, 0);
+        let small = pool(cuda, &pool_props(1, at(1, 0), 2048)).unwrap();
+        assert!(from_pool(cuda, small, 64).is_ok());
+        let larger = pool(cuda, &pool_props(1, at(1, 0), 3 << 20)).unwrap();
+        assert!(from_pool(cuda, larger, 2 << 20).is_ok() && from_pool(cuda, larger, 2 << 20).is_ok());
+        assert_eq!(from_pool(cuda, larger, 64), Err(OUT_OF_MEMORY));
+    });
+}
+
+#[test]
+fn no_bytes_of_a_pool_are_an_allocation() {
+    isolated("no_bytes_of_a_pool_are_an_allocation", &[], |cuda| {
+        begin(cuda, 0);
+        let take = || {
+            let mut address = 0u64;
+            let code = call!(cuda, "cuMemAllocAsync"(&mut address => *mut u64, 0 => usize, NULL => Handle));
+            (code, address)
+        };
+        let (one, other) = (take(), take());
+        assert_eq!((one.0, other.0), (0, 0));
+        assert!(one.1 != 0 && one.1 != other.1);
+        for (_, address) in [one, other] {
+            assert_eq!(call!(cuda, "cuMemFreeAsync"(address => u64, NULL => Handle)), 0);
+        }
+    });
+}
+
+#[test]
+fn pools_of_managed_memory_exist_since_cuda_13() {
+    const RESERVED_CURRENT: u32 = 5;
+    const USED_CURRENT: u32 = 7;
+    isolated(
+        "pools_of_managed_memory_exist_since_cuda_13",
+        &[("RADRM_EMULATE", "H200,driver=13000")],
+        |cuda| {
+            begin(cuda, 0);
+            let attribute = |pool: Handle, number: u32| {
+                let mut value = 0u64;
+                assert_eq!(
+                    call!(cuda, "cuMemPoolGetAttribute"(pool => Handle, number => u32, &mut value => *mut u64)),
+                    0
+                );
+                value
+            };
+            let made = pool(cuda, &pool_props(2, at(1, 0), 4 << 20)).unwrap();
+            let address = from_pool(cuda, made, 3 << 20).unwrap();
+            assert_eq!([RESERVED_CURRENT, USED_CURRENT].map(|a| attribute(made, a)), [3 << 20; 2]);
+            assert_eq!(from_pool(cuda, made, 2 << 20), Err(OUT_OF_MEMORY));
+            let mut managed = 0u32;
+            let code =
+                call!(cuda, "cuPointerGetAttribute"(&mut managed => *mut u32, 8 => u32, address => u64));
+            assert_eq!((code, managed), (0, 1));
+            assert_eq!(call!(cuda, "cuMemFreeAsync"(address => u64, NULL => Handle)), 0);
+            assert_eq!(attribute(made, USED_CURRENT), 0);
+            // The default and the current pool of a place; a pool of another place cannot be it.
+            let place = at(0, 0);
+            let get = |name: &str| {
+                let mut pool = NULL;
+                let code = match name {
+                    "default" => {
+                        call!(cuda, "cuMemGetDefaultMemPool"(&mut pool => *mut Handle, &place => *const CUmemLocation, 2 => u32))
+                    }
+                    _ => {
+                        call!(cuda, "cuMemGetMemPool"(&mut pool => *mut Handle, &place => *const CUmemLocation, 2 => u32))
+                    }
+                };
+                (code, pool)
+            };
+            let (code, default) = get("default");
+            assert!(code == 0 && !default.is_null() && get("current").1 == default);
+            let set = |pool: Handle| call!(cuda, "cuMemSetMemPool"(&place => *const CUmemLocation, 2 => u32, pool => Handle));
+            assert_eq!(set(made), INVALID_VALUE);
+            let own = pool(cuda, &pool_props(2, place, 0)).unwrap();
+            assert_eq!((set(own), get("current").1 == own, get("default").1 == default), (0, true, true));
+            assert_eq!(call!(cuda, "cuMemPoolDestroy"(default => Handle)), INVALID_VALUE);
+            assert_eq!(call!(cuda, "cuMemPoolDestroy"(own => Handle)), 0);
+            assert!(get("current").1 == default);
+            assert_eq!(call!(cuda, "cuMemPoolDestroy"(made => Handle)), 0);
+        },
+    );
+}
+
+#[test]
+fn older_drivers_have_no_pools_of_managed_memory() {
+    let environment = [("RADRM_EMULATE", "H200,driver=12080")];
+    isolated("older_drivers_have_no_pools_of_managed_memory", &environment, |cuda| {
+        begin(cuda, 0);
+        assert_eq!(pool(cuda, &pool_props(2, at(1, 0), 0)), Err(INVALID_VALUE));
+    });
+}
+
+#[test]
+fn advice_about_managed_memory_is_remembered() {
+    isolated("advice_about_managed_memory_is_remembered", &[], |cuda| {
+        begin(cuda, 0);
+        let (mut memory, size) = (0u64, 4usize << 20);
+        assert_eq!(call!(cuda, "cuMemAllocManaged"(&mut memory => *mut u64, size => usize, 1 => u32)), 0);
+        let get = |attribute: u32, address: u64, size: usize| {
+            let mut value = [7i32; 2];
+            let bytes = if attribute == 3 { 8 } else { 4 };
+            let code = call!(cuda, "cuMemRangeGetAttribute"(
+                &mut value => *mut [i32; 2], bytes => usize, attribute => u32, address => u64, size => usize));
+            assert_eq!(code, 0);
+            value
+        };
+        let all = |attribute| get(attribute, memory, size);
+        assert_eq!([1, 2, 4].map(|a| all(a)[0]), [0, -2, -2]);
+        assert_eq!(all(3), [-2, -2]);
+        let advise = |advice: u32, location: CUmemLocation, size: usize| call!(cuda, "cuMemAdvise_v2"(memory => u64, size => usize, advice => u32, location => CUmemLocation));
+        assert_eq!([1, 3, 5].map(|advice| advise(advice, at(1, 0), size)), [0; 3]);
+        assert_eq!(advise(5, at(2, 0), size / 2), 0);
+        assert_eq!(([1, 2, 5, 6].map(|a| all(a)[0]), all(3)), ([1, 0, 1, 0], [0, -2]));
+        assert_eq!(get(3, memory, size / 2), [-1, 0]);
+        assert_eq!(advise(2, at(0, 0), size / 2), 0, "the location does not count");
+        assert_eq!((all(1)[0], get(1, memory + (size / 2) as u64, size / 2)[0]), (0, 1));
+        assert_eq!(
+            call!(cuda, "cuMemPrefetchAsync"(memory => u64, size => usize, -1 => i32, NULL => Handle)),
+            0
+        );
+        assert_eq!((all(4)[0], all(7)[0]), (-1, 2));
+        assert_eq!(advise(3, at(9, 0), size), INVALID_VALUE);
+        assert_eq!(common::free(cuda, memory), 0);
+    });
+}
+
+#[test]
+fn every_error_has_the_drivers_name_and_words() {
+    isolated("every_error_has_the_drivers_name_and_words", &[], |cuda| {
+        let text = |code: u32| {
+            let (mut name, mut words): (*const c_char, *const c_char) = (std::ptr::null(), std::ptr::null());
+            let found = call!(cuda, "cuGetErrorName"(code => u32, &mut name => *mut *const c_char));
+            assert_eq!(call!(cuda, "cuGetErrorString"(code => u32, &mut words => *mut *const c_char)), found);
+            // SAFETY: the driver gave texts.
+            (found == 0)
+                .then(|| unsafe { (CStr::from_ptr(name).to_owned(), CStr::from_ptr(words).to_owned()) })
+        };
+        assert_eq!((0..1100).filter(|code| text(*code).is_some()).count(), 106);
+        assert_eq!(text(5).unwrap().0, *c"CUDA_ERROR_PROFILER_DISABLED");
+        assert_eq!(
+            text(912).unwrap().1,
+            *c"a kernel launch error has occurred due to cluster misconfiguration"
+        );
+        assert_eq!(text(919).unwrap().0, *c"CUDA_ERROR_FABRIC_NOT_READY");
+    });
+}
+
+/// The driver checks some arguments before its own state.
+#[test]
+fn arguments_are_checked_before_the_state() {
+    isolated("arguments_are_checked_before_the_state", &[], |cuda| {
+        let empty = |name: &str| {
+            let symbol = cuda.symbol(name);
+            // SAFETY: more arguments than the functions take; the C convention lets callers pass them.
+            let f: extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64) -> u32 =
+                unsafe { std::mem::transmute(symbol) };
+            f(0, 0, 0, 0, 0, 0, 0, 0)
+        };
+        let expected = [
+            ("cuStreamCreate", 1),
+            ("cuStreamIsCapturing_ptsz", 1),
+            ("cuEventQuery", 400),
+            ("cuArrayGetDescriptor_v2", 400),
+            ("cuEGLStreamConsumerConnect", 400),
+            ("cuGreenCtxRecordEvent", 201),
+            ("cuMemGetAddressRange_v2", 0),
+            ("cuDriverGetVersion", 1),
+            ("cuGetExportTable", 1),
+            ("cuMemAlloc_v2", 3),
+            ("cuTexRefCreate", 3),
+            ("cuGLInit", 3),
+        ];
+        for (name, code) in expected {
+            assert_eq!(empty(name), code, "{name}");
+        }
+        let (mut stream, mut state) = (NULL, 0u32);
+        assert_eq!(call!(cuda, "cuStreamCreate"(&mut stream => *mut Handle, 0 => u32)), 3);
+        // Checkpoints need no initialised driver in the process that makes them.
+        assert_eq!(
+            call!(cuda, "cuCheckpointProcessGetState"(0 => i32, &mut state => *mut u32)),
+            INVALID_VALUE
+        );
+    });
+}
+
+#[test]
+fn core_dump_attributes_are_remembered() {
+    isolated("core_dump_attributes_are_remembered", &[], |cuda| {
+        begin(cuda, 0);
+        let get = |global: bool, number: u32| {
+            let (mut value, mut size) = ([0u8; 1024], 1024usize);
+            let place = &mut value;
+            let code = if global {
+                call!(cuda, "cuCoredumpGetAttributeGlobal"(number => u32, place => *mut [u8; 1024], &mut size => *mut usize))
+            } else {
+                call!(cuda, "cuCoredumpGetAttribute"(number => u32, place => *mut [u8; 1024], &mut size => *mut usize))
+            };
+            assert_eq!(code, 0);
+            CStr::from_bytes_until_nul(&value).unwrap().to_str().unwrap().to_owned()
+        };
+        let set = |global: bool, number: u32, value: &[u8]| {
+            let mut size = value.len();
+            if global {
+                call!(cuda, "cuCoredumpSetAttributeGlobal"(number => u32, value.as_ptr() => *const u8, &mut size => *mut usize))
+            } else {
+                call!(cuda, "cuCoredumpSetAttribute"(number => u32, value.as_ptr() => *const u8, &mut size => *mut usize))
+            }
+        };
+        assert!(get(true, 5).starts_with("core.cuda.") && get(false, 6).starts_with("corepipe.cuda."));
+        assert_eq!((get(false, 1), get(false, 2)), (String::new(), "\u{1}".to_owned()));
+        assert_eq!(set(true, 5, b"everywhere\0"), 0);
+        assert_eq!((get(true, 5), get(false, 5)), ("everywhere".into(), "everywhere".into()));
+        assert_eq!(
+            (set(false, 5, b"here"), get(false, 5), get(true, 5)),
+            (0, "here".into(), "everywhere".into())
+        );
+        assert_eq!((set(false, 4, &[1]), set(true, 4, &[1]), set(true, 9, &[1])), (800, 0, INVALID_VALUE));
+        let mut size = 0usize;
+        call!(cuda, "cuCoredumpGetAttribute"(7 => u32, NULL => Handle, &mut size => *mut usize));
+        assert_eq!(size, 4);
+        assert_eq!([call!(cuda, "cuProfilerStart"()), call!(cuda, "cuProfilerStop"())], [0, 0]);
+    });
+}
