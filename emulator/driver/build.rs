@@ -90,11 +90,14 @@ fn scan(folder: &Path, names: &mut BTreeSet<String>) {
         } else if path.extension().is_some_and(|e| e == "rs") {
             let text = std::fs::read_to_string(&path).expect("sources are readable");
             for line in text.lines().filter(|l| !l.trim_start().starts_with("//")) {
-                let Some(at) = line.find("fn cu") else { continue };
-                let name: String =
-                    line[at + 3..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
-                if name.as_bytes().get(2).is_some_and(u8::is_ascii_uppercase) {
-                    names.insert(name);
+                for (at, _) in line.match_indices("fn cu") {
+                    let name: String = line[at + 3..]
+                        .chars()
+                        .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
+                        .collect();
+                    if name.as_bytes().get(2).is_some_and(u8::is_ascii_uppercase) {
+                        names.insert(name);
+                    }
                 }
             }
         }

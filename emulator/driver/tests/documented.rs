@@ -3,6 +3,7 @@
 mod common;
 
 use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use common::{Cuda, begin, isolated};
 use radrm_cuda_abi::{CUmemAccessDesc, CUmemAllocationProp, CUmemLocation, CUmemPoolProps};
@@ -351,5 +352,121 @@ fn core_dump_attributes_are_remembered() {
         call!(cuda, "cuCoredumpGetAttribute"(7 => u32, NULL => Handle, &mut size => *mut usize));
         assert_eq!(size, 4);
         assert_eq!([call!(cuda, "cuProfilerStart"()), call!(cuda, "cuProfilerStop"())], [0, 0]);
+    });
+}
+
+fn graph(cuda: Cuda) -> Handle {
+    let mut graph = NULL;
+    assert_eq!(call!(cuda, "cuGraphCreate"(&mut graph => *mut Handle, 0 => u32)), 0);
+    graph
+}
+
+static DESTROYED: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn destroyed(bit: *mut c_void) {
+    DESTROYED.fetch_or(bit as usize as u32, SeqCst);
+}
+
+/// A graph with an empty node that holds the only reference to a user object.
+fn with_object(cuda: Cuda, bit: usize) -> Handle {
+    let (graph, mut object, mut node) = (graph(cuda), NULL, NULL);
+    let data = std::ptr::without_provenance_mut::<c_void>(bit);
+    let code = call!(cuda, "cuUserObjectCreate"(
+        &mut object => *mut Handle, data => Handle, destroyed => extern "C" fn(*mut c_void), 1 => u32, 1 => u32));
+    assert_eq!(code, 0);
+    assert_eq!(
+        call!(cuda, "cuGraphRetainUserObject"(graph => Handle, object => Handle, 1 => u32, 1 => u32)),
+        0
+    );
+    let code = call!(cuda, "cuGraphAddEmptyNode"(
+        &mut node => *mut Handle, graph => Handle, std::ptr::null() => *const Handle, 0 => usize));
+    assert_eq!(code, 0);
+    graph
+}
+
+fn add_child(cuda: Cuda, graph: Handle, child: Handle) -> Handle {
+    let mut node = NULL;
+    let code = call!(cuda, "cuGraphAddChildGraphNode"(
+        &mut node => *mut Handle, graph => Handle, std::ptr::null() => *const Handle, 0 => usize, child => Handle));
+    assert_eq!(code, 0);
+    node
+}
+
+fn instantiate(cuda: Cuda, graph: Handle) -> Handle {
+    let mut exec = NULL;
+    assert_eq!(
+        call!(cuda, "cuGraphInstantiateWithFlags"(&mut exec => *mut Handle, graph => Handle, 0 => u64)),
+        0
+    );
+    exec
+}
+
+/// Waits for the worker to destroy what has no references; the watchdog ends a wait that never succeeds.
+#[track_caller]
+fn expect_destroyed(expected: u32) {
+    while DESTROYED.load(SeqCst) & expected != expected {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(10));
+    assert_eq!(DESTROYED.load(SeqCst), expected);
+}
+
+#[test]
+fn user_objects_follow_the_updates_of_an_executable_graph() {
+    isolated("user_objects_follow_the_updates_of_an_executable_graph", &[], |cuda| {
+        begin(cuda, 0);
+        let destroy = |graph: Handle| assert_eq!(call!(cuda, "cuGraphDestroy"(graph => Handle)), 0);
+        // A child graph's object goes with the executable graph, after the graphs themselves are gone.
+        let (outer, inner) = (with_object(cuda, 1), with_object(cuda, 2));
+        let node = add_child(cuda, outer, inner);
+        destroy(inner);
+        let exec = instantiate(cuda, outer);
+        expect_destroyed(0);
+        // Another child of the same shape takes the place of the first, and its object with it.
+        let other = with_object(cuda, 4);
+        let set = call!(cuda, "cuGraphExecChildGraphNodeSetParams"(exec => Handle, node => Handle, other => Handle));
+        assert_eq!(set, 0);
+        destroy(other);
+        expect_destroyed(0);
+        destroy(outer);
+        expect_destroyed(2);
+        // An update takes all objects of the new graph, and gives all others back.
+        let (outer, inner) = (with_object(cuda, 8), with_object(cuda, 16));
+        add_child(cuda, outer, inner);
+        destroy(inner);
+        let mut info = [0u64; 3];
+        let updated =
+            call!(cuda, "cuGraphExecUpdate_v2"(exec => Handle, outer => Handle, &mut info => *mut [u64; 3]));
+        assert_eq!((updated, info[0] as u32), (0, 0));
+        destroy(outer);
+        expect_destroyed(7);
+        assert_eq!(call!(cuda, "cuGraphExecDestroy"(exec => Handle)), 0);
+        expect_destroyed(31);
+    });
+}
+
+#[test]
+fn a_graph_that_allocates_keeps_its_nodes_and_edges() {
+    const NOT_SUPPORTED: u32 = 801;
+    isolated("a_graph_that_allocates_keeps_its_nodes_and_edges", &[], |cuda| {
+        begin(cuda, 0);
+        let (s, mut address, mut graph) = (stream(cuda), 0u64, NULL);
+        begin_capture(cuda, s, 2);
+        assert_eq!(
+            call!(cuda, "cuMemAllocAsync"(&mut address => *mut u64, 1 << 20 => usize, s => Handle)),
+            0
+        );
+        assert_eq!(call!(cuda, "cuMemsetD8Async"(address => u64, 0 => u8, 1024 => usize, s => Handle)), 0);
+        assert_eq!(call!(cuda, "cuMemFreeAsync"(address => u64, s => Handle)), 0);
+        assert_eq!(call!(cuda, "cuStreamEndCapture"(s => Handle, &mut graph => *mut Handle)), 0);
+        let (mut nodes, mut count) = ([NULL; 3], 3usize);
+        assert_eq!(
+            call!(cuda, "cuGraphGetNodes"(graph => Handle, &mut nodes => *mut [Handle; 3], &mut count => *mut usize)),
+            0
+        );
+        assert_eq!(nodes.map(|node| call!(cuda, "cuGraphDestroyNode"(node => Handle))), [NOT_SUPPORTED; 3]);
+        let removed = call!(cuda, "cuGraphRemoveDependencies"(
+            graph => Handle, &nodes[0] => *const Handle, &nodes[1] => *const Handle, 1 => usize));
+        assert_eq!(removed, NOT_SUPPORTED);
     });
 }

@@ -50,6 +50,21 @@ struct Description {
     at: [usize; 3],
 }
 
+/// One side of a copy of rows, from the fields of that side.
+macro_rules! sides {
+    ($c:ident: $kind:ident, $host:ident, $device:ident, $array:ident, $pitch:ident, $x:ident, $y:ident) => {
+        Description {
+            kind: $c.$kind,
+            host: $c.$host as u64,
+            device: $c.$device,
+            array: $c.$array,
+            pitch: $c.$pitch,
+            height: 0,
+            at: [$c.$x, $c.$y, 0],
+        }
+    };
+}
+
 impl Description {
     fn side(&self, driver: &'static Driver, extent: Extent) -> Answer<Side> {
         let [x, y, z] = self.at.map(|n| n as u64);
@@ -104,47 +119,16 @@ fn boxes(
 
 fn copy_2d(driver: &'static Driver, c: In<CUDA_MEMCPY2D>, stream: Option<CUstream>) -> Answer {
     let c = c.get()?;
-    let from = Description {
-        kind: c.srcMemoryType,
-        host: c.srcHost as u64,
-        device: c.srcDevice,
-        array: c.srcArray,
-        pitch: c.srcPitch,
-        height: 0,
-        at: [c.srcXInBytes, c.srcY, 0],
-    };
-    let to = Description {
-        kind: c.dstMemoryType,
-        host: c.dstHost as u64,
-        device: c.dstDevice,
-        array: c.dstArray,
-        pitch: c.dstPitch,
-        height: 0,
-        at: [c.dstXInBytes, c.dstY, 0],
-    };
+    let from = sides!(c: srcMemoryType, srcHost, srcDevice, srcArray, srcPitch, srcXInBytes, srcY);
+    let to = sides!(c: dstMemoryType, dstHost, dstDevice, dstArray, dstPitch, dstXInBytes, dstY);
     boxes(driver, &from, &to, [c.WidthInBytes, c.Height, 1], stream)
 }
 
 fn copy_3d(driver: &'static Driver, c: In<CUDA_MEMCPY3D>, stream: Option<CUstream>) -> Answer {
     let c = c.get()?;
-    let from = Description {
-        kind: c.srcMemoryType,
-        host: c.srcHost as u64,
-        device: c.srcDevice,
-        array: c.srcArray,
-        pitch: c.srcPitch,
-        height: c.srcHeight,
-        at: [c.srcXInBytes, c.srcY, c.srcZ],
-    };
-    let to = Description {
-        kind: c.dstMemoryType,
-        host: c.dstHost as u64,
-        device: c.dstDevice,
-        array: c.dstArray,
-        pitch: c.dstPitch,
-        height: c.dstHeight,
-        at: [c.dstXInBytes, c.dstY, c.dstZ],
-    };
+    let mut from = sides!(c: srcMemoryType, srcHost, srcDevice, srcArray, srcPitch, srcXInBytes, srcY);
+    let mut to = sides!(c: dstMemoryType, dstHost, dstDevice, dstArray, dstPitch, dstXInBytes, dstY);
+    (from.height, from.at[2], to.height, to.at[2]) = (c.srcHeight, c.srcZ, c.dstHeight, c.dstZ);
     boxes(driver, &from, &to, [c.WidthInBytes, c.Height, c.Depth], stream)
 }
 
@@ -233,47 +217,36 @@ fn with_index(result: Result<(), (CUresult, usize)>, out: Out<usize>) -> Answer 
     })
 }
 
-entry_points! {
+/// Writes copies from one address to another: the call that waits, the one in stream order, and what the two addresses
+/// must be.
+macro_rules! linear_copies {
+    ($($(#[$meta:meta])* fn $now:ident, fn $queued:ident: $target:ident, $source:ident;)*) => { entry_points! { $(
+        $(#[$meta])*
+        fn $now(target: u64, source: u64, bytes: usize) |driver| {
+            linear(driver, Side::$target(target), Side::$source(source), bytes, None)
+        }
+
+        $(#[$meta])*
+        ///
+        /// In stream order.
+        fn $queued(target: u64, source: u64, bytes: usize, stream: CUstream) |driver| {
+            linear(driver, Side::$target(target), Side::$source(source), bytes, Some(stream))
+        }
+    )* } };
+}
+
+linear_copies! {
     /// Copies between any places.
-    fn cuMemcpy(target: CUdeviceptr, source: CUdeviceptr, bytes: usize) |driver| {
-        linear(driver, Side::linear(target), Side::linear(source), bytes, None)
-    }
-
-    /// Copies between any places, in stream order.
-    fn cuMemcpyAsync(target: CUdeviceptr, source: CUdeviceptr, bytes: usize, stream: CUstream) |driver| {
-        linear(driver, Side::linear(target), Side::linear(source), bytes, Some(stream))
-    }
-
+    fn cuMemcpy, fn cuMemcpyAsync: linear, linear;
     /// Copies to the device.
-    fn cuMemcpyHtoD_v2(target: CUdeviceptr, source: u64, bytes: usize) |driver| {
-        linear(driver, Side::device(target), Side::linear(source), bytes, None)
-    }
-
-    /// Copies to the device, in stream order.
-    fn cuMemcpyHtoDAsync_v2(target: CUdeviceptr, source: u64, bytes: usize, stream: CUstream) |driver| {
-        linear(driver, Side::device(target), Side::linear(source), bytes, Some(stream))
-    }
-
+    fn cuMemcpyHtoD_v2, fn cuMemcpyHtoDAsync_v2: device, linear;
     /// Copies from the device.
-    fn cuMemcpyDtoH_v2(target: u64, source: CUdeviceptr, bytes: usize) |driver| {
-        linear(driver, Side::linear(target), Side::device(source), bytes, None)
-    }
-
-    /// Copies from the device, in stream order.
-    fn cuMemcpyDtoHAsync_v2(target: u64, source: CUdeviceptr, bytes: usize, stream: CUstream) |driver| {
-        linear(driver, Side::linear(target), Side::device(source), bytes, Some(stream))
-    }
-
+    fn cuMemcpyDtoH_v2, fn cuMemcpyDtoHAsync_v2: linear, device;
     /// Copies on the device.
-    fn cuMemcpyDtoD_v2(target: CUdeviceptr, source: CUdeviceptr, bytes: usize) |driver| {
-        linear(driver, Side::device(target), Side::device(source), bytes, None)
-    }
+    fn cuMemcpyDtoD_v2, fn cuMemcpyDtoDAsync_v2: device, device;
+}
 
-    /// Copies on the device, in stream order.
-    fn cuMemcpyDtoDAsync_v2(target: CUdeviceptr, source: CUdeviceptr, bytes: usize, stream: CUstream) |driver| {
-        linear(driver, Side::device(target), Side::device(source), bytes, Some(stream))
-    }
-
+entry_points! {
     /// Copies from device to device.
     fn cuMemcpyPeer(
         target: CUdeviceptr, to: CUcontext, source: CUdeviceptr, from: CUcontext, bytes: usize,

@@ -146,11 +146,6 @@ entry_points! {
         elapsed(driver, milliseconds, start, end)
     }
 
-    /// As `cuEventElapsedTime`.
-    fn cuEventElapsedTime_v2(milliseconds: Out<f32>, start: CUevent, end: CUevent) |driver| {
-        elapsed(driver, milliseconds, start, end)
-    }
-
     /// A handle that another process can open. It carries no point in time: see `cuIpcOpenEventHandle`.
     fn cuIpcGetEventHandle(out: Out<CUipcEventHandle>, event: CUevent) |driver| {
         out.required()?;

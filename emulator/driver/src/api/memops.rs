@@ -29,31 +29,6 @@ fn submit(driver: &'static Driver, stream: CUstream, ops: &[MemoryOp]) -> Answer
     Ok(())
 }
 
-fn wait(
-    driver: &'static Driver,
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: u64,
-    wide: bool,
-    flags: c_uint,
-) -> Answer {
-    submit(driver, stream, &[MemoryOp { address, value, wide, action: Action::Wait(compare(flags)?) }])
-}
-
-fn put(
-    driver: &'static Driver,
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: u64,
-    wide: bool,
-    flags: c_uint,
-) -> Answer {
-    if flags > 1 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    submit(driver, stream, &[MemoryOp { address, value, wide, action: Action::Write }])
-}
-
 fn batch(driver: &'static Driver, stream: CUstream, count: c_uint, ops: In<[u64; 6]>) -> Answer {
     const MOST: c_uint = 256;
     if count > MOST {
@@ -63,47 +38,46 @@ fn batch(driver: &'static Driver, stream: CUstream, count: c_uint, ops: In<[u64;
     submit(driver, stream, &ops)
 }
 
+/// Writes the entry points of one value: which call, the type of the value, and the action that the flags say.
+macro_rules! values {
+    ($($(#[$meta:meta])* fn $name:ident($ty:ty): $action:path;)*) => { entry_points! { $(
+        $(#[$meta])*
+        fn $name(stream: CUstream, address: CUdeviceptr, value: $ty, flags: c_uint) |driver| {
+            let (value, wide) = (value.into(), size_of::<$ty>() == 8);
+            submit(driver, stream, &[MemoryOp { address, value, wide, action: $action(flags)? }])
+        }
+    )* } };
+}
+
+fn wait(flags: c_uint) -> Answer<Action> {
+    compare(flags).map(Action::Wait)
+}
+
+/// The flag leaves a memory barrier out, which nothing here can see.
+fn put(flags: c_uint) -> Answer<Action> {
+    if flags > 1 { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(Action::Write) }
+}
+
+values! {
+    /// Waits for a 32-bit value.
+    fn cuStreamWaitValue32(u32): wait;
+    /// Waits for a 32-bit value.
+    fn cuStreamWaitValue32_v2(u32): wait;
+    /// Waits for a 64-bit value.
+    fn cuStreamWaitValue64(u64): wait;
+    /// Waits for a 64-bit value.
+    fn cuStreamWaitValue64_v2(u64): wait;
+    /// Writes a 32-bit value.
+    fn cuStreamWriteValue32(u32): put;
+    /// Writes a 32-bit value.
+    fn cuStreamWriteValue32_v2(u32): put;
+    /// Writes a 64-bit value.
+    fn cuStreamWriteValue64(u64): put;
+    /// Writes a 64-bit value.
+    fn cuStreamWriteValue64_v2(u64): put;
+}
+
 entry_points! {
-    /// Waits for a 32-bit value.
-    fn cuStreamWaitValue32(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint) |driver| {
-        wait(driver, stream, address, value.into(), false, flags)
-    }
-
-    /// Waits for a 32-bit value.
-    fn cuStreamWaitValue32_v2(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint) |driver| {
-        wait(driver, stream, address, value.into(), false, flags)
-    }
-
-    /// Waits for a 64-bit value.
-    fn cuStreamWaitValue64(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint) |driver| {
-        wait(driver, stream, address, value, true, flags)
-    }
-
-    /// Waits for a 64-bit value.
-    fn cuStreamWaitValue64_v2(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint) |driver| {
-        wait(driver, stream, address, value, true, flags)
-    }
-
-    /// Writes a 32-bit value.
-    fn cuStreamWriteValue32(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint) |driver| {
-        put(driver, stream, address, value.into(), false, flags)
-    }
-
-    /// Writes a 32-bit value.
-    fn cuStreamWriteValue32_v2(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint) |driver| {
-        put(driver, stream, address, value.into(), false, flags)
-    }
-
-    /// Writes a 64-bit value.
-    fn cuStreamWriteValue64(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint) |driver| {
-        put(driver, stream, address, value, true, flags)
-    }
-
-    /// Writes a 64-bit value.
-    fn cuStreamWriteValue64_v2(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint) |driver| {
-        put(driver, stream, address, value, true, flags)
-    }
-
     /// Several operations in order.
     fn cuStreamBatchMemOp(stream: CUstream, count: c_uint, ops: In<[u64; 6]>, _flags: c_uint) |driver| {
         batch(driver, stream, count, ops)

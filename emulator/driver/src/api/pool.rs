@@ -11,7 +11,7 @@ use crate::engine::memory::charge::request;
 use crate::engine::memory::free::free_block;
 use crate::engine::memory::objects::Pool;
 use crate::engine::memory::pool::{
-    POSIX_FD, current_pool, default_pool, find, managed_pools, take, take_managed, trim,
+    POSIX_FD, current_pool, default_pool, find, managed_pools, new_managed, take, take_managed, trim,
 };
 use crate::engine::memory::space::Use;
 use crate::engine::memory::vmm::GRANULARITY;
@@ -154,7 +154,7 @@ fn create(driver: &Driver, props: &CUmemPoolProps) -> Answer<Pool> {
             Ok(Pool::new(device.ordinal, device.gpu, max_size, props.handleTypes))
         }
         // Other processes cannot open managed memory.
-        At::Managed(place) if props.handleTypes == 0 => Ok(Pool::managed(driver, place, max_size)),
+        At::Managed(place) if props.handleTypes == 0 => Ok(new_managed(driver, place, max_size)),
         At::Managed(_) => Err(CUDA_ERROR_INVALID_VALUE),
     }
 }

@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_uint, c_void};
 
 use radrm_cuda_abi::*;
 
-use crate::engine::driver::CoreDumps as Settings;
+use crate::engine::context::CoreDumps as Settings;
 use crate::util::ffi::{Answer, In, Out, set_text};
 use crate::util::sync::lock;
 

@@ -9,9 +9,11 @@ use std::sync::{Arc, Mutex};
 
 use radrm_cuda_abi::*;
 
-use crate::engine::driver::CoreDumps;
 use crate::util::ffi::Answer;
 use crate::util::sync::lock;
+
+/// Values of core dump attributes that a program set, by number.
+pub type CoreDumps = BTreeMap<c_uint, Vec<u8>>;
 
 /// A context.
 pub struct Context {

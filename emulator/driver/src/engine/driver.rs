@@ -1,6 +1,5 @@
 //! The driver of a process: everything that it knows and holds.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -10,7 +9,7 @@ use radrm_emulator_machine::{
 };
 
 use crate::engine::code::state::{Code, Launchable};
-use crate::engine::context::{self, Context};
+use crate::engine::context::{self, Context, CoreDumps};
 use crate::engine::device::Device;
 use crate::engine::launches::Launches;
 use crate::engine::memory::state::Memory;
@@ -21,9 +20,6 @@ use crate::models::{devices, mps};
 use crate::util::ffi::Answer;
 use crate::util::handles::{Handles, Registry};
 use crate::util::sync::lock;
-
-/// Values of core dump attributes that a program set, by number.
-pub type CoreDumps = BTreeMap<u32, Vec<u8>>;
 
 /// Everything that this process has of the machine. Made once, by the first `cuInit` that succeeds.
 pub struct Driver {

@@ -54,83 +54,60 @@ fn add_any(
     given.set(params)
 }
 
-entry_points! {
-    /// Adds a kernel.
-    fn cuGraphAddKernelNode(
-        out: Out<CUgraphNode>, graph: CUgraph, before: In<CUgraphNode>, count: usize,
-        params: In<CUDA_KERNEL_NODE_PARAMS_v1>,
-    ) |driver| {
-        let given = params::from_v1(&params.get()?);
-        add(driver, out, graph, before, None, count, |_| params::kernel(driver, &given))
-    }
+/// Writes entry points that add a node behind others: their further arguments, and the kind of the node.
+macro_rules! add_nodes {
+    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),*) |$driver:ident, $state:pat_param| $kind:expr;)*) => {
+        entry_points! { $(
+            $(#[$meta])*
+            fn $name(
+                out: Out<CUgraphNode>, graph: CUgraph, before: In<CUgraphNode>, count: usize, $($arg: $ty),*
+            ) |$driver| {
+                add($driver, out, graph, before, None, count, |$state| $kind)
+            }
+        )* }
+    };
+}
 
-    /// Adds a kernel.
-    fn cuGraphAddKernelNode_v2(
-        out: Out<CUgraphNode>, graph: CUgraph, before: In<CUgraphNode>, count: usize,
-        params: In<CUDA_KERNEL_NODE_PARAMS>,
-    ) |driver| {
-        let given = params.get()?;
-        add(driver, out, graph, before, None, count, |_| params::kernel(driver, &given))
-    }
+fn known_event(state: &mut Sched, event: CUevent) -> Answer<u64> {
+    state.event(event).map(|_| event.addr())
+}
 
+add_nodes! {
+    /// Adds a kernel.
+    fn cuGraphAddKernelNode(given: In<CUDA_KERNEL_NODE_PARAMS_v1>) |driver, _| {
+        params::kernel(driver, &params::from_v1(&given.get()?))
+    };
+    /// Adds a kernel.
+    fn cuGraphAddKernelNode_v2(given: In<CUDA_KERNEL_NODE_PARAMS>) |driver, _| params::kernel(driver, &given.get()?);
     /// Adds a copy.
-    fn cuGraphAddMemcpyNode(
-        out: Out<CUgraphNode>, graph: CUgraph, before: In<CUgraphNode>, count: usize, copy: In<CopyNode>,
-        context: CUcontext,
-    ) |driver| {
-        let copy = copy.get()?;
-        add(driver, out, graph, before, None, count, |_| params::copy(driver, copy, context))
-    }
-
+    fn cuGraphAddMemcpyNode(copy: In<CopyNode>, context: CUcontext) |driver, _| {
+        params::copy(driver, copy.get()?, context)
+    };
     /// Adds a memset.
-    fn cuGraphAddMemsetNode(
-        out: Out<CUgraphNode>, graph: CUgraph, before: In<CUgraphNode>, count: usize, set: In<SetNode>,
-        context: CUcontext,
-    ) |driver| {
-        let set = set.get()?;
-        add(driver, out, graph, before, None, count, |_| params::set(driver, set, context))
-    }
-
+    fn cuGraphAddMemsetNode(set: In<SetNode>, context: CUcontext) |driver, _| params::set(driver, set.get()?, context);
     /// Adds a call of the program.
-    fn cuGraphAddHostNode(
-        out: Out<CUgraphNode>, graph: CUgraph, before: In<CUgraphNode>, count: usize, host: In<HostParams>,
-    ) |driver| {
-        let host = host.get()?;
-        add(driver, out, graph, before, None, count, |_| params::host(&host))
-    }
-
+    fn cuGraphAddHostNode(host: In<HostParams>) |driver, _| params::host(&host.get()?);
     /// Adds a copy of a graph.
-    fn cuGraphAddChildGraphNode(
-        out: Out<CUgraphNode>, graph: CUgraph, before: In<CUgraphNode>, count: usize, child: CUgraph,
-    ) |driver| {
-        add(driver, out, graph, before, None, count, |state| params::child(state, child, 0))
-    }
-
+    fn cuGraphAddChildGraphNode(child: CUgraph) |driver, state| params::child(state, child, 0);
     /// Adds a node that does nothing.
-    fn cuGraphAddEmptyNode(out: Out<CUgraphNode>, graph: CUgraph, before: In<CUgraphNode>, count: usize) |driver| {
-        add(driver, out, graph, before, None, count, |_| Ok(NodeKind::Empty))
-    }
-
+    fn cuGraphAddEmptyNode() |driver, _| Ok(NodeKind::Empty);
     /// Adds the recording of an event.
-    fn cuGraphAddEventRecordNode(
-        out: Out<CUgraphNode>, graph: CUgraph, before: In<CUgraphNode>, count: usize, event: CUevent,
-    ) |driver| {
-        add(driver, out, graph, before, None, count, |state| {
-            state.event(event)?;
-            Ok(NodeKind::RecordEvent { event: event.addr() })
-        })
-    }
-
+    fn cuGraphAddEventRecordNode(event: CUevent) |driver, state| {
+        Ok(NodeKind::RecordEvent { event: known_event(state, event)? })
+    };
     /// Adds a wait for an event.
-    fn cuGraphAddEventWaitNode(
-        out: Out<CUgraphNode>, graph: CUgraph, before: In<CUgraphNode>, count: usize, event: CUevent,
-    ) |driver| {
-        add(driver, out, graph, before, None, count, |state| {
-            state.event(event)?;
-            Ok(NodeKind::WaitEvent { event: event.addr() })
-        })
-    }
+    fn cuGraphAddEventWaitNode(event: CUevent) |driver, state| {
+        Ok(NodeKind::WaitEvent { event: known_event(state, event)? })
+    };
+    /// Adds the freeing of an allocation node's memory.
+    fn cuGraphAddMemFreeNode(address: CUdeviceptr) |driver, state| params::free(state, address);
+    /// Adds memory operations.
+    fn cuGraphAddBatchMemOpNode(ops: In<MemoryOpsParams>) |driver, _| params::memory_ops(&ops.get()?);
+    /// External semaphores do not exist here.
+    fn cuGraphAddExternalSemaphoresSignalNode(_params: *const c_void) |driver, _| Err(CUDA_ERROR_NOT_SUPPORTED);
+}
 
+entry_points! {
     /// Adds an allocation; its address is written into the parameters.
     fn cuGraphAddMemAllocNode(
         out: Out<CUgraphNode>, graph: CUgraph, before: In<CUgraphNode>, count: usize,
@@ -139,21 +116,6 @@ entry_points! {
         let mut given = params.get()?;
         add(driver, out, graph, before, None, count, |state| params::alloc(driver, state, &mut given))?;
         params.set(given)
-    }
-
-    /// Adds the freeing of an allocation node's memory.
-    fn cuGraphAddMemFreeNode(
-        out: Out<CUgraphNode>, graph: CUgraph, before: In<CUgraphNode>, count: usize, address: CUdeviceptr,
-    ) |driver| {
-        add(driver, out, graph, before, None, count, |state| params::free(state, address))
-    }
-
-    /// Adds memory operations.
-    fn cuGraphAddBatchMemOpNode(
-        out: Out<CUgraphNode>, graph: CUgraph, before: In<CUgraphNode>, count: usize, ops: In<MemoryOpsParams>,
-    ) |driver| {
-        let ops = ops.get()?;
-        add(driver, out, graph, before, None, count, |_| params::memory_ops(&ops))
     }
 
     /// Adds a node of any kind.
@@ -169,21 +131,5 @@ entry_points! {
         params: Out<AnyParams>,
     ) |driver| {
         add_any(driver, out, graph, before, Some(data), count, params)
-    }
-
-    /// As `cuGraphAddNode_v2`.
-    fn cuGraphAddNode_v3(
-        out: Out<CUgraphNode>, graph: CUgraph, before: In<CUgraphNode>, data: In<EdgeData>, count: usize,
-        params: Out<AnyParams>,
-    ) |driver| {
-        add_any(driver, out, graph, before, Some(data), count, params)
-    }
-
-    /// External semaphores do not exist here.
-    fn cuGraphAddExternalSemaphoresSignalNode(
-        _out: Out<CUgraphNode>, graph: CUgraph, _before: In<CUgraphNode>, _count: usize, _params: *const c_void,
-    ) |driver| {
-        driver.sched().graphs.graph(graph.addr())?;
-        Err(CUDA_ERROR_NOT_SUPPORTED)
     }
 }

@@ -9,7 +9,6 @@ use crate::api::graph::query::{node_handle, set_log};
 use crate::engine::driver::Driver;
 use crate::engine::graph::exec::Update;
 use crate::engine::graph::node::NodeKind;
-use crate::engine::graph::state::ExecNode;
 use crate::engine::stream::op::not_in_callback;
 use crate::engine::stream::state::Sched;
 use crate::models::copy::{CopyNode, SetNode};
@@ -49,7 +48,9 @@ fn replace(state: &mut Sched, exec: CUgraphExec, node: CUgraphNode, kind: NodeKi
 }
 
 fn update(driver: &'static Driver, exec: CUgraphExec, graph: CUgraph) -> Answer<(Update, Answer)> {
-    let done = driver.sched().graphs.update(exec.addr(), graph.addr())?;
+    let mut state = driver.sched();
+    let done = state.graphs.update(exec.addr(), graph.addr())?;
+    state.bury_objects(driver);
     let answer = if done == Update::Done { Ok(()) } else { Err(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) };
     Ok((done, answer))
 }
@@ -200,19 +201,8 @@ entry_points! {
     /// Replaces what the nodes inside of a child graph do by what those of a graph of the same shape do.
     fn cuGraphExecChildGraphNodeSetParams(exec: CUgraphExec, node: CUgraphNode, graph: CUgraph) |driver| {
         let mut state = driver.sched();
-        let NodeKind::Child(child) = state.graphs.node(node.addr())?.kind else {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        };
-        let (old, new) = (state.graphs.flatten(child)?, state.graphs.flatten(graph.addr())?);
-        let same = |(a, b): (&ExecNode, &ExecNode)| {
-            a.kind.number() == b.kind.number() && a.before == b.before
-        };
-        if old.len() != new.len() || !old.iter().zip(&new).all(same) {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        for (old, new) in old.iter().zip(new) {
-            state.graphs.exec_node(exec.addr(), old.source)?.kind = new.kind;
-        }
+        state.graphs.update_child(exec.addr(), node.addr(), graph.addr())?;
+        state.bury_objects(driver);
         Ok(())
     }
 

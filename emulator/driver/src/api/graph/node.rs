@@ -239,9 +239,4 @@ entry_points! {
     fn cuGraphNodeSetParams(node: CUgraphNode, params: In<AnyParams>) |driver| {
         set_any(driver, node, params)
     }
-
-    /// As `cuGraphNodeSetParams`.
-    fn cuGraphNodeSetParams_v2(node: CUgraphNode, params: In<AnyParams>) |driver| {
-        set_any(driver, node, params)
-    }
 }

@@ -6,7 +6,7 @@ use radrm_cuda_abi::*;
 
 use crate::engine::driver::Driver;
 use crate::engine::graph::node::{Edge, NodeKind};
-use crate::engine::graph::state::{Exec, ExecNode, Graphs};
+use crate::engine::graph::state::{Exec, ExecNode, Graphs, Held};
 use crate::engine::launch;
 use crate::engine::memory::state::Memory;
 use crate::engine::stream::op::Op;
@@ -102,7 +102,7 @@ impl Graphs {
         if source.parent.is_some() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let (objects, executables) = (source.objects.clone(), source.executables);
+        let executables = source.executables;
         let nodes = self.flatten(graph)?;
         if nodes.iter().any(|n| n.kind.is_memory()) && executables > 0 {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
@@ -123,9 +123,8 @@ impl Graphs {
                 allocation.holders += 1;
             }
         }
-        for (object, count) in &objects {
-            self.objects.retain(*object, *count);
-        }
+        let objects = self.objects_of(graph, &[]);
+        self.retain(&objects);
         if let Some(source) = self.graphs.get_mut(&graph) {
             source.executables += 1;
         }
@@ -166,19 +165,83 @@ impl Graphs {
         if let Some(source) = self.graphs.get_mut(&exec.graph) {
             source.executables = source.executables.saturating_sub(1);
         }
-        for (object, count) in exec.objects {
-            self.objects.release(object, count);
-        }
+        self.release(&exec.objects);
         Ok(())
     }
 
-    /// Replaces what the nodes of an executable graph do by what those of a graph of the same shape do.
+    /// A graph and the graphs inside of it, in order.
+    fn family(&self, graph: u64) -> Vec<u64> {
+        let Some(found) = self.graphs.get(&graph) else { return vec![graph] };
+        let mut all = vec![graph];
+        for node in found.nodes.iter().filter_map(|node| self.nodes.get(node)) {
+            if let NodeKind::Child(child) = node.kind {
+                all.extend(self.family(child));
+            }
+        }
+        all
+    }
+
+    /// User objects of a graph and the graphs inside of it, under the names of another family of the same shape.
+    fn objects_of(&self, graph: u64, names: &[u64]) -> Vec<Held> {
+        let mut held = Vec::new();
+        for (at, member) in self.family(graph).into_iter().enumerate() {
+            let objects = self.graphs.get(&member).into_iter().flat_map(|graph| &graph.objects);
+            let name = names.get(at).or(names.first()).copied().unwrap_or(member);
+            held.extend(objects.map(|(object, count)| (name, *object, *count)));
+        }
+        held
+    }
+
+    fn retain(&mut self, held: &[Held]) {
+        held.iter().for_each(|(_, object, count)| self.objects.retain(*object, *count));
+    }
+
+    fn release(&mut self, held: &[Held]) {
+        for (_, object, count) in held {
+            self.objects.release(*object, *count);
+        }
+    }
+
+    /// Puts the user objects of `new` in the place of those that an executable graph has from `old`, or of all.
+    fn replace_objects(&mut self, exec: u64, old: u64, new: u64, all: bool) {
+        let names = self.family(old);
+        let taken = self.objects_of(new, &names);
+        self.retain(&taken);
+        let Some(exec) = self.execs.get_mut(&exec) else { return };
+        let goes = |held: &Held| all || names.contains(&held.0);
+        let (gone, mut kept): (Vec<Held>, Vec<Held>) = exec.objects.drain(..).partition(goes);
+        kept.extend(taken);
+        exec.objects = kept;
+        self.release(&gone);
+    }
+
+    /// Replaces what the nodes inside of a child graph of an executable graph do, and its user objects, by those of a
+    /// graph of the same shape.
+    ///
+    /// # Errors
+    /// CUDA_ERROR_INVALID_VALUE.
+    pub fn update_child(&mut self, exec: u64, node: u64, graph: u64) -> Answer {
+        let NodeKind::Child(child) = self.node(node)?.kind else { return Err(CUDA_ERROR_INVALID_VALUE) };
+        let (old, new) = (self.flatten(child)?, self.flatten(graph)?);
+        let same =
+            |(a, b): (&ExecNode, &ExecNode)| a.kind.number() == b.kind.number() && a.before == b.before;
+        if old.len() != new.len() || !old.iter().zip(&new).all(same) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        for (old, new) in old.iter().zip(new) {
+            self.exec_node(exec, old.source)?.kind = new.kind;
+        }
+        self.replace_objects(exec, child, graph, false);
+        Ok(())
+    }
+
+    /// Replaces what the nodes of an executable graph do, and its user objects, by those of a graph of the same shape.
     ///
     /// # Errors
     /// CUDA_ERROR_INVALID_VALUE for an unknown handle.
-    pub fn update(&mut self, exec: u64, graph: u64) -> Answer<Update> {
+    pub fn update(&mut self, handle: u64, graph: u64) -> Answer<Update> {
         let new = self.flatten(graph)?;
-        let old = &self.exec(exec)?.nodes;
+        let old = &self.exec(handle)?.nodes;
         if new.len() != old.len() {
             return Ok(Update::Topology);
         }
@@ -204,13 +267,15 @@ impl Graphs {
                 _ => {}
             }
         }
-        if let Some(exec) = self.execs.get_mut(&exec) {
+        if let Some(exec) = self.execs.get_mut(&handle) {
             for (old, new) in exec.nodes.iter_mut().zip(new) {
                 if !old.kind.is_memory() {
                     old.kind = new.kind;
                 }
             }
         }
+        let source = self.exec(handle)?.graph;
+        self.replace_objects(handle, source, graph, true);
         Ok(Update::Done)
     }
 

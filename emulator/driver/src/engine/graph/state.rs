@@ -32,9 +32,12 @@ pub struct Exec {
     pub graph: u64,
     /// Number that no other graph of the process has.
     pub id: u32,
-    /// References to user objects.
-    pub objects: Vec<(u64, u32)>,
+    /// References to user objects: the graph that they are from, object, number.
+    pub objects: Vec<Held>,
 }
+
+/// References of an executable graph: the graph that they are from, object, number.
+pub type Held = (u64, u64, u32);
 
 /// Memory of an allocation node.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,7 @@ use std::collections::HashMap;
 use radrm_cuda_abi::*;
 use radrm_emulator_machine::{Kind, ObjectId};
 
-use crate::engine::driver::Driver;
-use crate::engine::memory::advice::{Place, device_of};
+use crate::engine::memory::advice::Place;
 use crate::models::array::extent;
 use crate::util::ranges::Ranges;
 
@@ -129,13 +128,6 @@ impl Pool {
             imported: None,
             offered: None,
         }
-    }
-
-    /// A pool of managed memory that should be at a location.
-    pub(crate) fn managed(driver: &Driver, place: Place, max_size: u64) -> Self {
-        let device = driver.device(device_of(Some(place)));
-        let (ordinal, gpu) = device.or_else(|_| driver.device(0)).map_or((0, 0), |d| (d.ordinal, d.gpu));
-        Self { managed: Some(place), ..Self::new(ordinal, gpu, max_size, 0) }
     }
 
     /// Device ordinal.

@@ -12,7 +12,7 @@ use radrm_emulator_machine::{HOLD_GRANULE, Kind};
 
 use crate::engine::context::Context;
 use crate::engine::driver::Driver;
-use crate::engine::memory::advice::Place;
+use crate::engine::memory::advice::{Place, device_of};
 use crate::engine::memory::charge::charge;
 use crate::engine::memory::device::ALIGNMENT;
 use crate::engine::memory::host;
@@ -48,12 +48,19 @@ pub(crate) fn current_pool(driver: &Driver, state: &mut State, device: CUdevice)
     Ok(state.device_pools[device as usize].current.unwrap_or(default))
 }
 
+/// A pool of managed memory that should be at a location.
+pub(crate) fn new_managed(driver: &Driver, place: Place, max_size: u64) -> Pool {
+    let device = driver.device(device_of(Some(place)));
+    let (ordinal, gpu) = device.or_else(|_| driver.device(0)).map_or((0, 0), |d| (d.ordinal, d.gpu));
+    Pool { managed: Some(place), ..Pool::new(ordinal, gpu, max_size, 0) }
+}
+
 /// The pools of managed memory of a location; the default one is made at the first question.
 pub(crate) fn managed_pools<'a>(driver: &Driver, state: &'a mut State, place: Place) -> &'a mut DevicePools {
     let pools = state.managed_pools.entry(place).or_default();
     if pools.default.is_none() {
         let handle = driver.handles.next();
-        state.pools.insert(handle, Pool::managed(driver, place, 0));
+        state.pools.insert(handle, new_managed(driver, place, 0));
         pools.default = Some(handle);
     }
     pools
