@@ -10,6 +10,7 @@ use radrm_protocol::socket::own_socket;
 use radrm_scheduler_core::Settings;
 use serde::Deserialize;
 
+use super::hooks::Hooks;
 use super::metrics::Names;
 
 /// Where the file is looked for if none is named.
@@ -55,6 +56,8 @@ pub(crate) struct Config {
     pub(crate) kernels: String,
     /// Where everything that the scheduler is told, and decides, is written down; `""` is nowhere.
     pub(crate) events: PathBuf,
+    /// Programs before and after each attempt.
+    pub(crate) hooks: Hooks,
     /// Suspending jobs without loss.
     pub(crate) suspend: Suspend,
     /// Policy, order, recovery, eviction.
@@ -100,6 +103,7 @@ impl Default for Config {
             gpu_reserve_mib: 0,
             kernels: String::new(),
             events: PathBuf::new(),
+            hooks: Hooks::default(),
             suspend: Suspend::default(),
             scheduler: Settings::default(),
         }
@@ -120,7 +124,8 @@ impl Config {
                 return Err(format!("{}: {}", path.display(), radrm_console::output::reason(&error)));
             }
         };
-        Self::parse(&text).map_err(|why| format!("{}: {why}", path.display()))
+        let config = Self::parse(&text).and_then(|config| config.hooks.check().map(|()| config));
+        config.map_err(|why| format!("{}: {why}", path.display()))
     }
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -168,6 +173,7 @@ impl Config {
         self.keep_days = new.keep_days;
         self.kernels = new.kernels;
         self.suspend = new.suspend;
+        self.hooks = new.hooks;
         self.metrics_per_job = new.metrics_per_job;
         self.metrics_names = new.metrics_names;
         let fixed = [

@@ -12,6 +12,7 @@
 //! | `watch`, `gpus` | threads that wait for supervisors and look at GPUs |
 //! | `pace`, `load` | how fast a job is beside others, and what it does to a GPU alone |
 //! | `turns` | who may launch when |
+//! | `hooks` | the administrator's prolog and epilog |
 //! | `suspend` | a job taken off its GPUs without loss, and brought back, by a helper process |
 //! | `host` | what jobs take of the host's CPUs and memory |
 //! | `events` | the log that `radrm replay --events` reads |
@@ -23,6 +24,7 @@ mod engine;
 mod events;
 mod gpus;
 mod history;
+mod hooks;
 mod host;
 mod http;
 mod load;
@@ -110,6 +112,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         time::follow(arguments.get(2).map(OsString::as_os_str));
         descriptors::restore(arguments.get(3));
         return supervisor::keep();
+    }
+    if arguments.get(1).is_some_and(|word| word == hooks::WORD) {
+        return hooks::keep();
     }
     if arguments.get(1).is_some_and(|word| word == suspend::WORD) {
         return suspend::help();

@@ -68,7 +68,7 @@ pub(crate) struct End {
     pub(crate) code: Option<i32>,
     /// The signal that killed it.
     pub(crate) signal: Option<i32>,
-    /// It did not start, and why.
+    /// It did not start, and why. With `lost` that was the node's fault.
     pub(crate) not_started: Option<String>,
     /// It failed after a request for GPU memory was refused: what it held and asked for, bytes.
     pub(crate) oom: Option<u64>,
@@ -80,6 +80,9 @@ pub(crate) struct End {
     /// What refused the request was a limit of its user or group: which, as a sentence's end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) limited: Option<String>,
+    /// The kernel ended a process of it because its control group reached this limit on host memory, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) host_oom: Option<u64>,
     /// Its GPU was gone when it failed.
     #[serde(default)]
     pub(crate) lost: bool,
@@ -92,11 +95,11 @@ pub(crate) struct End {
 impl End {
     /// What the scheduler is told.
     pub(crate) fn outcome(&self) -> Outcome {
-        if self.not_started.is_some() {
-            return Outcome::NotStarted;
-        }
         if self.lost {
             return Outcome::Lost;
+        }
+        if self.not_started.is_some() {
+            return Outcome::NotStarted;
         }
         let code = self.code.unwrap_or_else(|| 128 + self.signal.unwrap_or(0));
         match (self.oom, self.signal) {

@@ -8,6 +8,7 @@ use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -15,12 +16,15 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{Gid, Uid};
 use radrm_analyzer::Footprint;
+use radrm_limits::cgroup_v2::Group;
 use radrm_limits::machine::Node;
 use radrm_limits::setup;
 use radrm_os::Process;
+use radrm_protocol::words;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
+use super::hooks::Call;
 use super::outcome;
 use super::status::{self, End, Who};
 use super::time;
@@ -47,17 +51,26 @@ pub(crate) struct Order {
     /// Its whole environment.
     pub(crate) environment: Vec<String>,
     /// Where.
+    #[serde(with = "words::path")]
     pub(crate) cwd: PathBuf,
     /// As whom; `None`: as the daemon.
     pub(crate) user: Option<User>,
     /// The umask.
     pub(crate) umask: u32,
     /// Standard output, appended to.
+    #[serde(with = "words::path")]
     pub(crate) output: PathBuf,
     /// Standard error; `None` is standard output.
+    #[serde(with = "words::some_path")]
     pub(crate) error: Option<PathBuf>,
     /// The profile that the launcher writes.
     pub(crate) profile: PathBuf,
+    /// What runs before, as the daemon's user.
+    pub(crate) prolog: Option<Call>,
+    /// The control group that the launcher is started in.
+    pub(crate) group: Option<Group>,
+    /// The limit on host memory there, bytes.
+    pub(crate) host_memory: Option<u64>,
 }
 
 impl Order {
@@ -92,8 +105,11 @@ pub fn keep() -> process::ExitCode {
     if let Some(who) = Who::of(process::id()) {
         let _ = status::put_supervisor(&file, who);
     }
-    let mut end =
-        run(&order, &file).unwrap_or_else(|sentence| End { not_started: Some(sentence), ..End::default() });
+    let mut end = run(&order, &file).unwrap_or_else(|Failed { why, lost }| End {
+        not_started: Some(why),
+        lost,
+        ..End::default()
+    });
     end.at_ms = time::now().0;
     match status::put_end(&file, &end) {
         Ok(()) => process::ExitCode::SUCCESS,
@@ -101,12 +117,35 @@ pub fn keep() -> process::ExitCode {
     }
 }
 
-fn run(order: &Order, file: &File) -> Result<End, String> {
+/// Why nothing of a job began.
+struct Failed {
+    why: String,
+    /// It is the node's fault: the job is tried again.
+    lost: bool,
+}
+
+impl From<String> for Failed {
+    fn from(why: String) -> Self {
+        Self { why, lost: false }
+    }
+}
+
+fn run(order: &Order, file: &File) -> Result<End, Failed> {
+    let log = io::stderr().as_fd().try_clone_to_owned().map(File::from);
     alone();
+    let of_node = |why: String| Failed { why, lost: true };
+    if let Some(prolog) = &order.prolog {
+        let log = log.map_err(|error| of_node(error.to_string()))?;
+        prolog.run(&log).map_err(|why| of_node(format!("the prolog {why}")))?;
+    }
+    // What a prolog leaves running is not the job's.
+    adopt_orphans();
+    let entrance = order.group.as_ref().map(Group::entrance).transpose();
+    let entrance = entrance.map_err(|error| of_node(format!("its control group cannot be used: {error}")))?;
     if let Some(user) = &order.user {
         // Only root can make what limits of users and groups are kept in.
-        let node = Node::of(order.machine())?;
-        setup::for_job(&node.ledgers, user.uid, &|| node.machine.inventory())?;
+        let node = Node::of(order.machine()).map_err(String::from)?;
+        setup::for_job(&node.ledgers, user.uid, &|| node.machine.inventory()).map_err(String::from)?;
     }
     become_user(order.user.as_ref())?;
     // SAFETY: a plain system call that cannot fail.
@@ -116,7 +155,7 @@ fn run(order: &Order, file: &File) -> Result<End, String> {
     let output = open(&order.output)?;
     let error = order.error.as_ref().map(open).transpose()?;
     let started = output.metadata().map(|found| found.len()).unwrap_or(0);
-    let child = start(order, file, &output, error.as_ref().unwrap_or(&output))?;
+    let child = start(order, file, &output, error.as_ref().unwrap_or(&output), entrance.as_ref())?;
     let ending = wait_for(child);
     end_descendants();
     let log = error.unwrap_or(output);
@@ -124,6 +163,7 @@ fn run(order: &Order, file: &File) -> Result<End, String> {
         Ok(code) => End { code: Some(code), ..End::default() },
         Err(signal) => End { signal: Some(signal), ..End::default() },
     };
+    end.host_oom = order.group.as_ref().is_some_and(Group::has_killed).then_some(order.host_memory).flatten();
     if let Some(told) = outcome::of_profile(&order.profile) {
         let unseen = told.unseen;
         let Footprint { peak, oom, oom_request, limited } = told.footprint;
@@ -136,21 +176,16 @@ fn run(order: &Order, file: &File) -> Result<End, String> {
     Ok(end)
 }
 
-/// In a session of its own, as the parent of whatever the job leaves without one, and not to be
-/// ended by the signals that end a shell's jobs.
+/// In a session of its own, and not to be ended by the signals that end a shell's jobs.
 fn alone() {
     // SAFETY: plain system calls on this process.
     unsafe {
         libc::setsid();
-        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
         for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGQUIT, libc::SIGPIPE] {
             libc::signal(signal, libc::SIG_IGN);
         }
-        // The daemon holds back the signals that end it; its jobs must get theirs.
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
     }
+    default_signals();
     last_resort();
     if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
         for fd in 0..3 {
@@ -158,6 +193,22 @@ fn alone() {
             unsafe { libc::dup2(null.as_raw_fd(), fd) };
         }
     }
+}
+
+/// The daemon holds back the signals that end it; what it starts must get them.
+pub(crate) fn default_signals() {
+    // SAFETY: plain system calls on this process; the set is filled before it is used.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+}
+
+/// Becomes the parent of all that the job leaves without one.
+fn adopt_orphans() {
+    // SAFETY: a plain system call on this process.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
 }
 
 /// The daemon may be spared when the host's memory runs out; what jobs take is not. Raising is always allowed.
@@ -196,12 +247,22 @@ fn open(path: &PathBuf) -> Result<File, String> {
 }
 
 fn strings(words: &[String]) -> Result<Vec<CString>, String> {
-    let word = |word: &String| CString::new(word.as_bytes()).map_err(|_| "a word has a zero byte".to_owned());
+    let wrong = || "a word has a zero byte".to_owned();
+    let word = |word: &String| {
+        let bytes = words::decode(word).ok_or_else(wrong)?.into_vec();
+        CString::new(bytes).map_err(|_| wrong())
+    };
     words.iter().map(word).collect()
 }
 
 /// Starts the launcher in a process group of its own, which takes the job's signals.
-fn start(order: &Order, file: &File, output: &File, error: &File) -> Result<libc::pid_t, String> {
+fn start(
+    order: &Order,
+    file: &File,
+    output: &File,
+    error: &File,
+    entrance: Option<&File>,
+) -> Result<libc::pid_t, String> {
     let (argv, environment) = (strings(&order.argv)?, strings(&order.environment)?);
     let list = |strings: &[CString]| -> Vec<*const libc::c_char> {
         strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
@@ -234,6 +295,11 @@ fn start(order: &Order, file: &File, output: &File, error: &File) -> Result<libc
         }
         libc::dup2(output.as_raw_fd(), 1);
         libc::dup2(error.as_raw_fd(), 2);
+        // The supervisor stays outside: it reports an end for want of host memory.
+        if entrance.is_some_and(|mut group| group.write_all(b"0").is_err()) {
+            let _ = writeln!(io::stderr(), "{}: its control group cannot be entered", super::NAME);
+            libc::_exit(125);
+        }
         // Written before anything of the job runs: where this is missing, nothing ran.
         let said = Who::of(process::id()).map(|who| status::put_program(file, who));
         if matches!(said, Some(Ok(()))) {

@@ -14,6 +14,7 @@
 pub mod amount;
 pub mod audit;
 pub mod cgroup;
+pub mod cgroup_v2;
 pub mod charge;
 pub mod config;
 pub mod contexts;

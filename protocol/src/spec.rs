@@ -6,9 +6,13 @@ use std::path::PathBuf;
 use radrm_base::PastRun;
 use radrm_scheduler_core::need::{DryRun, Features, ModelSummary, UserEstimate};
 use radrm_scheduler_core::{
-    Bytes, HostNeed, Job, JobId, Millis, Permille, Preemption, SuspendRefusal, UserId,
+    ArrayLimit, Bytes, HostNeed, Job, JobId, Millis, Permille, Preemption, SuspendRefusal, UserId,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::after::After;
+use crate::array::{Array, ArrayTask};
+use crate::words;
 
 /// A job as it is submitted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -16,11 +20,12 @@ use serde::{Deserialize, Serialize};
 pub struct Spec {
     /// What it is called in lists.
     pub name: String,
-    /// Program and arguments.
+    /// Program and arguments, as [`words::encode`] writes them.
     pub command: Vec<String>,
     /// Where it runs.
+    #[serde(with = "words::path")]
     pub cwd: PathBuf,
-    /// Its environment, `NAME=value`.
+    /// Its environment, `NAME=value`, as [`words::encode`] writes it.
     pub environment: Vec<String>,
     /// Its umask.
     pub umask: u32,
@@ -64,8 +69,10 @@ pub struct Spec {
     /// Time from that signal to SIGTERM, ms.
     pub grace_ms: Option<u64>,
     /// Standard output; `None` is a file in the daemon's care.
+    #[serde(with = "words::some_path")]
     pub output: Option<PathBuf>,
     /// Standard error; `None` goes where standard output goes.
+    #[serde(with = "words::some_path")]
     pub error: Option<PathBuf>,
     /// Batch size, for the history of the program's needs.
     pub batch: Option<u32>,
@@ -73,6 +80,15 @@ pub struct Spec {
     pub summary: Option<ModelSummary>,
     /// It does not start until it is released.
     pub held: bool,
+    /// Jobs that have to end before it may start.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<After>,
+    /// It is submitted once for each index.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub array: Option<Array>,
+    /// Its place in an array, which the daemon gives it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<ArrayTask>,
 }
 
 /// More than a command line and an environment can be.
@@ -86,6 +102,8 @@ const MOST_BYTES: usize = 2 << 20;
 const LONGEST_NAME: usize = 256;
 /// More estimators than a file has.
 const MOST_ESTIMATES: usize = 16;
+/// More jobs that one job waits for are an array's.
+const MOST_AFTER: usize = 100;
 /// A path that the kernel takes (`PATH_MAX`), with its zero byte.
 const LONGEST_PATH: usize = 4096;
 
@@ -103,8 +121,16 @@ impl Spec {
         }
         self.check_lengths()?;
         let mut words = self.command.iter().chain(&self.environment).chain([&self.name]);
-        if words.any(|word| word.contains('\0')) {
+        if words.any(|word| words::decode(word).is_none()) {
             return Err("a word of the job contains a zero byte".to_owned());
+        }
+        if self.task.is_some() || self.after.iter().any(|after| after.jobs.is_some()) {
+            return Err(
+                "the job's place in an array, and the jobs that it waits for, are found by radrmd".to_owned()
+            );
+        }
+        if self.after.len() > MOST_AFTER {
+            return Err(format!("the job waits for more than {MOST_AFTER} jobs and arrays"));
         }
         if !self.cwd.is_absolute() {
             return Err(format!("the job's directory {} is not absolute", self.cwd.display()));
@@ -227,6 +253,12 @@ impl Spec {
         }
     }
 
+    /// What it asks for of the host.
+    #[must_use]
+    pub fn host(&self) -> HostNeed {
+        HostNeed { cpu_milli: self.cpu_milli, memory: Bytes(self.host_memory) }
+    }
+
     /// The scheduler's view, but for its needs.
     #[must_use]
     pub fn job(&self, id: u64, uid: u32, submitted: Millis) -> Job {
@@ -244,11 +276,16 @@ impl Spec {
             share: self.share.map(Permille),
             exclusive: self.exclusive,
             model: self.model.clone(),
-            host: HostNeed { cpu_milli: self.cpu_milli, memory: Bytes(self.host_memory) },
+            host: self.host(),
             time_limit: self.time_limit_ms.map(Millis),
             slot: self.slot_ms.map(Millis),
             preemption,
             submitted,
+            after: self.after.iter().filter_map(After::dependency).collect(),
+            array: self.task.and_then(|task| {
+                let array = JobId(task.array(id));
+                task.at_once.map(|at_once| ArrayLimit { array, at_once })
+            }),
             ..Job::new(JobId(id))
         }
     }

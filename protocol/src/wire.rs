@@ -8,7 +8,9 @@ use radrm_scheduler_core::{Activity, Needs};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::job_ref::JobRef;
 use crate::spec::Spec;
+pub use crate::stats::{GpuStats, StatsRow};
 
 /// The first bytes in both directions; the last is the version.
 pub const HELLO: [u8; 8] = *b"RADRMD\0\x02";
@@ -31,18 +33,18 @@ pub enum Request {
     },
     /// One job with its history.
     Show {
-        /// Its number.
-        job: u64,
+        /// Which.
+        job: JobRef,
     },
     /// The user does not want these any more.
     Cancel {
-        /// Their numbers.
-        jobs: Vec<u64>,
+        /// Jobs, and arrays as a whole.
+        jobs: Vec<JobRef>,
     },
     /// These must not start, or may start again.
     Hold {
-        /// Their numbers.
-        jobs: Vec<u64>,
+        /// Jobs, and arrays as a whole.
+        jobs: Vec<JobRef>,
         /// Whether they must not start.
         held: bool,
     },
@@ -129,6 +131,9 @@ pub struct Asked {
     pub grace_ms: Option<u64>,
     /// Batch size.
     pub batch_size: Option<u32>,
+    /// Jobs that it waits for, as `any:12` or `ok:12_3`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
 }
 
 impl Asked {
@@ -148,6 +153,7 @@ impl Asked {
             expected_ms: spec.expected_ms,
             checkpoint_signal: spec.checkpoint_signal,
             grace_ms: spec.grace_ms,
+            after: spec.after.iter().map(ToString::to_string).collect(),
             batch_size: spec.batch,
         }
     }
@@ -240,9 +246,23 @@ pub struct JobRow {
     /// The daemon's older versions do not tell it.
     #[serde(default)]
     pub asked: Asked,
+    /// Its place in an array.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskRow>,
     /// Where its need of GPU memory comes from, of one job that is not over.
     #[serde(default)]
     pub need_from: Option<String>,
+}
+
+/// A job's place in an array, as it is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRow {
+    /// The number of the array: that of its first job.
+    pub array: u64,
+    /// Its index there.
+    pub index: u32,
+    /// How many of the array's jobs may be in the queue or run at once, if that is bounded.
+    pub at_once: Option<u32>,
 }
 
 /// A GPU as it is shown.
@@ -288,6 +308,17 @@ pub struct GpuRow {
     pub kept_for: Option<u64>,
 }
 
+/// Whether the node holds jobs to the CPUs and host memory that they ask for, or only reserves those.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostLimits {
+    /// CPU time is limited.
+    pub cpu: bool,
+    /// Host memory is limited.
+    pub memory: bool,
+    /// Why neither is.
+    pub why: Option<String>,
+}
+
 /// The machine as it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeRow {
@@ -313,55 +344,13 @@ pub struct NodeRow {
     pub suspended_bytes: u64,
     /// GPUs at the same time.
     pub gpus: Vec<GpuRow>,
+    /// Whether jobs are held to `--cpus` and `--mem`.
+    #[serde(default)]
+    pub host_limits: HostLimits,
     /// Processes that take GPU memory past the shim.
     pub audit: Vec<String>,
     /// What the daemon cannot do at the moment.
     pub issues: Vec<String>,
-}
-
-/// Figures over jobs that are over.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct StatsRow {
-    /// Jobs.
-    pub jobs: u64,
-    /// Those that ended well.
-    pub succeeded: u64,
-    /// Those that failed.
-    pub failed: u64,
-    /// Those that were cancelled.
-    pub cancelled: u64,
-    /// Out-of-memory crashes, retried ones included.
-    pub ooms: u64,
-    /// From the first submission to the last end, ms.
-    pub makespan_ms: u64,
-    /// Mean time in the queue, ms.
-    pub mean_wait_ms: f64,
-    /// Mean time on GPUs, ms.
-    pub mean_execution_ms: f64,
-    /// Mean time from submission to end, ms.
-    pub mean_completion_ms: f64,
-    /// GPUs at the same time.
-    pub gpus: Vec<GpuStats>,
-    /// What is emulated, if it is: such GPUs' activity, power and energy are not told.
-    #[serde(default)]
-    pub emulated: Option<String>,
-}
-
-/// Means over the time that the daemon watched a GPU.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct GpuStats {
-    /// The GPU's UUID.
-    pub gpu: String,
-    /// How often it was sampled.
-    pub samples: u64,
-    /// Memory in use, bytes.
-    pub mean_used: f64,
-    /// SM activity, a part of 1.
-    pub mean_smact: Option<f64>,
-    /// Power draw, W.
-    pub mean_power_w: Option<f64>,
-    /// Energy over that time, mJ.
-    pub energy_mj: Option<f64>,
 }
 
 /// So many jobs as lists show them fit into one frame, however long their paths are.
@@ -445,7 +434,7 @@ mod tests {
     #[test]
     fn frames_come_back_as_they_were() {
         let mut bytes = Vec::new();
-        let request = Request::Hold { jobs: vec![1, 2], held: true };
+        let request = Request::Hold { jobs: vec![1.into(), JobRef { job: 2, index: Some(3) }], held: true };
         write(&mut bytes, &request).unwrap();
         write(&mut bytes, &Request::Nodes).unwrap();
         let mut rest = &bytes[..];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use radrm_scheduler_core::{Action, Event, Evidence, JobId, Outcome, Reason, Signal, Verdict};
 
 use super::effects::Owner;
-use super::{Committed, Effect, Engine, Live, Note, needs};
+use super::{Committed, Effect, Engine, Live, Note, arrays, epilog, needs};
 use crate::history::EndedRun;
 use crate::status::{End, Status};
 use crate::store::Stage;
@@ -74,7 +74,7 @@ impl Engine {
                     }
                     self.health.counters.job_ended(entry, &verdict, now);
                 }
-                self.say(job.0, super::rows::end_words(&verdict, reason));
+                self.say(job.0, self.end_words(job.0, &verdict, reason));
             }
             Action::WakeAt { at } => self.core.wake = Some(at),
         }
@@ -120,7 +120,9 @@ impl Engine {
     }
 
     fn launch(&mut self, attempt: Attempt) -> Result<(), String> {
-        let (owner, order) = self.order(attempt)?;
+        let (owner, mut order) = self.order(attempt)?;
+        let need = self.jobs.entries.get(&attempt.0).map(|entry| entry.spec.host()).unwrap_or_default();
+        order.group = self.effects.limit_host(attempt, need)?;
         let supervisor = self.effects.start(attempt, owner, &order)?;
         self.jobs.live.insert(attempt.0, Live { supervisor, ..Live::default() });
         if let Some(entry) = self.jobs.entries.get_mut(&attempt.0) {
@@ -137,10 +139,12 @@ impl Engine {
             .store
             .environment(job)
             .map_err(|error| format!("the queue cannot be read: {error}"))?;
-        let own = ["CUDA_VISIBLE_DEVICES=", "RADRM_JOB=", "RADRM_ATTEMPT=", "RADRM_SEGMENT=", "RADRM_QUOTA="];
-        environment.retain(|line| own.iter().all(|name| !line.starts_with(name)));
+        let own = ["CUDA_VISIBLE_DEVICES", "RADRM_JOB", "RADRM_ATTEMPT", "RADRM_SEGMENT", "RADRM_QUOTA"];
+        let is_own = |name: &str| own.contains(&name) || arrays::VARIABLES.contains(&name);
+        environment.retain(|line| !is_own(line.split('=').next().unwrap_or_default()));
         environment.push(format!("CUDA_VISIBLE_DEVICES={}", entry.devices.join(",")));
         environment.extend(supervisor::marks(job, attempt));
+        environment.extend(arrays::marks(entry));
         let folder = self.paths.folder(job);
         let profile = folder.join(format!("{attempt}.radrm"));
         let launcher = self.effects.launcher()?;
@@ -166,6 +170,9 @@ impl Engine {
             output: super::rows::output(entry, &folder),
             error: entry.spec.error.clone(),
             profile,
+            prolog: self.config.hooks.prolog(epilog::environment(entry)),
+            group: None,
+            host_memory: Some(entry.spec.host_memory).filter(|bytes| *bytes > 0),
         };
         Ok((Owner { uid: entry.uid, gid: entry.gid }, order))
     }
@@ -236,12 +243,12 @@ impl Engine {
         self.suspensions.forget(job);
         let status = Status { supervisor: status.supervisor.or(live.supervisor), ..status };
         self.sweep(attempt, &status);
-        if !self.doubt(attempt, &status, live.told) {
+        if !self.begin_epilog(attempt, &status, live.told) && !self.doubt(attempt, &status, live.told) {
             self.attempt_ended(attempt, &status, live.told);
         }
     }
 
-    fn sweep(&mut self, attempt: Attempt, status: &Status) {
+    pub(super) fn sweep(&mut self, attempt: Attempt, status: &Status) {
         let uid = self.jobs.entries.get(&attempt.0).map(|entry| entry.uid);
         self.effects.sweep(attempt, uid, status);
     }
@@ -303,8 +310,15 @@ impl Engine {
         if let Some(limit) = &end.limited {
             self.say(job, format!("a request for GPU memory was stopped by {limit}"));
         }
+        if let Some(limit) = end.host_oom {
+            let limit = radrm_scheduler_core::Bytes(limit);
+            self.say(
+                job,
+                format!("the kernel ended a process of it: its host memory reached {limit} (--mem)"),
+            );
+        }
         if let Some(sentence) = &end.not_started {
-            self.say(job, format!("not started: {sentence}"));
+            self.say(job, format!("{}{sentence}", epilog::NOT_STARTED));
         }
         self.touch(job);
         self.outbox.effect(Effect::Clear((job, attempt)));

@@ -11,13 +11,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use radrm_console::output::reason;
+use radrm_limits::cgroup_v2::{Delegated, Group, Refusal};
 use radrm_limits::jobs;
 use radrm_os::Process;
+use radrm_protocol::wire::HostLimits;
+use radrm_scheduler_core::HostNeed;
 use radrm_telemetry::Segment;
 
-use super::cleaning;
 use super::sweep::{self, Marks};
+use super::{Message, cleaning};
 use crate::descriptors;
+use crate::hooks::{self, Call};
 use crate::host;
 use crate::status::{self, Look, Status, Who};
 use crate::supervisor::{self, Order, WORD};
@@ -70,6 +74,21 @@ pub(super) trait Effects {
     /// One sentence: nothing was begun.
     fn start_helper(&mut self, attempt: Attempt, order: suspend::Order) -> Result<(), String>;
 
+    /// Has the epilog of an attempt run, once, and reports its end.
+    ///
+    /// # Errors
+    /// One sentence: nothing was begun.
+    fn start_epilog(&mut self, attempt: Attempt, call: &Call) -> Result<(), String>;
+
+    /// Makes the control group of an attempt, where such are delegated and it has something to limit.
+    ///
+    /// # Errors
+    /// One sentence: the node's fault and not the job's.
+    fn limit_host(&mut self, attempt: Attempt, need: HostNeed) -> Result<Option<Group>, String>;
+
+    /// Whether jobs are held to `--cpus` and `--mem` here.
+    fn host_limits(&self) -> HostLimits;
+
     /// Removes the files of an attempt.
     fn clear(&mut self, attempt: Attempt);
 
@@ -107,6 +126,10 @@ impl Paths {
         self.0.join("attempts").join(format!("{job}.{attempt}.suspend"))
     }
 
+    fn epilog(&self, (job, attempt): Attempt) -> PathBuf {
+        self.0.join("attempts").join(format!("{job}.{attempt}.epilog"))
+    }
+
     /// A job's folder.
     pub(super) fn folder(&self, job: u64) -> PathBuf {
         self.0.join("jobs").join(job.to_string())
@@ -119,11 +142,13 @@ pub(super) struct Processes {
     watch: Watch,
     /// Supervisors that are this process's children.
     children: BTreeMap<Attempt, Child>,
+    /// Control groups for jobs.
+    groups: Result<Delegated, Refusal>,
 }
 
 impl Processes {
     pub(super) fn new(paths: Paths, watch: Watch) -> Self {
-        Self { paths, watch, children: BTreeMap::new() }
+        Self { paths, watch, children: BTreeMap::new(), groups: Delegated::prepare() }
     }
 }
 
@@ -134,6 +159,7 @@ impl Effects for Processes {
             .map_err(|error| format!("{} cannot be made: {}", folder.display(), reason(&error)))?;
         let path = self.paths.status(attempt);
         let file = status::make(&path).map_err(|error| format!("{}: {}", path.display(), reason(&error)))?;
+        let log = order.prolog.as_ref().map_or_else(Stdio::null, |_| Stdio::inherit());
         let order = supervisor::in_memory(order).map_err(|error| format!("no memory: {}", reason(&error)))?;
         let child = Command::new("/proc/self/exe")
             .args([WORD, &time::word()])
@@ -142,7 +168,7 @@ impl Effects for Processes {
             .current_dir("/")
             .stdin(order)
             .stdout(file)
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .map_err(|error| format!("no process: {}", reason(&error)))?;
         let who = Who::of(child.id());
@@ -210,6 +236,7 @@ impl Effects for Processes {
         if status.end.is_some() {
             return;
         }
+        self.remove_group(attempt);
         if let Some(program) = status.program.filter(|program| program.lives()) {
             sweep::kill_tree(program);
         }
@@ -222,7 +249,33 @@ impl Effects for Processes {
         answer::run(&self.paths.helper(attempt), attempt, order, self.watch.sender())
     }
 
+    fn start_epilog(&mut self, attempt: Attempt, call: &Call) -> Result<(), String> {
+        let to = self.watch.sender();
+        let report = move |result| drop(to.send(Message::EpilogEnded(attempt, result)));
+        hooks::start(&self.paths.epilog(attempt), call, report)
+    }
+
+    fn limit_host(&mut self, attempt: Attempt, need: HostNeed) -> Result<Option<Group>, String> {
+        let Ok(groups) = &self.groups else { return Ok(None) };
+        if need == HostNeed::default() {
+            return Ok(None);
+        }
+        let group = groups.group(attempt.0, attempt.1);
+        let made = groups.make(&group, need.cpu_milli, need.memory.0);
+        made.map_err(|error| format!("no control group for job {}: {}", attempt.0, reason(&error)))?;
+        Ok(Some(group))
+    }
+
+    fn host_limits(&self) -> HostLimits {
+        match &self.groups {
+            Ok(groups) => HostLimits { cpu: groups.cpu, memory: groups.memory, why: None },
+            Err(why) => HostLimits { why: Some(why.to_string()), ..HostLimits::default() },
+        }
+    }
+
     fn clear(&mut self, attempt: Attempt) {
+        self.remove_group(attempt);
+        let _ = fs::remove_file(self.paths.epilog(attempt));
         let _ = fs::remove_file(self.paths.helper(attempt));
         let _ = fs::remove_file(self.paths.status(attempt));
     }
@@ -239,6 +292,15 @@ impl Effects for Processes {
 
     fn processes(&self) -> host::Look {
         host::Look::now()
+    }
+}
+
+impl Processes {
+    /// Kills what is left in the control group of an attempt, and removes it.
+    fn remove_group(&self, attempt: Attempt) {
+        if let Ok(groups) = &self.groups {
+            groups.group(attempt.0, attempt.1).remove();
+        }
     }
 }
 

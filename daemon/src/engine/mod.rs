@@ -5,12 +5,14 @@
 //! daemon that dies at any point finds out what was going on: see [`recover`].
 
 mod actions;
+mod arrays;
 mod bookings;
 mod budgets;
 mod cleaning;
 mod core;
 mod effects;
 mod entries;
+mod epilog;
 mod health;
 mod inbox;
 mod jobs;
@@ -31,6 +33,7 @@ mod sweep;
 mod tests;
 mod timers;
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
@@ -46,6 +49,7 @@ use super::history::History;
 use super::metrics::Figures;
 use super::numbers::Numbers;
 use super::peer::Peer;
+use super::status::Status;
 use super::store::Store;
 use super::suspend::Answer;
 use super::time::Now;
@@ -73,6 +77,8 @@ pub(crate) enum Message {
     Suspension(Attempt, Option<Answer>),
     /// GPUs were looked at.
     Looked(Look),
+    /// An epilog has ended, and how it failed.
+    EpilogEnded(Attempt, Result<(), String>),
     /// Processes without the shim.
     Audited(Vec<Unmanaged>),
     /// The files of these jobs, which ended long ago, are gone.
@@ -129,6 +135,8 @@ pub(crate) struct Engine {
     /// The time of this batch.
     now: Now,
     boot: String,
+    /// Attempts that are over but for their epilogs, and whether the scheduler knows that they began.
+    epilogs: BTreeMap<Attempt, (Status, bool)>,
     /// What an earlier daemon left is being taken up.
     recovering: bool,
     /// Folders of old jobs are being removed.
@@ -184,6 +192,7 @@ impl Engine {
             numbers,
             now,
             boot,
+            epilogs: BTreeMap::new(),
             recovering: true,
             cleaning: false,
             config,
@@ -219,6 +228,7 @@ impl Engine {
                 Message::Asked(peer, Request::Submit(spec), reply) => new.push((peer, spec, reply)),
                 Message::SupervisorEnded(attempt) => self.supervisor_ended(attempt),
                 Message::Suspension(attempt, answer) => self.helped(attempt, answer),
+                Message::EpilogEnded(attempt, result) => self.epilog_ended(attempt, result),
                 Message::Looked(look) => self.looked_at(look),
                 Message::Audited(found) => self.node.unmanaged = found,
                 Message::Removed(jobs) => self.removed(jobs),

@@ -41,7 +41,7 @@ enum Found {
 
 /// What was found of an attempt, from its stage on disk and its status file. Only a file that is not there, or that
 /// names no program, shows that it never ran.
-fn classify(stage: Stage, same_boot: bool, look: Option<Look>) -> Found {
+fn classify(stage: Stage, same_boot: bool, has_hooks: bool, look: Option<Look>) -> Found {
     if stage == Stage::Waiting {
         return Found::Waiting;
     }
@@ -52,6 +52,8 @@ fn classify(stage: Stage, same_boot: bool, look: Option<Look>) -> Found {
         (false, _) => Found::Rebooted,
         (true, true) => Found::Kept(status),
         (true, false) if status.program.is_some() || status.end.is_some() => Found::Over(status),
+        // Its prolog may have run.
+        (true, false) if has_hooks && status.supervisor.is_some() => Found::Over(status),
         (true, false) => Found::Never,
     }
 }
@@ -106,11 +108,15 @@ impl Engine {
         }
         // Those that wait learn from what ended meanwhile.
         for (attempt, status) in over {
-            self.attempt_ended(attempt, &status, true);
+            self.sweep(attempt, &status);
+            if !self.begin_epilog(attempt, &status, true) {
+                self.attempt_ended(attempt, &status, true);
+            }
         }
         for (id, cancelled) in submitted {
             let Some(entry) = self.jobs.entries.get(&id) else { continue };
-            let job = Box::new(Job { admitted: true, ..needs::job(entry) });
+            let mut job = Box::new(Job { admitted: true, ..needs::job(entry) });
+            self.tell_failures(&mut job);
             self.touch(id);
             self.step(Event::Submitted { job });
             if cancelled {
@@ -155,7 +161,7 @@ impl Engine {
     /// How an attempt is found.
     fn find(&mut self, entry: &Entry) -> Result<Found, String> {
         if entry.stage == Stage::Waiting {
-            return Ok(classify(entry.stage, true, None));
+            return Ok(classify(entry.stage, true, false, None));
         }
         let begun = Instant::now();
         let look = loop {
@@ -167,7 +173,7 @@ impl Engine {
                 }
             }
         };
-        Ok(classify(entry.stage, entry.boot == self.boot, look))
+        Ok(classify(entry.stage, entry.boot == self.boot, self.config.hooks.is_any(), look))
     }
 
     fn adopt(&mut self, mut entry: Entry, status: &Status, alive: bool) {
@@ -237,9 +243,15 @@ mod tests {
                 (false, look(false, &running), Found::Rebooted),
                 (false, None, Found::Rebooted),
             ] {
-                assert_eq!(classify(stage, same_boot, found.clone()), expected, "{same_boot} {found:?}");
+                assert_eq!(
+                    classify(stage, same_boot, false, found.clone()),
+                    expected,
+                    "{same_boot} {found:?}"
+                );
             }
         }
-        assert_eq!(classify(Stage::Waiting, false, None), Found::Waiting);
+        assert_eq!(classify(Stage::Waiting, false, false, None), Found::Waiting);
+        let prepared = classify(Stage::Running, true, true, look(false, &starting));
+        assert_eq!(prepared, Found::Over(starting), "its epilog has to run");
     }
 }

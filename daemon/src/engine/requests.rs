@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::sync::mpsc::Sender;
 
 use radrm_console::output::say;
+use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{Line, Request, StatsRow};
 use radrm_scheduler_core::need::Source;
 use radrm_scheduler_core::{Bytes, Event, Impossible, Job, JobId, Reason};
 
-use super::{Engine, Note, Response, needs};
+use super::{Engine, Note, Response, arrays, needs};
 use crate::peer::Peer;
 use crate::store::{self, Entry, Stage};
 
@@ -21,11 +22,12 @@ const MOST_NAMED: usize = 10_000;
 
 type Submission = (Peer, Box<Spec>, Sender<Response>);
 
-/// A job that was looked at and is not written down yet.
+/// A submission that was looked at and is not written down yet.
 struct Taken {
-    entry: Entry,
+    /// Its jobs: one, or those of an array.
+    entries: Vec<Entry>,
     environment: Vec<String>,
-    job: Job,
+    by_admin: bool,
     remarks: Vec<String>,
 }
 
@@ -44,11 +46,14 @@ impl Engine {
                 Err(sentence) => replies.push((reply, Response::Refused(sentence))),
             }
         }
-        let written = self.reserve_numbers(taken.len() as u64).and_then(|()| {
+        let count: usize = taken.iter().map(|(taken, _)| taken.entries.len()).sum();
+        let written = self.reserve_numbers(count as u64).and_then(|()| {
             let insert = |tx: &rusqlite::Transaction<'_>| {
-                taken.iter_mut().try_for_each(|(Taken { entry, environment, .. }, _)| {
-                    entry.id = store::insert(tx, entry, environment)?;
-                    Ok(())
+                taken.iter_mut().try_for_each(|(Taken { entries, environment, .. }, _)| {
+                    entries.iter_mut().try_for_each(|entry| {
+                        entry.id = store::insert(tx, entry, environment)?;
+                        Ok(())
+                    })
                 })
             };
             let written = self.outbox.store.transaction(insert);
@@ -59,18 +64,24 @@ impl Engine {
             self.health.report("disk", sentence);
             return;
         }
-        for (Taken { entry, job, remarks, .. }, reply) in taken {
-            let id = entry.id;
-            let job = Box::new(Job { id: JobId(id), ..job });
-            let need = entry.needs.as_ref().and_then(|needs| needs.memory.as_ref());
-            // What the user asked for is known to them.
-            let need = need.filter(|need| need.source != Source::Declared).map(ToString::to_string);
-            self.jobs.entries.insert(id, entry);
-            self.health.counters.submitted += 1;
-            need.iter().chain(&remarks).for_each(|words| self.say(id, words.clone()));
-            self.step(Event::Submitted { job });
-            replies.push((reply, Response::Submitted { job: id, remarks }));
+        for (Taken { entries, by_admin, remarks, .. }, reply) in taken {
+            let job = entries.first().map_or(0, |entry| entry.id);
+            entries.into_iter().for_each(|entry| self.take_up(entry, by_admin, &remarks));
+            replies.push((reply, Response::Submitted { job, remarks }));
         }
+    }
+
+    /// A new job that is on disk.
+    fn take_up(&mut self, entry: Entry, by_admin: bool, remarks: &[String]) {
+        let id = entry.id;
+        let job = Box::new(Job { by_admin, ..needs::job(&entry) });
+        let need = entry.needs.as_ref().and_then(|needs| needs.memory.as_ref());
+        // What the user asked for is known to them.
+        let need = need.filter(|need| need.source != Source::Declared).map(ToString::to_string);
+        self.jobs.entries.insert(id, entry);
+        self.health.counters.submitted += 1;
+        need.iter().chain(remarks).for_each(|words| self.say(id, words.clone()));
+        self.step(Event::Submitted { job });
     }
 
     /// Reserves the numbers of so many more jobs. A highest number that cannot be read reserves none.
@@ -92,11 +103,15 @@ impl Engine {
         now: u64,
     ) -> Result<Taken, String> {
         self.check(peer, &spec)?;
+        self.find_dependencies(peer, &mut spec)?;
         let environment = std::mem::take(&mut spec.environment);
         let bytes = store::bytes(&spec, &environment);
-        let others = others.iter().map(|(taken, _)| &taken.entry).filter(|entry| entry.uid == peer.uid);
-        let (before, others) = others.fold((0, 0), |(jobs, bytes), entry| (jobs + 1, bytes + entry.bytes));
-        self.has_room(self.jobs.entries.bytes_of(peer.uid) + others, bytes)?;
+        let others =
+            others.iter().flat_map(|(taken, _)| &taken.entries).filter(|entry| entry.uid == peer.uid);
+        let (before, others) =
+            others.fold((0_u32, 0), |(jobs, bytes), entry| (jobs + 1, bytes + entry.bytes));
+        let jobs = spec.array.as_ref().map_or(1, |array| u32::try_from(array.len()).unwrap_or(u32::MAX));
+        self.has_room(self.jobs.entries.bytes_of(peer.uid) + others, bytes * u64::from(jobs))?;
         let mut entry = Entry {
             bytes,
             uid: peer.uid,
@@ -109,12 +124,13 @@ impl Engine {
         };
         self.resolve_needs(&mut entry);
         let job = Job { by_admin: peer.admin, ..needs::job(&entry) };
-        match self.core.state.admission(&job, before) {
+        match self.core.state.admission(&job, before.saturating_add(jobs - 1)) {
             Ok(oversized) => {
                 let remarks = oversized.iter().map(ToString::to_string).collect();
-                Ok(Taken { entry, environment, job, remarks })
+                Ok(Taken { entries: arrays::split(entry), environment, by_admin: peer.admin, remarks })
             }
             Err(reason @ Reason::Impossible { .. }) => Err(self.impossible(&reason)),
+            Err(reason) if jobs > 1 => Err(format!("the array's {jobs} jobs are too many: {reason}")),
             Err(reason) => Err(reason.to_string()),
         }
     }
@@ -188,7 +204,10 @@ impl Engine {
         match request {
             Request::Submit(_) => Response::Refused("a submission out of order".to_owned()),
             Request::Queue { all, ended } => self.queue(peer, *all, (*ended).min(MOST_SHOWN)),
-            Request::Show { job } => self.show(peer, *job),
+            Request::Show { job } => match self.one_named(peer, *job) {
+                Ok(job) => self.show(peer, job),
+                Err(sentence) => Response::Refused(sentence),
+            },
             Request::Cancel { jobs } => {
                 let by = peer.name.clone();
                 self.for_each(peer, jobs, |_| Ok(()), |engine, job| engine.cancel_by(job, &by))
@@ -230,7 +249,7 @@ impl Engine {
     fn for_each(
         &mut self,
         peer: &Peer,
-        jobs: &[u64],
+        jobs: &[JobRef],
         may: impl Fn(&Entry) -> Result<(), String>,
         mut act: impl FnMut(&mut Self, u64),
     ) -> Response {
@@ -240,25 +259,15 @@ impl Engine {
                 jobs.len()
             ));
         }
-        for job in jobs {
-            match self.jobs.entries.get(job) {
-                Some(entry) if peer.may(entry.uid) && entry.stage != Stage::Ended => {
-                    if let Err(sentence) = may(entry) {
-                        return Response::Refused(sentence);
-                    }
-                }
-                // Of others' jobs not even their being there is told.
-                _ => match self.outbox.store.job(*job) {
-                    Ok(Some(entry)) if peer.may(entry.uid) => {
-                        return Response::Refused(format!("job {job} is over"));
-                    }
-                    _ => return Response::Refused(format!("you have no job {job}")),
-                },
-            }
+        let mut jobs = match self.open_named(peer, jobs) {
+            Ok(jobs) => jobs,
+            Err(sentence) => return Response::Refused(sentence),
+        };
+        if let Some(sentence) = jobs.iter().find_map(|job| may(self.jobs.entries.get(job)?).err()) {
+            return Response::Refused(sentence);
         }
         // The last of the queue first: what was done with one makes no room in which the next starts meanwhile.
         let places = self.places();
-        let mut jobs = jobs.to_vec();
         jobs.sort_by_key(|job| (Reverse(places.get(job)), *job));
         jobs.dedup();
         jobs.into_iter().for_each(|job| act(self, job));

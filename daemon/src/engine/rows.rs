@@ -119,6 +119,7 @@ impl Engine {
             }
             (Stage::Running | Stage::Starting, Some(Phase::Stopping)) => "stopping",
             (Stage::Running, _) if live.is_some_and(|live| !live.told) => "starting",
+            (Stage::Running, _) if self.epilogs.contains_key(&(entry.id, entry.attempt)) => "epilog",
             (Stage::Waiting, _) if entry.held => "held",
             (stage, _) => stage.name(),
         };
@@ -168,6 +169,7 @@ impl Engine {
                 .then(|| folder.join(format!("{}.radrm", entry.attempt)).display().to_string()),
             pid: live.and_then(|live| live.program).map(|who| who.pid),
             activity: entry.activity,
+            task: super::arrays::row(entry),
             host_memory: live.map_or(0, |live| live.host.resident),
             cpu_milli: live.and_then(|live| live.host.cpu_milli),
             booked_host_memory: entry.spec.host_memory,
@@ -236,6 +238,7 @@ impl Engine {
             suspended: u32::try_from(self.jobs.suspended().0).unwrap_or(u32::MAX),
             suspended_bytes: self.jobs.suspended().1,
             gpus,
+            host_limits: self.effects.host_limits(),
             audit: audit.map(|found| found.words.clone()).collect(),
             issues: self.health.issues().chain(&self.node.gpus.trouble).cloned().collect(),
         }

@@ -2,6 +2,7 @@
 
 use radrm_os::Process;
 
+use crate::hooks;
 use crate::status::Who;
 use crate::supervisor;
 use crate::watch::Attempt;
@@ -60,9 +61,15 @@ impl Marks {
     }
 }
 
-/// Whether it is a supervisor, or below one.
+/// Whether it is a supervisor or runs an epilog, or is below such a process.
 fn is_kept(process: Process) -> bool {
-    let keeps = |process: &Process| process.command().split(' ').nth(1) == Some(supervisor::WORD);
+    let keeps = |process: &Process| {
+        process
+            .command()
+            .split(' ')
+            .nth(1)
+            .is_some_and(|word| [supervisor::WORD, hooks::WORD].contains(&word))
+    };
     std::iter::successors(Some(process), |process| process.parent().filter(|parent| parent.0 > 1))
         .any(|process| keeps(&process))
 }

@@ -9,12 +9,15 @@ use std::sync::mpsc::channel;
 use std::time::Instant;
 
 use radrm_collector::NvmlSource;
-use radrm_scheduler_core::{Millis, Outcome, Verdict};
+use radrm_limits::cgroup_v2::Group;
+use radrm_protocol::wire::HostLimits;
+use radrm_scheduler_core::{HostNeed, Millis, Outcome, Verdict};
 use radrm_telemetry::Segment;
 
 use super::effects::Owner;
 use super::*;
 use crate::history::History;
+use crate::hooks::Call;
 use crate::host;
 use crate::status::{self, End, Status, Who};
 use crate::store::Stage;
@@ -149,6 +152,18 @@ impl Effects for Recorder {
         Err("there is no helper here".to_owned())
     }
 
+    fn start_epilog(&mut self, _: Attempt, _: &Call) -> Result<(), String> {
+        Err("there is no epilog here".to_owned())
+    }
+
+    fn limit_host(&mut self, _: Attempt, _: HostNeed) -> Result<Option<Group>, String> {
+        Ok(None)
+    }
+
+    fn host_limits(&self) -> HostLimits {
+        HostLimits::default()
+    }
+
     fn clear(&mut self, attempt: Attempt) {
         self.act(|world| world.attempts.remove(&attempt));
     }
@@ -258,7 +273,7 @@ fn run(crash_at: Option<usize>) -> (Fates, usize) {
         let mut here = engine.take().unwrap_or_else(|| open(dir.path(), &world));
         let done = catch_unwind(AssertUnwindSafe(|| {
             if here.jobs.entries.get(&cancelled).is_some_and(|entry| entry.started_ms.is_some()) {
-                ask(&mut here, Request::Cancel { jobs: vec![cancelled] });
+                ask(&mut here, Request::Cancel { jobs: vec![cancelled.into()] });
             }
             round(&mut here, &world);
         }));
@@ -315,7 +330,7 @@ fn nothing_starts_and_nothing_is_acknowledged_while_the_disk_is_full() {
     engine.outbox.store.fail_writes(true);
     round(&mut engine, &world);
     assert_eq!(world.0.borrow().started, [(first, 1)], "the next is decided and not written");
-    let response = ask(&mut engine, Request::Hold { jobs: vec![second], held: false });
+    let response = ask(&mut engine, Request::Hold { jobs: vec![second.into()], held: false });
     assert!(
         matches!(&response, Response::Refused(why) if why.contains("lost if radrmd ends")),
         "{response:?}"

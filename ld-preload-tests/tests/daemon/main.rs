@@ -1,11 +1,14 @@
 //! `radrmd` with real processes under the shim on emulated GPUs.
 
+mod arrays;
 mod bounds;
 mod disk;
 mod harm;
+mod hooks;
 mod host;
 mod idle;
 mod jobs;
+mod kills;
 mod known;
 mod live_trace;
 mod load;

@@ -23,6 +23,7 @@ pub(super) fn text(asked: &Asked) -> String {
         ("--checkpoint-signal", asked.checkpoint_signal.map(signal::name)),
         ("--grace", asked.grace_ms.map(time)),
         ("--batch-size", asked.batch_size.map(|size| size.to_string())),
+        ("--after", (!asked.after.is_empty()).then(|| asked.after.join(" --after "))),
     ];
     let said = options.into_iter().filter_map(|(name, value)| Some((name, value?)));
     let words = said.map(|(name, value)| format!("{name} {value}").trim_end().to_owned());

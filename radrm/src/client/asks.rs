@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser};
 use radrm_console::usage::{Instead, explain};
+use radrm_protocol::after::AfterList;
+use radrm_protocol::array::Array;
 use radrm_protocol::spec::Spec;
 use radrm_scheduler_core::Bytes;
 use radrm_scheduler_core::need::UserEstimate;
@@ -86,6 +88,12 @@ pub struct Asks {
     /// Do not start it before it is released
     #[arg(long)]
     hold: bool,
+    /// Start it after these have ended (any:12), or have succeeded (ok:12,13_4); may be given again.
+    #[arg(long, value_name = "[any:|ok:]JOB,...")]
+    after: Vec<AfterList>,
+    /// Submit it once for each index, as in 0-99; with %4 no more than four run at once.
+    #[arg(long, value_name = "INDICES[%N]")]
+    array: Option<Array>,
 }
 
 /// Options without a program's name before them.
@@ -142,6 +150,10 @@ impl Asks {
         set(&mut spec.grace_ms, self.grace);
         spec.batch = self.batch_size.or(spec.batch);
         spec.held |= self.hold;
+        if !self.after.is_empty() {
+            spec.after = self.after.into_iter().flat_map(|list| list.0).collect();
+        }
+        spec.array = self.array.or_else(|| spec.array.take());
         if let Some(directory) = self.chdir {
             spec.cwd = here.join(directory);
         }
@@ -215,6 +227,10 @@ mod tests {
             "--dry-run=0",
             "--gpu=1",
             "--exclusive=no",
+            "--after=ok:12,13_4",
+            "--after=afterok:12",
+            "--array=0-9:3%2",
+            "--array=3-1",
             "--gpus",
         ] {
             let typed = Line::try_parse_from([value]).map(|line| line.asks);

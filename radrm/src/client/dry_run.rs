@@ -11,6 +11,7 @@ use radrm_launcher::dry_run::trial::Trial;
 use radrm_launcher::ending::Ending;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{GpuRow, NodeRow};
+use radrm_protocol::words;
 use radrm_scheduler_core::Bytes;
 use radrm_scheduler_core::need::DryRun;
 use serde::Deserialize;
@@ -53,7 +54,7 @@ pub(super) fn estimate(spec: &Spec, steps: u64, node: &NodeRow, quiet: bool) -> 
     trial
         .command
         .args(["--emulate", &machine, "--"])
-        .args(&spec.command)
+        .args(spec.command.iter().filter_map(|word| words::decode(word)))
         .current_dir(&spec.cwd)
         .stdin(Stdio::null())
         .stdout(stream(other())?)

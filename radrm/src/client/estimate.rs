@@ -34,7 +34,7 @@ pub struct Flags {
     file: Option<PathBuf>,
     /// The program and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
-    command: Vec<String>,
+    command: Vec<std::ffi::OsString>,
     /// The daemon, whose GPU model a dry run emulates.
     #[arg(skip)]
     pub(crate) socket: Option<PathBuf>,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use radrm_protocol::connection::Connection;
 use radrm_protocol::connection::odd;
+use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::wire::{JobRow, Request, Response};
 
 use crate::Failure;
@@ -24,8 +25,8 @@ pub struct Flags {
     /// Standard error, if the job writes it to another file
     #[arg(short, long)]
     error: bool,
-    /// Number of the job
-    job: u64,
+    /// Number of the job, or of one of an array (12_3)
+    job: JobRef,
 }
 
 pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
@@ -68,7 +69,7 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
     }
 }
 
-fn row(job: u64, connection: &mut Connection) -> Result<JobRow, Failure> {
+fn row(job: JobRef, connection: &mut Connection) -> Result<JobRow, Failure> {
     match connection.ask(&Request::Show { job })? {
         Response::Job(row, _) => Ok(*row),
         other => Err(odd(&other).into()),
@@ -119,7 +120,7 @@ mod tests {
                 wire::answer(&mut stream, Response::Job(Box::new(row), Vec::new())).unwrap();
             });
             let mut connection = Connection::open(Some(&socket)).unwrap();
-            let why = run(&Flags { follow: true, error: false, job: 1 }, &mut connection).unwrap_err();
+            let why = run(&Flags { follow: true, error: false, job: 1.into() }, &mut connection).unwrap_err();
             let why = why.to_string();
             assert!(why.contains(&output) && why.contains("no regular file"), "{why}");
             daemon.join().unwrap();

@@ -1,5 +1,6 @@
 //! The commands of `radrm` that talk to `radrmd`.
 
+mod arrays;
 mod asked;
 mod asks;
 mod dry_run;
@@ -18,6 +19,7 @@ use std::path::Path;
 
 use clap::Subcommand;
 use radrm_protocol::connection::Connection;
+use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::wire::Request;
 
 use crate::Failure;
@@ -29,7 +31,7 @@ pub enum Command {
     ///
     /// Without --gpu-mem the need is taken from earlier runs of the same program, or else from an estimate, a dry run,
     /// or the model's summary (also one that a .rad file names); a job of unknown need gets GPUs of its own. Every
-    /// option down to --hold may stand in a file: `#RADRM --gpus=2 --time=4h`.
+    /// option down to --array may stand in a file: `#RADRM --gpus=2 --time=4h`.
     #[command(after_long_help = "\
 Exit code: 0, 1 if something went wrong, 2 if the command line is wrong; with
 --wait that of the job.
@@ -42,8 +44,8 @@ Examples:
     Queue(queue::Flags),
     /// Show everything about a job, and the reason for its state
     Show {
-        /// Number of the job
-        job: u64,
+        /// Number of the job, or of one of an array (12_3)
+        job: JobRef,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -52,15 +54,15 @@ Examples:
     Logs(logs::Flags),
     /// Cancel jobs
     Cancel {
-        /// Numbers of the jobs
+        /// Numbers of the jobs, of arrays for all their jobs, or of one job of an array (12_3)
         #[arg(required = true, value_name = "JOB")]
-        jobs: Vec<u64>,
+        jobs: Vec<JobRef>,
     },
     /// Keep waiting jobs from starting
     Hold {
-        /// Numbers of the jobs
+        /// Numbers of the jobs, of arrays for all their jobs, or of one job of an array (12_3)
         #[arg(required = true, value_name = "JOB")]
-        jobs: Vec<u64>,
+        jobs: Vec<JobRef>,
         /// Let them start again
         #[arg(long)]
         release: bool,

@@ -4,11 +4,13 @@ use std::fmt::Write;
 
 use clap::Args;
 use radrm_protocol::connection::{Connection, odd};
-use radrm_protocol::wire::{JobRow, NodeRow, Request, Response};
+use radrm_protocol::job_ref::JobRef;
+use radrm_protocol::wire::{HostLimits, JobRow, NodeRow, Request, Response};
+use radrm_protocol::words;
 use radrm_term::{Table, clean, fit, left, right};
 
-use super::asked;
 use super::text::{bytes, time};
+use super::{arrays, asked};
 use crate::{Failure, print, print_json};
 
 #[derive(Args, Debug)]
@@ -71,11 +73,11 @@ pub(super) fn list(rows: &[JobRow], all: bool, why: bool) -> String {
     columns.extend(["GPUS", "MEMORY", "PEAK", "TIME", "TRIES"].map(right));
     columns.extend(why.then(|| left("WHY")));
     let mut table = Table::new(columns);
-    for row in rows {
+    for (name, row) in arrays::lines(rows) {
         let waits = row.state == "waiting" || row.state == "held";
         let asked = row.asked.memory().filter(|_| waits);
         let memory = row.suspended.or(row.reserved).or(asked).map_or_else(|| bytes(row.used), bytes);
-        let mut line = vec![row.job.to_string()];
+        let mut line = vec![name];
         line.extend(all.then(|| fit(&row.user, 12)));
         line.extend([
             fit(&row.name, 24),
@@ -92,7 +94,7 @@ pub(super) fn list(rows: &[JobRow], all: bool, why: bool) -> String {
     table.to_string()
 }
 
-pub(super) fn show(job: u64, json: bool, connection: &mut Connection) -> Result<(), Failure> {
+pub(super) fn show(job: JobRef, json: bool, connection: &mut Connection) -> Result<(), Failure> {
     let (row, lines) = match connection.ask(&Request::Show { job })? {
         Response::Job(row, lines) => (row, lines),
         other => return Err(odd(&other).into()),
@@ -107,9 +109,11 @@ pub(super) fn show(job: u64, json: bool, connection: &mut Connection) -> Result<
         }
     };
     put("job", format!("{} ({})", row.job, row.name));
+    let task = row.task.map(|task| format!("{}, index {}", task.array, task.index));
+    put("array", task.unwrap_or_default());
     put("user", row.user.clone());
     put("state", row.end.as_ref().map_or_else(|| row.state.clone(), |end| format!("{}: {end}", row.state)));
-    put("command", row.command.join(" "));
+    put("command", words::shown(&row.command.join(" ")));
     put("directory", row.cwd.clone());
     put("GPUs", if row.devices.is_empty() { row.gpus.to_string() } else { row.devices.join(", ") });
     put("asked for", asked::text(&row.asked));
@@ -199,6 +203,13 @@ pub(super) fn node_text(node: &NodeRow) -> String {
             .map(|spec| format!(", GPUs are emulated ({})", clean(spec)))
             .unwrap_or_default()
     );
+    let HostLimits { cpu, memory, why } = &node.host_limits;
+    let held = [("--cpus", *cpu), ("--mem", *memory)].map(|(option, is_limit)| match is_limit {
+        true => format!("{option} is a limit"),
+        false => format!("{option} is only reserved"),
+    });
+    let why = why.as_ref().map(|why| format!(" ({})", clean(why))).unwrap_or_default();
+    let _ = writeln!(text, "{}{why}", held.join(", "));
     let mut table = Table::new([
         left("GPU"),
         left("MODEL"),

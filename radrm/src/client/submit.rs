@@ -1,6 +1,7 @@
 //! `radrm submit`.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use radrm_collector::dataset::batch_of;
 use radrm_protocol::connection::{Connection, Unanswered, odd};
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{Request, Response};
+use radrm_protocol::words;
 use radrm_scheduler_core::NeedResolver;
 
 use super::asks::Asks;
@@ -38,7 +40,7 @@ pub struct Flags {
     pub(super) more: Vec<PathBuf>,
     /// The program and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
-    pub(super) command: Vec<String>,
+    pub(super) command: Vec<OsString>,
 }
 
 /// Submits, and waits if that is wanted. Gives the exit code.
@@ -70,9 +72,14 @@ pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>
         }
         connection = connect()?;
     }
+    let tasks = spec.array.as_ref().map(radrm_protocol::array::Array::len);
     let job = match connection.ask(&Request::Submit(Box::new(spec)))? {
         Response::Submitted { job, remarks } => {
-            print(&if quiet { format!("{job}\n") } else { format!("job {job} submitted\n") })?;
+            print(&match tasks {
+                _ if quiet => format!("{job}\n"),
+                None => format!("job {job} submitted\n"),
+                Some(tasks) => format!("array {job} submitted: {tasks} jobs\n"),
+            })?;
             remarks.iter().for_each(|sentence| remark(sentence));
             job
         }
@@ -81,8 +88,23 @@ pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>
     if !wait {
         return Ok(0);
     }
+    // As many numbers as jobs; the worst of their exit codes.
+    let mut worst = 0;
+    for job in job..job + tasks.unwrap_or(1) as u64 {
+        worst = worst.max(end_of(job, quiet, &mut connection, connect)?);
+    }
+    Ok(worst)
+}
+
+/// Waits for a job's end; gives its exit code.
+fn end_of(
+    job: u64,
+    quiet: bool,
+    connection: &mut Connection,
+    connect: &dyn Fn() -> Result<Connection, String>,
+) -> Result<u8, Failure> {
     loop {
-        let row = match connection.ask(&Request::Show { job }) {
+        let row = match connection.ask(&Request::Show { job: job.into() }) {
             Ok(Response::Job(row, _)) => row,
             Ok(other) => return Err(odd(&other).into()),
             Err(Unanswered::Refused(sentence)) => return Err(sentence.into()),
@@ -90,7 +112,7 @@ pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>
             Err(Unanswered::Lost(_)) => {
                 thread::sleep(LOOK);
                 if let Ok(again) = connect() {
-                    connection = again;
+                    *connection = again;
                 }
                 continue;
             }
@@ -138,7 +160,8 @@ pub(super) fn spec(flags: Flags) -> Result<(Spec, Option<u64>, Vec<String>), Fai
             return Err(Failure::Usage(sentence.to_owned()));
         }
         (None, false) => {
-            (Spec { command: flags.command, cwd: here.clone(), gpus: 1, ..Spec::default() }, None, None)
+            let command = flags.command.iter().map(|word| words::encode(word)).collect();
+            (Spec { command, cwd: here.clone(), gpus: 1, ..Spec::default() }, None, None)
         }
     };
     let (summary, dry_run) = (asks.model_summary.take(), asks.dry_run.or(dry_run));
@@ -206,12 +229,10 @@ fn own_umask() -> u32 {
     }
 }
 
-/// What is text of this process's environment.
+/// This process's environment.
 fn environment() -> Vec<String> {
-    let pairs = env::vars_os().filter_map(|(name, value)| {
-        Some(format!("{}={}", name.into_string().ok()?, value.into_string().ok()?))
-    });
-    pairs.collect()
+    let pairs = env::vars_os();
+    pairs.map(|(name, value)| format!("{}={}", words::encode(&name), words::encode(&value))).collect()
 }
 
 #[cfg(test)]
@@ -335,7 +356,7 @@ mod tests {
             }
             asked
         });
-        let command = vec!["/bin/true".to_owned()];
+        let command = vec!["/bin/true".into()];
         let flags = Flags { wait: true, quiet: true, command, ..Flags::default() };
         let told = run(flags, &|| Connection::open(Some(&socket)));
         assert!(matches!(&told, Err(Failure::Work(why)) if why == "you have no job 7"), "{told:?}");

@@ -1,0 +1,164 @@
+//! Arrays, and jobs that wait for other jobs: from what users name to numbers of jobs.
+
+use radrm_protocol::array::ArrayTask;
+use radrm_protocol::job_ref::JobRef;
+use radrm_protocol::spec::Spec;
+use radrm_protocol::wire::TaskRow;
+use radrm_scheduler_core::{Condition, Job, JobId, Verdict};
+use rusqlite::params;
+
+use super::Engine;
+use crate::peer::Peer;
+use crate::store::{Entry, Stage, Store};
+
+/// The variables by which a job of an array knows its place.
+pub(super) const VARIABLES: [&str; 2] = ["RADRM_ARRAY_JOB", "RADRM_ARRAY_INDEX"];
+
+/// The same with their values, of a job of an array.
+pub(super) fn marks(entry: &Entry) -> Vec<String> {
+    let values = row(entry).map(|task| [task.array.to_string(), task.index.to_string()]);
+    let lines = |values: [String; 2]| {
+        VARIABLES.into_iter().zip(values).map(|(name, value)| format!("{name}={value}"))
+    };
+    values.into_iter().flat_map(lines).collect()
+}
+
+/// A job's place in its array, as it is shown.
+pub(super) fn row(entry: &Entry) -> Option<TaskRow> {
+    let ArrayTask { index, at_once, .. } = entry.spec.task?;
+    Some(TaskRow { array: entry.spec.task?.array(entry.id), index, at_once })
+}
+
+/// The jobs that one submission makes, which differ in their places in the array.
+pub(super) fn split(mut entry: Entry) -> Vec<Entry> {
+    let Some(array) = entry.spec.array.take() else { return vec![entry] };
+    let with = |task| {
+        let mut entry = entry.clone();
+        entry.spec.task = Some(task);
+        entry
+    };
+    array.tasks().map(with).collect()
+}
+
+impl Store {
+    /// The first job of these numbers that has ended and did not succeed.
+    fn failed(&self, [first, last]: [u64; 2]) -> rusqlite::Result<Option<u64>> {
+        let [first, last] = [first, last].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
+        let mut statement = self.connection.prepare_cached(
+            "SELECT id, verdict FROM jobs WHERE id BETWEEN ?1 AND ?2 AND stage = 'ended' ORDER BY id",
+        )?;
+        let ended = statement.query_map(params![first, last], |row| {
+            let verdict: Option<String> = row.get(1)?;
+            let verdict = verdict.and_then(|text| serde_json::from_str::<Verdict>(&text).ok());
+            Ok((row.get::<_, i64>(0)?.unsigned_abs(), verdict.is_some_and(Verdict::is_success)))
+        })?;
+        for job in ended {
+            let (id, success) = job?;
+            if !success {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Engine {
+    /// A job by its number, also one that has ended, if the user may know of it.
+    fn entry_of(&self, peer: &Peer, job: u64) -> Option<Entry> {
+        let entry = self.jobs.entries.get(&job).cloned();
+        let entry = entry.or_else(|| self.outbox.store.job(job).ok().flatten());
+        entry.filter(|entry| peer.may(entry.uid))
+    }
+
+    /// The first and last number of the jobs that a user names. Of others' jobs not even their being there is told.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub(super) fn named(&self, peer: &Peer, named: JobRef) -> Result<[u64; 2], String> {
+        let unknown = || format!("you have no job {named}");
+        let first = self.entry_of(peer, named.job).ok_or_else(unknown)?;
+        let array = first.spec.task.filter(|task| task.position == 0);
+        match (array, named.index) {
+            (None, None) => Ok([named.job; 2]),
+            (Some(task), None) => Ok([named.job, named.job + u64::from(task.tasks.max(1)) - 1]),
+            (None, Some(_)) => Err(unknown()),
+            (Some(task), Some(index)) => {
+                // Indices rise with the numbers.
+                let (mut low, mut high) = (named.job, named.job + u64::from(task.tasks));
+                while low < high {
+                    let middle = u64::midpoint(low, high);
+                    let found =
+                        self.entry_of(peer, middle).and_then(|entry| entry.spec.task).ok_or_else(unknown)?;
+                    match found.index.cmp(&index) {
+                        std::cmp::Ordering::Equal => return Ok([middle; 2]),
+                        std::cmp::Ordering::Less => low = middle + 1,
+                        std::cmp::Ordering::Greater => high = middle,
+                    }
+                }
+                Err(unknown())
+            }
+        }
+    }
+
+    /// One job that a user names; an array stands for its first job.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub(super) fn one_named(&self, peer: &Peer, named: JobRef) -> Result<u64, String> {
+        self.named(peer, named).map(|[first, _]| first)
+    }
+
+    /// The jobs of these that are not over.
+    ///
+    /// # Errors
+    /// One sentence: one of them is not the user's, or is over.
+    pub(super) fn open_named(&self, peer: &Peer, named: &[JobRef]) -> Result<Vec<u64>, String> {
+        let mut jobs = Vec::new();
+        for named in named {
+            let [first, last] = self.named(peer, *named)?;
+            let before = jobs.len();
+            let open = self.jobs.entries.range(first..=last).filter(|(_, entry)| entry.stage != Stage::Ended);
+            jobs.extend(open.map(|(job, _)| *job));
+            if jobs.len() == before {
+                return Err(format!("job {named} is over"));
+            }
+        }
+        Ok(jobs)
+    }
+
+    /// Finds the jobs that a new job waits for.
+    ///
+    /// # Errors
+    /// One sentence: one is not the user's, or the new job could never start.
+    pub(super) fn find_dependencies(&self, peer: &Peer, spec: &mut Spec) -> Result<(), String> {
+        for after in &mut spec.after {
+            let jobs = self.named(peer, after.job)?;
+            if after.condition == Condition::Ok
+                && let Some(failed) = self.failed_among(jobs)
+            {
+                return Err(format!(
+                    "job {failed} did not succeed, so a job after {after} would never start"
+                ));
+            }
+            after.jobs = Some(jobs);
+        }
+        Ok(())
+    }
+
+    /// Names the failures, of those that the job waits for, that the scheduler cannot know of.
+    pub(super) fn tell_failures(&self, job: &mut Job) {
+        for after in job.after.iter_mut().filter(|after| after.condition == Condition::Ok) {
+            after.failed = self.failed_among([after.first.0, after.last.0]).map(JobId);
+        }
+    }
+
+    /// One of these jobs that has ended and did not succeed.
+    fn failed_among(&self, [first, last]: [u64; 2]) -> Option<u64> {
+        // An end that is not on disk yet is here.
+        let failed =
+            |entry: &Entry| entry.stage == Stage::Ended && !entry.verdict.is_some_and(Verdict::is_success);
+        let here =
+            self.jobs.entries.range(first..=last).find(|(_, entry)| failed(entry)).map(|(job, _)| *job);
+        here.or_else(|| self.outbox.store.failed([first, last]).ok().flatten())
+    }
+}

@@ -1,0 +1,90 @@
+//! The administrator's programs around attempts, as the engine has them run.
+//!
+//! An attempt whose epilog runs holds its GPUs until that has ended: the next job finds them as the epilog left them.
+
+use radrm_console::output::say;
+use radrm_scheduler_core::{Outcome, Reason, Verdict};
+
+use super::Engine;
+use crate::status::Status;
+use crate::store::Entry;
+use crate::supervisor;
+use crate::watch::Attempt;
+
+/// What both programs get: who and where. Nothing that the user wrote is among it.
+pub(super) fn environment(entry: &Entry) -> Vec<String> {
+    let mut lines = supervisor::marks(entry.id, entry.attempt).to_vec();
+    lines.extend([
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned(),
+        format!("RADRM_USER={}", entry.user),
+        format!("RADRM_UID={}", entry.uid),
+        format!("RADRM_GPUS={}", entry.devices.join(",")),
+    ]);
+    lines.extend(super::arrays::marks(entry));
+    lines
+}
+
+/// How the attempt ended, for its epilog.
+fn end_words(status: &Status) -> Vec<String> {
+    let end = status.end.as_ref();
+    let (word, more) = match end.map(crate::status::End::outcome) {
+        Some(Outcome::Exited { code } | Outcome::OutOfMemory { code, .. }) => {
+            ("exited", Some(format!("RADRM_EXIT_CODE={code}")))
+        }
+        Some(Outcome::Signalled { signal }) => ("signalled", Some(format!("RADRM_EXIT_SIGNAL={signal}"))),
+        Some(Outcome::NotStarted) => ("not-started", None),
+        Some(Outcome::Lost) => ("lost", None),
+        None => ("supervisor-killed", None),
+    };
+    [Some(format!("RADRM_END={word}")), more].into_iter().flatten().collect()
+}
+
+/// How the line begins that says why nothing of an attempt began.
+pub(super) const NOT_STARTED: &str = "not started: ";
+
+impl Engine {
+    /// How a job ended, in words: with the reason where the node failed to start it, as a prolog that fails does.
+    pub(super) fn end_words(&self, job: u64, verdict: &Verdict, reason: &Reason) -> String {
+        let words = super::rows::end_words(verdict, reason);
+        let why = self.jobs.entries.get(&job).and_then(|entry| entry.why.strip_prefix(NOT_STARTED));
+        match (verdict, why) {
+            (Verdict::Ended(Outcome::Lost), Some(why)) => format!("could not be started: {why}"),
+            _ => words,
+        }
+    }
+
+    /// Has the epilog of an attempt run, unless there is none; true if its end is awaited.
+    pub(super) fn begin_epilog(&mut self, attempt: Attempt, status: &Status, told: bool) -> bool {
+        let Some(entry) = self.jobs.entries.get(&attempt.0) else { return false };
+        // Without a supervisor nothing was there, the prolog included.
+        if status.supervisor.or(status.program).is_none() && status.end.is_none() {
+            return false;
+        }
+        let environment = environment(entry).into_iter().chain(end_words(status)).collect();
+        let Some(call) = self.config.hooks.epilog(environment) else { return false };
+        match self.effects.start_epilog(attempt, &call) {
+            Ok(()) => {
+                self.epilogs.insert(attempt, (status.clone(), told));
+                true
+            }
+            Err(why) => {
+                say(crate::NAME, &format!("job {}: {why}", attempt.0));
+                self.remark(attempt.0, why);
+                false
+            }
+        }
+    }
+
+    /// The epilog has ended, and with it the attempt.
+    pub(super) fn epilog_ended(&mut self, attempt: Attempt, result: Result<(), String>) {
+        let Some((status, told)) = self.epilogs.remove(&attempt) else { return };
+        if let Err(why) = result {
+            let why = format!("the epilog {why}");
+            say(crate::NAME, &format!("job {}: {why}", attempt.0));
+            self.remark(attempt.0, why);
+        }
+        if !self.doubt(attempt, &status, told) {
+            self.attempt_ended(attempt, &status, told);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Figures over jobs and GPUs, as they are shown.
+
+use serde::{Deserialize, Serialize};
+
+/// Figures over jobs that are over.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StatsRow {
+    /// Jobs.
+    pub jobs: u64,
+    /// Those that ended well.
+    pub succeeded: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Those that were cancelled.
+    pub cancelled: u64,
+    /// Out-of-memory crashes, retried ones included.
+    pub ooms: u64,
+    /// From the first submission to the last end, ms.
+    pub makespan_ms: u64,
+    /// Mean time in the queue, ms.
+    pub mean_wait_ms: f64,
+    /// Mean time on GPUs, ms.
+    pub mean_execution_ms: f64,
+    /// Mean time from submission to end, ms.
+    pub mean_completion_ms: f64,
+    /// GPUs at the same time.
+    pub gpus: Vec<GpuStats>,
+    /// What is emulated, if it is: such GPUs' activity, power and energy are not told.
+    #[serde(default)]
+    pub emulated: Option<String>,
+}
+
+/// Means over the time that the daemon watched a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuStats {
+    /// The GPU's UUID.
+    pub gpu: String,
+    /// How often it was sampled.
+    pub samples: u64,
+    /// Memory in use, bytes.
+    pub mean_used: f64,
+    /// SM activity, a part of 1.
+    pub mean_smact: Option<f64>,
+    /// Power draw, W.
+    pub mean_power_w: Option<f64>,
+    /// Energy over that time, mJ.
+    pub energy_mj: Option<f64>,
+}
