@@ -125,7 +125,17 @@ fn generate(rows: &[&Row], hooks: &BTreeMap<String, Hook>) -> String {
         out,
         "/// All wrapped entry points, sorted by symbol.\npub(crate) static INFO: [Info; ENTRY_COUNT] = ["
     );
-    for row in rows {
+    // Offsets instead of addresses: the loader would have to write each address in every program that it takes this
+    // library into.
+    let (mut names, mut wrappers, mut symbols) = (String::new(), String::new(), String::new());
+    let mut length = 0;
+    for (id, row) in rows.iter().enumerate() {
+        let (name, base) = (length, row.base.len());
+        length += row.symbol.len() + 1;
+        assert!(row.symbol.starts_with(&row.base), "{} does not begin with {}", row.symbol, row.base);
+        let _ = write!(names, "{}\\0", row.symbol);
+        let _ = writeln!(wrappers, "    \".long {{_{id}}} - .\",");
+        let _ = writeln!(symbols, "    _{id} = sym {},", row.symbol);
         let flavour = match row.flavour {
             Flavour::Legacy => "Legacy",
             Flavour::Ptsz => "Ptsz",
@@ -134,16 +144,20 @@ fn generate(rows: &[&Row], hooks: &BTreeMap<String, Hook>) -> String {
         let library = if row.is_nvml() { "Nvml" } else { "Cuda" };
         let _ = writeln!(
             out,
-            "    Info {{ symbol: c\"{0}\", base: \"{1}\", table_id: {4}, version: {2}, flavour: Flavour::{flavour}, \
-             library: Library::{library}, is_request: {3}, wrapper: Wrapper({0} as *const ()) }},",
-            row.symbol,
-            row.base,
+            "    Info {{ name: {name}, base: {base}, table_id: {2}, version: {0}, flavour: Flavour::{flavour}, \
+             library: Library::{library}, is_request: {1} }},",
             row.version.unwrap_or(0),
             is_request(row),
             row.id,
         );
     }
-    out.push_str("];\n\n");
+    let _ = writeln!(
+        out,
+        "];\n\n/// Names of all of them, each with a zero behind it.\nstatic NAMES: &[u8] = b\"{names}\";\n\n\
+         core::arch::global_asm!(\n    \".pushsection .rodata.radrm_wrappers,\\\"a\\\"\",\n    \".balign 4\",\n    \
+         \".globl RADRM_WRAPPERS\",\n    \".hidden RADRM_WRAPPERS\",\n    \"RADRM_WRAPPERS:\",\n{wrappers}    \
+         \".popsection\",\n{symbols});\n"
+    );
     let by_hand = rows.iter().map(|row| hooks.get(&row.base).is_some_and(|h| h.kind == Kind::Launch));
     let by_hand: Vec<String> =
         by_hand.enumerate().filter(|(_, is)| *is).map(|(id, _)| format!("EntryId({id})")).collect();

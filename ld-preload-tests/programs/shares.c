@@ -1,10 +1,18 @@
 /* Keeps the GPU busy for some time, by launches one by one or by launches of a graph only, and prints how many of its
- * kernels were done.
- * usage: shares launches|graphs SECONDS */
+ * kernels were done. With `rate` it prints how many of them a second of the GPU's time does: what the host takes between
+ * batches is no part of that, which on a loaded machine brings unequal shares closer together. Of the batches the median
+ * counts, since one whose launches were interrupted is longer than the GPU worked for it.
+ * usage: shares launches|graphs SECONDS [rate] */
 #include "driver.h"
 #include <time.h>
 
-enum { BLOCKS = 200000, NODES = 10 };
+enum { BLOCKS = 200000, NODES = 10, BATCHES = 1 << 16 };
+
+static float took[BATCHES];
+
+static int by_length(const void *a, const void *b) {
+    return (*(const float *)a > *(const float *)b) - (*(const float *)a < *(const float *)b);
+}
 
 static double now(void) {
     struct timespec t;
@@ -28,17 +36,26 @@ int main(int argc, char **argv) {
         before = node;
     }
     OK(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0));
+    CUevent begun, ended;
+    OK(CU(cuEventCreate)(&begun, 0));
+    OK(CU(cuEventCreate)(&ended, 0));
     pause_here();
-    long done = 0;
-    for (double end = now() + atof(argv[2]); now() < end; done += NODES) {
+    int batches = 0;
+    for (double end = now() + atof(argv[2]); now() < end && batches < BATCHES; batches++) {
+        OK(CU(cuEventRecord)(begun, NULL));
         if (graphs) {
             OK(CU(cuGraphLaunch)(exec, NULL));
         } else {
             for (int i = 0; i < NODES; i++)
                 OK(CU(cuLaunchKernel)(function, BLOCKS, 1, 1, 256, 1, 1, 0, NULL, args, NULL));
         }
+        OK(CU(cuEventRecord)(ended, NULL));
         OK(CU(cuCtxSynchronize)());
+        OK(CU(cuEventElapsedTime)(&took[batches], begun, ended));
     }
-    printf("%ld\n", done);
+    if (argc < 4) return printf("%d\n", batches * NODES), 0;
+    MUST(batches > 0);
+    qsort(took, batches, sizeof *took, by_length);
+    printf("%f\n", NODES * 1000.0 / took[batches / 2]);
     return 0;
 }

@@ -31,18 +31,12 @@ pub(crate) enum Library {
     Nvml,
 }
 
-/// Address of a generated shell.
-pub(crate) struct Wrapper(pub(crate) *const ());
-
-// SAFETY: the address of a function, never written through.
-unsafe impl Sync for Wrapper {}
-
 /// What is known about an entry point.
 pub(crate) struct Info {
-    /// Exported name.
-    pub(crate) symbol: &'static CStr,
-    /// Name without version and flavour.
-    pub(crate) base: &'static str,
+    /// Where its name begins in [`NAMES`].
+    name: u16,
+    /// How much of that is its name without version and flavour.
+    base: u8,
     /// Id in the driver's table, by which the segment knows the entry point.
     pub(crate) table_id: u16,
     /// CUDA version of this form; 0 where the table has none.
@@ -53,14 +47,40 @@ pub(crate) struct Info {
     pub(crate) library: Library,
     /// Whether it takes memory of a device.
     pub(crate) is_request: bool,
-    /// The shell.
-    pub(crate) wrapper: Wrapper,
+}
+
+unsafe extern "C" {
+    /// From each word to the shell of the entry point of its place, bytes.
+    static RADRM_WRAPPERS: [i32; ENTRY_COUNT];
+}
+
+impl Info {
+    fn name(&self) -> &'static [u8] {
+        NAMES.get(usize::from(self.name)..).unwrap_or_default()
+    }
+
+    /// Exported name.
+    pub(crate) fn symbol(&self) -> &'static CStr {
+        CStr::from_bytes_until_nul(self.name()).unwrap_or_default()
+    }
+
+    /// Name without version and flavour.
+    pub(crate) fn base(&self) -> &'static [u8] {
+        self.name().get(..usize::from(self.base)).unwrap_or_default()
+    }
 }
 
 impl EntryId {
     /// What is known about the entry point.
     pub(crate) fn info(self) -> Option<&'static Info> {
         INFO.get(usize::from(self.0))
+    }
+
+    /// The shell.
+    pub(crate) fn wrapper(self) -> *const () {
+        let place = (&raw const RADRM_WRAPPERS).cast::<i32>().wrapping_add(usize::from(self.0) % ENTRY_COUNT);
+        // SAFETY: a word of the table.
+        place.cast::<u8>().wrapping_offset(unsafe { place.read() } as isize).cast()
     }
 
     /// Id in the driver's table (`radrm_cuda_abi::table`), by which the segment knows the entry point. It is the
@@ -78,7 +98,7 @@ impl EntryId {
 /// The entry point that exports a name.
 #[cfg_attr(test, allow(dead_code, reason = "only look-ups of names need it"))]
 pub(crate) fn find(symbol: &CStr) -> Option<EntryId> {
-    let at = INFO.binary_search_by(|i| i.symbol.to_bytes().cmp(symbol.to_bytes())).ok()?;
+    let at = INFO.binary_search_by(|i| i.symbol().cmp(symbol)).ok()?;
     u16::try_from(at).ok().map(EntryId)
 }
 
@@ -93,6 +113,17 @@ include!(concat!(env!("OUT_DIR"), "/entries.rs"));
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_and_shells_are_those_of_their_places() {
+        let entry = find(c"cuMemAlloc_v2").unwrap();
+        let info = entry.info().unwrap();
+        assert_eq!((info.symbol(), info.base()), (c"cuMemAlloc_v2", &b"cuMemAlloc"[..]));
+        assert_eq!(entry.wrapper(), cuMemAlloc_v2 as *const ());
+        let last = EntryId(u16::try_from(ENTRY_COUNT).unwrap() - 1);
+        assert_eq!(find(last.info().unwrap().symbol()), Some(last));
+        assert!(INFO.windows(2).all(|pair| pair[0].symbol() < pair[1].symbol()));
+    }
 
     #[test]
     fn the_segment_has_a_counter_for_every_entry_point() {

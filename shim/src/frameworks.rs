@@ -1,4 +1,4 @@
-//! Which frameworks a process uses, told from the libraries that it has loaded.
+//! Which frameworks a process uses, by the libraries that it has loaded.
 
 use core::ffi::{CStr, c_int, c_void};
 

@@ -41,4 +41,6 @@ mod state;
 mod telemetry;
 mod throttle;
 mod tls;
+#[cfg(not(test))]
+mod unwind;
 mod wiped;

@@ -35,6 +35,26 @@ fn the_library_runs_on_glibc_2_34() {
     assert!(newest <= Some((2, 34)), "{newest:?}");
 }
 
+/// Each further library would be loaded into every program of a job.
+#[test]
+fn the_library_needs_libc_and_its_loader_alone() {
+    let output = Command::new("readelf").args(["-dW"]).arg(support::library()).output().expect("readelf");
+    let text = String::from_utf8(output.stdout).expect("names");
+    let needed = text.lines().filter_map(|line| line.split_once("Shared library: [")?.1.strip_suffix(']'));
+    let others: Vec<_> =
+        needed.filter(|name| *name != "libc.so.6" && !name.starts_with("ld-linux")).collect();
+    assert!(text.contains("[libc.so.6]") && others.is_empty(), "{others:?}");
+}
+
+/// Addresses that the loader has to write into every program of a job: those of the standard library, and few of ours.
+#[test]
+fn the_loader_writes_few_addresses() {
+    let output = Command::new("readelf").args(["-rW"]).arg(support::library()).output().expect("readelf");
+    let text = String::from_utf8(output.stdout).expect("relocations");
+    let written = text.lines().filter(|line| line.contains("_RELATIVE")).count();
+    assert!((1..1200).contains(&written), "{written}");
+}
+
 #[test]
 fn nothing_of_the_library_runs_when_it_is_loaded() {
     let output =

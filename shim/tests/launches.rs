@@ -130,3 +130,9 @@ fn contexts_are_counted_on_their_gpu() {
     // Three created, one destroyed, and the primary one, which is still held once.
     assert_eq!(account.contexts, 3);
 }
+
+#[test]
+fn threads_that_end_inside_the_driver_are_unwound() {
+    let process = run_one(Driver::New, &["left"]);
+    assert_eq!(figures(&process, "after_threads_left")[0], 6);
+}

@@ -324,13 +324,13 @@ fn a_process_of_the_job_that_is_no_client_is_named() {
     assert_eq!(client.end().ok().stderr, "");
 }
 
-/// Two jobs keep one GPU busy at the same time under shares of 30 and 70 %: the part of all kernels that the
-/// first has done.
+/// Two jobs keep one GPU busy at the same time under shares of 30 and 70 %: the first one's part of the rate at which
+/// the GPU does their kernels.
 fn part_of_30_beside_70(first: &str, second: &str) -> f64 {
     let node = Node::new("1xH200");
     let program = programs::compile("shares.c", &[]);
     let start = |share: &str, way: &str| {
-        let mut command = node.run(&[share], &[program.to_str().expect("text"), way, "2"]);
+        let mut command = node.run(&[share], &[program.to_str().expect("text"), way, "2", "rate"]);
         command.env("RADRM_EMULATOR_TIME", "real");
         let mut running = Running::start(command, PATIENCE);
         running.until_ready();

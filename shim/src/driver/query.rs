@@ -87,13 +87,13 @@ impl Driver {
         answer.is_ok().then_some(MemoryInfo { free: free as u64, total: total as u64 })
     }
 
-    /// Frees memory that the program was not told of.
+    /// Frees memory that the program does not know of.
     pub(crate) fn free(&self, address: u64) -> bool {
         // SAFETY: the address was handed out just now, and nothing else has it.
         self.mem_free().is_some_and(|free| unsafe { free(address) }.is_ok())
     }
 
-    /// Gives a pool's block back that the program was not told of, and waits until the pool has it.
+    /// Gives a pool's block back that the program does not know of, and waits until the pool has it.
     pub(crate) fn free_async(&self, address: u64, stream: CUstream) -> bool {
         let (Some(free), Some(wait)) = (self.mem_free_async(), self.stream_synchronize()) else {
             return false;
@@ -109,13 +109,13 @@ impl Driver {
         self.mem_pool_trim_to().is_some_and(|trim| unsafe { trim(pool, keep) }.is_ok())
     }
 
-    /// Destroys an array that the program was not told of.
+    /// Destroys an array that the program does not know of.
     pub(crate) fn destroy_array(&self, array: CUarray) -> bool {
         // SAFETY: the handle was handed out just now, and nothing else has it.
         self.array_destroy().is_some_and(|destroy| unsafe { destroy(array) }.is_ok())
     }
 
-    /// Destroys a mipmapped array that the program was not told of.
+    /// Destroys a mipmapped array that the program does not know of.
     pub(crate) fn destroy_mipmap(&self, mipmap: CUmipmappedArray) -> bool {
         // SAFETY: the handle was handed out just now, and nothing else has it.
         self.mipmap_destroy().is_some_and(|destroy| unsafe { destroy(mipmap) }.is_ok())

@@ -18,8 +18,8 @@ use crate::arena;
 /// Timing of one executable graph. All zeros is none yet.
 #[repr(C)]
 pub(super) struct Timer {
-    /// Launches that the strata have not been told of.
-    pub(super) untold: AtomicU64,
+    /// Launches that are not reported to the strata yet.
+    pub(super) unreported: AtomicU64,
     /// Launches until the one to be timed, as of the last telling.
     pub(super) until: AtomicU64,
     /// Launches since the last timing, as of the last telling.

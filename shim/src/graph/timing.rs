@@ -14,44 +14,44 @@ use crate::cx::Cx;
 use crate::kernels::timing::FIRST;
 use crate::telemetry::{KernelId, KernelsMode, SizeClass};
 
-/// Launches after which the kernels' strata are told of them at the latest.
-const TELL: u64 = 32;
+/// Launches after which they are reported to the kernels' strata at the latest.
+const MAX_UNREPORTED: u64 = 32;
 
 /// Makes the launch of a graph, timed if it is due.
 pub(super) fn launch(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, plan: Plan, stream: CUstream) -> CUresult {
     let timing = &cx.page.kernels.timing;
     let (timer, serial) = (plan.timer(), plan.serial());
-    let untold = timer.untold.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let unreported = timer.unreported.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     let is_first = timing.mode() == KernelsMode::All || timer.begun.load(Ordering::Relaxed) < FIRST;
     let until = timer.until.load(Ordering::Relaxed);
-    let begun = if untold >= until { timing.marks.begin(cx, stream, is_first) } else { None };
+    let begun = if unreported >= until { timing.marks.begin(cx, stream, is_first) } else { None };
     let result = call();
     let ended = begun.and_then(|begun| begun.end(cx, stream, result.is_ok()));
     if !result.is_ok() {
-        timer.untold.fetch_sub(1, Ordering::Relaxed);
+        timer.unreported.fetch_sub(1, Ordering::Relaxed);
         return result;
     }
     // The program may have destroyed the graph from another thread meanwhile.
-    if (untold < until && untold < TELL) || plan.serial() != serial {
+    if (unreported < until && unreported < MAX_UNREPORTED) || plan.serial() != serial {
         if let Some(ended) = ended {
             ended.forget();
         }
         return result;
     }
-    let told = timer.untold.swap(0, Ordering::Relaxed);
+    let reported = timer.unreported.swap(0, Ordering::Relaxed);
     for total in plan.totals() {
         let kernel = KernelId::from_number(total.kernel.into());
         if let Some(stratum) = timing.stratum(cx.writer(), kernel, SizeClass::GRAPH) {
-            stratum.launched(told);
+            stratum.launched(reported);
         }
     }
-    let weight = timer.weight.fetch_add(told, Ordering::Relaxed).wrapping_add(told);
+    let weight = timer.weight.fetch_add(reported, Ordering::Relaxed).wrapping_add(reported);
     if let Some(ended) = ended {
         ended.publish_graph(plan.word(), serial, weight);
         timer.weight.store(0, Ordering::Relaxed);
         timer.begun.fetch_add(1, Ordering::Relaxed);
     }
-    let left = until.saturating_sub(told);
+    let left = until.saturating_sub(reported);
     let next = if left > 0 { left } else { gap(cx, timer) };
     timer.until.store(next, Ordering::Relaxed);
     result

@@ -119,8 +119,8 @@ fn each_node(
     handles.as_slice().iter().take(count).try_for_each(|node| {
         let mut kind = CU_GRAPH_NODE_TYPE_EMPTY;
         // SAFETY: the out-parameter lives over the call.
-        let told = unsafe { get_type(*node, &raw mut kind) }.is_ok();
-        if told { work(*node, kind) } else { None }
+        let is_known = unsafe { get_type(*node, &raw mut kind) }.is_ok();
+        if is_known { work(*node, kind) } else { None }
     })
 }
 

@@ -1,6 +1,6 @@
 //! What happens to memory when contexts come and go.
 //!
-//! A context's own memory (code, local memory, heaps) is told by no call. A `cuMemGetInfo` difference
+//! A context's own memory (code, local memory, heaps) is in no call. A `cuMemGetInfo` difference
 //! around its creation would count what other processes took or gave meanwhile, and before the first
 //! context of a device there is none to ask with; it is therefore left to the remainder between these
 //! figures and NVML's for the process. A quota charges what is expected of a context, until the

@@ -1,4 +1,4 @@
-//! What the program is told about memory: under a quota the quota is the machine. Null out-parameters reach
+//! What the program sees of memory: under a quota the quota is the machine. Null out-parameters reach
 //! the driver unread, and what it leaves unwritten stays unwritten.
 
 use radrm_cuda_abi::*;
@@ -27,8 +27,8 @@ pub(crate) unsafe fn memory<S: ByteSize>(
     };
     // SAFETY: null, or written by the driver, which reported success.
     let (free, total) = unsafe { (free.as_mut(), total.as_mut()) };
-    let told = |figure: &Option<&mut S>| figure.as_ref().map_or(u64::MAX, |f| f.bytes());
-    let (seen_free, seen_total) = view.through(told(&free), told(&total));
+    let bytes = |figure: &Option<&mut S>| figure.as_ref().map_or(u64::MAX, |f| f.bytes());
+    let (seen_free, seen_total) = view.through(bytes(&free), bytes(&total));
     if let Some(free) = free {
         *free = S::from_bytes(seen_free);
     }

@@ -35,7 +35,7 @@ pub(super) fn get() -> Option<&'static Ledgers> {
 }
 
 /// Finds the ledgers. Of threads that do so at once one wins; the others leave mappings behind, as many as
-/// there are ledgers. `None`: not to be told now.
+/// there are ledgers. `None`: unknown now.
 #[cold]
 #[inline(never)]
 fn find() -> Option<*mut Ledgers> {

@@ -12,7 +12,7 @@ type Call<M> = unsafe extern "C-unwind" fn(nvmlDevice_t, *mut M) -> nvmlReturn_t
 ///
 /// # Safety
 /// `real` is NVML's own function, and the arguments are the program's of this call.
-pub(crate) unsafe fn told<M: MemoryInfo>(
+pub(crate) unsafe fn limited<M: MemoryInfo>(
     real: Call<M>,
     device: nvmlDevice_t,
     memory: *mut M,

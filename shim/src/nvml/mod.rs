@@ -15,7 +15,7 @@ use crate::quota::View;
 use crate::shell;
 use ledgers::Ledgers;
 
-/// The ledgers and the quota's view of a device; `None`: what NVML says is what the program is told.
+/// The ledgers and the quota's view of a device; `None`: the program gets what NVML says.
 /// `total_bytes`: memory of the device.
 fn seen(device: nvmlDevice_t, total_bytes: u64) -> Option<(&'static Ledgers, View)> {
     let ledgers = shell::caught_cold(ledgers::get)??;

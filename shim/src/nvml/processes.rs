@@ -22,7 +22,7 @@ const TRIES: u32 = 4;
 ///
 /// # Safety
 /// `real` is NVML's own function, and the arguments are the program's of this call.
-pub(crate) unsafe fn told<P: ProcessInfo>(
+pub(crate) unsafe fn limited<P: ProcessInfo>(
     real: Call<P>,
     device: nvmlDevice_t,
     count: *mut c_uint,
@@ -30,7 +30,7 @@ pub(crate) unsafe fn told<P: ProcessInfo>(
 ) -> nvmlReturn_t {
     // SAFETY: null, or a number that the program has set.
     let room = (!count.is_null()).then(|| unsafe { count.read_unaligned() });
-    // SAFETY: the program's own handle, and a list of ours with the room that NVML is told.
+    // SAFETY: the program's own handle, and a list of ours with the room that NVML gets.
     let ask = |count: &mut u32, list: *mut u8| unsafe { real(device, count, list.cast()) };
     // SAFETY: the program's list has the room that it says, each element as long as NVML writes it.
     match room.and_then(|room| unsafe { ours::<P>(device, room, infos, ask) }) {
@@ -47,7 +47,7 @@ pub(crate) unsafe fn told<P: ProcessInfo>(
 /// `nvmlDeviceGetRunningProcessDetailList`.
 ///
 /// # Safety
-/// As for [`told`].
+/// As for [`limited`].
 pub(crate) unsafe fn detailed(
     real: DetailCall,
     device: nvmlDevice_t,
@@ -62,14 +62,14 @@ pub(crate) unsafe fn detailed(
         let ask = |count: &mut u32, at: *mut u8| {
             let mut all =
                 nvmlProcessDetailList_v1_t { numProcArrayEntries: *count, procArray: at.cast(), ..asked };
-            // SAFETY: the program's own handle, and a list of ours with the room that NVML is told.
+            // SAFETY: the program's own handle, and a list of ours with the room that NVML gets.
             let answer = unsafe { real(device, &raw mut all) };
             *count = all.numProcArrayEntries;
             answer
         };
         // SAFETY: the program's list has the room that it says.
-        let told = unsafe { ours(device, asked.numProcArrayEntries, asked.procArray, ask) };
-        Some((asked, told?))
+        let listed = unsafe { ours(device, asked.numProcArrayEntries, asked.procArray, ask) };
+        Some((asked, listed?))
     });
     match answer {
         Some((asked, (answer, members))) => {

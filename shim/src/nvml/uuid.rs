@@ -13,7 +13,7 @@ pub(super) fn of(device: nvmlDevice_t) -> Option<[u8; 16]> {
     // SAFETY: NVML exports the function of this name with this prototype.
     let ask = unsafe { core::mem::transmute::<*mut (), Ask>(ask) };
     let mut text = [0u8; NVML_DEVICE_UUID_V2_BUFFER_SIZE];
-    // SAFETY: NVML checks the handle, and writes at most as much as it is told that there is room for.
+    // SAFETY: NVML checks the handle, and writes at most as much as the room that it was given.
     let answer = unsafe { ask(device, text.as_mut_ptr().cast(), NVML_DEVICE_UUID_V2_BUFFER_SIZE as c_uint) };
     let text = CStr::from_bytes_until_nul(&text).ok().filter(|_| answer.is_ok())?;
     parse(text.to_bytes())

@@ -2,7 +2,7 @@
 //!
 //! Observing fails open, a limit does not: until the end of the process every request for device memory is
 //! answered as the driver answers when there is none left. Everything else passes through; a graph that
-//! allocates when it is launched cannot be told from any other here.
+//! allocates when it is launched cannot be distinguished from any other here.
 
 use radrm_cuda_abi::*;
 

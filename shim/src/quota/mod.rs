@@ -19,7 +19,7 @@ use crate::{bytes, environ, mode};
 
 /// Ledgers that a process can be a member of: its job's, its user's, those of groups.
 pub(crate) const LEDGERS: usize = 6;
-/// How old what a program is told may be, ns.
+/// How old a figure may be that a program gets, ns.
 const FRESH_NS: u64 = 20_000_000;
 /// Longest list of ledgers that is accepted.
 const LIST_BYTES: usize = 4096;

@@ -52,10 +52,10 @@ pub(crate) fn cold(entry: EntryId) -> Option<*mut ()> {
         if !attach(info.library) {
             // A stand-in for the driver further down the search order (programs bring stubs that load
             // the driver on first use), or the driver itself, which is not loaded yet.
-            if let Some(next) = early::next_definition(info.symbol, info.wrapper.0) {
+            if let Some(next) = early::next_definition(info.symbol(), entry.wrapper()) {
                 return Some(next);
             }
-            open(object(info.library), libc::RTLD_LAZY)?;
+            open(object(info.library).name, libc::RTLD_LAZY)?;
             if !attach(info.library) {
                 return None;
             }
@@ -103,10 +103,10 @@ pub(super) fn attach(library: Library) -> bool {
         return true;
     }
     errno::keep(|| {
-        let Some(map) = open(object, libc::RTLD_LAZY | libc::RTLD_NOLOAD) else { return false };
+        let Some(map) = open(object.name, libc::RTLD_LAZY | libc::RTLD_NOLOAD) else { return false };
         for (entry, info) in entries::of(library) {
             // SAFETY: `open` has raised the library's count, so it stays loaded.
-            if let Some(real) = unsafe { elf::function(map, info.symbol) }
+            if let Some(real) = unsafe { elf::function(map, info.symbol()) }
                 && let Some(slot) = RADRM_REAL.get(usize::from(entry.0))
             {
                 // Release pairs with the Acquire in `loaded`.
@@ -150,7 +150,14 @@ pub(crate) fn launches_are_direct() -> bool {
     has_driver() && !CALLS_ITSELF.load(Ordering::Relaxed)
 }
 
-fn open(object: &Object, flags: c_int) -> Option<*const LinkMap> {
+/// A function of a library, which is loaded for it and stays loaded.
+#[cfg(not(test))]
+pub(crate) fn function_of(library: &CStr, name: &CStr) -> Option<*mut ()> {
+    // SAFETY: `open` has raised the library's count.
+    errno::keep(|| unsafe { elf::function(open(library, libc::RTLD_LAZY)?, name) })
+}
+
+fn open(name: &CStr, flags: c_int) -> Option<*const LinkMap> {
     let libc = elf::object(b"libc.so.6");
     // SAFETY: libc and libdl, found among the initial objects, stay loaded.
     let dlopen = libc
@@ -161,6 +168,6 @@ fn open(object: &Object, flags: c_int) -> Option<*const LinkMap> {
         core::mem::transmute::<*mut (), unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void>(dlopen)
     };
     // SAFETY: a C string and valid flags. A glibc handle is the object's link map.
-    let handle = unsafe { dlopen(object.name.as_ptr(), flags) }.cast_const().cast::<LinkMap>();
+    let handle = unsafe { dlopen(name.as_ptr(), flags) }.cast_const().cast::<LinkMap>();
     (!handle.is_null()).then_some(handle)
 }

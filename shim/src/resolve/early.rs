@@ -170,14 +170,14 @@ fn routed(handle: *mut c_void, name: &CStr, found: *mut c_void) -> *mut c_void {
         return found;
     }
     let Some((entry, info)) = entries::find(name).and_then(|e| Some((e, e.info()?))) else { return found };
-    if found.cast_const().cast::<()>() == info.wrapper.0 {
+    if found.cast_const().cast::<()>() == entry.wrapper() {
         return own_export(handle, name, info.library, entry);
     }
     if !mode::is_to_be_bypassed()
         && attach::attach(info.library)
         && route::entries_at(found.cast()).any(|e| e == entry)
     {
-        return info.wrapper.0.cast_mut().cast();
+        return entry.wrapper().cast_mut().cast();
     }
     found
 }
@@ -197,7 +197,7 @@ fn own_export(handle: *mut c_void, name: &CStr, library: Library, entry: entries
         return if next.is_null() { next } else { routed(libc::RTLD_NEXT, name, next) };
     }
     match entry.info() {
-        Some(info) if !mode::is_to_be_bypassed() => info.wrapper.0.cast_mut().cast(),
+        Some(_) if !mode::is_to_be_bypassed() => entry.wrapper().cast_mut().cast(),
         _ => real,
     }
 }

@@ -15,6 +15,8 @@ mod elf;
 pub(crate) mod proc_address;
 mod route;
 
+#[cfg(not(test))]
+pub(crate) use attach::function_of;
 pub(crate) use attach::{
     RADRM_REAL, cold, driver_symbol, has_driver, launches_are_direct, loaded, no_nvml, nvml_symbol,
 };

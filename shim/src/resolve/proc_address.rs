@@ -45,9 +45,9 @@ fn wrapper_for(name: &CStr, found: *mut (), cuda_version: c_int, flags: u64) -> 
     let wanted = if flags & PER_THREAD_DEFAULT_STREAM != 0 { Flavour::Ptsz } else { Flavour::Legacy };
     let asked = u32::try_from(cuda_version).unwrap_or(u32::MAX);
     route::entries_at(found)
-        .filter_map(EntryId::info)
-        .filter(|info| info.base.as_bytes() == name.to_bytes() || info.symbol == name)
-        .max_by_key(|info| {
+        .filter_map(|entry| Some((entry, entry.info()?)))
+        .filter(|(_, info)| info.base() == name.to_bytes() || info.symbol() == name)
+        .max_by_key(|(_, info)| {
             let fits = info.version <= asked;
             (
                 fits,
@@ -55,5 +55,5 @@ fn wrapper_for(name: &CStr, found: *mut (), cuda_version: c_int, flags: u64) -> 
                 if fits { info.version } else { 0 },
             )
         })
-        .map(|info| info.wrapper.0)
+        .map(|(entry, _)| entry.wrapper())
 }

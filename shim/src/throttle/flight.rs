@@ -5,7 +5,7 @@
 //! however late one looks: an event before the first launch, which finds the GPU idle, ties the GPU's clock to
 //! the host's.
 //!
-//! As elsewhere, events are touched only in the context that they were made in, told by its number, and
+//! As elsewhere, events are touched only in the context that they were made in, known by its number, and
 //! neither recorded nor asked while a stream of the process captures.
 
 use core::ffi::c_void;

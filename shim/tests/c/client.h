@@ -21,6 +21,7 @@ R cuGraphAddChildGraphNode(H *, H, H, size_t, H), cuGraphAddEmptyNode(H *, H, H,
 R cuGraphInstantiateWithFlags(H *, H, uint64_t), cuGraphLaunch(H, H), cuGraphExecDestroy(H);
 R cuGraphExecUpdate_v2(H, H, H), cuGraphExecKernelNodeSetParams_v2(H, H, H), cuGraphExecNodeSetParams(H, H, H);
 R cuGraphExecChildGraphNodeSetParams(H, H, H), cuGraphNodeSetEnabled(H, H, unsigned);
+R cuStreamSynchronize(H);
 R cuCtxCreate_v2(H *, unsigned, int), cuCtxDestroy_v2(H), cuDevicePrimaryCtxRetain(H *, int);
 R cuDevicePrimaryCtxRelease_v2(int);
 int fake_broken(void);

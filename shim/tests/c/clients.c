@@ -164,6 +164,29 @@ static void threads(void) {
     }
 }
 
+static int cleanups;
+static void clean_up(void *by) { cleanups += *(int *)by; }
+static void *leaves(void *stream) {
+    int one = 1;
+    pthread_cleanup_push(clean_up, &one);
+    cuStreamSynchronize(stream);
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+/* Threads end inside the driver; their own frames are cleaned up, and the others go on. */
+static void left(void) {
+    H f = function("after_threads_left");
+    for (long i = 1; i <= 5; i++) {
+        pthread_t t;
+        void *result = NULL;
+        launch(f, NULL);
+        pthread_create(&t, NULL, leaves, (void *)i);
+        pthread_join(t, &result);
+        if (result != (void *)i || cleanups != i) exit(47);
+    }
+    launch(f, NULL);
+}
+
 int main(int argc, char **argv) {
     OK(cuInit(0));
     const char *what = argv[1];
@@ -177,6 +200,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "forked")) forked();
     else if (!strcmp(what, "contexts")) contexts();
     else if (!strcmp(what, "threads")) threads();
+    else if (!strcmp(what, "left")) left();
     else return 2;
     return 0;
 }

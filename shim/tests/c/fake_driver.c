@@ -1,5 +1,6 @@
 /* A driver of a few dozen functions whose every answer a test can predict. Compiled with -DOLD it cannot be
  * asked for the names of functions, as drivers before 12.3. */
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,9 @@ R cuCtxGetDevice(int *d) { return *d = 0, OK; }
 R cuDevicePrimaryCtxRetain(void **c, int d) { return *c = (void *)0x2000, retained++, OK; }
 R cuDevicePrimaryCtxRelease_v2(int d) { return retained > 0 ? (retained--, OK) : 201; }
 R cuDevicePrimaryCtxGetState(int d, unsigned *f, int *a) { return *f = 0, *a = retained > 0, OK; }
+
+/* Ends the calling thread, as a cancellation inside the driver does: its frames are unwound, the caller's too. */
+R cuStreamSynchronize(void *stream) { pthread_exit(stream); }
 
 /* --- captures: a query by a thread whose mode is not relaxed breaks a capture that is under way */
 struct stream { int capturing; };

@@ -6,7 +6,7 @@
 //!
 //! A context that was destroyed behind our back (the CUDA runtime resets devices through a private table)
 //! takes its events along, and its handle comes back; so a mark is only touched by a thread in whose context
-//! it was made, told by the context's number, which never comes back.
+//! it was made, known by the context's number, which never comes back.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -14,7 +14,7 @@ use crate::telemetry::{Lane, Row, SizeClass, Stratum};
 const ENTRIES: usize = 256;
 /// Launches after which a thread tells its stratum of them at the latest: what a killed program leaves
 /// unsaid stays small.
-const TELL: u64 = 256;
+const MAX_UNREPORTED: u64 = 256;
 /// Bits above those of an address, for the size class.
 pub(crate) const CLASS_SHIFT: u32 = 56;
 
@@ -59,7 +59,7 @@ pub(super) struct Entry {
     key: AtomicU64,
     row: AtomicPtr<LaneRow>,
     cell: AtomicPtr<StratumCell>,
-    /// Launches until, and with, the one at which the stratum is told.
+    /// Launches until, and with, the one that is reported to the stratum.
     left: AtomicU64,
     /// The same, as of the last telling.
     tell: AtomicU64,
@@ -91,18 +91,18 @@ impl Entry {
         self.key.load(Ordering::Relaxed) == key(function, class)
     }
 
-    /// Launches that the stratum has not been told of.
-    fn untold(&self) -> u64 {
+    /// Launches that are not reported to the stratum yet.
+    fn unreported(&self) -> u64 {
         self.tell.load(Ordering::Relaxed).saturating_sub(self.left.load(Ordering::Relaxed))
     }
 
-    /// Lets so many launches pass until the stratum is told.
-    fn tell_after(&self, launches: u64) {
+    /// Lets so many launches pass until the next report to the stratum.
+    fn report_after(&self, launches: u64) {
         self.tell.store(launches, Ordering::Relaxed);
         self.left.store(launches, Ordering::Relaxed);
     }
 
-    /// Whether the next launch is one at which the stratum is told.
+    /// Whether the next launch is reported to the stratum.
     pub(super) fn is_due(&self) -> bool {
         self.left.load(Ordering::Relaxed) <= 1
     }
@@ -111,12 +111,12 @@ impl Entry {
     fn vacate(&self) {
         self.key.store(0, Ordering::Relaxed);
         self.cell.store(ptr::null_mut(), Ordering::Relaxed);
-        self.tell_after(0);
+        self.report_after(0);
     }
 
     /// Whether the launch that is due is one to be timed.
     pub(super) fn is_to_be_timed(&self) -> bool {
-        self.untold() + 1 >= self.until.load(Ordering::Relaxed)
+        self.unreported() + 1 >= self.until.load(Ordering::Relaxed)
     }
 
     /// Counts a launch.
@@ -136,15 +136,15 @@ impl Entry {
 
     /// Tells the stratum of the launches; gives those since the last timing.
     pub(super) fn settle(&self) -> u64 {
-        let untold = self.untold();
-        if let Some(stratum) = self.stratum().filter(|_| untold > 0) {
-            stratum.launched(untold);
+        let unreported = self.unreported();
+        if let Some(stratum) = self.stratum().filter(|_| unreported > 0) {
+            stratum.launched(unreported);
         }
-        let until = self.until.load(Ordering::Relaxed).saturating_sub(untold);
-        let weight = self.weight.load(Ordering::Relaxed).saturating_add(untold);
+        let until = self.until.load(Ordering::Relaxed).saturating_sub(unreported);
+        let weight = self.weight.load(Ordering::Relaxed).saturating_add(unreported);
         self.until.store(until, Ordering::Relaxed);
         self.weight.store(weight, Ordering::Relaxed);
-        self.tell_after(until.min(TELL));
+        self.report_after(until.min(MAX_UNREPORTED));
         weight
     }
 
@@ -161,7 +161,7 @@ impl Entry {
     /// Lets so many launches pass until the next one to be timed.
     pub(super) fn wait(&self, launches: u64) {
         self.until.store(launches, Ordering::Relaxed);
-        self.tell_after(launches.min(TELL));
+        self.report_after(launches.min(MAX_UNREPORTED));
     }
 }
 

@@ -380,7 +380,7 @@ pub(crate) unsafe fn current_changed(_cx: &Cx<'_>, call: impl FnOnce() -> CUresu
 ///
 /// # Safety
 /// The arguments are the program's own of this call.
-pub(crate) unsafe fn told(
+pub(crate) unsafe fn returned(
     cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
     pool: *mut CUmemoryPool,
@@ -399,7 +399,7 @@ pub(crate) unsafe fn told(
 ///
 /// # Safety
 /// The arguments are the program's own of this call.
-pub(crate) unsafe fn told_at(
+pub(crate) unsafe fn returned_at(
     cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
     pool: *mut CUmemoryPool,

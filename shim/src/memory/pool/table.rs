@@ -20,7 +20,7 @@ const CLOSING: u64 = 2;
 /// What a pool's blocks are charged as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Class {
-    /// Device memory: reserved and used are told apart.
+    /// Device memory: reserved and used are counted apart.
     Device,
     /// Host memory: each block is charged by itself.
     Host,
