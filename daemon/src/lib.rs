@@ -7,6 +7,7 @@
 //! | `engine` | the one thread that decides, with `scheduler-core` |
 //! | `store` | the queue in SQLite |
 //! | `history` | the dataset of the jobs that ran |
+//! | `accounting` | GPU time of users |
 //! | `supervisor`, `status`, `outcome` | the small process that keeps one attempt, and what it writes down |
 //! | `descriptors` | how many files may be open, here and in jobs |
 //! | `watch`, `gpus` | threads that wait for supervisors and look at GPUs |
@@ -17,6 +18,7 @@
 //! | `host` | what jobs take of the host's CPUs and memory |
 //! | `events` | the log that `radrm replay --events` reads |
 
+mod accounting;
 mod check;
 mod config;
 mod descriptors;

@@ -195,6 +195,7 @@ impl Store {
             tx.pragma_update(None, "user_version", added).map_err(failed)?;
             tx.commit().map_err(failed)?;
         }
+        connection.execute_batch(super::accounting::TABLE).map_err(failed)?;
         Ok(Self { connection })
     }
 
@@ -280,8 +281,7 @@ impl Store {
         statement.query_map([], row)?.collect()
     }
 
-    /// Hands the runs that an older version kept to their new place, oldest first. They stay until `adopt` says that
-    /// they are safe.
+    /// Hands an older version's runs to their new place, oldest first. They stay until `adopt` returns true.
     pub(crate) fn hand_over_runs(&mut self, adopt: impl FnOnce(&[LegacyRun]) -> bool) -> Result<()> {
         if self.connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))? != WITH_RUNS
         {

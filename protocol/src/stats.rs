@@ -46,3 +46,22 @@ pub struct GpuStats {
     /// Energy over that time, mJ.
     pub energy_mj: Option<f64>,
 }
+
+/// GPU time of a user.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UsageRow {
+    /// The user's name.
+    pub user: String,
+    /// The user's id.
+    pub uid: u32,
+    /// Hours of running time by the number of GPUs allocated, suspensions left out.
+    pub gpu_hours: f64,
+    /// The same by the share of each GPU's memory that was reserved: 1 for a job with GPUs of its own.
+    pub weighted_gpu_hours: f64,
+    /// Jobs that ran.
+    pub jobs: u64,
+    /// Their attempts.
+    pub attempts: u64,
+    /// Attempts that ended out of GPU memory.
+    pub out_of_memory: u64,
+}

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::job_ref::JobRef;
 use crate::spec::Spec;
-pub use crate::stats::{GpuStats, StatsRow};
+pub use crate::stats::{GpuStats, StatsRow, UsageRow};
 
 /// The first bytes in both directions; the last is the version.
 pub const HELLO: [u8; 8] = *b"RADRMD\0\x02";
@@ -57,6 +57,15 @@ pub enum Request {
         /// Only jobs submitted at or after this, ms since 1970.
         since_ms: u64,
     },
+    /// GPU time by user; of other users for administrators only.
+    Usage {
+        /// Only of this user.
+        user: Option<String>,
+        /// From here on, ms since 1970.
+        from_ms: u64,
+        /// Up to here.
+        to_ms: u64,
+    },
     /// A GPU takes no new jobs, or takes them again.
     Drain {
         /// Its number or UUID.
@@ -88,6 +97,8 @@ pub enum Response {
     Nodes(Box<NodeRow>),
     /// Figures over jobs that are over.
     Stats(Box<StatsRow>),
+    /// GPU time, a row for each user.
+    Usage(Vec<UsageRow>),
     /// It is done.
     Done,
     /// One sentence.

@@ -6,9 +6,10 @@ use radrm_scheduler_core::{Action, Event, Evidence, JobId, Outcome, Reason, Sign
 
 use super::effects::Owner;
 use super::{Committed, Effect, Engine, Live, Note, arrays, epilog, needs};
+use crate::accounting::{self, GpuTime};
 use crate::history::EndedRun;
 use crate::status::{End, Status};
-use crate::store::Stage;
+use crate::store::{Entry, Stage};
 use crate::supervisor::{self, Order, User};
 use crate::suspend::{Step, Suspension};
 use crate::watch::Attempt;
@@ -17,6 +18,28 @@ use crate::watch::Attempt;
 const KILL_INTERVAL: Duration = Duration::from_secs(2);
 /// After so many kills a supervisor that hangs is killed itself.
 const MAX_KILL_RETRIES: u32 = 5;
+
+/// An attempt's GPU time over a span of ms since 1970, on devices with so much memory.
+pub(super) fn gpu_time(
+    entry: &Entry,
+    attempt: u32,
+    span: (u64, u64),
+    ran_ms: u64,
+    totals: &[u64],
+) -> GpuTime {
+    GpuTime {
+        job: entry.id,
+        attempt,
+        uid: entry.uid,
+        user: entry.user.clone(),
+        start_ms: span.0,
+        end_ms: span.1,
+        ran_ms,
+        gpus: u16::try_from(entry.devices.len()).unwrap_or(u16::MAX),
+        share: accounting::share(entry.reserved, totals),
+        out_of_memory: false,
+    }
+}
 
 impl Engine {
     /// Takes up one decision: into the entries now, into the world after it was written.
@@ -304,6 +327,12 @@ impl Engine {
             };
             if let Some(row) = ended.row() {
                 self.outbox.note(Note::Run(Box::new(row)));
+            }
+            if !entry.devices.is_empty() && ran_ms > 0 {
+                let span = (at.saturating_sub(ran_ms).min(begin_ms), at);
+                let time = gpu_time(entry, attempt, span, ran_ms, &self.node.totals(&entry.devices));
+                let out_of_memory = end.oom.is_some();
+                self.outbox.note(Note::Attempt(Box::new(GpuTime { out_of_memory, ..time })));
             }
         }
         self.never_told((job, attempt));

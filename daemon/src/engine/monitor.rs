@@ -100,6 +100,12 @@ impl NodeMonitor {
         uuids.iter().filter_map(gpu).map(|gpu| gpu.name.clone()).collect()
     }
 
+    /// The memory of these GPUs, bytes, as far as they are there.
+    pub(super) fn totals(&self, uuids: &[String]) -> Vec<u64> {
+        let gpu = |uuid: &String| self.gpus.list.iter().find(|gpu| gpu.uuid == *uuid);
+        uuids.iter().filter_map(gpu).map(|gpu| gpu.total).collect()
+    }
+
     /// The scheduler's view of all GPUs.
     pub(super) fn descriptions(&self) -> Vec<Device> {
         (0..self.gpus.list.len()).map(|at| self.description(id(at))).collect()

@@ -12,6 +12,7 @@ use radrm_scheduler_core::Signal;
 use rusqlite::Transaction;
 
 use super::entries::Entries;
+use crate::accounting::{self, GpuTime};
 use crate::history::History;
 use crate::store::{self, Store, Watched};
 use crate::watch::Attempt;
@@ -35,7 +36,9 @@ pub(super) enum Note {
     Line(u64, Line),
     /// A run that has ended, for the dataset.
     Run(Box<Row>),
-    /// GPU time of a user, ms, at a time.
+    /// An attempt that has ended, for the users' accounting.
+    Attempt(Box<GpuTime>),
+    /// GPU time of a user, ms, at a time: the fair share's.
     Usage(u32, u64, u64),
     Watched(String, Watched),
     Drained(String, bool),
@@ -49,12 +52,14 @@ impl Note {
     fn write(&self, tx: &Transaction<'_>) -> rusqlite::Result<()> {
         match self {
             Self::Line(job, line) => store::note(tx, *job, line),
+            Self::Attempt(of) => accounting::insert(tx, of),
             Self::Usage(uid, gpu_ms, at_ms) => store::put_usage(tx, *uid, *gpu_ms, *at_ms),
             Self::Watched(gpu, figures) => store::put_watched(tx, gpu, figures),
             Self::Forget(job) => store::forget(tx, *job),
             Self::Drained(gpu, drained) => store::put_drained(tx, gpu, *drained),
             // In the dataset, before this.
-            Self::Run(_) | Self::ForgetRuns => Ok(()),
+            Self::Run(_) => Ok(()),
+            Self::ForgetRuns => accounting::forget_older(tx),
         }
     }
 }

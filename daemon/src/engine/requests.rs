@@ -11,7 +11,8 @@ use radrm_protocol::wire::{Line, Request, StatsRow};
 use radrm_scheduler_core::need::Source;
 use radrm_scheduler_core::{Bytes, Event, Impossible, Job, JobId, Reason};
 
-use super::{Engine, Note, Response, arrays, needs};
+use super::{Engine, Note, Response, actions, arrays, needs};
+use crate::accounting;
 use crate::peer::Peer;
 use crate::store::{self, Entry, Stage};
 
@@ -227,8 +228,31 @@ impl Engine {
                     Err(error) => Response::Refused(format!("the history cannot be read: {error}")),
                 }
             }
+            Request::Usage { user, from_ms, to_ms } => self.usage(peer, user.as_deref(), (*from_ms, *to_ms)),
             Request::Drain { gpu, drained } => self.drain(peer, gpu, *drained),
         }
+    }
+
+    /// GPU time within a span, running attempts up to now.
+    fn usage(&self, peer: &Peer, user: Option<&str>, (from_ms, to_ms): (u64, u64)) -> Response {
+        if !peer.admin && user.is_some_and(|user| user != peer.name) {
+            return Response::Refused("only administrators see the GPU time of other users".to_owned());
+        }
+        let uid = (!peer.admin).then_some(peer.uid);
+        let mut times = match accounting::select(&self.outbox.store.connection, uid, from_ms, to_ms) {
+            Ok(times) => times,
+            Err(error) => return Response::Refused(format!("the GPU time cannot be read: {error}")),
+        };
+        let now = self.now.at.0;
+        let running = self.jobs.entries.values().filter(|entry| uid.is_none_or(|uid| uid == entry.uid));
+        times.extend(running.filter_map(|entry| {
+            let since = entry.started_ms.filter(|_| !entry.devices.is_empty())?;
+            let totals = self.node.totals(&entry.devices);
+            let ran_ms = now.saturating_sub(since);
+            Some(actions::gpu_time(entry, entry.attempt, (since, now), ran_ms, &totals))
+        }));
+        times.retain(|time| user.is_none_or(|user| user == time.user));
+        Response::Usage(accounting::sums(&times, from_ms, to_ms))
     }
 
     /// What emulated GPUs did in modelled time says nothing of the time that passed.

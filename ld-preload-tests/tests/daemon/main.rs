@@ -14,3 +14,4 @@ mod live_trace;
 mod load;
 mod restart;
 mod suspend;
+mod usage;

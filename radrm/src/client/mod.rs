@@ -13,6 +13,7 @@ mod stats;
 mod submit;
 mod text;
 mod top;
+mod usage;
 mod user_limit;
 
 use std::path::Path;
@@ -85,6 +86,15 @@ Examples:
     Top(top::Flags),
     /// Show waiting, execution and completion times
     Stats(stats::Flags),
+    /// Show GPU-hours by user
+    ///
+    /// Administrators see all users, others themselves. GPU-HOURS is running time by the number of GPUs allocated;
+    /// WEIGHTED counts of each GPU the share of its memory that was reserved for the job, and all of it where the job
+    /// had the GPU to itself. Running attempts count up to now, suspensions do not count; two years are kept.
+    #[command(after_long_help = "\
+Example:
+  radrm usage --from 2026-10-01 --to 2026-10-31 --csv > october.csv")]
+    Usage(usage::Flags),
 }
 
 /// Does what the command line asks for, and gives the exit code.
@@ -101,6 +111,7 @@ pub(crate) fn run(socket: Option<&Path>, command: Command) -> Result<u8, Failure
         Command::Drain { gpu, resume } => Ok(connect()?.done(&Request::Drain { gpu, drained: !resume })?),
         Command::Top(flags) => top::run(&flags, &mut connect()?),
         Command::Stats(flags) => stats::run(&flags, &mut connect()?),
+        Command::Usage(flags) => usage::run(&flags, &mut connect()?),
     };
     done.map(|()| 0)
 }
