@@ -23,14 +23,20 @@ fn pauses() -> impl Iterator<Item = u64> {
 #[ignore = "takes minutes"]
 fn of_300_jobs_none_is_lost_or_doubled_by_30_kills_of_the_daemon() {
     let mut daemon = Daemon::new("emulate = \"4xA100-40GB\"\n[scheduler]\npolicy = \"best-fit\"\n");
-    let script = "echo $RADRM_JOB $RADRM_ATTEMPT >> $PLACE/marks; sleep 0.3; exit $((RADRM_JOB % 5))";
-    let submit = |daemon: &Daemon, options: &[&str]| daemon.submit(options, &["/bin/sh", "-c", script]);
+    let script = "echo $RADRM_JOB $RADRM_ATTEMPT >> $PLACE/marks; sleep 3; exit $((RADRM_JOB % 5))";
+    // Held until all are there, so that the kills meet jobs that run.
+    let submit = |daemon: &Daemon, options: &[&str]| {
+        daemon.submit(&[&["--hold"], options].concat(), &["/bin/sh", "-c", script])
+    };
     let array = submit(&daemon, &["--gpu-mem", "2GiB", "--array", "0-149%20"]);
     for at in 0..50 {
         submit(&daemon, &["--gpu-mem", "4GiB", "--priority", &(at % 3 - 2).to_string()]);
         submit(&daemon, &["--gpus", "0"]);
         submit(&daemon, &["--gpus", "0", "--after", &format!("{array}_{at}")]);
     }
+    let all: Vec<String> = (array..array + JOBS as u64).map(|job| job.to_string()).collect();
+    let release = ["hold", "--release"].into_iter().chain(all.iter().map(String::as_str));
+    daemon.ok(&release.collect::<Vec<_>>());
     let mut kills = 0;
     let mut while_running = 0;
     for pause in pauses().take(KILLS) {
