@@ -265,21 +265,22 @@ impl Engine {
         self.health.resolve("status");
         self.suspensions.forget(job);
         let status = Status { supervisor: status.supervisor.or(live.supervisor), ..status };
-        self.sweep(attempt, &status);
-        if !self.begin_epilog(attempt, &status, live.told) && !self.doubt(attempt, &status, live.told) {
-            self.attempt_ended(attempt, &status, live.told);
-        }
+        self.attempt_over(attempt, &status, live.told);
     }
 
-    pub(super) fn sweep(&mut self, attempt: Attempt, status: &Status) {
+    /// An attempt is over: what it left is killed. Its end counts when that is off the GPUs, and it is known that no GPU
+    /// failed under it.
+    pub(super) fn attempt_over(&mut self, attempt: Attempt, status: &Status, told: bool) {
         let uid = self.jobs.entries.get(&attempt.0).map(|entry| entry.uid);
-        self.effects.sweep(attempt, uid, status);
+        let killed = self.effects.sweep(attempt, uid, status);
+        let is_awaited = self.begin_epilog(attempt, status, told, &killed);
+        if !is_awaited && !self.doubt(attempt, status, told, killed) {
+            self.attempt_ended(attempt, status, told);
+        }
     }
 
     /// Tells the scheduler, and keeps what was measured.
     pub(super) fn attempt_ended(&mut self, (job, attempt): Attempt, status: &Status, told: bool) {
-        // What was left by one whose supervisor was killed while there was no daemon.
-        self.sweep((job, attempt), status);
         let id = JobId(job);
         if let Some(program) = status.program.filter(|_| !told) {
             self.started(job, attempt, program.at_ms);

@@ -3,7 +3,7 @@
 //! The engine decides; an implementation of [`Effects`] carries out. [`Processes`] is the real one, tests have one
 //! that records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
@@ -26,11 +26,16 @@ use crate::host;
 use crate::status::{self, Look, Status, Who};
 use crate::supervisor::{self, Order, WORD};
 use crate::suspend::{self, answer};
-use crate::time;
+use crate::time::{self, Now};
 use crate::watch::{Attempt, Watch};
 
 /// The world, as far as attempts change it.
 pub(super) trait Effects {
+    /// The time by both clocks.
+    fn now(&self) -> Now {
+        Now::read()
+    }
+
     /// Starts the supervisor of an attempt.
     ///
     /// # Errors
@@ -65,8 +70,8 @@ pub(super) trait Effects {
     /// killed too.
     fn kill_again(&mut self, supervisor: Who, last: bool);
 
-    /// Kills what an attempt left, if its supervisor did not report that it has ended.
-    fn sweep(&mut self, attempt: Attempt, uid: Option<u32>, status: &Status);
+    /// Kills what an attempt left, if its supervisor did not report that it has ended; returns the processes.
+    fn sweep(&mut self, attempt: Attempt, uid: Option<u32>, status: &Status) -> BTreeSet<u32>;
 
     /// Starts the helper that suspends a job or brings it back.
     ///
@@ -232,17 +237,17 @@ impl Effects for Processes {
         unsafe { libc::kill(supervisor.pid.cast_signed(), signal) };
     }
 
-    fn sweep(&mut self, attempt: Attempt, uid: Option<u32>, status: &Status) {
+    fn sweep(&mut self, attempt: Attempt, uid: Option<u32>, status: &Status) -> BTreeSet<u32> {
         if status.end.is_some() {
-            return;
+            return BTreeSet::new();
         }
         self.remove_group(attempt);
-        if let Some(program) = status.program.filter(|program| program.lives()) {
-            sweep::kill_tree(program);
-        }
+        let program = status.program.filter(|program| program.lives());
+        let mut killed = program.map(sweep::kill_tree).unwrap_or_default();
         if let (Some(supervisor), Some(uid)) = (status.supervisor, uid) {
-            Marks::new(uid, supervisor, attempt).kill_all();
+            killed.extend(Marks::new(uid, supervisor, attempt).kill_all());
         }
+        killed
     }
 
     fn start_helper(&mut self, attempt: Attempt, order: suspend::Order) -> Result<(), String> {

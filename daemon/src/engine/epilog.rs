@@ -2,6 +2,8 @@
 //!
 //! An attempt whose epilog runs holds its GPUs until that has ended: the next job finds them as the epilog left them.
 
+use std::collections::BTreeSet;
+
 use radrm_console::output::say;
 use radrm_scheduler_core::{Outcome, Reason, Verdict};
 
@@ -54,7 +56,13 @@ impl Engine {
     }
 
     /// Has the epilog of an attempt run, unless there is none; true if its end is awaited.
-    pub(super) fn begin_epilog(&mut self, attempt: Attempt, status: &Status, told: bool) -> bool {
+    pub(super) fn begin_epilog(
+        &mut self,
+        attempt: Attempt,
+        status: &Status,
+        told: bool,
+        killed: &BTreeSet<u32>,
+    ) -> bool {
         let Some(entry) = self.jobs.entries.get(&attempt.0) else { return false };
         // Without a supervisor nothing was there, the prolog included.
         if status.supervisor.or(status.program).is_none() && status.end.is_none() {
@@ -64,7 +72,7 @@ impl Engine {
         let Some(call) = self.config.hooks.epilog(environment) else { return false };
         match self.effects.start_epilog(attempt, &call) {
             Ok(()) => {
-                self.epilogs.insert(attempt, (status.clone(), told));
+                self.epilogs.insert(attempt, (status.clone(), told, killed.clone()));
                 true
             }
             Err(why) => {
@@ -77,13 +85,13 @@ impl Engine {
 
     /// The epilog has ended, and with it the attempt.
     pub(super) fn epilog_ended(&mut self, attempt: Attempt, result: Result<(), String>) {
-        let Some((status, told)) = self.epilogs.remove(&attempt) else { return };
+        let Some((status, told, killed)) = self.epilogs.remove(&attempt) else { return };
         if let Err(why) = result {
             let why = format!("the epilog {why}");
             say(crate::NAME, &format!("job {}: {why}", attempt.0));
             self.remark(attempt.0, why);
         }
-        if !self.doubt(attempt, &status, told) {
+        if !self.doubt(attempt, &status, told, killed) {
             self.attempt_ended(attempt, &status, told);
         }
     }

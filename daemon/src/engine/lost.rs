@@ -1,6 +1,6 @@
 //! GPUs that fall off the bus, and come back, and the jobs that this concerns.
 
-use std::time::Instant;
+use std::collections::BTreeSet;
 
 use radrm_console::output::say;
 use radrm_scheduler_core::{Event, JobId, Outcome, Phase};
@@ -18,17 +18,25 @@ fn may_be_the_gpus(end: Option<&End>) -> bool {
 }
 
 impl Engine {
-    /// Keeps a failed attempt until a poll of its GPUs; false if there is no doubt.
-    pub(super) fn doubt(&mut self, attempt: Attempt, status: &Status, told: bool) -> bool {
+    /// Keeps an attempt that failed, or of which processes were just killed, until a poll of its GPUs; false if there
+    /// is no doubt.
+    pub(super) fn doubt(
+        &mut self,
+        attempt: Attempt,
+        status: &Status,
+        told: bool,
+        killed: BTreeSet<u32>,
+    ) -> bool {
         let on_gpus = self.jobs.entries.get(&attempt.0).is_some_and(|entry| !entry.devices.is_empty());
         // What it comes to is decided already.
         let stopping =
             self.core.state.job(JobId(attempt.0)).is_some_and(|view| view.phase == Phase::Stopping);
-        if !on_gpus || stopping || !may_be_the_gpus(status.end.as_ref()) {
+        let may_be_the_gpus = !stopping && !self.recovering && may_be_the_gpus(status.end.as_ref());
+        if !on_gpus || (killed.is_empty() && !may_be_the_gpus) {
             return false;
         }
         // The attempt had failed when this batch began.
-        self.node.doubt(attempt, status, told, self.now.mono)
+        self.node.doubt(attempt, status, told, killed, self.now.mono)
     }
 
     /// What a poll says of GPUs that are gone or back.
@@ -46,12 +54,12 @@ impl Engine {
                 }
             }
         }
-        self.settle_doubts(Some(look.begun));
+        self.settle_doubts(Some(look));
     }
 
     /// Ends doubts that a poll has settled, or that are old.
-    pub(super) fn settle_doubts(&mut self, begun: Option<Instant>) {
-        for Doubtful { attempt, mut status, told, .. } in self.node.settled(begun, self.now.mono) {
+    pub(super) fn settle_doubts(&mut self, look: Option<&Look>) {
+        for Doubtful { attempt, mut status, told, .. } in self.node.settled(look, self.now.mono) {
             let entry = self.jobs.entries.get(&attempt.0);
             let gone = entry.is_some_and(|entry| entry.devices.iter().any(|uuid| self.node.is_lost(uuid)));
             if let Some(end) = &mut status.end {

@@ -33,7 +33,7 @@ mod sweep;
 mod tests;
 mod timers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
@@ -135,8 +135,9 @@ pub(crate) struct Engine {
     /// The time of this batch.
     now: Now,
     boot: String,
-    /// Attempts that are over but for their epilogs, and whether the scheduler knows that they began.
-    epilogs: BTreeMap<Attempt, (Status, bool)>,
+    /// Attempts that are over but for their epilogs, whether the scheduler knows that they began, and the processes that
+    /// they left and that were killed.
+    epilogs: BTreeMap<Attempt, (Status, bool, BTreeSet<u32>)>,
     /// What an earlier daemon left is being taken up.
     recovering: bool,
     /// Folders of old jobs are being removed.
@@ -174,7 +175,7 @@ impl Engine {
             true => None,
             false => Some(Log::open(&config.events)?),
         };
-        let now = Now::read();
+        let now = effects.now();
         let mut timers = Timers::default();
         timers.set(Timer::Poll, now.mono, Duration::from_millis(config.look_ms));
         timers.set(Timer::Save, now.mono, SAVE);
@@ -219,7 +220,7 @@ impl Engine {
 
     /// One round; false to end.
     fn batch(&mut self, first: Vec<Message>, inbox: &mut Inbox<'_>) -> bool {
-        self.now = Now::read();
+        self.now = self.effects.now();
         let mut go_on = true;
         let mut replies = Vec::new();
         let mut new = Vec::new();
@@ -324,7 +325,7 @@ impl Engine {
 
     /// How long nothing has to be done.
     fn patience(&self) -> Duration {
-        let now = Now::read();
+        let now = self.effects.now();
         let mut patience = self.timers.left(Timer::Poll, now.mono);
         if let Some(at) = self.core.wake {
             patience = patience.min(Duration::from_millis(at.minus(now.at).0));

@@ -18,12 +18,14 @@ use crate::watch::Attempt;
 /// A failure is the job's own after this time: the thread that polls may hang in a broken driver.
 pub(super) const MAX_DOUBT: Duration = Duration::from_secs(10);
 
-/// An attempt that failed, and may have failed with its GPU.
+/// An attempt that failed, and may have failed with its GPU, or that left processes.
 #[derive(Debug)]
 pub(super) struct Doubtful {
     pub(super) attempt: Attempt,
     pub(super) status: Status,
     pub(super) told: bool,
+    /// Processes that it left and that were killed.
+    killed: BTreeSet<u32>,
     since: Instant,
 }
 
@@ -56,6 +58,15 @@ pub(super) struct NodeMonitor {
     pub(super) unmanaged: Vec<Unmanaged>,
     /// Asks for a poll.
     ask: Sender<()>,
+}
+
+impl Doubtful {
+    /// Whether a poll tells what became of it.
+    fn is_settled(&self, look: &Look) -> bool {
+        let listed = || look.samples.iter().flat_map(|sample| &sample.processes);
+        let is_off = || !look.samples.is_empty() && listed().all(|(pid, _)| !self.killed.contains(pid));
+        look.begun >= self.since && (self.killed.is_empty() || is_off())
+    }
 }
 
 impl NodeMonitor {
@@ -201,11 +212,19 @@ impl NodeMonitor {
         std::mem::take(&mut self.watched)
     }
 
-    /// Keeps a failed attempt until a poll of its GPUs that begins after now; false if none can be asked for.
-    pub(super) fn doubt(&mut self, attempt: Attempt, status: &Status, told: bool, now: Instant) -> bool {
+    /// Keeps an attempt until a poll of the GPUs that begins after now and lists none of the killed processes; false if
+    /// none can be asked for.
+    pub(super) fn doubt(
+        &mut self,
+        attempt: Attempt,
+        status: &Status,
+        told: bool,
+        killed: BTreeSet<u32>,
+        now: Instant,
+    ) -> bool {
         let is_asked = self.ask.send(()).is_ok();
         if is_asked {
-            self.doubtful.push(Doubtful { attempt, status: status.clone(), told, since: now });
+            self.doubtful.push(Doubtful { attempt, status: status.clone(), told, killed, since: now });
         }
         is_asked
     }
@@ -214,10 +233,10 @@ impl NodeMonitor {
         !self.doubtful.is_empty()
     }
 
-    /// Takes the attempts for which a poll that began at `begun` has settled why they failed, and those that are old.
-    pub(super) fn settled(&mut self, begun: Option<Instant>, now: Instant) -> Vec<Doubtful> {
+    /// Takes the attempts for which this poll has settled what became of them, and those that are old.
+    pub(super) fn settled(&mut self, look: Option<&Look>, now: Instant) -> Vec<Doubtful> {
         let is_settled = |doubtful: &Doubtful| {
-            begun.is_some_and(|begun| begun >= doubtful.since) || now - doubtful.since > MAX_DOUBT
+            look.is_some_and(|look| doubtful.is_settled(look)) || now - doubtful.since > MAX_DOUBT
         };
         let (settled, open) = std::mem::take(&mut self.doubtful).into_iter().partition(is_settled);
         self.doubtful = open;
@@ -276,19 +295,36 @@ mod tests {
     fn a_failure_is_settled_by_a_poll_that_began_later_or_by_time() {
         let (mut monitor, asked) = monitor(vec![gpu("A", Some(0))]);
         let failed = Instant::now();
-        assert!(monitor.doubt((1, 1), &Status::default(), true, failed));
+        let doubt = |monitor: &mut NodeMonitor, attempt| {
+            monitor.doubt((1, attempt), &Status::default(), true, BTreeSet::new(), failed)
+        };
+        assert!(doubt(&mut monitor, 1));
         asked.try_recv().unwrap();
-        assert!(
-            monitor.settled(Some(failed - Duration::from_millis(1)), failed).is_empty(),
-            "it began before"
-        );
+        let before = look(failed - Duration::from_millis(1), &["A"], &[]);
+        assert!(monitor.settled(Some(&before), failed).is_empty(), "it began before");
         assert!(monitor.settled(None, failed + MAX_DOUBT).is_empty());
-        assert_eq!(monitor.settled(Some(failed), failed).len(), 1);
+        assert_eq!(monitor.settled(Some(&look(failed, &[], &[])), failed).len(), 1);
         assert!(!monitor.has_doubts());
-        assert!(monitor.doubt((1, 2), &Status::default(), true, failed));
+        assert!(doubt(&mut monitor, 2));
         assert_eq!(monitor.settled(None, failed + MAX_DOUBT * 2).len(), 1, "no poll comes back");
         drop(asked);
-        assert!(!monitor.doubt((1, 3), &Status::default(), true, failed), "nothing polls");
+        assert!(!doubt(&mut monitor, 3), "nothing polls");
+    }
+
+    #[test]
+    fn an_end_counts_when_no_gpu_lists_the_processes_that_were_killed() {
+        let (mut monitor, _asked) = monitor(vec![gpu("A", Some(0))]);
+        let now = Instant::now();
+        monitor.doubt((1, 1), &Status::default(), true, [7, 8].into(), now);
+        let mut seen = look(now, &["A"], &[]);
+        seen.samples[0].processes = vec![(5, GIB), (8, GIB)];
+        assert!(monitor.settled(Some(&seen), now).is_empty(), "one is on the GPU still");
+        assert!(
+            monitor.settled(Some(&look(now, &[], &["A"])), now).is_empty(),
+            "no GPU was asked for its list"
+        );
+        seen.samples[0].processes.pop();
+        assert_eq!(monitor.settled(Some(&seen), now).len(), 1);
     }
 
     #[test]

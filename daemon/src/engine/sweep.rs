@@ -1,5 +1,7 @@
 //! What an attempt leaves when its supervisor was killed: nothing waits for it any more.
 
+use std::collections::BTreeSet;
+
 use radrm_os::Process;
 
 use crate::hooks;
@@ -29,15 +31,18 @@ impl Marks {
         }
     }
 
-    /// Kills all processes of the attempt.
-    pub(super) fn kill_all(&self) {
+    /// Kills all processes of the attempt; returns them.
+    pub(super) fn kill_all(&self) -> BTreeSet<u32> {
+        let mut killed = BTreeSet::new();
         for _ in 0..ROUNDS {
             let left: Vec<Process> = Process::all().filter(|process| self.are_of(*process)).collect();
             if left.is_empty() {
                 break;
             }
-            left.into_iter().for_each(|process| kill(process.0));
+            left.iter().for_each(|process| kill(process.0));
+            killed.extend(left.iter().map(|process| process.0));
         }
+        killed
     }
 
     /// Whether a process is one that the attempt left: its user's (really or in effect), not older than the supervisor, in the supervisor's
@@ -74,9 +79,11 @@ fn is_kept(process: Process) -> bool {
         .any(|process| keeps(&process))
 }
 
-/// Kills a program that was just seen to live, and everything below it.
-pub(super) fn kill_tree(program: Who) {
-    supervisor::below(program.pid).into_iter().chain([program.pid]).for_each(kill);
+/// Kills a program that was just seen to live, and everything below it; returns them.
+pub(super) fn kill_tree(program: Who) -> BTreeSet<u32> {
+    let all: BTreeSet<u32> = supervisor::below(program.pid).into_iter().chain([program.pid]).collect();
+    all.iter().copied().for_each(kill);
+    all
 }
 
 fn kill(pid: u32) {

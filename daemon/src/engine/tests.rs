@@ -1,7 +1,7 @@
 //! The engine against a world that records: no processes, no GPUs, no waiting.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::rc::Rc;
@@ -27,6 +27,7 @@ use radrm_os::nvml::Gpu;
 use radrm_protocol::spec::Spec;
 
 const GIB: u64 = 1 << 30;
+
 
 /// The daemon is killed here.
 struct Crash;
@@ -146,7 +147,9 @@ impl Effects for Recorder {
 
     fn kill_again(&mut self, _: Who, _: bool) {}
 
-    fn sweep(&mut self, _: Attempt, _: Option<u32>, _: &Status) {}
+    fn sweep(&mut self, _: Attempt, _: Option<u32>, _: &Status) -> BTreeSet<u32> {
+        BTreeSet::new()
+    }
 
     fn start_helper(&mut self, _: Attempt, _: suspend::Order) -> Result<(), String> {
         Err("there is no helper here".to_owned())
@@ -193,8 +196,11 @@ fn open(dir: &Path, world: &Recorder) -> Engine {
         total: 40 * GIB,
         divided: false,
     };
-    let gpus =
-        Gpus { source: NvmlSource::Off, machine: None, emulated: None, list: vec![gpu], trouble: None };
+    open_with(dir, config, vec![gpu], Box::new(world.clone()))
+}
+
+fn open_with(dir: &Path, config: Config, list: Vec<Gpu>, effects: Box<dyn Effects>) -> Engine {
+    let gpus = Gpus { source: NvmlSource::Off, machine: None, emulated: None, list, trouble: None };
     std::fs::create_dir_all(dir.join("jobs")).unwrap();
     let store = Store::open(&dir.join("queue.db")).unwrap();
     let (history, failed) = History::open(dir, "");
@@ -203,15 +209,8 @@ fn open(dir: &Path, world: &Recorder) -> Engine {
     // The channel stays open: a poll can be asked for.
     std::mem::forget(asked);
     let (numbers, _) = Numbers::open(dir, store.highest().unwrap()).unwrap();
-    Engine::with(
-        config,
-        Disk { store, history, numbers },
-        gpus,
-        Box::new(world.clone()),
-        "boot".to_owned(),
-        ask,
-    )
-    .unwrap()
+    let disk = Disk { store, history, numbers };
+    Engine::with(config, disk, gpus, effects, "boot".to_owned(), ask).unwrap()
 }
 
 fn peer() -> Peer {

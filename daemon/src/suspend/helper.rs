@@ -108,6 +108,19 @@ impl Job for Here<'_> {
         who.lives()
     }
 
+    fn lingering(&self, suspended: &[Saved]) -> Option<u32> {
+        let slots = self.segment.slots().unwrap_or_default();
+        // A number that another process has by now is none of the job's.
+        let is_ours = |pid: u32| {
+            let mut of = slots.iter().filter(|slot| slot.pid == pid);
+            of.any(|slot| Process(pid).start().is_none_or(|start| start == slot.start))
+        };
+        let is_suspended = |pid: u32| suspended.iter().any(|saved| saved.who.pid == pid);
+        let devices = self.order.bytes.keys().filter_map(|uuid| self.nvml.device(uuid).ok());
+        let listed = devices.filter_map(|device| device.processes().ok()).flatten();
+        listed.map(|held| held.pid).find(|pid| is_ours(*pid) && !is_suspended(*pid))
+    }
+
     fn held(&self, who: Who) -> ByGpu {
         let gpus = self.order.bytes.keys();
         let held = |uuid: &String| -> Option<u64> {

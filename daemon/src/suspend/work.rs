@@ -15,6 +15,8 @@ pub(super) trait Job {
     fn processes(&mut self) -> Result<Vec<Who>, SuspendRefusal>;
     /// Whether a process lives.
     fn lives(&self, who: Who) -> bool;
+    /// A process of the job beside these that a GPU still lists: the driver has not given its memory back yet.
+    fn lingering(&self, suspended: &[Saved]) -> Option<u32>;
     /// What processes hold on each GPU, as far as it is known.
     fn held(&self, who: Who) -> ByGpu;
     /// Whether there is so much free on each GPU; a sentence if not.
@@ -29,6 +31,10 @@ pub(super) fn suspend(driver: &dyn Driver, job: &mut dyn Job, bytes: &ByGpu, pat
         Err((refusal, sentence)) => return undo(driver, job, &locked, refusal, sentence),
     }
     locked.retain(|saved| job.lives(saved.who));
+    if let Some(pid) = wait_until_off(job, &locked, patience) {
+        let sentence = format!("process {pid} ended and holds its GPU memory still");
+        return undo(driver, job, &locked, SuspendRefusal::Failed, sentence);
+    }
     if locked.is_empty() {
         let sentence = "its processes ended".to_owned();
         return Answer::Refused { refusal: SuspendRefusal::NoShim, sentence };
@@ -42,6 +48,21 @@ pub(super) fn suspend(driver: &dyn Driver, job: &mut dyn Job, bytes: &ByGpu, pat
         *known = (*known).max(*held);
     }
     Answer::Suspended { processes: locked, bytes: sum }
+}
+
+/// How often the GPUs' lists are read while a process that ended is on one.
+const LIST_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Waits until no process that ended meanwhile holds GPU memory: another job gets it next. The one that still does.
+fn wait_until_off(job: &dyn Job, suspended: &[Saved], patience: Duration) -> Option<u32> {
+    let begun = Instant::now();
+    loop {
+        let lingering = job.lingering(suspended);
+        if lingering.is_none() || begun.elapsed() >= patience {
+            return lingering;
+        }
+        std::thread::sleep(LIST_INTERVAL);
+    }
 }
 
 type Refused = (SuspendRefusal, String);

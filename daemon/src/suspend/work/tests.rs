@@ -1,6 +1,6 @@
 //! A driver in which each call can be made to fail.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
@@ -19,6 +19,8 @@ struct World {
     refused_at: Option<(usize, SuspendRefusal)>,
     looks: usize,
     comes_late: bool,
+    /// How often a GPU lists a process that died.
+    lingers: Cell<u32>,
     no_room: bool,
 }
 
@@ -89,6 +91,16 @@ impl Job for View<'_> {
 
     fn lives(&self, who: Who) -> bool {
         !self.0.dead.borrow().contains(&who.pid)
+    }
+
+    fn lingering(&self, suspended: &[Saved]) -> Option<u32> {
+        let dead =
+            self.0.dead.borrow().iter().copied().find(|pid| suspended.iter().all(|s| s.who.pid != *pid));
+        dead.filter(|_| {
+            let left = self.0.lingers.get();
+            self.0.lingers.set(left.saturating_sub(1));
+            left > 0
+        })
     }
 
     fn held(&self, who: Who) -> ByGpu {
@@ -168,6 +180,19 @@ fn a_process_that_dies_meanwhile_stops_nothing() {
     world.dead.borrow_mut().insert(1);
     assert_eq!(resume(&world, &View(&world, 0), &both, &[("GPU-a".into(), 1)].into()), Answer::Resumed);
     assert!(world.all(RUNNING));
+}
+
+#[test]
+fn a_job_is_suspended_only_when_its_dead_processes_left_the_gpu() {
+    let world = World { dies_at: Some((2, 1)), lingers: Cell::new(5), ..World::new() };
+    assert!(matches!(run(&world), Answer::Suspended { processes, .. } if processes.len() == 1));
+    assert_eq!(world.lingers.get(), 0, "it was waited for");
+    let world = World { dies_at: Some((2, 1)), lingers: Cell::new(u32::MAX), ..World::new() };
+    let mut view = View(&world, world.looks);
+    let answer = suspend(&world, &mut view, &ByGpu::new(), Duration::from_millis(40));
+    let Answer::Refused { refusal: SuspendRefusal::Failed, sentence } = answer else { panic!("{answer:?}") };
+    assert!(sentence.contains("process 1 "), "{sentence}");
+    assert!(world.all(RUNNING), "what lives of it goes on");
 }
 
 #[test]
