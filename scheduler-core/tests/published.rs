@@ -83,6 +83,7 @@ impl Case {
                 knowledge: self.knowledge,
                 seed: (seed > 0).then_some(seed),
                 bars: false,
+                ..Options::default()
             };
             let metrics = replay(trace, &gpus(), &options, &mut ()).metrics();
             assert_eq!(metrics.failed, 0.0, "every job ends well");

@@ -57,17 +57,18 @@ impl Engine {
         usable.all(|gpu| gpu.name == first).then_some(first)
     }
 
-    /// Waiting jobs that are the same program as one that just ended learn from its run.
+    /// Waiting jobs that are the same program as one that just ended, and for the model of GPU on which it ran, learn
+    /// from its run.
     pub(super) fn tell_waiting(&mut self, ended: &Entry) {
         let (uid, gpus) = (ended.uid, ended.spec.gpus);
-        let key = program(&ended.spec);
+        let (key, model) = (program(&ended.spec), self.node.model(ended));
         let equal = self.jobs.entries.values().filter(|entry| {
             entry.stage == Stage::Waiting
                 && entry.id != ended.id
                 && entry.uid == uid
                 && entry.spec.gpus == gpus
                 && entry.spec.command.first() == ended.spec.command.first()
-                && entry.spec.model == ended.spec.model
+                && self.model_of(&entry.spec).as_ref() == Some(&model)
                 && program(&entry.spec) == key
         });
         let news: Vec<(u64, Needs)> = equal.map(|entry| (entry.id, self.needs_of(entry))).collect();

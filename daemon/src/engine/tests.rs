@@ -28,6 +28,7 @@ use radrm_protocol::spec::Spec;
 
 const GIB: u64 = 1 << 30;
 
+mod one_path;
 
 /// The daemon is killed here.
 struct Crash;

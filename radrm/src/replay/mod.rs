@@ -104,6 +104,7 @@ fn one(
             knowledge: order.knowledge,
             seed: (order.seeds > 0).then_some(seed + 1),
             bars: order.html.is_some() && seed == 0,
+            ..Options::default()
         };
         let mut watch = Shown { bar, before: bar.position() };
         let report = replay(&trace.jobs, cluster, &options, &mut watch);
@@ -197,6 +198,7 @@ pub(crate) fn conditions(order: &Order, devices: usize, gpus: usize) -> String {
     let needs = match &order.source {
         Source::Measured => "needs measured",
         Source::Unknown => "needs unknown",
+        Source::Submitted => "needs as a daemon resolves them",
         Source::History => "needs from runs that ended before",
         Source::Column(name) => return format!("{gpus} GPUs ({}), needs from {name}", order.gpus),
     };

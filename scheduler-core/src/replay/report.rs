@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::events::Entry;
 use super::trace::TraceJob;
 use crate::device::DeviceId;
 use crate::units::Millis;
@@ -85,6 +86,9 @@ pub struct Report {
     pub bars: Vec<Bar>,
     /// The devices that bars count.
     pub devices: Vec<DeviceId>,
+    /// All events and decisions, if that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Entry>,
 }
 
 /// The figures that are compared. Times in s.

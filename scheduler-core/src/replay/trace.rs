@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::device::{Device, DeviceId, Node, NodeId};
 use crate::interference::Activity;
 use crate::job::{HostNeed, UserId};
+use crate::need::DryRun;
 use crate::units::{Bytes, Millis, Permille};
 
 /// A job as it really was (or is taken to be).
@@ -24,6 +25,12 @@ pub struct TraceJob {
     pub peak: Bytes,
     /// What it does to a GPU when alone there.
     pub activity: Option<Activity>,
+    /// GPU memory that its user declares, if that is known.
+    pub declared: Option<Bytes>,
+    /// A dry run of it.
+    pub dry_run: Option<DryRun>,
+    /// The model of device that it asks for.
+    pub model: Option<String>,
     /// The part of a device it declares.
     pub share: Option<Permille>,
     /// Host resources.
@@ -49,6 +56,9 @@ impl TraceJob {
             gpus: 1,
             peak: Bytes::ZERO,
             activity: None,
+            declared: None,
+            dry_run: None,
+            model: None,
             share: None,
             host: HostNeed::default(),
             user: UserId(0),

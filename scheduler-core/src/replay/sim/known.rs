@@ -62,7 +62,8 @@ fn program(job: &TraceJob) -> Program<'_> {
 
 impl Sim<'_> {
     fn learns(&self) -> bool {
-        self.options.source == Source::History || self.options.knowledge == Knowledge::Learned
+        matches!(self.options.source, Source::History | Source::Submitted)
+            || self.options.knowledge == Knowledge::Learned
     }
 
     /// The job as it is submitted.
@@ -74,6 +75,7 @@ impl Sim<'_> {
             priority: from.priority,
             gpus: from.gpus,
             share: from.share,
+            model: from.model.clone(),
             host: from.host,
             time_limit: from.time_limit,
             submitted: from.arrival,
@@ -102,13 +104,22 @@ impl Sim<'_> {
             false => &[],
         };
         let resolve = |job: &Features<'_>| self.known.resolver.resolve(job);
+        if self.options.source == Source::Submitted {
+            return resolve(&Features {
+                declared: from.declared,
+                runs: learned,
+                dry_run: from.dry_run.as_ref(),
+                file: Some(&from.estimates),
+                ..Features::default()
+            });
+        }
         let memory = match &self.options.source {
             // A share of a device with no memory of its own.
             Source::Measured if from.peak == Bytes::ZERO && from.share.is_some() => {
                 resolve(&Features { declared: Some(Bytes::ZERO), ..Features::default() })
             }
             Source::Measured => resolve(&Features { runs: &equal, ..Features::default() }),
-            Source::Unknown => Needs::default(),
+            Source::Unknown | Source::Submitted => Needs::default(),
             Source::History => resolve(&Features { runs: learned, ..Features::default() }),
             Source::Column(_) => resolve(&Features { file: Some(&from.estimates), ..Features::default() }),
         };
@@ -144,13 +155,18 @@ impl Sim<'_> {
             Outcome::OutOfMemory { seen, evidence: Evidence::Shim, .. } => Some((seen, false)),
             _ => None,
         };
-        let Some((peak, complete)) = row.filter(|_| self.learns()) else { return self.step(finished) };
+        // A run without GPUs shows no need of theirs.
+        let Some((peak, complete)) = row.filter(|_| self.learns() && from.gpus > 0) else {
+            return self.step(finished);
+        };
         let seen = self.known.programs.entry(program(from)).or_default();
         seen.runs.push_front(PastRun { batch: None, peak, ran, activity: from.activity, complete });
         seen.runs.truncate(MAX_RUNS);
         self.step(Event::Paused { paused: true });
         self.step(finished);
-        for index in self.known.news(&program(from)) {
+        // The job itself needs more than it ran out of: that is known of it already.
+        let others = self.known.news(&program(from)).into_iter().filter(|other| *other != index);
+        for index in others.collect::<Vec<_>>() {
             let needs = self.needs(index);
             let Some(view) = self.state.job(JobId(index.into())) else { continue };
             Event::needs_known(&view.job, &needs).into_iter().for_each(|event| self.step(event));

@@ -3,6 +3,7 @@
 mod known;
 mod suspension;
 mod told;
+mod truth;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -13,6 +14,7 @@ use crate::event::Event;
 use crate::interference::Activity;
 use crate::job::JobId;
 use crate::outcome::{Evidence, Outcome};
+use crate::replay::events::Entry;
 use crate::replay::model::Model;
 use crate::replay::report::{Bar, JobResult, Report};
 use crate::replay::rng::Rng;
@@ -33,6 +35,8 @@ pub enum Source {
     Column(String),
     /// The peaks of runs of the same program that ended in the trace before; unknown until then.
     History,
+    /// All that a daemon would know: what the job's user says, runs of the same program, a dry run, estimates of files.
+    Submitted,
 }
 
 /// What the scheduler is told of run times and activity.
@@ -62,6 +66,8 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Keep who was where when.
     pub bars: bool,
+    /// Keep all events and decisions.
+    pub steps: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -183,6 +189,7 @@ struct Sim<'a> {
     kept: BTreeMap<u32, f64>,
     results: Vec<JobResult>,
     bars: Vec<Bar>,
+    steps: Vec<Entry>,
     wake: Option<Millis>,
     monitored: bool,
     done: usize,
@@ -219,6 +226,7 @@ impl<'a> Sim<'a> {
             kept: BTreeMap::new(),
             results: trace.iter().map(JobResult::new).collect(),
             bars: Vec::new(),
+            steps: Vec::new(),
             wake: None,
             monitored,
             done: 0,
@@ -323,7 +331,11 @@ impl<'a> Sim<'a> {
     }
 
     fn step(&mut self, event: Event) {
+        let kept = self.options.steps.then(|| event.clone());
         let decisions = self.state.step(self.now, event);
+        if let Some(event) = kept {
+            self.steps.push(Entry::Step { at: self.now, event, decisions: decisions.clone() });
+        }
         for decision in decisions {
             self.carry_out(decision.action);
         }
@@ -443,16 +455,6 @@ impl<'a> Sim<'a> {
         if self.model.read > Millis::ZERO && unknown && self.options.settings.policy == Policy::Aware {
             self.push(self.now.plus(self.model.read), What::Read { job, attempt });
         }
-    }
-
-    fn ramp(&self, job: u32) -> u64 {
-        let ramp = self.model.ramp.0 as f64;
-        let by = self.model.ramp_jitter;
-        let factor = self
-            .options
-            .seed
-            .map_or(1.0, |seed| Rng::new(seed, 2_000_000_000 + u64::from(job)).between(1.0 - by, 1.0 + by));
-        (ramp * factor) as u64
     }
 
     fn memory(&mut self, job: u32, attempt: u32, last: bool) {
@@ -616,17 +618,6 @@ impl<'a> Sim<'a> {
         self.push(at, What::Finish { job, generation });
     }
 
-    fn activity(&self, job: u32) -> Activity {
-        let from = &self.trace[job as usize];
-        from.activity.unwrap_or(match from.share {
-            // A job that declares a part of a device uses that part.
-            Some(share) => {
-                Activity { smact: share, smocc: Permille(share.0 / 2), drama: Permille(share.0 / 2) }
-            }
-            None => self.options.settings.assumed,
-        })
-    }
-
     fn report(mut self) -> Report {
         for at in 0..self.gpus.len() {
             self.settle(at);
@@ -647,6 +638,7 @@ impl<'a> Sim<'a> {
             watts: energy / (total / 1000.0) / count,
             jobs: self.results,
             bars: self.bars,
+            steps: self.steps,
             devices: self.ids,
         }
     }

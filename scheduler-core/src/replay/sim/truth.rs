@@ -1,0 +1,30 @@
+//! What a job really does, whatever the scheduler knows of it.
+
+use super::Sim;
+use crate::interference::Activity;
+use crate::replay::rng::Rng;
+use crate::units::Permille;
+
+impl Sim<'_> {
+    /// The time until it holds its peak, ms.
+    pub(super) fn ramp(&self, job: u32) -> u64 {
+        let ramp = self.model.ramp.0 as f64;
+        let by = self.model.ramp_jitter;
+        let factor = self
+            .options
+            .seed
+            .map_or(1.0, |seed| Rng::new(seed, 2_000_000_000 + u64::from(job)).between(1.0 - by, 1.0 + by));
+        (ramp * factor) as u64
+    }
+
+    pub(super) fn activity(&self, job: u32) -> Activity {
+        let from = &self.trace[job as usize];
+        from.activity.unwrap_or(match from.share {
+            // A job that declares a part of a device uses that part.
+            Some(share) => {
+                Activity { smact: share, smocc: Permille(share.0 / 2), drama: Permille(share.0 / 2) }
+            }
+            None => self.options.settings.assumed,
+        })
+    }
+}
