@@ -86,6 +86,11 @@ pub enum Command {
         /// As JSON.
         json: bool,
     },
+    /// Checks this machine.
+    Doctor {
+        /// As JSON.
+        json: bool,
+    },
     /// Shows or changes limits.
     Quota(quota::Order),
     /// Compares NVML with the shims.
@@ -147,6 +152,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, I
             FlagsOfDataset::Backup { file, dataset } => Command::DatasetBackup { file, dataset },
             FlagsOfDataset::Check { dataset } => Command::DatasetCheck { dataset },
         }),
+        FlagsOfCommand::Doctor { json } => Ok(Command::Doctor { json }),
         FlagsOfCommand::Machines { json } => Ok(Command::Machines { json }),
         FlagsOfCommand::Quota { command } => match command {
             FlagsOfQuota::Show { job, json, machine } => {

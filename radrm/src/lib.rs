@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod cli;
 pub mod client;
+pub mod doctor;
 mod error;
 pub mod quota;
 pub mod replay;
@@ -43,6 +44,7 @@ fn dispatch(command: cli::Command) -> Result<u8, Failure> {
     let done = match command {
         Command::Audit(order) => return audit::run(&order),
         Command::Daemon { socket, command } => return client::run(socket.as_deref(), command),
+        Command::Doctor { json } => return doctor::run(json),
         Command::Estimate(flags) => client::estimate::run(*flags),
         Command::Replay(order) => replay::run(&order),
         Command::Quota(order) => Ok(quota::run(&order)?),

@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod dist;
 mod gpu;
 mod models;
 mod shell;
@@ -28,6 +29,8 @@ enum Command {
     Demo(demo::Flags),
     /// Measure what the shim costs per call and write bench/RESULTS.md.
     Bench(bench::Flags),
+    /// Make packages in target/dist: a tarball, a wheel, a .deb, checksums.
+    Dist(dist::Flags),
     /// Make the bundle that checks everything on a machine with a GPU; run it; keep its results.
     Gpu(gpu::Flags),
     /// Dry runs of well-known models: the table in docs/dry-run.md.
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Command::Test(flags) => test::run(&flags),
         Command::Demo(flags) => demo::run(&flags),
         Command::Bench(flags) => bench::run(&flags),
+        Command::Dist(flags) => dist::run(&flags),
         Command::Gpu(flags) => gpu::run(&flags),
         Command::Models(flags) => models::run(&flags),
         Command::Tidy(flags) => tidy::run(&flags),

@@ -15,6 +15,17 @@ pub struct Environment {
     options: &'static [&'static str],
 }
 
+impl Environment {
+    /// One of its own kind.
+    pub const fn new(
+        folder: &'static str,
+        requirements: &'static str,
+        options: &'static [&'static str],
+    ) -> Self {
+        Self { folder, requirements, options }
+    }
+}
+
 /// Clients that talk to the driver.
 pub const CLIENTS: Environment =
     Environment { folder: "venv", requirements: "ld-preload-tests/clients/requirements.txt", options: &[] };

@@ -7,5 +7,6 @@ mod gpu_bundle;
 mod harness;
 mod hosts;
 mod monitors;
+mod packages;
 mod regressions;
 mod resolver;

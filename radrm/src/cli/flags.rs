@@ -115,6 +115,18 @@ Examples:
         #[command(subcommand)]
         command: FlagsOfDataset,
     },
+    /// Check what works on this machine, and what to do about the rest
+    ///
+    /// Looks at the libraries, the driver, the GPUs and their device files, meters, limits, MPS, the daemon and the
+    /// container. Exit code 1 means that radrm-run cannot record programs here.
+    #[command(after_long_help = "\
+Example:
+  radrm-run --emulate 2xH200 -- radrm doctor")]
+    Doctor {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Show the GPU models that can be emulated
     ///
     /// The names are those of `radrm-run --emulate`, with an optional count before them: 2xH200, or 1xT4+2xA100-80GB.

@@ -1,0 +1,152 @@
+//! The packages of `cargo xtask dist`, installed elsewhere: by pip, from the tarball, and as Debian would.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use radrm_preload_tests::{artifacts, child};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Seconds for a step: many times what it takes.
+const PATIENCE: u64 = 300;
+
+/// What the packages take, so that it is there and fresh.
+const FILES: [&str; 6] = [
+    "libradrm.so",
+    "libradrm_emulated_cuda.so",
+    "libradrm_emulated_nvml.so",
+    "libradrm_emulated_toolkit.so",
+    "radrm",
+    "radrm-run",
+];
+
+/// A driver program without any package: takes 64 MiB.
+const PROGRAM: &str = "import ctypes
+cuda = ctypes.CDLL('libcuda.so.1')
+device, context, pointer = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0
+assert cuda.cuDeviceGet(ctypes.byref(device), 0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(64 << 20)) == 0
+";
+
+/// Packages of the build under test; `None` where a program was not built.
+fn packages() -> Option<TempDir> {
+    for file in FILES {
+        artifacts::file(file);
+    }
+    let [xtask, radrmd] = ["xtask", "radrmd"].map(|name| artifacts::directory().join(name));
+    if let Some(missing) = [&xtask, &radrmd].into_iter().find(|program| !program.is_file()) {
+        eprintln!("skipped: {} is not built (cargo build --workspace)", missing.display());
+        return None;
+    }
+    let place = tempfile::tempdir().expect("folder");
+    // The test's programs and an unprivileged user look into it.
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
+    let mut command = Command::new(xtask);
+    command.args(["dist", "--native", "--out"]).arg(place.path().join("dist")).env("SOURCE_DATE_EPOCH", "7");
+    if artifacts::directory().ends_with("debug") {
+        command.arg("--debug");
+    }
+    child::run(command, PATIENCE).ok();
+    Some(place)
+}
+
+fn package(place: &TempDir, end: &str) -> PathBuf {
+    let files = fs::read_dir(place.path().join("dist")).expect("packages").flatten();
+    let mut paths = files.map(|entry| entry.path());
+    paths.find(|path| path.to_string_lossy().ends_with(end)).unwrap_or_else(|| panic!("no *{end}"))
+}
+
+fn run(command: &mut Command) -> String {
+    let mut whole = Command::new("true");
+    std::mem::swap(command, &mut whole);
+    child::run(whole, PATIENCE).ok().stdout
+}
+
+/// Runs the installed `radrm-run` on an emulated GPU as an unprivileged user without HOME, and gives the peak.
+fn peak(radrm_run: &Path) -> u64 {
+    // SAFETY: asks for a number.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let mut command = Command::new(if is_root { Path::new("setpriv") } else { radrm_run });
+    if is_root {
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(radrm_run);
+    }
+    command.args(["--emulate", "A100-40GB", "--no-profile", "--no-dataset", "--json=-", "--"]);
+    command.args(["python3", "-c", PROGRAM]).env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
+    let report: Value = serde_json::from_str(&run(&mut command)).expect("JSON");
+    report["gpus"][0]["peak_bytes"].as_u64().expect("peak")
+}
+
+#[test]
+fn packages_work_where_they_are_installed() {
+    let Some(place) = packages() else { return };
+    let at = |name: &str| place.path().join(name);
+
+    // The wheel, into a fresh environment.
+    run(Command::new("python3").args(["-m", "venv"]).arg(at("venv")));
+    let pip = ["-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check"];
+    run(Command::new(at("venv/bin/python3")).args(pip).arg(package(&place, ".whl")));
+    assert_eq!(peak(&at("venv/bin/radrm-run")), 64 << 20);
+    assert!(run(Command::new(at("venv/bin/radrm")).arg("machines")).contains("A100-40GB"));
+    let check = run(Command::new(at("venv/bin/python3")).args(["-m", "pip", "show", "-f", "radrm"]));
+    assert!(check.contains("../../../bin/radrm-run") && check.contains("licenses/LICENSE-MIT"), "{check}");
+
+    // The tarball, below a prefix in which nothing can be written.
+    fs::create_dir(at("prefix")).expect("folder");
+    run(Command::new("tar").arg("-C").arg(at("prefix")).arg("-xzf").arg(package(&place, ".tar.gz")));
+    let tree = fs::read_dir(at("prefix")).expect("prefix").flatten().next().expect("a folder").path();
+    run(Command::new("chmod").args(["-R", "a-w"]).arg(&tree));
+    assert_eq!(peak(&tree.join("bin/radrm-run")), 64 << 20);
+    run(Command::new("chmod").args(["-R", "u+w"]).arg(&tree));
+
+    // A program without its libraries says so, and does not emulate in secret.
+    let alone = at("radrm-run");
+    fs::copy(tree.join("bin/radrm-run"), &alone).expect("copy");
+    let mut command = Command::new(&alone);
+    command.args(["--emulate", "A100-40GB", "--", "true"]);
+    let ended = child::run(command, PATIENCE);
+    assert_eq!(ended.status.code(), Some(125), "{}", ended.stderr);
+    assert!(ended.stderr.contains("libradrm"), "{}", ended.stderr);
+
+    // Checksums hold.
+    run(Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(at("dist")));
+
+    let deb = package(&place, ".deb");
+    if Command::new("dpkg-deb").arg("--version").output().is_err() {
+        eprintln!("skipped: the Debian package, as dpkg-deb is not there");
+        return;
+    }
+    let control = run(Command::new("dpkg-deb").arg("--info").arg(&deb));
+    for part in ["Package: radrm", "Architecture: amd64", "Depends: libc6 (>= ", "conffiles", "postinst"] {
+        assert!(control.contains(part), "{part}: {control}");
+    }
+    run(Command::new("dpkg-deb").arg("-x").arg(&deb).arg(at("root")));
+    for file in [
+        "usr/bin/radrmd",
+        "usr/lib/radrm/libradrm.so",
+        "usr/lib/systemd/system/radrmd.service",
+        "usr/lib/sysusers.d/radrm.conf",
+        "usr/lib/tmpfiles.d/radrm.conf",
+        "etc/radrm/radrm.toml",
+        "usr/share/doc/radrm/admin.md",
+    ] {
+        assert!(at("root").join(file).is_file(), "{file}");
+    }
+    assert_eq!(peak(&at("root/usr/bin/radrm-run")), 64 << 20);
+    let config = fs::read_to_string(at("root/etc/radrm/radrm.toml")).expect("configuration");
+    assert!(
+        config.lines().all(|line| line.is_empty() || line.starts_with('#')),
+        "it changes nothing as it is"
+    );
+}
+
+#[test]
+fn the_same_build_gives_the_same_packages() {
+    let (Some(one), Some(other)) = (packages(), packages()) else { return };
+    let sums = |place: &TempDir| fs::read_to_string(place.path().join("dist/SHA256SUMS")).expect("checksums");
+    assert_eq!(sums(&one), sums(&other));
+}

@@ -1,0 +1,84 @@
+//! A Debian package.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::Release;
+use super::archive::{File, tar_gz};
+use super::tree::{Entry, Part};
+
+/// Run by the package manager as root.
+const SCRIPTS: [(&str, &str); 3] = [
+    ("postinst", include_str!("../../data/deb/postinst")),
+    ("prerm", include_str!("../../data/deb/prerm")),
+    ("postrm", include_str!("../../data/deb/postrm")),
+];
+
+fn installed(entry: &Entry) -> String {
+    let folder = match entry.part {
+        Part::Program => "usr/bin",
+        Part::Library => "usr/lib/radrm",
+        Part::Unit => "usr/lib/systemd/system",
+        Part::Sysusers => "usr/lib/sysusers.d",
+        Part::Tmpfiles => "usr/lib/tmpfiles.d",
+        Part::Config => "etc/radrm",
+        Part::Doc => "usr/share/doc/radrm",
+    };
+    format!("./{folder}/{}", entry.name)
+}
+
+/// Writes `radrm_VERSION_amd64.deb`.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write(release: &Release, out: &Path) -> Result<()> {
+    let data = release.tree.iter().map(|entry| File {
+        path: installed(entry),
+        mode: entry.mode(),
+        content: &entry.content,
+    });
+    let data = tar_gz(release.time, data.collect())?;
+    let kib = release.tree.iter().map(|entry| entry.content.len().div_ceil(1024)).sum::<usize>();
+    let (major, minor) = release.glibc;
+    let control = format!(
+        "Package: radrm\n\
+         Version: {}\n\
+         Architecture: amd64\n\
+         Maintainer: The RADRM developers <radrm@localhost>\n\
+         Installed-Size: {kib}\n\
+         Depends: libc6 (>= {major}.{minor})\n\
+         Recommends: systemd\n\
+         Section: utils\n\
+         Priority: optional\n\
+         Description: GPU memory of any program: recorded, limited, scheduled\n \
+         radrm-run shows what a program does with GPU memory and keeps it inside a\n \
+         limit; radrmd places jobs of several users on the GPUs of a machine.\n",
+        release.version
+    );
+    let conffiles: String = release
+        .tree
+        .iter()
+        .filter(|entry| entry.part == Part::Config)
+        .map(|entry| format!("{}\n", &installed(entry)[1..]))
+        .collect();
+    let mut meta = vec![
+        File { path: "./control".into(), mode: 0o644, content: control.as_bytes() },
+        File { path: "./conffiles".into(), mode: 0o644, content: conffiles.as_bytes() },
+    ];
+    for (name, script) in SCRIPTS {
+        meta.push(File { path: format!("./{name}"), mode: 0o755, content: script.as_bytes() });
+    }
+    let meta = tar_gz(release.time, meta)?;
+    let mut package = ar::Builder::new(Vec::new());
+    for (name, content) in
+        [("debian-binary", &b"2.0\n"[..]), ("control.tar.gz", &meta), ("data.tar.gz", &data)]
+    {
+        let mut header = ar::Header::new(name.into(), content.len() as u64);
+        header.set_mode(0o100_644);
+        header.set_mtime(release.time);
+        package.append(&header, content)?;
+    }
+    std::fs::write(out.join(format!("radrm_{}_amd64.deb", release.version)), package.into_inner()?)?;
+    Ok(())
+}

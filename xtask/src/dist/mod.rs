@@ -1,0 +1,121 @@
+//! `cargo xtask dist`: packages of the programs for other machines, in `target/dist`.
+//!
+//! | file | is |
+//! |---|---|
+//! | [`build`] | programs and libraries for an older C library, without their debug symbols |
+//! | [`tree`] | the one list of what is installed, and from where |
+//! | [`archive`] | reproducible tar archives: the relocatable tarball |
+//! | [`wheel`] | a Python wheel: `pip install` puts the programs on the PATH |
+//! | [`deb`] | a Debian package with units, users and configuration |
+//! | [`sbom`] | what the programs were linked from, as CycloneDX |
+//!
+//! Every archive has the time of the commit in place of the clock, sorted entries and root as the owner, so that the same
+//! commit and toolchain give the same bytes.
+
+mod archive;
+mod build;
+mod deb;
+mod sbom;
+mod tree;
+mod wheel;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
+
+use crate::shell;
+
+/// Options of `dist`.
+#[derive(clap::Args)]
+pub struct Flags {
+    /// The oldest glibc that the packages run on.
+    #[arg(long, default_value = "2.28")]
+    glibc: String,
+    /// Pack what an ordinary build in target/release or, with --debug, in target/debug holds, for this machine's glibc.
+    #[arg(long)]
+    native: bool,
+    /// With --native: the debug build.
+    #[arg(long, requires = "native")]
+    debug: bool,
+    /// An empty or new folder for the packages instead of target/dist.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+}
+
+/// What all packages are made of.
+pub struct Release {
+    /// Version of the workspace.
+    pub version: String,
+    /// The oldest glibc, major and minor.
+    pub glibc: (u32, u32),
+    /// Seconds since 1970: the time of the commit, which stands in for that of every file.
+    pub time: u64,
+    /// What is installed.
+    pub tree: Vec<tree::Entry>,
+}
+
+/// Makes all packages and their checksums.
+///
+/// # Errors
+/// Something does not build, or a file needs a newer glibc than stated.
+pub fn run(flags: &Flags) -> Result<()> {
+    let out = match &flags.out {
+        Some(folder) => folder.clone(),
+        None => {
+            let folder = shell::target_dir().join("dist");
+            if folder.exists() {
+                fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+            }
+            folder
+        }
+    };
+    fs::create_dir_all(&out)?;
+    if fs::read_dir(&out)?.next().is_some() {
+        bail!("{} is not empty: it is left alone", out.display());
+    }
+    let built = build::run(flags, &out)?;
+    let release = Release {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        glibc: built.glibc,
+        time: commit_time()?,
+        tree: tree::entries(&built.folder)?,
+    };
+    archive::tarball(&release, &out)?;
+    wheel::write(&release, &out)?;
+    deb::write(&release, &out)?;
+    sbom::write(&release, &out)?;
+    fs::remove_dir_all(&built.folder)?;
+    let sums = sums(&out)?;
+    fs::write(out.join("SHA256SUMS"), &sums)?;
+    eprintln!("xtask: packages in {}", out.display());
+    eprint!("{sums}");
+    Ok(())
+}
+
+/// Seconds since 1970 of the commit; of `SOURCE_DATE_EPOCH` where that is set.
+fn commit_time() -> Result<u64> {
+    let text = match std::env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) => text,
+        Err(_) => shell::read(shell::command("git").args(["log", "-1", "--format=%ct"]))?,
+    };
+    text.trim().parse().with_context(|| format!("`{}` is no time", text.trim()))
+}
+
+/// A line for each file, as `sha256sum` writes it.
+fn sums(folder: &Path) -> Result<String> {
+    let mut names: Vec<_> = fs::read_dir(folder)?
+        .filter_map(|entry| entry.ok().filter(|entry| entry.path().is_file()).map(|entry| entry.file_name()))
+        .collect();
+    names.sort();
+    let line = |name: &std::ffi::OsString| {
+        let content = fs::read(folder.join(name))?;
+        Ok(format!("{}  {}\n", hex(&content), name.to_string_lossy()))
+    };
+    names.iter().map(line).collect()
+}
+
+fn hex(content: &[u8]) -> String {
+    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,83 @@
+//! A Python wheel: pip puts its scripts into `bin` and its data below the prefix, which is the tree that the programs
+//! expect.
+
+use std::fmt::Write as _;
+use std::io::{Cursor, Write as _};
+use std::path::Path;
+
+use anyhow::Result;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+use super::Release;
+use super::archive::below_prefix;
+use super::tree::Part;
+
+/// Writes `radrm-VERSION-py3-none-manylinux_A_B_x86_64.whl`.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write(release: &Release, out: &Path) -> Result<()> {
+    let Release { version, glibc: (major, minor), .. } = release;
+    let tag = format!("py3-none-manylinux_{major}_{minor}_x86_64");
+    let (data, info) = (format!("radrm-{version}.data"), format!("radrm-{version}.dist-info"));
+    let mut files: Vec<(String, u32, Vec<u8>)> = Vec::new();
+    for entry in &release.tree {
+        let path = match entry.part {
+            Part::Program => format!("{data}/scripts/{}", entry.name),
+            Part::Doc if entry.name.starts_with("LICENSE") => format!("{info}/licenses/{}", entry.name),
+            _ => format!("{data}/data/{}", below_prefix(entry)),
+        };
+        files.push((path, entry.mode(), entry.content.clone()));
+    }
+    let wheel = format!(
+        "Wheel-Version: 1.0\nGenerator: radrm-dist ({version})\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    );
+    files.push((format!("{info}/WHEEL"), 0o644, wheel.into_bytes()));
+    let readme = release.tree.iter().find(|entry| entry.name == "README.md");
+    let readme = readme.map_or("", |entry| std::str::from_utf8(&entry.content).unwrap_or_default());
+    files.push((format!("{info}/METADATA"), 0o644, metadata(version, readme).into_bytes()));
+    files.sort();
+    let mut record = String::new();
+    for (path, _, content) in &files {
+        let _ = writeln!(record, "{path},sha256={},{}", digest(content), content.len());
+    }
+    let _ = writeln!(record, "{info}/RECORD,,");
+    files.push((format!("{info}/RECORD"), 0o644, record.into_bytes()));
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    for (path, mode, content) in &files {
+        // The default time of an entry is that of the format's beginning, whatever the clock says.
+        let options = SimpleFileOptions::default()
+            .compression_method(CompressionMethod::Deflated)
+            .last_modified_time(zip::DateTime::default())
+            .unix_permissions(*mode);
+        zip.start_file(path, options)?;
+        zip.write_all(content)?;
+    }
+    let bytes = zip.finish()?.into_inner();
+    std::fs::write(out.join(format!("radrm-{version}-{tag}.whl")), bytes)?;
+    Ok(())
+}
+
+fn metadata(version: &str, readme: &str) -> String {
+    format!(
+        "Metadata-Version: 2.4\n\
+         Name: radrm\n\
+         Version: {version}\n\
+         Summary: GPU memory of any program: recorded, limited, scheduled\n\
+         License-Expression: Apache-2.0 OR MIT\n\
+         License-File: LICENSE-APACHE\n\
+         License-File: LICENSE-MIT\n\
+         Requires-Python: >=3.9\n\
+         Classifier: Operating System :: POSIX :: Linux\n\
+         Classifier: Environment :: GPU :: NVIDIA CUDA\n\
+         Description-Content-Type: text/markdown\n\n{readme}"
+    )
+}
+
+/// SHA-256 as RECORD has it: base64 for URLs, without padding.
+fn digest(content: &[u8]) -> String {
+    use base64::Engine as _;
+    use sha2::{Digest as _, Sha256};
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(Sha256::digest(content))
+}
