@@ -80,7 +80,7 @@ fn what_a_limit_of_the_user_refused_ends_the_job_and_is_told() {
     assert_eq!((&shown["job"]["attempts"], &shown["job"]["ooms"]), (&1.into(), &1.into()), "{shown}");
     let end = shown["job"]["end"].as_str().expect("it is over");
     assert!(end.contains("by a limit of its user or group") && said.contains(end), "{said} {end}");
-    assert!(shown["history"].to_string().contains("stopped by the quota of the user"), "{shown}");
+    assert!(shown["history"].to_string().contains("stopped by the user's quota"), "{shown}");
 }
 
 #[test]
