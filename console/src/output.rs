@@ -12,7 +12,7 @@ pub enum Delivery {
     /// All of it was handed to the system.
     Complete,
     /// The reader is gone: the pipe is broken or the stream is closed.
-    NobodyReads,
+    Closed,
 }
 
 /// Writes `text` to standard error; a stream that is closed or broken is no error.
@@ -22,7 +22,7 @@ pub fn to_stderr(text: &str) -> Delivery {
     let mut err = io::stderr().lock();
     match err.write_all(text.as_bytes()).and_then(|()| err.flush()) {
         Ok(()) => Delivery::Complete,
-        Err(_) => Delivery::NobodyReads,
+        Err(_) => Delivery::Closed,
     }
 }
 
@@ -34,7 +34,7 @@ pub fn to_stdout(text: &str) -> io::Result<Delivery> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(Delivery::Complete),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Delivery::NobodyReads),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Delivery::Closed),
         Err(error) => Err(error),
     }
 }

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_budget_holds_back_is_nobody_elses_doing() {
+    fn what_a_budget_holds_back_is_no_neighbours_doing() {
         let mut job = Job::new();
         job.run(10, 1000, Company::Alone);
         assert_eq!(job.run(20, 300, Company::HeldBack), [0u32; 0]);

@@ -76,7 +76,7 @@ mod tests {
         let peer = Peer::of(&one, "no-such-group").unwrap();
         assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
         assert!(peer.admin, "the daemon's own user administrates it");
-        let stranger = Peer::known(54_711, 54_711, "no-such-group");
-        assert!(!stranger.admin && stranger.may(54_711) && !stranger.may(54_712));
+        let other = Peer::known(54_711, 54_711, "no-such-group");
+        assert!(!other.admin && other.may(54_711) && !other.may(54_712));
     }
 }

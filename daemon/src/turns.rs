@@ -244,7 +244,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_gets_less_than_its_share_and_no_gpu_is_given_away_twice(parts in parts()) {
+        fn no_job_gets_less_than_its_share_and_no_gpu_is_given_away_twice(parts in parts()) {
             let turns = layout(&parts);
             prop_assert_eq!(turns.len(), parts.len());
             for (part, (phase, length)) in parts.iter().zip(&turns) {
@@ -275,7 +275,7 @@ mod tests {
         }
 
         #[test]
-        fn with_nobody_idle_everybody_gets_just_its_share(mut parts in parts()) {
+        fn without_an_idle_job_each_gets_just_its_share(mut parts in parts()) {
             parts.iter_mut().for_each(|part| part.idle = false);
             for (part, (_, length)) in parts.iter().zip(layout(&parts)) {
                 prop_assert_eq!(part.share, length);

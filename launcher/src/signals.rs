@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn we_descend_from_our_parent_and_not_from_a_stranger() {
+    fn we_descend_from_our_parent_and_from_no_other() {
         let parent = parent(own_pid()).unwrap();
         assert!(descends_from(own_pid(), parent));
         assert!(!descends_from(parent, own_pid()));

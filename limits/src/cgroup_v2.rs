@@ -85,7 +85,7 @@ impl Delegated {
             true => home.parent().unwrap_or(root).to_owned(),
             false => home,
         };
-        // Nobody delegates the group of the whole node.
+        // The group of the whole node is not delegated.
         if base == root || !is_delegated(&base) {
             return Err(Refusal::NotDelegated);
         }

@@ -35,7 +35,7 @@ pub enum Action {
         reserved: Option<Bytes>,
     },
     /// What is set aside for a running job of unknown need follows what it was seen to need. Nothing is to be done but to
-    /// write it down: nobody is held to what it was merely seen to need.
+    /// write it down: no job is held to what it was merely seen to need.
     SetAside {
         /// Which.
         job: JobId,

@@ -209,7 +209,7 @@ pub enum Event {
         /// Whether it is not sent yet.
         held: bool,
     },
-    /// Nobody is started or brought back until this is taken back, nobody has to leave for those that wait, and no
+    /// No job is started or resumed until this is taken back, none has to leave for those that wait, and no
     /// time is over for anybody: more is to be told first.
     Paused {
         /// True to pause.

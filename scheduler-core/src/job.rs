@@ -169,7 +169,7 @@ pub struct Job {
     /// The part of each device's SMs it asks for; `None` takes what there is. Declared shares of
     /// one device never add up to more than the device.
     pub share: Option<Permille>,
-    /// Nobody else on its devices.
+    /// No other job on its devices.
     pub exclusive: bool,
     /// Only devices of this model (as in [`crate::Device::model`]).
     pub model: Option<String>,

@@ -43,7 +43,7 @@
 //! - A started job ends with exactly one `Finished` of the same attempt, also if it was stopped:
 //!   [`State`] knows whether it asked for that, and requeues or ends the job.
 //! - When the caller comes back after a crash it makes a new `State` and tells it what there is:
-//!   `Paused`, so that nobody starts before all is told, `NodeAdded`, `DeviceAdded`, `UsageRestored`,
+//!   `Paused`, so that no job starts before all events are in, `NodeAdded`, `DeviceAdded`, `UsageRestored`,
 //!   `Adopted` for what still runs, with `leaving` as [`State::job`] told it, `AdoptedSuspended`,
 //!   `Submitted` for what waits, with `attempts` and `floor` of the last `Requeue`
 //!   and `lined_up` as [`State::job`] told it, and `Paused` with `false`. All these jobs are `admitted`.
@@ -66,7 +66,7 @@
 //!   room than without those behind it, and no later, whatever jobs that share a GPU do to each other.
 //!   One that is surely gone by the end that its blockers' time limits set (or an earlier one, where that
 //!   is expected) may use its devices until then. Not guaranteed is that the head finds no other place
-//!   sooner: where a job elsewhere leaves before it is expected to, somebody may have come there.
+//!   sooner: where a job elsewhere leaves before it is expected to, another job may have come there.
 //! - **No starvation.** In the way of the head come, while it waits, only jobs whose key (see
 //!   [`Order`]) is lower, and those that are gone in time. All set-backs are bounded, so only finitely
 //!   many jobs submitted after it can have a lower key: it starts at the latest when those have left.

@@ -32,7 +32,7 @@ pub(crate) struct Dev {
     pub(crate) instances: u32,
     pub(crate) residents: Vec<Resident>,
     pub(crate) seen: crate::device::Observation,
-    /// Memory that somebody else uses.
+    /// Memory that unmanaged processes use.
     pub(crate) foreign: Bytes,
     /// It takes no other job before this.
     pub(crate) settled: Millis,
@@ -43,8 +43,8 @@ impl Dev {
         !self.lost && !self.drained && self.instances == 0
     }
 
-    /// Memory spoken for by jobs and strangers.
-    pub(crate) fn spoken_for(&self) -> Bytes {
+    /// Memory that jobs reserved or unmanaged processes use.
+    pub(crate) fn occupied(&self) -> Bytes {
         self.residents.iter().map(|r| r.claim.max(r.used)).sum::<Bytes>().plus(self.foreign)
     }
 }
@@ -182,7 +182,7 @@ pub(crate) fn admits(
     }
     let progress = joins(settings, dev, dev.residents.iter(), ask, scratch)?;
     if dev.residents.is_empty() {
-        // What strangers hold counts also on a device without jobs.
+        // What unmanaged processes hold counts also on a device without jobs.
         let free = dev.spec.capacity.minus(dev.foreign);
         return match ask.claim {
             Some(need) if settings.memory != Memory::Blind && need > free => Err(Wait::Memory { need, free }),
@@ -221,7 +221,7 @@ pub(crate) fn rank(
     let id = i64::from(dev.spec.id.0);
     let signed = |bytes: Bytes| i64::try_from(bytes.0 >> 10).unwrap_or(i64::MAX);
     let free = match settings.memory {
-        Memory::Reserved => dev.spec.capacity.minus(dev.spoken_for()),
+        Memory::Reserved => dev.spec.capacity.minus(dev.occupied()),
         Memory::Observed | Memory::Blind => dev.spec.capacity.minus(dev.seen.used),
     };
     let left = free.minus(ask.claim.unwrap_or(Bytes::ZERO));

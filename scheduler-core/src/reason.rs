@@ -145,7 +145,7 @@ pub enum Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
 pub enum Score {
-    /// Nobody is there.
+    /// No job is there.
     Idle,
     /// Its turn in the round.
     Turn,
@@ -237,7 +237,7 @@ pub enum Wait {
         /// What is missing.
         why: Impossible,
     },
-    /// Somebody is before it, and starting it could delay them.
+    /// A job is before it, and starting it could delay them.
     Behind {
         /// Who.
         job: JobId,

@@ -1,4 +1,4 @@
-//! The reservation of the first job that cannot start: nobody who comes behind it takes from it what
+//! The reservation of the first job that cannot start: no job behind it takes from it what
 //! it needs, or holds up those whose leaving it waits for.
 
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ pub(crate) struct Reservation {
     pub(crate) version: u64,
 }
 
-/// When a job may find room: only when strangers leave, when the last blocker has left, how many there are.
+/// When a job may find room: only when unmanaged processes leave, when the last blocker has left, how many there are.
 type Prospect = (bool, Millis, usize);
 /// A machine for a job: when, its index, devices, blockers.
 type Candidate = (Prospect, usize, Vec<usize>, BTreeSet<JobId>);
@@ -69,27 +69,27 @@ impl State {
                 }
                 let gone = &residents[..leave];
                 let when = gone.iter().map(|(end, _)| *end).max().unwrap_or(Millis::ZERO);
-                // Nobody knows when strangers leave: rather wait for any job.
+                // When unmanaged processes leave is unknown: rather wait for any job.
                 let free = dev.spec.capacity.minus(dev.foreign);
-                let strangers = self.settings.memory == Memory::Reserved
+                let unmanaged = self.settings.memory == Memory::Reserved
                     && leave == residents.len()
                     && ask.claim.is_some_and(|need| need > free);
                 let gone = gone.iter().map(|(_, resident)| resident.job).collect();
-                places.push(((strangers, when, leave), at, gone));
+                places.push(((unmanaged, when, leave), at, gone));
             }
             if places.len() < ask.gpus {
                 continue;
             }
             places.sort_by_key(|place| (place.0, place.1));
             places.truncate(ask.gpus);
-            let strangers = places.iter().any(|place| place.0.0);
+            let unmanaged = places.iter().any(|place| place.0.0);
             let mut blockers: BTreeSet<JobId> =
                 places.iter().flat_map(|place| place.2.iter().copied()).collect();
             if !self.add_host_blockers(index, ask.host, &mut blockers) {
                 continue;
             }
             let when = blockers.iter().map(|job| self.likely_end(*job)).max().unwrap_or(Millis::ZERO);
-            let prospect = (strangers, when, blockers.len());
+            let prospect = (unmanaged, when, blockers.len());
             if best.as_ref().is_none_or(|(best, ..)| prospect < *best) {
                 let mut devices: Vec<usize> = places.iter().map(|place| place.1).collect();
                 devices.sort_unstable();

@@ -93,7 +93,7 @@ impl FromStr for Policy {
     }
 }
 
-/// How memory that is spoken for is known.
+/// How reserved memory is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Memory {
@@ -103,7 +103,7 @@ pub enum Memory {
     Reserved,
     /// Free memory is what the monitor sees. A job that still grows looks smaller than it will be.
     Observed,
-    /// Nobody looks.
+    /// It is not sampled.
     Blind,
 }
 
@@ -166,7 +166,7 @@ pub enum Unknown {
 /// key = submitted - priority * aging + min(shortest * run time, shortest_most) + penalty(user)
 /// ```
 ///
-/// All parts but the first are bounded, so nobody waits for ever: a job is passed only by jobs
+/// All parts but the first are bounded, so no job waits for ever: a job is passed only by jobs
 /// submitted before a time that is known when it is submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -193,7 +193,7 @@ pub struct Order {
     /// managers sleep before each decision.
     pub pace: Millis,
     /// With `pace`: only idle devices are looked at first, whatever the policy; if that starts
-    /// nobody, those in use are looked at after so much longer. Zero looks at all of them at once.
+    /// no job, those in use are looked at after so much longer. Zero looks at all of them at once.
     pub pace_shared: Millis,
 }
 
@@ -264,7 +264,7 @@ pub struct Throttle {
     /// Is anything done at all (beside declared shares)?
     pub on: bool,
     /// A shared device's SM activity above which its least important job is slowed. `None`: a full
-    /// device is a good device, as long as nobody more important suffers.
+    /// device is a good device, as long as no more important job suffers.
     pub smact: Option<Permille>,
     /// A job of higher priority keeps at least this speed.
     pub speed: Permille,
@@ -349,7 +349,7 @@ pub struct Settings {
     pub eviction: Eviction,
     /// `aware`: sharing must add at least this much of a lone job's work.
     pub min_gain: Permille,
-    /// `aware`: nobody is placed where anybody's predicted speed falls under this.
+    /// `aware`: no job is placed where any job's predicted speed falls under this.
     pub min_speed: Permille,
     /// `aware`: what is assumed of a job that was never seen.
     pub assumed: Activity,

@@ -141,7 +141,7 @@ proptest! {
 }
 
 #[test]
-fn a_job_that_waits_for_a_lost_device_is_in_nobodys_way() {
+fn a_job_that_waits_for_a_lost_device_blocks_no_other() {
     for backfill in [true, false] {
         let mut settings = with(Policy::FirstFit);
         settings.order.backfill = backfill;

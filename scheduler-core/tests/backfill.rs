@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// When the head's blockers have left if nobody comes behind them, and the head stays away, too;
+    /// When the head's blockers have left if no job comes behind them, and the head stays away, too;
     /// but no earlier than the latest end that their limits set, if they have any.
     fn promise(&self) -> Millis {
         let mut alone = self.clone();
@@ -214,7 +214,7 @@ fn heads_start_as_promised(settings: Settings, law: Constants, seed: u64) -> (u3
             } else if matches!(reason, Reason::Backfilled { ahead, .. } if ahead == first) {
                 *others = true;
             } else {
-                // Somebody who is before it in the queue: what was promised holds no more.
+                // A job that is before it in the queue: what was promised holds no more.
                 head = None;
             }
         }
@@ -241,6 +241,6 @@ proptest! {
         let settings = Settings { policy, ..Settings::default() };
         let (served, passed) = heads_start_as_promised(settings, Constants::MPS.scaled(slower), seed);
         prop_assert!(served > 3, "only {served} heads: the test is about nothing");
-        prop_assert!(passed > 0 || policy == Policy::Exclusive, "nobody passed any of {served}");
+        prop_assert!(passed > 0 || policy == Policy::Exclusive, "no job passed any of {served}");
     }
 }

@@ -141,7 +141,7 @@ fn priorities_and_fair_shares_order_the_queue_and_age_wins_in_the_end() {
     assert_eq!(node.state.queue(), [JobId(3), JobId(2)], "the first user has the GPU");
     node.at(102).submit(Job { priority: 9, ..user(4, 1) });
     assert_eq!(node.state.queue(), [JobId(4), JobId(3), JobId(2)]);
-    // What comes more than the most set-back later stays behind, whoever's it is.
+    // A job that comes later than the largest set-back stays behind, of whichever user.
     node.at(100_000).submit(user(5, 3));
     assert_eq!(node.state.queue().last(), Some(&JobId(5)));
 }
@@ -174,7 +174,7 @@ fn only_a_real_out_of_memory_is_tried_again_and_not_for_ever() {
 }
 
 #[test]
-fn a_job_that_waits_for_more_memory_blocks_nobody() {
+fn a_job_that_waits_for_more_memory_blocks_no_other() {
     let mut node = Node::new(2, with(Policy::FirstFit));
     node.run(gib(1, 18));
     node.run(gib(2, 18));
@@ -335,7 +335,7 @@ fn whether_a_job_can_be_suspended_may_change_while_it_runs() {
 }
 
 #[test]
-fn nobody_is_taken_off_who_did_not_allow_it_or_is_as_important() {
+fn only_preemptible_jobs_of_lower_priority_are_evicted() {
     let mut node = Node::new(1, Settings::default());
     node.run(gib(1, 30));
     assert!(node.submit(Job { priority: 9, ..gib(2, 30) }).is_empty());
@@ -385,7 +385,7 @@ fn a_restore_that_failed_is_tried_again_later() {
 }
 
 #[test]
-fn a_slot_ends_with_a_checkpoint_only_if_somebody_waits() {
+fn a_slot_ends_with_a_checkpoint_only_if_a_job_waits() {
     let slotted = |id| Job {
         slot: Some(Millis::from_secs(600)),
         preemption: preemptible(Err(SuspendRefusal::Unsupported)),
@@ -393,7 +393,7 @@ fn a_slot_ends_with_a_checkpoint_only_if_somebody_waits() {
     };
     let mut node = Node::new(1, Settings::default());
     node.at(0).run(slotted(1));
-    assert!(signals(&node.at(540).step(Event::Tick)).is_empty(), "nobody waits");
+    assert!(signals(&node.at(540).step(Event::Tick)).is_empty(), "no job waits");
     let decisions = node.at(700).submit(gib(2, 30));
     assert_eq!(signals(&decisions), [(1, Signal::Checkpoint(10))]);
     let mut node = Node::new(1, Settings::default());
@@ -408,7 +408,7 @@ fn a_slot_ends_with_a_checkpoint_only_if_somebody_waits() {
 }
 
 #[test]
-fn whose_slot_is_over_goes_behind_whoever_waited_for_it() {
+fn a_job_whose_slot_is_over_goes_behind_those_that_waited() {
     let slotted = |id, suspend| Job {
         slot: Some(Millis::from_secs(600)),
         preemption: preemptible(suspend),
@@ -540,7 +540,7 @@ fn a_manager_that_takes_its_time_looks_at_idle_devices_before_it_shares() {
     assert_eq!(started(&node.submit(gib(1, 10)), 1), None);
     assert_eq!(started(&node.at(35).step(Event::Tick), 1), None);
     assert_eq!(started(&node.at(36).step(Event::Tick), 1), Some((1, vec![0])));
-    // Nobody waited, so the time counts from the submission.
+    // No job waited, so the time counts from the submission.
     for id in 2..=4 {
         node.at(100).submit(gib(id, 10));
     }

@@ -24,7 +24,7 @@ fn a_job_that_was_told_to_stop_before_a_restart_still_goes_where_it_was_to_go() 
         let told = leaving(after, signal, after == After::Requeue);
         let mut node = Node::new(1, Settings::default());
         let decisions = node.at(700).step(adopted(job.clone(), &[0], Some(told.clone())));
-        assert_eq!(signals(&decisions), [(1, signal)], "nobody knows whether it was sent");
+        assert_eq!(signals(&decisions), [(1, signal)], "whether it was sent is unknown");
         assert_eq!(node.state.job(JobId(1)).unwrap().leaving, Some(told), "and so for the next daemon");
         // It waited since the first one's slot began.
         let second = Job { submitted: Millis::from_secs(600), ..gib(2, 30) };
@@ -43,7 +43,7 @@ fn a_job_that_was_told_to_stop_before_a_restart_still_goes_where_it_was_to_go() 
 }
 
 #[test]
-fn nobody_starts_or_leaves_before_all_is_told() {
+fn no_job_starts_or_leaves_while_paused() {
     let mut node = Node::new(1, Settings::default());
     node.at(100).step(Event::Paused { paused: true });
     let less = Job { preemption: preemptible(Ok(())), ..gib(1, 30) };
@@ -118,7 +118,7 @@ fn who_was_not_told_to_leave_ended_by_itself() {
     node.step(Event::SignalHeld { job, held: true });
     node.finish(1, oom(35));
     assert_eq!(node.phase(1), Phase::Waiting);
-    // Who is to end for good does, whoever was told what.
+    // A job that is to end for good does, whatever it was signalled before.
     let mut node = asked_to_leave();
     node.step(Event::SignalHeld { job, held: true });
     node.step(Event::Cancelled { job });

@@ -212,7 +212,7 @@ fn energies_are_the_published_ones() {
         assert!((energy / published - 1.0).abs() < 0.04, "{name}: {energy}");
         energies.push(energy);
     }
-    // As published: time slices of blind round-robin cost more than nobody sharing, MPS less.
+    // As published: time slices of blind round-robin cost more than no sharing, MPS less.
     assert!(energies[1] > energies[0] && energies[2..].iter().all(|energy| *energy < 0.92 * energies[0]));
 }
 

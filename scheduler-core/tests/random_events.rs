@@ -34,7 +34,7 @@ struct World {
     failed: BTreeSet<JobId>,
     started: u64,
     ended: u64,
-    /// Devices fall out and strangers take memory.
+    /// Devices fall out and unmanaged processes take memory.
     faults: bool,
     largest: u64,
     /// Jobs that were started after devices had been kept for them.
@@ -301,7 +301,7 @@ impl World {
                 assert!(!parent || view.jobs.is_empty(), "a divided GPU has jobs of its own");
             }
         }
-        // The head starts at the latest when those have left who are in its way. Only strangers'
+        // The head starts at the latest when those have left who are in its way. Only unmanaged processes'
         // memory, and more in use than was set aside, can keep it longer.
         let Some((head, kept)) = self.state.reserved_for() else { return };
         let strange = self.state.devices().any(|view| {
@@ -316,7 +316,7 @@ impl World {
                 self.state
                     .blockers()
                     .any(|job| self.running.contains_key(&job) || self.resuming.contains(&job)),
-                "job {head} waits although nobody is in its way: {:?}",
+                "job {head} waits although no job is in its way: {:?}",
                 self.state.history(head).last()
             );
         }
@@ -629,7 +629,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 0, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_nothing_is_lost_doubled_or_over_committed_and_nobody_starves(
+    fn random_events_lose_double_over_commit_and_starve_no_job(
         seed in any::<u64>(), policy in policies(), kind in kinds(), faults in any::<bool>(),
     ) {
         let mut world = World::new(settings(policy, kind), seed, faults);
@@ -643,7 +643,7 @@ proptest! {
     }
 
     #[test]
-    fn published_settings_lose_and_double_nothing_and_nobody_passes(seed in any::<u64>(), policy in policies()) {
+    fn published_settings_lose_and_double_nothing_and_pass_no_job(seed in any::<u64>(), policy in policies()) {
         let mut world = World::new(Settings::published(policy), seed, false);
         for _ in 0..STEPS {
             world.random();

@@ -30,7 +30,7 @@ impl Engine {
             live.host.take(&look, &sum);
             let Some(entry) = self.jobs.entries.get(job) else { continue };
             let (memory, cpu) = (entry.spec.host_memory, entry.spec.cpu_milli);
-            // A suspended one has its device memory there, which no job books.
+            // A suspended one has its device memory there, which no job reserves.
             let counts = memory > 0 && entry.suspension.step == Step::Running;
             if counts && sum.resident > memory && !live.told_memory {
                 let taken = sum.proportional();

@@ -84,7 +84,7 @@ impl Here<'_> {
     }
 
     /// Whether a process of the job uses the driver past the shim.
-    fn has_stranger(&self, known: &[Who]) -> bool {
+    fn has_unknown(&self, known: &[Who]) -> bool {
         let uses = |pid: &u32| {
             Process(*pid)
                 .maps()
@@ -101,7 +101,7 @@ impl Job for Here<'_> {
     fn processes(&mut self) -> Result<Vec<Who>, SuspendRefusal> {
         let slots = eligible::processes(&self.segment, has_living_daemon)?;
         let found: Vec<Who> = slots.iter().filter_map(|slot| Who::of(slot.pid)).collect();
-        if self.has_stranger(&found) { Err(SuspendRefusal::NoShim) } else { Ok(found) }
+        if self.has_unknown(&found) { Err(SuspendRefusal::NoShim) } else { Ok(found) }
     }
 
     fn lives(&self, who: Who) -> bool {

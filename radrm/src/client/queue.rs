@@ -216,7 +216,7 @@ pub(super) fn node_text(node: &NodeRow) -> String {
         right("MEMORY"),
         right("USED"),
         right("SET ASIDE"),
-        right("STRANGERS"),
+        right("UNMANAGED"),
         right("SMACT"),
         left("STATE"),
         left("JOBS"),

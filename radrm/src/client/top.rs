@@ -47,7 +47,7 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
         let frame = format!("\x1b[H{}\x1b[K\x1b[J", lines.join("\x1b[K\n"));
         match output::to_stdout(&frame) {
             Ok(Delivery::Complete) => {}
-            Ok(Delivery::NobodyReads) => return Ok(()),
+            Ok(Delivery::Closed) => return Ok(()),
             Err(error) => return Err(Failure::Output(error)),
         }
         thread::sleep(Duration::from_secs_f64(flags.every));

@@ -36,9 +36,7 @@ pub fn list(wanted: &List) -> Result<(), Failure> {
     let mut before = "[\n";
     for row in &rows {
         let features = dataset.features(row.id).map_err(in_file)?;
-        if deliver(&format!("{before}{}", element(&as_json(row, features.as_ref()))))?
-            == Delivery::NobodyReads
-        {
+        if deliver(&format!("{before}{}", element(&as_json(row, features.as_ref()))))? == Delivery::Closed {
             return Ok(());
         }
         before = ",\n";

@@ -50,7 +50,7 @@ fn the_largest_batch_is_told_from_the_end_of_the_range() {
     assert!(with("n=999..1000", 1).contains("not even n 999 fits"));
 }
 
-/// Nobody but the driver counts what is refused to a program without a framework.
+/// Only the driver counts what is refused to a program without a framework.
 #[test]
 fn a_program_whose_first_request_is_refused_fits_nowhere() {
     let place = Place::new();

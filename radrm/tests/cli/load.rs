@@ -148,7 +148,7 @@ fn timed_launches_tell_what_limits_a_job_on_gpus_without_a_meter() {
     );
 }
 
-/// Two launches that take long, and a thousand behind them that take next to nothing, which nobody knows before they ran.
+/// Two launches that take long, and a thousand behind them that take next to nothing, which is unknown before they ran.
 const QUEUE: &str = cuda_program!(
     r#"module, function = ctypes.c_void_p(), ctypes.c_void_p()
 ptx = b'.version 7.0\n.target sm_70\n.address_size 64\n.visible .entry idle()\n{\nret;\n}\n'

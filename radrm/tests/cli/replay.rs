@@ -34,7 +34,7 @@ fn a_trace_gives_a_table_with_a_bound() {
     let out = radrm(dir.path(), "replay t.csv --policy all --seeds 3");
     let table = text(&out.stdout);
     assert!(out.status.success(), "{}", text(&out.stderr));
-    assert!(out.stderr.is_empty(), "no progress where nobody looks: {}", text(&out.stderr));
+    assert!(out.stderr.is_empty(), "no progress without a terminal: {}", text(&out.stderr));
     for name in
         ["t.csv: 4 jobs on 4 GPUs", "exclusive", "round-robin", "best-fit", "aware", "(bound)", "makespan"]
     {

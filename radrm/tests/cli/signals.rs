@@ -75,7 +75,7 @@ fn stays_unstopped(pid: u32) {
     for _ in 0..15 {
         thread::sleep(Duration::from_millis(10));
         let state = state(pid).expect("it ended");
-        assert!(!matches!(state, 'T' | 't' | 'Z' | 'X'), "state {state}: nobody would continue us");
+        assert!(!matches!(state, 'T' | 't' | 'Z' | 'X'), "state {state}: no process would continue this one");
     }
 }
 
@@ -172,7 +172,7 @@ fn nothing_of_ours_outlives_a_run_that_is_killed() {
     wait(&mut child);
     until("only the program", || (members(child.id()) == 1).then_some(()));
     send(program, libc::SIGUSR2);
-    until("nobody", || (members(child.id()) == 0).then_some(()));
+    until("no process", || (members(child.id()) == 0).then_some(()));
 }
 
 #[test]

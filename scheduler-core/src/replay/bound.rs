@@ -1,7 +1,7 @@
 //! What no scheduler can beat under the model of interference, whatever it knows of the future.
 //!
 //! Under [`Constants`](crate::Constants) with capacity C, jobs on a device get at most C of SM
-//! activity together: sum a_i s_i <= C, and nobody runs faster than alone. So
+//! activity together: sum a_i s_i <= C, and no job runs faster than alone. So
 //!
 //! - the last job ends no earlier than its arrival and its own run time, and no earlier than the
 //!   work `sum a_i p_i gpus_i` of all jobs that arrive from some time on takes m devices at C;

@@ -139,7 +139,7 @@ impl State {
         let dev = &mut self.devices[at];
         let before = dev.seen;
         dev.seen = seen;
-        // Strangers hold what is in use beyond what our jobs hold. Of a job that was not seen yet
+        // Unmanaged processes hold what is in use beyond what our jobs hold. Of a job that was not seen yet
         // it cannot be told how much it holds already: up to all that is set aside for it.
         let ours: Bytes = dev
             .residents
@@ -148,7 +148,7 @@ impl State {
             .sum();
         let mut foreign = seen.used.minus(ours);
         if self.settings.memory == Memory::Observed && !dev.residents.is_empty() {
-            // Where needs are not added up, what is beyond them says nothing of strangers.
+            // Where needs are not added up, what is beyond them says nothing of unmanaged processes.
             foreign = foreign.min(dev.foreign);
         }
         let better = foreign < dev.foreign

@@ -253,7 +253,7 @@ impl State {
             return self.stop(id, then, Step::Checkpoint, Reason::TimeLimit { limit }, out);
         }
         if self.slot_end(record).is_some_and(|end| end.minus(grace) <= now) {
-            // It gives way when somebody waits, now or later: the look at the queue decides.
+            // It gives way when a job waits, now or later: the look at the queue decides.
             if let Some(record) = self.jobs.get_mut(&id) {
                 record.slot_over = true;
                 self.look = true;
@@ -294,13 +294,13 @@ impl State {
     pub(super) fn relieve_memory(&mut self, at: usize, out: &mut Vec<Decision>) {
         let dev = &self.devices[at];
         let free = dev.spec.capacity.minus(dev.seen.used);
-        let beyond = self.settings.memory != Memory::Reserved || dev.spoken_for() > dev.spec.capacity;
+        let beyond = self.settings.memory != Memory::Reserved || dev.occupied() > dev.spec.capacity;
         if dev.residents.len() < 2 || free >= self.settings.eviction.min_free || !beyond {
             return;
         }
         let records = || dev.residents.iter().filter_map(|resident| self.jobs.get(&resident.job));
         if records().any(|record| record.phase != Phase::Running) {
-            // Somebody leaves, or just came, already.
+            // A job leaves, or just came, already.
             return;
         }
         let least = records().filter(|record| record.job.preemption.allowed).min_by_key(|r| r.importance());
@@ -386,7 +386,7 @@ impl State {
         let Some((node, places)) = best else { return };
         let victims: std::collections::BTreeSet<JobId> =
             places.iter().flat_map(|place| place.3.iter().copied()).collect();
-        // Where the host lacks room only some of those who must leave can be made to. Nobody new may come
+        // Where the host lacks room only some of those who must leave can be made to. No new job may come
         // into the head's way by that.
         let mut blockers = victims.clone();
         let known = |job: &JobId| {

@@ -268,7 +268,7 @@ impl State {
         }
     }
 
-    /// An end that nobody asked for. Only a real out-of-memory, and the loss of a device, are
+    /// An end that was not requested. Only a real out-of-memory, and the loss of a device, are
     /// tried again.
     fn ended_by_itself(&mut self, id: JobId, outcome: Outcome, alone: bool, out: &mut Vec<Decision>) {
         let recovery = &self.settings.recovery;

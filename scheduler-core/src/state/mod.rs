@@ -61,7 +61,7 @@ enum Timer {
 /// Where a manager stands that takes its time over each decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Nobody waits.
+    /// No job waits.
     Rest,
     /// A look at the devices that are idle.
     Idle,

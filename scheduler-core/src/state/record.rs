@@ -111,7 +111,7 @@ pub(crate) struct Image {
     pub(crate) node: Option<usize>,
     /// Where alone it can come back; empty: on any device of the model.
     pub(crate) devices: Vec<DeviceId>,
-    /// It had its devices to itself, because nobody knows how much it may still take.
+    /// It had its devices to itself, because its need is unknown.
     pub(crate) whole: bool,
     /// Not tried again before.
     pub(crate) not_before: Millis,
@@ -154,12 +154,12 @@ pub(crate) struct Record {
     pub(crate) timer: Option<Millis>,
     /// It was admitted before this state began, and no device here could hold it: one may be missing since.
     pub(crate) lacks_device: bool,
-    /// Its slot is over: it gives way as soon as somebody waits.
+    /// Its slot is over: it gives way as soon as a job waits.
     pub(crate) slot_over: bool,
     pub(crate) history: VecDeque<(Millis, Reason)>,
 }
 
-/// Since when a job waits whose slot ends now: later than whoever is submitted now.
+/// Since when a job waits whose slot ends now: later than a job that is submitted now.
 pub(crate) fn after_slot(now: Millis) -> Millis {
     now.plus(Millis(1))
 }
@@ -278,7 +278,7 @@ impl Record {
             only: Vec::new(),
         };
         if let Some(image) = &self.image {
-            // Not to where memory would be so short again that somebody has to leave. No margin may keep it
+            // Not to where memory would be so short again that a job has to leave. No margin may keep it
             // from coming back to a device that it was on.
             let margin = settings.eviction.resume_margin.max(settings.eviction.min_free);
             let claim = image.bytes.plus(margin);

@@ -133,7 +133,7 @@ impl State {
     }
 
     /// Keeps the devices for the first blocked job: those it had, while it stays first and waits for
-    /// somebody there to leave.
+    /// a job there to leave.
     fn keep_for(&mut self, id: JobId, out: &mut Vec<Decision>) {
         let waits = |kept: &Reservation| kept.ask.job == id && !kept.blockers.is_empty();
         if !self.reservation.as_ref().is_some_and(waits) {
@@ -149,7 +149,7 @@ impl State {
             return Err(Wait::Settling);
         }
         let Some(record) = self.jobs.get(&id) else { return Ok(()) };
-        // While nobody is blocked, nobody's devices are kept.
+        // While no job is blocked, no devices are kept.
         let reservation = if head.is_some() { self.reservation.take() } else { None };
         let version = reservation.as_ref().map_or(0, |reservation| reservation.version);
         let place = match record.failed {

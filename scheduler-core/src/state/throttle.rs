@@ -1,4 +1,4 @@
-//! Launch budgets: who slows somebody more important gets less, and more again when all is calm.
+//! Launch budgets: a job that slows a more important one gets less, and more again when all is calm.
 
 use super::State;
 use crate::action::{Action, Decision, LaunchBudget};

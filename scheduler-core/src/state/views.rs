@@ -22,7 +22,7 @@ pub struct DeviceView {
     pub whole: bool,
     /// Sum of the shares that jobs declared.
     pub share: Permille,
-    /// Memory that strangers hold.
+    /// Memory that unmanaged processes hold.
     pub foreign: Bytes,
     /// What the monitor saw last.
     pub seen: Observation,
@@ -145,7 +145,7 @@ impl State {
         match record.phase {
             Phase::Held => Some(self.kept_out_by(&record.job)),
             Phase::Waiting | Phase::Suspended => record.wait.clone().or_else(|| {
-                // Not looked at, because somebody before it is blocked.
+                // Not looked at, because a job before it is blocked.
                 let first = self.queue.first(1, self.now, &self.settings.order, &self.ledger);
                 first.first().filter(|first| **first != id).map(|first| Wait::Behind { job: *first })
             }),

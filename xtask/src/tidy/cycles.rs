@@ -8,7 +8,7 @@
 //!   together. What submodules take from it, or from each other, counts.
 //! - Tests do not count.
 //!
-//! Cycles of at most [`MAX_FILES`] files are left alone. Larger ones of old stand in `xtask/data/cycles.txt`.
+//! Cycles of at most [`MAX_FILES`] files are left alone.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
@@ -17,13 +17,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::modules::{Crate, Edges};
-use super::ratchet::{Numbers, Ratchet};
 use super::{Finding, sources};
 
 const MAX_FILES: usize = 3;
-
-/// Where larger cycles are listed: the target's first file, and the number of files of each cycle.
-pub const LISTED: &str = "xtask/data/cycles.txt";
 
 /// Files of which each uses each other, if only indirectly.
 struct Cycle {
@@ -32,32 +28,13 @@ struct Cycle {
     around: Vec<(usize, usize)>,
 }
 
-/// Finds cycles that are larger than allowed, and entries of the list that are larger than needed.
+/// Finds cycles of too many files.
 pub fn check(root: &Path) -> Result<Vec<Finding>> {
-    let ratchet = Ratchet::read(&root.join(LISTED))?;
     let mut findings = Vec::new();
-    for (name, target, edges) in targets(root)? {
-        let cycles = large(&edges);
-        if ratchet.allows(&name, &sizes(&cycles)) {
-            continue;
-        }
-        let listed = ratchet.listed(&name);
-        for cycle in cycles.iter().filter(|cycle| !listed.contains(&cycle.files.len())) {
-            findings.push(describe(root, &target, cycle, listed));
-        }
+    for (_, target, edges) in targets(root)? {
+        findings.extend(large(&edges).iter().map(|cycle| describe(root, &target, cycle)));
     }
-    let now = numbers(root)?;
-    findings.extend(ratchet.loose(&now).map(|name| {
-        format!("{LISTED}: the cycles of {name} became smaller: run `cargo xtask tidy --tighten`")
-    }));
     Ok(findings)
-}
-
-/// The sizes of the large cycles of each target that has some.
-pub fn numbers(root: &Path) -> Result<Numbers> {
-    let targets = targets(root)?;
-    let sized = targets.into_iter().map(|(name, _, edges)| (name, sizes(&large(&edges))));
-    Ok(sized.filter(|(_, sizes)| !sizes.is_empty()).collect())
 }
 
 /// Prints every use inside of large cycles, for those who break them.
@@ -101,12 +78,6 @@ fn is_below(file: &Path, of: &Path, of_is_first: bool) -> bool {
     let front = of_is_first || of.ends_with("mod.rs");
     let folder = if front { of.with_file_name("") } else { of.with_extension("") };
     file != of && file.starts_with(folder)
-}
-
-fn sizes(cycles: &[Cycle]) -> Vec<usize> {
-    let mut sizes: Vec<usize> = cycles.iter().map(|cycle| cycle.files.len()).collect();
-    sizes.sort_unstable_by(|a, b| b.cmp(a));
-    sizes
 }
 
 /// The strongly connected parts of more than [`MAX_FILES`] files.
@@ -164,11 +135,10 @@ fn shortest(start: usize, edges: &Edges) -> Option<Vec<(usize, usize)>> {
     None
 }
 
-fn describe(root: &Path, target: &Crate, cycle: &Cycle, listed: &[usize]) -> Finding {
+fn describe(root: &Path, target: &Crate, cycle: &Cycle) -> Finding {
     let name = |file: usize| sources::shown(root, &target.files[file]);
     let mut text = format!("{}: a cycle of {} modules", name(0), cycle.files.len());
-    let allowed = listed.first().copied().unwrap_or(MAX_FILES);
-    let _ = write!(text, " (allowed: {allowed}); the shortest way around:");
+    let _ = write!(text, " (allowed: {MAX_FILES}); the shortest way around:");
     for (file, line) in &cycle.around {
         let _ = write!(text, " {}:{line} ->", name(*file));
     }
@@ -184,11 +154,10 @@ mod tests {
 
     use super::*;
 
-    /// A package of these files, with this list of cycles.
-    fn package(files: &[(&str, &str)], listed: &str) -> tempfile::TempDir {
+    /// A package of these files.
+    fn package(files: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        let list = ("xtask/data/cycles.txt", listed);
-        for (name, text) in files.iter().copied().chain([("p/Cargo.toml", ""), list]) {
+        for (name, text) in files.iter().copied().chain([("p/Cargo.toml", "")]) {
             let path = dir.path().join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
@@ -197,7 +166,7 @@ mod tests {
     }
 
     /// Four files around: a uses b, b uses c, c uses d, and d uses a as the text says.
-    fn circle(last: &str, listed: &str) -> Vec<Finding> {
+    fn circle(last: &str) -> Vec<Finding> {
         let files = [
             ("p/src/lib.rs", "mod a; mod b; mod c; mod d;"),
             ("p/src/a.rs", "use crate::b::B;\npub struct A(B);"),
@@ -205,12 +174,12 @@ mod tests {
             ("p/src/c.rs", "pub type C = Vec<crate::d::D>;"),
             ("p/src/d.rs", last),
         ];
-        check(package(&files, listed).path()).unwrap()
+        check(package(&files).path()).unwrap()
     }
 
     #[test]
     fn a_large_cycle_is_found_with_its_shortest_way() {
-        let found = circle("pub enum D {}\nimpl D {\n    fn a(&self) { crate::a::A::new(); }\n}", "");
+        let found = circle("pub enum D {}\nimpl D {\n    fn a(&self) { crate::a::A::new(); }\n}");
         assert_eq!(
             found,
             ["p/src/lib.rs: a cycle of 4 modules (allowed: 3); the shortest way around: p/src/a.rs:1 -> \
@@ -231,7 +200,7 @@ mod tests {
             "pub struct D; impl From<u8> for D { fn from(_: u8) -> Self { use crate::a::A; D } }",
             "pub struct D; impl crate::a::A {}",
         ] {
-            assert_eq!(circle(last, "").len(), 1, "{last}");
+            assert_eq!(circle(last).len(), 1, "{last}");
         }
     }
 
@@ -247,18 +216,8 @@ mod tests {
             "pub struct D; use a::A;",
             "pub struct D; use std::a::A;",
         ] {
-            assert_eq!(circle(last, ""), Vec::<String>::new(), "{last}");
+            assert_eq!(circle(last), Vec::<String>::new(), "{last}");
         }
-    }
-
-    #[test]
-    fn a_listed_cycle_may_not_grow_and_its_entry_not_be_too_large() {
-        let last = "pub struct D(crate::a::A);";
-        assert_eq!(circle(last, "p/src/lib.rs: 4"), Vec::<String>::new());
-        assert_eq!(circle(last, "p/src/main.rs: 4").len(), 2);
-        let smaller = "xtask/data/cycles.txt: the cycles of p/src/lib.rs became smaller: run `cargo xtask tidy --tighten`";
-        assert_eq!(circle(last, "p/src/lib.rs: 5"), [smaller]);
-        assert_eq!(circle("pub struct D;", "p/src/lib.rs: 4"), [smaller]);
     }
 
     fn folder(front: &str, a: &str) -> usize {
@@ -270,7 +229,7 @@ mod tests {
             ("p/src/m/c.rs", "pub struct C(super::D);"),
             ("p/src/m/d.rs", "use super::A;\npub struct D(A);"),
         ];
-        check(package(&files, "").path()).unwrap().len()
+        check(package(&files).path()).unwrap().len()
     }
 
     #[test]

@@ -55,9 +55,7 @@ pub fn run(flags: &Flags) -> Result<()> {
         return cycles::print(&root);
     }
     if flags.tighten {
-        ratchet::tighten(&root.join(cycles::LISTED), &cycles::numbers(&root)?)?;
-        ratchet::tighten(&root.join(lengths::LISTED), &lengths::numbers(&root)?)?;
-        return ratchet::tighten(&root.join(words::LISTED), &words::numbers(&root)?);
+        return ratchet::tighten(&root.join(lengths::LISTED), &lengths::numbers(&root)?);
     }
     let mut findings: Vec<Finding> = Vec::new();
     findings.extend(cycles::check(&root)?);

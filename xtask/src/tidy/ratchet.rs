@@ -49,11 +49,6 @@ impl Ratchet {
         Ok(Self { comment, numbers })
     }
 
-    /// Everything that is listed.
-    pub fn all(&self) -> &Numbers {
-        &self.numbers
-    }
-
     /// The numbers of a subject: none if it is not listed.
     pub fn listed(&self, subject: &str) -> &[usize] {
         self.numbers.get(subject).map_or(&[], Vec::as_slice)

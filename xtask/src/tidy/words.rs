@@ -9,14 +9,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::ratchet::{Numbers, Ratchet};
 use super::{Finding, sources};
 
 const FOLDER: &str = "xtask/data/words/";
 const ENDINGS: [&str; 9] = [".rs", ".md", ".py", ".txt", ".toml", ".c", ".h", ".html", ".snap"];
-
-/// How many rejected words each folder still has.
-pub const LISTED: &str = "xtask/data/words/left.txt";
 
 /// A rejected word, and where.
 struct Found {
@@ -25,45 +21,16 @@ struct Found {
     word: String,
 }
 
-/// Finds rejected words in folders that have more of them than listed.
+/// Finds rejected words, and allowed places that nothing needs.
 pub fn check(root: &Path) -> Result<Vec<Finding>> {
     let rejected = rejected(root)?;
-    let ratchet = Ratchet::read(&root.join(LISTED))?;
     let (found, unused) = scan(root, &rejected)?;
-    let mut findings: Vec<Finding> =
-        unused.into_iter().map(|entry| format!("{FOLDER}allowed.txt: nothing needs `{entry}`")).collect();
-    let now = count(&found);
-    // Code moves between folders: what one has more, another may have less.
-    let total = |numbers: &Numbers| numbers.values().flatten().sum::<usize>();
-    if total(&now) <= total(ratchet.all()) {
-        return Ok(findings);
-    }
-    for one in &found {
-        let folder = folder(&one.file);
-        if !ratchet.allows(folder, &now[folder]) {
-            let instead = rejected.get(&one.word).map_or("", String::as_str);
-            findings.push(format!("{}:{}: \"{}\": write {instead}", one.file, one.line, one.word));
-        }
-    }
-    Ok(findings)
-}
-
-/// How many rejected words each folder has.
-pub fn numbers(root: &Path) -> Result<Numbers> {
-    Ok(count(&scan(root, &rejected(root)?)?.0))
-}
-
-fn count(found: &[Found]) -> Numbers {
-    let mut numbers = Numbers::new();
-    for one in found {
-        numbers.entry(folder(&one.file).to_owned()).or_insert_with(|| vec![0])[0] += 1;
-    }
-    numbers
-}
-
-/// The first folder of a path: `.` for what lies at the root.
-fn folder(file: &str) -> &str {
-    file.split_once('/').map_or(".", |(folder, _)| folder)
+    let unused = unused.into_iter().map(|entry| format!("{FOLDER}allowed.txt: nothing needs `{entry}`"));
+    let found = found.into_iter().map(|Found { file, line, word }| {
+        let instead = rejected.get(&word).map_or("", String::as_str);
+        format!("{file}:{line}: \"{word}\": write {instead}")
+    });
+    Ok(unused.chain(found).collect())
 }
 
 /// The rejected words with what to write instead.
@@ -154,10 +121,10 @@ mod tests {
     }
 
     /// A workspace whose rejected words are "frobs" and "snark".
-    fn workspace(files: &[(&str, &str)], allowed: &str, left: &str) -> tempfile::TempDir {
+    fn workspace(files: &[(&str, &str)], allowed: &str) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         let words = "# words\nfrobs frob: accounting\nsnark: the role\n";
-        let data = [("rejected.txt", words), ("allowed.txt", allowed), ("left.txt", left)];
+        let data = [("rejected.txt", words), ("allowed.txt", allowed)];
         let data = data.map(|(name, text)| (format!("{FOLDER}{name}"), text));
         let data = data.iter().map(|(name, text)| (name.as_str(), *text));
         for (name, text) in files.iter().copied().chain(data) {
@@ -172,7 +139,7 @@ mod tests {
     fn a_rejected_word_is_found_with_its_place_and_a_better_one() {
         let files =
             [("a/src/x.rs", "let x = 1;\nstruct Frobs;"), ("README.md", "SNARK"), ("a/b.bin", "frobs")];
-        let found = check(workspace(&files, "", "").path()).unwrap();
+        let found = check(workspace(&files, "").path()).unwrap();
         assert_eq!(
             found,
             ["README.md:1: \"snark\": write the role", "a/src/x.rs:2: \"frobs\": write accounting"]
@@ -180,18 +147,9 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_may_have_as_many_as_listed() {
-        let files = [("a/x.rs", "frobs"), ("a/y.rs", "frobs"), ("b/x.rs", "frobs")];
-        let found = |left| check(workspace(&files, "", left).path()).unwrap().len();
-        assert_eq!(found("a: 2\nb: 1\n"), 0);
-        assert_eq!(found("a: 1\nb: 1\n"), 2, "all of a folder that has more");
-        assert_eq!(found("a: 2\nold: 1\n"), 0, "moved to another folder");
-    }
-
-    #[test]
     fn an_allowed_place_is_that_text_in_that_file_and_must_be_needed() {
         let files = [("a/x.rs", "user(\"snark\")\nfor snark"), ("a/y.rs", "user(\"snark\")")];
-        let dir = workspace(&files, "a/x.rs: \"snark\"\na/x.rs: \"frobs\"\n", "");
+        let dir = workspace(&files, "a/x.rs: \"snark\"\na/x.rs: \"frobs\"\n");
         let found = check(dir.path()).unwrap();
         let expected = [
             "xtask/data/words/allowed.txt: nothing needs `a/x.rs: \"frobs\"`",

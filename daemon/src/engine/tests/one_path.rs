@@ -217,7 +217,7 @@ impl Effects for Shared {
 }
 
 fn settings() -> radrm_scheduler_core::Settings {
-    // Jobs of which nothing is known slow nobody, in the prediction and in the replay's node.
+    // Jobs of which nothing is known slow no other, in the prediction and in the replay's node.
     let mut settings = radrm_scheduler_core::Settings { assumed: Activity::default(), ..Default::default() };
     settings.eviction.migrate = false;
     settings

@@ -155,7 +155,7 @@ struct Gpu {
     fed: Observation,
 }
 
-/// Progress of a replay, for whoever shows it.
+/// Progress of a replay, for displays.
 pub trait Watch {
     /// So many jobs of all have ended.
     fn ended(&mut self, jobs: usize);
@@ -554,14 +554,14 @@ impl<'a> Sim<'a> {
             for at in devices {
                 self.recompute(at);
             }
-            // A job without a device has nobody to share with.
+            // A job without a device shares with no other.
             if self.runs.get(&job).is_some_and(|run| run.devices.is_empty() && run.active) {
                 self.set_speed(job);
             }
         }
     }
 
-    /// Speeds of all jobs on a device, after somebody came or left.
+    /// Speeds of all jobs on a device, after a job came or left.
     fn recompute(&mut self, at: usize) {
         self.settle(at);
         let mut activities = std::mem::take(&mut self.activities);
