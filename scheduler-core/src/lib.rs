@@ -86,6 +86,7 @@ mod limits;
 pub mod need;
 mod outcome;
 mod place;
+mod policy;
 mod queue;
 pub mod rad_file;
 

@@ -3,8 +3,9 @@
 use crate::device::{Device, DeviceId};
 use crate::interference::{Activity, Constants, speeds_into};
 use crate::job::{HostNeed, JobId};
-use crate::reason::{Score, Wait};
-use crate::settings::{Memory, Policy, Settings};
+use crate::policy::{Candidate, Fit, Progress};
+use crate::reason::Wait;
+use crate::settings::{Memory, Settings};
 use crate::units::{Bytes, Millis, Permille};
 
 /// A job on a device.
@@ -77,13 +78,6 @@ pub(crate) struct Scratch {
     speeds: Vec<f64>,
 }
 
-/// A place that would do; the lowest rank is best.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fit {
-    pub(crate) rank: (i64, i64, i64),
-    pub(crate) score: Score,
-}
-
 /// What changes only as devices go and come back.
 pub(crate) fn eligible(dev: &Dev, ask: &Ask) -> bool {
     !dev.lost && could_hold(dev, ask)
@@ -118,7 +112,7 @@ pub(crate) fn joins<'a>(
     if jobs == 0 {
         return Ok(Progress { gain: 1000, speed: 1000, slowest: 1000 });
     }
-    let alone = ask.whole || whole || !dev.spec.shared || settings.policy == Policy::Exclusive;
+    let alone = ask.whole || whole || !dev.spec.shared || !settings.policy.rules().shares();
     if alone || jobs >= u32::from(settings.preconditions.most_jobs) {
         return Err(Wait::Idle);
     }
@@ -133,7 +127,7 @@ pub(crate) fn joins<'a>(
             return Err(Wait::Memory { need: if ask.half_empty { need.max(half) } else { need }, free });
         }
     }
-    if settings.policy != Policy::Aware {
+    if !settings.policy.rules().predicts() {
         return Ok(Progress { gain: 0, speed: 0, slowest: 0 });
     }
     scratch.activities.clear();
@@ -143,14 +137,6 @@ pub(crate) fn joins<'a>(
         return Err(Wait::Slowdown { gain: Permille(progress.gain) });
     }
     Ok(progress)
-}
-
-/// What a device gets done with one job more, in thousandths of a lone job.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Progress {
-    pub(crate) gain: u32,
-    pub(crate) speed: u32,
-    pub(crate) slowest: u32,
 }
 
 fn progress(constants: &Constants, newcomer: Activity, scratch: &mut Scratch) -> Progress {
@@ -218,44 +204,19 @@ pub(crate) fn rank(
     turn: usize,
     idle_beside: usize,
 ) -> Fit {
-    let id = i64::from(dev.spec.id.0);
-    let signed = |bytes: Bytes| i64::try_from(bytes.0 >> 10).unwrap_or(i64::MAX);
     let free = match settings.memory {
         Memory::Reserved => dev.spec.capacity.minus(dev.occupied()),
         Memory::Observed | Memory::Blind => dev.spec.capacity.minus(dev.seen.used),
     };
-    let left = free.minus(ask.claim.unwrap_or(Bytes::ZERO));
-    let smact = i64::from(dev.seen.smact.0);
-    let idle = dev.residents.is_empty();
-    let (rank, score) = match settings.policy {
-        Policy::Exclusive => ((0, 0, id), Score::Idle),
-        Policy::RoundRobin => ((0, 0, i64::try_from(turn).unwrap_or(i64::MAX)), Score::Turn),
-        Policy::FirstFit => ((0, 0, id), Score::First),
-        Policy::Magm => ((-signed(free), 0, id), Score::Free { bytes: free }),
-        Policy::WorstFit => ((-signed(left), 0, id), Score::Left { bytes: left }),
-        Policy::BestFit => ((signed(left), 0, id), Score::Left { bytes: left }),
-        // Among equally busy devices, which idle ones are, the one with fewer jobs.
-        Policy::Lug => (
-            (smact, i64::try_from(dev.residents.len()).unwrap_or(0), id),
-            Score::Busy { smact: dev.seen.smact },
-        ),
-        Policy::Mug => ((-smact, 0, id), Score::Busy { smact: dev.seen.smact }),
-        Policy::Aware => {
-            let gain = i64::from(progress.gain);
-            // Steps of 2 %: within one the tighter memory fit wins, so that large holes stay.
-            // Idle devices: first where the fewest others are idle, so that gangs find machines.
-            let tight = if idle { i64::try_from(idle_beside).unwrap_or(i64::MAX) } else { signed(left) };
-            let score = if idle {
-                Score::Idle
-            } else {
-                Score::Progress {
-                    gain: Permille(progress.gain),
-                    speed: Permille(progress.speed),
-                    slowest: Permille(progress.slowest),
-                }
-            };
-            ((-(gain / 20), tight, id), score)
-        }
+    let candidate = Candidate {
+        id: i64::from(dev.spec.id.0),
+        jobs: dev.residents.len(),
+        smact: dev.seen.smact,
+        free,
+        left: free.minus(ask.claim.unwrap_or(Bytes::ZERO)),
+        progress,
+        turn,
+        idle_beside,
     };
-    Fit { rank, score }
+    settings.policy.rules().rank(&candidate)
 }

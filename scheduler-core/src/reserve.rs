@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::job::{HostNeed, JobId};
 use crate::place::{Ask, Resident, Scratch, eligible, joins};
-use crate::settings::{Memory, Policy, Settings};
+use crate::settings::{Memory, Settings};
 use crate::state::{Phase, State};
 use crate::units::{Bytes, Millis};
 
@@ -221,7 +221,7 @@ impl State {
         scratch: &mut Scratch,
     ) -> bool {
         // What is only assumed of a job may turn out to leave too little.
-        let assumed = self.settings.policy == Policy::Aware
+        let assumed = self.settings.policy.rules().predicts()
             && self.jobs.get(&ask.job).is_none_or(|record| record.job.activity.is_none());
         if !predictable(&self.settings) || whole || assumed {
             return false;

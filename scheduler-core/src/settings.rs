@@ -1,97 +1,11 @@
 //! What an administrator sets: policy, preconditions, order, recovery, throttling, eviction.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
 use crate::interference::{Activity, Constants};
 use crate::ladder::Rung;
+pub use crate::policy::{NoSuchPolicy, Policy};
 use crate::units::{Bytes, Millis, Permille};
-
-/// How a device is chosen among those that would do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Policy {
-    /// Idle devices only.
-    Exclusive,
-    /// One device after the other.
-    RoundRobin,
-    /// Most available GPU memory.
-    Magm,
-    /// Least utilised GPU: lowest SM activity.
-    Lug,
-    /// Most utilised GPU: fills one before the next.
-    Mug,
-    /// The lowest number.
-    FirstFit,
-    /// The least memory left over.
-    BestFit,
-    /// The most memory left over. With exact needs the same as `Magm`.
-    WorstFit,
-    /// Memory fit and predicted slowdown together: the place where the devices get most done in
-    /// sum, if sharing pays at all, with the tightest memory fit among equals.
-    #[default]
-    Aware,
-}
-
-impl Policy {
-    /// All, in the order of the documentation.
-    pub const ALL: [Self; 9] = [
-        Self::Exclusive,
-        Self::RoundRobin,
-        Self::Magm,
-        Self::Lug,
-        Self::Mug,
-        Self::FirstFit,
-        Self::BestFit,
-        Self::WorstFit,
-        Self::Aware,
-    ];
-
-    /// Its name in files and on command lines.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Exclusive => "exclusive",
-            Self::RoundRobin => "round-robin",
-            Self::Magm => "magm",
-            Self::Lug => "lug",
-            Self::Mug => "mug",
-            Self::FirstFit => "first-fit",
-            Self::BestFit => "best-fit",
-            Self::WorstFit => "worst-fit",
-            Self::Aware => "aware",
-        }
-    }
-}
-
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// A policy's name that is none.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "there is no policy {0}; there are exclusive, round-robin, magm, lug, mug, first-fit, best-fit, worst-fit, aware"
-)]
-pub struct NoSuchPolicy(pub String);
-
-impl FromStr for Policy {
-    type Err = NoSuchPolicy;
-    fn from_str(name: &str) -> Result<Self, NoSuchPolicy> {
-        let short = match name {
-            "rr" => "round-robin",
-            other => other,
-        };
-        Self::ALL
-            .into_iter()
-            .find(|policy| policy.name() == short)
-            .ok_or_else(|| NoSuchPolicy(name.to_owned()))
-    }
-}
 
 /// How reserved memory is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -407,15 +321,11 @@ impl Settings {
     /// 2 GB; for round-robin none, and exclusive needs none.
     #[must_use]
     pub fn published(policy: Policy) -> Self {
-        let free_for_all = matches!(policy, Policy::RoundRobin);
-        Self {
+        let mut settings = Self {
             policy,
-            memory: match policy {
-                Policy::RoundRobin => Memory::Blind,
-                _ => Memory::Observed,
-            },
+            memory: Memory::Observed,
             preconditions: Preconditions {
-                smact: (!free_for_all).then_some(Permille(800)),
+                smact: Some(Permille(800)),
                 hot: None,
                 min_free: Bytes::from_gib(5),
                 margin: Bytes::from_gib(2),
@@ -429,10 +339,7 @@ impl Settings {
                 fair: None,
                 backfill: false,
                 pace: Millis::from_secs(36),
-                pace_shared: match policy {
-                    Policy::Exclusive => Millis::ZERO,
-                    _ => Millis::from_secs(30),
-                },
+                pace_shared: Millis::from_secs(30),
                 ..Order::default()
             },
             recovery: Recovery {
@@ -450,22 +357,15 @@ impl Settings {
                 ..Eviction::default()
             },
             ..Self::default()
-        }
+        };
+        policy.rules().as_published(&mut settings);
+        settings
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_policy_is_found_by_its_name() {
-        for policy in Policy::ALL {
-            assert_eq!(policy.name().parse(), Ok(policy));
-        }
-        assert_eq!("rr".parse(), Ok(Policy::RoundRobin));
-        assert!("fastest".parse::<Policy>().unwrap_err().to_string().contains("there is no policy fastest"));
-    }
 
     /// Every value of a tree that is none itself, by its path.
     fn leaves(value: &serde_json::Value, path: &str, to: &mut Vec<String>) {

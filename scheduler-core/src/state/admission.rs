@@ -66,7 +66,7 @@ impl State {
         let largest = self.largest(job.model.as_deref());
         let need = job.need.as_ref()?.upper;
         let whole = record.ask(&self.settings, largest).whole && job.gpus > 0 && !job.exclusive;
-        let shares = self.settings.policy != crate::settings::Policy::Exclusive;
+        let shares = self.settings.policy.rules().shares();
         (whole && shares).then_some(Oversized { need, largest, gpus: job.gpus })
     }
 

@@ -3,10 +3,11 @@
 use super::{Stage, State};
 use crate::action::{Action, Decision};
 use crate::job::JobId;
-use crate::place::{Ask, Dev, Fit, Progress, admits, rank};
+use crate::place::{Ask, Dev, admits, rank};
+use crate::policy::{Fit, Progress};
 use crate::reason::{Reason, Score, Wait};
 use crate::reserve::Reservation;
-use crate::settings::{Memory, Policy};
+use crate::settings::Memory;
 use crate::state::record::Phase;
 use crate::units::{Bytes, Millis};
 
@@ -265,14 +266,14 @@ impl State {
         let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
         let retry = record.rung(&self.settings) == Some(crate::ladder::Rung::Exclusive);
         let joinable = retry && self.settings.recovery.joinable && !record.job.exclusive;
-        let whole = (ask.whole && !joinable) || self.settings.policy == Policy::Exclusive;
+        let whole = (ask.whole && !joinable) || !self.settings.policy.rules().shares();
         let reserved = if whole { None } else { Some(ask.claim.unwrap_or(Bytes::ZERO)) };
         // A job of unknown need that ran out of memory is known to need more than that.
         let enforce = record.job.need.as_ref().map_or(record.floor > Bytes::ZERO, |need| need.enforce);
         let limit = reserved.filter(|_| self.settings.memory == Memory::Reserved && enforce);
         if place.devices.is_empty() {
             self.host_jobs.insert(id, place.host);
-        } else if self.settings.policy == Policy::RoundRobin && !self.idle_only {
+        } else if self.settings.policy.rules().rotates() && !self.idle_only {
             self.turn = place.devices.last().map_or(0, |at| at + 1);
         }
         self.note_in_the_way(id, &ask, &place, whole);
@@ -352,14 +353,14 @@ impl<'a> Search<'a> {
         let state = self.state;
         let dev = &state.devices[at];
         if let Some(kept) = self.kept {
-            let whole = self.ask.whole || state.settings.policy == Policy::Exclusive;
+            let whole = self.ask.whole || !state.settings.policy.rules().shares();
             if !state.leaves_room(kept, at, &self.ask, whole, self.limit, &mut self.scratch) {
                 return self.blocked(Wait::Reserved { job: kept.ask.job });
             }
         }
         let count = state.devices.len();
         let turn = (at + count - state.turn % count) % count;
-        let idle_beside = if state.settings.policy == Policy::Aware && dev.residents.is_empty() {
+        let idle_beside = if state.settings.policy.rules().predicts() && dev.residents.is_empty() {
             let beside = state.nodes[dev.node].devices.iter();
             beside.filter(|at| state.devices[**at].residents.is_empty()).count()
         } else {
@@ -381,7 +382,7 @@ impl<'a> Search<'a> {
     fn all(&mut self) -> Option<Place> {
         // Nothing beats an idle device under `aware`, and a large cluster has many: they are
         // looked at first, and the others only if there are not enough.
-        if self.state.settings.policy == Policy::Aware
+        if self.state.settings.policy.rules().predicts()
             && let Some(place) = self.nodes(|dev| dev.residents.is_empty())
         {
             return Some(place);

@@ -19,7 +19,7 @@ use crate::replay::model::Model;
 use crate::replay::report::{Bar, JobResult, Report};
 use crate::replay::rng::Rng;
 use crate::replay::trace::{Cluster, TraceJob};
-use crate::settings::{Memory, Policy, Settings};
+use crate::settings::{Memory, Settings};
 use crate::state::State;
 use crate::units::{Bytes, Millis, Permille};
 
@@ -210,7 +210,7 @@ impl<'a> Sim<'a> {
         let settings = options.settings.clone();
         let monitored = settings.memory == Memory::Observed
             || settings.preconditions.smact.is_some()
-            || matches!(settings.policy, Policy::Lug | Policy::Mug);
+            || settings.policy.rules().reads_load();
         let mut sim = Self {
             trace,
             options,
@@ -452,7 +452,7 @@ impl<'a> Sim<'a> {
         self.step(Event::Started { job: JobId(job.into()), attempt });
         self.population_changed(job);
         let unknown = self.state.job(JobId(job.into())).is_some_and(|view| view.job.activity.is_none());
-        if self.model.read > Millis::ZERO && unknown && self.options.settings.policy == Policy::Aware {
+        if self.model.read > Millis::ZERO && unknown && self.options.settings.policy.rules().predicts() {
             self.push(self.now.plus(self.model.read), What::Read { job, attempt });
         }
     }

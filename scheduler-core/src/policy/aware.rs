@@ -1,0 +1,32 @@
+//! `aware`: the place where the devices get most done in sum, by memory fit and predicted slowdown together.
+
+use super::{Candidate, Fit, Rules, signed};
+use crate::reason::Score;
+use crate::units::Permille;
+
+/// Steps of progress, thousandths: within one the tighter memory fit wins, so that large holes stay.
+const STEP: i64 = 20;
+
+pub(super) struct Aware;
+
+impl Rules for Aware {
+    fn rank(&self, place: &Candidate) -> Fit {
+        let progress = place.progress;
+        let (tight, score) = if place.jobs == 0 {
+            // First where the fewest others are idle, so that gangs find machines.
+            (i64::try_from(place.idle_beside).unwrap_or(i64::MAX), Score::Idle)
+        } else {
+            let score = Score::Progress {
+                gain: Permille(progress.gain),
+                speed: Permille(progress.speed),
+                slowest: Permille(progress.slowest),
+            };
+            (signed(place.left), score)
+        };
+        Fit { rank: (-(i64::from(progress.gain) / STEP), tight, place.id), score }
+    }
+
+    fn predicts(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,22 @@
+//! `exclusive`: each job has its devices to itself.
+
+use super::{Candidate, Fit, Rules};
+use crate::reason::Score;
+use crate::settings::Settings;
+use crate::units::Millis;
+
+pub(super) struct Exclusive;
+
+impl Rules for Exclusive {
+    fn rank(&self, place: &Candidate) -> Fit {
+        Fit { rank: (0, 0, place.id), score: Score::Idle }
+    }
+
+    fn shares(&self) -> bool {
+        false
+    }
+
+    fn as_published(&self, settings: &mut Settings) {
+        settings.order.pace_shared = Millis::ZERO;
+    }
+}

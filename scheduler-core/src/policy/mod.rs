@@ -1,0 +1,189 @@
+//! How a device is chosen among those that would do: one file for each policy, and the list of them.
+
+mod aware;
+mod best_fit;
+mod exclusive;
+mod first_fit;
+mod lug;
+mod magm;
+mod mug;
+mod round_robin;
+mod worst_fit;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::reason::Score;
+use crate::settings::Settings;
+use crate::units::{Bytes, Permille};
+
+/// What makes a policy different from others. The provided methods are those of a policy that shares devices and
+/// looks at what each one has free.
+pub(crate) trait Rules: Sync {
+    /// How good a place is that would do: of several, the lowest rank is taken.
+    fn rank(&self, place: &Candidate) -> Fit;
+
+    /// Whether jobs share devices.
+    fn shares(&self) -> bool {
+        true
+    }
+
+    /// Whether the predicted slowdown of the jobs on a device decides. [`Candidate::progress`] is known then.
+    fn predicts(&self) -> bool {
+        false
+    }
+
+    /// Whether the turn passes on to the next device with each job.
+    fn rotates(&self) -> bool {
+        false
+    }
+
+    /// Whether the measured load of a device decides.
+    fn reads_load(&self) -> bool {
+        false
+    }
+
+    /// Where its published form is another than that of most, see [`Settings::published`].
+    fn as_published(&self, _settings: &mut Settings) {}
+}
+
+/// A device that would do.
+pub(crate) struct Candidate {
+    /// The device's number: it decides among equals.
+    pub(crate) id: i64,
+    /// Jobs that it has.
+    pub(crate) jobs: usize,
+    /// Its SM activity as the monitor sees it.
+    pub(crate) smact: Permille,
+    /// Its free memory, by the way in which memory is known.
+    pub(crate) free: Bytes,
+    /// What the job would leave of that.
+    pub(crate) left: Bytes,
+    /// What it gets done with the job; zeros where the policy does not predict.
+    pub(crate) progress: Progress,
+    /// Its distance from the device whose turn it is.
+    pub(crate) turn: usize,
+    /// Idle devices of its node, itself included; 0 where it is not idle.
+    pub(crate) idle_beside: usize,
+}
+
+/// What a device gets done with one job more, in thousandths of a lone job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    pub(crate) gain: u32,
+    pub(crate) speed: u32,
+    pub(crate) slowest: u32,
+}
+
+/// How good a place is: the lowest rank is taken, and the score is the reason that users see.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fit {
+    pub(crate) rank: (i64, i64, i64),
+    pub(crate) score: Score,
+}
+
+/// KiB as a number that can be negative.
+fn signed(bytes: Bytes) -> i64 {
+    i64::try_from(bytes.0 >> 10).unwrap_or(i64::MAX)
+}
+
+macro_rules! policies {
+    ($($(#[$meta:meta])* $variant:ident, $name:literal, $rules:expr;)*) => {
+        /// How a device is chosen among those that would do.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Policy {
+            $($(#[$meta])* #[serde(rename = $name)] $variant,)*
+        }
+
+        impl Policy {
+            /// All, in the order of the documentation.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
+
+            /// Its name in files and on command lines.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            pub(crate) fn rules(self) -> &'static dyn Rules {
+                match self {
+                    $(Self::$variant => &$rules,)*
+                }
+            }
+        }
+    };
+}
+
+policies! {
+    /// Idle devices only.
+    Exclusive, "exclusive", exclusive::Exclusive;
+    /// One device after the other.
+    RoundRobin, "round-robin", round_robin::RoundRobin;
+    /// Most available GPU memory.
+    Magm, "magm", magm::Magm;
+    /// Least utilised GPU: lowest SM activity.
+    Lug, "lug", lug::Lug;
+    /// Most utilised GPU: fills one before the next.
+    Mug, "mug", mug::Mug;
+    /// The lowest number.
+    FirstFit, "first-fit", first_fit::FirstFit;
+    /// The least memory left over.
+    BestFit, "best-fit", best_fit::BestFit;
+    /// The most memory left over. With exact needs the same as `Magm`.
+    WorstFit, "worst-fit", worst_fit::WorstFit;
+    /// Memory fit and predicted slowdown together: the place where the devices get most done in
+    /// sum, if sharing pays at all, with the tightest memory fit among equals.
+    #[default]
+    Aware, "aware", aware::Aware;
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A policy's name that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no policy {name}; there are {all}", all = Policy::ALL.map(Policy::name).join(", "))]
+pub struct NoSuchPolicy {
+    name: String,
+}
+
+impl FromStr for Policy {
+    type Err = NoSuchPolicy;
+    fn from_str(name: &str) -> Result<Self, NoSuchPolicy> {
+        let short = match name {
+            "rr" => "round-robin",
+            other => other,
+        };
+        Self::ALL
+            .into_iter()
+            .find(|policy| policy.name() == short)
+            .ok_or_else(|| NoSuchPolicy { name: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_is_found_by_its_name() {
+        for policy in Policy::ALL {
+            assert_eq!(policy.name().parse(), Ok(policy));
+            assert_eq!(serde_json::to_value(policy).unwrap(), policy.name());
+        }
+        assert_eq!("rr".parse(), Ok(Policy::RoundRobin));
+        let wrong = "fastest".parse::<Policy>().unwrap_err().to_string();
+        assert_eq!(
+            wrong,
+            "there is no policy fastest; there are exclusive, round-robin, magm, lug, mug, first-fit, best-fit, \
+             worst-fit, aware"
+        );
+    }
+}
