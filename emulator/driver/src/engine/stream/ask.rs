@@ -18,8 +18,9 @@ use std::cell::Cell;
 use crate::engine::stream::clock::{Clock, Moment};
 use crate::engine::stream::state::Stream;
 
-/// Pieces of work that a stream holds before the next one waits.
-pub const QUEUE: usize = 1024;
+/// Pieces of work that a stream holds before the next one waits. A driver queues about a thousand, but its host needs some
+/// microseconds for each: most have ended before the queue is full.
+pub const QUEUE: usize = 32;
 /// Questions in a row that are answered with "not done".
 const PATIENCE: u32 = 32;
 
