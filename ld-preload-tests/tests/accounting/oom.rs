@@ -240,7 +240,10 @@ fn of_a_program_that_goes_on_the_first_refusal_is_kept() {
     let mut page = rig.bare_command(artifacts::file("radrm"));
     page.arg("report").arg(rig.path().join("p.radrm")).arg("--html=-");
     let page = child::run(page, PATIENCE).ok().stdout;
-    assert!(page.contains("Memory holders at the out-of-memory event") && page.contains("this process held 1.00 GiB"));
+    assert!(
+        page.contains("Memory holders at the out-of-memory event")
+            && page.contains("this process held 1.00 GiB")
+    );
 }
 
 #[test]
