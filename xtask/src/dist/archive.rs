@@ -80,7 +80,8 @@ fn header(time: u64, mode: u32, size: u64) -> tar::Header {
     header.set_mtime(time);
     header.set_mode(mode);
     header.set_size(size);
-    (header.set_uid(0), header.set_gid(0));
+    header.set_uid(0);
+    header.set_gid(0);
     header
 }
 
