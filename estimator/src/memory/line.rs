@@ -42,18 +42,9 @@ impl Line {
     #[must_use]
     pub fn after(&self, runs: &[(f64, f64)]) -> (f64, f64) {
         let (w_fixed, w_factor) = (self.fixed_spread.powi(-2), self.factor_spread.powi(-2));
-        let (mut aa, mut ab, mut bb) = (w_fixed, 0.0, w_factor);
-        let (mut a, mut b) = (w_fixed * self.fixed, w_factor * self.factor);
-        for (dry, peak) in runs {
-            let weight = (self.noise * peak).powi(-2);
-            aa += weight;
-            ab += weight * dry;
-            bb += weight * dry * dry;
-            a += weight * peak;
-            b += weight * dry * peak;
-        }
-        let determinant = aa * bb - ab * ab;
-        ((a * bb - b * ab) / determinant, (b * aa - a * ab) / determinant)
+        let (a, b) = (w_fixed * self.fixed, w_factor * self.factor);
+        let prior = Sums { aa: w_fixed, ab: 0.0, bb: w_factor, a, b };
+        prior.plus(runs, |peak| (self.noise * peak).powi(-2)).line()
     }
 
     /// The line of a site after its jobs, pairs of (dry, peak): the shipped line is the prior, which fades as they come in.
@@ -74,18 +65,44 @@ impl Line {
 
 /// The line with the least squared relative errors.
 fn relative_line(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
-    let (mut aa, mut ab, mut bb, mut a, mut b) = (0.0, 0.0, 0.0, 0.0, 0.0);
-    for (dry, peak) in pairs {
-        let weight = peak.powi(-2);
-        aa += weight;
-        ab += weight * dry;
-        bb += weight * dry * dry;
-        a += weight * peak;
-        b += weight * dry * peak;
-    }
-    let determinant = aa * bb - ab * ab;
+    let sums = Sums::default().plus(pairs, |peak| peak.powi(-2));
     // One figure at all batch sizes is no line.
-    (determinant > 1e-9 * aa * bb).then(|| ((a * bb - b * ab) / determinant, (b * aa - a * ab) / determinant))
+    (sums.determinant() > 1e-9 * sums.aa * sums.bb).then(|| sums.line())
+}
+
+/// The normal equations of a weighted line: `aa * fixed + ab * factor = a` and `ab * fixed + bb * factor = b`.
+#[derive(Default)]
+struct Sums {
+    aa: f64,
+    ab: f64,
+    bb: f64,
+    a: f64,
+    b: f64,
+}
+
+impl Sums {
+    fn plus(mut self, pairs: &[(f64, f64)], weight: impl Fn(f64) -> f64) -> Self {
+        for (dry, peak) in pairs {
+            let weight = weight(*peak);
+            self.aa += weight;
+            self.ab += weight * dry;
+            self.bb += weight * dry * dry;
+            self.a += weight * peak;
+            self.b += weight * dry * peak;
+        }
+        self
+    }
+
+    fn determinant(&self) -> f64 {
+        self.aa * self.bb - self.ab * self.ab
+    }
+
+    /// The fixed part and the factor.
+    fn line(&self) -> (f64, f64) {
+        let Self { aa, ab, bb, a, b } = self;
+        let determinant = self.determinant();
+        ((a * bb - b * ab) / determinant, (b * aa - a * ab) / determinant)
+    }
 }
 
 /// Median, and the standard deviation that the median deviation from it stands for.
