@@ -70,7 +70,8 @@ impl Engine {
         entry.filter(|entry| peer.may(entry.uid))
     }
 
-    /// The first and last number of the jobs that a user names. Of others' jobs not even their being there is told.
+    /// The first and last number of the jobs that a user names. It does not disclose whether jobs of other users
+    /// exist.
     ///
     /// # Errors
     /// One sentence.
