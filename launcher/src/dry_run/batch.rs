@@ -12,7 +12,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::flags::FindBatch;
-use super::trial::Trial;
+use super::trial::{Reading, Trial};
 use crate::NAME;
 use crate::cli::Plan;
 use crate::ending::Ending;
@@ -145,16 +145,12 @@ fn try_attempt(plan: &Plan, find: &FindBatch, value: u64) -> Result<Tried, Trial
 
 /// What a dry run's report tells of memory.
 fn judge(success: bool, report: &Value) -> Tried {
-    let told = &report["dry_run"];
-    let refused =
-        told["out_of_memory"].as_u64().unwrap_or(0) > 0 || report["outcome"]["out_of_memory"] == true;
-    let peaks =
-        told["gpus"].as_array().into_iter().flatten().filter_map(|gpu| gpu["requested_peak"].as_u64());
-    match (success, refused, told["withheld"].as_str()) {
+    let reading = Reading::of(report);
+    match (success, reading.refused, reading.withheld) {
         (false, true, _) => Tried::TooLarge,
         (false, false, _) => Tried::Tells("the program failed, and not for want of GPU memory".to_owned()),
         (true, _, Some(why)) => Tried::Tells(format!("there is no figure: {why}")),
-        (true, _, None) => match peaks.fold(0, u64::saturating_add) {
+        (true, _, None) => match reading.of_gpus("requested_peak").fold(0, u64::saturating_add) {
             0 => Tried::Tells("the program took no GPU memory".to_owned()),
             bytes => Tried::Fits(bytes),
         },

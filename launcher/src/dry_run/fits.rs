@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::cards::Verdict;
 use super::flags::DryRun;
-use super::trial::Trial;
+use super::trial::{Reading, Trial};
 use crate::NAME;
 use crate::cli::{Plan, ReportTo};
 use crate::ending::{Ending, FAILED};
@@ -87,13 +87,10 @@ fn memory_of_cards() -> BTreeMap<String, u64> {
 
 /// The verdict, why there is no better one, and what the driver would hold at most.
 fn judge(ending: Ending, report: &Value) -> (Verdict, Option<String>, u64) {
-    let found = &report["dry_run"];
-    let number = |name: &str| found[name].as_u64().unwrap_or(0);
-    let gpus = || found["gpus"].as_array().into_iter().flatten();
-    let held = gpus().filter_map(|gpu| gpu["held_peak"].as_u64()).max().unwrap_or(0);
-    let refused = number("out_of_memory") > 0 || report["outcome"]["out_of_memory"] == true;
+    let reading = Reading::of(report);
+    let held = reading.of_gpus("held_peak").max().unwrap_or(0);
     let unknown = |why: String| (Verdict::Unknown, Some(why), held);
-    match (ending == Ending::Exited(0), refused, found["withheld"].as_str()) {
+    match (ending == Ending::Exited(0), reading.refused, reading.withheld) {
         (false, true, _) => (Verdict::No, None, held),
         (false, false, _) => {
             let how = match ending {
@@ -104,7 +101,7 @@ fn judge(ending: Ending, report: &Value) -> (Verdict, Option<String>, u64) {
         }
         (true, _, Some(why)) => unknown(why.to_owned()),
         (true, _, None) if held == 0 => unknown("the program used no GPU".to_owned()),
-        (true, _, None) => match number("retries") {
+        (true, _, None) => match reading.retries {
             0 => (Verdict::Yes, None, held),
             1 => (Verdict::Tight, Some("memory ran short once".to_owned()), held),
             many => (Verdict::Tight, Some(format!("memory ran short {many} times")), held),

@@ -27,6 +27,37 @@ pub struct Trial {
     signals: LetGo,
 }
 
+/// What a dry run's report says of memory; a report that was not written says nothing.
+pub struct Reading<'a> {
+    /// A request for memory was refused.
+    pub refused: bool,
+    /// Times that the allocator gave its reserve back to go on.
+    pub retries: u64,
+    /// Why there are no figures.
+    pub withheld: Option<&'a str>,
+    gpus: &'a [Value],
+}
+
+impl<'a> Reading<'a> {
+    /// Reads the report of [`Trial::run`].
+    #[must_use]
+    pub fn of(report: &'a Value) -> Self {
+        let found = &report["dry_run"];
+        let number = |name: &str| found[name].as_u64().unwrap_or(0);
+        Self {
+            refused: number("out_of_memory") > 0 || report["outcome"]["out_of_memory"] == true,
+            retries: number("retries"),
+            withheld: found["withheld"].as_str(),
+            gpus: found["gpus"].as_array().map_or(&[], Vec::as_slice),
+        }
+    }
+
+    /// A figure of each GPU, bytes.
+    pub fn of_gpus(&self, name: &str) -> impl Iterator<Item = u64> {
+        self.gpus.iter().filter_map(move |gpu| gpu[name].as_u64())
+    }
+}
+
 /// Signals are held back as long as this lives.
 struct LetGo(Held);
 
