@@ -3,75 +3,143 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use radrm_console::usage::{Instead, explain};
 use radrm_limits::LimitError;
 use radrm_limits::config::Percentage;
 use radrm_limits::requested::RequestedLimits;
 use thiserror::Error;
 
+use crate::NAME;
 use crate::dry_run::flags::FlagsError;
 
-/// What `--help` prints.
-pub const HELP: &str = include_str!("help.txt");
+/// Columns of the help text, as of a narrow terminal.
+const WIDTH: usize = 80;
+const KERNELS: &str = "Kernels";
+const EMULATION: &str = "Without a GPU";
+const LIMITS: &str = "Limits";
 
-/// The flags as they stand on the command line.
+/// Run a program and record what it does with the GPUs
+///
+/// Runs PROGRAM unchanged and records the GPU memory that it and its children hold, by GPU and by kind of memory, and
+/// the kernels that they launch. The program keeps its output, its terminal, its signals and its exit code. At the end
+/// radrm-run prints a report to standard error, writes a profile to PROGRAM.PID.radrm in the current directory, and
+/// adds a row to the user's dataset.
 #[derive(Parser, Debug)]
-#[command(name = "radrm-run", version, override_help = HELP)]
+#[command(
+    name = NAME,
+    version,
+    term_width = WIDTH,
+    override_usage = "radrm-run [OPTIONS] [--] PROGRAM [ARGUMENTS...]",
+    next_help_heading = "Report and profile",
+    after_long_help = "\
+Exit code:
+  That of PROGRAM. If a signal killed it, radrm-run ends by the same signal.
+  125  radrm-run itself failed, for instance by a wrong option
+  126  PROGRAM cannot be executed
+  127  PROGRAM was not found
+
+Environment:
+  RADRM_DISABLE=1      The program runs unrecorded
+  RADRM_CONFIG=FILE    Limits, beside those in /etc/radrm/radrm.toml and
+                       $XDG_CONFIG_HOME/radrm/radrm.toml; the strictest hold
+  RADRM_LIB_DIR=DIR    Take libradrm.so and its companions from DIR
+  XDG_DATA_HOME        The dataset is radrm/dataset.db in this directory, and
+                       profiles go to radrm/profiles in it if the current
+                       directory cannot be written
+
+Examples:
+  How much memory does this training need?
+    radrm-run python3 train.py --epochs 3
+  The same, over time, kept in train.radrm:
+    radrm-run --timeline -o train.radrm -- ./train
+  Try it without a GPU:
+    radrm-run --emulate 2xH200 python3 train.py
+  Two programs on the same emulated GPU:
+    radrm-run --emulate H200 --machine /tmp/gpu -- ./first &
+    radrm-run --emulate H200 --machine /tmp/gpu -- ./second
+  Leave the rest of the GPU to others:
+    radrm-run --mem-limit 20GiB python3 train.py
+  Figures for another program:
+    radrm-run --json=report.json --quiet ./job && jq .gpus report.json"
+)]
 struct Flags {
-    /// The report as JSON, to standard error or to this file.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
-    json: Option<Option<PathBuf>>,
-    /// Where the profile goes.
-    #[arg(short = 'o', long = "output", value_name = "FILE", conflicts_with = "no_profile")]
-    output: Option<PathBuf>,
-    /// No profile at all.
-    #[arg(long)]
-    no_profile: bool,
-    /// The mode of the profile, octal.
-    #[arg(long, value_name = "MODE", conflicts_with = "no_profile")]
-    profile_mode: Option<String>,
-    /// No report and no remarks.
-    #[arg(short, long)]
-    quiet: bool,
-    /// The report shows memory over time.
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true, help_heading = "Arguments")]
+    command: Vec<OsString>,
+    /// Show memory over time in the report
     #[arg(long)]
     timeline: bool,
-    /// Emulated GPUs.
-    #[arg(long, value_name = "SPEC")]
-    emulate: Option<String>,
-    /// Faults of the emulated driver.
-    #[arg(long, value_name = "SPEC")]
-    faults: Option<String>,
-    /// An emulated machine that several programs share.
-    #[arg(long, value_name = "FILE")]
-    machine: Option<PathBuf>,
-    #[command(flatten)]
-    dry_run: crate::dry_run::flags::Flags,
-    /// No row in the dataset.
-    #[arg(long, conflicts_with = "dataset")]
-    no_dataset: bool,
-    /// Another dataset.
+    /// Report as JSON, on standard error or in FILE; `-` is standard output, after the program's own
+    ///
+    /// FILE must be writable before the start. A profile is not overwritten.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    json: Option<Option<PathBuf>>,
+    /// Print no report and no remarks, only failures
+    #[arg(short, long)]
+    quiet: bool,
+    /// Write the profile to FILE; replaces an older profile, but no other file
+    #[arg(short = 'o', long = "output", value_name = "FILE", conflicts_with = "no_profile")]
+    output: Option<PathBuf>,
+    /// Mode of the profile, such as 0644 [default: 0600]
+    #[arg(long, value_name = "MODE", conflicts_with = "no_profile")]
+    profile_mode: Option<String>,
+    /// Write no profile
+    #[arg(long)]
+    no_profile: bool,
+    /// Add the row to this database
     #[arg(long, value_name = "FILE")]
     dataset: Option<PathBuf>,
-    /// Limits on GPU memory.
-    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
-    mem_limit: Option<String>,
-    /// The Multi-Process Service.
-    #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true)]
-    mps: Option<Option<String>>,
-    /// A share of the GPUs' time.
-    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
-    sm_limit: Option<String>,
-    /// What is recorded of kernel launches.
-    #[arg(long, value_name = "MODE")]
+    /// Add no row to a dataset
+    #[arg(long, conflicts_with = "dataset")]
+    no_dataset: bool,
+    /// What is recorded of kernel launches: off, count, sample[:PERCENT] or all
+    ///
+    /// `sample` also times some launches on the GPU, in at most PERCENT of the running time (0.5); `all` times each.
+    #[arg(long, value_name = "MODE", help_heading = KERNELS)]
     kernels: Option<String>,
-    /// Wait for all descendants.
-    #[arg(long)]
+    /// Run on emulated GPUs: 2xH200, A100-40GB, or the path of a TOML file
+    ///
+    /// `radrm machines` lists the models. Kernels are not computed; memory is counted exactly. Waiting takes no time
+    /// unless RADRM_EMULATOR_TIME=real.
+    #[arg(long, value_name = "SPEC", help_heading = EMULATION)]
+    emulate: Option<String>,
+    /// Keep the emulated machine in FILE, so that several programs share its GPUs
+    ///
+    /// With --emulate the file is created, or must hold the same machine; without --emulate it must exist.
+    #[arg(long, value_name = "FILE", help_heading = EMULATION)]
+    machine: Option<PathBuf>,
+    /// Let the emulated driver fail on purpose
+    ///
+    /// oom@N, oom-after=BYTES, fragment=BYTES, launch-fail@N, sticky@N, slow=NS, missing=NAME,..., driver=VERSION
+    #[arg(long, value_name = "SPEC", help_heading = EMULATION)]
+    faults: Option<String>,
+    /// Limit the GPU memory of PROGRAM and all that it starts together: 10GiB, 50%, or by GPU 0=10GiB,1=4GiB
+    ///
+    /// GPUs are numbers of nvidia-smi, or beginnings of GPU-... and MIG-... UUIDs. A request beyond the limit gets
+    /// CUDA_ERROR_OUT_OF_MEMORY. `radrm quota` shows and changes limits while the job runs.
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true, help_heading = LIMITS)]
+    mem_limit: Option<String>,
+    /// Limit the share of each GPU: of its multiprocessors under MPS, else of its time
+    ///
+    /// Without MPS the launches of the job wait for their time slices.
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true, help_heading = LIMITS)]
+    sm_limit: Option<String>,
+    /// Run under NVIDIA's Multi-Process Service, started if necessary; each process gets at most PERCENT of a GPU's
+    /// multiprocessors
+    #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true, help_heading = LIMITS)]
+    mps: Option<Option<String>>,
+    #[command(flatten)]
+    dry_run: crate::dry_run::flags::Flags,
+    /// Wait for all descendants, not only for PROGRAM
+    #[arg(long, help_heading = "Waiting")]
     wait_all: bool,
-    /// The program and its arguments.
-    #[arg(value_name = "PROGRAM", trailing_var_arg = true)]
-    command: Vec<OsString>,
+}
+
+/// The whole command line as data, for man pages and completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    Flags::command()
 }
 
 /// Where the report goes, and in what form.
@@ -262,7 +330,6 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn plan(line: &str) -> Result<Plan, Instead> {
         parse(
@@ -332,17 +399,8 @@ mod tests {
 
     #[test]
     fn help_and_version_go_to_standard_output() {
-        assert_eq!(plan("-h"), Err(Instead::Print(HELP.to_owned())));
-        assert_eq!(plan("--help"), Err(Instead::Print(HELP.to_owned())));
-        assert!(matches!(plan("--version"), Err(Instead::Print(text)) if text.starts_with("radrm-run ")));
-    }
-
-    #[test]
-    fn every_option_stands_in_the_help_text() {
-        for argument in Flags::command().get_arguments().filter(|argument| !argument.is_positional()) {
-            let long = format!("--{}", argument.get_long().unwrap());
-            assert!(HELP.contains(&long), "{long} is not explained");
+        for (flag, part) in [("-h", "Usage: "), ("--help", "Examples:"), ("--version", "radrm-run ")] {
+            assert!(matches!(plan(flag), Err(Instead::Print(text)) if text.contains(part)), "{flag}");
         }
-        assert!(HELP.lines().all(|line| line.chars().count() <= 80), "a line is wider than a terminal");
     }
 }

@@ -293,10 +293,16 @@ mod tests {
         }
     }
 
+    fn programs() -> [clap::Command; 2] {
+        [Flags::command(), radrm_launcher::cli::command()]
+    }
+
     #[test]
     fn every_help_text_is_the_recorded_one() {
         let mut text = String::new();
-        helps(&mut text, &mut Flags::command());
+        for mut program in programs() {
+            helps(&mut text, &mut program);
+        }
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "wider than a terminal");
         insta::assert_snapshot!("help", text);
     }
@@ -322,7 +328,7 @@ mod tests {
             }
             command.get_subcommands().for_each(check);
         }
-        check(&Flags::command());
+        programs().iter().for_each(check);
     }
 
     #[test]

@@ -14,23 +14,26 @@ const USUAL_BATCHES: RangeInclusive<u64> = 1..=65536;
 /// The options as they stand on the command line.
 #[derive(clap::Args, Debug, Default)]
 #[group(id = "dry_run_options")]
+#[command(next_help_heading = "Memory need without a GPU")]
 pub struct Flags {
-    /// Run without a GPU and tell what the program would need.
+    /// Run PROGRAM on an emulated GPU with stand-ins for CUDA's libraries; report its peak and the cards it fits on
+    ///
+    /// The GPU is 1xH200 unless --emulate names another.
     #[arg(long)]
     dry_run: bool,
-    /// Stop after this many optimizer steps.
+    /// Stop after N optimizer steps
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
-    /// Give common data sets random content.
+    /// Random content for the usual data sets of torchvision
     #[arg(long)]
     fake_data: bool,
-    /// Percentage of elements that data-dependent operations keep.
+    /// Percentage of elements that masks and other data-dependent operations keep [default: 50]
     #[arg(long, value_name = "PERCENT")]
     fill: Option<u32>,
-    /// Run the program on each of these cards, separated by commas, and tell on which it fits; `all` is every model.
+    /// Run PROGRAM on each of these cards (T4,A10 or all) and report on which it fits
     #[arg(long, value_name = "CARDS", conflicts_with_all = ["find_batch", "emulate", "machine"])]
     fits: Option<String>,
-    /// Find the largest value of an option of the program that fits.
+    /// Try values of PROGRAM's option ARG and report the largest that fits
     #[arg(long, value_name = "ARG=FROM..TO", allow_hyphen_values = true)]
     find_batch: Option<String>,
 }
