@@ -121,6 +121,16 @@ impl Condition {
             Self::Ok => "ok",
         }
     }
+
+    /// Splits `ok:12,13` into the condition and what has to meet it; without a colon the condition is [`Self::Any`].
+    ///
+    /// # Errors
+    /// The word before the colon, which is no condition.
+    pub fn split(text: &str) -> Result<(Self, &str), &str> {
+        let Some((word, rest)) = text.split_once(':') else { return Ok((Self::Any, text)) };
+        let known = [Self::Any, Self::Ok].into_iter().find(|known| known.name() == word);
+        known.map(|known| (known, rest)).ok_or(word)
+    }
 }
 
 /// Jobs of consecutive numbers (one job, or the jobs of an array) that another job waits for.

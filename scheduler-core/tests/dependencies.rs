@@ -4,9 +4,10 @@ mod common;
 
 use common::{DONE, Node, gib, started, verdict};
 use radrm_scheduler_core::{
-    Action, ArrayLimit, Condition, Decision, Dependency, Event, Job, JobId, Outcome, Phase, Reason, Settings,
-    State, Verdict, Wait,
+    Action, ArrayLimit, Bytes, Condition, Decision, Dependency, Event, Job, JobId, Millis, Outcome, Phase,
+    Reason, Settings, State, Verdict, Wait,
     replay::events::{Again, Entry, Fed},
+    replay::{Cluster, Model, Options, TraceJob, replay},
 };
 
 const FAILED: Outcome = Outcome::Exited { code: 3 };
@@ -38,6 +39,37 @@ fn a_dependent_starts_when_all_have_ended_and_names_the_one_it_waits_for() {
     let decisions = node.finish(2, DONE);
     assert!(started(&decisions, 3).is_some(), "{decisions:?}");
     assert!(decisions.iter().any(|decision| decision.action == Action::Ready { job: JobId(3) }));
+}
+
+#[test]
+fn a_replayed_trace_honours_its_dependencies() {
+    let job = |arrival, after: Option<(Condition, u64)>| {
+        let dependency =
+            |(condition, job)| Dependency { condition, first: JobId(job), last: JobId(job), failed: None };
+        TraceJob {
+            peak: Bytes::from_gib(1),
+            after: after.map(dependency).into_iter().collect(),
+            ..TraceJob::new("p", Millis::from_secs(arrival), Millis::from_secs(100))
+        }
+    };
+    let trace = [
+        job(0, None),
+        job(1, Some((Condition::Any, 0))),
+        TraceJob { time_limit: Some(Millis::from_secs(10)), ..job(2, None) },
+        job(3, Some((Condition::Ok, 2))),
+        // Its dependency failed long before it comes.
+        job(500, Some((Condition::Ok, 2))),
+        job(501, Some((Condition::Any, 2))),
+    ];
+    let options = Options { model: Model::default().plain(), ..Options::default() };
+    let cluster = Cluster::uniform(4, "G", Bytes::from_gib(40));
+    let jobs = replay(&trace, &cluster, &options, &mut ()).jobs;
+    assert_eq!(jobs[1].start, jobs[0].end, "GPUs are free, and it waits");
+    assert!(!jobs[2].success);
+    for never in [3, 4] {
+        assert!(jobs[never].start.is_none() && jobs[never].end.is_some() && !jobs[never].success);
+    }
+    assert!(jobs[5].success, "whatever became of it");
 }
 
 #[test]
@@ -172,7 +204,7 @@ fn the_log_of_dependencies_and_arrays_is_read_back_and_decided_alike() {
     ];
     let mut ends = 0;
     for (at, event) in events.into_iter().enumerate() {
-        let at = radrm_scheduler_core::Millis(at as u64);
+        let at = Millis(at as u64);
         let decisions = state.step(at, event.clone());
         ends += decisions.iter().filter(|decision| matches!(decision.action, Action::End { .. })).count();
         let text = serde_json::to_string(&Entry::Step { at, event, decisions: decisions.clone() }).unwrap();

@@ -8,7 +8,7 @@ use super::profiles::{Profiles, Program};
 use super::rng::Rng;
 use super::trace::{Cluster, TraceJob};
 use crate::device::{Device, DeviceId, Node, NodeId};
-use crate::job::{HostNeed, UserId};
+use crate::job::{Condition, Dependency, HostNeed, JobId, UserId};
 use crate::units::{Bytes, Millis, Permille};
 
 /// A replay of more devices is a slip of the pen.
@@ -220,7 +220,42 @@ fn thesis(text: &str, filling: &Filling) -> Result<Vec<TraceJob>, ReadError> {
         }
         Ok(job)
     };
-    table.rows.iter().map(job).collect()
+    let mut jobs =
+        table.rows.iter().map(|row| Ok((job(row)?, row))).collect::<Result<Vec<_>, ReadError>>()?;
+    // Places in the trace are those in order of arrival.
+    jobs.sort_by_key(|(job, _)| job.arrival);
+    if table.has("after") {
+        let mut tasks = BTreeMap::new();
+        for (place, (job, row)) in jobs.iter_mut().enumerate() {
+            job.after = dependencies(&table, row, &tasks)?;
+            tasks.insert(table.text(row, "task")?.to_owned(), JobId(place as u64));
+        }
+    }
+    Ok(jobs.into_iter().map(|(job, _)| job).collect())
+}
+
+/// What a row waits for: like `--after`, tasks of rows before it with a condition, several separated by semicolons.
+fn dependencies(
+    table: &Table,
+    row: &StringRecord,
+    tasks: &BTreeMap<String, JobId>,
+) -> Result<Vec<Dependency>, ReadError> {
+    let wrong = |value: &str, wanted| ReadError::Value {
+        line: row.position().map_or(0, csv::Position::line),
+        column: "after".to_owned(),
+        value: value.to_owned(),
+        wanted,
+    };
+    let mut found = Vec::new();
+    for text in table.text(row, "after")?.split(';').map(str::trim).filter(|text| !text.is_empty()) {
+        let split = Condition::split(text).map_err(|word| wrong(word, "condition: any or ok"))?;
+        let (condition, named) = split;
+        for task in named.split(',').map(str::trim) {
+            let job = *tasks.get(task).ok_or_else(|| wrong(task, "task that arrives before it"))?;
+            found.push(Dependency { condition, first: job, last: job, failed: None });
+        }
+    }
+    Ok(found)
 }
 
 fn openb(text: &str) -> Result<Vec<TraceJob>, ReadError> {
@@ -411,6 +446,38 @@ mod tests {
         );
         assert!(matches!(read("runtime\n", &Filling::default()), Err(ReadError::Empty)));
         assert!(matches!(read("what is this", &Filling::default()), Err(ReadError::Unknown(_))));
+    }
+
+    #[test]
+    fn dependencies_name_tasks_that_arrive_before() {
+        let head = "arrival_s,task,rad,model,batch,dataset,n_gpus,mem_mib,duration_min,after\n";
+        let trace = |rows: &str| read(&format!("{head}{rows}"), &Filling::default());
+        // Out of order in the file: places are by arrival.
+        let jobs =
+            trace("20,c,p,m,8,d,1,100,5,\"any:a; ok:a,b\"\n0,a,p,m,8,d,1,100,5,\n10,b,p,m,8,d,1,100,5,a\n");
+        let jobs = jobs.unwrap();
+        let after = |job: &TraceJob| -> Vec<(Condition, u64)> {
+            job.after.iter().map(|after| (after.condition, after.first.0)).collect()
+        };
+        let (any, ok) = (Condition::Any, Condition::Ok);
+        assert_eq!(
+            jobs.iter().map(after).collect::<Vec<_>>(),
+            [vec![], vec![(any, 0)], vec![(any, 0), (ok, 0), (ok, 1)]]
+        );
+        for (rows, part) in [
+            (
+                "0,a,p,m,8,d,1,100,5,b\n10,b,p,m,8,d,1,100,5,\n",
+                "line 2: after is \"b\", which is no task that",
+            ),
+            ("0,a,p,m,8,d,1,100,5,a\n", "\"a\""),
+            (
+                "0,a,p,m,8,d,1,100,5,\n10,b,p,m,8,d,1,100,5,good:a\n",
+                "line 3: after is \"good\", which is no cond",
+            ),
+        ] {
+            let error = trace(rows).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, DeviceId, Node, NodeId};
 use crate::interference::Activity;
-use crate::job::{HostNeed, UserId};
+use crate::job::{Dependency, HostNeed, Preemption, UserId};
 use crate::need::DryRun;
 use crate::units::{Bytes, Millis, Permille};
 
@@ -43,6 +43,12 @@ pub struct TraceJob {
     pub time_limit: Option<Millis>,
     /// Estimates by name of the estimator.
     pub estimates: BTreeMap<String, Bytes>,
+    /// Whether and how it gives way to others.
+    #[serde(default)]
+    pub preemption: Preemption,
+    /// Jobs that have to end before it may start, by their places in the trace.
+    #[serde(default)]
+    pub after: Vec<Dependency>,
 }
 
 impl TraceJob {
@@ -65,6 +71,8 @@ impl TraceJob {
             priority: 0,
             time_limit: None,
             estimates: BTreeMap::new(),
+            preemption: Preemption::default(),
+            after: Vec::new(),
         }
     }
 }

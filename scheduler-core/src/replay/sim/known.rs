@@ -7,7 +7,7 @@ use radrm_base::PastRun;
 
 use super::{Knowledge, Sim, Source};
 use crate::event::Event;
-use crate::job::{Job, JobId, UserId};
+use crate::job::{Dependency, Job, JobId, UserId};
 use crate::need::{Features, History, MAX_RUNS, NamedEstimate, NeedResolver, Needs};
 use crate::outcome::{Evidence, Outcome};
 use crate::replay::trace::TraceJob;
@@ -70,6 +70,13 @@ impl Sim<'_> {
     pub(super) fn submission(&mut self, index: u32) -> Job {
         let needs = self.needs(index);
         let from = &self.trace[index as usize];
+        // Failures that the scheduler has forgotten are named, as the daemon does.
+        let failed = |after: &Dependency| {
+            let of = |job: &u64| self.results.get(usize::try_from(*job).ok()?);
+            let is_failed = |job: &u64| of(job).is_some_and(|result| result.end.is_some() && !result.success);
+            (after.first.0..=after.last.0).find(is_failed).map(JobId)
+        };
+        let after = from.after.iter().map(|after| Dependency { failed: failed(after), ..*after });
         let job = Job {
             user: from.user,
             priority: from.priority,
@@ -79,6 +86,8 @@ impl Sim<'_> {
             host: from.host,
             time_limit: from.time_limit,
             submitted: from.arrival,
+            preemption: from.preemption,
+            after: after.collect(),
             ..Job::new(JobId(index.into()))
         };
         needs.of(job)
