@@ -1,9 +1,9 @@
-//! The few lines of HTTP that `/metrics` takes.
+//! `/metrics` over HTTP: one path, no body, one answer a connection.
 //!
-//! Hand-written: one path, no body, one answer a connection. What counts are the bounds, which small HTTP crates leave
-//! out: a number of clients at once, bytes of a request, and one deadline for a whole request.
+//! `httparse` reads requests. The bounds are here: clients at once, bytes and headers of a request, and one deadline for
+//! a whole request.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,8 @@ use super::metrics;
 /// Clients at once.
 const MAX_CLIENTS: usize = 8;
 /// Bytes of a request with its headers.
-const MAX_REQUEST: u64 = 16 << 10;
+const MAX_REQUEST: usize = 16 << 10;
+const MAX_HEADERS: usize = 64;
 /// For a request to arrive, and for its answer to be taken.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// An address that is taken for longer than this is reported.
@@ -89,33 +90,50 @@ impl Read for Until<'_> {
     }
 }
 
-/// The path of a GET, of another request nothing.
-fn path(stream: &TcpStream, timeout: Duration) -> io::Result<Option<String>> {
-    let until = Until { stream, deadline: Instant::now() + timeout };
-    let mut lines = BufReader::new(until.take(MAX_REQUEST));
-    let mut first = String::new();
-    lines.read_line(&mut first)?;
-    while !first.trim().is_empty() {
-        let mut line = String::new();
-        if lines.read_line(&mut line)? == 0 || line.trim().is_empty() {
-            break;
+/// Reads a request with its headers. Returns the status that answers it if it does not ask for `/metrics`.
+///
+/// # Errors
+/// The request does not arrive in time.
+fn rejection(stream: &TcpStream, timeout: Duration) -> io::Result<Option<&'static str>> {
+    let mut until = Until { stream, deadline: Instant::now() + timeout };
+    let (mut request, mut part) = (Vec::new(), [0; 1024]);
+    loop {
+        let count = until.read(&mut part)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        request.extend_from_slice(&part[..count]);
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+        let mut parsed = httparse::Request::new(&mut headers);
+        match parsed.parse(&request) {
+            Ok(httparse::Status::Partial) if request.len() < MAX_REQUEST => {}
+            Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+                return Ok(Some("431 Request Header Fields Too Large"));
+            }
+            Err(_) => return Ok(Some("400 Bad Request")),
+            Ok(httparse::Status::Complete(_)) => {
+                let path = parsed.path.and_then(|target| target.split('?').next());
+                return Ok(match (parsed.method, path) {
+                    (Some("GET"), Some("/metrics")) => None,
+                    (_, Some("/metrics")) => Some("405 Method Not Allowed"),
+                    _ => Some("404 Not Found"),
+                });
+            }
         }
     }
-    let target = first.strip_prefix("GET ").and_then(|rest| rest.split_whitespace().next());
-    Ok(target.and_then(|target| target.split('?').next()).map(str::to_owned))
 }
 
 fn answer(mut stream: TcpStream, timeout: Duration, to: &Sender<Message>) -> io::Result<()> {
     stream.set_write_timeout(Some(timeout))?;
-    let (status, kind, body) = if path(&stream, timeout)?.as_deref() == Some("/metrics") {
+    let (status, kind, body) = if let Some(status) = rejection(&stream, timeout)? {
+        (status, "text/plain", "there is only GET /metrics\n".to_owned())
+    } else {
         let (reply, figures) = channel();
         let _ = to.send(Message::Metrics(reply));
         match figures.recv() {
             Ok(figures) => ("200 OK", metrics::CONTENT_TYPE, metrics::text(figures)),
             Err(_) => ("503 Service Unavailable", "text/plain", "radrmd is ending\n".to_owned()),
         }
-    } else {
-        ("404 Not Found", "text/plain", "there is only /metrics\n".to_owned())
     };
     write!(
         stream,
@@ -164,9 +182,35 @@ mod tests {
         };
         let answer = get("GET /metrics?x HTTP/1.1\r\nHost: x\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("# EOF\n"), "{answer}");
-        for line in ["GET / HTTP/1.1\r\n\r\n", "POST /metrics HTTP/1.1\r\n\r\n", "\r\n"] {
-            assert!(get(line).starts_with("HTTP/1.1 404"), "{line}");
+        for (request, status) in [
+            ("GET / HTTP/1.1\r\n\r\n", "404"),
+            ("GET /metrics/x HTTP/1.1\r\n\r\n", "404"),
+            ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
+            ("\r\n\0\r\n\r\n", "400"),
+            ("GET /metrics\r\n\r\n", "400"),
+        ] {
+            assert!(get(request).starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}");
         }
+    }
+
+    #[test]
+    fn a_request_in_pieces_is_one_request() {
+        let pieces = |mut stream: TcpStream| {
+            for piece in ["GET /met", "rics HTTP/1.1\r\nHo", "st: x\r\n\r", "\n"] {
+                stream.write_all(piece.as_bytes()).unwrap();
+                thread::sleep(Duration::from_millis(20));
+            }
+        };
+        assert!(asked(pieces, TIMEOUT).0.unwrap().starts_with("HTTP/1.1 200 OK\r\n"));
+    }
+
+    #[test]
+    fn a_request_of_many_headers_is_rejected() {
+        let many = |mut stream: TcpStream| {
+            let headers = "A: b\r\n".repeat(MAX_HEADERS + 1);
+            stream.write_all(format!("GET /metrics HTTP/1.1\r\n{headers}\r\n").as_bytes()).unwrap();
+        };
+        assert!(asked(many, TIMEOUT).0.unwrap().starts_with("HTTP/1.1 431 "));
     }
 
     #[test]

@@ -279,6 +279,7 @@ impl Process {
 
 /// A process that cannot be taken for a later one of the same number: with its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProcessIdentity {
     /// Its number.
     pub pid: u32,
