@@ -6,32 +6,31 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags};
 
 use super::config::Config;
+use super::error::DaemonError;
 
 /// Checks the queue of a daemon that does not run.
 ///
 /// # Errors
-/// One sentence: what is damaged, and what to do.
-pub(crate) fn queue(config: &Config) -> Result<String, String> {
+/// What is damaged, and what to do.
+pub(crate) fn queue(config: &Config) -> Result<String, DaemonError> {
     let path = config.state.join("queue.db");
     if !path.exists() {
         return Ok(format!("{} is not there: radrmd makes a new one", path.display()));
     }
-    let _lock = super::only_one(&config.state)
-        .map_err(|why| format!("{why}: stop it first, its jobs run on meanwhile"))?;
-    let jobs = integrity(&path).map_err(|why| {
-        let path = path.display();
-        format!("{path} is damaged: {why}; put a backup in its place, or move it away: job numbers go on")
-    })?;
+    let _lock =
+        super::only_one(&config.state).map_err(|error| DaemonError::StopFirst { error: Box::new(error) })?;
+    let jobs = integrity(&path)?;
     let folders = fs::read_dir(config.state.join("jobs")).map_or(0, Iterator::count);
     Ok(format!("{} is whole: {jobs} jobs, {folders} job folders", path.display()))
 }
 
-fn integrity(path: &Path) -> Result<u64, String> {
-    let why = |error: rusqlite::Error| error.to_string();
+fn integrity(path: &Path) -> Result<u64, DaemonError> {
+    let damaged = |why| DaemonError::Damaged { path: path.to_owned(), why };
+    let why = |error: rusqlite::Error| damaged(error.to_string());
     let queue = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(why)?;
     let found: String = queue.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).map_err(why)?;
     if found != "ok" {
-        return Err(found);
+        return Err(damaged(found));
     }
     let jobs: i64 = queue.query_row("SELECT count(*) FROM jobs", [], |row| row.get(0)).map_err(why)?;
     Ok(jobs.unsigned_abs())
@@ -53,7 +52,7 @@ mod tests {
         let mut bytes = fs::read(&path).unwrap();
         bytes[100..2000].fill(0xa5);
         fs::write(&path, bytes).unwrap();
-        let why = queue(&config).unwrap_err();
+        let why = queue(&config).unwrap_err().to_string();
         assert!(why.contains("is damaged") && why.contains("backup"), "{why}");
     }
 }

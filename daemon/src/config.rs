@@ -10,6 +10,7 @@ use radrm_protocol::socket::own_socket;
 use radrm_scheduler_core::Settings;
 use serde::Deserialize;
 
+use super::error::DaemonError;
 use super::hooks::Hooks;
 use super::metrics::Names;
 
@@ -115,34 +116,33 @@ pub(crate) const EMBEDDED: &str = "2xA100-40GB";
 
 impl Config {
     /// Reads the file that is named, or the usual one if it is there.
-    pub(crate) fn load(named: Option<&Path>) -> Result<Self, String> {
+    pub(crate) fn load(named: Option<&Path>) -> Result<Self, DaemonError> {
         let path = named.unwrap_or(Path::new(USUAL));
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => {
-                return Err(format!("{}: {}", path.display(), radrm_console::output::reason(&error)));
-            }
+            Err(error) => return Err(DaemonError::file(path, &error)),
         };
         let config = Self::parse(&text).and_then(|config| config.hooks.check().map(|()| config));
-        config.map_err(|why| format!("{}: {why}", path.display()))
+        config.map_err(|error| DaemonError::Configuration { path: path.to_owned(), error: Box::new(error) })
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, DaemonError> {
         let config: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
             let message = error.message().lines().next().unwrap_or_default();
-            match misplaced(message) {
-                Some(key) => format!("line {line}: {key} belongs below a line [scheduler]"),
-                None => format!("line {line}: {message}"),
-            }
+            let what = match misplaced(message) {
+                Some(key) => format!("{key} belongs below a line [scheduler]"),
+                None => message.to_owned(),
+            };
+            DaemonError::Line { line, what }
         })?;
         config.metrics()?;
         if !config.kernels.is_empty() {
-            config.kernels.parse::<Kernels>().map_err(|why| format!("kernels: {why}"))?;
+            config.kernels.parse::<Kernels>().map_err(DaemonError::Kernels)?;
         }
         if config.look_ms < 50 {
-            return Err("look_ms is at least 50".to_owned());
+            return Err(DaemonError::ShortPoll);
         }
         Ok(config)
     }
@@ -194,14 +194,14 @@ impl Config {
     }
 
     /// The address of `/metrics`.
-    pub(crate) fn metrics(&self) -> Result<Option<SocketAddr>, String> {
+    pub(crate) fn metrics(&self) -> Result<Option<SocketAddr>, DaemonError> {
         if self.metrics.is_empty() {
             return Ok(None);
         }
         let address: SocketAddr =
-            self.metrics.parse().map_err(|_| format!("metrics: `{}` is no address", self.metrics))?;
+            self.metrics.parse().map_err(|_| DaemonError::NoAddress(self.metrics.clone()))?;
         if !address.ip().is_loopback() {
-            return Err(format!("metrics: {address} can be reached from other machines"));
+            return Err(DaemonError::PublicAddress(address));
         }
         Ok(Some(address))
     }
@@ -265,10 +265,13 @@ mod tests {
 
     #[test]
     fn per_cent_is_read_wherever_a_part_stands_and_nowhere_else() {
-        let read = |text: &str| Config::parse(text).map(|config| config.scheduler.preconditions.hot.unwrap());
+        let read = |text: &str| Config::parse(text).unwrap().scheduler.preconditions.hot;
         let hot = Hot { smocc: Permille(500), drama: Permille(600) };
-        assert_eq!(read("[scheduler.preconditions]\nhot = { smocc = \"50%\", drama = \"60%\" }\n"), Ok(hot));
-        assert_eq!(read("[scheduler]\npreconditions.hot = { smocc = '50%', drama = 600 }\n"), Ok(hot));
+        assert_eq!(
+            read("[scheduler.preconditions]\nhot = { smocc = \"50%\", drama = \"60%\" }\n"),
+            Some(hot)
+        );
+        assert_eq!(read("[scheduler]\npreconditions.hot = { smocc = '50%', drama = 600 }\n"), Some(hot));
         let said = Config::parse(
             "[scheduler.throttle]\nstep = 6\n[scheduler.assumed]\nsmact = 60\nsmocc = 1\ndrama = 0\n",
         );
@@ -276,7 +279,7 @@ mod tests {
         assert_eq!(said.len(), 3, "{said:?}");
         assert_eq!(Config::parse("admin_group = \"80%\"").unwrap().admin_group, "80%");
         for text in ["look_ms = \"50%\"", "metrics = \"x%y\"", "[scheduler]\nmin_speed = \"2x%\""] {
-            let error = Config::parse(text).unwrap_err();
+            let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.lines().count() == 1, "{error}");
         }
     }
@@ -299,7 +302,7 @@ mod tests {
             ("look_ms = 1", "at least 50"),
             ("kernels = \"often\"", "kernels: `often` is none of"),
         ] {
-            let error = Config::parse(text).unwrap_err();
+            let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.contains(part) && error.lines().count() == 1, "{error}");
         }
     }

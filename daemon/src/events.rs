@@ -8,6 +8,8 @@ use std::path::Path;
 use radrm_scheduler_core::replay::events::Entry;
 use radrm_scheduler_core::{Decision, Event, Millis, Settings};
 
+use super::error::DaemonError;
+
 /// Lines that have no room are kept up to this many bytes, then given up.
 const MOST: usize = 16 << 20;
 
@@ -22,9 +24,8 @@ pub(crate) struct Log {
 
 impl Log {
     /// Opens the file to go on at its end.
-    pub(crate) fn open(path: &Path) -> Result<Self, String> {
-        let failed =
-            |error: std::io::Error| format!("{}: {}", path.display(), radrm_console::output::reason(&error));
+    pub(crate) fn open(path: &Path) -> Result<Self, DaemonError> {
+        let failed = |error| DaemonError::file(path, &error);
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;
         let mut unwritten = Vec::new();
         // A daemon that had no room left at its end may have left half a line.

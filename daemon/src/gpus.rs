@@ -15,6 +15,7 @@ use radrm_os::nvml::{Gpu, Inventory, Monitor, Nvml, NvmlError, NvmlSource};
 
 use super::config::{Config, EMBEDDED};
 use super::engine::Message;
+use super::error::DaemonError;
 
 /// The GPUs that jobs are placed on.
 #[derive(Clone, Debug)]
@@ -31,7 +32,7 @@ pub(crate) struct Gpus {
 
 impl Gpus {
     /// Finds the GPUs, or emulates some. Called while this process has one thread.
-    pub(crate) fn find(config: &Config, boot_is_new: bool) -> Result<Self, String> {
+    pub(crate) fn find(config: &Config, boot_is_new: bool) -> Result<Self, DaemonError> {
         let real = inventory(&NvmlSource::System);
         let trouble = match real {
             _ if !matches!(config.emulate.as_str(), "" | "never") => String::new(),
@@ -45,7 +46,7 @@ impl Gpus {
                 });
             }
             Ok(_) => "NVML knows no GPU".to_owned(),
-            Err(why) => format!("NVML does not work: {why}"),
+            Err(why) => DaemonError::Nvml(why).to_string(),
         };
         if config.emulate == "never" {
             let none = (NvmlSource::Off, None, None, Vec::new());
@@ -56,24 +57,25 @@ impl Gpus {
         Self::emulate(wanted, &config.state.join("machine"), boot_is_new)
     }
 
-    fn emulate(wanted: &str, file: &Path, boot_is_new: bool) -> Result<Self, String> {
-        let spec = MachineSpec::parse(wanted).map_err(|error| error.to_string())?;
+    fn emulate(wanted: &str, file: &Path, boot_is_new: bool) -> Result<Self, DaemonError> {
+        let failed = |why: &dyn std::fmt::Display| DaemonError::Emulation(why.to_string());
+        let spec = MachineSpec::parse(wanted).map_err(|error| failed(&error))?;
         // What processes of another boot, or of other GPUs, held is free.
         let same = Machine::open(file).is_ok_and(|machine| machine.spec() == &spec);
         if boot_is_new || !same {
             let _ = fs::remove_file(file);
-            Machine::create(&spec, file).map_err(|error| error.to_string())?;
+            Machine::create(&spec, file).map_err(|error| failed(&error))?;
         }
         if rustix::process::geteuid().is_root() {
             // Jobs of all users share the emulated GPUs. They are no real memory.
             use std::os::unix::fs::PermissionsExt;
             fs::set_permissions(file, fs::Permissions::from_mode(0o666))
-                .map_err(|error| format!("{}: {error}", file.display()))?;
+                .map_err(|error| DaemonError::file(file, &error))?;
         }
         // SAFETY: called while this process has one thread.
         unsafe { std::env::set_var(ENV_MACHINE, file) };
         let source = NvmlSource::Library(libraries::find(libraries::EMULATED_NVML)?);
-        let list = inventory(&source).map_err(|why| format!("the emulated NVML does not work: {why}"))?.gpus;
+        let list = inventory(&source).map_err(DaemonError::EmulatedNvml)?.gpus;
         let emulated = Some(wanted.to_owned());
         Ok(Self { source, machine: Some(file.to_owned()), emulated, list, trouble: None })
     }

@@ -2,7 +2,6 @@
 //!
 //! No job waits for it: without a dataset, or with a damaged one, jobs run with what their users say.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -38,7 +37,7 @@ impl History {
             Ok(dataset) => (Some(dataset), None),
             Err(error) => (None, Some(format!("no needs are learned: {}: {error}", path.display()))),
         };
-        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let emulated = (!emulated.is_empty()).then(|| emulated.to_owned());
         (Self { dataset, host, emulated }, failed)
     }
@@ -188,6 +187,7 @@ fn of_past(row: Row, past: &PastRun) -> Row {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use radrm_base::{Bytes, Millis};

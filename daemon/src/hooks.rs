@@ -20,6 +20,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::error::DaemonError;
 use crate::supervisor;
 
 /// The word on the command line that makes `radrmd` run an epilog.
@@ -49,17 +50,15 @@ impl Default for Hooks {
 
 impl Hooks {
     /// Rejects programs that another user could change.
-    ///
-    /// # Errors
-    /// One sentence.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        for (name, program) in [("prolog", &self.prolog), ("epilog", &self.epilog)] {
-            if !program.as_os_str().is_empty() {
-                check_program(program).map_err(|why| format!("hooks.{name}: {}{why}", program.display()))?;
+    pub(crate) fn check(&self) -> Result<(), DaemonError> {
+        for (hook, program) in [("prolog", &self.prolog), ("epilog", &self.epilog)] {
+            let program = program.clone();
+            if let Some(what) = fault(&program).filter(|_| !program.as_os_str().is_empty()) {
+                return Err(DaemonError::HookRejected { hook, program, what });
             }
         }
         match self.timeout_s {
-            0 => Err("hooks.timeout_s is at least 1".to_owned()),
+            0 => Err(DaemonError::HookWithoutTime),
             _ => Ok(()),
         }
     }
@@ -89,32 +88,32 @@ impl Hooks {
     }
 }
 
-/// The program and all directories above it belong to root or to this process's user, and no other user can write there.
-fn check_program(program: &Path) -> Result<(), String> {
+/// What is wrong with a program, as the end of a sentence. It and all directories above it have to belong to root or to
+/// this process's user, and no other user may write there.
+fn fault(program: &Path) -> Option<String> {
     if !program.is_absolute() {
-        return Err(" is not absolute".to_owned());
+        return Some(" is not absolute".to_owned());
     }
     let own = rustix::process::geteuid().as_raw();
-    for place in program.ancestors() {
-        let found = fs::symlink_metadata(place).map_err(|error| format!(": {}", reason(&error)))?;
-        let of = |what: &str| {
-            if place == program { what.to_owned() } else { format!(": {}{what}", place.display()) }
+    program.ancestors().find_map(|place| {
+        let found = match fs::symlink_metadata(place) {
+            Ok(found) => found,
+            Err(error) => return Some(format!(": {}", reason(&error))),
         };
-        if found.is_symlink() {
-            return Err(of(" is a link"));
-        }
-        if ![0, own].contains(&found.uid()) {
-            return Err(of(" belongs to another user"));
-        }
         let is_kept = place != program && found.mode() & STICKY != 0;
-        if found.mode() & OTHERS_WRITE != 0 && !is_kept {
-            return Err(of(" can be written by other users"));
-        }
-        if place == program && (!found.is_file() || found.mode() & 0o111 == 0) {
-            return Err(" is no program".to_owned());
-        }
-    }
-    Ok(())
+        let what = if found.is_symlink() {
+            " is a link"
+        } else if ![0, own].contains(&found.uid()) {
+            " belongs to another user"
+        } else if found.mode() & OTHERS_WRITE != 0 && !is_kept {
+            " can be written by other users"
+        } else if place == program && (!found.is_file() || found.mode() & 0o111 == 0) {
+            " is no program"
+        } else {
+            return None;
+        };
+        Some(if place == program { what.to_owned() } else { format!(": {}{what}", place.display()) })
+    })
 }
 
 /// One run of such a program.
@@ -131,8 +130,8 @@ impl Call {
     ///
     /// # Errors
     /// How it failed, as the end of a sentence.
-    pub(crate) fn run(&self, log: &File) -> Result<(), String> {
-        let failed = |error: io::Error| format!("cannot be run: {}", reason(&error));
+    pub(crate) fn run(&self, log: &File) -> Result<(), DaemonError> {
+        let failed = DaemonError::HookNotRun;
         let mut child = Command::new(&self.program)
             .env_clear()
             .envs(self.environment.iter().filter_map(|line| line.split_once('=')))
@@ -148,13 +147,13 @@ impl Call {
             // SAFETY: a plain system call; the leader of the group was not waited for.
             unsafe { libc::kill(-child.id().cast_signed(), libc::SIGKILL) };
             let _ = child.wait();
-            return Err(format!("was killed after {} s, its limit", self.timeout_s));
+            return Err(DaemonError::HookTimeout(self.timeout_s));
         }
         let status = child.wait().map_err(failed)?;
         match (status.code(), status.signal()) {
             (Some(0), _) => Ok(()),
-            (Some(code), _) => Err(format!("ended with exit code {code}")),
-            (None, signal) => Err(format!("was killed by {}", radrm_base::signal::name(signal.unwrap_or(0)))),
+            (Some(code), _) => Err(DaemonError::HookExited(code)),
+            (None, signal) => Err(DaemonError::HookKilled(signal.unwrap_or(0))),
         }
     }
 }
@@ -202,13 +201,13 @@ pub(crate) fn keep() -> ExitCode {
 /// daemon began.
 ///
 /// # Errors
-/// One sentence: nothing was begun, and nothing is reported.
+/// Nothing was begun, and nothing is reported.
 pub(crate) fn start(
     marker: &Path,
     call: &Call,
-    report: impl FnOnce(Result<(), String>) + Send + 'static,
-) -> Result<(), String> {
-    let failed = |error: io::Error| format!("the epilog cannot be started: {}", reason(&error));
+    report: impl FnOnce(Result<(), DaemonError>) + Send + 'static,
+) -> Result<(), DaemonError> {
+    let failed = DaemonError::HookNotStarted;
     let open = || {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600).open(marker)
@@ -242,11 +241,11 @@ pub(crate) fn start(
 }
 
 /// What a marker comes to.
-fn outcome(text: &str) -> Result<(), String> {
+fn outcome(text: &str) -> Result<(), DaemonError> {
     match text.strip_prefix(BEGUN) {
-        None => Err("was not begun".to_owned()),
+        None => Err(DaemonError::HookNotBegun),
         Some(rest) => match rest.trim_end().strip_prefix(FAILED) {
-            Some(why) => Err(why.to_owned()),
+            Some(why) => Err(DaemonError::HookFailed(why.to_owned())),
             None => Ok(()),
         },
     }
@@ -274,10 +273,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = script(dir.path(), "true");
         let check = |path: &Path| Hooks { prolog: path.to_owned(), ..Hooks::default() }.check();
-        assert_eq!(check(&path), Ok(()));
-        assert_eq!(Hooks::default().check(), Ok(()));
+        check(&path).unwrap();
+        Hooks::default().check().unwrap();
         let wrong = |path: &Path, part: &str| {
-            let error = check(path).unwrap_err();
+            let error = check(path).unwrap_err().to_string();
             assert!(error.starts_with("hooks.prolog: ") && error.contains(part), "{error}");
             assert_eq!(error.lines().count(), 1);
         };
@@ -306,7 +305,7 @@ mod tests {
     fn how_a_program_failed_is_reported_and_one_that_hangs_is_killed() {
         let dir = tempfile::tempdir().unwrap();
         let log = File::create(dir.path().join("log")).unwrap();
-        let run = |text: &str| call(&script(dir.path(), text)).run(&log);
+        let run = |text: &str| call(&script(dir.path(), text)).run(&log).map_err(|why| why.to_string());
         assert_eq!(run("echo job $RADRM_JOB, $HOME"), Ok(()));
         assert_eq!(fs::read_to_string(dir.path().join("log")).unwrap(), "job 7,\n");
         assert_eq!(run("exit 3"), Err("ended with exit code 3".to_owned()));
@@ -324,7 +323,10 @@ mod tests {
             start(marker, &call(Path::new("/nonexistent")), report).unwrap();
             from
         };
-        let reported = |marker: &Path| begin(marker).recv_timeout(Duration::from_secs(60)).unwrap();
+        let reported = |marker: &Path| {
+            let result = begin(marker).recv_timeout(Duration::from_secs(60)).unwrap();
+            result.map_err(|why: DaemonError| why.to_string())
+        };
         // Its process was killed while the program ran.
         fs::write(&marker, BEGUN).unwrap();
         assert_eq!(reported(&marker), Ok(()));

@@ -23,6 +23,7 @@ mod check;
 mod config;
 mod descriptors;
 mod engine;
+mod error;
 mod events;
 mod gpus;
 mod history;
@@ -60,6 +61,7 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 
 use config::Config;
 use engine::{Disk, Engine, Message};
+use error::DaemonError;
 use gpus::Gpus;
 use history::History;
 use numbers::Numbers;
@@ -133,15 +135,15 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(sentence) => {
-            output::log(Priority::Error, NAME, &sentence);
+        Err(error) => {
+            output::log(Priority::Error, NAME, &error.to_string());
             ExitCode::FAILURE
         }
     }
 }
 
 /// The configuration with what the command line changes.
-fn configure(flags: Flags) -> Result<Config, String> {
+fn configure(flags: Flags) -> Result<Config, DaemonError> {
     let mut config = Config::load(flags.config.as_deref())?;
     config.remarks().iter().for_each(|sentence| output::say(NAME, sentence));
     let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
@@ -157,7 +159,7 @@ fn configure(flags: Flags) -> Result<Config, String> {
     Ok(config)
 }
 
-fn serve(flags: Flags) -> Result<(), String> {
+fn serve(flags: Flags) -> Result<(), DaemonError> {
     // The queue holds all users' command lines and environments.
     // SAFETY: a plain system call that cannot fail.
     unsafe { libc::umask(0o077) };
@@ -172,10 +174,10 @@ fn serve(flags: Flags) -> Result<(), String> {
     let gpus = Gpus::find(&config, boot_is_new)?;
     let _ = fs::write(&boot_file, &boot);
     let mut store = Store::open(&config.state.join("queue.db"))?;
-    let given = store.highest().map_err(|error| format!("the queue cannot be read: {error}"))?;
+    let given = store.highest().map_err(DaemonError::QueueRead)?;
     let (numbers, floor) = Numbers::open(&config.state, given)?;
     if let Some(floor) = floor {
-        store.skip_to(floor).map_err(|error| format!("the queue cannot be written: {error}"))?;
+        store.skip_to(floor).map_err(DaemonError::QueueWrite)?;
         output::say(
             NAME,
             &format!(
@@ -186,9 +188,8 @@ fn serve(flags: Flags) -> Result<(), String> {
     }
     let (mut history, failed) = History::open(&config.state, &config.emulate);
     failed.iter().for_each(|sentence| output::say(NAME, sentence));
-    let handed = store.hand_over_runs(|runs| history.adopt(runs));
-    handed.map_err(|error| format!("the queue cannot be brought up to date: {error}"))?;
-    let newest = store.newest().map_err(|error| format!("the queue cannot be read: {error}"))?;
+    store.hand_over_runs(|runs| history.adopt(runs)).map_err(DaemonError::QueueUpdate)?;
+    let newest = store.newest().map_err(DaemonError::QueueRead)?;
     time::begin(&config.state.join("clock"), &boot, newest);
     let (listener, _socket_lock) = server::listen(&config.socket)?;
     let signals = block_signals();
@@ -220,17 +221,16 @@ fn serve(flags: Flags) -> Result<(), String> {
 }
 
 /// The folders. Users pass through them to their own jobs' folders, and see no others.
-fn prepare(state: &Path) -> Result<(), String> {
-    let failed = |path: &Path, error: std::io::Error| {
-        format!("{} cannot be used: {}", path.display(), output::reason(&error))
-    };
+fn prepare(state: &Path) -> Result<(), DaemonError> {
     for (folder, mode) in
         [(state.to_owned(), 0o711), (state.join("jobs"), 0o711), (state.join("attempts"), 0o700)]
     {
-        let made = fs::DirBuilder::new().recursive(true).mode(mode).create(&folder);
-        made.map_err(|error| failed(&folder, error))?;
-        fs::set_permissions(&folder, fs::Permissions::from_mode(mode))
-            .map_err(|error| failed(&folder, error))?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(mode)
+            .create(&folder)
+            .and_then(|()| fs::set_permissions(&folder, fs::Permissions::from_mode(mode)))
+            .map_err(|error| DaemonError::not(&folder, " cannot be used", &error))?;
     }
     Ok(())
 }
@@ -239,14 +239,14 @@ fn prepare(state: &Path) -> Result<(), String> {
 ///
 /// It is this process's alone. One of the open file, or a socket that still listens, would live on in a child that
 /// is about to become a supervisor, and a daemon that follows on one that was killed just then would find it taken.
-fn lock(path: &Path) -> Result<Option<fs::File>, String> {
+fn lock(path: &Path) -> Result<Option<fs::File>, DaemonError> {
     let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(path);
-    let file = file.map_err(|error| format!("{}: {}", path.display(), output::reason(&error)))?;
+    let file = file.map_err(|error| DaemonError::file(path, &error))?;
     Ok(fcntl_lock(file.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok().then_some(file))
 }
 
-fn only_one(state: &Path) -> Result<fs::File, String> {
-    lock(&state.join("lock"))?.ok_or_else(|| format!("another radrmd uses {}", state.display()))
+fn only_one(state: &Path) -> Result<fs::File, DaemonError> {
+    lock(&state.join("lock"))?.ok_or_else(|| DaemonError::OtherDaemon(state.to_owned()))
 }
 
 /// Signals to the daemon, taken by one thread.
@@ -263,7 +263,7 @@ fn block_signals() -> libc::sigset_t {
     }
 }
 
-fn take_signals(set: libc::sigset_t, to: Sender<Message>) -> Result<(), String> {
+fn take_signals(set: libc::sigset_t, to: Sender<Message>) -> Result<(), DaemonError> {
     let wait = move || loop {
         let mut signal = 0;
         // SAFETY: a filled set and room for a number.
@@ -278,5 +278,5 @@ fn take_signals(set: libc::sigset_t, to: Sender<Message>) -> Result<(), String> 
         .stack_size(64 << 10)
         .spawn(wait)
         .map(|_| ())
-        .map_err(|error| format!("no thread: {error}"))
+        .map_err(DaemonError::NoThread)
 }

@@ -8,8 +8,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use radrm_console::output::reason;
-
+use super::error::DaemonError;
 use super::store::Store;
 
 /// Numbers are reserved on disk in blocks, so that a submission seldom writes the file.
@@ -24,19 +23,12 @@ pub(crate) struct Numbers {
 
 impl Numbers {
     /// Reads what is known of earlier numbers below the state directory. Returns it with the number above which new
-    /// ones begin, if the queue, whose highest number is `given`, has to be told.
-    ///
-    /// # Errors
-    /// One sentence.
-    pub(crate) fn open(state: &Path, given: u64) -> Result<(Self, Option<u64>), String> {
+    /// ones begin, if the queue, whose highest number is `given`, is behind.
+    pub(crate) fn open(state: &Path, given: u64) -> Result<(Self, Option<u64>), DaemonError> {
         let file = state.join("last-job");
-        let failed =
-            |path: &Path, error: &io::Error| format!("{} cannot be read: {}", path.display(), reason(error));
+        let failed = |path: &Path, error: &io::Error| DaemonError::not(path, " cannot be read", error);
         let reserved = match fs::read_to_string(&file) {
-            Ok(text) => text
-                .trim()
-                .parse()
-                .map_err(|_| format!("{} does not have the highest job number", file.display()))?,
+            Ok(text) => text.trim().parse().map_err(|_| DaemonError::NoNumber(file.clone()))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(error) => return Err(failed(&file, &error)),
         };
@@ -130,7 +122,7 @@ mod tests {
     fn a_damaged_file_is_reported() {
         let state = state();
         fs::write(state.path().join("last-job"), "x\n").unwrap();
-        assert!(Numbers::open(state.path(), 0).unwrap_err().contains("last-job"));
+        assert!(Numbers::open(state.path(), 0).unwrap_err().to_string().contains("last-job"));
     }
 
     #[test]

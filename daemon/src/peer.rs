@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, as the kernel tells.
+//! The user at the other end of a connection, as the kernel reports it.
 
 use std::ffi::CString;
 use std::os::fd::AsRawFd;

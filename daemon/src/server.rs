@@ -14,6 +14,7 @@ use radrm_protocol::wire::{self, Request, Response};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::engine::Message;
+use super::error::DaemonError;
 use super::peer::Peer;
 
 /// Connections at the same time, of all and of one user.
@@ -29,11 +30,10 @@ const SOCKET_CHECK: Duration = Duration::from_secs(2);
 const STACK: usize = 256 << 10;
 
 /// Makes the socket. One that no daemon has is replaced.
-pub(crate) fn listen(path: &Path) -> Result<(UnixListener, fs::File), String> {
-    let failed =
-        |error: std::io::Error| format!("{}: {}", path.display(), radrm_console::output::reason(&error));
+pub(crate) fn listen(path: &Path) -> Result<(UnixListener, fs::File), DaemonError> {
+    let failed = |error| DaemonError::file(path, &error);
     if fs::symlink_metadata(path).is_ok_and(|meta| !meta.file_type().is_socket()) {
-        return Err(format!("{} is there and is no socket", path.display()));
+        return Err(DaemonError::NoSocket(path.to_owned()));
     }
     if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
         fs::create_dir_all(folder).map_err(failed)?;
@@ -41,8 +41,7 @@ pub(crate) fn listen(path: &Path) -> Result<(UnixListener, fs::File), String> {
     }
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let lock = super::lock(Path::new(&name))?
-        .ok_or_else(|| format!("another radrmd answers at {}", path.display()))?;
+    let lock = super::lock(Path::new(&name))?.ok_or_else(|| DaemonError::SocketTaken(path.to_owned()))?;
     let listener = bind_socket(path).map_err(failed)?;
     Ok((listener, lock))
 }
@@ -115,7 +114,7 @@ pub(crate) fn serve(
     path: PathBuf,
     admin_group: String,
     to: Sender<Message>,
-) -> Result<(), String> {
+) -> Result<(), DaemonError> {
     let open: Arc<Mutex<Vec<u32>>> = Arc::default();
     let mut socket = Socket::new(listener, path);
     let accept = move || {
@@ -152,7 +151,7 @@ pub(crate) fn serve(
         .stack_size(STACK)
         .spawn(accept)
         .map(|_| ())
-        .map_err(|error| format!("no thread: {error}"))
+        .map_err(DaemonError::NoThread)
 }
 
 fn talk(mut stream: UnixStream, peer: &Peer, to: &Sender<Message>) {

@@ -10,8 +10,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use radrm_os::ProcessIdentity;
 use radrm_scheduler_core::{Bytes, Evidence, Outcome};
-use radrm_telemetry::process::Stat;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -21,45 +21,6 @@ const SIZE: usize = 4096;
 const SUPERVISOR_AT: u64 = 0;
 const PROGRAM_AT: u64 = 256;
 const END_AT: u64 = 512;
-
-/// A process that cannot be taken for a later one of the same number.
-#[derive(Clone, Copy, Debug, Eq, Serialize, Deserialize)]
-pub(crate) struct Who {
-    pub(crate) pid: u32,
-    /// Start time in clock ticks since boot.
-    pub(crate) start: u64,
-    /// When that was written down, ms since 1970.
-    #[serde(default)]
-    pub(crate) at_ms: u64,
-}
-
-impl PartialEq for Who {
-    fn eq(&self, other: &Self) -> bool {
-        (self.pid, self.start) == (other.pid, other.start)
-    }
-}
-
-impl Who {
-    /// The process of this number now.
-    pub(crate) fn of(pid: u32) -> Option<Self> {
-        radrm_os::Process(pid).start().map(|start| Self { pid, start, at_ms: super::time::now().0 })
-    }
-
-    /// Whether it is certainly gone. That its number cannot be looked at, for want of descriptors say, is not that.
-    pub(crate) fn is_gone(self) -> bool {
-        match std::fs::read(format!("/proc/{}/stat", self.pid)) {
-            Ok(bytes) => Stat::parse(&bytes).is_some_and(|stat| stat.start != self.start),
-            Err(error) => {
-                error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
-            }
-        }
-    }
-
-    /// Whether it is certainly there still, and may be sent a signal by its number.
-    pub(crate) fn lives(self) -> bool {
-        Self::of(self.pid) == Some(self)
-    }
-}
 
 /// How an attempt ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,9 +81,20 @@ impl End {
 /// All that is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Status {
-    pub(crate) supervisor: Option<Who>,
-    pub(crate) program: Option<Who>,
+    pub(crate) supervisor: Option<ProcessIdentity>,
+    pub(crate) program: Option<ProcessIdentity>,
+    /// When the program began, ms since 1970; 0 without a program.
+    pub(crate) began_ms: u64,
     pub(crate) end: Option<End>,
+}
+
+/// The record of a program.
+#[derive(Serialize, Deserialize)]
+struct Program {
+    #[serde(flatten)]
+    process: ProcessIdentity,
+    #[serde(default)]
+    at_ms: u64,
 }
 
 /// Makes the file with all its room, locked. One that a supervisor has locked is left as it is, and is an error.
@@ -143,13 +115,13 @@ pub(crate) fn put(file: &File, at: u64, value: &impl Serialize) -> io::Result<()
 }
 
 /// The supervisor is there.
-pub(crate) fn put_supervisor(file: &File, who: Who) -> io::Result<()> {
-    put(file, SUPERVISOR_AT, &who)
+pub(crate) fn put_supervisor(file: &File, process: ProcessIdentity) -> io::Result<()> {
+    put(file, SUPERVISOR_AT, &process)
 }
 
 /// The program is about to be executed.
-pub(crate) fn put_program(file: &File, who: Who) -> io::Result<()> {
-    put(file, PROGRAM_AT, &who)
+pub(crate) fn put_program(file: &File, process: ProcessIdentity) -> io::Result<()> {
+    put(file, PROGRAM_AT, &Program { process, at_ms: super::time::now().0 })
 }
 
 /// It is over.
@@ -201,9 +173,11 @@ fn records(file: &File) -> io::Result<Status> {
         let line = rest.split(|byte| *byte == b'\n').next().unwrap_or_default();
         line.to_vec()
     };
+    let program: Option<Program> = serde_json::from_slice(&record(PROGRAM_AT)).ok();
     Ok(Status {
         supervisor: serde_json::from_slice(&record(SUPERVISOR_AT)).ok(),
-        program: serde_json::from_slice(&record(PROGRAM_AT)).ok(),
+        program: program.as_ref().map(|program| program.process),
+        began_ms: program.map_or(0, |program| program.at_ms),
         end: serde_json::from_slice(&record(END_AT)).ok(),
     })
 }
@@ -222,13 +196,12 @@ mod tests {
         let is_kept = || look(&path).unwrap().unwrap().kept;
         assert!(is_kept(), "locked from the beginning");
         assert_eq!(read(), Status::default());
-        let who = Who::of(std::process::id()).unwrap();
-        assert!(who.lives() && !Who { start: who.start + 1, ..who }.lives());
-        assert!(!who.is_gone() && Who { start: who.start + 1, ..who }.is_gone());
-        assert!(Who { pid: 4_194_305, ..who }.is_gone());
+        let who = ProcessIdentity::of(std::process::id()).unwrap();
         put_supervisor(&file, who).unwrap();
         put_program(&file, who).unwrap();
-        assert_eq!(read(), Status { supervisor: Some(who), program: Some(who), end: None });
+        let began_ms = read().began_ms;
+        assert!(began_ms > 0);
+        assert_eq!(read(), Status { supervisor: Some(who), program: Some(who), began_ms, end: None });
         let end = End { code: Some(3), oom: Some(77), at_ms: 5, ..End::default() };
         put_end(&file, &end).unwrap();
         assert_eq!(read().end, Some(end));
@@ -237,11 +210,23 @@ mod tests {
     }
 
     #[test]
+    fn records_of_an_earlier_version_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let file = make(&path).unwrap();
+        file.write_all_at(b"{\"pid\":7,\"start\":8,\"at_ms\":9}\n", SUPERVISOR_AT).unwrap();
+        file.write_all_at(b"{\"pid\":10,\"start\":11,\"at_ms\":12}\n", PROGRAM_AT).unwrap();
+        let status = look(&path).unwrap().unwrap().status;
+        assert_eq!(status.supervisor, Some(ProcessIdentity { pid: 7, start: 8 }));
+        assert_eq!((status.program, status.began_ms), (Some(ProcessIdentity { pid: 10, start: 11 }), 12));
+    }
+
+    #[test]
     fn a_living_supervisors_records_survive_a_second_creation() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let file = make(&path).unwrap();
-        let who = Who::of(std::process::id()).unwrap();
+        let who = ProcessIdentity::of(std::process::id()).unwrap();
         put_supervisor(&file, who).unwrap();
         assert_eq!(make(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         assert_eq!(look(&path).unwrap().unwrap().status.supervisor, Some(who));

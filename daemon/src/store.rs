@@ -8,6 +8,7 @@ use radrm_protocol::wire::{GpuStats, Line, StatsRow};
 use radrm_scheduler_core::{Activity, Bytes, Leaving, Millis, Needs, Verdict};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
+use super::error::DaemonError;
 use super::suspend::Suspension;
 
 /// Where a job stands, as far as the disk knows.
@@ -167,8 +168,12 @@ fn int(value: u64) -> i64 {
 
 impl Store {
     /// Opens the database, which is made if it is not there.
-    pub(crate) fn open(path: &Path) -> std::result::Result<Self, String> {
-        let failed = |error: rusqlite::Error| format!("{} cannot be used: {error}", path.display());
+    pub(crate) fn open(path: &Path) -> std::result::Result<Self, DaemonError> {
+        let failed = |error: rusqlite::Error| DaemonError::File {
+            path: path.to_owned(),
+            failed: " cannot be used",
+            why: error.to_string(),
+        };
         let mut connection = Connection::open(path).map_err(failed)?;
         // One daemon at a time: a second one gets no lock, and none is needed for each transaction.
         connection.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(failed)?;
@@ -181,7 +186,7 @@ impl Store {
         let version: i64 =
             connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
         if version > SCHEMA {
-            return Err(format!("{} was made by a newer radrmd", path.display()));
+            return Err(DaemonError::NewerQueue(path.to_owned()));
         }
         if version == 0 {
             let tx = connection.transaction().map_err(failed)?;

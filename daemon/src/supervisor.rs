@@ -19,14 +19,15 @@ use radrm_analyzer::Footprint;
 use radrm_limits::cgroup_v2::Group;
 use radrm_limits::machine::Node;
 use radrm_limits::setup;
-use radrm_os::Process;
+use radrm_os::{Process, ProcessIdentity};
 use radrm_protocol::words;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
+use super::error::DaemonError;
 use super::hooks::Call;
 use super::outcome;
-use super::status::{self, End, Who};
+use super::status::{self, End};
 use super::time;
 
 /// The word on the command line that makes `radrmd` a supervisor.
@@ -102,11 +103,11 @@ pub fn keep() -> process::ExitCode {
     let (Some(order), Ok(file)) = (order, file) else { return process::ExitCode::FAILURE };
     drop(text);
     let order: Order = order;
-    if let Some(who) = Who::of(process::id()) {
+    if let Some(who) = ProcessIdentity::of(process::id()) {
         let _ = status::put_supervisor(&file, who);
     }
     let mut end = run(&order, &file).unwrap_or_else(|Failed { why, lost }| End {
-        not_started: Some(why),
+        not_started: Some(why.to_string()),
         lost,
         ..End::default()
     });
@@ -119,39 +120,38 @@ pub fn keep() -> process::ExitCode {
 
 /// Why nothing of a job began.
 struct Failed {
-    why: String,
+    why: DaemonError,
     /// It is the node's fault: the job is tried again.
     lost: bool,
 }
 
-impl From<String> for Failed {
-    fn from(why: String) -> Self {
-        Self { why, lost: false }
+impl<E: Into<DaemonError>> From<E> for Failed {
+    fn from(why: E) -> Self {
+        Self { why: why.into(), lost: false }
     }
 }
 
 fn run(order: &Order, file: &File) -> Result<End, Failed> {
     let log = io::stderr().as_fd().try_clone_to_owned().map(File::from);
     alone();
-    let of_node = |why: String| Failed { why, lost: true };
+    let of_node = |why| Failed { why, lost: true };
     if let Some(prolog) = &order.prolog {
-        let log = log.map_err(|error| of_node(error.to_string()))?;
-        prolog.run(&log).map_err(|why| of_node(format!("the prolog {why}")))?;
+        let ran = log.map_err(DaemonError::HookNotRun).and_then(|log| prolog.run(&log));
+        ran.map_err(|error| of_node(DaemonError::Hook { hook: "prolog", error: Box::new(error) }))?;
     }
     // What a prolog leaves running is not the job's.
     adopt_orphans();
     let entrance = order.group.as_ref().map(Group::entrance).transpose();
-    let entrance = entrance.map_err(|error| of_node(format!("its control group cannot be used: {error}")))?;
+    let entrance = entrance.map_err(|error| of_node(DaemonError::GroupUnusable(error)))?;
     if let Some(user) = &order.user {
         // Only root can make what limits of users and groups are kept in.
-        let node = Node::of(order.machine()).map_err(String::from)?;
-        setup::for_job(&node.ledgers, user.uid, &|| node.machine.inventory()).map_err(String::from)?;
+        let node = Node::of(order.machine())?;
+        setup::for_job(&node.ledgers, user.uid, &|| node.machine.inventory())?;
     }
     become_user(order.user.as_ref())?;
     // SAFETY: a plain system call that cannot fail.
     unsafe { libc::umask(order.umask & 0o777) };
-    std::env::set_current_dir(&order.cwd)
-        .map_err(|error| format!("{}: {}", order.cwd.display(), radrm_console::output::reason(&error)))?;
+    std::env::set_current_dir(&order.cwd).map_err(|error| DaemonError::file(&order.cwd, &error))?;
     let output = open(&order.output)?;
     let error = order.error.as_ref().map(open).transpose()?;
     let started = output.metadata().map(|found| found.len()).unwrap_or(0);
@@ -221,11 +221,10 @@ fn last_resort() {
 }
 
 /// Becomes a user for good; `None` stays who it is.
-pub(crate) fn become_user(user: Option<&User>) -> Result<(), String> {
+pub(crate) fn become_user(user: Option<&User>) -> Result<(), DaemonError> {
     let Some(user) = user else { return Ok(()) };
-    let failed = |what: &str, error: nix::Error| format!("cannot become user {}: {what}: {error}", user.name);
-    let name =
-        CString::new(user.name.as_bytes()).map_err(|_| "the user's name has a zero byte".to_owned())?;
+    let failed = |what, why| DaemonError::NotUser { user: user.name.clone(), what, why };
+    let name = CString::new(user.name.as_bytes()).map_err(|_| DaemonError::ZeroByteUser)?;
     let gid = Gid::from_raw(user.gid);
     nix::unistd::initgroups(&name, gid).map_err(|error| failed("its groups", error))?;
     nix::unistd::setresgid(gid, gid, gid).map_err(|error| failed("its group", error))?;
@@ -233,7 +232,7 @@ pub(crate) fn become_user(user: Option<&User>) -> Result<(), String> {
     nix::unistd::setresuid(uid, uid, uid).map_err(|error| failed("its id", error))
 }
 
-fn open(path: &PathBuf) -> Result<File, String> {
+fn open(path: &PathBuf) -> Result<File, DaemonError> {
     OpenOptions::new()
         .read(true)
         .append(true)
@@ -241,13 +240,11 @@ fn open(path: &PathBuf) -> Result<File, String> {
         .mode(0o666)
         .custom_flags(libc::O_NOCTTY)
         .open(path)
-        .map_err(|error| {
-            format!("{} cannot be written: {}", path.display(), radrm_console::output::reason(&error))
-        })
+        .map_err(|error| DaemonError::not(path, " cannot be written", &error))
 }
 
-fn strings(words: &[String]) -> Result<Vec<CString>, String> {
-    let wrong = || "a word has a zero byte".to_owned();
+fn strings(words: &[String]) -> Result<Vec<CString>, DaemonError> {
+    let wrong = || DaemonError::ZeroByteWord;
     let word = |word: &String| {
         let bytes = words::decode(word).ok_or_else(wrong)?.into_vec();
         CString::new(bytes).map_err(|_| wrong())
@@ -262,18 +259,18 @@ fn start(
     output: &File,
     error: &File,
     entrance: Option<&File>,
-) -> Result<libc::pid_t, String> {
+) -> Result<libc::pid_t, DaemonError> {
     let (argv, environment) = (strings(&order.argv)?, strings(&order.environment)?);
     let list = |strings: &[CString]| -> Vec<*const libc::c_char> {
         strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
     };
     let (arguments, entries) = (list(&argv), list(&environment));
     // Closed when the program begins; an error comes out of it before.
-    let (mut failed, fails) = io::pipe().map_err(no_process)?;
+    let (mut failed, fails) = io::pipe().map_err(DaemonError::NoProcess)?;
     // SAFETY: this process has one thread, so the child may do what it likes.
     let child = unsafe { libc::fork() };
     if child < 0 {
-        return Err(no_process(io::Error::last_os_error()));
+        return Err(DaemonError::NoProcess(io::Error::last_os_error()));
     }
     if child > 0 {
         drop(fails);
@@ -301,7 +298,7 @@ fn start(
             libc::_exit(125);
         }
         // Written before anything of the job runs: where this is missing, nothing ran.
-        let said = Who::of(process::id()).map(|who| status::put_program(file, who));
+        let said = ProcessIdentity::of(process::id()).map(|who| status::put_program(file, who));
         if matches!(said, Some(Ok(()))) {
             libc::execve(arguments[0], arguments.as_ptr(), entries.as_ptr());
             let code = io::Error::last_os_error().raw_os_error().unwrap_or(0);
@@ -312,14 +309,8 @@ fn start(
     }
 }
 
-fn no_process(error: io::Error) -> String {
-    format!("no process: {}", radrm_console::output::reason(&error))
-}
-
-/// Why the launcher did not begin: most likely a word of the job's command that is too long.
-fn not_executed(code: i32) -> String {
-    let error = io::Error::from_raw_os_error(code);
-    format!("its command cannot be executed: {}", radrm_console::output::reason(&error))
+fn not_executed(code: i32) -> DaemonError {
+    DaemonError::NotExecuted(io::Error::from_raw_os_error(code))
 }
 
 /// The exit code, or the signal.

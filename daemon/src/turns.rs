@@ -56,7 +56,7 @@ pub(crate) fn layout(parts: &[Part]) -> Vec<(u16, u16)> {
     };
     let lengths: Vec<u16> = parts.iter().map(length).collect();
     let mut order: Vec<usize> = (0..parts.len()).collect();
-    // Who is hardest to place comes first; the idle last, since they only wait for their own.
+    // The job that is hardest to place comes first; the idle last, since they only wait for their own.
     order.sort_by_key(|at| {
         let part = &parts[*at];
         (part.idle, std::cmp::Reverse((part.gpus.len(), lengths[*at])), *at)

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use radrm_os::ProcessIdentity;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::descriptors;
 use super::engine::Message;
-use super::status::Who;
+use super::error::DaemonError;
 
 /// A job and its attempt.
 pub(crate) type Attempt = (u64, u32);
@@ -27,16 +27,15 @@ enum Watched {
     /// By a descriptor, which the thread shares while it sleeps.
     By(Arc<OwnedFd>),
     /// No descriptor can be had, or only one that clients and files would lack: it is looked at now and then.
-    Later(Who),
+    Later(ProcessIdentity),
     Gone,
 }
 
 impl Watched {
     /// Only a number that is no process's, or another's, means that the process is gone.
-    fn begin(who: Who) -> Self {
-        let Some(pid) = Pid::from_raw(who.pid.cast_signed()) else { return Self::Gone };
-        match pidfd_open(pid, PidfdFlags::empty()) {
-            // Looked at after the descriptor was made: it cannot be a later process's.
+    fn begin(who: ProcessIdentity) -> Self {
+        match radrm_os::pidfd::open(who.pid) {
+            // Checked after the descriptor was made: it cannot be a later process's.
             Ok(_) if who.is_gone() => Self::Gone,
             Ok(fd) if !descriptors::leaves_room(&fd) => Self::Later(who),
             Ok(fd) => Self::By(Arc::new(fd)),
@@ -56,21 +55,21 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Starts the thread.
-    pub(crate) fn start(to: Sender<Message>) -> Result<Self, String> {
+    pub(crate) fn start(to: Sender<Message>) -> Result<Self, DaemonError> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| format!("no eventfd: {error}"))?;
+            .map_err(|error| DaemonError::NoEventfd(error.into()))?;
         let watch = Self { list: Arc::default(), bell: Arc::new(bell), to };
         let inner = watch.clone();
         thread::Builder::new()
             .name("supervisors".into())
             .stack_size(256 << 10)
             .spawn(move || inner.run())
-            .map_err(|error| format!("no thread: {error}"))?;
+            .map_err(DaemonError::NoThread)?;
         Ok(watch)
     }
 
     /// Tells when this process is gone; at once if it is.
-    pub(crate) fn add(&self, attempt: Attempt, who: Who) {
+    pub(crate) fn add(&self, attempt: Attempt, who: ProcessIdentity) {
         match Watched::begin(who) {
             Watched::Gone => {
                 let _ = self.to.send(Message::SupervisorEnded(attempt));

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use radrm_scheduler_core::{Condition, Dependency, JobId};
 use serde::{Deserialize, Serialize};
 
+use crate::ProtocolError;
 use crate::job_ref::JobRef;
 
 /// A job, an array, or a job of an array that has to end, or to succeed, before the job may start.
@@ -40,22 +41,13 @@ impl fmt::Display for After {
 pub struct AfterList(pub Vec<After>);
 
 impl FromStr for AfterList {
-    type Err = String;
+    type Err = ProtocolError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (condition, jobs) = match text.split_once(':') {
-            None => (Condition::Any, text),
-            Some((word, jobs)) => {
-                let known = [Condition::Any, Condition::Ok].into_iter().find(|known| known.name() == word);
-                (
-                    known
-                        .ok_or_else(|| format!("`{word}` is neither any nor ok, as in any:12 or ok:12,13"))?,
-                    jobs,
-                )
-            }
-        };
+    fn from_str(text: &str) -> Result<Self, ProtocolError> {
+        let split = Condition::split(text);
+        let (condition, jobs) = split.map_err(|word| ProtocolError::NoCondition(word.to_owned()))?;
         let after = |job: &str| Ok(After { condition, job: job.parse()?, jobs: None });
-        jobs.split(',').map(after).collect::<Result<_, String>>().map(Self)
+        jobs.split(',').map(after).collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -75,7 +67,7 @@ mod tests {
         for (text, part) in
             [("", "no job"), ("ok:", "no job"), ("afterok:12", "neither any nor ok"), ("ok:1,x", "`x`")]
         {
-            let error = read(text).unwrap_err();
+            let error = read(text).unwrap_err().to_string();
             assert!(error.contains(part) && error.lines().count() == 1, "{text}: {error}");
         }
     }

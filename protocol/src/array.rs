@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The most jobs that one array has.
-pub const MAX_TASKS: usize = 10_000;
+use crate::ProtocolError;
+pub use crate::bounds::MAX_TASKS;
 
 /// The indices of an array, and how many of its jobs may be in the queue or run at once, as `sbatch --array` takes
 /// them: `0-99`, `1,3,5-9`, `0-20:4`, each with a bound such as `%4`.
@@ -63,10 +63,10 @@ impl Array {
 }
 
 impl FromStr for Array {
-    type Err = String;
+    type Err = ProtocolError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` are no indices such as 0-99, 1,3,5 or 0-99%4");
+    fn from_str(text: &str) -> Result<Self, ProtocolError> {
+        let wrong = || ProtocolError::NoIndices(text.to_owned());
         let number =
             |text: &str| text.parse::<u32>().ok().filter(|_| !text.starts_with('+')).ok_or_else(wrong);
         let (list, at_once) = match text.split_once('%') {
@@ -74,7 +74,7 @@ impl FromStr for Array {
             None => (text, None),
         };
         if at_once == Some(0) {
-            return Err("with a bound of 0 no job of the array would start".to_owned());
+            return Err(ProtocolError::ZeroAtOnce);
         }
         let mut indices = Vec::new();
         for part in list.split(',') {
@@ -97,7 +97,7 @@ impl FromStr for Array {
         indices.sort_unstable();
         indices.dedup();
         if indices.len() > MAX_TASKS {
-            return Err(format!("an array has at most {MAX_TASKS} jobs"));
+            return Err(ProtocolError::LargeArray);
         }
         Ok(Self { indices, at_once, text: text.to_owned() })
     }
@@ -116,9 +116,9 @@ impl From<Array> for String {
 }
 
 impl TryFrom<String> for Array {
-    type Error = String;
+    type Error = ProtocolError;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, ProtocolError> {
         text.parse()
     }
 }
@@ -169,7 +169,7 @@ mod tests {
             ("0-10000", "at most 10000"),
             ("0-9999,5-10001,7-4294967295", "at most 10000"),
         ] {
-            let error = text.parse::<Array>().unwrap_err();
+            let error = text.parse::<Array>().unwrap_err().to_string();
             assert!(error.contains(part) && error.lines().count() == 1, "{text}: {error}");
         }
         assert_eq!("0-9999,0-9999".parse::<Array>().unwrap().len(), MAX_TASKS);

@@ -4,30 +4,14 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use radrm_console::output::reason as words;
+use radrm_console::output::reason;
 
+use crate::ProtocolError;
 use crate::socket;
 use crate::wire::{self, Request, Response};
 
 /// A daemon that says nothing for so long is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Why there is no answer, in one sentence.
-#[derive(Debug)]
-pub enum Unanswered {
-    /// The daemon does not do it.
-    Refused(String),
-    /// It cannot be heard: it may be on its way back.
-    Lost(String),
-}
-
-impl From<Unanswered> for String {
-    fn from(why: Unanswered) -> Self {
-        match why {
-            Unanswered::Refused(sentence) | Unanswered::Lost(sentence) => sentence,
-        }
-    }
-}
 
 /// A connection.
 #[derive(Debug)]
@@ -39,10 +23,10 @@ impl Connection {
     /// To the daemon that is named, or to the first that answers.
     ///
     /// # Errors
-    /// One sentence: no daemon answers.
-    pub fn open(named: Option<&Path>) -> Result<Self, String> {
+    /// No daemon answers.
+    pub fn open(named: Option<&Path>) -> Result<Self, ProtocolError> {
         let sockets = socket::sockets(named);
-        let mut reason = String::new();
+        let mut why = String::new();
         for socket in &sockets {
             match UnixStream::connect(socket) {
                 Ok(mut stream) => {
@@ -51,18 +35,18 @@ impl Connection {
                     return Ok(Self { stream });
                 }
                 Err(error) => {
-                    reason = format!("{}: {}", socket.display(), words(&error));
+                    why = format!("{}: {}", socket.display(), reason(&error));
                 }
             }
         }
-        Err(format!("no radrmd answers ({reason}); start radrmd, or name its socket with --socket"))
+        Err(ProtocolError::NoDaemon(why))
     }
 
-    /// Asks; a refusal is an error.
+    /// Sends a request and returns the answer.
     ///
     /// # Errors
-    /// [`Unanswered`].
-    pub fn ask(&mut self, request: &Request) -> Result<Response, Unanswered> {
+    /// The daemon rejects it, or does not answer.
+    pub fn ask(&mut self, request: &Request) -> Result<Response, ProtocolError> {
         wire::write(&mut self.stream, request).map_err(broken)?;
         self.more()
     }
@@ -70,20 +54,20 @@ impl Connection {
     /// What comes next of an answer in parts.
     ///
     /// # Errors
-    /// [`Unanswered`].
-    pub fn more(&mut self) -> Result<Response, Unanswered> {
+    /// As [`Connection::ask`].
+    pub fn more(&mut self) -> Result<Response, ProtocolError> {
         match wire::read(&mut self.stream).map_err(broken)? {
-            Some(Response::Refused(sentence)) => Err(Unanswered::Refused(sentence)),
+            Some(Response::Refused(sentence)) => Err(ProtocolError::Refused(sentence)),
             Some(response) => Ok(response),
-            None => Err(Unanswered::Lost("radrmd closed the connection".to_owned())),
+            None => Err(ProtocolError::Closed),
         }
     }
 
-    /// Asks for something to be done.
+    /// Sends a request whose answer has no data.
     ///
     /// # Errors
-    /// One sentence: the daemon does not do it, or does not answer.
-    pub fn done(&mut self, request: &Request) -> Result<(), String> {
+    /// As [`Connection::ask`].
+    pub fn done(&mut self, request: &Request) -> Result<(), ProtocolError> {
         match self.ask(request)? {
             Response::Done => Ok(()),
             other => Err(odd(&other)),
@@ -91,15 +75,15 @@ impl Connection {
     }
 }
 
-fn broken(error: std::io::Error) -> Unanswered {
-    Unanswered::Lost(format!("radrmd does not answer: {}", words(&error)))
+fn broken(error: std::io::Error) -> ProtocolError {
+    ProtocolError::Broken(reason(&error))
 }
 
 /// An answer that does not belong to its request.
 #[must_use]
-pub fn odd(response: &Response) -> String {
+pub fn odd(response: &Response) -> ProtocolError {
     match response {
-        Response::Refused(sentence) => sentence.clone(),
-        _ => "radrmd gave an answer to another question".to_owned(),
+        Response::Refused(sentence) => ProtocolError::Refused(sentence.clone()),
+        _ => ProtocolError::OddAnswer,
     }
 }

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ProtocolError;
+
 /// A job (`12`), or one job of an array (`12_3`: the index 3 of array 12). The number of an array is that of its first job.
 ///
 /// Without an index it goes over the wire as a number, as older versions send it.
@@ -40,9 +42,9 @@ impl From<JobRef> for Wire {
 }
 
 impl TryFrom<Wire> for JobRef {
-    type Error = String;
+    type Error = ProtocolError;
 
-    fn try_from(wire: Wire) -> Result<Self, String> {
+    fn try_from(wire: Wire) -> Result<Self, ProtocolError> {
         match wire {
             Wire::Number(job) => Ok(job.into()),
             Wire::Name(name) => name.parse(),
@@ -58,10 +60,10 @@ impl fmt::Display for JobRef {
 }
 
 impl FromStr for JobRef {
-    type Err = String;
+    type Err = ProtocolError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no job such as 12 or 12_3");
+    fn from_str(text: &str) -> Result<Self, ProtocolError> {
+        let wrong = || ProtocolError::NoJob(text.to_owned());
         let number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(());
         let (job, index) = text.split_once('_').map_or((text, None), |(job, index)| (job, Some(index)));
         number(job).and(number(index.unwrap_or_default())).ok_or_else(wrong)?;
@@ -87,7 +89,7 @@ mod tests {
         }
         assert_eq!(serde_json::to_string(&JobRef::from(12)).unwrap(), "12");
         for wrong in ["", "_", "12_", "_3", "-1", "+1", "1_+2", "1_2_3", "x", "12_4294967296"] {
-            let error = wrong.parse::<JobRef>().unwrap_err();
+            let error = wrong.parse::<JobRef>().unwrap_err().to_string();
             assert!(error.contains("is no job such as") && error.lines().count() == 1, "{error}");
         }
     }

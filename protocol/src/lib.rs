@@ -2,10 +2,14 @@
 
 pub mod after;
 pub mod array;
+mod bounds;
 pub mod connection;
+mod error;
 pub mod job_ref;
 pub mod socket;
 pub mod spec;
 pub mod stats;
 pub mod wire;
 pub mod words;
+
+pub use error::ProtocolError;

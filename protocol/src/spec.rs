@@ -10,8 +10,10 @@ use radrm_scheduler_core::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::ProtocolError;
 use crate::after::After;
 use crate::array::{Array, ArrayTask};
+use crate::bounds::{MAX_BYTES, MAX_DEPENDENCIES, MAX_ESTIMATES, MAX_NAME, MAX_PATH, MAX_WORD, MAX_WORDS};
 use crate::words;
 
 /// A job as it is submitted.
@@ -91,58 +93,40 @@ pub struct Spec {
     pub task: Option<ArrayTask>,
 }
 
-/// More than a command line and an environment can be.
-const MOST_WORDS: usize = 100_000;
-/// What the kernel gives to a program as one word (`MAX_ARG_STRLEN`), with its zero byte.
-const LONGEST_WORD: usize = 128 << 10;
-/// Command and environment together, with their zero bytes: what the kernel gives to a program whose stack may have
-/// the usual 8 MiB.
-const MOST_BYTES: usize = 2 << 20;
-/// Names, and where an estimate comes from.
-const LONGEST_NAME: usize = 256;
-/// More estimators than a file has.
-const MOST_ESTIMATES: usize = 16;
-/// More jobs that one job waits for are an array's.
-const MOST_AFTER: usize = 100;
-/// A path that the kernel takes (`PATH_MAX`), with its zero byte.
-const LONGEST_PATH: usize = 4096;
-
 impl Spec {
-    /// What is wrong with it, as one sentence.
+    /// Checks it, but for what only a daemon knows.
     ///
     /// # Errors
-    /// One sentence.
-    pub fn check(&self) -> Result<(), String> {
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), ProtocolError> {
         if self.command.first().is_none_or(String::is_empty) {
-            return Err("the job has no command".to_owned());
+            return Err(ProtocolError::NoCommand);
         }
-        if self.command.len() + self.environment.len() > MOST_WORDS {
-            return Err("the job's command line is too long".to_owned());
+        if self.command.len() + self.environment.len() > MAX_WORDS {
+            return Err(ProtocolError::ManyWords);
         }
         self.check_lengths()?;
         let mut words = self.command.iter().chain(&self.environment).chain([&self.name]);
         if words.any(|word| words::decode(word).is_none()) {
-            return Err("a word of the job contains a zero byte".to_owned());
+            return Err(ProtocolError::ZeroByte);
         }
         if self.task.is_some() || self.after.iter().any(|after| after.jobs.is_some()) {
-            return Err(
-                "the job's place in an array, and the jobs that it waits for, are found by radrmd".to_owned()
-            );
+            return Err(ProtocolError::NotTheClients);
         }
-        if self.after.len() > MOST_AFTER {
-            return Err(format!("the job waits for more than {MOST_AFTER} jobs and arrays"));
+        if self.after.len() > MAX_DEPENDENCIES {
+            return Err(ProtocolError::ManyDependencies);
         }
         if !self.cwd.is_absolute() {
-            return Err(format!("the job's directory {} is not absolute", self.cwd.display()));
+            return Err(ProtocolError::RelativeDirectory(self.cwd.clone()));
         }
         if self.gpus > 64 {
-            return Err(format!("{} GPUs at once are more than one machine has", self.gpus));
+            return Err(ProtocolError::ManyGpus(self.gpus));
         }
         if self.gpus == 0 && (self.mem.is_some() || self.exclusive || self.share.is_some()) {
-            return Err("a job without GPUs has no GPU memory, share or GPUs of its own".to_owned());
+            return Err(ProtocolError::NoGpus);
         }
         if self.share.is_some_and(|share| share == 0 || share > 1000) {
-            return Err("a share is between 0.1% and 100%".to_owned());
+            return Err(ProtocolError::Share);
         }
         let estimate = self.estimate.as_ref();
         let estimate = (estimate.map(|estimate| estimate.bytes), estimate.map(|estimate| estimate.upper));
@@ -151,60 +135,54 @@ impl Spec {
         let declared = (self.mem.map(Bytes), self.mem_upper.map(Bytes));
         for (bytes, upper) in [declared, estimate].into_iter().chain(figures) {
             if bytes == Some(Bytes::ZERO) || upper == Some(Bytes::ZERO) {
-                return Err("a job on a GPU needs more than 0 bytes of its memory".to_owned());
+                return Err(ProtocolError::NoMemory);
             }
             if let (Some(bytes), Some(upper)) = (bytes, upper)
                 && bytes > upper
             {
-                return Err(format!("GPU memory of {bytes} is above its upper bound of {upper}"));
+                return Err(ProtocolError::AboveBound { bytes, upper });
             }
         }
         if self.time_limit_ms == Some(0) {
-            return Err("with a time limit of 0 the job would end at once".to_owned());
+            return Err(ProtocolError::ZeroTime);
         }
         if self.slot_ms == Some(0) {
-            return Err("with a slot of 0 the job would give way at once".to_owned());
+            return Err(ProtocolError::ZeroSlot);
         }
-        for (name, limit) in [("time limit", self.time_limit_ms), ("slot", self.slot_ms)] {
-            if let (Some(_), Some(grace), Some(limit)) = (self.checkpoint_signal, self.grace_ms, limit)
-                && grace >= limit
+        for (what, limit) in [("time limit", self.time_limit_ms), ("slot", self.slot_ms)] {
+            if let (Some(_), Some(grace_ms), Some(limit_ms)) = (self.checkpoint_signal, self.grace_ms, limit)
+                && grace_ms >= limit_ms
             {
-                let [grace, limit] = [grace, limit].map(|ms| ms as f64 / 1000.0);
-                return Err(format!(
-                    "with a grace of {grace} s the checkpoint signal would come at the job's start: its {name} is {limit} s"
-                ));
+                return Err(ProtocolError::LongGrace { what, grace_ms, limit_ms });
             }
         }
         if self.expected_ms == Some(0) {
-            return Err("no job is expected to take no time at all".to_owned());
+            return Err(ProtocolError::ZeroExpected);
         }
         let caught = |signal| (1..=64).contains(&signal) && ![libc::SIGKILL, libc::SIGSTOP].contains(&signal);
         if self.checkpoint_signal.is_some_and(|signal| !caught(signal)) {
-            return Err("the checkpoint signal is not one that a program can catch".to_owned());
+            return Err(ProtocolError::Uncatchable);
         }
         Ok(())
     }
 
     /// Whether all that its user wrote is of bounded length: the daemon keeps it, and lists it.
-    fn check_lengths(&self) -> Result<(), String> {
-        let long = |word: &&String| word.len() >= LONGEST_WORD;
-        let most = "a program is given less than 128 KiB";
+    fn check_lengths(&self) -> Result<(), ProtocolError> {
+        let long = |word: &&String| word.len() >= MAX_WORD;
+        let too_long = |what, word: &String| ProtocolError::LongWord { what, bytes: word.len() };
         if let Some(word) = self.command.iter().find(long) {
-            return Err(format!("a word of the job's command has {} bytes; {most}", word.len()));
+            return Err(too_long("a word of the job's command".to_owned(), word));
         }
         if let Some(variable) = self.environment.iter().find(long) {
             let name: String = variable.split('=').next().unwrap_or_default().chars().take(64).collect();
-            return Err(format!("{name} in the environment has {} bytes; {most}", variable.len()));
+            return Err(too_long(format!("{name} in the environment"), variable));
         }
         let sum: usize = self.command.iter().chain(&self.environment).map(|word| word.len() + 1).sum();
-        if sum > MOST_BYTES {
-            let kib = sum >> 10;
-            return Err(format!(
-                "the job's command and environment have {kib} KiB together; 2 MiB is the most"
-            ));
+        if sum > MAX_BYTES {
+            return Err(ProtocolError::LongCommand(sum >> 10));
         }
-        if self.file_estimates.len() > MOST_ESTIMATES {
-            return Err(format!("the job has more than {MOST_ESTIMATES} estimates"));
+        if self.file_estimates.len() > MAX_ESTIMATES {
+            return Err(ProtocolError::ManyEstimates);
         }
         let from = self.estimate.as_ref().map_or("", |estimate| &estimate.from);
         let gpu = self.dry_run.as_ref().map_or("", |run| &run.gpu);
@@ -216,23 +194,18 @@ impl Spec {
             ("dry run's GPU model", gpu),
         ]);
         for (what, text) in names {
-            if text.len() > LONGEST_NAME {
-                return Err(format!(
-                    "the job's {what} has {} bytes; {LONGEST_NAME} are the most",
-                    text.len()
-                ));
+            if text.len() > MAX_NAME {
+                return Err(ProtocolError::LongName { what, bytes: text.len() });
             }
         }
         for path in [Some(&self.cwd), self.output.as_ref(), self.error.as_ref()].into_iter().flatten() {
             let bytes = path.as_os_str().len();
-            if bytes >= LONGEST_PATH {
-                return Err(format!(
-                    "a path of the job has {bytes} bytes; a path has less than {LONGEST_PATH}"
-                ));
+            if bytes >= MAX_PATH {
+                return Err(ProtocolError::LongPath(bytes));
             }
         }
         if self.summary.as_ref().is_some_and(|summary| !summary.layers.is_empty()) {
-            return Err("the summary of the job's model comes with its layers".to_owned());
+            return Err(ProtocolError::Layers);
         }
         Ok(())
     }
@@ -317,7 +290,7 @@ mod tests {
             (hasty(Some(5000), None), "time limit is 5 s"),
             (hasty(None, Some(4999)), "slot is 4.999 s"),
         ] {
-            let text = bad.check().unwrap_err();
+            let text = bad.check().unwrap_err().to_string();
             assert!(text.contains(part) && text.lines().count() == 1, "{text}");
         }
     }
@@ -349,7 +322,7 @@ mod tests {
             (Spec { output: Some(path.clone()), ..good.clone() }, "a path of the job"),
             (Spec { cwd: path, ..good.clone() }, "a path of the job"),
         ] {
-            let text = bad.check().unwrap_err();
+            let text = bad.check().unwrap_err().to_string();
             assert!(text.contains(part) && text.lines().count() == 1 && text.len() < 200, "{text}");
         }
     }

@@ -8,6 +8,9 @@ use radrm_scheduler_core::{Activity, Needs};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use radrm_console::output::reason;
+
+use crate::ProtocolError;
 use crate::job_ref::JobRef;
 use crate::spec::Spec;
 pub use crate::stats::{GpuStats, StatsRow, UsageRow};
@@ -24,6 +27,8 @@ const LONGEST: u32 = 16 << 20;
 pub enum Request {
     /// A new job.
     Submit(Box<Spec>),
+    /// What a job would need, without submitting it.
+    Estimate(Box<Spec>),
     /// Jobs; of all users for an administrator that asks so.
     Queue {
         /// Of all users.
@@ -87,6 +92,8 @@ pub enum Response {
         #[serde(default)]
         remarks: Vec<String>,
     },
+    /// What a job would need.
+    Estimate(Box<EstimateRow>),
     /// Jobs, and more to come: as many as there are, each frame is of bounded length.
     Part(Vec<JobRow>),
     /// The last of them.
@@ -103,6 +110,20 @@ pub enum Response {
     Done,
     /// One sentence.
     Refused(String),
+}
+
+/// What a job would need, by the daemon's history.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EstimateRow {
+    /// As a submission would be given.
+    pub needs: Needs,
+    /// Runs of the same program by the same user that the daemon has recorded, those at other batch sizes included.
+    pub runs: u32,
+    /// The GPU model that they ran on; `None`: the node has several, and the job names none.
+    pub model: Option<String>,
+    /// What is emulated, if it is.
+    pub emulated: Option<String>,
 }
 
 /// A line of a job's history.
@@ -420,22 +441,19 @@ pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<Option<T>
 /// Exchanges the first bytes.
 ///
 /// # Errors
-/// One sentence: the other side is of another version, or does not answer.
-pub fn greet(stream: &mut (impl Read + Write)) -> Result<(), String> {
-    let failed = |error: io::Error| format!("the other side does not answer: {error}");
+/// The other side is of another version, or does not answer.
+pub fn greet(stream: &mut (impl Read + Write)) -> Result<(), ProtocolError> {
+    let failed = |error: io::Error| ProtocolError::NoGreeting(reason(&error));
     stream.write_all(&HELLO).map_err(failed)?;
     let mut theirs = [0; 8];
     stream.read_exact(&mut theirs).map_err(failed)?;
     if theirs[..7] != HELLO[..7] {
-        return Err("the other side is no radrmd".to_owned());
+        return Err(ProtocolError::NotRadrmd);
     }
-    if theirs[7] != HELLO[7] {
-        return Err(format!(
-            "radrm and radrmd are of different versions (protocol {} and {})",
-            HELLO[7], theirs[7]
-        ));
+    match theirs[7] == HELLO[7] {
+        true => Ok(()),
+        false => Err(ProtocolError::Version { own: HELLO[7], other: theirs[7] }),
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use radrm_console::output::reason;
 use radrm_console::usage;
 use radrm_launcher::report_file::ReportFileError;
 use radrm_limits::LimitError;
-use radrm_protocol::connection::Unanswered;
+use radrm_protocol::ProtocolError;
 use thiserror::Error;
 
 /// Why a command failed, as one sentence.
@@ -34,6 +34,9 @@ pub enum Failure {
     /// Limits are not known, or cannot be set.
     #[error(transparent)]
     Limit(#[from] LimitError),
+    /// The daemon does not answer, or rejects the request.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
 }
 
 impl Failure {
@@ -50,11 +53,5 @@ impl Failure {
 impl From<String> for Failure {
     fn from(sentence: String) -> Self {
         Self::Work(sentence)
-    }
-}
-
-impl From<Unanswered> for Failure {
-    fn from(why: Unanswered) -> Self {
-        Self::Work(why.into())
     }
 }

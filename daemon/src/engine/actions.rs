@@ -7,6 +7,7 @@ use radrm_scheduler_core::{Action, Event, Evidence, JobId, Outcome, Reason, Sign
 use super::effects::Owner;
 use super::{Committed, Effect, Engine, Live, Note, arrays, epilog, needs};
 use crate::accounting::{self, GpuTime};
+use crate::error::DaemonError;
 use crate::history::EndedRun;
 use crate::status::{End, Status};
 use crate::store::{Entry, Stage};
@@ -142,7 +143,7 @@ impl Engine {
         }
     }
 
-    fn launch(&mut self, attempt: Attempt) -> Result<(), String> {
+    fn launch(&mut self, attempt: Attempt) -> Result<(), DaemonError> {
         let (owner, mut order) = self.order(attempt)?;
         let need = self.jobs.entries.get(&attempt.0).map(|entry| entry.spec.host()).unwrap_or_default();
         order.group = self.effects.limit_host(attempt, need)?;
@@ -155,13 +156,9 @@ impl Engine {
         Ok(())
     }
 
-    fn order(&self, (job, attempt): Attempt) -> Result<(Owner, Order), String> {
-        let entry = self.jobs.entries.get(&job).ok_or("it is gone")?;
-        let mut environment = self
-            .outbox
-            .store
-            .environment(job)
-            .map_err(|error| format!("the queue cannot be read: {error}"))?;
+    fn order(&self, (job, attempt): Attempt) -> Result<(Owner, Order), DaemonError> {
+        let entry = self.jobs.entries.get(&job).ok_or(DaemonError::JobGone)?;
+        let mut environment = self.outbox.store.environment(job).map_err(DaemonError::QueueRead)?;
         let own = ["CUDA_VISIBLE_DEVICES", "RADRM_JOB", "RADRM_ATTEMPT", "RADRM_SEGMENT", "RADRM_QUOTA"];
         let is_own = |name: &str| own.contains(&name) || arrays::VARIABLES.contains(&name);
         environment.retain(|line| !is_own(line.split('=').next().unwrap_or_default()));
@@ -282,8 +279,8 @@ impl Engine {
     /// Tells the scheduler, and keeps what was measured.
     pub(super) fn attempt_ended(&mut self, (job, attempt): Attempt, status: &Status, told: bool) {
         let id = JobId(job);
-        if let Some(program) = status.program.filter(|_| !told) {
-            self.started(job, attempt, program.at_ms);
+        if status.program.is_some() && !told {
+            self.started(job, attempt, status.began_ms);
         }
         let end = status.end.clone().unwrap_or_else(|| match status.program {
             Some(_) => End { signal: Some(libc::SIGKILL), at_ms: self.now.at.0, ..End::default() },
@@ -314,7 +311,7 @@ impl Engine {
                 Some(0) => end.peak.map(|peak| (peak, true)),
                 _ => end.oom.filter(|_| lacked).map(|least| (least, false)),
             };
-            let begin_ms = status.program.map_or(at, |program| program.at_ms);
+            let begin_ms = status.program.map_or(at, |_| status.began_ms);
             let ended = EndedRun {
                 entry,
                 attempt,

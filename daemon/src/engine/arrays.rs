@@ -8,6 +8,7 @@ use radrm_scheduler_core::{Condition, Job, JobId, Verdict};
 use rusqlite::params;
 
 use super::Engine;
+use crate::error::DaemonError;
 use crate::peer::Peer;
 use crate::store::{Entry, Stage, Store};
 
@@ -64,7 +65,7 @@ impl Store {
 
 impl Engine {
     /// A job by its number, also one that has ended, if the user may know of it.
-    fn entry_of(&self, peer: &Peer, job: u64) -> Option<Entry> {
+    pub(super) fn entry_of(&self, peer: &Peer, job: u64) -> Option<Entry> {
         let entry = self.jobs.entries.get(&job).cloned();
         let entry = entry.or_else(|| self.outbox.store.job(job).ok().flatten());
         entry.filter(|entry| peer.may(entry.uid))
@@ -72,11 +73,8 @@ impl Engine {
 
     /// The first and last number of the jobs that a user names. It does not disclose whether jobs of other users
     /// exist.
-    ///
-    /// # Errors
-    /// One sentence.
-    pub(super) fn named(&self, peer: &Peer, named: JobRef) -> Result<[u64; 2], String> {
-        let unknown = || format!("you have no job {named}");
+    pub(super) fn named(&self, peer: &Peer, named: JobRef) -> Result<[u64; 2], DaemonError> {
+        let unknown = || DaemonError::UnknownJob(named);
         let first = self.entry_of(peer, named.job).ok_or_else(unknown)?;
         let array = first.spec.task.filter(|task| task.position == 0);
         match (array, named.index) {
@@ -102,18 +100,15 @@ impl Engine {
     }
 
     /// One job that a user names; an array stands for its first job.
-    ///
-    /// # Errors
-    /// One sentence.
-    pub(super) fn one_named(&self, peer: &Peer, named: JobRef) -> Result<u64, String> {
+    pub(super) fn one_named(&self, peer: &Peer, named: JobRef) -> Result<u64, DaemonError> {
         self.named(peer, named).map(|[first, _]| first)
     }
 
     /// The jobs of these that are not over.
     ///
     /// # Errors
-    /// One sentence: one of them is not the user's, or is over.
-    pub(super) fn open_named(&self, peer: &Peer, named: &[JobRef]) -> Result<Vec<u64>, String> {
+    /// One of them is not the user's, or is over.
+    pub(super) fn open_named(&self, peer: &Peer, named: &[JobRef]) -> Result<Vec<u64>, DaemonError> {
         let mut jobs = Vec::new();
         for named in named {
             let [first, last] = self.named(peer, *named)?;
@@ -121,7 +116,7 @@ impl Engine {
             let open = self.jobs.entries.range(first..=last).filter(|(_, entry)| entry.stage != Stage::Ended);
             jobs.extend(open.map(|(job, _)| *job));
             if jobs.len() == before {
-                return Err(format!("job {named} is over"));
+                return Err(DaemonError::JobOver(*named));
             }
         }
         Ok(jobs)
@@ -130,16 +125,14 @@ impl Engine {
     /// Finds the jobs that a new job waits for.
     ///
     /// # Errors
-    /// One sentence: one is not the user's, or the new job could never start.
-    pub(super) fn find_dependencies(&self, peer: &Peer, spec: &mut Spec) -> Result<(), String> {
+    /// One is not the user's, or the new job could never start.
+    pub(super) fn find_dependencies(&self, peer: &Peer, spec: &mut Spec) -> Result<(), DaemonError> {
         for after in &mut spec.after {
             let jobs = self.named(peer, after.job)?;
             if after.condition == Condition::Ok
                 && let Some(failed) = self.failed_among(jobs)
             {
-                return Err(format!(
-                    "job {failed} did not succeed, so a job after {after} would never start"
-                ));
+                return Err(DaemonError::AfterFailed { failed, after: Box::new(*after) });
             }
             after.jobs = Some(jobs);
         }

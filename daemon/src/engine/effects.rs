@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use radrm_console::output::reason;
 use radrm_limits::cgroup_v2::{Delegated, Group, Refusal};
 use radrm_limits::jobs;
-use radrm_os::Process;
+use radrm_os::{Process, ProcessIdentity};
 use radrm_protocol::wire::HostLimits;
 use radrm_scheduler_core::HostNeed;
 use radrm_telemetry::Segment;
@@ -21,9 +21,10 @@ use radrm_telemetry::Segment;
 use super::sweep::{self, Marks};
 use super::{Message, cleaning};
 use crate::descriptors;
+use crate::error::DaemonError;
 use crate::hooks::{self, Call};
 use crate::host;
-use crate::status::{self, Look, Status, Who};
+use crate::status::{self, Look, Status};
 use crate::supervisor::{self, Order, WORD};
 use crate::suspend::{self, answer};
 use crate::time::{self, Now};
@@ -39,17 +40,19 @@ pub(super) trait Effects {
     /// Starts the supervisor of an attempt.
     ///
     /// # Errors
-    /// One sentence: the node's fault and not the job's.
-    fn start(&mut self, attempt: Attempt, owner: Owner, order: &Order) -> Result<Option<Who>, String>;
+    /// The node's fault and not the job's.
+    fn start(
+        &mut self,
+        attempt: Attempt,
+        owner: Owner,
+        order: &Order,
+    ) -> Result<Option<ProcessIdentity>, DaemonError>;
 
     /// The path of `radrm-run`.
-    ///
-    /// # Errors
-    /// One sentence.
-    fn launcher(&self) -> Result<String, String>;
+    fn launcher(&self) -> Result<String, DaemonError>;
 
     /// Reports when this supervisor is gone.
-    fn watch(&mut self, attempt: Attempt, supervisor: Who);
+    fn watch(&mut self, attempt: Attempt, supervisor: ProcessIdentity);
 
     /// Forgets the supervisor of an attempt: it is gone.
     fn reap(&mut self, attempt: Attempt);
@@ -58,17 +61,17 @@ pub(super) trait Effects {
     fn status(&mut self, attempt: Attempt) -> io::Result<Option<Look>>;
 
     /// Whether this process certainly lives.
-    fn lives(&self, who: Who) -> bool;
+    fn lives(&self, who: ProcessIdentity) -> bool;
 
     /// Sends a signal to the group of a program that was just seen to live.
-    fn signal_group(&mut self, program: Who, number: i32);
+    fn signal_group(&mut self, program: ProcessIdentity, number: i32);
 
     /// Kills everything below a supervisor but, at first, the launcher: that completes the profile.
-    fn kill_below(&mut self, supervisor: Who, launcher: Option<Who>);
+    fn kill_below(&mut self, supervisor: ProcessIdentity, launcher: Option<ProcessIdentity>);
 
     /// Kills again what did not go. A supervisor that its job has stopped goes on; if `last`, one that hangs is
     /// killed too.
-    fn kill_again(&mut self, supervisor: Who, last: bool);
+    fn kill_again(&mut self, supervisor: ProcessIdentity, last: bool);
 
     /// Kills what an attempt left, if its supervisor did not report that it has ended; returns the processes.
     fn sweep(&mut self, attempt: Attempt, uid: Option<u32>, status: &Status) -> BTreeSet<u32>;
@@ -76,20 +79,20 @@ pub(super) trait Effects {
     /// Starts the helper that suspends a job or brings it back.
     ///
     /// # Errors
-    /// One sentence: nothing was begun.
-    fn start_helper(&mut self, attempt: Attempt, order: suspend::Order) -> Result<(), String>;
+    /// Nothing was begun.
+    fn start_helper(&mut self, attempt: Attempt, order: suspend::Order) -> Result<(), DaemonError>;
 
     /// Has the epilog of an attempt run, once, and reports its end.
     ///
     /// # Errors
-    /// One sentence: nothing was begun.
-    fn start_epilog(&mut self, attempt: Attempt, call: &Call) -> Result<(), String>;
+    /// Nothing was begun.
+    fn start_epilog(&mut self, attempt: Attempt, call: &Call) -> Result<(), DaemonError>;
 
     /// Makes the control group of an attempt, where such are delegated and it has something to limit.
     ///
     /// # Errors
-    /// One sentence: the node's fault and not the job's.
-    fn limit_host(&mut self, attempt: Attempt, need: HostNeed) -> Result<Option<Group>, String>;
+    /// The node's fault and not the job's.
+    fn limit_host(&mut self, attempt: Attempt, need: HostNeed) -> Result<Option<Group>, DaemonError>;
 
     /// Whether jobs are held to `--cpus` and `--mem` here.
     fn host_limits(&self) -> HostLimits;
@@ -101,7 +104,7 @@ pub(super) trait Effects {
     fn clean(&mut self, jobs: Vec<u64>, age_ms: u64) -> bool;
 
     /// The segment that a launcher holds.
-    fn segment(&self, launcher: Who) -> Option<Segment>;
+    fn segment(&self, launcher: ProcessIdentity) -> Option<Segment>;
 
     /// All processes of the node.
     fn processes(&self) -> host::Look;
@@ -158,14 +161,18 @@ impl Processes {
 }
 
 impl Effects for Processes {
-    fn start(&mut self, attempt: Attempt, owner: Owner, order: &Order) -> Result<Option<Who>, String> {
+    fn start(
+        &mut self,
+        attempt: Attempt,
+        owner: Owner,
+        order: &Order,
+    ) -> Result<Option<ProcessIdentity>, DaemonError> {
         let folder = self.paths.folder(attempt.0);
-        make_folder(&folder, owner)
-            .map_err(|error| format!("{} cannot be made: {}", folder.display(), reason(&error)))?;
+        make_folder(&folder, owner).map_err(|error| DaemonError::not(&folder, " cannot be made", &error))?;
         let path = self.paths.status(attempt);
-        let file = status::make(&path).map_err(|error| format!("{}: {}", path.display(), reason(&error)))?;
+        let file = status::make(&path).map_err(|error| DaemonError::file(&path, &error))?;
         let log = order.prolog.as_ref().map_or_else(Stdio::null, |_| Stdio::inherit());
-        let order = supervisor::in_memory(order).map_err(|error| format!("no memory: {}", reason(&error)))?;
+        let order = supervisor::in_memory(order).map_err(DaemonError::NoMemory)?;
         let child = Command::new("/proc/self/exe")
             .args([WORD, &time::word()])
             .args(descriptors::word())
@@ -175,8 +182,8 @@ impl Effects for Processes {
             .stdout(file)
             .stderr(log)
             .spawn()
-            .map_err(|error| format!("no process: {}", reason(&error)))?;
-        let who = Who::of(child.id());
+            .map_err(DaemonError::NoProcess)?;
+        let who = ProcessIdentity::of(child.id());
         self.children.insert(attempt, child);
         if let Some(who) = who {
             self.watch.add(attempt, who);
@@ -184,16 +191,16 @@ impl Effects for Processes {
         Ok(who)
     }
 
-    fn launcher(&self) -> Result<String, String> {
-        let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    fn launcher(&self) -> Result<String, DaemonError> {
+        let own = std::env::current_exe().map_err(DaemonError::NoProcess)?;
         let file = own.with_file_name("radrm-run");
         match file.is_file() {
             true => Ok(file.display().to_string()),
-            false => Err(format!("{} is missing", file.display())),
+            false => Err(DaemonError::NoLauncher(file)),
         }
     }
 
-    fn watch(&mut self, attempt: Attempt, supervisor: Who) {
+    fn watch(&mut self, attempt: Attempt, supervisor: ProcessIdentity) {
         self.watch.add(attempt, supervisor);
     }
 
@@ -209,16 +216,16 @@ impl Effects for Processes {
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {}", path.display(), reason(&error))))
     }
 
-    fn lives(&self, who: Who) -> bool {
+    fn lives(&self, who: ProcessIdentity) -> bool {
         who.lives()
     }
 
-    fn signal_group(&mut self, program: Who, number: i32) {
+    fn signal_group(&mut self, program: ProcessIdentity, number: i32) {
         // SAFETY: a plain system call; the group's leader lives, so the group is the job's.
         unsafe { libc::kill(-program.pid.cast_signed(), number) };
     }
 
-    fn kill_below(&mut self, supervisor: Who, launcher: Option<Who>) {
+    fn kill_below(&mut self, supervisor: ProcessIdentity, launcher: Option<ProcessIdentity>) {
         let witness = |pid: u32| Process(pid).name() == "radrm-run";
         for pid in supervisor::below(supervisor.pid) {
             if launcher.is_some() && (launcher.is_some_and(|who| who.pid == pid) || witness(pid)) {
@@ -230,7 +237,7 @@ impl Effects for Processes {
         }
     }
 
-    fn kill_again(&mut self, supervisor: Who, last: bool) {
+    fn kill_again(&mut self, supervisor: ProcessIdentity, last: bool) {
         self.kill_below(supervisor, None);
         let signal = if last && is_stuck(supervisor) { libc::SIGKILL } else { libc::SIGCONT };
         // SAFETY: a plain system call; the supervisor was just seen to live.
@@ -250,24 +257,24 @@ impl Effects for Processes {
         killed
     }
 
-    fn start_helper(&mut self, attempt: Attempt, order: suspend::Order) -> Result<(), String> {
+    fn start_helper(&mut self, attempt: Attempt, order: suspend::Order) -> Result<(), DaemonError> {
         answer::run(&self.paths.helper(attempt), attempt, order, self.watch.sender())
     }
 
-    fn start_epilog(&mut self, attempt: Attempt, call: &Call) -> Result<(), String> {
+    fn start_epilog(&mut self, attempt: Attempt, call: &Call) -> Result<(), DaemonError> {
         let to = self.watch.sender();
         let report = move |result| drop(to.send(Message::EpilogEnded(attempt, result)));
         hooks::start(&self.paths.epilog(attempt), call, report)
     }
 
-    fn limit_host(&mut self, attempt: Attempt, need: HostNeed) -> Result<Option<Group>, String> {
+    fn limit_host(&mut self, attempt: Attempt, need: HostNeed) -> Result<Option<Group>, DaemonError> {
         let Ok(groups) = &self.groups else { return Ok(None) };
         if need == HostNeed::default() {
             return Ok(None);
         }
         let group = groups.group(attempt.0, attempt.1);
         let made = groups.make(&group, need.cpu_milli, need.memory.0);
-        made.map_err(|error| format!("no control group for job {}: {}", attempt.0, reason(&error)))?;
+        made.map_err(|why| DaemonError::NoGroup { job: attempt.0, why })?;
         Ok(Some(group))
     }
 
@@ -290,7 +297,7 @@ impl Effects for Processes {
         cleaning::start(folders, age_ms, self.watch.sender())
     }
 
-    fn segment(&self, launcher: Who) -> Option<Segment> {
+    fn segment(&self, launcher: ProcessIdentity) -> Option<Segment> {
         // Of a job that cannot be looked into nothing is known but that it runs; clients are answered all the same.
         descriptors::is_room().then(|| segment_of(Process(launcher.pid)))?
     }
@@ -334,7 +341,7 @@ fn make_folder(folder: &Path, owner: Owner) -> io::Result<()> {
 }
 
 /// Whether a supervisor does not end by itself: it is stopped, or waits for something else than what is below it.
-fn is_stuck(supervisor: Who) -> bool {
+fn is_stuck(supervisor: ProcessIdentity) -> bool {
     let state = |pid: u32| Process(pid).state();
     match state(supervisor.pid) {
         Some(b'T' | b't') => true,

@@ -8,6 +8,7 @@ use radrm_console::output::say;
 use radrm_scheduler_core::{Outcome, Reason, Verdict};
 
 use super::Engine;
+use crate::error::DaemonError;
 use crate::status::Status;
 use crate::store::Entry;
 use crate::supervisor;
@@ -76,23 +77,27 @@ impl Engine {
                 true
             }
             Err(why) => {
-                say(crate::NAME, &format!("job {}: {why}", attempt.0));
-                self.remark(attempt.0, why);
+                self.remark_epilog(attempt.0, why);
                 false
             }
         }
     }
 
     /// The epilog has ended, and with it the attempt.
-    pub(super) fn epilog_ended(&mut self, attempt: Attempt, result: Result<(), String>) {
+    pub(super) fn epilog_ended(&mut self, attempt: Attempt, result: Result<(), DaemonError>) {
         let Some((status, told, killed)) = self.epilogs.remove(&attempt) else { return };
         if let Err(why) = result {
-            let why = format!("the epilog {why}");
-            say(crate::NAME, &format!("job {}: {why}", attempt.0));
-            self.remark(attempt.0, why);
+            self.remark_epilog(attempt.0, why);
         }
         if !self.doubt(attempt, &status, told, killed) {
             self.attempt_ended(attempt, &status, told);
         }
+    }
+
+    /// Notes in the job's history and the log that its epilog failed.
+    fn remark_epilog(&mut self, job: u64, why: DaemonError) {
+        let error = DaemonError::Hook { hook: "epilog", error: Box::new(why) };
+        say(crate::NAME, &format!("job {job}: {error}"));
+        self.remark(job, error.to_string());
     }
 }

@@ -17,7 +17,7 @@ const BATCH: usize = 512;
 /// Questions are answered for so long, and one more is begun with nothing of that left.
 const ANSWERING: Duration = Duration::from_millis(20);
 
-/// Who asks; `None` is `/metrics`.
+/// The user of a request; `None` is `/metrics`.
 type Asker = Option<u32>;
 
 pub(super) struct Inbox<'a> {

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use radrm_os::ProcessIdentity;
 use radrm_scheduler_core::State;
 
 use super::entries::Entries;
 use super::looks::Sight;
 use crate::host::Usage;
-use crate::status::Who;
 use crate::store::{Entry, Stage};
 use crate::suspend::Step;
 use crate::watch::Attempt;
@@ -16,9 +16,9 @@ use crate::watch::Attempt;
 /// An attempt that runs, as far as the daemon sees it.
 #[derive(Debug, Default)]
 pub(super) struct Live {
-    pub(super) supervisor: Option<Who>,
+    pub(super) supervisor: Option<ProcessIdentity>,
     /// The launcher.
-    pub(super) program: Option<Who>,
+    pub(super) program: Option<ProcessIdentity>,
     /// The scheduler knows that it runs.
     pub(super) told: bool,
     pub(super) sight: Sight,

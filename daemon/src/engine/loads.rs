@@ -12,7 +12,7 @@ use crate::store::Entry;
 use crate::suspend::Step;
 
 impl Engine {
-    /// Who else is on a job's GPUs.
+    /// Which other jobs are on a job's GPUs.
     pub(super) fn company(&self, job: &Entry, running: &[&Entry]) -> Company {
         let meets = |other: &&&Entry| other.devices.iter().any(|device| job.devices.contains(device));
         match running.iter().filter(|other| other.id != job.id).find(meets) {

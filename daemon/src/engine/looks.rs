@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
+use radrm_os::ProcessIdentity;
 use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation};
 use radrm_telemetry::{Liveness, Segment};
 
@@ -12,7 +13,7 @@ use super::timers::Timer;
 use crate::gpus::Look;
 use crate::load::{self, Load};
 use crate::pace::Pace;
-use crate::status::{self, Who};
+use crate::status;
 
 /// A job in which nothing changes is looked at ever less often, up to this.
 const MOST: Duration = Duration::from_secs(8);
@@ -94,7 +95,7 @@ impl Engine {
             {
                 self.effects.signal_group(program, owed);
             }
-            self.started(job, attempt, program.at_ms);
+            self.started(job, attempt, status.began_ms);
         }
     }
 
@@ -182,7 +183,7 @@ impl Sight {
     }
 
     /// Finds the segment that a launcher holds, unless that was done.
-    pub(super) fn find_segment(&mut self, launcher: Option<Who>, effects: &dyn Effects) {
+    pub(super) fn find_segment(&mut self, launcher: Option<ProcessIdentity>, effects: &dyn Effects) {
         if let (None, Some(launcher)) = (&self.segment, launcher) {
             self.segment = effects.segment(launcher);
         }

@@ -43,6 +43,7 @@ use radrm_scheduler_core::{Decision, Event};
 
 use self::core::Core;
 use super::config::Config;
+use super::error::DaemonError;
 use super::events::Log;
 use super::gpus::{Gpus, Look, Unmanaged};
 use super::history::History;
@@ -78,7 +79,7 @@ pub(crate) enum Message {
     /// GPUs were looked at.
     Looked(Look),
     /// An epilog has ended, and how it failed.
-    EpilogEnded(Attempt, Result<(), String>),
+    EpilogEnded(Attempt, Result<(), DaemonError>),
     /// Processes without the shim.
     Audited(Vec<Unmanaged>),
     /// The files of these jobs, which ended long ago, are gone.
@@ -153,7 +154,7 @@ impl Engine {
         watch: Watch,
         boot: String,
         ask: Sender<()>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, DaemonError> {
         let paths = Paths::new(config.state.clone());
         let effects = Box::new(Processes::new(paths.clone(), watch));
         Self::with(config, disk, gpus, effects, boot, ask)
@@ -166,7 +167,7 @@ impl Engine {
         effects: Box<dyn Effects>,
         boot: String,
         ask: Sender<()>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, DaemonError> {
         let Disk { store, history, numbers } = disk;
         let mut settings = config.scheduler.clone();
         // What the shim counts is by GPU: a job comes back to those that it was on.
@@ -204,7 +205,7 @@ impl Engine {
     }
 
     /// Decides until it is told to stop.
-    pub(crate) fn run(mut self, from: &Receiver<Message>, read: impl Fn() -> Result<Config, String>) {
+    pub(crate) fn run(mut self, from: &Receiver<Message>, read: impl Fn() -> Result<Config, DaemonError>) {
         self.finish_batch(Vec::new());
         let mut inbox = Inbox::new(from);
         while let Some(first) = inbox.wait(self.patience()) {
@@ -403,7 +404,7 @@ impl Engine {
     }
 
     /// Takes over what can change while jobs run.
-    fn reload(&mut self, read: Result<Config, String>) {
+    fn reload(&mut self, read: Result<Config, DaemonError>) {
         match read {
             Ok(new) => {
                 let fixed = self.config.reload(new);

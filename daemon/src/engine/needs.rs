@@ -1,5 +1,6 @@
 //! Needs of jobs: resolved when a job is submitted, stored with it, and changed by news of its program only.
 
+use radrm_base::PastRun;
 use radrm_collector::dataset::{ProgramKey, batch_of};
 use radrm_protocol::spec::Spec;
 use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, NeedResolver, Needs};
@@ -40,15 +41,20 @@ impl Engine {
         }
     }
 
-    /// By its own words and earlier runs of its program on the model that it asks for, or else on the only one there is.
-    fn needs_of(&self, entry: &Entry) -> Needs {
-        let runs = self
-            .model_of(&entry.spec)
-            .map_or_else(Vec::new, |model| self.outbox.past_runs(entry.uid, &program(&entry.spec), &model));
-        NeedResolver::default().resolve(&entry.spec.features(&runs, batch(&entry.spec)))
+    /// The needs of a user's job, by what it states and by earlier runs of its program on the model that it asks for, or
+    /// else on the only one there is; with these runs.
+    pub(super) fn resolve(&self, uid: u32, spec: &Spec) -> (Vec<PastRun>, Needs) {
+        let model = self.model_of(spec);
+        let runs = model.map_or_else(Vec::new, |model| self.outbox.past_runs(uid, &program(spec), &model));
+        let needs = NeedResolver::default().resolve(&spec.features(&runs, batch(spec)));
+        (runs, needs)
     }
 
-    fn model_of(&self, spec: &Spec) -> Option<String> {
+    fn needs_of(&self, entry: &Entry) -> Needs {
+        self.resolve(entry.uid, &entry.spec).1
+    }
+
+    pub(super) fn model_of(&self, spec: &Spec) -> Option<String> {
         if spec.model.is_some() {
             return spec.model.clone();
         }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Node, NodeId, Outcome, UserId, UserLimits};
 
 use super::{Engine, Live, needs};
+use crate::error::DaemonError;
 use crate::status::{Look, Status};
 use crate::store::{Entry, Stage};
 use crate::suspend::Step;
@@ -59,8 +60,8 @@ fn classify(stage: Stage, same_boot: bool, has_hooks: bool, look: Option<Look>) 
 }
 
 impl Engine {
-    pub(super) fn recover(&mut self) -> Result<(), String> {
-        let failed = |error: rusqlite::Error| format!("the queue cannot be read: {error}");
+    pub(super) fn recover(&mut self) -> Result<(), DaemonError> {
+        let failed = DaemonError::QueueRead;
         self.node.drained = self.outbox.store.drained().map_err(failed)?.into_iter().collect();
         self.step(Event::Paused { paused: true });
         self.announce();
@@ -70,7 +71,7 @@ impl Engine {
         // All are looked at before anything changes: nothing happened where one cannot be.
         let entries = self.outbox.store.open_jobs().map_err(failed)?;
         let found = entries.into_iter().map(|entry| Ok((self.find(&entry)?, entry)));
-        let found: Vec<(Found, Entry)> = found.collect::<Result<_, String>>()?;
+        let found: Vec<(Found, Entry)> = found.collect::<Result<_, DaemonError>>()?;
         let (mut waiting, mut over) = (Vec::new(), Vec::new());
         for (found, entry) in found {
             let attempt = (entry.id, entry.attempt);
@@ -120,7 +121,7 @@ impl Engine {
                 self.cancel(id);
             }
         }
-        // Who is first is known now.
+        // The order of the queue is known now.
         self.step(Event::Paused { paused: false });
         Ok(())
     }
@@ -156,7 +157,7 @@ impl Engine {
     }
 
     /// How an attempt is found.
-    fn find(&mut self, entry: &Entry) -> Result<Found, String> {
+    fn find(&mut self, entry: &Entry) -> Result<Found, DaemonError> {
         if entry.stage == Stage::Waiting {
             return Ok(classify(entry.stage, true, false, None));
         }
@@ -165,9 +166,7 @@ impl Engine {
             match self.effects.status((entry.id, entry.attempt)) {
                 Ok(look) => break look,
                 Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
-                Err(error) => {
-                    return Err(format!("what became of job {} is not known: {error}", entry.id));
-                }
+                Err(why) => return Err(DaemonError::FateUnknown { job: entry.id, why }),
             }
         };
         Ok(classify(entry.stage, entry.boot == self.boot, self.config.hooks.is_any(), look))
@@ -181,8 +180,8 @@ impl Engine {
         if ran_ms > 0 {
             // Time in which it was suspended does not count.
             entry.started_ms = entry.started_ms.or((step != Step::Suspended).then_some(self.now.at.0));
-        } else if let Some(program) = status.program.filter(|_| entry.started_ms.is_none()) {
-            entry.started_ms = Some(program.at_ms);
+        } else if status.program.is_some() && entry.started_ms.is_none() {
+            entry.started_ms = Some(status.began_ms);
             entry.first_start_ms = entry.first_start_ms.or(entry.started_ms);
         }
         let since = Millis(entry.started_ms.unwrap_or(self.now.at.0).saturating_sub(ran_ms));
@@ -218,11 +217,12 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{End, Who};
+    use crate::status::End;
+    use radrm_os::ProcessIdentity;
 
     #[test]
     fn what_is_found_of_an_attempt_follows_the_table() {
-        let who = Who { pid: 1, start: 1, at_ms: 1 };
+        let who = ProcessIdentity { pid: 1, start: 1 };
         let none = Status::default();
         let starting = Status { supervisor: Some(who), ..Status::default() };
         let running = Status { program: Some(who), ..starting.clone() };

@@ -7,12 +7,13 @@ use std::sync::mpsc::Sender;
 use radrm_console::output::say;
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::spec::Spec;
-use radrm_protocol::wire::{Line, Request, StatsRow};
+use radrm_protocol::wire::{EstimateRow, Line, Request, StatsRow};
 use radrm_scheduler_core::need::Source;
 use radrm_scheduler_core::{Bytes, Event, Impossible, Job, JobId, Reason};
 
 use super::{Engine, Note, Response, actions, arrays, needs};
 use crate::accounting;
+use crate::error::DaemonError;
 use crate::peer::Peer;
 use crate::store::{self, Entry, Stage};
 
@@ -44,7 +45,7 @@ impl Engine {
         for (peer, spec, reply) in new {
             match self.take(&peer, *spec, &taken, now) {
                 Ok(one) => taken.push((one, reply)),
-                Err(sentence) => replies.push((reply, Response::Refused(sentence))),
+                Err(why) => replies.push((reply, refused(&why))),
             }
         }
         let count: usize = taken.iter().map(|(taken, _)| taken.entries.len()).sum();
@@ -57,12 +58,11 @@ impl Engine {
                     })
                 })
             };
-            let written = self.outbox.store.transaction(insert);
-            written.map_err(|error| format!("the queue cannot be written: {error}"))
+            self.outbox.store.transaction(insert).map_err(DaemonError::QueueWrite)
         });
-        if let Err(sentence) = written {
-            replies.extend(taken.into_iter().map(|(.., reply)| (reply, Response::Refused(sentence.clone()))));
-            self.health.report("disk", sentence);
+        if let Err(why) = written {
+            replies.extend(taken.into_iter().map(|(.., reply)| (reply, refused(&why))));
+            self.health.report("disk", why.to_string());
             return;
         }
         for (Taken { entries, by_admin, remarks, .. }, reply) in taken {
@@ -86,13 +86,9 @@ impl Engine {
     }
 
     /// Reserves the numbers of so many more jobs. A highest number that cannot be read reserves none.
-    fn reserve_numbers(&mut self, count: u64) -> Result<(), String> {
-        let highest = self.outbox.store.highest();
-        let highest = highest.map_err(|error| format!("the queue cannot be read: {error}"))?;
-        let reserved = self.numbers.reserve(highest.saturating_add(count));
-        reserved.map_err(|error| {
-            format!("the job number cannot be kept: {}", radrm_console::output::reason(&error))
-        })
+    fn reserve_numbers(&mut self, count: u64) -> Result<(), DaemonError> {
+        let highest = self.outbox.store.highest().map_err(DaemonError::QueueRead)?;
+        self.numbers.reserve(highest.saturating_add(count)).map_err(DaemonError::NumberNotKept)
     }
 
     /// A job that is to be written down.
@@ -102,7 +98,7 @@ impl Engine {
         mut spec: Spec,
         others: &[(Taken, Sender<Response>)],
         now: u64,
-    ) -> Result<Taken, String> {
+    ) -> Result<Taken, DaemonError> {
         self.check(peer, &spec)?;
         self.find_dependencies(peer, &mut spec)?;
         let environment = std::mem::take(&mut spec.environment);
@@ -130,17 +126,18 @@ impl Engine {
                 let remarks = oversized.iter().map(ToString::to_string).collect();
                 Ok(Taken { entries: arrays::split(entry), environment, by_admin: peer.admin, remarks })
             }
-            Err(reason @ Reason::Impossible { .. }) => Err(self.impossible(&reason)),
-            Err(reason) if jobs > 1 => Err(format!("the array's {jobs} jobs are too many: {reason}")),
-            Err(reason) => Err(reason.to_string()),
+            Err(reason) => Err(self.not_admitted(Box::new(reason), jobs)),
         }
     }
 
-    fn impossible(&self, reason: &Reason) -> String {
-        let trouble = self.node.gpus.trouble.as_ref();
-        match trouble.filter(|_| matches!(reason, Reason::Impossible { why: Impossible::NoGpu })) {
-            Some(trouble) => format!("the job {reason}: {trouble}"),
-            None => format!("the job {reason}"),
+    fn not_admitted(&self, reason: Box<Reason>, jobs: u32) -> DaemonError {
+        match *reason {
+            Reason::Impossible { why: Impossible::NoGpu } => {
+                DaemonError::Impossible { reason, why: self.node.gpus.trouble.clone() }
+            }
+            Reason::Impossible { .. } => DaemonError::Impossible { reason, why: None },
+            _ if jobs > 1 => DaemonError::LargeArray { jobs, reason },
+            _ => DaemonError::NotAdmitted(reason),
         }
     }
 
@@ -175,74 +172,87 @@ impl Engine {
         self.step(if held { Event::Held { job: id } } else { Event::Released { job: id } });
     }
 
-    fn check(&self, peer: &Peer, spec: &Spec) -> Result<(), String> {
+    fn check(&self, peer: &Peer, spec: &Spec) -> Result<(), DaemonError> {
         spec.check()?;
         let own = rustix::process::geteuid();
         if !own.is_root() && own.as_raw() != peer.uid {
-            return Err("this daemon does not run as root, so it starts its own user's jobs only".to_owned());
+            return Err(DaemonError::OtherUser);
         }
         if peer.name.is_empty() {
-            return Err(format!("user {} has no account on this machine", peer.uid));
+            return Err(DaemonError::NoAccount(peer.uid));
         }
         Ok(())
     }
 
     /// Whether a user's jobs have room on disk for so many bytes more.
-    fn has_room(&self, bytes: u64, more: u64) -> Result<(), String> {
+    fn has_room(&self, bytes: u64, more: u64) -> Result<(), DaemonError> {
         let most = self.config.bytes_per_user;
         match bytes.saturating_add(more) > most {
-            true => Err(format!(
-                "the commands and environments of your jobs have {} already, and {} is the most",
-                Bytes(bytes),
-                Bytes(most)
-            )),
+            true => Err(DaemonError::NoRoom { bytes: Bytes(bytes), most: Bytes(most) }),
             false => Ok(()),
         }
     }
 
     /// Answers everything but a submission.
     pub(super) fn answer(&mut self, peer: &Peer, request: &Request) -> Response {
-        match request {
-            Request::Submit(_) => Response::Refused("a submission out of order".to_owned()),
+        self.try_answer(peer, request).unwrap_or_else(|why| refused(&why))
+    }
+
+    fn try_answer(&mut self, peer: &Peer, request: &Request) -> Result<Response, DaemonError> {
+        Ok(match request {
+            Request::Submit(_) => return Err(DaemonError::OutOfOrder),
+            Request::Estimate(spec) => self.estimate(peer, spec)?,
             Request::Queue { all, ended } => self.queue(peer, *all, (*ended).min(MOST_SHOWN)),
-            Request::Show { job } => match self.one_named(peer, *job) {
-                Ok(job) => self.show(peer, job),
-                Err(sentence) => Response::Refused(sentence),
-            },
+            Request::Show { job } => self.show(peer, *job)?,
             Request::Cancel { jobs } => {
                 let by = peer.name.clone();
-                self.for_each(peer, jobs, |_| Ok(()), |engine, job| engine.cancel_by(job, &by))
+                self.for_each(peer, jobs, |_| Ok(()), |engine, job| engine.cancel_by(job, &by))?
             }
             Request::Hold { jobs, held } => {
                 let may = |entry: &Entry| match *held && entry.stage != Stage::Waiting {
-                    true => Err(format!("job {} runs already: cancel it, or let it run", entry.id)),
+                    true => Err(DaemonError::JobRuns(entry.id)),
                     false => Ok(()),
                 };
-                self.for_each(peer, jobs, may, |engine, job| engine.hold(job, *held))
+                self.for_each(peer, jobs, may, |engine, job| engine.hold(job, *held))?
             }
             Request::Nodes => Response::Nodes(Box::new(self.node(peer))),
             Request::Stats { all, since_ms } => {
                 let uid = (!(*all && peer.admin)).then_some(peer.uid);
-                match self.outbox.store.stats(uid, *since_ms) {
-                    Ok(stats) => Response::Stats(Box::new(self.of_real_time(stats))),
-                    Err(error) => Response::Refused(format!("the history cannot be read: {error}")),
-                }
+                let stats = self.outbox.store.stats(uid, *since_ms).map_err(DaemonError::HistoryRead)?;
+                Response::Stats(Box::new(self.of_real_time(stats)))
             }
-            Request::Usage { user, from_ms, to_ms } => self.usage(peer, user.as_deref(), (*from_ms, *to_ms)),
-            Request::Drain { gpu, drained } => self.drain(peer, gpu, *drained),
-        }
+            Request::Usage { user, from_ms, to_ms } => {
+                self.usage(peer, user.as_deref(), (*from_ms, *to_ms))?
+            }
+            Request::Drain { gpu, drained } => self.drain(peer, gpu, *drained)?,
+        })
+    }
+
+    /// What a submission of this job would be given now.
+    fn estimate(&self, peer: &Peer, spec: &Spec) -> Result<Response, DaemonError> {
+        self.check(peer, spec)?;
+        let (runs, needs) = self.resolve(peer.uid, spec);
+        Ok(Response::Estimate(Box::new(EstimateRow {
+            needs,
+            runs: u32::try_from(runs.len()).unwrap_or(u32::MAX),
+            model: self.model_of(spec),
+            emulated: self.node.gpus.emulated.clone(),
+        })))
     }
 
     /// GPU time within a span, running attempts up to now.
-    fn usage(&self, peer: &Peer, user: Option<&str>, (from_ms, to_ms): (u64, u64)) -> Response {
+    fn usage(
+        &self,
+        peer: &Peer,
+        user: Option<&str>,
+        (from_ms, to_ms): (u64, u64),
+    ) -> Result<Response, DaemonError> {
         if !peer.admin && user.is_some_and(|user| user != peer.name) {
-            return Response::Refused("only administrators see the GPU time of other users".to_owned());
+            return Err(DaemonError::OthersGpuTime);
         }
         let uid = (!peer.admin).then_some(peer.uid);
-        let mut times = match accounting::select(&self.outbox.store.connection, uid, from_ms, to_ms) {
-            Ok(times) => times,
-            Err(error) => return Response::Refused(format!("the GPU time cannot be read: {error}")),
-        };
+        let times = accounting::select(&self.outbox.store.connection, uid, from_ms, to_ms);
+        let mut times = times.map_err(DaemonError::GpuTimeRead)?;
         let now = self.now.at.0;
         let running = self.jobs.entries.values().filter(|entry| uid.is_none_or(|uid| uid == entry.uid));
         times.extend(running.filter_map(|entry| {
@@ -252,7 +262,7 @@ impl Engine {
             Some(actions::gpu_time(entry, entry.attempt, (since, now), ran_ms, &totals))
         }));
         times.retain(|time| user.is_none_or(|user| user == time.user));
-        Response::Usage(accounting::sums(&times, from_ms, to_ms))
+        Ok(Response::Usage(accounting::sums(&times, from_ms, to_ms)))
     }
 
     /// What emulated GPUs did in modelled time says nothing of the time that passed.
@@ -274,28 +284,20 @@ impl Engine {
         &mut self,
         peer: &Peer,
         jobs: &[JobRef],
-        may: impl Fn(&Entry) -> Result<(), String>,
+        may: impl Fn(&Entry) -> Result<(), DaemonError>,
         mut act: impl FnMut(&mut Self, u64),
-    ) -> Response {
+    ) -> Result<Response, DaemonError> {
         if jobs.len() > MOST_NAMED {
-            return Response::Refused(format!(
-                "{} jobs are named; {MOST_NAMED} at once are the most",
-                jobs.len()
-            ));
+            return Err(DaemonError::ManyJobs { named: jobs.len(), most: MOST_NAMED });
         }
-        let mut jobs = match self.open_named(peer, jobs) {
-            Ok(jobs) => jobs,
-            Err(sentence) => return Response::Refused(sentence),
-        };
-        if let Some(sentence) = jobs.iter().find_map(|job| may(self.jobs.entries.get(job)?).err()) {
-            return Response::Refused(sentence);
-        }
+        let mut jobs = self.open_named(peer, jobs)?;
+        jobs.iter().filter_map(|job| self.jobs.entries.get(job)).try_for_each(may)?;
         // The last of the queue first: what was done with one makes no room in which the next starts meanwhile.
         let places = self.places();
         jobs.sort_by_key(|job| (Reverse(places.get(job)), *job));
         jobs.dedup();
         jobs.into_iter().for_each(|job| act(self, job));
-        Response::Done
+        Ok(Response::Done)
     }
 
     /// Where waiting jobs stand, by their numbers.
@@ -326,30 +328,27 @@ impl Engine {
         Response::Jobs(rows)
     }
 
-    fn show(&self, peer: &Peer, job: u64) -> Response {
-        let stored =
-            self.jobs.entries.get(&job).cloned().or_else(|| self.outbox.store.job(job).ok().flatten());
-        let Some(entry) = stored.filter(|entry| peer.may(entry.uid)) else {
-            return Response::Refused(format!("you have no job {job}"));
-        };
+    fn show(&self, peer: &Peer, named: JobRef) -> Result<Response, DaemonError> {
+        let job = self.one_named(peer, named)?;
+        let entry = self.entry_of(peer, job).ok_or(DaemonError::UnknownJob(named))?;
         let mut lines = self.outbox.store.history(job).unwrap_or_default();
         if let Some((at, reason)) = self.core.state.history(JobId(job)).pop()
             && matches!(reason, Reason::Waiting { .. })
         {
             lines.push(Line { at_ms: at.0, text: reason.to_string() });
         }
-        Response::Job(Box::new(self.row(&entry)), lines)
+        Ok(Response::Job(Box::new(self.row(&entry)), lines))
     }
 
-    fn drain(&mut self, peer: &Peer, gpu: &str, drained: bool) -> Response {
+    fn drain(&mut self, peer: &Peer, gpu: &str, drained: bool) -> Result<Response, DaemonError> {
         if !peer.admin {
-            return Response::Refused("GPUs are drained by administrators".to_owned());
+            return Err(DaemonError::DrainedByAdmins);
         }
         let found =
             self.node.gpus.list.iter().position(|known| {
                 known.uuid == gpu || known.index.is_some_and(|index| index.to_string() == gpu)
             });
-        let Some(at) = found else { return Response::Refused(format!("there is no GPU {gpu}")) };
+        let at = found.ok_or_else(|| DaemonError::NoGpu(gpu.to_owned()))?;
         let uuid = self.node.gpus.list[at].uuid.clone();
         self.outbox.note(Note::Drained(uuid.clone(), drained));
         match drained {
@@ -359,6 +358,10 @@ impl Engine {
         if let Some(device) = self.node.device(&uuid) {
             self.step(Event::DeviceDrained { device, drained });
         }
-        Response::Done
+        Ok(Response::Done)
     }
+}
+
+fn refused(why: &DaemonError) -> Response {
+    Response::Refused(why.to_string())
 }

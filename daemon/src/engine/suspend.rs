@@ -6,10 +6,12 @@
 
 use radrm_limits::mps::control::has_bound_daemon;
 use radrm_limits::program::libraries;
+use radrm_os::ProcessIdentity;
 use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Phase, Reason, Signal, SuspendRefusal};
 
 use super::suspend_manager::Outcome;
 use super::{Effect, Engine};
+use crate::error::DaemonError;
 use crate::store::Entry;
 use crate::supervisor::User;
 use crate::suspend::eligible::{self, Room};
@@ -145,11 +147,11 @@ impl Engine {
         let emulated = match &self.node.gpus.machine {
             Some(machine) => match libraries::find(libraries::EMULATED_CUDA) {
                 Ok(library) => Ok(Some((machine.clone(), library))),
-                Err(why) => Err(String::from(why)),
+                Err(why) => Err(DaemonError::from(why)),
             },
             None => Ok(None),
         };
-        let pid = |who: Option<crate::status::Who>| who.map_or(0, |who| who.pid);
+        let pid = |who: Option<ProcessIdentity>| who.map_or(0, |who| who.pid);
         let started = emulated.and_then(|emulated| {
             let order = Order {
                 task,
@@ -164,9 +166,9 @@ impl Engine {
             };
             self.effects.start_helper(attempt, order)
         });
-        if let Err(sentence) = started {
-            self.health.report("suspend", format!("jobs cannot be suspended or brought back: {sentence}"));
-            self.helped(attempt, Some(Answer::not_begun(task, sentence)));
+        if let Err(why) = started {
+            self.health.report("suspend", format!("jobs cannot be suspended or brought back: {why}"));
+            self.helped(attempt, Some(Answer::not_begun(task, &why)));
         }
     }
 

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use radrm_os::Process;
+use radrm_os::{Process, ProcessIdentity};
 
 use crate::hooks;
-use crate::status::Who;
 use crate::supervisor;
 use crate::watch::Attempt;
 
@@ -15,14 +14,14 @@ const ROUNDS: usize = 8;
 /// How the processes of an attempt are known.
 pub(super) struct Marks {
     uid: u32,
-    supervisor: Who,
+    supervisor: ProcessIdentity,
     /// Whether the supervisor's number is no other process's, so that a session of this number is its own.
     session: bool,
     variables: [Vec<u8>; 2],
 }
 
 impl Marks {
-    pub(super) fn new(uid: u32, supervisor: Who, (job, attempt): Attempt) -> Self {
+    pub(super) fn new(uid: u32, supervisor: ProcessIdentity, (job, attempt): Attempt) -> Self {
         Self {
             uid,
             supervisor,
@@ -80,7 +79,7 @@ fn is_kept(process: Process) -> bool {
 }
 
 /// Kills a program that was just seen to live, and everything below it; returns them.
-pub(super) fn kill_tree(program: Who) -> BTreeSet<u32> {
+pub(super) fn kill_tree(program: ProcessIdentity) -> BTreeSet<u32> {
     let all: BTreeSet<u32> = supervisor::below(program.pid).into_iter().chain([program.pid]).collect();
     all.iter().copied().for_each(kill);
     all

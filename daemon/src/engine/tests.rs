@@ -19,10 +19,11 @@ use super::*;
 use crate::history::History;
 use crate::hooks::Call;
 use crate::host;
-use crate::status::{self, End, Status, Who};
+use crate::status::{self, End, Status};
 use crate::store::Stage;
 use crate::supervisor::Order;
 use crate::suspend;
+use radrm_os::ProcessIdentity;
 use radrm_os::nvml::Gpu;
 use radrm_protocol::spec::Spec;
 
@@ -47,8 +48,8 @@ struct World {
 }
 
 impl World {
-    fn who(attempt: Attempt, of: u32) -> Who {
-        Who { pid: 1000 + attempt.0 as u32 * 100 + attempt.1 * 10 + of, start: 1, at_ms: 0 }
+    fn who(attempt: Attempt, of: u32) -> ProcessIdentity {
+        ProcessIdentity { pid: 1000 + attempt.0 as u32 * 100 + attempt.1 * 10 + of, start: 1 }
     }
 
     fn end(&mut self, attempt: Attempt, end: End) {
@@ -59,7 +60,7 @@ impl World {
         }
     }
 
-    fn end_of(&mut self, who: Who, signal: i32) {
+    fn end_of(&mut self, who: ProcessIdentity, signal: i32) {
         let of = |(attempt, _): &(&Attempt, &status::Look)| {
             [0, 1].map(|of| Self::who(**attempt, of)).contains(&who)
         };
@@ -107,7 +108,12 @@ impl Recorder {
 }
 
 impl Effects for Recorder {
-    fn start(&mut self, attempt: Attempt, _: Owner, _: &Order) -> Result<Option<Who>, String> {
+    fn start(
+        &mut self,
+        attempt: Attempt,
+        _: Owner,
+        _: &Order,
+    ) -> Result<Option<ProcessIdentity>, DaemonError> {
         self.act(|world| {
             assert!(!world.started.contains(&attempt), "{attempt:?} is started twice");
             world.started.push(attempt);
@@ -118,11 +124,11 @@ impl Effects for Recorder {
         })
     }
 
-    fn launcher(&self) -> Result<String, String> {
+    fn launcher(&self) -> Result<String, DaemonError> {
         Ok("radrm-run".to_owned())
     }
 
-    fn watch(&mut self, _: Attempt, _: Who) {}
+    fn watch(&mut self, _: Attempt, _: ProcessIdentity) {}
 
     fn reap(&mut self, _: Attempt) {}
 
@@ -130,7 +136,7 @@ impl Effects for Recorder {
         Ok(self.0.borrow().attempts.get(&attempt).cloned())
     }
 
-    fn lives(&self, who: Who) -> bool {
+    fn lives(&self, who: ProcessIdentity) -> bool {
         let world = self.0.borrow();
         world
             .attempts
@@ -138,29 +144,29 @@ impl Effects for Recorder {
             .any(|look| look.kept && [look.status.supervisor, look.status.program].contains(&Some(who)))
     }
 
-    fn signal_group(&mut self, program: Who, number: i32) {
+    fn signal_group(&mut self, program: ProcessIdentity, number: i32) {
         self.act(|world| world.end_of(program, number));
     }
 
-    fn kill_below(&mut self, supervisor: Who, _: Option<Who>) {
+    fn kill_below(&mut self, supervisor: ProcessIdentity, _: Option<ProcessIdentity>) {
         self.act(|world| world.end_of(supervisor, libc::SIGKILL));
     }
 
-    fn kill_again(&mut self, _: Who, _: bool) {}
+    fn kill_again(&mut self, _: ProcessIdentity, _: bool) {}
 
     fn sweep(&mut self, _: Attempt, _: Option<u32>, _: &Status) -> BTreeSet<u32> {
         BTreeSet::new()
     }
 
-    fn start_helper(&mut self, _: Attempt, _: suspend::Order) -> Result<(), String> {
-        Err("there is no helper here".to_owned())
+    fn start_helper(&mut self, _: Attempt, _: suspend::Order) -> Result<(), DaemonError> {
+        Err(DaemonError::JobGone)
     }
 
-    fn start_epilog(&mut self, _: Attempt, _: &Call) -> Result<(), String> {
-        Err("there is no epilog here".to_owned())
+    fn start_epilog(&mut self, _: Attempt, _: &Call) -> Result<(), DaemonError> {
+        Err(DaemonError::JobGone)
     }
 
-    fn limit_host(&mut self, _: Attempt, _: HostNeed) -> Result<Option<Group>, String> {
+    fn limit_host(&mut self, _: Attempt, _: HostNeed) -> Result<Option<Group>, DaemonError> {
         Ok(None)
     }
 
@@ -176,7 +182,7 @@ impl Effects for Recorder {
         false
     }
 
-    fn segment(&self, _: Who) -> Option<Segment> {
+    fn segment(&self, _: ProcessIdentity) -> Option<Segment> {
         None
     }
 

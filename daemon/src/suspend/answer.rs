@@ -12,11 +12,13 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use radrm_os::ProcessIdentity;
 use rustix::fs::{FlockOperation, flock};
 
 use super::{Answer, Order, WORD};
 use crate::engine::Message;
-use crate::status::{Who, put};
+use crate::error::DaemonError;
+use crate::status::put;
 use crate::supervisor;
 use crate::watch::Attempt;
 
@@ -30,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(10);
 const BEYOND: Duration = Duration::from_secs(2);
 
 /// The helper is there.
-pub(super) fn put_helper(file: &File, who: Who) -> io::Result<()> {
+pub(super) fn put_helper(file: &File, who: ProcessIdentity) -> io::Result<()> {
     put(file, 0, &who)
 }
 
@@ -48,20 +50,24 @@ fn get<T: serde::de::DeserializeOwned>(file: &File, at: u64) -> Option<T> {
 
 /// Runs a helper on a thread of its own, after any that is still at it, and tells the engine what came of
 /// it: nothing, if the helper ended without an answer.
-pub(crate) fn run(path: &Path, attempt: Attempt, order: Order, to: Sender<Message>) -> Result<(), String> {
+pub(crate) fn run(
+    path: &Path,
+    attempt: Attempt,
+    order: Order,
+    to: Sender<Message>,
+) -> Result<(), DaemonError> {
     let path = path.to_owned();
     thread::Builder::new()
         .name("suspend".into())
         .stack_size(256 << 10)
         .spawn(move || {
             let answer = help(&path, &order).unwrap_or_else(|error| {
-                let why = radrm_console::output::reason(&error);
-                Some(Answer::not_begun(order.task, format!("{}: {why}", path.display())))
+                Some(Answer::not_begun(order.task, &DaemonError::file(&path, &error)))
             });
             let _ = to.send(Message::Suspension(attempt, answer));
         })
         .map(|_| ())
-        .map_err(|error| format!("no thread: {error}"))
+        .map_err(DaemonError::NoThread)
 }
 
 /// An error says that nothing was begun.
@@ -96,7 +102,7 @@ fn wait(file: &File, limit: Duration) {
     let begun = Instant::now();
     while flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive).is_err() {
         if begun.elapsed() > limit
-            && let Some(who) = get::<Who>(file, 0).filter(|who| who.lives())
+            && let Some(who) = get::<ProcessIdentity>(file, 0).filter(|who| who.lives())
         {
             // SAFETY: a plain system call; the helper was just seen to live.
             unsafe { libc::kill(who.pid.cast_signed(), libc::SIGKILL) };

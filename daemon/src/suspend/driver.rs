@@ -6,6 +6,8 @@ use std::path::Path;
 use libloading::{Library, Symbol};
 use radrm_cuda_abi::*;
 
+use crate::error::DaemonError;
+
 /// The first version of the driver's interface (`cuDriverGetVersion`) with these calls: driver 570.
 pub(super) const FIRST: u32 = 12_080;
 
@@ -46,8 +48,12 @@ pub(super) struct Loaded {
 
 impl Loaded {
     /// Opens the driver, and starts it: a restore needs persistence mode or this.
-    pub(super) fn open(path: &Path) -> Result<Self, String> {
-        let failed = |error: libloading::Error| format!("{}: {error}", path.display());
+    pub(super) fn open(path: &Path) -> Result<Self, DaemonError> {
+        let failed = |error: libloading::Error| DaemonError::File {
+            path: path.to_owned(),
+            failed: "",
+            why: error.to_string(),
+        };
         // SAFETY: the driver's own library, whose initialisers every program with CUDA runs.
         let library = unsafe { Library::new(path) }.map_err(failed)?;
         // SAFETY: the types are those of the driver's prototypes.
@@ -56,7 +62,7 @@ impl Loaded {
                 library.get(b"cuInit\0").map_err(failed)?;
             let result = init(0);
             if !result.is_ok() {
-                return Err(format!("cuInit: {}", name(result)));
+                return Err(DaemonError::CuInit(name(result)));
             }
             Self {
                 get_state: *library.get::<GetState>(b"cuCheckpointProcessGetState\0").map_err(failed)?,

@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use radrm_limits::mps::control::has_living_daemon;
 use radrm_limits::program::libraries;
-use radrm_os::Process;
 use radrm_os::nvml::{Nvml, NvmlSource};
-use radrm_scheduler_core::SuspendRefusal;
+use radrm_os::{Process, ProcessIdentity};
+use radrm_scheduler_core::{Bytes, SuspendRefusal};
 use radrm_telemetry::{Liveness, Segment};
 
 use super::driver::{Driver, Loaded};
 use super::work::{Job, resume, suspend};
 use super::{Answer, ByGpu, Order, Saved, Task, answer, eligible};
 use crate::engine::segment_of;
-use crate::status::Who;
+use crate::error::DaemonError;
 use crate::supervisor;
 
 /// Does a helper's work. Standard input is the order, standard output the file for the answer.
@@ -34,26 +34,26 @@ pub(crate) fn help() -> ExitCode {
         libc::setsid();
         libc::alarm(order.limit_s.max(1));
     }
-    if let Some(who) = Who::of(process::id()) {
+    if let Some(who) = ProcessIdentity::of(process::id()) {
         let _ = answer::put_helper(&file, who);
     }
     let answer = supervisor::become_user(order.user.as_ref()).and_then(|()| work(&order));
-    let answer = answer.unwrap_or_else(|sentence| Answer::not_begun(order.task, sentence));
+    let answer = answer.unwrap_or_else(|why| Answer::not_begun(order.task, &why));
     match answer::put_answer(&file, &answer) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }
 
-fn work(order: &Order) -> Result<Answer, String> {
+fn work(order: &Order) -> Result<Answer, DaemonError> {
     let library = order.emulated.as_ref().map_or(Path::new("libcuda.so.1"), |(_, library)| library);
     let driver = Loaded::open(library)?;
     let source = match order.emulated {
         Some(_) => NvmlSource::Library(libraries::find(libraries::EMULATED_NVML)?),
         None => NvmlSource::System,
     };
-    let nvml = Nvml::open(&source).map_err(|why| format!("NVML does not work: {why}"))?;
-    let segment = segment_of(Process(order.launcher)).ok_or("its segment cannot be read")?;
+    let nvml = Nvml::open(&source).map_err(DaemonError::Nvml)?;
+    let segment = segment_of(Process(order.launcher)).ok_or(DaemonError::NoSegment)?;
     let mut job = Here { order, driver: &driver, nvml, segment };
     Ok(match order.task {
         Task::Suspend => {
@@ -80,11 +80,13 @@ impl Here<'_> {
     fn living(&self) -> Vec<Saved> {
         let slots = self.segment.slots().unwrap_or_default();
         let living = slots.into_iter().filter(|slot| slot.liveness == Liveness::Running);
-        living.filter_map(|slot| Some(Saved { who: Who::of(slot.pid)?, bytes: ByGpu::new() })).collect()
+        living
+            .filter_map(|slot| Some(Saved { who: ProcessIdentity::of(slot.pid)?, bytes: ByGpu::new() }))
+            .collect()
     }
 
     /// Whether a process of the job uses the driver past the shim.
-    fn has_unknown(&self, known: &[Who]) -> bool {
+    fn has_unknown(&self, known: &[ProcessIdentity]) -> bool {
         let uses = |pid: &u32| {
             Process(*pid)
                 .maps()
@@ -98,13 +100,14 @@ impl Here<'_> {
 }
 
 impl Job for Here<'_> {
-    fn processes(&mut self) -> Result<Vec<Who>, SuspendRefusal> {
+    fn processes(&mut self) -> Result<Vec<ProcessIdentity>, SuspendRefusal> {
         let slots = eligible::processes(&self.segment, has_living_daemon)?;
-        let found: Vec<Who> = slots.iter().filter_map(|slot| Who::of(slot.pid)).collect();
+        let found: Vec<ProcessIdentity> =
+            slots.iter().filter_map(|slot| ProcessIdentity::of(slot.pid)).collect();
         if self.has_unknown(&found) { Err(SuspendRefusal::NoShim) } else { Ok(found) }
     }
 
-    fn lives(&self, who: Who) -> bool {
+    fn lives(&self, who: ProcessIdentity) -> bool {
         who.lives()
     }
 
@@ -121,7 +124,7 @@ impl Job for Here<'_> {
         listed.map(|held| held.pid).find(|pid| is_ours(*pid) && !is_suspended(*pid))
     }
 
-    fn held(&self, who: Who) -> ByGpu {
+    fn held(&self, who: ProcessIdentity) -> ByGpu {
         let gpus = self.order.bytes.keys();
         let held = |uuid: &String| -> Option<u64> {
             let listed = self.nvml.device(uuid).and_then(|device| device.processes()).ok()?;
@@ -130,13 +133,13 @@ impl Job for Here<'_> {
         gpus.filter_map(|uuid| Some((uuid.clone(), held(uuid)?))).collect()
     }
 
-    fn room(&self, bytes: &ByGpu) -> Result<(), String> {
-        for (uuid, needed) in bytes {
-            let memory = self.nvml.device(uuid).and_then(|device| device.memory());
-            let free = memory.map_err(|error| format!("{uuid} does not tell its memory: {error}"))?.free;
-            if free < *needed {
-                let bytes = radrm_profile::Bytes;
-                return Err(format!("{uuid} has {} free, and {} are needed", bytes(free), bytes(*needed)));
+    fn room(&self, bytes: &ByGpu) -> Result<(), DaemonError> {
+        for (gpu, needed) in bytes {
+            let memory = self.nvml.device(gpu).and_then(|device| device.memory());
+            let failed = |why| DaemonError::NoMemoryFigure { gpu: gpu.clone(), why };
+            let (free, needed) = (Bytes(memory.map_err(failed)?.free), Bytes(*needed));
+            if free < needed {
+                return Err(DaemonError::NoGpuMemory { gpu: gpu.clone(), free, needed });
             }
         }
         Ok(())

@@ -23,10 +23,11 @@ mod work;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use radrm_os::ProcessIdentity;
 use radrm_scheduler_core::SuspendRefusal;
 use serde::{Deserialize, Serialize};
 
-use super::status::Who;
+use super::error::DaemonError;
 use super::supervisor::User;
 
 pub(crate) use helper::help;
@@ -86,7 +87,7 @@ impl Suspension {
 /// A process that was checkpointed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Saved {
-    pub(crate) who: Who,
+    pub(crate) who: ProcessIdentity,
     /// What it held, as far as NVML told.
     #[serde(default)]
     pub(crate) bytes: ByGpu,
@@ -141,7 +142,8 @@ pub(crate) enum Answer {
 
 impl Answer {
     /// Nothing was done, and everything is as it was.
-    pub(crate) fn not_begun(task: Task, sentence: String) -> Self {
+    pub(crate) fn not_begun(task: Task, why: &DaemonError) -> Self {
+        let sentence = why.to_string();
         match task {
             Task::Suspend => Self::Refused { refusal: SuspendRefusal::Failed, sentence },
             Task::Resume => Self::NoRoom { sentence },

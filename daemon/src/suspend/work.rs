@@ -3,24 +3,25 @@
 use std::time::{Duration, Instant};
 
 use radrm_cuda_abi::*;
+use radrm_os::ProcessIdentity;
 use radrm_scheduler_core::SuspendRefusal;
 
 use super::driver::{Act, Driver, name};
 use super::{Answer, ByGpu, Saved};
-use crate::status::Who;
+use crate::error::DaemonError;
 
 /// The world around the processes.
 pub(super) trait Job {
     /// Its living processes that use the driver, if all of them can be suspended.
-    fn processes(&mut self) -> Result<Vec<Who>, SuspendRefusal>;
+    fn processes(&mut self) -> Result<Vec<ProcessIdentity>, SuspendRefusal>;
     /// Whether a process lives.
-    fn lives(&self, who: Who) -> bool;
+    fn lives(&self, who: ProcessIdentity) -> bool;
     /// A process of the job beside these that a GPU still lists: the driver has not given its memory back yet.
     fn lingering(&self, suspended: &[Saved]) -> Option<u32>;
     /// What processes hold on each GPU, as far as it is known.
-    fn held(&self, who: Who) -> ByGpu;
-    /// Whether there is so much free on each GPU; a sentence if not.
-    fn room(&self, bytes: &ByGpu) -> Result<(), String>;
+    fn held(&self, who: ProcessIdentity) -> ByGpu;
+    /// Whether there is so much free on each GPU.
+    fn room(&self, bytes: &ByGpu) -> Result<(), DaemonError>;
 }
 
 /// Takes a job off its GPUs, or leaves it as it was. `bytes` is what it is known to hold on each GPU.
@@ -79,7 +80,7 @@ fn freeze(
     // look that finds nothing new no process of the job can.
     loop {
         let found = job.processes().map_err(|refusal| (refusal, refusal.to_string()))?;
-        let new: Vec<Who> =
+        let new: Vec<ProcessIdentity> =
             found.into_iter().filter(|who| locked.iter().all(|saved| saved.who != *who)).collect();
         if new.is_empty() {
             break;
@@ -105,7 +106,7 @@ fn freeze(
     Ok(())
 }
 
-fn lock(driver: &dyn Driver, job: &dyn Job, who: Who, left: Duration) -> Result<(), Refused> {
+fn lock(driver: &dyn Driver, job: &dyn Job, who: ProcessIdentity, left: Duration) -> Result<(), Refused> {
     let done = match driver.state(who.pid) {
         Ok(CU_PROCESS_STATE_RUNNING) => {
             let ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
@@ -122,7 +123,7 @@ fn lock(driver: &dyn Driver, job: &dyn Job, who: Who, left: Duration) -> Result<
     }
 }
 
-fn refused(call: &str, who: Who, code: CUresult) -> Refused {
+fn refused(call: &str, who: ProcessIdentity, code: CUresult) -> Refused {
     (SuspendRefusal::Failed, format!("{call} of process {}: {}", who.pid, name(code)))
 }
 
@@ -157,19 +158,23 @@ pub(super) fn resume(driver: &dyn Driver, job: &dyn Job, processes: &[Saved], by
         sum
     };
     if !off.is_empty()
-        && let Err(sentence) = job.room(&needed)
+        && let Err(why) = job.room(&needed)
     {
-        return Answer::NoRoom { sentence };
+        return Answer::NoRoom { sentence: why.to_string() };
     }
     match bring_back(driver, job, processes) {
         Ok(()) => Answer::Resumed,
-        Err(sentence) => Answer::Lost { sentence },
+        Err(why) => Answer::Lost { sentence: why.to_string() },
     }
 }
 
 /// Restores what is checkpointed, and when all of it is there unlocks it.
-fn bring_back(driver: &dyn Driver, job: &dyn Job, processes: &[Saved]) -> Result<(), String> {
-    let lost = |what: &str, who: Who| format!("process {} cannot be brought back: {what}", who.pid);
+fn bring_back(driver: &dyn Driver, job: &dyn Job, processes: &[Saved]) -> Result<(), DaemonError> {
+    let lost = |call, code, who: ProcessIdentity| DaemonError::NotRestored {
+        pid: who.pid,
+        call,
+        result: name(code),
+    };
     for Saved { who, .. } in processes {
         let restored = match driver.state(who.pid) {
             Ok(CU_PROCESS_STATE_CHECKPOINTED) => driver.act(Act::Restore, who.pid),
@@ -180,7 +185,7 @@ fn bring_back(driver: &dyn Driver, job: &dyn Job, processes: &[Saved]) -> Result
         if let Err(code) = restored
             && job.lives(*who)
         {
-            return Err(lost(&format!("cuCheckpointProcessRestore: {}", name(code)), *who));
+            return Err(lost("cuCheckpointProcessRestore", code, *who));
         }
     }
     for Saved { who, .. } in processes {
@@ -188,7 +193,7 @@ fn bring_back(driver: &dyn Driver, job: &dyn Job, processes: &[Saved]) -> Result
             && let Err(code) = driver.act(Act::Unlock, who.pid)
             && job.lives(*who)
         {
-            return Err(lost(&format!("cuCheckpointProcessUnlock: {}", name(code)), *who));
+            return Err(lost("cuCheckpointProcessUnlock", code, *who));
         }
     }
     Ok(())

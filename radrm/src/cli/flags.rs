@@ -97,9 +97,10 @@ Examples:
     Compare(compare::Flags),
     /// Estimate GPU memory, activity and run time of a job from earlier runs
     ///
-    /// Takes the options of `radrm submit` and resolves the job's needs as the daemon does, from the user's dataset:
-    /// what radrm-run, dry runs and jobs of the daemon measured. Needs no daemon. An equal run has the same command,
-    /// directory and number of GPUs; runs at other batch sizes are extrapolated.
+    /// Takes the options of `radrm submit`. The daemon resolves the job's needs as it would for a submission, from its
+    /// history of the user's jobs. Without a daemon, or with --dataset, they are resolved likewise from the user's
+    /// dataset: what radrm-run and dry runs measured. An equal run has the same command, directory and number of GPUs;
+    /// runs at other batch sizes are extrapolated.
     #[command(after_long_help = "\
 Examples:
   radrm estimate -- python3 train.py --batch-size 64

@@ -1,13 +1,14 @@
-//! `radrm estimate`: what a job needs, resolved as the daemon does, from the user's own runs.
+//! `radrm estimate`: what a job needs, by the daemon that would run it, or without one by the user's own runs.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use radrm_collector::dataset::Origin;
-use radrm_protocol::connection::Connection;
+use radrm_protocol::ProtocolError;
+use radrm_protocol::connection::{Connection, odd};
 use radrm_protocol::spec::Spec;
-use radrm_protocol::wire::NodeRow;
+use radrm_protocol::wire::{EstimateRow, NodeRow, Request, Response};
 use radrm_scheduler_core::Needs;
 use radrm_scheduler_core::need::{Need, Source};
 use radrm_term::clean;
@@ -26,7 +27,7 @@ pub struct Flags {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Read this database
+    /// Read this database, and ask no daemon
     #[arg(long, value_name = "FILE")]
     dataset: Option<PathBuf>,
     /// A file that describes the job
@@ -35,9 +36,41 @@ pub struct Flags {
     /// The program and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
     command: Vec<std::ffi::OsString>,
-    /// The daemon, whose GPU model a dry run emulates.
+    /// The daemon that resolves the needs, and whose GPU model a dry run emulates.
     #[arg(skip)]
     pub(crate) socket: Option<PathBuf>,
+}
+
+/// Needs of a job, and the runs that they come from.
+struct Estimated {
+    needs: Needs,
+    history: History,
+}
+
+/// Whose runs of the program are known.
+enum History {
+    /// The user's, in a dataset.
+    Own(OwnRuns),
+    /// The daemon's.
+    Daemon(EstimateRow),
+}
+
+impl Estimated {
+    fn own(spec: &Spec, dataset: Option<&Path>) -> Result<Self, Failure> {
+        let own = OwnRuns::of(spec, dataset)?;
+        Ok(Self { needs: own.needs(spec), history: History::Own(own) })
+    }
+
+    /// As a submission of the job would be given; `None` where no daemon answers.
+    fn by_daemon(spec: &Spec, socket: Option<&Path>) -> Option<Result<Self, ProtocolError>> {
+        let mut daemon = Connection::open(socket).ok()?;
+        let mut spec = spec.clone();
+        submit::add_own_runs(&mut spec);
+        Some(daemon.ask(&Request::Estimate(Box::new(spec))).and_then(|answer| match answer {
+            Response::Estimate(row) => Ok(Self { needs: row.needs.clone(), history: History::Daemon(*row) }),
+            other => Err(odd(&other)),
+        }))
+    }
 }
 
 /// Resolves the needs and prints them.
@@ -58,10 +91,21 @@ pub(crate) fn run(flags: Flags) -> Result<(), Failure> {
             Err(why) => remarks.push(format!("nothing is estimated by a dry run: {why}")),
         }
     }
-    let own = OwnRuns::of(&spec, dataset.as_deref())?;
-    let needs = own.needs(&spec);
+    // A dataset that is named is read, whatever a daemon knows.
+    let by_daemon = match &dataset {
+        Some(_) => None,
+        None => Estimated::by_daemon(&spec, socket.as_deref()),
+    };
+    let found = match by_daemon {
+        Some(Ok(found)) => found,
+        Some(Err(why)) => {
+            remarks.push(format!("radrmd gives no estimate, so your own dataset is used: {why}"));
+            Estimated::own(&spec, None)?
+        }
+        None => Estimated::own(&spec, dataset.as_deref())?,
+    };
     remarks.iter().for_each(|sentence| radrm_console::output::say(NAME, sentence));
-    if json { print_json(&as_json(&spec, &own, &needs)) } else { print(&text(&spec, &own, &needs)) }
+    if json { print_json(&as_json(&spec, &found)) } else { print(&text(&spec, &found)) }
 }
 
 const UNKNOWN: &str = "n/a";
@@ -75,10 +119,41 @@ fn advice(spec: &Spec, needs: &Needs) -> Option<String> {
     })
 }
 
-fn origin(own: &OwnRuns) -> &'static str {
-    match own.origin {
-        Origin::Emulated => "on emulated GPUs",
-        _ => "measured",
+impl History {
+    /// The runs that are known: how many, and on what; then where they are recorded.
+    fn words(&self) -> String {
+        let (runs, of) = match self {
+            Self::Own(own) => {
+                let origin = if own.origin == Origin::Emulated { "on emulated GPUs" } else { "measured" };
+                let file =
+                    own.dataset.as_ref().map(|path| format!(" in {}", clean(&path.display().to_string())));
+                (format!("{} {origin}", own.runs.len()), file.unwrap_or_default())
+            }
+            Self::Daemon(row) => {
+                let origin = if row.emulated.is_some() { "on emulated " } else { "measured on " };
+                let model =
+                    row.model.as_deref().map_or_else(|| "GPUs".to_owned(), |model| clean(model).into_owned());
+                (format!("{} {origin}{model}", row.runs), " in radrmd's history".to_owned())
+            }
+        };
+        let runs = if self.count() == 0 { "no runs of this program yet".to_owned() } else { runs };
+        format!("{runs}{of}")
+    }
+
+    fn count(&self) -> usize {
+        match self {
+            Self::Own(own) => own.runs.len(),
+            Self::Daemon(row) => row.runs as usize,
+        }
+    }
+
+    /// Where the runs were made, as the dataset names it.
+    fn origin(&self) -> Origin {
+        match self {
+            Self::Own(own) => own.origin,
+            Self::Daemon(row) if row.emulated.is_some() => Origin::Emulated,
+            Self::Daemon(_) => Origin::Measured,
+        }
     }
 }
 
@@ -86,19 +161,14 @@ fn enforcement(need: &Need) -> &'static str {
     if need.enforce { "enforced as the job's limit" } else { "reserved, not enforced" }
 }
 
-fn text(spec: &Spec, own: &OwnRuns, needs: &Needs) -> String {
+fn text(spec: &Spec, Estimated { needs, history }: &Estimated) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| _ = writeln!(text, "{name:<12}{value}");
     line("program", &clean(&spec.command.join(" ")));
     line("directory", &clean(&spec.cwd.display().to_string()));
     line("GPUs", &spec.gpus.to_string());
     line("batch size", &own_runs::batch(spec).map_or_else(|| UNKNOWN.to_owned(), |size| size.to_string()));
-    let dataset = own.dataset.as_ref().map(|path| format!(" in {}", clean(&path.display().to_string())));
-    let runs = match own.runs.len() {
-        0 => format!("no runs of this program yet{}", dataset.unwrap_or_default()),
-        count => format!("{count} {}{}", origin(own), dataset.unwrap_or_default()),
-    };
-    line("runs", &runs);
+    line("runs", &history.words());
     match &needs.memory {
         Some(need) => {
             let bound =
@@ -123,16 +193,20 @@ fn text(spec: &Spec, own: &OwnRuns, needs: &Needs) -> String {
     text
 }
 
-fn as_json(spec: &Spec, own: &OwnRuns, needs: &Needs) -> Value {
+fn as_json(spec: &Spec, Estimated { needs, history }: &Estimated) -> Value {
     let fraction = |part: radrm_base::Permille| f64::from(part.0) / 1000.0;
     json!({
         "command": spec.command,
         "cwd": spec.cwd,
         "gpus": spec.gpus,
         "batch_size": own_runs::batch(spec),
-        "dataset": own.dataset,
-        "runs": own.runs.len(),
-        "runs_origin": (!own.runs.is_empty()).then_some(own.origin),
+        "history": if matches!(history, History::Daemon(_)) { "radrmd" } else { "dataset" },
+        "dataset": match history {
+            History::Own(own) => own.dataset.as_deref(),
+            History::Daemon(_) => None,
+        },
+        "runs": history.count(),
+        "runs_origin": (history.count() > 0).then(|| history.origin()),
         "memory": needs.memory.as_ref().map(|need| json!({
             "bytes": need.bytes.0,
             "upper_bytes": need.upper.0,
@@ -161,7 +235,6 @@ fn as_json(spec: &Spec, own: &OwnRuns, needs: &Needs) -> Value {
 mod tests {
     use super::*;
     use radrm_collector::dataset::{Dataset, Row};
-    use std::path::Path;
 
     fn spec(line: &str) -> Spec {
         let command = line.split(' ').map(str::to_owned).collect();
@@ -184,9 +257,8 @@ mod tests {
 
     fn resolved(line: &str, path: &Path) -> (String, Value) {
         let spec = spec(line);
-        let own = OwnRuns::of(&spec, Some(path)).unwrap();
-        let needs = own.needs(&spec);
-        (text(&spec, &own, &needs), as_json(&spec, &own, &needs))
+        let found = Estimated::own(&spec, Some(path)).unwrap();
+        (text(&spec, &found), as_json(&spec, &found))
     }
 
     #[test]
@@ -239,13 +311,13 @@ mod tests {
     fn without_runs_the_answer_says_what_to_do() {
         let spec = spec("t");
         let own = OwnRuns::default();
-        let needs = own.needs(&spec);
-        let text = text(&spec, &own, &needs);
+        let found = Estimated { needs: own.needs(&spec), history: History::Own(own) };
+        let text = text(&spec, &found);
         assert!(
             text.contains("no runs of this program yet") && text.contains("radrm-run --dry-run"),
             "{text}"
         );
-        let json = as_json(&spec, &own, &needs);
+        let json = as_json(&spec, &found);
         assert!(json["memory"].is_null() && json["advice"].is_string(), "{json}");
     }
 }

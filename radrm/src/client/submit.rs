@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use clap::Args;
 use radrm_collector::dataset::batch_of;
-use radrm_protocol::connection::{Connection, Unanswered, odd};
+use radrm_protocol::ProtocolError;
+use radrm_protocol::connection::{Connection, odd};
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{Request, Response};
 use radrm_protocol::words;
@@ -44,7 +45,10 @@ pub struct Flags {
 }
 
 /// Submits, and waits if that is wanted. Gives the exit code.
-pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>) -> Result<u8, Failure> {
+pub(super) fn run(
+    flags: Flags,
+    connect: &dyn Fn() -> Result<Connection, ProtocolError>,
+) -> Result<u8, Failure> {
     let (wait, quiet) = (flags.wait, flags.quiet);
     let remark = |sentence: &str| {
         if !quiet {
@@ -52,9 +56,8 @@ pub(super) fn run(flags: Flags, connect: &dyn Fn() -> Result<Connection, String>
         }
     };
     let (mut spec, dry_run, remarks) = spec(flags)?;
-    if dry_run.is_none() && !states_memory(&spec) {
-        // Without a dataset, or with a damaged one, the daemon's own history decides.
-        spec.estimate = OwnRuns::of(&spec, None).ok().and_then(|own| own.estimate(&spec));
+    if dry_run.is_none() {
+        add_own_runs(&mut spec);
     }
     remarks.iter().chain(&user_limit::remark(&spec)).for_each(|sentence| remark(sentence));
     let mut connection = connect()?;
@@ -101,21 +104,21 @@ fn end_of(
     job: u64,
     quiet: bool,
     connection: &mut Connection,
-    connect: &dyn Fn() -> Result<Connection, String>,
+    connect: &dyn Fn() -> Result<Connection, ProtocolError>,
 ) -> Result<u8, Failure> {
     loop {
         let row = match connection.ask(&Request::Show { job: job.into() }) {
             Ok(Response::Job(row, _)) => row,
             Ok(other) => return Err(odd(&other).into()),
-            Err(Unanswered::Refused(sentence)) => return Err(sentence.into()),
             // The daemon may be on its way back; the job is with it.
-            Err(Unanswered::Lost(_)) => {
+            Err(why) if why.is_lost() => {
                 thread::sleep(LOOK);
                 if let Ok(again) = connect() {
                     *connection = again;
                 }
                 continue;
             }
+            Err(why) => return Err(why.into()),
         };
         if let Some(end) = row.end {
             if !quiet && row.exit_code != Some(0) {
@@ -124,6 +127,14 @@ fn end_of(
             return Ok(row.exit_code.map_or(1, |code| u8::try_from(code).unwrap_or(1)));
         }
         thread::sleep(LOOK);
+    }
+}
+
+/// Adds what the user's own runs show to a job that does not state its memory.
+pub(super) fn add_own_runs(spec: &mut Spec) {
+    if !states_memory(spec) && spec.dry_run.is_none() {
+        // Without a dataset, or with a damaged one, the daemon's own history decides.
+        spec.estimate = OwnRuns::of(spec, None).ok().and_then(|own| own.estimate(spec));
     }
 }
 
@@ -168,7 +179,7 @@ pub(super) fn spec(flags: Flags) -> Result<(Spec, Option<u64>, Vec<String>), Fai
     asks.apply(&mut spec, &here);
     spec.umask = own_umask();
     spec.environment = environment();
-    spec.check().map_err(Failure::Usage)?;
+    spec.check().map_err(|why| Failure::Usage(why.to_string()))?;
     let mut remarks = Vec::new();
     // What is said or written down of the need comes before a formula.
     let estimated = spec.mem.or(spec.mem_upper).is_none() && spec.gpus > 0;
@@ -207,7 +218,7 @@ fn from_file(file: &Path, here: &Path) -> Result<rad::Rad, String> {
     /// The most that a job's command can be, and room for comments.
     const MAX_FILE: u64 = 4 << 20;
     let text = text::of_file(file, MAX_FILE)?;
-    let wrong = |why| format!("{}: {why}", file.display());
+    let wrong = |why: String| format!("{}: {why}", file.display());
     let mut rad = rad::parse(&text).map_err(wrong)?;
     let spec = &mut rad.spec;
     if spec.name.is_empty() {
@@ -215,7 +226,7 @@ fn from_file(file: &Path, here: &Path) -> Result<rad::Rad, String> {
     }
     here.clone_into(&mut spec.cwd);
     std::mem::take(&mut rad.asks).apply(spec, here);
-    spec.check().map_err(wrong)?;
+    spec.check().map_err(|why| wrong(why.to_string()))?;
     rad.model = rad.model.map(|named| file.parent().unwrap_or(Path::new("")).join(named));
     Ok(rad)
 }
@@ -359,7 +370,7 @@ mod tests {
         let command = vec!["/bin/true".into()];
         let flags = Flags { wait: true, quiet: true, command, ..Flags::default() };
         let told = run(flags, &|| Connection::open(Some(&socket)));
-        assert!(matches!(&told, Err(Failure::Work(why)) if why == "you have no job 7"), "{told:?}");
+        assert_eq!(told.unwrap_err().to_string(), "you have no job 7");
         assert_eq!(daemon.join().unwrap(), 2);
     }
 

@@ -112,7 +112,7 @@ struct Machine {
 struct Shared(Rc<RefCell<Machine>>);
 
 impl Machine {
-    fn start(&mut self, attempt: Attempt, order: &Order) -> Who {
+    fn start(&mut self, attempt: Attempt, order: &Order) -> ProcessIdentity {
         let value = |name: &str| {
             let mut lines = order.environment.iter();
             lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).unwrap().to_owned()
@@ -143,8 +143,9 @@ impl Machine {
             }
         };
         self.runs.insert(attempt, run);
-        let who = |of| Who { at_ms: now, ..World::who(attempt, of) };
-        let status = Status { supervisor: Some(who(0)), program: Some(who(1)), ..Status::default() };
+        let who = |of| World::who(attempt, of);
+        let (supervisor, program) = (Some(who(0)), Some(who(1)));
+        let status = Status { supervisor, program, began_ms: now, end: None };
         self.attempts.insert(attempt, status::Look { kept: true, status });
         who(0)
     }
@@ -170,33 +171,38 @@ impl Effects for Shared {
         let at = machine.now.get();
         Now { at: Millis(at), mono: machine.begun + Duration::from_millis(at - BEGIN) }
     }
-    fn start(&mut self, attempt: Attempt, _: Owner, order: &Order) -> Result<Option<Who>, String> {
+    fn start(
+        &mut self,
+        attempt: Attempt,
+        _: Owner,
+        order: &Order,
+    ) -> Result<Option<ProcessIdentity>, DaemonError> {
         Ok(Some(self.0.borrow_mut().start(attempt, order)))
     }
-    fn launcher(&self) -> Result<String, String> {
+    fn launcher(&self) -> Result<String, DaemonError> {
         Ok("radrm-run".to_owned())
     }
-    fn watch(&mut self, _: Attempt, _: Who) {}
+    fn watch(&mut self, _: Attempt, _: ProcessIdentity) {}
     fn reap(&mut self, _: Attempt) {}
     fn status(&mut self, attempt: Attempt) -> std::io::Result<Option<status::Look>> {
         Ok(self.0.borrow().attempts.get(&attempt).cloned())
     }
-    fn lives(&self, _: Who) -> bool {
+    fn lives(&self, _: ProcessIdentity) -> bool {
         true
     }
-    fn signal_group(&mut self, _: Who, _: i32) {}
-    fn kill_below(&mut self, _: Who, _: Option<Who>) {}
-    fn kill_again(&mut self, _: Who, _: bool) {}
+    fn signal_group(&mut self, _: ProcessIdentity, _: i32) {}
+    fn kill_below(&mut self, _: ProcessIdentity, _: Option<ProcessIdentity>) {}
+    fn kill_again(&mut self, _: ProcessIdentity, _: bool) {}
     fn sweep(&mut self, _: Attempt, _: Option<u32>, _: &Status) -> BTreeSet<u32> {
         BTreeSet::new()
     }
-    fn start_helper(&mut self, _: Attempt, _: suspend::Order) -> Result<(), String> {
-        Err("there is no helper here".to_owned())
+    fn start_helper(&mut self, _: Attempt, _: suspend::Order) -> Result<(), DaemonError> {
+        Err(DaemonError::JobGone)
     }
-    fn start_epilog(&mut self, _: Attempt, _: &Call) -> Result<(), String> {
-        Err("there is no epilog here".to_owned())
+    fn start_epilog(&mut self, _: Attempt, _: &Call) -> Result<(), DaemonError> {
+        Err(DaemonError::JobGone)
     }
-    fn limit_host(&mut self, _: Attempt, _: HostNeed) -> Result<Option<Group>, String> {
+    fn limit_host(&mut self, _: Attempt, _: HostNeed) -> Result<Option<Group>, DaemonError> {
         Ok(None)
     }
     fn host_limits(&self) -> HostLimits {
@@ -208,7 +214,7 @@ impl Effects for Shared {
     fn clean(&mut self, _: Vec<u64>, _: u64) -> bool {
         false
     }
-    fn segment(&self, _: Who) -> Option<Segment> {
+    fn segment(&self, _: ProcessIdentity) -> Option<Segment> {
         None
     }
     fn processes(&self) -> host::Look {

@@ -24,8 +24,8 @@ struct World {
     no_room: bool,
 }
 
-fn who(pid: u32) -> Who {
-    Who { pid, start: 1, at_ms: 0 }
+fn who(pid: u32) -> ProcessIdentity {
+    ProcessIdentity { pid, start: 1 }
 }
 
 impl World {
@@ -76,7 +76,7 @@ impl Driver for World {
 struct View<'a>(&'a World, usize);
 
 impl Job for View<'_> {
-    fn processes(&mut self) -> Result<Vec<Who>, SuspendRefusal> {
+    fn processes(&mut self) -> Result<Vec<ProcessIdentity>, SuspendRefusal> {
         self.1 += 1;
         if let Some((at, refusal)) = self.0.refused_at
             && at == self.1
@@ -89,7 +89,7 @@ impl Job for View<'_> {
         Ok(living.filter(|who| !(late && who.pid == 2)).collect())
     }
 
-    fn lives(&self, who: Who) -> bool {
+    fn lives(&self, who: ProcessIdentity) -> bool {
         !self.0.dead.borrow().contains(&who.pid)
     }
 
@@ -103,13 +103,17 @@ impl Job for View<'_> {
         })
     }
 
-    fn held(&self, who: Who) -> ByGpu {
+    fn held(&self, who: ProcessIdentity) -> ByGpu {
         [("GPU-a".to_owned(), u64::from(who.pid) * 10)].into()
     }
 
-    fn room(&self, bytes: &ByGpu) -> Result<(), String> {
+    fn room(&self, bytes: &ByGpu) -> Result<(), DaemonError> {
         assert!(!bytes.is_empty());
-        if self.0.no_room { Err("no room".to_owned()) } else { Ok(()) }
+        let (free, needed) = (radrm_scheduler_core::Bytes(1), radrm_scheduler_core::Bytes(2));
+        match self.0.no_room {
+            true => Err(DaemonError::NoGpuMemory { gpu: "A".to_owned(), free, needed }),
+            false => Ok(()),
+        }
     }
 }
 
@@ -201,7 +205,7 @@ fn without_room_no_restore_is_begun() {
     let Answer::Suspended { processes, bytes } = run(&world) else { panic!("suspended") };
     let acts = world.acts.borrow().len();
     let answer = resume(&world, &View(&world, 0), &processes, &bytes);
-    assert_eq!(answer, Answer::NoRoom { sentence: "no room".to_owned() });
+    assert_eq!(answer, Answer::NoRoom { sentence: "A has 1 B free, and 2 B are needed".to_owned() });
     assert!(world.all(CHECKPOINTED) && world.acts.borrow().len() == acts);
 }
 

@@ -1,0 +1,184 @@
+//! Why the daemon, a supervisor or a helper cannot do something.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use radrm_base::signal;
+use radrm_console::output::reason;
+use radrm_limits::LimitError;
+use radrm_os::nvml::NvmlError;
+use radrm_protocol::ProtocolError;
+use radrm_protocol::after::After;
+use radrm_protocol::job_ref::JobRef;
+use radrm_scheduler_core::{Bytes, Reason};
+use thiserror::Error;
+
+/// Why something is not done, as one sentence. Clients and the log get its text.
+#[derive(Debug, Error)]
+pub(crate) enum DaemonError {
+    /// A file or folder cannot be used.
+    #[error("{}{failed}: {why}", path.display())]
+    File { path: PathBuf, failed: &'static str, why: String },
+    #[error("no process: {}", reason(.0))]
+    NoProcess(io::Error),
+    #[error("no thread: {}", reason(.0))]
+    NoThread(io::Error),
+    #[error("no eventfd: {}", reason(.0))]
+    NoEventfd(io::Error),
+    #[error("no memory: {}", reason(.0))]
+    NoMemory(io::Error),
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+
+    #[error("another radrmd uses {}", .0.display())]
+    OtherDaemon(PathBuf),
+    #[error("another radrmd answers at {}", .0.display())]
+    SocketTaken(PathBuf),
+    #[error("{} is there and is no socket", .0.display())]
+    NoSocket(PathBuf),
+    #[error("NVML does not work: {0}")]
+    Nvml(NvmlError),
+    #[error("the emulated NVML does not work: {0}")]
+    EmulatedNvml(NvmlError),
+    /// The machine to emulate is not known, or cannot be made.
+    #[error("{0}")]
+    Emulation(String),
+
+    /// In a configuration file.
+    #[error("{}: {error}", path.display())]
+    Configuration { path: PathBuf, error: Box<Self> },
+    #[error("line {line}: {what}")]
+    Line { line: usize, what: String },
+    #[error("kernels: {0}")]
+    Kernels(LimitError),
+    #[error("look_ms is at least 50")]
+    ShortPoll,
+    #[error("metrics: `{0}` is no address")]
+    NoAddress(String),
+    #[error("metrics: {0} can be reached from other machines")]
+    PublicAddress(SocketAddr),
+    #[error("hooks.timeout_s is at least 1")]
+    HookWithoutTime,
+    #[error("hooks.{hook}: {}{what}", program.display())]
+    HookRejected { hook: &'static str, program: PathBuf, what: String },
+
+    #[error("the queue cannot be read: {0}")]
+    QueueRead(rusqlite::Error),
+    #[error("the queue cannot be written: {0}")]
+    QueueWrite(rusqlite::Error),
+    #[error("the queue cannot be brought up to date: {0}")]
+    QueueUpdate(rusqlite::Error),
+    #[error("{} was made by a newer radrmd", .0.display())]
+    NewerQueue(PathBuf),
+    #[error("{error}: stop it first, its jobs run on meanwhile")]
+    StopFirst { error: Box<Self> },
+    #[error(
+        "{} is damaged: {why}; put a backup in its place, or move it away: job numbers go on",
+        path.display()
+    )]
+    Damaged { path: PathBuf, why: String },
+    #[error("{} does not have the highest job number", .0.display())]
+    NoNumber(PathBuf),
+    #[error("the job number cannot be kept: {}", reason(.0))]
+    NumberNotKept(io::Error),
+    #[error("the history cannot be read: {0}")]
+    HistoryRead(rusqlite::Error),
+    #[error("the GPU time cannot be read: {0}")]
+    GpuTimeRead(rusqlite::Error),
+    #[error("what became of job {job} is not known: {why}")]
+    FateUnknown { job: u64, why: io::Error },
+
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    #[error("a submission out of order")]
+    OutOfOrder,
+    #[error("this daemon does not run as root, so it starts its own user's jobs only")]
+    OtherUser,
+    #[error("user {0} has no account on this machine")]
+    NoAccount(u32),
+    #[error("the commands and environments of your jobs have {bytes} already, and {most} is the most")]
+    NoRoom { bytes: Bytes, most: Bytes },
+    #[error("the job {reason}{}", why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
+    Impossible { reason: Box<Reason>, why: Option<String> },
+    #[error("the array's {jobs} jobs are too many: {reason}")]
+    LargeArray { jobs: u32, reason: Box<Reason> },
+    #[error("{0}")]
+    NotAdmitted(Box<Reason>),
+    #[error("you have no job {0}")]
+    UnknownJob(JobRef),
+    #[error("job {0} is over")]
+    JobOver(JobRef),
+    #[error("job {0} runs already: cancel it, or let it run")]
+    JobRuns(u64),
+    #[error("{named} jobs are named; {most} at once are the most")]
+    ManyJobs { named: usize, most: usize },
+    #[error("job {failed} did not succeed, so a job after {after} would never start")]
+    AfterFailed { failed: u64, after: Box<After> },
+    #[error("GPUs are drained by administrators")]
+    DrainedByAdmins,
+    #[error("there is no GPU {0}")]
+    NoGpu(String),
+    #[error("only administrators see the GPU time of other users")]
+    OthersGpuTime,
+
+    #[error("it is gone")]
+    JobGone,
+    #[error("{} is missing", .0.display())]
+    NoLauncher(PathBuf),
+    #[error("no control group for job {job}: {}", reason(why))]
+    NoGroup { job: u64, why: io::Error },
+    #[error("its control group cannot be used: {}", reason(.0))]
+    GroupUnusable(io::Error),
+    #[error("cannot become user {user}: {what}: {why}")]
+    NotUser { user: String, what: &'static str, why: nix::Error },
+    #[error("the user's name has a zero byte")]
+    ZeroByteUser,
+    #[error("a word has a zero byte")]
+    ZeroByteWord,
+    /// Most likely a word of the job's command is too long.
+    #[error("its command cannot be executed: {}", reason(.0))]
+    NotExecuted(io::Error),
+
+    /// Before the hook's name and after a colon; the other errors of hooks are ends of such sentences.
+    #[error("the {hook} {error}")]
+    Hook { hook: &'static str, error: Box<Self> },
+    #[error("cannot be started: {}", reason(.0))]
+    HookNotStarted(io::Error),
+    #[error("cannot be run: {}", reason(.0))]
+    HookNotRun(io::Error),
+    #[error("was killed after {0} s, its limit")]
+    HookTimeout(u32),
+    #[error("ended with exit code {0}")]
+    HookExited(i32),
+    #[error("was killed by {}", signal::name(*.0))]
+    HookKilled(i32),
+    #[error("was not begun")]
+    HookNotBegun,
+    /// As another process wrote it down.
+    #[error("{0}")]
+    HookFailed(String),
+
+    #[error("cuInit: {0}")]
+    CuInit(String),
+    #[error("its segment cannot be read")]
+    NoSegment,
+    #[error("{gpu} does not report its memory: {why}")]
+    NoMemoryFigure { gpu: String, why: NvmlError },
+    #[error("{gpu} has {free} free, and {needed} are needed")]
+    NoGpuMemory { gpu: String, free: Bytes, needed: Bytes },
+    #[error("process {pid} cannot be brought back: {call}: {result}")]
+    NotRestored { pid: u32, call: &'static str, result: String },
+}
+
+impl DaemonError {
+    /// A file that cannot be used, with what the system says.
+    pub(crate) fn file(path: &Path, error: &io::Error) -> Self {
+        Self::not(path, "", error)
+    }
+
+    /// Likewise, with what cannot be done with it: ` cannot be read`.
+    pub(crate) fn not(path: &Path, failed: &'static str, error: &io::Error) -> Self {
+        Self::File { path: path.to_owned(), failed, why: reason(error) }
+    }
+}

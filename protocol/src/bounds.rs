@@ -1,0 +1,19 @@
+//! What one submission may have at most.
+
+/// Jobs of an array.
+pub const MAX_TASKS: usize = 10_000;
+/// Words of a command and an environment: more than these can be.
+pub(crate) const MAX_WORDS: usize = 100_000;
+/// What the kernel gives to a program as one word (`MAX_ARG_STRLEN`), with its zero byte.
+pub(crate) const MAX_WORD: usize = 128 << 10;
+/// Command and environment together, with their zero bytes: what the kernel gives to a program whose stack may have
+/// the usual 8 MiB.
+pub(crate) const MAX_BYTES: usize = 2 << 20;
+/// Names, and where an estimate comes from.
+pub(crate) const MAX_NAME: usize = 256;
+/// More estimators than a file has.
+pub(crate) const MAX_ESTIMATES: usize = 16;
+/// More jobs that one job waits for are an array's.
+pub(crate) const MAX_DEPENDENCIES: usize = 100;
+/// A path that the kernel takes (`PATH_MAX`), with its zero byte.
+pub(crate) const MAX_PATH: usize = 4096;
