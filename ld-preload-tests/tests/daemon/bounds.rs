@@ -2,7 +2,11 @@
 
 use std::{fs, process::Command};
 
-use radrm_preload_tests::{artifacts, node::Daemon};
+use radrm_preload_tests::{
+    artifacts,
+    node::{Daemon, may},
+    programs,
+};
 use serde_json::Value;
 
 fn queue(daemon: &Daemon) -> Vec<Value> {
@@ -125,4 +129,33 @@ fn what_radrm_replay_cannot_make_is_a_wrong_command_line() {
         assert_eq!(done.status.code(), Some(2), "{said}");
         assert!(said.lines().count() == 1 && (said.contains("5000000") || said.contains("B9000")), "{said}");
     }
+}
+
+#[test]
+fn a_users_default_limit_holds_under_roots_emulated_daemon() {
+    const USER: u32 = 65_534;
+    if !may(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"])
+        || !may(&["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"])
+        || !may(&["getent", "passwd", "65534"])
+    {
+        return;
+    }
+    // The configuration of the node, for this daemon and its jobs alone.
+    let before = "cp -a /etc $PLACE/etc && mkdir -p $PLACE/etc/radrm \
+                  && printf '[default]\\nmem-limit = \"1GiB\"\\n' > $PLACE/etc/radrm/radrm.toml \
+                  && mount --bind $PLACE/etc /etc";
+    let daemon = Daemon::with("emulate = \"1xA100-40GB\"\n", before);
+    let program = programs::compile("steps.c", &[]).display().to_string();
+    let submit = |allocation: &str| -> u64 {
+        let line = ["submit", "-q", "--gpu-mem", "4GiB", "--", &program, "use:0", allocation];
+        let done = daemon.client_of(USER, &line).current_dir("/").output().expect("radrm");
+        String::from_utf8_lossy(&done.stdout).trim().parse().expect("a number")
+    };
+    let fits = daemon.end(submit("alloc:a:300m"));
+    assert_eq!(fits["exit_code"], 0, "{fits} {}", daemon.log());
+    let job = submit("alloc:a:3g");
+    let ended = daemon.end(job);
+    assert_ne!(ended["exit_code"], 0, "{ended}");
+    let history = daemon.show(job)["history"].to_string();
+    assert!(history.contains("was stopped by"), "{ended} {history}");
 }

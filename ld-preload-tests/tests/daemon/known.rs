@@ -36,6 +36,20 @@ fn a_program_that_ran_out_of_memory_is_not_unknown_the_next_time() {
     let third = daemon.submit(&["--hold"], &command);
     let history = daemon.show(third)["history"].to_string();
     assert!(history.contains("measured in an equal run"), "{history}");
+    // `radrm estimate` gives what a submission is given, by the same history, and submits nothing.
+    let estimate = |options: &[&str]| -> Value {
+        let line = ["estimate", "--json"].iter().chain(options).chain(&["--"]).chain(&command);
+        serde_json::from_str(&daemon.ok(&line.copied().collect::<Vec<_>>())).expect("JSON")
+    };
+    let estimated = estimate(&[]);
+    assert_eq!((&estimated["history"], &estimated["runs"]), (&"radrmd".into(), &2.into()), "{estimated}");
+    let source = estimated["memory"]["source_text"].as_str().expect("a source");
+    let need = daemon.show(third)["job"]["need_from"].to_string();
+    assert!(history.contains(source) && need.contains(source), "{source}: {need}");
+    assert_eq!(daemon.submit(&["--hold"], &sleep), third + 1);
+    // A dataset that is named is read in place of it: the launcher's row of the same run.
+    let own = daemon.path(".local/share/radrm/dataset.db").display().to_string();
+    assert_eq!(estimate(&["--dataset", &own])["history"], "dataset");
 }
 
 #[test]
