@@ -179,6 +179,11 @@ impl DaemonError {
 
     /// Likewise, with what cannot be done with it: ` cannot be read`.
     pub(crate) fn not(path: &Path, failed: &'static str, error: &io::Error) -> Self {
-        Self::File { path: path.to_owned(), failed, why: reason(error) }
+        Self::by(path, failed, reason(error))
+    }
+
+    /// Likewise, by another error than the system's.
+    pub(crate) fn by(path: &Path, failed: &'static str, why: impl ToString) -> Self {
+        Self::File { path: path.to_owned(), failed, why: why.to_string() }
     }
 }

@@ -8,8 +8,7 @@ use radrm_protocol::wire::{GpuStats, Line, StatsRow};
 use radrm_scheduler_core::{Activity, Bytes, Leaving, Millis, Needs, Verdict};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
-use super::error::DaemonError;
-use super::suspend::Suspension;
+use super::{error::DaemonError, suspend::Suspension};
 
 /// Where a job stands, as far as the disk knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -169,11 +168,7 @@ fn int(value: u64) -> i64 {
 impl Store {
     /// Opens the database, which is made if it is not there.
     pub(crate) fn open(path: &Path) -> std::result::Result<Self, DaemonError> {
-        let failed = |error: rusqlite::Error| DaemonError::File {
-            path: path.to_owned(),
-            failed: " cannot be used",
-            why: error.to_string(),
-        };
+        let failed = |error: rusqlite::Error| DaemonError::by(path, " cannot be used", error);
         let mut connection = Connection::open(path).map_err(failed)?;
         // One daemon at a time: a second one gets no lock, and none is needed for each transaction.
         connection.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(failed)?;

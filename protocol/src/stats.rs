@@ -1,5 +1,6 @@
 //! Figures over jobs and GPUs, as they are shown.
 
+use radrm_scheduler_core::Needs;
 use serde::{Deserialize, Serialize};
 
 /// Figures over jobs that are over.
@@ -64,4 +65,18 @@ pub struct UsageRow {
     pub attempts: u64,
     /// Attempts that ended out of GPU memory.
     pub out_of_memory: u64,
+}
+
+/// What a job would need, by the daemon's history.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EstimateRow {
+    /// As a submission would be given.
+    pub needs: Needs,
+    /// Runs of the same program by the same user that the daemon has recorded, those at other batch sizes included.
+    pub runs: u32,
+    /// The GPU model that they ran on; `None`: the node has several, and the job names none.
+    pub model: Option<String>,
+    /// What is emulated, if it is.
+    pub emulated: Option<String>,
 }

@@ -13,7 +13,7 @@ use radrm_console::output::reason;
 use crate::ProtocolError;
 use crate::job_ref::JobRef;
 use crate::spec::Spec;
-pub use crate::stats::{GpuStats, StatsRow, UsageRow};
+pub use crate::stats::{EstimateRow, GpuStats, StatsRow, UsageRow};
 
 /// The first bytes in both directions; the last is the version.
 pub const HELLO: [u8; 8] = *b"RADRMD\0\x02";
@@ -110,20 +110,6 @@ pub enum Response {
     Done,
     /// One sentence.
     Refused(String),
-}
-
-/// What a job would need, by the daemon's history.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct EstimateRow {
-    /// As a submission would be given.
-    pub needs: Needs,
-    /// Runs of the same program by the same user that the daemon has recorded, those at other batch sizes included.
-    pub runs: u32,
-    /// The GPU model that they ran on; `None`: the node has several, and the job names none.
-    pub model: Option<String>,
-    /// What is emulated, if it is.
-    pub emulated: Option<String>,
 }
 
 /// A line of a job's history.

@@ -49,11 +49,7 @@ pub(super) struct Loaded {
 impl Loaded {
     /// Opens the driver, and starts it: a restore needs persistence mode or this.
     pub(super) fn open(path: &Path) -> Result<Self, DaemonError> {
-        let failed = |error: libloading::Error| DaemonError::File {
-            path: path.to_owned(),
-            failed: "",
-            why: error.to_string(),
-        };
+        let failed = |error: libloading::Error| DaemonError::by(path, "", error);
         // SAFETY: the driver's own library, whose initialisers every program with CUDA runs.
         let library = unsafe { Library::new(path) }.map_err(failed)?;
         // SAFETY: the types are those of the driver's prototypes.
