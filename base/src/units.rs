@@ -5,6 +5,7 @@
 //! program that shows them.
 
 use alloc::format;
+use alloc::string::String;
 use core::fmt;
 use core::iter::Sum;
 use core::ops::Add;
@@ -194,17 +195,21 @@ impl fmt::Display for Nanos {
         } else if n < 59_950_000_000 {
             format!("{:.1} s", n as f64 / 1e9)
         } else {
-            let seconds = n.saturating_add(500_000_000) / 1_000_000_000;
-            let (d, h, m, s) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
-            if d > 0 {
-                format!("{d} d {h:02} h")
-            } else if h > 0 {
-                format!("{h} h {m:02} min")
-            } else {
-                format!("{m} min {s:02} s")
-            }
+            long(n / 1_000_000)
         };
         f.pad(&text)
+    }
+}
+
+/// Seconds and more in at most two units, rounded to the smaller one.
+fn long(ms: u64) -> String {
+    let rounded = |unit: u64| ms.saturating_add(unit / 2) / unit;
+    let (seconds, minutes, hours) = (rounded(1000), rounded(60_000), rounded(3_600_000));
+    match (seconds, minutes) {
+        (0..60, _) => format!("{seconds} s"),
+        (60..3600, _) => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        (_, 0..1440) => format!("{} h {:02} min", minutes / 60, minutes % 60),
+        _ => format!("{} d {:02} h", hours / 24, hours % 24),
     }
 }
 
@@ -260,14 +265,7 @@ impl Millis {
 /// For people: `850 ms`, `42 s`, `12 min 05 s`, `3 h 20 min`.
 impl fmt::Display for Millis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let s = self.0 / 1000;
-        let text = match s {
-            0 => format!("{} ms", self.0),
-            1..60 => format!("{s} s"),
-            60..3600 => format!("{} min {:02} s", s / 60, s % 60),
-            3600..86_400 => format!("{} h {:02} min", s / 3600, s / 60 % 60),
-            _ => format!("{} d {:02} h", s / 86_400, s / 3600 % 24),
-        };
+        let text = if self.0 < 1000 { format!("{} ms", self.0) } else { long(self.0) };
         f.pad(&text)
     }
 }
@@ -375,6 +373,22 @@ mod tests {
         assert_eq!(Permille(625).to_string(), "62.5 %");
         assert_eq!(Permille::from_fraction(f64::NAN), Permille::ZERO);
         assert_eq!(Permille::from_fraction(0.8213), Permille(821));
+    }
+
+    #[test]
+    fn durations_are_rounded_and_not_cut() {
+        for (ms, text) in [
+            (999, "999 ms"),
+            (1_500, "2 s"),
+            (59_999, "1 min 00 s"),
+            (3_599_600, "1 h 00 min"),
+            (7_499_999, "2 h 05 min"),
+            (86_399_999, "1 d 00 h"),
+            (100_000_000, "1 d 04 h"),
+        ] {
+            assert_eq!(Millis(ms).to_string(), text, "{ms}");
+            assert!(ms < 60_000 || Nanos(ms * 1_000_000).to_string() == text, "{ms}");
+        }
     }
 
     #[test]
