@@ -139,7 +139,7 @@ fn every_feature_of_a_process_that_was_alone_is_known_with_its_origin() {
     for (name, why) in [
         ("l2_throughput", "no meter"),
         ("pcie_from_gpu_bytes_per_second", "not reported by NVML"),
-        ("exclusive_throughput", "does not tell its progress"),
+        ("exclusive_throughput", "does not report its progress"),
     ] {
         let feature = of(&found, name);
         assert_eq!((feature.value, feature.origin), (None, "unknown"));

@@ -93,7 +93,7 @@ fn a_training_run_is_a_valid_trace() {
         pcie_to_gpu: Some(Bytes(9)),
         ..GpuSpan::default()
     }];
-    let work = |launches, kernels| Work {
+    let work = |launches, kernels| KernelActivity {
         launches,
         kernels,
         copied: Bytes(launches * 3),
@@ -103,16 +103,16 @@ fn a_training_run_is_a_valid_trace() {
             _ => Bytes::ZERO,
         }),
         active: kernels,
-        ..Work::default()
+        ..KernelActivity::default()
     };
-    let span = |at, work| WorkSpan {
+    let span = |at, work| KernelSpan {
         process: profile.processes[0].key,
         t: Nanos::from_secs(at),
         span: Nanos::from_secs(2),
-        work,
+        kernel_activity: work,
     };
     // The second one follows at once, the third one after a rest.
-    profile.work = vec![
+    profile.kernel_activity = vec![
         span(1, work(800, Nanos::from_secs(1))),
         span(3, work(600, Nanos::ZERO)),
         span(9, work(400, Nanos::from_millis(500))),

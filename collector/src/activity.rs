@@ -140,7 +140,7 @@ pub(crate) struct SpanBuilder {
 }
 
 impl SpanBuilder {
-    /// Adds a reading: it tells of the time up to its moment.
+    /// Adds a reading: it is of the time up to its moment.
     pub(crate) fn add(&mut self, reading: &Reading) {
         let open =
             self.open.entry(reading.gpu.0).or_insert_with(|| Open { start: reading.t, ..Open::default() });

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use thiserror::Error;
 
 /// Fields of DCGM, in the order of the columns: SMACT, SMOCC, tensor, DRAM.
 const FIELDS: &str = "1002,1003,1004,1005";
@@ -38,6 +39,19 @@ impl DcgmSource {
     }
 }
 
+/// Why DCGM measures nothing.
+#[derive(Debug, Error)]
+pub(crate) enum DcgmError {
+    #[error("DCGM is not asked")]
+    Off,
+    #[error("there is no dcgmi")]
+    NotInstalled,
+    #[error("dcgmi cannot be started: {0}")]
+    NotStarted(std::io::Error),
+    #[error("no thread for dcgmi: {0}")]
+    NoThread(std::io::Error),
+}
+
 /// What the tool's thread says.
 enum Said {
     Reading(Reading),
@@ -59,8 +73,8 @@ impl Dcgm {
         source: &DcgmSource,
         gpus: Vec<(u32, GpuIndex)>,
         now: impl Fn() -> Nanos + Send + 'static,
-    ) -> Result<Dcgm, String> {
-        let tool = source.tool().ok_or("DCGM is not asked")?;
+    ) -> Result<Dcgm, DcgmError> {
+        let tool = source.tool().ok_or(DcgmError::Off)?;
         let numbers: Vec<String> = gpus.iter().map(|(number, _)| number.to_string()).collect();
         let mut child = Command::new(&tool)
             .args(["dmon", "-e", FIELDS, "-d", DELAY_MS, "-i", &numbers.join(",")])
@@ -69,8 +83,8 @@ impl Dcgm {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| match error.kind() {
-                std::io::ErrorKind::NotFound => "there is no dcgmi".to_owned(),
-                _ => format!("dcgmi cannot be started: {error}"),
+                std::io::ErrorKind::NotFound => DcgmError::NotInstalled,
+                _ => DcgmError::NotStarted(error),
             })?;
         let (to, from) = channel();
         let (out, err) = (child.stdout.take(), child.stderr.take());
@@ -83,7 +97,7 @@ impl Dcgm {
         if let Err(error) = thread::Builder::new().name("radrm-dcgm".into()).spawn(work) {
             let _ = child.kill();
             let _ = child.wait();
-            return Err(format!("no thread for dcgmi: {error}"));
+            return Err(DcgmError::NoThread(error));
         }
         Ok(Dcgm { child, from, gpus, has_said: false })
     }
@@ -217,7 +231,10 @@ mod tests {
     #[test]
     fn why_there_is_nothing_is_said() {
         let start = |source: &DcgmSource| Dcgm::start(source, vec![(0, GpuIndex(0))], || Nanos(0));
-        assert_eq!(start(&DcgmSource::Tool("/none/dcgmi".into())).err().unwrap(), "there is no dcgmi");
+        assert_eq!(
+            start(&DcgmSource::Tool("/none/dcgmi".into())).err().unwrap().to_string(),
+            "there is no dcgmi"
+        );
         let (_dir, source) = tool("echo 'Error: unable to connect to the host engine'; exit 1");
         let (readings, ended) = until_said(&mut start(&source).ok().unwrap());
         assert!(readings.is_empty());

@@ -9,10 +9,10 @@ struct Rule {
     name: &'static str,
     /// The file name begins with this...
     file: &'static str,
-    /// ...or the path contains this folder. Empty: not looked at.
+    /// ...or the path contains this folder. Empty: not checked.
     folder: &'static str,
     /// Python distributions whose `NAME-VERSION.dist-info` folder beside the
-    /// package tells the version. Empty: the version is in the file's name,
+    /// package has the version. Empty: the version is in the file's name,
     /// after `.so.`.
     distributions: &'static [&'static str],
 }

@@ -8,7 +8,7 @@ use radrm_telemetry::Segment;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A watch over the job of a segment. It has no thread that looks at the
+/// A watch over the job of a segment. It has no thread that polls the
 /// segment: call [`JobWatch::poll`] from time to time.
 pub struct JobWatch {
     watch: Watch<SegmentSource>,
@@ -23,9 +23,9 @@ impl JobWatch {
         JobWatch { watch: Watch::start(source, job, &options) }
     }
 
-    /// Looks at the job, and writes what is due. Returns how long the caller
-    /// may sleep until the next look; looking earlier or later does no harm,
-    /// but between two looks a process's ring holds only its last events.
+    /// Polls the job, and writes what is due. Returns how long the caller
+    /// may sleep until the next poll; polling earlier or later does no harm,
+    /// but between two polls a process's ring holds only its last events.
     pub fn poll(&mut self) -> Duration {
         self.watch.poll()
     }
@@ -56,7 +56,7 @@ impl JobWatch {
         self.watch.used(usage);
     }
 
-    /// Tells the exit of a process that the caller has waited for, other than
+    /// Records the exit of a process that the caller has waited for, other than
     /// the program itself (a launcher may adopt orphans).
     pub fn process_ended(&mut self, pid: u32, exit: Exit) {
         self.watch.process_ended(pid, exit);

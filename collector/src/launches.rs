@@ -13,10 +13,10 @@ const PER_SPAN: usize = 5;
 /// Processes of which launches are kept, the first ones: 100 KB for ten minutes of each.
 pub(crate) const PROCESSES: usize = 16;
 
-/// Streams that are told apart in a process; further ones are one.
+/// Streams that are distinguished in a process; further ones are one.
 const STREAMS: usize = 256;
 
-/// Numbers of the streams of one process, by first use: what tells them apart says nothing to a reader.
+/// Numbers of the streams of one process, by first use: what distinguishes them says nothing to a reader.
 #[derive(Debug, Default)]
 pub(crate) struct Streams(Vec<(u8, u64)>);
 

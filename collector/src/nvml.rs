@@ -29,11 +29,11 @@ pub(crate) enum Message {
     NoMonitor(GpuIndex, Option<u32>, String),
     /// NVML cannot be used; nothing follows.
     Unusable(String),
-    /// NVML does not know a GPU of the job, or tells nothing of it (any more).
+    /// NVML does not know a GPU of the job, or reports nothing of it (any more).
     NoSuchGpu(GpuIndex, String),
 }
 
-/// What the sampler is told.
+/// What the sampler receives.
 #[derive(Debug)]
 enum Ask {
     /// The job uses this GPU.
@@ -42,7 +42,7 @@ enum Ask {
     Now,
 }
 
-/// A sampler. It does nothing until it is told of a GPU: a job that never
+/// A sampler. It does nothing until it has a GPU: a job that never
 /// touches a GPU does not wake NVML up.
 #[derive(Debug)]
 pub(crate) struct Sampler {
@@ -65,7 +65,7 @@ impl Sampler {
         Sampler { to: started.ok().map(|_| to), awake: false, from }
     }
 
-    /// Tells of a GPU that the job uses.
+    /// Adds a GPU that the job uses.
     pub(crate) fn watch(&mut self, gpu: &Gpu) {
         // After an error the thread is gone; it has said why.
         self.awake = self.to.as_ref().is_some_and(|to| to.send(Ask::Watch(Box::new(gpu.clone()))).is_ok());
@@ -148,7 +148,7 @@ fn sample(source: &NvmlSource, origin: u64, asks: &Receiver<Ask>, messages: &Sen
             }
         }
         let t = Nanos(mono_ns().saturating_sub(origin));
-        // A GPU that tells nothing (an old driver, a GPU that has gone) is left
+        // A GPU that reports nothing (an old driver, a GPU that has gone) is left
         // out from then on.
         let mut gone = false;
         let traffic = slow.as_ref().map(Pcie::traffic).unwrap_or_default();

@@ -6,6 +6,7 @@ use radrm_profile::{Record, WriteError, Writer, name};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use thiserror::Error;
 
 /// Where the profile is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +23,15 @@ pub enum ProfileFile {
 /// Names that are tried if `PROGRAM.PID.radrm` is taken.
 const TRIES: u32 = 1000;
 
+/// Why there is no file.
+#[derive(Debug, Error)]
+pub(crate) enum OutputError {
+    #[error("no profile at {}: {}", path.display(), reason(error))]
+    Unwritable { path: PathBuf, error: WriteError },
+    #[error("no profile at {0}: that name and {TRIES} like it are taken")]
+    Taken(String),
+}
+
 /// The profile being built.
 #[derive(Debug)]
 pub(crate) struct Output {
@@ -35,12 +45,12 @@ pub(crate) struct Output {
 
 impl Output {
     /// Begins; the second part is the reason if there will be no file.
-    pub(crate) fn begin(job: Job, file: &ProfileFile) -> (Output, Option<String>) {
+    pub(crate) fn begin(job: Job, file: &ProfileFile) -> (Output, Option<OutputError>) {
         let writer = match file {
             ProfileFile::None => Ok(None),
             ProfileFile::At(path) => Writer::create(path, &job)
                 .map(Some)
-                .map_err(|error| format!("no profile at {}: {}", path.display(), reason(&error))),
+                .map_err(|error| OutputError::Unwritable { path: path.clone(), error }),
             ProfileFile::Default => free_name(&job).map(Some),
         };
         let (writer, warning) = match writer {
@@ -102,7 +112,7 @@ fn reason(error: &WriteError) -> String {
     }
 }
 
-fn free_name(job: &Job) -> Result<Writer, String> {
+fn free_name(job: &Job) -> Result<Writer, OutputError> {
     let program = job.command.first().map_or("program", String::as_str);
     let first = name::file_name(OsStr::new(program), job.pid);
     let mut path = first.clone();
@@ -112,10 +122,10 @@ fn free_name(job: &Job) -> Result<Writer, String> {
             Err(WriteError::Io(error)) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 path = format!("{}.{number}.radrm", first.trim_end_matches(".radrm"));
             }
-            Err(error) => return Err(format!("no profile at {path}: {}", reason(&error))),
+            Err(error) => return Err(OutputError::Unwritable { path: path.into(), error }),
         }
     }
-    Err(format!("no profile at {first}: that name and {TRIES} like it are taken"))
+    Err(OutputError::Taken(first))
 }
 
 #[cfg(test)]
@@ -125,7 +135,7 @@ mod tests {
     #[test]
     fn a_disk_that_is_full_is_said_once_and_nothing_is_lost() {
         let (mut output, warning) = Output::begin(Job::default(), &ProfileFile::At("/dev/full".into()));
-        assert!(warning.unwrap().starts_with("no profile at /dev/full: No space left"));
+        assert!(warning.unwrap().to_string().starts_with("no profile at /dev/full: No space left"));
         assert_eq!(output.add(Record::Note("kept".into())), None);
         let (profile, path, _) = output.finish();
         assert_eq!((profile.notes.len(), path), (1, None));
@@ -134,7 +144,7 @@ mod tests {
     #[test]
     fn without_a_file_the_profile_is_built_all_the_same() {
         let (mut output, warning) = Output::begin(Job::default(), &ProfileFile::None);
-        assert_eq!(warning, None);
+        assert!(warning.is_none());
         output.add(Record::ProgramDigest([1; 32]));
         assert_eq!(output.path(), None);
         assert_eq!(output.finish().0.job.program_sha256, Some([1; 32]));

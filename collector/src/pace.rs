@@ -1,4 +1,4 @@
-//! When to look, when to write, what to leave out. Everything that a profile
+//! When to poll, when to write, what to leave out. Everything that a profile
 //! keeps over time becomes rarer as the run grows long, so that its size grows
 //! with the logarithm of the time.
 
@@ -45,7 +45,7 @@ pub(crate) fn next_state(t: Nanos, living: usize) -> Nanos {
 
 /// How long to sleep after a poll at `t`.
 pub(crate) fn poll_gap(t: Nanos) -> Duration {
-    // A short program is looked at often, so that its children are seen; a
+    // A short program is polled often, so that its children are seen; a
     // long one four times a second: 1024 events per ring wait for that long.
     Duration::from_nanos((t.0 / 20).clamp(10_000_000, 250_000_000))
 }
@@ -125,7 +125,7 @@ impl SampleThinner {
     }
 }
 
-/// Keeps the events that tell most.
+/// Keeps the events that show most.
 #[derive(Debug, Default)]
 pub(crate) struct EventThinner {
     waiting: Vec<Event>,

@@ -27,13 +27,13 @@ pub(crate) struct SegmentSource {
     segment: Segment,
     origin_mono_ns: u64,
     entry_name: EntryName,
-    /// Slots in use at the last look.
+    /// Slots in use at the last poll.
     slots: HashMap<ProcessKey, SlotInfo>,
     rings: HashMap<ProcessKey, RingReader>,
     launches: HashMap<ProcessKey, (SampleReader, Streams)>,
     /// What the driver takes for processes under a quota, by process and GPU; the ledger forgets those that are gone.
     overheads: HashMap<(ProcessKey, seg::GpuIndex), Bytes>,
-    /// Saved: not looked at any more.
+    /// Saved: not read any more.
     released: HashSet<ProcessKey>,
     cuda_version: Option<u32>,
 }
@@ -63,12 +63,12 @@ impl SegmentSource {
     }
 
     fn learn_overheads(&mut self) {
-        let told = self.segment.overheads().unwrap_or_default();
-        if told.is_empty() {
+        let overheads = self.segment.overheads().unwrap_or_default();
+        if overheads.is_empty() {
             return;
         }
         let gpus = self.segment.gpus().unwrap_or_default();
-        for overhead in told {
+        for overhead in overheads {
             let gpu = gpus.iter().find(|gpu| gpu.uuid == overhead.uuid);
             // Process ids are used again: the ledger speaks of the one that lives.
             let of = |slot: &&SlotInfo| slot.pid == overhead.pid && slot.liveness == Liveness::Running;
@@ -196,7 +196,7 @@ impl Source for SegmentSource {
                 waited: Nanos(snapshot.throttled.held_ns),
                 share_permille: self.segment.budget().map_or(0, |budget| budget.share),
             },
-            work: timings::work(&snapshot),
+            kernel_activity: timings::work(&snapshot),
             timelines: snapshot
                 .accounts
                 .iter()

@@ -16,7 +16,7 @@ pub(crate) trait Source {
     fn gpus(&mut self) -> Vec<Gpu>;
 
     /// Its processes, living and dead, without details: cheap, but for what
-    /// they hold, which is told only on demand.
+    /// they hold, which is read only on demand.
     fn processes(&mut self, held: bool) -> Vec<Brief>;
 
     /// Everything about a process; `None` if its memory is not what it should

@@ -1,8 +1,8 @@
 //! What launches took, from a snapshot to the profile.
 
 use radrm_profile::model::{
-    COPY_WAYS, Copies, GpuIndex, GpuTime, KernelTime, KernelsMode, ProcessKey, Shapes, TimedSpan, Timings,
-    Work,
+    COPY_WAYS, Copies, GpuIndex, GpuTime, KernelActivity, KernelTime, KernelsMode, ProcessKey, Shapes,
+    TimedSpan, Timings,
 };
 use radrm_profile::{Bytes, Nanos};
 use radrm_telemetry::ProcessSnapshot;
@@ -58,12 +58,12 @@ pub(crate) fn timings(key: ProcessKey, snapshot: &ProcessSnapshot) -> Timings {
 
 /// What is recorded of a process's launches and copies.
 pub(crate) fn mode(mode: radrm_telemetry::KernelsMode) -> KernelsMode {
-    use radrm_telemetry::KernelsMode as Told;
+    use radrm_telemetry::KernelsMode as Recorded;
     match mode {
-        Told::Off => KernelsMode::Off,
-        Told::Count => KernelsMode::Count,
-        Told::Sample => KernelsMode::Sample,
-        Told::All => KernelsMode::All,
+        Recorded::Off => KernelsMode::Off,
+        Recorded::Count => KernelsMode::Count,
+        Recorded::Sample => KernelsMode::Sample,
+        Recorded::All => KernelsMode::All,
     }
 }
 
@@ -90,9 +90,9 @@ fn gpu_time(snapshot: &ProcessSnapshot) -> GpuTime {
     }
 }
 
-/// What a process has launched and copied so far. Between two snapshots [`Work::since`] tells what came, and
-/// [`Work::filling`] how that filled the GPU.
-pub fn work(snapshot: &ProcessSnapshot) -> Work {
+/// What a process has launched and copied so far. Between two snapshots [`KernelActivity::since`] is what came, and
+/// [`KernelActivity::filling`] how that filled the GPU.
+pub fn work(snapshot: &ProcessSnapshot) -> KernelActivity {
     let mut shapes = Shapes::default();
     for kernel in &snapshot.kernels {
         let launches = kernel.launches.saturating_add(kernel.graph_launches);
@@ -111,7 +111,7 @@ pub fn work(snapshot: &ProcessSnapshot) -> Work {
         Bytes(of.map(|copies| copies.bytes).fold(0, u64::saturating_add))
     };
     let GpuTime { kernels, active, resident } = gpu_time(snapshot);
-    Work {
+    KernelActivity {
         launches: snapshot.launches(),
         graph_launches: snapshot.graph_launches,
         copied: Bytes(snapshot.copies.iter().map(|copies| copies.bytes).fold(0, u64::saturating_add)),

@@ -96,7 +96,7 @@ fn a_gpu_that_nvml_does_not_know_is_said() {
     }
     let finished = watched(8, |_, started| started.elapsed() > Duration::from_millis(300));
     assert_eq!(finished.warnings.len(), 1);
-    assert!(finished.warnings[0].starts_with("NVML tells nothing of GPU 0"), "{:?}", finished.warnings);
+    assert!(finished.warnings[0].starts_with("NVML reports nothing of GPU 0"), "{:?}", finished.warnings);
     assert_eq!(finished.profile.notes.len(), 1);
     assert!(finished.profile.samples.is_empty());
 }

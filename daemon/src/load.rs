@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use radrm_collector::work;
 use radrm_profile::Nanos;
-use radrm_profile::model::Work;
+use radrm_profile::model::KernelActivity;
 use radrm_scheduler_core::{Activity, Permille};
 use radrm_telemetry::ProcessSnapshot;
 
@@ -33,14 +33,14 @@ const UNTIMED: f64 = 0.1;
 pub(crate) type Key = (u32, u32);
 
 /// What a process has launched so far, and for how long its GPU has been in use, ns.
-pub(crate) type Done = (Work, u64);
+pub(crate) type Done = (KernelActivity, u64);
 
 /// What is known of one job on one of its GPUs.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     next: Option<Instant>,
     before: Option<(Instant, HashMap<Key, Done>)>,
-    launched: Work,
+    launched: KernelActivity,
     /// How long was looked at, by the host's clock, and how long the GPU was in use meanwhile by its own.
     host: Duration,
     gpu: Duration,
@@ -57,7 +57,7 @@ pub(crate) fn done(process: &ProcessSnapshot) -> Option<Done> {
     let all: f64 = process.kernels.iter().map(launches).sum();
     let untimed: f64 = process.kernels.iter().filter(|kernel| kernel.time.is_none()).map(launches).sum();
     if all == 0.0 {
-        return Some((Work::default(), 0));
+        return Some((KernelActivity::default(), 0));
     }
     let times = || process.kernels.iter().filter_map(|kernel| kernel.time);
     let total: f64 = times().map(|time| time.total_ns as f64).sum();
@@ -86,7 +86,7 @@ impl Load {
             && let passed = now.saturating_duration_since(*then)
             && passed <= MOST
         {
-            let (mut work, mut used) = (Work::default(), 0);
+            let (mut work, mut used) = (KernelActivity::default(), 0);
             for (process, (so_far, used_ns)) in &seen {
                 let (was, was_used) = before.get(process).copied().unwrap_or_default();
                 work = work.and(so_far.since(was));
@@ -177,11 +177,11 @@ mod tests {
             for _ in 0..seconds {
                 self.now += Duration::from_secs(1);
                 let ms = |ms: u64| Nanos(ms * 1_000_000);
-                let more = Work {
+                let more = KernelActivity {
                     kernels: ms(used_ms),
                     active: ms(active_ms),
                     resident: ms(active_ms / 2),
-                    ..Work::default()
+                    ..KernelActivity::default()
                 };
                 self.done = (self.done.0.and(more), self.done.1 + ms(used_ms).0);
                 self.load.look(self.now, Some(HashMap::from([((1, 1), self.done)])));
@@ -215,7 +215,8 @@ mod tests {
         for _ in 0..20 {
             // Another job comes, and goes.
             job.load.pause();
-            job.done.0 = job.done.0.and(Work { active: Nanos(90_000_000_000), ..Work::default() });
+            job.done.0 =
+                job.done.0.and(KernelActivity { active: Nanos(90_000_000_000), ..KernelActivity::default() });
             assert_eq!(job.run(1, 900, 900), [0; 0]);
         }
         job.load.look(job.now, None);
@@ -234,7 +235,14 @@ mod tests {
     fn a_process_that_comes_counts_and_one_that_goes_takes_nothing_back() {
         let mut load = Load::default();
         let done = |ms: u64| {
-            (Work { kernels: Nanos(ms * 1_000_000), active: Nanos(ms * 1_000_000), ..Work::default() }, 0)
+            (
+                KernelActivity {
+                    kernels: Nanos(ms * 1_000_000),
+                    active: Nanos(ms * 1_000_000),
+                    ..KernelActivity::default()
+                },
+                0,
+            )
         };
         let mut now = Instant::now();
         let looks = [vec![], vec![(1, 1000)], vec![(1, 2000), (2, 1000)], vec![(2, 2000)]];

@@ -122,7 +122,7 @@ mod tests {
     /// A part's true course: its value from each whole moment to the next.
     type Course = Vec<u64>;
 
-    /// Cuts a course into spans at random; a span tells what a timeline would.
+    /// Cuts a course into spans at random; a span shows what a timeline would.
     fn cut(course: &Course, widths: &[usize]) -> Vec<Reach> {
         let mut reaches = Vec::new();
         let mut start = 0;

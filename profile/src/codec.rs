@@ -34,7 +34,7 @@ const TYPE_EARLY_TIMINGS: u32 = 30;
 const TYPE_THROTTLING: u32 = 32;
 const TYPE_GPU_CLOCK: u32 = 33;
 const TYPE_RECORDING: u32 = 40;
-const TYPE_WORK: u32 = 41;
+const TYPE_KERNEL_ACTIVITY: u32 = 41;
 const TYPE_LAUNCHES: u32 = 42;
 const TYPE_TIMINGS: u32 = 43;
 
@@ -77,7 +77,7 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::Host(news) => bytes(TYPE_HOST, news),
         Record::Unmeasured(text) => bytes(TYPE_UNMEASURED, text),
         Record::Timings(timings) => bytes(TYPE_TIMINGS, timings),
-        Record::Work(spans) => bytes(TYPE_WORK, spans),
+        Record::KernelActivity(spans) => bytes(TYPE_KERNEL_ACTIVITY, spans),
         Record::Throttling(throttling) => bytes(TYPE_THROTTLING, throttling),
         Record::GpuClock(time) => bytes(TYPE_GPU_CLOCK, time),
         Record::Launches(launches) => bytes(TYPE_LAUNCHES, launches),
@@ -102,7 +102,7 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_UNMEASURED => Record::Unmeasured(value(payload)?),
         TYPE_EARLY_TIMINGS => Record::Timings(early_timings(payload)?),
         TYPE_TIMINGS => Record::Timings(value(payload)?),
-        TYPE_WORK => Record::Work(value(payload)?),
+        TYPE_KERNEL_ACTIVITY => Record::KernelActivity(value(payload)?),
         TYPE_THROTTLING => Record::Throttling(value(payload)?),
         TYPE_GPU_CLOCK => Record::GpuClock(value(payload)?),
         TYPE_LAUNCHES => Record::Launches(value(payload)?),

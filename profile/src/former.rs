@@ -26,7 +26,7 @@ impl<T> EarlyTimings<T> {
     fn with(self, gpu_time: impl FnOnce(&[KernelTime], T) -> GpuTime) -> Timings {
         let EarlyTimings { key, kernels, gpu_time: known, copies, spans, lost, cost } = self;
         let gpu_time = gpu_time(&kernels, known);
-        // Up to which launch the time was timed is not told.
+        // Up to which launch the time was timed is not known.
         let span = |EarlySpan { gpu, span }| TimedSpan { gpu, span, timed: Nanos::ZERO };
         let spans = spans.into_iter().map(span).collect();
         Timings { key, kernels, gpu_time, copies, spans, lost, cost }
@@ -35,7 +35,7 @@ impl<T> EarlyTimings<T> {
 
 impl From<EarlyTimings<()>> for Timings {
     fn from(early: EarlyTimings<()>) -> Timings {
-        // How they filled the GPU is not told: zero, of which nothing follows.
+        // How they filled the GPU is not known: zero, of which nothing follows.
         early.with(|kernels, ()| GpuTime {
             kernels: Nanos(kernels.iter().fold(0, |sum, kernel| sum.saturating_add(kernel.total.0))),
             ..GpuTime::default()

@@ -112,7 +112,7 @@ pub enum Found<'a> {
     },
 }
 
-/// Looks at the frame at an offset.
+/// Reads the frame at an offset.
 pub fn at(file: &[u8], offset: usize) -> Found<'_> {
     let rest = file.get(offset..).unwrap_or_default();
     if rest.is_empty() {

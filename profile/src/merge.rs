@@ -21,7 +21,7 @@ impl Profile {
             Record::Host(news) => self.host.apply(news),
             Record::Unmeasured(text) => self.unmeasured.push(text),
             Record::GpuClock(time) => self.gpu_clock = time,
-            // Of a process that no state has told of there is nothing to say.
+            // Of a process without a state there is nothing to say.
             Record::Timings(timings) => {
                 if let Some(process) = self.processes.iter_mut().rfind(|process| process.key == timings.key) {
                     process.timings = timings;
@@ -38,13 +38,13 @@ impl Profile {
                     process.kernels_mode = Some(recording.kernels);
                 }
             }
-            Record::Work(spans) => {
+            Record::KernelActivity(spans) => {
                 for span in &spans {
                     if let Some(process) = self.processes.iter_mut().rfind(|p| p.key == span.process) {
-                        process.work = process.work.and(span.work);
+                        process.kernel_activity = process.kernel_activity.and(span.kernel_activity);
                     }
                 }
-                self.work.extend(spans);
+                self.kernel_activity.extend(spans);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The highest memory of a job on a GPU, all processes together, as far as
-//! their timelines tell.
+//! their timelines show.
 //!
-//! One process alone: its account, which is exact. Several: a timeline tells
+//! One process alone: its account, which is exact. Several: a timeline shows
 //! of a busy span its maximum but not when within the span it was reached, and
 //! of a quiet one everything. So the sum has a bound from above (every busy
 //! process at its span's maximum) and one from below (one process at its
@@ -139,7 +139,7 @@ impl Figure {
         match self {
             Figure::Total => (known.max(point.max_total), point.max_total),
             Figure::Kind(kind) => {
-                // A timeline tells the kinds at the total's maximum only; in
+                // A timeline has the kinds at the total's maximum only; in
                 // between a kind's own peak may have been reached.
                 let at_max = point.at_max[kind.index()];
                 let part_of_total = kind.in_total() || kind == Kind::PoolUsed;

@@ -1,9 +1,9 @@
 //! The records of a profile file, and how a timeline is packed.
 
 use crate::model::{
-    Event, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews, Identity, Job, KIND_COUNT, NvmlSample, Outcome,
-    Postmortem, ProcessKey, ProcessState, Recording, Throttling, TimedLaunch, TimelinePoint, Timings,
-    WorkSpan, device_total,
+    Event, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews, Identity, Job, KIND_COUNT, KernelSpan, NvmlSample,
+    Outcome, Postmortem, ProcessKey, ProcessState, Recording, Throttling, TimedLaunch, TimelinePoint,
+    Timings, device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -30,7 +30,7 @@ pub enum Record {
     Note(String),
     /// The end of the job.
     Outcome(Outcome),
-    /// A part of the job that could not be looked at, as a clause about it.
+    /// A part of the job that could not be read, as a clause about it.
     Unseen(String),
     /// A refused request with what stood around it; replaces what was known
     /// of the same one.
@@ -45,8 +45,8 @@ pub enum Record {
     /// known of the process.
     Timings(Timings),
     /// What processes launched and copied since the last such record.
-    Work(Vec<WorkSpan>),
-    /// What a process's launches waited for the job's turns; replaces what was
+    KernelActivity(Vec<KernelSpan>),
+    /// What a process's launches waited for the job's time slices; replaces what was
     /// known of the process.
     Throttling(Throttling),
     /// What the time of the job's GPUs is.

@@ -158,7 +158,7 @@ fn failures(profile: &Profile) -> Vec<FailureSummary> {
     failures
 }
 
-/// What was out of sight. A process is seen from its first call of the driver
+/// What was not recorded. A process is seen from its first call of the driver
 /// that works (`cuInit`); of one without it nothing is known but that.
 fn unseen(profile: &Profile) -> Vec<String> {
     match (profile.processes.is_empty(), profile.unseen.is_empty()) {

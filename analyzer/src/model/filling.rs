@@ -23,13 +23,13 @@ pub(crate) fn of_process(profile: &Profile, process: &Process) -> Result<Filling
         return Err("launches were timed on no GPU, or on several");
     };
     let used = used(profile, process, span);
-    process.timings.gpu_time.filling(used).ok_or("it was not told how launches fill the GPU")
+    process.timings.gpu_time.filling(used).ok_or("the driver reports no occupancy of its launches")
 }
 
 /// What a process's kernels took up to its end. While it runs its timings are written now and then, and would be old
 /// beside the time; what it did by windows is brought up to date by every state.
 fn so_far(process: &Process) -> GpuTime {
-    let (timed, by_windows) = (process.timings.gpu_time, process.work.gpu_time());
+    let (timed, by_windows) = (process.timings.gpu_time, process.kernel_activity.gpu_time());
     match process.state.end {
         End::Running if by_windows.kernels > timed.kernels => by_windows,
         _ => timed,
@@ -43,7 +43,7 @@ pub(crate) struct OfGpu {
     pub(crate) over: Nanos,
     /// What kernels took, as a share of it, at most 1: those beside each other count each.
     pub(crate) kernels: f64,
-    /// `None` where the driver told nothing of occupancy.
+    /// `None` where the driver reported no occupancy.
     pub(crate) filling: Option<Filling>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn of_gpu(profile: &Profile, gpu: GpuIndex) -> Option<OfGpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_profile::model::{GpuClock, Job, Work};
+    use radrm_profile::model::{GpuClock, Job, KernelActivity};
 
     #[test]
     fn an_estimate_is_a_share_of_the_time_on_one_gpu() {
@@ -88,7 +88,7 @@ mod tests {
         assert!(of_process(&profile, &process).is_err());
         process.timings.spans.truncate(1);
         process.timings.gpu_time.active = Nanos::ZERO;
-        assert!(of_process(&profile, &process).is_err_and(|why| why.contains("was not told")));
+        assert!(of_process(&profile, &process).is_err_and(|why| why.contains("no occupancy")));
     }
 
     #[test]
@@ -140,8 +140,12 @@ mod tests {
         let mut process = Process::default();
         process.timings.spans = vec![TimedSpan { gpu: GpuIndex(0), span: Nanos(540), timed: Nanos(540) }];
         process.timings.gpu_time = GpuTime { kernels: Nanos(520), active: Nanos(260), resident: Nanos(52) };
-        process.work =
-            Work { kernels: Nanos(960), active: Nanos(480), resident: Nanos(96), ..Work::default() };
+        process.kernel_activity = KernelActivity {
+            kernels: Nanos(960),
+            active: Nanos(480),
+            resident: Nanos(96),
+            ..KernelActivity::default()
+        };
         let mut profile = Profile { last_state: Nanos(1000), ..Profile::new(Job::default()) };
         profile.processes = vec![process];
         let found = of_gpu(&profile, GpuIndex(0)).unwrap();

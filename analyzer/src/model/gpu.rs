@@ -54,7 +54,7 @@ pub struct GpuSummary {
 }
 
 /// What a job's kernels made of a GPU, estimated from the shapes of launches and the times of those that were timed.
-/// It does not tell what others do there, nor what the memory's bandwidth is used to.
+/// It does not show what others do there, nor what the memory's bandwidth is used to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct EstimateSummary {
     /// From when the first process joined to when the last one ended: what follows is of this time.
@@ -62,7 +62,7 @@ pub struct EstimateSummary {
     /// GPU time of its kernels as a share of it, at most 1. Those that ran beside each other count each: a kernel may
     /// have run in less of the time.
     pub kernel_time_share: f64,
-    /// Share of the SMs that were active (SMACT); null where the driver told nothing of occupancy.
+    /// Share of the SMs that were active (SMACT); null where the driver reported no occupancy.
     pub sm_active_share: Option<f64>,
     /// Share of the warps that were resident (SMOCC); likewise.
     pub sm_occupancy_share: Option<f64>,
@@ -125,7 +125,7 @@ pub struct NvmlSummary {
     /// Highest memory in use by anybody.
     pub used_peak_bytes: Bytes,
     /// Highest memory of this job's processes in one sample; null if the
-    /// driver does not tell it per process.
+    /// driver does not report it per process.
     pub job_peak_bytes: Option<Bytes>,
     /// Memory of the job's processes by NVML less what was accounted, where
     /// the two were last compared: contexts, code, libraries. Of several

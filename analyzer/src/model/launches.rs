@@ -3,7 +3,7 @@
 //! A timed launch has a time on the GPU's clock, whose origin is unknown; but it began after the host launched it
 //! and was over when the host saw it so. So each launch bounds the difference of the two clocks from both sides, and the
 //! launches of a while together bound it closely: from below by the one that began soonest after its launch, from above by
-//! the one that was looked at soonest after its end. Clocks drift apart, so no difference holds for longer than
+//! the one that was read soonest after its end. Clocks drift apart, so no difference holds for longer than
 //! [`WHILE`].
 
 use radrm_profile::Nanos;
@@ -54,7 +54,7 @@ fn seen(launch: &TimedLaunch) -> i128 {
     i128::from(launch.launched.0) + i128::from(launch.seen_after.0)
 }
 
-/// The driver tells times as `f32` of milliseconds: of this many ns at this distance.
+/// The driver reports times as `f32` of milliseconds: of this many ns at this distance.
 fn grain(end: Nanos) -> i128 {
     let ms = end.0 as f32 / 1e6;
     ((ms.next_up() - ms) * 1e6).ceil() as i128
@@ -118,7 +118,7 @@ pub(crate) fn placed<'a>(
     streams
 }
 
-/// Time between launch and sight that it did not take itself.
+/// Time between launch and reading that it did not take itself.
 fn slack(launch: &TimedLaunch) -> i128 {
     (i128::from(launch.seen_after.0) - i128::from(launch.duration.0)).max(0)
 }
@@ -132,7 +132,7 @@ fn on_host(launch: &TimedLaunch, end: Nanos, bounds: Bounds) -> (i128, Option<i1
         // The clocks do not agree at all: what the host knows has to do.
         return (earliest, Some(slack(launch)));
     }
-    // The GPU begins soon after a launch where it has nothing else to do, while the host may look late: the lower
+    // The GPU begins soon after a launch where it has nothing else to do, while the host may read late: the lower
     // bound is the better one.
     let from = (began + least).clamp(earliest, latest);
     let off = (most - least).max(0) + grain;
@@ -172,14 +172,14 @@ mod tests {
 
     #[test]
     fn launches_together_bound_each_others_place() {
-        // The first begins 3 us after its launch; the second waits for it and is looked at 2 us after its end.
+        // The first begins 3 us after its launch; the second waits for it and is read 2 us after its end.
         let profile = profile(vec![
             launch(0, 5100, 103, 50, 9000),
             launch(0, 5110, 153, 50, 5205),
             launch(1, 5120, 400, 10, 9000),
         ]);
         assert_eq!(stream(&profile, 0), [(5100, 50, Some(5)), (5150, 50, Some(5))]);
-        // It could have been anywhere up to the time it was seen: the others tell where.
+        // It could have been anywhere up to the time it was seen: the others show where.
         assert_eq!(stream(&profile, 1), [(5397, 10, Some(5))]);
     }
 
@@ -250,27 +250,27 @@ mod tests {
         }
 
         /// What a profile has of it: by a clock that had run for `age` before the first launch, and of its own, in
-        /// milliseconds of `f32` as the driver tells them.
-        fn told(&self, age: u64, number: usize) -> TimedLaunch {
+        /// milliseconds of `f32` as the driver reports them.
+        fn reported(&self, age: u64, number: usize) -> TimedLaunch {
             let (context, gpu, part) = self.clock();
             let own = 3_000 * u64::from(context) + 1_000 * u64::from(gpu) + 70 * (part % 3);
             let end = self.begun() + self.took - 40_000 * TOGETHER + age + own * US;
-            let told = f64::from((end as f64 / 1e6) as f32) * 1e6;
+            let reported = f64::from((end as f64 / 1e6) as f32) * 1e6;
             TimedLaunch {
                 context,
                 gpu: GpuIndex(gpu),
                 launched: Nanos(self.launched),
                 seen_after: Nanos(self.waited + self.took + self.late),
                 duration: Nanos(self.took),
-                end: Some(Nanos(told as u64)),
+                end: Some(Nanos(reported as u64)),
                 blocks: number as u64,
                 ..TimedLaunch::default()
             }
         }
     }
 
-    fn told(truths: &[Truth], age: u64) -> Vec<TimedLaunch> {
-        truths.iter().enumerate().map(|(number, truth)| truth.told(age, number)).collect()
+    fn reported(truths: &[Truth], age: u64) -> Vec<TimedLaunch> {
+        truths.iter().enumerate().map(|(number, truth)| truth.reported(age, number)).collect()
     }
 
     /// Places by number.
@@ -292,7 +292,7 @@ mod tests {
         fn a_slice_lies_between_launch_and_sight_and_where_it_is_said_to_lie(
             truths in prop::collection::vec(Truth::any(), 1..40), age in ages()
         ) {
-            let launches = told(&truths, age);
+            let launches = reported(&truths, age);
             let launches: Vec<&TimedLaunch> = launches.iter().collect();
             for ((gpu, _), placed) in placed(&launches, GpuClock::Real) {
                 for (at, slice) in placed.iter().enumerate() {
@@ -302,7 +302,7 @@ mod tests {
                     let seen = truth.begun() + took + truth.late;
                     prop_assert!(truth.launched <= from && from + took <= seen, "{:?} of {:?}", slice, truth);
                     let within = slice.within.expect("real time").0;
-                    // The clocks tell whole nanoseconds.
+                    // The clocks count whole nanoseconds.
                     prop_assert!(from.abs_diff(truth.begun()) <= within + 2, "{:?} of {:?}", slice, truth);
                     let host = (from - truth.launched).max(seen - took - from);
                     prop_assert!(within <= host, "the host knows better: {:?} of {:?}", slice, truth);
@@ -316,7 +316,7 @@ mod tests {
         fn launches_of_other_contexts_gpus_and_times_do_not_move_a_slice(
             truths in prop::collection::vec(Truth::any(), 1..40), age in ages()
         ) {
-            let launches = told(&truths, age);
+            let launches = reported(&truths, age);
             let together = places(&launches);
             for truth in &truths {
                 let same = truths.iter().zip(&launches).filter(|(other, _)| other.clock() == truth.clock());

@@ -29,7 +29,7 @@ const ESTIMATED: &str = "estimated from the shapes of launches and the times of 
 /// What held the job up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LimitSummary {
-    /// `compute`, `memory_bandwidth`, `gpu` (one of these two: the GPU is full by an estimate that does not tell them
+    /// `compute`, `memory_bandwidth`, `gpu` (one of these two: the GPU is full by an estimate that does not distinguish them
     /// apart), `copy`, `launch`, `small_kernels` (they run all the time and leave much of the GPU idle), `host`, `none`
     /// (known, and none of these), or `unknown`.
     pub limit: &'static str,
@@ -82,7 +82,7 @@ struct Known<'a> {
     copied: f64,
 }
 
-/// Looks at a summary that is complete but for this.
+/// Reads a summary that is complete but for this.
 pub(super) fn limit(s: &Summary) -> LimitSummary {
     let launches = s.launches.saturating_add(s.graph_launches);
     let unknown = |why: &str| LimitSummary {
@@ -176,7 +176,7 @@ fn found(known: &Known<'_>) -> Option<(&'static str, String)> {
         let active = format!("the SMs of GPU {gpu} were active {} of the time", percent(sm.share));
         if sm.is_estimate {
             let text = format!(
-                "compute or memory bandwidth limits it: {active} ({ESTIMATED}, which does not tell the two apart)"
+                "compute or memory bandwidth limits it: {active} ({ESTIMATED}, which does not distinguish the two)"
             );
             return Some(("gpu", text));
         }
@@ -221,7 +221,7 @@ fn found(known: &Known<'_>) -> Option<(&'static str, String)> {
         );
         return Some(("launch", text));
     }
-    // A host that waits for kernels spins, and looks busy. Neither figure is below the share of the time in which one of
+    // A host that waits for kernels spins, and seems busy. Neither figure is below the share of the time in which one of
     // the job's kernels ran: the GPU ran those of others too, and of those beside each other each counts. The lower is nearer.
     let ran = known.running.map(|share| (share, "one ran in", ""));
     let took = known.kernel_time.map(|share| (share, "they took", ", added up"));
@@ -335,7 +335,7 @@ mod tests {
             limit(&Summary { launches: 1, gpu_idle_share: Some(idle), ..summary(load.clone(), 1.0) }).sentence
         };
         assert!(of(0.9993).contains("no kernel ran in at least 99 % of the time"), "{}", of(0.9993));
-        // Where it is too little to tell, what NVML says may do.
+        // Where it is too little to decide, what NVML reports may do.
         assert!(of(0.3).contains("a kernel ran in 10 % of the time"), "{}", of(0.3));
     }
 
@@ -363,7 +363,7 @@ mod tests {
         for load in [None, Some(unmetered.clone())] {
             let of = |sm, kernels, busy| estimated(sm, kernels, load.clone(), busy);
             for (found, limit, part) in [
-                (of(Some(0.9), 0.95, 1.0), "gpu", "does not tell the two apart"),
+                (of(Some(0.9), 0.95, 1.0), "gpu", "does not distinguish the two"),
                 (of(Some(0.1), 0.95, 1.0), "small_kernels", "they took 95 % of the time, added up"),
                 (
                     of(Some(0.1), 0.2, 1.0),

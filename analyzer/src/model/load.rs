@@ -93,7 +93,7 @@ pub struct HostSummary {
     pub mean_busy_processors: Option<f64>,
     /// Most that it kept busy over one span of its timeline.
     pub max_busy_processors: Option<f64>,
-    /// Highest resident memory of all its processes together, where it was looked at, and at least what one of them
+    /// Highest resident memory of all its processes together, where it was sampled, and at least what one of them
     /// had; shared pages count for every process that has them.
     pub resident_peak_bytes: Option<Bytes>,
     /// Highest resident memory of one process, by the kernel.
@@ -150,7 +150,7 @@ pub(super) fn host(profile: &Profile) -> Option<HostSummary> {
         })
         .collect();
     let busy = |span: &radrm_profile::model::HostSpan| {
-        // Ticks of 10 ms make short spans look busier than they can be.
+        // Ticks of 10 ms make short spans seem busier than they can be.
         (span.span >= Nanos::from_millis(50)).then(|| span.busy.0 as f64 / span.span.0 as f64)
     };
     let mut summary = HostSummary {

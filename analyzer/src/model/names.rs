@@ -1,6 +1,6 @@
 //! Names of kernels: from the driver's mangled ones to ones people read.
 
-/// Longest mangled name that is looked into. What is longer is shown as it is:
+/// Longest mangled name that is demangled. What is longer is shown as it is:
 /// demangling can make a name many times longer.
 const LONGEST: usize = 4096;
 

@@ -47,11 +47,11 @@ pub struct PostmortemSummary {
     /// What the process itself held.
     pub own: HeldSummary,
     /// The job's other processes on this GPU, the one with most first; null if
-    /// they could not be looked at.
+    /// they could not be read.
     pub others: Option<Vec<HeldSummary>>,
     /// Those that are not listed.
     pub others_left_out: LeftOutSummary,
-    /// False if there were more of them than there was time to look at.
+    /// False if there were more of them than there was time to read.
     pub others_complete: bool,
     /// Device memory of all of these together.
     pub job_bytes: Bytes,
@@ -62,7 +62,7 @@ pub struct PostmortemSummary {
     /// What NVML said; null if it gave no list.
     pub nvml: Option<NeighboursSummary>,
     /// Memory in use that neither the job nor a neighbour accounts for:
-    /// contexts, code, what changed meanwhile. Null if it cannot be told.
+    /// contexts, code, what changed meanwhile. Null if it is not known.
     pub unaccounted_bytes: Option<Bytes>,
     /// Refusals on this GPU after the first one; null with others than the
     /// first.
@@ -96,7 +96,7 @@ pub struct HeldSummary {
     pub largest_blocks: Vec<BlockSummary>,
     /// Blocks that are not listed; of the process that was refused only.
     pub blocks_left_out: LeftOutSummary,
-    /// False if there were more blocks than there was time to look at.
+    /// False if there were more blocks than there was time to read.
     pub blocks_complete: bool,
 }
 
@@ -135,7 +135,7 @@ pub struct NeighboursSummary {
     pub used_bytes: Bytes,
     /// The device's memory.
     pub total_bytes: Bytes,
-    /// Memory of processes outside the job, as far as the driver tells.
+    /// Memory of processes outside the job, as far as the driver reports it.
     pub others_bytes: Bytes,
     /// The processes, the one with most first.
     pub processes: Vec<NeighbourSummary>,
@@ -152,7 +152,7 @@ pub struct NeighbourSummary {
     pub user: Option<String>,
     /// True for a process of this job.
     pub is_of_job: bool,
-    /// Its memory; null where the driver does not tell.
+    /// Its memory; null where the driver does not report it.
     pub used_bytes: Option<Bytes>,
 }
 
@@ -264,7 +264,7 @@ fn summary(profile: &Profile, it: &Postmortem) -> PostmortemSummary {
         free_bytes: it.request.free,
         device_total_bytes: it.request.total,
         cause: cause(&it.cause),
-        why: why(it),
+        why: why(it, profile.job.has_injected_oom()),
         quota: match &it.cause {
             Cause::Quota(of) => Some(quota(of)),
             _ => None,
@@ -302,7 +302,7 @@ fn command(profile: &Profile, is_it: impl Fn(&radrm_profile::model::Process) -> 
     })
 }
 
-/// The name of a process's program: as the system told it, else as its own
+/// The name of a process's program: as the system reports it, else as its own
 /// command line has it.
 fn program(profile: &Profile, pid: u32, who: &Who) -> Option<String> {
     let known = || {
@@ -339,7 +339,7 @@ fn cause(cause: &Cause) -> &'static str {
 }
 
 /// The cause as a sentence.
-fn why(it: &Postmortem) -> String {
+fn why(it: &Postmortem, is_injected: bool) -> String {
     let size = it.request.size;
     let of = it.request.total.map_or(String::new(), |total| format!(" of {total}"));
     match (&it.cause, it.request.free) {
@@ -359,7 +359,9 @@ fn why(it: &Postmortem) -> String {
             format!("the GPU: {size} requested, {free}{of} free")
         }
         (Cause::Fragmentation, Some(free)) => {
-            format!("the GPU, probably fragmented: {size} requested, {free}{of} free (or freed right after)")
+            let what =
+                if is_injected { "a fault injected by --faults" } else { "the GPU, probably fragmented" };
+            format!("{what}: {size} requested, {free}{of} free (or freed right after)")
         }
         (Cause::Host, _) => format!("the host: no {size} of memory could be locked for the GPU"),
         (Cause::Device | Cause::Fragmentation | Cause::Unknown, _) => {

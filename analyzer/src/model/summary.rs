@@ -74,7 +74,7 @@ pub struct Summary {
     pub postmortems: Vec<PostmortemSummary>,
     /// Events that the profile keeps.
     pub events: u64,
-    /// What could not be looked at, or why nothing was seen: sentences, which
+    /// What could not be read, or why nothing was seen: sentences, which
     /// are in `notes` too. Figures are missing what happened there.
     pub unseen: Vec<String>,
     /// What the reader should know: damage, lost records, incomplete figures.
@@ -86,7 +86,7 @@ pub struct Summary {
 pub struct ThrottlingSummary {
     /// The budget's share of the GPU's time when it was last seen.
     pub share: f64,
-    /// Launches that waited for the job's turn.
+    /// Launches that waited for the job's time slice.
     pub launches: u64,
     /// How long they waited together, over all threads.
     pub waited_ns: u64,

@@ -1,6 +1,6 @@
 //! What a process did over time.
 
-use radrm_profile::model::{COPY_WAYS, GpuClock, Process, Profile, WorkSpan};
+use radrm_profile::model::{COPY_WAYS, GpuClock, KernelSpan, Process, Profile};
 use radrm_profile::{Bytes, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -47,8 +47,8 @@ pub struct WindowSummary {
 
 impl WindowSummary {
     /// The figures of a span. Only where GPUs get on with the host's time are theirs set against it.
-    pub(crate) fn of(span: &WorkSpan, time: GpuClock) -> WindowSummary {
-        let WorkSpan { t, span, work, .. } = *span;
+    pub(crate) fn of(span: &KernelSpan, time: GpuClock) -> WindowSummary {
+        let KernelSpan { t, span, kernel_activity: work, .. } = *span;
         let shapes = work.shapes;
         let (seconds, length) = (span.as_secs_f64().max(1e-9), span.0.max(1) as f64);
         let filling = work.filling(span).filter(|_| time.is_real());
@@ -79,18 +79,18 @@ impl WindowSummary {
 }
 
 pub(super) fn windows(profile: &Profile, process: &Process) -> Vec<WindowSummary> {
-    let spans = profile.work.iter().filter(|span| span.process == process.key);
+    let spans = profile.kernel_activity.iter().filter(|span| span.process == process.key);
     spans.map(|span| WindowSummary::of(span, profile.gpu_clock)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_profile::model::{Shapes, Work};
+    use radrm_profile::model::{KernelActivity, Shapes};
 
     #[test]
     fn rates_are_those_of_the_window() {
-        let work = Work {
+        let work = KernelActivity {
             launches: 900,
             graph_launches: 100,
             copied: Bytes(4000),
@@ -107,9 +107,13 @@ mod tests {
                 dynamic_shared: 48 << 10,
             },
         };
-        let span =
-            WorkSpan { t: Nanos::from_secs(3), span: Nanos::from_secs(2), work, ..WorkSpan::default() };
-        let of = |span: &WorkSpan| WindowSummary::of(span, GpuClock::Real);
+        let span = KernelSpan {
+            t: Nanos::from_secs(3),
+            span: Nanos::from_secs(2),
+            kernel_activity: work,
+            ..KernelSpan::default()
+        };
+        let of = |span: &KernelSpan| WindowSummary::of(span, GpuClock::Real);
         let window = of(&span);
         assert_eq!((window.from_ns, window.to_ns), (Nanos::from_secs(3), Nanos::from_secs(5)));
         assert_eq!((window.launches_per_second, window.copied_bytes_per_second), (500.0, 2000.0));
@@ -125,18 +129,21 @@ mod tests {
             (window.static_shared_bytes_per_block, window.dynamic_shared_bytes_per_block),
             (Some(0.0), Some(49.152))
         );
-        let copied = of(&WorkSpan { work: Work { shapes: Shapes::default(), ..work }, ..span });
+        let copied =
+            of(&KernelSpan { kernel_activity: KernelActivity { shapes: Shapes::default(), ..work }, ..span });
         assert_eq!(copied.threads_per_launch, None);
-        let counted = Work { kernels: Nanos::ZERO, active: Nanos::ZERO, resident: Nanos::ZERO, ..work };
-        let window = of(&WorkSpan { work: counted, ..span });
+        let counted =
+            KernelActivity { kernels: Nanos::ZERO, active: Nanos::ZERO, resident: Nanos::ZERO, ..work };
+        let window = of(&KernelSpan { kernel_activity: counted, ..span });
         assert_eq!((window.launched_gpu_time, window.sm_active_share), (None, None));
         // Where waiting for the GPU takes no time its time says nothing of the window.
         let modelled = WindowSummary::of(&span, GpuClock::Modelled);
         assert_eq!((modelled.launched_gpu_time, modelled.sm_active_share), (None, None));
         assert_eq!(modelled.launches_per_second, 500.0);
         // Spans and counts that no clock and no program has ever shown.
-        let absurd = Work { launches: u64::MAX, graph_launches: u64::MAX, kernels: Nanos(u64::MAX), ..work };
-        let window = of(&WorkSpan { t: Nanos(u64::MAX), span: Nanos(0), work: absurd, ..span });
+        let absurd =
+            KernelActivity { launches: u64::MAX, graph_launches: u64::MAX, kernels: Nanos(u64::MAX), ..work };
+        let window = of(&KernelSpan { t: Nanos(u64::MAX), span: Nanos(0), kernel_activity: absurd, ..span });
         assert!(
             window.launches_per_second.is_finite() && window.launched_gpu_time.is_some_and(f64::is_finite)
         );

@@ -55,7 +55,7 @@ pub fn comparison_text(comparison: &Comparison, options: &TextOptions) -> String
     kernels(&mut out, &comparison.kernels, paint, width);
     if before == 1 && after == 1 && !changed.is_empty() {
         out.push_str(
-            "\n  One run on each side does not tell how much is noise; give several: --before A... --after B...\n",
+            "\n  One run on each side does not show how much is noise; give several: --before A... --after B...\n",
         );
     }
     out

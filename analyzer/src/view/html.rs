@@ -5,9 +5,11 @@ use super::text::load::{activity_text, host_lines, traffic_text};
 use super::{svg, text};
 use crate::model::{Feature, GpuSummary, KernelSummary, ProcessSummary, Summary};
 use askama::Template;
+use radrm_base::calendar;
 use radrm_profile::Bytes;
 use radrm_profile::model::{GpuIndex, Kind, Profile};
 use radrm_profile::steps::gpu_steps;
+use radrm_term::clean;
 use radrm_term::number::{grouped, mean};
 
 /// Kernels in the page; all of them are in the JSON report.
@@ -115,7 +117,7 @@ pub fn html(profile: &Profile, summary: &Summary) -> String {
 impl<'a> Page<'a> {
     fn new(profile: &Profile, s: &'a Summary) -> Page<'a> {
         let o = &s.outcome;
-        let command = s.command_line();
+        let command = clean(&s.command_line()).into_owned();
         let program = s.job.command.first().map_or("job", |c| c.rsplit('/').next().unwrap_or(c));
         let who = s.job.user.clone().unwrap_or_else(|| format!("uid {}", s.job.uid));
         let failures: Vec<String> =
@@ -130,7 +132,7 @@ impl<'a> Page<'a> {
                 _ => "bad",
             },
             who: format!("{who}@{}", s.job.host),
-            started: utc(s.job.start_unix_ns),
+            started: format!("{} UTC", calendar::utc(s.job.start_unix_ns)),
             facts: job_facts(s),
             gpus: s.gpus.iter().map(|gpu| Gpu::new(profile, gpu)).collect(),
             timed: s.kernels.iter().any(|kernel| kernel.gpu_time.is_some()),
@@ -261,7 +263,7 @@ fn processes(s: &Summary) -> Vec<Process> {
         let first = process.gpus.iter().max_by_key(|gpu| gpu.peak_bytes);
         Process {
             pid: process.pid,
-            command: process.command_or_exe().to_owned(),
+            command: clean(process.command_or_exe()).into_owned(),
             gpu: process.gpus.iter().map(|gpu| gpu.gpu.to_string()).collect::<Vec<_>>().join(", "),
             peak: first.map_or(Bytes::ZERO, |gpu| gpu.peak_bytes),
             launches: launches_text(process),
@@ -285,7 +287,7 @@ impl<'a> Features<'a> {
         };
         Features {
             pid: process.pid,
-            command: process.command_or_exe().to_owned(),
+            command: clean(process.command_or_exe()).into_owned(),
             rows: process.features.iter().map(row).collect(),
         }
     }
@@ -304,39 +306,6 @@ impl<'a> Kernel<'a> {
             threads: mean(s.mean_threads_per_block),
             shared: s.static_shared_bytes + s.mean_dynamic_shared_bytes,
             s,
-        }
-    }
-}
-
-/// Date and time of nanoseconds since 1970.
-fn utc(ns: u64) -> String {
-    let seconds = ns / 1_000_000_000;
-    // Days to a date by Howard Hinnant's civil_from_days: years begin in March.
-    let days = seconds / 86_400 + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (h, m, s) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02} {h:02}:{m:02}:{s:02} UTC")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::utc;
-
-    #[test]
-    fn dates_are_right() {
-        for (seconds, text) in [
-            (0, "1970-01-01 00:00:00 UTC"),
-            (951_782_399, "2000-02-28 23:59:59 UTC"),
-            (951_782_400, "2000-02-29 00:00:00 UTC"),
-            (1_795_235_536, "2026-11-21 04:32:16 UTC"),
-        ] {
-            assert_eq!(utc(seconds * 1_000_000_000), text);
         }
     }
 }

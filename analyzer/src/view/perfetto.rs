@@ -9,8 +9,8 @@
 use crate::model::launches::{self, Placed};
 use crate::model::{Summary, WindowSummary, names};
 use radrm_profile::model::{
-    COPY_WAYS, Event, EventKind, FailedRequest, GpuIndex, GpuSpan, KIND_COUNT, Kernel, Kind, Process,
-    Profile, Share, TimedLaunch, Work, WorkSpan,
+    COPY_WAYS, Event, EventKind, FailedRequest, GpuIndex, GpuSpan, KIND_COUNT, Kernel, KernelActivity,
+    KernelSpan, Kind, Process, Profile, Share, TimedLaunch,
 };
 use radrm_profile::steps::gpu_steps;
 use radrm_profile::{Bytes, Nanos};
@@ -236,14 +236,15 @@ impl Trace {
     /// What a process launches and copies over time.
     fn work(&mut self, profile: &Profile, process: &Process) {
         let (pid, _) = place(process);
-        let spans: Vec<_> = profile.work.iter().filter(|span| span.process == process.key).collect();
+        let spans: Vec<_> =
+            profile.kernel_activity.iter().filter(|span| span.process == process.key).collect();
         let ways = used_ways(&spans);
         for (n, span) in spans.iter().enumerate() {
             self.window(pid, &ways, &WindowSummary::of(span, profile.gpu_clock));
             // A counter holds until its next value: where none follows at once the process does nothing.
             let end = span.t + span.span;
             if spans.get(n + 1).is_none_or(|next| next.t > end) {
-                let nothing = WorkSpan { t: end, work: Work::default(), ..**span };
+                let nothing = KernelSpan { t: end, kernel_activity: KernelActivity::default(), ..**span };
                 let WindowSummary { launched_gpu_time, sm_active_share, .. } =
                     WindowSummary::of(span, profile.gpu_clock);
                 let none = |figure: Option<f64>| figure.map(|_| 0.0);
@@ -336,9 +337,10 @@ fn sized(kind: u8, size: Bytes) -> Value {
     json!({"kind": Kind::from_raw(kind).map_or("unknown", Kind::label), "size_bytes": size.0})
 }
 
-/// Tracks of the ways in which a process ever copied. Where an older profile tells no ways there is one for all.
-fn used_ways(spans: &[&WorkSpan]) -> Vec<(String, &'static str)> {
-    let any = |of: &dyn Fn(&Work) -> Bytes| spans.iter().any(|span| !of(&span.work).is_zero());
+/// Tracks of the ways in which a process ever copied. Where an older profile has no ways there is one for all.
+fn used_ways(spans: &[&KernelSpan]) -> Vec<(String, &'static str)> {
+    let any =
+        |of: &dyn Fn(&KernelActivity) -> Bytes| spans.iter().any(|span| !of(&span.kernel_activity).is_zero());
     let track = |way: &str| match way {
         "memset" => "memsets, bytes/s".to_owned(),
         way => format!("copies {}, bytes/s", way.replace('_', " ")),

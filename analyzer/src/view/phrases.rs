@@ -74,7 +74,7 @@ pub(crate) fn failure_text(failure: &FailureSummary, with_pid: bool) -> String {
     )
 }
 
-/// The command line, the program without its folder: what tells processes
+/// The command line, the program without its folder: what distinguishes processes
 /// apart stands behind it.
 pub(crate) fn program_of(command: &str) -> String {
     let (program, arguments) = command.split_once(' ').unwrap_or((command, ""));

@@ -20,7 +20,7 @@ const BOTTOM: f64 = 30.0;
 /// Columns of the picture: about two units of its width each.
 const COLUMNS: usize = 435;
 
-/// Spans that tell their figures under the pointer; fewer than columns, since
+/// Spans that show their figures under the pointer; fewer than columns, since
 /// each costs some hundred bytes of the page.
 const HINTS: usize = 87;
 
@@ -36,7 +36,7 @@ pub(crate) fn memory(profile: &Profile, gpu: GpuIndex, steps: &[Step]) -> Option
     if highest == 0 {
         return None;
     }
-    let top = nvml.iter().map(|point| point.1.0).max().unwrap_or(0).max(highest);
+    let top = nvml.iter().filter_map(|point| point.1).max().map_or(0, Bytes::get).max(highest);
     let picture = Picture { end: end.0 as f64, top: top as f64 * 1.04 };
 
     let mut svg = String::new();
@@ -55,14 +55,10 @@ pub(crate) fn memory(profile: &Profile, gpu: GpuIndex, steps: &[Step]) -> Option
     Some(svg)
 }
 
-/// What NVML says this job holds, over time.
-fn nvml_points(profile: &Profile, gpu: GpuIndex) -> Vec<(Nanos, Bytes)> {
-    profile
-        .samples
-        .iter()
-        .filter(|sample| sample.gpu == gpu)
-        .filter_map(|s| Some((s.t, s.processes.iter().filter_map(|p| p.used).reduce(|a, b| a + b)?)))
-        .collect()
+/// What NVML reports that this job holds, over time; `None` where it lists none of its processes.
+fn nvml_points(profile: &Profile, gpu: GpuIndex) -> Vec<(Nanos, Option<Bytes>)> {
+    let samples = profile.samples.iter().filter(|sample| sample.gpu == gpu);
+    samples.map(|s| (s.t, s.processes.iter().filter_map(|p| p.used).reduce(|a, b| a + b))).collect()
 }
 
 struct Picture {
@@ -206,27 +202,38 @@ impl Picture {
         }
     }
 
-    fn nvml_line(&self, svg: &mut String, points: &[(Nanos, Bytes)]) {
-        if points.is_empty() {
-            return;
-        }
-        let mut path = String::new();
-        let mut last = (f64::NAN, f64::NAN);
+    /// A line from sample to sample, broken where NVML lists no process of the job, or was not asked for much longer
+    /// than usual.
+    fn nvml_line(&self, svg: &mut String, points: &[(Nanos, Option<Bytes>)]) {
+        let mut pauses: Vec<Nanos> = points.windows(2).map(|pair| pair[1].0.minus(pair[0].0)).collect();
+        pauses.sort_unstable();
+        let longest =
+            pauses.get(pauses.len() / 2).map_or(Nanos(u64::MAX), |usual| Nanos(usual.0.saturating_mul(5)));
+        let (mut path, mut height, mut before) = (String::new(), None, Nanos::ZERO);
         for &(t, bytes) in points {
-            let (x, y) = (self.x(t), self.y(bytes.0));
-            if path.is_empty() {
-                let _ = write!(path, "M{x:.1} {y:.1}");
-            } else if (y - last.1).abs() >= 0.3 {
-                let _ = write!(path, "H{x:.1}V{y:.1}");
-            } else {
-                continue;
+            let x = self.x(t);
+            if height.is_some() && t.minus(before) > longest {
+                let _ = write!(path, "H{:.1}", self.x(before));
+                height = None;
             }
-            last = (x, y);
+            match (height, bytes.map(|bytes| self.y(bytes.0))) {
+                (None, Some(y)) => _ = write!(path, "M{x:.1} {y:.1}"),
+                (Some(last), Some(y)) if f64::abs(y - last) >= 0.3 => _ = write!(path, "H{x:.1}V{y:.1}"),
+                (Some(_), None) => _ = write!(path, "H{x:.1}"),
+                _ => {
+                    before = t;
+                    continue;
+                }
+            }
+            height = bytes.map(|bytes| self.y(bytes.0));
+            before = t;
         }
-        if let Some(&(t, _)) = points.last() {
-            let _ = write!(path, "H{:.1}", self.x(t));
+        if height.is_some() {
+            let _ = write!(path, "H{:.1}", self.x(before));
         }
-        let _ = write!(svg, r#"<path class="nvml" d="{path}"/>"#);
+        if !path.is_empty() {
+            let _ = write!(svg, r#"<path class="nvml" d="{path}"/>"#);
+        }
     }
 
     fn refusals(&self, svg: &mut String, profile: &Profile, gpu: GpuIndex) {
@@ -247,7 +254,7 @@ impl Picture {
         }
     }
 
-    /// Invisible columns that tell their figures under the pointer.
+    /// Invisible columns that show their figures under the pointer.
     fn hints(&self, svg: &mut String, steps: &[Step], end: Nanos) {
         let columns = columns(steps, end, HINTS);
         svg.push_str(r#"<g class="hints">"#);
@@ -395,6 +402,21 @@ mod tests {
         assert_eq!(time_tick(Nanos::from_secs(90), 30_000_000_000), "1:30 min");
         assert_eq!(time_tick(Nanos::from_millis(1500), 500_000_000), "1.5 s");
         assert_eq!(time_tick(Nanos::from_millis(20), 10_000_000), "20 ms");
+    }
+
+    #[test]
+    fn the_line_of_nvml_is_broken_where_it_reported_nothing() {
+        let line = |points: &[(u64, Option<u64>)]| {
+            let points: Vec<_> = points.iter().map(|(t, bytes)| (Nanos(*t), bytes.map(Bytes))).collect();
+            let mut svg = String::new();
+            Picture { end: 100.0, top: 100.0 }.nvml_line(&mut svg, &points);
+            svg.matches('M').count()
+        };
+        let steady: Vec<_> = (0..10).map(|t| (t * 10, Some(50))).collect();
+        assert_eq!(line(&steady), 1);
+        assert_eq!(line(&[(0, Some(5)), (10, None), (20, None), (30, Some(5)), (40, Some(7))]), 2);
+        assert_eq!(line(&[(0, Some(5)), (1, Some(5)), (2, Some(5)), (90, Some(5)), (91, Some(5))]), 2);
+        assert_eq!((line(&[(0, None)]), line(&[])), (0, 0));
     }
 
     #[test]

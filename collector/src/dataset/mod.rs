@@ -1,7 +1,7 @@
 //! The dataset: one row per job that ran, in SQLite.
 //!
 //! Several jobs may end at the same moment, on several machines if the home
-//! directory is shared; a row is one short transaction that waits its turn.
+//! directory is shared; a row is one short transaction that waits for the lock.
 
 mod features;
 mod files;
@@ -30,60 +30,33 @@ const BUSY: Duration = Duration::from_secs(15);
 
 /// What can go wrong with the dataset.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum DatasetError {
-    /// Its folder cannot be made or used.
     #[error("the dataset's folder {} cannot be made: {error}", folder.display())]
-    Folder {
-        /// The folder.
-        folder: PathBuf,
-        /// Why.
-        error: std::io::Error,
-    },
-    /// A newer version of radrm made it.
+    Folder { folder: PathBuf, error: std::io::Error },
     #[error(
         "the dataset has schema version {found}, this radrm knows up to version {known}: use a newer radrm"
     )]
-    Newer {
-        /// Its version.
-        found: i64,
-        /// The newest version that is known.
-        known: i64,
-    },
-    /// The file is no database, or parts of it were overwritten or lost.
+    Newer { found: i64, known: i64 },
     #[error(
         "the dataset is damaged ({0}): restore a copy, or rename the file, and the next run starts a new dataset"
     )]
     Damaged(#[source] rusqlite::Error),
-    /// Its structure contradicts itself.
     #[error(
         "the dataset is damaged ({0}): restore a copy, or rename the file, and the next run starts a new dataset"
     )]
     Inconsistent(String),
-    /// It lies in a folder that cannot be written, and its newest rows are in SQLite's log.
     #[error(
         "{} cannot be read in a folder that this user cannot write, because new rows are still in {}: copy both files \
          to another folder and read them there",
         dataset.display(),
         log.display()
     )]
-    UnreadableLog {
-        /// The dataset.
-        dataset: PathBuf,
-        /// Its log.
-        log: PathBuf,
-    },
-    /// A copy would replace a file.
+    UnreadableLog { dataset: PathBuf, log: PathBuf },
     #[error("{} exists: a copy of the dataset replaces no file", .0.display())]
     Exists(PathBuf),
-    /// A copy cannot be made.
     #[error("{}: {error}", path.display())]
-    Copy {
-        /// The copy.
-        path: PathBuf,
-        /// Why.
-        error: rusqlite::Error,
-    },
-    /// SQLite refused: locked for too long, disk full...
+    Copy { path: PathBuf, error: rusqlite::Error },
     #[error("the dataset cannot be used: {0}")]
     Sqlite(#[source] rusqlite::Error),
 }
@@ -122,7 +95,7 @@ impl Dataset {
         Ok(dataset)
     }
 
-    /// Opens a dataset to look at it; it must exist.
+    /// Opens a dataset for reading; it must exist.
     pub fn open_existing(path: &Path) -> Result<Dataset, DatasetError> {
         let connection = files::open_read_only(path)?;
         files::tighten(path, schema::check(&connection)?);
@@ -171,7 +144,7 @@ impl Dataset {
         Ok(())
     }
 
-    /// Forgets all but the newest rows; returns how many it forgot. It looks at all rows: not to be done often.
+    /// Forgets all but the newest rows; returns how many it forgot. It reads all rows: not to be done often.
     pub fn forget_older(&mut self, keep: u32) -> Result<usize, DatasetError> {
         Ok(past::forget_older(&self.connection, keep)?)
     }
@@ -222,7 +195,7 @@ impl Dataset {
 /// there is no place for a dataset.
 ///
 /// A run in which no process was seen to use a GPU gets no row. Whether it used
-/// none, failed before it could, or did so out of sight: a peak of zero bytes
+/// none, failed before it could, or did so unrecorded: a peak of zero bytes
 /// would be a guess, and an estimator that learns from the rows would learn it.
 ///
 /// `features` are worked out from the profile by the caller.

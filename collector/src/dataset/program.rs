@@ -51,12 +51,6 @@ impl ProgramKey {
         Self(format!("sha256:{digest}"))
     }
 
-    /// A key as a row holds it.
-    #[must_use]
-    pub fn from_stored(text: String) -> Self {
-        Self(text)
-    }
-
     /// As a row holds it.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -11,13 +11,13 @@ use radrm_profile::{Bytes, Nanos};
 use std::time::{Duration, Instant};
 use tree::Tree;
 
-/// Looking at /proc may take this share of the time: a job of a thousand processes is looked at less
+/// Polling /proc may take this share of the time: a job of a thousand processes is polled less
 /// often.
 const LOOK_SHARE: u32 = 500;
 /// Likewise for the search for new processes.
 const SEARCH_SHARE: u32 = 1000;
 
-/// The first look: shorter jobs have the figures of the end alone.
+/// The first poll: shorter jobs have the figures of the end alone.
 const FIRST_LOOK: Nanos = Nanos::from_millis(20);
 
 /// What the kernel says of a program at its end: its own, and of what it has waited for.
@@ -84,8 +84,8 @@ impl HostWatch {
         self.usage = Some(usage);
     }
 
-    /// Looks if it is time to. `others`: processes of the job that are known by other ways.
-    pub(crate) fn look(&mut self, now: Nanos, others: impl Iterator<Item = u32>) {
+    /// Polls if it is due. `others`: processes of the job that are known by other ways.
+    pub(crate) fn poll(&mut self, now: Nanos, others: impl Iterator<Item = u32>) {
         if now < self.next_look {
             return;
         }
@@ -96,13 +96,13 @@ impl HostWatch {
             self.next_search = now + pause(began.elapsed() * SEARCH_SHARE, now);
         }
         let began = Instant::now();
-        let look = self.tree.look();
+        let reading = self.tree.poll();
         self.next_look = now + pause(began.elapsed() * LOOK_SHARE, now);
-        self.open.resident = self.open.resident.max(look.resident);
-        self.open.processes = self.open.processes.max(look.processes);
-        self.open.threads = self.open.threads.max(look.threads);
+        self.open.resident = self.open.resident.max(reading.resident);
+        self.open.processes = self.open.processes.max(reading.processes);
+        self.open.threads = self.open.threads.max(reading.threads);
         if now.minus(self.open.t) >= span_length(self.open.t) {
-            let busy = self.clock().unwrap_or(look.busy);
+            let busy = self.clock().unwrap_or(reading.busy);
             self.close(now, busy);
         }
     }
@@ -129,7 +129,7 @@ impl HostWatch {
         let clock = counters.iter().find(|counter| counter.kind == HostCount::TaskClock as u8);
         let busy = clock.map_or(Nanos::ZERO, |counter| Nanos(counter.value));
         if let (true, Some(usage)) = (self.open.processes == 0 && self.ready.is_empty(), self.usage) {
-            // Over before the first look: at least one process was there.
+            // Over before the first poll: at least one process was there.
             self.open.resident = usage.resident;
             self.open.processes = 1;
             self.open.threads = 1;
@@ -192,8 +192,8 @@ mod tests {
         let day = Nanos::from_secs(86_400);
         let mut now = Nanos::ZERO;
         while now < day {
-            watch.look(now, std::iter::empty());
-            // Looks of a test are as dear as those of a job, but its time is not real.
+            watch.poll(now, std::iter::empty());
+            // Polls of a test are as dear as those of a job, but its time is not real.
             watch.next_look = now;
             watch.next_search = day;
             now = Nanos(now.0 + (now.0 / 300).max(50_000_000));

@@ -27,7 +27,7 @@ pub struct HostCounters {
 
 impl HostCounters {
     /// Opens them for a process. Never fails: what the machine does not count or this user may not
-    /// look at is left out, and said by [`HostCounters::missing`].
+    /// count is left out, and said by [`HostCounters::missing`].
     pub fn open(pid: u32) -> HostCounters {
         let mut opened = HostCounters::default();
         let Some(pid) = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0) else { return opened };
@@ -121,7 +121,7 @@ fn words(counter: &Counter) -> Option<[u64; 3]> {
 /// A count over all of the time, and the share of it in which was counted. `None` if it never was.
 fn scaled([count, enabled, running]: [u64; 3]) -> Option<(u64, Share)> {
     if running == 0 {
-        // A program that never ran has no counts; one whose counter never had its turn has unknown ones.
+        // A program that never ran has no counts; one whose counter never ran has unknown ones.
         return (enabled == 0).then_some((count, Share::ONE));
     }
     if running >= enabled {

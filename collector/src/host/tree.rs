@@ -4,12 +4,12 @@ use radrm_os::{Process, Stat};
 use radrm_profile::{Bytes, Nanos};
 use std::collections::BTreeMap;
 
-/// Processes that are looked at.
+/// Processes that are read.
 const MOST: usize = 4096;
 
 /// What the processes take, all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct TreeReading {
     /// Processor time since the job's start, as far as it can be seen.
     pub(crate) busy: Nanos,
     /// Resident memory now.
@@ -57,7 +57,7 @@ impl Tree {
         }
     }
 
-    /// Looks for processes that were started since. Reads a file for each thread.
+    /// Finds processes that were started since. Reads a file for each thread.
     pub(crate) fn find_children(&mut self) {
         let mut unread: Vec<u32> = self.known.keys().copied().collect();
         while let Some(pid) = unread.pop() {
@@ -71,14 +71,14 @@ impl Tree {
         }
     }
 
-    /// Processor time as of the last look.
+    /// Processor time as of the last poll.
     pub(crate) fn busy(&self) -> Nanos {
         self.busy
     }
 
     /// Reads the figures of all known processes.
-    pub(crate) fn look(&mut self) -> Look {
-        let mut look = Look::default();
+    pub(crate) fn poll(&mut self) -> TreeReading {
+        let mut reading = TreeReading::default();
         let mut sum = 0u64;
         let mut gone = Vec::new();
         for (&pid, known) in &mut self.known {
@@ -88,9 +88,9 @@ impl Tree {
                     known.parent = stat.parent;
                     sum = sum.saturating_add(known.ticks);
                     if !stat.is_dead() {
-                        look.resident = look.resident + Bytes(stat.resident.saturating_mul(self.page));
-                        look.processes += 1;
-                        look.threads = look.threads.saturating_add(stat.threads);
+                        reading.resident = reading.resident + Bytes(stat.resident.saturating_mul(self.page));
+                        reading.processes += 1;
+                        reading.threads = reading.threads.saturating_add(stat.threads);
                     }
                 }
                 None => gone.push((pid, *known)),
@@ -107,8 +107,8 @@ impl Tree {
         }
         let busy = Nanos(sum.saturating_add(self.lost).saturating_mul(self.tick_ns));
         self.busy = self.busy.max(busy);
-        look.busy = self.busy;
-        look
+        reading.busy = self.busy;
+        reading
     }
 }
 
@@ -136,14 +136,14 @@ mod tests {
         let mut tree = Tree::new();
         tree.add(child.id());
         tree.add(child.id());
-        assert_eq!(tree.look().processes, 1);
+        assert_eq!(tree.poll().processes, 1);
         tree.find_children();
-        let look = tree.look();
-        assert_eq!((look.processes, look.threads), (2, 2));
-        assert!(look.resident > Bytes(0));
+        let reading = tree.poll();
+        assert_eq!((reading.processes, reading.threads), (2, 2));
+        assert!(reading.resident > Bytes(0));
         child.stdin.take().unwrap().write_all(b"\n").unwrap();
         child.wait().unwrap();
-        assert_eq!(tree.look().processes, 1);
+        assert_eq!(tree.poll().processes, 1);
         // SAFETY: a signal to a process that this test has started and that has not been waited for.
         unsafe { libc::kill(orphan.trim().parse().unwrap(), libc::SIGKILL) };
     }
@@ -157,14 +157,14 @@ mod tests {
             .unwrap();
         let mut tree = Tree::new();
         tree.add(child.id());
-        while tree.look().busy == Nanos::ZERO {
+        while tree.poll().busy == Nanos::ZERO {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        let before = tree.look();
+        let before = tree.poll();
         assert_eq!(before.processes, 1);
         child.kill().unwrap();
         child.wait().unwrap();
-        let after = tree.look();
+        let after = tree.poll();
         assert_eq!(after.processes, 0);
         assert!(after.busy >= before.busy);
     }

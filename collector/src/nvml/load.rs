@@ -1,4 +1,4 @@
-//! Load, power, clocks and traffic of a GPU, as NVML tells them at one moment.
+//! Load, power, clocks and traffic of a GPU, as NVML reports them at one moment.
 
 use crate::activity::{Metered, Reading};
 use radrm_os::nvml::{Device, Monitor, NvmlError};
@@ -17,7 +17,7 @@ pub(super) fn no_monitor(error: &NvmlError) -> String {
     }
 }
 
-/// Reads a GPU; `sample` is what was just said of its memory. The second part tells what has failed
+/// Reads a GPU; `sample` is what was just said of its memory. The second part is what has failed
 /// for good.
 pub(super) fn read<'n>(
     device: &Device<'n>,

@@ -1,4 +1,4 @@
-//! Traffic over PCI Express where the performance monitor does not tell it: a call of NVML that takes
+//! Traffic over PCI Express where the performance monitor does not report it: a call of NVML that takes
 //! 40 ms, on a thread of its own.
 
 use super::load;
@@ -27,7 +27,7 @@ impl Pcie {
     }
 
     pub(super) fn watch(&self, gpu: Gpu) {
-        // A thread that has given up has nothing to tell.
+        // A thread that has given up has nothing to report.
         let _ = self.gpus.send(gpu);
     }
 
@@ -52,7 +52,7 @@ fn ask(source: &NvmlSource, gpus: &Receiver<Gpu>, to: &Sender<Traffic>) {
             Ok(gpu) => next = Some(gpu),
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
-                // A GPU that does not tell is not asked again.
+                // A GPU that does not report it is not asked again.
                 watched.retain(|(index, device)| {
                     device.pcie().is_some_and(|(from, into)| to.send((*index, from, into)).is_ok())
                 });

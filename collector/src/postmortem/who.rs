@@ -4,7 +4,7 @@ use crate::job::account;
 use radrm_os::Process;
 use radrm_profile::model::postmortem::Who;
 
-/// Program and owner of a process, as far as the system tells them to us.
+/// Program and owner of a process, as far as the system reports them.
 pub(super) fn of_process(pid: u32) -> Who {
     let process = Process(pid);
     let uid = process.uid();

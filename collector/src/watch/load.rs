@@ -6,7 +6,7 @@ use crate::dcgm::{Dcgm, DcgmSource};
 use crate::host::{HostCounters, Usage};
 use crate::nvml::NvmlSource;
 use crate::source::{Brief, Source};
-use radrm_profile::model::{GpuClock, GpuIndex, GpuTime, NvmlSample, Process, Timings, Work};
+use radrm_profile::model::{GpuClock, GpuIndex, GpuTime, KernelActivity, NvmlSample, Process, Timings};
 use radrm_profile::{Nanos, Record};
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ pub(super) struct Meters {
 }
 
 impl Meters {
-    /// An emulated machine has no DCGM, and that of the real one tells of other GPUs.
+    /// An emulated machine has no DCGM, and that of the real one reports other GPUs.
     pub(super) fn new(dcgm: &DcgmSource, nvml: &NvmlSource) -> Meters {
         let is_apart = *dcgm == DcgmSource::System && *nvml != NvmlSource::System;
         let source = if is_apart { DcgmSource::Off } else { dcgm.clone() };
@@ -44,8 +44,12 @@ impl<S: Source> Watch<S> {
                 spans: Vec::new(),
                 ..std::mem::take(&mut process.timings)
             };
-            process.work =
-                Work { kernels: Nanos::ZERO, active: Nanos::ZERO, resident: Nanos::ZERO, ..process.work };
+            process.kernel_activity = KernelActivity {
+                kernels: Nanos::ZERO,
+                active: Nanos::ZERO,
+                resident: Nanos::ZERO,
+                ..process.kernel_activity
+            };
         }
     }
 
@@ -59,7 +63,7 @@ impl<S: Source> Watch<S> {
         }
     }
 
-    /// Whether the host's time tells anything of what GPUs do.
+    /// Whether the host's time shows anything of what GPUs do.
     fn has_load(&self) -> bool {
         self.output.profile.gpu_clock.is_real()
     }
@@ -90,7 +94,7 @@ impl<S: Source> Watch<S> {
         self.host.used(usage);
     }
 
-    /// A GPU whose SM activity NVML does not tell.
+    /// A GPU whose SM activity NVML does not report.
     pub(super) fn no_monitor(&mut self, gpu: GpuIndex, number: Option<u32>, why: String) {
         if !self.has_load() {
             return;
@@ -107,7 +111,7 @@ impl<S: Source> Watch<S> {
                 self.meters.why = why;
             }
             Err(_) if self.meters.is_apart => self.unmetered(gpu, &why, "an emulated machine has no DCGM"),
-            Err(reason) => self.unmetered(gpu, &why, &reason),
+            Err(error) => self.unmetered(gpu, &why, &error.to_string()),
         }
     }
 
@@ -139,9 +143,9 @@ impl<S: Source> Watch<S> {
         }
     }
 
-    /// Looks at the host if it is time to.
-    pub(super) fn look_at_host(&mut self, briefs: &[Brief], now: Nanos) {
-        self.host.look(now, briefs.iter().filter(|brief| brief.alive).map(|brief| brief.pid));
+    /// Polls the host if it is due.
+    pub(super) fn poll_host(&mut self, briefs: &[Brief], now: Nanos) {
+        self.host.poll(now, briefs.iter().filter(|brief| brief.alive).map(|brief| brief.pid));
     }
 
     /// Writes what is new; `last`: nothing follows.

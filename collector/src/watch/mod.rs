@@ -17,8 +17,8 @@ use crate::segment_source::EntryName;
 use crate::source::{Brief, Source};
 use crate::timings;
 use radrm_profile::model::{
-    End, EventKind, Exit, Framework, Gpu, GpuClock, Job, NvmlSample, Outcome, Process, ProcessKey, Profile,
-    Reason, Recording, Timings, Work, WorkSpan,
+    End, EventKind, Exit, Framework, Gpu, GpuClock, Job, KernelActivity, KernelSpan, NvmlSample, Outcome,
+    Process, ProcessKey, Profile, Reason, Recording, Timings,
 };
 use radrm_profile::{Bytes, Nanos, ProcessDelta, Record, State};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -34,7 +34,7 @@ mod tests;
 /// whose every step asks for the GPU) has them counted.
 const PROCESSES: usize = 4096;
 
-/// Ages at which a process's libraries are looked at: frameworks load theirs
+/// Ages at which a process's libraries are read: frameworks load theirs
 /// within seconds, and some only with the first model.
 const FRAMEWORK_AGES: [Nanos; 5] =
     [Nanos::ZERO, Nanos::from_millis(300), Nanos::from_secs(2), Nanos::from_secs(10), Nanos::from_secs(60)];
@@ -59,7 +59,7 @@ pub struct WatchOptions {
     /// Names of the shim's entry points by number. Where it knows none, a
     /// refused request carries the name of its family (`cuMemAlloc`).
     pub entry_name: EntryName,
-    /// Parts of the job that cannot be looked at; see [`Profile::unseen`].
+    /// Parts of the job that cannot be read; see [`Profile::unseen`].
     pub unseen: Vec<String>,
     /// What the GPUs' time is. Where it is not real no load is recorded.
     pub gpu_clock: GpuClock,
@@ -155,7 +155,7 @@ struct NvmlSilence {
 
 struct Watched {
     seen: Nanos,
-    looked: usize,
+    library_reads: usize,
     frameworks: Vec<Framework>,
     fine_timeline: bool,
     keeps_launches: bool,
@@ -177,7 +177,7 @@ impl<S: Source> Watch<S> {
             source,
             output,
             warnings: Vec::new(),
-            failures: failure.into_iter().collect(),
+            failures: failure.iter().map(ToString::to_string).collect(),
             sampler,
             nvml_silent: NvmlSilence::default(),
             digest,
@@ -209,10 +209,10 @@ impl<S: Source> Watch<S> {
         watch
     }
 
-    /// Looks at the job; says how long to wait for the next look.
+    /// Polls the job; returns the time to the next poll.
     pub(crate) fn poll(&mut self) -> Duration {
         let now = self.source.now();
-        self.look(now, false);
+        self.update(now, false);
         poll_gap(now.minus(self.started))
     }
 
@@ -230,7 +230,7 @@ impl<S: Source> Watch<S> {
         // A refusal right before the end: NVML is asked for the neighbours.
         self.learn_gpus();
         let briefs = self.source.processes(false);
-        self.look_into_refusals(&briefs, &[], true);
+        self.read_refusals(&briefs, &[], true);
         // NVML's last words first: they belong to processes that are still
         // known now.
         let sampler = std::mem::replace(&mut self.sampler, Sampler::start(&NvmlSource::Off, 0));
@@ -238,7 +238,7 @@ impl<S: Source> Watch<S> {
             let briefs = self.source.processes(true);
             self.hear(sampler.stop(PATIENCE), &briefs);
         }
-        self.look(now, true);
+        self.update(now, true);
         self.learn_exits(now);
         self.exits.insert(self.output.profile.job.pid, exit);
         for (pid, exit) in std::mem::take(&mut self.exits) {
@@ -327,13 +327,13 @@ impl<S: Source> Watch<S> {
     }
 
     /// A program that ends badly when its last request for memory was refused ended because of that, as
-    /// far as can be told from outside.
+    /// far as can be known from outside.
     fn reason(&self, exit: Exit) -> Option<Reason> {
         let refused = || self.output.profile.standing_refusals().next().is_some();
         (!exit.success() && exit != Exit::NotStarted && refused()).then_some(Reason::OutOfGpuMemory)
     }
 
-    fn look(&mut self, now: Nanos, last: bool) {
+    fn update(&mut self, now: Nanos, last: bool) {
         self.learn_gpus();
         let briefs = self.source.processes(self.sampler.is_awake());
         for brief in &briefs {
@@ -347,9 +347,9 @@ impl<S: Source> Watch<S> {
                     refused.push(brief.key);
                 }
                 self.events.add(events);
-                self.look_at_launches(brief, last);
+                self.read_launches(brief, last);
                 if brief.alive {
-                    self.look_at_libraries(brief, now);
+                    self.read_libraries(brief, now);
                 }
             }
         }
@@ -357,7 +357,7 @@ impl<S: Source> Watch<S> {
         self.hear(messages, &briefs);
         self.hear_dcgm();
         if !last {
-            self.look_at_host(&briefs, now);
+            self.poll_host(&briefs, now);
         }
         if let Some(digest) = self.digest.poll() {
             self.write(Record::ProgramDigest(digest));
@@ -366,7 +366,7 @@ impl<S: Source> Watch<S> {
         let due = last || now >= self.next_state;
         let dead = briefs.iter().any(|brief| !brief.alive);
         // Before the dead ones' slots are given back.
-        self.look_into_refusals(&briefs, &refused, due);
+        self.read_refusals(&briefs, &refused, due);
         if due || dead {
             self.write_state(&briefs, now, due, last);
         }
@@ -404,7 +404,7 @@ impl<S: Source> Watch<S> {
         }
         let watched = Watched {
             seen: now,
-            looked: 0,
+            library_reads: 0,
             frameworks: Vec::new(),
             fine_timeline,
             keeps_launches,
@@ -413,13 +413,13 @@ impl<S: Source> Watch<S> {
         self.processes.insert(brief.key, watched);
     }
 
-    fn look_at_libraries(&mut self, brief: &Brief, now: Nanos) {
+    fn read_libraries(&mut self, brief: &Brief, now: Nanos) {
         let Some(watched) = self.processes.get_mut(&brief.key) else { return };
-        let Some(age) = FRAMEWORK_AGES.get(watched.looked) else { return };
+        let Some(age) = FRAMEWORK_AGES.get(watched.library_reads) else { return };
         if now.minus(watched.seen) < *age {
             return;
         }
-        watched.looked += 1;
+        watched.library_reads += 1;
         let found = frameworks::of_process(brief.pid);
         // What was seen once stays: a library may be unloaded.
         for framework in found {
@@ -431,7 +431,7 @@ impl<S: Source> Watch<S> {
     }
 
     /// Takes launches that were timed, of the first processes only.
-    fn look_at_launches(&mut self, brief: &Brief, last: bool) {
+    fn read_launches(&mut self, brief: &Brief, last: bool) {
         let is_wanted = self.processes.get(&brief.key).is_some_and(|watched| watched.keeps_launches);
         if is_wanted && self.output.profile.gpu_clock != GpuClock::Absent {
             self.launches.add(self.source.launches(brief.key, last || !brief.alive));
@@ -478,7 +478,7 @@ impl<S: Source> Watch<S> {
                     "NVML cannot be used ({why}): its figures of memory, load and power are missing"
                 )),
                 Message::NoSuchGpu(gpu, why) => self.note(format!(
-                    "NVML tells nothing of GPU {} ({why}): its figures of it are missing",
+                    "NVML reports nothing of GPU {} ({why}): its figures of it are missing",
                     gpu.0
                 )),
             }
@@ -552,8 +552,8 @@ impl<S: Source> Watch<S> {
                 timings::news(known.map_or(&nothing, |known| &known.timings), &process.timings, whole);
             let before = known.map(|known| known.throttling).unwrap_or_default();
             let throttling = process.throttling.news(&before, whole);
-            let told = known.and_then(|known| known.kernels_mode);
-            let mode = process.kernels_mode.filter(|mode| told != Some(*mode));
+            let recorded = known.and_then(|known| known.kernels_mode);
+            let mode = process.kernels_mode.filter(|mode| recorded != Some(*mode));
             if let Some(delta) = delta(known, &process, whole) {
                 // One frame per process: none outgrows the format's limit, and
                 // a torn one takes no other process with it. The first
@@ -585,7 +585,7 @@ impl<S: Source> Watch<S> {
             self.write(Record::State(head));
         }
         if !work.is_empty() {
-            self.write(Record::Work(work));
+            self.write(Record::KernelActivity(work));
         }
         let launches = self.launches.take();
         if !launches.is_empty() {
@@ -599,14 +599,16 @@ impl<S: Source> Watch<S> {
     }
 
     /// What a process has launched and copied since this was last asked; `None`: nothing.
-    fn worked(&mut self, process: &Process, now: Nanos) -> Option<WorkSpan> {
+    fn worked(&mut self, process: &Process, now: Nanos) -> Option<KernelSpan> {
         let watched = self.processes.get_mut(&process.key)?;
         let end = process.state.ended.unwrap_or(now).min(now);
         let t = std::mem::replace(&mut watched.worked, end).max(process.identity.joined);
         let known = self.output.profile.processes.iter().rfind(|known| known.key == process.key);
-        let work = process.work.since(known.map_or(Work::default(), |known| known.work));
+        let work = process
+            .kernel_activity
+            .since(known.map_or(KernelActivity::default(), |known| known.kernel_activity));
         let span = end.minus(t).max(Nanos(1));
-        (!work.is_none()).then_some(WorkSpan { process: process.key, t, span, work })
+        (!work.is_none()).then_some(KernelSpan { process: process.key, t, span, kernel_activity: work })
     }
 
     /// Everything about a process, from all sources.
@@ -619,7 +621,7 @@ impl<S: Source> Watch<S> {
                     timeline.points = coarse(&timeline.points);
                 }
             }
-            // Libraries tell versions; what only the shim has seen is added.
+            // Libraries show versions; what only the shim has seen is added.
             let by_shim = std::mem::replace(&mut process.state.frameworks, watched.frameworks.clone());
             let known = |framework: &Framework| watched.frameworks.iter().any(|f| f.name == framework.name);
             process.state.frameworks.extend(by_shim.into_iter().filter(|framework| !known(framework)));

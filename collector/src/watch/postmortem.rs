@@ -6,17 +6,17 @@ use crate::source::{Brief, Source};
 use radrm_profile::Record;
 use radrm_profile::model::{NvmlSample, Process, ProcessKey};
 
-/// Other processes of the job whose largest blocks are looked for.
+/// Other processes of the job whose largest blocks are searched.
 const OTHERS_WITH_BLOCKS: usize = 8;
 /// So many of each.
 const BLOCKS_OF_OTHERS: usize = 8;
-/// Blocks of the process itself where it had no time to look at all of them.
+/// Blocks of the process itself where it had no time to read all of them.
 const BLOCKS: usize = 32;
 
 impl<S: Source> Watch<S> {
     /// Reads what processes have written down of refusals: of those in
     /// `refused` now, of the others when all is read anyway.
-    pub(super) fn look_into_refusals(&mut self, briefs: &[Brief], refused: &[ProcessKey], all: bool) {
+    pub(super) fn read_refusals(&mut self, briefs: &[Brief], refused: &[ProcessKey], all: bool) {
         let mut is_news = false;
         for brief in briefs.iter().filter(|brief| all || !brief.alive || refused.contains(&brief.key)) {
             for found in self.source.postmortems(brief.key) {
@@ -176,7 +176,7 @@ mod tests {
         let known = |watch: &Watch<Refused>| watch.output.profile.postmortems.clone();
         let [it] = &known(&watch)[..] else { panic!("{:?}", known(&watch)) };
         assert_eq!(it.later, Later::default());
-        // Of the other process the largest blocks of that time were looked for.
+        // Of the other process the largest blocks of that time were searched.
         assert_eq!(it.others.as_ref().map(|others| others[0].blocks[0].size), Some(Bytes(98)));
         job.0.borrow_mut().now = Nanos::from_millis(10_100);
         job.refuse();

@@ -329,7 +329,8 @@ fn work_is_put_down_by_windows_and_rest_is_left_out() {
     let launch = |launches: u64, kernels: u64| {
         let mut job = fake.0.borrow_mut();
         let (_, process) = job.processes.get_mut(&0).unwrap();
-        process.work = Work { launches, kernels: Nanos(kernels), ..Work::default() };
+        process.kernel_activity =
+            KernelActivity { launches, kernels: Nanos(kernels), ..KernelActivity::default() };
     };
     // Ten seconds of launches, ten of rest, then a few more. What kernels took is estimated, and once put lower.
     for ms in (100..30_000).step_by(50) {
@@ -341,11 +342,14 @@ fn work_is_put_down_by_windows_and_rest_is_left_out() {
     }
     fake.kill(0);
     let profile = watch.finish(Exit::Code(0)).profile;
-    let sum = profile.work.iter().fold(Work::default(), |sum, span| sum.and(span.work));
-    assert_eq!((sum, sum.launches), (profile.processes[0].work, 10_000 + 29_950 - 20_000));
-    let ends: Vec<Nanos> = profile.work.iter().map(|span| span.t + span.span).collect();
-    assert!(profile.work[0].t == Nanos::from_millis(50), "from the start of the process");
-    for (end, next) in ends.iter().zip(&profile.work[1..]) {
+    let sum = profile
+        .kernel_activity
+        .iter()
+        .fold(KernelActivity::default(), |sum, span| sum.and(span.kernel_activity));
+    assert_eq!((sum, sum.launches), (profile.processes[0].kernel_activity, 10_000 + 29_950 - 20_000));
+    let ends: Vec<Nanos> = profile.kernel_activity.iter().map(|span| span.t + span.span).collect();
+    assert!(profile.kernel_activity[0].t == Nanos::from_millis(50), "from the start of the process");
+    for (end, next) in ends.iter().zip(&profile.kernel_activity[1..]) {
         let gap = next.t.minus(*end);
         let is_rest = *end >= Nanos::from_secs(10) && next.t <= Nanos::from_secs(21);
         assert!(gap == Nanos::ZERO || (is_rest && gap >= Nanos::from_secs(7)), "{gap} after {end}");
@@ -365,7 +369,8 @@ fn a_dry_run_counts_launches_and_has_no_times() {
     {
         let mut job = fake.0.borrow_mut();
         let (_, process) = job.processes.get_mut(&0).unwrap();
-        process.work = Work { launches: 5, kernels: Nanos(70), active: Nanos(7), ..Work::default() };
+        process.kernel_activity =
+            KernelActivity { launches: 5, kernels: Nanos(70), active: Nanos(7), ..KernelActivity::default() };
         process.timings.key = process.key;
         process.timings.kernels = vec![KernelTime { id: 1, total: Nanos(70), ..KernelTime::default() }];
         process.timings.spans = vec![TimedSpan { span: Nanos(90), ..TimedSpan::default() }];
@@ -376,7 +381,7 @@ fn a_dry_run_counts_launches_and_has_no_times() {
     fake.kill(0);
     let profile = watch.finish(Exit::Code(0)).profile;
     let process = &profile.processes[0];
-    assert_eq!(process.work, Work { launches: 5, ..Work::default() });
+    assert_eq!(process.kernel_activity, KernelActivity { launches: 5, ..KernelActivity::default() });
     assert!(process.timings.kernels.is_empty() && process.timings.spans.is_empty(), "{:?}", process.timings);
     assert_eq!(process.timings.copies.len(), 1);
     assert!(profile.unmeasured.is_empty(), "a dry run has none to miss: {:?}", profile.unmeasured);

@@ -75,7 +75,7 @@ pub enum CountSource {
     Perf,
     /// perf events in user mode: what the kernel did for the job is not in it.
     PerfUser,
-    /// /proc, read from time to time: what ended between two looks and was not waited for is
+    /// /proc, read from time to time: what ended between two polls and was not waited for is
     /// not in it.
     Procfs,
     /// What the kernel says at the end: the program, and what it has waited for.
@@ -135,7 +135,7 @@ pub struct HostNews {
     pub memory: Bytes,
     /// Counters, whole.
     pub counters: Vec<HostCounter>,
-    /// Highest resident memory of one process, as the kernel tells at the end.
+    /// Highest resident memory of one process, as the kernel reports at the end.
     pub resident_peak: Option<Bytes>,
     /// Spans since the last such record.
     pub spans: Vec<HostSpan>,
@@ -150,7 +150,7 @@ pub struct Host {
     pub memory: Bytes,
     /// Counters since the job's start.
     pub counters: Vec<HostCounter>,
-    /// Highest resident memory of one process, as the kernel tells at the end.
+    /// Highest resident memory of one process, as the kernel reports at the end.
     pub resident_peak: Option<Bytes>,
     /// By time, without overlaps.
     pub spans: Vec<HostSpan>,

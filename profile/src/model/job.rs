@@ -37,6 +37,17 @@ pub struct Job {
     pub environment: Vec<(String, String)>,
 }
 
+/// Stands in [`Job::emulated`] between the machine and the faults that were injected.
+pub const WITH_FAULTS: &str = " with faults ";
+
+impl Job {
+    /// Whether the emulated driver was made to refuse memory that it had.
+    pub fn has_injected_oom(&self) -> bool {
+        let faults = self.emulated.as_ref().and_then(|machine| machine.split_once(WITH_FAULTS));
+        faults.is_some_and(|(_, faults)| faults.contains("oom"))
+    }
+}
+
 /// Index of a GPU in this job; the same in every process of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -55,7 +66,7 @@ pub struct Gpu {
     pub total: Bytes,
     /// PCI bus id (`0000:3b:00.0`), empty if unknown.
     pub pci_bus_id: String,
-    /// Version of the kernel driver ("570.86.15"), if NVML told it.
+    /// Version of the kernel driver ("570.86.15"), if NVML reports it.
     pub driver_version: Option<String>,
     /// Newest CUDA version the driver supports (12080 = 12.8), if known.
     pub cuda_version: Option<u32>,
@@ -68,7 +79,7 @@ pub struct Outcome {
     pub exit: Exit,
     /// From the start of the program to its end.
     pub duration: Nanos,
-    /// Why it ended badly, if that can be told.
+    /// Why it ended badly, if that is known.
     pub reason: Option<Reason>,
 }
 

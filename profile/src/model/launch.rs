@@ -23,7 +23,7 @@ pub struct TimedLaunch {
     pub duration: Nanos,
     /// Its end on the GPU's clock, since the first timing in its context, as far as that is known.
     pub end: Option<Nanos>,
-    /// Tells the contexts of a process apart: their clocks begin at different times.
+    /// Distinguishes the contexts of a process: their clocks begin at different times.
     pub context: u16,
     /// Blocks; 0 for a graph.
     pub blocks: u64,

@@ -7,6 +7,7 @@ mod activity;
 mod clock;
 mod host;
 mod job;
+mod kernel_activity;
 mod key;
 mod launch;
 mod memory;
@@ -16,12 +17,12 @@ mod recording;
 mod sample;
 mod throttling;
 mod timings;
-mod work;
 
 pub use activity::{GpuSpan, Meter, Share};
 pub use clock::GpuClock;
 pub use host::{CountSource, Host, HostCount, HostCounter, HostNews, HostSpan};
-pub use job::{Exit, Gpu, GpuIndex, Job, Outcome, Reason};
+pub use job::{Exit, Gpu, GpuIndex, Job, Outcome, Reason, WITH_FAULTS};
+pub use kernel_activity::{COPY_WAYS, Filling, GpuTime, KernelActivity, KernelSpan, Shapes};
 pub use key::ProcessKey;
 pub use launch::TimedLaunch;
 pub use memory::{
@@ -33,7 +34,6 @@ pub use recording::{KernelsMode, Recording};
 pub use sample::{Event, EventKind, NvmlSample, ProcessUse};
 pub use throttling::Throttling;
 pub use timings::{Copies, KernelTime, TimedSpan, Timings};
-pub use work::{COPY_WAYS, Filling, GpuTime, Shapes, Work, WorkSpan};
 
 use crate::units::Nanos;
 pub use radrm_base::{KIND_COUNT, Kind};
@@ -56,7 +56,7 @@ pub struct Profile {
     /// What the GPUs did, by time for each GPU.
     pub activity: Vec<GpuSpan>,
     /// What the processes launched and copied, by time for each process.
-    pub work: Vec<WorkSpan>,
+    pub kernel_activity: Vec<KernelSpan>,
     /// Single launches that were timed, by the time of launch for each process and span.
     pub launches: Vec<TimedLaunch>,
     /// The host's side.
@@ -76,7 +76,7 @@ pub struct Profile {
     /// Refused requests with what stood around them, in the order in which they
     /// were seen.
     pub postmortems: Vec<Postmortem>,
-    /// Parts of the job that could not be looked at, each as a clause such as
+    /// Parts of the job that could not be read, each as a clause such as
     /// "RADRM_DISABLE is set". What happened there is in no figure.
     pub unseen: Vec<String>,
     /// Warnings for the reader: damaged or cut-off parts of the file, parts of
@@ -97,7 +97,7 @@ impl Profile {
             processes_not_kept: 0,
             samples: Vec::new(),
             activity: Vec::new(),
-            work: Vec::new(),
+            kernel_activity: Vec::new(),
             launches: Vec::new(),
             host: Host::default(),
             unmeasured: Vec::new(),

@@ -26,14 +26,14 @@ pub struct Postmortem {
     pub blocks: Vec<Block>,
     /// Blocks that were seen and are not listed.
     pub blocks_left_out: LeftOut,
-    /// There were more blocks than there was time to look at.
+    /// There were more blocks than there was time to read.
     pub blocks_cut: bool,
     /// The job's other processes on this GPU, the one with most first; `None`
-    /// if they could not be looked at.
+    /// if they could not be read.
     pub others: Option<Vec<JobProcess>>,
     /// Those that were seen and are not listed.
     pub others_left_out: LeftOut,
-    /// There were more of them than there was time to look at.
+    /// There were more of them than there was time to read.
     pub others_cut: bool,
     /// Who held most under the limit that refused.
     pub holders: Vec<Holder>,
@@ -123,7 +123,7 @@ pub struct JobProcess {
 pub struct Holder {
     /// Its process id.
     pub pid: u32,
-    /// Its program and user, as far as the system told.
+    /// Its program and user, as far as the system reports them.
     pub who: Who,
     /// What it had reserved.
     pub bytes: Bytes,
@@ -158,9 +158,9 @@ pub struct Neighbours {
 pub struct Neighbour {
     /// Its process id.
     pub pid: u32,
-    /// Its program and user, as far as the system told.
+    /// Its program and user, as far as the system reports them.
     pub who: Who,
-    /// Its memory; `None` where the driver does not tell.
+    /// Its memory; `None` where the driver does not report it.
     pub used: Option<Bytes>,
     /// True for a process of this job.
     pub is_own: bool,

@@ -1,7 +1,8 @@
 //! A process of the job.
 
 use super::{
-    Account, Block, FailedRequest, GpuIndex, KernelsMode, ProcessKey, Throttling, Timeline, Timings, Work,
+    Account, Block, FailedRequest, GpuIndex, KernelActivity, KernelsMode, ProcessKey, Throttling, Timeline,
+    Timings,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
@@ -28,12 +29,12 @@ pub struct Identity {
 pub struct Framework {
     /// Such as "PyTorch", "JAX", "CUDA runtime".
     pub name: String,
-    /// Its version, as far as file names tell.
+    /// Its version, as far as file names show it.
     pub version: Option<String>,
 }
 
 /// The frameworks of all processes as `NAME VERSION`, each once: a worker that
-/// was looked at too early to tell the version adds nothing to one that did.
+/// was read too early to show the version adds nothing to one that did.
 /// Several versions of one follow each other.
 pub fn frameworks(profile: &super::Profile) -> Vec<String> {
     let mut seen: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -136,7 +137,7 @@ pub struct ProcessState {
 pub struct Kernel {
     /// Number within the process.
     pub id: u32,
-    /// Name as the driver told it (mangled); may be cut.
+    /// Name as the driver reports it (mangled); may be cut.
     pub name: String,
     /// True if the name was cut.
     pub name_cut: bool,
@@ -182,10 +183,10 @@ pub struct Process {
     pub kernels: Vec<Kernel>,
     /// What its launches took, and its copies.
     pub timings: Timings,
-    /// What its launches waited for the job's turns.
+    /// What its launches waited for the job's time slices.
     pub throttling: Throttling,
     /// What it has launched and copied so far: all of its spans in the profile.
-    pub work: Work,
+    pub kernel_activity: KernelActivity,
     /// Its memory over time, one per GPU.
     pub timelines: Vec<Timeline>,
     /// Until when it was certainly alive: the time of its leave, else that of

@@ -37,7 +37,7 @@ pub struct NvmlSample {
 pub struct ProcessUse {
     /// Process id.
     pub pid: u32,
-    /// Its memory; `None` where the driver does not tell.
+    /// Its memory; `None` where the driver does not report it.
     pub used: Option<Bytes>,
 }
 

@@ -4,7 +4,7 @@ use super::ProcessKey;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Launches of a process that waited for the job's turn on the GPU, since it started.
+/// Launches of a process that waited for the job's time slice on the GPU, since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Throttling {
     /// Which process.

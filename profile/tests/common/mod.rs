@@ -122,17 +122,17 @@ pub fn records() -> Vec<Record> {
             lost: 1,
             cost: Nanos(5),
         }),
-        Record::Work(vec![WorkSpan {
+        Record::KernelActivity(vec![KernelSpan {
             process: ProcessKey { slot: 0, generation: 1 },
             t: Nanos(5),
             span: Nanos(1 << 40),
-            work: Work {
+            kernel_activity: KernelActivity {
                 launches: 1 << 33,
                 copied: Bytes(9),
                 active: Nanos(7),
                 ways: [Bytes(1), Bytes(2), Bytes(0), Bytes(4), Bytes(5), Bytes(6), Bytes(1 << 41)],
                 shapes: Shapes { launches: 3, threads: 1 << 50, ..Shapes::default() },
-                ..Work::default()
+                ..KernelActivity::default()
             },
         }]),
         Record::Throttling(Throttling {

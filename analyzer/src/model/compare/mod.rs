@@ -45,9 +45,9 @@ pub struct Difference {
     /// The change as a share of `before`; null if that is zero.
     pub change_share: Option<f64>,
     /// `same`, `real` (more than noise at 99 %), `noise` (may be noise) or `unknown` (one run on each
-    /// side: noise cannot be told).
+    /// side: noise is unknown).
     pub verdict: &'static str,
-    /// Half the width of the 99 % interval of the change, where noise can be told.
+    /// Half the width of the 99 % interval of the change, where noise is known.
     pub half_width: Option<f64>,
 }
 
@@ -65,7 +65,7 @@ pub struct KernelDifference {
     /// Time on the GPU after, ns.
     pub gpu_time_after_ns: Option<f64>,
     /// Whether the two times differ by more than their confidence intervals and the runs' spread; null
-    /// if that cannot be told.
+    /// if that is not known.
     pub time_differs: Option<bool>,
 }
 

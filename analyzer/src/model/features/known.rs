@@ -1,7 +1,7 @@
 //! Measurements of a process, and how features follow from them.
 
 use super::super::{HostSummary, LoadSummary, load};
-use super::{Found, Origin};
+use super::{Found, Missing, Origin};
 use crate::model::filling;
 use radrm_profile::model::{
     CountSource, Filling, GpuClock, GpuIndex, HostCount, Kernel, NvmlSample, Process, Profile,
@@ -45,7 +45,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    fn recorded(&self) -> Result<(), String> {
+    fn recorded(&self) -> Result<(), Missing> {
         if self.process.has_unrecorded_kernels() { Err(UNRECORDED.into()) } else { Ok(()) }
     }
 
@@ -68,8 +68,8 @@ impl<'a> Known<'a> {
     }
 
     /// The load of the GPU that it had alone.
-    fn load(&self) -> Result<(GpuIndex, &LoadSummary), String> {
-        let (gpu, load) = self.gpu.as_ref().map_err(|why| (*why).to_owned())?;
+    fn load(&self) -> Result<(GpuIndex, &LoadSummary), Missing> {
+        let (gpu, load) = self.gpu.as_ref().map_err(|why| *why)?;
         Ok((*gpu, load.as_ref().ok_or("the GPU's load was not sampled")?))
     }
 
@@ -194,7 +194,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    fn host(&self) -> Result<&'a HostSummary, String> {
+    fn host(&self) -> Result<&'a HostSummary, Missing> {
         self.host.ok_or_else(|| "the profile has no host figures".into())
     }
 

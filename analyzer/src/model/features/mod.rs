@@ -50,8 +50,18 @@ impl Origin {
     }
 }
 
+/// Why a feature has no value, as the report shows it.
+#[derive(Debug)]
+struct Missing(String);
+
+impl<T: Into<String>> From<T> for Missing {
+    fn from(why: T) -> Self {
+        Self(why.into())
+    }
+}
+
 /// A value with its origin, or why there is none.
-type Found = Result<(f64, Origin, String), String>;
+type Found = Result<(f64, Origin, String), Missing>;
 
 /// One line of the list.
 struct Definition {
@@ -71,7 +81,7 @@ const fn feature(
 }
 
 /// What a figure of the cache would need.
-const NO_L2: &str = "no meter (NVML, GPM, DCGM) tells of the L2 cache";
+const NO_L2: &str = "no meter (NVML, GPM, DCGM) reports the L2 cache";
 
 const FEATURES: &[Definition] = &[
     feature("sm", "threads_per_launch", "threads", |known| {
@@ -147,7 +157,7 @@ const FEATURES: &[Definition] = &[
         })
     }),
     feature("progress", "exclusive_throughput", "1/s", |_| {
-        Err("the program does not tell its progress".into())
+        Err("the program does not report its progress".into())
     }),
 ];
 
@@ -156,7 +166,7 @@ pub(super) fn features(profile: &Profile, process: &Process, host: Option<&HostS
     let feature = |definition: &Definition| {
         let (value, origin, how) = match (definition.find)(&known) {
             Ok((value, origin, how)) => (Some(value), origin.key(), how),
-            Err(why) => (None, "unknown", why),
+            Err(Missing(why)) => (None, "unknown", why),
         };
         let Definition { resource, name, unit, .. } = *definition;
         Feature { name, resource, value, unit, origin, how }

@@ -8,7 +8,7 @@ pub(crate) mod sections;
 use crate::model::Summary;
 use radrm_term::{Paint, clean};
 
-/// How the text is to look.
+/// The form of the text.
 #[derive(Clone, Debug)]
 pub struct TextOptions {
     /// Colour by ANSI sequences.

@@ -11,7 +11,7 @@ pub const COPY_WAYS: [&str; 7] =
 /// Launches and copies, and what the launches' kernels took. Times are estimated from the launches that were timed;
 /// where none was they are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Work {
+pub struct KernelActivity {
     /// Launches of kernels.
     pub launches: u64,
     /// Launches of graphs.
@@ -65,14 +65,14 @@ impl Shapes {
     }
 }
 
-impl Work {
+impl KernelActivity {
     /// Whether nothing was done.
     pub fn is_none(&self) -> bool {
-        *self == Work::default()
+        *self == KernelActivity::default()
     }
 
-    fn zip(self, other: Work, with: fn(u64, u64) -> u64) -> Work {
-        Work {
+    fn zip(self, other: KernelActivity, with: fn(u64, u64) -> u64) -> KernelActivity {
+        KernelActivity {
             launches: with(self.launches, other.launches),
             graph_launches: with(self.graph_launches, other.graph_launches),
             copied: Bytes(with(self.copied.0, other.copied.0)),
@@ -85,17 +85,17 @@ impl Work {
     }
 
     /// Both together.
-    pub fn and(self, other: Work) -> Work {
+    pub fn and(self, other: KernelActivity) -> KernelActivity {
         self.zip(other, u64::saturating_add)
     }
 
     /// What is more than in another; an estimate that was put lower since is no less than nothing.
-    pub fn since(self, before: Work) -> Work {
+    pub fn since(self, before: KernelActivity) -> KernelActivity {
         self.zip(before, u64::saturating_sub)
     }
 }
 
-/// Time of kernels on the GPU, an estimate: what launches tell later can put it lower.
+/// Time of kernels on the GPU, an estimate: what later launches show can lower it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuTime {
     /// Time that kernels took; of those beside each other both.
@@ -129,7 +129,7 @@ impl GpuTime {
     /// How these kernels filled a GPU over a time: the sum over its kernels of GPU time times share, over that time. An
     /// estimate: the shares follow from the shapes of launches and from what the driver says of occupancy, the times from
     /// the launches that were timed, and whatever runs beside each other is added. `None` where no launch was timed,
-    /// or the driver tells nothing of occupancy.
+    /// or the driver reports no occupancy.
     pub fn filling(self, time: Nanos) -> Option<Filling> {
         let share = |part: Nanos| (part.0 as f64 / time.0 as f64).min(1.0);
         (self.active.0 > 0 && time.0 > 0)
@@ -137,7 +137,7 @@ impl GpuTime {
     }
 }
 
-impl Work {
+impl KernelActivity {
     /// What kernels took.
     pub fn gpu_time(self) -> GpuTime {
         GpuTime { kernels: self.kernels, active: self.active, resident: self.resident }
@@ -149,9 +149,9 @@ impl Work {
     }
 }
 
-/// Work of a process over a span of time. Where spans leave a gap it did nothing.
+/// Kernel activity of a process over a span of time. In a gap between spans it did nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkSpan {
+pub struct KernelSpan {
     /// Which process.
     pub process: ProcessKey,
     /// Start of the span.
@@ -159,7 +159,7 @@ pub struct WorkSpan {
     /// Length of the span.
     pub span: Nanos,
     /// What it did.
-    pub work: Work,
+    pub kernel_activity: KernelActivity,
 }
 
 #[cfg(test)]
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_is_left_out_and_what_is_added_up_agree() {
-        let work = |n: u64| Work {
+        let work = |n: u64| KernelActivity {
             launches: n,
             graph_launches: 2 * n,
             copied: Bytes(3 * n),
@@ -185,7 +185,12 @@ mod tests {
     }
     #[test]
     fn a_gpu_is_filled_by_what_its_kernels_kept_active() {
-        let work = Work { kernels: Nanos(400), active: Nanos(200), resident: Nanos(25), ..Work::default() };
+        let work = KernelActivity {
+            kernels: Nanos(400),
+            active: Nanos(200),
+            resident: Nanos(25),
+            ..KernelActivity::default()
+        };
         assert_eq!(work.filling(Nanos(1000)), Some(Filling { active: 0.2, resident: 0.025 }));
         assert_eq!(
             work.filling(Nanos(100)),
@@ -193,7 +198,7 @@ mod tests {
             "never more than all"
         );
         // Where kernels ran but nothing is known of their shares, nothing is known.
-        assert_eq!(Work { active: Nanos::ZERO, ..work }.filling(Nanos(1000)), None);
+        assert_eq!(KernelActivity { active: Nanos::ZERO, ..work }.filling(Nanos(1000)), None);
         assert_eq!(work.filling(Nanos::ZERO), None);
     }
 }
