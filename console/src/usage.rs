@@ -1,5 +1,6 @@
 //! Command lines that ask for no work: for help, or for something that there is not.
 
+use std::error::Error;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -80,6 +81,7 @@ pub fn explain(error: &clap::Error) -> Instead {
         ErrorKind::MissingRequiredArgument => {
             format!("{} is missing", context(ContextKind::InvalidArg))
         }
+        ErrorKind::ValueValidation if reason(error).is_some() => reason(error).unwrap_or_default(),
         // The first line of clap's own text, without its "error: ".
         _ => {
             let text = error.to_string();
@@ -87,6 +89,19 @@ pub fn explain(error: &clap::Error) -> Instead {
             line.strip_prefix("error: ").unwrap_or(line).to_owned()
         }
     })
+}
+
+/// `--option: why`, if the reason that the option's parser gives names the value.
+fn reason(error: &clap::Error) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let why = error.source()?.to_string();
+    let option = text(ContextKind::InvalidArg)?.split([' ', '=']).next()?;
+    let is_option = option.starts_with('-');
+    why.contains(text(ContextKind::InvalidValue)?)
+        .then(|| if is_option { format!("{}: {why}", option.trim_end_matches('[')) } else { why })
 }
 
 /// `a, b or c`, without the help that every program has.

@@ -24,7 +24,7 @@ pub enum NotStarted {
 /// program is really running.
 ///
 /// The child stays in the process group, the session and the directory, keeps limits, umask and
-/// open files, and has the mask and the dispositions of `inherited`. It is not told to die when
+/// open files, and has the mask and the dispositions of `inherited`. It does not die when
 /// this process dies.
 ///
 /// # Errors

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser};
 use radrm_console::usage::{Instead, explain};
-use radrm_limits::LimitError;
 use radrm_limits::config::Percentage;
+use radrm_limits::program::kernels::Kernels;
 use radrm_limits::requested::RequestedLimits;
 use thiserror::Error;
 
@@ -23,7 +23,7 @@ const LIMITS: &str = "Limits";
 ///
 /// Runs PROGRAM unchanged and records the GPU memory that it and its children hold, by GPU and by kind of memory, and
 /// the kernels that they launch. The program keeps its output, its terminal, its signals and its exit code. At the end
-/// radrm-run prints a report to standard error, writes a profile to PROGRAM.PID.radrm in the current directory, and
+/// radrm-run prints a report to standard error, writes a profile to PROGRAM.PID.radrm (with its own process id) in the current directory, and
 /// adds a row to the user's dataset.
 #[derive(Parser, Debug)]
 #[command(
@@ -82,8 +82,8 @@ struct Flags {
     #[arg(short = 'o', long = "output", value_name = "FILE", conflicts_with = "no_profile")]
     output: Option<PathBuf>,
     /// Mode of the profile, such as 0644 [default: 0600]
-    #[arg(long, value_name = "MODE", conflicts_with = "no_profile")]
-    profile_mode: Option<String>,
+    #[arg(long, value_name = "MODE", conflicts_with = "no_profile", value_parser = mode)]
+    profile_mode: Option<u32>,
     /// Write no profile
     #[arg(long)]
     no_profile: bool,
@@ -97,7 +97,7 @@ struct Flags {
     ///
     /// `sample` also times some launches on the GPU, in at most PERCENT of the running time (0.5); `all` times each.
     #[arg(long, value_name = "MODE", help_heading = KERNELS)]
-    kernels: Option<String>,
+    kernels: Option<Kernels>,
     /// Run on emulated GPUs: 2xH200, A100-40GB, or the path of a TOML file
     ///
     /// `radrm machines` lists the models. Kernels are not computed; memory is counted exactly. Waiting takes no time
@@ -118,17 +118,17 @@ struct Flags {
     ///
     /// GPUs are numbers of nvidia-smi, or beginnings of GPU-... and MIG-... UUIDs. A request beyond the limit gets
     /// CUDA_ERROR_OUT_OF_MEMORY. `radrm quota` shows and changes limits while the job runs.
-    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true, help_heading = LIMITS)]
-    mem_limit: Option<String>,
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true, help_heading = LIMITS, value_parser = RequestedLimits::parse)]
+    mem_limit: Option<RequestedLimits>,
     /// Limit the share of each GPU: of its multiprocessors under MPS, else of its time
     ///
     /// Without MPS the launches of the job wait for their time slices.
-    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true, help_heading = LIMITS)]
-    sm_limit: Option<String>,
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true, help_heading = LIMITS, value_parser = Percentage::parse)]
+    sm_limit: Option<Percentage>,
     /// Run under NVIDIA's Multi-Process Service, started if necessary; each process gets at most PERCENT of a GPU's
     /// multiprocessors
-    #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true, help_heading = LIMITS)]
-    mps: Option<Option<String>>,
+    #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true, help_heading = LIMITS, value_parser = Percentage::parse)]
+    mps: Option<Option<Percentage>>,
     #[command(flatten)]
     dry_run: crate::dry_run::flags::Flags,
     /// Wait for all descendants, not only for PROGRAM
@@ -215,7 +215,7 @@ pub struct Plan {
     /// The share of the GPUs that the job may use, by MPS where that runs, else by a launch budget.
     pub sm_limit: Option<Percentage>,
     /// What is recorded of kernel launches, if the shim's own choice is not wanted.
-    pub kernels: Option<radrm_limits::program::kernels::Kernels>,
+    pub kernels: Option<Kernels>,
     /// The dry run, if one is wanted.
     pub dry_run: Option<crate::dry_run::flags::DryRun>,
     /// Say nothing but failures.
@@ -226,28 +226,18 @@ pub struct Plan {
 
 /// What is wrong with a command line, as one sentence.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum CommandLineError {
-    /// There is nothing to run.
     #[error("no program given")]
     NoProgram,
-    /// An empty word in the program's place.
     #[error("the program's name is empty")]
     EmptyName,
-    /// The options of a dry run.
     #[error(transparent)]
     DryRun(#[from] FlagsError),
-    /// Faults are injected into emulated GPUs only.
     #[error("--faults works only with --emulate or --machine")]
     FaultsWithoutEmulation,
-    /// The value of an option is not understood.
-    #[error("{option}: {reason}")]
-    Value {
-        /// The option.
-        option: &'static str,
-        /// Why, as one sentence.
-        reason: String,
-    },
-    /// Two options for one share.
+    #[error("`{0}` is no mode that lets its owner write, such as 0644")]
+    Mode(String),
     #[error("--sm-limit and --mps=PERCENT both state a share: give one of them")]
     TwoShares,
 }
@@ -262,8 +252,6 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Plan, Inst
 }
 
 fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
-    let unclear = |option| move |reason| CommandLineError::Value { option, reason };
-    let wrong = |option| move |error: LimitError| unclear(option)(error.to_string());
     if flags.command.is_empty() {
         return Err(CommandLineError::NoProgram);
     }
@@ -277,24 +265,9 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
     if flags.faults.is_some() && !emulated {
         return Err(CommandLineError::FaultsWithoutEmulation);
     }
-    let mem_limit = flags.mem_limit.as_deref().map(RequestedLimits::parse).transpose();
-    let mem_limit = mem_limit.map_err(wrong("--mem-limit"))?;
-    let percent = |text: String| Percentage::parse(&text).map_err(wrong("--mps"));
-    let mps = flags.mps.map(|share| share.map(percent).transpose()).transpose()?;
-    let sm_limit = flags.sm_limit.as_deref().map(Percentage::parse).transpose();
-    let sm_limit = sm_limit.map_err(wrong("--sm-limit"))?;
-    if sm_limit.is_some() && matches!(mps, Some(Some(_))) {
+    if flags.sm_limit.is_some() && matches!(flags.mps, Some(Some(_))) {
         return Err(CommandLineError::TwoShares);
     }
-    let kernels = flags.kernels.as_deref().map(str::parse).transpose();
-    let kernels = kernels.map_err(wrong("--kernels"))?;
-    let octal =
-        |text: &str| u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && mode & 0o200 != 0);
-    let mode = |text: String| {
-        let unknown = || format!("`{text}` is no mode that lets its owner write, such as 0644");
-        octal(&text).ok_or_else(unknown)
-    };
-    let profile_mode = flags.profile_mode.map(mode).transpose().map_err(unclear("--profile-mode"))?;
     let report = match flags.json {
         Some(Some(file)) if file.as_os_str() == "-" => ReportTo::JsonOnStdout,
         Some(Some(file)) => ReportTo::JsonFile(file),
@@ -309,22 +282,28 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
             None if flags.no_profile => ProfileTo::Nowhere,
             None => ProfileTo::Default,
         },
-        profile_mode,
+        profile_mode: flags.profile_mode,
         row: match flags.dataset {
             Some(file) => RowTo::File(file),
             None if flags.no_dataset => RowTo::Nowhere,
             None => RowTo::Default,
         },
         emulate: emulated.then_some(Emulate { spec, machine: flags.machine, faults: flags.faults }),
-        mem_limit,
-        mps,
-        sm_limit,
-        kernels,
+        mem_limit: flags.mem_limit,
+        mps: flags.mps,
+        sm_limit: flags.sm_limit,
+        kernels: flags.kernels,
         dry_run,
         quiet: flags.quiet,
         wait_all: flags.wait_all,
         command: flags.command,
     })
+}
+
+/// The mode of a profile, octal.
+fn mode(text: &str) -> Result<u32, CommandLineError> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && mode & 0o200 != 0);
+    mode.ok_or_else(|| CommandLineError::Mode(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -373,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_are_told_in_one_sentence() {
+    fn wrong_lines_are_explained_in_one_sentence() {
         for (line, part) in [
             ("", "no program given"),
             ("--bogus -- p", "there is no option --bogus"),

@@ -12,13 +12,14 @@ use radrm_emulator_machine::{
 use radrm_limits::LimitError;
 use radrm_limits::program::environment::Environment;
 use radrm_limits::program::libraries;
+use radrm_profile::model::WITH_FAULTS;
 use tempfile::TempDir;
 use thiserror::Error;
 
 use super::cli::Emulate;
 use super::leftovers;
 
-/// The names under which programs look for the driver and for NVML.
+/// The names under which programs load the driver and NVML.
 const NAMES: [(&str, &[&str]); 2] = [
     (libraries::EMULATED_CUDA, &["libcuda.so.1", "libcuda.so"]),
     (libraries::EMULATED_NVML, &["libnvidia-ml.so.1", "libnvidia-ml.so"]),
@@ -26,48 +27,25 @@ const NAMES: [(&str, &[&str]); 2] = [
 
 /// Why there is no emulated machine, as one sentence.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum EmulationError {
-    /// The description or the machine's file is not understood.
     #[error("{0}")]
     Machine(#[from] MachineError),
-    /// The faults are not understood.
     #[error("{0}")]
     Faults(#[from] FaultError),
-    /// An emulated library is missing or will not load.
     #[error(transparent)]
     Library(#[from] LimitError),
-    /// There is no room for the libraries.
     #[error("no directory for the emulated libraries: {0}")]
     Directory(io::Error),
-    /// A library cannot be put where the program looks.
     #[error("no link to {}: {source}", library.display())]
-    Link {
-        /// The library.
-        library: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The path of the machine's file means nothing.
+    Link { library: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
-    Path {
-        /// As it was given.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The file holds another machine than the one described.
+    Path { path: PathBuf, source: io::Error },
     #[error(
         "the machine {} is {there}, not {wanted}: leave --emulate out to use it as it is, or name another file",
         path.display()
     )]
-    Another {
-        /// The file.
-        path: PathBuf,
-        /// The machine that it holds.
-        there: String,
-        /// The machine that was described.
-        wanted: String,
-    },
+    Another { path: PathBuf, there: String, wanted: String },
 }
 
 /// An emulated machine, ready to be used by a program.
@@ -88,7 +66,7 @@ impl Emulated {
         if let Some(text) = &wanted.faults {
             FaultPlan::parse(text)?;
         }
-        // The description first: a wrong word on the command line is told before anything else.
+        // The description first: a wrong word on the command line is reported before anything else.
         let spec = wanted.spec.as_deref().map(MachineSpec::parse).transpose()?;
         leftovers::sweep(&std::env::temp_dir());
         let directory = tempfile::Builder::new()
@@ -109,7 +87,10 @@ impl Emulated {
                     .map_err(|source| EmulationError::Link { library: file.clone(), source })?;
             }
         }
-        let label = wanted.spec.clone().unwrap_or_else(|| describe(machine.spec()));
+        let mut label = wanted.spec.clone().unwrap_or_else(|| describe(machine.spec()));
+        if let Some(faults) = &wanted.faults {
+            label.push_str(&format!("{WITH_FAULTS}{faults}"));
+        }
         let nvml = directory.path().join("libnvidia-ml.so.1");
         Ok(Self { directory, machine_file, nvml, faults: wanted.faults.clone(), label })
     }
@@ -176,7 +157,7 @@ pub fn label_of(file: &Path) -> Option<String> {
     Machine::open(file).ok().map(|machine| describe(machine.spec()))
 }
 
-/// A machine in words that tell it from others of the same models.
+/// A machine in words that distinguish it from others of the same models.
 fn described(spec: &MachineSpec) -> String {
     let memory: Vec<_> = spec.gpu.iter().map(|gpu| format!("{} MiB", gpu.memory_mib)).collect();
     format!("{} ({})", describe(spec), memory.join(", "))
@@ -227,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_machine_is_told_in_one_sentence() {
+    fn a_file_that_is_no_machine_is_reported_in_one_sentence() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("m");
         std::fs::write(&file, "text").unwrap();

@@ -18,86 +18,42 @@ use crate::report_file::ReportFileError;
 
 /// Why a program was not started, as one sentence.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum LaunchError {
-    /// A word of the command line cannot be handed to a program.
     #[error("an argument contains a zero byte")]
     ZeroByte,
-    /// The profile cannot go where it was asked for.
     #[error(transparent)]
     Profile(#[from] PlaceError),
-    /// The report cannot go where it was asked for.
     #[error(transparent)]
     Report(#[from] ReportFileError),
-    /// The system does not let this process hold its signals.
     #[error("signals cannot be held: {0}")]
     Signals(io::Error),
-    /// There is no emulated machine.
     #[error(transparent)]
     Emulation(#[from] EmulationError),
-    /// The emulated libraries cannot reach the program.
     #[error("{program} cannot be run on emulated GPUs: it {reason}")]
-    NotEmulable {
-        /// The program as it was named.
-        program: String,
-        /// Why, as a clause.
-        reason: String,
-    },
-    /// A limit inside a job with a limit.
+    NotEmulable { program: String, reason: String },
     #[error("this is already inside a job with a limit, which would not see another one")]
     NestedLimit,
-    /// A limit, a share or MPS cannot be found, put together or brought into force.
     #[error(transparent)]
     Limit(#[from] LimitError),
-    /// The shim, which keeps the program inside its limit, cannot reach the program.
     #[error("{what} is asked for that cannot hold for {program}: {reason}")]
-    Unlimited {
-        /// A limit on memory, or a share.
-        what: &'static str,
-        /// The program as it was named.
-        program: String,
-        /// Why, as a clause.
-        reason: String,
-    },
-    /// There is no segment, and a limit needs one.
+    Unlimited { what: &'static str, program: String, reason: String },
     #[error("no limit can hold: {0}")]
     NoSegment(ChannelError),
-    /// The share of the GPUs cannot be written into the segment.
     #[error(transparent)]
     Share(ChannelError),
-    /// What a dry run needs cannot be laid out.
     #[error(transparent)]
     DryRun(#[from] SetupError),
-    /// A signal asked this process to end before there was a program.
     #[error("signal {0} came before the program was started")]
     Interrupted(i32),
-    /// There is no such program.
     #[error("{program}: there is no such program")]
-    NotFound {
-        /// The program as it was named.
-        program: String,
-    },
-    /// The file is there, and what it names to run it is not.
+    NotFound { program: String },
     #[error("{program} cannot be started: its interpreter or loader is missing")]
-    NoInterpreter {
-        /// The program as it was named.
-        program: String,
-    },
-    /// The system does not execute the file.
+    NoInterpreter { program: String },
     #[error("{program} cannot be executed: {}", reason(source))]
-    NotExecutable {
-        /// The program as it was named.
-        program: String,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// There can be no further process.
+    NotExecutable { program: String, source: io::Error },
     #[error("no process for {program}: {}", reason(source))]
-    NoProcess {
-        /// The program as it was named.
-        program: String,
-        /// What the system says.
-        source: io::Error,
-    },
+    NoProcess { program: String, source: io::Error },
 }
 
 impl LaunchError {

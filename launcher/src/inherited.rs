@@ -25,7 +25,7 @@ impl Inherited {
     /// of ours can take their numbers.
     ///
     /// # Errors
-    /// The system refused to tell the signal state (it never does for these).
+    /// The system refused to report the signal state (it never does for these).
     pub fn take() -> io::Result<Self> {
         fill_closed_streams();
         let actions = [

@@ -58,46 +58,22 @@ impl Drop for Named {
 
 /// Why a profile cannot be written where it was asked for, as one sentence.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum PlaceError {
-    /// The path means nothing.
     #[error("{}: {}", path.display(), reason(source))]
-    Path {
-        /// As it was given.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The file cannot be opened or made.
+    Path { path: PathBuf, source: io::Error },
     #[error("the profile {} cannot be written: {}", path.display(), reason(source))]
-    Unwritable {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The mode that was asked for cannot be set.
+    Unwritable { path: PathBuf, source: io::Error },
     #[error("the profile {} does not get the mode {mode:04o}: {}", path.display(), reason(source))]
-    Mode {
-        /// The file.
-        path: PathBuf,
-        /// The mode.
-        mode: u32,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// Another run has the file.
+    Mode { path: PathBuf, mode: u32, source: io::Error },
     #[error("the profile {} is being written by another run", .0.display())]
     Busy(PathBuf),
-    /// The file holds something else.
     #[error("{} is not a profile, and is not replaced by one", .0.display())]
     NoProfile(PathBuf),
-    /// The report was asked for in the same file.
     #[error("{} cannot be both the profile and the report", .0.display())]
     AlsoReport(PathBuf),
-    /// The report cannot go where it was asked for.
     #[error(transparent)]
     Report(#[from] ReportFileError),
-    /// Neither the current directory nor the usual one elsewhere takes a file.
     #[error("the profile cannot be written, neither here nor under XDG_DATA_HOME: {}", reason(.0))]
     Nowhere(io::Error),
 }
@@ -151,9 +127,6 @@ fn protect(path: &Path, file: &File) -> Result<(), PlaceError> {
 
 impl Place {
     /// Checks that a report can be written to a file, which is not the profile's.
-    ///
-    /// # Errors
-    /// [`PlaceError`].
     pub fn with_report(&self, report: &Path) -> Result<(), PlaceError> {
         report_file::check(report)?;
         let (Self::File(Named { held, .. }), Ok(report_meta)) = (self, fs::metadata(report)) else {

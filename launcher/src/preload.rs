@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use radrm_limits::LimitError;
 use radrm_limits::program::environment::Environment;
 use radrm_limits::program::libraries;
-use radrm_limits::program::target::{self, Sight};
+use radrm_limits::program::target::{self, Visibility};
 use radrm_limits::start::QUOTA_VARIABLE;
 
 use crate::error::{LaunchError, shown};
@@ -16,7 +16,7 @@ use crate::error::{LaunchError, shown};
 pub struct Preload {
     /// The library, or why there is none.
     shim: Result<PathBuf, LimitError>,
-    sight: Sight,
+    visibility: Visibility,
 }
 
 impl Preload {
@@ -24,20 +24,20 @@ impl Preload {
     pub(crate) fn choose(program: Option<&Path>) -> Self {
         let shim =
             libraries::find(libraries::SHIM).and_then(|file| libraries::check_preload(&file).map(|()| file));
-        Self { shim, sight: program.map_or(Sight::Seen, target::examine) }
+        Self { shim, visibility: program.map_or(Visibility::Full, target::examine) }
     }
 
     /// The library to preload.
     pub(crate) fn shim(&self) -> Option<&Path> {
-        match self.sight {
-            Sight::Nothing(_) => None,
-            Sight::Seen | Sight::OnlyChildren(_) => self.shim.as_deref().ok(),
+        match self.visibility {
+            Visibility::Nothing(_) => None,
+            Visibility::Full | Visibility::OnlyChildren(_) => self.shim.as_deref().ok(),
         }
     }
 
     /// Why the emulated libraries could not reach the program.
     pub(crate) fn hinders_emulation(&self) -> Option<&str> {
-        self.sight.reason()
+        self.visibility.reason()
     }
 
     /// Whether the shim can keep a limit.
@@ -54,7 +54,7 @@ impl Preload {
             "RADRM_DISABLE is set".to_owned()
         } else if let Err(reason) = &self.shim {
             reason.to_string()
-        } else if let Some(reason) = self.sight.reason() {
+        } else if let Some(reason) = self.visibility.reason() {
             format!("it {reason}")
         } else {
             return Ok(());
@@ -62,7 +62,7 @@ impl Preload {
         Err(LaunchError::Unlimited { what, program: shown(word), reason })
     }
 
-    /// What of the job cannot be looked at, as clauses for its profile.
+    /// What of the job cannot be read, as clauses for its profile.
     pub(crate) fn unseen(
         &self,
         word: &OsStr,
@@ -75,14 +75,14 @@ impl Preload {
         if switched_off(environment) {
             return vec!["RADRM_DISABLE is set".to_owned()];
         }
-        match (&self.shim, &self.sight) {
+        match (&self.shim, &self.visibility) {
             (Err(reason), _) => vec![reason.to_string()],
             _ if nested => vec![format!("{word} keeps a record of its own of what it runs")],
-            (_, Sight::Seen) => Vec::new(),
-            (_, Sight::OnlyChildren(reason)) => {
+            (_, Visibility::Full) => Vec::new(),
+            (_, Visibility::OnlyChildren(reason)) => {
                 vec![format!("{word} {reason}, so only programs that it starts can be")]
             }
-            (_, Sight::Nothing(reason)) => vec![format!("{word} {reason}")],
+            (_, Visibility::Nothing(reason)) => vec![format!("{word} {reason}")],
         }
     }
 
@@ -97,11 +97,11 @@ impl Preload {
             remarks.push(format!("nothing that {program} does will be counted: {reason}"));
             return remarks;
         }
-        match &self.sight {
-            Sight::Seen => {}
-            Sight::OnlyChildren(reason) => remarks
+        match &self.visibility {
+            Visibility::Full => {}
+            Visibility::OnlyChildren(reason) => remarks
                 .push(format!("{program} will not be counted, only programs that it starts: it {reason}")),
-            Sight::Nothing(reason) => {
+            Visibility::Nothing(reason) => {
                 remarks.push(format!("{program} will not be counted, nor what it starts: it {reason}"));
             }
         }

@@ -33,7 +33,7 @@ use super::ending::Ending;
 use super::place::{self, Claimed, Place};
 use super::remarks::Remarks;
 use super::signals::own_pid;
-use super::supervise::{Ended, Onlooker};
+use super::supervise::{Ended, Observer};
 use crate::dry_run;
 use crate::dry_run::outcome::Outcome;
 use crate::layout::text_options;
@@ -47,17 +47,14 @@ const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// Why a job has no segment, or none that can be used, as one sentence.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum ChannelError {
-    /// It cannot be made.
     #[error("no memory to share with the program: {0}")]
     Create(CreateError),
-    /// It cannot be read.
     #[error("the segment cannot be read: {0}")]
     Read(SegmentError),
-    /// It cannot be opened to write a share into it.
     #[error("the share cannot be set: {0}")]
     OpenForShare(SegmentError),
-    /// The share cannot be kept.
     #[error(transparent)]
     Share(#[from] LimitError),
 }
@@ -96,9 +93,6 @@ impl Channel {
     }
 
     /// Gives the job a share of its GPUs' time on a machine: an emulated one's file, or this computer.
-    ///
-    /// # Errors
-    /// [`ChannelError`].
     pub fn share(&self, percent: Percentage, machine: Option<&Path>) -> Result<(), ChannelError> {
         let segment = self.file.segment().map_err(ChannelError::OpenForShare)?;
         Ok(share::set(&segment, Some(percent), &jobs::all(), machine)?)
@@ -185,7 +179,8 @@ impl Recording {
             Place::Nowhere => ProfileFile::None,
             Place::File(named) => ProfileFile::At(named.path().to_owned()),
             Place::Usual => {
-                match place::claim(&radrm_profile::name::file_name(name, pid)) {
+                // The number that `radrm quota show` has for the job, and a shell for its background job.
+                match place::claim(&radrm_profile::name::file_name(name, own_pid().unsigned_abs())) {
                     Ok(Claimed { path, elsewhere }) => {
                         warnings.extend(elsewhere.map(|reason| {
                         format!("the current directory cannot be written ({reason}), so the profile is elsewhere")
@@ -224,7 +219,7 @@ impl Recording {
         })
     }
 
-    /// Looks whether the processes of the job become clients of MPS.
+    /// Checks whether the processes of the job become clients of MPS.
     pub fn check_clients(&mut self, check: Check) {
         self.clients = Some(check);
     }
@@ -234,11 +229,11 @@ impl Recording {
         self.charge = Some(charge);
     }
 
-    /// A regular look; says after how long the next one is due.
-    fn look(&mut self) -> Duration {
+    /// Polls; returns the time to the next poll.
+    fn poll(&mut self) -> Duration {
         let gap = self.watch.poll();
         if let (Some(check), Some(segment)) = (&mut self.clients, &self.segment) {
-            self.warnings.extend(check.look(segment));
+            self.warnings.extend(check.poll(segment));
         }
         let measured = self.watch.take_measured();
         if let (Some(charge), Some(segment)) = (&mut self.charge, &self.segment) {
@@ -311,10 +306,10 @@ impl Recording {
     }
 }
 
-impl Onlooker for Option<Recording> {
-    fn look(&mut self) -> Duration {
+impl Observer for Option<Recording> {
+    fn poll(&mut self) -> Duration {
         // Without a recording only signals and the end matter, and these wake by themselves.
-        self.as_mut().map_or(Duration::from_secs(3600), Recording::look)
+        self.as_mut().map_or(Duration::from_secs(3600), Recording::poll)
     }
 
     fn descendant_ended(&mut self, pid: libc::pid_t, ending: Ending) {

@@ -1,4 +1,4 @@
-//! A file that a report is written to: looked at before there is anything to write, and never a profile.
+//! A file that a report is written to: checked before there is anything to write, and never a profile.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -16,18 +16,12 @@ const USUAL_MODE: u32 = 0o666;
 
 /// Why a report cannot be written to a file, as one sentence.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum ReportFileError {
-    /// The file is a profile.
     #[error("{} is a profile, and is not replaced by a report", .0.display())]
     Profile(PathBuf),
-    /// The system refuses.
     #[error("the report {} cannot be written: {}", path.display(), reason(source))]
-    Unwritable {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Unwritable { path: PathBuf, source: io::Error },
 }
 
 impl From<ReportFileError> for String {
@@ -36,7 +30,7 @@ impl From<ReportFileError> for String {
     }
 }
 
-/// The first bytes of a file, as many as tell a profile; none of what is no regular file.
+/// The first bytes of a file, as many as mark a profile; none of what is no regular file.
 ///
 /// # Errors
 /// It cannot be read.
@@ -84,9 +78,6 @@ fn check_new(path: &Path) -> io::Result<()> {
 }
 
 /// Says whether a file may be replaced by a report: not if it is a profile.
-///
-/// # Errors
-/// One sentence.
 pub fn spares_profile(path: &Path) -> Result<(), ReportFileError> {
     // Pipes are not opened. What cannot be read is written where its permissions say so.
     let is_file = fs::metadata(path).is_ok_and(|there| there.is_file());
@@ -158,8 +149,8 @@ mod tests {
         let link = dir.path().join("link");
         symlink(&profile, &link).unwrap();
         for path in [&profile, &link] {
-            for told in [check(path), write(path, "{}")] {
-                let sentence = told.unwrap_err().to_string();
+            for result in [check(path), write(path, "{}")] {
+                let sentence = result.unwrap_err().to_string();
                 assert!(sentence.contains("is a profile") && sentence.lines().count() == 1, "{sentence}");
             }
         }

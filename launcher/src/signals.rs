@@ -41,7 +41,7 @@ pub enum Verdict {
 #[must_use]
 pub fn decide(signal: i32, sender: Sender, leads_session: bool) -> Verdict {
     match (signal, sender) {
-        // Children of ours changed state: the wait loop looks at that.
+        // Children of ours changed state: the wait loop reads that.
         (libc::SIGCHLD, _) | (_, Sender::Ourselves | Sender::Program) => Verdict::Drop,
         // `fg` continues the whole group, `kill -CONT` one process: see whether it arrived.
         (libc::SIGCONT, _) => Verdict::WakeIfStopped,
@@ -69,7 +69,7 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// Who the sender is to a supervisor of `program`; whether it meant the whole group is not told.
+    /// Who the sender is to a supervisor of `program`; whether it meant the whole group is not known.
     #[must_use]
     pub fn sender(&self, program: libc::pid_t) -> Sender {
         match self.from {
@@ -180,7 +180,7 @@ pub fn told_to_end() -> Option<i32> {
     ENDING.into_iter().find(|signal| is_pending(*signal) && !is_ignored(*signal))
 }
 
-/// Whether this process was told to take no notice of a signal, as `nohup` does.
+/// Whether this process was made to ignore a signal, as `nohup` does.
 #[must_use]
 pub fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();

@@ -1,4 +1,4 @@
-//! The wait for the program: signals, job control, and a regular look at its figures.
+//! The wait for the program: signals, job control, and a regular poll of its figures.
 
 use std::fs;
 use std::mem::MaybeUninit;
@@ -35,10 +35,10 @@ pub struct Ended {
     pub major_faults: u64,
 }
 
-/// What looks on while the program runs.
-pub trait Onlooker {
+/// What is polled while the program runs.
+pub trait Observer {
     /// Called when the time has come; says after how long it wants to be called again.
-    fn look(&mut self) -> Duration;
+    fn poll(&mut self) -> Duration;
 
     /// A descendant other than the program has ended.
     fn descendant_ended(&mut self, pid: libc::pid_t, ending: Ending);
@@ -100,17 +100,17 @@ impl Supervisor {
     }
 
     /// Waits until the child has ended.
-    pub fn wait(&mut self, onlooker: &mut dyn Onlooker) -> Ended {
-        let mut next_look = Instant::now();
+    pub fn wait(&mut self, observer: &mut dyn Observer) -> Ended {
+        let mut next_poll = Instant::now();
         loop {
             if let Some(ended) = self.reap() {
                 return ended;
             }
             let now = Instant::now();
-            if now >= next_look {
-                next_look = now + onlooker.look();
+            if now >= next_poll {
+                next_poll = now + observer.poll();
             }
-            let left = next_look.saturating_duration_since(Instant::now());
+            let left = next_poll.saturating_duration_since(Instant::now());
             if let Some(arrived) = self.held.next(left) {
                 self.take(arrived);
             }
@@ -119,17 +119,17 @@ impl Supervisor {
 
     /// Waits until no descendant is left, for a process that adopts orphans. A signal that would
     /// end this process ends the wait. `false` if descendants are left.
-    pub fn wait_for_all(&mut self, onlooker: &mut dyn Onlooker) -> bool {
-        let mut next_look = Instant::now();
+    pub fn wait_for_all(&mut self, observer: &mut dyn Observer) -> bool {
+        let mut next_poll = Instant::now();
         loop {
-            if !reap_adopted(onlooker) {
+            if !reap_adopted(observer) {
                 return true;
             }
             let now = Instant::now();
-            if now >= next_look {
-                next_look = now + onlooker.look();
+            if now >= next_poll {
+                next_poll = now + observer.poll();
             }
-            let left = next_look.saturating_duration_since(Instant::now());
+            let left = next_poll.saturating_duration_since(Instant::now());
             if let Some(arrived) = self.held.next(left)
                 && signals::asks_to_end(arrived.signal)
             {
@@ -221,7 +221,7 @@ fn stop_self(signal: i32) {
 }
 
 /// Collects what has ended; `false` when there is no child left.
-fn reap_adopted(onlooker: &mut dyn Onlooker) -> bool {
+fn reap_adopted(observer: &mut dyn Observer) -> bool {
     loop {
         let mut status = 0;
         // SAFETY: status lives here.
@@ -229,7 +229,7 @@ fn reap_adopted(onlooker: &mut dyn Onlooker) -> bool {
             0 => return true,
             pid if pid > 0 => {
                 if let Some(ending) = Ending::from_status(status) {
-                    onlooker.descendant_ended(pid, ending);
+                    observer.descendant_ended(pid, ending);
                 }
             }
             _ => return false,

@@ -1,6 +1,6 @@
 //! Distinguishing a signal to the whole process group from one to this process alone.
 //!
-//! The two look the same to whom they reach: number, sender, code. But a group's signal reaches all
+//! Both are the same to the process that they reach: number, sender, code. But a group's signal reaches all
 //! its members. So a process that does nothing sits in the group as a witness, with all signals
 //! blocked: what is pending there was sent to the group, and has reached the program already. There
 //! is no reason to send the witness anything else.

@@ -82,6 +82,16 @@ impl Outcome {
         kernels.fold((0, 0), |(a, b), k| (a + k.launches, b + k.graph_launches))
     }
 
+    /// Peaks of processes on GPUs in MiB, in ascending order, without those that took no memory.
+    #[must_use]
+    pub fn peaks_mib(&self) -> Vec<u64> {
+        let accounts = self.profile.processes.iter().flat_map(|process| &process.state.accounts);
+        let mut peaks: Vec<u64> =
+            accounts.map(|account| account.peak.0 >> 20).filter(|peak| *peak > 0).collect();
+        peaks.sort_unstable();
+        peaks
+    }
+
     /// Asserts that the profile says of every process, GPU and kind of memory what the ledger says,
     /// byte for byte: now (at the end) and peak. Returns the number of processes compared.
     ///

@@ -26,18 +26,35 @@ const DECIMALS: u32 = 9;
 const SMALLEST_PLAIN: u64 = 1 << 20;
 
 /// Reads `10GiB`, `1.5 GB`, `50%`, plain bytes, or `none`.
-///
-/// # Errors
-/// One sentence without the name of the option.
 pub fn parse(text: &str) -> Result<Amount, LimitError> {
     parse_up_to(text, words::LARGEST, "any GPU has")
 }
 
-/// The same up to `most` bytes, which is what `who` says.
+/// Reads bytes of a GPU's memory: `10GiB`.
 ///
 /// # Errors
-/// One sentence without the name of the option.
-pub fn parse_up_to(text: &str, most: u64, who: &str) -> Result<Amount, LimitError> {
+/// As [`parse`], and [`LimitError::NotBytes`].
+pub fn bytes(text: &str) -> Result<u64, LimitError> {
+    bytes_of(text, parse(text)?)
+}
+
+/// Reads bytes of a host's memory, of which there may be more than of any GPU's.
+///
+/// # Errors
+/// As [`bytes`].
+pub fn host_bytes(text: &str) -> Result<u64, LimitError> {
+    bytes_of(text, parse_up_to(text, i64::MAX.unsigned_abs(), "any machine has")?)
+}
+
+fn bytes_of(text: &str, amount: Amount) -> Result<u64, LimitError> {
+    match amount {
+        Amount::Bytes(bytes) => Ok(bytes),
+        _ => Err(LimitError::NotBytes(text.to_owned())),
+    }
+}
+
+/// The same up to `most` bytes, which is what `who` says.
+fn parse_up_to(text: &str, most: u64, who: &str) -> Result<Amount, LimitError> {
     let text = text.trim();
     if text.eq_ignore_ascii_case("none") {
         return Ok(Amount::Unlimited);
@@ -187,5 +204,11 @@ mod tests {
                 proptest::prop_assert!(!error.to_string().is_empty());
             }
         }
+    }
+
+    #[test]
+    fn a_host_may_have_more_memory_than_a_gpu() {
+        assert_eq!((host_bytes("4TiB"), host_bytes("3GB")), (Ok(4 << 40), Ok(3_000_000_000)));
+        assert!(bytes("4TiB").is_err() && host_bytes("9000000TiB").is_err() && host_bytes("50%").is_err());
     }
 }

@@ -12,6 +12,8 @@ use std::process::{Command, Stdio};
 
 use super::resolve::Gpus;
 use crate::program::target;
+use radrm_os::Process;
+use radrm_os::host::own_control_group;
 use radrm_os::nvml::{Gpu, Inventory};
 
 /// Where control groups are.
@@ -38,13 +40,12 @@ impl Fence {
             return None;
         }
         let program = target::find(OsStr::new("nvidia-smi"), std::env::var_os("PATH").as_deref())?;
-        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-        Self::raise_with(Path::new(ROOT), &own, &program, &gpus().ok()?, limit_of)
+        Self::raise_with(Path::new(ROOT), &own_control_group()?, &program, &gpus().ok()?, limit_of)
     }
 
     fn raise_with(
         root: &Path,
-        own: &str,
+        own: &Path,
         program: &Path,
         inventory: &Inventory,
         limit_of: &dyn Fn(&Gpu) -> u64,
@@ -61,7 +62,7 @@ impl Fence {
         {
             return None;
         }
-        let home = root.join(own.lines().find_map(|line| line.strip_prefix("0::/"))?);
+        let home = root.join(own);
         remove_stale(&home);
         let directory = home.join(format!("radrm-{}", std::process::id()));
         fs::create_dir(&directory).ok()?;
@@ -100,7 +101,7 @@ fn remove_stale(home: &Path) {
     for entry in fs::read_dir(home).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let pid = name.to_str().and_then(|name| name.strip_prefix("radrm-")?.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+        if pid.is_some_and(|pid| !Process(pid).exists()) {
             // Fails where processes of the job still run.
             let _ = fs::remove_dir(entry.path());
         }
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A directory that looks like control groups, and a program that notes its arguments.
+    /// A directory that resembles control groups, and a program that notes its arguments.
     struct Place(tempfile::TempDir);
 
     impl Place {
@@ -135,7 +136,7 @@ mod tests {
             let gpu = |index| Gpu { index: Some(index), total: 80 << 30, ..Gpu::default() };
             let inventory = Inventory { gpus: vec![gpu(0), gpu(3)], driver: driver.into() };
             let program = self.0.path().join("nvidia-smi");
-            Fence::raise_with(self.0.path(), "1:cpu:/x\n0::/a/b\n", &program, &inventory, &|_| limit)
+            Fence::raise_with(self.0.path(), Path::new("a/b"), &program, &inventory, &|_| limit)
         }
 
         fn asked(&self) -> Vec<String> {

@@ -11,6 +11,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use radrm_os::host::own_control_group;
 use serde::{Deserialize, Serialize};
 
 /// Where control groups are mounted.
@@ -59,27 +60,22 @@ impl Delegated {
     /// # Errors
     /// Why it cannot be divided.
     pub fn prepare() -> Result<Self, Refusal> {
-        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let is_marked = |group: &Path| {
             let mut value = [0; 1];
             let mark = |name: &&str| matches!(rustix::fs::getxattr(group, *name, &mut value[..]), Ok(1) if value == *b"1");
             MARKS.iter().any(mark)
         };
-        Self::prepare_at(Path::new(ROOT), &own, std::process::id(), is_marked)
+        Self::prepare_at(Path::new(ROOT), own_control_group().as_deref(), std::process::id(), is_marked)
     }
 
-    /// As [`Delegated::prepare`], for a tree mounted elsewhere and a process by its line of `/proc/PID/cgroup`.
-    ///
-    /// # Errors
-    /// Why it cannot be divided.
-    pub fn prepare_at(
+    /// As [`Delegated::prepare`], for a tree mounted elsewhere and a process in the group `own`.
+    fn prepare_at(
         root: &Path,
-        own: &str,
+        own: Option<&Path>,
         pid: u32,
         mut is_delegated: impl FnMut(&Path) -> bool,
     ) -> Result<Self, Refusal> {
-        let path = own.lines().find_map(|line| line.strip_prefix("0::/"));
-        let path = path.filter(|_| root.join("cgroup.controllers").is_file()).ok_or(Refusal::NoVersion2)?;
+        let path = own.filter(|_| root.join("cgroup.controllers").is_file()).ok_or(Refusal::NoVersion2)?;
         let home = root.join(path);
         let base = match home.file_name().is_some_and(|name| name == LEAF) {
             true => home.parent().unwrap_or(root).to_owned(),
@@ -179,9 +175,9 @@ mod tests {
     use std::os::unix::process::{CommandExt, ExitStatusExt};
     use std::process::{Command, Stdio};
 
-    const OWN: &str = "1:cpu:/x\n0::/system.slice/radrmd.service\n";
+    const OWN: &str = "system.slice/radrmd.service";
 
-    /// A directory that looks like a tree of control groups.
+    /// A directory that resembles a tree of control groups.
     fn tree(controllers: &str) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path().join("system.slice/radrmd.service");
@@ -195,12 +191,16 @@ mod tests {
     #[test]
     fn a_delegated_group_is_divided_into_the_daemons_and_the_jobs() {
         let (dir, base) = tree("cpuset cpu io memory pids\n");
-        let found = Delegated::prepare_at(dir.path(), OWN, 77, |group| group == base).unwrap();
+        let found =
+            Delegated::prepare_at(dir.path(), Some(Path::new(OWN)), 77, |group| group == base).unwrap();
         assert_eq!((found.cpu, found.memory), (true, true));
         assert_eq!(fs::read_to_string(base.join("daemon/cgroup.procs")).unwrap(), "77");
         // A daemon that comes back finds itself in its leaf.
-        let leaf = OWN.replace("radrmd.service", "radrmd.service/daemon");
-        assert_eq!(Delegated::prepare_at(dir.path(), &leaf, 78, |group| group == base), Ok(found.clone()));
+        let leaf = Path::new(OWN).join("daemon");
+        assert_eq!(
+            Delegated::prepare_at(dir.path(), Some(&leaf), 78, |group| group == base),
+            Ok(found.clone())
+        );
         let group = found.group(12, 1);
         found.make(&group, 1500, 8 << 30).unwrap();
         let read = |file: &str| fs::read_to_string(base.join("job-12.1").join(file)).unwrap();
@@ -212,19 +212,20 @@ mod tests {
     #[test]
     fn where_nothing_is_delegated_nothing_is_touched_and_the_reason_is_known() {
         let (dir, base) = tree("cpu memory\n");
-        let prepare = |own: &str| Delegated::prepare_at(dir.path(), own, 77, |group| group != base);
+        let prepare_at = |own| Delegated::prepare_at(dir.path(), own, 77, |group| group != base);
+        let prepare = |own: &'static str| prepare_at(Some(Path::new(own)));
         assert_eq!(prepare(OWN), Err(Refusal::NotDelegated));
-        assert_eq!(prepare("0::/\n"), Err(Refusal::NotDelegated), "the group of the whole node");
-        assert_eq!(prepare("0::/daemon\n"), Err(Refusal::NotDelegated));
-        assert_eq!(prepare("4:memory:/x\n"), Err(Refusal::NoVersion2));
+        assert_eq!(prepare(""), Err(Refusal::NotDelegated), "the group of the whole node");
+        assert_eq!(prepare("daemon"), Err(Refusal::NotDelegated));
+        assert_eq!(prepare_at(None), Err(Refusal::NoVersion2));
         assert!(!base.join("daemon").exists());
         fs::remove_file(dir.path().join("cgroup.controllers")).unwrap();
         assert_eq!(prepare(OWN), Err(Refusal::NoVersion2));
         let (dir, _) = tree("pids\n");
-        let none = Delegated::prepare_at(dir.path(), OWN, 77, |_| true).unwrap_err();
+        let none = Delegated::prepare_at(dir.path(), Some(Path::new(OWN)), 77, |_| true).unwrap_err();
         assert!(none.to_string().contains("neither cpu nor memory"), "{none}");
         let (dir, _) = tree("cpu\n");
-        let some = Delegated::prepare_at(dir.path(), OWN, 77, |_| true).unwrap();
+        let some = Delegated::prepare_at(dir.path(), Some(Path::new(OWN)), 77, |_| true).unwrap();
         assert_eq!((some.cpu, some.memory), (true, false));
     }
 

@@ -2,9 +2,9 @@
 //!
 //! NVML's figure of a process minus what its calls account for is taken for its context and what comes with it.
 //! While a call takes or frees memory the two do not fit together, and how long a process is interrupted inside
-//! one is unknown. So a figure counts when it is the same three times in a row, each time followed by a look at
+//! one is unknown. So a figure counts when it is the same three times in a row, each time followed by a reading of
 //! the process that finds it outside of such calls, with no such call in between: what was measured last lies
-//! between two of these looks.
+//! between two of these readings.
 
 use std::cell::LazyCell;
 use std::collections::HashMap;
@@ -144,7 +144,7 @@ impl<'v> ChargeLedger<'v> {
 /// its account, so that the rest is the driver's own. That is not so of one that has died since it was measured: its
 /// last call may have been under way; of one inside a call that takes or frees memory: what it has reserved is
 /// not what is accounted; and of one with managed memory: how much of that is on the GPU at a moment cannot be
-/// told, and what is would be charged twice.
+/// known, and what is would be charged twice.
 fn changes_if_quiet(
     job: Option<&ChargeLedger<'_>>,
     segment: &Segment,

@@ -124,9 +124,6 @@ pub struct Percentage(pub u8);
 
 impl Percentage {
     /// Reads `50` or `50%`.
-    ///
-    /// # Errors
-    /// One sentence.
     pub fn parse(text: &str) -> Result<Self, LimitError> {
         let number = text.strip_suffix('%').unwrap_or(text).trim();
         match number.parse() {

@@ -60,9 +60,6 @@ pub fn all() -> Result<Vec<Read>, LimitError> {
 }
 
 /// Reads one file; `None` if it is not there and need not be.
-///
-/// # Errors
-/// One sentence.
 pub fn read(path: &Path, own: bool, must_exist: bool) -> Result<Option<Read>, LimitError> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -80,7 +77,7 @@ pub fn read(path: &Path, own: bool, must_exist: bool) -> Result<Option<Read>, Li
     Ok(Some(Read { path: path.to_owned(), own, config }))
 }
 
-/// A user's own file is about that user: a section about another user would look as if it had an
+/// A user's own file is about that user: a section about another user would seem to have an
 /// effect.
 fn check_own(path: &Path, config: &Config) -> Result<(), LimitError> {
     let section = config

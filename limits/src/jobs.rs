@@ -151,7 +151,7 @@ fn segments() -> Vec<Candidate> {
 }
 
 /// What may be segments by its name in a directory. A link is neither a segment nor a directory: whose directory
-/// this is does not choose where root looks.
+/// this is does not choose what root opens.
 fn named_in(directory: &Path) -> Vec<Candidate> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(opened) = rustix::fs::open(directory, flags, Mode::empty()) else { return Vec::new() };

@@ -182,7 +182,7 @@ fn root_directory(path: &Path) -> Result<(), LedgerError> {
     Ok(())
 }
 
-/// A directory of a user's that no other user can look into.
+/// A directory of a user's that no other user can read.
 fn private(path: &Path, uid: u32) -> Result<(), LedgerError> {
     let io = |error| LedgerError::Io(path.to_owned(), error);
     if make(path, 0o700).map_err(io)? {

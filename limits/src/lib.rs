@@ -3,7 +3,7 @@
 //! Limits on GPU memory: how they are written, where they come from, and which hold for a job.
 //!
 //! A limit has an amount and, if it is named, a GPU. Amounts come from the command line
-//! ([`requested`]) and from configuration files ([`config`], [`files`]); names are looked up through
+//! ([`requested`]) and from configuration files ([`config`], [`files`]); names are resolved through
 //! NVML ([`resolve`]); [`scopes`] puts together what holds for the job, for its user and
 //! for the groups of its user; and [`start`] brings it into force before the program starts. [`mps`] does it
 //! with NVIDIA's service.

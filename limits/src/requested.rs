@@ -40,9 +40,6 @@ pub struct RequestedLimits(pub Vec<RequestedLimit>);
 
 impl RequestedLimits {
     /// Reads a list.
-    ///
-    /// # Errors
-    /// One sentence.
     pub fn parse(text: &str) -> Result<Self, LimitError> {
         let mut limits: Vec<RequestedLimit> = Vec::new();
         for part in text.split(',') {

@@ -11,7 +11,7 @@ use radrm_os::nvml::{Gpu, Inventory};
 /// The machine's GPUs, asked for only when they are needed.
 pub type Gpus<'a> = dyn Fn() -> Result<Inventory, LimitError> + 'a;
 
-/// Looks up the GPUs of a list.
+/// Finds the GPUs of a list.
 ///
 /// # Errors
 /// One sentence: a GPU does not exist, is named twice or is not named clearly, or NVML does not
@@ -39,9 +39,6 @@ pub fn resolve(requested: &RequestedLimits, gpus: &Gpus<'_>) -> Result<Vec<Limit
 }
 
 /// The GPU of a name.
-///
-/// # Errors
-/// One sentence.
 pub fn find<'a>(name: &Name, inventory: &'a Inventory) -> Result<&'a Gpu, LimitError> {
     let gpus = &inventory.gpus;
     let gpu = match name {
@@ -107,6 +104,26 @@ pub fn stricter(one: &[Limit], other: &[Limit], gpus: &Gpus<'_>) -> Result<Vec<L
     };
     limits.extend(rest.map(|amount| Limit { gpu: None, amount }));
     Ok(limits)
+}
+
+/// The amount of `cap` that some of these limits is above, if one is.
+///
+/// # Errors
+/// [`LimitError::NoComparison`]: as for [`stricter`].
+pub fn beyond(limits: &[Limit], cap: &[Limit], gpus: &Gpus<'_>) -> Result<Option<Amount>, LimitError> {
+    if cap.is_empty() {
+        return Ok(None);
+    }
+    if let ([Limit { gpu: None, amount }], [Limit { gpu: None, amount: most }]) = (limits, cap)
+        && let Some(smaller) = smaller(*amount, *most)
+    {
+        return Ok((smaller != *amount).then_some(*most));
+    }
+    let inventory = gpus().map_err(|error| LimitError::NoComparison(Box::new(error)))?;
+    let both = |gpu: &Gpu| Some((amount_for(limits, &gpu.bytes)?, amount_for(cap, &gpu.bytes)?, gpu.total));
+    let mut compared = inventory.usable().filter_map(both);
+    let above = compared.find(|(amount, most, total)| amount.bytes(*total) > most.bytes(*total));
+    Ok(above.map(|(_, most, _)| most))
 }
 
 /// The smaller of two amounts, if that does not depend on the GPU.
@@ -204,5 +221,18 @@ mod tests {
                 proptest::prop_assert_eq!(of(&both), of(&one).min(of(&other)));
             }
         }
+    }
+
+    #[test]
+    fn a_limit_beyond_the_cap_is_found() {
+        let general = |amount| vec![Limit { gpu: None, amount }];
+        let beyond = |one, other| beyond(&general(one), &general(other), &|| Err(LimitError::NoLimit));
+        let (five, nine) = (Amount::Bytes(5 << 30), Amount::Bytes(9 << 30));
+        assert_eq!(beyond(nine, five), Ok(Some(five)));
+        assert_eq!(beyond(five, nine), Ok(None));
+        assert_eq!(beyond(five, five), Ok(None));
+        assert_eq!(beyond(Amount::Unlimited, nine), Ok(Some(nine)));
+        assert_eq!(beyond(five, Amount::Unlimited), Ok(None));
+        assert!(beyond(five, Amount::PerMyriad(100)).is_err(), "without NVML they cannot be compared");
     }
 }

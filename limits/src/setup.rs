@@ -22,9 +22,6 @@ pub struct Done {
 }
 
 /// Sets up all scopes that a user counts in. `files`: those of administrators.
-///
-/// # Errors
-/// One sentence.
 pub fn user(
     ledgers: &Ledgers,
     files: &[Read],
@@ -53,9 +50,6 @@ pub fn user(
 }
 
 /// Sets up the scopes of a user whose job root is about to start.
-///
-/// # Errors
-/// One sentence.
 pub fn for_job(ledgers: &Ledgers, uid: u32, gpus: &Gpus<'_>) -> Result<(), LimitError> {
     // What a job has of its own at run time finds another place if there is none here.
     let _ = ledgers.make_private(uid);

@@ -1,7 +1,7 @@
 //! A job's share of its GPUs' time: by the Multi-Process Service where that runs, else by a launch budget.
 //!
 //! MPS gives each process some of the multiprocessors, fixed when it starts. A launch budget gives the whole job
-//! a turn in each period, in which it has all multiprocessors; it can be changed while the job runs.
+//! a time slice in each period, in which it has all multiprocessors; it can be changed while the job runs.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::mps::control::{DEFAULT_PIPE, PIPE_VARIABLE};
 use crate::mps::warnings::{answers, text};
 use crate::program::environment::Environment;
 
-/// Launches in flight under a budget: enough to keep a GPU busy, few enough that little goes on when the turn is over.
+/// Launches in flight under a budget: enough to keep a GPU busy, few enough that little goes on when the time slice is over.
 const IN_FLIGHT: u16 = 64;
 
 /// Whether a program with this environment would be a client of MPS.
@@ -24,11 +24,8 @@ pub fn by_mps(environment: &Environment) -> bool {
     answers(Path::new(text(environment, PIPE_VARIABLE).unwrap_or(DEFAULT_PIPE)))
 }
 
-/// Sets a job's budget, or lifts it. Its turn is put where it meets those of the other jobs on the same machine least:
+/// Sets a job's budget, or lifts it. Its time slice is put where it meets those of the other jobs on the same machine least:
 /// `machine` is the file of the emulated one, `None` this computer.
-///
-/// # Errors
-/// One sentence.
 pub fn set(
     segment: &Segment,
     share: Option<Percentage>,

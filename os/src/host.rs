@@ -5,19 +5,19 @@ use std::path::PathBuf;
 
 use procfs::{Current, Meminfo};
 
-/// Memory of the host in bytes, if the system tells.
+/// Memory of the host in bytes, if the system reports it.
 #[must_use]
 pub fn memory() -> Option<u64> {
     Meminfo::current().ok().map(|memory| memory.mem_total)
 }
 
-/// Memory that programs can still get without swapping, bytes, if the system tells.
+/// Memory that programs can still get without swapping, bytes, if the system reports it.
 #[must_use]
 pub fn available_memory() -> Option<u64> {
     Meminfo::current().ok()?.mem_available
 }
 
-/// The id of this boot; empty if the system does not tell.
+/// The id of this boot; empty if the system does not report it.
 #[must_use]
 pub fn boot_id() -> String {
     procfs::sys::kernel::random::boot_id().unwrap_or_default().trim().to_owned()

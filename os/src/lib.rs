@@ -1,4 +1,4 @@
-//! What the system tells: processes and who they are, control groups, host memory, and the GPUs by NVML.
+//! What the system reports: processes and who they are, control groups, host memory, and the GPUs by NVML.
 //!
 //! `/proc` is read through the crate `procfs`. The shim has a reader of its own in `radrm-telemetry`, which
 //! allocates nothing.

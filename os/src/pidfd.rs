@@ -44,7 +44,7 @@ const GET_INFO: u32 = (3 << 30) | ((size_of::<PidfdInfo>() as u32) << 16) | (0xf
 #[must_use]
 pub fn exit(handle: BorrowedFd<'_>) -> Option<Exit> {
     let mut info = PidfdInfo { mask: INFO_EXIT, ..PidfdInfo::default() };
-    // SAFETY: the request's number tells the kernel the structure's size, and it is alive and writable for that
+    // SAFETY: the request's number gives the kernel the structure's size, and it is alive and writable for that
     // long.
     let answer = unsafe { libc::ioctl(handle.as_raw_fd(), GET_INFO as libc::Ioctl, &raw mut info) };
     if answer != 0 || info.mask & INFO_EXIT == 0 {

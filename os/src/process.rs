@@ -109,7 +109,7 @@ impl Process {
         self.path("stat").exists()
     }
 
-    /// What `/proc/PID/stat` says now. `None` if there is no such process, or it may not be looked at.
+    /// What `/proc/PID/stat` says now. `None` if there is no such process, or it may not be read.
     #[must_use]
     pub fn stat(self) -> Option<Stat> {
         Stat::read(self.0).ok()
@@ -300,7 +300,7 @@ impl ProcessIdentity {
         Self::of(self.pid) == Some(self)
     }
 
-    /// Whether it is certainly gone. That its number cannot be looked at, for want of descriptors say, is not that.
+    /// Whether it is certainly gone. That its number cannot be read, for want of descriptors say, is not that.
     #[must_use]
     pub fn is_gone(self) -> bool {
         match Stat::read(self.pid) {

@@ -1,57 +1,147 @@
-//! Why a command failed.
+//! Why a command failed: the one place where an error becomes a sentence and an exit code.
 
 use std::io;
+use std::path::{Path, PathBuf};
 
 use radrm_collector::dataset::DatasetError;
 use radrm_console::output::reason;
 use radrm_console::usage;
+use radrm_emulator_machine::MachineError;
 use radrm_launcher::report_file::ReportFileError;
 use radrm_limits::LimitError;
+use radrm_profile::ReadError;
 use radrm_protocol::ProtocolError;
+use radrm_protocol::job_ref::JobRef;
+use radrm_scheduler_core::Bytes;
+use radrm_scheduler_core::need::SummaryError;
+use radrm_scheduler_core::rad_file::RadError;
+use radrm_scheduler_core::replay::read;
 use thiserror::Error;
+
+use crate::quota::QuotaError;
+use crate::replay::ReplayError;
 
 /// Why a command failed, as one sentence.
 #[derive(Debug, Error)]
-pub enum Failure {
-    /// Options that each are right contradict each other.
-    #[error("{0}")]
-    Usage(String),
-    /// It went wrong.
-    #[error("{0}")]
-    Work(String),
-    /// Standard output is closed or full.
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Usage(#[from] UsageError),
     #[error("standard output cannot be written: {}", reason(.0))]
     Output(#[source] io::Error),
-    /// The environment does not say where the user's files are.
+    #[error("{}: {problem}", path.display())]
+    File { path: PathBuf, problem: FileProblem },
     #[error("neither XDG_DATA_HOME nor HOME says where the dataset is")]
     NoDataset,
-    /// A page or trace cannot be written.
+    #[error("the current directory is gone: {}", reason(.0))]
+    NoDirectory(#[source] io::Error),
     #[error(transparent)]
     ReportFile(#[from] ReportFileError),
-    /// A dataset cannot be used.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
-    /// Limits are not known, or cannot be set.
     #[error(transparent)]
     Limit(#[from] LimitError),
-    /// The daemon does not answer, or rejects the request.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    #[error(transparent)]
+    Quota(#[from] QuotaError),
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
+    #[error("--model-summary: {0}")]
+    ModelSummary(Box<Self>),
+    #[error("{0} is no regular file: what the job writes there is not kept")]
+    OutputNotKept(String),
+    #[error("job {job} has {}", if *.has_started { "written nothing" } else { "not started" })]
+    NoOutput { job: JobRef, has_started: bool },
+    #[error("no JSON can be made: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// Options that each are right contradict each other.
+#[derive(Debug, Error)]
+pub(crate) enum UsageError {
+    #[error(
+        "report shows one profile at a time: `radrm compare {}` shows what changed between several, and what a report \
+         writes is named by --html=OUT or --perfetto=OUT",
+        of.as_ref().map_or("--before PROFILE... --after PROFILE...".into(), |[a, b]| format!("{} {}", a.display(), b.display()))
+    )]
+    OneProfile { of: Option<[PathBuf; 2]> },
+    #[error("a comparison needs two profiles, or several after --before and --after")]
+    OneSide,
+    #[error(transparent)]
+    Overwrites(ReportFileError),
+    #[error("--from is after --to")]
+    Backwards,
+    #[error("one file is taken at a time, and {} is one more; a program stands behind --", .0.display())]
+    OneFile(PathBuf),
+    #[error("give a file or a program behind --, not {} and a program", .0.display())]
+    FileAndProgram(PathBuf),
+    #[error("no job given: name a .rad file, or a program behind --")]
+    NoJob,
+    #[error(transparent)]
+    Job(ProtocolError),
+    #[error("{}: the number of jobs is to stand after the colon", .0.display())]
+    NoNumber(PathBuf),
+    #[error("{}: no more than {most} jobs are made", trace.display())]
+    TooManyJobs { trace: PathBuf, most: usize },
+    #[error("--gpus: there is no model {name} and no file of that name (there are {models})")]
+    NoModel { name: String, models: String },
+    #[error("--gpus: {part} is not between 1 and {most} GPUs")]
+    TooManyGpus { part: String, most: usize },
+}
+
+/// What is wrong with a file that was named.
+#[derive(Debug, Error)]
+pub(crate) enum FileProblem {
+    #[error("{}", reason(.0))]
+    Io(#[from] io::Error),
+    #[error("not a regular file")]
+    Irregular,
+    #[error("more than {0}")]
+    TooLarge(Bytes),
+    #[error("not text")]
+    NotText,
+    #[error("no whole gzip file: {0}")]
+    Gzip(io::Error),
+    #[error("{}", profile(.0))]
+    Profile(#[from] ReadError),
+    #[error("there is no profile (*.radrm) in it")]
+    NoProfile,
+    #[error(transparent)]
+    Trace(#[from] read::ReadError),
+    #[error("there are no {0} in it")]
+    Nothing(&'static str),
+    #[error("{0}")]
+    Dataset(DatasetError),
+    #[error(transparent)]
+    Job(ProtocolError),
+    #[error(transparent)]
+    Rad(#[from] RadError),
+    #[error(transparent)]
+    Summary(#[from] SummaryError),
+}
+
+/// The file is named already.
+fn profile(error: &ReadError) -> String {
+    match error {
+        ReadError::Io(error) => reason(error),
+        other => other.to_string(),
+    }
+}
+
+impl FileProblem {
+    pub(crate) fn of(self, path: &Path) -> Failure {
+        Failure::File { path: path.to_owned(), problem: self }
+    }
 }
 
 impl Failure {
     /// The program's exit code.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
+    pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => usage::WRONG,
             _ => 1,
         }
-    }
-}
-
-impl From<String> for Failure {
-    fn from(sentence: String) -> Self {
-        Self::Work(sentence)
     }
 }

@@ -7,7 +7,7 @@ use radrm_console::usage;
 
 fn main() -> ExitCode {
     match cli::parse(std::env::args_os()) {
-        Ok(command) => radrm::run(command),
+        Ok(flags) => radrm::run(flags),
         Err(instead) => usage::end(instead, NAME, "radrm --help"),
     }
 }

@@ -9,8 +9,8 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 /// The text with everything that a terminal acts on, or does not show, written as an escape such as
 /// `\u{202e}`.
 ///
-/// A name with such characters could move the cursor of the administrator who lists the jobs, turn the text
-/// around, or look like another name.
+/// A name with such characters could move the cursor of the administrator who lists the jobs, reverse the text
+/// around it, or resemble another name.
 #[must_use]
 pub fn clean(text: &str) -> Cow<'_, str> {
     let Some((at, _)) = text.char_indices().find(|(_, c)| is_hidden(*c)) else { return Cow::Borrowed(text) };

@@ -193,6 +193,16 @@ fn a_quota_of_the_user_is_shared_with_jobs_that_are_named() {
 }
 
 #[test]
+fn an_injected_fault_is_not_taken_for_fragmentation() {
+    let rig = machine(1);
+    let steps = ["use:0", "alloc:a:100m", "toomuch:b:100m"];
+    child::run(job(&rig, "p.radrm", &["--faults", "oom@2"], &steps), PATIENCE).ok();
+    let (text, _) = told(&rig, "p.radrm");
+    assert!(text.contains("a fault injected by --faults: 100.0 MiB requested"), "{text}");
+    assert!(text.contains("with faults oom@2"), "{text}");
+}
+
+#[test]
 fn fragmentation_is_told_from_a_full_device() {
     let rig = machine(1);
     let steps = ["use:0", "alloc:a:100m", "toomuch:b:1g", "toomuch:c:5g"];

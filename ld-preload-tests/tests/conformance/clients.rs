@@ -43,14 +43,7 @@ fn case_13_multiprocessing_workers_of_every_start_method() {
     let rig = Rig::emulated("1xH200");
     let outcome = client(&python, &rig, &[&script("workers_script.py")]).ok();
     assert_eq!(outcome.assert_equals_ledger(), 6);
-    let mut peaks: Vec<u64> = outcome
-        .profile
-        .processes
-        .iter()
-        .flat_map(|p| p.state.accounts.iter().map(|a| a.peak.0 >> 20))
-        .collect();
-    peaks.retain(|p| *p > 0);
-    peaks.sort_unstable();
+    let peaks = outcome.peaks_mib();
     assert_eq!(peaks, [1, 2, 3, 4, 5, 6]);
 }
 

@@ -199,15 +199,7 @@ fn forks(way: &str, count: u64) -> Vec<u64> {
     let rig = Rig::emulated("1xH200");
     let outcome = rig.run(programs::compile("forks.c", &[]), &[way, &count.to_string()]).ok();
     outcome.assert_equals_ledger();
-    let mut peaks: Vec<u64> = outcome
-        .profile
-        .processes
-        .iter()
-        .flat_map(|p| p.state.accounts.iter().map(|a| a.peak.0 >> 20))
-        .collect();
-    peaks.retain(|p| *p > 0);
-    peaks.sort_unstable();
-    peaks
+    outcome.peaks_mib()
 }
 
 #[test]
@@ -249,13 +241,7 @@ fn vfork_and_exec_leave_the_parents_figures_alone() {
 fn exec_keeps_the_figures_of_the_program_that_was_there_before() {
     let rig = Rig::emulated("1xH200");
     let outcome = rig.run(programs::compile("execs.c", &[]), &["3"]).ok();
-    let mut peaks: Vec<u64> = outcome
-        .profile
-        .processes
-        .iter()
-        .flat_map(|p| p.state.accounts.iter().map(|a| a.peak.0 >> 20))
-        .collect();
-    peaks.sort_unstable();
+    let peaks = outcome.peaks_mib();
     assert_eq!(peaks, [1, 2, 3, 4]);
     let replaced = outcome.profile.processes.iter().filter(|p| p.state.end == End::Exec).count();
     assert_eq!(

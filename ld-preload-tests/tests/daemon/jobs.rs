@@ -103,7 +103,7 @@ fn show_tells_what_was_asked_for_and_where_the_need_comes_from() {
     daemon.ok(&["hold", "--release", &job.to_string()]);
     daemon.until_state(job, "running");
     let text = daemon.ok(&["show", &job.to_string()]);
-    assert!(text.contains("set aside") && text.contains("requested 10.0 GiB on each GPU"), "{text}");
+    assert!(text.contains("reserved  ") && text.contains("requested 10.0 GiB on each GPU"), "{text}");
     let unknown = daemon.submit(&["--hold"], &["/bin/sleep", "1000"]);
     assert!(daemon.ok(&["show", &unknown.to_string()]).contains("unknown: it gets GPUs of its own"));
 }

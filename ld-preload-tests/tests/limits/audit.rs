@@ -263,7 +263,7 @@ fn a_program_outside_any_job_and_one_that_switched_the_shim_off_are_named() {
         text.contains("was not started under radrm-run") && text.contains("has RADRM_DISABLE set"),
         "{text}"
     );
-    assert!(text.contains("2 processes to be looked at"), "{text}");
+    assert!(text.contains("2 processes to check"), "{text}");
     finish(bare);
     finish(off);
 }
@@ -296,7 +296,7 @@ fn what_a_user_may_not_look_at_is_no_finding_of_that_user() {
     command.env("RADRM_LIB_DIR", artifacts::directory()).env("XDG_CONFIG_HOME", node.rig.path());
     command.args(["audit", "--machine"]).arg(node.rig.machine_path()).uid(64_004).gid(64_004);
     let ended = child::run(command, PATIENCE).ok();
-    assert!(ended.stdout.starts_with("not looked at: 1 process of other users"), "{ended:?}");
+    assert!(ended.stdout.starts_with("not checked: 1 process of other users"), "{ended:?}");
     finish(job);
 }
 

@@ -223,6 +223,15 @@ fn state(program: &Running) -> char {
     char::from(Stat::now(program.pid()).expect("not waited for").state)
 }
 
+/// The same under a closed budget, when so many launches are held.
+fn held(rig: &Rig, args: &[&str], launches: u64) -> (Running, Segment) {
+    let (mut program, segment) = paused(rig, args);
+    segment.set_budget(Some(CLOSED)).expect("budget");
+    program.go_on();
+    until_held(&segment, launches);
+    (program, segment)
+}
+
 /// Waits until so many kernels were launched.
 fn until_launched(rig: &Rig, program: &Running, kernels: u64) {
     while launched(rig) < kernels {
@@ -250,10 +259,7 @@ fn assert_still_held(segment: &Segment) {
 #[test]
 fn a_launch_that_is_held_goes_when_the_budget_is_lifted() {
     let rig = rig();
-    let (mut program, segment) = paused(&rig, &["once"]);
-    segment.set_budget(Some(CLOSED)).expect("budget");
-    program.go_on();
-    until_held(&segment, 1);
+    let (mut program, segment) = held(&rig, &["once"], 1);
     assert_still_held(&segment);
     segment.set_budget(None).expect("lifted");
     assert_eq!(program.end().ok().stdout, "launched, errno 77\n");
@@ -262,10 +268,7 @@ fn a_launch_that_is_held_goes_when_the_budget_is_lifted() {
 #[test]
 fn a_launch_that_is_held_goes_when_the_budget_is_changed() {
     let rig = rig();
-    let (mut program, segment) = paused(&rig, &["once"]);
-    segment.set_budget(Some(CLOSED)).expect("budget");
-    program.go_on();
-    until_held(&segment, 1);
+    let (mut program, segment) = held(&rig, &["once"], 1);
     assert_still_held(&segment);
     segment.set_budget(Some(Budget::new(500, 10))).expect("half");
     program.end().ok();
@@ -336,10 +339,7 @@ fn a_launch_does_not_wait_for_ever_for_work_of_its_own_process() {
 #[test]
 fn signal_handlers_run_while_a_launch_is_held() {
     let rig = rig();
-    let (mut program, segment) = paused(&rig, &["signals"]);
-    segment.set_budget(Some(CLOSED)).expect("budget");
-    program.go_on();
-    until_held(&segment, 1);
+    let (mut program, segment) = held(&rig, &["signals"], 1);
     for _ in 0..3 {
         program.signal(libc::SIGUSR1);
         assert_eq!(program.line(), "handled\n");
@@ -353,10 +353,7 @@ fn signal_handlers_run_while_a_launch_is_held() {
 fn a_held_program_can_be_killed() {
     for signal in [libc::SIGTERM, libc::SIGKILL] {
         let rig = rig();
-        let (mut program, segment) = paused(&rig, &["threads", "4"]);
-        segment.set_budget(Some(CLOSED)).expect("budget");
-        program.go_on();
-        until_held(&segment, 4);
+        let (mut program, segment) = held(&rig, &["threads", "4"], 4);
         program.signal(signal);
         let status = program.end().status;
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(signal));
@@ -376,10 +373,7 @@ fn what_is_captured_is_not_held() {
 #[test]
 fn children_of_a_fork_are_held_too() {
     let rig = rig();
-    let (mut program, segment) = paused(&rig, &["fork"]);
-    segment.set_budget(Some(CLOSED)).expect("budget");
-    program.go_on();
-    until_held(&segment, 2);
+    let (mut program, segment) = held(&rig, &["fork"], 2);
     assert_still_held(&segment);
     segment.set_budget(None).expect("lifted");
     assert_eq!(program.end().ok().stdout, "both launched\n");
@@ -388,10 +382,7 @@ fn children_of_a_fork_are_held_too() {
 #[test]
 fn all_threads_are_held_and_all_of_them_go() {
     let rig = rig();
-    let (mut program, segment) = paused(&rig, &["threads", "16"]);
-    segment.set_budget(Some(CLOSED)).expect("budget");
-    program.go_on();
-    until_held(&segment, 16);
+    let (mut program, segment) = held(&rig, &["threads", "16"], 16);
     assert_still_held(&segment);
     // One at a time.
     segment.set_budget(Some(Budget::new(900, 1))).expect("budget");

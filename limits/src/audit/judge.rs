@@ -83,12 +83,12 @@ pub struct Finding {
     pub context: u64,
     /// Bytes that neither the shim, the context nor the tolerance explains.
     pub unexplained: u64,
-    /// Why this has to be looked at; `None` if it is explained.
+    /// Why this is to be checked; `None` if it is explained.
     pub reason: Option<Reason>,
 }
 
 impl Finding {
-    /// Whether it has to be looked at. A process that this user may not look at is no finding of this
+    /// Whether it is to be checked. A process that this user may not read is no finding of this
     /// user's: on a shared machine everybody would find everybody else.
     #[must_use]
     pub fn counts(&self) -> bool {

@@ -29,7 +29,7 @@ pub struct Known {
     launchers: HashSet<u32>,
 }
 
-/// Ancestors that are looked at: more are a sign of something gone wrong.
+/// Ancestors that are searched: more are a sign of something gone wrong.
 const MAX_ANCESTORS: usize = 256;
 
 /// Process id and start time.

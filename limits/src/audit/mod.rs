@@ -27,7 +27,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Whether anything has to be looked at.
+    /// Whether there is anything to check.
     #[must_use]
     pub fn found(&self) -> bool {
         self.findings.iter().any(Finding::counts)

@@ -15,7 +15,7 @@ use super::control::Control;
 /// After its first allocation a process has long connected.
 const SETTLED: Duration = Duration::from_millis(500);
 
-/// A look at the clients, once, after the job's first process has taken memory.
+/// A check of the clients, once, after the job's first process has taken memory.
 #[derive(Debug)]
 pub struct Check {
     control: Control,
@@ -32,9 +32,9 @@ impl Check {
         Self { control, since: None, answer: None, asked_about: Vec::new(), done: false }
     }
 
-    /// Looks; gives a sentence when there is something to say. Never waits: the daemon is asked on a
+    /// Checks; gives a sentence when there is something to say. Never waits: the daemon is asked on a
     /// thread.
-    pub fn look(&mut self, segment: &Segment) -> Option<String> {
+    pub fn poll(&mut self, segment: &Segment) -> Option<String> {
         if self.done {
             return None;
         }

@@ -49,17 +49,14 @@ const NOT_FOR_DAEMON: [&str; 6] = [
 
 /// Why a question has no answer.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum Silence {
-    /// The program is not installed.
     #[error("{PROGRAM} is not installed")]
     NoProgram,
-    /// No daemon answers in the pipe directory. What the program said.
     #[error("{PROGRAM} {}", first_line(.0).map_or("finds no daemon".into(), |line| format!("says: {line}")))]
     NoDaemon(String),
-    /// The program did not end in time.
     #[error("{PROGRAM} does not answer")]
     Hangs,
-    /// It could not be run.
     #[error("{PROGRAM} cannot be run: {}", reason(.0))]
     Failed(io::Error),
 }
@@ -94,9 +91,6 @@ impl Control {
     }
 
     /// Asks one question; gives the answer's text.
-    ///
-    /// # Errors
-    /// [`Silence`].
     pub fn ask(&self, question: &str) -> Result<String, Silence> {
         // Not a pipe: one that the program does not read to its end would kill this process.
         let mut input = File::from(memfd_create(c"mps-input", MemfdFlags::CLOEXEC).map_err(failed)?);
@@ -129,17 +123,11 @@ impl Control {
     }
 
     /// Process ids of the servers: at most one per user, and none before the first client.
-    ///
-    /// # Errors
-    /// [`Silence`].
     pub fn servers(&self) -> Result<Vec<u32>, Silence> {
         Ok(numbers(&self.ask("get_server_list")?))
     }
 
     /// Process ids of all servers' clients.
-    ///
-    /// # Errors
-    /// [`Silence`].
     pub fn clients(&self) -> Result<Vec<u32>, Silence> {
         let mut clients = Vec::new();
         for server in self.servers()? {
@@ -149,9 +137,6 @@ impl Control {
     }
 
     /// Ends the daemon and its servers.
-    ///
-    /// # Errors
-    /// [`Silence`].
     pub fn quit(&self) -> Result<(), Silence> {
         self.ask("quit").map(|_| ())
     }

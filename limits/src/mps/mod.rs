@@ -4,7 +4,7 @@
 //! MPS gives each client *process* its limits, takes them from the environment only when the
 //! process makes its first context, and says nothing when it drops them. So the quota is kept by the
 //! shim, for the job as a whole, and MPS's limits are set so that they only stop what has dodged it;
-//! [`warnings`] names what MPS would drop silently, and [`clients`] looks whether the job's processes
+//! [`warnings`] names what MPS would drop silently, and [`clients`] checks whether the job's processes
 //! really are clients.
 
 pub mod clients;

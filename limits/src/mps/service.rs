@@ -75,9 +75,6 @@ impl Service {
     ///
     /// A daemon that another program runs (named by the environment or by the configuration) has to be
     /// there: MPS itself would go on without.
-    ///
-    /// # Errors
-    /// One sentence.
     fn begin(
         wanted: &Wanted<'_>,
         environment: &mut Environment,

@@ -6,7 +6,7 @@ use radrm_os::nvml::{Gpu, Inventory};
 pub const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// The GPUs that a program sees with this `CUDA_VISIBLE_DEVICES`, in its order; `None` if that cannot
-/// be told from outside: numbers count the GPUs in the driver's order, which is NVML's only if
+/// be known from outside: numbers count the GPUs in the driver's order, which is NVML's only if
 /// `CUDA_DEVICE_ORDER` is `PCI_BUS_ID` or all GPUs are of one model.
 #[must_use]
 pub fn gpus<'a>(

@@ -1,4 +1,4 @@
-//! What a program file says about how it is loaded: just enough to tell whether a preloaded
+//! What a program file says about how it is loaded: just enough to decide whether a preloaded
 //! library can get into it.
 
 use std::fs::File;

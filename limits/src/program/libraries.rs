@@ -22,7 +22,7 @@ pub const EMULATED_NVML: &str = "libradrm_emulated_nvml.so";
 /// Finds one of the libraries: beside the running program, or in `../lib/radrm/` from there.
 ///
 /// # Errors
-/// One sentence that says where it was looked for.
+/// One sentence that says where it was searched for.
 pub fn find(name: &str) -> Result<PathBuf, LimitError> {
     let directories = directories();
     for directory in &directories {
@@ -32,8 +32,8 @@ pub fn find(name: &str) -> Result<PathBuf, LimitError> {
             return Ok(directory.canonicalize().map_or(file, |real| real.join(name)));
         }
     }
-    let looked: Vec<_> = directories.iter().map(|dir| dir.display().to_string()).collect();
-    Err(LimitError::NoLibrary { name: name.to_owned(), directories: looked.join(" or ") })
+    let searched: Vec<_> = directories.iter().map(|dir| dir.display().to_string()).collect();
+    Err(LimitError::NoLibrary { name: name.to_owned(), directories: searched.join(" or ") })
 }
 
 fn directories() -> Vec<PathBuf> {

@@ -11,9 +11,9 @@ use super::elf::{Elf, OUR_MACHINE};
 
 /// What a preloaded library can do in a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sight {
-    /// It is loaded: everything is seen.
-    Seen,
+pub enum Visibility {
+    /// The shim is loaded: everything is recorded.
+    Full,
     /// The loader leaves it out of the program itself, silently; programs that it starts may
     /// still be seen. The reason, as the end of a sentence about the program.
     OnlyChildren(String),
@@ -22,12 +22,12 @@ pub enum Sight {
     Nothing(String),
 }
 
-impl Sight {
+impl Visibility {
     /// The reason why the program itself is not seen.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         match self {
-            Self::Seen => None,
+            Self::Full => None,
             Self::OnlyChildren(why) | Self::Nothing(why) => Some(why),
         }
     }
@@ -48,44 +48,44 @@ pub fn find(program: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
         .find(|file| executable(file))
 }
 
-/// Looks at the program file. What cannot be read is taken to be visible: exec will say what is
+/// Examines the program file. What cannot be read is taken to be visible: exec will say what is
 /// wrong with it, and a program that may be run but not read is an ordinary one.
 #[must_use]
-pub fn examine(file: &Path) -> Sight {
+pub fn examine(file: &Path) -> Visibility {
     if let Some(why) = changes_user(file) {
-        return Sight::OnlyChildren(why);
+        return Visibility::OnlyChildren(why);
     }
-    let Ok(opened) = File::open(file) else { return Sight::Seen };
+    let Ok(opened) = File::open(file) else { return Visibility::Full };
     if let Some(interpreter) = script_interpreter(&opened) {
-        let mut sight = if let Some(why) = changes_user(&interpreter) {
-            Sight::OnlyChildren(why)
+        let mut visibility = if let Some(why) = changes_user(&interpreter) {
+            Visibility::OnlyChildren(why)
         } else {
-            File::open(&interpreter).map_or(Sight::Seen, |opened| examine_elf(&opened))
+            File::open(&interpreter).map_or(Visibility::Full, |opened| examine_elf(&opened))
         };
-        if let Sight::OnlyChildren(why) | Sight::Nothing(why) = &mut sight {
+        if let Visibility::OnlyChildren(why) | Visibility::Nothing(why) = &mut visibility {
             *why = format!("has the interpreter {}, which {why}", interpreter.display());
         }
-        return sight;
+        return visibility;
     }
     examine_elf(&opened)
 }
 
-fn examine_elf(file: &File) -> Sight {
+fn examine_elf(file: &File) -> Visibility {
     // Anything but ELF is run by the shell or refused by exec.
-    let Ok(Some(elf)) = Elf::read(file) else { return Sight::Seen };
+    let Ok(Some(elf)) = Elf::read(file) else { return Visibility::Full };
     if !elf.wide || !elf.little || elf.machine != OUR_MACHINE {
         let what = if elf.wide { "is made for another machine" } else { "is a 32-bit program" };
-        return Sight::Nothing(what.to_owned());
+        return Visibility::Nothing(what.to_owned());
     }
     match &elf.interpreter {
-        None => Sight::OnlyChildren("is statically linked".to_owned()),
+        None => Visibility::OnlyChildren("is statically linked".to_owned()),
         Some(loader) if loader.contains("ld-musl") => {
-            Sight::Nothing("uses the C library musl, and the shim needs glibc".to_owned())
+            Visibility::Nothing("uses the C library musl, and the shim needs glibc".to_owned())
         }
         Some(loader) if !loader.contains("ld-linux") => {
-            Sight::Nothing(format!("is loaded by {loader}, which is not glibc's loader"))
+            Visibility::Nothing(format!("is loaded by {loader}, which is not glibc's loader"))
         }
-        Some(_) => Sight::Seen,
+        Some(_) => Visibility::Full,
     }
 }
 
@@ -170,48 +170,48 @@ mod tests {
 
     #[test]
     fn ordinary_programs_and_scripts_are_seen() {
-        assert_eq!(examine(Path::new("/bin/sh")), Sight::Seen);
+        assert_eq!(examine(Path::new("/bin/sh")), Visibility::Full);
         let dir = tempfile::tempdir().unwrap();
         let script = file(dir.path(), "s", b"#! /bin/sh -e\nexit\n", 0o755);
-        assert_eq!(examine(&script), Sight::Seen);
-        assert_eq!(examine(&dir.path().join("missing")), Sight::Seen);
+        assert_eq!(examine(&script), Visibility::Full);
+        assert_eq!(examine(&dir.path().join("missing")), Visibility::Full);
     }
 
     #[test]
     fn musl_is_named_and_not_disturbed() {
         let dir = tempfile::tempdir().unwrap();
         let musl = file(dir.path(), "m", &elf(2, OUR_MACHINE, Some("/lib/ld-musl-x86_64.so.1")), 0o755);
-        assert!(matches!(examine(&musl), Sight::Nothing(why) if why.contains("musl")));
+        assert!(matches!(examine(&musl), Visibility::Nothing(why) if why.contains("musl")));
         let script = file(dir.path(), "s", format!("#!{}\n", musl.display()).as_bytes(), 0o755);
-        assert!(matches!(examine(&script), Sight::Nothing(why) if why.contains("interpreter")));
+        assert!(matches!(examine(&script), Visibility::Nothing(why) if why.contains("interpreter")));
     }
 
     #[test]
     fn static_programs_may_start_others_that_are_seen() {
         let dir = tempfile::tempdir().unwrap();
         let path = file(dir.path(), "s", &elf(2, OUR_MACHINE, None), 0o755);
-        assert!(matches!(examine(&path), Sight::OnlyChildren(why) if why.contains("static")));
+        assert!(matches!(examine(&path), Visibility::OnlyChildren(why) if why.contains("static")));
     }
 
     #[test]
     fn other_classes_and_machines_get_no_preload() {
         let dir = tempfile::tempdir().unwrap();
         let narrow = file(dir.path(), "n", &elf(1, 3, None), 0o755);
-        assert!(matches!(examine(&narrow), Sight::Nothing(why) if why.contains("32-bit")));
+        assert!(matches!(examine(&narrow), Visibility::Nothing(why) if why.contains("32-bit")));
         let other = file(dir.path(), "o", &elf(2, 0xf3, None), 0o755);
-        assert!(matches!(examine(&other), Sight::Nothing(why) if why.contains("machine")));
+        assert!(matches!(examine(&other), Visibility::Nothing(why) if why.contains("machine")));
     }
 
     #[test]
     fn setuid_of_another_user_is_found_and_of_ourselves_is_harmless() {
         let dir = tempfile::tempdir().unwrap();
         let own = file(dir.path(), "s", &elf(2, OUR_MACHINE, Some("/lib64/ld-linux-x86-64.so.2")), 0o4755);
-        assert_eq!(examine(&own), Sight::Seen);
+        assert_eq!(examine(&own), Visibility::Full);
         // SAFETY: always works.
         if unsafe { libc::geteuid() } == 0 {
             std::os::unix::fs::chown(&own, Some(12345), None).unwrap();
             fs::set_permissions(&own, fs::Permissions::from_mode(0o4755)).unwrap();
-            assert!(matches!(examine(&own), Sight::OnlyChildren(why) if why.contains("setuid")));
+            assert!(matches!(examine(&own), Visibility::OnlyChildren(why) if why.contains("setuid")));
         }
     }
 

@@ -1,4 +1,4 @@
-//! What NVML tells of one device at one moment.
+//! What NVML reports of one device at one moment.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub struct Memory {
 pub struct Held {
     /// Process id, in the outermost pid namespace.
     pub pid: u32,
-    /// Bytes; `None` where NVML does not tell.
+    /// Bytes; `None` where NVML does not report it.
     pub used: Option<u64>,
 }
 

@@ -44,10 +44,10 @@ impl Inventory {
 }
 
 impl Nvml {
-    /// All GPUs and instances. One that tells nothing is left out.
+    /// All GPUs and instances. One that reports nothing is left out.
     ///
     /// # Errors
-    /// NVML does not tell how many there are.
+    /// NVML does not report how many there are.
     pub fn inventory(&self) -> Result<Inventory, NvmlError> {
         let nvml = &self.0;
         let count = nvml.device_count()?;

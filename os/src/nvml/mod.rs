@@ -26,32 +26,24 @@ pub enum NvmlSource {
 
 /// Why NVML does not answer. The text is the end of a sentence.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum NvmlError {
-    /// The library is not there.
     #[error("its library was not found")]
     NoLibrary,
-    /// The kernel's part is missing.
     #[error("the kernel driver is not loaded")]
     NoDriver,
-    /// Access is refused.
     #[error("this user may not use it")]
     NoPermission,
-    /// A function that is needed is missing.
     #[error("the driver is too old")]
     TooOld,
-    /// The GPU is off the bus.
     #[error("the GPU is lost")]
     Lost,
-    /// There is no such GPU: another node's, or an instance that was taken away.
     #[error("it was not found")]
     NotFound,
-    /// The GPU or the driver cannot do this.
     #[error("it is not supported")]
     NotSupported,
-    /// [`NvmlSource::Off`].
     #[error("it is switched off")]
     Off,
-    /// Anything else, in NVML's words.
     #[error("{0}")]
     Other(String),
 }

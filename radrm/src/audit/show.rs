@@ -1,6 +1,5 @@
 //! The audit's result, for people and for programs.
 
-use radrm_console::output::{self, reason};
 use radrm_limits::audit::Audit;
 use radrm_limits::audit::judge::{self, Finding};
 use radrm_limits::scopes::user_name;
@@ -8,9 +7,11 @@ use radrm_profile::Bytes;
 use radrm_term::fit;
 use serde::Serialize;
 
+use crate::{Failure, print_json};
+
 #[derive(Serialize)]
 struct Page<'a> {
-    /// Whether anything has to be looked at.
+    /// Whether there is anything to check.
     found: bool,
     /// What a process may hold beyond what is explained, bytes.
     tolerance_bytes: u64,
@@ -36,26 +37,19 @@ struct Row<'a> {
     /// What the driver itself is taken to need, bytes.
     context_bytes: u64,
     unexplained_bytes: u64,
-    /// Why it has to be looked at.
+    /// Why it is to be checked.
     reason: Option<&'static str>,
     explanation: Option<String>,
     /// What to do about it.
     remedy: Option<&'static str>,
 }
 
-/// Prints.
-///
-/// # Errors
-/// One sentence: standard output cannot be written.
-pub fn print(audit: &Audit, json: bool) -> Result<(), String> {
-    let text = if json { page(audit)? } else { text(audit) };
-    output::to_stdout(&text)
-        .map(|_| ())
-        .map_err(|error| format!("standard output cannot be written: {}", reason(&error)))
+pub(super) fn print(audit: &Audit, json: bool) -> Result<(), Failure> {
+    if json { print_json(&page(audit)) } else { crate::print(&text(audit)) }
 }
 
-fn page<'a>(audit: &'a Audit) -> Result<String, String> {
-    let row = |finding: &'a Finding| -> Row<'a> {
+fn page(audit: &Audit) -> Page<'_> {
+    fn row(finding: &Finding) -> Row<'_> {
         let Finding { pid, uid, command, gpu, held, counted, context, unexplained, reason } = finding;
         Row {
             pid: *pid,
@@ -73,14 +67,13 @@ fn page<'a>(audit: &'a Audit) -> Result<String, String> {
             explanation: reason.as_ref().map(|reason| reason.sentence()),
             remedy: reason.as_ref().map(|reason| reason.remedy()),
         }
-    };
-    let page = Page {
+    }
+    Page {
         found: audit.found(),
         tolerance_bytes: audit.expected.tolerance,
         processes: audit.findings.iter().map(row).collect(),
         silent: &audit.silent,
-    };
-    serde_json::to_string_pretty(&page).map(|text| format!("{text}\n")).map_err(|error| error.to_string())
+    }
 }
 
 fn text(audit: &Audit) -> String {
@@ -94,7 +87,7 @@ fn text(audit: &Audit) -> String {
         text.push_str(&format!("GPU {gpu}, process {}{user}: {command}\n", finding.pid));
         let held = finding
             .held
-            .map_or("an amount that NVML does not tell".to_owned(), |held| Bytes(held).to_string());
+            .map_or("an amount that NVML does not report".to_owned(), |held| Bytes(held).to_string());
         let account = match &finding.counted {
             None => format!("holds {held}"),
             Some(counted) => format!(
@@ -107,7 +100,7 @@ fn text(audit: &Audit) -> String {
         text.push_str(&format!("  {account}\n  {}\n  remedy: {}\n", reason.sentence(), reason.remedy()));
     }
     for silent in &audit.silent {
-        text.push_str(&format!("not looked at: {silent}\n"));
+        text.push_str(&format!("not checked: {silent}\n"));
     }
     let found = audit.findings.iter().filter(|finding| finding.counts()).count();
     let explained = audit.findings.iter().filter(|finding| finding.reason.is_none()).count();
@@ -118,11 +111,11 @@ fn text(audit: &Audit) -> String {
         (0, 0) if hidden > 0 => String::new(),
         (0, 0) => "no process holds GPU memory\n".to_owned(),
         (0, _) => format!("nothing found: what {} of GPUs is explained\n", hold(explained)),
-        (_, 0) => format!("{} to be looked at\n", processes(found)),
-        _ => format!("{} to be looked at, {} explained\n", processes(found), processes(explained)),
+        (_, 0) => format!("{} to check\n", processes(found)),
+        _ => format!("{} to check, {} explained\n", processes(found), processes(explained)),
     });
     if hidden > 0 {
-        text.push_str(&format!("not looked at: {} of other users (root can)\n", processes(hidden)));
+        text.push_str(&format!("not checked: {} of other users (root can)\n", processes(hidden)));
     }
     text.push_str(&format!(
         "explained is what the shim counted, the context ({} where it was never measured) and up to {} more\n",

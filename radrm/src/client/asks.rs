@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser};
 use radrm_console::usage::{Instead, explain};
+use radrm_limits::amount;
 use radrm_protocol::after::AfterList;
 use radrm_protocol::array::Array;
 use radrm_protocol::spec::Spec;
 use radrm_scheduler_core::Bytes;
 use radrm_scheduler_core::need::UserEstimate;
-use radrm_scheduler_core::rad_file::RadOption;
+use radrm_scheduler_core::rad_file::{RadError, RadOption};
 
-use super::text;
+use super::text::{self, ValueError};
 
 #[derive(Args, Debug, Default)]
 pub struct Asks {
@@ -22,13 +23,13 @@ pub struct Asks {
     #[arg(long, value_name = "N")]
     gpus: Option<u16>,
     /// Memory on each GPU, for instance 10GiB: reserved, and enforced as a limit
-    #[arg(long, value_name = "AMOUNT", value_parser = text::memory)]
+    #[arg(long, value_name = "AMOUNT", value_parser = amount::bytes)]
     gpu_mem: Option<u64>,
     /// Estimated memory on each GPU: reserved until a run was measured, and not enforced
-    #[arg(long, value_name = "AMOUNT", value_parser = text::memory, conflicts_with = "gpu_mem")]
+    #[arg(long, value_name = "AMOUNT", value_parser = amount::bytes, conflicts_with = "gpu_mem")]
     gpu_mem_estimate: Option<u64>,
     /// The upper bound of either, which is reserved
-    #[arg(long, value_name = "AMOUNT", value_parser = text::memory)]
+    #[arg(long, value_name = "AMOUNT", value_parser = amount::bytes)]
     gpu_mem_upper: Option<u64>,
     /// Run the program here first, without a GPU, for STEPS optimizer steps (3), and estimate from what it would hold
     #[arg(long, value_name = "STEPS", num_args = 0..=1, require_equals = true, default_missing_value = "3",
@@ -59,7 +60,7 @@ pub struct Asks {
     #[arg(long, value_name = "N", value_parser = cores, allow_negative_numbers = true)]
     cpus: Option<u64>,
     /// Host memory
-    #[arg(long, value_name = "AMOUNT", value_parser = text::host_memory)]
+    #[arg(long, value_name = "AMOUNT", value_parser = amount::host_bytes)]
     mem: Option<u64>,
     /// It may be stopped for others, and is run again
     #[arg(long)]
@@ -106,12 +107,9 @@ struct Line {
 
 impl Asks {
     /// What the lines of a file say.
-    ///
-    /// # Errors
-    /// One sentence with the line.
-    pub(super) fn of_file(options: &[RadOption]) -> Result<Self, String> {
-        let wrong = |line: usize, error: &clap::Error| match explain(error) {
-            Instead::Wrong(why) | Instead::Print(why) => format!("line {line}: {why}"),
+    pub(super) fn of_file(options: &[RadOption]) -> Result<Self, RadError> {
+        let wrong = |line, error: &clap::Error| match explain(error) {
+            Instead::Wrong(what) | Instead::Print(what) => RadError { line, what },
         };
         for option in options {
             Line::try_parse_from([&option.word]).map_err(|error| wrong(option.line, &error))?;
@@ -165,30 +163,25 @@ impl Asks {
 }
 
 /// CPU cores, in thousandths.
-fn cores(text: &str) -> Result<u64, String> {
-    let cores = text.parse().ok().filter(|cores| (0.0..=65_536.0).contains(cores));
-    cores
-        .map(|cores: f64| (cores * 1000.0).ceil() as u64)
-        .ok_or_else(|| "that is no number of cores".to_owned())
+fn cores(text: &str) -> Result<u64, ValueError> {
+    let cores = text.parse().ok().filter(|cores: &f64| (0.0..=65_536.0).contains(cores));
+    cores.map(|cores| (cores * 1000.0).ceil() as u64).ok_or_else(|| ValueError::Cores(text.to_owned()))
 }
 
 /// A share in thousandths.
-fn percent(text: &str) -> Result<u32, String> {
-    let bad = || format!("`{text}` is no percentage such as 30%");
-    let value: f64 = text.trim().trim_end_matches('%').trim().parse().map_err(|_| bad())?;
-    if !(0.1..=100.0).contains(&value) {
-        return Err(bad());
-    }
-    Ok((value * 10.0).round() as u32)
+fn percent(text: &str) -> Result<u32, ValueError> {
+    let value = text.trim().trim_end_matches('%').trim().parse().ok();
+    let value = value.filter(|value: &f64| (0.1..=100.0).contains(value));
+    value.map(|value| (value * 10.0).round() as u32).ok_or_else(|| ValueError::Percentage(text.to_owned()))
 }
 
 /// A signal by name or number.
-fn signal(text: &str) -> Result<i32, String> {
+fn signal(text: &str) -> Result<i32, ValueError> {
     let name = text.trim().to_ascii_uppercase();
     let name = if name.starts_with("SIG") { name.clone() } else { format!("SIG{name}") };
     let known = (1..32).find(|number| radrm_base::signal::name(*number) == name);
     let number = known.or_else(|| text.trim().parse().ok().filter(|number| (1..=64).contains(number)));
-    number.ok_or_else(|| format!("`{text}` is no signal such as USR1"))
+    number.ok_or_else(|| ValueError::Signal(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -197,8 +190,8 @@ mod tests {
     use radrm_scheduler_core::rad_file::RadFile;
 
     /// What a file with this line before its program says.
-    fn lines(text: &str) -> Result<Asks, String> {
-        Asks::of_file(&RadFile::parse(&format!("{text}\nrun\n")).map_err(|error| error.to_string())?.options)
+    fn lines(text: &str) -> Result<Asks, RadError> {
+        Asks::of_file(&RadFile::parse(&format!("{text}\nrun\n"))?.options)
     }
 
     #[test]
@@ -245,15 +238,15 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_line_is_told_with_its_number() {
+    fn a_wrong_line_is_reported_with_its_number() {
         for (text, part) in [
             ("#\n#RADRM --gpu=1", "line 2: there is no option --gpu"),
-            ("#RADRM --time=soon", "line 1: invalid value 'soon'"),
+            ("#RADRM --time=soon", "line 1: --time: `soon` is no time"),
             ("#RADRM --wait", "line 1: there is no option --wait"),
             ("#RADRM --help", "line 1: there is no option --help"),
             ("#RADRM --gpu-mem=1GiB\n#RADRM --gpu-mem-estimate=1GiB", "line 2: --gpu-mem"),
         ] {
-            let error = lines(text).unwrap_err();
+            let error = lines(text).unwrap_err().to_string();
             assert!(error.starts_with(part) && error.lines().count() == 1, "{text}: {error}");
         }
     }

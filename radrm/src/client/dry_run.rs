@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::process::Stdio;
 
+use radrm_console::output::reason;
 use radrm_emulator_machine::Models;
 use radrm_launcher::dry_run::flags::USUAL_MACHINE;
 use radrm_launcher::dry_run::trial::Trial;
@@ -15,11 +16,12 @@ use radrm_protocol::words;
 use radrm_scheduler_core::Bytes;
 use radrm_scheduler_core::need::DryRun;
 use serde::Deserialize;
+use thiserror::Error;
 
 /// The part of the report that counts.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Told {
+struct Summary {
     withheld: Option<String>,
     out_of_memory: u64,
     gpus: Vec<Held>,
@@ -32,25 +34,40 @@ struct Held {
 
 #[derive(Debug, Deserialize)]
 struct Report {
-    dry_run: Option<Told>,
+    dry_run: Option<Summary>,
+}
+
+/// Why a dry run shows no need, as the end of a sentence.
+#[derive(Debug, Error)]
+pub(super) enum TrialError {
+    #[error("{what}: {}", reason(source))]
+    Io { what: &'static str, source: io::Error },
+    #[error("it ended with exit code {0}")]
+    Exited(i32),
+    #[error("it was killed")]
+    Killed,
+    #[error("it ran out of the memory of the GPU that was emulated")]
+    OutOfMemory,
+    #[error("the program took no GPU memory")]
+    NoGpuMemory,
+    /// The dry run's own reason.
+    #[error("{0}")]
+    Withheld(String),
 }
 
 /// Runs it for so many steps.
-///
-/// # Errors
-/// Why nothing can be told, as the end of a sentence.
-pub(super) fn estimate(spec: &Spec, steps: u64, node: &NodeRow, quiet: bool) -> Result<DryRun, String> {
-    let cannot = |what: &str, error: &io::Error| format!("{what}: {}", radrm_console::output::reason(error));
+pub(super) fn estimate(spec: &Spec, steps: u64, node: &NodeRow, quiet: bool) -> Result<DryRun, TrialError> {
+    let cannot = |what| move |source| TrialError::Io { what, source };
     let (machine, model) = machine(spec, &node.gpus);
-    let launcher = std::env::current_exe().map_err(|error| cannot("radrm-run is not found", &error))?;
-    let mut trial = Trial::new(&launcher.with_file_name("radrm-run"), steps)
-        .map_err(|error| cannot("no room for its report", &error))?;
+    let launcher = std::env::current_exe().map_err(cannot("radrm-run is not found"))?;
+    let mut trial =
+        Trial::new(&launcher.with_file_name("radrm-run"), steps).map_err(cannot("no room for its report"))?;
     // What it prints is not what the command says.
     let other = || match quiet {
         true => Ok(Stdio::null()),
         false => io::stderr().as_fd().try_clone_to_owned().map(Stdio::from),
     };
-    let stream = |stream: io::Result<Stdio>| stream.map_err(|error| cannot("no output", &error));
+    let stream = |stream: io::Result<Stdio>| stream.map_err(cannot("no output"));
     trial
         .command
         .args(["--emulate", &machine, "--"])
@@ -59,37 +76,31 @@ pub(super) fn estimate(spec: &Spec, steps: u64, node: &NodeRow, quiet: bool) -> 
         .stdin(Stdio::null())
         .stdout(stream(other())?)
         .stderr(stream(other())?);
-    let (ending, report) = trial.run().map_err(|error| cannot("radrm-run cannot be started", &error))?;
-    let told = serde_json::from_value(report).ok().and_then(|report: Report| report.dry_run);
+    let (ending, report) = trial.run().map_err(cannot("radrm-run cannot be started"))?;
+    let summary = serde_json::from_value(report).ok().and_then(|report: Report| report.dry_run);
     let code = match ending {
         Ending::Exited(code) => Some(code),
         Ending::Killed { .. } => None,
     };
-    Ok(DryRun { held: figure(told, code)?, steps, gpu: model })
+    Ok(DryRun { held: figure(summary, code)?, steps, gpu: model })
 }
 
 /// What the report comes to.
-fn figure(told: Option<Told>, code: Option<i32>) -> Result<Bytes, String> {
-    let Some(told) = told else { return Err(ending(code)) };
-    if let Some(why) = told.withheld {
-        return Err(why);
+fn figure(report: Option<Summary>, code: Option<i32>) -> Result<Bytes, TrialError> {
+    let ending = || code.map_or(TrialError::Killed, TrialError::Exited);
+    let report = report.ok_or_else(ending)?;
+    if let Some(why) = report.withheld {
+        return Err(TrialError::Withheld(why));
     }
-    if told.out_of_memory > 0 {
-        return Err("it ran out of the memory of the GPU that was emulated".to_owned());
+    if report.out_of_memory > 0 {
+        return Err(TrialError::OutOfMemory);
     }
     // A run that fails early has not shown what it needs.
     if code != Some(0) {
-        return Err(ending(code));
+        return Err(ending());
     }
-    let bytes = told.gpus.iter().map(|gpu| gpu.held_peak).max().filter(|bytes| *bytes > 0);
-    Ok(Bytes(bytes.ok_or("the program took no GPU memory")?))
-}
-
-fn ending(code: Option<i32>) -> String {
-    match code {
-        Some(code) => format!("it ended with exit code {code}"),
-        None => "it was killed".to_owned(),
-    }
+    let bytes = report.gpus.iter().map(|gpu| gpu.held_peak).max().filter(|bytes| *bytes > 0);
+    bytes.map(Bytes).ok_or(TrialError::NoGpuMemory)
 }
 
 /// The machine to emulate, and what it is called: the node's model, of several the largest.
@@ -114,15 +125,15 @@ fn machine(spec: &Spec, gpus: &[GpuRow]) -> (String, String) {
 mod tests {
     use super::*;
 
-    fn told(text: &str, code: Option<i32>) -> Result<Bytes, String> {
+    fn figure(text: &str, code: Option<i32>) -> Result<Bytes, String> {
         let report: Report = serde_json::from_str(text).unwrap();
-        figure(report.dry_run, code)
+        super::figure(report.dry_run, code).map_err(|why| why.to_string())
     }
 
     #[test]
-    fn a_figure_is_taken_where_there_is_one_and_else_it_is_said_why_not() {
+    fn a_figure_is_read_or_the_reason_why_there_is_none() {
         let text = r#"{"dry_run": {"withheld": null, "out_of_memory": 0, "gpus": [{"held_peak": 100}, {"held_peak": 400}]}}"#;
-        assert_eq!(told(text, Some(0)), Ok(Bytes(400)));
+        assert_eq!(figure(text, Some(0)), Ok(Bytes(400)));
         for (text, code, part) in [
             (text, Some(3), "exit code 3"),
             (text, None, "killed"),
@@ -131,7 +142,7 @@ mod tests {
             (r#"{"dry_run": {"out_of_memory": 2, "gpus": [{"held_peak": 1}]}}"#, Some(1), "ran out of"),
             (r#"{"dry_run": {"gpus": []}}"#, Some(0), "took no GPU memory"),
         ] {
-            let why = told(text, code).unwrap_err();
+            let why = figure(text, code).unwrap_err();
             assert!(why.contains(part), "{why}");
         }
     }

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -13,9 +14,10 @@ use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::wire::{JobRow, Request, Response};
 
 use crate::Failure;
+use crate::error::FileProblem;
 
-/// How often a file is looked at that grows.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often a growing file is read.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Args, Debug)]
 pub struct Flags {
@@ -42,29 +44,24 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
         if file.is_none() {
             match open(&path) {
                 Ok(opened) if opened.metadata().is_ok_and(|found| found.is_file()) => file = Some(opened),
-                Ok(_) => {
-                    return Err(
-                        format!("{path} is no regular file: what the job writes there is not kept").into()
-                    );
-                }
+                Ok(_) => return Err(Failure::OutputNotKept(path)),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     if over || !flags.follow {
-                        let waits = if row.attempts == 0 { "has not started" } else { "has written nothing" };
-                        return Err(format!("job {} {waits}", flags.job).into());
+                        return Err(Failure::NoOutput { job: flags.job, has_started: row.attempts > 0 });
                     }
                 }
-                Err(error) => return Err(format!("{path}: {}", radrm_console::output::reason(&error)).into()),
+                Err(error) => return Err(FileProblem::Io(error).of(Path::new(&path))),
             }
         }
         if let Some(file) = &mut file
-            && !copy(file)?
+            && !copy(file, Path::new(&path))?
         {
             return Ok(());
         }
         if over || !flags.follow {
             return Ok(());
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
         row = self::row(flags.job, connection)?;
     }
 }
@@ -82,11 +79,11 @@ fn open(path: &str) -> std::io::Result<File> {
 }
 
 /// Copies what is there; false if the reader is gone.
-fn copy(file: &mut File) -> Result<bool, Failure> {
+fn copy(file: &mut File, path: &Path) -> Result<bool, Failure> {
     let mut buffer = [0; 16 << 10];
     let mut out = std::io::stdout().lock();
     loop {
-        let count = file.read(&mut buffer).map_err(|error| radrm_console::output::reason(&error))?;
+        let count = file.read(&mut buffer).map_err(|error| FileProblem::Io(error).of(path))?;
         let done = if count == 0 { out.flush() } else { out.write_all(&buffer[..count]) };
         match done {
             Ok(()) if count == 0 => return Ok(true),

@@ -118,7 +118,7 @@ pub(super) fn show(job: JobRef, json: bool, connection: &mut Connection) -> Resu
     put("GPUs", if row.devices.is_empty() { row.gpus.to_string() } else { row.devices.join(", ") });
     put("asked for", asked::text(&row.asked));
     put("need", row.need_from.clone().unwrap_or_default());
-    put("set aside", row.reserved.map(bytes).unwrap_or_default());
+    put("reserved", row.reserved.map(bytes).unwrap_or_default());
     put("suspended", suspended(&row));
     put("peak", row.peak.map(bytes).unwrap_or_default());
     put("activity", activity(&row));
@@ -215,7 +215,7 @@ pub(super) fn node_text(node: &NodeRow) -> String {
         left("MODEL"),
         right("MEMORY"),
         right("USED"),
-        right("SET ASIDE"),
+        right("RESERVED"),
         right("UNMANAGED"),
         right("SMACT"),
         left("STATE"),
@@ -251,7 +251,7 @@ pub(super) fn node_text(node: &NodeRow) -> String {
     }
     text.push_str(&table.to_string());
     if node.gpus.iter().any(|gpu| gpu.smact.is_none() && gpu.utilization.is_some()) {
-        text.push_str("* no SM activity is told: the part of the time in which any kernel ran\n");
+        text.push_str("* no SM activity is reported: the part of the time in which any kernel ran\n");
     }
     for sentence in node.issues.iter().chain(&node.audit) {
         text.push_str(&format!("! {}\n", fit(sentence, 400)));

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use radrm_collector::dataset::batch_of;
 use radrm_protocol::spec::Spec;
 use radrm_scheduler_core::need::ModelSummary;
-use radrm_scheduler_core::rad_file::{Form, RadFile, Run};
+use radrm_scheduler_core::rad_file::{Form, RadError, RadFile, Run};
 
 use super::asks::Asks;
 use super::text;
+use crate::Failure;
+use crate::error::FileProblem;
 
 /// What a file says.
 #[derive(Debug)]
@@ -25,8 +27,8 @@ pub(super) struct Rad {
 }
 
 /// The job of a file.
-pub(super) fn parse(text: &str) -> Result<Rad, String> {
-    let file = RadFile::parse(text).map_err(|error| error.to_string())?;
+pub(super) fn parse(text: &str) -> Result<Rad, RadError> {
+    let file = RadFile::parse(text)?;
     let mut batch = file.batch;
     let command = match file.run {
         Run::Line { setup, command } => {
@@ -84,18 +86,18 @@ fn line(setup: Option<&str>, command: &str) -> String {
 }
 
 /// Reads a model's summary; its layers are not needed.
-pub(super) fn summary(path: &Path) -> Result<ModelSummary, String> {
+pub(super) fn summary(path: &Path) -> Result<ModelSummary, Failure> {
     /// Summaries have some hundred bytes for each layer.
     const MAX_SUMMARY: u64 = 64 << 20;
     let text = text::of_file(path, MAX_SUMMARY)?;
-    let summary = ModelSummary::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    let summary = ModelSummary::parse(&text).map_err(|error| FileProblem::Summary(error).of(path))?;
     Ok(ModelSummary { layers: Vec::new(), ..summary })
 }
 
 const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
 
 /// The shell that a script names in its first line, with its options; bash where it names none.
-fn interpreter(text: &str) -> Result<Vec<String>, String> {
+fn interpreter(text: &str) -> Result<Vec<String>, RadError> {
     let Some(named) = text.lines().next().and_then(|line| line.strip_prefix("#!")) else {
         return Ok(vec!["/bin/bash".to_owned()]);
     };
@@ -104,10 +106,11 @@ fn interpreter(text: &str) -> Result<Vec<String>, String> {
     let program =
         words().find(|word| !word.starts_with('-') && file_name(word) != "env").unwrap_or("nothing");
     if !SHELLS.contains(&file_name(program).as_str()) {
-        return Err(format!(
-            "line 1: a script of {program} is no shell script: submit it by `radrm submit -- {} FILE`",
+        let what = format!(
+            "a script of {program} is no shell script: submit it by `radrm submit -- {} FILE`",
             file_name(program)
-        ));
+        );
+        return Err(RadError { line: 1, what });
     }
     // A dash by itself ends the options, and more follow.
     Ok(words().filter(|word| !["-", "--"].contains(word)).map(str::to_owned).collect())
@@ -202,7 +205,8 @@ mod tests {
             assert_eq!(String::from_utf8_lossy(&out.stdout), "prepare\ntrain\n", "{first}");
         }
         for more in ["", "#RADRM --gpus=1\n"] {
-            let error = command(&format!("#!/usr/bin/env python3\n{more}import train\n")).unwrap_err();
+            let error =
+                command(&format!("#!/usr/bin/env python3\n{more}import train\n")).unwrap_err().to_string();
             assert!(
                 error.contains("`radrm submit -- python3 FILE`") && error.lines().count() == 1,
                 "{error}"

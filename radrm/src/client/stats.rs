@@ -71,7 +71,7 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
     if let Some(spec) = &stats.emulated {
         let _ = writeln!(
             text,
-            "\nGPUs are emulated ({}), their kernels' time is modelled: no SM activity, power and energy is told.",
+            "\nGPUs are emulated ({}), their kernels' time is modelled: no SM activity, power and energy is reported.",
             fit(spec, 40)
         );
     }

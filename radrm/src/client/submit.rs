@@ -18,10 +18,11 @@ use radrm_scheduler_core::NeedResolver;
 use super::asks::Asks;
 use super::own_runs::{self, OwnRuns};
 use super::{dry_run, queue, rad, text, user_limit};
+use crate::error::{FileProblem, UsageError};
 use crate::{Failure, print};
 
-/// How often `--wait` looks.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often `--wait` asks.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Args, Debug, Default)]
 pub struct Flags {
@@ -112,7 +113,7 @@ fn end_of(
             Ok(other) => return Err(odd(&other).into()),
             // The daemon may be on its way back; the job is with it.
             Err(why) if why.is_lost() => {
-                thread::sleep(LOOK);
+                thread::sleep(POLL_INTERVAL);
                 if let Ok(again) = connect() {
                     *connection = again;
                 }
@@ -126,7 +127,7 @@ fn end_of(
             }
             return Ok(row.exit_code.map_or(1, |code| u8::try_from(code).unwrap_or(1)));
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -147,29 +148,18 @@ fn states_memory(spec: &Spec) -> bool {
 /// The job that flags and file ask for, the steps of its dry run, and what is to be said of it; flags come before the
 /// file's lines.
 pub(super) fn spec(flags: Flags) -> Result<(Spec, Option<u64>, Vec<String>), Failure> {
-    let here = env::current_dir().map_err(|error| format!("the current directory is gone: {error}"))?;
+    let here = env::current_dir().map_err(Failure::NoDirectory)?;
     let mut asks = flags.asks;
     if let Some(more) = flags.more.first() {
-        return Err(Failure::Usage(format!(
-            "one file is taken at a time, and {} is one more; a program stands behind --",
-            more.display()
-        )));
+        return Err(UsageError::OneFile(more.clone()).into());
     }
     let (mut spec, dry_run, model) = match (&flags.file, flags.command.is_empty()) {
         (Some(file), true) => {
             let rad = from_file(file, &here)?;
             (rad.spec, rad.dry_run, rad.model.map(|named| (named, rad.batch_line)))
         }
-        (Some(file), false) => {
-            let file = file.display();
-            return Err(Failure::Usage(format!(
-                "give a file or a program behind --, not {file} and a program"
-            )));
-        }
-        (None, true) => {
-            let sentence = "no job given: name a .rad file, or a program behind --";
-            return Err(Failure::Usage(sentence.to_owned()));
-        }
+        (Some(file), false) => return Err(UsageError::FileAndProgram(file.clone()).into()),
+        (None, true) => return Err(UsageError::NoJob.into()),
         (None, false) => {
             let command = flags.command.iter().map(|word| words::encode(word)).collect();
             (Spec { command, cwd: here.clone(), gpus: 1, ..Spec::default() }, None, None)
@@ -179,14 +169,14 @@ pub(super) fn spec(flags: Flags) -> Result<(Spec, Option<u64>, Vec<String>), Fai
     asks.apply(&mut spec, &here);
     spec.umask = own_umask();
     spec.environment = environment();
-    spec.check().map_err(|why| Failure::Usage(why.to_string()))?;
+    spec.check().map_err(UsageError::Job)?;
     let mut remarks = Vec::new();
     // What is said or written down of the need comes before a formula.
     let estimated = spec.mem.or(spec.mem_upper).is_none() && spec.gpus > 0;
     let dry_run = dry_run.filter(|_| estimated);
     let named = match (summary, model.filter(|_| estimated)) {
         (Some(path), _) => {
-            spec.summary = Some(rad::summary(&path).map_err(|why| format!("--model-summary: {why}"))?);
+            spec.summary = Some(rad::summary(&path).map_err(|why| Failure::ModelSummary(why.into()))?);
             Some((path, None))
         }
         (None, Some((path, line))) => match rad::summary(&path) {
@@ -194,7 +184,7 @@ pub(super) fn spec(flags: Flags) -> Result<(Spec, Option<u64>, Vec<String>), Fai
                 spec.summary = Some(summary);
                 Some((path, Some(line)))
             }
-            // A name that is no file of a summary only means that nothing can be told from it.
+            // A name that is no file of a summary only means that nothing can be estimated from it.
             Err(why) => {
                 remarks.push(format!("nothing is estimated from {why}"));
                 None
@@ -214,19 +204,18 @@ pub(super) fn spec(flags: Flags) -> Result<(Spec, Option<u64>, Vec<String>), Fai
     Ok((spec, dry_run, remarks))
 }
 
-fn from_file(file: &Path, here: &Path) -> Result<rad::Rad, String> {
+fn from_file(file: &Path, here: &Path) -> Result<rad::Rad, Failure> {
     /// The most that a job's command can be, and room for comments.
     const MAX_FILE: u64 = 4 << 20;
     let text = text::of_file(file, MAX_FILE)?;
-    let wrong = |why: String| format!("{}: {why}", file.display());
-    let mut rad = rad::parse(&text).map_err(wrong)?;
+    let mut rad = rad::parse(&text).map_err(|error| FileProblem::Rad(error).of(file))?;
     let spec = &mut rad.spec;
     if spec.name.is_empty() {
         spec.name = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     }
     here.clone_into(&mut spec.cwd);
     std::mem::take(&mut rad.asks).apply(spec, here);
-    spec.check().map_err(|why| wrong(why.to_string()))?;
+    spec.check().map_err(|error| FileProblem::Job(error).of(file))?;
     rad.model = rad.model.map(|named| file.parent().unwrap_or(Path::new("")).join(named));
     Ok(rad)
 }
@@ -313,7 +302,7 @@ mod tests {
         assert_eq!((summary.parameters, summary.activations, summary.layers.len()), (510, 10, 0));
         assert_eq!(remarks, [""; 0]);
         let wrong = submit("--model-summary @/a.rad @/a.rad", dir.path());
-        assert!(matches!(wrong, Err(Failure::Work(why)) if why.contains("--model-summary")));
+        assert!(wrong.unwrap_err().to_string().starts_with("--model-summary: "));
     }
 
     #[test]
@@ -369,8 +358,8 @@ mod tests {
         });
         let command = vec!["/bin/true".into()];
         let flags = Flags { wait: true, quiet: true, command, ..Flags::default() };
-        let told = run(flags, &|| Connection::open(Some(&socket)));
-        assert_eq!(told.unwrap_err().to_string(), "you have no job 7");
+        let answer = run(flags, &|| Connection::open(Some(&socket)));
+        assert_eq!(answer.unwrap_err().to_string(), "you have no job 7");
         assert_eq!(daemon.join().unwrap(), 2);
     }
 
@@ -396,6 +385,7 @@ mod tests {
         ] {
             match submit(line, dir.path()) {
                 Err(Failure::Usage(error)) => {
+                    let error = error.to_string();
                     assert!(error.contains(part) && error.lines().count() == 1, "{line}: {error}");
                 }
                 other => panic!("{line}: {other:?}"),
@@ -405,7 +395,10 @@ mod tests {
         fs::write(dir.path().join("a.rad"), "#RADRM --gpus=0 --exclusive\ntrue\n").unwrap();
         for line in ["@/a.rad", "@/none.rad"] {
             let error = submit(line, dir.path());
-            assert!(matches!(&error, Err(Failure::Work(why)) if why.contains(".rad: ")), "{error:?}");
+            assert!(
+                matches!(&error, Err(why @ Failure::File { .. }) if why.to_string().contains(".rad: ")),
+                "{error:?}"
+            );
         }
     }
 }

@@ -1,34 +1,36 @@
 //! Times and amounts for people.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use radrm_limits::amount;
 use radrm_scheduler_core::{Bytes, Millis};
-use radrm_telemetry::ledger::Amount;
+use thiserror::Error;
 
-/// Memory of a GPU such as `10GiB`.
-pub(super) fn memory(text: &str) -> Result<u64, String> {
-    bytes_of(text, amount::parse(text)?)
-}
+use crate::Failure;
+use crate::error::FileProblem;
 
-/// Memory of a host, which may have more than any GPU.
-pub(super) fn host_memory(text: &str) -> Result<u64, String> {
-    bytes_of(text, amount::parse_up_to(text, i64::MAX.unsigned_abs(), "any machine has")?)
-}
-
-fn bytes_of(text: &str, amount: Amount) -> Result<u64, String> {
-    match amount {
-        Amount::Bytes(bytes) => Ok(bytes),
-        _ => Err(format!("`{text}` is no amount of memory such as 10GiB")),
-    }
+/// Why the value of an option is not taken.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub(super) enum ValueError {
+    #[error("`{0}` is no time: write 90s, 30m, 2h, 1-12:00:00 or minutes")]
+    Time(String),
+    #[error("`{0}` is no day such as 2026-11-01")]
+    Day(String),
+    #[error("`{0}` is not between 0.1 and 3600 seconds")]
+    Interval(String),
+    #[error("`{0}` is no number of cores")]
+    Cores(String),
+    #[error("`{0}` is no percentage such as 30%")]
+    Percentage(String),
+    #[error("`{0}` is no signal such as USR1")]
+    Signal(String),
 }
 
 /// A span of time in ms: `90s`, `30m`, `2h`, `1d`, `1:30:00`, `1-12:00:00`, or minutes.
-pub(super) fn span(text: &str) -> Result<u64, String> {
-    let bad = || format!("`{text}` is no time: write 90s, 30m, 2h, 1-12:00:00 or minutes");
+pub(super) fn span(text: &str) -> Result<u64, ValueError> {
+    let bad = || ValueError::Time(text.to_owned());
     let text = text.trim();
     let number = |text: &str| text.parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0);
     let ms = |value: f64| Ok((value * 1000.0).round() as u64);
@@ -72,22 +74,20 @@ pub(super) fn time(ms: u64) -> String {
 }
 
 /// The text of a file that the user names: a regular file, or a pipe of a shell, of at most `most` bytes.
-///
-/// # Errors
-/// One sentence.
-pub(super) fn of_file(path: &Path, most: u64) -> Result<String, String> {
-    let failed = |error: &io::Error| format!("{}: {}", path.display(), radrm_console::output::reason(error));
-    let file = File::open(path).map_err(|error| failed(&error))?;
-    let kind = file.metadata().map_err(|error| failed(&error))?.file_type();
-    if !kind.is_file() && !kind.is_fifo() {
-        return Err(format!("{} is not a regular file", path.display()));
-    }
-    let mut text = String::new();
-    let read = file.take(most + 1).read_to_string(&mut text).map_err(|error| failed(&error))?;
-    match read as u64 > most {
-        true => Err(format!("{} has more than {}", path.display(), Bytes(most))),
-        false => Ok(text),
-    }
+pub(super) fn of_file(path: &Path, most: u64) -> Result<String, Failure> {
+    let read = || {
+        let file = File::open(path)?;
+        let kind = file.metadata()?.file_type();
+        if !kind.is_file() && !kind.is_fifo() {
+            return Err(FileProblem::Irregular);
+        }
+        let mut text = String::new();
+        match file.take(most + 1).read_to_string(&mut text)? as u64 > most {
+            true => Err(FileProblem::TooLarge(Bytes(most))),
+            false => Ok(text),
+        }
+    };
+    read().map_err(|problem| problem.of(path))
 }
 
 #[cfg(test)]
@@ -100,8 +100,9 @@ mod tests {
         let path = dir.path().join("a");
         std::fs::write(&path, "12345").unwrap();
         assert_eq!(of_file(&path, 5).unwrap(), "12345");
-        assert!(of_file(&path, 4).unwrap_err().ends_with("has more than 4 B"));
-        assert!(of_file(Path::new("/dev/zero"), 5).unwrap_err().ends_with("is not a regular file"));
+        let why = |path: &Path, most| of_file(path, most).unwrap_err().to_string();
+        assert!(why(&path, 4).ends_with("a: more than 4 B"));
+        assert!(why(Path::new("/dev/zero"), 5).ends_with("/dev/zero: not a regular file"));
         assert!(of_file(dir.path(), 5).is_err());
     }
 
@@ -125,11 +126,5 @@ mod tests {
         {
             assert!(span(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn a_host_may_have_more_memory_than_a_gpu() {
-        assert_eq!((host_memory("4TiB"), host_memory("3GB")), (Ok(4 << 40), Ok(3_000_000_000)));
-        assert!(memory("4TiB").is_err() && host_memory("9000000TiB").is_err() && host_memory("50%").is_err());
     }
 }

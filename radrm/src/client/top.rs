@@ -12,10 +12,10 @@ use radrm_console::output::width;
 use radrm_console::output::{self, Delivery};
 use radrm_protocol::connection::Connection;
 use radrm_protocol::wire::{GpuRow, JobRow, NodeRow};
-use radrm_term::fit;
+use radrm_term::{Table, fit, left, right};
 
 use super::queue;
-use super::text::bytes;
+use super::text::{ValueError, bytes};
 use crate::{Failure, print};
 
 #[derive(Args, Debug)]
@@ -55,9 +55,9 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
 }
 
 /// Seconds between two pictures.
-fn every(text: &str) -> Result<f64, String> {
+fn every(text: &str) -> Result<f64, ValueError> {
     let seconds = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
-    seconds.ok_or_else(|| "it is between 0.1 and 3600 seconds".to_owned())
+    seconds.ok_or_else(|| ValueError::Interval(text.to_owned()))
 }
 
 /// Everything at one moment.
@@ -71,28 +71,28 @@ fn picture(node: &NodeRow, jobs: &[JobRow], past: &Past, wide: usize) -> String 
         node.policy,
         node.emulated.as_ref().map(|spec| format!("  (emulated: {spec})")).unwrap_or_default()
     );
-    // Two bars beside each other, what went before, and who is there.
     let bar = wide.saturating_sub(72).clamp(10, 60) * 2 / 3;
+    let columns = [right("GPU"), left("MEMORY"), right("USED"), right("OF"), left("SM"), right("")];
+    let mut table = Table::new(columns.into_iter().chain([left("BEFORE"), left("JOBS")]));
     for gpu in &node.gpus {
+        let index = gpu.index.to_string();
         if gpu.lost {
-            let _ = writeln!(text, "GPU {:<2} gone", gpu.index);
+            table.row([index.as_str(), "gone"]);
             continue;
         }
         let busy = busy(gpu);
-        let _ = writeln!(
-            text,
-            "GPU {:<2} mem {} {:>9}/{:<9} SM {} {:>4} {:<8} {}",
-            gpu.index,
+        table.row([
+            index,
             memory_bar(gpu, bar),
             bytes(gpu.used),
             bytes(gpu.total),
             plain_bar(busy.unwrap_or(0.0), bar / 2),
             busy.map_or("-".to_owned(), |part| format!("{:.0}%", part * 100.0)),
             past.line(&gpu.uuid, 8),
-            who(gpu)
-        );
+            who(gpu),
+        ]);
     }
-    text.push_str("         █ in use  ▒ set aside for jobs\n");
+    let _ = writeln!(text, "{table}     █ in use  ▒ reserved for jobs");
     for sentence in node.issues.iter().chain(&node.audit) {
         let _ = writeln!(text, "! {}", fit(sentence, wide.saturating_sub(2)));
     }

@@ -1,10 +1,13 @@
 //! `radrm usage`: GPU-hours of users.
 
 use clap::Args;
+use radrm_base::calendar;
 use radrm_protocol::connection::{Connection, odd};
 use radrm_protocol::wire::{Request, Response, UsageRow};
 use radrm_term::{Table, left, right};
 
+use super::text::ValueError;
+use crate::error::UsageError;
 use crate::{Failure, print, print_json};
 
 /// ms.
@@ -33,7 +36,7 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
     let from_ms = flags.from.unwrap_or(0);
     let to_ms = flags.to.map_or(u64::MAX, |day| day.saturating_add(DAY));
     if to_ms <= from_ms {
-        return Err(Failure::Usage("--from is after --to".to_owned()));
+        return Err(UsageError::Backwards.into());
     }
     let rows = match connection.ask(&Request::Usage { user: flags.user.clone(), from_ms, to_ms })? {
         Response::Usage(rows) => rows,
@@ -77,21 +80,14 @@ fn csv(rows: &[UsageRow]) -> String {
     rows.iter().map(line).fold(head, |text, line| text + &line)
 }
 
-/// The beginning of a day, ms since 1970, by the proleptic Gregorian calendar (date to days after Howard Hinnant).
-fn day(text: &str) -> Result<u64, String> {
-    let wrong = || format!("`{text}` is no date such as 2026-11-01");
-    let parts: Vec<u64> = text.split('-').map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong())?;
-    let [year @ 1970..=9999, month @ 1..=12, day] = parts[..] else { return Err(wrong()) };
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let days = [31, 28 + u64::from(leap), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    if !(1..=days[month as usize - 1]).contains(&day) {
-        return Err(wrong());
-    }
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, year_of_era) = (year / 400, year % 400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    Ok((era * 146_097 + day_of_era - 719_468) * DAY)
+/// The beginning of a day, ms since 1970.
+fn day(text: &str) -> Result<u64, ValueError> {
+    let parts: Option<Vec<u64>> = text.split('-').map(|part| part.parse().ok()).collect();
+    let days = match parts.as_deref() {
+        Some([year, month, day]) => calendar::days(*year, *month, *day),
+        _ => None,
+    };
+    days.map(|days| days * DAY).ok_or_else(|| ValueError::Day(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -105,7 +101,7 @@ mod tests {
             assert_eq!(day(text), Ok(seconds * 1000), "{text}");
         }
         for text in ["2026-11", "2026-11-31", "2100-02-29", "1969-01-01", "x", "2026-13-01", "2026-1-0"] {
-            assert!(day(text).unwrap_err().contains("is no date"), "{text}");
+            assert!(day(text).is_err(), "{text}");
         }
     }
 

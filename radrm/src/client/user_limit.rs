@@ -10,7 +10,7 @@ use radrm_telemetry::ledger::{Amount, Limit};
 /// A remark on a need above what the configuration gives the user, or a group of the user, on every GPU. Limits of single GPUs,
 /// and parts of them, depend on where the job will be.
 pub(super) fn remark(spec: &Spec) -> Option<String> {
-    // A configuration that is wrong is told when the job starts, with the file and the line.
+    // A wrong configuration is reported when the job starts, with the file and the line.
     spec.mem.filter(|_| spec.gpus > 0).and_then(|mem| above(mem, &files::all().ok()?, &Person::own()))
 }
 

@@ -1,4 +1,4 @@
-//! The checks, in the order in which a program that is started meets what they look at.
+//! The checks, in the order in which a program that is started meets what they check.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use radrm_collector::dataset;
 use radrm_limits::files;
 use radrm_limits::mps::control::has_living_daemon;
 use radrm_limits::program::libraries;
+use radrm_os::Process;
 use radrm_os::nvml::{Inventory, Nvml, NvmlError, NvmlSource};
 use radrm_protocol::connection::Connection;
 use rustix::fs::{Access, access};
@@ -237,9 +238,7 @@ fn daemon() -> Finding {
 /// In a process namespace of its own, a container sees neither other users' processes nor what they hold.
 fn namespaces() -> Finding {
     let subject = "namespaces";
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
-    let is_container = ids.split_whitespace().count() > 1
+    let is_container = Process(std::process::id()).ids().len() > 1
         || Path::new("/.dockerenv").exists()
         || Path::new("/run/.containerenv").exists();
     match is_container {

@@ -39,7 +39,7 @@ impl Status {
 /// One check.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// What was checked.
     pub subject: &'static str,
     /// How that ended.
     pub status: Status,

@@ -1,10 +1,11 @@
 //! Limits of users and groups that no job counts against yet: those of the configuration, and those that were set.
 //!
-//! Until then the files are all that tells of a limit.
+//! Until then only the files state such a limit.
 
 use std::path::PathBuf;
 
 use nix::unistd::{Group, User};
+use radrm_limits::LimitError;
 use radrm_limits::files::{self, Read};
 use radrm_limits::machine::Node;
 use radrm_limits::overrides;
@@ -15,20 +16,17 @@ use super::shared;
 
 /// A limit that waits for its first job.
 #[derive(Debug)]
-pub struct Awaited {
+pub(super) struct Awaited {
     /// `user alice`, or `each user not named`.
-    pub scope: String,
+    pub(super) scope: String,
     /// The directory of its ledgers; `None` for a limit that many have.
-    pub ledger: Option<PathBuf>,
+    pub(super) ledger: Option<PathBuf>,
     /// Not empty.
-    pub limits: Vec<Limit>,
+    pub(super) limits: Vec<Limit>,
 }
 
 /// All of them, but for users and groups that `known` has: users first, then groups, then what holds for many.
-///
-/// # Errors
-/// One sentence: the files do not tell which limits there are.
-pub fn all(node: &Node, known: &[Access]) -> Result<Vec<Awaited>, String> {
+pub(super) fn all(node: &Node, known: &[Access]) -> Result<Vec<Awaited>, LimitError> {
     let files = files::all()?;
     let own = Person::own();
     let mut found = Vec::new();
@@ -75,7 +73,7 @@ fn named(files: &[Read]) -> Vec<Access> {
 }
 
 /// What a user or group is limited to, by the configuration and by what was set.
-fn of(access: Access, files: &[Read], own: &Person, node: &Node) -> Result<Vec<Limit>, String> {
+fn of(access: Access, files: &[Read], own: &Person, node: &Node) -> Result<Vec<Limit>, LimitError> {
     let gpus = || node.machine.inventory();
     let person = match access {
         Access::User(uid) => Person::of(uid),
@@ -97,7 +95,7 @@ fn of(access: Access, files: &[Read], own: &Person, node: &Node) -> Result<Vec<L
 }
 
 /// What holds for each of many users. Files that say the same thing twice are each shown: none loosens another.
-fn of_many(files: &[Read], node: &Node) -> Result<Vec<Awaited>, String> {
+fn of_many(files: &[Read], node: &Node) -> Result<Vec<Awaited>, LimitError> {
     let gpus = || node.machine.inventory();
     let mut found = Vec::new();
     for file in files.iter().filter(|file| !file.own) {
@@ -108,7 +106,7 @@ fn of_many(files: &[Read], node: &Node) -> Result<Vec<Awaited>, String> {
         });
         for (scope, text) in default.chain(each) {
             let limits = radrm_limits::resolve::resolve(&text.0, &gpus)
-                .map_err(|why| format!("{}: {why}", file.path.display()))?;
+                .map_err(|error| error.at(file.path.display()))?;
             found.push(Awaited { scope, ledger: None, limits });
         }
     }

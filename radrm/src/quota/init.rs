@@ -5,23 +5,21 @@ use std::path::Path;
 
 use nix::unistd::{Group, User};
 
-use super::Target;
-use radrm_console::output::{self, reason};
 use radrm_limits::files;
 use radrm_limits::ledgers::{Ledgers, SCOPES};
 use radrm_limits::machine::Node;
 use radrm_limits::scopes::{self, Person};
 use radrm_limits::setup::{self, Done};
 
+use super::{QuotaError, Target};
+use crate::{Failure, print};
+
 /// Sets up users and groups: those that are named, else all that the configuration limits.
-///
-/// # Errors
-/// One sentence.
-pub fn run(targets: &[Target], machine: Option<&Path>) -> Result<(), String> {
+pub(super) fn run(targets: &[Target], machine: Option<&Path>) -> Result<(), Failure> {
     let node = Node::of(machine)?;
     if !node.ledgers.is_administered_here() {
         let who = if node.ledgers.emulated() { "the owner of the emulated machine" } else { "root" };
-        return Err(format!("only {who} sets up limits of users and groups"));
+        return Err(QuotaError::NotAdministrator(who).into());
     }
     let files = files::all()?;
     let mut users = BTreeSet::new();
@@ -30,7 +28,7 @@ pub fn run(targets: &[Target], machine: Option<&Path>) -> Result<(), String> {
         match target {
             Target::User(name) => drop(users.insert(uid(name)?)),
             Target::Group(name) => drop(groups.insert(gid(name)?)),
-            Target::Job(pid) => return Err(format!("{pid} is a job: its limit needs no setup")),
+            Target::Job(pid) => return Err(QuotaError::NeedsNoSetup(*pid).into()),
         }
     }
     // Users that are named with groups are taken for members: not every membership stands in the system's tables.
@@ -61,7 +59,7 @@ pub fn run(targets: &[Target], machine: Option<&Path>) -> Result<(), String> {
             person.groups.push((group, scopes::group_name(group)));
         }
         setup::user(&node.ledgers, &files, &person, &|| node.machine.inventory(), &mut done)?;
-        let failed = |error| format!("user {} cannot be set up: {error}", person.name());
+        let failed = |error| QuotaError::NotSetUp { user: person.name(), error };
         node.ledgers.make_private(*uid).map_err(failed)?;
     }
     let place = match &node.ledgers {
@@ -77,23 +75,21 @@ pub fn run(targets: &[Target], machine: Option<&Path>) -> Result<(), String> {
     for repair in &done.repairs {
         said.push_str(&format!("{repair}\n"));
     }
-    output::to_stdout(&said)
-        .map(|_| ())
-        .map_err(|error| format!("standard output cannot be written: {}", reason(&error)))
+    print(&said)
 }
 
 /// The number of a user.
-pub(super) fn uid(name: &str) -> Result<u32, String> {
+pub(super) fn uid(name: &str) -> Result<u32, QuotaError> {
     match User::from_name(name).ok().flatten() {
         Some(user) => Ok(user.uid.as_raw()),
-        None => name.parse().map_err(|_| format!("there is no user {name}")),
+        None => name.parse().map_err(|_| QuotaError::NoUser(name.to_owned())),
     }
 }
 
 /// The number of a group.
-pub(super) fn gid(name: &str) -> Result<u32, String> {
+pub(super) fn gid(name: &str) -> Result<u32, QuotaError> {
     match Group::from_name(name).ok().flatten() {
         Some(group) => Ok(group.gid.as_raw()),
-        None => name.parse().map_err(|_| format!("there is no group {name}")),
+        None => name.parse().map_err(|_| QuotaError::NoGroup(name.to_owned())),
     }
 }

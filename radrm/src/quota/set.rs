@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use radrm_console::output::{self, reason};
 use radrm_limits::amount::{rounded, shown};
 use radrm_limits::config::Percentage;
 use radrm_limits::jobs::{self, Job};
@@ -10,7 +9,7 @@ use radrm_limits::ledgers::Ledgers;
 use radrm_limits::machine::Node;
 use radrm_limits::mps::fence;
 use radrm_limits::requested::RequestedLimits;
-use radrm_limits::resolve::{amount_for, resolve};
+use radrm_limits::resolve::{beyond, resolve};
 use radrm_limits::scopes::{self, Person};
 use radrm_limits::start::Machine;
 use radrm_limits::{files, share as shares};
@@ -18,38 +17,29 @@ use radrm_telemetry::ledger::{
     Access, Amount, GpuUse, LedgerError, LedgerView, Limit, ScopeDirectory, ScopeReport,
 };
 
-use super::{Target, init};
+use super::{QuotaError, Target, init};
+use crate::{Failure, print};
 
 /// Changes a limit.
-///
-/// # Errors
-/// One sentence.
-pub fn run(target: &Target, limits: Option<&RequestedLimits>, machine: Option<&Path>) -> Result<(), String> {
+pub(super) fn run(
+    target: &Target,
+    limits: Option<&RequestedLimits>,
+    machine: Option<&Path>,
+) -> Result<(), Failure> {
     let said = match target {
         Target::Job(pid) => of_job(*pid, limits)?,
         Target::User(name) => of_shared(Access::User(init::uid(name)?), limits, &Node::of(machine)?)?,
         Target::Group(name) => of_shared(Access::Group(init::gid(name)?), limits, &Node::of(machine)?)?,
     };
-    tell(&said)
-}
-
-fn tell(said: &[String]) -> Result<(), String> {
-    output::to_stdout(&said.iter().map(|line| format!("{line}\n")).collect::<String>())
-        .map(|_| ())
-        .map_err(|error| format!("standard output cannot be written: {}", reason(&error)))
+    print(&(said.join("\n") + "\n"))
 }
 
 /// Changes a job's share of its GPUs' time, or lifts it.
-///
-/// # Errors
-/// One sentence.
-pub fn share(target: &Target, share: Option<Percentage>) -> Result<(), String> {
-    let Target::Job(pid) = target else {
-        return Err("--sm-limit is a job's, not a user's or a group's".to_owned());
-    };
+pub(super) fn share(target: &Target, share: Option<Percentage>) -> Result<(), Failure> {
+    let Target::Job(pid) = target else { return Err(QuotaError::ShareOfMany.into()) };
     let all = jobs::all();
     let job = all.iter().find(|job| job.launcher == *pid).or_else(|| all.iter().find(|job| job.is(*pid)));
-    let job = job.ok_or_else(|| format!("there is no job {pid}, as far as you can see"))?;
+    let job = job.ok_or(QuotaError::NoJob(*pid))?;
     shares::set(&job.segment, share, &all, job.machine().as_deref())?;
     let name = format!("job {}", job.launcher);
     let mut said = vec![match share.filter(|share| share.0 < 100) {
@@ -60,20 +50,14 @@ pub fn share(target: &Target, share: Option<Percentage>) -> Result<(), String> {
         let unheld = shares::unheld(job);
         said.extend(unheld.iter().map(|pid| format!("process {pid} of it cannot be held to that")));
     }
-    tell(&said)
+    print(&(said.join("\n") + "\n"))
 }
 
-fn of_job(pid: u32, requested: Option<&RequestedLimits>) -> Result<Vec<String>, String> {
-    let job =
-        jobs::of(jobs::all(), pid).ok_or_else(|| format!("there is no job {pid}, as far as you can see"))?;
+fn of_job(pid: u32, requested: Option<&RequestedLimits>) -> Result<Vec<String>, QuotaError> {
+    let job = jobs::of(jobs::all(), pid).ok_or(QuotaError::NoJob(pid))?;
     let name = format!("job {}", job.launcher);
-    let requested =
-        requested.ok_or_else(|| format!("{name} has no configured limit to go back to: give one"))?;
-    let Some(view) = &job.ledger() else {
-        return Err(format!(
-            "{name} was started without a limit, so its processes do not count against one: start it with --mem-limit 100%, and its limit can be changed while it runs"
-        ));
-    };
+    let requested = requested.ok_or(QuotaError::NotConfigured(job.launcher))?;
+    let view = &job.ledger().ok_or(QuotaError::Unlimited(job.launcher))?;
     let node = Node::of_job(&job)?;
     let limits = resolve(requested, &|| node.machine.inventory())?;
     within_cap(&limits, &node.machine)?;
@@ -84,7 +68,7 @@ fn of_job(pid: u32, requested: Option<&RequestedLimits>) -> Result<Vec<String>, 
 }
 
 /// A job's owner may change its limit, up to what the node allows a job.
-fn within_cap(limits: &[Limit], machine: &Machine) -> Result<(), String> {
+fn within_cap(limits: &[Limit], machine: &Machine) -> Result<(), QuotaError> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
@@ -94,46 +78,14 @@ fn within_cap(limits: &[Limit], machine: &Machine) -> Result<(), String> {
     let Some(cap) = scopes.job.filter(|cap| cap.iter().any(|limit| limit.amount != Amount::Unlimited)) else {
         return Ok(());
     };
-    if let Some(more) = first_beyond(limits, &cap, machine)? {
-        return Err(format!("this node allows a job at most {}", shown(more)));
-    }
-    Ok(())
-}
-
-/// The cap that some limit is beyond.
-fn first_beyond(limits: &[Limit], cap: &[Limit], machine: &Machine) -> Result<Option<Amount>, String> {
-    let comparable = |one: Amount, other: Amount| match (one, other) {
-        (_, Amount::Unlimited) => Some(false),
-        (Amount::Unlimited, _) => Some(true),
-        (Amount::Bytes(a), Amount::Bytes(b)) => Some(a > b),
-        (Amount::PerMyriad(a), Amount::PerMyriad(b)) => Some(a > b),
-        _ => None,
-    };
-    if cap.is_empty() {
-        return Ok(None);
-    }
-    if let ([Limit { gpu: None, amount }], [Limit { gpu: None, amount: most }]) = (limits, cap)
-        && let Some(beyond) = comparable(*amount, *most)
-    {
-        return Ok(beyond.then_some(*most));
-    }
-    let inventory = machine.inventory().map_err(|why| format!("limits cannot be compared: {why}"))?;
-    for gpu in inventory.usable() {
-        let (Some(amount), Some(most)) = (amount_for(limits, &gpu.bytes), amount_for(cap, &gpu.bytes)) else {
-            continue;
-        };
-        if amount.bytes(gpu.total) > most.bytes(gpu.total) {
-            return Ok(Some(most));
-        }
-    }
-    Ok(None)
+    beyond(limits, &cap, &gpus)?.map_or(Ok(()), |most| Err(QuotaError::AboveCap(most)))
 }
 
 fn of_shared(
     access: Access,
     requested: Option<&RequestedLimits>,
     node: &Node,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, QuotaError> {
     let name = scopes::whose(access);
     let root = rustix::process::geteuid().is_root();
     let own = rustix::process::getuid().as_raw();
@@ -141,10 +93,10 @@ fn of_shared(
         && !root
         && uid != own
     {
-        return Err(format!("only root may change the limit of {name}"));
+        return Err(QuotaError::NotOwn { whose: name, shared: false });
     }
     if matches!(access, Access::Group(_)) && !node.ledgers.is_administered_here() {
-        return Err(format!("only root may change the limit of {name}, which others share"));
+        return Err(QuotaError::NotOwn { whose: name, shared: true });
     }
     let gpus = || node.machine.inventory();
     // What the configuration alone says: to go back to, and for the user's own change the most.
@@ -166,20 +118,15 @@ fn of_shared(
         Some(requested) => resolve(requested, &gpus)?,
         None => configured.clone(),
     };
-    if !root && let Some(most) = first_beyond(&limits, &configured, &node.machine)? {
-        return Err(format!(
-            "only root may give {name} more than the configuration does, which is {}",
-            shown(most)
-        ));
+    if !root && let Some(most) = beyond(&limits, &configured, &gpus)? {
+        return Err(QuotaError::AboveConfiguration { whose: name, most });
     }
-    let kept = |error| format!("the change of {name} cannot be kept: {error}");
-    let (scope, before) = match keep(access, requested.is_some(), &limits, node) {
-        Err(LedgerError::NotSetUp(path)) => {
-            let command = node.ledgers.setup_command(&format!("user:{}", person.name()));
-            return Err(format!("{}; root sets it up by `{command}`", kept(LedgerError::NotSetUp(path))));
-        }
-        other => other.map_err(kept)?,
+    let kept = |error| {
+        let needs_setup = matches!(error, LedgerError::NotSetUp(_));
+        let setup = needs_setup.then(|| node.ledgers.setup_command(&format!("user:{}", person.name())));
+        QuotaError::NotKept { whose: name.clone(), error, setup }
     };
+    let (scope, before) = keep(access, requested.is_some(), &limits, node).map_err(kept)?;
     let found = ScopeReport::read(&scope).map_err(kept)?;
     let mut said = match before.used {
         false => {
@@ -215,7 +162,7 @@ fn of_shared(
 fn elsewhere(node: &Node) -> Option<String> {
     let none = node.machine.inventory().map_or(true, |inventory| inventory.gpus.is_empty());
     (none && matches!(node.ledgers, Ledgers::System)).then(|| {
-        "NVML tells of no GPU here: emulated ones have limits of their own, which --machine FILE changes"
+        "NVML reports no GPU here: emulated ones have limits of their own, which --machine FILE changes"
             .to_owned()
     })
 }
@@ -265,7 +212,7 @@ fn merged(known: &[Limit], changed: &[Limit]) -> Vec<Limit> {
 }
 
 /// Applies limits: those of GPUs that are named to these, and one for all others to all others.
-fn change(view: &LedgerView, limits: &[Limit]) -> Result<(), String> {
+fn change(view: &LedgerView, limits: &[Limit]) -> Result<(), QuotaError> {
     let named = |uuid: &[u8; 16]| limits.iter().any(|limit| limit.gpu == Some(*uuid));
     let mut done = true;
     for limit in limits {
@@ -277,7 +224,7 @@ fn change(view: &LedgerView, limits: &[Limit]) -> Result<(), String> {
             }
         }
     }
-    if done { Ok(()) } else { Err("the ledger knows as many GPUs as it can".to_owned()) }
+    if done { Ok(()) } else { Err(QuotaError::FullLedger) }
 }
 
 /// What holds now, and where it is less than what is in use.
@@ -348,17 +295,5 @@ mod tests {
         assert_eq!(merged(&known, &[of(1, 5)]), expected);
         let all = [vec![of(1, 5)], general(Amount::Unlimited)].concat();
         assert_eq!(merged(&known, &all), all);
-    }
-
-    #[test]
-    fn a_limit_beyond_the_cap_is_found() {
-        let machine = Machine::new(NvmlSource::Off);
-        let beyond = |one, other| first_beyond(&general(one), &general(other), &machine);
-        let (five, nine) = (Amount::Bytes(5 << 30), Amount::Bytes(9 << 30));
-        assert_eq!(beyond(nine, five), Ok(Some(five)));
-        assert_eq!(beyond(five, nine), Ok(None));
-        assert_eq!(beyond(Amount::Unlimited, nine), Ok(Some(nine)));
-        assert_eq!(beyond(five, Amount::Unlimited), Ok(None));
-        assert!(beyond(five, Amount::PerMyriad(100)).is_err(), "without NVML they cannot be compared");
     }
 }

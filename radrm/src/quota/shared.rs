@@ -10,39 +10,35 @@ use radrm_telemetry::ledger::{Access, ScopeDirectory, ScopeReport};
 
 /// The scope of a user or group.
 #[derive(Debug)]
-pub struct Shared {
+pub(super) struct Shared {
     /// Its directory.
-    pub scope: ScopeDirectory,
+    pub(super) scope: ScopeDirectory,
     /// What is in it.
-    pub report: ScopeReport,
+    pub(super) report: ScopeReport,
 }
 
 impl Shared {
     /// `user alice` or `group lab`.
-    #[must_use]
-    pub fn whose(&self) -> String {
+    pub(super) fn whose(&self) -> String {
         whose(self.scope.access())
     }
 }
 
 /// The scope of a user or group, if there is one.
-#[must_use]
-pub fn open(ledgers: &Ledgers, access: Access) -> Option<Shared> {
+pub(super) fn open(ledgers: &Ledgers, access: Access) -> Option<Shared> {
     let scope = ledgers.open(access).ok()?;
     let report = ScopeReport::read(&scope).ok()?;
     Some(Shared { scope, report })
 }
 
 /// All in which a process has counted, users first.
-#[must_use]
-pub fn all(ledgers: &Ledgers) -> Vec<Shared> {
+pub(super) fn all(ledgers: &Ledgers) -> Vec<Shared> {
     let all = places(ledgers).into_iter().filter_map(|access| open(ledgers, access));
     all.filter(|shared| shared.report.used).collect()
 }
 
 /// Whose scopes there are, users first: some have a limit and were not used yet.
-#[must_use]
-pub fn places(ledgers: &Ledgers) -> Vec<Access> {
+pub(super) fn places(ledgers: &Ledgers) -> Vec<Access> {
     let mut found: Vec<Access> = match ledgers {
         Ledgers::System => {
             let own = below(Path::new("/dev/shm"), "radrm-").filter_map(|name| name.parse().ok());
@@ -68,8 +64,7 @@ fn below(parent: &Path, prefix: &str) -> impl Iterator<Item = String> {
 }
 
 /// Users before groups, each by number.
-#[must_use]
-pub fn order(access: Access) -> (u8, u32) {
+pub(super) fn order(access: Access) -> (u8, u32) {
     match access {
         Access::User(uid) => (0, uid),
         Access::Group(gid) => (1, gid),

@@ -14,9 +14,10 @@ use radrm_telemetry::ledger::{Access, Amount, GpuUse, MemberUse};
 use radrm_term::{Table, fit, left, right};
 use serde::Serialize;
 
+use super::QuotaError;
 use super::awaited::{self, Awaited};
 use super::shared::{self, Shared};
-use crate::NAME;
+use crate::{Failure, NAME, print, print_json};
 
 /// All that is shown.
 #[derive(Debug, Serialize)]
@@ -37,7 +38,7 @@ struct JobView {
     limited: bool,
     /// Its launch budget's share of the time on each GPU, percent.
     sm_limit_percent: Option<f64>,
-    /// How long its launches waited for their turn, over all its processes, seconds.
+    /// How long its launches waited for their time slices, over all its processes, seconds.
     held_seconds: f64,
     gpus: Vec<GpuView>,
     processes: Vec<ProcessView>,
@@ -83,10 +84,7 @@ struct ProcessView {
 }
 
 /// Shows limits and use.
-///
-/// # Errors
-/// One sentence: there is no such job.
-pub fn run(only: Option<u32>, json: bool, machine: Option<&Path>) -> Result<(), String> {
+pub(super) fn run(only: Option<u32>, json: bool, machine: Option<&Path>) -> Result<(), Failure> {
     let mut node = Node::of(machine)?;
     let mut jobs = jobs::all();
     if let (Some(pid), None) = (only, machine)
@@ -97,8 +95,7 @@ pub fn run(only: Option<u32>, json: bool, machine: Option<&Path>) -> Result<(), 
     let mut shared = shared::all(&node.ledgers);
     let mut awaited = Vec::new();
     if let Some(pid) = only {
-        let job =
-            jobs::of(jobs, pid).ok_or_else(|| format!("there is no job {pid}, as far as you can see"))?;
+        let job = jobs::of(jobs, pid).ok_or(QuotaError::NoJob(pid))?;
         let ledgers = job.shared_ledgers();
         shared.retain(|one| ledgers.iter().any(|ledger| ledger.starts_with(one.scope.path())));
         jobs = vec![job];
@@ -133,15 +130,7 @@ pub fn run(only: Option<u32>, json: bool, machine: Option<&Path>) -> Result<(), 
             .chain(awaited.iter().map(|one| of_awaited(one, &node)))
             .collect(),
     };
-    let text = if json {
-        let text = serde_json::to_string_pretty(&everything).map_err(|error| error.to_string())?;
-        format!("{text}\n")
-    } else {
-        table(&everything)
-    };
-    output::to_stdout(&text)
-        .map(|_| ())
-        .map_err(|error| format!("standard output cannot be written: {}", output::reason(&error)))
+    if json { print_json(&everything) } else { print(&table(&everything)) }
 }
 
 fn of_job(job: &Job, node: &Node) -> JobView {
@@ -298,7 +287,7 @@ fn table(everything: &Everything) -> String {
         text.push_str(&format!("job {job}: {}\n", fit(command, 100)));
         if let Some(percent) = sm_limit_percent {
             text.push_str(&format!(
-                "job {job}: launches in {percent} % of the time, has waited {held_seconds:.1} s for its turns\n"
+                "job {job}: launches in {percent} % of the time, has waited {held_seconds:.1} s for its time slices\n"
             ));
         }
     }
@@ -374,7 +363,10 @@ mod tests {
         assert_eq!(lines[2], ["4711", "alice", "job", "0", "none", "0 B", "3", "2"]);
         assert_eq!(lines[3], ["-", "-", "user alice", "any", "50%", "0 B", "0", "0"]);
         assert_eq!(lines[4], ["job 4711: python3 train.py"]);
-        assert_eq!(lines[5], ["job 4711: launches in 30 % of the time, has waited 1.2 s for its turns"]);
+        assert_eq!(
+            lines[5],
+            ["job 4711: launches in 30 % of the time, has waited 1.2 s for its time slices"]
+        );
     }
 
     #[test]

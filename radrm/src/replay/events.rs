@@ -5,12 +5,13 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use radrm_console::output;
 use radrm_scheduler_core::replay::events::{Again, Difference, Entry, Fed};
 use radrm_scheduler_core::{Action, Decision, Millis};
 use serde::Serialize;
 
-use crate::Failure;
+use super::ReplayError;
+use crate::error::FileProblem;
+use crate::{Failure, print, print_json};
 
 /// What came of a log.
 #[derive(Debug, Default, Serialize)]
@@ -41,29 +42,22 @@ struct Where {
 }
 
 /// Feeds the events of the file again, and says whether the decisions are the same.
-///
-/// # Errors
-/// One sentence: it cannot be read, or decisions differ.
-pub fn run(path: &Path, json: bool) -> Result<(), Failure> {
-    let name = path.display();
-    let failed = |error: std::io::Error| format!("{name}: {}", output::reason(&error));
-    let outcome =
-        check(BufReader::new(File::open(path).map_err(failed)?)).map_err(|why| format!("{name}: {why}"))?;
-    let text = if json {
-        format!("{}\n", serde_json::to_string_pretty(&outcome).unwrap_or_default())
+pub(super) fn run(path: &Path, json: bool) -> Result<(), Failure> {
+    let file = File::open(path).map_err(|error| FileProblem::Io(error).of(path))?;
+    let outcome = check(path, BufReader::new(file))?;
+    if json {
+        print_json(&outcome)?
     } else {
-        words(&outcome)
-    };
-    output::to_stdout(&text).map_err(|error| format!("standard output cannot be written: {error}"))?;
+        print(&words(&outcome))?
+    }
     match outcome.difference {
-        Some(difference) => {
-            Err(format!("{name}: line {}: other decisions come out than were taken", difference.line).into())
-        }
+        Some(Where { line, .. }) => Err(ReplayError::Differs { log: path.into(), line }.into()),
         None => Ok(()),
     }
 }
 
-fn check(mut lines: impl BufRead) -> Result<Outcome, String> {
+fn check(path: &Path, mut lines: impl BufRead) -> Result<Outcome, Failure> {
+    let no_event = |(line, why)| ReplayError::NoEvent { log: path.into(), line, why };
     let mut outcome = Outcome::default();
     let mut again = Again::default();
     let mut cut: Option<(u64, String)> = None;
@@ -71,7 +65,7 @@ fn check(mut lines: impl BufRead) -> Result<Outcome, String> {
     let mut line = Vec::new();
     loop {
         line.clear();
-        if lines.read_until(b'\n', &mut line).map_err(|error| output::reason(&error))? == 0 {
+        if lines.read_until(b'\n', &mut line).map_err(|error| FileProblem::Io(error).of(path))? == 0 {
             break;
         }
         number += 1;
@@ -82,16 +76,16 @@ fn check(mut lines: impl BufRead) -> Result<Outcome, String> {
             Ok(entry) => entry,
             Err(error) => {
                 // Only the last line before a daemon's start may be cut off.
-                if let Some((number, why)) = cut.replace((number, error.to_string())) {
-                    return Err(format!("line {number} is no event of radrmd: {why}"));
+                if let Some(first) = cut.replace((number, error.to_string())) {
+                    return Err(no_event(first).into());
                 }
                 continue;
             }
         };
         let started = matches!(entry, Entry::Start { .. });
-        if let Some((number, why)) = cut.take() {
+        if let Some(line) = cut.take() {
             if !started {
-                return Err(format!("line {number} is no event of radrmd: {why}"));
+                return Err(no_event(line).into());
             }
             outcome.cut += 1;
         }
@@ -117,14 +111,14 @@ fn check(mut lines: impl BufRead) -> Result<Outcome, String> {
             Fed::Passed => outcome.unknown += 1,
         }
     }
-    if let Some((number, why)) = cut {
-        if number < 2 {
-            return Err(format!("line {number} is no event of radrmd: {why}"));
+    if let Some(line) = cut {
+        if line.0 < 2 {
+            return Err(no_event(line).into());
         }
         outcome.cut += 1;
     }
     if outcome.daemons == 0 {
-        return Err("no start of radrmd is in it".to_owned());
+        return Err(ReplayError::NoStart(path.into()).into());
     }
     Ok(outcome)
 }
@@ -176,6 +170,10 @@ fn words(outcome: &Outcome) -> String {
 mod tests {
     use super::*;
     use radrm_scheduler_core::{Event, Reason, Settings};
+
+    fn check(text: &[u8]) -> Result<Outcome, String> {
+        super::check(Path::new("log"), text).map_err(|error| error.to_string())
+    }
 
     fn text(entries: &[Entry]) -> String {
         entries.iter().map(|entry| format!("{}\n", serde_json::to_string(entry).unwrap())).collect()

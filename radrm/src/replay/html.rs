@@ -5,9 +5,8 @@ use std::fmt::Write as _;
 use radrm_analyzer::escaped;
 use radrm_scheduler_core::replay::TraceJob;
 
-use super::cli::Order;
 use super::show::{cell, interval};
-use super::{Outcome, Traced};
+use super::{Flags, Outcome, Traced};
 
 const WIDTH: f64 = 1100.0;
 const LEFT: f64 = 60.0;
@@ -23,7 +22,7 @@ table{border-collapse:collapse}td,th{padding:.2em .8em;text-align:right}td:first
 th{border-bottom:1px solid #8888}svg{width:100%;height:auto}svg text{font-size:11px;fill:currentColor}\
 .grid{stroke:#8884}.failed{stroke:#d33;stroke-width:1.5}rect{stroke:#fff6;stroke-width:.4}";
 
-pub(super) fn page(traces: &[Traced], outcomes: &[Outcome], order: &Order) -> String {
+pub(super) fn page(traces: &[Traced], outcomes: &[Outcome], order: &Flags) -> String {
     let mut html = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>radrm replay</title><style>{STYLE}</style>\
          <h1>Replay on {}</h1>",

@@ -5,12 +5,14 @@ use std::io::{Read, Seek};
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
-use radrm_console::output;
 use radrm_emulator_machine::Models;
+use radrm_scheduler_core::rad_file::RadError;
 use radrm_scheduler_core::replay::{Cluster, Mode, Profiles, TraceJob, read};
 use radrm_scheduler_core::{Bytes, Device, DeviceId, Millis, NodeId};
 
-use super::cli::{self, Order};
+use super::{Flags, cli};
+use crate::Failure;
+use crate::error::{FileProblem, UsageError};
 
 /// A replay reads no more of a file than this: the largest published traces have some hundred MB.
 const MOST: u64 = 4 << 30;
@@ -18,23 +20,19 @@ const MOST: u64 = 4 << 30;
 /// What a gzip file begins with.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// A file's text; gzipped ones are told by their first bytes.
-fn text(path: &Path) -> Result<String, String> {
-    let wrong =
-        |error: &std::io::Error| format!("{} cannot be read: {}", path.display(), output::reason(error));
+/// A file's text, unpacked where its first bytes are those of gzip.
+fn text(path: &Path) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     File::open(path)
         .and_then(|file| file.take(MOST).read_to_end(&mut bytes))
-        .map_err(|error| wrong(&error))?;
+        .map_err(|error| FileProblem::Io(error).of(path))?;
     if bytes.starts_with(&GZIP) {
         let mut plain = Vec::new();
-        MultiGzDecoder::new(&bytes[..])
-            .take(MOST)
-            .read_to_end(&mut plain)
-            .map_err(|error| format!("{} is no whole gzip file: {error}", path.display()))?;
+        let mut unpacked = MultiGzDecoder::new(&bytes[..]).take(MOST);
+        unpacked.read_to_end(&mut plain).map_err(|error| FileProblem::Gzip(error).of(path))?;
         bytes = plain;
     }
-    String::from_utf8(bytes).map_err(|_| format!("{} is not text", path.display()))
+    String::from_utf8(bytes).map_err(|_| FileProblem::NotText.of(path))
 }
 
 /// The beginning of a file's text, also of a gzipped one; nothing if it cannot be read.
@@ -51,28 +49,23 @@ pub(super) fn beginning(path: &Path) -> String {
 }
 
 /// Measured workloads, or none.
-///
-/// # Errors
-/// One sentence.
-pub fn profiles(path: Option<&Path>) -> Result<Profiles, String> {
+pub(super) fn profiles(path: Option<&Path>) -> Result<Profiles, Failure> {
     let Some(path) = path else { return Ok(Profiles::default()) };
-    let read = Profiles::read(&text(path)?).map_err(|error| format!("{}: {error}", path.display()))?;
+    let read = Profiles::read(&text(path)?).map_err(|error| FileProblem::Trace(error).of(path))?;
     if read.is_empty() {
-        return Err(format!("{}: there are no profiles in it", path.display()));
+        return Err(FileProblem::Nothing("profiles").of(path));
     }
     Ok(read)
 }
 
 /// A trace, or jobs by chance.
-///
-/// # Errors
-/// One sentence.
-pub fn trace(
+pub(super) fn trace(
     path: &Path,
-    order: &Order,
+    order: &Flags,
     profiles: &Profiles,
     devices: usize,
-) -> Result<Vec<TraceJob>, String> {
+) -> Result<Vec<TraceJob>, Failure> {
+    let most = order.jobs.unwrap_or(usize::MAX);
     let filling = read::Filling {
         unnamed: Millis((order.unnamed * 60_000.0) as u64),
         load: order.load,
@@ -82,41 +75,37 @@ pub fn trace(
         ..read::Filling::default()
     };
     let mut jobs = match cli::synthetic(path) {
-        Some(count) => read::synthetic(count.min(order.jobs), &filling),
-        None => read(&text(path)?, &filling).map_err(|error| format!("{}: {error}", path.display()))?,
+        Some(count) => read::synthetic(count.min(most), &filling),
+        None => read(&text(path)?, &filling).map_err(|error| FileProblem::Trace(error).of(path))?,
     };
-    jobs.truncate(order.jobs);
+    jobs.truncate(most);
     if jobs.is_empty() {
-        return Err(format!("{}: there are no jobs in it", path.display()));
+        return Err(FileProblem::Nothing("jobs").of(path));
     }
     Ok(jobs)
 }
 
 /// Parts of a TOML file on top of what is the default.
-///
-/// # Errors
-/// One sentence.
-pub fn toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, String> {
+pub(super) fn toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     let text = text(path)?;
     toml::from_str(&text).map_err(|error| {
         let line =
             error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        format!("{}: line {line}: {}", path.display(), error.message().lines().next().unwrap_or_default())
+        let what = error.message().lines().next().unwrap_or_default().to_owned();
+        FileProblem::Rad(RadError { line, what }).of(path)
     })
 }
 
 /// Devices: so many of models that are known, or the nodes of a file.
-///
-/// # Errors
-/// One sentence.
-pub fn cluster(spec: &str, mode: Mode) -> Result<Cluster, String> {
-    let cluster = if Path::new(spec).is_file() {
-        read::openb_nodes(&text(Path::new(spec))?).map_err(|error| format!("{spec}: {error}"))?
+pub(super) fn cluster(spec: &str, mode: Mode) -> Result<Cluster, Failure> {
+    let path = Path::new(spec);
+    let cluster = if path.is_file() {
+        read::openb_nodes(&text(path)?).map_err(|error| FileProblem::Trace(error).of(path))?
     } else {
         named(spec)?
     };
     if cluster.devices.is_empty() {
-        return Err(format!("{spec}: there are no GPUs in it"));
+        return Err(FileProblem::Nothing("GPUs").of(path));
     }
     // Two halves: 3g.20gb on an A100 40 GB. Of three sevenths of the SMs and half of the memory.
     let half = cluster.devices.iter().map(|device| device.capacity).min().unwrap_or_default();
@@ -124,9 +113,9 @@ pub fn cluster(spec: &str, mode: Mode) -> Result<Cluster, String> {
 }
 
 /// `4xA100-40GB+2xT4`: all in one machine.
-pub(super) fn named(spec: &str) -> Result<Cluster, String> {
+pub(super) fn named(spec: &str) -> Result<Cluster, Failure> {
     const MOST_DEVICES: usize = read::MAX_DEVICES;
-    let models = Models::known().map_err(|error| error.to_string())?;
+    let models = Models::known()?;
     let mut cluster = Cluster::default();
     for part in spec.split('+').map(str::trim) {
         let (count, name) = match part.split_once('x') {
@@ -136,13 +125,10 @@ pub(super) fn named(spec: &str) -> Result<Cluster, String> {
             _ => (1, part),
         };
         let Some(gpu) = models.find(name) else {
-            return Err(format!(
-                "--gpus: there is no model {name} and no file of that name (there are {})",
-                models.names()
-            ));
+            return Err(UsageError::NoModel { name: name.to_owned(), models: models.names() }.into());
         };
         if count == 0 || count.saturating_add(cluster.devices.len()) > MOST_DEVICES {
-            return Err(format!("--gpus: {part} is not between 1 and {MOST_DEVICES} GPUs"));
+            return Err(UsageError::TooManyGpus { part: part.to_owned(), most: MOST_DEVICES }.into());
         }
         for _ in 0..count {
             cluster.devices.push(Device {
@@ -169,7 +155,7 @@ mod tests {
         let path = dir.path().join("p.csv");
         for content in ["", "workload,smact_mean,smocc_mean,drama_mean\n", "some,other,table\n"] {
             std::fs::write(&path, content).unwrap();
-            let why = profiles(Some(&path)).unwrap_err();
+            let why = profiles(Some(&path)).unwrap_err().to_string();
             assert!(why.contains("p.csv: ") && why.lines().count() == 1, "{content}: {why}");
         }
         std::fs::write(&path, "workload,smact_mean,smocc_mean,drama_mean\na,0.5,0.2,0.1\n").unwrap();
@@ -177,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn gzipped_files_are_read_and_broken_ones_told() {
+    fn gzipped_files_are_read_and_broken_ones_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.gz");
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -186,10 +172,11 @@ mod tests {
         std::fs::write(&path, &packed).unwrap();
         assert_eq!(text(&path).unwrap(), "runtime\n5\n");
         std::fs::write(&path, &packed[..packed.len() - 6]).unwrap();
-        assert!(text(&path).unwrap_err().contains("is no whole gzip file"));
+        let why = |path: &Path| text(path).unwrap_err().to_string();
+        assert!(why(&path).contains("no whole gzip file"));
         std::fs::write(&path, [0xff, 0xfe, 0x00]).unwrap();
-        assert!(text(&path).unwrap_err().ends_with("is not text"));
-        assert!(text(&dir.path().join("none")).unwrap_err().contains("cannot be read: No such file"));
+        assert!(why(&path).ends_with(": not text"));
+        assert!(why(&dir.path().join("none")).contains("none: No such file"));
     }
 
     #[test]
@@ -213,13 +200,13 @@ mod tests {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]
-            flags: cli::Flags,
+            flags: Flags,
         }
         let line = |name: &str| <Line as clap::Parser>::try_parse_from(["replay", name, "--seeds", "0"]);
-        let order = |name: &str| line(name).unwrap().flags.order().unwrap();
+        let order = |name: &str| line(name).unwrap().flags;
         let read = |name: &str| trace(Path::new(name), &order(name), &Profiles::default(), 4);
         assert_eq!(read("synthetic:3").unwrap().len(), 3);
-        assert!(read("none.csv").unwrap_err().contains("cannot be read"));
+        assert!(read("none.csv").unwrap_err().to_string().contains("none.csv: No such file"));
         let words = super::super::conditions(&order("synthetic:3"), 4, 4);
         assert!(words.ends_with("needs measured, without chance"), "{words}");
     }
@@ -230,11 +217,11 @@ mod tests {
         assert_eq!(four.devices.len(), 4);
         assert_eq!(four.devices[0].capacity, Bytes::from_gib(40));
         assert_eq!(cluster("1xA100-40GB", Mode::Mig).unwrap().devices.len(), 3);
-        assert!(cluster("4xB9000", Mode::Mps).unwrap_err().starts_with("--gpus: "));
+        assert!(cluster("4xB9000", Mode::Mps).unwrap_err().to_string().starts_with("--gpus: "));
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("nodes.csv");
         std::fs::write(&path, "sn,cpu_milli,memory_mib,gpu,model\na,1,1,999999999999,G\n").unwrap();
-        let why = cluster(path.to_str().unwrap(), Mode::Mps).unwrap_err();
+        let why = cluster(path.to_str().unwrap(), Mode::Mps).unwrap_err().to_string();
         assert!(why.ends_with("nodes.csv: there are more than 1000000 GPUs in it"), "{why}");
     }
 }

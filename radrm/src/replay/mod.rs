@@ -1,6 +1,7 @@
 //! `radrm replay`: what policies would have done with the jobs of a trace.
 
-pub mod cli;
+mod cli;
+mod error;
 mod events;
 mod html;
 mod input;
@@ -17,34 +18,36 @@ use radrm_scheduler_core::replay::{
 };
 use radrm_scheduler_core::{Memory, Policy, Settings};
 
+use crate::error::UsageError;
 use crate::{Failure, print};
-use cli::Order;
 
-pub use cli::Flags;
+pub(crate) use cli::Flags;
+pub(crate) use error::ReplayError;
 
 /// One trace under one policy.
-pub(crate) struct Outcome {
+struct Outcome {
     /// Which trace: its name may be given twice.
-    pub(crate) trace: usize,
-    pub(crate) policy: Policy,
+    trace: usize,
+    policy: Policy,
     /// One for each seed.
-    pub(crate) metrics: Vec<Metrics>,
+    metrics: Vec<Metrics>,
     /// The first replay, for the picture.
-    pub(crate) first: Report,
+    first: Report,
 }
 
 /// One trace.
-pub(crate) struct Traced {
-    pub(crate) name: String,
-    pub(crate) jobs: Vec<TraceJob>,
-    pub(crate) bounds: Bounds,
+struct Traced {
+    name: String,
+    jobs: Vec<TraceJob>,
+    bounds: Bounds,
 }
 
-/// Replays, and shows what came out.
-///
-/// # Errors
-/// One sentence: a file cannot be read or written, or is wrong.
-pub fn run(order: &Order) -> Result<(), Failure> {
+/// Replays, and prints the metrics.
+pub(crate) fn run(order: &Flags) -> Result<(), Failure> {
+    order.check()?;
+    if let Some(page) = &order.html {
+        report_file::spares_profile(page).map_err(UsageError::Overwrites)?;
+    }
     if let Some(log) = &order.events {
         return events::run(log, order.json);
     }
@@ -63,9 +66,9 @@ pub fn run(order: &Order) -> Result<(), Failure> {
     let mut outcomes = Vec::new();
     let each = order.seeds.max(1);
     let all: usize = traces.iter().map(|trace| trace.jobs.len()).sum();
-    let bar = bar(all as u64 * each * order.policies.len() as u64);
+    let bar = bar(all as u64 * each * order.policy.0.len() as u64);
     for (number, trace) in traces.iter().enumerate() {
-        for &policy in &order.policies {
+        for &policy in &order.policy.0 {
             let settings = settings(policy, order)?;
             bar.set_message(policy.name());
             let (metrics, first) = one(trace, &settings, &cluster, model, order, &bar);
@@ -91,7 +94,7 @@ fn one(
     settings: &Settings,
     cluster: &Cluster,
     model: Model,
-    order: &Order,
+    order: &Flags,
     bar: &ProgressBar,
 ) -> (Vec<Metrics>, Report) {
     let mut metrics = Vec::new();
@@ -100,8 +103,8 @@ fn one(
         let options = Options {
             settings: settings.clone(),
             model,
-            source: order.source.clone(),
-            knowledge: order.knowledge,
+            source: order.estimator.clone(),
+            knowledge: order.known,
             seed: (order.seeds > 0).then_some(seed + 1),
             bars: order.html.is_some() && seed == 0,
             ..Options::default()
@@ -118,20 +121,19 @@ fn one(
 }
 
 /// A policy's settings: as published, or this project's own, with what the command line changes.
-fn settings(policy: Policy, order: &Order) -> Result<Settings, Failure> {
+fn settings(policy: Policy, order: &Flags) -> Result<Settings, Failure> {
     let mut settings = match (policy, &order.settings) {
         (Policy::Aware, Some(path)) => input::toml(path)?,
         (Policy::Aware, None) => Settings::default(),
         _ => Settings::published(policy),
     };
-    // With needs that are measured there is a round-robin that looks whether a job fits; without,
-    // it looks at nothing.
-    if policy == Policy::RoundRobin && order.source != Source::Unknown {
+    // With needs that are measured round-robin checks whether a job fits; without, it checks nothing.
+    if policy == Policy::RoundRobin && order.estimator != Source::Unknown {
         settings.memory = Memory::Observed;
         settings.preconditions.smact = Settings::published(Policy::Magm).preconditions.smact;
     }
     if policy != Policy::Exclusive {
-        if let Some(smact) = order.smact {
+        if let Some(cli::Smact(smact)) = order.smact {
             settings.preconditions.smact = smact;
         }
         settings.preconditions.min_free = order.min_free.unwrap_or(settings.preconditions.min_free);
@@ -140,7 +142,7 @@ fn settings(policy: Policy, order: &Order) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
-fn model(order: &Order) -> Result<Model, Failure> {
+fn model(order: &Flags) -> Result<Model, Failure> {
     let mut model: Model = order.model.as_deref().map_or_else(|| Ok(Model::default()), input::toml)?;
     // Of cluster traces only run times are known: no memory that ramps up, no start to wait for.
     if order.model.is_none() && order.traces.iter().all(|trace| !is_thesis(trace)) {
@@ -156,15 +158,15 @@ fn is_thesis(path: &Path) -> bool {
 }
 
 /// Whether the trace has the estimator that was asked for.
-fn knows(jobs: &[TraceJob], path: &Path, order: &Order) -> Result<(), Failure> {
-    let Source::Column(name) = &order.source else { return Ok(()) };
+fn knows(jobs: &[TraceJob], path: &Path, order: &Flags) -> Result<(), Failure> {
+    let Source::Column(name) = &order.estimator else { return Ok(()) };
     if jobs.iter().any(|job| job.estimates.contains_key(name)) {
         return Ok(());
     }
     let has: std::collections::BTreeSet<&str> =
         jobs.iter().flat_map(|job| job.estimates.keys().map(String::as_str)).collect();
     let has: Vec<&str> = cli::SOURCES.iter().map(|(name, _)| *name).chain(has).collect();
-    Err(format!("{} has no estimates of {name}; there are {}", path.display(), has.join(", ")).into())
+    Err(ReplayError::NoEstimates { trace: path.into(), name: name.clone(), known: has.join(", ") }.into())
 }
 
 /// A progress bar on a terminal; it shows itself only if the work is long.
@@ -194,8 +196,8 @@ impl Watch for Shown<'_> {
 }
 
 /// Words for how a replay was made, for the head of table and page.
-pub(crate) fn conditions(order: &Order, devices: usize, gpus: usize) -> String {
-    let needs = match &order.source {
+fn conditions(order: &Flags, devices: usize, gpus: usize) -> String {
+    let needs = match &order.estimator {
         Source::Measured => "needs measured",
         Source::Unknown => "needs unknown",
         Source::Submitted => "needs as a daemon resolves them",

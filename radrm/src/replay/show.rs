@@ -6,8 +6,7 @@ use radrm_scheduler_core::replay::{Interval, Metrics, Model};
 use radrm_term::{Table, clean, left, right};
 use serde_json::json;
 
-use super::cli::Order;
-use super::{Outcome, Traced, conditions};
+use super::{Flags, Outcome, Traced, conditions};
 
 /// A column: its head, what it shows, and with how many digits.
 type Column = (&'static str, fn(&Metrics) -> f64, usize);
@@ -41,7 +40,7 @@ pub(super) fn cell(interval: Interval, digits: usize) -> String {
 pub(super) fn table(
     traces: &[Traced],
     outcomes: &[Outcome],
-    order: &Order,
+    order: &Flags,
     devices: usize,
     gpus: usize,
 ) -> String {
@@ -71,7 +70,7 @@ pub(super) fn table(
     text
 }
 
-pub(super) fn json(traces: &[Traced], outcomes: &[Outcome], order: &Order, model: &Model) -> String {
+pub(super) fn json(traces: &[Traced], outcomes: &[Outcome], order: &Flags, model: &Model) -> String {
     let of = |(number, trace): (usize, &Traced)| {
         let policies: Vec<_> = outcomes
             .iter()

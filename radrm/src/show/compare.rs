@@ -5,17 +5,15 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use radrm_analyzer::{Comparison, Summary};
-use radrm_console::output;
 use radrm_console::output::width;
 use radrm_launcher::layout::text_options;
-use radrm_profile::model::Profile;
 
-use super::report::told;
+use super::report;
+use crate::error::{FileProblem, UsageError};
 use crate::{Failure, print};
 
-/// The flags as written.
 #[derive(clap::Args, Debug)]
-pub struct Flags {
+pub(crate) struct Flags {
     /// Profile before and after the change
     #[arg(value_name = "PROFILE", num_args = 0..=2, conflicts_with_all = ["before", "after"])]
     pair: Vec<PathBuf>,
@@ -30,42 +28,16 @@ pub struct Flags {
     json: bool,
 }
 
-/// `radrm compare`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Compare {
-    /// Profiles before the change, or directories of them.
-    pub before: Vec<PathBuf>,
-    /// Those after it.
-    pub after: Vec<PathBuf>,
-    /// As JSON.
-    pub json: bool,
-}
-
-impl Flags {
-    /// What they mean together.
-    ///
-    /// # Errors
-    /// One sentence: there are not two sides.
-    pub fn resolve(self) -> Result<Compare, String> {
-        let Flags { mut pair, before, after, json } = self;
-        if !before.is_empty() {
-            return Ok(Compare { before, after, json });
-        }
-        match (pair.pop(), pair.pop()) {
-            (Some(after), Some(before)) => Ok(Compare { before: vec![before], after: vec![after], json }),
-            _ => Err("a comparison needs two profiles, or several after --before and --after".to_owned()),
-        }
-    }
-}
-
-/// Shows what changed.
-///
-/// # Errors
-/// One sentence: a profile cannot be read, or a directory has none.
-pub fn run(order: &Compare) -> Result<(), Failure> {
-    let (before, after) = (summaries(&order.before)?, summaries(&order.after)?);
+/// Shows what changed. A directory stands for the profiles in it.
+pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
+    let (before, after) = match flags.pair.as_slice() {
+        [before, after] => (std::slice::from_ref(before), std::slice::from_ref(after)),
+        _ if !flags.before.is_empty() => (&flags.before[..], &flags.after[..]),
+        _ => return Err(UsageError::OneSide.into()),
+    };
+    let (before, after) = (summaries(before)?, summaries(after)?);
     let comparison = Comparison::of(&before, &after);
-    if order.json {
+    if flags.json {
         return print(&comparison.json());
     }
     let out = std::io::stdout();
@@ -82,23 +54,18 @@ fn summaries(paths: &[PathBuf]) -> Result<Vec<Summary>, Failure> {
             files.push(path.clone());
         }
     }
-    let summary = |file: &PathBuf| {
-        let profile = Profile::open(file).map_err(|error| format!("{}: {}", file.display(), told(&error)))?;
-        Ok(Summary::from_profile(&profile))
-    };
-    files.iter().map(summary).collect()
+    files.iter().map(|file| Ok(Summary::from_profile(&report::open(file)?))).collect()
 }
 
 /// The profiles of a directory, by name.
 fn profiles_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let entries = fs::read_dir(directory)
-        .map_err(|error| format!("{} cannot be read: {}", directory.display(), output::reason(&error)))?;
+    let entries = fs::read_dir(directory).map_err(|error| FileProblem::Io(error).of(directory))?;
     let paths = entries.flatten().map(|entry| entry.path());
     let mut files: Vec<PathBuf> =
         paths.filter(|path| path.extension().is_some_and(|extension| extension == "radrm")).collect();
     files.sort();
     if files.is_empty() {
-        return Err(format!("{}: there is no profile (*.radrm) in it", directory.display()).into());
+        return Err(FileProblem::NoProfile.of(directory));
     }
     Ok(files)
 }

@@ -6,11 +6,8 @@ use radrm_term::{Table, left, right};
 use crate::{Failure, print, print_json};
 
 /// Prints the models of GPUs that can be emulated.
-///
-/// # Errors
-/// One sentence.
-pub fn list(json: bool) -> Result<(), Failure> {
-    let models = Models::known().map_err(|error| error.to_string())?;
+pub(crate) fn list(json: bool) -> Result<(), Failure> {
+    let models = Models::known()?;
     if json {
         return print_json(&models.gpu);
     }

@@ -1,6 +1,6 @@
 //! Commands that show what was recorded.
 
-pub mod compare;
-pub mod dataset;
-pub mod machines;
-pub mod report;
+pub(crate) mod compare;
+pub(crate) mod dataset;
+pub(crate) mod machines;
+pub(crate) mod report;

@@ -1,63 +1,149 @@
 //! `radrm report`.
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use radrm_analyzer::{Summary, TextOptions};
-use radrm_console::output::{self, width};
+use radrm_console::output::width;
 use radrm_launcher::layout::text_options;
 use radrm_launcher::report_file;
-use radrm_profile::ReadError;
 use radrm_profile::model::Profile;
 
-use crate::cli::{Form, Report};
+use crate::error::{FileProblem, UsageError};
 use crate::{Failure, print};
 
+#[derive(clap::Args, Debug)]
+pub(crate) struct Flags {
+    /// The profile
+    #[arg(value_name = "PROFILE")]
+    file: PathBuf,
+    /// Print JSON
+    #[arg(long, conflicts_with = "html")]
+    json: bool,
+    /// Write one self-contained page with a picture of the memory over time, to OUT or beside PROFILE; `-` is
+    /// standard output
+    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true)]
+    html: Option<Option<PathBuf>>,
+    /// Show memory and activity over time
+    #[arg(long, conflicts_with_all = ["json", "html"])]
+    timeline: bool,
+    /// Show what each process takes of SMs, memory, copies, launches and the host, and how each figure was obtained
+    #[arg(long, conflicts_with_all = ["json", "html"])]
+    features: bool,
+    /// Show only refused memory requests: memory holders at that moment, and whether a quota, the device or
+    /// fragmentation was the cause; also with --json
+    #[arg(long, conflicts_with_all = ["html", "timeline", "features"])]
+    oom: bool,
+    /// Write a trace for ui.perfetto.dev: memory by kind, activity, timed launches, copies, refused requests, the
+    /// host; to OUT, which may also stand after PROFILE, or beside PROFILE
+    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true,
+          conflicts_with_all = ["json", "html", "timeline", "features", "oom"])]
+    perfetto: Option<Option<PathBuf>>,
+    #[arg(hide = true)]
+    more: Vec<PathBuf>,
+}
+
+impl Flags {
+    /// The file that the report goes to; `None` for standard output.
+    fn out(&self) -> Result<Option<PathBuf>, UsageError> {
+        let named = match (&self.perfetto, self.more.as_slice()) {
+            (Some(None), [out]) => Some(out),
+            (_, []) => self.perfetto.as_ref().or(self.html.as_ref()).and_then(Option::as_ref),
+            (_, [other]) => {
+                return Err(UsageError::OneProfile { of: Some([self.file.clone(), other.clone()]) });
+            }
+            _ => return Err(UsageError::OneProfile { of: None }),
+        };
+        let beside =
+            self.html.is_some().then_some("html").or(self.perfetto.is_some().then_some("perfetto.json"));
+        let out = named.cloned().or(beside.map(|extension| self.file.with_extension(extension)));
+        Ok(out.filter(|out| out.as_os_str() != "-"))
+    }
+}
+
 /// Shows a profile.
-///
-/// # Errors
-/// One sentence: the file cannot be read, is not a profile, or the page cannot be written.
-pub fn run(report: &Report) -> Result<(), Failure> {
-    let open = || {
-        Profile::open(&report.file).map_err(|error| format!("{}: {}", report.file.display(), told(&error)))
-    };
-    let mut profile = open()?;
-    let is_running = profile.outcome.is_none() && radrm_profile::is_being_written(&report.file);
+pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
+    let out = flags.out()?;
+    if let Some(out) = &out {
+        report_file::spares_profile(out).map_err(UsageError::Overwrites)?;
+    }
+    let mut profile = open(&flags.file)?;
+    let is_running = profile.outcome.is_none() && radrm_profile::is_being_written(&flags.file);
     if profile.outcome.is_none() && !is_running {
         // It may have ended after it was read.
-        profile = open()?;
+        profile = open(&flags.file)?;
     }
     let summary = if is_running { Summary::of_running(&profile) } else { Summary::from_profile(&profile) };
-    match &report.form {
-        Form::Text { timeline, features } => {
-            let out = std::io::stdout();
-            let options = text_options(out.is_terminal(), width(&out), *timeline, Some(&report.file));
-            let options = TextOptions { features: *features, ..options };
-            print(&radrm_analyzer::text(&profile, &summary, &options))
+    let options = |file| {
+        let out = std::io::stdout();
+        let options = text_options(out.is_terminal(), width(&out), flags.timeline, file);
+        TextOptions { features: flags.features, ..options }
+    };
+    let text = match flags {
+        Flags { perfetto: Some(_), .. } => radrm_analyzer::perfetto(&profile, &summary),
+        Flags { html: Some(_), .. } => radrm_analyzer::html(&profile, &summary),
+        Flags { json: true, oom: true, .. } => radrm_analyzer::oom_json(&summary),
+        Flags { json: true, .. } => radrm_analyzer::json(&summary),
+        Flags { oom: true, .. } => radrm_analyzer::oom_text(&summary, &options(None)),
+        Flags { file, .. } => radrm_analyzer::text(&profile, &summary, &options(Some(file))),
+    };
+    match out {
+        None => print(&text),
+        Some(out) => {
+            report_file::write(&out, &text)?;
+            print(&format!("{}\n", out.display()))
         }
-        Form::Oom => {
-            let out = std::io::stdout();
-            let options = text_options(out.is_terminal(), width(&out), false, None);
-            print(&radrm_analyzer::oom_text(&summary, &options))
-        }
-        Form::OomJson => print(&radrm_analyzer::oom_json(&summary)),
-        Form::Json => print(&radrm_analyzer::json(&summary)),
-        Form::Html(None) => print(&radrm_analyzer::html(&profile, &summary)),
-        Form::Html(Some(out)) => written(out, &radrm_analyzer::html(&profile, &summary)),
-        Form::Perfetto(None) => print(&radrm_analyzer::perfetto(&profile, &summary)),
-        Form::Perfetto(Some(out)) => written(out, &radrm_analyzer::perfetto(&profile, &summary)),
     }
 }
 
-/// Writes a file and names it.
-fn written(out: &Path, text: &str) -> Result<(), Failure> {
-    report_file::write(out, text)?;
-    print(&format!("{}\n", out.display()))
+/// Reads a profile.
+pub(super) fn open(path: &Path) -> Result<Profile, Failure> {
+    Profile::open(path).map_err(|error| FileProblem::Profile(error).of(path))
 }
 
-pub(super) fn told(error: &ReadError) -> String {
-    match error {
-        ReadError::Io(error) => output::reason(error),
-        other => other.to_string(),
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn out(line: &str) -> Result<Option<PathBuf>, String> {
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            flags: Flags,
+        }
+        let line = Line::try_parse_from(["report"].into_iter().chain(line.split(' ')));
+        line.unwrap().flags.out().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_page_goes_beside_its_profile_unless_a_file_is_named() {
+        for (line, expected) in [
+            ("d/p.7.radrm --html", Some("d/p.7.html")),
+            ("p.radrm --html=x.html", Some("x.html")),
+            ("p.radrm --html=-", None),
+            ("p.radrm --timeline", None),
+            ("--oom p.radrm --json", None),
+            ("--perfetto d/p.7.radrm", Some("d/p.7.perfetto.json")),
+            ("--perfetto p.radrm t.json", Some("t.json")),
+            ("p.radrm --perfetto=t.json", Some("t.json")),
+            ("p.radrm --perfetto=-", None),
+        ] {
+            assert_eq!(out(line), Ok(expected.map(PathBuf::from)), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_report_shows_one_profile() {
+        for (line, part) in [
+            ("f out", "--perfetto=OUT"),
+            ("a.radrm b.radrm", "one profile at a time: `radrm compare a.radrm b.radrm`"),
+            ("a b c --json", "`radrm compare --before PROFILE... --after PROFILE...`"),
+            ("--perfetto=t.json a b", "`radrm compare a b`"),
+            ("--perfetto a t.json b", "one profile at a time"),
+        ] {
+            let why = out(line).unwrap_err();
+            assert!(why.contains(part) && why.lines().count() == 1, "{line}: {why}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use crate::common::{Output, Place, finish};
+use crate::common::{Output, Place, collect, finish};
 use radrm_collector::dataset::{Dataset, Features, ProcessFeatures, Row};
 
 /// Takes 3 MiB and 5 MiB on the first GPU, gives 3 back, and is refused 999 GiB.
@@ -70,7 +70,7 @@ fn a_run_leaves_a_profile_a_row_and_a_report() {
     assert_eq!(rows[0]["peak_bytes"], 8 << 20);
     assert_eq!(rows[0]["failed_requests"], 1);
     assert_eq!(rows[0]["emulated"], "2xA100-40GB");
-    assert!(radrm(&place, &["dataset", "list"]).text().contains("8.0 MiB"));
+    assert!(radrm(&place, &["dataset", "list"]).text().contains("8.00 MiB"));
     let features = &rows[0]["features"];
     assert_eq!((&features["left_out"], features["processes"].as_array().unwrap().len()), (&0.into(), 1));
     let footprint = &features["processes"][0]["features"]["memory_footprint_bytes"];
@@ -226,6 +226,15 @@ fn a_current_directory_that_cannot_be_written_does_not_lose_the_profile() {
     let kept: Vec<_> = fs::read_dir(place.join("data/radrm/profiles")).unwrap().collect();
     assert_eq!(kept.len(), 1);
     assert!(output.stderr.contains("cannot be written"), "{}", output.stderr);
+}
+
+#[test]
+fn a_profile_has_the_number_of_its_job_in_quota_show() {
+    let place = Place::new();
+    let child = place.run(&["--no-dataset", "--quiet", "true"]).spawn().unwrap();
+    let job = child.id();
+    collect(child).code(0);
+    assert_eq!(place.profiles(), [format!("true.{job}.radrm")]);
 }
 
 #[test]

@@ -106,7 +106,7 @@ fn what_is_wrong_is_told_in_one_sentence() {
     fs::write(dir.path().join("other.txt"), "hello\n").unwrap();
     fs::write(dir.path().join("s.toml"), "min_gain = 100\nmin_gian = 200\n").unwrap();
     for (line, code, part) in [
-        ("replay none.csv", 1, "none.csv cannot be read: No such file or directory"),
+        ("replay none.csv", 1, "none.csv: No such file or directory"),
         ("replay bad.csv", 1, "bad.csv: line 3: arrival_s is \"soon\""),
         ("replay other.txt", 1, "this is no trace that is known"),
         ("replay t.csv --gpus 4xB9000", 2, "there is no model B9000"),

@@ -1,0 +1,28 @@
+//! Why nothing is replayed.
+
+use std::path::PathBuf;
+
+use radrm_scheduler_core::NoSuchPolicy;
+use thiserror::Error;
+
+#[derive(Debug, Error)]
+pub(crate) enum ReplayError {
+    #[error("{0}, or all")]
+    NoPolicy(#[from] NoSuchPolicy),
+    #[error("`{0}`: all stands alone")]
+    AllAlone(String),
+    #[error("{0} is none of {1}")]
+    NoneOf(String, &'static str),
+    #[error("{0} is neither a percentage nor none")]
+    NoSmact(String),
+    #[error("{0} is not a number above 0")]
+    NotPositive(String),
+    #[error("{} has no estimates of {name}; there are {known}", trace.display())]
+    NoEstimates { trace: PathBuf, name: String, known: String },
+    #[error("{}: line {line} is no event of radrmd: {why}", log.display())]
+    NoEvent { log: PathBuf, line: u64, why: String },
+    #[error("{}: no start of radrmd is in it", .0.display())]
+    NoStart(PathBuf),
+    #[error("{}: line {line}: other decisions come out than were taken", log.display())]
+    Differs { log: PathBuf, line: u64 },
+}
