@@ -17,8 +17,8 @@ use crate::segment_source::EntryName;
 use crate::source::{Brief, Source};
 use crate::timings;
 use radrm_profile::model::{
-    End, EventKind, Exit, Framework, Gpu, GpuClock, Job, KernelActivity, KernelSpan, NvmlSample, Outcome,
-    Process, ProcessKey, Profile, Reason, Recording, Timings,
+    End, EventKind, Exit, Framework, Gpu, GpuClock, Job, KernelSpan, NvmlSample, Outcome, Process,
+    ProcessKey, Profile, Reason, Recording, Timings,
 };
 use radrm_profile::{Bytes, Nanos, ProcessDelta, Record, State};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -108,8 +108,7 @@ pub struct Finished {
     pub failures: Vec<String>,
 }
 
-/// A watch over a job. Never fails and never waits: what cannot be done is
-/// said once and left out.
+/// A watch over a job. Never fails and never waits: what cannot be done is said once and left out.
 pub(crate) struct Watch<S> {
     source: S,
     output: Output,
@@ -231,8 +230,7 @@ impl<S: Source> Watch<S> {
         self.learn_gpus();
         let briefs = self.source.processes(false);
         self.read_refusals(&briefs, &[], true);
-        // NVML's last words first: they belong to processes that are still
-        // known now.
+        // NVML's last words first: they belong to processes that are still known now.
         let sampler = std::mem::replace(&mut self.sampler, Sampler::start(&NvmlSource::Off, 0));
         if sampler.is_awake() {
             let briefs = self.source.processes(true);
@@ -604,9 +602,8 @@ impl<S: Source> Watch<S> {
         let end = process.state.ended.unwrap_or(now).min(now);
         let t = std::mem::replace(&mut watched.worked, end).max(process.identity.joined);
         let known = self.output.profile.processes.iter().rfind(|known| known.key == process.key);
-        let work = process
-            .kernel_activity
-            .since(known.map_or(KernelActivity::default(), |known| known.kernel_activity));
+        let work =
+            process.kernel_activity.since(known.map(|known| known.kernel_activity).unwrap_or_default());
         let span = end.minus(t).max(Nanos(1));
         (!work.is_none()).then_some(KernelSpan { process: process.key, t, span, kernel_activity: work })
     }

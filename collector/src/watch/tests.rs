@@ -3,7 +3,7 @@
 use super::*;
 use radrm_profile::Bytes;
 use radrm_profile::model::{
-    Account, Copies, Event, EventKind, FailedRequest, GpuIndex, Identity, Kernel, KernelTime,
+    Account, Copies, Event, EventKind, FailedRequest, GpuIndex, Identity, Kernel, KernelActivity, KernelTime,
     RESULT_OUT_OF_MEMORY, TimedLaunch, TimedSpan, Timeline, TimelinePoint,
 };
 use std::cell::RefCell;
