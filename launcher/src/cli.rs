@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser};
 use radrm_console::usage::{Instead, explain};
-use radrm_limits::config::Percentage;
+use radrm_limits::LimitError;
+use radrm_limits::config::{Mode, Percentage};
 use radrm_limits::program::kernels::Kernels;
 use radrm_limits::requested::RequestedLimits;
 use thiserror::Error;
@@ -236,8 +237,6 @@ pub enum CommandLineError {
     DryRun(#[from] FlagsError),
     #[error("--faults works only with --emulate or --machine")]
     FaultsWithoutEmulation,
-    #[error("`{0}` is no mode that lets its owner write, such as 0644")]
-    Mode(String),
     #[error("--sm-limit and --mps=PERCENT both state a share: give one of them")]
     TwoShares,
 }
@@ -301,9 +300,8 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
 }
 
 /// The mode of a profile, octal.
-fn mode(text: &str) -> Result<u32, CommandLineError> {
-    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && mode & 0o200 != 0);
-    mode.ok_or_else(|| CommandLineError::Mode(text.to_owned()))
+fn mode(text: &str) -> Result<u32, LimitError> {
+    Mode::parse(text).map(|mode| mode.0)
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ impl<'a> Armed<'a> {
                 at: started,
                 emulated: emulated.map(|machine| (machine.label().to_owned(), machine.nvml().to_owned())),
                 dry: plan.dry_run.is_some(),
-                profile_mode: plan.profile_mode,
+                profile_mode: plan.profile_mode.or_else(|| prepared.node.as_ref()?.scopes.profile_mode),
             };
             let unseen = prepared.preload.unseen(word, prepared.program.as_deref(), &prepared.environment);
             Recording::begin(channel, start, &prepared.profile, unseen)

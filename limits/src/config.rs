@@ -16,6 +16,7 @@
 //! [job]
 //! mem-limit = "30GiB"              # each job that asks for nothing else
 //! mem-limit-max = "60GiB"          # each job, whatever it asks for
+//! profile-mode = "0640"            # who may read profiles; 0600 without
 //!
 //! [mps]
 //! enable = true
@@ -82,6 +83,8 @@ pub struct Job {
     pub mem_limit: Option<Text<RequestedLimits>>,
     /// A job, whatever it asks for.
     pub mem_limit_max: Option<Text<RequestedLimits>>,
+    /// The mode of its profile.
+    pub profile_mode: Option<Mode>,
 }
 
 /// The Multi-Process Service on this node.
@@ -115,6 +118,28 @@ impl<'de> Deserialize<'de> for Context {
             Ok(Amount::Bytes(bytes)) => Ok(Self::Bytes(bytes)),
             _ => Err(de::Error::custom(format!("`{text}` is neither \"auto\" nor an amount such as 300MiB"))),
         }
+    }
+}
+
+/// Permissions of a file that its owner may write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mode(pub u32);
+
+impl Mode {
+    /// Reads octal digits, `0640`.
+    ///
+    /// # Errors
+    /// It is no mode, or one that keeps its owner from writing.
+    pub fn parse(text: &str) -> Result<Self, LimitError> {
+        let mode = u32::from_str_radix(text, 8).ok();
+        let mode = mode.filter(|mode| *mode <= 0o777 && mode & 0o200 != 0);
+        mode.map(Self).ok_or_else(|| LimitError::NoMode(text.to_owned()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Mode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
 
@@ -192,6 +217,7 @@ mod tests {
         assert_eq!(config.user["alice"].mem_limit.as_ref().unwrap().to_string(), "0=60GiB,1=20GiB");
         assert_eq!(config.group["students"].mem_limit_each.as_ref().unwrap().to_string(), "10GiB");
         assert_eq!(config.job.mem_limit_max.as_ref().unwrap().to_string(), "60GiB");
+        assert_eq!(config.job.profile_mode, Some(Mode(0o640)));
         assert_eq!(config.mps.active_thread_percentage, Some(Percentage(50)));
         assert_eq!(read("").unwrap(), Config::default());
     }
@@ -206,6 +232,8 @@ mod tests {
             ("context = \"50%\"\n", 1, "neither \"auto\" nor an amount"),
             ("# a\n[mps]\nactive-thread-percentage = 0\n", 3, "no percentage"),
             ("[mps]\nenable = \"yes\"\n", 2, "invalid type"),
+            ("[job]\nprofile-mode = \"0440\"\n", 2, "no mode that lets its owner write"),
+            ("[job]\nprofile-mode = 640\n", 2, "invalid type"),
             ("[job]\nmem-limit = \"1GiB\nmem-limit-max = \"2GiB\"\n", 2, ""),
             ("[default]\nmem-limit = \"1GiB\"\nmem-limit = \"2GiB\"\n", 3, "duplicate"),
         ] {

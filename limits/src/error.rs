@@ -31,6 +31,8 @@ pub enum LimitError {
     TooSmall(String),
     #[error("`{0}` is no percentage between 1 and 100")]
     NoPercentage(String),
+    #[error("`{0}` is no mode that lets its owner write, such as 0644")]
+    NoMode(String),
     #[error("`{0}` is none of off, count, sample, sample:PERCENT (up to 100), all")]
     NoKernelsMode(String),
     #[error("no limit is given")]

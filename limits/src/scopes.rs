@@ -126,6 +126,8 @@ pub struct Scopes {
     pub mps: Mps,
     /// The cap on jobs, if it is stricter than what was asked for.
     pub capped: bool,
+    /// The mode of the job's profile: what all files that name one allow.
+    pub profile_mode: Option<u32>,
 }
 
 impl Scopes {
@@ -163,6 +165,9 @@ pub fn gather(
             scopes.mps.active_thread_percentage.or(config.mps.active_thread_percentage);
         scopes.mps.pipe_directory =
             scopes.mps.pipe_directory.take().or_else(|| config.mps.pipe_directory.clone());
+        if let Some(mode) = config.job.profile_mode {
+            scopes.profile_mode = Some(scopes.profile_mode.map_or(mode.0, |known| known & mode.0));
+        }
         if let Some(requested) = &config.job.mem_limit {
             tighten(&mut default, &of(&requested.0)?, gpus)?;
         }
