@@ -1,195 +1,26 @@
 //! The engine against a world that records: no processes, no GPUs, no waiting.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
 use radrm_collector::NvmlSource;
-use radrm_limits::cgroup_v2::Group;
-use radrm_protocol::wire::HostLimits;
-use radrm_scheduler_core::{HostNeed, Millis, Outcome, Verdict};
-use radrm_telemetry::Segment;
+use radrm_scheduler_core::{Millis, Outcome, Verdict};
 
-use super::effects::Owner;
 use super::*;
 use crate::history::History;
-use crate::hooks::Call;
-use crate::host;
-use crate::status::{self, End, Status};
 use crate::store::Stage;
-use crate::supervisor::Order;
-use crate::suspend;
-use radrm_os::ProcessIdentity;
 use radrm_os::nvml::Gpu;
 use radrm_protocol::spec::Spec;
 
 const GIB: u64 = 1 << 30;
 
 mod one_path;
+mod world;
 
-/// The daemon is killed here.
-struct Crash;
-
-/// What there is beside the daemon: it stays when that is killed.
-#[derive(Default)]
-struct World {
-    attempts: BTreeMap<Attempt, status::Look>,
-    /// All attempts that were started, in order.
-    started: Vec<Attempt>,
-    /// Supervisors that ended and were not reported yet.
-    ended: Vec<Attempt>,
-    /// Points at which the daemon can be killed that were passed, and the one at which it is.
-    points: usize,
-    crash_at: Option<usize>,
-}
-
-impl World {
-    fn who(attempt: Attempt, of: u32) -> ProcessIdentity {
-        ProcessIdentity { pid: 1000 + attempt.0 as u32 * 100 + attempt.1 * 10 + of, start: 1 }
-    }
-
-    fn end(&mut self, attempt: Attempt, end: End) {
-        if let Some(look) = self.attempts.get_mut(&attempt).filter(|look| look.kept) {
-            look.kept = false;
-            look.status.end = Some(end);
-            self.ended.push(attempt);
-        }
-    }
-
-    fn end_of(&mut self, who: ProcessIdentity, signal: i32) {
-        let of = |(attempt, _): &(&Attempt, &status::Look)| {
-            [0, 1].map(|of| Self::who(**attempt, of)).contains(&who)
-        };
-        if let Some(attempt) = self.attempts.iter().find(of).map(|(attempt, _)| *attempt) {
-            self.end(attempt, End { signal: Some(signal), ..End::default() });
-        }
-    }
-
-    /// Every attempt makes one step: its program is there, then it ends.
-    fn advance(&mut self, code: impl Fn(u64) -> Option<i32>) {
-        let kept: Vec<Attempt> =
-            self.attempts.iter().filter(|(_, look)| look.kept).map(|(attempt, _)| *attempt).collect();
-        for attempt in kept {
-            let status = &mut self.attempts.get_mut(&attempt).unwrap().status;
-            if status.program.is_none() {
-                status.program = Some(Self::who(attempt, 1));
-            } else if let Some(code) = code(attempt.0) {
-                self.end(attempt, End { code: Some(code), ..End::default() });
-            }
-        }
-    }
-}
-
-#[derive(Clone, Default)]
-struct Recorder(Rc<RefCell<World>>);
-
-impl Recorder {
-    /// A point at which the daemon may be killed.
-    fn point(&self) {
-        let mut world = self.0.borrow_mut();
-        world.points += 1;
-        if world.crash_at == Some(world.points) {
-            drop(world);
-            resume_unwind(Box::new(Crash));
-        }
-    }
-
-    /// An effect, with a point before and after it.
-    fn act<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
-        self.point();
-        let done = act(&mut self.0.borrow_mut());
-        self.point();
-        done
-    }
-}
-
-impl Effects for Recorder {
-    fn start(
-        &mut self,
-        attempt: Attempt,
-        _: Owner,
-        _: &Order,
-    ) -> Result<Option<ProcessIdentity>, DaemonError> {
-        self.act(|world| {
-            assert!(!world.started.contains(&attempt), "{attempt:?} is started twice");
-            world.started.push(attempt);
-            let supervisor = Some(World::who(attempt, 0));
-            let status = Status { supervisor, ..Status::default() };
-            world.attempts.insert(attempt, status::Look { kept: true, status });
-            Ok(supervisor)
-        })
-    }
-
-    fn launcher(&self) -> Result<String, DaemonError> {
-        Ok("radrm-run".to_owned())
-    }
-
-    fn watch(&mut self, _: Attempt, _: ProcessIdentity) {}
-
-    fn reap(&mut self, _: Attempt) {}
-
-    fn status(&mut self, attempt: Attempt) -> std::io::Result<Option<status::Look>> {
-        Ok(self.0.borrow().attempts.get(&attempt).cloned())
-    }
-
-    fn lives(&self, who: ProcessIdentity) -> bool {
-        let world = self.0.borrow();
-        world
-            .attempts
-            .values()
-            .any(|look| look.kept && [look.status.supervisor, look.status.program].contains(&Some(who)))
-    }
-
-    fn signal_group(&mut self, program: ProcessIdentity, number: i32) {
-        self.act(|world| world.end_of(program, number));
-    }
-
-    fn kill_below(&mut self, supervisor: ProcessIdentity, _: Option<ProcessIdentity>) {
-        self.act(|world| world.end_of(supervisor, libc::SIGKILL));
-    }
-
-    fn kill_again(&mut self, _: ProcessIdentity, _: bool) {}
-
-    fn sweep(&mut self, _: Attempt, _: Option<u32>, _: &Status) -> BTreeSet<u32> {
-        BTreeSet::new()
-    }
-
-    fn start_helper(&mut self, _: Attempt, _: suspend::Order) -> Result<(), DaemonError> {
-        Err(DaemonError::JobGone)
-    }
-
-    fn start_epilog(&mut self, _: Attempt, _: &Call) -> Result<(), DaemonError> {
-        Err(DaemonError::JobGone)
-    }
-
-    fn limit_host(&mut self, _: Attempt, _: HostNeed) -> Result<Option<Group>, DaemonError> {
-        Ok(None)
-    }
-
-    fn host_limits(&self) -> HostLimits {
-        HostLimits::default()
-    }
-
-    fn clear(&mut self, attempt: Attempt) {
-        self.act(|world| world.attempts.remove(&attempt));
-    }
-
-    fn clean(&mut self, _: Vec<u64>, _: u64) -> bool {
-        false
-    }
-
-    fn segment(&self, _: ProcessIdentity) -> Option<Segment> {
-        None
-    }
-
-    fn processes(&self) -> host::Look {
-        host::Look::now()
-    }
-}
+use world::{Crash, Recorder};
 
 /// An engine on one GPU of 40 GiB, with what is on disk in this folder.
 fn open(dir: &Path, world: &Recorder) -> Engine {
@@ -320,6 +151,48 @@ fn a_daemon_killed_at_any_point_changes_no_jobs_fate() {
     for at in 1..=points {
         assert_eq!(run(Some(at)).0, uninterrupted, "killed at point {at}");
     }
+}
+
+#[test]
+fn a_submission_to_a_queue_that_cannot_be_read_takes_no_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut engine = open(dir.path(), &Recorder::default());
+    let first = submit(&mut engine, 30);
+    let kept = || std::fs::read_to_string(dir.path().join("last-job")).unwrap();
+    let before = kept();
+    // Its tables are gone.
+    let other = rusqlite::Connection::open_in_memory().unwrap();
+    let queue = std::mem::replace(&mut engine.outbox.store.connection, other);
+    let command = vec!["program".to_owned()];
+    let spec = Spec { command, cwd: "/".into(), ..Spec::default() };
+    let response = ask(&mut engine, Request::Submit(Box::new(spec)));
+    assert!(
+        matches!(&response, Response::Refused(why) if why.contains("the queue cannot be read")),
+        "{response:?}"
+    );
+    assert_eq!(kept(), before, "numbers up to the largest there is would be lost for good");
+    engine.outbox.store.connection = queue;
+    assert_eq!(submit(&mut engine, 30), first + 1);
+}
+
+#[test]
+fn an_estimate_is_what_a_submission_is_given_by_the_same_rules() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut engine = open(dir.path(), &Recorder::default());
+    let command = vec!["program".to_owned()];
+    let spec = Spec { command, cwd: "/".into(), gpus: 1, mem: Some(5 * GIB), ..Spec::default() };
+    let estimate = Request::Estimate(Box::new(spec));
+    let Response::Estimate(row) = ask(&mut engine, estimate.clone()) else { panic!("no estimate") };
+    assert!(
+        engine.jobs.entries.is_empty() && engine.outbox.store.highest().unwrap() == 0,
+        "nothing is stored"
+    );
+    let job = submit(&mut engine, 5);
+    assert_eq!(Some(&row.needs), engine.jobs.entries[&job].needs.as_ref());
+    assert_eq!(row.model.as_deref(), Some("G"));
+    let other = Peer { uid: u32::MAX - 1, gid: 0, name: String::new(), admin: false };
+    let response = engine.answer(&other, &estimate);
+    assert!(matches!(response, Response::Refused(_)), "no account here: {response:?}");
 }
 
 #[test]

@@ -3,16 +3,24 @@
 //! Both have a node of their own that runs jobs alike: a job is there when it is started, runs as long as it runs alone,
 //! and ends at once where its peak is over its limit or over what is free.
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
+use radrm_protocol::after::After;
 use radrm_scheduler_core::need::DryRun;
 use radrm_scheduler_core::replay::events::Entry as Logged;
 use radrm_scheduler_core::replay::{Cluster, Model, Options, Source, TraceJob, replay};
-use radrm_scheduler_core::{Action, Activity, Bytes, Constants, HostNeed, Node, NodeId, Permille, UserId};
+use radrm_scheduler_core::{
+    Action, Activity, Bytes, Condition, Constants, Dependency, HostNeed, JobId, Node, NodeId, Permille,
+    Preemption, SuspendRefusal, UserId,
+};
 use serde_json::Value;
 
+use super::world::{Programs, World};
 use super::*;
+use crate::status::End;
+use crate::supervisor::Order;
 
 const JOBS: u64 = 1000;
 const GPUS: u32 = 4;
@@ -39,18 +47,37 @@ impl Rng {
 }
 
 /// Runs of 40 programs of three users: declared, estimated, learned and unknown needs, dry runs, gangs, shares,
-/// priorities, GPU models that are not there, more GPUs and more host memory than there is.
+/// priorities, preemption with and without checkpoints, dependencies, time limits, GPU models that are not there, more
+/// GPUs and more host memory than there is.
 fn submissions(first_user: u32, users: u32) -> Vec<TraceJob> {
     let mut rng = Rng(12);
     let mut arrival = BEGIN;
-    let job = |_| {
+    // Earlier jobs of each user that can run: those that can not have no number.
+    let mut earlier: BTreeMap<UserId, Vec<JobId>> = BTreeMap::new();
+    let job = |index| {
         arrival += 1 + rng.below(40_000);
         let program = rng.below(40);
         let peak = Bytes((1 + program) * GIB - rng.below(GIB / 4));
         let about = |rng: &mut Rng| Bytes(peak.0 / 100 * (70 + rng.below(80)));
         let duration = Millis(1000 + rng.below(200_000));
         let gpus = [1, 1, 1, 1, 1, 2, 3, 5, 0][usize::try_from(rng.below(9)).unwrap()];
-        TraceJob {
+        let user = UserId(first_user + rng.below(users.into()) as u32);
+        let preemption = Preemption {
+            allowed: rng.one_in(2),
+            checkpoint_signal: rng.one_in(2).then_some(libc::SIGUSR1),
+            grace: Millis(rng.below(3000)),
+            suspend: Err(SuspendRefusal::NoShim),
+        };
+        let jobs = earlier.entry(user).or_default();
+        let recent = jobs.iter().rev().nth(rng.below(4) as usize).copied();
+        let condition = if rng.one_in(2) { Condition::Ok } else { Condition::Any };
+        let after = recent.filter(|_| rng.one_in(6)).map(|job| Dependency {
+            condition,
+            first: job,
+            last: job,
+            failed: None,
+        });
+        let job = TraceJob {
             gpus,
             peak,
             declared: (rng.one_in(4) && gpus > 0).then(|| about(&mut rng)),
@@ -59,11 +86,23 @@ fn submissions(first_user: u32, users: u32) -> Vec<TraceJob> {
             model: rng.one_in(8).then(|| if rng.one_in(3) { "H" } else { "G" }.to_owned()),
             share: (rng.one_in(10) && gpus > 0).then(|| Permille(100 + 100 * rng.below(4) as u32)),
             host: HostNeed { cpu_milli: 1000 * rng.below(5), memory: Bytes(rng.below(12).pow(2) * 3 * GIB) },
-            user: UserId(first_user + rng.below(users.into()) as u32),
+            user,
+            preemption,
+            after: after.into_iter().collect(),
             priority: i32::try_from(rng.below(5)).unwrap() - 2,
-            time_limit: rng.one_in(3).then(|| Millis(duration.0 * 3)),
+            // Some run into theirs.
+            time_limit: rng.one_in(3).then(|| Millis(duration.0 * (1 + 2 * rng.below(2)) / 2 + 4000)),
             ..TraceJob::new(format!("p{program}"), Millis(arrival), duration)
+        };
+        let is_large = job.gpus > GPUS as u16 || job.host.memory > Bytes(HOST);
+        if !is_large
+            && job.after.is_empty()
+            && job.model.as_deref() != Some("H")
+            && job.peak < Bytes(17 * GIB)
+        {
+            earlier.entry(user).or_default().push(JobId(index));
         }
+        job
     };
     (0..JOBS).map(job).collect()
 }
@@ -84,6 +123,9 @@ fn spec(index: usize, job: &TraceJob) -> Spec {
         host_memory: job.host.memory.0,
         priority: job.priority,
         time_limit_ms: job.time_limit.map(|time| time.0),
+        preemptible: job.preemption.allowed,
+        checkpoint_signal: job.preemption.checkpoint_signal,
+        grace_ms: Some(job.preemption.grace.0),
         ..Spec::default()
     }
 }
@@ -92,7 +134,7 @@ fn spec(index: usize, job: &TraceJob) -> Spec {
 struct Run {
     devices: Vec<String>,
     bytes: u64,
-    /// The how-manieth start it is: of those that end at once the first ends first.
+    /// The how-manieth start or signal it is: of those that end at once the first ends first.
     number: u64,
     end: End,
     until: u64,
@@ -102,17 +144,19 @@ struct Run {
 struct Machine {
     trace: Vec<TraceJob>,
     begun: Instant,
-    now: Cell<u64>,
-    attempts: BTreeMap<Attempt, status::Look>,
-    starts: u64,
+    now: u64,
+    count: u64,
     runs: BTreeMap<Attempt, Run>,
+    /// What is left to run of jobs that wrote a checkpoint, ms.
+    kept: BTreeMap<u64, u64>,
 }
 
-#[derive(Clone)]
-struct Shared(Rc<RefCell<Machine>>);
+impl Programs for Machine {
+    fn now(&self) -> Now {
+        Now { at: Millis(self.now), mono: self.begun + Duration::from_millis(self.now - BEGIN) }
+    }
 
-impl Machine {
-    fn start(&mut self, attempt: Attempt, order: &Order) -> ProcessIdentity {
+    fn start(&mut self, attempt: Attempt, order: &Order) -> Option<u64> {
         let value = |name: &str| {
             let mut lines = order.environment.iter();
             lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).unwrap().to_owned()
@@ -127,98 +171,52 @@ impl Machine {
             self.runs.values().filter(|run| run.devices.contains(uuid)).map(|run| run.bytes).sum()
         };
         let room = devices.iter().map(|uuid| (40 * GIB).saturating_sub(used(uuid))).min().unwrap_or(u64::MAX);
-        let (peak, now) = (job.peak.0, self.now.get());
-        self.starts += 1;
-        let number = self.starts;
+        let (peak, now) = (job.peak.0, self.now);
+        self.count += 1;
+        let number = self.count;
+        let left = self.kept.remove(&attempt.0).unwrap_or(job.duration.0);
         let run = match peak > room.min(limit) {
             true => {
-                let end = End { code: Some(1), oom: Some(peak), at_ms: now, ..End::default() };
+                let end = End { code: Some(1), oom: Some(peak), ..End::default() };
                 Run { devices, bytes: 0, number, end, until: now }
             }
             false => {
-                let until = now + job.duration.0;
                 let seen = (!devices.is_empty()).then_some(peak);
-                let end = End { code: Some(0), peak: seen, at_ms: until, ..End::default() };
-                Run { devices, bytes: peak, number, end, until }
+                let end = End { code: Some(0), peak: seen, ..End::default() };
+                Run { devices, bytes: peak, number, end, until: now + left }
             }
         };
         self.runs.insert(attempt, run);
-        let who = |of| World::who(attempt, of);
-        let (supervisor, program) = (Some(who(0)), Some(who(1)));
-        let status = Status { supervisor, program, began_ms: now, end: None };
-        self.attempts.insert(attempt, status::Look { kept: true, status });
-        who(0)
+        Some(now)
     }
 
-    /// Attempts that end now.
-    fn ended(&mut self) -> Vec<Message> {
-        let due = self.runs.iter().filter(|(_, run)| run.until <= self.now.get());
-        let mut due: Vec<(u64, Attempt)> = due.map(|(attempt, run)| (run.number, *attempt)).collect();
-        due.sort_unstable();
-        let end = |attempt| {
-            let run = self.runs.remove(&attempt)?;
-            let look = self.attempts.get_mut(&attempt)?;
-            (look.kept, look.status.end) = (false, Some(run.end));
-            Some(Message::SupervisorEnded(attempt))
-        };
-        due.into_iter().map(|(_, attempt)| attempt).filter_map(end).collect()
+    /// A program writes its checkpoint and goes on; by any other signal it ends a second later.
+    fn signal(&mut self, attempt: Attempt, number: i32) -> bool {
+        let Some(run) = self.runs.get_mut(&attempt) else { return false };
+        let killed = self.now + 1000;
+        if number == libc::SIGUSR1 {
+            self.kept.insert(attempt.0, (run.until - self.now).max(1));
+        } else if run.until > killed {
+            self.count += 1;
+            let end = End { signal: Some(libc::SIGTERM), ..End::default() };
+            (run.until, run.number, run.end) = (killed, self.count, end);
+        }
+        false
     }
 }
 
-impl Effects for Shared {
-    fn now(&self) -> Now {
-        let machine = self.0.borrow();
-        let at = machine.now.get();
-        Now { at: Millis(at), mono: machine.begun + Duration::from_millis(at - BEGIN) }
-    }
-    fn start(
-        &mut self,
-        attempt: Attempt,
-        _: Owner,
-        order: &Order,
-    ) -> Result<Option<ProcessIdentity>, DaemonError> {
-        Ok(Some(self.0.borrow_mut().start(attempt, order)))
-    }
-    fn launcher(&self) -> Result<String, DaemonError> {
-        Ok("radrm-run".to_owned())
-    }
-    fn watch(&mut self, _: Attempt, _: ProcessIdentity) {}
-    fn reap(&mut self, _: Attempt) {}
-    fn status(&mut self, attempt: Attempt) -> std::io::Result<Option<status::Look>> {
-        Ok(self.0.borrow().attempts.get(&attempt).cloned())
-    }
-    fn lives(&self, _: ProcessIdentity) -> bool {
-        true
-    }
-    fn signal_group(&mut self, _: ProcessIdentity, _: i32) {}
-    fn kill_below(&mut self, _: ProcessIdentity, _: Option<ProcessIdentity>) {}
-    fn kill_again(&mut self, _: ProcessIdentity, _: bool) {}
-    fn sweep(&mut self, _: Attempt, _: Option<u32>, _: &Status) -> BTreeSet<u32> {
-        BTreeSet::new()
-    }
-    fn start_helper(&mut self, _: Attempt, _: suspend::Order) -> Result<(), DaemonError> {
-        Err(DaemonError::JobGone)
-    }
-    fn start_epilog(&mut self, _: Attempt, _: &Call) -> Result<(), DaemonError> {
-        Err(DaemonError::JobGone)
-    }
-    fn limit_host(&mut self, _: Attempt, _: HostNeed) -> Result<Option<Group>, DaemonError> {
-        Ok(None)
-    }
-    fn host_limits(&self) -> HostLimits {
-        HostLimits::default()
-    }
-    fn clear(&mut self, attempt: Attempt) {
-        self.0.borrow_mut().attempts.remove(&attempt);
-    }
-    fn clean(&mut self, _: Vec<u64>, _: u64) -> bool {
-        false
-    }
-    fn segment(&self, _: ProcessIdentity) -> Option<Segment> {
-        None
-    }
-    fn processes(&self) -> host::Look {
-        host::Look::now()
+impl World<Machine> {
+    /// Ends the attempts that end now.
+    fn pass(&mut self) -> Vec<Message> {
+        let now = self.programs.now;
+        let due = self.programs.runs.iter().filter(|(_, run)| run.until <= now);
+        let mut due: Vec<(u64, Attempt)> = due.map(|(attempt, run)| (run.number, *attempt)).collect();
+        due.sort_unstable();
+        for (_, attempt) in due {
+            let run = self.programs.runs.remove(&attempt).unwrap();
+            self.end(attempt, End { at_ms: now, ..run.end });
+        }
+        std::mem::take(&mut self.ended).into_iter().map(Message::SupervisorEnded).collect()
     }
 }
 
@@ -226,21 +224,23 @@ fn settings() -> radrm_scheduler_core::Settings {
     // Jobs of which nothing is known slow no other, in the prediction and in the replay's node.
     let mut settings = radrm_scheduler_core::Settings { assumed: Activity::default(), ..Default::default() };
     settings.eviction.migrate = false;
+    // SIGKILL comes while the program still ends by SIGTERM.
+    settings.eviction.kill_after = Millis(400);
     settings
 }
 
 /// The daemon's way: the log of its events, each job's number, and why a job was rejected.
 fn by_daemon(trace: &[TraceJob]) -> (Vec<Logged>, BTreeMap<u64, u64>, BTreeMap<u64, String>) {
     let dir = tempfile::tempdir().unwrap();
-    let machine = Machine {
+    let programs = Machine {
         trace: trace.to_vec(),
         begun: Instant::now(),
-        now: Cell::new(BEGIN),
-        attempts: BTreeMap::new(),
-        starts: 0,
+        now: BEGIN,
+        count: 0,
         runs: BTreeMap::new(),
+        kept: BTreeMap::new(),
     };
-    let shared = Shared(Rc::new(RefCell::new(machine)));
+    let world = Recorder(Rc::new(RefCell::new(World::of(programs))));
     let config = Config {
         state: dir.path().to_owned(),
         events: dir.path().join("events"),
@@ -259,21 +259,24 @@ fn by_daemon(trace: &[TraceJob]) -> (Vec<Logged>, BTreeMap<u64, u64>, BTreeMap<u
         total: 40 * GIB,
         divided: false,
     };
-    let mut engine = open_with(dir.path(), config, (0..GPUS).map(gpu).collect(), Box::new(shared.clone()));
+    let mut engine = open_with(dir.path(), config, (0..GPUS).map(gpu).collect(), Box::new(world.clone()));
     let (mut numbers, mut rejected) = (BTreeMap::new(), BTreeMap::new());
     let mut next = 0;
     loop {
         let arrival = trace.get(next).map(|job| job.arrival.0);
-        let end = shared.0.borrow().runs.values().map(|run| run.until).min();
-        let Some(now) = arrival.into_iter().chain(end).min() else { break };
-        shared.0.borrow().now.set(now);
-        let mut messages = shared.0.borrow_mut().ended();
+        let end = world.0.borrow().programs.runs.values().map(|run| run.until).min();
+        let Some(happens) = arrival.into_iter().chain(end).min() else { break };
+        let now = engine.core.wake.map_or(happens, |wake| happens.min(wake.0));
+        world.0.borrow_mut().programs.now = now;
+        let mut messages = world.0.borrow_mut().pass();
         if messages.is_empty()
-            && let Some(job) = trace.get(next)
+            && let Some(job) = trace.get(next).filter(|job| job.arrival.0 == now)
         {
             let (reply, answer) = channel();
             let peer = Peer { uid: job.user.0, gid: job.user.0, name: "u".into(), admin: true };
-            messages.push(Message::Asked(peer, Request::Submit(Box::new(spec(next, job))), reply));
+            let mut spec = spec(next, job);
+            spec.after = job.after.iter().map(|after| named(after, &numbers)).collect();
+            messages.push(Message::Asked(peer, Request::Submit(Box::new(spec)), reply));
             batch(&mut engine, messages);
             match answer.recv().unwrap() {
                 Response::Submitted { job, .. } => _ = numbers.insert(job, next as u64),
@@ -286,7 +289,7 @@ fn by_daemon(trace: &[TraceJob]) -> (Vec<Logged>, BTreeMap<u64, u64>, BTreeMap<u
         }
         // What was started is there, or has ended already.
         loop {
-            let ended = shared.0.borrow_mut().ended();
+            let ended = world.0.borrow_mut().pass();
             let done = ended.is_empty() && engine.jobs.live.values().all(|live| live.told);
             batch(&mut engine, ended);
             if done {
@@ -298,6 +301,12 @@ fn by_daemon(trace: &[TraceJob]) -> (Vec<Logged>, BTreeMap<u64, u64>, BTreeMap<u
     let text = std::fs::read_to_string(dir.path().join("events")).unwrap();
     let log = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     (log, numbers, rejected)
+}
+
+/// A dependency by the daemon's number of the job.
+fn named(after: &Dependency, numbers: &BTreeMap<u64, u64>) -> After {
+    let (job, _) = numbers.iter().find(|(_, index)| **index == after.first.0).unwrap();
+    After { condition: after.condition, job: (*job).into(), jobs: None }
 }
 
 fn batch(engine: &mut Engine, messages: Vec<Message>) {
@@ -368,15 +377,20 @@ fn daemon_and_replay_resolve_and_decide_alike() {
     let (log, numbers, rejected) = by_daemon(&trace);
     let (needs, decided) = compared(&log, |job| numbers[&job]);
     let (mut needs_there, mut decided_there) = compared(&by_replay(&trace), |job| job);
-    // What the replay rejects at submission the daemon answered with the same words.
+    // What the replay ends at its submission the daemon rejects.
+    let is_end = |decision: &Value| decision["action"]["action"] == "end";
     let ends: BTreeMap<u64, String> = decided_there
         .iter()
-        .filter(|(_, decision)| decision["action"]["verdict"]["verdict"] == "impossible")
-        .map(|(_, decision)| (decision["action"]["job"].as_u64().unwrap(), decision["reason"].to_string()))
+        .filter(|(_, decision)| is_end(decision))
+        .map(|(_, decision)| (decision["action"]["job"].as_u64().unwrap(), decision.to_string()))
         .collect();
     for (job, why) in &rejected {
-        assert!(why.starts_with("the job can never run here"), "{why}");
-        assert!(ends.contains_key(job), "job {job} is rejected by the daemon alone: {why}");
+        let (words, verdict) = match why.contains("did not succeed") {
+            true => ("would never start", "dependency_failed"),
+            false => ("the job can never run here", "impossible"),
+        };
+        assert!(why.contains(words), "{why}");
+        assert!(ends[job].contains(verdict), "job {job} is rejected by the daemon alone: {why}");
     }
     let is_rejected = |job: &Value| job.as_u64().is_some_and(|job| rejected.contains_key(&job));
     needs_there.retain(|(_, known)| !is_rejected(&known[0]));
@@ -388,13 +402,20 @@ fn daemon_and_replay_resolve_and_decide_alike() {
     // The test is about something.
     let count =
         |word: &str| decided.iter().filter(|(_, decision)| decision.to_string().contains(word)).count();
-    let found = [
-        rejected.len(),
-        needs.len() - numbers.len(),
-        count("requeue"),
-        count("backfilled"),
-        count("ran_out"),
-    ];
-    assert!(found.iter().all(|count| *count >= 20), "{found:?}");
+    let mut found = vec![("rejected", rejected.len()), ("learned", needs.len() - numbers.len())];
+    found.extend(["requeue", "backfilled", "ran_out"].map(|word| (word, count(word))));
+    assert!(found.iter().all(|(_, count)| *count >= 20), "{found:?}");
+    let rare = [
+        "more_important",
+        "checkpoint",
+        "terminate",
+        "kill",
+        "grace_over",
+        "timed_out",
+        "dependency_failed",
+        "ready",
+    ]
+    .map(|word| (word, count(word)));
+    assert!(rare.iter().all(|(_, count)| *count >= 2), "{rare:?}");
     assert_eq!(count("\"end\""), numbers.len(), "all jobs end");
 }

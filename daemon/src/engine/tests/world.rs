@@ -1,0 +1,229 @@
+//! The world around an engine, as a test has it: attempts, and no processes.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::resume_unwind;
+use std::rc::Rc;
+
+use radrm_limits::cgroup_v2::Group;
+use radrm_os::ProcessIdentity;
+use radrm_protocol::wire::HostLimits;
+use radrm_scheduler_core::HostNeed;
+use radrm_telemetry::Segment;
+
+use crate::engine::effects::{Effects, Owner};
+use crate::error::DaemonError;
+use crate::hooks::Call;
+use crate::host;
+use crate::status::{End, Look, Status};
+use crate::supervisor::Order;
+use crate::suspend;
+use crate::time::Now;
+use crate::watch::Attempt;
+
+/// The daemon is killed here.
+pub(super) struct Crash;
+
+/// How programs behave, and how time passes.
+pub(super) trait Programs: 'static {
+    fn now(&self) -> Now {
+        Now::read()
+    }
+
+    /// An attempt is started. Returns when its program began, if that is there at once.
+    fn start(&mut self, attempt: Attempt, order: &Order) -> Option<u64>;
+
+    /// A program gets a signal. Returns whether it ends at once.
+    fn signal(&mut self, attempt: Attempt, number: i32) -> bool;
+}
+
+/// Programs that begin when the test says so, and end when it says so or at a signal.
+#[derive(Default)]
+pub(super) struct Idle;
+
+impl Programs for Idle {
+    fn start(&mut self, _: Attempt, _: &Order) -> Option<u64> {
+        None
+    }
+
+    fn signal(&mut self, _: Attempt, _: i32) -> bool {
+        true
+    }
+}
+
+/// What there is beside the daemon: it stays when that is killed.
+#[derive(Default)]
+pub(super) struct World<P = Idle> {
+    attempts: BTreeMap<Attempt, Look>,
+    /// All attempts that were started, in order.
+    pub(super) started: Vec<Attempt>,
+    /// Supervisors that ended and were not reported yet.
+    pub(super) ended: Vec<Attempt>,
+    /// Points at which the daemon can be killed that were passed, and the one at which it is.
+    pub(super) points: usize,
+    pub(super) crash_at: Option<usize>,
+    pub(super) programs: P,
+}
+
+fn process(attempt: Attempt, of: u32) -> ProcessIdentity {
+    ProcessIdentity { pid: 1000 + attempt.0 as u32 * 100 + attempt.1 * 10 + of, start: 1 }
+}
+
+impl<P: Programs> World<P> {
+    pub(super) fn of(programs: P) -> Self {
+        let (attempts, started, ended) = Default::default();
+        Self { attempts, started, ended, points: 0, crash_at: None, programs }
+    }
+
+    pub(super) fn end(&mut self, attempt: Attempt, end: End) {
+        if let Some(look) = self.attempts.get_mut(&attempt).filter(|look| look.kept) {
+            look.kept = false;
+            look.status.end = Some(end);
+            self.ended.push(attempt);
+        }
+    }
+
+    fn signal(&mut self, process: ProcessIdentity, number: i32) {
+        let mut attempts = self.attempts.iter();
+        let of =
+            attempts.find(|(_, look)| [look.status.supervisor, look.status.program].contains(&Some(process)));
+        if let Some(attempt) = of.map(|(attempt, _)| *attempt)
+            && self.programs.signal(attempt, number)
+        {
+            self.end(attempt, End { signal: Some(number), ..End::default() });
+        }
+    }
+
+    /// Every attempt makes one step: its program is there, then it ends.
+    pub(super) fn advance(&mut self, code: impl Fn(u64) -> Option<i32>) {
+        let kept: Vec<Attempt> =
+            self.attempts.iter().filter(|(_, look)| look.kept).map(|(attempt, _)| *attempt).collect();
+        for attempt in kept {
+            let status = &mut self.attempts.get_mut(&attempt).unwrap().status;
+            if status.program.is_none() {
+                status.program = Some(process(attempt, 1));
+            } else if let Some(code) = code(attempt.0) {
+                self.end(attempt, End { code: Some(code), ..End::default() });
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Recorder<P = Idle>(pub(super) Rc<RefCell<World<P>>>);
+
+impl<P> Clone for Recorder<P> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
+
+impl<P> Recorder<P> {
+    /// A point at which the daemon may be killed.
+    fn point(&self) {
+        let mut world = self.0.borrow_mut();
+        world.points += 1;
+        if world.crash_at == Some(world.points) {
+            drop(world);
+            resume_unwind(Box::new(Crash));
+        }
+    }
+
+    /// An effect, with a point before and after it.
+    fn act<T>(&self, act: impl FnOnce(&mut World<P>) -> T) -> T {
+        self.point();
+        let done = act(&mut self.0.borrow_mut());
+        self.point();
+        done
+    }
+}
+
+impl<P: Programs> Effects for Recorder<P> {
+    fn now(&self) -> Now {
+        self.0.borrow().programs.now()
+    }
+
+    fn start(
+        &mut self,
+        attempt: Attempt,
+        _: Owner,
+        order: &Order,
+    ) -> Result<Option<ProcessIdentity>, DaemonError> {
+        self.act(|world| {
+            assert!(!world.started.contains(&attempt), "{attempt:?} is started twice");
+            world.started.push(attempt);
+            let supervisor = Some(process(attempt, 0));
+            let began = world.programs.start(attempt, order);
+            let program = began.map(|_| process(attempt, 1));
+            let status = Status { supervisor, program, began_ms: began.unwrap_or(0), end: None };
+            world.attempts.insert(attempt, Look { kept: true, status });
+            Ok(supervisor)
+        })
+    }
+
+    fn launcher(&self) -> Result<String, DaemonError> {
+        Ok("radrm-run".to_owned())
+    }
+
+    fn watch(&mut self, _: Attempt, _: ProcessIdentity) {}
+
+    fn reap(&mut self, _: Attempt) {}
+
+    fn status(&mut self, attempt: Attempt) -> std::io::Result<Option<Look>> {
+        Ok(self.0.borrow().attempts.get(&attempt).cloned())
+    }
+
+    fn lives(&self, who: ProcessIdentity) -> bool {
+        let world = self.0.borrow();
+        world
+            .attempts
+            .values()
+            .any(|look| look.kept && [look.status.supervisor, look.status.program].contains(&Some(who)))
+    }
+
+    fn signal_group(&mut self, program: ProcessIdentity, number: i32) {
+        self.act(|world| world.signal(program, number));
+    }
+
+    fn kill_below(&mut self, supervisor: ProcessIdentity, _: Option<ProcessIdentity>) {
+        self.act(|world| world.signal(supervisor, libc::SIGKILL));
+    }
+
+    fn kill_again(&mut self, _: ProcessIdentity, _: bool) {}
+
+    fn sweep(&mut self, _: Attempt, _: Option<u32>, _: &Status) -> BTreeSet<u32> {
+        BTreeSet::new()
+    }
+
+    fn start_helper(&mut self, _: Attempt, _: suspend::Order) -> Result<(), DaemonError> {
+        Err(DaemonError::JobGone)
+    }
+
+    fn start_epilog(&mut self, _: Attempt, _: &Call) -> Result<(), DaemonError> {
+        Err(DaemonError::JobGone)
+    }
+
+    fn limit_host(&mut self, _: Attempt, _: HostNeed) -> Result<Option<Group>, DaemonError> {
+        Ok(None)
+    }
+
+    fn host_limits(&self) -> HostLimits {
+        HostLimits::default()
+    }
+
+    fn clear(&mut self, attempt: Attempt) {
+        self.act(|world| world.attempts.remove(&attempt));
+    }
+
+    fn clean(&mut self, _: Vec<u64>, _: u64) -> bool {
+        false
+    }
+
+    fn segment(&self, _: ProcessIdentity) -> Option<Segment> {
+        None
+    }
+
+    fn processes(&self) -> host::Look {
+        host::Look::now()
+    }
+}
