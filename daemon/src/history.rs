@@ -151,6 +151,7 @@ impl EndedRun<'_> {
             footprint_bytes: footprint,
             oom_request_bytes: end.oom_request,
             peak_bytes: end.peak.unwrap_or(highest),
+            peaks: end.peaks.clone(),
             complete: self.seen.is_some_and(|(_, complete)| complete),
             smact_permille: part(|activity| activity.smact),
             smocc_permille: part(|activity| activity.smocc),

@@ -10,20 +10,21 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use radrm_collector::dataset::GpuPeak;
 use radrm_os::ProcessIdentity;
 use radrm_scheduler_core::{Bytes, Evidence, Outcome};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 /// Room for all records.
-const SIZE: usize = 4096;
+const SIZE: usize = 16 << 10;
 /// Where each record begins.
 const SUPERVISOR_AT: u64 = 0;
 const PROGRAM_AT: u64 = 256;
 const END_AT: u64 = 512;
 
 /// How an attempt ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct End {
     /// Exit code, if it exited.
     pub(crate) code: Option<i32>,
@@ -49,6 +50,9 @@ pub(crate) struct End {
     pub(crate) lost: bool,
     /// Highest device memory on one GPU, contexts included, bytes.
     pub(crate) peak: Option<u64>,
+    /// What calls asked for on each GPU.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) peaks: Vec<GpuPeak>,
     /// When, ms since 1970.
     pub(crate) at_ms: u64,
 }
@@ -63,6 +67,10 @@ impl End {
             return Outcome::NotStarted;
         }
         let code = self.code.unwrap_or_else(|| 128 + self.signal.unwrap_or(0));
+        // A request for GPU memory that was refused before did not end it.
+        if let Some(limit) = self.host_oom.filter(|_| code != 0) {
+            return Outcome::HostOutOfMemory { limit: Bytes(limit), code };
+        }
         match (self.oom, self.signal) {
             (Some(seen), _) if code != 0 => {
                 let evidence = match (self.from_log, &self.limited) {
@@ -79,7 +87,7 @@ impl End {
 }
 
 /// All that is written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Status {
     pub(crate) supervisor: Option<ProcessIdentity>,
     pub(crate) program: Option<ProcessIdentity>,
@@ -124,13 +132,17 @@ pub(crate) fn put_program(file: &File, process: ProcessIdentity) -> io::Result<(
     put(file, PROGRAM_AT, &Program { process, at_ms: super::time::now().0 })
 }
 
-/// It is over.
+/// It is over. An end with too many GPUs for its room is written without their peaks.
 pub(crate) fn put_end(file: &File, end: &End) -> io::Result<()> {
-    put(file, END_AT, end)
+    let fits = serde_json::to_vec(end)?.len() < SIZE - END_AT as usize;
+    match fits {
+        true => put(file, END_AT, end),
+        false => put(file, END_AT, &End { peaks: Vec::new(), ..end.clone() }),
+    }
 }
 
 /// What is found of an attempt.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Look {
     /// A supervisor lives, or is just being started.
     pub(crate) kept: bool,
@@ -259,5 +271,32 @@ mod tests {
         let seen = Outcome::OutOfMemory { seen: Bytes(7), evidence: Evidence::Limit, code: 134 };
         assert_eq!(limited.outcome(), seen);
         assert_eq!(End { signal: Some(9), ..End::default() }.outcome(), Outcome::Signalled { signal: 9 });
+    }
+
+    #[test]
+    fn an_end_for_want_of_host_memory_is_no_gpu_out_of_memory() {
+        let end = End { signal: Some(9), oom: Some(7), host_oom: Some(1 << 30), ..End::default() };
+        assert_eq!(end.outcome(), Outcome::HostOutOfMemory { limit: Bytes(1 << 30), code: 137 });
+        let end = End { signal: None, code: Some(1), ..end };
+        assert_eq!(end.outcome(), Outcome::HostOutOfMemory { limit: Bytes(1 << 30), code: 1 });
+        let survived = End { code: Some(0), ..end };
+        assert_eq!(
+            survived.outcome(),
+            Outcome::Exited { code: 0 },
+            "a process of it was killed, and it went on"
+        );
+    }
+
+    #[test]
+    fn an_end_with_too_many_gpus_for_its_room_is_whole_without_their_peaks() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let file = make(&path).unwrap();
+        for (gpus, kept) in [(64, 64), (1000, 0)] {
+            let gpu = GpuPeak { uuid: "x".repeat(40), name: "y".repeat(40), ..GpuPeak::default() };
+            put_end(&file, &End { code: Some(3), peaks: vec![gpu; gpus], ..End::default() }).unwrap();
+            let end = look(&path).unwrap().unwrap().status.end.unwrap();
+            assert_eq!((end.code, end.peaks.len()), (Some(3), kept));
+        }
     }
 }

@@ -21,12 +21,13 @@ use radrm_limits::machine::Node;
 use radrm_limits::setup;
 use radrm_os::{Process, ProcessIdentity};
 use radrm_protocol::words;
+use radrm_scheduler_core::Outcome;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
 use super::error::DaemonError;
 use super::hooks::Call;
-use super::outcome;
+use super::outcome::{self, Measured};
 use super::status::{self, End};
 use super::time;
 
@@ -164,11 +165,14 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
         Err(signal) => End { signal: Some(signal), ..End::default() },
     };
     end.host_oom = order.group.as_ref().is_some_and(Group::has_killed).then_some(order.host_memory).flatten();
-    if let Some(told) = outcome::of_profile(&order.profile) {
-        let unseen = told.unseen;
-        let Footprint { peak, oom, oom_request, limited } = told.footprint;
-        end = End { peak, oom, oom_request, limited, ..end };
-        if oom.is_none() && unseen && outcome::log_tells_oom(&tail(&log, started)) {
+    if let Some(Measured { footprint, peaks, unseen }) = outcome::of_profile(&order.profile) {
+        let Footprint { peak, oom, oom_request, limited } = footprint;
+        end = End { peak, peaks, ..end };
+        if matches!(end.outcome(), Outcome::HostOutOfMemory { .. }) {
+            return Ok(end);
+        }
+        end = End { oom, oom_request, limited, ..end };
+        if oom.is_none() && unseen && outcome::log_shows_oom(&tail(&log, started)) {
             end.oom = Some(peak.unwrap_or(0));
             end.from_log = true;
         }

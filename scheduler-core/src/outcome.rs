@@ -27,6 +27,13 @@ pub enum Outcome {
         /// How the program ended.
         code: i32,
     },
+    /// It failed after the kernel killed a process of it for want of host memory.
+    HostOutOfMemory {
+        /// The limit that its processes reached.
+        limit: Bytes,
+        /// How the program ended.
+        code: i32,
+    },
     /// It could not be started (no such program, user gone).
     NotStarted,
     /// Its machine or device failed, or the restore of a suspended job: not its own fault.

@@ -15,7 +15,7 @@ pub use features::{Features, Figure, ProcessFeatures};
 pub use files::default_path;
 pub use past::PastRuns;
 pub use program::{ProgramKey, batch_of};
-pub use row::{GpuPeak, Origin, Row};
+pub use row::{GpuPeak, Origin, Row, gpu_peaks};
 pub use table::Filter;
 
 use radrm_base::PastRun;

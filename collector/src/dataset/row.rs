@@ -183,7 +183,7 @@ impl Row {
         let job = &profile.job;
         let states = || profile.processes.iter().map(|process| &process.state);
         let sum = |values: &mut dyn Iterator<Item = u64>| values.fold(0, u64::saturating_add);
-        let peaks: Vec<GpuPeak> = used_gpus(profile);
+        let peaks = gpu_peaks(profile);
         let highest = peaks.iter().max_by_key(|peak| peak.peak_bytes);
         let kind_peaks = kind_peaks(profile);
         let kind = |kind: Kind| Some(kind_peaks[kind.index()]);
@@ -267,8 +267,9 @@ fn absolute(path: &Path) -> std::path::PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// GPUs on which a process of the job had an account.
-fn used_gpus(profile: &Profile) -> Vec<GpuPeak> {
+/// The peak on each GPU on which a process of the job had an account.
+#[must_use]
+pub fn gpu_peaks(profile: &Profile) -> Vec<GpuPeak> {
     let accounts = profile.processes.iter().flat_map(|process| &process.state.accounts);
     let indices: BTreeSet<_> = accounts.map(|account| account.gpu).collect();
     indices

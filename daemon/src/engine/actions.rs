@@ -337,11 +337,12 @@ impl Engine {
         if let Some(limit) = &end.limited {
             self.say(job, format!("a request for GPU memory was stopped by {limit}"));
         }
-        if let Some(limit) = end.host_oom {
+        // A job that failed by that has it as its verdict.
+        if let Some(limit) = end.host_oom.filter(|_| end.code == Some(0)) {
             let limit = radrm_scheduler_core::Bytes(limit);
             self.say(
                 job,
-                format!("the kernel ended a process of it: its host memory reached {limit} (--mem)"),
+                format!("the kernel killed a process of it: its host memory reached {limit} (--mem)"),
             );
         }
         if let Some(sentence) = &end.not_started {

@@ -34,6 +34,9 @@ fn end_words(status: &Status) -> Vec<String> {
         Some(Outcome::Exited { code } | Outcome::OutOfMemory { code, .. }) => {
             ("exited", Some(format!("RADRM_EXIT_CODE={code}")))
         }
+        Some(Outcome::HostOutOfMemory { code, .. }) => {
+            ("host-out-of-memory", Some(format!("RADRM_EXIT_CODE={code}")))
+        }
         Some(Outcome::Signalled { signal }) => ("signalled", Some(format!("RADRM_EXIT_SIGNAL={signal}"))),
         Some(Outcome::NotStarted) => ("not-started", None),
         Some(Outcome::Lost) => ("lost", None),

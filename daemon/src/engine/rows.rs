@@ -45,6 +45,9 @@ fn outcome_words(outcome: &Outcome) -> String {
             "out of GPU memory by a limit of its user or group, which no other GPU raises".to_owned()
         }
         Outcome::OutOfMemory { seen, .. } => format!("out of GPU memory at {seen}"),
+        Outcome::HostOutOfMemory { limit, .. } => {
+            format!("out of host memory: its processes reached {limit} (--mem), and the kernel killed one")
+        }
         Outcome::NotStarted => "could not be started".to_owned(),
         Outcome::Lost => "lost with its device or machine".to_owned(),
     }
@@ -52,7 +55,11 @@ fn outcome_words(outcome: &Outcome) -> String {
 
 fn exit_code(verdict: &Verdict) -> Option<i32> {
     match verdict {
-        Verdict::Ended(Outcome::Exited { code } | Outcome::OutOfMemory { code, .. }) => Some(*code),
+        Verdict::Ended(
+            Outcome::Exited { code }
+            | Outcome::OutOfMemory { code, .. }
+            | Outcome::HostOutOfMemory { code, .. },
+        ) => Some(*code),
         Verdict::Ended(Outcome::Signalled { signal }) => Some(128 + signal),
         _ => None,
     }

@@ -95,6 +95,12 @@ fn a_runs_features_are_in_the_dataset() {
     let text = list.output().expect("radrm").stdout;
     let rows: Value = serde_json::from_slice(&text).expect("JSON");
     let features = &rows[0]["features"]["processes"][0]["features"];
+    // The daemon's own row of the job has the same peak on the same GPU.
+    let mut own = std::process::Command::new(artifacts::file("radrm"));
+    own.args(["dataset", "list", "--json", "--dataset"]).arg(daemon.path("state/dataset.db")).env_clear();
+    let own: Value = serde_json::from_slice(&own.output().expect("radrm").stdout).expect("JSON");
+    assert!(rows[0]["peaks"][0]["peak_bytes"].is_u64(), "{rows}");
+    assert_eq!(own[0]["peaks"], rows[0]["peaks"], "{own}");
     let footprint = &features["memory_footprint_bytes"];
     assert_eq!(footprint["value"].as_f64(), Some((600 * MIB) as f64), "{features}");
     assert!(
