@@ -14,7 +14,7 @@ use super::error::DaemonError;
 use super::hooks::Hooks;
 use super::metrics::Names;
 
-/// Where the file is looked for if none is named.
+/// The file that is read if none is named.
 pub(crate) const USUAL: &str = "/etc/radrm/radrmd.toml";
 
 /// The file. Everything has a default.
@@ -41,9 +41,10 @@ pub(crate) struct Config {
     pub(crate) bytes_per_user: u64,
     /// GPUs to emulate; `""`: only where the machine has none, `"never"`: not even then.
     pub(crate) emulate: String,
-    /// Time between two looks at GPUs and jobs, ms.
-    pub(crate) look_ms: u64,
-    /// Time between two looks for processes without the shim, s. 0: never.
+    /// Time between two polls of GPUs and jobs, ms.
+    #[serde(alias = "look_ms")]
+    pub(crate) poll_ms: u64,
+    /// Time between two audits for processes without the shim, s. 0: never.
     pub(crate) audit_s: u64,
     /// Days for which jobs that are over are kept, with their output and profiles. 0: for ever.
     pub(crate) keep_days: u32,
@@ -55,7 +56,7 @@ pub(crate) struct Config {
     pub(crate) gpu_reserve_mib: u64,
     /// What is recorded of jobs' kernel launches, as `radrm-run --kernels` takes it; `""` leaves it to the job.
     pub(crate) kernels: String,
-    /// Where everything that the scheduler is told, and decides, is written down; `""` is nowhere.
+    /// The log of all events and decisions of the scheduler; `""`: none.
     pub(crate) events: PathBuf,
     /// Programs before and after each attempt.
     pub(crate) hooks: Hooks,
@@ -96,7 +97,7 @@ impl Default for Config {
             jobs_per_user: 20_000,
             bytes_per_user: 256 << 20,
             emulate: String::new(),
-            look_ms: 1000,
+            poll_ms: 1000,
             audit_s: 60,
             keep_days: 30,
             cpus: 0,
@@ -141,7 +142,7 @@ impl Config {
         if !config.kernels.is_empty() {
             config.kernels.parse::<Kernels>().map_err(DaemonError::Kernels)?;
         }
-        if config.look_ms < 50 {
+        if config.poll_ms < 50 {
             return Err(DaemonError::ShortPoll);
         }
         Ok(config)
@@ -182,7 +183,7 @@ impl Config {
             ("metrics", self.metrics != new.metrics),
             ("admin_group", self.admin_group != new.admin_group),
             ("emulate", self.emulate != new.emulate),
-            ("look_ms", self.look_ms != new.look_ms),
+            ("poll_ms", self.poll_ms != new.poll_ms),
             ("audit_s", self.audit_s != new.audit_s),
             ("cpus", self.cpus != new.cpus),
             ("host_memory", self.host_memory != new.host_memory),
@@ -238,10 +239,10 @@ mod tests {
     #[test]
     fn a_reload_takes_limits_over_and_names_what_needs_a_restart() {
         let mut config = Config::default();
-        let mut new = Config { jobs_per_user: 5, keep_days: 1, look_ms: 500, ..Config::default() };
+        let mut new = Config { jobs_per_user: 5, keep_days: 1, poll_ms: 500, ..Config::default() };
         new.scheduler.policy = Policy::Exclusive;
-        assert_eq!(config.reload(new), ["look_ms", "[scheduler]"]);
-        assert_eq!((config.jobs_per_user, config.keep_days, config.look_ms), (5, 1, 1000));
+        assert_eq!(config.reload(new), ["poll_ms", "[scheduler]"]);
+        assert_eq!((config.jobs_per_user, config.keep_days, config.poll_ms), (5, 1, 1000));
     }
 
     #[test]
@@ -278,7 +279,7 @@ mod tests {
         let said = said.unwrap().remarks();
         assert_eq!(said.len(), 3, "{said:?}");
         assert_eq!(Config::parse("admin_group = \"80%\"").unwrap().admin_group, "80%");
-        for text in ["look_ms = \"50%\"", "metrics = \"x%y\"", "[scheduler]\nmin_speed = \"2x%\""] {
+        for text in ["poll_ms = \"50%\"", "metrics = \"x%y\"", "[scheduler]\nmin_speed = \"2x%\""] {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.lines().count() == 1, "{error}");
         }
@@ -294,12 +295,12 @@ mod tests {
         let config = Config::parse("user_priority = 3\n[scheduler]\npolicy = \"magm\"\n").unwrap();
         assert_eq!((config.user_priority, config.scheduler.policy), (3, Policy::Magm));
         for (text, part) in [
-            ("look_ms = 1000\npolicy = \"magm\"", "line 2: policy belongs below a line [scheduler]"),
+            ("poll_ms = 1000\npolicy = \"magm\"", "line 2: policy belongs below a line [scheduler]"),
             ("[scheduler]\npolicy = \"magm\"\npolicies = 1", "line 3: unknown field `policies`"),
-            ("look_ms = 1000\nmetricss = 1", "line 2"),
+            ("poll_ms = 1000\nmetricss = 1", "line 2"),
             ("metrics = \"0.0.0.0:1\"", "other machines"),
             ("metrics = \"x\"", "no address"),
-            ("look_ms = 1", "at least 50"),
+            ("poll_ms = 1", "at least 50"),
             ("kernels = \"often\"", "kernels: `often` is none of"),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();

@@ -52,7 +52,7 @@ pub(crate) enum DaemonError {
     Line { line: usize, what: String },
     #[error("kernels: {0}")]
     Kernels(LimitError),
-    #[error("look_ms is at least 50")]
+    #[error("poll_ms is at least 50")]
     ShortPoll,
     #[error("metrics: `{0}` is no address")]
     NoAddress(String),

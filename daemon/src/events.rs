@@ -1,4 +1,4 @@
-//! The log of events: everything that the scheduler was told and what it decided, so that
+//! The log of events: every event of the scheduler and what it decided, so that
 //! `radrm replay --events` can feed it the same again.
 
 use std::fs::{File, OpenOptions};
@@ -45,7 +45,7 @@ impl Log {
         self.put(&Entry::Start { version, settings: Box::new(settings.clone()) });
     }
 
-    /// What was told, and what came of it.
+    /// An event, and what the scheduler decided.
     pub(crate) fn step(&mut self, at: Millis, event: Event, decisions: &[Decision]) {
         self.put(&Entry::Step { at, event, decisions: decisions.to_vec() });
     }

@@ -1,4 +1,4 @@
-//! The machine's GPUs: which there are, and what they do, looked at on a thread of its own, since
+//! The machine's GPUs: which there are, and what they do, polled on a thread of its own, since
 //! a call into a broken driver can hang.
 
 use std::collections::HashMap;
@@ -90,7 +90,7 @@ fn inventory(source: &NvmlSource) -> Result<Inventory, NvmlError> {
 pub(crate) struct Sample {
     pub(crate) uuid: String,
     pub(crate) used: u64,
-    /// What its processes hold of it, contexts included, where the driver tells.
+    /// What its processes hold of it, contexts included, where the driver reports it.
     pub(crate) processes: Vec<(u32, u64)>,
     /// Per cent of the time in which any kernel ran.
     pub(crate) utilization: Option<u32>,
@@ -111,10 +111,10 @@ pub(crate) struct Unmanaged {
     pub(crate) words: String,
 }
 
-/// One look at all GPUs.
+/// One poll of all GPUs.
 #[derive(Clone, Debug)]
-pub(crate) struct Look {
-    /// What it tells is true at or after this.
+pub(crate) struct Poll {
+    /// What it shows is true at or after this.
     pub(crate) begun: Instant,
     /// Of those that answer; of none where only the losses were asked for.
     pub(crate) samples: Vec<Sample>,
@@ -127,7 +127,7 @@ pub(crate) struct Look {
 /// is lost, or while it cannot be opened at all.
 const REOPEN: Duration = Duration::from_secs(5);
 
-/// Looks at all GPUs again and again, until no receiver is left.
+/// Polls all GPUs at intervals, until no receiver is left.
 pub(crate) fn watch(
     gpus: &Gpus,
     every: Duration,
@@ -146,7 +146,7 @@ pub(crate) fn watch(
             }
             loop {
                 if let Ok(nvml) = Nvml::open(&gpus.source)
-                    && look_on(&nvml, &gpus, every, audit, &mut audited, &asked, &to).is_none()
+                    && poll_with(&nvml, &gpus, every, audit, &mut audited, &asked, &to).is_none()
                 {
                     return;
                 }
@@ -156,8 +156,8 @@ pub(crate) fn watch(
         .ok();
 }
 
-/// Looks until NVML has to be opened anew; `None` if no receiver is left.
-fn look_on(
+/// Polls until NVML has to be opened anew; `None` if no receiver is left.
+fn poll_with(
     nvml: &Nvml,
     gpus: &Gpus,
     every: Duration,
@@ -169,16 +169,16 @@ fn look_on(
     let opened = Instant::now();
     let mut monitors: HashMap<String, Monitor<'_>> = HashMap::new();
     loop {
-        let mut look = Look { begun: Instant::now(), samples: Vec::new(), lost: Vec::new() };
+        let mut poll = Poll { begun: Instant::now(), samples: Vec::new(), lost: Vec::new() };
         for gpu in &gpus.list {
             match sample(nvml, &gpu.uuid, &mut monitors) {
-                Ok(sample) => look.samples.push(sample),
-                Err(error) if error.means_lost() => look.lost.push(gpu.uuid.clone()),
+                Ok(sample) => poll.samples.push(sample),
+                Err(error) if error.means_lost() => poll.lost.push(gpu.uuid.clone()),
                 Err(_) => {}
             }
         }
-        let lost = !look.lost.is_empty();
-        to.send(Message::Looked(look)).ok()?;
+        let lost = !poll.lost.is_empty();
+        to.send(Message::Polled(poll)).ok()?;
         if let Some(gap) = audit
             && audited.is_none_or(|last| last.elapsed() >= gap)
         {
@@ -194,20 +194,20 @@ fn look_on(
         while let Some(rest) = next.checked_duration_since(Instant::now())
             && asked.recv_timeout(rest).is_ok()
         {
-            to.send(Message::Looked(losses(nvml, gpus))).ok()?;
+            to.send(Message::Polled(losses(nvml, gpus))).ok()?;
         }
     }
 }
 
-/// Only which GPUs are gone: activities are means since the last look, which stays as it is.
-fn losses(nvml: &Nvml, gpus: &Gpus) -> Look {
+/// Only which GPUs are gone: activities are means since the last poll, which stays as it is.
+fn losses(nvml: &Nvml, gpus: &Gpus) -> Poll {
     let begun = Instant::now();
     let gone = |gpu: &&Gpu| {
         let asked = nvml.device(&gpu.uuid).and_then(|device| device.memory());
         asked.is_err_and(|error| error.means_lost())
     };
     let lost = gpus.list.iter().filter(gone).map(|gpu| gpu.uuid.clone()).collect();
-    Look { begun, samples: Vec::new(), lost }
+    Poll { begun, samples: Vec::new(), lost }
 }
 
 fn sample<'a>(

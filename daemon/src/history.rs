@@ -11,7 +11,7 @@ use radrm_collector::dataset::{Dataset, DatasetError, Origin, PastRuns, ProgramK
 use super::status::End;
 use super::store::{Entry, LegacyRun};
 
-/// As many runs of one program are kept as are looked at.
+/// As many runs of one program are kept as are read.
 const MAX_RUNS_OF_PROGRAM: u32 = 64;
 /// And of all.
 const MAX_RUNS: u32 = 20_000;
@@ -68,7 +68,7 @@ impl History {
         dataset.add_bounded(&row, MAX_RUNS_OF_PROGRAM).map(|_| ())
     }
 
-    /// Forgets all but the newest runs. It looks at them all: not to be done often.
+    /// Forgets all but the newest runs. It reads all of them: not to be done often.
     pub(crate) fn forget_older(&mut self) {
         if let Some(dataset) = &mut self.dataset {
             // The next time there are only more of them.
@@ -209,8 +209,7 @@ mod tests {
     #[test]
     fn a_damaged_dataset_is_one_sentence_and_no_history() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("dataset.db"), "no database, but long enough to be looked at as one")
-            .unwrap();
+        fs::write(dir.path().join("dataset.db"), "no database, but long enough to be read as one").unwrap();
         let (mut history, failed) = History::open(dir.path(), "");
         let sentence = failed.unwrap();
         assert!(sentence.contains("damaged") && sentence.lines().count() == 1, "{sentence}");

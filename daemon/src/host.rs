@@ -9,11 +9,11 @@ use radrm_telemetry::process::Stat;
 /// More than what is booked by so much is no slip of the clock: thousandths of a core, and of what is booked.
 const SLACK_MILLI: u64 = 100;
 const SLACK_PART: u64 = 100;
-/// So many looks in a row, as what is started may take more for a moment.
+/// So many snapshots in a row, as what is started may take more for a moment.
 const LOOKS: u32 = 3;
 
 /// All processes at one moment.
-pub(crate) struct Look {
+pub(crate) struct Snapshot {
     at: Instant,
     all: HashMap<u32, Stat>,
     children: HashMap<u32, Vec<u32>>,
@@ -29,16 +29,16 @@ pub(crate) struct Sum {
     pub(crate) resident: u64,
 }
 
-impl Look {
+impl Snapshot {
     pub(crate) fn now() -> Self {
-        let mut look = Self { at: Instant::now(), all: HashMap::new(), children: HashMap::new() };
+        let mut snapshot = Self { at: Instant::now(), all: HashMap::new(), children: HashMap::new() };
         for Process(pid) in Process::all() {
             if let Some(stat) = Stat::now(pid) {
-                look.children.entry(stat.ppid).or_default().push(pid);
-                look.all.insert(pid, stat);
+                snapshot.children.entry(stat.ppid).or_default().push(pid);
+                snapshot.all.insert(pid, stat);
             }
         }
-        look
+        snapshot
     }
 
     pub(crate) fn below(&self, supervisor: u32) -> Sum {
@@ -78,22 +78,22 @@ impl Sum {
 pub(crate) struct Usage {
     before: Option<(Instant, u64)>,
     pub(crate) resident: u64,
-    /// Thousandths of a core, between the last two looks.
+    /// Thousandths of a core, between the last two snapshots.
     pub(crate) cpu_milli: Option<u64>,
     over: u32,
 }
 
 impl Usage {
-    pub(crate) fn take(&mut self, look: &Look, sum: &Sum) {
+    pub(crate) fn take(&mut self, snapshot: &Snapshot, sum: &Sum) {
         self.resident = sum.resident;
-        if let Some((then, cpu_ms)) = self.before.replace((look.at, sum.cpu_ms)) {
-            let passed = look.at.saturating_duration_since(then).as_secs_f64();
+        if let Some((then, cpu_ms)) = self.before.replace((snapshot.at, sum.cpu_ms)) {
+            let passed = snapshot.at.saturating_duration_since(then).as_secs_f64();
             let used = sum.cpu_ms.saturating_sub(cpu_ms) as f64;
             self.cpu_milli = (passed > 0.0).then(|| (used / passed).round() as u64);
         }
     }
 
-    /// Whether it has taken more CPU time than booked for some looks.
+    /// Whether it has taken more CPU time than booked in several snapshots.
     pub(crate) fn is_over(&mut self, booked_milli: u64) -> bool {
         let most = booked_milli + SLACK_MILLI + booked_milli * SLACK_PART / 1000;
         let over = booked_milli > 0 && self.cpu_milli.is_some_and(|milli| milli > most);
@@ -115,11 +115,11 @@ mod tests {
         let all = [(1, stat(0, 9, 9)), (2, stat(1, 100, 7)), (3, stat(2, 10, 0)), (4, stat(3, 20, 3))];
         let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
         all.iter().for_each(|(pid, stat)| children.entry(stat.ppid).or_default().push(*pid));
-        let look = Look { at: Instant::now(), all: all.into_iter().collect(), children };
-        let sum = look.below(2);
+        let snapshot = Snapshot { at: Instant::now(), all: all.into_iter().collect(), children };
+        let sum = snapshot.below(2);
         assert_eq!((sum.pids.as_slice(), sum.cpu_ms), (&[3, 4][..], 400), "100 ticks a second");
         assert_eq!(sum.resident % 8192, 0);
-        assert_eq!(look.below(9), Sum::default());
+        assert_eq!(snapshot.below(9), Sum::default());
     }
 
     #[test]
@@ -129,8 +129,8 @@ mod tests {
         let mut said = Vec::new();
         for (seconds, cpu_ms) in [(0, 50), (1, 2050), (2, 2100), (3, 4100), (4, 6100), (5, 8100)] {
             let at = begun + Duration::from_secs(seconds);
-            let look = Look { at, all: HashMap::new(), children: HashMap::new() };
-            usage.take(&look, &Sum { cpu_ms, ..Sum::default() });
+            let snapshot = Snapshot { at, all: HashMap::new(), children: HashMap::new() };
+            usage.take(&snapshot, &Sum { cpu_ms, ..Sum::default() });
             said.push((usage.cpu_milli, usage.is_over(1000)));
         }
         let two = Some(2000);
@@ -144,13 +144,13 @@ mod tests {
     fn ones_own_processes_are_seen() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         // A child that is about to become the program has nothing resident yet, as the kernel counts.
-        let mut sum = Look::now().below(std::process::id());
+        let mut sum = Snapshot::now().below(std::process::id());
         for _ in 0..1000 {
             if sum.resident > 0 {
                 break;
             }
             std::thread::sleep(Duration::from_millis(5));
-            sum = Look::now().below(std::process::id());
+            sum = Snapshot::now().below(std::process::id());
         }
         let found = sum.pids.contains(&child.id());
         let proportional = sum.proportional();

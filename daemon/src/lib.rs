@@ -10,9 +10,9 @@
 //! | `accounting` | GPU time of users |
 //! | `supervisor`, `status`, `outcome` | the small process that keeps one attempt, and what it writes down |
 //! | `descriptors` | how many files may be open, here and in jobs |
-//! | `watch`, `gpus` | threads that wait for supervisors and look at GPUs |
+//! | `watch`, `gpus` | threads that wait for supervisors and poll GPUs |
 //! | `pace`, `load` | how fast a job is beside others, and what it does to a GPU alone |
-//! | `turns` | who may launch when |
+//! | `launch_slots` | which job may launch when |
 //! | `hooks` | the administrator's prolog and epilog |
 //! | `suspend` | a job taken off its GPUs without loss, and brought back, by a helper process |
 //! | `host` | what jobs take of the host's CPUs and memory |
@@ -30,6 +30,7 @@ mod history;
 mod hooks;
 mod host;
 mod http;
+mod launch_slots;
 mod load;
 mod metrics;
 mod numbers;
@@ -42,7 +43,6 @@ mod store;
 mod supervisor;
 mod suspend;
 mod time;
-mod turns;
 mod watch;
 
 use std::ffi::OsString;
@@ -201,7 +201,7 @@ fn serve(flags: Flags) -> Result<(), DaemonError> {
     let disk = Disk { store, history, numbers };
     let engine = Engine::new(config.clone(), disk, gpus.clone(), watch, boot, ask)?;
     let audit = (config.audit_s > 0).then(|| Duration::from_secs(config.audit_s));
-    gpus::watch(&gpus, Duration::from_millis(config.look_ms), audit, asked, to.clone());
+    gpus::watch(&gpus, Duration::from_millis(config.poll_ms), audit, asked, to.clone());
     if let Some(address) = config.metrics()?
         && let Err(error) = http::serve(address, to.clone())
     {

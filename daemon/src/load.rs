@@ -1,9 +1,9 @@
 //! What a job does to a GPU when it has it to itself: SM activity, SM occupancy and DRAM activity.
 //!
 //! Only from times in which it was alone there: beside others its kernels take longer by what those do, and the
-//! GPU's own figures are everybody's. Two may tell. NVML's performance counters (Hopper and later) tell all
+//! GPU's own figures are everybody's. Two sources show it. NVML's performance counters (Hopper and later) show all
 //! three of the GPU, so of the one job on it. Elsewhere the launches do, where some were timed: the shape of each
-//! and its time give SM activity and occupancy, means over the time since the first of them; of DRAM they tell
+//! and its time give SM activity and occupancy, means over the time since the first of them; of DRAM they show
 //! nothing.
 
 use std::collections::HashMap;
@@ -17,10 +17,10 @@ use radrm_telemetry::ProcessSnapshot;
 
 /// Time that has to be known before anything is said: programs begin with something else.
 const LEAST: Duration = Duration::from_secs(10);
-/// Launches are looked at so often, and where they told nothing, as when none is timed, so seldom.
+/// Launches are read so often, and where they show nothing, as when none is timed, at this longer interval.
 const EVERY: Duration = Duration::from_secs(2);
 const SELDOM: Duration = Duration::from_secs(8);
-/// Looks that are further apart were not looks at the same thing.
+/// Polls that are further apart do not show the same phase.
 const MOST: Duration = Duration::from_secs(30);
 /// A change that is smaller is not worth telling.
 const NEWS: u32 = 20;
@@ -41,13 +41,13 @@ pub(crate) struct Load {
     next: Option<Instant>,
     before: Option<(Instant, HashMap<Key, Done>)>,
     launched: KernelActivity,
-    /// How long was looked at, by the host's clock, and how long the GPU was in use meanwhile by its own.
+    /// The time observed, by the host's clock, and how long the GPU was in use meanwhile by its own.
     host: Duration,
     gpu: Duration,
     counted: Option<Instant>,
     counts: [f64; 3],
     counting: Duration,
-    told: Option<Activity>,
+    reported: Option<Activity>,
 }
 
 /// What a process did so far; `None` if too little is known of it. One that launched nothing did nothing.
@@ -70,13 +70,13 @@ pub(crate) fn done(process: &ProcessSnapshot) -> Option<Done> {
 }
 
 impl Load {
-    /// Whether launches are to be looked at again.
+    /// Whether launches are to be read again.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.next.is_none_or(|next| now >= next)
     }
 
     /// Takes note of what the job's processes have done so far, while it is alone; `None`: that is not known.
-    pub(crate) fn look(&mut self, now: Instant, seen: Option<HashMap<Key, Done>>) {
+    pub(crate) fn observe(&mut self, now: Instant, seen: Option<HashMap<Key, Done>>) {
         self.next = Some(now + if seen.is_some() { EVERY } else { SELDOM });
         let Some(seen) = seen else {
             self.before = None;
@@ -133,9 +133,9 @@ impl Load {
         (window >= LEAST).then_some((filling.active, filling.resident, None))
     }
 
-    /// What was told last.
-    pub(crate) fn told(&self) -> Option<Activity> {
-        self.told
+    /// What was reported last.
+    pub(crate) fn reported(&self) -> Option<Activity> {
+        self.reported
     }
 
     /// What is news of it. Where DRAM was not measured it is taken to be used as much by SM activity as `assumed`.
@@ -146,10 +146,12 @@ impl Load {
         let found =
             Activity { smact: part(smact), smocc: part(smocc), drama: part(drama.unwrap_or(smact * usual)) };
         let moved = |a: Permille, b: Permille| a.0.abs_diff(b.0) >= NEWS;
-        let is_news = self.told.is_none_or(|told| {
-            moved(told.smact, found.smact) || moved(told.smocc, found.smocc) || moved(told.drama, found.drama)
+        let is_news = self.reported.is_none_or(|before| {
+            moved(before.smact, found.smact)
+                || moved(before.smocc, found.smocc)
+                || moved(before.drama, found.drama)
         });
-        is_news.then(|| *self.told.insert(found))
+        is_news.then(|| *self.reported.insert(found))
     }
 }
 
@@ -171,9 +173,9 @@ mod tests {
             Self { load: Load::default(), now: Instant::now(), done: Done::default() }
         }
 
-        /// So many seconds in each of which kernels keep so many ms of a whole GPU busy; what was told.
+        /// So many seconds in each of which kernels keep so many ms of a whole GPU busy; what was reported.
         fn run(&mut self, seconds: u32, active_ms: u64, used_ms: u64) -> Vec<u32> {
-            let mut told = Vec::new();
+            let mut reported = Vec::new();
             for _ in 0..seconds {
                 self.now += Duration::from_secs(1);
                 let ms = |ms: u64| Nanos(ms * 1_000_000);
@@ -184,10 +186,10 @@ mod tests {
                     ..KernelActivity::default()
                 };
                 self.done = (self.done.0.and(more), self.done.1 + ms(used_ms).0);
-                self.load.look(self.now, Some(HashMap::from([((1, 1), self.done)])));
-                told.extend(self.load.news(ASSUMED).map(|found| found.smact.0));
+                self.load.observe(self.now, Some(HashMap::from([((1, 1), self.done)])));
+                reported.extend(self.load.news(ASSUMED).map(|found| found.smact.0));
             }
-            told
+            reported
         }
     }
 
@@ -199,7 +201,7 @@ mod tests {
         assert_eq!(job.run(60, 250, 900), [250]);
         let (_, smocc, drama) = job.load.measured().unwrap();
         assert!((smocc - 0.125).abs() < 1e-6 && drama.is_none());
-        assert_eq!(job.load.told.unwrap().drama, Permille(125), "half of it, as is assumed of others");
+        assert_eq!(job.load.reported.unwrap().drama, Permille(125), "half of it, as is assumed of others");
         let more = job.run(60, 750, 900);
         assert!(
             more.windows(2).all(|two| two[1] - two[0] >= NEWS) && *more.last().unwrap() > 450,
@@ -219,7 +221,7 @@ mod tests {
                 job.done.0.and(KernelActivity { active: Nanos(90_000_000_000), ..KernelActivity::default() });
             assert_eq!(job.run(1, 900, 900), [0; 0]);
         }
-        job.load.look(job.now, None);
+        job.load.observe(job.now, None);
         assert_eq!(job.run(1, 900, 900), [0; 0], "it was not known");
     }
 
@@ -245,10 +247,10 @@ mod tests {
             )
         };
         let mut now = Instant::now();
-        let looks = [vec![], vec![(1, 1000)], vec![(1, 2000), (2, 1000)], vec![(2, 2000)]];
-        for look in looks {
+        let polls = [vec![], vec![(1, 1000)], vec![(1, 2000), (2, 1000)], vec![(2, 2000)]];
+        for poll in polls {
             now += Duration::from_secs(5);
-            load.look(now, Some(look.into_iter().map(|(pid, ms)| ((pid, 1), done(ms))).collect()));
+            load.observe(now, Some(poll.into_iter().map(|(pid, ms)| ((pid, 1), done(ms))).collect()));
         }
         assert_eq!(load.measured().map(|found| found.0), Some(4.0 / 15.0));
     }
@@ -262,6 +264,6 @@ mod tests {
         }
         job.run(30, 250, 900);
         assert_eq!(job.load.measured(), Some((0.5, 0.25, Some(0.75))));
-        assert_eq!(job.load.told.unwrap().drama, Permille(750));
+        assert_eq!(job.load.reported.unwrap().drama, Permille(750));
     }
 }

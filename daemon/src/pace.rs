@@ -1,6 +1,6 @@
 //! How fast a job is beside others: what it launches in a second, against what it did alone.
 //!
-//! Programs have phases, so neither figure is one second's: both are medians of several looks. What a job did
+//! Programs have phases, so neither figure is one second's: both are medians of several polls. What a job did
 //! alone is known once it has been alone on its GPUs for a while; until then nothing is said of it.
 
 use std::collections::VecDeque;
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use radrm_scheduler_core::Permille;
 
-/// A shorter time between two looks says little.
+/// A shorter time between two polls shows little.
 const LEAST: Duration = Duration::from_millis(900);
-/// Looks before anything is said.
+/// Polls before anything is reported.
 const FEW: usize = 5;
-/// Looks that count, the latest.
+/// Polls that count, the latest.
 const MANY: usize = 31;
 /// A change that is smaller is not worth telling.
 const NEWS: u32 = 50;
@@ -34,13 +34,13 @@ pub(crate) struct Pace {
     last: Option<(Instant, u64, Company)>,
     alone: VecDeque<f64>,
     beside: VecDeque<f64>,
-    told: Option<Permille>,
+    reported: Option<Permille>,
 }
 
 impl Pace {
     /// Takes note of the launches so far. Gives the job's speed against running alone where it is known and has
-    /// changed since it was last told.
-    pub(crate) fn look(&mut self, now: Instant, launches: u64, company: Company) -> Option<Permille> {
+    /// changed since it was last reported.
+    pub(crate) fn observe(&mut self, now: Instant, launches: u64, company: Company) -> Option<Permille> {
         let Some((then, before, was)) = self.last else {
             self.last = Some((now, launches, company));
             return None;
@@ -72,11 +72,11 @@ impl Pace {
             }
             Company::HeldBack => return None,
         };
-        let news = match self.told {
+        let news = match self.reported {
             None => speed != Permille::WHOLE,
-            Some(told) => told.0.abs_diff(speed.0) >= NEWS,
+            Some(before) => before.0.abs_diff(speed.0) >= NEWS,
         };
-        news.then(|| *self.told.insert(speed))
+        news.then(|| *self.reported.insert(speed))
     }
 }
 
@@ -91,7 +91,7 @@ fn median(rates: &VecDeque<f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// A job of which one look after the other is taken, a second apart.
+    /// A job that is polled once a second.
     struct Job {
         pace: Pace,
         now: Instant,
@@ -103,15 +103,15 @@ mod tests {
             Self { pace: Pace::default(), now: Instant::now(), launches: 0 }
         }
 
-        /// So many launches in each of so many seconds; what was told.
+        /// So many launches in each of so many seconds; what was reported.
         fn run(&mut self, seconds: u32, launches: u64, company: Company) -> Vec<u32> {
-            let mut told = Vec::new();
+            let mut reported = Vec::new();
             for _ in 0..seconds {
                 self.now += Duration::from_secs(1);
                 self.launches += launches;
-                told.extend(self.pace.look(self.now, self.launches, company).map(|speed| speed.0));
+                reported.extend(self.pace.observe(self.now, self.launches, company).map(|speed| speed.0));
             }
-            told
+            reported
         }
     }
 

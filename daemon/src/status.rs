@@ -58,7 +58,7 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// What the scheduler is told.
+    /// What the scheduler gets.
     pub(crate) fn outcome(&self) -> Outcome {
         if self.lost {
             return Outcome::Lost;
@@ -143,18 +143,18 @@ pub(crate) fn put_end(file: &File, end: &End) -> io::Result<()> {
 
 /// What is found of an attempt.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Look {
+pub(crate) struct Report {
     /// A supervisor lives, or is just being started.
     pub(crate) kept: bool,
     /// What is written so far.
     pub(crate) status: Status,
 }
 
-/// Looks at an attempt; `None` if there is no file, so nothing of it was ever begun.
+/// Reads the file of an attempt; `None` if there is no file, so nothing of it was ever begun.
 ///
 /// # Errors
-/// Whatever else is in the way of looking, too many open files above all, says nothing of the attempt.
-pub(crate) fn look(path: &Path) -> io::Result<Option<Look>> {
+/// Any other failure to read it, too many open files above all, shows nothing of the attempt.
+pub(crate) fn read(path: &Path) -> io::Result<Option<Report>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,
@@ -165,7 +165,7 @@ pub(crate) fn look(path: &Path) -> io::Result<Option<Look>> {
         Err(rustix::io::Errno::WOULDBLOCK) => true,
         Err(error) => return Err(error.into()),
     };
-    Ok(Some(Look { kept, status: records(&file)? }))
+    Ok(Some(Report { kept, status: records(&file)? }))
 }
 
 /// What can be understood of the file.
@@ -202,21 +202,21 @@ mod tests {
     fn records_come_one_by_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        assert_eq!(look(&path).unwrap(), None);
+        assert_eq!(read(&path).unwrap(), None);
         let file = make(&path).unwrap();
-        let read = || look(&path).unwrap().unwrap().status;
-        let is_kept = || look(&path).unwrap().unwrap().kept;
+        let status = || read(&path).unwrap().unwrap().status;
+        let is_kept = || read(&path).unwrap().unwrap().kept;
         assert!(is_kept(), "locked from the beginning");
-        assert_eq!(read(), Status::default());
+        assert_eq!(status(), Status::default());
         let who = ProcessIdentity::of(std::process::id()).unwrap();
         put_supervisor(&file, who).unwrap();
         put_program(&file, who).unwrap();
-        let began_ms = read().began_ms;
+        let began_ms = status().began_ms;
         assert!(began_ms > 0);
-        assert_eq!(read(), Status { supervisor: Some(who), program: Some(who), began_ms, end: None });
+        assert_eq!(status(), Status { supervisor: Some(who), program: Some(who), began_ms, end: None });
         let end = End { code: Some(3), oom: Some(77), at_ms: 5, ..End::default() };
         put_end(&file, &end).unwrap();
-        assert_eq!(read().end, Some(end));
+        assert_eq!(status().end, Some(end));
         drop(file);
         assert!(!is_kept());
     }
@@ -228,7 +228,7 @@ mod tests {
         let file = make(&path).unwrap();
         file.write_all_at(b"{\"pid\":7,\"start\":8,\"at_ms\":9}\n", SUPERVISOR_AT).unwrap();
         file.write_all_at(b"{\"pid\":10,\"start\":11,\"at_ms\":12}\n", PROGRAM_AT).unwrap();
-        let status = look(&path).unwrap().unwrap().status;
+        let status = read(&path).unwrap().unwrap().status;
         assert_eq!(status.supervisor, Some(ProcessIdentity { pid: 7, start: 8 }));
         assert_eq!((status.program, status.began_ms), (Some(ProcessIdentity { pid: 10, start: 11 }), 12));
     }
@@ -241,10 +241,10 @@ mod tests {
         let who = ProcessIdentity::of(std::process::id()).unwrap();
         put_supervisor(&file, who).unwrap();
         assert_eq!(make(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        assert_eq!(look(&path).unwrap().unwrap().status.supervisor, Some(who));
+        assert_eq!(read(&path).unwrap().unwrap().status.supervisor, Some(who));
         drop(file);
         let file = make(&path).unwrap();
-        assert_eq!(look(&path).unwrap(), Some(Look { kept: true, status: Status::default() }));
+        assert_eq!(read(&path).unwrap(), Some(Report { kept: true, status: Status::default() }));
         drop(file);
     }
 
@@ -253,9 +253,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         drop(make(&path).unwrap());
-        assert!(look(&path.join("below-a-file")).is_err());
+        assert!(read(&path.join("below-a-file")).is_err());
         std::os::unix::fs::symlink("loop", dir.path().join("loop")).unwrap();
-        assert!(look(&dir.path().join("loop")).is_err());
+        assert!(read(&dir.path().join("loop")).is_err());
     }
 
     #[test]
@@ -295,7 +295,7 @@ mod tests {
         for (gpus, kept) in [(64, 64), (1000, 0)] {
             let gpu = GpuPeak { uuid: "x".repeat(40), name: "y".repeat(40), ..GpuPeak::default() };
             put_end(&file, &End { code: Some(3), peaks: vec![gpu; gpus], ..End::default() }).unwrap();
-            let end = look(&path).unwrap().unwrap().status.end.unwrap();
+            let end = read(&path).unwrap().unwrap().status.end.unwrap();
             assert_eq!((end.code, end.peaks.len()), (Some(3), kept));
         }
     }

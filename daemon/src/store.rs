@@ -1,4 +1,4 @@
-//! Queue and history on disk, in SQLite: what a daemon that died told itself.
+//! Queue and history on disk, in SQLite: what a daemon that died left to the next.
 
 use std::path::Path;
 
@@ -64,7 +64,7 @@ pub(crate) struct Entry {
     pub(crate) reserved: Option<u64>,
     pub(crate) limit: Option<u64>,
     pub(crate) submitted_ms: u64,
-    /// Since when it waits for its turn, if that is not its submission.
+    /// Since when it is queued, if that is not its submission.
     pub(crate) lined_up_ms: Option<u64>,
     pub(crate) first_start_ms: Option<u64>,
     pub(crate) started_ms: Option<u64>,
@@ -80,7 +80,7 @@ pub(crate) struct Entry {
     pub(crate) why: String,
     /// Where it stands between running and suspended.
     pub(crate) suspension: Suspension,
-    /// It was told to stop, and this is to become of it.
+    /// It was asked to stop, and this is to become of it.
     pub(crate) leaving: Option<Leaving>,
     /// What it was resolved to need; older versions stored nothing.
     pub(crate) needs: Option<Needs>,
@@ -218,7 +218,7 @@ impl Store {
         self.select("WHERE stage <> 'ended' ORDER BY id", &[])
     }
 
-    /// The latest time that jobs tell which are not over, ms.
+    /// The latest time in jobs that are not over, ms.
     pub(crate) fn newest(&self) -> Result<Option<u64>> {
         let latest = "SELECT max(max(submitted_ms, coalesce(lined_up_ms, 0), coalesce(first_start_ms, 0),
                                  coalesce(started_ms, 0)))

@@ -339,7 +339,7 @@ fn wait_for(child: libc::pid_t) -> Result<i32, i32> {
 /// Ends what the job left running: all of it is below this process.
 fn end_descendants() {
     let begun = Instant::now();
-    let mut told = false;
+    let mut signalled = false;
     loop {
         let mut status = 0;
         // SAFETY: room for a status.
@@ -351,8 +351,8 @@ fn end_descendants() {
             return;
         }
         let late = begun.elapsed() > LEFT_BEHIND;
-        if late || !told {
-            told = true;
+        if late || !signalled {
+            signalled = true;
             let signal = if late { libc::SIGKILL } else { libc::SIGTERM };
             for pid in below(process::id()) {
                 // SAFETY: a plain system call; the process is below this one and not waited for.

@@ -26,7 +26,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 enum Watched {
     /// By a descriptor, which the thread shares while it sleeps.
     By(Arc<OwnedFd>),
-    /// No descriptor can be had, or only one that clients and files would lack: it is looked at now and then.
+    /// No descriptor can be had, or only one that clients and files would lack: it is checked now and then.
     Later(ProcessIdentity),
     Gone,
 }
@@ -68,7 +68,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Tells when this process is gone; at once if it is.
+    /// Reports when this process is gone; at once if it is.
     pub(crate) fn add(&self, attempt: Attempt, who: ProcessIdentity) {
         match Watched::begin(who) {
             Watched::Gone => {
@@ -81,7 +81,7 @@ impl Watch {
         }
     }
 
-    /// Where the engine is told.
+    /// The way to the engine.
     pub(crate) fn sender(&self) -> Sender<Message> {
         self.to.clone()
     }

@@ -57,7 +57,7 @@ impl Daemon {
         fs::create_dir_all(&parent).expect("directory");
         let place = tempfile::tempdir_in(parent).expect("directory");
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("mode");
-        let text = format!("metrics = \"\"\nlook_ms = 100\naudit_s = 0\n{config}");
+        let text = format!("metrics = \"\"\npoll_ms = 100\naudit_s = 0\n{config}");
         fs::write(place.path().join("config.toml"), text).expect("configuration");
         Self { place, child: None, before: String::new(), inside: None }
     }

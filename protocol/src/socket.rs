@@ -34,7 +34,7 @@ fn user_socket() -> PathBuf {
     )
 }
 
-/// Where a client looks for a daemon: the one that is named, one's own, the system's.
+/// Where a client finds a daemon: the one that is named, one's own, the system's.
 #[must_use]
 pub fn sockets(named: Option<&Path>) -> Vec<PathBuf> {
     match named.map(Path::to_owned).or_else(|| absolute(SOCKET_VARIABLE)) {

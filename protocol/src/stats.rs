@@ -26,7 +26,7 @@ pub struct StatsRow {
     pub mean_completion_ms: f64,
     /// GPUs at the same time.
     pub gpus: Vec<GpuStats>,
-    /// What is emulated, if it is: such GPUs' activity, power and energy are not told.
+    /// What is emulated, if it is: such GPUs' activity, power and energy are not given.
     #[serde(default)]
     pub emulated: Option<String>,
 }

@@ -246,7 +246,7 @@ pub struct JobRow {
     /// Resident memory of its processes, bytes, pages that they share in each of them.
     #[serde(default)]
     pub host_memory: u64,
-    /// CPU time of its processes, thousandths of a core since the look before the last.
+    /// CPU time of its processes, thousandths of a core between the last two polls.
     #[serde(default)]
     pub cpu_milli: Option<u64>,
     /// What it booked of both; 0 is nothing.
@@ -261,7 +261,7 @@ pub struct JobRow {
     /// The processes that are checkpointed: NVML shows none of them.
     #[serde(default)]
     pub suspended_pids: Vec<u32>,
-    /// The daemon's older versions do not tell it.
+    /// Older daemons do not send it.
     #[serde(default)]
     pub asked: Asked,
     /// Its place in an array.
@@ -300,7 +300,7 @@ pub struct GpuRow {
     pub reserved: u64,
     /// Memory that others hold, bytes.
     pub foreign: u64,
-    /// SM activity, SM occupancy and DRAM activity, thousandths, where the driver tells.
+    /// SM activity, SM occupancy and DRAM activity, thousandths, where the driver reports them.
     pub smact: Option<u32>,
     /// SM occupancy, thousandths.
     pub smocc: Option<u32>,

@@ -62,7 +62,7 @@ impl Engine {
             }
             Action::SetAside { job, .. } => self.say(job.0, reason.to_string()),
             Action::SetBudget { job, budget } => self.budget(job.0, budget, reason),
-            Action::Signal { job, signal } => self.told_to_stop(job.0, signal, reason),
+            Action::Signal { job, signal } => self.stop_job(job.0, signal, reason),
             Action::Suspend { job } => {
                 self.say(job.0, format!("to be suspended: {reason}"));
                 self.suspend(job.0);
@@ -72,7 +72,7 @@ impl Engine {
                 self.resume(job.0);
             }
             Action::Requeue { job, attempts, ooms, floor } => {
-                self.keep_turn(job.0);
+                self.keep_place(job.0);
                 if let Some(entry) = self.jobs.entries.get_mut(&job.0) {
                     entry.stage = Stage::Waiting;
                     (entry.attempt, entry.ooms, entry.floor) = (attempts, ooms, floor.0);
@@ -85,7 +85,7 @@ impl Engine {
                 self.say(job.0, format!("back in the queue: {reason}"));
             }
             Action::Ready { job } => {
-                self.keep_turn(job.0);
+                self.keep_place(job.0);
                 self.say(job.0, reason.to_string());
             }
             Action::End { job, verdict } => {
@@ -105,7 +105,7 @@ impl Engine {
     }
 
     /// Since when a job waits outlives the daemon: one whose slot is over stays behind those that waited.
-    pub(super) fn keep_turn(&mut self, job: u64) {
+    pub(super) fn keep_place(&mut self, job: u64) {
         let since = self.core.state.job(JobId(job)).map(|view| view.lined_up.0);
         if let Some(entry) = self.jobs.entries.get_mut(&job) {
             entry.lined_up_ms = since.filter(|since| *since != entry.submitted_ms);
@@ -222,7 +222,7 @@ impl Engine {
             // The launcher's group, as a terminal would: the launcher itself passes it on or waits.
             (_, _, Some(program)) => effects.signal_group(program, number),
             // Its program is about to be there: the same signal again when it is.
-            (_, Some(_), None) => live.sight.owed = Some(number),
+            (_, Some(_), None) => live.observed.owed = Some(number),
             _ => {}
         }
     }
@@ -251,10 +251,10 @@ impl Engine {
             return;
         }
         let status = match self.effects.status(attempt) {
-            Ok(look) => look.unwrap_or_default().status,
+            Ok(report) => report.unwrap_or_default().status,
             Err(error) => {
                 self.health.report("status", error.to_string());
-                // Looked for again, as one of which no supervisor is known.
+                // Searched for again, as one of which no supervisor is known.
                 self.jobs.live.insert(job, Live { supervisor: None, ..live });
                 return;
             }
@@ -262,24 +262,24 @@ impl Engine {
         self.health.resolve("status");
         self.suspensions.forget(job);
         let status = Status { supervisor: status.supervisor.or(live.supervisor), ..status };
-        self.attempt_over(attempt, &status, live.told);
+        self.attempt_over(attempt, &status, live.reported);
     }
 
     /// An attempt is over: what it left is killed. Its end counts when that is off the GPUs, and it is known that no GPU
     /// failed under it.
-    pub(super) fn attempt_over(&mut self, attempt: Attempt, status: &Status, told: bool) {
+    pub(super) fn attempt_over(&mut self, attempt: Attempt, status: &Status, reported: bool) {
         let uid = self.jobs.entries.get(&attempt.0).map(|entry| entry.uid);
         let killed = self.effects.sweep(attempt, uid, status);
-        let is_awaited = self.begin_epilog(attempt, status, told, &killed);
-        if !is_awaited && !self.doubt(attempt, status, told, killed) {
-            self.attempt_ended(attempt, status, told);
+        let is_awaited = self.begin_epilog(attempt, status, reported, &killed);
+        if !is_awaited && !self.doubt(attempt, status, reported, killed) {
+            self.attempt_ended(attempt, status, reported);
         }
     }
 
-    /// Tells the scheduler, and keeps what was measured.
-    pub(super) fn attempt_ended(&mut self, (job, attempt): Attempt, status: &Status, told: bool) {
+    /// Reports the end to the scheduler, and keeps what was measured.
+    pub(super) fn attempt_ended(&mut self, (job, attempt): Attempt, status: &Status, reported: bool) {
         let id = JobId(job);
-        if status.program.is_some() && !told {
+        if status.program.is_some() && !reported {
             self.started(job, attempt, status.began_ms);
         }
         let end = status.end.clone().unwrap_or_else(|| match status.program {
@@ -333,7 +333,7 @@ impl Engine {
                 self.outbox.note(Note::Attempt(Box::new(GpuTime { out_of_memory, ..time })));
             }
         }
-        self.never_told((job, attempt));
+        self.forget_signal((job, attempt));
         if let Some(limit) = &end.limited {
             self.say(job, format!("a request for GPU memory was stopped by {limit}"));
         }
@@ -358,7 +358,7 @@ impl Engine {
         }
         self.step(Event::Finished { job: id, attempt, outcome: end.outcome() });
         if let Some(ended) = ended {
-            self.tell_waiting(&ended);
+            self.update_waiting(&ended);
         }
         if pause {
             self.step(Event::Paused { paused: false });
@@ -374,7 +374,7 @@ impl Engine {
             entry.stage = Stage::Running;
         }
         if let Some(live) = self.jobs.live.get_mut(&job) {
-            live.told = true;
+            live.reported = true;
         }
         self.touch(job);
         self.step(Event::Started { job: JobId(job), attempt });
@@ -386,7 +386,7 @@ pub(super) fn words(signal: Signal) -> String {
         Signal::Checkpoint(number) => {
             format!("asked for a checkpoint ({})", radrm_base::signal::name(number))
         }
-        Signal::Terminate => "told to end (SIGTERM)".to_owned(),
+        Signal::Terminate => "asked to end (SIGTERM)".to_owned(),
         Signal::Kill => "killed (SIGKILL)".to_owned(),
     }
 }

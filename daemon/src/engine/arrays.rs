@@ -140,7 +140,7 @@ impl Engine {
     }
 
     /// Names the failures, of those that the job waits for, that the scheduler cannot know of.
-    pub(super) fn tell_failures(&self, job: &mut Job) {
+    pub(super) fn name_failures(&self, job: &mut Job) {
         for after in job.after.iter_mut().filter(|after| after.condition == Condition::Ok) {
             after.failed = self.failed_among([after.first.0, after.last.0]).map(JobId);
         }

@@ -1,4 +1,4 @@
-//! Launch budgets: decided by the scheduler, laid out as turns, told to the segments.
+//! Launch budgets: decided by the scheduler, laid out as launch slots, written into the segments.
 
 use std::collections::BTreeSet;
 
@@ -24,25 +24,25 @@ impl Engine {
         );
     }
 
-    /// Tells how fast jobs are that others may be slowed for.
-    pub(super) fn take_paces(&mut self) {
+    /// Reports how fast jobs are that others may be slowed for.
+    pub(super) fn measure_paces(&mut self) {
         let running = self.jobs.on_gpus();
-        // A job of the usual priority that has none below it is not looked at: no job is slowed for it.
+        // A job of the usual priority that has none below it is not measured: no job is slowed for it.
         let least = running.iter().map(|entry| entry.spec.priority).min().unwrap_or_default().min(0);
         let important = running.iter().filter(|entry| entry.spec.priority > least);
-        let looks: Vec<(u64, Company, Vec<String>)> =
+        let due: Vec<(u64, Company, Vec<String>)> =
             important.map(|entry| (entry.id, self.company(entry, &running), entry.devices.clone())).collect();
         let mut seen = Vec::new();
-        for (job, company, devices) in looks {
+        for (job, company, devices) in due {
             let Some(live) = self.jobs.live.get_mut(&job) else { continue };
-            let sight = &mut live.sight;
+            let observed = &mut live.observed;
             // What it holds was forgotten and not found again yet: it is not nothing.
-            let is_known = !sight.used.is_empty() || sight.peak == 0;
-            let Some(launches) = sight.launches().filter(|_| is_known) else { continue };
-            let Some(speed) = sight.pace.look(self.now.mono, launches, company) else { continue };
+            let is_known = !observed.used.is_empty() || observed.peak == 0;
+            let Some(launches) = observed.launches().filter(|_| is_known) else { continue };
+            let Some(speed) = observed.pace.observe(self.now.mono, launches, company) else { continue };
             seen.extend(devices.into_iter().map(|uuid| {
-                let used = Bytes(sight.used.get(&uuid).copied().unwrap_or_default());
-                let (peak, speed) = (Bytes(sight.peak), Some(speed));
+                let used = Bytes(observed.used.get(&uuid).copied().unwrap_or_default());
+                let (peak, speed) = (Bytes(observed.peak), Some(speed));
                 (job, uuid, JobObservation { used, peak, speed, ..JobObservation::default() })
             }));
         }
@@ -53,8 +53,8 @@ impl Engine {
         }
     }
 
-    /// Gives every job with a budget its turn, and takes note of who does not use his.
-    pub(super) fn take_turns(&mut self) {
+    /// Gives every job with a budget its launch slot, and notes which job does not use its own.
+    pub(super) fn assign_slots(&mut self) {
         let runs: BTreeSet<u64> =
             self.jobs.live.iter().filter(|(_, live)| live.program.is_some()).map(|(job, _)| *job).collect();
         let stays = |entry: &Entry| matches!(entry.stage, Stage::Starting | Stage::Running);
@@ -64,11 +64,11 @@ impl Engine {
         }
         for (job, live) in &mut self.jobs.live {
             if self.slots.concerns(*job) {
-                live.sight.find_segment(live.program, &*self.effects);
+                live.observed.find_segment(live.program, &*self.effects);
             }
         }
         let live = &self.jobs.live;
-        let said = self.slots.apply(|job| live.get(&job)?.sight.segment());
+        let said = self.slots.apply(|job| live.get(&job)?.observed.segment());
         for (job, sentence) in said {
             self.remark(job, sentence);
         }

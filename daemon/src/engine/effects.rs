@@ -24,7 +24,7 @@ use crate::descriptors;
 use crate::error::DaemonError;
 use crate::hooks::{self, Call};
 use crate::host;
-use crate::status::{self, Look, Status};
+use crate::status::{self, Report, Status};
 use crate::supervisor::{self, Order, WORD};
 use crate::suspend::{self, answer};
 use crate::time::{self, Now};
@@ -58,7 +58,7 @@ pub(super) trait Effects {
     fn reap(&mut self, attempt: Attempt);
 
     /// What the status file of an attempt says; `None` if there is none.
-    fn status(&mut self, attempt: Attempt) -> io::Result<Option<Look>>;
+    fn status(&mut self, attempt: Attempt) -> io::Result<Option<Report>>;
 
     /// Whether this process certainly lives.
     fn lives(&self, who: ProcessIdentity) -> bool;
@@ -107,7 +107,7 @@ pub(super) trait Effects {
     fn segment(&self, launcher: ProcessIdentity) -> Option<Segment>;
 
     /// All processes of the node.
-    fn processes(&self) -> host::Look;
+    fn processes(&self) -> host::Snapshot;
 }
 
 /// To whom a job's folder belongs.
@@ -210,9 +210,9 @@ impl Effects for Processes {
         }
     }
 
-    fn status(&mut self, attempt: Attempt) -> io::Result<Option<Look>> {
+    fn status(&mut self, attempt: Attempt) -> io::Result<Option<Report>> {
         let path = self.paths.status(attempt);
-        status::look(&path)
+        status::read(&path)
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {}", path.display(), reason(&error))))
     }
 
@@ -298,12 +298,12 @@ impl Effects for Processes {
     }
 
     fn segment(&self, launcher: ProcessIdentity) -> Option<Segment> {
-        // Of a job that cannot be looked into nothing is known but that it runs; clients are answered all the same.
+        // Of a job whose segment cannot be opened nothing is known but that it runs; clients are answered all the same.
         descriptors::is_room().then(|| segment_of(Process(launcher.pid)))?
     }
 
-    fn processes(&self) -> host::Look {
-        host::Look::now()
+    fn processes(&self) -> host::Snapshot {
+        host::Snapshot::now()
     }
 }
 

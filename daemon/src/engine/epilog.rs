@@ -64,7 +64,7 @@ impl Engine {
         &mut self,
         attempt: Attempt,
         status: &Status,
-        told: bool,
+        reported: bool,
         killed: &BTreeSet<u32>,
     ) -> bool {
         let Some(entry) = self.jobs.entries.get(&attempt.0) else { return false };
@@ -76,7 +76,7 @@ impl Engine {
         let Some(call) = self.config.hooks.epilog(environment) else { return false };
         match self.effects.start_epilog(attempt, &call) {
             Ok(()) => {
-                self.epilogs.insert(attempt, (status.clone(), told, killed.clone()));
+                self.epilogs.insert(attempt, (status.clone(), reported, killed.clone()));
                 true
             }
             Err(why) => {
@@ -88,12 +88,12 @@ impl Engine {
 
     /// The epilog has ended, and with it the attempt.
     pub(super) fn epilog_ended(&mut self, attempt: Attempt, result: Result<(), DaemonError>) {
-        let Some((status, told, killed)) = self.epilogs.remove(&attempt) else { return };
+        let Some((status, reported, killed)) = self.epilogs.remove(&attempt) else { return };
         if let Err(why) = result {
             self.remark_epilog(attempt.0, why);
         }
-        if !self.doubt(attempt, &status, told, killed) {
-            self.attempt_ended(attempt, &status, told);
+        if !self.doubt(attempt, &status, reported, killed) {
+            self.attempt_ended(attempt, &status, reported);
         }
     }
 

@@ -1,7 +1,7 @@
-//! What the engine is told, in the order in which it takes it up.
+//! Messages to the engine, in the order in which it handles them.
 //!
-//! What happens, and new jobs, come before questions, and these are answered for a bounded time between two looks:
-//! however much is asked, and however long the answers are, jobs are started and ended in time. Users take turns.
+//! What happens, and new jobs, come before questions, and these are answered for a bounded time between two polls:
+//! however much is asked, and however long the answers are, jobs are started and ended in time. Users are answered round-robin.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -12,7 +12,7 @@ use radrm_protocol::wire::Request;
 
 use super::Message;
 
-/// The most messages that are taken up at once, new jobs among them with one write.
+/// The most messages that are handled at once, new jobs among them with one write.
 const BATCH: usize = 512;
 /// Questions are answered for so long, and one more is begun with nothing of that left.
 const ANSWERING: Duration = Duration::from_millis(20);
@@ -31,8 +31,7 @@ impl<'a> Inbox<'a> {
         Self { from, asked: BTreeMap::new(), last: None }
     }
 
-    /// Waits for so long, unless questions are left; gives all that comes before them. `None`: no sender is left to tell
-    /// anything.
+    /// Waits for so long, unless questions are left; gives all that comes before them. `None`: no sender is left.
     pub(super) fn wait(&mut self, patience: Duration) -> Option<Vec<Message>> {
         let patience = if self.asked.is_empty() { patience } else { Duration::ZERO };
         let mut first = Vec::new();
@@ -130,7 +129,7 @@ mod tests {
         to.send(Message::Stop).unwrap();
         let first = inbox.wait(Duration::from_secs(60)).unwrap();
         assert!(matches!(&first[..], [Message::Stop]), "{first:?}");
-        assert_eq!(round(&mut inbox), [8], "users take turns");
+        assert_eq!(round(&mut inbox), [8], "users are answered round-robin");
         assert!(inbox.wait(Duration::from_secs(60)).unwrap().is_empty());
         let mut rest = 0;
         while !inbox.asked.is_empty() {

@@ -7,7 +7,7 @@ use radrm_os::ProcessIdentity;
 use radrm_scheduler_core::State;
 
 use super::entries::Entries;
-use super::looks::Sight;
+use super::job_poller::Observed;
 use crate::host::Usage;
 use crate::store::{Entry, Stage};
 use crate::suspend::Step;
@@ -20,15 +20,15 @@ pub(super) struct Live {
     /// The launcher.
     pub(super) program: Option<ProcessIdentity>,
     /// The scheduler knows that it runs.
-    pub(super) told: bool,
-    pub(super) sight: Sight,
+    pub(super) reported: bool,
+    pub(super) observed: Observed,
     /// When it was last killed, and how often a kill was repeated.
     pub(super) killed: Option<Instant>,
     pub(super) kill_retries: u32,
     /// What its processes take of the host, and whether it was noted that this is more than booked.
     pub(super) host: Usage,
-    pub(super) told_memory: bool,
-    pub(super) told_cpu: bool,
+    pub(super) reported_memory: bool,
+    pub(super) reported_cpu: bool,
 }
 
 /// The table.

@@ -1,8 +1,8 @@
-//! Jobs that are told to stop.
+//! Jobs that are stopped by signals.
 //!
 //! What is to become of such a job is on disk before it gets a signal: a daemon that comes back goes on with it,
 //! also where the job ended meanwhile. One that gave its place to another goes back to the queue then, whatever it
-//! ended with. While nothing can be written it is not told, and its time to leave does not run.
+//! ended with. While nothing can be written no signal is sent, and its grace time does not run.
 
 use radrm_scheduler_core::{After, Event, JobId, Reason, Signal};
 
@@ -12,7 +12,7 @@ use crate::watch::Attempt;
 
 impl Engine {
     /// A job gets a signal as soon as it is written down why.
-    pub(super) fn told_to_stop(&mut self, job: u64, signal: Signal, reason: &Reason) {
+    pub(super) fn stop_job(&mut self, job: u64, signal: Signal, reason: &Reason) {
         let starts = self.outbox.starts(job);
         if !self.jobs.live.contains_key(&job) && !starts {
             // It ended while there was no daemon.
@@ -47,7 +47,7 @@ impl Engine {
         }
     }
 
-    /// While nothing can be written: a job that is to end for good is told so all the same, as it ends in any
+    /// While nothing can be written: a job that is to end for good gets its signal all the same, as it ends in any
     /// case. One that would go back to the queue is left alone, as no job could be started in its place.
     pub(super) fn send_for_good(&mut self) {
         let for_good = |(job, _): Attempt| {
@@ -67,7 +67,7 @@ impl Engine {
     }
 
     /// An attempt has ended: what was not sent to it yet never will be.
-    pub(super) fn never_told(&mut self, attempt: Attempt) {
+    pub(super) fn forget_signal(&mut self, attempt: Attempt) {
         if let Some((signal, true)) = self.outbox.take_back_signal(attempt) {
             let unsent = "not sent before it ended, as the queue could not be written";
             self.say(attempt.0, format!("{}: {unsent}", words(signal)));

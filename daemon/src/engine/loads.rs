@@ -1,4 +1,4 @@
-//! What jobs do to GPUs that they have to themselves, told to the scheduler.
+//! What jobs do to GPUs that they have to themselves, reported to the scheduler.
 
 use std::collections::HashMap;
 
@@ -33,34 +33,34 @@ impl Engine {
         running.iter().filter(|job| !job.devices.is_empty()).map(|job| (job.id, alone(job))).collect()
     }
 
-    /// Looks at what jobs launched that are alone.
-    pub(super) fn take_loads(&mut self) {
+    /// Reads what jobs launched that are alone.
+    pub(super) fn measure_loads(&mut self) {
         let now = self.now.mono;
         for (job, is_alone) in self.alone() {
             let Some(entry) = self.jobs.entries.get(&job) else { continue };
             let Some(live) = self.jobs.live.get_mut(&job) else { continue };
-            let sight = &mut live.sight;
+            let observed = &mut live.observed;
             if !is_alone {
-                sight.loads.values_mut().for_each(load::Load::pause);
+                observed.loads.values_mut().for_each(load::Load::pause);
                 continue;
             }
             let due =
-                entry.devices.iter().any(|uuid| sight.loads.get(uuid).is_none_or(|load| load.is_due(now)));
+                entry.devices.iter().any(|uuid| observed.loads.get(uuid).is_none_or(|load| load.is_due(now)));
             if !due {
                 continue;
             }
-            let mut seen = sight.work();
+            let mut seen = observed.work();
             for uuid in &entry.devices {
                 let gpu = self.node.gpus.list.iter().find(|gpu| gpu.uuid == *uuid);
                 let mine =
                     gpu.and_then(|gpu| seen.as_mut().map(|seen| seen.remove(&gpu.bytes).unwrap_or_default()));
-                sight.loads.entry(uuid.clone()).or_default().look(now, mine);
+                observed.loads.entry(uuid.clone()).or_default().observe(now, mine);
             }
-            self.tell_load(job);
+            self.report_load(job);
         }
     }
 
-    /// Counters tell of the job that has the GPU to itself.
+    /// Counters of a GPU are those of the job that has it to itself.
     pub(super) fn count_loads(&mut self, samples: &[Sample]) {
         if self.node.gpus.emulated.is_some() {
             // Their counters set modelled time against the host's.
@@ -74,29 +74,29 @@ impl Engine {
             for uuid in &entry.devices {
                 let sample = samples.iter().find(|sample| sample.uuid == *uuid);
                 if let Some(parts) = sample.and_then(|sample| sample.activity) {
-                    live.sight.loads.entry(uuid.clone()).or_default().count(now, parts);
+                    live.observed.loads.entry(uuid.clone()).or_default().count(now, parts);
                 }
             }
         }
     }
 
-    /// Tells the scheduler what is news.
-    fn tell_load(&mut self, job: u64) {
+    /// Reports to the scheduler what changed.
+    fn report_load(&mut self, job: u64) {
         let assumed = self.config.scheduler.assumed;
         let Some(live) = self.jobs.live.get_mut(&job) else { return };
-        let sight = &mut live.sight;
-        let peak = Bytes(sight.peak);
+        let observed = &mut live.observed;
+        let peak = Bytes(observed.peak);
         // What it holds was forgotten and not found again yet: it is not nothing.
-        if sight.used.is_empty() && sight.peak > 0 {
+        if observed.used.is_empty() && observed.peak > 0 {
             return;
         }
-        let news: Vec<(String, Activity)> = sight
+        let news: Vec<(String, Activity)> = observed
             .loads
             .iter_mut()
             .filter_map(|(uuid, load)| Some((uuid.clone(), load.news(assumed)?)))
             .collect();
-        let used: HashMap<String, u64> = sight.used.clone().into_iter().collect();
-        let all: Vec<Activity> = sight.loads.values().filter_map(load::Load::told).collect();
+        let used: HashMap<String, u64> = observed.used.clone().into_iter().collect();
+        let all: Vec<Activity> = observed.loads.values().filter_map(load::Load::reported).collect();
         let Some((last, false)) = all.last().map(|last| (*last, news.is_empty())) else { return };
         // Where it has several GPUs, the busiest is what matters to neighbours.
         let busiest = all.into_iter().max_by_key(|activity| activity.smact).unwrap_or(last);

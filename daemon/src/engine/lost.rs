@@ -7,7 +7,7 @@ use radrm_scheduler_core::{Event, JobId, Outcome, Phase};
 
 use super::Engine;
 use super::monitor::{Change, Doubtful};
-use crate::gpus::Look;
+use crate::gpus::Poll;
 use crate::status::{End, Status};
 use crate::watch::Attempt;
 
@@ -24,7 +24,7 @@ impl Engine {
         &mut self,
         attempt: Attempt,
         status: &Status,
-        told: bool,
+        reported: bool,
         killed: BTreeSet<u32>,
     ) -> bool {
         let on_gpus = self.jobs.entries.get(&attempt.0).is_some_and(|entry| !entry.devices.is_empty());
@@ -36,12 +36,12 @@ impl Engine {
             return false;
         }
         // The attempt had failed when this batch began.
-        self.node.doubt(attempt, status, told, killed, self.now.mono)
+        self.node.doubt(attempt, status, reported, killed, self.now.mono)
     }
 
     /// What a poll says of GPUs that are gone or back.
-    pub(super) fn come_and_gone(&mut self, look: &Look) {
-        for change in self.node.changes(look) {
+    pub(super) fn come_and_gone(&mut self, poll: &Poll) {
+        for change in self.node.changes(poll) {
             match change {
                 Change::Lost(device) => {
                     let uuid = self.node.uuid(device);
@@ -54,18 +54,18 @@ impl Engine {
                 }
             }
         }
-        self.settle_doubts(Some(look));
+        self.settle_doubts(Some(poll));
     }
 
     /// Ends doubts that a poll has settled, or that are old.
-    pub(super) fn settle_doubts(&mut self, look: Option<&Look>) {
-        for Doubtful { attempt, mut status, told, .. } in self.node.settled(look, self.now.mono) {
+    pub(super) fn settle_doubts(&mut self, poll: Option<&Poll>) {
+        for Doubtful { attempt, mut status, reported, .. } in self.node.settled(poll, self.now.mono) {
             let entry = self.jobs.entries.get(&attempt.0);
             let gone = entry.is_some_and(|entry| entry.devices.iter().any(|uuid| self.node.is_lost(uuid)));
             if let Some(end) = &mut status.end {
                 end.lost = gone;
             }
-            self.attempt_ended(attempt, &status, told);
+            self.attempt_ended(attempt, &status, reported);
         }
     }
 }

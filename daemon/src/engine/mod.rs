@@ -15,10 +15,10 @@ mod entries;
 mod epilog;
 mod health;
 mod inbox;
+mod job_poller;
 mod jobs;
 mod leaving;
 mod loads;
-mod looks;
 mod lost;
 mod monitor;
 mod needs;
@@ -45,8 +45,9 @@ use self::core::Core;
 use super::config::Config;
 use super::error::DaemonError;
 use super::events::Log;
-use super::gpus::{Gpus, Look, Unmanaged};
+use super::gpus::{Gpus, Poll, Unmanaged};
 use super::history::History;
+use super::launch_slots::LaunchSlots;
 use super::metrics::Figures;
 use super::numbers::Numbers;
 use super::peer::Peer;
@@ -54,7 +55,6 @@ use super::status::Status;
 use super::store::Store;
 use super::suspend::Answer;
 use super::time::Now;
-use super::turns::Turns;
 use super::watch::{Attempt, Watch};
 
 pub(super) use effects::segment_of;
@@ -67,7 +67,7 @@ use outbox::{Committed, Effect, Note, Outbox};
 use suspend_manager::SuspendManager;
 use timers::{Timer, Timers};
 
-/// What the engine is told.
+/// What the engine gets.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A client asks.
@@ -76,8 +76,8 @@ pub(crate) enum Message {
     SupervisorEnded(Attempt),
     /// A helper that suspends a job or brings it back is gone, with its answer if it gave one.
     Suspension(Attempt, Option<Answer>),
-    /// GPUs were looked at.
-    Looked(Look),
+    /// GPUs were polled.
+    Polled(Poll),
     /// An epilog has ended, and how it failed.
     EpilogEnded(Attempt, Result<(), DaemonError>),
     /// Processes without the shim.
@@ -117,7 +117,7 @@ pub(crate) struct Disk {
 /// | [`Outbox`] | what is written before it is done |
 /// | [`NodeMonitor`] | the GPUs |
 /// | [`SuspendManager`] | jobs between running and suspended |
-/// | [`Turns`] | launch slots |
+/// | [`LaunchSlots`] | launch slots |
 /// | [`Health`] | issues and counters |
 /// | [`Effects`] | processes and files |
 pub(crate) struct Engine {
@@ -126,7 +126,7 @@ pub(crate) struct Engine {
     jobs: JobTable,
     outbox: Outbox,
     node: NodeMonitor,
-    slots: Turns,
+    slots: LaunchSlots,
     suspensions: SuspendManager,
     health: Health,
     effects: Box<dyn Effects>,
@@ -139,7 +139,7 @@ pub(crate) struct Engine {
     /// Attempts that are over but for their epilogs, whether the scheduler knows that they began, and the processes that
     /// they left and that were killed.
     epilogs: BTreeMap<Attempt, (Status, bool, BTreeSet<u32>)>,
-    /// What an earlier daemon left is being taken up.
+    /// What an earlier daemon left is being recovered.
     recovering: bool,
     /// Folders of old jobs are being removed.
     cleaning: bool,
@@ -178,14 +178,14 @@ impl Engine {
         };
         let now = effects.now();
         let mut timers = Timers::default();
-        timers.set(Timer::Poll, now.mono, Duration::from_millis(config.look_ms));
+        timers.set(Timer::Poll, now.mono, Duration::from_millis(config.poll_ms));
         timers.set(Timer::Save, now.mono, SAVE);
         let mut engine = Self {
             core: Core::new(settings, log),
             jobs: JobTable::default(),
             outbox: Outbox::new(store, history),
             node: NodeMonitor::new(gpus, config.gpu_reserve_mib << 20, ask),
-            slots: Turns::default(),
+            slots: LaunchSlots::default(),
             suspensions: SuspendManager::default(),
             health: Health::default(),
             effects,
@@ -204,7 +204,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Decides until it is told to stop.
+    /// Decides until a message stops it.
     pub(crate) fn run(mut self, from: &Receiver<Message>, read: impl Fn() -> Result<Config, DaemonError>) {
         self.finish_batch(Vec::new());
         let mut inbox = Inbox::new(from);
@@ -231,7 +231,7 @@ impl Engine {
                 Message::SupervisorEnded(attempt) => self.supervisor_ended(attempt),
                 Message::Suspension(attempt, answer) => self.helped(attempt, answer),
                 Message::EpilogEnded(attempt, result) => self.epilog_ended(attempt, result),
-                Message::Looked(look) => self.looked_at(look),
+                Message::Polled(poll) => self.polled(poll),
                 Message::Audited(found) => self.node.unmanaged = found,
                 Message::Removed(jobs) => self.removed(jobs),
                 Message::Stop => go_on = false,
@@ -240,7 +240,7 @@ impl Engine {
         }
         self.submit(new, &mut replies);
         inbox.answer(|question| self.question(question, &mut replies));
-        self.look();
+        self.poll();
         if self.core.is_due(self.now.at) {
             self.step(Event::Tick);
         }
@@ -254,7 +254,7 @@ impl Engine {
         go_on
     }
 
-    /// Answers what was asked; it is told when all is written.
+    /// Answers a request; the reply is sent when all is written.
     fn question(&mut self, message: Message, replies: &mut Vec<(Sender<Response>, Response)>) {
         match message {
             Message::Asked(peer, request, reply) => {
@@ -334,13 +334,13 @@ impl Engine {
         if self.node.has_doubts() {
             patience = patience.min(MAX_DOUBT);
         }
-        if self.jobs.live.values().any(|live| !live.told || live.supervisor.is_none()) {
+        if self.jobs.live.values().any(|live| !live.reported || live.supervisor.is_none()) {
             patience = patience.min(STARTING);
         }
         patience
     }
 
-    /// Tells the scheduler what happened, and takes up what it decided.
+    /// Gives an event to the scheduler, and records what it decided.
     fn step(&mut self, event: Event) {
         for Decision { action, reason } in self.core.step(self.now.at, event) {
             self.decided(action, &reason);
@@ -385,7 +385,7 @@ impl Engine {
         }
     }
 
-    /// Looks for jobs to forget.
+    /// Searches for jobs to forget.
     fn clean(&mut self) {
         self.timers.set(Timer::Clean, self.now.mono, CLEAN);
         self.outbox.note(Note::ForgetRuns);

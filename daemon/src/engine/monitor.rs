@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use radrm_scheduler_core::{Bytes, Device, DeviceId, NodeId, Observation, Permille};
 
-use crate::gpus::{Gpus, Look, Sample, Unmanaged};
+use crate::gpus::{Gpus, Poll, Sample, Unmanaged};
 use crate::status::Status;
 use crate::store::{Entry, Watched};
 use crate::watch::Attempt;
@@ -23,7 +23,7 @@ pub(super) const MAX_DOUBT: Duration = Duration::from_secs(10);
 pub(super) struct Doubtful {
     pub(super) attempt: Attempt,
     pub(super) status: Status,
-    pub(super) told: bool,
+    pub(super) reported: bool,
     /// Processes that it left and that were killed.
     killed: BTreeSet<u32>,
     since: Instant,
@@ -61,11 +61,11 @@ pub(super) struct NodeMonitor {
 }
 
 impl Doubtful {
-    /// Whether a poll tells what became of it.
-    fn is_settled(&self, look: &Look) -> bool {
-        let listed = || look.samples.iter().flat_map(|sample| &sample.processes);
-        let is_off = || !look.samples.is_empty() && listed().all(|(pid, _)| !self.killed.contains(pid));
-        look.begun >= self.since && (self.killed.is_empty() || is_off())
+    /// Whether a poll shows what became of it.
+    fn is_settled(&self, poll: &Poll) -> bool {
+        let listed = || poll.samples.iter().flat_map(|sample| &sample.processes);
+        let is_off = || !poll.samples.is_empty() && listed().all(|(pid, _)| !self.killed.contains(pid));
+        poll.begun >= self.since && (self.killed.is_empty() || is_off())
     }
 }
 
@@ -144,16 +144,16 @@ impl NodeMonitor {
     }
 
     /// Which GPUs went or came back since the last poll.
-    pub(super) fn changes(&mut self, look: &Look) -> Vec<Change> {
+    pub(super) fn changes(&mut self, poll: &Poll) -> Vec<Change> {
         let mut changes = Vec::new();
-        for uuid in &look.lost {
+        for uuid in &poll.lost {
             if let Some(device) = self.device(uuid)
                 && self.lost.insert(uuid.clone())
             {
                 changes.push(Change::Lost(device));
             }
         }
-        for sample in &look.samples {
+        for sample in &poll.samples {
             if let Some(device) = self.device(&sample.uuid)
                 && self.lost.remove(&sample.uuid)
             {
@@ -218,13 +218,13 @@ impl NodeMonitor {
         &mut self,
         attempt: Attempt,
         status: &Status,
-        told: bool,
+        reported: bool,
         killed: BTreeSet<u32>,
         now: Instant,
     ) -> bool {
         let is_asked = self.ask.send(()).is_ok();
         if is_asked {
-            self.doubtful.push(Doubtful { attempt, status: status.clone(), told, killed, since: now });
+            self.doubtful.push(Doubtful { attempt, status: status.clone(), reported, killed, since: now });
         }
         is_asked
     }
@@ -234,9 +234,9 @@ impl NodeMonitor {
     }
 
     /// Takes the attempts for which this poll has settled what became of them, and those that are old.
-    pub(super) fn settled(&mut self, look: Option<&Look>, now: Instant) -> Vec<Doubtful> {
+    pub(super) fn settled(&mut self, poll: Option<&Poll>, now: Instant) -> Vec<Doubtful> {
         let is_settled = |doubtful: &Doubtful| {
-            look.is_some_and(|look| doubtful.is_settled(look)) || now - doubtful.since > MAX_DOUBT
+            poll.is_some_and(|poll| doubtful.is_settled(poll)) || now - doubtful.since > MAX_DOUBT
         };
         let (settled, open) = std::mem::take(&mut self.doubtful).into_iter().partition(is_settled);
         self.doubtful = open;
@@ -271,8 +271,8 @@ mod tests {
         Sample { uuid: uuid.into(), used: GIB, ..Sample::default() }
     }
 
-    fn look(begun: Instant, there: &[&str], lost: &[&str]) -> Look {
-        Look {
+    fn poll(begun: Instant, there: &[&str], lost: &[&str]) -> Poll {
+        Poll {
             begun,
             samples: there.iter().map(|uuid| sample(uuid)).collect(),
             lost: lost.iter().map(|uuid| (*uuid).to_owned()).collect(),
@@ -283,11 +283,11 @@ mod tests {
     fn a_gpu_goes_once_and_comes_back_once() {
         let (mut monitor, _asked) = monitor(vec![gpu("A", Some(0)), gpu("B", Some(1))]);
         let now = Instant::now();
-        let gone = look(now, &["A"], &["B", "unknown"]);
+        let gone = poll(now, &["A"], &["B", "unknown"]);
         assert_eq!(monitor.changes(&gone), [Change::Lost(DeviceId(1))]);
         assert_eq!(monitor.changes(&gone), []);
         assert!(monitor.is_lost("B"));
-        assert_eq!(monitor.changes(&look(now, &["A", "B"], &[])), [Change::Back(DeviceId(1))]);
+        assert_eq!(monitor.changes(&poll(now, &["A", "B"], &[])), [Change::Back(DeviceId(1))]);
         assert!(!monitor.is_lost("B"));
     }
 
@@ -300,10 +300,10 @@ mod tests {
         };
         assert!(doubt(&mut monitor, 1));
         asked.try_recv().unwrap();
-        let before = look(failed - Duration::from_millis(1), &["A"], &[]);
+        let before = poll(failed - Duration::from_millis(1), &["A"], &[]);
         assert!(monitor.settled(Some(&before), failed).is_empty(), "it began before");
         assert!(monitor.settled(None, failed + MAX_DOUBT).is_empty());
-        assert_eq!(monitor.settled(Some(&look(failed, &[], &[])), failed).len(), 1);
+        assert_eq!(monitor.settled(Some(&poll(failed, &[], &[])), failed).len(), 1);
         assert!(!monitor.has_doubts());
         assert!(doubt(&mut monitor, 2));
         assert_eq!(monitor.settled(None, failed + MAX_DOUBT * 2).len(), 1, "no poll comes back");
@@ -316,11 +316,11 @@ mod tests {
         let (mut monitor, _asked) = monitor(vec![gpu("A", Some(0))]);
         let now = Instant::now();
         monitor.doubt((1, 1), &Status::default(), true, [7, 8].into(), now);
-        let mut seen = look(now, &["A"], &[]);
+        let mut seen = poll(now, &["A"], &[]);
         seen.samples[0].processes = vec![(5, GIB), (8, GIB)];
         assert!(monitor.settled(Some(&seen), now).is_empty(), "one is on the GPU still");
         assert!(
-            monitor.settled(Some(&look(now, &[], &["A"])), now).is_empty(),
+            monitor.settled(Some(&poll(now, &[], &["A"])), now).is_empty(),
             "no GPU was asked for its list"
         );
         seen.samples[0].processes.pop();

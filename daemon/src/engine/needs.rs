@@ -65,7 +65,7 @@ impl Engine {
 
     /// Waiting jobs that are the same program as one that just ended, and for the model of GPU on which it ran, learn
     /// from its run.
-    pub(super) fn tell_waiting(&mut self, ended: &Entry) {
+    pub(super) fn update_waiting(&mut self, ended: &Entry) {
         let (uid, gpus) = (ended.uid, ended.spec.gpus);
         let (key, model) = (program(&ended.spec), self.node.model(ended));
         let equal = self.jobs.entries.values().filter(|entry| {

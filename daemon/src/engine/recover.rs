@@ -7,10 +7,10 @@
 //! | | free | an end | it ended meanwhile |
 //! | | free | a program and no end | the supervisor was killed: so is the job; or the machine was restarted: back to the queue |
 //! | | free | no program, or no file | nothing of the attempt ever ran: it waits |
-//! | | | it cannot be looked at | the daemon does not start |
+//! | | | it cannot be read | the daemon does not start |
 //!
-//! What a job was told to do is on disk too: one that was cancelled is not tried again, one that gave its place to another
-//! is. No job is started before all are taken up.
+//! Signals to a job are on disk too: one that was cancelled is not tried again, one that gave its place to another
+//! is. No job is started before all are recovered.
 
 use std::time::{Duration, Instant};
 
@@ -18,11 +18,11 @@ use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Node, NodeId, Outco
 
 use super::{Engine, Live, needs};
 use crate::error::DaemonError;
-use crate::status::{Look, Status};
+use crate::status::{Report, Status};
 use crate::store::{Entry, Stage};
 use crate::suspend::Step;
 
-/// What is in the way of looking at an attempt may go away within this time.
+/// What keeps a status file from being read may go away within this time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How an attempt was found.
@@ -42,11 +42,11 @@ enum Found {
 
 /// What was found of an attempt, from its stage on disk and its status file. Only a file that is not there, or that
 /// names no program, shows that it never ran.
-fn classify(stage: Stage, same_boot: bool, has_hooks: bool, look: Option<Look>) -> Found {
+fn classify(stage: Stage, same_boot: bool, has_hooks: bool, report: Option<Report>) -> Found {
     if stage == Stage::Waiting {
         return Found::Waiting;
     }
-    let Look { kept, status } = look.unwrap_or_default();
+    let Report { kept, status } = report.unwrap_or_default();
     match (same_boot, kept) {
         // An end that was written just before the restart of the node still counts.
         (false, _) if status.end.is_some() => Found::Over(status),
@@ -68,7 +68,7 @@ impl Engine {
         for (uid, gpu_ms, _) in self.outbox.store.usage().map_err(failed)? {
             self.step(Event::UsageRestored { user: UserId(uid), gpu_ms });
         }
-        // All are looked at before anything changes: nothing happened where one cannot be.
+        // All are read before anything changes: nothing happened where one cannot be read.
         let entries = self.outbox.store.open_jobs().map_err(failed)?;
         let found = entries.into_iter().map(|entry| Ok((self.find(&entry)?, entry)));
         let found: Vec<(Found, Entry)> = found.collect::<Result<_, DaemonError>>()?;
@@ -114,7 +114,7 @@ impl Engine {
         for (id, cancelled) in submitted {
             let Some(entry) = self.jobs.entries.get(&id) else { continue };
             let mut job = Box::new(Job { admitted: true, ..needs::job(entry) });
-            self.tell_failures(&mut job);
+            self.name_failures(&mut job);
             self.touch(id);
             self.step(Event::Submitted { job });
             if cancelled {
@@ -149,7 +149,7 @@ impl Engine {
         }
     }
 
-    /// Tells the core what users may have.
+    /// Gives the core the limits of users.
     pub(super) fn set_user_limits(&mut self) {
         let limits =
             UserLimits { jobs: Some(self.config.jobs_per_user), priority: Some(self.config.user_priority) };
@@ -162,19 +162,19 @@ impl Engine {
             return Ok(classify(entry.stage, true, false, None));
         }
         let begun = Instant::now();
-        let look = loop {
+        let report = loop {
             match self.effects.status((entry.id, entry.attempt)) {
-                Ok(look) => break look,
+                Ok(report) => break report,
                 Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
                 Err(why) => return Err(DaemonError::FateUnknown { job: entry.id, why }),
             }
         };
-        Ok(classify(entry.stage, entry.boot == self.boot, self.config.hooks.is_any(), look))
+        Ok(classify(entry.stage, entry.boot == self.boot, self.config.hooks.is_any(), report))
     }
 
     fn adopt(&mut self, mut entry: Entry, status: &Status, alive: bool) {
         let (id, attempt, cancelled) = (entry.id, entry.attempt, entry.cancelled);
-        let told = status.program.is_some();
+        let reported = status.program.is_some();
         entry.stage = Stage::Running;
         let (step, ran_ms) = (entry.suspension.step, entry.suspension.ran_ms);
         if ran_ms > 0 {
@@ -193,7 +193,7 @@ impl Engine {
         self.jobs.entries.insert(id, entry);
         if alive {
             let live =
-                Live { supervisor: status.supervisor, program: status.program, told, ..Live::default() };
+                Live { supervisor: status.supervisor, program: status.program, reported, ..Live::default() };
             self.jobs.live.insert(id, live);
         }
         self.touch(id);
@@ -204,7 +204,7 @@ impl Engine {
         }
         if alive {
             // A job that could be suspended is not made to leave by signals.
-            self.look_whether(id);
+            self.check_suspend(id);
             self.adopted_on_its_way(id);
         }
         // Also where it is over: it is not tried again, whatever became of it.
@@ -227,17 +227,17 @@ mod tests {
         let starting = Status { supervisor: Some(who), ..Status::default() };
         let running = Status { program: Some(who), ..starting.clone() };
         let ended = Status { end: Some(End::default()), ..running.clone() };
-        let look = |kept, status: &Status| Some(Look { kept, status: status.clone() });
+        let report = |kept, status: &Status| Some(Report { kept, status: status.clone() });
         for stage in [Stage::Starting, Stage::Running] {
             for (same_boot, found, expected) in [
-                (true, look(true, &none), Found::Kept(none.clone())),
-                (true, look(true, &running), Found::Kept(running.clone())),
-                (true, look(false, &ended), Found::Over(ended.clone())),
-                (true, look(false, &running), Found::Over(running.clone())),
-                (true, look(false, &starting), Found::Never),
+                (true, report(true, &none), Found::Kept(none.clone())),
+                (true, report(true, &running), Found::Kept(running.clone())),
+                (true, report(false, &ended), Found::Over(ended.clone())),
+                (true, report(false, &running), Found::Over(running.clone())),
+                (true, report(false, &starting), Found::Never),
                 (true, None, Found::Never),
-                (false, look(false, &ended), Found::Over(ended.clone())),
-                (false, look(false, &running), Found::Rebooted),
+                (false, report(false, &ended), Found::Over(ended.clone())),
+                (false, report(false, &running), Found::Rebooted),
                 (false, None, Found::Rebooted),
             ] {
                 assert_eq!(
@@ -248,7 +248,7 @@ mod tests {
             }
         }
         assert_eq!(classify(Stage::Waiting, false, false, None), Found::Waiting);
-        let prepared = classify(Stage::Running, true, true, look(false, &starting));
+        let prepared = classify(Stage::Running, true, true, report(false, &starting));
         assert_eq!(prepared, Found::Over(starting), "its epilog has to run");
     }
 }

@@ -24,7 +24,7 @@ const MOST_NAMED: usize = 10_000;
 
 type Submission = (Peer, Box<Spec>, Sender<Response>);
 
-/// A submission that was looked at and is not written down yet.
+/// A submission that was checked and is not written yet.
 struct Taken {
     /// Its jobs: one, or those of an array.
     entries: Vec<Entry>,
@@ -34,12 +34,12 @@ struct Taken {
 }
 
 impl Engine {
-    /// Takes up new jobs: all of them with one write, and none before it is written.
+    /// Accepts new jobs: all of them with one write, and none before it is written.
     pub(super) fn submit(&mut self, new: Vec<Submission>, replies: &mut Vec<(Sender<Response>, Response)>) {
         if new.is_empty() {
             return;
         }
-        self.tell_unknown();
+        self.report_unknown();
         let now = self.now.at.0;
         let mut taken: Vec<(Taken, Sender<Response>)> = Vec::new();
         for (peer, spec, reply) in new {
@@ -319,7 +319,7 @@ impl Engine {
         rows.extend(
             open.iter().filter(|entry| entry.stage >= Stage::Starting).map(|entry| self.row_of_list(entry)),
         );
-        // Waiting ones in the order in which they are looked at.
+        // Waiting ones in the order of the queue.
         let order = self.places();
         let mut waiting: Vec<&Entry> =
             open.into_iter().filter(|entry| entry.stage == Stage::Waiting).collect();

@@ -125,7 +125,7 @@ impl Engine {
                 step.unwrap_or_default()
             }
             (Stage::Running | Stage::Starting, Some(Phase::Stopping)) => "stopping",
-            (Stage::Running, _) if live.is_some_and(|live| !live.told) => "starting",
+            (Stage::Running, _) if live.is_some_and(|live| !live.reported) => "starting",
             (Stage::Running, _) if self.epilogs.contains_key(&(entry.id, entry.attempt)) => "epilog",
             (Stage::Waiting, _) if entry.held => "held",
             (stage, _) => stage.name(),
@@ -135,8 +135,8 @@ impl Engine {
             Some(wait) if entry.stage == Stage::Waiting || suspended => wait.to_string(),
             _ => entry.why.clone(),
         };
-        let used = live.map_or(0, |live| live.sight.used.values().sum());
-        let peak = entry.peak.max(live.map(|live| live.sight.peak).filter(|peak| *peak > 0));
+        let used = live.map_or(0, |live| live.observed.used.values().sum());
+        let peak = entry.peak.max(live.map(|live| live.observed.peak).filter(|peak| *peak > 0));
         let running = entry.started_ms.filter(|_| entry.stage == Stage::Running);
         let folder = self.paths.folder(entry.id);
         let name = match &entry.spec.name {
@@ -288,7 +288,7 @@ impl Engine {
         let mut found = Vec::new();
         for (job, live) in &self.jobs.live {
             let Some(entry) = self.jobs.entries.get(job) else { continue };
-            for (uuid, bytes) in &live.sight.used {
+            for (uuid, bytes) in &live.observed.used {
                 let gpu = self.node.gpus.list.iter().find(|gpu| gpu.uuid == *uuid).and_then(|gpu| gpu.index);
                 let (uuid, user) = (uuid.clone(), entry.user.clone());
                 found.push(JobMemory { gpu, uuid, job: *job, user, bytes: *bytes });

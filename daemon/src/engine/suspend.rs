@@ -1,4 +1,4 @@
-//! Jobs between running and suspended: what the scheduler is told of them, and what is done with them.
+//! Jobs between running and suspended: what is reported to the scheduler, and what is done with them.
 //!
 //! What is to be done is on disk before a helper does it. A daemon that comes back takes a job that is
 //! suspended for suspended, and brings back whatever was on its way in either direction: its memory is set
@@ -28,16 +28,16 @@ impl Engine {
         self.jobs.entries.get(&job).is_some_and(|entry| entry.suspension.is_off())
     }
 
-    /// Tells the scheduler whether a job can be suspended, if that changed.
-    pub(super) fn tell_suspend(&mut self, job: u64) {
+    /// Reports to the scheduler whether a job can be suspended, if that changed.
+    pub(super) fn report_suspend(&mut self, job: u64) {
         let known = self.can_suspend(job);
         if self.jobs.live.contains_key(&job) && self.suspensions.is_news(job, known) {
             self.step(Event::SuspendKnown { job: JobId(job), suspend: known });
         }
     }
 
-    /// Looks once more at jobs of which nothing is known yet and that may have to leave at once.
-    pub(super) fn tell_unknown(&mut self) {
+    /// Checks once more the jobs of which nothing is known yet and that may have to leave at once.
+    pub(super) fn report_unknown(&mut self) {
         let jobs: Vec<u64> = self
             .jobs
             .live
@@ -47,15 +47,15 @@ impl Engine {
             .filter(|job| self.jobs.entries.get(job).is_some_and(|entry| entry.spec.preemptible))
             .filter(|job| !self.is_off(*job))
             .collect();
-        jobs.into_iter().for_each(|job| self.look_whether(job));
+        jobs.into_iter().for_each(|job| self.check_suspend(job));
     }
 
-    /// Looks whether a job can be suspended, before anything is decided for it.
-    pub(super) fn look_whether(&mut self, job: u64) {
+    /// Checks whether a job can be suspended, before anything is decided for it.
+    pub(super) fn check_suspend(&mut self, job: u64) {
         if let Some(live) = self.jobs.live.get_mut(&job) {
-            live.sight.find_segment(live.program, &*self.effects);
+            live.observed.find_segment(live.program, &*self.effects);
         }
-        self.tell_suspend(job);
+        self.report_suspend(job);
     }
 
     fn can_suspend(&self, job: u64) -> Result<(), SuspendRefusal> {
@@ -68,9 +68,9 @@ impl Engine {
         if entry.devices.iter().any(|uuid| uuid.starts_with("MIG-")) {
             return Err(SuspendRefusal::Mig);
         }
-        let segment = live.sight.segment().ok_or(SuspendRefusal::NoShim)?;
+        let segment = live.observed.segment().ok_or(SuspendRefusal::NoShim)?;
         eligible::processes(segment, has_bound_daemon)?;
-        self.host_room().has(live.sight.used.values().sum())
+        self.host_room().has(live.observed.used.values().sum())
     }
 
     fn host_room(&self) -> Room {
@@ -98,7 +98,7 @@ impl Engine {
             let attempt = self.jobs.attempt(job);
             return self.step(Event::SuspendFailed { job: JobId(job), attempt, refusal });
         }
-        let seen = self.jobs.live.get(&job).map(|live| live.sight.used.clone()).unwrap_or_default();
+        let seen = self.jobs.live.get(&job).map(|live| live.observed.used.clone()).unwrap_or_default();
         let devices = self.jobs.entries.get(&job).map(|entry| entry.devices.clone()).unwrap_or_default();
         // The helper asks NVML for each.
         let used =
@@ -220,11 +220,11 @@ impl Engine {
         let processes = if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
         self.keep_peak(job);
         if let Some(live) = self.jobs.live.get_mut(&job) {
-            live.sight.used.clear();
+            live.observed.used.clear();
         }
         self.say(job, format!("suspended: {processes}, {} in host memory", Bytes(held)));
         self.step(Event::Suspended { job: JobId(job), attempt, bytes: Bytes(most) });
-        self.keep_turn(job);
+        self.keep_place(job);
         // Its user may have asked for its end meanwhile: it has to react to that.
         let stopping = self.core.state.job(JobId(job)).is_some_and(|view| view.phase == Phase::Stopping);
         if stopping
@@ -241,8 +241,8 @@ impl Engine {
             entry.started_ms.get_or_insert(self.now.at.0);
         }
         if let Some(live) = self.jobs.live.get_mut(&job) {
-            // The scheduler is told anew what it holds.
-            live.sight.forget();
+            // What it holds is reported to the scheduler anew.
+            live.observed.forget();
         }
         self.say(job, words.to_owned());
     }
@@ -250,7 +250,7 @@ impl Engine {
     fn is_back(&mut self, (job, attempt): Attempt, wanted: bool) {
         self.runs(job, "goes on where it was suspended");
         let id = JobId(job);
-        self.look_whether(job);
+        self.check_suspend(job);
         match self.core.state.job(id).map(|view| view.phase) {
             Some(Phase::Resuming) => self.step(Event::Resumed { job: id, attempt }),
             Some(Phase::Suspending) if wanted => return self.suspend(job),

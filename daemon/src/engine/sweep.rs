@@ -8,7 +8,7 @@ use crate::hooks;
 use crate::supervisor;
 use crate::watch::Attempt;
 
-/// Processes that are killed may have begun others meanwhile: it is looked again until nothing is found, so often.
+/// Processes that are killed may have begun others meanwhile: the search is repeated until nothing is found, so often.
 const ROUNDS: usize = 8;
 
 /// How the processes of an attempt are known.

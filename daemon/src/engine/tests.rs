@@ -88,8 +88,8 @@ fn round(engine: &mut Engine, world: &Recorder) {
     let mut messages: Vec<Message> = ended.into_iter().map(Message::SupervisorEnded).collect();
     let (_to, from) = channel();
     engine.batch(std::mem::take(&mut messages), &mut Inbox::new(&from));
-    let look = Look { begun: Instant::now(), samples: Vec::new(), lost: Vec::new() };
-    engine.batch(vec![Message::Looked(look)], &mut Inbox::new(&from));
+    let poll = Poll { begun: Instant::now(), samples: Vec::new(), lost: Vec::new() };
+    engine.batch(vec![Message::Polled(poll)], &mut Inbox::new(&from));
 }
 
 /// What became of the jobs, and how often each was started.

@@ -11,7 +11,7 @@ pub(super) enum Timer {
     HostPoll,
     /// Writing figures that may be lost.
     Save,
-    /// Looking for ended jobs to forget.
+    /// The search for ended jobs to forget.
     Clean,
     /// Trying again to write what could not be written.
     Retry,

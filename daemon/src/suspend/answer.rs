@@ -27,7 +27,7 @@ const SIZE: usize = 64 << 10;
 /// Where the answer stands, behind who gives it.
 const ANSWER_AT: u64 = 256;
 /// How often a lock is tried.
-const LOOK: Duration = Duration::from_millis(10);
+const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 /// Beyond its limit a helper gets this much before it is killed from outside.
 const BEYOND: Duration = Duration::from_secs(2);
 
@@ -48,7 +48,7 @@ fn get<T: serde::de::DeserializeOwned>(file: &File, at: u64) -> Option<T> {
     serde_json::from_slice(line).ok()
 }
 
-/// Runs a helper on a thread of its own, after any that is still at it, and tells the engine what came of
+/// Runs a helper on a thread of its own, after any that is still at it, and reports to the engine what came of
 /// it: nothing, if the helper ended without an answer.
 pub(crate) fn run(
     path: &Path,
@@ -92,7 +92,7 @@ fn help(path: &Path, order: &Order) -> io::Result<Option<Answer>> {
             let _ = child.kill();
             let _ = child.wait();
         }
-        thread::sleep(LOOK);
+        thread::sleep(LOCK_INTERVAL);
     }
     Ok(get(&file, ANSWER_AT))
 }
@@ -107,6 +107,6 @@ fn wait(file: &File, limit: Duration) {
             // SAFETY: a plain system call; the helper was just seen to live.
             unsafe { libc::kill(who.pid.cast_signed(), libc::SIGKILL) };
         }
-        thread::sleep(LOOK);
+        thread::sleep(LOCK_INTERVAL);
     }
 }

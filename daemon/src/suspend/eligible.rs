@@ -1,4 +1,4 @@
-//! Whether a job can be suspended: told by what the shim counts, before anything is frozen.
+//! Whether a job can be suspended: concluded from what the shim counts, before anything is frozen.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -55,7 +55,7 @@ fn of_uses(uses: &Uses) -> Result<(), SuspendRefusal> {
     uses.calls.iter().find_map(|(id, _)| refusal_of(*id)).map_or(Ok(()), Err)
 }
 
-/// Whether it looks for MPS where a daemon of MPS is.
+/// Whether it finds a daemon of MPS where it expects one.
 fn is_mps_client(process: Process, has_daemon: fn(&Path) -> bool) -> bool {
     let pipe = process.variable(PIPE_VARIABLE).unwrap_or_else(|| DEFAULT_PIPE.into());
     has_daemon(Path::new(&pipe))

@@ -1,7 +1,7 @@
 //! Suspending a job without loss, by `cuCheckpointProcess*`, and bringing it back.
 //!
 //! The driver's calls may block for seconds, or for ever, and they need libcuda: they are made by a helper
-//! process of the job's user with a time limit, never by the daemon. The helper is told what to do on its
+//! process of the job's user with a time limit, never by the daemon. The helper gets its orders on its
 //! standard input, and leaves its answer in a file that it holds locked while it lives, so a daemon that was
 //! killed meanwhile finds it. A job is either running or suspended, as a whole: what was begun and cannot be
 //! finished is undone.
@@ -88,7 +88,7 @@ impl Suspension {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Saved {
     pub(crate) who: ProcessIdentity,
-    /// What it held, as far as NVML told.
+    /// What it held, as far as NVML reports it.
     #[serde(default)]
     pub(crate) bytes: ByGpu,
 }

@@ -68,7 +68,7 @@ fn wait_until_off(job: &dyn Job, suspended: &[Saved], patience: Duration) -> Opt
 
 type Refused = (SuspendRefusal, String);
 
-/// Locks everything, looks once more at what can be suspended, and checkpoints everything.
+/// Locks everything, checks once more what can be suspended, and checkpoints everything.
 fn freeze(
     driver: &dyn Driver,
     job: &mut dyn Job,
@@ -77,7 +77,7 @@ fn freeze(
 ) -> Result<(), Refused> {
     let begun = Instant::now();
     // A process may have come, or used something new, before the last of the others was locked: after a
-    // look that finds nothing new no process of the job can.
+    // check that finds nothing new no process of the job can.
     loop {
         let found = job.processes().map_err(|refusal| (refusal, refusal.to_string()))?;
         let new: Vec<ProcessIdentity> =

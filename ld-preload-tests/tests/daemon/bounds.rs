@@ -96,7 +96,7 @@ fn a_job_that_is_named_several_times_is_held_and_cancelled_once() {
     let named = vec![running.to_string(); 1000];
     let words: Vec<&str> = named.iter().map(String::as_str).collect();
     daemon.ok(&[&["cancel"], &words[..]].concat());
-    assert_eq!(lines(&daemon, running, "told to end (SIGTERM)"), 1);
+    assert_eq!(lines(&daemon, running, "asked to end (SIGTERM)"), 1);
     let many = vec!["1".to_owned(); 10_001];
     let words: Vec<&str> = many.iter().map(String::as_str).collect();
     assert!(daemon.refused(&[&["cancel"], &words[..]].concat()).contains("10000 at once"));

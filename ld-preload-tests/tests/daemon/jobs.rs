@@ -646,7 +646,7 @@ fn a_job_that_lost_its_gpu_does_not_count_as_failed() {
     let mut daemon = Daemon::prepare(POLICY);
     let file = daemon.path("config.toml");
     let config = fs::read_to_string(&file).expect("configuration");
-    fs::write(&file, config.replace("look_ms = 100", "look_ms = 3600000")).expect("configuration");
+    fs::write(&file, config.replace("poll_ms = 100", "poll_ms = 3600000")).expect("configuration");
     daemon.start();
     fs::write(daemon.path("marks"), "").expect("file");
     let program = programs::compile("trace_job.c", &[]).display().to_string();

@@ -315,8 +315,8 @@ fn a_reload_changes_limits_and_ends_no_job() {
         unsafe { libc::kill(daemon.pid().cast_signed(), libc::SIGHUP) };
         daemon.until(part, |daemon| daemon.log().contains(part));
     };
-    let text = text.replace("look_ms = 100", "look_ms = 77");
-    hang_up(&format!("jobs_per_user = 1\n{text}"), "restart radrmd for: look_ms");
+    let text = text.replace("poll_ms = 100", "poll_ms = 77");
+    hang_up(&format!("jobs_per_user = 1\n{text}"), "restart radrmd for: poll_ms");
     assert!(daemon.refused(&["submit", "--gpus", "0", "--", "true"]).contains("you have 1 jobs"));
     hang_up("nonsense = 1\n", "was not read again");
     assert_eq!(daemon.state(job), "running");

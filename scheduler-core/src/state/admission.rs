@@ -130,7 +130,7 @@ impl State {
     fn set_aside(&mut self, id: JobId, wait: Wait) {
         self.unqueue(id);
         self.forget_reservation(id);
-        self.look = true;
+        self.pass_due = true;
         if let Some(record) = self.jobs.get_mut(&id).filter(|record| record.phase.queued()) {
             record.wait = Some(wait);
             self.aside.insert(id);

@@ -16,7 +16,7 @@ impl State {
     pub(super) fn add_node(&mut self, node: Node) {
         let at = self.node_index(node.id);
         self.nodes[at].bound = Some(node);
-        self.look = true;
+        self.pass_due = true;
     }
 
     fn node_index(&mut self, id: NodeId) -> usize {
@@ -108,13 +108,13 @@ impl State {
         if self.reservation.as_ref().is_some_and(|reservation| reservation.devices.contains(&at)) {
             self.reservation = None;
         }
-        self.look = true;
+        self.pass_due = true;
         let jobs: Vec<JobId> = self.devices[at].residents.iter().map(|resident| resident.job).collect();
         for job in jobs {
             let Some(record) = self.jobs.get_mut(&job) else { continue };
             // A job that is to end for another reason still ends for that one.
-            let told = |stop: &Stop| matches!(stop.then, After::End(_)) || !stop.is_unheard();
-            let then = record.stop.filter(told).map_or(After::DeviceLost, |stop| stop.then);
+            let is_final = |stop: &Stop| matches!(stop.then, After::End(_)) || !stop.is_unheard();
+            let then = record.stop.filter(is_final).map_or(After::DeviceLost, |stop| stop.then);
             if !matches!(then, After::End(_)) {
                 record.losses += 1;
             }
@@ -140,7 +140,7 @@ impl State {
         let before = dev.seen;
         dev.seen = seen;
         // Unmanaged processes hold what is in use beyond what our jobs hold. Of a job that was not seen yet
-        // it cannot be told how much it holds already: up to all that is set aside for it.
+        // it is not known how much it holds already: up to all that is set aside for it.
         let ours: Bytes = dev
             .residents
             .iter()
@@ -208,7 +208,7 @@ impl State {
         let all: Vec<Activity> = residents.iter().map(|resident| resident.activity).collect();
         let speed = speeds(&all, &self.settings.interference)[index];
         let (before, now) = (residents[index].activity, part.scaled(1.0 / speed.max(0.01)));
-        // Small changes decide nothing; looking at the queue for each would cost time.
+        // Small changes decide nothing; a scheduling pass for each would cost time.
         let moved = |a: Permille, b: Permille| a.0.abs_diff(b.0) >= 20;
         record.shown = Some(now);
         if moved(before.smact, now.smact) || moved(before.drama, now.drama) {
@@ -251,7 +251,7 @@ impl State {
             }
             if self.reservation.as_ref().is_some_and(|reservation| reservation.ask.job == job) {
                 self.reservation = None;
-                self.look = true;
+                self.pass_due = true;
             }
             record.note(self.now, reason.clone());
             self.ended.push(record);

@@ -42,7 +42,7 @@ fn grace(record: &Record, step: Step, settings: &Settings) -> Millis {
 type Victims = (Option<(i32, std::cmp::Reverse<(Millis, JobId)>)>, usize, usize, Vec<JobId>);
 
 impl State {
-    /// Tells a job to stop, beginning with a step; a later call may only be firmer.
+    /// Asks a job to stop, beginning with a step; a later call may only be firmer.
     pub(super) fn stop(
         &mut self,
         id: JobId,
@@ -218,7 +218,7 @@ impl State {
             && !record.devices.is_empty();
         let after = self.settings.learn_after.filter(|_| waits_to_show)?;
         let due = record.since.plus(after.minus(record.ran));
-        // Nothing seen yet: look again after the same time.
+        // Nothing seen yet: check again after the same time.
         Some(if due <= self.now { self.now.plus(after.max(Millis(1))) } else { due })
     }
 
@@ -235,7 +235,7 @@ impl State {
         match record.phase {
             Phase::Suspended => {
                 record.failed = None;
-                self.look = true;
+                self.pass_due = true;
             }
             Phase::Running => self.on_running_timer(id, out),
             _ => {}
@@ -253,10 +253,10 @@ impl State {
             return self.stop(id, then, Step::Checkpoint, Reason::TimeLimit { limit }, out);
         }
         if self.slot_end(record).is_some_and(|end| end.minus(grace) <= now) {
-            // It gives way when a job waits, now or later: the look at the queue decides.
+            // It gives way when a job waits, now or later: the scheduling pass decides.
             if let Some(record) = self.jobs.get_mut(&id) {
                 record.slot_over = true;
-                self.look = true;
+                self.pass_due = true;
             }
         }
         self.learn(id, out);

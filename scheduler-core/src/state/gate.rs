@@ -83,7 +83,7 @@ impl State {
             return true;
         }
         if record.job.lined_up.is_none() {
-            // Waiting for other jobs is not waiting for a turn.
+            // Waiting for other jobs is not waiting in the queue.
             record.lined_up = self.now;
         }
         let after = record.job.after.clone();
@@ -130,7 +130,7 @@ impl State {
         if was_queued {
             self.unqueue(id);
             self.forget_reservation(id);
-            self.look = true;
+            self.pass_due = true;
         }
         if let Some(next) = next {
             self.admit(next);
@@ -183,7 +183,7 @@ impl State {
         }
     }
 
-    /// All that the job waited for has ended: from now on it waits for its turn.
+    /// All that the job waited for has ended: from now on it is queued.
     fn ready(&mut self, id: JobId, out: &mut Vec<Decision>) {
         let Some(record) = self.jobs.get_mut(&id) else { return };
         record.lined_up = self.now;

@@ -28,7 +28,7 @@ impl State {
         record.failed = None;
         record.wait = None;
         self.queue.insert(record.job.user, record.class, record.key, id);
-        self.look = true;
+        self.pass_due = true;
     }
 
     pub(super) fn unqueue(&mut self, id: JobId) {
@@ -94,7 +94,7 @@ impl State {
         self.queue_up(id);
     }
 
-    /// A job that is being suspended already is: the answer to that tells.
+    /// A job that is being suspended already is: the answer to that decides.
     pub(super) fn know_suspend(&mut self, id: JobId, suspend: Result<(), SuspendRefusal>) {
         if let Some(record) = self.jobs.get_mut(&id) {
             record.job.preemption.suspend = suspend;
@@ -149,7 +149,7 @@ impl State {
         for &at in &devices {
             self.devices[at].residents.retain(|resident| resident.job != id);
             if self.devices[at].residents.is_empty() {
-                // What the monitor saw was this job; the next look tells.
+                // What the monitor saw was this job; the next poll shows the rest.
                 self.devices[at].seen.smact = crate::units::Permille::ZERO;
                 self.devices[at].seen.used = Bytes::ZERO;
             }
@@ -171,7 +171,7 @@ impl State {
         {
             self.ledger.hold(user, -i64::try_from(devices.len()).unwrap_or(0), self.now, &fair);
         }
-        self.look = true;
+        self.pass_due = true;
     }
 
     pub(super) fn started(&mut self, id: JobId, attempt: u32) {
@@ -206,7 +206,7 @@ impl State {
             return;
         }
         let alone_on_largest = record.reserved.is_none();
-        // Who was told nothing did not leave: it ended by itself.
+        // A job that got no signal did not leave: it ended by itself.
         let stop = record.stop.take().filter(|stop| stop.then != After::Requeue || !stop.is_unheard());
         record.image = None;
         let gave_way = record.slot_over && stop.is_some_and(|stop| stop.then == After::Requeue);
@@ -233,7 +233,7 @@ impl State {
                 let reason = self.last_reason(id);
                 self.end(id, verdict, reason, out);
             }
-            // What was done is not done again. A program that has a checkpoint signal tells by its exit code whether
+            // What was done is not done again. A program that has a checkpoint signal shows by its exit code whether
             // it is done or wants to go on later.
             Some(After::DeviceLost) if succeeded => {
                 self.end(id, Verdict::Ended(outcome), Reason::Exited, out)
@@ -366,13 +366,13 @@ impl State {
                 self.unqueue(id);
                 self.forget_reservation(id);
                 self.stop(id, After::End(Verdict::Cancelled), Step::Kill, Reason::ByUser, out);
-                self.look = true;
+                self.pass_due = true;
             }
             _ => self.stop(id, After::End(Verdict::Cancelled), Step::Terminate, Reason::ByUser, out),
         }
     }
 
-    /// Sets the time at which the job has to be looked at again.
+    /// Sets the time at which the job has to be checked again.
     pub(super) fn set_timer(&mut self, id: JobId) {
         let next = self.next_deadline(id);
         let Some(record) = self.jobs.get_mut(&id) else { return };

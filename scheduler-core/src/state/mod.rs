@@ -63,9 +63,9 @@ enum Timer {
 enum Stage {
     /// No job waits.
     Rest,
-    /// A look at the devices that are idle.
+    /// A pass over the devices that are idle.
     Idle,
-    /// A look at all of them.
+    /// A pass over all of them.
     Shared,
 }
 
@@ -102,18 +102,18 @@ pub struct State {
     /// Number of the first entry of `changes`.
     changes_from: u64,
     /// Something happened that may let a waiting job start.
-    look: bool,
-    /// More is to be told before anybody is looked at.
+    pass_due: bool,
+    /// More events follow before the queue is scheduled.
     paused: bool,
     timers: BTreeSet<(Millis, Timer)>,
     wake: Option<Millis>,
-    /// What the next look is for, and when it is due, if decisions take time.
+    /// What the next pass is for, and when it is due, if decisions take time.
     stage: Stage,
     paced: Millis,
-    /// This look is at idle devices only.
+    /// This pass is over idle devices only.
     idle_only: bool,
     /// The device index after the one that round-robin used last.
-    turn: usize,
+    cursor: usize,
     pub(crate) scratch: Scratch,
     ended: Vec<Record>,
 }
@@ -143,14 +143,14 @@ impl State {
             reservations: 0,
             changes: VecDeque::new(),
             changes_from: 0,
-            look: false,
+            pass_due: false,
             paused: false,
             timers: BTreeSet::new(),
             wake: None,
             stage: Stage::Rest,
             paced: Millis::ZERO,
             idle_only: false,
-            turn: 0,
+            cursor: 0,
             scratch: Scratch::default(),
             ended: Vec::new(),
         }
@@ -163,9 +163,9 @@ impl State {
         self.now = self.now.max(at);
         self.take(event, &mut out);
         if !self.paused {
-            // Whose time is over is told first where it ended meanwhile.
+            // An end that was reported meanwhile comes before the end of a time limit.
             self.run_timers(&mut out);
-            if std::mem::take(&mut self.look) {
+            if std::mem::take(&mut self.pass_due) {
                 self.schedule(&mut out);
             }
         }
@@ -219,7 +219,7 @@ impl State {
         {
             self.timers.pop_first();
             match timer {
-                Timer::Pace => self.look = true,
+                Timer::Pace => self.pass_due = true,
                 Timer::Device(index) => self.changed(index),
                 Timer::Job(job) => {
                     if let Some(record) = self.jobs.get_mut(&job) {
@@ -245,7 +245,7 @@ impl State {
     /// A device may now take jobs that it did not take before.
     fn changed(&mut self, index: usize) {
         const KEPT: usize = 1024;
-        self.look = true;
+        self.pass_due = true;
         if self.changes.back() == Some(&index) && self.queue.len() == 0 {
             return;
         }

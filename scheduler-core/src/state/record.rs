@@ -29,7 +29,7 @@ pub enum Phase {
     Launching,
     /// It runs.
     Running,
-    /// It was told to stop.
+    /// It was asked to stop.
     Stopping,
     /// `Suspend` was given.
     Suspending,
@@ -51,7 +51,7 @@ impl Phase {
     }
 }
 
-/// How a job that was told to stop goes on.
+/// How a job that was asked to stop goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stop {
     pub(crate) then: After,
@@ -70,7 +70,7 @@ impl Stop {
         Self { then, step, until, held: false, heard }
     }
 
-    /// Whether the job was told nothing of it.
+    /// Whether the job got no signal yet.
     pub(crate) fn is_unheard(&self) -> bool {
         self.held && !self.heard
     }
@@ -93,7 +93,7 @@ impl Step {
         }
     }
 
-    /// The signal of a step. Without one of its own for a checkpoint a job is told to end at once.
+    /// The signal of a step. Without one of its own for a checkpoint a job gets SIGTERM at once.
     pub(crate) fn signal(self, checkpoint: Option<i32>) -> Signal {
         match (self, checkpoint) {
             (Self::Checkpoint, Some(number)) => Signal::Checkpoint(number),
@@ -130,7 +130,7 @@ pub(crate) struct Record {
     /// Its place in the queue, when it is there.
     pub(crate) class: u8,
     pub(crate) key: i64,
-    /// Since when it waits for its turn: its submission, or the end of its last slot.
+    /// Since when it is queued: its submission, or the end of its last slot.
     pub(crate) lined_up: Millis,
     /// Indices of its devices.
     pub(crate) devices: Vec<usize>,
@@ -220,7 +220,7 @@ impl Record {
         }
     }
 
-    /// How it stops, if it was told to.
+    /// How it stops, if it was asked to.
     pub(crate) fn leaving(&self) -> Option<Leaving> {
         let stop = self.stop?;
         Some(Leaving {

@@ -1,4 +1,4 @@
-//! One look at the queue: who starts, where, and for whom devices are kept.
+//! One scheduling pass: which jobs start, where, and for which job devices are kept.
 
 use super::{Stage, State};
 use crate::action::{Action, Decision};
@@ -32,13 +32,13 @@ impl State {
         } else if !self.due() {
             return;
         }
-        let started = self.look_at_queue(paced, out);
+        let started = self.schedule_queue(paced, out);
         if paced {
             self.next_stage(started);
         }
     }
 
-    /// Whether a manager that takes its time has come to a look.
+    /// Whether a manager that takes its time has come to a pass.
     fn due(&mut self) -> bool {
         if self.stage == Stage::Rest {
             self.take_time(Stage::Idle, self.settings.order.pace);
@@ -75,18 +75,18 @@ impl State {
     }
 
     /// Starts who can be started; with `one` no more than one. Says whether anybody was.
-    fn look_at_queue(&mut self, one: bool, out: &mut Vec<Decision>) -> bool {
+    fn schedule_queue(&mut self, one: bool, out: &mut Vec<Decision>) -> bool {
         let mut started = false;
         let depth = if self.settings.order.backfill {
             usize::try_from(self.settings.order.depth).unwrap_or(usize::MAX).saturating_add(1)
         } else {
             usize::MAX
         };
-        // Without backfilling only as many are looked at as start.
+        // Without backfilling only as many are considered as start.
         let mut most = if self.settings.order.backfill { depth } else { 16 };
         let mut head: Option<JobId> = None;
         let mut seen = 0;
-        'look: loop {
+        'pass: loop {
             let list = self.queue.first(most, self.now, &self.settings.order, &self.ledger);
             let complete = list.len() < most;
             // Those that started are not in the list any more.
@@ -101,7 +101,7 @@ impl State {
                             head = Some(id);
                             self.keep_for(id, out);
                             if !self.settings.order.backfill {
-                                break 'look;
+                                break 'pass;
                             }
                         }
                     }
@@ -154,7 +154,7 @@ impl State {
         let reservation = if head.is_some() { self.reservation.take() } else { None };
         let version = reservation.as_ref().map_or(0, |reservation| reservation.version);
         let place = match record.failed {
-            // What was looked at in another stage says nothing of this one.
+            // What was considered in another stage shows nothing of this one.
             Some((upto, under)) if under == version && record.job.gpus == 1 && self.stage == Stage::Rest => {
                 self.find_among_changed(id, upto, reservation.as_ref())
             }
@@ -274,7 +274,7 @@ impl State {
         if place.devices.is_empty() {
             self.host_jobs.insert(id, place.host);
         } else if self.settings.policy.rules().rotates() && !self.idle_only {
-            self.turn = place.devices.last().map_or(0, |at| at + 1);
+            self.cursor = place.devices.last().map_or(0, |at| at + 1);
         }
         self.note_in_the_way(id, &ask, &place, whole);
         self.occupy(id, &place.devices, reserved, true);
@@ -359,7 +359,7 @@ impl<'a> Search<'a> {
             }
         }
         let count = state.devices.len();
-        let turn = (at + count - state.turn % count) % count;
+        let distance = (at + count - state.cursor % count) % count;
         let idle_beside = if state.settings.policy.rules().predicts() && dev.residents.is_empty() {
             let beside = state.nodes[dev.node].devices.iter();
             beside.filter(|at| state.devices[**at].residents.is_empty()).count()
@@ -369,7 +369,7 @@ impl<'a> Search<'a> {
         let fit = if state.idle_only {
             Fit { rank: (0, 0, i64::from(dev.spec.id.0)), score: Score::Idle }
         } else {
-            rank(&state.settings, dev, &self.ask, progress, turn, idle_beside)
+            rank(&state.settings, dev, &self.ask, progress, distance, idle_beside)
         };
         self.fits.push((at, fit));
     }
@@ -381,7 +381,7 @@ impl<'a> Search<'a> {
 
     fn all(&mut self) -> Option<Place> {
         // Nothing beats an idle device under `aware`, and a large cluster has many: they are
-        // looked at first, and the others only if there are not enough.
+        // considered first, and the others only if there are not enough.
         if self.state.settings.policy.rules().predicts()
             && let Some(place) = self.nodes(|dev| dev.residents.is_empty())
         {
@@ -390,7 +390,7 @@ impl<'a> Search<'a> {
         self.nodes(|_| true)
     }
 
-    fn nodes(&mut self, look_at: impl Fn(&Dev) -> bool) -> Option<Place> {
+    fn nodes(&mut self, is_wanted: impl Fn(&Dev) -> bool) -> Option<Place> {
         let state = self.state;
         let gpus = self.ask.gpus;
         let mut most = 0;
@@ -399,7 +399,7 @@ impl<'a> Search<'a> {
         for node in &state.nodes {
             self.fits.clear();
             for &at in &node.devices {
-                if look_at(&state.devices[at]) {
+                if is_wanted(&state.devices[at]) {
                     self.device(at);
                 }
             }

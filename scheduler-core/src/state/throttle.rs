@@ -34,7 +34,7 @@ impl State {
         }
     }
 
-    /// Looks at a device after it, or a job on it, was seen.
+    /// Checks a device after it, or a job on it, was observed.
     pub(super) fn throttle(&mut self, at: usize, out: &mut Vec<Decision>) {
         let settings = self.settings.throttle;
         if !settings.on {

@@ -51,13 +51,13 @@ pub struct JobView {
     pub reserved: Option<Bytes>,
     /// Running time of this attempt.
     pub ran: Millis,
-    /// Since when it waits for its turn: its submission, or the end of its last slot.
+    /// Since when it is queued: its submission, or the end of its last slot.
     pub lined_up: Millis,
     /// Its launch budget, if it has one.
     pub budget: Option<LaunchBudget>,
     /// What it waits for.
     pub wait: Option<Wait>,
-    /// How it stops, if it was told to.
+    /// How it stops, if it was asked to.
     pub leaving: Option<Leaving>,
 }
 
@@ -103,7 +103,7 @@ impl State {
         self.jobs.keys().copied()
     }
 
-    /// Jobs in the order in which they are looked at.
+    /// Jobs in the order of the queue.
     #[must_use]
     pub fn queue(&self) -> Vec<JobId> {
         self.queue.first(usize::MAX, self.now, &self.settings.order, &self.ledger)
@@ -145,7 +145,7 @@ impl State {
         match record.phase {
             Phase::Held => Some(self.kept_out_by(&record.job)),
             Phase::Waiting | Phase::Suspended => record.wait.clone().or_else(|| {
-                // Not looked at, because a job before it is blocked.
+                // Not considered, because a job before it is blocked.
                 let first = self.queue.first(1, self.now, &self.settings.order, &self.ledger);
                 first.first().filter(|first| **first != id).map(|first| Wait::Behind { job: *first })
             }),

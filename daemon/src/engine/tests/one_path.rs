@@ -247,7 +247,7 @@ fn by_daemon(trace: &[TraceJob]) -> (Vec<Logged>, BTreeMap<u64, u64>, BTreeMap<u
         keep_days: 0,
         cpus: CPUS,
         host_memory: HOST,
-        look_ms: 1 << 40,
+        poll_ms: 1 << 40,
         scheduler: settings(),
         ..Config::default()
     };
@@ -290,7 +290,7 @@ fn by_daemon(trace: &[TraceJob]) -> (Vec<Logged>, BTreeMap<u64, u64>, BTreeMap<u
         // What was started is there, or has ended already.
         loop {
             let ended = world.0.borrow_mut().pass();
-            let done = ended.is_empty() && engine.jobs.live.values().all(|live| live.told);
+            let done = ended.is_empty() && engine.jobs.live.values().all(|live| live.reported);
             batch(&mut engine, ended);
             if done {
                 break;

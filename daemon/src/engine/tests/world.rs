@@ -15,7 +15,7 @@ use crate::engine::effects::{Effects, Owner};
 use crate::error::DaemonError;
 use crate::hooks::Call;
 use crate::host;
-use crate::status::{End, Look, Status};
+use crate::status::{End, Report, Status};
 use crate::supervisor::Order;
 use crate::suspend;
 use crate::time::Now;
@@ -54,7 +54,7 @@ impl Programs for Idle {
 /// What there is beside the daemon: it stays when that is killed.
 #[derive(Default)]
 pub(super) struct World<P = Idle> {
-    attempts: BTreeMap<Attempt, Look>,
+    attempts: BTreeMap<Attempt, Report>,
     /// All attempts that were started, in order.
     pub(super) started: Vec<Attempt>,
     /// Supervisors that ended and were not reported yet.
@@ -76,17 +76,17 @@ impl<P: Programs> World<P> {
     }
 
     pub(super) fn end(&mut self, attempt: Attempt, end: End) {
-        if let Some(look) = self.attempts.get_mut(&attempt).filter(|look| look.kept) {
-            look.kept = false;
-            look.status.end = Some(end);
+        if let Some(report) = self.attempts.get_mut(&attempt).filter(|report| report.kept) {
+            report.kept = false;
+            report.status.end = Some(end);
             self.ended.push(attempt);
         }
     }
 
     fn signal(&mut self, process: ProcessIdentity, number: i32) {
         let mut attempts = self.attempts.iter();
-        let of =
-            attempts.find(|(_, look)| [look.status.supervisor, look.status.program].contains(&Some(process)));
+        let of = attempts
+            .find(|(_, report)| [report.status.supervisor, report.status.program].contains(&Some(process)));
         if let Some(attempt) = of.map(|(attempt, _)| *attempt)
             && self.programs.signal(attempt, number)
         {
@@ -97,7 +97,7 @@ impl<P: Programs> World<P> {
     /// Every attempt makes one step: its program is there, then it ends.
     pub(super) fn advance(&mut self, code: impl Fn(u64) -> Option<i32>) {
         let kept: Vec<Attempt> =
-            self.attempts.iter().filter(|(_, look)| look.kept).map(|(attempt, _)| *attempt).collect();
+            self.attempts.iter().filter(|(_, report)| report.kept).map(|(attempt, _)| *attempt).collect();
         for attempt in kept {
             let status = &mut self.attempts.get_mut(&attempt).unwrap().status;
             if status.program.is_none() {
@@ -156,7 +156,7 @@ impl<P: Programs> Effects for Recorder<P> {
             let began = world.programs.start(attempt, order);
             let program = began.map(|_| process(attempt, 1));
             let status = Status { supervisor, program, began_ms: began.unwrap_or(0), end: None };
-            world.attempts.insert(attempt, Look { kept: true, status });
+            world.attempts.insert(attempt, Report { kept: true, status });
             Ok(supervisor)
         })
     }
@@ -169,16 +169,15 @@ impl<P: Programs> Effects for Recorder<P> {
 
     fn reap(&mut self, _: Attempt) {}
 
-    fn status(&mut self, attempt: Attempt) -> std::io::Result<Option<Look>> {
+    fn status(&mut self, attempt: Attempt) -> std::io::Result<Option<Report>> {
         Ok(self.0.borrow().attempts.get(&attempt).cloned())
     }
 
     fn lives(&self, who: ProcessIdentity) -> bool {
         let world = self.0.borrow();
-        world
-            .attempts
-            .values()
-            .any(|look| look.kept && [look.status.supervisor, look.status.program].contains(&Some(who)))
+        world.attempts.values().any(|report| {
+            report.kept && [report.status.supervisor, report.status.program].contains(&Some(who))
+        })
     }
 
     fn signal_group(&mut self, program: ProcessIdentity, number: i32) {
@@ -223,7 +222,7 @@ impl<P: Programs> Effects for Recorder<P> {
         None
     }
 
-    fn processes(&self) -> host::Look {
-        host::Look::now()
+    fn processes(&self) -> host::Snapshot {
+        host::Snapshot::now()
     }
 }

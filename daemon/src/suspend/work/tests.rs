@@ -17,7 +17,7 @@ struct World {
     dies_at: Option<(usize, u32)>,
     dead: RefCell<BTreeSet<u32>>,
     refused_at: Option<(usize, SuspendRefusal)>,
-    looks: usize,
+    checks: usize,
     comes_late: bool,
     /// How often a GPU lists a process that died.
     lingers: Cell<u32>,
@@ -119,7 +119,7 @@ impl Job for View<'_> {
 
 fn run(world: &World) -> Answer {
     let known = [("GPU-a".to_owned(), 25), ("GPU-b".to_owned(), 4)].into();
-    suspend(world, &mut View(world, world.looks), &known, Duration::from_secs(1))
+    suspend(world, &mut View(world, world.checks), &known, Duration::from_secs(1))
 }
 
 fn saved(world: &World) -> Vec<Saved> {
@@ -192,7 +192,7 @@ fn a_job_is_suspended_only_when_its_dead_processes_left_the_gpu() {
     assert!(matches!(run(&world), Answer::Suspended { processes, .. } if processes.len() == 1));
     assert_eq!(world.lingers.get(), 0, "it was waited for");
     let world = World { dies_at: Some((2, 1)), lingers: Cell::new(u32::MAX), ..World::new() };
-    let mut view = View(&world, world.looks);
+    let mut view = View(&world, world.checks);
     let answer = suspend(&world, &mut view, &ByGpu::new(), Duration::from_millis(40));
     let Answer::Refused { refusal: SuspendRefusal::Failed, sentence } = answer else { panic!("{answer:?}") };
     assert!(sentence.contains("process 1 "), "{sentence}");

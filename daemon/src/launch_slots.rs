@@ -1,10 +1,10 @@
 //! Launch budgets of the jobs on a node: who may launch when.
 //!
-//! Each job's share becomes a turn in the period that all budgets have; turns on one GPU are put side by side, so
-//! that in its turn a job has the GPU to itself. Where shares add up to more than the whole, or a job with several GPUs
-//! cannot have the same turn on all of them, turns meet as little as can be.
+//! Each job's share becomes a slot in the period that all budgets have; slots on one GPU are put side by side, so
+//! that in its slot a job has the GPU to itself. Where shares add up to more than the whole, or a job with several GPUs
+//! cannot have the same slot on all of them, slots overlap as little as can be.
 //!
-//! A job that has launched nothing for a while keeps its turn, so that it can begin at any moment, but the
+//! A job that has launched nothing for a while keeps its slot, so that it can begin at any moment, but the
 //! others get longer ones meanwhile, in proportion to their shares, as if it were not there; when it launches again
 //! they give them back.
 
@@ -35,9 +35,9 @@ impl Part {
     }
 }
 
-/// Lays out the turns: phase and length of each, thousandths of the period, in the order of the parts.
+/// Lays out the slots: phase and length of each, thousandths of the period, in the order of the parts.
 ///
-/// The turns of those that are not idle do not meet on a GPU where that can be.
+/// The slots of those that are not idle do not overlap on a GPU where that can be.
 pub(crate) fn layout(parts: &[Part]) -> Vec<(u16, u16)> {
     let sum = |gpu: &String, idle_too: bool| -> u32 {
         let there = parts.iter().filter(|part| part.gpus.contains(gpu) && (idle_too || !part.idle));
@@ -61,13 +61,13 @@ pub(crate) fn layout(parts: &[Part]) -> Vec<(u16, u16)> {
         let part = &parts[*at];
         (part.idle, std::cmp::Reverse((part.gpus.len(), lengths[*at])), *at)
     });
-    let mut turns = vec![(0, 0); parts.len()];
+    let mut slots = vec![(0, 0); parts.len()];
     for (nth, at) in order.iter().enumerate() {
         let placed = order[..nth].iter().filter(|other| parts[**other].meets(&parts[*at]));
-        let taken: Vec<(u16, u16)> = placed.map(|other| turns[*other]).collect();
-        turns[*at] = (budget::place(&taken, lengths[*at]), lengths[*at]);
+        let taken: Vec<(u16, u16)> = placed.map(|other| slots[*other]).collect();
+        slots[*at] = (budget::place(&taken, lengths[*at]), lengths[*at]);
     }
-    turns
+    slots
 }
 
 /// A job under a budget.
@@ -75,12 +75,12 @@ pub(crate) fn layout(parts: &[Part]) -> Vec<(u16, u16)> {
 struct Held {
     gpus: Vec<String>,
     budget: LaunchBudget,
-    /// What its segment was told.
+    /// What was written into its segment.
     set: Option<Budget>,
     /// What its processes have launched and waited, and when that was last seen to change.
     seen: (u64, u64),
     active: Instant,
-    /// Processes that do not follow budgets: those of which was told, and those found at the last look, which
+    /// Processes that do not follow budgets: those that were reported, and those found at the last poll, which
     /// may only be about to begin.
     unheld: Vec<u32>,
     doubtful: Vec<u32>,
@@ -88,7 +88,7 @@ struct Held {
 
 /// The budgets of a node's jobs.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct LaunchSlots {
     jobs: BTreeMap<u64, Held>,
     /// Jobs that were seen to run: a job may have a budget of an earlier daemon when it is first seen.
     known: BTreeSet<u64>,
@@ -96,7 +96,7 @@ pub(crate) struct Turns {
     lifted: Vec<u64>,
 }
 
-impl Turns {
+impl LaunchSlots {
     /// Gives a job a budget, or takes it away.
     pub(crate) fn set(&mut self, job: u64, gpus: &[String], budget: Option<LaunchBudget>) {
         self.lifted.retain(|lifted| *lifted != job);
@@ -138,14 +138,14 @@ impl Turns {
         self.jobs.contains_key(&job) || self.lifted.contains(&job)
     }
 
-    /// Looks at the jobs' segments, lays the turns out and tells the segments. `segments` gives a job's segment where
+    /// Reads the jobs' segments, lays the slots out and writes them into the segments. `segments` gives a job's segment where
     /// it is known. Gives sentences about jobs.
     pub(crate) fn apply<'s>(&mut self, segments: impl Fn(u64) -> Option<&'s Segment>) -> Vec<(u64, String)> {
         let mut said = Vec::new();
         self.lifted.retain(|job| segments(*job).is_none_or(|segment| segment.set_budget(None).is_err()));
         for (job, held) in &mut self.jobs {
             if let Some(segment) = segments(*job) {
-                held.look(*job, segment, &mut said);
+                held.observe(*job, segment, &mut said);
             }
         }
         let parts: Vec<Part> = self.jobs.values().map(Held::part).collect();
@@ -169,7 +169,7 @@ impl Held {
         Part { gpus: self.gpus.clone(), share, idle: self.active.elapsed() > IDLE }
     }
 
-    fn look(&mut self, job: u64, segment: &Segment, said: &mut Vec<(u64, String)>) {
+    fn observe(&mut self, job: u64, segment: &Segment, said: &mut Vec<(u64, String)>) {
         let mut sums = (0u64, 0u64);
         let before = std::mem::take(&mut self.doubtful);
         for slot in segment.slots().unwrap_or_default() {
@@ -200,23 +200,23 @@ mod tests {
         Part { gpus: gpus.iter().map(|gpu| (*gpu).to_owned()).collect(), share, idle }
     }
 
-    /// Thousandths of the period in which turns of both are.
+    /// Thousandths of the period in which slots of both are.
     fn met(one: (u16, u16), other: (u16, u16)) -> usize {
-        let covers = |turn: (u16, u16), at: u16| (at + WHOLE - turn.0) % WHOLE < turn.1;
+        let covers = |slot: (u16, u16), at: u16| (at + WHOLE - slot.0) % WHOLE < slot.1;
         (0..WHOLE).filter(|at| covers(one, *at) && covers(other, *at)).count()
     }
 
     #[test]
     fn thirty_and_seventy_lie_side_by_side() {
-        let turns = layout(&[part(&["a"], 300, false), part(&["a"], 700, false), part(&["b"], 500, false)]);
-        assert_eq!(turns, [(700, 300), (0, 700), (0, 500)]);
+        let slots = layout(&[part(&["a"], 300, false), part(&["a"], 700, false), part(&["b"], 500, false)]);
+        assert_eq!(slots, [(700, 300), (0, 700), (0, 500)]);
     }
 
     #[test]
-    fn an_idle_jobs_part_goes_to_the_others_and_it_keeps_a_turn() {
-        let turns = layout(&[part(&["a"], 300, false), part(&["a"], 600, true), part(&["a"], 100, false)]);
-        assert_eq!((turns[0].1, turns[1].1, turns[2].1), (750, 600, 250));
-        assert_eq!(met(turns[0], turns[2]), 0);
+    fn an_idle_jobs_part_goes_to_the_others_and_it_keeps_a_slot() {
+        let slots = layout(&[part(&["a"], 300, false), part(&["a"], 600, true), part(&["a"], 100, false)]);
+        assert_eq!((slots[0].1, slots[1].1, slots[2].1), (750, 600, 250));
+        assert_eq!(met(slots[0], slots[2]), 0);
         // Alone on the GPU a job keeps to its share: it was given no more.
         assert_eq!(layout(&[part(&["a"], 300, false)]), [(0, 300)]);
         assert_eq!(layout(&[part(&["a"], 300, true), part(&["b"], 300, false)]), [(0, 300), (0, 300)]);
@@ -225,8 +225,8 @@ mod tests {
     #[test]
     fn a_job_on_two_gpus_has_one_turn_for_both() {
         let jobs = [part(&["a", "b"], 400, false), part(&["a"], 600, false), part(&["b"], 600, false)];
-        let turns = layout(&jobs);
-        assert_eq!((met(turns[0], turns[1]), met(turns[0], turns[2])), (0, 0));
+        let slots = layout(&jobs);
+        assert_eq!((met(slots[0], slots[1]), met(slots[0], slots[2])), (0, 0));
         // What is idle on one of its GPUs only is of no use to it.
         let idle = [part(&["a", "b"], 400, false), part(&["a"], 600, true), part(&["b"], 600, false)];
         assert_eq!(layout(&idle)[0].1, 400);
@@ -245,31 +245,31 @@ mod tests {
     proptest! {
         #[test]
         fn no_job_gets_less_than_its_share_and_no_gpu_is_given_away_twice(parts in parts()) {
-            let turns = layout(&parts);
-            prop_assert_eq!(turns.len(), parts.len());
-            for (part, (phase, length)) in parts.iter().zip(&turns) {
+            let slots = layout(&parts);
+            prop_assert_eq!(slots.len(), parts.len());
+            for (part, (phase, length)) in parts.iter().zip(&slots) {
                 prop_assert!(*phase < WHOLE && *length <= WHOLE && *length >= part.share);
                 prop_assert!(!part.idle || *length == part.share);
             }
             for gpu in parts.iter().flat_map(|part| &part.gpus) {
-                let on = || parts.iter().zip(&turns).filter(|(part, _)| part.gpus.contains(gpu));
+                let on = || parts.iter().zip(&slots).filter(|(part, _)| part.gpus.contains(gpu));
                 let all: u32 = on().map(|(part, _)| u32::from(part.share)).sum();
-                let given: u32 = on().filter(|(part, _)| !part.idle).map(|(_, turn)| u32::from(turn.1)).sum();
+                let given: u32 = on().filter(|(part, _)| !part.idle).map(|(_, slot)| u32::from(slot.1)).sum();
                 prop_assert!(given <= all, "{} of {}", given, all);
             }
         }
 
         #[test]
-        fn turns_on_one_gpu_do_not_meet_where_there_is_room(
+        fn slots_on_one_gpu_do_not_overlap_where_there_is_room(
             mut shares in prop::collection::vec((1..=WHOLE / 6, any::<bool>()), 1..6),
         ) {
             shares.sort_unstable();
             let parts: Vec<Part> = shares.iter().map(|(share, idle)| part(&["a"], *share, *idle)).collect();
-            let turns = layout(&parts);
-            let active: Vec<_> = turns.iter().zip(&parts).filter(|(_, part)| !part.idle).collect();
+            let slots = layout(&parts);
+            let active: Vec<_> = slots.iter().zip(&parts).filter(|(_, part)| !part.idle).collect();
             for (nth, (one, _)) in active.iter().enumerate() {
                 for (other, _) in &active[nth + 1..] {
-                    prop_assert_eq!(met(**one, **other), 0, "{:?}", turns);
+                    prop_assert_eq!(met(**one, **other), 0, "{:?}", slots);
                 }
             }
         }

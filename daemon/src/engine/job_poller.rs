@@ -1,4 +1,4 @@
-//! Regular looks at GPUs and at the segments of running jobs.
+//! The job poller: segments of running jobs are read at intervals.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -10,17 +10,17 @@ use radrm_telemetry::{Liveness, Segment};
 use super::Engine;
 use super::effects::Effects;
 use super::timers::Timer;
-use crate::gpus::Look;
+use crate::gpus::Poll;
 use crate::load::{self, Load};
 use crate::pace::Pace;
 use crate::status;
 
-/// A job in which nothing changes is looked at ever less often, up to this.
+/// The poll interval of a job in which nothing changes doubles up to this.
 const MOST: Duration = Duration::from_secs(8);
 
 /// What was seen of a running job.
 #[derive(Debug, Default)]
-pub(super) struct Sight {
+pub(super) struct Observed {
     segment: Option<Segment>,
     /// Bytes on each device, by UUID.
     pub(super) used: BTreeMap<String, u64>,
@@ -36,42 +36,42 @@ pub(super) struct Sight {
 }
 
 impl Engine {
-    /// Looks at whatever is due.
-    pub(super) fn look(&mut self) {
-        self.look_for_programs();
+    /// Polls whatever is due.
+    pub(super) fn poll(&mut self) {
+        self.find_programs();
         self.settle_doubts(None);
         if !self.timers.is_due(Timer::Poll, self.now.mono) {
             return;
         }
-        self.timers.set(Timer::Poll, self.now.mono, Duration::from_millis(self.config.look_ms));
+        self.timers.set(Timer::Poll, self.now.mono, Duration::from_millis(self.config.poll_ms));
         self.kill_again();
         let jobs: Vec<u64> = self.jobs.live.keys().copied().collect();
         for job in jobs {
-            if !self.is_off(job) && self.look_at(job) {
-                self.tell_suspend(job);
+            if !self.is_off(job) && self.poll_job(job) {
+                self.report_suspend(job);
             }
         }
         self.bring_back();
-        self.take_loads();
-        self.take_paces();
-        self.take_turns();
-        self.take_bookings();
+        self.measure_loads();
+        self.measure_paces();
+        self.assign_slots();
+        self.check_bookings();
     }
 
     /// Jobs that were started and whose program was not there yet.
-    fn look_for_programs(&mut self) {
+    fn find_programs(&mut self) {
         let pending: Vec<u64> = self
             .jobs
             .live
             .iter()
-            .filter(|(_, live)| !live.told || live.supervisor.is_none())
+            .filter(|(_, live)| !live.reported || live.supervisor.is_none())
             .map(|(job, _)| *job)
             .collect();
         for job in pending {
             let Some(attempt) = self.jobs.entries.get(&job).map(|entry| entry.attempt) else { continue };
-            // What cannot be looked at now is looked at again soon.
-            let Ok(look) = self.effects.status((job, attempt)) else { continue };
-            let status::Look { kept, status } = look.unwrap_or_default();
+            // What cannot be read now is read again soon.
+            let Ok(report) = self.effects.status((job, attempt)) else { continue };
+            let status::Report { kept, status } = report.unwrap_or_default();
             let Some(live) = self.jobs.live.get_mut(&job) else { continue };
             if live.supervisor.is_none() {
                 match (status.supervisor, kept) {
@@ -87,10 +87,10 @@ impl Engine {
                     (None, true) => {}
                 }
             }
-            let Some(program) = status.program.filter(|_| !live.told) else { continue };
+            let Some(program) = status.program.filter(|_| !live.reported) else { continue };
             let Some(live) = self.jobs.live.get_mut(&job) else { continue };
             live.program = Some(program);
-            if let Some(owed) = live.sight.owed.take()
+            if let Some(owed) = live.observed.owed.take()
                 && self.effects.lives(program)
             {
                 self.effects.signal_group(program, owed);
@@ -99,19 +99,19 @@ impl Engine {
         }
     }
 
-    /// Looks at a job if that is due; says whether it did.
-    fn look_at(&mut self, job: u64) -> bool {
+    /// Polls a job if that is due; returns whether it did.
+    fn poll_job(&mut self, job: u64) -> bool {
         let may_leave = self.jobs.entries.get(&job).is_some_and(|entry| entry.spec.preemptible);
         let Some(live) = self.jobs.live.get_mut(&job) else { return false };
         let now = self.now.mono;
-        if live.sight.next.is_some_and(|next| now < next) {
+        if live.observed.next.is_some_and(|next| now < next) {
             return false;
         }
         let Some(program) = live.program else { return false };
-        let sight = &mut live.sight;
-        sight.find_segment(Some(program), &*self.effects);
-        let seen = sight.totals();
-        let least = Duration::from_millis(self.config.look_ms);
+        let observed = &mut live.observed;
+        observed.find_segment(Some(program), &*self.effects);
+        let seen = observed.totals();
+        let least = Duration::from_millis(self.config.poll_ms);
         let mut named: BTreeMap<String, u64> = self
             .node
             .gpus
@@ -120,7 +120,7 @@ impl Engine {
             .filter_map(|gpu| Some((gpu.uuid.clone(), *seen.get(&gpu.bytes)?)))
             .collect();
         // The driver gives memory in larger pieces, and a context is counted only where there is a limit.
-        let pids = sight.pids();
+        let pids = observed.pids();
         for sample in &self.node.samples {
             let own = sample.processes.iter().filter(|(pid, _)| pids.contains(pid));
             let held: u64 = own.map(|(_, bytes)| bytes).sum();
@@ -132,15 +132,15 @@ impl Engine {
         let most = named.values().copied().max().unwrap_or(0);
         // Of one that may have to leave it must be known early what it uses.
         let early = may_leave && named.is_empty();
-        let changed = named != sight.used || sight.segment.is_none() || early;
-        sight.gap = if changed { least } else { (sight.gap * 2).clamp(least, MOST) };
-        sight.next = Some(now + sight.gap);
-        sight.peak = sight.peak.max(most);
-        let peak = sight.peak;
-        if named == sight.used {
+        let changed = named != observed.used || observed.segment.is_none() || early;
+        observed.gap = if changed { least } else { (observed.gap * 2).clamp(least, MOST) };
+        observed.next = Some(now + observed.gap);
+        observed.peak = observed.peak.max(most);
+        let peak = observed.peak;
+        if named == observed.used {
             return true;
         }
-        sight.used = named.clone();
+        observed.used = named.clone();
         for (uuid, used) in named {
             if let Some(device) = self.node.device(&uuid) {
                 let seen =
@@ -152,21 +152,21 @@ impl Engine {
     }
 
     /// GPUs were polled.
-    pub(super) fn looked_at(&mut self, look: Look) {
-        self.come_and_gone(&look);
-        if look.samples.is_empty() {
+    pub(super) fn polled(&mut self, poll: Poll) {
+        self.come_and_gone(&poll);
+        if poll.samples.is_empty() {
             return;
         }
-        self.tell_unknown();
-        self.count_loads(&look.samples);
-        for (device, seen) in self.node.observe(look.samples) {
+        self.report_unknown();
+        self.count_loads(&poll.samples);
+        for (device, seen) in self.node.observe(poll.samples) {
             self.step(Event::DeviceObserved { device, seen });
         }
     }
 
     /// What a job was seen to hold at most outlives the daemon: a suspended one shows nothing of it.
     pub(super) fn keep_peak(&mut self, job: u64) {
-        let seen = self.jobs.live.get(&job).map(|live| live.sight.peak).filter(|peak| *peak > 0);
+        let seen = self.jobs.live.get(&job).map(|live| live.observed.peak).filter(|peak| *peak > 0);
         if let Some(entry) = self.jobs.entries.get_mut(&job)
             && seen > entry.peak
         {
@@ -176,7 +176,7 @@ impl Engine {
     }
 }
 
-impl Sight {
+impl Observed {
     /// The job's segment, once it was found.
     pub(super) fn segment(&self) -> Option<&Segment> {
         self.segment.as_ref()
@@ -212,7 +212,7 @@ impl Sight {
         Some(all)
     }
 
-    /// What was told of the job does not hold any more.
+    /// What was reported of the job does not hold any more.
     pub(super) fn forget(&mut self) {
         self.used.clear();
         self.pace = Pace::default();
