@@ -5,7 +5,7 @@ use std::time::Duration;
 use radrm_scheduler_core::{Action, Event, Evidence, JobId, Outcome, Reason, Signal, Verdict};
 
 use super::effects::Owner;
-use super::{Committed, Effect, Engine, Live, Note, arrays, epilog, needs};
+use super::{Committed, Effect, Engine, Live, Note, Over, arrays, epilog, needs};
 use crate::accounting::{self, GpuTime};
 use crate::error::DaemonError;
 use crate::history::EndedRun;
@@ -262,17 +262,23 @@ impl Engine {
         self.health.resolve("status");
         self.suspensions.forget(job);
         let status = Status { supervisor: status.supervisor.or(live.supervisor), ..status };
-        self.attempt_over(attempt, &status, live.reported);
+        self.attempt_over(attempt, status, live.reported);
     }
 
     /// An attempt is over: what it left is killed. Its end counts when that is off the GPUs, and it is known that no GPU
     /// failed under it.
-    pub(super) fn attempt_over(&mut self, attempt: Attempt, status: &Status, reported: bool) {
+    pub(super) fn attempt_over(&mut self, attempt: Attempt, status: Status, reported: bool) {
         let uid = self.jobs.entries.get(&attempt.0).map(|entry| entry.uid);
-        let killed = self.effects.sweep(attempt, uid, status);
-        let is_awaited = self.begin_epilog(attempt, status, reported, &killed);
-        if !is_awaited && !self.doubt(attempt, status, reported, killed) {
-            self.attempt_ended(attempt, status, reported);
+        let killed = self.effects.sweep(attempt, uid, &status);
+        if let Some(over) = self.begin_epilog(Over { attempt, status, reported, killed }) {
+            self.end_unless_doubtful(over);
+        }
+    }
+
+    /// Its end counts now, or when a poll has shown that no GPU is the cause.
+    pub(super) fn end_unless_doubtful(&mut self, over: Over) {
+        if let Some(Over { attempt, status, reported, .. }) = self.doubt(over) {
+            self.attempt_ended(attempt, &status, reported);
         }
     }
 

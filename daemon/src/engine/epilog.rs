@@ -2,12 +2,10 @@
 //!
 //! An attempt whose epilog runs holds its GPUs until that has ended: the next job finds them as the epilog left them.
 
-use std::collections::BTreeSet;
-
 use radrm_console::output::say;
 use radrm_scheduler_core::{Outcome, Reason, Verdict};
 
-use super::Engine;
+use super::{Engine, Over};
 use crate::error::DaemonError;
 use crate::status::Status;
 use crate::store::Entry;
@@ -59,42 +57,35 @@ impl Engine {
         }
     }
 
-    /// Has the epilog of an attempt run, unless there is none; true if its end is awaited.
-    pub(super) fn begin_epilog(
-        &mut self,
-        attempt: Attempt,
-        status: &Status,
-        reported: bool,
-        killed: &BTreeSet<u32>,
-    ) -> bool {
-        let Some(entry) = self.jobs.entries.get(&attempt.0) else { return false };
+    /// Has the epilog of an attempt run, and keeps the attempt until it has ended; returns it if there is none.
+    pub(super) fn begin_epilog(&mut self, over: Over) -> Option<Over> {
+        let Over { attempt, status, .. } = &over;
+        let Some(entry) = self.jobs.entries.get(&attempt.0) else { return Some(over) };
         // Without a supervisor nothing was there, the prolog included.
         if status.supervisor.or(status.program).is_none() && status.end.is_none() {
-            return false;
+            return Some(over);
         }
         let environment = environment(entry).into_iter().chain(end_words(status)).collect();
-        let Some(call) = self.config.hooks.epilog(environment) else { return false };
-        match self.effects.start_epilog(attempt, &call) {
+        let Some(call) = self.config.hooks.epilog(environment) else { return Some(over) };
+        match self.effects.start_epilog(*attempt, &call) {
             Ok(()) => {
-                self.epilogs.insert(attempt, (status.clone(), reported, killed.clone()));
-                true
+                self.epilogs.insert(*attempt, over);
+                None
             }
             Err(why) => {
                 self.remark_epilog(attempt.0, why);
-                false
+                Some(over)
             }
         }
     }
 
     /// The epilog has ended, and with it the attempt.
     pub(super) fn epilog_ended(&mut self, attempt: Attempt, result: Result<(), DaemonError>) {
-        let Some((status, reported, killed)) = self.epilogs.remove(&attempt) else { return };
+        let Some(over) = self.epilogs.remove(&attempt) else { return };
         if let Err(why) = result {
             self.remark_epilog(attempt.0, why);
         }
-        if !self.doubt(attempt, &status, reported, killed) {
-            self.attempt_ended(attempt, &status, reported);
-        }
+        self.end_unless_doubtful(over);
     }
 
     /// Notes in the job's history and the log that its epilog failed.

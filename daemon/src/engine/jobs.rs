@@ -9,6 +9,7 @@ use radrm_scheduler_core::State;
 use super::entries::Entries;
 use super::job_poller::Observed;
 use crate::host::Usage;
+use crate::status::Status;
 use crate::store::{Entry, Stage};
 use crate::suspend::Step;
 use crate::watch::Attempt;
@@ -29,6 +30,17 @@ pub(super) struct Live {
     pub(super) host: Usage,
     pub(super) reported_memory: bool,
     pub(super) reported_cpu: bool,
+}
+
+/// An attempt that is over, and may have something to wait for still.
+#[derive(Debug)]
+pub(super) struct Over {
+    pub(super) attempt: Attempt,
+    pub(super) status: Status,
+    /// The scheduler knows that it began.
+    pub(super) reported: bool,
+    /// Processes that it left and that were killed.
+    pub(super) killed: BTreeSet<u32>,
 }
 
 /// The table.

@@ -1,15 +1,12 @@
 //! GPUs that fall off the bus, and come back, and the jobs that this concerns.
 
-use std::collections::BTreeSet;
-
 use radrm_console::output::say;
 use radrm_scheduler_core::{Event, JobId, Outcome, Phase};
 
-use super::Engine;
-use super::monitor::{Change, Doubtful};
+use super::monitor::Change;
+use super::{Engine, Over};
 use crate::gpus::Poll;
-use crate::status::{End, Status};
-use crate::watch::Attempt;
+use crate::status::End;
 
 /// Whether a GPU that is gone may be the cause.
 fn may_be_the_gpus(end: Option<&End>) -> bool {
@@ -18,25 +15,19 @@ fn may_be_the_gpus(end: Option<&End>) -> bool {
 }
 
 impl Engine {
-    /// Keeps an attempt that failed, or of which processes were just killed, until a poll of its GPUs; false if there
-    /// is no doubt.
-    pub(super) fn doubt(
-        &mut self,
-        attempt: Attempt,
-        status: &Status,
-        reported: bool,
-        killed: BTreeSet<u32>,
-    ) -> bool {
-        let on_gpus = self.jobs.entries.get(&attempt.0).is_some_and(|entry| !entry.devices.is_empty());
+    /// Keeps an attempt that failed, or of which processes were just killed, until a poll of its GPUs; returns it if
+    /// there is no doubt.
+    pub(super) fn doubt(&mut self, over: Over) -> Option<Over> {
+        let job = over.attempt.0;
+        let on_gpus = self.jobs.entries.get(&job).is_some_and(|entry| !entry.devices.is_empty());
         // What it comes to is decided already.
-        let stopping =
-            self.core.state.job(JobId(attempt.0)).is_some_and(|view| view.phase == Phase::Stopping);
-        let may_be_the_gpus = !stopping && !self.recovering && may_be_the_gpus(status.end.as_ref());
-        if !on_gpus || (killed.is_empty() && !may_be_the_gpus) {
-            return false;
+        let stopping = self.core.state.job(JobId(job)).is_some_and(|view| view.phase == Phase::Stopping);
+        let may_be_the_gpus = !stopping && !self.recovering && may_be_the_gpus(over.status.end.as_ref());
+        if !on_gpus || (over.killed.is_empty() && !may_be_the_gpus) {
+            return Some(over);
         }
         // The attempt had failed when this batch began.
-        self.node.doubt(attempt, status, reported, killed, self.now.mono)
+        self.node.doubt(over, self.now.mono)
     }
 
     /// What a poll says of GPUs that are gone or back.
@@ -59,7 +50,7 @@ impl Engine {
 
     /// Ends doubts that a poll has settled, or that are old.
     pub(super) fn settle_doubts(&mut self, poll: Option<&Poll>) {
-        for Doubtful { attempt, mut status, reported, .. } in self.node.settled(poll, self.now.mono) {
+        for Over { attempt, mut status, reported, .. } in self.node.settled(poll, self.now.mono) {
             let entry = self.jobs.entries.get(&attempt.0);
             let gone = entry.is_some_and(|entry| entry.devices.iter().any(|uuid| self.node.is_lost(uuid)));
             if let Some(end) = &mut status.end {

@@ -33,7 +33,7 @@ mod sweep;
 mod tests;
 mod timers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
@@ -51,7 +51,6 @@ use super::launch_slots::LaunchSlots;
 use super::metrics::Figures;
 use super::numbers::Numbers;
 use super::peer::Peer;
-use super::status::Status;
 use super::store::Store;
 use super::suspend::Answer;
 use super::time::Now;
@@ -61,7 +60,7 @@ pub(super) use effects::segment_of;
 use effects::{Effects, Paths, Processes};
 use health::Health;
 use inbox::Inbox;
-use jobs::{JobTable, Live};
+use jobs::{JobTable, Live, Over};
 use monitor::{MAX_DOUBT, NodeMonitor};
 use outbox::{Committed, Effect, Note, Outbox};
 use suspend_manager::SuspendManager;
@@ -136,9 +135,8 @@ pub(crate) struct Engine {
     /// The time of this batch.
     now: Now,
     boot: String,
-    /// Attempts that are over but for their epilogs, whether the scheduler knows that they began, and the processes that
-    /// they left and that were killed.
-    epilogs: BTreeMap<Attempt, (Status, bool, BTreeSet<u32>)>,
+    /// Attempts that are over but for their epilogs.
+    epilogs: BTreeMap<Attempt, Over>,
     /// What an earlier daemon left is being recovered.
     recovering: bool,
     /// Folders of old jobs are being removed.

@@ -10,22 +10,17 @@ use std::time::{Duration, Instant};
 
 use radrm_scheduler_core::{Bytes, Device, DeviceId, NodeId, Observation, Permille};
 
+use super::jobs::Over;
 use crate::gpus::{Gpus, Poll, Sample, Unmanaged};
-use crate::status::Status;
 use crate::store::{Entry, Watched};
-use crate::watch::Attempt;
 
 /// A failure is the job's own after this time: the thread that polls may hang in a broken driver.
 pub(super) const MAX_DOUBT: Duration = Duration::from_secs(10);
 
 /// An attempt that failed, and may have failed with its GPU, or that left processes.
 #[derive(Debug)]
-pub(super) struct Doubtful {
-    pub(super) attempt: Attempt,
-    pub(super) status: Status,
-    pub(super) reported: bool,
-    /// Processes that it left and that were killed.
-    killed: BTreeSet<u32>,
+struct Doubtful {
+    over: Over,
     since: Instant,
 }
 
@@ -64,8 +59,8 @@ impl Doubtful {
     /// Whether a poll shows what became of it.
     fn is_settled(&self, poll: &Poll) -> bool {
         let listed = || poll.samples.iter().flat_map(|sample| &sample.processes);
-        let is_off = || !poll.samples.is_empty() && listed().all(|(pid, _)| !self.killed.contains(pid));
-        poll.begun >= self.since && (self.killed.is_empty() || is_off())
+        let is_off = || !poll.samples.is_empty() && listed().all(|(pid, _)| !self.over.killed.contains(pid));
+        poll.begun >= self.since && (self.over.killed.is_empty() || is_off())
     }
 }
 
@@ -212,21 +207,14 @@ impl NodeMonitor {
         std::mem::take(&mut self.watched)
     }
 
-    /// Keeps an attempt until a poll of the GPUs that begins after now and lists none of the killed processes; false if
-    /// none can be asked for.
-    pub(super) fn doubt(
-        &mut self,
-        attempt: Attempt,
-        status: &Status,
-        reported: bool,
-        killed: BTreeSet<u32>,
-        now: Instant,
-    ) -> bool {
-        let is_asked = self.ask.send(()).is_ok();
-        if is_asked {
-            self.doubtful.push(Doubtful { attempt, status: status.clone(), reported, killed, since: now });
+    /// Keeps an attempt until a poll of the GPUs that begins after now and lists none of the killed processes; returns it
+    /// if no poll can be asked for.
+    pub(super) fn doubt(&mut self, over: Over, now: Instant) -> Option<Over> {
+        if self.ask.send(()).is_err() {
+            return Some(over);
         }
-        is_asked
+        self.doubtful.push(Doubtful { over, since: now });
+        None
     }
 
     pub(super) fn has_doubts(&self) -> bool {
@@ -234,13 +222,14 @@ impl NodeMonitor {
     }
 
     /// Takes the attempts for which this poll has settled what became of them, and those that are old.
-    pub(super) fn settled(&mut self, poll: Option<&Poll>, now: Instant) -> Vec<Doubtful> {
+    pub(super) fn settled(&mut self, poll: Option<&Poll>, now: Instant) -> Vec<Over> {
         let is_settled = |doubtful: &Doubtful| {
             poll.is_some_and(|poll| doubtful.is_settled(poll)) || now - doubtful.since > MAX_DOUBT
         };
-        let (settled, open) = std::mem::take(&mut self.doubtful).into_iter().partition(is_settled);
+        let doubtful = std::mem::take(&mut self.doubtful);
+        let (settled, open): (Vec<_>, Vec<_>) = doubtful.into_iter().partition(is_settled);
         self.doubtful = open;
-        settled
+        settled.into_iter().map(|doubtful| doubtful.over).collect()
     }
 }
 
@@ -251,6 +240,8 @@ fn id(at: usize) -> DeviceId {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::Status;
+    use crate::watch::Attempt;
     use radrm_collector::NvmlSource;
     use radrm_os::nvml::Gpu;
     use std::sync::mpsc::channel;
@@ -265,6 +256,10 @@ mod tests {
         let gpus = Gpus { source: NvmlSource::Off, machine: None, emulated: None, list, trouble: None };
         let (ask, asked) = channel();
         (NodeMonitor::new(gpus, GIB, ask), asked)
+    }
+
+    fn over<const N: usize>(attempt: Attempt, killed: [u32; N]) -> Over {
+        Over { attempt, status: Status::default(), reported: true, killed: killed.into() }
     }
 
     fn sample(uuid: &str) -> Sample {
@@ -295,9 +290,8 @@ mod tests {
     fn a_failure_is_settled_by_a_poll_that_began_later_or_by_time() {
         let (mut monitor, asked) = monitor(vec![gpu("A", Some(0))]);
         let failed = Instant::now();
-        let doubt = |monitor: &mut NodeMonitor, attempt| {
-            monitor.doubt((1, attempt), &Status::default(), true, BTreeSet::new(), failed)
-        };
+        let doubt =
+            |monitor: &mut NodeMonitor, attempt| monitor.doubt(over((1, attempt), []), failed).is_none();
         assert!(doubt(&mut monitor, 1));
         asked.try_recv().unwrap();
         let before = poll(failed - Duration::from_millis(1), &["A"], &[]);
@@ -315,7 +309,7 @@ mod tests {
     fn an_end_counts_when_no_gpu_lists_the_processes_that_were_killed() {
         let (mut monitor, _asked) = monitor(vec![gpu("A", Some(0))]);
         let now = Instant::now();
-        monitor.doubt((1, 1), &Status::default(), true, [7, 8].into(), now);
+        assert!(monitor.doubt(over((1, 1), [7, 8]), now).is_none());
         let mut seen = poll(now, &["A"], &[]);
         seen.samples[0].processes = vec![(5, GIB), (8, GIB)];
         assert!(monitor.settled(Some(&seen), now).is_empty(), "one is on the GPU still");
