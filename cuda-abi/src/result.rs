@@ -128,7 +128,7 @@ results! {
     CUDA_ERROR_FUNCTION_NOT_LOADED = 913, "the function handle is not loaded when calling an API that requires a loaded function";
     CUDA_ERROR_INVALID_RESOURCE_TYPE = 914, "one or more resources passed in are not valid resource types for the operation";
     CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION = 915, "one or more resources are insufficient or non-applicable for the operation";
-    CUDA_ERROR_KEY_ROTATION = 916, "key rotation has occurred";
+    CUDA_ERROR_KEY_ROTATION = 916, "an error happened during the key rotation sequence";
     CUDA_ERROR_STREAM_DETACHED = 917, "the stream is detached from its context";
     CUDA_ERROR_GRAPH_RECAPTURE_FAILURE = 918, "the graph could not be captured again";
     CUDA_ERROR_FABRIC_NOT_READY = 919, "the fabric is not ready";

@@ -4,6 +4,7 @@
 //!
 //! * [`bench`]: the benchmarks behind `bench/RESULTS.md`.
 //! * [`artifacts`]: the libraries and programs of this workspace, built when asked for.
+//! * [`genuine`]: NVIDIA's own driver, where it has been fetched.
 //! * [`header`] and [`programs`]: the C header made from the table, and the C programs.
 //! * [`python`]: the interpreter that clients from PyPI run in.
 //! * [`child`]: processes that cannot outlive their watchdog.
@@ -17,6 +18,7 @@ pub mod artifacts;
 pub mod bench;
 pub mod child;
 pub mod figures;
+pub mod genuine;
 pub mod header;
 pub mod node;
 pub mod programs;

@@ -22,6 +22,7 @@ use crate::{
     artifacts,
     child::{self, Ended, Running},
     figures::Outcome,
+    genuine::Generation,
 };
 
 /// Seconds that a program has where a test does not say otherwise.
@@ -65,6 +66,13 @@ impl Rig {
     /// A rig on the instant driver.
     pub fn instant() -> Self {
         Self::with_driver(&[("libcuda.so.1", "libradrm_instant_cuda.so")])
+    }
+
+    /// A rig on the libraries of the genuine driver, on which no GPU is found.
+    pub fn genuine(generation: &Generation) -> Self {
+        let file = |name: &str| generation.libraries().join(name).display().to_string();
+        let [cuda, nvml] = ["libcuda.so.1", "libnvidia-ml.so.1"].map(file);
+        Self::with_driver(&[("libcuda.so.1", &cuda), ("libnvidia-ml.so.1", &nvml)])
     }
 
     /// A rig without any driver.

@@ -3,6 +3,7 @@
 mod bench;
 mod demo;
 mod dist;
+mod genuine;
 mod gpu;
 mod models;
 mod shell;
@@ -31,6 +32,8 @@ enum Command {
     Bench(bench::Flags),
     /// Make packages in target/dist: a tarball, a wheel, a .deb, checksums.
     Dist(dist::Flags),
+    /// Fetch NVIDIA's driver libraries and compare the shim and the emulator with them.
+    Genuine(genuine::Flags),
     /// Make the bundle that checks everything on a machine with a GPU; run it; keep its results.
     Gpu(gpu::Flags),
     /// Dry runs of well-known models: the table in docs/dry-run.md.
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Demo(flags) => demo::run(&flags),
         Command::Bench(flags) => bench::run(&flags),
         Command::Dist(flags) => dist::run(&flags),
+        Command::Genuine(flags) => genuine::run(&flags),
         Command::Gpu(flags) => gpu::run(&flags),
         Command::Models(flags) => models::run(&flags),
         Command::Tidy(flags) => tidy::run(&flags),

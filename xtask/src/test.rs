@@ -6,7 +6,7 @@ use std::thread;
 
 use anyhow::{Result, bail};
 
-use crate::{shell, tidy, venv};
+use crate::{genuine, shell, tidy, venv};
 
 /// Options of `test`.
 #[derive(clap::Args)]
@@ -30,6 +30,11 @@ pub fn run(flags: &Flags) -> Result<()> {
     let mut failed = Vec::new();
     // Most of the time that an environment takes is waiting for its download.
     let environments = (!flags.no_venv).then(|| thread::spawn(|| [&venv::CLIENTS, &venv::TORCH].map(python)));
+    let genuine = thread::spawn(|| {
+        genuine::fetch()
+            .inspect_err(|error| eprintln!("xtask: no comparison with the genuine driver: {error:#}"))
+            .ok()
+    });
     // Tests start programs and preload libraries of the whole workspace, so these must be there
     // and fresh before any test runs.
     shell::run(shell::cargo().args(["build", "--workspace"]))?;
@@ -59,9 +64,12 @@ pub fn run(flags: &Flags) -> Result<()> {
     }
     // Everything was built above; a build inside each test would only wait for the others.
     runner.env("RADRM_TEST_NO_BUILD", "1");
-    for (variable, python) in [("RADRM_TEST_PYTHON", clients), ("RADRM_TEST_TORCH_PYTHON", torch)] {
-        if let Some(python) = python {
-            runner.env(variable, python);
+    let genuine = genuine.join().ok().flatten();
+    for (variable, path) in
+        [("RADRM_TEST_PYTHON", clients), ("RADRM_TEST_TORCH_PYTHON", torch), ("RADRM_TEST_GENUINE", genuine)]
+    {
+        if let Some(path) = path {
+            runner.env(variable, path);
         }
     }
     if let Err(error) = shell::run(&mut runner) {

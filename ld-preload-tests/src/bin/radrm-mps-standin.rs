@@ -4,7 +4,8 @@
 //! directory, keeps the settings that they make, and counts as clients what would be clients of
 //! the real one: living processes of this user whose environment names its pipe directory and that
 //! have a `libcuda` mapped. It serves no GPU and enforces nothing: what MPS does with a limit, only a real GPU can
-//! show.
+//! show. Its words are those of the genuine daemon: a value out of range is ignored without a word, and an unknown
+//! command is an answer like others (`limits/mps.rs` compares the two).
 //!
 //! `RADRM_MPS_STANDIN=mute` lets the daemon accept questions and never answer, `=dead` lets it end
 //! right after its start.
@@ -103,6 +104,24 @@ fn detach() -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// A share as the daemon prints it.
+fn percentage(text: &str) -> Option<String> {
+    let value = text.parse::<f64>().ok().filter(|value| *value > 0.0 && *value <= 100.0)?;
+    Some(format!("{value:.1}"))
+}
+
+/// A limit as the daemon prints it: the digits at its front, in MiB if no `G` follows, and whole GiB from 1 GiB on. What
+/// begins with no digit is no limit.
+fn memory(text: &str) -> String {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let unit = if text[digits..].starts_with('G') { 1024 } else { 1 };
+    match text[..digits].parse::<u64>().unwrap_or(0) * unit {
+        0 => String::new(),
+        mib @ 1..1024 => format!("{mib}M"),
+        mib => format!("{}G", mib / 1024),
+    }
+}
+
 struct Daemon {
     pipe: PathBuf,
     log: fs::File,
@@ -170,21 +189,37 @@ impl Daemon {
     fn answer(&mut self, line: &str) -> String {
         let words: Vec<&str> = line.split_whitespace().collect();
         let server = self.server_pid();
-        let is_server = |pid: &&str| pid.parse().ok() == server;
+        let command = words.first().copied().unwrap_or("");
+        // Commands about a server: its process id comes first.
+        let of_server = command.starts_with("get_client")
+            || command.starts_with("get_server_status")
+            || command.starts_with("terminate_client")
+            || command.contains("et_active_thread")
+            || command.contains("et_device_pinned");
+        let named = words.get(1).and_then(|pid| pid.parse::<u32>().ok());
+        if of_server && (server.is_none() || named != server) {
+            let absent = format!("Server {} not found\n", words.get(1).unwrap_or(&"0"));
+            return match command {
+                "terminate_client" => format!("{absent}{}!\n1\n", absent.trim_end()),
+                _ => absent,
+            };
+        }
         match words.as_slice() {
-            ["get_server_list"] => server.map(|pid| format!("{pid}\n")).unwrap_or_default(),
+            ["get_server_list", ..] => server.map(|pid| format!("{pid}\n")).unwrap_or_default(),
             ["start_server", "-uid", _] => {
                 self.start_server();
                 String::new()
             }
-            ["get_server_status", pid] if is_server(pid) => "ACTIVE\n".into(),
-            ["get_client_list", pid] if is_server(pid) => {
-                self.clients().iter().map(|pid| format!("{pid}\n")).collect()
-            }
+            ["get_server_status", _] => "ACTIVE\n".into(),
+            ["get_client_list", _] => self.clients().iter().map(|pid| format!("{pid}\n")).collect(),
             ["get_device_client_list"] | ["get_device_client_list", _] => {
                 self.clients().iter().map(|pid| format!("Device 0: {pid}\n")).collect()
             }
-            ["ps"] => {
+            ["ps"] if server.is_none() => "Server not found\n".into(),
+            ["ps", "-p", pid] if pid.parse().ok() != server => {
+                format!("Server {pid} not found\nServer {pid} not found\n\n")
+            }
+            ["ps", ..] => {
                 let head = "PID       ID    SERVER    DEVICE             NAMESPACE COMMAND\n".to_owned();
                 let row = |pid: &u32| {
                     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -192,43 +227,66 @@ impl Daemon {
                 };
                 head + &self.clients().iter().map(row).collect::<String>()
             }
-            ["set_default_active_thread_percentage", value] | ["set_default_client_priority", value] => {
-                self.settings.insert(words[0].trim_start_matches("set_").into(), (*value).into());
-                String::new()
+            ["set_default_active_thread_percentage", value, ..] => {
+                self.set("default_active_thread_percentage", percentage(value));
+                self.setting("default_active_thread_percentage", "100.0")
             }
-            ["set_active_thread_percentage", pid, value] if is_server(pid) => {
-                self.settings.insert("active_thread_percentage".into(), (*value).into());
-                String::new()
-            }
-            ["set_default_device_pinned_mem_limit", device, value] => {
-                self.settings.insert(format!("default_device_pinned_mem_limit {device}"), (*value).into());
-                String::new()
-            }
-            ["set_device_pinned_mem_limit", pid, device, value] if is_server(pid) => {
-                self.settings.insert(format!("device_pinned_mem_limit {device}"), (*value).into());
-                String::new()
-            }
-            ["get_active_thread_percentage", pid] if is_server(pid) => {
+            ["set_active_thread_percentage", _, value, ..] => {
+                self.set("active_thread_percentage", percentage(value));
                 self.setting("active_thread_percentage", "100.0")
             }
-            ["get_device_pinned_mem_limit", pid, device] if is_server(pid) => {
-                self.setting(&format!("device_pinned_mem_limit {device}"), "0G")
+            ["set_default_client_priority", value] => {
+                if !["0", "1"].contains(value) {
+                    return "Invalid priority value - must be 0 or 1!\n".into();
+                }
+                self.set("default_client_priority", Some((*value).into()));
+                String::new()
+            }
+            ["get_default_client_priority"] => self.setting("default_client_priority", "0"),
+            ["set_default_device_pinned_mem_limit", device, value] => {
+                self.set(&format!("default_device_pinned_mem_limit {device}"), Some(memory(value)));
+                String::new()
+            }
+            ["set_device_pinned_mem_limit", _, device, value] => {
+                self.set(&format!("device_pinned_mem_limit {device}"), Some(memory(value)));
+                String::new()
+            }
+            // Without a value there is no limit any more; the device is the number at the front.
+            ["set_default_device_pinned_mem_limit", device] => {
+                let number = device.split(|c: char| !c.is_ascii_digit()).next().unwrap_or("");
+                self.set(&format!("default_device_pinned_mem_limit {number}"), Some(String::new()));
+                String::new()
+            }
+            ["get_active_thread_percentage", _] => self.setting("active_thread_percentage", "100.0"),
+            ["get_device_pinned_mem_limit", _, device] => {
+                self.setting(&format!("device_pinned_mem_limit {device}"), "")
             }
             ["get_default_active_thread_percentage"] => {
                 self.setting("default_active_thread_percentage", "100.0")
             }
             ["get_default_device_pinned_mem_limit", device] => {
-                self.setting(&format!("default_device_pinned_mem_limit {device}"), "0G")
+                self.setting(&format!("default_device_pinned_mem_limit {device}"), "")
             }
-            ["terminate_client", pid, _] if is_server(pid) => String::new(),
-            // Not of the real one: what of its own environment reached the daemon.
-            ["standin_environment", name] => self.setting(name, ""),
-            _ => format!("Invalid command: {line}\n"),
+            ["terminate_client", _, _] => String::new(),
+            // Not of the genuine one: what of its own environment reached the daemon.
+            ["standin_environment", name] => self.setting(name, "").trim_end().to_owned() + "\n",
+            _ => format!("Unknown command \"{command}\"\n"),
         }
     }
 
+    /// Keeps a value; none leaves the former one.
+    fn set(&mut self, name: &str, value: Option<String>) {
+        if let Some(value) = value {
+            self.settings.insert(name.to_owned(), value);
+        }
+    }
+
+    /// A setting as a line, or nothing at all.
     fn setting(&self, name: &str, usual: &str) -> String {
-        format!("{}\n", self.settings.get(name).map_or(usual, String::as_str))
+        match self.settings.get(name).map_or(usual, String::as_str) {
+            "" => String::new(),
+            value => format!("{value}\n"),
+        }
     }
 
     /// The server; the first client starts it.

@@ -3,6 +3,7 @@
 mod cases;
 mod clients;
 mod floors;
+mod genuine;
 mod gpu_bundle;
 mod harness;
 mod hosts;

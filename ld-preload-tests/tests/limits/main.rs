@@ -6,6 +6,7 @@ mod entry_points;
 mod hostile;
 mod kill;
 mod mps;
+mod mps_genuine;
 mod reported;
 mod surroundings;
 mod throttle;

@@ -138,7 +138,11 @@ impl Control {
 
     /// Ends the daemon and its servers.
     pub fn quit(&self) -> Result<(), Silence> {
-        self.ask("quit").map(|_| ())
+        match self.ask("quit") {
+            // It may be gone before the program has its answer.
+            Ok(_) | Err(Silence::NoDaemon(_)) => Ok(()),
+            Err(silence) => Err(silence),
+        }
     }
 
     fn run(&self, arguments: &[&str], input: Stdio) -> Result<(ExitStatus, String), Silence> {

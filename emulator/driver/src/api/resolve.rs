@@ -39,16 +39,15 @@ impl Unresolved {
 
 /// Finds the newest form of `base` that is not newer than `version`, nor than the driver itself.
 ///
-/// With `per_thread` a form whose null stream is the thread's default stream is preferred; entry
+/// With `per_thread` only forms whose null stream is the thread's default stream are found where there is one; entry
 /// points without such a form give their only one.
 pub fn find(base: &str, version: u32, driver: u32, per_thread: bool) -> Result<&'static Entry, Unresolved> {
     let first = TABLE.partition_point(|e| e.base < base);
     let forms = || TABLE[first..].iter().take_while(|e| e.base == base).filter(|e| e.version <= driver);
-    let newest = |flavour: bool| {
-        forms().filter(|e| e.per_thread == flavour && e.version <= version).max_by_key(|e| e.version)
-    };
-    let found = if per_thread { newest(true).or_else(|| newest(false)) } else { newest(false) };
-    found.ok_or(if forms().next().is_some() { Unresolved::TooNew } else { Unresolved::NotFound })
+    let per_thread = per_thread && forms().any(|e| e.per_thread);
+    let of_flavour = forms().filter(|e| e.per_thread == per_thread && e.version <= version);
+    let missing = if forms().next().is_some() { Unresolved::TooNew } else { Unresolved::NotFound };
+    of_flavour.max_by_key(|e| e.version).ok_or(missing)
 }
 
 fn resolve(

@@ -1,0 +1,175 @@
+//! The genuine driver as an oracle: the shim changes none of its answers, and the emulator gives the same ones.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    process::Command,
+};
+
+use radrm_cuda_abi::table::rows;
+use radrm_preload_tests::{
+    child,
+    genuine::{Generation, generations},
+    programs, python,
+    rig::Rig,
+};
+
+const PATIENCE: u64 = 240;
+const NVML: &str = include_str!("../../../emulator/nvml/data/functions.tsv");
+const DIFFERENCES: &str = include_str!("../../data/genuine_differences.tsv");
+
+/// Every name of the driver and NVML that is known here, one a line.
+fn names(rig: &Rig) -> PathBuf {
+    let nvml = NVML
+        .lines()
+        .filter(|line| line.starts_with("nvml"))
+        .map(|line| line.split('\t').next().unwrap_or(line).to_owned());
+    let all: BTreeSet<String> = rows().into_iter().map(|row| row.symbol).chain(nvml).collect();
+    let file = rig.path().join("names");
+    std::fs::write(&file, all.into_iter().collect::<Vec<_>>().join("\n")).expect("names");
+    file
+}
+
+/// What the oracle prints of one kind of question: answers by question.
+fn ask(rig: &Rig, mut command: Command, kind: &str) -> BTreeMap<String, String> {
+    command.arg(kind).arg(names(rig));
+    let said = child::run(command, PATIENCE).ok().stdout;
+    let answers: BTreeMap<_, _> = said
+        .lines()
+        .map(|line| line.split_once(": ").or_else(|| line.split_once(' ')).unwrap_or((line, "")))
+        .map(|(question, answer)| (question.to_owned(), answer.to_owned()))
+        .collect();
+    assert_eq!(answers.len(), said.lines().count(), "a question was asked twice");
+    answers
+}
+
+fn oracle() -> PathBuf {
+    programs::compile("oracle.c", &[])
+}
+
+/// Questions whose answers differ, with both answers.
+fn differing(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> Vec<[String; 3]> {
+    let all: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+    let answer = |of: &BTreeMap<String, String>, question: &String| {
+        of.get(question).cloned().unwrap_or_else(|| "-".into())
+    };
+    all.into_iter().map(|q| [q.clone(), answer(a, q), answer(b, q)]).filter(|[_, a, b]| a != b).collect()
+}
+
+#[test]
+fn shim_changes_no_answer_of_the_genuine_driver() {
+    let program = oracle();
+    for generation in generations() {
+        let rig = Rig::genuine(&generation);
+        for kind in ["lookups", "before", "after", "errors", "nvml", "nvml-after", "ways"] {
+            let bare = ask(&rig, rig.bare_command(&program), kind);
+            let shimmed = ask(&rig, rig.launched(&program), kind);
+            println!("{}: {kind}: {} answers", generation.name, bare.len());
+            assert!(bare.len() > 6, "{kind}: {bare:?}");
+            assert_eq!(differing(&bare, &shimmed), [[""; 3]; 0], "{}: {kind}", generation.name);
+        }
+    }
+}
+
+#[test]
+fn clients_see_the_genuine_driver_as_without_the_shim() {
+    let Some(python) = python::interpreter() else { return };
+    for generation in generations() {
+        let rig = Rig::genuine(&generation);
+        for code in [
+            "from numba import cuda; print(cuda.is_available()); cuda.detect()",
+            "from cuda.bindings import driver as d; print(d.cuInit(0), d.cuDriverGetVersion(), d.cuDeviceGetCount())",
+            "from cuda.bindings import runtime as r; print(r.cudaGetDeviceCount(), r.cudaDriverGetVersion(), r.cudaMalloc(1))",
+            "import pynvml as n; print(n.nvmlErrorString(9)); n.nvmlInit()",
+        ] {
+            let run = |mut command: Command| {
+                command.args(["-c", code]).env("NUMBA_CACHE_DIR", rig.path().join("numba"));
+                let ended = child::run(command, PATIENCE);
+                (ended.status.code(), ended.stdout, ended.stderr)
+            };
+            let bare = run(rig.bare_command(&python));
+            assert_eq!(run(rig.launched(&python)), bare, "{}: {code}", generation.name);
+            let mut limited = rig.launcher();
+            limited.args(["--mem-limit", "1GiB", "--"]).arg(&python);
+            assert_eq!(run(limited), bare, "{}: under a limit: {code}", generation.name);
+        }
+    }
+}
+
+/// The emulated driver of the same version.
+fn emulated(generation: &Generation) -> (Rig, u32) {
+    let version = match generation.name.as_str() {
+        "535" => 12020,
+        "550" => 12040,
+        "555" => 12050,
+        other => panic!("which version of CUDA has driver {other}?"),
+    };
+    (Rig::emulated(&format!("1xT4,driver={version}")), version)
+}
+
+/// A line of the list of known differences. `*` at the end of a field stands for any rest.
+struct Known {
+    fields: [&'static str; 5],
+    used: bool,
+}
+
+impl Known {
+    fn fits(&self, found: [&str; 5]) -> bool {
+        self.fields.iter().zip(found).all(|(known, found)| match known.strip_suffix('*') {
+            Some(start) => found.starts_with(start),
+            None => *known == found,
+        })
+    }
+}
+
+#[test]
+fn emulator_answers_as_the_genuine_driver_of_its_version() {
+    let program = oracle();
+    let mut known: Vec<Known> = DIFFERENCES
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| {
+            let cells: Vec<&str> = line.split('\t').collect();
+            let [fields @ .., reason] = cells.as_slice() else { panic!("{line}") };
+            assert!(reason.contains(' '), "no reason: {line}");
+            Known { fields: fields.try_into().expect(line), used: false }
+        })
+        .collect();
+    let generations = generations();
+    let mut unknown = Vec::new();
+    for generation in &generations {
+        let (genuine, (emulated, version)) = (Rig::genuine(generation), emulated(generation));
+        for kind in ["lookups", "before", "errors", "nvml"] {
+            let expected = ask(&genuine, genuine.bare_command(&program), kind);
+            let mut command = emulated.bare_command(&program);
+            command.env("RADRM_EMULATOR_FAULTS", format!("driver={version}"));
+            let differing = differing(&expected, &ask(&emulated, command, kind));
+            println!("{}: {kind}: {} answers, {} differ", generation.name, expected.len(), differing.len());
+            for [question, a, b] in &differing {
+                let found = [generation.name.as_str(), kind, question, a, b];
+                match known.iter_mut().find(|known| known.fits(found)) {
+                    Some(known) => known.used = true,
+                    None => unknown.push(found.join("\t")),
+                }
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "{} differ:\n{}", unknown.len(), unknown.join("\n"));
+    let here =
+        |known: &Known| generations.iter().any(|g| known.fields[0] == "*" || known.fields[0] == g.name);
+    let stale: Vec<_> =
+        known.iter().filter(|known| !known.used && here(known)).map(|known| known.fields).collect();
+    assert!(stale.is_empty(), "no longer differ: {stale:?}");
+}
+
+#[test]
+fn launches_go_straight_to_the_genuine_driver() {
+    // The shim forwards a launch without a guard where the driver does not call its own launches by exported names.
+    for generation in generations() {
+        let library = generation.libraries().join("libcuda.so.1");
+        let output = Command::new("readelf").arg("-rW").arg(library).output().expect("readelf");
+        let relocations = String::from_utf8_lossy(&output.stdout);
+        assert!(relocations.lines().count() > 1000, "{}", generation.name);
+        assert!(!relocations.contains("cuLaunch"), "{}", generation.name);
+    }
+}
