@@ -161,6 +161,12 @@ fn events_answer_as_the_interface_says() {
         record(cuda, untimed, s);
         assert_eq!(elapsed(cuda, timed, untimed), Err(INVALID_HANDLE), "an event without timing");
         assert_eq!(elapsed(cuda, timed, never), Err(INVALID_HANDLE), "an event that was never recorded");
+        let kernel = function(cuda, module(cuda), c"empty").unwrap();
+        assert_eq!(launch(cuda, kernel, 100_000, 256, 0, NULL), 0);
+        record(cuda, timed, NULL);
+        let mut ms = 0.0;
+        let code = call!(cuda, "cuEventElapsedTime"(&mut ms => *mut f32, timed => Handle, never => Handle));
+        assert_eq!(code, INVALID_HANDLE, "whether or not the other event is done");
         assert_eq!(call!(cuda, "cuEventQuery"(never => Handle)), 0);
         assert_eq!(call!(cuda, "cuEventSynchronize"(timed => Handle)), 0);
         assert_eq!(call!(cuda, "cuEventDestroy_v2"(timed => Handle)), 0);

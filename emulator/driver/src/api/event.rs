@@ -67,12 +67,16 @@ fn wait(driver: &'static Driver, stream: CUstream, event: CUevent, flags: c_uint
 fn elapsed(driver: &'static Driver, out: Out<f32>, start: CUevent, end: CUevent) -> Answer {
     out.required()?;
     let mut state = driver.sched();
-    let mut times = [0.0; 2];
-    for (event, time) in [start, end].into_iter().zip(&mut times) {
+    // What is wrong with either of them does not depend on the time of the question.
+    let mut marks = Vec::with_capacity(2);
+    for event in [start, end] {
         if state.event(event)?.flags & DISABLE_TIMING != 0 {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         }
-        let mark = point(&mut state, event)?.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        marks.push(point(&mut state, event)?.ok_or(CUDA_ERROR_INVALID_HANDLE)?);
+    }
+    let mut times = [0.0; 2];
+    for (mark, time) in marks.iter().zip(&mut times) {
         let moment = mark.reached().filter(|moment| state.clock.answer(*moment));
         *time = state.clock.on_host(moment.ok_or(CUDA_ERROR_NOT_READY)?);
     }
