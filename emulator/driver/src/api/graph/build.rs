@@ -33,9 +33,13 @@ fn add(
     state.graphs.graph(graph.addr())?;
     let kind = make(&mut state)?;
     let leftover = if let NodeKind::Alloc { address, .. } = kind { Some(address) } else { None };
+    let bodies = if let NodeKind::Conditional(node) = &kind { node.bodies.to_vec() } else { Vec::new() };
     let made = state.graphs.add(graph.addr(), &edges, kind);
     if let (Err(_), Some(address)) = (&made, leftover) {
         state.graphs.let_go(&driver.memory, address);
+    }
+    if made.is_err() {
+        bodies.into_iter().for_each(|body| state.graphs.destroy(&driver.memory, body));
     }
     out.set(node_handle(made?))
 }

@@ -8,7 +8,8 @@ use radrm_cuda_abi::*;
 use crate::engine::code::state::Launchable;
 use crate::engine::driver::Driver;
 use crate::engine::graph::memory;
-use crate::engine::graph::node::{KernelNode, NodeKind};
+use crate::engine::graph::node::{self, Conditional, KernelNode, NodeKind};
+use crate::engine::graph::state::Node;
 use crate::engine::lifetime;
 use crate::engine::stream::op::HostCall;
 use crate::engine::stream::state::Sched;
@@ -253,9 +254,15 @@ pub fn any(driver: &'static Driver, state: &mut Sched, params: &mut AnyParams) -
             }
             CU_GRAPH_NODE_TYPE_MEM_FREE => free(state, params.body()),
             CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => memory_ops(&params.body()),
-            CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL
-            | CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT
-            | CU_GRAPH_NODE_TYPE_CONDITIONAL => Err(CUDA_ERROR_NOT_SUPPORTED),
+            CU_GRAPH_NODE_TYPE_CONDITIONAL => {
+                let raw: ConditionalBody = params.body();
+                let node = conditional(state, &raw)?;
+                params.set_body(of_conditional(&node));
+                Ok(NodeKind::Conditional(node))
+            }
+            CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL | CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT => {
+                Err(CUDA_ERROR_NOT_SUPPORTED)
+            }
             _ => Err(CUDA_ERROR_INVALID_VALUE),
         }
     }
@@ -284,6 +291,49 @@ struct SetBody {
 struct ChildBody {
     graph: CUgraph,
     ownership: i32,
+}
+
+/// `CUDA_CONDITIONAL_NODE_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ConditionalBody {
+    handle: u64,
+    how: u32,
+    size: u32,
+    graphs: *const u64,
+    context: CUcontext,
+}
+
+/// A conditional node with empty graphs.
+///
+/// # Errors
+/// CUDA_ERROR_INVALID_VALUE if the condition is unknown, or has no such kind or number of graphs.
+fn conditional(state: &mut Sched, given: &ConditionalBody) -> Answer<Conditional> {
+    let fits = match given.how {
+        node::IF => (1..=2).contains(&given.size),
+        node::WHILE => given.size == 1,
+        node::SWITCH => given.size > 0,
+        _ => false,
+    };
+    let taken =
+        |node: &Node| matches!(&node.kind, NodeKind::Conditional(other) if other.handle == given.handle);
+    let graphs = &mut state.graphs;
+    if !fits || !graphs.conditions.contains_key(&given.handle) || graphs.nodes.values().any(taken) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let bodies = (0..given.size).map(|_| graphs.create()).collect();
+    Ok(Conditional { handle: given.handle, how: given.how, context: given.context.addr(), bodies })
+}
+
+/// Parameters of a conditional node as C programs read them.
+fn of_conditional(node: &Conditional) -> ConditionalBody {
+    ConditionalBody {
+        handle: node.handle,
+        how: node.how,
+        size: node.bodies.len() as u32,
+        graphs: node.bodies.as_ptr(),
+        context: CUcontext(pointer(node.context)),
+    }
 }
 
 /// A child graph: a copy of a graph, or the graph itself if the caller gives it away.
@@ -369,6 +419,7 @@ pub fn of_any(kind: &NodeKind) -> Answer<AnyParams> {
         }
         NodeKind::Alloc { device, bytes, address } => params.set_body(of_alloc(*device, *bytes, *address)),
         NodeKind::Free { address } => params.set_body(*address),
+        NodeKind::Conditional(node) => params.set_body(of_conditional(node)),
         NodeKind::MemoryOps { .. } => return Err(CUDA_ERROR_NOT_SUPPORTED),
     }
     Ok(params)

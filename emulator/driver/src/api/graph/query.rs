@@ -280,12 +280,20 @@ entry_points! {
         std::fs::write(path.get()?, text).map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)
     }
 
-    /// Conditional nodes do not exist here.
+    /// Makes a condition for a node of the graph.
     fn cuGraphConditionalHandleCreate(
-        _handle: Out<u64>, graph: CUgraph, _context: CUcontext, _default: c_uint, _flags: c_uint,
+        handle: Out<u64>, graph: CUgraph, _context: CUcontext, default: c_uint, flags: c_uint,
     ) |driver| {
-        driver.sched().graphs.graph(graph.addr())?;
-        Err(CUDA_ERROR_NOT_SUPPORTED)
+        handle.required()?;
+        const ASSIGN_DEFAULT: c_uint = 1;
+        let graphs = &mut driver.sched().graphs;
+        graphs.graph(graph.addr())?;
+        if flags > ASSIGN_DEFAULT {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let made = driver.handles.next();
+        graphs.conditions.insert(made, (graph.addr(), (flags == ASSIGN_DEFAULT).then_some(default)));
+        handle.set(made)
     }
 }
 

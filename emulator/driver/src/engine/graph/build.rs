@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use radrm_cuda_abi::*;
 
-use crate::engine::graph::node::{Edge, EdgeData, NodeKind};
+use crate::engine::graph::node::{Conditional, Edge, EdgeData, NodeKind};
 use crate::engine::graph::state::{Graph, Graphs, Node};
 use crate::engine::memory::state::Memory;
 use crate::util::ffi::Answer;
@@ -71,10 +71,10 @@ impl Graphs {
         {
             allocation.holders += 1;
         }
-        if let NodeKind::Child(child) = &kind
-            && let Some(child) = self.graphs.get_mut(child)
-        {
-            child.parent = Some(handle);
+        for inner in kind.graphs() {
+            if let Some(inner) = self.graphs.get_mut(inner) {
+                inner.parent = Some(handle);
+            }
         }
         let place = self.graphs.get_mut(&graph).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         place.nodes.push(handle);
@@ -100,6 +100,11 @@ impl Graphs {
             let node = self.node(old)?.clone();
             let kind = match node.kind {
                 NodeKind::Child(child) => NodeKind::Child(self.clone_graph(child)?),
+                NodeKind::Conditional(node) => {
+                    let bodies =
+                        node.bodies.iter().map(|body| self.clone_graph(*body)).collect::<Answer<_>>()?;
+                    NodeKind::Conditional(Conditional { bodies, ..node })
+                }
                 other => other,
             };
             // Edges may lead forward, so they are added when all nodes are there.
@@ -126,9 +131,9 @@ impl Graphs {
     /// Whether a graph, or a child of it, allocates or frees.
     pub fn has_memory_nodes(&self, graph: u64) -> bool {
         let Some(graph) = self.graphs.get(&graph) else { return false };
-        graph.nodes.iter().filter_map(|n| self.nodes.get(n)).any(|node| match node.kind {
-            NodeKind::Child(child) => self.has_memory_nodes(child),
-            ref kind => kind.is_memory(),
+        let mut nodes = graph.nodes.iter().filter_map(|n| self.nodes.get(n));
+        nodes.any(|node| {
+            node.kind.is_memory() || node.kind.graphs().iter().any(|inner| self.has_memory_nodes(*inner))
         })
     }
 
@@ -141,14 +146,16 @@ impl Graphs {
         for (object, count) in gone.objects {
             self.objects.release(object, count);
         }
+        self.conditions.retain(|_, (of, _)| *of != graph);
     }
 
     fn forget_node(&mut self, memory: &Memory, handle: u64) {
         let Some(node) = self.nodes.remove(&handle) else { return };
-        match node.kind {
-            NodeKind::Child(child) => self.destroy(memory, child),
-            NodeKind::Alloc { address, .. } => self.let_go(memory, address),
-            _ => {}
+        for inner in node.kind.graphs() {
+            self.destroy(memory, *inner);
+        }
+        if let NodeKind::Alloc { address, .. } = node.kind {
+            self.let_go(memory, address);
         }
     }
 

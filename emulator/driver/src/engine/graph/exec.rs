@@ -77,13 +77,22 @@ impl Graphs {
             }
             leaves.retain(|leaf| !node.before.iter().any(|e| e.from == *leaf));
             leaves.push(handle);
-            let own = if let NodeKind::Child(child) = node.kind {
-                let inner = self.flatten_into(child, &before, nodes)?;
-                if inner.is_empty() { before } else { inner }
-            } else {
+            let mut own = before.clone();
+            if !matches!(node.kind, NodeKind::Child(_)) {
                 nodes.push(ExecNode { source: handle, kind: node.kind.clone(), enabled: true, before });
-                vec![nodes.len() - 1]
+                own = vec![nodes.len() - 1];
+            }
+            let inner = match &node.kind {
+                NodeKind::Child(child) => Some(*child),
+                NodeKind::Conditional(node) => {
+                    node.taken(self.conditions.get(&node.handle).and_then(|(_, default)| *default))
+                }
+                _ => None,
             };
+            if let Some(inner) = inner {
+                let ends = self.flatten_into(inner, &own, nodes)?;
+                own = if ends.is_empty() { own } else { ends };
+            }
             ends.insert(handle, own);
         }
         Ok(leaves.iter().flat_map(|leaf| ends.get(leaf).cloned().unwrap_or_default()).collect())
@@ -174,9 +183,7 @@ impl Graphs {
         let Some(found) = self.graphs.get(&graph) else { return vec![graph] };
         let mut all = vec![graph];
         for node in found.nodes.iter().filter_map(|node| self.nodes.get(node)) {
-            if let NodeKind::Child(child) = node.kind {
-                all.extend(self.family(child));
-            }
+            all.extend(node.kind.graphs().iter().flat_map(|inner| self.family(*inner)));
         }
         all
     }
@@ -298,7 +305,12 @@ impl Graphs {
                     before.push(edge);
                 }
             }
-            let kind = if node.enabled { node.kind } else { NodeKind::Empty };
+            // The graph that a conditional node took is here already.
+            let kind = match node.kind {
+                NodeKind::Conditional(_) => NodeKind::Empty,
+                kind if node.enabled => kind,
+                _ => NodeKind::Empty,
+            };
             made.push(self.add(graph, &before, kind)?);
         }
         Ok(graph)

@@ -135,6 +135,39 @@ impl Clone for KernelNode {
     }
 }
 
+/// What a conditional node decides by, and its graphs.
+#[derive(Clone, Debug)]
+pub struct Conditional {
+    /// Handle of the condition.
+    pub handle: u64,
+    /// If, while or switch: `CUgraphConditionalNodeType`.
+    pub how: u32,
+    /// Handle of the context.
+    pub context: u64,
+    /// The graphs. The program is handed this list, which lives as long as the node.
+    pub bodies: Box<[u64]>,
+}
+
+/// `CU_GRAPH_COND_TYPE_IF`.
+pub const IF: u32 = 0;
+/// `CU_GRAPH_COND_TYPE_WHILE`.
+pub const WHILE: u32 = 1;
+/// `CU_GRAPH_COND_TYPE_SWITCH`.
+pub const SWITCH: u32 = 2;
+
+impl Conditional {
+    /// The graph that runs at a launch. Kernels set conditions, and no kernel runs here: a condition keeps its default,
+    /// and one without a default is taken to hold once.
+    pub fn taken(&self, default: Option<u32>) -> Option<u64> {
+        let place = match (self.how, default) {
+            (SWITCH, value) => value.unwrap_or(0) as usize,
+            (_, Some(0)) => 1,
+            _ => 0,
+        };
+        self.bodies.get(place).copied()
+    }
+}
+
 /// What a node does.
 #[derive(Clone, Debug)]
 pub enum NodeKind {
@@ -184,6 +217,8 @@ pub enum NodeKind {
         /// Its address.
         address: CUdeviceptr,
     },
+    /// Runs one of its graphs, or none.
+    Conditional(Conditional),
     /// Memory operations of streams.
     MemoryOps {
         /// Handle of the context.
@@ -215,6 +250,16 @@ impl NodeKind {
             Self::Alloc { .. } => CU_GRAPH_NODE_TYPE_MEM_ALLOC,
             Self::Free { .. } => CU_GRAPH_NODE_TYPE_MEM_FREE,
             Self::MemoryOps { .. } => CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+            Self::Conditional(_) => CU_GRAPH_NODE_TYPE_CONDITIONAL,
+        }
+    }
+
+    /// Graphs inside of it, which belong to it.
+    pub fn graphs(&self) -> &[u64] {
+        match self {
+            Self::Child(child) => std::slice::from_ref(child),
+            Self::Conditional(node) => &node.bodies,
+            _ => &[],
         }
     }
 

@@ -148,6 +148,8 @@ pub struct Graphs {
     pub pools: Pools,
     /// User objects.
     pub objects: Objects,
+    /// Conditions by handle: the graph, and the value at each launch.
+    pub conditions: HashMap<u64, (u64, Option<u32>)>,
     pub(crate) next_id: u32,
     pub(crate) handles: Handles,
 }
