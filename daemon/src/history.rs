@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use radrm_base::{Activity, PastRun, Permille};
-use radrm_collector::dataset::{Dataset, DatasetError, Origin, PastRuns, ProgramKey, Row};
+use radrm_collector::dataset::{Dataset, DatasetError, Origin, PastRuns, ProgramKey, Row, Sharing};
 
 use super::status::End;
 use super::store::{Entry, LegacyRun};
@@ -15,6 +15,8 @@ use super::store::{Entry, LegacyRun};
 const MAX_RUNS_OF_PROGRAM: u32 = 64;
 /// And of all.
 const MAX_RUNS: u32 = 20_000;
+/// Companies of jobs that are kept: to learn from all of them takes about 0.2 s.
+const MAX_COMPANIES: u32 = 512;
 /// How long the daemon waits for another program that has locked the file: an administrator's.
 const MAX_WAIT: Duration = Duration::from_millis(200);
 
@@ -66,6 +68,20 @@ impl History {
             ..run.clone()
         };
         dataset.add_bounded(&row, MAX_RUNS_OF_PROGRAM).map(|_| ())
+    }
+
+    /// Adds jobs that were seen to share a GPU.
+    pub(crate) fn add_sharing(&mut self, of: &Sharing) -> Result<(), DatasetError> {
+        let Some(dataset) = &mut self.dataset else { return Ok(()) };
+        let row = Sharing { host: self.host.clone(), emulated: self.emulated.clone(), ..of.clone() };
+        dataset.add_sharing(&row, MAX_COMPANIES)
+    }
+
+    /// The newest of them on GPUs as these are, real or emulated, oldest first.
+    pub(crate) fn sharing(&self) -> Vec<Sharing> {
+        let rows = self.dataset.as_ref().and_then(|dataset| dataset.sharing(MAX_COMPANIES).ok());
+        let alike = |row: &Sharing| row.emulated.is_some() == self.emulated.is_some();
+        rows.into_iter().flatten().filter(alike).collect()
     }
 
     /// Forgets all but the newest runs. It reads all of them: not to be done often.

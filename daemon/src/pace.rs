@@ -38,6 +38,30 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
+    /// Launches in a second while it was alone, once they are known.
+    pub(crate) fn alone(&self) -> Option<f64> {
+        median(&self.alone)
+    }
+
+    /// Launches in a second in its present company, once they are known.
+    pub(crate) fn beside(&self) -> Option<f64> {
+        median(&self.beside)
+    }
+
+    /// Others are on its GPUs than before: what it launched beside those says nothing of these.
+    pub(crate) fn company_changed(&mut self) {
+        self.beside.clear();
+    }
+
+    /// Whether its rate in this company is not known yet.
+    pub(crate) fn lacks(&self, company: Company) -> bool {
+        match company {
+            Company::Alone => self.alone.len() < MANY,
+            Company::Others => self.beside.len() < FEW,
+            Company::HeldBack => false,
+        }
+    }
+
     /// Takes note of the launches so far. Gives the job's speed against running alone where it is known and has
     /// changed since it was last reported.
     pub(crate) fn observe(&mut self, now: Instant, launches: u64, company: Company) -> Option<Permille> {

@@ -67,6 +67,15 @@ fn interference() -> Result<(), Error> {
             println!("Gavel {gpu}: mean, partner effects, after 1 pair, after 5: {errors:.3?}");
         }
     }
+    for (from, to) in [("p100", "v100"), ("v100", "p100"), ("k80", "v100")] {
+        if let Some(found) = sites::across(from, to) {
+            let [bandwidth, own] = found.error.map(|error| 100.0 * error);
+            println!(
+                "Gavel, {from} to {to}: bandwidths {bandwidth:.0} %, own ratio {own:.0} %, in 95 % intervals {:.2?}",
+                found.coverage
+            );
+        }
+    }
     Ok(())
 }
 

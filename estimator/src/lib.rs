@@ -11,9 +11,11 @@
 //! | [`evaluate`] | folds by group, and the scores that the documents print |
 //! | [`memory`] | memory from a program's own runs, a dry run and a learned model, and their combination |
 //! | [`interference`] | speeds of jobs that share a GPU, learned effects of programs, larger groups from pairs |
+//! | [`across`] | throughput on a GPU model from runs on another one |
 //!
 //! `docs/estimators.md` has formulas, sources and measured figures.
 
+pub mod across;
 pub mod boost;
 pub mod calibrate;
 pub mod error;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, DeviceId, JobObservation, Node, Observation};
-use crate::interference::Activity;
+use crate::interference::{Activity, Sharer};
 use crate::job::{Job, JobId, SuspendRefusal, UserId};
 use crate::leaving::Leaving;
 use crate::limits::UserLimits;
@@ -56,6 +56,14 @@ pub enum Event {
         device: DeviceId,
         /// What it saw.
         seen: JobObservation,
+    },
+    /// Jobs were seen to share a device, each with its speed against running alone: predictions are learned from it. A
+    /// caller that comes back repeats the newest of them.
+    SharingObserved {
+        /// The model of the device.
+        model: String,
+        /// All jobs on it.
+        jobs: Vec<Sharer>,
     },
     /// A new job, or one that the caller had in its queue before a restart.
     Submitted {

@@ -1,3 +1,62 @@
-//! How jobs on one GPU slow each other: the estimator's contention formula.
+//! How jobs on one GPU slow each other: the estimator's predictions, and what is learned of each model of GPU.
 
-pub use radrm_estimator::interference::{Activity, Constants, speeds, speeds_into};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+pub use radrm_estimator::interference::{
+    Activity, Constants, Learner, Memo, Predictor, Program, Resident, Speed, compose, speeds, speeds_into,
+};
+
+use crate::units::Permille;
+
+/// A job that was seen to share a GPU with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Sharer {
+    /// Its program.
+    pub program: Program,
+    /// What it does to a GPU alone.
+    pub activity: Activity,
+    /// Its speed in this company against running alone.
+    pub speed: Permille,
+}
+
+/// What is predicted on each model of GPU, and learned there.
+#[derive(Clone, Debug)]
+pub(crate) struct Sharing {
+    start: Constants,
+    models: BTreeMap<String, (Learner, Arc<Predictor>)>,
+}
+
+impl Sharing {
+    pub(crate) fn new(start: Constants) -> Self {
+        Self { start, models: BTreeMap::new() }
+    }
+
+    fn model(&mut self, name: &str) -> &mut (Learner, Arc<Predictor>) {
+        self.models.entry(name.to_owned()).or_insert_with(|| {
+            let learner = Learner::new(self.start);
+            let predictor = Arc::new(learner.predictor().clone());
+            (learner, predictor)
+        })
+    }
+
+    /// The predictions for a model of GPU.
+    pub(crate) fn of(&mut self, model: &str) -> Arc<Predictor> {
+        Arc::clone(&self.model(model).1)
+    }
+
+    /// Jobs were seen to share a GPU of this model. Returns the predictions if they changed.
+    pub(crate) fn observe(&mut self, model: &str, jobs: &[Sharer]) -> Option<Arc<Predictor>> {
+        let (learner, predictor) = self.model(model);
+        let residents: Vec<Resident> =
+            jobs.iter().map(|job| Resident { program: Some(job.program), activity: job.activity }).collect();
+        let speeds: Vec<f64> = jobs.iter().map(|job| job.speed.fraction()).collect();
+        learner.observe(&residents, &speeds);
+        learner.learn_if_due().then(|| {
+            *predictor = Arc::new(learner.predictor().clone());
+            Arc::clone(predictor)
+        })
+    }
+}

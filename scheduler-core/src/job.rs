@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::interference::Activity;
+use crate::interference::{Activity, Program};
 use crate::need::Need;
 use crate::units::{Bytes, Millis, Permille};
 
@@ -185,6 +185,9 @@ pub struct Job {
     pub model: Option<String>,
     /// CPU and host memory.
     pub host: HostNeed,
+    /// Its program: jobs of one program share what was learned of how it shares a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
     /// What it does to a GPU when it is alone there, if that is known.
     pub activity: Option<Activity>,
     /// How long it runs alone, if that is known. A hint: nothing depends on its being right.
@@ -238,6 +241,7 @@ impl Job {
             exclusive: false,
             model: None,
             host: HostNeed::default(),
+            program: None,
             activity: None,
             expected: None,
             time_limit: None,

@@ -98,10 +98,12 @@ mod settings;
 mod state;
 use radrm_base::units;
 
+pub use radrm_estimator::across;
+
 pub use action::{Action, Decision, LaunchBudget, Signal, Verdict};
 pub use device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
 pub use event::Event;
-pub use interference::{Activity, Constants};
+pub use interference::{Activity, Constants, Program, Sharer};
 pub use job::{ArrayLimit, Condition, Dependency, HostNeed, Job, JobId, Preemption, SuspendRefusal, UserId};
 pub use ladder::Rung;
 pub use leaving::{After, Leaving};

@@ -1,9 +1,11 @@
 //! Whether a job may join the jobs on a device, and which devices are best.
 
+use std::sync::Arc;
+
 use crate::device::{Device, DeviceId};
-use crate::interference::{Activity, Constants, speeds_into};
+use crate::interference::{Activity, Memo, Predictor, Program, Resident as Neighbour};
 use crate::job::{HostNeed, JobId};
-use crate::policy::{Candidate, Fit, Progress};
+use crate::policy::{Candidate, Company, Fit, Progress};
 use crate::reason::Wait;
 use crate::settings::{Memory, Settings};
 use crate::units::{Bytes, Millis, Permille};
@@ -18,8 +20,17 @@ pub(crate) struct Resident {
     pub(crate) used: Bytes,
     pub(crate) whole: bool,
     pub(crate) share: u32,
+    pub(crate) priority: i32,
+    pub(crate) program: Option<Program>,
     pub(crate) activity: Activity,
     pub(crate) launching: bool,
+}
+
+impl Resident {
+    /// As far as its neighbours' speeds depend on it.
+    pub(crate) fn neighbour(&self) -> Neighbour {
+        Neighbour { program: self.program, activity: self.activity }
+    }
 }
 
 /// A device and who is on it.
@@ -37,6 +48,8 @@ pub(crate) struct Dev {
     pub(crate) foreign: Bytes,
     /// It takes no other job before this.
     pub(crate) settled: Millis,
+    /// How jobs slow each other on its model.
+    pub(crate) predictor: Arc<Predictor>,
 }
 
 impl Dev {
@@ -63,6 +76,8 @@ pub(crate) struct Ask {
     pub(crate) half_empty: bool,
     pub(crate) share: u32,
     pub(crate) model: Option<String>,
+    pub(crate) priority: i32,
+    pub(crate) program: Option<Program>,
     pub(crate) activity: Activity,
     pub(crate) host: HostNeed,
     /// Only this node: a suspended job's memory is in that host.
@@ -74,8 +89,11 @@ pub(crate) struct Ask {
 /// Vectors used again and again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
-    activities: Vec<Activity>,
-    speeds: Vec<f64>,
+    jobs: Vec<Neighbour>,
+    protected: Vec<bool>,
+    before: Vec<f64>,
+    after: Vec<f64>,
+    pairs: Memo,
 }
 
 /// What changes only as devices go and come back.
@@ -130,29 +148,14 @@ pub(crate) fn joins<'a>(
     if !settings.policy.rules().predicts() {
         return Ok(Progress { gain: 0, speed: 0, slowest: 0 });
     }
-    scratch.activities.clear();
-    scratch.activities.extend(residents.map(|resident| resident.activity));
-    let progress = progress(&settings.interference, ask.activity, scratch);
-    if progress.gain < settings.min_gain.0 || progress.speed.min(progress.slowest) < settings.min_speed.0 {
-        return Err(Wait::Slowdown { gain: Permille(progress.gain) });
-    }
-    Ok(progress)
-}
-
-fn progress(constants: &Constants, newcomer: Activity, scratch: &mut Scratch) -> Progress {
-    let Scratch { activities, speeds } = scratch;
-    speeds_into(activities, constants, speeds);
-    let before: f64 = speeds.iter().sum();
-    activities.push(newcomer);
-    speeds_into(activities, constants, speeds);
-    let after: f64 = speeds.iter().sum();
-    let slowest = speeds.iter().copied().fold(1.0, f64::min);
-    let speed = speeds.last().copied().unwrap_or(1.0);
-    Progress {
-        gain: Permille::from_fraction(after - before).0,
-        speed: Permille::from_fraction(speed).0,
-        slowest: Permille::from_fraction(slowest).0,
-    }
+    let Scratch { jobs, protected, before, after, pairs } = scratch;
+    jobs.clear();
+    jobs.extend(residents.clone().map(Resident::neighbour));
+    jobs.push(Neighbour { program: ask.program, activity: ask.activity });
+    protected.clear();
+    protected.extend(residents.map(|resident| resident.priority > ask.priority));
+    let predictor = &dev.predictor;
+    settings.policy.rules().judge(&mut Company { settings, predictor, jobs, protected, before, after, pairs })
 }
 
 /// Whether the job may be started on the device now.

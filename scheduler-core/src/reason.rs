@@ -270,6 +270,13 @@ pub enum Wait {
         /// The best predicted gain.
         gain: Permille,
     },
+    /// A more important job could be slowed too much.
+    Protected {
+        /// The lower end of its predicted speed's 95 % interval.
+        low: Permille,
+        /// What it keeps.
+        least: Permille,
+    },
     /// Devices just got a job whose memory is not yet seen.
     Settling,
     /// Not enough devices at once on any machine.
@@ -404,6 +411,9 @@ impl fmt::Display for Wait {
             Self::Idle => f.write_str("no device is idle"),
             Self::Slowdown { gain } => {
                 write!(f, "sharing would not pay: it would add {gain} of a GPU's work at best")
+            }
+            Self::Protected { low, least } => {
+                write!(f, "a job of higher priority could fall to {low} of its speed, and keeps {least}")
             }
             Self::Settling => f.write_str("a job just started on each device that would do"),
             Self::Gang { gpus, fit } => {

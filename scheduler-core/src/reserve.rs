@@ -233,6 +233,8 @@ impl State {
             used: Bytes::ZERO,
             whole,
             share: ask.share,
+            priority: ask.priority,
+            program: ask.program,
             activity: ask.activity,
             launching: true,
         };

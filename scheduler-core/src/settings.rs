@@ -265,9 +265,12 @@ pub struct Settings {
     pub min_gain: Permille,
     /// `aware`: no job is placed where any job's predicted speed falls under this.
     pub min_speed: Permille,
+    /// `aware`: a job of higher priority keeps at least this speed beside a newcomer, by the lower end of the predicted
+    /// speed's 95 % interval. 0: it is not protected.
+    pub protect: Permille,
     /// `aware`: what is assumed of a job that was never seen.
     pub assumed: Activity,
-    /// `aware`: the constants of its predictions.
+    /// `aware`: the constants that its predictions begin with.
     pub interference: Constants,
 }
 
@@ -284,10 +287,11 @@ impl Default for Settings {
             recovery: Recovery::default(),
             throttle: Throttle::default(),
             eviction: Eviction::default(),
-            min_gain: Permille(150),
+            min_gain: Permille(220),
             min_speed: Permille(200),
+            protect: Permille(700),
             assumed: Activity { smact: Permille(600), smocc: Permille(300), drama: Permille(300) },
-            interference: Constants::MPS,
+            interference: Constants::A100_40GB,
         }
     }
 }
@@ -295,7 +299,7 @@ impl Default for Settings {
 impl Settings {
     /// All settings that are parts of a whole, by their names in a file.
     #[must_use]
-    pub fn parts(&self) -> [(&'static str, Option<Permille>); 13] {
+    pub fn parts(&self) -> [(&'static str, Option<Permille>); 14] {
         let (before, throttle) = (&self.preconditions, &self.throttle);
         [
             ("preconditions.smact", before.smact),
@@ -308,6 +312,7 @@ impl Settings {
             ("throttle.step", Some(throttle.step)),
             ("min_gain", Some(self.min_gain)),
             ("min_speed", Some(self.min_speed)),
+            ("protect", Some(self.protect)),
             ("assumed.smact", Some(self.assumed.smact)),
             ("assumed.smocc", Some(self.assumed.smocc)),
             ("assumed.drama", Some(self.assumed.drama)),

@@ -239,7 +239,7 @@ proptest! {
         // Half of them the default one.
         let policy = Policy::ALL.get(policy).copied().unwrap_or_default();
         let settings = Settings { policy, ..Settings::default() };
-        let (served, passed) = heads_start_as_promised(settings, Constants::MPS.scaled(slower), seed);
+        let (served, passed) = heads_start_as_promised(settings, Model::MPS.scaled(slower), seed);
         prop_assert!(served > 3, "only {served} heads: the test is about nothing");
         prop_assert!(passed > 0 || policy == Policy::Exclusive, "no job passed any of {served}");
     }

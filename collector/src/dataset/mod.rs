@@ -9,6 +9,7 @@ mod past;
 pub mod program;
 mod row;
 mod schema;
+mod sharing;
 mod table;
 
 pub use features::{Features, Figure, ProcessFeatures};
@@ -16,6 +17,7 @@ pub use files::default_path;
 pub use past::PastRuns;
 pub use program::{ProgramKey, batch_of};
 pub use row::{GpuPeak, Origin, Row, gpu_peaks};
+pub use sharing::{SharedJob, Sharing, program_name};
 pub use table::Filter;
 
 use radrm_base::PastRun;
@@ -149,6 +151,22 @@ impl Dataset {
         Ok(past::forget_older(&self.connection, keep)?)
     }
 
+    /// Adds jobs that were seen to share a GPU, and forgets all but the newest `keep` rows of that kind.
+    pub fn add_sharing(&mut self, row: &Sharing, keep: u32) -> Result<(), DatasetError> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        sharing::insert(&transaction, row, keep)?;
+        Ok(transaction.commit()?)
+    }
+
+    /// Jobs that were seen to share a GPU: the newest rows, oldest first.
+    pub fn sharing(&self, newest: u32) -> Result<Vec<Sharing>, DatasetError> {
+        // A file of an older version, which is only read, has no such table.
+        if schema::version(&self.connection)? < schema::SHARING_SINCE {
+            return Ok(Vec::new());
+        }
+        Ok(sharing::select(&self.connection, newest)?)
+    }
+
     /// Copies the dataset to a new file, for its owner alone, while others may write to it. Readable by this version and
     /// newer ones.
     ///
@@ -183,7 +201,7 @@ impl Dataset {
     /// of GPU memory.
     pub fn past_runs(&self, key: &ProgramKey, of: &PastRuns<'_>) -> Result<Vec<PastRun>, DatasetError> {
         // A file of an older version, which is only read, has no keys.
-        if schema::version(&self.connection)? < schema::VERSION {
+        if schema::version(&self.connection)? < schema::KEYS_SINCE {
             return Ok(Vec::new());
         }
         Ok(past::select(&self.connection, key, of)?)

@@ -5,10 +5,11 @@ use rusqlite::{Connection, TransactionBehavior};
 
 /// Step `n` leads from version `n` to `n + 1`. Released steps are never changed, only
 /// added: datasets of every age are out there.
-const STEPS: [&str; 3] = [
+const STEPS: [&str; 4] = [
     include_str!("migrations/001-runs.sql"),
     include_str!("migrations/002-features.sql"),
     include_str!("migrations/003-needs.sql"),
+    include_str!("migrations/004-sharing.sql"),
 ];
 
 /// The newest version.
@@ -16,6 +17,12 @@ pub(super) const VERSION: i64 = STEPS.len() as i64;
 
 /// The first version whose files are made for their owner alone.
 pub(super) const PRIVATE_SINCE: i64 = 3;
+
+/// The first version whose rows have program keys.
+pub(super) const KEYS_SINCE: i64 = 3;
+
+/// The first version with the table `sharing`.
+pub(super) const SHARING_SINCE: i64 = 4;
 
 pub(super) fn version(connection: &Connection) -> Result<i64, rusqlite::Error> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))

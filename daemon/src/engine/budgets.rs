@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation, LaunchBudget, Reason};
 
 use super::Engine;
+use super::jobs::Live;
 use crate::pace::Company;
 use crate::store::{Entry, Stage};
 
@@ -27,11 +28,17 @@ impl Engine {
     /// Reports how fast jobs are that others may be slowed for.
     pub(super) fn measure_paces(&mut self) {
         let running = self.jobs.on_gpus();
-        // A job of the usual priority that has none below it is not measured: no job is slowed for it.
+        // No job is slowed for one of the usual priority that has none below it: its rates are read until they are known.
         let least = running.iter().map(|entry| entry.spec.priority).min().unwrap_or_default().min(0);
-        let important = running.iter().filter(|entry| entry.spec.priority > least);
-        let due: Vec<(u64, Company, Vec<String>)> =
-            important.map(|entry| (entry.id, self.company(entry, &running), entry.devices.clone())).collect();
+        let with_company = running.iter().map(|entry| (entry, self.company(entry, &running)));
+        let is_read = |(entry, company): &(&&Entry, Company)| {
+            let lacks = |live: &Live| live.observed.pace.lacks(*company);
+            entry.spec.priority > least || self.jobs.live.get(&entry.id).is_some_and(lacks)
+        };
+        let due: Vec<(u64, Company, Vec<String>)> = with_company
+            .filter(is_read)
+            .map(|(entry, company)| (entry.id, company, entry.devices.clone()))
+            .collect();
         let mut seen = Vec::new();
         for (job, company, devices) in due {
             let Some(live) = self.jobs.live.get_mut(&job) else { continue };

@@ -54,6 +54,7 @@ impl Engine {
         self.bring_back();
         self.measure_loads();
         self.measure_paces();
+        self.observe_sharing();
         self.assign_slots();
         self.check_bookings();
     }

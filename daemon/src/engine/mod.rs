@@ -26,6 +26,7 @@ mod outbox;
 mod recover;
 mod requests;
 mod rows;
+mod sharing;
 mod suspend;
 mod suspend_manager;
 mod sweep;
@@ -63,6 +64,7 @@ use inbox::Inbox;
 use jobs::{JobTable, Live, Over};
 use monitor::{MAX_DOUBT, NodeMonitor};
 use outbox::{Committed, Effect, Note, Outbox};
+use sharing::Companies;
 use suspend_manager::SuspendManager;
 use timers::{Timer, Timers};
 
@@ -117,6 +119,7 @@ pub(crate) struct Disk {
 /// | [`NodeMonitor`] | the GPUs |
 /// | [`SuspendManager`] | jobs between running and suspended |
 /// | [`LaunchSlots`] | launch slots |
+/// | [`Companies`] | which jobs share GPUs, and their launch rates alone |
 /// | [`Health`] | issues and counters |
 /// | [`Effects`] | processes and files |
 pub(crate) struct Engine {
@@ -127,6 +130,7 @@ pub(crate) struct Engine {
     node: NodeMonitor,
     slots: LaunchSlots,
     suspensions: SuspendManager,
+    companies: Companies,
     health: Health,
     effects: Box<dyn Effects>,
     timers: Timers,
@@ -185,6 +189,7 @@ impl Engine {
             node: NodeMonitor::new(gpus, config.gpu_reserve_mib << 20, ask),
             slots: LaunchSlots::default(),
             suspensions: SuspendManager::default(),
+            companies: Companies::default(),
             health: Health::default(),
             effects,
             timers,
@@ -197,6 +202,7 @@ impl Engine {
             cleaning: false,
             config,
         };
+        engine.recall_sharing();
         engine.recover()?;
         engine.recovering = false;
         Ok(engine)

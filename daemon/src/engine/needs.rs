@@ -23,6 +23,7 @@ pub(super) fn job(entry: &Entry) -> Job {
     let job = entry.spec.job(entry.id, entry.uid, Millis(entry.submitted_ms));
     let job = entry.needs.as_ref().unwrap_or(&Needs::default()).of(job);
     Job {
+        program: Some(super::sharing::program_of(entry).1),
         activity: entry.activity.or(job.activity),
         held: entry.held,
         lined_up: entry.lined_up_ms.map(Millis),

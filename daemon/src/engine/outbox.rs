@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use radrm_base::PastRun;
-use radrm_collector::dataset::{ProgramKey, Row};
+use radrm_collector::dataset::{ProgramKey, Row, Sharing};
 use radrm_protocol::wire::Line;
 use radrm_scheduler_core::Signal;
 use rusqlite::Transaction;
@@ -36,6 +36,8 @@ pub(super) enum Note {
     Line(u64, Line),
     /// A run that has ended, for the dataset.
     Run(Box<Row>),
+    /// Jobs that were seen to share a GPU, for the dataset.
+    Sharing(Box<Sharing>),
     /// An attempt that has ended, for the users' accounting.
     Attempt(Box<GpuTime>),
     /// GPU time of a user, ms, at a time: the fair share's.
@@ -58,7 +60,7 @@ impl Note {
             Self::Forget(job) => store::forget(tx, *job),
             Self::Drained(gpu, drained) => store::put_drained(tx, gpu, *drained),
             // In the dataset, before this.
-            Self::Run(_) => Ok(()),
+            Self::Run(_) | Self::Sharing(_) => Ok(()),
             Self::ForgetRuns => accounting::forget_older(tx),
         }
     }
@@ -136,6 +138,11 @@ impl Outbox {
         runs
     }
 
+    /// Jobs that were seen to share GPUs, oldest first.
+    pub(super) fn sharing(&self) -> Vec<Sharing> {
+        self.history.sharing()
+    }
+
     /// Whether nothing waits to be written.
     pub(super) fn is_clean(&self) -> bool {
         self.dirty.is_empty() && self.notes.is_empty()
@@ -149,6 +156,11 @@ impl Outbox {
                 Note::Run(row) => {
                     let failed = self.history.add(row).err();
                     self.unrecorded = failed.map(|error| format!("a run was not recorded: {error}"));
+                }
+                Note::Sharing(row) => {
+                    let failed = self.history.add_sharing(row).err();
+                    let sentence = |error| format!("how jobs slow each other was not recorded: {error}");
+                    self.unrecorded = failed.map(sentence);
                 }
                 Note::ForgetRuns => self.history.forget_older(),
                 _ => return true,

@@ -18,6 +18,7 @@ use radrm_protocol::spec::Spec;
 const GIB: u64 = 1 << 30;
 
 mod one_path;
+mod sharing;
 mod world;
 
 use world::{Crash, Recorder};

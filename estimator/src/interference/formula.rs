@@ -15,7 +15,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Activity;
+use super::{Activity, Company, compose};
 
 /// Constants of the formula, for one GPU model and one way of sharing it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,10 +43,6 @@ impl Constants {
     /// 21 training jobs. `docs/estimators.md` has the error on families left out.
     pub const A100_40GB: Self =
         Self { latency: 0.387, compute: 1.631, memory: 1.5, capacity: 1.0, exponent: 6 };
-
-    /// The same pairs with an exponent of 2, 12 % more error on families left out: what the scheduler and the figures of
-    /// `docs/replay.md` use.
-    pub const MPS: Self = Self { latency: 0.100, compute: 0.617, memory: 0.628, capacity: 1.0, exponent: 2 };
 
     /// All three slowdowns times a factor: for asking how much a conclusion depends on them.
     #[must_use]
@@ -79,6 +75,18 @@ pub fn speeds(jobs: &[Activity], constants: &Constants) -> Vec<f64> {
 pub fn speeds_into(jobs: &[Activity], constants: &Constants, out: &mut Vec<f64>) {
     out.clear();
     out.resize(jobs.len(), 1.0);
+    solve(jobs, constants, out);
+}
+
+/// [`speeds`] of two jobs.
+#[must_use]
+pub fn pair_speeds(one: Activity, other: Activity, constants: &Constants) -> [f64; 2] {
+    let mut out = [1.0; 2];
+    solve(&[one, other], constants, &mut out);
+    out
+}
+
+fn solve(jobs: &[Activity], constants: &Constants, out: &mut [f64]) {
     if jobs.len() < 2 {
         return;
     }
@@ -102,9 +110,14 @@ pub fn speeds_into(jobs: &[Activity], constants: &Constants, out: &mut Vec<f64>)
             break;
         }
     }
-    let (busy, _) = totals(jobs, out);
-    if busy > constants.capacity {
-        out.iter_mut().for_each(|speed| *speed *= constants.capacity / busy);
+    cap(jobs.iter().copied(), constants.capacity, out);
+}
+
+/// Scales speeds down to where the sum of SM activity is at or under the capacity.
+pub(super) fn cap(jobs: impl Iterator<Item = Activity>, capacity: f64, speeds: &mut [f64]) {
+    let busy: f64 = jobs.zip(&*speeds).map(|(job, speed)| job.smact.fraction() * speed).sum();
+    if busy > capacity {
+        speeds.iter_mut().for_each(|speed| *speed *= capacity / busy);
     }
 }
 
@@ -112,15 +125,6 @@ fn totals(jobs: &[Activity], speeds: &[f64]) -> (f64, f64) {
     jobs.iter().zip(speeds).fold((0.0, 0.0), |(busy, dram), (job, speed)| {
         (busy + job.smact.fraction() * speed, dram + job.drama.fraction() * speed)
     })
-}
-
-/// Jobs that were seen to share a GPU: what each does alone, and its speed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Company {
-    /// Activities alone.
-    pub jobs: Vec<Activity>,
-    /// Speeds together, in the same order.
-    pub speeds: Vec<f64>,
 }
 
 /// Weight of the constants that a fit starts from, in observed speeds: a site with few observations keeps them.
@@ -131,14 +135,15 @@ const SOFT: f64 = 0.05;
 
 /// Constants refitted to what was observed on one GPU model, from `start`: latency, compute and memory move (soft L1,
 /// coordinate search), exponent and capacity stay. Far from `start` costs as much as a few observed speeds.
-#[must_use]
-pub fn fit(observed: &[Company], start: &Constants) -> Constants {
+pub fn fit<'a>(observed: impl Iterator<Item = &'a Company> + Clone, start: &Constants) -> Constants {
     let soft = |error: f64| ((error / SOFT).powi(2) + 1.0).sqrt() - 1.0;
     let mut buffer = Vec::new();
     let mut loss = |constants: &Constants| {
         let mut sum = 0.0;
-        for company in observed {
-            speeds_into(&company.jobs, constants, &mut buffer);
+        for company in observed.clone() {
+            let jobs = &company.jobs;
+            let pair = |i: usize, j: usize| pair_speeds(jobs[i].activity, jobs[j].activity, constants);
+            compose(jobs, constants.capacity, pair, &mut buffer);
             sum += buffer.iter().zip(&company.speeds).map(|(a, b)| soft(a - b)).sum::<f64>();
         }
         let moved = |of: fn(&Constants) -> f64| ((of(constants) + 0.01) / (of(start) + 0.01)).ln().powi(2);
@@ -173,6 +178,7 @@ pub fn fit(observed: &[Company], start: &Constants) -> Constants {
 mod tests {
     use radrm_base::Permille;
 
+    use super::super::Resident;
     use super::*;
 
     fn job(smact: u32, drama: u32) -> Activity {
@@ -215,20 +221,23 @@ mod tests {
         let observed: Vec<Company> = (0..60)
             .map(|n| {
                 let jobs = vec![job(300 + 11 * n, 20 * (n % 40)), job(950 - 9 * n, 15 * (n % 50))];
-                Company { speeds: speeds(&jobs, &truth), jobs }
+                let speeds = speeds(&jobs, &truth);
+                let jobs = jobs.into_iter().map(|activity| Resident { program: None, activity });
+                Company { speeds, jobs: jobs.collect() }
             })
             .collect();
         let error = |constants: &Constants| {
             let all = observed.iter().flat_map(|company| {
-                let predicted = speeds(&company.jobs, constants);
+                let jobs: Vec<Activity> = company.jobs.iter().map(|job| job.activity).collect();
+                let predicted = speeds(&jobs, constants);
                 predicted.into_iter().zip(company.speeds.clone())
             });
             crate::evaluate::mean_absolute(all)
         };
-        let found = fit(&observed, &Constants::A100_40GB);
+        let found = fit(observed.iter(), &Constants::A100_40GB);
         assert!(error(&found) < 0.01 && error(&Constants::A100_40GB) > 2.0 * error(&found), "{found:?}");
-        assert_eq!(fit(&[], &Constants::A100_40GB), Constants::A100_40GB);
-        let one = fit(&observed[..1], &Constants::A100_40GB);
+        assert_eq!(fit([].iter(), &Constants::A100_40GB), Constants::A100_40GB);
+        let one = fit(observed[..1].iter(), &Constants::A100_40GB);
         assert!(one.compute > found.compute, "{one:?}");
     }
 

@@ -1,17 +1,17 @@
-//! Speeds with intervals, from the formula and what was observed.
+//! Speeds with intervals, from the formula and what was learned.
 
 use radrm_base::Activity;
 use serde::{Deserialize, Serialize};
 
-use super::formula::{Company, Constants, fit, speeds};
-use super::{Effects, compose};
+use super::compose::LOWEST;
+use super::{Constants, Effects, Program, compose, pair_speeds};
 use crate::calibrate::margin;
 
 /// A job that holds part of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Resident<'a> {
-    /// Names its program: equal programs share what was learned.
-    pub program: &'a str,
+pub struct Resident {
+    /// Its program, if that is known.
+    pub program: Option<Program>,
     /// What it does to a GPU alone.
     pub activity: Activity,
 }
@@ -65,13 +65,13 @@ impl Spread {
     }
 }
 
-/// Predictions for one GPU model and one way of sharing it, which observations make better.
+/// Predictions for one GPU model and one way of sharing it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Predictor {
     constants: Constants,
     effects: Effects,
     spread: Spread,
-    observed: Vec<Company>,
+    digest: u64,
 }
 
 impl Default for Predictor {
@@ -80,17 +80,22 @@ impl Default for Predictor {
     }
 }
 
-/// Slowest speed that is predicted.
-const LOWEST: f64 = 0.02;
-
-/// Observations that constants are refitted to: the newest ones.
-const KEPT: usize = 2000;
-
 impl Predictor {
     /// One that has only the formula.
     #[must_use]
     pub fn new(constants: Constants) -> Self {
-        Self { constants, effects: Effects::default(), spread: Spread::default(), observed: Vec::new() }
+        Self { constants, effects: Effects::default(), spread: Spread::default(), digest: 0 }
+            .with_effects(Effects::default())
+    }
+
+    pub(super) fn with_effects(mut self, effects: Effects) -> Self {
+        let Constants { latency, compute, memory, capacity, exponent } = self.constants;
+        let constants = [latency, compute, memory, capacity, f64::from(exponent)].map(f64::to_bits);
+        let mix =
+            |digest: u64, bits: u64| (digest ^ bits).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        self.digest = constants.into_iter().fold(effects.digest(), mix);
+        self.effects = effects;
+        self
     }
 
     /// The constants in use.
@@ -99,60 +104,38 @@ impl Predictor {
         &self.constants
     }
 
+    /// Equal for predictors that predict alike.
+    pub(super) fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// Speeds of two jobs alone with each other.
+    #[must_use]
+    pub fn pair(&self, one: &Resident, other: &Resident) -> [f64; 2] {
+        let [first, second] = pair_speeds(one.activity, other.activity, &self.constants);
+        let (Some(a), Some(b)) = (one.program, other.program) else { return [first, second] };
+        [first + self.effects.of(a, b), second + self.effects.of(b, a)].map(|speed| speed.clamp(LOWEST, 1.0))
+    }
+
+    pub(super) fn compose_into(&self, jobs: &[Resident], out: &mut Vec<f64>) {
+        compose(jobs, self.constants.capacity, |i, j| self.pair(&jobs[i], &jobs[j]), out);
+    }
+
     /// Speeds of all jobs on one GPU, in the order given.
     #[must_use]
-    pub fn speeds(&self, jobs: &[Resident<'_>]) -> Vec<Speed> {
-        let mut all = self.expected(jobs);
-        for (i, speed) in all.iter_mut().enumerate() {
-            // Several neighbours' effects are differences of slowdowns in pairs, which add.
-            let others = (0..jobs.len()).filter(|j| *j != i);
-            let effect: f64 = others.map(|j| self.effects.of(jobs[i].program, jobs[j].program)).sum();
-            *speed = (*speed + effect).clamp(LOWEST, 1.0);
-        }
-        all.into_iter().map(|speed| self.spread.around(speed)).collect()
-    }
-
-    /// What the formula says: of a pair directly, of more jobs by adding the slowdowns of their pairs.
-    fn expected(&self, jobs: &[Resident<'_>]) -> Vec<f64> {
-        let pair = |i: usize, j: usize| speeds(&[jobs[i].activity, jobs[j].activity], &self.constants)[0];
-        match jobs {
-            [] => Vec::new(),
-            [_] => vec![1.0],
-            [_, _] => vec![pair(0, 1), pair(1, 0)],
-            more => compose(more.len(), pair),
+    pub fn speeds(&self, jobs: &[Resident]) -> Vec<Speed> {
+        let mut all = Vec::new();
+        self.compose_into(jobs, &mut all);
+        match *all {
+            [alone] => vec![Speed { value: alone, low: alone, high: alone }],
+            _ => all.into_iter().map(|speed| self.interval(speed)).collect(),
         }
     }
 
-    /// Jobs were seen to share a GPU with these speeds. Predictions change when [`Predictor::learn`] is called.
-    pub fn observe(&mut self, jobs: &[Resident<'_>], speeds: &[f64]) {
-        if jobs.len() < 2 || jobs.len() != speeds.len() || speeds.iter().any(|speed| !speed.is_finite()) {
-            return;
-        }
-        let weight = 1.0 / (jobs.len() - 1) as f64;
-        for (i, predicted) in self.expected(jobs).into_iter().enumerate() {
-            for j in (0..jobs.len()).filter(|j| *j != i) {
-                let residual = speeds[i].clamp(0.0, 1.0) - predicted;
-                self.effects.observe(jobs[i].program, jobs[j].program, residual * weight, weight);
-            }
-        }
-        self.observed.push(Company {
-            jobs: jobs.iter().map(|job| job.activity).collect(),
-            speeds: speeds.iter().map(|speed| speed.clamp(0.0, 1.0)).collect(),
-        });
-        if self.observed.len() > KEPT {
-            self.observed.remove(0);
-        }
-    }
-
-    /// Takes what was observed into the predictions.
-    pub fn learn(&mut self) {
-        self.effects.learn();
-    }
-
-    /// Constants refitted to what was observed here, from those in use: they move as far as the observations are many.
+    /// The interval of a speed beside others.
     #[must_use]
-    pub fn refitted(&self) -> Constants {
-        fit(&self.observed, &self.constants)
+    pub fn interval(&self, speed: f64) -> Speed {
+        self.spread.around(speed)
     }
 }
 
@@ -162,48 +145,34 @@ mod tests {
 
     use super::*;
 
-    fn resident(program: &str, smact: u32) -> Resident<'_> {
+    fn resident(smact: u32) -> Resident {
         let activity = Activity { smact: Permille(smact), smocc: Permille(200), drama: Permille(smact / 2) };
-        Resident { program, activity }
+        Resident { program: None, activity }
     }
 
     #[test]
     fn an_interval_holds_the_speed_and_slow_jobs_have_wider_ones() {
-        let speeds = Predictor::default().speeds(&[resident("a", 800), resident("b", 100)]);
+        let speeds = Predictor::default().speeds(&[resident(800), resident(100)]);
         for speed in &speeds {
             assert!(speed.low <= speed.value && speed.value <= speed.high && speed.high <= 1.0, "{speed:?}");
         }
         let width = |speed: &Speed| speed.value - speed.low;
         assert!(speeds[1].value < speeds[0].value && width(&speeds[1]) > width(&speeds[0]));
-        assert_eq!(Predictor::default().speeds(&[resident("a", 800)])[0].value, 1.0);
+        let alone = Predictor::default().speeds(&[resident(800)]);
+        assert_eq!(alone, [Speed { value: 1.0, low: 1.0, high: 1.0 }]);
     }
 
     #[test]
-    fn what_is_observed_moves_predictions_towards_it() {
-        let jobs = [resident("a", 500), resident("b", 600)];
-        let mut predictor = Predictor::default();
-        let error = |predictor: &Predictor| (predictor.speeds(&jobs)[0].value - 0.6).abs();
-        let mut last = error(&predictor);
-        for _ in 0..4 {
-            predictor.observe(&jobs, &[0.6, 0.7]);
-            predictor.learn();
-            let now = error(&predictor);
-            assert!(now < last, "{now} after {last}");
-            last = now;
-        }
-        assert!(predictor.refitted().compute > Constants::A100_40GB.compute);
-        let before = predictor.clone();
-        predictor.observe(&jobs, &[f64::NAN, 0.5]);
-        predictor.observe(&jobs[..1], &[0.5]);
-        assert_eq!(predictor, before, "what cannot be is not learned");
-    }
-
-    #[test]
-    fn three_jobs_are_slower_than_two() {
-        let jobs = [resident("a", 400), resident("b", 500), resident("c", 300)];
+    fn another_neighbour_never_makes_a_job_faster() {
         let predictor = Predictor::default();
-        let (two, three) = (predictor.speeds(&jobs[..2]), predictor.speeds(&jobs));
-        assert!(three[0].value <= two[0].value && three[1].value <= two[1].value);
+        let mut jobs = vec![resident(500)];
+        let mut last = 1.0;
+        for n in 1..8 {
+            jobs.push(resident(100 * n));
+            let speed = predictor.speeds(&jobs)[0].value;
+            assert!(speed <= last, "{n}: {speed} after {last}");
+            last = speed;
+        }
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::fmt;
 
 use radrm_base::Permille;
 use radrm_estimator::evaluate::mean_absolute;
-use radrm_estimator::interference::{Activity, Company, Constants, Predictor, Resident, Spread, fit};
+use radrm_estimator::interference::{
+    Activity, Company, Constants, Learner, Predictor, Program, Resident, Spread, fit,
+};
 
 use super::published::{family_of_workload as family, rows, shuffled};
 
@@ -26,12 +28,13 @@ impl Pair {
         (0..2).any(|at| self.family(at) == family)
     }
 
-    fn residents(&self) -> [Resident<'_>; 2] {
-        [0, 1].map(|at| Resident { program: &self.names[at], activity: self.jobs[at] })
+    fn residents(&self) -> [Resident; 2] {
+        let program = |at: usize| Some(Program::named(&self.names[at]));
+        [0, 1].map(|at| Resident { program: program(at), activity: self.jobs[at] })
     }
 
     fn company(&self) -> Company {
-        Company { jobs: self.jobs.to_vec(), speeds: self.speeds.to_vec() }
+        Company { jobs: self.residents().to_vec(), speeds: self.speeds.to_vec() }
     }
 }
 
@@ -122,7 +125,7 @@ fn families(pairs: &[Pair]) -> Vec<String> {
 
 fn fitted(pairs: &[&Pair], exponent: u8) -> Constants {
     let seen: Vec<Company> = pairs.iter().map(|pair| pair.company()).collect();
-    fit(&seen, &Constants { exponent, ..NEUTRAL })
+    fit(seen.iter(), &Constants { exponent, ..NEUTRAL })
 }
 
 /// Predicted and observed speeds of pairs.
@@ -241,18 +244,18 @@ fn after(pairs: &[Pair], count: usize) -> f64 {
             continue;
         }
         let train: Vec<&Pair> = pairs.iter().filter(|pair| !pair.has(family(program))).collect();
-        let mut known = Predictor::new(fitted(&train, 6));
+        let mut known = Learner::new(fitted(&train, 6));
         train.iter().for_each(|pair| known.observe(&pair.residents(), &pair.speeds));
         for seed in 0..8 {
             let order = shuffled(own.len(), seed);
-            let mut predictor = known.clone();
+            let mut learner = known.clone();
             for at in &order[..count] {
-                predictor.observe(&own[*at].residents(), &own[*at].speeds);
+                learner.observe(&own[*at].residents(), &own[*at].speeds);
             }
-            predictor.learn();
+            learner.learn();
             // The same pairs are scored whatever was observed before.
             let rest: Vec<&Pair> = order[8..].iter().map(|at| own[*at]).collect();
-            both.extend(predicted(&predictor, &rest));
+            both.extend(predicted(learner.predictor(), &rest));
         }
     }
     mean_absolute(both)

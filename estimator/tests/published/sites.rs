@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use radrm_base::Permille;
+use radrm_estimator::across::{self, Margins, Rate, Throughput};
 use radrm_estimator::boost::{Ensemble, Settings};
 use radrm_estimator::evaluate::mean_absolute;
-use radrm_estimator::interference::{Activity, Constants, Effects, Linear, compose, pair_features, speeds};
+use radrm_estimator::interference::{
+    Activity, Constants, Effects, Linear, Program, Resident, compose, pair_features, speeds,
+};
 use radrm_estimator::{Error, Table};
 
 use super::published::{family_of_workload as family, rows, shuffled};
@@ -179,7 +182,10 @@ fn triples(pairs: &[KacePair], alone: &BTreeMap<String, f64>) -> (usize, f64, f6
         }
         count += 1;
         let pair = |i: usize, j: usize| known(i, j).unwrap_or(1.0);
-        let sums = compose(3, pair);
+        // What they do to a GPU is not known: nothing is capped.
+        let unknown = [Resident { program: None, activity: Activity::default() }; 3];
+        let mut sums = Vec::new();
+        compose(&unknown, 1.0, |i, j| [pair(i, j), pair(j, i)], &mut sums);
         for i in 0..3 {
             let seen = (together[i] / alone[&names[i]]).min(1.0);
             added.push((sums[i], seen));
@@ -213,8 +219,9 @@ pub fn gavel(gpu: &str) -> Option<[f64; 4]> {
         let mean = train().flat_map(|pair| pair.1).sum::<f64>() / (2 * train().count()) as f64;
         let mut known = Effects::default();
         let tell = |effects: &mut Effects, pair: &([String; 2], [f64; 2])| {
+            let named = [0, 1].map(|at: usize| Program::named(&pair.0[at]));
             for at in 0..2 {
-                effects.observe(&pair.0[at], &pair.0[1 - at], pair.1[at] - mean, 1.0);
+                effects.observe(named[at], named[1 - at], pair.1[at] - mean, 1.0);
             }
         };
         train().for_each(|pair| tell(&mut known, pair));
@@ -226,8 +233,9 @@ pub fn gavel(gpu: &str) -> Option<[f64; 4]> {
                 order[..count].iter().for_each(|at| tell(&mut effects, own[*at]));
                 effects.learn();
                 for pair in order[5..].iter().map(|at| own[*at]) {
+                    let named = [0, 1].map(|at: usize| Program::named(&pair.0[at]));
                     for at in 0..2 {
-                        let effect = effects.of(&pair.0[at], &pair.0[1 - at]);
+                        let effect = effects.of(named[at], named[1 - at]);
                         errors.push(((mean + effect).clamp(0.02, 1.0), pair.1[at]));
                     }
                 }
@@ -238,4 +246,54 @@ pub fn gavel(gpu: &str) -> Option<[f64; 4]> {
         }
     }
     Some(errors.map(mean_absolute))
+}
+
+/// Throughput on one GPU model from another one, families as Gavel names them.
+pub struct Across {
+    /// Mean relative error by the ratio of the bandwidths, and by the own ratio at the nearest other batch size.
+    pub error: [f64; 2],
+    /// Part of the rates in their 95 % intervals.
+    pub coverage: [f64; 2],
+}
+
+/// Memory bandwidth, GB/s, by the data sheets.
+const BANDWIDTH: [(&str, f64); 3] = [("k80", 240.0), ("p100", 732.0), ("v100", 900.0)];
+
+pub fn across(from: &str, to: &str) -> Option<Across> {
+    let mut rates: BTreeMap<(String, String), Vec<Throughput>> = BTreeMap::new();
+    for row in rows("gavel/gavel_solo.csv")?.iter().filter(|row| row.number("workers") == 1.0) {
+        let batch = Some(row.number("batch") as u32).filter(|batch| *batch > 0);
+        let rate = row.number("steps_per_s");
+        if rate > 0.0 {
+            let of = (row.text("gpu").to_owned(), row.text("model").to_owned());
+            rates.entry(of).or_default().push(Throughput { batch, rate });
+        }
+    }
+    let of = |gpu: &str| BANDWIDTH.iter().find(|(name, _)| *name == gpu).map(|(_, bandwidth)| *bandwidth);
+    let bandwidth = of(to)? / of(from)?;
+    let mut found = [Vec::new(), Vec::new()];
+    for ((gpu, model), here) in &rates {
+        let Some(there) = rates.get(&(to.to_owned(), model.clone())).filter(|_| gpu == from) else {
+            continue;
+        };
+        for run in there {
+            let estimate = |there: &[Throughput]| {
+                across::rate(run.batch, here, there, bandwidth, &Margins::default())
+                    .map(|rate| (rate, run.rate))
+            };
+            found[0].extend(estimate(&[]));
+            let others: Vec<Throughput> =
+                there.iter().copied().filter(|other| other.batch != run.batch).collect();
+            found[1].extend(estimate(&others).filter(|_| !others.is_empty()));
+        }
+    }
+    let mean = |of: &[(Rate, f64)], pick: fn(&(Rate, f64)) -> f64| {
+        of.iter().map(pick).sum::<f64>() / of.len() as f64
+    };
+    let error = |(rate, seen): &(Rate, f64)| (rate.value / seen - 1.0).abs();
+    let holds = |(rate, seen): &(Rate, f64)| f64::from(u8::from(rate.low <= *seen && *seen <= rate.high));
+    Some(Across {
+        error: [0, 1].map(|at| mean(&found[at], error)),
+        coverage: [0, 1].map(|at| mean(&found[at], holds)),
+    })
 }

@@ -1,7 +1,7 @@
 //! `aware`: the place where the devices get most done in sum, by memory fit and predicted slowdown together.
 
-use super::{Candidate, Fit, Rules, signed};
-use crate::reason::Score;
+use super::{Candidate, Company, Fit, Progress, Rules, signed};
+use crate::reason::{Score, Wait};
 use crate::units::Permille;
 
 /// Steps of progress, thousandths: within one the tighter memory fit wins, so that large holes stay.
@@ -28,5 +28,15 @@ impl Rules for Aware {
 
     fn predicts(&self) -> bool {
         true
+    }
+
+    fn judge(&self, company: &mut Company<'_>) -> Result<Progress, Wait> {
+        let progress = company.estimated()?;
+        let settings = company.settings;
+        let slowest = progress.speed.min(progress.slowest);
+        match progress.gain < settings.min_gain.0 || slowest < settings.min_speed.0 {
+            true => Err(Wait::Slowdown { gain: Permille(progress.gain) }),
+            false => Ok(progress),
+        }
     }
 }

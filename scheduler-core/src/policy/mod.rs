@@ -2,22 +2,29 @@
 
 mod aware;
 mod best_fit;
+mod company;
 mod exclusive;
 mod first_fit;
+mod horus;
+mod lucid;
 mod lug;
 mod magm;
 mod mug;
+mod muri;
 mod round_robin;
 mod worst_fit;
+mod xu;
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::reason::Score;
-use crate::settings::Settings;
-use crate::units::{Bytes, Permille};
+pub(crate) use company::Company;
+
+use crate::reason::{Score, Wait};
+use crate::settings::{Memory, Settings, Unknown};
+use crate::units::{Bytes, Millis, Permille};
 
 /// What makes a policy different from others. The provided methods are those of a policy that shares devices and
 /// looks at what each one has free.
@@ -30,9 +37,17 @@ pub(crate) trait Rules: Sync {
         true
     }
 
-    /// Whether the predicted slowdown of the jobs on a device decides. [`Candidate::progress`] is known then.
+    /// Whether what jobs do to each other decides: [`Rules::judge`] is asked then.
     fn predicts(&self) -> bool {
         false
+    }
+
+    /// What the jobs of a device get done with the newcomer by this policy's own estimate, or why it may not join them.
+    ///
+    /// # Errors
+    /// Why it waits.
+    fn judge(&self, company: &mut Company<'_>) -> Result<Progress, Wait> {
+        company.estimated()
     }
 
     /// Whether the turn passes on to the next device with each job.
@@ -47,6 +62,23 @@ pub(crate) trait Rules: Sync {
 
     /// Where its published form is another than that of most, see [`Settings::published`].
     fn as_published(&self, _settings: &mut Settings) {}
+}
+
+/// A policy's own rule lets no job join.
+const CROWDED: Wait = Wait::Slowdown { gain: Permille(0) };
+
+/// A policy of another system than the thesis's: it decides at once, on needs that were measured, and reserves them.
+fn at_once(settings: &mut Settings) {
+    (settings.order.pace, settings.order.pace_shared) = (Millis::ZERO, Millis::ZERO);
+    settings.order.backfill = true;
+    (settings.memory, settings.unknown) = (Memory::Reserved, Unknown::Exclusive);
+    settings.preconditions.smact = None;
+    settings.preconditions.margin = Bytes::ZERO;
+}
+
+/// The order of the queue is that of run times, whenever jobs were submitted.
+fn shortest_first(settings: &mut Settings) {
+    (settings.order.shortest, settings.order.shortest_most) = (1_000_000, Millis(1 << 50));
 }
 
 /// A device that would do.
@@ -135,6 +167,14 @@ policies! {
     BestFit, "best-fit", best_fit::BestFit;
     /// The most memory left over. With exact needs the same as `Magm`.
     WorstFit, "worst-fit", worst_fit::WorstFit;
+    /// Predicted use adds up to a whole device (TPDS '22).
+    Horus, "horus", horus::Horus;
+    /// The least slowdown by a linear model (HotCloud '19).
+    Xu, "xu", xu::Xu;
+    /// Indolent packing by pairs of jobs, the shortest first (ASPLOS '23).
+    Lucid, "lucid", lucid::Lucid;
+    /// Interleaving of stages by pairs of jobs, the shortest first (SIGCOMM '22).
+    Muri, "muri", muri::Muri;
     /// Memory fit and predicted slowdown together: the place where the devices get most done in
     /// sum, if sharing pays at all, with the tightest memory fit among equals.
     #[default]
@@ -183,7 +223,7 @@ mod tests {
         assert_eq!(
             wrong,
             "there is no policy fastest; there are exclusive, round-robin, magm, lug, mug, first-fit, best-fit, \
-             worst-fit, aware"
+             worst-fit, horus, xu, lucid, muri, aware"
         );
     }
 }

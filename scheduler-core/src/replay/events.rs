@@ -153,7 +153,8 @@ mod tests {
             slot_over: true,
         };
         let seen = Observation { used: Bytes::from_gib(7), smact: Permille(500), ..Observation::default() };
-        let activity = Some(Activity { smact: Permille(700), smocc: Permille(300), drama: Permille(200) });
+        let of_sharer = Activity { smact: Permille(700), smocc: Permille(300), drama: Permille(200) };
+        let activity = Some(of_sharer);
         let of_job = JobObservation {
             used: Bytes::from_gib(2),
             peak: Bytes::from_gib(3),
@@ -203,6 +204,16 @@ mod tests {
                 Event::SignalHeld { job: id(1), held: true },
                 Event::SignalHeld { job: id(1), held: false },
                 Event::DeviceObserved { device, seen },
+                Event::SharingObserved {
+                    model: "A".into(),
+                    jobs: [1, 2]
+                        .map(|program| crate::Sharer {
+                            program: crate::Program(u64::MAX - program),
+                            activity: of_sharer,
+                            speed: Permille(600),
+                        })
+                        .to_vec(),
+                },
                 Event::JobObserved { job: id(3), device, seen: of_job },
                 Event::SuspendKnown { job: id(3), suspend: Ok(()) },
                 Event::Released { job: id(4) },
@@ -259,11 +270,12 @@ mod tests {
             Event::SignalHeld { .. } => 22,
             Event::Paused { .. } => 23,
             Event::UserLimitsSet { .. } => 24,
+            Event::SharingObserved { .. } => 25,
             Event::Tick => KINDS - 1,
         }
     }
 
-    const KINDS: usize = 26;
+    const KINDS: usize = 27;
 
     #[test]
     fn events_of_every_kind_are_read_back_and_decided_alike() {

@@ -3,7 +3,7 @@
 use super::{NodeState, State, Timer};
 use crate::action::{Decision, Signal, Verdict};
 use crate::device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
-use crate::interference::{Activity, speeds};
+use crate::interference::{Activity, Resident as Neighbour, Sharer};
 use crate::job::JobId;
 use crate::leaving::After;
 use crate::place::Dev;
@@ -54,6 +54,7 @@ impl State {
         let instances = self.instances_of(device.id);
         self.numbers.insert(device.id, at);
         self.nodes[node].devices.push(at);
+        let predictor = self.sharing.of(&device.model);
         self.devices.push(Dev {
             node,
             drained: false,
@@ -63,6 +64,7 @@ impl State {
             seen: Observation::default(),
             foreign: Bytes::ZERO,
             settled: Millis::ZERO,
+            predictor,
             spec: device,
         });
         if instances == 0 {
@@ -205,8 +207,8 @@ impl State {
         else {
             return;
         };
-        let all: Vec<Activity> = residents.iter().map(|resident| resident.activity).collect();
-        let speed = speeds(&all, &self.settings.interference)[index];
+        let all: Vec<Neighbour> = residents.iter().map(|resident| resident.neighbour()).collect();
+        let speed = self.devices[at].predictor.speeds(&all)[index].value;
         let (before, now) = (residents[index].activity, part.scaled(1.0 / speed.max(0.01)));
         // Small changes decide nothing; a scheduling pass for each would cost time.
         let moved = |a: Permille, b: Permille| a.0.abs_diff(b.0) >= 20;
@@ -214,6 +216,18 @@ impl State {
         if moved(before.smact, now.smact) || moved(before.drama, now.drama) {
             self.devices[at].residents[index].activity = now;
             self.changed(at);
+        }
+    }
+
+    /// Jobs were seen to share a device of this model.
+    pub(super) fn observe_sharing(&mut self, model: &str, jobs: &[Sharer]) {
+        let Some(predictor) = self.sharing.observe(model, jobs) else { return };
+        for at in 0..self.devices.len() {
+            if self.devices[at].spec.model == model {
+                self.devices[at].predictor = predictor.clone();
+                // A job may pay there now that did not before.
+                self.changed(at);
+            }
         }
     }
 

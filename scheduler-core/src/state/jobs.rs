@@ -108,8 +108,8 @@ impl State {
         record.reserved = reserved;
         record.wait = None;
         let share = record.job.share.map_or(0, |share| share.0);
-        let activity = record.activity(&self.settings);
-        let (user, host) = (record.job.user, record.job.host);
+        let (program, activity) = (record.job.program, record.activity(&self.settings));
+        let (user, host, priority) = (record.job.user, record.job.host, record.job.priority);
         for &at in devices {
             let dev = &mut self.devices[at];
             dev.residents.push(Resident {
@@ -118,6 +118,8 @@ impl State {
                 used: Bytes::ZERO,
                 whole: reserved.is_none(),
                 share,
+                priority,
+                program,
                 activity,
                 launching,
             });

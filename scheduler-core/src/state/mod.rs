@@ -21,6 +21,7 @@ use crate::action::{Action, Decision};
 use crate::device::{DeviceId, Node, NodeId};
 use crate::event::Event;
 use crate::fair::Ledger;
+use crate::interference::Sharing;
 use crate::job::{HostNeed, JobId, UserId};
 use crate::limits::UserLimits;
 use crate::place::{Dev, Scratch};
@@ -75,6 +76,7 @@ enum Stage {
 #[derive(Clone, Debug)]
 pub struct State {
     pub(crate) settings: Settings,
+    sharing: Sharing,
     pub(crate) now: Millis,
     pub(crate) nodes: Vec<NodeState>,
     pub(crate) devices: Vec<Dev>,
@@ -123,6 +125,7 @@ impl State {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
+            sharing: Sharing::new(settings.interference),
             settings,
             now: Millis::ZERO,
             nodes: Vec::new(),
@@ -181,6 +184,7 @@ impl State {
             Event::DeviceDrained { device, drained } => self.drain_device(device, drained),
             Event::DeviceObserved { device, seen } => self.observe_device(device, seen, out),
             Event::JobObserved { job, device, seen } => self.observe_job(job, device, seen, out),
+            Event::SharingObserved { model, jobs } => self.observe_sharing(&model, &jobs),
             Event::Submitted { job } => self.submit(*job, out),
             Event::Adopted { job, devices, since, reserved, leaving } => {
                 self.adopt(*job, &devices, since, reserved, leaving.map(|leaving| *leaving), out);

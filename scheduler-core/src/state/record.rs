@@ -272,6 +272,8 @@ impl Record {
             half_empty: rung == Some(Rung::Emptier),
             share: job.share.map_or(0, |share| share.0),
             model: job.model.clone(),
+            priority: job.priority,
+            program: job.program,
             activity: self.activity(settings),
             host: job.host,
             node: None,

@@ -6,6 +6,9 @@ use radrm_scheduler_core::{
     Outcome, Phase, Policy, Preemption, Settings, Signal, State, SuspendRefusal, Verdict, need::Source,
 };
 
+/// The model of its GPUs.
+pub const MODEL: &str = "A100-40GB";
+
 pub struct Node {
     pub state: State,
     pub now: Millis,
@@ -18,7 +21,7 @@ impl Node {
             let device = Device {
                 id: DeviceId(id),
                 node: NodeId(0),
-                model: "A100-40GB".into(),
+                model: MODEL.into(),
                 capacity: Bytes::from_gib(40),
                 parent: None,
                 shared: true,

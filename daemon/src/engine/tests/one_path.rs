@@ -12,8 +12,8 @@ use radrm_scheduler_core::need::DryRun;
 use radrm_scheduler_core::replay::events::Entry as Logged;
 use radrm_scheduler_core::replay::{Cluster, Model, Options, Source, TraceJob, replay};
 use radrm_scheduler_core::{
-    Action, Activity, Bytes, Condition, Constants, Dependency, HostNeed, JobId, Node, NodeId, Permille,
-    Preemption, SuspendRefusal, UserId,
+    Action, Activity, Bytes, Condition, Dependency, HostNeed, JobId, Node, NodeId, Permille, Preemption,
+    SuspendRefusal, UserId,
 };
 use serde_json::Value;
 
@@ -317,7 +317,7 @@ fn batch(engine: &mut Engine, messages: Vec<Message>) {
 fn by_replay(trace: &[TraceJob]) -> Vec<Logged> {
     let mut cluster = Cluster::uniform(GPUS, "G", Bytes(40 * GIB));
     cluster.nodes = vec![Node { id: NodeId(0), cpu_milli: u64::from(CPUS) * 1000, memory: Bytes(HOST) }];
-    let model = Model { mps: Constants::MPS.scaled(0.0), ..Model::default().plain() };
+    let model = Model { mps: Model::MPS.scaled(0.0), ..Model::default().plain() };
     let options =
         Options { settings: settings(), model, source: Source::Submitted, steps: true, ..Options::default() };
     replay(trace, &cluster, &options, &mut ()).steps

@@ -7,6 +7,7 @@ use radrm_base::PastRun;
 
 use super::{Knowledge, Sim, Source};
 use crate::event::Event;
+use crate::interference;
 use crate::job::{Dependency, Job, JobId, UserId};
 use crate::need::{Features, History, MAX_RUNS, NamedEstimate, NeedResolver, Needs};
 use crate::outcome::{Evidence, Outcome};
@@ -66,6 +67,12 @@ impl Sim<'_> {
             || self.options.knowledge == Knowledge::Learned
     }
 
+    /// Whether a run of its program ended before.
+    pub(super) fn has_run(&self, index: u32) -> bool {
+        let seen = self.known.programs.get(&program(&self.trace[index as usize]));
+        seen.is_some_and(|seen| !seen.runs.is_empty())
+    }
+
     /// The job as it is submitted.
     pub(super) fn submission(&mut self, index: u32) -> Job {
         let needs = self.needs(index);
@@ -84,6 +91,7 @@ impl Sim<'_> {
             share: from.share,
             model: from.model.clone(),
             host: from.host,
+            program: Some(interference::Program::named(&from.name)),
             time_limit: from.time_limit,
             submitted: from.arrival,
             preemption: from.preemption,

@@ -90,6 +90,11 @@ enum What {
         job: u32,
         attempt: u32,
     },
+    /// The launch rates of the jobs on a device were seen long enough.
+    Rates {
+        device: u32,
+        company: u32,
+    },
     Killed {
         job: u32,
         attempt: u32,
@@ -138,6 +143,8 @@ struct Gpu {
     capacity: Bytes,
     part: f64,
     jobs: Vec<u32>,
+    /// How often the jobs at work on it changed.
+    company: u32,
     used: Bytes,
     smact: f64,
     drama: f64,
@@ -183,6 +190,7 @@ struct Sim<'a> {
     /// Index of each device by its number.
     numbers: BTreeMap<DeviceId, usize>,
     ids: Vec<DeviceId>,
+    models: Vec<String>,
     gpus: Vec<Gpu>,
     runs: BTreeMap<u32, Run>,
     /// Work left of jobs that wait after a checkpoint.
@@ -221,6 +229,7 @@ impl<'a> Sim<'a> {
             sequence: 0,
             numbers: BTreeMap::new(),
             ids: Vec::new(),
+            models: Vec::new(),
             gpus: Vec::new(),
             runs: BTreeMap::new(),
             kept: BTreeMap::new(),
@@ -241,6 +250,7 @@ impl<'a> Sim<'a> {
         for device in &cluster.devices {
             sim.numbers.insert(device.id, sim.gpus.len());
             sim.ids.push(device.id);
+            sim.models.push(device.model.clone());
             let part = if device.parent.is_some() { model.mig_part } else { 1.0 };
             sim.gpus.push(Gpu { capacity: device.capacity, part, ..Gpu::default() });
             sim.state.step(Millis::ZERO, Event::DeviceAdded { device: device.clone() });
@@ -296,6 +306,7 @@ impl<'a> Sim<'a> {
             }
             What::Shown { job, attempt } => self.shown(job, attempt),
             What::Read { job, attempt } => self.read(job, attempt),
+            What::Rates { device, company } => self.read_rates(device as usize, company),
             What::Memory { job, attempt, last } => self.memory(job, attempt, last),
             What::Finish { job, generation } => {
                 if self.runs.get(&job).is_some_and(|run| run.generation == generation) {
@@ -595,6 +606,11 @@ impl<'a> Sim<'a> {
                 run.speeds[place] = *speed;
             }
             self.set_speed(*job);
+        }
+        self.gpus[at].company += 1;
+        if jobs.len() > 1 && self.learns_sharing() {
+            let (device, company) = (at as u32, self.gpus[at].company);
+            self.push(self.now.plus(self.model.read), What::Rates { device, company });
         }
         self.activities = activities;
         self.caps = caps;

@@ -1,8 +1,9 @@
 //! What the scheduler is told: by the monitor of devices, by the shim of jobs, by runs that ended.
 
-use super::{Sim, What};
+use super::{Knowledge, Sim, What};
 use crate::device::{JobObservation, Observation};
 use crate::event::Event;
+use crate::interference::Sharer;
 use crate::job::JobId;
 use crate::units::{Millis, Permille};
 
@@ -41,6 +42,34 @@ impl Sim<'_> {
             let device = self.ids[at];
             self.step(Event::DeviceObserved { device, seen });
         }
+    }
+
+    /// Whether it is told how jobs slow each other: where nothing was measured before, and of what runs.
+    pub(super) fn learns_sharing(&self) -> bool {
+        self.options.knowledge == Knowledge::Learned
+            && self.model.read > Millis::ZERO
+            && self.options.settings.policy.rules().predicts()
+    }
+
+    /// The jobs on a device have run beside each other for a while: their launch rates against those of earlier runs
+    /// of their programs, if each had one.
+    pub(super) fn read_rates(&mut self, at: usize, company: u32) {
+        if self.gpus[at].company != company {
+            return;
+        }
+        let jobs = self.gpus[at].jobs.iter().filter(|job| self.runs.get(job).is_some_and(|run| run.active));
+        let sharer = |job: &u32| {
+            let run = &self.runs[job];
+            let place = run.devices.iter().position(|device| *device == at)?;
+            let known = self.state.job(JobId((*job).into()))?.job;
+            // What a budget holds back says nothing of neighbours.
+            (run.cap >= 1.0 && self.has_run(*job)).then_some(())?;
+            let speed = Permille::from_fraction(run.speeds[place]);
+            Some(Sharer { program: known.program?, activity: known.activity?, speed })
+        };
+        let Some(jobs) = jobs.map(sharer).collect::<Option<Vec<_>>>() else { return };
+        let model = self.models[at].clone();
+        self.step(Event::SharingObserved { model, jobs });
     }
 
     pub(super) fn read(&mut self, job: u32, attempt: u32) {

@@ -1,0 +1,51 @@
+//! The jobs that would share a device, as policies judge them.
+
+use super::Progress;
+use crate::interference::{Activity, Memo, Predictor, Resident, compose};
+use crate::reason::Wait;
+use crate::settings::Settings;
+use crate::units::Permille;
+
+/// The jobs of a device, the newcomer last.
+pub(crate) struct Company<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) predictor: &'a Predictor,
+    pub(crate) jobs: &'a [Resident],
+    /// For each of those here before, whether it is more important than the newcomer.
+    pub(crate) protected: &'a [bool],
+    pub(crate) before: &'a mut Vec<f64>,
+    pub(crate) after: &'a mut Vec<f64>,
+    pub(crate) pairs: &'a mut Memo,
+}
+
+impl Company<'_> {
+    pub(super) fn activities(&self) -> impl ExactSizeIterator<Item = Activity> + Clone {
+        self.jobs.iter().map(|job| job.activity)
+    }
+
+    /// What the jobs get done with the newcomer and without it, by the estimator. A more important job keeps the speed
+    /// that the settings protect: the lower end of the interval decides.
+    pub(super) fn estimated(&mut self) -> Result<Progress, Wait> {
+        let Self { settings, predictor, jobs, protected, before, after, pairs } = self;
+        let capacity = predictor.constants().capacity;
+        let mut pair = |i: usize, j: usize| pairs.pair(predictor, &jobs[i], &jobs[j]);
+        compose(&jobs[..jobs.len() - 1], capacity, &mut pair, before);
+        compose(jobs, capacity, &mut pair, after);
+        let lows = after.iter().zip(*protected).filter(|(_, protected)| **protected);
+        let low = lows.map(|(speed, _)| Permille::from_fraction(predictor.interval(*speed).low)).min();
+        match low {
+            Some(low) if low < settings.protect => Err(Wait::Protected { low, least: settings.protect }),
+            _ => Ok(progress(before, after)),
+        }
+    }
+}
+
+/// Progress from speeds without and with the newcomer.
+pub(super) fn progress(before: &[f64], after: &[f64]) -> Progress {
+    let slowest = after.iter().copied().fold(1.0, f64::min);
+    Progress {
+        gain: Permille::from_fraction(after.iter().sum::<f64>() - before.iter().sum::<f64>()).0,
+        speed: Permille::from_fraction(after.last().copied().unwrap_or(1.0)).0,
+        slowest: Permille::from_fraction(slowest).0,
+    }
+}

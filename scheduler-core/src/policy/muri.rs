@@ -1,0 +1,42 @@
+//! `muri`: jobs whose stages interleave best share a GPU; the shortest first.
+//!
+//! Zhao, Liu, Peng, Zhu, Li, Liu, Jin: Multi-Resource Interleaving for Deep Learning Training (Muri), SIGCOMM '22, doi
+//! 10.1145/3544216.3544224. An iteration has stages that each use one resource; jobs of a group use different ones at any
+//! time, and a group has no more jobs than there are resources. Of the four resources two are known here: the GPU for the
+//! part a of the time (SM activity), and all others for the rest. For two jobs the period of both together is
+//! `max(a, 1 - b) + max(1 - a, b)` of that of each alone. Muri-S, with run times known; its grouping by matching over the
+//! whole queue is placement one by one here.
+
+use super::{CROWDED, Candidate, Company, Fit, Progress, Rules, at_once, shortest_first};
+use crate::reason::{Score, Wait};
+use crate::settings::Settings;
+use crate::units::Permille;
+
+pub(super) struct Muri;
+
+impl Rules for Muri {
+    fn rank(&self, place: &Candidate) -> Fit {
+        let Progress { gain, speed, slowest } = place.progress;
+        let (gain, speed, slowest) = (Permille(gain), Permille(speed), Permille(slowest));
+        let score = if place.jobs == 0 { Score::Idle } else { Score::Progress { gain, speed, slowest } };
+        Fit { rank: (-i64::from(gain.0), place.id, 0), score }
+    }
+
+    fn predicts(&self) -> bool {
+        true
+    }
+
+    fn judge(&self, company: &mut Company<'_>) -> Result<Progress, Wait> {
+        let [a, b] = *company.activities().map(|job| job.smact.fraction()).collect::<Vec<_>>() else {
+            return Err(CROWDED);
+        };
+        let speed = 1.0 / (a.max(1.0 - b) + b.max(1.0 - a)).max(1.0);
+        let [gain, speed] = [2.0 * speed - 1.0, speed].map(|part| Permille::from_fraction(part.max(0.0)).0);
+        (gain > 0).then_some(Progress { gain, speed, slowest: speed }).ok_or(CROWDED)
+    }
+
+    fn as_published(&self, settings: &mut Settings) {
+        at_once(settings);
+        shortest_first(settings);
+    }
+}
