@@ -108,6 +108,12 @@ struct Flags {
     check: bool,
 }
 
+/// The command line as clap knows it: manual page and completions are made of it.
+#[must_use]
+pub fn command() -> clap::Command {
+    <Flags as clap::CommandFactory>::command()
+}
+
 /// The whole program.
 #[must_use]
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {

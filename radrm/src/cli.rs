@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use radrm_console::usage::{Instead, explain};
 
 use crate::show::{compare, dataset, report};
-use crate::{audit, client, quota, replay};
+use crate::{audit, cdi, client, demo, quota, replay};
 
 /// Columns of help texts, as of a narrow terminal.
 const WIDTH: usize = 80;
@@ -115,6 +115,27 @@ Example:
         /// Print JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Bring programs and limits into containers (Container Device Interface)
+    #[command(subcommand_required = true, arg_required_else_help = false)]
+    Cdi {
+        #[command(subcommand)]
+        command: cdi::Command,
+    },
+    /// Run a small training program on emulated GPUs and show what is recorded of it
+    ///
+    /// Needs no GPU and no program of your own. Writes the profile, the page of the report and a dataset into a folder.
+    #[command(after_long_help = "\
+Examples:
+  radrm demo
+  radrm demo --emulate A100-40GB --folder /tmp/demo
+  radrm demo --real")]
+    Demo(demo::Flags),
+    /// Write manual pages, completions for shells and the reference of commands, for packages
+    #[command(hide = true)]
+    Generate {
+        /// The folder to write into
+        folder: PathBuf,
     },
     /// Show the GPU models that can be emulated
     ///

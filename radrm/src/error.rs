@@ -18,6 +18,7 @@ use radrm_scheduler_core::rad_file::RadError;
 use radrm_scheduler_core::replay::read;
 use thiserror::Error;
 
+use crate::demo::DemoError;
 use crate::quota::QuotaError;
 use crate::replay::ReplayError;
 
@@ -54,6 +55,8 @@ pub(crate) enum Failure {
     OutputNotKept(String),
     #[error("job {job} has {}", if *.has_started { "written nothing" } else { "not started" })]
     NoOutput { job: JobRef, has_started: bool },
+    #[error(transparent)]
+    Demo(#[from] DemoError),
     #[error("no JSON can be made: {0}")]
     Json(#[from] serde_json::Error),
 }
@@ -73,6 +76,8 @@ pub(crate) enum UsageError {
     Overwrites(ReportFileError),
     #[error("--from is after --to")]
     Backwards,
+    #[error("`{0}` cannot be a device: name one amount for every GPU")]
+    NoDevice(String),
     #[error("one file is taken at a time, and {} is one more; a program stands behind --", .0.display())]
     OneFile(PathBuf),
     #[error("give a file or a program behind --, not {} and a program", .0.display())]
@@ -98,6 +103,8 @@ pub(crate) enum FileProblem {
     Io(#[from] io::Error),
     #[error("not a regular file")]
     Irregular,
+    #[error("not there: install a package")]
+    NotInstalled,
     #[error("more than {0}")]
     TooLarge(Bytes),
     #[error("not text")]

@@ -1,10 +1,13 @@
 //! The command `radrm`: shows what was recorded, changes limits, and asks the daemon.
 
 mod audit;
+mod cdi;
 pub mod cli;
 mod client;
+mod demo;
 mod doctor;
 mod error;
+mod generate;
 mod quota;
 mod replay;
 mod show;
@@ -42,6 +45,9 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
             flags.socket = socket;
             client::estimate::run(*flags)
         }
+        Command::Cdi { command: cdi::Command::Generate(flags) } => cdi::generate(&flags),
+        Command::Demo(flags) => demo::run(&flags),
+        Command::Generate { folder } => generate::run(&folder),
         Command::Replay(flags) => replay::run(&flags),
         Command::Quota { command } => quota::run(&command),
         Command::Report(flags) => show::report::run(&flags),

@@ -1,0 +1,117 @@
+//! `radrm generate`: what the command lines of all three programs give besides `--help`: manual pages, completions for
+//! shells, and the reference of commands in the book.
+//!
+//! Packages and book call it; no copy of its output is kept anywhere.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use clap::Command;
+use clap_complete::Shell;
+
+use crate::error::FileProblem;
+use crate::{Failure, cli};
+
+/// The programs: section of the manual, command line without the commands that only print help.
+fn programs() -> [(&'static str, Command); 3] {
+    [("1", cli::command()), ("1", radrm_launcher::cli::command()), ("8", radrm_daemon::command())].map(
+        |(section, command)| {
+            let mut command = command.disable_help_subcommand(true);
+            command.build();
+            (section, command)
+        },
+    )
+}
+
+/// Where completions of a shell lie below `share`.
+const COMPLETIONS: [(Shell, &str); 3] = [
+    (Shell::Bash, "bash-completion/completions"),
+    (Shell::Zsh, "zsh/site-functions"),
+    (Shell::Fish, "fish/vendor_completions.d"),
+];
+
+/// Writes `share/`, as it lies below a prefix, and `commands.md` into a folder.
+///
+/// # Errors
+/// A file cannot be written.
+pub(crate) fn run(folder: &Path) -> Result<(), Failure> {
+    write(folder).map_err(|error| Failure::File { path: folder.to_owned(), problem: FileProblem::Io(error) })
+}
+
+fn write(folder: &Path) -> io::Result<()> {
+    let share = folder.join("share");
+    let mut reference = String::from("# Commands\n\nWhat `--help` prints.\n");
+    for (section, mut command) in programs() {
+        for (shell, below) in COMPLETIONS {
+            fs::create_dir_all(share.join(below))?;
+            let name = command.get_name().to_owned();
+            clap_complete::generate_to(shell, &mut command, name, share.join(below))?;
+        }
+        let manual = share.join(format!("man/man{section}"));
+        fs::create_dir_all(&manual)?;
+        for mut page in with_subcommands(&command) {
+            describe(&mut reference, &mut page);
+            let source = concat!("radrm ", env!("CARGO_PKG_VERSION"));
+            clap_mangen::Man::new(page).section(section).source(source).generate_to(&manual)?;
+        }
+    }
+    fs::write(folder.join("commands.md"), reference)
+}
+
+/// A built command, then all below it that `--help` shows.
+fn with_subcommands(command: &Command) -> Vec<Command> {
+    let below = command.get_subcommands().filter(|below| !below.is_hide_set());
+    [command.clone()].into_iter().chain(below.flat_map(with_subcommands)).collect()
+}
+
+fn describe(reference: &mut String, command: &mut Command) {
+    let name = command.get_bin_name().unwrap_or(command.get_name()).to_owned();
+    let help = command.render_long_help().to_string();
+    let lines: Vec<&str> = help.trim_end().lines().map(str::trim_end).collect();
+    reference.push_str(&format!("\n## {name}\n\n```text\n{}\n```\n", lines.join("\n")));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_subcommand_has_a_page_with_an_about_line() {
+        let place = tempfile::tempdir().unwrap();
+        run(place.path()).unwrap();
+        let reference = fs::read_to_string(place.path().join("commands.md")).unwrap();
+        for (section, command) in programs() {
+            for command in with_subcommands(&command) {
+                let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+                let page = place.path().join(format!("share/man/man{section}/{name}.{section}"));
+                let page = fs::read_to_string(&page).unwrap_or_else(|error| panic!("{name}: {error}"));
+                let about =
+                    command.get_about().unwrap_or_else(|| panic!("{name}: no about line")).to_string();
+                let escaped = name.replace('-', "\\-");
+                let mut lines = page.lines().skip_while(|line| *line != ".SH NAME").skip(1);
+                let line = lines.next().unwrap_or_default();
+                assert_eq!(line, format!("{escaped} \\- {}", about.replace('-', "\\-")), "{page}");
+                let heading = format!("\n## {}\n", command.get_bin_name().unwrap_or(&name));
+                assert!(reference.contains(&heading), "{heading}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_program_has_completions_for_three_shells() {
+        let place = tempfile::tempdir().unwrap();
+        run(place.path()).unwrap();
+        for (_, command) in programs() {
+            let name = command.get_name();
+            for file in [
+                format!("bash-completion/completions/{name}.bash"),
+                format!("zsh/site-functions/_{name}"),
+                format!("fish/vendor_completions.d/{name}.fish"),
+            ] {
+                let text = fs::read_to_string(place.path().join("share").join(&file)).unwrap();
+                assert!(text.contains("--help") || text.contains("-l help"), "{file}: {text}");
+            }
+        }
+    }
+}
