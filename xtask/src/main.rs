@@ -3,6 +3,7 @@
 mod bench;
 mod demo;
 mod dist;
+mod docs;
 mod genuine;
 mod gpu;
 mod models;
@@ -30,8 +31,10 @@ enum Command {
     Demo(demo::Flags),
     /// Measure what the shim costs per call and write bench/RESULTS.md.
     Bench(bench::Flags),
-    /// Make packages in target/dist: a tarball, a wheel, a .deb, checksums.
+    /// Make packages in target/dist: a tarball, a wheel, a .deb, an .rpm, checksums.
     Dist(dist::Flags),
+    /// Build the book in target/book from docs, the command lines and the types of the configuration.
+    Docs(docs::Flags),
     /// Fetch NVIDIA's driver libraries and compare the shim and the emulator with them.
     Genuine(genuine::Flags),
     /// Make the bundle that checks everything on a machine with a GPU; run it; keep its results.
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Demo(flags) => demo::run(&flags),
         Command::Bench(flags) => bench::run(&flags),
         Command::Dist(flags) => dist::run(&flags),
+        Command::Docs(flags) => docs::run(&flags),
         Command::Genuine(flags) => genuine::run(&flags),
         Command::Gpu(flags) => gpu::run(&flags),
         Command::Models(flags) => models::run(&flags),

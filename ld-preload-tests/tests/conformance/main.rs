@@ -2,6 +2,7 @@
 
 mod cases;
 mod clients;
+mod documents;
 mod floors;
 mod genuine;
 mod gpu_bundle;

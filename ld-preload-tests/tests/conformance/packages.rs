@@ -93,7 +93,16 @@ fn packages_work_where_they_are_installed() {
     assert_eq!(peak(&at("venv/bin/radrm-run")), 64 << 20);
     assert!(run(Command::new(at("venv/bin/radrm")).arg("machines")).contains("A100-40GB"));
     let check = run(Command::new(at("venv/bin/python3")).args(["-m", "pip", "show", "-f", "radrm"]));
-    assert!(check.contains("../../../bin/radrm-run") && check.contains("licenses/LICENSE-MIT"), "{check}");
+    for file in [
+        "../../../bin/radrm-run",
+        "licenses/LICENSE-MIT",
+        "../../../share/man/man1/radrm-submit.1",
+        "../../../share/bash-completion/completions/radrm-run.bash",
+        "../../../share/zsh/site-functions/_radrm",
+        "../../../share/fish/vendor_completions.d/radrmd.fish",
+    ] {
+        assert!(check.contains(file), "{file}: {check}");
+    }
 
     // The tarball, below a prefix in which nothing can be written.
     fs::create_dir(at("prefix")).expect("folder");
@@ -133,6 +142,10 @@ fn packages_work_where_they_are_installed() {
         "usr/lib/tmpfiles.d/radrm.conf",
         "etc/radrm/radrm.toml",
         "usr/share/doc/radrm/admin.md",
+        "usr/share/doc/radrm/how-to/find-a-leak.md",
+        "usr/share/man/man1/radrm-run.1",
+        "usr/share/man/man8/radrmd.8",
+        "usr/share/zsh/vendor-completions/_radrm",
     ] {
         assert!(at("root").join(file).is_file(), "{file}");
     }

@@ -8,7 +8,7 @@ use flate2::write::GzEncoder;
 use flate2::{Compression, GzBuilder};
 
 use super::Release;
-use super::tree::{Entry, Part};
+use super::tree::Entry;
 
 /// A file of an archive.
 pub struct File<'a> {
@@ -20,20 +20,6 @@ pub struct File<'a> {
     pub content: &'a [u8],
 }
 
-/// Where a part goes below a prefix such as `/opt/radrm`. The programs look for the libraries in `../lib/radrm`.
-pub fn below_prefix(entry: &Entry) -> String {
-    let folder = match entry.part {
-        Part::Program => "bin",
-        Part::Library => "lib/radrm",
-        Part::Unit => "share/radrm/systemd",
-        Part::Sysusers => "share/radrm/sysusers.d",
-        Part::Tmpfiles => "share/radrm/tmpfiles.d",
-        Part::Config => "share/radrm/config",
-        Part::Doc => "share/doc/radrm",
-    };
-    format!("{folder}/{}", entry.name)
-}
-
 /// Writes the relocatable tarball: it works wherever it is unpacked.
 ///
 /// # Errors
@@ -42,9 +28,9 @@ pub fn tarball(release: &Release, out: &Path) -> Result<()> {
     let name = format!("radrm-{}-linux-x86_64", release.version);
     let file = |entry| -> File<'_> {
         let entry: &Entry = entry;
-        File { path: format!("{name}/{}", below_prefix(entry)), mode: entry.mode(), content: &entry.content }
+        File { path: format!("{name}/{}", entry.below_prefix()), mode: entry.mode(), content: &entry.content }
     };
-    let bytes = tar_gz(release.time, release.tree.iter().map(file).collect())?;
+    let bytes = tar_gz(release, release.tree.iter().map(file).collect())?;
     std::fs::write(out.join(format!("{name}.tar.gz")), bytes)?;
     Ok(())
 }
@@ -53,9 +39,11 @@ pub fn tarball(release: &Release, out: &Path) -> Result<()> {
 ///
 /// # Errors
 /// A path is too long.
-pub fn tar_gz(time: u64, mut files: Vec<File<'_>>) -> Result<Vec<u8>> {
+pub fn tar_gz(release: &Release, mut files: Vec<File<'_>>) -> Result<Vec<u8>> {
+    let time = release.time;
     files.sort_by(|a, b| a.path.cmp(&b.path));
-    let gz: GzEncoder<Vec<u8>> = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
+    let gz: GzEncoder<Vec<u8>> =
+        GzBuilder::new().mtime(0).write(Vec::new(), Compression::new(release.compression));
     let mut tar = tar::Builder::new(gz);
     let mut folders = std::collections::BTreeSet::new();
     for file in &files {
@@ -92,8 +80,10 @@ mod tests {
     #[test]
     fn the_same_files_give_the_same_bytes_in_any_order() {
         let file = |path: &str| File { path: path.to_owned(), mode: 0o644, content: b"x" };
-        let one = tar_gz(7, vec![file("r/bin/a"), file("r/lib/b")]).unwrap();
-        let other = tar_gz(7, vec![file("r/lib/b"), file("r/bin/a")]).unwrap();
+        let release =
+            Release { version: String::new(), glibc: (2, 28), time: 7, compression: 1, tree: Vec::new() };
+        let one = tar_gz(&release, vec![file("r/bin/a"), file("r/lib/b")]).unwrap();
+        let other = tar_gz(&release, vec![file("r/lib/b"), file("r/bin/a")]).unwrap();
         assert_eq!(one, other);
         let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(&one[..]));
         let paths: Vec<_> = archive

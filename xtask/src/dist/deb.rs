@@ -4,28 +4,13 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::Release;
 use super::archive::{File, tar_gz};
 use super::tree::{Entry, Part};
+use super::{DESCRIPTION, Release, SUMMARY, scripts};
 
-/// Run by the package manager as root.
-const SCRIPTS: [(&str, &str); 3] = [
-    ("postinst", include_str!("../../data/deb/postinst")),
-    ("prerm", include_str!("../../data/deb/prerm")),
-    ("postrm", include_str!("../../data/deb/postrm")),
-];
-
+/// Where Debian's zsh finds completions of packages.
 fn installed(entry: &Entry) -> String {
-    let folder = match entry.part {
-        Part::Program => "usr/bin",
-        Part::Library => "usr/lib/radrm",
-        Part::Unit => "usr/lib/systemd/system",
-        Part::Sysusers => "usr/lib/sysusers.d",
-        Part::Tmpfiles => "usr/lib/tmpfiles.d",
-        Part::Config => "etc/radrm",
-        Part::Doc => "usr/share/doc/radrm",
-    };
-    format!("./{folder}/{}", entry.name)
+    format!("./{}", entry.on_node()).replace("zsh/site-functions", "zsh/vendor-completions")
 }
 
 /// Writes `radrm_VERSION_amd64.deb`.
@@ -38,7 +23,7 @@ pub fn write(release: &Release, out: &Path) -> Result<()> {
         mode: entry.mode(),
         content: &entry.content,
     });
-    let data = tar_gz(release.time, data.collect())?;
+    let data = tar_gz(release, data.collect())?;
     let kib = release.tree.iter().map(|entry| entry.content.len().div_ceil(1024)).sum::<usize>();
     let (major, minor) = release.glibc;
     let control = format!(
@@ -51,10 +36,9 @@ pub fn write(release: &Release, out: &Path) -> Result<()> {
          Recommends: systemd\n\
          Section: utils\n\
          Priority: optional\n\
-         Description: GPU memory of any program: recorded, limited, scheduled\n \
-         radrm-run shows what a program does with GPU memory and keeps it inside a\n \
-         limit; radrmd places jobs of several users on the GPUs of a machine.\n",
-        release.version
+         Description: {SUMMARY}\n {}\n",
+        release.version,
+        DESCRIPTION.replace('\n', "\n ")
     );
     let conffiles: String = release
         .tree
@@ -66,10 +50,12 @@ pub fn write(release: &Release, out: &Path) -> Result<()> {
         File { path: "./control".into(), mode: 0o644, content: control.as_bytes() },
         File { path: "./conffiles".into(), mode: 0o644, content: conffiles.as_bytes() },
     ];
-    for (name, script) in SCRIPTS {
+    for (name, script) in
+        [("postinst", scripts::INSTALLED), ("prerm", scripts::REMOVING), ("postrm", scripts::REMOVED)]
+    {
         meta.push(File { path: format!("./{name}"), mode: 0o755, content: script.as_bytes() });
     }
-    let meta = tar_gz(release.time, meta)?;
+    let meta = tar_gz(release, meta)?;
     let mut package = ar::Builder::new(Vec::new());
     for (name, content) in
         [("debian-binary", &b"2.0\n"[..]), ("control.tar.gz", &meta), ("data.tar.gz", &data)]

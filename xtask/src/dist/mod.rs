@@ -6,7 +6,8 @@
 //! | [`tree`] | the one list of what is installed, and from where |
 //! | [`archive`] | reproducible tar archives: the relocatable tarball |
 //! | [`wheel`] | a Python wheel: `pip install` puts the programs on the PATH |
-//! | [`deb`] | a Debian package with units, users and configuration |
+//! | [`deb`], [`rpm`] | packages of the system, with units, users, configuration and the same [`scripts`] |
+//! | [`trial`] | packages installed, used and removed in a small Debian |
 //! | [`sbom`] | what the programs were linked from, as CycloneDX |
 //!
 //! Every archive has the time of the commit in place of the clock, sorted entries and root as the owner, so that the same
@@ -15,8 +16,10 @@
 mod archive;
 mod build;
 mod deb;
+mod rpm;
 mod sbom;
 mod tree;
+mod trial;
 mod wheel;
 
 use std::fs;
@@ -26,6 +29,26 @@ use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
 use crate::shell;
+
+pub use tree::files_below;
+
+/// Packages in one line.
+const SUMMARY: &str = "GPU memory of any program: recorded, limited, scheduled";
+
+/// Packages in a paragraph.
+const DESCRIPTION: &str = "\
+radrm-run shows what a program does with GPU memory and keeps it inside a
+limit; radrmd places jobs of several users on the GPUs of a machine.";
+
+/// Shell scripts of the system's packages: the package manager runs them as root.
+mod scripts {
+    /// After an installation or upgrade.
+    pub const INSTALLED: &str = include_str!("../../data/package/postinst");
+    /// Before a removal.
+    pub const REMOVING: &str = include_str!("../../data/package/prerm");
+    /// After a removal.
+    pub const REMOVED: &str = include_str!("../../data/package/postrm");
+}
 
 /// Options of `dist`.
 #[derive(clap::Args)]
@@ -42,6 +65,9 @@ pub struct Flags {
     /// An empty or new folder for the packages instead of target/dist.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    /// Install each package into a small Debian (as root, with mmdebstrap), use it, and remove it again.
+    #[arg(long = "try")]
+    trial: bool,
 }
 
 /// What all packages are made of.
@@ -52,6 +78,8 @@ pub struct Release {
     pub glibc: (u32, u32),
     /// Seconds since 1970: the time of the commit, which stands in for that of every file.
     pub time: u64,
+    /// How hard archives are compressed, from 1 to 9.
+    pub compression: u32,
     /// What is installed.
     pub tree: Vec<tree::Entry>,
 }
@@ -80,18 +108,21 @@ pub fn run(flags: &Flags) -> Result<()> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         glibc: built.glibc,
         time: commit_time()?,
+        // A debug build is packed to be tried, not to be carried around.
+        compression: if flags.debug { 1 } else { 9 },
         tree: tree::entries(&built.folder)?,
     };
     archive::tarball(&release, &out)?;
     wheel::write(&release, &out)?;
     deb::write(&release, &out)?;
+    rpm::write(&release, &out)?;
     sbom::write(&release, &out)?;
     fs::remove_dir_all(&built.folder)?;
     let sums = sums(&out)?;
     fs::write(out.join("SHA256SUMS"), &sums)?;
     eprintln!("xtask: packages in {}", out.display());
     eprint!("{sums}");
-    Ok(())
+    if flags.trial { trial::run(&out) } else { Ok(()) }
 }
 
 /// Seconds since 1970 of the commit; of `SOURCE_DATE_EPOCH` where that is set.

@@ -1,7 +1,8 @@
 //! What is installed: one list, from which every package takes what it has room for.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -24,6 +25,8 @@ pub enum Part {
     Config,
     /// Documentation and licences.
     Doc,
+    /// A manual page or completions of a shell; the name is a path below `share`.
+    Share,
 }
 
 /// A file to install.
@@ -40,6 +43,36 @@ impl Entry {
     /// Permissions of the installed file.
     pub fn mode(&self) -> u32 {
         if self.part == Part::Program { 0o755 } else { 0o644 }
+    }
+
+    /// Path below a prefix such as `/opt/radrm`. The programs look for the libraries in `../lib/radrm`.
+    pub fn below_prefix(&self) -> String {
+        let folder = match self.part {
+            Part::Program => "bin",
+            Part::Library => "lib/radrm",
+            Part::Unit => "share/radrm/systemd",
+            Part::Sysusers => "share/radrm/sysusers.d",
+            Part::Tmpfiles => "share/radrm/tmpfiles.d",
+            Part::Config => "share/radrm/config",
+            Part::Doc => "share/doc/radrm",
+            Part::Share => "share",
+        };
+        format!("{folder}/{}", self.name)
+    }
+
+    /// Path below `/` in a package of the system.
+    pub fn on_node(&self) -> String {
+        let folder = match self.part {
+            Part::Program => "usr/bin",
+            Part::Library => "usr/lib/radrm",
+            Part::Unit => "usr/lib/systemd/system",
+            Part::Sysusers => "usr/lib/sysusers.d",
+            Part::Tmpfiles => "usr/lib/tmpfiles.d",
+            Part::Config => "etc/radrm",
+            Part::Doc => "usr/share/doc/radrm",
+            Part::Share => "usr/share",
+        };
+        format!("{folder}/{}", self.name)
     }
 }
 
@@ -88,15 +121,33 @@ pub fn entries(built: &Path) -> Result<Vec<Entry>> {
         add(Part::Doc, name, &root.join(name))?;
     }
     for (part, folder) in SOURCES {
-        let mut files: Vec<_> = fs::read_dir(root.join(folder))
-            .with_context(|| folder.to_owned())?
-            .map(|entry| entry.map(|entry| entry.path()))
-            .collect::<Result<_, _>>()?;
-        files.sort();
-        for path in files.iter().filter(|path| path.is_file()) {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            add(part, &name, path)?;
+        for (name, path) in files_below(&root.join(folder))? {
+            add(part, &name, &path)?;
         }
     }
+    // Of the command lines of the very programs that are packed.
+    let generated = built.join("generated");
+    shell::run(shell::command(built.join("radrm")).arg("generate").arg(&generated))?;
+    for (name, path) in files_below(&generated.join("share"))? {
+        add(Part::Share, &name, &path)?;
+    }
     Ok(all)
+}
+
+/// All files below a folder: their paths from there, sorted, and where they are.
+///
+/// # Errors
+/// A folder cannot be read.
+pub fn files_below(folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() {
+            files.extend(files_below(&path)?.into_iter().map(|(below, at)| (format!("{name}/{below}"), at)));
+        } else {
+            files.insert(name, path);
+        }
+    }
+    Ok(files)
 }

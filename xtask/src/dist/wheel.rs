@@ -9,9 +9,8 @@ use anyhow::Result;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-use super::Release;
-use super::archive::below_prefix;
 use super::tree::Part;
+use super::{Release, SUMMARY};
 
 /// Writes `radrm-VERSION-py3-none-manylinux_A_B_x86_64.whl`.
 ///
@@ -26,7 +25,7 @@ pub fn write(release: &Release, out: &Path) -> Result<()> {
         let path = match entry.part {
             Part::Program => format!("{data}/scripts/{}", entry.name),
             Part::Doc if entry.name.starts_with("LICENSE") => format!("{info}/licenses/{}", entry.name),
-            _ => format!("{data}/data/{}", below_prefix(entry)),
+            _ => format!("{data}/data/{}", entry.below_prefix()),
         };
         files.push((path, entry.mode(), entry.content.clone()));
     }
@@ -49,6 +48,7 @@ pub fn write(release: &Release, out: &Path) -> Result<()> {
         // The default time of an entry is that of the format's beginning, whatever the clock says.
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Deflated)
+            .compression_level(Some(release.compression.into()))
             .last_modified_time(zip::DateTime::default())
             .unix_permissions(*mode);
         zip.start_file(path, options)?;
@@ -64,7 +64,7 @@ fn metadata(version: &str, readme: &str) -> String {
         "Metadata-Version: 2.4\n\
          Name: radrm\n\
          Version: {version}\n\
-         Summary: GPU memory of any program: recorded, limited, scheduled\n\
+         Summary: {SUMMARY}\n\
          License-Expression: Apache-2.0 OR MIT\n\
          License-File: LICENSE-APACHE\n\
          License-File: LICENSE-MIT\n\

@@ -1,31 +1,56 @@
-//! What README and ARCHITECTURE point to is there.
+//! What the documents point to is there, and the book has a place for each page.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
 
 use super::Finding;
+use crate::dist::files_below;
+use crate::docs::GENERATED;
 
+/// Documents beside the pages of the book.
 const DOCUMENTS: [&str; 2] = ["README.md", "ARCHITECTURE.md"];
 
-/// Finds links and paths in backticks that lead nowhere.
+/// The book's table of contents.
+const SUMMARY: &str = "docs/SUMMARY.md";
+
+/// Finds links that lead nowhere, and pages that the book leaves out.
 pub fn check(root: &Path) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    for document in DOCUMENTS {
+    let mut listed = BTreeSet::new();
+    let pages: Vec<_> = match root.join("docs").is_dir() {
+        true => files_below(&root.join("docs"))?.into_keys().map(|name| format!("docs/{name}")).collect(),
+        false => Vec::new(),
+    };
+    for document in DOCUMENTS.into_iter().chain(pages.iter().map(String::as_str)) {
         let path = root.join(document);
         if !path.is_file() {
             findings.push(format!("{document} is missing"));
             continue;
         }
-        let text = fs::read_to_string(path)?;
-        for (number, target) in targets(&text) {
-            if !root.join(&target).exists() {
+        let folder = path.parent().unwrap_or(root);
+        for (number, target) in targets(&fs::read_to_string(&path)?) {
+            let to = folder.join(&target);
+            if !to.exists() && !is_generated(root, &to) {
                 findings.push(format!("{document}:{number}: {target} is not there"));
+            }
+            if document == SUMMARY {
+                listed.insert(format!("docs/{target}"));
             }
         }
     }
+    let left_out = pages.iter().filter(|page| *page != SUMMARY && !listed.contains(*page));
+    findings.extend(left_out.map(|page| format!("{SUMMARY}: {page} has no place in the book")));
     Ok(findings)
+}
+
+/// Whether it is a page of the book that is made with it.
+fn is_generated(root: &Path, page: &Path) -> bool {
+    let folder = page.parent().and_then(|folder| folder.canonicalize().ok());
+    let name = page.file_name().unwrap_or_default();
+    folder == root.join("docs").canonicalize().ok() && GENERATED.iter().any(|page| *page == name)
 }
 
 /// The local targets of `[text](target)` with their line numbers, code blocks left out.
@@ -72,5 +97,28 @@ mod tests {
         fs::write(dir.path().join("README.md"), "[x](nowhere.md)").unwrap();
         let found = check(dir.path()).unwrap();
         assert_eq!(found, ["README.md:1: nowhere.md is not there", "ARCHITECTURE.md is missing"]);
+    }
+
+    #[test]
+    fn a_page_points_from_its_own_folder_and_has_a_place_in_the_book() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("docs/how-to")).unwrap();
+        for (file, text) in [
+            ("README.md", ""),
+            ("ARCHITECTURE.md", ""),
+            ("docs/SUMMARY.md", "- [a](a.md)\n- [c](commands.md)\n"),
+            ("docs/a.md", "[b](how-to/b.md)"),
+            ("docs/how-to/b.md", "[a](../a.md) [a](a.md) [c](../commands.md) [c](../none.md)"),
+        ] {
+            fs::write(dir.path().join(file), text).unwrap();
+        }
+        assert_eq!(
+            check(dir.path()).unwrap(),
+            [
+                "docs/how-to/b.md:1: a.md is not there",
+                "docs/how-to/b.md:1: ../none.md is not there",
+                "docs/SUMMARY.md: docs/how-to/b.md has no place in the book",
+            ]
+        );
     }
 }

@@ -1,0 +1,227 @@
+//! The tutorial and the how-to guides: every command that they show is run, and prints what they show.
+//!
+//! A page is one shell session in a folder of its own. In a `console` block a line that begins with `$ ` is a command, the
+//! lines up to the next one are its output: `...` alone on a line stands for any lines, inside a line for any text, and a
+//! number for any number. An output that is not shown is not compared. Comments before a block:
+//!
+//! | comment | means |
+//! |---|---|
+//! | `file: NAME` | the block is a file of the folder; those of the tutorial are in every folder |
+//! | `exit: N` | its last command ends with N instead of 0 |
+//! | `skipped: REASON` | it is not run |
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use radrm_preload_tests::{artifacts, child};
+
+/// Seconds for a page: many times what it takes.
+const PATIENCE: u64 = 300;
+
+/// A fenced block of a page.
+struct Block {
+    /// What follows the fence.
+    language: String,
+    /// What the comment before it says, as key and value.
+    comment: Option<(String, String)>,
+    lines: Vec<String>,
+}
+
+/// A command of a page.
+struct Step {
+    command: String,
+    code: i32,
+    output: Vec<String>,
+}
+
+fn blocks(page: &str) -> Vec<Block> {
+    let (mut blocks, mut open, mut comment): (Vec<Block>, Option<Block>, _) = (Vec::new(), None, None);
+    for line in page.lines() {
+        match (&mut open, line.strip_prefix("```")) {
+            (Some(_), Some(_)) => blocks.extend(open.take()),
+            (Some(block), None) => block.lines.push(line.to_owned()),
+            (None, Some(language)) => {
+                open =
+                    Some(Block { language: language.to_owned(), comment: comment.take(), lines: Vec::new() });
+            }
+            (None, None) => {
+                let inside = line.strip_prefix("<!-- ").and_then(|line| line.strip_suffix(" -->"));
+                let pair = inside.and_then(|inside| inside.split_once(": "));
+                comment = pair.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            }
+        }
+    }
+    assert!(open.is_none(), "a block does not end");
+    blocks
+}
+
+fn steps(blocks: &[Block]) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for block in blocks.iter().filter(|block| block.language == "console") {
+        let mut code = 0;
+        match block.comment.as_ref().map(|(key, value)| (key.as_str(), value)) {
+            Some(("skipped", reason)) => {
+                eprintln!("skipped: {} ({reason})", block.lines.join("; "));
+                continue;
+            }
+            Some(("exit", value)) => code = value.parse().expect("an exit code"),
+            other => assert!(other.is_none(), "{other:?}"),
+        }
+        let first = steps.len();
+        for line in &block.lines {
+            match (line.strip_prefix("$ "), steps.len() > first) {
+                (Some(command), _) => {
+                    steps.push(Step { command: command.to_owned(), code: 0, output: Vec::new() });
+                }
+                (None, true) => steps.last_mut().expect("a command").output.push(line.clone()),
+                (None, false) => panic!("output without a command: {line}"),
+            }
+        }
+        steps.last_mut().expect("a command").code = code;
+    }
+    steps
+}
+
+/// Numbers become one digit, runs of spaces one space.
+fn plain(line: &str) -> String {
+    let mut plain = String::new();
+    let mut characters = line.trim().chars();
+    while let Some(character) = characters.next() {
+        if character.is_ascii_digit() {
+            // Up to the end of a number such as 1,234.5; what follows `7,` is none.
+            let rest = characters.as_str();
+            let end = rest.find(|next: char| !next.is_ascii_digit() && !matches!(next, '.' | ','));
+            let number = rest[..end.unwrap_or(rest.len())].trim_end_matches(['.', ',']);
+            characters = rest[number.len()..].chars();
+            plain.push('0');
+        } else if !(character.is_whitespace() && plain.ends_with(' ')) {
+            plain.push(character);
+        }
+    }
+    plain
+}
+
+/// Whether a line is as it is shown, with `...` for any text.
+fn alike(shown: &str, printed: &str) -> bool {
+    let (shown, printed) = (plain(shown), plain(printed));
+    let mut parts = shown.split("...").map(str::trim);
+    let Some(mut rest) = printed.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    let Some(last) = shown.rsplit_once("...").map(|(_, last)| last.trim()) else { return rest.is_empty() };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.is_empty() || last.is_empty() || printed.ends_with(last)
+}
+
+/// The first line that is shown and was not printed where it should be.
+fn missing<'s>(shown: &'s [String], printed: &[&str]) -> Option<&'s str> {
+    let (mut at, mut skips) = (0, false);
+    for line in shown.iter().filter(|line| !line.trim().is_empty()) {
+        if line == "..." {
+            skips = true;
+            continue;
+        }
+        let rest = &printed[at..];
+        let found = if skips { rest.iter().position(|printed| alike(line, printed)) } else { Some(0) };
+        match found.filter(|found| rest.get(*found).is_some_and(|printed| alike(line, printed))) {
+            Some(found) => at += found + 1,
+            None => return Some(line),
+        }
+        skips = false;
+    }
+    (!skips && !shown.is_empty() && at < printed.len()).then_some("(the end)")
+}
+
+/// Runs a page's commands; what is not as the page shows it.
+fn problems(page: &Path, shared: &[Block]) -> String {
+    let own = blocks(&fs::read_to_string(page).expect("page"));
+    let steps = steps(&own);
+    let place = tempfile::tempdir().expect("folder");
+    for block in shared.iter().chain(&own) {
+        if let Some((key, name)) = &block.comment
+            && key == "file"
+        {
+            fs::write(place.path().join(name), block.lines.join("\n") + "\n").expect("file");
+        }
+    }
+    let mut script = String::from("exec 2>&1\n");
+    for (number, step) in steps.iter().enumerate() {
+        let _ =
+            writeln!(script, "printf '\\n@begin {number}\\n'\n{}\nprintf '\\n@end %d\\n' $?", step.command);
+    }
+    let home = tempfile::tempdir().expect("home");
+    let bin = home.path().join("bin");
+    fs::create_dir(&bin).expect("bin");
+    symlink(env!("CARGO_BIN_EXE_radrm-mps-standin"), bin.join("nvidia-cuda-mps-control")).expect("stand-in");
+    let mut shell = Command::new("bash");
+    shell.arg("-c").arg(script).current_dir(place.path()).env_clear().env("HOME", home.path());
+    shell.env("XDG_RUNTIME_DIR", home.path()).env("XDG_DATA_HOME", home.path().join("data"));
+    shell.env("PATH", format!("{}:{}:/usr/bin:/bin", artifacts::directory().display(), bin.display()));
+    let printed = child::run(shell, PATIENCE).ok().stdout;
+
+    let mut problems = String::new();
+    let mut outputs = printed.split("\n@begin ").skip(1);
+    for step in &steps {
+        let output = outputs.next().unwrap_or_default();
+        let (output, code) = output.rsplit_once("\n@end ").unwrap_or((output, "none"));
+        let code = code.lines().next().unwrap_or_default();
+        let lines: Vec<&str> = output.lines().skip(1).filter(|line| !line.trim().is_empty()).collect();
+        let wrong = if code != step.code.to_string() {
+            Some(format!("ended with {code} instead of {}", step.code))
+        } else {
+            missing(&step.output, &lines).map(|line| format!("did not print `{line}`"))
+        };
+        if let Some(wrong) = wrong {
+            let _ =
+                writeln!(problems, "{}: `{}` {wrong}:\n{}\n", page.display(), step.command, lines.join("\n"));
+        }
+    }
+    problems
+}
+
+#[test]
+fn commands_of_tutorial_and_guides_print_what_they_show() {
+    for file in
+        ["libradrm.so", "libradrm_emulated_cuda.so", "libradrm_emulated_nvml.so", "radrm", "radrm-run"]
+    {
+        artifacts::file(file);
+    }
+    let docs = artifacts::workspace().join("docs");
+    let tutorial = docs.join("tutorial.md");
+    let shared = blocks(&fs::read_to_string(&tutorial).expect("tutorial"));
+    let guides = fs::read_dir(docs.join("how-to")).expect("guides").flatten().map(|entry| entry.path());
+    let pages: Vec<_> = guides.chain([tutorial, docs.join("install.md")]).collect();
+    assert!(pages.len() >= 8, "{pages:?}");
+    let shared = &shared;
+    let problems: Vec<String> = std::thread::scope(|scope| {
+        let running: Vec<_> = pages.iter().map(|page| scope.spawn(|| problems(page, shared))).collect();
+        running.into_iter().map(|page| page.join().expect("page")).collect()
+    });
+    assert!(problems.iter().all(String::is_empty), "{}", problems.concat());
+}
+
+#[test]
+fn what_a_page_shows_and_a_command_does_not_print_is_found() {
+    let shown = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    for (page, printed, expected) in [
+        ("a 1.5 GiB", "a 17 GiB", None),
+        ("a ... c", "a b c", None),
+        ("job ..., GPU 0", "job 1,234, GPU 1", None),
+        ("a ... c", "a b d", Some("a ... c")),
+        ("a", "b", Some("a")),
+        ("...\nc\n...", "a\nb\nc\nd", None),
+        ("...\nc", "a\nb\nc\nd", Some("(the end)")),
+        ("a\nc", "a\nb\nc", Some("c")),
+        ("...\nx\n...", "a\nb", Some("x")),
+        ("", "anything", None),
+    ] {
+        let lines: Vec<&str> = printed.lines().collect();
+        assert_eq!(missing(&shown(page), &lines), expected, "{page}");
+    }
+}

@@ -1,0 +1,111 @@
+//! A package for Fedora, RHEL, Rocky, SUSE.
+
+use std::path::Path;
+
+use anyhow::Result;
+use rpm::{BuildConfig, CompressionWithLevel, Dependency, FileOptions, PackageBuilder};
+
+use super::tree::{Entry, Part};
+use super::{DESCRIPTION, Release, SUMMARY, scripts};
+
+/// Folders of our own, which a removal takes along; others belong to the system.
+const OWN: [&str; 3] = ["/etc/radrm", "/usr/lib/radrm", "/usr/share/doc/radrm"];
+
+fn options(entry: &Entry) -> Result<FileOptions> {
+    let options = FileOptions::new(format!("/{}", entry.on_node()));
+    let options = options.mode(rpm::FileMode::regular(u16::try_from(entry.mode())?));
+    Ok(match entry.part {
+        Part::Config => options.config().noreplace(),
+        Part::Doc if entry.name.starts_with("LICENSE") => options.license(),
+        Part::Doc => options.doc(),
+        _ => options,
+    }
+    .into())
+}
+
+/// Writes `radrm-VERSION-1.x86_64.rpm`.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write(release: &Release, out: &Path) -> Result<()> {
+    let config = BuildConfig::v4()
+        .compression(CompressionWithLevel::Gzip(release.compression))
+        .source_date(u32::try_from(release.time)?);
+    let mut package = PackageBuilder::new("radrm", &release.version, "Apache-2.0 OR MIT", "x86_64", SUMMARY);
+    let (major, minor) = release.glibc;
+    package
+        .using_config(config)
+        .release("1")
+        .description(DESCRIPTION)
+        .requires(Dependency::any(format!("libc.so.6(GLIBC_{major}.{minor})(64bit)")))
+        .requires(Dependency::script_post("shadow-utils"))
+        .recommends(Dependency::any("systemd"))
+        .post_install_script(scripts::INSTALLED)
+        .pre_uninstall_script(scripts::REMOVING)
+        .post_uninstall_script(scripts::REMOVED);
+    for folder in OWN {
+        package.with_dir_entry(FileOptions::dir(folder).permissions(0o755))?;
+    }
+    for entry in &release.tree {
+        package.with_file_contents(entry.content.clone(), options(entry)?)?;
+    }
+    package.build()?.write_file(out.join(format!("radrm-{}-1.x86_64.rpm", release.version)))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::fs::File;
+    use std::io::BufReader;
+
+    fn entry(part: Part, name: &str) -> Entry {
+        Entry { part, name: name.to_owned(), content: name.as_bytes().to_vec() }
+    }
+
+    #[test]
+    fn an_rpm_holds_the_tree_its_scripts_and_its_needs() {
+        let tree = vec![
+            entry(Part::Program, "radrmd"),
+            entry(Part::Library, "libradrm.so"),
+            entry(Part::Unit, "radrmd.service"),
+            entry(Part::Config, "radrm.toml"),
+            entry(Part::Doc, "LICENSE-MIT"),
+        ];
+        let release = Release { version: "1.2.3".into(), glibc: (2, 28), time: 7, compression: 1, tree };
+        let place = tempfile::tempdir().unwrap();
+        write(&release, place.path()).unwrap();
+        let file = place.path().join("radrm-1.2.3-1.x86_64.rpm");
+        let package = rpm::Package::parse(&mut BufReader::new(File::open(file).unwrap())).unwrap();
+        package.verify_digests().unwrap();
+
+        let files: Vec<_> = package.metadata.get_file_entries().unwrap();
+        let find = |path: &str| {
+            let found = files.iter().find(|file| file.path() == Path::new(path));
+            found.unwrap_or_else(|| panic!("{path} is missing"))
+        };
+        assert_eq!(find("/usr/bin/radrmd").mode().permissions(), 0o755);
+        assert_eq!(find("/usr/lib/systemd/system/radrmd.service").mode().permissions(), 0o644);
+        let config = find("/etc/radrm/radrm.toml").flags();
+        assert!(config.contains(rpm::FileFlags::CONFIG | rpm::FileFlags::NOREPLACE), "{config:?}");
+        assert!(find("/usr/share/doc/radrm/LICENSE-MIT").flags().contains(rpm::FileFlags::LICENSE));
+        let paths: BTreeSet<_> = files.iter().map(|file| file.path().to_owned()).collect();
+        assert_eq!(paths.len(), release.tree.len() + OWN.len(), "{paths:?}");
+        for file in package.files().unwrap() {
+            let file = file.unwrap();
+            let name = file.metadata.basename().to_owned();
+            let content = file.content().unwrap_or_default();
+            assert!(
+                content == name.as_bytes() || OWN.contains(&file.metadata.path().to_str().unwrap()),
+                "{name}"
+            );
+        }
+
+        assert_eq!(package.metadata.get_post_install_script().unwrap().script, scripts::INSTALLED);
+        assert_eq!(package.metadata.get_pre_uninstall_script().unwrap().script, scripts::REMOVING);
+        assert_eq!(package.metadata.get_post_uninstall_script().unwrap().script, scripts::REMOVED);
+        let needs = package.metadata.get_requires().unwrap();
+        assert!(needs.iter().any(|need| need.name == "libc.so.6(GLIBC_2.28)(64bit)"), "{needs:?}");
+    }
+}

@@ -1,0 +1,204 @@
+//! `--try`: the packages, installed into a system of their own, used and removed again.
+//!
+//! The system is a small Debian, made once by mmdebstrap. Each package gets a fresh copy of it. What the package
+//! manager leaves behind after a removal is an error.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::shell;
+
+/// Paths that managers of packages keep for themselves, and that a running system fills.
+const NOT_OURS: [&str; 9] = [
+    "var/lib/dpkg",
+    "var/lib/rpm",
+    "var/lib/systemd",
+    "var/log",
+    "var/cache",
+    "run",
+    "tmp",
+    "root",
+    "etc/group-",
+];
+
+/// What every installation must do: record a program, and take a job to its end.
+const USE: &str = "
+set -e
+cd /tmp
+radrm-run --version
+radrm demo --folder demo > demo.log 2>&1 || { cat demo.log; exit 1; }
+test -s demo/demo.html
+radrmd --emulate 2xA100-40GB --no-metrics --socket /tmp/socket > radrmd.log 2>&1 &
+daemon=$!
+export RADRM_SOCKET=/tmp/socket
+for i in $(seq 100); do radrm queue > queue.log 2>&1 && break; sleep 0.1; done
+radrm submit --wait --gpu-mem 1GiB --time 1m -- true || { cat radrmd.log; exit 1; }
+kill $daemon
+wait $daemon || true
+";
+
+/// Tries the packages of a folder.
+///
+/// # Errors
+/// A package cannot be installed, does not work, or leaves something behind.
+pub fn run(out: &Path) -> Result<()> {
+    let base = base()?;
+    let place = shell::target_dir().join("trial");
+    let package = |end: &str| -> Result<PathBuf> {
+        let mut files = fs::read_dir(out)?.flatten().map(|entry| entry.path());
+        files.find(|path| path.to_string_lossy().ends_with(end)).with_context(|| format!("no *{end}"))
+    };
+    for (what, end, install, remove) in [
+        ("Debian package", ".deb", "dpkg -i /package", "dpkg --purge radrm"),
+        ("tarball", ".tar.gz", "tar -C /usr --strip-components=1 -xzf /package", ""),
+        ("wheel", ".whl", WHEEL, "rm -r /venv /usr/local/bin/radrm*"),
+    ] {
+        let root = fresh(&base, &place, &package(end)?)?;
+        let before = state(&root)?;
+        inside(&root, install).with_context(|| format!("{what}: installation"))?;
+        inside(&root, USE).with_context(|| format!("{what}: use"))?;
+        if !remove.is_empty() {
+            inside(&root, remove).with_context(|| format!("{what}: removal"))?;
+            nothing_left(what, &before, &state(&root)?)?;
+        }
+        eprintln!(
+            "xtask: the {what} works{}",
+            if remove.is_empty() { "" } else { " and leaves nothing behind" }
+        );
+    }
+    if shell::exists("rpm") {
+        let root = fresh(&base, &place, &package(".rpm")?)?;
+        let before = state(&root)?;
+        let rpm =
+            |arguments: &[&str]| shell::run(shell::command("rpm").arg("--root").arg(&root).args(arguments));
+        rpm(&["--initdb"])?;
+        // Debian has what it needs under other names.
+        rpm(&["-i", "--nodeps", &root.join("package").to_string_lossy()])?;
+        inside(&root, USE).context(".rpm: use")?;
+        rpm(&["-e", "radrm"])?;
+        // The queue stays, as packages of this kind do, and so does the group.
+        let mut after = state(&root)?;
+        after.paths.retain(|path| !path.starts_with("var/lib/radrm"));
+        after.groups.clone_from(&before.groups);
+        nothing_left(".rpm", &before, &after)?;
+        eprintln!("xtask: the .rpm works, and leaves the queue and the group");
+    } else {
+        eprintln!("xtask: skipped: the .rpm, as there is no rpm");
+    }
+    fs::remove_dir_all(&place)?;
+    pythons(&package(".whl")?)
+}
+
+/// pip installs into an environment; its programs are linked to where the others look for them.
+const WHEEL: &str = "
+cp /package /tmp/$(cat /name)
+python3 -m venv /venv
+/venv/bin/python3 -m pip install --quiet --no-index /tmp/$(cat /name)
+mkdir -p /usr/local/bin
+for program in radrm radrm-run radrmd; do ln -s /venv/bin/$program /usr/local/bin/$program; done
+";
+
+/// The small Debian as an archive.
+fn base() -> Result<PathBuf> {
+    let archive = shell::target_dir().join("trial-bookworm.tar");
+    if !archive.exists() {
+        ensure!(shell::exists("mmdebstrap"), "--try needs mmdebstrap (apt-get install mmdebstrap)");
+        let mut command = shell::command("mmdebstrap");
+        shell::run(command.args(["--variant=minbase", "--include=python3-venv", "bookworm"]).arg(&archive))?;
+    }
+    Ok(archive)
+}
+
+/// A fresh system with the package in it.
+fn fresh(base: &Path, place: &Path, package: &Path) -> Result<PathBuf> {
+    if place.exists() {
+        fs::remove_dir_all(place)?;
+    }
+    fs::create_dir_all(place)?;
+    shell::run(shell::command("tar").arg("-C").arg(place).args(["--numeric-owner", "-xf"]).arg(base))
+        .context("--try needs root: it makes devices and changes owners")?;
+    fs::copy(package, place.join("package"))?;
+    fs::write(place.join("name"), package.file_name().unwrap_or_default().to_string_lossy().as_bytes())?;
+    Ok(place.to_owned())
+}
+
+/// Runs a shell script in the system, with process ids of its own.
+fn inside(root: &Path, script: &str) -> Result<()> {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "--root"]).arg(root).arg("--mount-proc");
+    command.args(["sh", "-ec", script]).env_clear();
+    command.env("PATH", "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin").env("HOME", "/root").current_dir("/");
+    shell::run(&mut command)
+}
+
+/// What a system consists of.
+#[derive(Debug)]
+struct State {
+    paths: BTreeSet<String>,
+    groups: String,
+}
+
+fn state(root: &Path) -> Result<State> {
+    let mut paths = BTreeSet::new();
+    walk(root, "", &mut paths)?;
+    Ok(State { paths, groups: fs::read_to_string(root.join("etc/group"))? })
+}
+
+fn walk(folder: &Path, name: &str, paths: &mut BTreeSet<String>) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = format!("{name}{}", entry.file_name().to_string_lossy());
+        if NOT_OURS.contains(&name.as_str()) {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            walk(&entry.path(), &format!("{name}/"), paths)?;
+        }
+        paths.insert(name);
+    }
+    Ok(())
+}
+
+fn nothing_left(what: &str, before: &State, after: &State) -> Result<()> {
+    let left: Vec<_> =
+        after.paths.difference(&before.paths).filter(|path| !path.contains("__pycache__")).collect();
+    ensure!(left.is_empty(), "{what}: these are left behind: {left:?}");
+    ensure!(before.groups == after.groups, "{what}: /etc/group is not what it was");
+    Ok(())
+}
+
+/// The wheel in an environment of each Python that is here.
+fn pythons(wheel: &Path) -> Result<()> {
+    let place = shell::target_dir().join("trial-venv");
+    let mut tried = Vec::new();
+    for minor in 9..=20 {
+        let python = format!("python3.{minor}");
+        if !shell::exists(&python) {
+            continue;
+        }
+        if place.exists() {
+            fs::remove_dir_all(&place)?;
+        }
+        shell::run(shell::command(&python).args(["-m", "venv"]).arg(&place))?;
+        let pip = ["-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check"];
+        shell::run(shell::command(place.join("bin/python3")).args(pip).arg(wheel))?;
+        let mut watched = shell::command(place.join("bin/radrm-run"));
+        watched.args(["--emulate", "A100-40GB", "-q", "--no-profile", "--no-dataset", "--"]);
+        shell::run(
+            watched
+                .arg(place.join("bin/python3"))
+                .args(["-c", "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"]),
+        )?;
+        tried.push(python);
+    }
+    if tried.is_empty() {
+        bail!("there is no Python to try the wheel with");
+    }
+    fs::remove_dir_all(&place)?;
+    eprintln!("xtask: the wheel works with {}", tried.join(", "));
+    Ok(())
+}

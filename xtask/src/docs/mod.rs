@@ -1,0 +1,76 @@
+//! `cargo xtask docs`: the folder `docs` as a book, with the pages that are generated.
+//!
+//! | page | is made of |
+//! |---|---|
+//! | `commands.md` | the command lines, by `radrm generate` |
+//! | `configuration.md` | the types that read the files, by [`configuration`] |
+
+mod configuration;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::dist::files_below;
+use crate::shell;
+
+/// The program that builds the book, as `cargo install` gets it.
+const MDBOOK: &str = "0.5.4";
+
+/// Pages of the book that no file in `docs` holds.
+pub const GENERATED: [&str; 2] = ["commands.md", "configuration.md"];
+
+/// Options of `docs`.
+#[derive(clap::Args)]
+pub struct Flags {
+    /// Write the pages of the book as Markdown to target/book-source, and build no HTML.
+    #[arg(long)]
+    source_only: bool,
+}
+
+/// Writes the book to `target/book`.
+///
+/// # Errors
+/// radrm or mdbook cannot be built, or a page cannot be written.
+pub fn run(flags: &Flags) -> Result<()> {
+    let target = shell::target_dir();
+    let source = target.join("book-source");
+    if source.exists() {
+        fs::remove_dir_all(&source)?;
+    }
+    for (name, path) in files_below(&shell::root().join("docs"))? {
+        write(&source.join("src").join(name), &fs::read(path)?)?;
+    }
+    shell::run(shell::cargo().args(["build", "--quiet", "-p", "radrm"]))?;
+    let generated = source.join("generated");
+    shell::run(shell::command(target.join("debug/radrm")).arg("generate").arg(&generated))?;
+    fs::copy(generated.join("commands.md"), source.join("src/commands.md"))?;
+    write(&source.join("src/configuration.md"), configuration::page(&shell::root())?.as_bytes())?;
+    write(&source.join("book.toml"), include_bytes!("../../data/book.toml"))?;
+    if !flags.source_only {
+        let book = target.join("book");
+        shell::run(shell::command(mdbook()?).arg("build").arg(&source).arg("--dest-dir").arg(&book))?;
+        eprintln!("xtask: the book is {}", book.join("index.html").display());
+    }
+    Ok(())
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<()> {
+    fs::create_dir_all(path.parent().context("a file has a folder")?)?;
+    fs::write(path, content).with_context(|| path.display().to_string())
+}
+
+/// The program, installed into `target` where it is not there yet.
+fn mdbook() -> Result<std::path::PathBuf> {
+    let tools = shell::target_dir().join("tools");
+    let program = tools.join("bin/mdbook");
+    let version = shell::command(&program).arg("--version").output();
+    if version.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim_end().ends_with(MDBOOK)) {
+        return Ok(program);
+    }
+    let mut install = shell::cargo();
+    install.args(["install", "mdbook", "--version", MDBOOK, "--locked", "--no-default-features"]);
+    shell::run(install.args(["--features", "search", "--root"]).arg(&tools))?;
+    Ok(program)
+}
