@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use radrm_limits::program::kernels::Kernels;
 use radrm_protocol::socket::own_socket;
 use radrm_scheduler_core::Settings;
+use radrm_scheduler_core::need::{MemoryModel, Trained};
 use serde::Deserialize;
 
 use super::error::DaemonError;
@@ -64,6 +65,30 @@ pub(crate) struct Config {
     pub(crate) suspend: Suspend,
     /// Policy, order, recovery, eviction.
     pub(crate) scheduler: Settings,
+    /// How needs are estimated.
+    pub(crate) estimator: Estimators,
+}
+
+/// How needs are estimated.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Estimators {
+    /// A file that `radrm train` made; `""` is the model that ships.
+    pub(crate) model: PathBuf,
+}
+
+impl Estimators {
+    /// The model. A file that cannot be used is an error: jobs would get other needs than the administrator asked for.
+    pub(crate) fn trained(&self) -> Result<Trained, DaemonError> {
+        const FAILED: &str = " is no memory model";
+        if self.model.as_os_str().is_empty() {
+            return Ok(Trained::default());
+        }
+        let text =
+            fs::read_to_string(&self.model).map_err(|error| DaemonError::not(&self.model, FAILED, &error))?;
+        let model = MemoryModel::parse(&text).map_err(|error| DaemonError::by(&self.model, FAILED, error))?;
+        Ok(Trained::new(model))
+    }
 }
 
 /// How jobs are suspended.
@@ -108,6 +133,7 @@ impl Default for Config {
             hooks: Hooks::default(),
             suspend: Suspend::default(),
             scheduler: Settings::default(),
+            estimator: Estimators::default(),
         }
     }
 }
@@ -190,6 +216,7 @@ impl Config {
             ("gpu_reserve_mib", self.gpu_reserve_mib != new.gpu_reserve_mib),
             ("events", self.events != new.events),
             ("[scheduler]", self.scheduler != new.scheduler),
+            ("[estimator]", self.estimator != new.estimator),
         ];
         fixed.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
@@ -235,6 +262,22 @@ fn own_state() -> PathBuf {
 mod tests {
     use super::*;
     use radrm_scheduler_core::{Hot, Permille, Policy};
+
+    #[test]
+    fn a_model_file_that_cannot_be_used_refuses_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.json");
+        let of = |path: &Path| Estimators { model: path.to_owned() }.trained();
+        let why = of(&path).unwrap_err().to_string();
+        assert!(why.ends_with("model.json is no memory model: No such file or directory"), "{why}");
+        std::fs::write(&path, r#"{"version": 9}"#).unwrap();
+        let why = of(&path).unwrap_err().to_string();
+        assert!(why.lines().count() == 1 && why.contains("version 9"), "{why}");
+        std::fs::write(&path, MemoryModel::shipped().to_json().unwrap()).unwrap();
+        assert!(of(&path).is_ok() && of(Path::new("")).is_ok());
+        let config = Config::parse("[estimator]\nmodel = \"/m\"\n").unwrap();
+        assert_eq!(config.estimator.model, Path::new("/m"));
+    }
 
     #[test]
     fn a_reload_takes_limits_over_and_names_what_needs_a_restart() {

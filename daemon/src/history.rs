@@ -5,8 +5,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use radrm_base::{Activity, PastRun, Permille};
-use radrm_collector::dataset::{Dataset, DatasetError, Origin, PastRuns, ProgramKey, Row, Sharing};
+use radrm_base::{Activity, Bytes, PastRun, Permille};
+use radrm_collector::dataset::{
+    Dataset, DatasetError, Filter, Origin, PastRuns, ProgramKey, Row, Sharing,
+};
+use radrm_scheduler_core::need::{Calibration, Need, Trained};
 
 use super::status::End;
 use super::store::{Entry, LegacyRun};
@@ -17,6 +20,8 @@ const MAX_RUNS_OF_PROGRAM: u32 = 64;
 const MAX_RUNS: u32 = 20_000;
 /// Companies of jobs that are kept: to learn from all of them takes about 0.2 s.
 const MAX_COMPANIES: u32 = 512;
+/// Predictions that a daemon compares with what happened when it starts.
+const MAX_PREDICTED: u32 = 500;
 /// How long the daemon waits for another program that has locked the file: an administrator's.
 const MAX_WAIT: Duration = Duration::from_millis(200);
 
@@ -55,6 +60,15 @@ impl History {
             limit: MAX_RUNS_OF_PROGRAM,
         };
         dataset.past_runs(program, &of).unwrap_or_default()
+    }
+
+    /// How the bounds of the newest runs held.
+    pub(crate) fn calibration(&self, model: &Trained) -> Calibration {
+        let mut calibration = Calibration::of(model);
+        let newest = Filter { limit: Some(MAX_PREDICTED), ..Filter::default() };
+        let rows = self.dataset.as_ref().and_then(|dataset| dataset.rows(&newest).ok()).unwrap_or_default();
+        rows.iter().rev().for_each(|row| observe(&mut calibration, row));
+        calibration
     }
 
     /// Adds the run of an attempt, in place of one that was added before the daemon died.
@@ -118,6 +132,18 @@ impl History {
             exit_code: run.past.complete.then_some(0),
             ..of_past(row, &run.past)
         }
+    }
+}
+
+/// Compares the need that was predicted for a run with what it took.
+pub(crate) fn observe(calibration: &mut Calibration, row: &Row) {
+    let source = row.predicted_source.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let figures = row.predicted_bytes.zip(row.predicted_upper_bytes).zip(row.footprint_bytes).zip(source);
+    if let Some((((bytes, upper), peak), source)) = figures
+        && (row.complete || row.out_of_memory)
+    {
+        let need = Need::new(Bytes(bytes), Bytes(upper), None, source);
+        calibration.observe(&need, Bytes(peak), row.complete);
     }
 }
 

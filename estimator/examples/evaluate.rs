@@ -12,9 +12,11 @@ mod sites;
 #[path = "../tests/published/timm.rs"]
 mod timm;
 
+use std::hint::black_box;
 use std::time::Instant;
 
 use radrm_estimator::boost::{Ensemble, Settings};
+use radrm_estimator::memory::{Known, MemoryModel, Point};
 use radrm_estimator::{Error, Table};
 
 fn main() -> Result<(), Error> {
@@ -44,7 +46,7 @@ fn memory() -> Result<(), Error> {
         println!("  {:14} {runs} own runs  {scores}", timm::SETS[set].0);
     }
     for (name, [early, later]) in
-        ["as shipped", "adapted"].into_iter().zip(shift::evaluate(&programs).unwrap_or_default())
+        ["as shipped", "adapted", "own runs"].into_iter().zip(shift::evaluate(&programs).unwrap_or_default())
     {
         println!("  another site, {name:10} first ten jobs {early}\n  {:24} later {later}", "");
     }
@@ -98,5 +100,11 @@ fn cost() -> Result<(), Error> {
         "  5000 rows, 15 columns, 300 trees: {fitted:.2?}; a prediction: {each:.2?} (mean {:.1})",
         sum / 5000.0
     );
+    let points = [Point { batch: 8.0, peak: 4e9 }, Point { batch: 16.0, peak: 7e9 }];
+    let known = Known { points: &points, batch: Some(32.0), dry_run: Some(11e9) };
+    let model = MemoryModel::shipped();
+    let start = Instant::now();
+    let found = (0..5000).filter(|_| model.estimate(black_box(&known), 1.0).is_some()).count();
+    println!("  combined from two own runs and a dry run: {:.2?} ({found})", start.elapsed() / 5000);
     Ok(())
 }

@@ -8,6 +8,7 @@
 //! | [`features`] | rows of numbers with named columns |
 //! | [`boost`] | gradient boosting of regression trees, squared and pinball loss |
 //! | [`calibrate`] | conformal bounds: split, cross by group, by cell, adaptive at a new site |
+//! | [`data`] | measurements as text: published ones, and those of a site |
 //! | [`evaluate`] | folds by group, and the scores that the documents print |
 //! | [`memory`] | memory from a program's own runs, a dry run and a learned model, and their combination |
 //! | [`interference`] | speeds of jobs that share a GPU, learned effects of programs, larger groups from pairs |
@@ -18,6 +19,7 @@
 pub mod across;
 pub mod boost;
 pub mod calibrate;
+pub mod data;
 pub mod error;
 pub mod evaluate;
 pub mod features;

@@ -210,7 +210,14 @@ impl Model {
         Ok(model)
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// What contradicts itself in a model that was read.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.version != VERSION {
+            return Err(format!(
+                "it has a model of version {}, this program reads version {VERSION}",
+                self.version
+            ));
+        }
         if self.features.is_empty() || self.features.len() > 1000 {
             return Err(format!("it has {} features, 1 to 1000 are read", self.features.len()));
         }

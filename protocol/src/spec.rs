@@ -223,6 +223,7 @@ impl Spec {
             file: Some(&self.file_estimates),
             summary: self.summary.as_ref(),
             batch,
+            calibration: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Figures over jobs and GPUs, as they are shown.
 
 use radrm_scheduler_core::Needs;
+use radrm_scheduler_core::need::Need;
 use serde::{Deserialize, Serialize};
 
 /// Figures over jobs that are over.
@@ -79,4 +80,6 @@ pub struct EstimateRow {
     pub model: Option<String>,
     /// What is emulated, if it is.
     pub emulated: Option<String>,
+    /// What each estimator says of its memory, by name, in order of trust.
+    pub answers: Vec<(String, Need)>,
 }

@@ -8,7 +8,7 @@ use super::effects::Owner;
 use super::{Committed, Effect, Engine, Live, Note, Over, arrays, epilog, needs};
 use crate::accounting::{self, GpuTime};
 use crate::error::DaemonError;
-use crate::history::EndedRun;
+use crate::history::{self, EndedRun};
 use crate::status::{End, Status};
 use crate::store::{Entry, Stage};
 use crate::supervisor::{self, Order, User};
@@ -330,6 +330,7 @@ impl Engine {
                 gpus: self.node.names(&entry.devices),
             };
             if let Some(row) = ended.row() {
+                history::observe(&mut self.calibration, &row);
                 self.outbox.note(Note::Run(Box::new(row)));
             }
             if !entry.devices.is_empty() && ran_ms > 0 {

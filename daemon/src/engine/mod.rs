@@ -40,7 +40,8 @@ use std::time::Duration;
 
 use radrm_console::output::say;
 use radrm_protocol::wire::{Request, Response};
-use radrm_scheduler_core::{Decision, Event};
+use radrm_scheduler_core::need::Calibration;
+use radrm_scheduler_core::{Decision, Event, NeedResolver};
 
 use self::core::Core;
 use super::config::Config;
@@ -136,6 +137,9 @@ pub(crate) struct Engine {
     timers: Timers,
     paths: Paths,
     numbers: Numbers,
+    resolver: NeedResolver,
+    /// How the bounds of its jobs held.
+    calibration: Calibration,
     /// The time of this batch.
     now: Now,
     boot: String,
@@ -182,7 +186,11 @@ impl Engine {
         let mut timers = Timers::default();
         timers.set(Timer::Poll, now.mono, Duration::from_millis(config.poll_ms));
         timers.set(Timer::Save, now.mono, SAVE);
+        let model = config.estimator.trained()?;
+        let calibration = history.calibration(&model);
         let mut engine = Self {
+            resolver: NeedResolver::with(&model),
+            calibration,
             core: Core::new(settings, log),
             jobs: JobTable::default(),
             outbox: Outbox::new(store, history),

@@ -3,7 +3,9 @@
 use radrm_base::PastRun;
 use radrm_collector::dataset::{ProgramKey, batch_of};
 use radrm_protocol::spec::Spec;
-use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, NeedResolver, Needs};
+use radrm_protocol::wire::EstimateRow;
+use radrm_scheduler_core::need::Features;
+use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Needs};
 
 use super::Engine;
 use crate::store::{Entry, Stage};
@@ -43,19 +45,39 @@ impl Engine {
     }
 
     /// The needs of a user's job, by what it states and by earlier runs of its program on the model that it asks for, or
-    /// else on the only one there is; with these runs.
-    pub(super) fn resolve(&self, uid: u32, spec: &Spec) -> (Vec<PastRun>, Needs) {
+    /// else on the only one there is.
+    fn resolve(&self, uid: u32, spec: &Spec) -> Needs {
+        self.resolver.resolve(&self.features(spec, &self.runs(uid, spec)))
+    }
+
+    /// Those runs.
+    fn runs(&self, uid: u32, spec: &Spec) -> Vec<PastRun> {
         let model = self.model_of(spec);
-        let runs = model.map_or_else(Vec::new, |model| self.outbox.past_runs(uid, &program(spec), &model));
-        let needs = NeedResolver::default().resolve(&spec.features(&runs, batch(spec)));
-        (runs, needs)
+        model.map_or_else(Vec::new, |model| self.outbox.past_runs(uid, &program(spec), &model))
+    }
+
+    fn features<'a>(&'a self, spec: &'a Spec, runs: &'a [PastRun]) -> Features<'a> {
+        Features { calibration: Some(&self.calibration), ..spec.features(runs, batch(spec)) }
+    }
+
+    /// What a submission of this job would be given now, and what each estimator says.
+    pub(super) fn estimate_of(&self, uid: u32, spec: &Spec) -> EstimateRow {
+        let runs = self.runs(uid, spec);
+        let features = self.features(spec, &runs);
+        EstimateRow {
+            needs: self.resolver.resolve(&features),
+            answers: self.resolver.answers(&features),
+            runs: u32::try_from(runs.len()).unwrap_or(u32::MAX),
+            model: self.model_of(spec),
+            emulated: self.node.gpus.emulated.clone(),
+        }
     }
 
     fn needs_of(&self, entry: &Entry) -> Needs {
-        self.resolve(entry.uid, &entry.spec).1
+        self.resolve(entry.uid, &entry.spec)
     }
 
-    pub(super) fn model_of(&self, spec: &Spec) -> Option<String> {
+    fn model_of(&self, spec: &Spec) -> Option<String> {
         if spec.model.is_some() {
             return spec.model.clone();
         }

@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use radrm_console::output::say;
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::spec::Spec;
-use radrm_protocol::wire::{EstimateRow, Line, Request, StatsRow};
+use radrm_protocol::wire::{Line, Request, StatsRow};
 use radrm_scheduler_core::need::Source;
 use radrm_scheduler_core::{Bytes, Event, Impossible, Job, JobId, Reason};
 
@@ -231,13 +231,7 @@ impl Engine {
     /// What a submission of this job would be given now.
     fn estimate(&self, peer: &Peer, spec: &Spec) -> Result<Response, DaemonError> {
         self.check(peer, spec)?;
-        let (runs, needs) = self.resolve(peer.uid, spec);
-        Ok(Response::Estimate(Box::new(EstimateRow {
-            needs,
-            runs: u32::try_from(runs.len()).unwrap_or(u32::MAX),
-            model: self.model_of(spec),
-            emulated: self.node.gpus.emulated.clone(),
-        })))
+        Ok(Response::Estimate(Box::new(self.estimate_of(peer.uid, spec))))
     }
 
     /// GPU time within a span, running attempts up to now.

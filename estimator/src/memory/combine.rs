@@ -120,7 +120,7 @@ pub struct Rule {
 const VERSION: u64 = 1;
 
 /// A bound is at least this times the peak of a smaller batch size, and at most this times that of a larger one.
-pub(super) const GUARD: f64 = 1.01;
+const GUARD: f64 = 1.01;
 
 impl Rule {
     /// Learns weights and margins from jobs of several families.
@@ -148,6 +148,11 @@ impl Rule {
     /// estimate, or the rule was not learned for such a case.
     #[must_use]
     pub fn combine(&self, points: &[Point], batch: f64, estimates: &Estimates) -> Option<Combined> {
+        Some(guarded(points, batch, self.weighted(points, batch, estimates)?))
+    }
+
+    /// [`Rule::combine`] without the bounds that peaks at other batch sizes set.
+    pub(super) fn weighted(&self, points: &[Point], batch: f64, estimates: &Estimates) -> Option<Combined> {
         let cell = Cell::of(points, batch);
         let known = |at: usize| estimates[at].filter(|value| value.is_finite() && *value > 0.0);
         // The rule that asks for most of what is known.
@@ -160,8 +165,15 @@ impl Rule {
         let weights = rule.weights.map(|weight| weight.unwrap_or(0.0));
         let sum: f64 = (0..SOURCES.len()).filter_map(|at| Some(weights[at] * known(at)?.ln())).sum();
         let value = sum.exp();
-        let bound = value * rule.margin.exp();
-        Some(guarded(points, batch, Combined { value, bound, weights }))
+        Some(Combined { value, bound: value * rule.margin.exp(), weights })
+    }
+
+    /// Cells that were not learned here are taken from another rule.
+    pub(super) fn fill(&mut self, other: &Self) {
+        let asks = |rule: &CellRule| (rule.cell, rule.weights.map(|weight| weight.is_some()));
+        let lacking = other.cells.iter().filter(|rule| self.cells.iter().all(|own| asks(own) != asks(rule)));
+        let lacking: Vec<CellRule> = lacking.cloned().collect();
+        self.cells.extend(lacking);
     }
 
     /// How often a bound holds, 0 to 1.
@@ -184,13 +196,19 @@ impl Rule {
     /// Another version, or what is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let rule: Self = serde_json::from_str(text).map_err(|error| Error::Json(error.to_string()))?;
-        if rule.version != VERSION {
-            return Err(Error::Version { found: rule.version, known: VERSION });
+        rule.check()?;
+        Ok(rule)
+    }
+
+    /// Whether a rule that was read makes sense.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.version != VERSION {
+            return Err(Error::Version { found: self.version, known: VERSION });
         }
-        if !(rule.level > 0.0 && rule.level < 1.0) {
+        if !(self.level > 0.0 && self.level < 1.0) {
             return Err(Error::Malformed("its level does not lie between 0 and 1".into()));
         }
-        for (at, cell) in rule.cells.iter().enumerate() {
+        for (at, cell) in self.cells.iter().enumerate() {
             let weights = || cell.weights.iter().flatten();
             let sum: f64 = weights().sum();
             let sound = weights().all(|weight| (0.0..=1.0).contains(weight)) && (sum - 1.0).abs() < 1e-6;
@@ -200,7 +218,7 @@ impl Rule {
                 )));
             }
         }
-        Ok(rule)
+        Ok(())
     }
 }
 
@@ -263,7 +281,7 @@ fn shares(sources: usize) -> Vec<Vec<f64>> {
 }
 
 /// More samples never need less: bounds stay between those of known batch sizes.
-fn guarded(points: &[Point], batch: f64, combined: Combined) -> Combined {
+pub(super) fn guarded(points: &[Point], batch: f64, combined: Combined) -> Combined {
     let below = points.iter().filter(|point| point.batch < batch).map(|point| point.peak).fold(0.0, f64::max);
     let above =
         points.iter().filter(|point| point.batch > batch).map(|point| point.peak).fold(f64::MAX, f64::min);

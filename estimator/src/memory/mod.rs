@@ -3,9 +3,16 @@
 //! All figures are in bytes (or any one unit) of the peak on one GPU.
 
 mod combine;
+pub mod compare;
 mod line;
+mod model;
+pub mod network;
 mod own;
+mod train;
 
 pub use combine::{Cell, Combined, Estimates, Range, Rule, SOURCES, Sample, Source};
 pub use line::Line;
-pub use own::{Anchor, Point, from_one_run, learned, own};
+pub use model::{Answer, Known, MemoryModel, Site};
+pub use network::{Network, Networks, Shape};
+pub use own::{Anchor, Point, learned, own};
+pub use train::{Program, Run, Tensors, cases, train};

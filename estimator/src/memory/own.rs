@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::combine::GUARD;
-
 /// The highest peak of a program's complete runs at a batch size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
@@ -71,28 +69,6 @@ impl Anchor {
     }
 }
 
-const MIB: f64 = 1_048_576.0;
-
-/// Anchors of two sites, in bytes, and the margin on each: TIMM models in 2024 (fitted), and the idle context of an
-/// A100 with the software of 2026 with the same programs. `docs/estimators.md` has how often the bound held on both.
-const SITES: [(Anchor, f64); 2] =
-    [(Anchor { idle: 1650.0 * MIB, samples: 5.0 }, 1.15), (Anchor { idle: 430.0 * MIB, samples: 5.0 }, 1.08)];
-
-/// Batch sizes below this were not measured: there what does not grow with the batch counts as fewer samples.
-const MEASURED: f64 = 8.0;
-
-/// The estimate and its bound at a batch size from a run at another one, where nothing is known of the site: all in
-/// bytes. The bound is the larger one of two sites, and as guarded as [`Combined::bound`](super::Combined).
-#[must_use]
-pub fn from_one_run(one: Point, batch: f64) -> (f64, f64) {
-    let few = (one.batch / MEASURED).min(1.0);
-    let of = |anchor: &Anchor| Anchor { samples: anchor.samples * few, ..*anchor }.scaled(one, batch);
-    let estimate = SITES.iter().map(|(anchor, _)| of(anchor)).sum::<f64>() / SITES.len() as f64;
-    let bound = SITES.iter().map(|(anchor, margin)| margin * of(anchor)).fold(0.0, f64::max);
-    let bound = if batch < one.batch { bound.min(GUARD * one.peak) } else { bound.max(GUARD * one.peak) };
-    (estimate.min(bound), bound)
-}
-
 /// The estimate at a batch size from runs at others, one point each; `None` without runs.
 ///
 /// One run: the line through the anchor. Several: least squares of the relative errors, the anchor being one more,
@@ -152,23 +128,6 @@ mod tests {
         assert_eq!(own(&[], 8.0, &ANCHOR), None);
         let weights = Anchor { samples: 8.0, ..ANCHOR };
         assert_eq!(own(&points(&[(8.0, 1800.0)]), 24.0, &weights), Some(2600.0));
-    }
-
-    #[test]
-    fn one_run_at_an_unknown_site_is_bounded_by_both_known_ones() {
-        let gib = 1024.0 * MIB;
-        let run = Point { batch: 32.0, peak: 4.0 * gib };
-        let (estimate, bound) = from_one_run(run, 64.0);
-        assert!(estimate > 6.0 * gib && estimate < bound && bound < 8.0 * gib, "{estimate} {bound}");
-        let (estimate, bound) = from_one_run(run, 16.0);
-        assert!(estimate < run.peak && bound < 4.0 * gib, "{estimate} {bound}");
-        assert_eq!(from_one_run(run, 31.0).1, 1.01 * run.peak, "no more than the larger size needed");
-        // A small program grows from what its process holds alone, whatever that is here.
-        let small = Point { batch: 8.0, peak: 0.4 * gib };
-        assert!(from_one_run(small, 16.0).1 >= 1.01 * small.peak);
-        // A batch of one sample says nothing of how much does not grow.
-        let single = Point { batch: 1.0, peak: 20.0 * gib };
-        assert!(from_one_run(single, 2.0).1 > 32.0 * gib);
     }
 
     #[test]

@@ -5,6 +5,9 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use radrm_estimator::data::{self, Data};
+use radrm_estimator::memory::{Program, Run};
+
 /// Rows of a file with named columns.
 pub struct Rows {
     head: Vec<String>,
@@ -41,8 +44,8 @@ fn place(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(name)
 }
 
-/// Reads a CSV file, compressed or not. `None`, with a line that says so, where it is missing.
-pub fn rows(name: &str) -> Option<Rows> {
+/// A file's text, compressed or not. `None`, with a line that says so, where it is missing.
+pub fn text(name: &str) -> Option<String> {
     let path = place(name);
     let Ok(bytes) = std::fs::read(&path) else {
         eprintln!("skipped: {} is missing", path.display());
@@ -54,6 +57,12 @@ pub fn rows(name: &str) -> Option<Rows> {
     } else {
         text = String::from_utf8(bytes).expect("text");
     }
+    Some(text)
+}
+
+/// Rows of a CSV file.
+pub fn rows(name: &str) -> Option<Rows> {
+    let text = text(name)?;
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let owned = |record: &csv::StringRecord| record.iter().map(str::to_owned).collect();
     let head = owned(reader.headers().expect("a head"));
@@ -73,35 +82,20 @@ pub struct Timm {
     pub total: f64,
 }
 
-/// TIMM rows by model, each rising in batch size. Runs that crashed are dropped: FakeTensor's total is above 40,000 MB,
-/// or less memory than at a smaller batch size.
+/// TIMM rows by model, each rising in batch size; MiB.
 pub fn timm() -> Option<Vec<Vec<Timm>>> {
-    let mut models: std::collections::BTreeMap<String, Vec<Timm>> = Default::default();
-    for row in rows("gpumemnet/timm_faketensor.csv.gz")?.iter() {
-        let model = row.text("model").to_owned();
-        let one = Timm {
-            family: family(&model),
-            batch: row.number("bs"),
-            peak: row.number("mem"),
-            forward: row.number("fwd"),
-            backward: row.number("bwd"),
-            total: row.number("ft"),
-            model: model.clone(),
-        };
-        models.entry(model).or_default().push(one);
-    }
-    let mut all: Vec<Vec<Timm>> = models.into_values().collect();
-    for runs in &mut all {
-        runs.sort_by(|a, b| a.batch.total_cmp(&b.batch));
-        let mut highest = 0.0f64;
-        runs.retain(|run| {
-            let kept = run.total <= 40_000.0 && run.peak >= highest && run.peak > 0.0;
-            highest = highest.max(run.peak);
-            kept
-        });
-    }
-    all.retain(|runs| !runs.is_empty());
-    Some(all)
+    const MIB: f64 = 1_048_576.0;
+    let Ok(Data::Programs(programs)) = data::read(&text("gpumemnet/timm_faketensor.csv.gz")?) else {
+        panic!("rows of TIMM models")
+    };
+    let of = |program: &Program, run: &Run| {
+        let tensors = run.tensors.expect("FakeTensor's figures");
+        let [peak, forward, backward, total] =
+            [run.peak, tensors.forward, tensors.backward, tensors.total].map(|bytes| bytes / MIB);
+        let (model, family) = (program.name.clone(), program.family.clone());
+        Timm { model, family, batch: run.batch, peak, forward, backward, total }
+    };
+    Some(programs.iter().map(|program| program.runs.iter().map(|run| of(program, run)).collect()).collect())
 }
 
 /// Peaks of programs that were measured alone on an A100 at several batch sizes, by program: (batch size, MiB).
@@ -119,57 +113,6 @@ pub fn workload_peaks() -> Option<Vec<Vec<(f64, f64)>>> {
     }
     programs.retain(|_, runs| runs.len() > 1);
     Some(programs.into_values().collect())
-}
-
-/// Programs of one design: names that share a root, else the letters that a name begins with.
-pub fn family(model: &str) -> String {
-    const ROOTS: [&str; 30] = [
-        "efficientnet",
-        "efficientvit",
-        "mobilenet",
-        "mobilevit",
-        "mobileone",
-        "convnext",
-        "coatnet",
-        "maxvit",
-        "maxxvit",
-        "resnest",
-        "resnet",
-        "resnext",
-        "regnet",
-        "ghostnet",
-        "darknet",
-        "botnet",
-        "swin",
-        "levit",
-        "deit",
-        "beit",
-        "caformer",
-        "convformer",
-        "poolformer",
-        "mixer",
-        "mlp",
-        "nfnet",
-        "repvgg",
-        "vgg",
-        "inception",
-        "vit",
-    ];
-    if let Some(root) = ROOTS.iter().find(|root| model.contains(*root)) {
-        // Variants of one block.
-        return match *root {
-            "resnext" | "resnet" | "botnet" => "resnet".into(),
-            "maxxvit" | "maxvit" | "coatnet" => "coatnet".into(),
-            "deit" | "beit" | "vit" => "vit".into(),
-            "repvgg" | "vgg" => "vgg".into(),
-            "caformer" | "convformer" | "poolformer" => "metaformer".into(),
-            "mixer" | "mlp" => "mlp".into(),
-            other => other.into(),
-        };
-    }
-    let bare =
-        ["tf_", "legacy_", "gluon_"].iter().find_map(|prefix| model.strip_prefix(prefix)).unwrap_or(model);
-    bare.chars().take_while(char::is_ascii_alphabetic).collect()
 }
 
 /// The model that a workload's name begins with.

@@ -4,14 +4,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use radrm_estimator::calibrate::{Adaptive, margin, score};
 use radrm_estimator::evaluate::{Outcome, Scores};
-use radrm_estimator::memory::Line;
+use radrm_estimator::memory::{Known, Line, MemoryModel, Point};
 
 use super::published::{Timm, rows, shuffled};
 
 const LEVEL: f64 = 0.95;
+const MIB: f64 = 1_048_576.0;
 
-/// Jobs of the traces with FakeTensor's figure, and their peaks when they were measured again in 2026; MiB.
-fn jobs() -> Option<Vec<(f64, f64)>> {
+struct Job {
+    /// Model and data.
+    program: String,
+    batch: f64,
+    /// FakeTensor's figure, MiB.
+    dry: f64,
+    /// Peak when it was measured again in 2026, MiB.
+    peak: f64,
+}
+
+/// Jobs of the traces that have both figures.
+fn jobs() -> Option<Vec<Job>> {
     let mut peaks: BTreeMap<String, f64> = BTreeMap::new();
     for row in rows("workloads_a100/workloads.csv")?.iter().filter(|row| row.text("gpus") == "1") {
         let parts: Vec<&str> = row.text("workload").split('_').collect();
@@ -35,15 +46,17 @@ fn jobs() -> Option<Vec<(f64, f64)>> {
             if let Some(peak) = peaks.get(&name).filter(|_| dry < 40_000.0)
                 && found.insert(format!("{} {name}", row.text("model")))
             {
-                jobs.push((dry, *peak));
+                let program = format!("{} {}", row.text("model"), row.text("dataset"));
+                jobs.push(Job { program, batch: row.number("batch"), dry, peak: *peak });
             }
         }
     }
     Some(jobs)
 }
 
-/// Scores of the first ten jobs and of later ones over many orders: as shipped, and adapted to what has ended.
-pub fn evaluate(programs: &[Vec<Timm>]) -> Option<[[Scores; 2]; 2]> {
+/// Scores of the first ten jobs and of later ones over many orders: as shipped, adapted to what has ended, and adapted with a
+/// program's own runs at other batch sizes where there are any, as the scheduler has them.
+pub fn evaluate(programs: &[Vec<Timm>]) -> Option<[[Scores; 2]; 3]> {
     let jobs = jobs()?;
     let pairs: Vec<Vec<(f64, f64)>> =
         programs.iter().map(|runs| runs.iter().map(|run| (run.total, run.peak)).collect()).collect();
@@ -51,12 +64,13 @@ pub fn evaluate(programs: &[Vec<Timm>]) -> Option<[[Scores; 2]; 2]> {
     let shipped: Vec<f64> =
         pairs.iter().flatten().map(|(dry, peak)| score(*peak, line.estimate(*dry, &[]))).collect();
     let fixed = margin(&shipped, LEVEL)?;
-    let mut outcomes: [[Vec<Outcome>; 2]; 2] = Default::default();
+    let mut outcomes: [[Vec<Outcome>; 2]; 3] = Default::default();
     for seed in 0..200 {
         let mut adaptive = Adaptive::new(&shipped, LEVEL)?;
         let mut ended: Vec<(f64, f64)> = Vec::new();
+        let mut runs: BTreeMap<&str, Vec<Point>> = BTreeMap::new();
         for at in shuffled(jobs.len(), seed) {
-            let (dry, measured) = jobs[at];
+            let Job { ref program, batch, dry, peak: measured } = jobs[at];
             let first = line.estimate(dry, &[]);
             let of_shipped = Outcome { measured, estimate: first, bound: first * fixed.exp() };
             let estimate = line.at_site(&ended).estimate(dry, &[]);
@@ -65,7 +79,14 @@ pub fn evaluate(programs: &[Vec<Timm>]) -> Option<[[Scores; 2]; 2]> {
             let bound = if early { bound.max(of_shipped.bound) } else { bound };
             let when = usize::from(!early);
             outcomes[0][when].push(of_shipped);
-            outcomes[1][when].push(Outcome { measured, estimate, bound });
+            let adapted = Outcome { measured, estimate, bound };
+            outcomes[1][when].push(adapted);
+            let points = runs.entry(program).or_default();
+            let known = Known { points, batch: Some(batch), dry_run: None };
+            let own = MemoryModel::shipped().estimate(&known, 1.0);
+            let own = own.map(|own| Outcome { measured, estimate: own.value / MIB, bound: own.bound / MIB });
+            outcomes[2][when].push(own.unwrap_or(adapted));
+            points.push(Point { batch, peak: measured * MIB });
             adaptive.observe(score(measured, estimate));
             ended.push((dry, measured));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use radrm_estimator::boost::Settings;
 use radrm_estimator::evaluate::{Outcome, Scores, group_folds};
-use radrm_estimator::memory::{Anchor, Cell, Estimates, Line, Point, Rule, Sample, learned, own};
+use radrm_estimator::memory::{Anchor, Cell, Estimates, Line, Point, Rule, Sample, cases, learned, own};
 use radrm_estimator::model::{Model, Recipe};
 use radrm_estimator::{Error, Table};
 
@@ -84,21 +84,6 @@ impl Site {
             Some(self.line.estimate(run.total, &pairs)),
             Some(learned(learned_of(run), &missed)),
         ]
-    }
-}
-
-/// Each run after each set of `number` other runs of its program.
-fn cases(runs: &[Timm], number: usize, mut each: impl FnMut(&Timm, &[&Timm])) {
-    for (at, run) in runs.iter().enumerate() {
-        let others: Vec<&Timm> =
-            runs.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, run)| run).collect();
-        for set in 0u32..1 << others.len() {
-            if set.count_ones() as usize == number {
-                let known: Vec<&Timm> =
-                    (0..others.len()).filter(|at| set >> at & 1 == 1).map(|at| others[at]).collect();
-                each(run, &known);
-            }
-        }
     }
 }
 

@@ -44,6 +44,8 @@ pub struct Flags {
 /// Needs of a job, and the runs that they come from.
 struct Estimated {
     needs: Needs,
+    /// What each estimator says of the memory: the first is resolved.
+    answers: Vec<(String, Need)>,
     history: History,
 }
 
@@ -58,7 +60,11 @@ enum History {
 impl Estimated {
     fn own(spec: &Spec, dataset: Option<&Path>) -> Result<Self, Failure> {
         let own = OwnRuns::of(spec, dataset)?;
-        Ok(Self { needs: own.needs(spec), history: History::Own(own) })
+        Ok(Self::by(own, spec))
+    }
+
+    fn by(own: OwnRuns, spec: &Spec) -> Self {
+        Self { needs: own.needs(spec), answers: own.answers(spec), history: History::Own(own) }
     }
 
     /// As a submission of the job would be given; `None` where no daemon answers.
@@ -67,7 +73,10 @@ impl Estimated {
         let mut spec = spec.clone();
         submit::add_own_runs(&mut spec);
         Some(daemon.ask(&Request::Estimate(Box::new(spec))).and_then(|answer| match answer {
-            Response::Estimate(row) => Ok(Self { needs: row.needs.clone(), history: History::Daemon(*row) }),
+            Response::Estimate(row) => {
+                let (needs, answers) = (row.needs.clone(), row.answers.clone());
+                Ok(Self { needs, answers, history: History::Daemon(*row) })
+            }
             other => Err(odd(&other)),
         }))
     }
@@ -161,7 +170,7 @@ fn enforcement(need: &Need) -> &'static str {
     if need.enforce { "enforced as the job's limit" } else { "reserved, not enforced" }
 }
 
-fn text(spec: &Spec, Estimated { needs, history }: &Estimated) -> String {
+fn text(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| _ = writeln!(text, "{name:<12}{value}");
     line("program", &clean(&spec.command.join(" ")));
@@ -179,6 +188,9 @@ fn text(spec: &Spec, Estimated { needs, history }: &Estimated) -> String {
         }
         None => line("memory", UNKNOWN),
     }
+    for (_, need) in answers.iter().skip(1) {
+        line("not used", &clean(&format!("{} to {}: {}", need.bytes, need.upper, need.source)));
+    }
     let known = |figure: String, source: &Source| format!("{figure}: {source}");
     let activity = needs.activity.as_ref().map(|found| {
         let radrm_base::Activity { smact, smocc, drama } = found.value;
@@ -193,7 +205,7 @@ fn text(spec: &Spec, Estimated { needs, history }: &Estimated) -> String {
     text
 }
 
-fn as_json(spec: &Spec, Estimated { needs, history }: &Estimated) -> Value {
+fn as_json(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> Value {
     let fraction = |part: radrm_base::Permille| f64::from(part.0) / 1000.0;
     json!({
         "command": spec.command,
@@ -215,6 +227,13 @@ fn as_json(spec: &Spec, Estimated { needs, history }: &Estimated) -> Value {
             "source_text": need.source.to_string(),
             "enforced": need.enforce,
         })),
+        "answers": answers.iter().map(|(name, need)| json!({
+            "estimator": name,
+            "bytes": need.bytes.0,
+            "upper_bytes": need.upper.0,
+            "confidence": need.confidence.map(fraction),
+            "source": need.source,
+        })).collect::<Vec<_>>(),
         "activity": needs.activity.as_ref().map(|known| json!({
             "smact": fraction(known.value.smact),
             "smocc": fraction(known.value.smocc),
@@ -281,7 +300,15 @@ mod tests {
         let (text, json) = resolved("t --bs 12", &path);
         assert!(text.contains("at most") && text.contains("2 other batch sizes"), "{text}");
         let upper = json["memory"]["upper_bytes"].as_u64().unwrap();
-        assert!((6 << 30..7 << 30).contains(&upper), "{upper}");
+        assert!((6 << 30..=(7 << 30) / 100 * 101).contains(&upper), "{upper}");
+        // The user's word comes first, and what it stands beside is shown.
+        let spec = Spec { mem: Some(9 << 30), ..spec("t --bs 12") };
+        let found = Estimated::own(&spec, Some(&path)).unwrap();
+        let shown = super::text(&spec, &found);
+        assert!(shown.contains("9.00 GiB on each GPU") && shown.contains("not used    "), "{shown}");
+        let json = as_json(&spec, &found);
+        let names = json["answers"].as_array().unwrap().iter().map(|one| one["estimator"].as_str().unwrap());
+        assert_eq!(names.collect::<Vec<_>>(), ["declared", "combined"]);
     }
 
     #[test]
@@ -291,9 +318,12 @@ mod tests {
         let mut dataset = Dataset::open(&path).unwrap();
         dataset.add(&row("t", 3 << 30, Origin::DryRun), None).unwrap();
         let (text, json) = resolved("t", &path);
+        let memory = &json["memory"];
+        let [bytes, upper] = ["bytes", "upper_bytes"].map(|name| memory[name].as_u64().unwrap());
+        assert!(bytes > 3 << 30 && upper > bytes && upper < 5 << 30, "{memory}");
         assert_eq!(
-            (&json["memory"]["bytes"], &json["memory"]["enforced"]),
-            (&json!(3_u64 << 30), &json!(false))
+            (&memory["enforced"], &memory["source"]["combined"]["stretch"]),
+            (&json!(false), &json!(1000))
         );
         assert!(text.contains("dry run") && text.contains("not enforced"), "{text}");
         dataset.add(&row("t", 2 << 30, Origin::Emulated), None).unwrap();
@@ -310,8 +340,7 @@ mod tests {
     #[test]
     fn without_runs_the_answer_says_what_to_do() {
         let spec = spec("t");
-        let own = OwnRuns::default();
-        let found = Estimated { needs: own.needs(&spec), history: History::Own(own) };
+        let found = Estimated::by(OwnRuns::default(), &spec);
         let text = text(&spec, &found);
         assert!(
             text.contains("no runs of this program yet") && text.contains("radrm-run --dry-run"),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use radrm_base::PastRun;
 use radrm_collector::dataset::{self, Dataset, DatasetError, Origin, PastRuns, ProgramKey, batch_of};
 use radrm_protocol::spec::Spec;
-use radrm_scheduler_core::need::{DryRun, MAX_RUNS, UserEstimate};
+use radrm_scheduler_core::need::{DryRun, Features, MAX_RUNS, Need, UserEstimate};
 use radrm_scheduler_core::{NeedResolver, Needs};
 
 /// Runs that a user's job can be estimated from.
@@ -61,9 +61,17 @@ impl OwnRuns {
 
     /// The job's needs, resolved as the daemon does from these runs and from what the job states.
     pub(super) fn needs(&self, spec: &Spec) -> Needs {
+        NeedResolver::default().resolve(&self.features(spec))
+    }
+
+    /// What each estimator says of the job's memory, in order of trust.
+    pub(super) fn answers(&self, spec: &Spec) -> Vec<(String, Need)> {
+        NeedResolver::default().answers(&self.features(spec))
+    }
+
+    fn features<'a>(&'a self, spec: &'a Spec) -> Features<'a> {
         let features = spec.features(&self.runs, batch(spec));
-        let dry_run = features.dry_run.or(self.dry_run.as_ref());
-        NeedResolver::default().resolve(&radrm_scheduler_core::need::Features { dry_run, ..features })
+        Features { dry_run: features.dry_run.or(self.dry_run.as_ref()), ..features }
     }
 
     /// Memory by measured runs, as an estimate for a daemon that has not seen the program run.

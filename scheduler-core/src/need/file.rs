@@ -1,5 +1,7 @@
 //! Estimates that stand in the job's file.
 
+use radrm_estimator::memory::MemoryModel;
+
 use super::{Estimator, Features, Need, Source};
 use crate::units::{Bytes, Permille};
 
@@ -7,10 +9,11 @@ use crate::units::{Bytes, Permille};
 /// Horus's for 5.
 const BOUNDS: [(&str, &str, Permille); 2] =
     [("gpumemnet", "GPUMemNet", Permille(962)), ("horus", "Horus", Permille(904))];
-/// One that counts tensors only: too low for 44 of the 52, and by half on average for 5085 others.
+/// One that counts tensors only: too low for 44 of the 52, and by half on average for 5085 others. The memory model has the
+/// line from it to peaks.
 const FLOOR: (&str, &str) = ("faketensor", "FakeTensor");
 
-/// The best estimate of a file: a bound if it is above what the tensors alone take, else twice the tensors.
+/// The best estimate of a file: a bound if it is above what the tensors alone take, else the peak that the tensors stand for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileEstimate;
 
@@ -25,14 +28,16 @@ impl Estimator for FileEstimate {
         let mut bounds = BOUNDS.iter();
         let bound =
             bounds.find_map(|(key, name, how_often)| Some((*estimates.get(*key)?, *name, *how_often)));
-        let source =
-            |estimator: &str, doubled: bool| Source::File { estimator: estimator.to_owned(), doubled };
+        let source = |estimator: &str| Source::File { estimator: estimator.to_owned(), doubled: false };
         match (bound, floor) {
             (Some((bytes, name, how_often)), floor) if floor.is_none_or(|least| bytes >= least) => {
-                Some(Need::new(bytes, bytes, Some(how_often), source(name, false)))
+                Some(Need::new(bytes, bytes, Some(how_often), source(name)))
             }
-            (_, Some(least)) => {
-                Some(Need::new(least, least.part(Permille(2000)), None, source(FLOOR.1, true)))
+            (_, Some(tensors)) => {
+                let found = MemoryModel::shipped().from_tensors(tensors.0 as f64)?;
+                let [bytes, upper] = [found.value, found.bound].map(|value| Bytes(value as u64));
+                let level = Permille::from_fraction(found.level);
+                Some(Need::new(bytes, upper, Some(level), source(FLOOR.1)))
             }
             (_, None) => None,
         }

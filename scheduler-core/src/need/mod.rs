@@ -5,11 +5,14 @@
 //! trace's jobs. Later a waiting job's needs change only by the events that
 //! [`crate::Event::needs_known`] makes.
 
+mod calibration;
+mod combined;
 mod declared;
 mod dry_run;
 mod file;
 mod formula;
 mod history;
+mod learned;
 mod source;
 mod summary;
 
@@ -19,18 +22,22 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use radrm_base::PastRun;
+pub use radrm_estimator::memory::MemoryModel;
 use serde::{Deserialize, Serialize};
 
 use crate::interference::Activity;
 use crate::job::Job;
 use crate::units::{Bytes, Millis, Permille};
 
+pub use calibration::Calibration;
+pub use combined::{Combined, Trained};
 pub use declared::{Declared, UserEstimate};
-pub use dry_run::{DryRun, DryRunEstimate};
+pub use dry_run::DryRun;
 pub use file::{FileEstimate, NamedEstimate};
 pub use formula::Horus;
-pub use history::{History, MAX_RUNS};
-pub use source::Source;
+pub use history::{History, MAX_RUNS, OutOfMemory};
+pub use learned::LearnedEstimate;
+pub use source::{Said, Source};
 pub use summary::{Layer, ModelSummary, SummaryError};
 
 /// GPU memory that a job needs on each of its devices.
@@ -157,6 +164,8 @@ pub struct Features<'a> {
     pub summary: Option<&'a ModelSummary>,
     /// Samples in a batch, on each GPU.
     pub batch: Option<u32>,
+    /// How earlier bounds held where the job will run.
+    pub calibration: Option<&'a Calibration>,
 }
 
 /// Something that estimates.
@@ -191,22 +200,39 @@ impl fmt::Debug for NeedResolver {
 
 impl Default for NeedResolver {
     fn default() -> Self {
-        Self(vec![
-            Box::new(Declared),
-            Box::new(History),
-            Box::new(DryRunEstimate),
-            Box::new(UserEstimate::default()),
-            Box::new(FileEstimate),
-            Box::new(Horus::default()),
-        ])
+        Self::with(&Trained::default())
     }
 }
 
 impl NeedResolver {
+    /// The usual order with this memory model.
+    #[must_use]
+    pub fn with(model: &Trained) -> Self {
+        Self(vec![
+            Box::new(Declared),
+            Box::new(History),
+            Box::new(Combined(model.clone())),
+            Box::new(OutOfMemory),
+            Box::new(UserEstimate::default()),
+            Box::new(FileEstimate),
+            Box::new(LearnedEstimate(model.clone())),
+            Box::new(Horus::default()),
+        ])
+    }
+
     /// One that asks these, in order.
     #[must_use]
     pub fn new(estimators: Vec<Box<dyn Estimator + Send + Sync>>) -> Self {
         Self(estimators)
+    }
+
+    /// What each estimator says of the job's memory, in order of trust: the first is what is resolved.
+    #[must_use]
+    pub fn answers(&self, job: &Features<'_>) -> Vec<(String, Need)> {
+        let answer = |estimator: &Box<dyn Estimator + Send + Sync>| {
+            Some((estimator.name().to_owned(), estimator.memory(job)?))
+        };
+        self.0.iter().filter_map(answer).collect()
     }
 
     /// All that is known.

@@ -4,7 +4,18 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::Bytes;
+use crate::units::{Bytes, Permille};
+
+/// What one of several sources said.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Said {
+    /// Which.
+    pub source: Source,
+    /// The figure to expect by it alone.
+    pub bytes: Bytes,
+    /// Its weight in the combined figure.
+    pub weight: Permille,
+}
 
 /// What a need is concluded from, as data; its text is the end of a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -36,6 +47,13 @@ pub enum Source {
         /// The GPU's model.
         gpu: String,
     },
+    /// One or more of these, by a memory model.
+    Combined {
+        /// What each said.
+        said: Vec<Said>,
+        /// The factor for the model's margin that this node's jobs taught.
+        stretch: Permille,
+    },
     /// The user estimates it.
     UserEstimate,
     /// An estimate that came without its origin as data, in words.
@@ -46,6 +64,15 @@ pub enum Source {
         estimator: String,
         /// Doubled, as the estimator counts tensors only.
         doubled: bool,
+    },
+    /// Measured networks with such layers.
+    Networks {
+        /// Parameters of the network.
+        parameters: u64,
+        /// Activations of one sample.
+        activations: u64,
+        /// Samples in a batch.
+        batch: u32,
     },
     /// Horus's formula over the model's summary.
     Formula {
@@ -70,10 +97,12 @@ impl Source {
             | Self::EqualRunsAndOutOfMemory { .. }
             | Self::OutOfMemory
             | Self::OtherBatchSizes { .. } => true,
+            Self::Combined { said, .. } => said.iter().any(|said| said.source.is_confirmed()),
             Self::DryRun { .. }
             | Self::UserEstimate
             | Self::Stated(_)
             | Self::File { .. }
+            | Self::Networks { .. }
             | Self::Formula { .. } => false,
         }
     }
@@ -100,12 +129,29 @@ impl fmt::Display for Source {
             Self::DryRun { steps, gpu } => {
                 write!(f, "dry run of {steps} step{} on an emulated {gpu}", plural(*steps))
             }
+            Self::Combined { said, stretch } => {
+                for (at, Said { source, bytes, .. }) in said.iter().enumerate() {
+                    match said.len() {
+                        1 => write!(f, "{source}")?,
+                        _ => write!(f, "{}{source} ({bytes})", if at == 0 { "" } else { ", " })?,
+                    }
+                }
+                if *stretch == Permille::WHOLE {
+                    return Ok(());
+                }
+                write!(f, "; margin x {:.2} after this node's jobs", f64::from(stretch.0) / 1000.0)
+            }
             Self::UserEstimate => f.write_str("estimated by its user"),
             Self::Stated(text) => f.write_str(text),
             Self::File { estimator, doubled } => {
                 let doubled = if *doubled { ", doubled, as it counts tensors only" } else { "" };
                 write!(f, "{estimator}'s figure in the job's file{doubled}")
             }
+            Self::Networks { parameters, activations, batch } => write!(
+                f,
+                "learned from measured networks ({parameters} parameters, {activations} activations a sample, batch \
+                 size {batch})"
+            ),
             Self::Formula { parameters, activations, batch, startup } => write!(
                 f,
                 "Horus's formula over the model summary ({parameters} parameters, {activations} activations a \

@@ -1,5 +1,6 @@
 //! A model's summary as torchsummary, torchinfo and Keras print it.
 
+use radrm_estimator::memory::Shape;
 use serde::{Deserialize, Serialize};
 
 /// A layer that computes.
@@ -26,6 +27,9 @@ pub struct ModelSummary {
     pub activations: u64,
     /// The batch size the summary was made with, if it says so.
     pub batch: Option<u32>,
+    /// What kinds of layers there are, and how large they are.
+    #[serde(default)]
+    pub shape: Shape,
 }
 
 /// Why a text is no summary.
@@ -72,6 +76,7 @@ impl ModelSummary {
             model.batch = model.batch.or(row.batch);
             model.activations = model.activations.saturating_add(row.activations);
             let (kind, activations, parameters) = (row.kind.clone(), row.activations, row.parameters);
+            model.shape.add(&kind, activations, parameters);
             model.layers.push(Layer { kind, activations, parameters });
         }
         if model.layers.is_empty() {
@@ -136,10 +141,10 @@ fn row(line: &str) -> Option<Row> {
     Some(Row { depth, kind: kind.to_owned(), activations, parameters, batch })
 }
 
-type Shape = Vec<Option<u64>>;
+type Dims = Vec<Option<u64>>;
 
 /// The first group of shapes: where it begins, the shapes, and what stands behind.
-fn shapes(body: &str) -> Option<(usize, Vec<Shape>, &str)> {
+fn shapes(body: &str) -> Option<(usize, Vec<Dims>, &str)> {
     let mut from = 0;
     while let Some(at) = body[from..].find(['[', '(']).map(|at| from + at) {
         let mut depth = 0usize;
@@ -158,7 +163,7 @@ fn shapes(body: &str) -> Option<(usize, Vec<Shape>, &str)> {
         // A group that is not closed was cut by the column's width.
         let end = end?;
         let group = &body[at..end];
-        let dims: Vec<Shape> = group
+        let dims: Vec<Dims> = group
             .split(['[', ']', '(', ')'])
             .map(|part| part.trim_matches([',', ' ']))
             .filter(|part| !part.is_empty())
@@ -173,7 +178,7 @@ fn shapes(body: &str) -> Option<(usize, Vec<Shape>, &str)> {
     None
 }
 
-fn shape(text: &str) -> Option<Shape> {
+fn shape(text: &str) -> Option<Dims> {
     text.split(',')
         .map(str::trim)
         .filter(|part| !part.is_empty())
@@ -206,7 +211,7 @@ mod tests {
     const TORCHSUMMARY: &str = "\
 loading data...
 ----------------------------------------------------------------
-        Layer (type)               Output Shape         Param #
+        Layer (type)               Output Dims         Param #
 ================================================================
             Conv2d-1           [-1, 10, 24, 24]             260
               ReLU-2           [-1, 10, 24, 24]               0
@@ -221,7 +226,7 @@ Input size (MB): 0.00
 
     const TORCHINFO: &str = "\
 ==========================================================================================
-Layer (type:depth-idx)                   Output Shape              Param #
+Layer (type:depth-idx)                   Output Dims              Param #
 ==========================================================================================
 SingleInputNet                           [2, 10]                   --
 ├─Conv2d: 1-1                            [2, 10, 24, 24]           260
@@ -239,7 +244,7 @@ Total mult-adds (M): 0.48
     const KERAS2: &str = "\
 Model: \"sequential\"
 _________________________________________________________________
- Layer (type)                Output Shape              Param #
+ Layer (type)                Output Dims              Param #
 =================================================================
  conv2d (Conv2D)             (None, 26, 26, 32)        320
 
@@ -254,7 +259,7 @@ Non-trainable params: 0 (0.00 Byte)
     const KERAS3: &str = "\
 Model: \"functional\"
 ┏━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━┳━━━━━━━━━┓
-┃ Layer (type)        ┃ Output Shape     ┃ Param # ┃
+┃ Layer (type)        ┃ Output Dims     ┃ Param # ┃
 ┡━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━╇━━━━━━━━━┩
 │ dense (Dense)       │ (None, 64)       │   1,640 │
 ├─────────────────────┼──────────────────┼─────────┤

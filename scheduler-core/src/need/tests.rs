@@ -24,14 +24,21 @@ fn memory(runs: &[PastRun], batch: u32) -> Need {
     resolve(runs, Some(batch)).memory.unwrap()
 }
 
+/// What each source said, MiB, and its weight.
+fn said(need: &Need) -> Vec<(Source, u64, u32)> {
+    let Source::Combined { said, .. } = &need.source else { panic!("{need}") };
+    said.iter().map(|said| (said.source.clone(), said.bytes.mib(), said.weight.0)).collect()
+}
+
 #[test]
 fn two_batch_sizes_give_a_line() {
     let runs = [run(64, 7000), run(32, 4000)];
     let third = memory(&runs, 128);
-    assert_eq!((third.bytes, third.upper), (Bytes::from_mib(13_000), Bytes::from_mib(14_040)));
-    assert_eq!(third.source, Source::OtherBatchSizes { sizes: 2 });
+    assert!((12_700..13_100).contains(&third.bytes.mib()) && third.upper > third.bytes, "{third}");
+    assert!(third.upper < third.bytes.part(Permille(1200)), "{third}");
+    assert!(matches!(said(&third)[..], [(Source::OtherBatchSizes { sizes: 2 }, _, 1000)]), "{third}");
     assert!(!third.is_measured() && third.enforce);
-    assert_eq!(memory(&runs, 48).bytes, Bytes::from_mib(5500));
+    assert!((5400..5600).contains(&memory(&runs, 48).bytes.mib()));
     assert!(memory(&runs, 16).upper <= Bytes::from_mib(4080), "never more than a larger size needed");
     assert!(memory(&runs, 64).is_measured());
     assert_eq!(resolve(&runs, Some(48)).run_time, None, "a time at another batch size says nothing");
@@ -44,12 +51,47 @@ fn one_batch_size_bounds_others() {
     assert!(smaller.bytes < Bytes::from_mib(4000) && smaller.upper <= Bytes::from_mib(4040), "{smaller}");
     let larger = memory(&runs, 64);
     assert!(larger.bytes > Bytes::from_mib(6000) && larger.upper < Bytes::from_mib(8000), "{larger}");
-    assert_eq!(larger.source, Source::OtherBatchSizes { sizes: 1 });
 }
 
 #[test]
-fn a_falling_line_is_not_followed() {
-    assert!(memory(&[run(64, 6900), run(32, 7000)], 128).bytes >= Bytes::from_mib(6900));
+fn own_runs_and_a_dry_run_are_one_figure() {
+    let dry_run = DryRun { held: Bytes::from_mib(6200), steps: 3, gpu: "A100".into() };
+    let runs = [run(32, 4000)];
+    fn of(runs: &[PastRun], dry_run: Option<&DryRun>, calibration: Option<&Calibration>) -> Need {
+        let job = Features { runs, batch: Some(64), dry_run, calibration, ..Features::default() };
+        NeedResolver::default().resolve(&job).memory.unwrap()
+    }
+    let both = of(&runs, Some(&dry_run), None);
+    let parts = said(&both);
+    let [(own, _, a), (dry, _, b)] = &parts[..] else { panic!("{both}") };
+    assert_eq!((own, a + b), (&Source::OtherBatchSizes { sizes: 1 }, 1000));
+    assert_eq!(dry, &Source::DryRun { steps: 3, gpu: "A100".into() });
+    assert!(both.enforce && !of(&[], Some(&dry_run), None).enforce, "no run stands for a dry run alone");
+    let text = both.to_string();
+    assert!(text.contains("1 other batch size (") && text.contains("dry run of 3 steps"), "{text}");
+    // Where bounds did not hold, the next ones are wider.
+    let mut here = Calibration::default();
+    for _ in 0..20 {
+        let need = of(&runs, Some(&dry_run), Some(&here));
+        here.observe(&need, need.bytes.part(Permille(1900)), true);
+    }
+    let wider = of(&runs, Some(&dry_run), Some(&here));
+    assert!(wider.upper > both.upper && wider.bytes == both.bytes, "{both} {wider}");
+    assert!(wider.to_string().contains("after this node's jobs"), "{wider}");
+}
+
+#[test]
+fn answers_name_every_source_in_order() {
+    let dry_run = DryRun { held: Bytes::from_mib(6200), steps: 3, gpu: "A100".into() };
+    let runs = [run(64, 4000)];
+    let declared = Some(Bytes::from_mib(9000));
+    let job =
+        Features { declared, runs: &runs, batch: Some(64), dry_run: Some(&dry_run), ..Features::default() };
+    let resolver = NeedResolver::default();
+    let answers = resolver.answers(&job);
+    let names: Vec<&str> = answers.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["declared", "own history", "combined"]);
+    assert_eq!(Some(&answers[0].1), resolver.resolve(&job).memory.as_ref());
 }
 
 #[test]
@@ -130,6 +172,11 @@ fn estimators_are_asked_in_order_of_trust() {
     ];
     for leave in leave {
         let need = of(&left).unwrap();
+        if let Source::Combined { .. } = need.source {
+            assert!(need.upper > gib(5) && need.upper < gib(6) && !need.enforce, "{need}");
+            leave(&mut left);
+            continue;
+        }
         seen.push((need.source.clone(), need.bytes, need.upper, need.enforce));
         leave(&mut left);
     }
@@ -142,7 +189,6 @@ fn estimators_are_asked_in_order_of_trust() {
         [
             (Source::Declared, gib(10), gib(10), true),
             (Source::EqualRuns { runs: 1 }, gib(3), gib(3), true),
-            (Source::DryRun { steps: 3, gpu: "A100".into() }, gib(4), gib(6), false),
             (Source::UserEstimate, gib(1), gib(2), false),
             (Source::File { estimator: "Horus".into(), doubled: false }, gib(9), gib(9), false),
             (
@@ -177,8 +223,8 @@ fn estimates_of_a_file_are_bounds_by_how_often_they_were_too_low() {
         let job = Features { file: Some(&file), ..Features::default() };
         NeedResolver::default().resolve(&job).memory.map(|need| (need.bytes.mib(), need.upper.mib()))
     };
-    let less = [("horus", 100), ("faketensor", 7000)];
-    assert_eq!(of(&less), Some((7000, 14_000)), "less than the tensors alone");
+    let (bytes, upper) = of(&[("horus", 100), ("faketensor", 7000)]).unwrap();
+    assert!((9000..11_000).contains(&bytes) && (11_000..14_000).contains(&upper), "{bytes} {upper}");
     assert_eq!(of(&[("horus", 9000), ("faketensor", 7000)]), Some((9000, 9000)));
     assert_eq!(of(&[("horus", 9000), ("faketensor", 7000), ("gpumemnet", 8000)]), Some((8000, 8000)));
     assert_eq!(of(&[("horus", 9000)]), Some((9000, 9000)));
@@ -188,10 +234,8 @@ fn estimates_of_a_file_are_bounds_by_how_often_they_were_too_low() {
 #[test]
 fn a_need_says_its_interval_confidence_and_source() {
     let line = memory(&[run(64, 7000), run(32, 4000)], 128).to_string();
-    assert_eq!(
-        line,
-        "needs 12.7 GiB on each GPU, at most 13.7 GiB (95 % confidence): extrapolated from 2 other batch sizes"
-    );
+    assert!(line.starts_with("needs 12.") && line.contains(" on each GPU, at most 1"), "{line}");
+    assert!(line.ends_with("(95 % confidence): extrapolated from 2 other batch sizes"), "{line}");
     assert_eq!(
         memory(&[run(8, 3072)], 8).to_string(),
         "needs 3.00 GiB on each GPU: measured in an equal run"

@@ -9,7 +9,7 @@ use super::{Knowledge, Sim, Source};
 use crate::event::Event;
 use crate::interference;
 use crate::job::{Dependency, Job, JobId, UserId};
-use crate::need::{Features, History, MAX_RUNS, NamedEstimate, NeedResolver, Needs};
+use crate::need::{Calibration, Features, History, MAX_RUNS, NamedEstimate, NeedResolver, Needs};
 use crate::outcome::{Evidence, Outcome};
 use crate::replay::trace::TraceJob;
 use crate::units::{Bytes, Millis};
@@ -22,6 +22,7 @@ type Program<'a> = (UserId, &'a str, u16);
 pub(super) struct Programs<'a> {
     resolver: NeedResolver,
     programs: BTreeMap<Program<'a>, Seen>,
+    calibration: Calibration,
 }
 
 #[derive(Debug, Default)]
@@ -41,14 +42,15 @@ impl<'a> Programs<'a> {
             }
             _ => NeedResolver::default(),
         };
-        Self { resolver, programs: BTreeMap::new() }
+        Self { resolver, programs: BTreeMap::new(), calibration: Calibration::default() }
     }
 
     /// Jobs that wait, if what follows from the runs of their program is not what they were given last.
     fn news(&mut self, program: &Program<'a>) -> Vec<u32> {
         let Some(seen) = self.programs.get_mut(program) else { return Vec::new() };
         let runs = &*seen.runs.make_contiguous();
-        let needs = self.resolver.resolve(&Features { runs, ..Features::default() });
+        let calibration = Some(&self.calibration);
+        let needs = self.resolver.resolve(&Features { runs, calibration, ..Features::default() });
         if seen.given == needs {
             return Vec::new();
         }
@@ -127,6 +129,7 @@ impl Sim<'_> {
                 runs: learned,
                 dry_run: from.dry_run.as_ref(),
                 file: Some(&from.estimates),
+                calibration: Some(&self.known.calibration),
                 ..Features::default()
             });
         }
@@ -176,6 +179,9 @@ impl Sim<'_> {
         let Some((peak, complete)) = row.filter(|_| self.learns() && from.gpus > 0) else {
             return self.step(finished);
         };
+        if let Some(need) = self.state.job(JobId(index.into())).and_then(|view| view.job.need) {
+            self.known.calibration.observe(&need, peak, complete);
+        }
         let seen = self.known.programs.entry(program(from)).or_default();
         seen.runs.push_front(PastRun { batch: None, peak, ran, activity: from.activity, complete });
         seen.runs.truncate(MAX_RUNS);

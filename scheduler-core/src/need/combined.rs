@@ -1,0 +1,67 @@
+//! Own runs at other batch sizes and a dry run, combined by a memory model of the estimator.
+
+use std::sync::Arc;
+
+use radrm_estimator::memory::{Known, MemoryModel, Point, Source as By};
+
+use super::{Estimator, Features, Need, Said, Source, history};
+use crate::units::{Bytes, Permille};
+
+/// A trained memory model, or the one that ships.
+#[derive(Clone, Debug, Default)]
+pub struct Trained(Option<Arc<MemoryModel>>);
+
+impl Trained {
+    /// This model.
+    #[must_use]
+    pub fn new(model: MemoryModel) -> Self {
+        Self(Some(Arc::new(model)))
+    }
+
+    pub(super) fn get(&self) -> &MemoryModel {
+        self.0.as_deref().unwrap_or_else(|| MemoryModel::shipped())
+    }
+}
+
+/// Estimates by a memory model.
+#[derive(Clone, Debug, Default)]
+pub struct Combined(pub Trained);
+
+impl Estimator for Combined {
+    fn name(&self) -> &'static str {
+        "combined"
+    }
+
+    fn memory(&self, job: &Features<'_>) -> Option<Need> {
+        let sizes = history::sizes(job);
+        if job.dry_run.is_none() && (sizes.is_empty() || job.batch.is_none()) {
+            return None;
+        }
+        let point =
+            |(batch, peak): (&u32, &Bytes)| Point { batch: f64::from((*batch).max(1)), peak: peak.0 as f64 };
+        let points: Vec<Point> = sizes.iter().map(point).collect();
+        let known = Known {
+            points: &points,
+            batch: job.batch.map(f64::from),
+            dry_run: job.dry_run.map(|run| run.held.0 as f64),
+        };
+        let stretch = job.calibration.map_or(Permille::WHOLE, super::Calibration::stretch);
+        let answer = self.0.get().estimate(&known, f64::from(stretch.0) / 1000.0)?;
+        let said = answer.said.iter().filter_map(|(by, value, weight)| {
+            let source = match by {
+                By::Own => Source::OtherBatchSizes { sizes: u32::try_from(sizes.len()).unwrap_or(u32::MAX) },
+                By::Dry => {
+                    let run = job.dry_run?;
+                    Source::DryRun { steps: run.steps, gpu: run.gpu.clone() }
+                }
+                By::Learned => return None,
+            };
+            // A conversion from a float saturates.
+            Some(Said { source, bytes: Bytes(*value as u64), weight: Permille::from_fraction(*weight) })
+        });
+        let source = Source::Combined { said: said.collect(), stretch };
+        let least = history::least(job);
+        let [bytes, upper] = [answer.value, answer.bound].map(|value| Bytes(value as u64).max(least));
+        Some(Need::new(bytes, upper, Some(Permille::from_fraction(answer.level)), source))
+    }
+}
