@@ -6,9 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use radrm_base::{Activity, Bytes, PastRun, Permille};
-use radrm_collector::dataset::{
-    Dataset, DatasetError, Filter, Origin, PastRuns, ProgramKey, Row, Sharing,
-};
+use radrm_collector::dataset::{Dataset, DatasetError, Filter, Origin, PastRuns, ProgramKey, Row, Sharing};
 use radrm_scheduler_core::need::{Calibration, Need, Trained};
 
 use super::status::End;

@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use radrm_console::usage::{Instead, explain};
 
 use crate::show::{compare, dataset, report};
-use crate::{audit, cdi, client, demo, quota, replay};
+use crate::{audit, cdi, client, demo, evaluate, quota, replay, train};
 
 /// Columns of help texts, as of a narrow terminal.
 const WIDTH: usize = 80;
@@ -95,6 +95,24 @@ Examples:
   radrm estimate --gpus 2 --json -- python3 train.py | jq .memory.upper_bytes
   radrm estimate --dry-run -- python3 train.py")]
     Estimate(Box<client::estimate::Flags>),
+    /// Train a memory model on measured runs
+    ///
+    /// Learns from programs that ran at several batch sizes how memory grows, and how far off estimates are. radrmd uses
+    /// the file that `model` below `[estimator]` names; without one, a model that ships.
+    #[command(after_long_help = "\
+Examples:
+  radrm train -o model.json
+  radrm train --csv runs.csv.gz -o model.json")]
+    Train(train::Flags),
+    /// Compare estimates of memory with what programs took
+    ///
+    /// Prints for each file how many bounds were too low, how much was allocated in vain, and the errors, by what was
+    /// known before the run; for networks also Horus's formula, accelerate's and DeepSpeed's rules.
+    #[command(after_long_help = "\
+Examples:
+  radrm evaluate --model model.json
+  radrm evaluate runs.csv.gz --json")]
+    Evaluate(evaluate::Flags),
     /// Show, check and copy the runs that were recorded
     ///
     /// Every run under radrm-run adds a row: the command, the user, the GPUs, the peaks, the duration and the outcome.

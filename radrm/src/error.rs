@@ -7,6 +7,7 @@ use radrm_collector::dataset::DatasetError;
 use radrm_console::output::reason;
 use radrm_console::usage;
 use radrm_emulator_machine::MachineError;
+use radrm_estimator::data::DataError;
 use radrm_launcher::report_file::ReportFileError;
 use radrm_limits::LimitError;
 use radrm_profile::ReadError;
@@ -94,6 +95,8 @@ pub(crate) enum UsageError {
     NoModel { name: String, models: String },
     #[error("--gpus: {part} is not between 1 and {most} GPUs")]
     TooManyGpus { part: String, most: usize },
+    #[error("--level: {0} is not between 50 and 100")]
+    Level(f64),
 }
 
 /// What is wrong with a file that was named.
@@ -127,6 +130,10 @@ pub(crate) enum FileProblem {
     Rad(#[from] RadError),
     #[error(transparent)]
     Summary(#[from] SummaryError),
+    #[error(transparent)]
+    Measurements(#[from] DataError),
+    #[error(transparent)]
+    Model(#[from] radrm_estimator::Error),
 }
 
 /// The file is named already.

@@ -7,10 +7,12 @@ mod client;
 mod demo;
 mod doctor;
 mod error;
+mod evaluate;
 mod generate;
 mod quota;
 mod replay;
 mod show;
+mod train;
 
 use std::process::ExitCode;
 
@@ -48,6 +50,8 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
         Command::Cdi { command: cdi::Command::Generate(flags) } => cdi::generate(&flags),
         Command::Demo(flags) => demo::run(&flags),
         Command::Generate { folder } => generate::run(&folder),
+        Command::Train(flags) => train::run(flags),
+        Command::Evaluate(flags) => evaluate::run(flags),
         Command::Replay(flags) => replay::run(&flags),
         Command::Quota { command } => quota::run(&command),
         Command::Report(flags) => show::report::run(&flags),

@@ -21,7 +21,7 @@ const MOST: u64 = 4 << 30;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// A file's text, unpacked where its first bytes are those of gzip.
-fn text(path: &Path) -> Result<String, Failure> {
+pub(crate) fn text(path: &Path) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     File::open(path)
         .and_then(|file| file.take(MOST).read_to_end(&mut bytes))
@@ -36,7 +36,7 @@ fn text(path: &Path) -> Result<String, Failure> {
 }
 
 /// The beginning of a file's text, also of a gzipped one; nothing if it cannot be read.
-pub(super) fn beginning(path: &Path) -> String {
+pub(crate) fn beginning(path: &Path) -> String {
     const LENGTH: u64 = 256;
     let Ok(mut file) = File::open(path) else { return String::new() };
     let (mut start, mut text) = ([0; 2], Vec::new());

@@ -4,7 +4,7 @@ mod cli;
 mod error;
 mod events;
 mod html;
-mod input;
+pub(crate) mod input;
 mod show;
 
 use std::io::IsTerminal;

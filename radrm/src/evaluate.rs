@@ -1,0 +1,130 @@
+//! `radrm evaluate`: estimators of memory beside what programs really took.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use radrm_collector::dataset;
+use radrm_estimator::evaluate::Scores;
+use radrm_estimator::memory::{MemoryModel, Program, compare, network};
+use radrm_term::{Table, left, right};
+use serde_json::json;
+
+use crate::error::FileProblem;
+use crate::replay::input;
+use crate::train::Measurements;
+use crate::{Failure, print, print_json};
+
+/// The flags as written.
+#[derive(Args, Debug)]
+pub struct Flags {
+    /// Evaluate this model; without it, one that is trained on the other families of each file
+    #[arg(long, value_name = "MODEL")]
+    model: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Measured runs, a dataset or CSV as for `radrm train` [default: the user's dataset]
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// A line of the table.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// Who estimates, or what was known.
+    pub(crate) known: String,
+    pub(crate) scores: Scores,
+    /// Part of the rows whose bucket is right, and its GiB.
+    pub(crate) bucket: Option<(f64, f64)>,
+}
+
+/// Evaluates and prints.
+///
+/// # Errors
+/// [`Failure`]: a file cannot be read or has too few rows.
+pub(crate) fn run(flags: Flags) -> Result<(), Failure> {
+    let Flags { model, json, mut files } = flags;
+    let model = match &model {
+        None => None,
+        Some(path) => {
+            let parsed = MemoryModel::parse(&input::text(path)?);
+            Some(parsed.map_err(|error| FileProblem::from(error).of(path))?)
+        }
+    };
+    if files.is_empty() {
+        files.push(dataset::default_path().ok_or(Failure::NoDataset)?);
+    }
+    let mut found = Vec::new();
+    for file in &files {
+        found.push((file, report(file, model.as_ref())?));
+    }
+    if json {
+        let of = |(file, lines): &(&PathBuf, Vec<Line>)| {
+            let line = |line: &Line| json!({"known": line.known, "scores": line.scores, "bucket_gib": line.bucket.map(|of| of.1), "bucket_right": line.bucket.map(|of| of.0)});
+            json!({"file": file, "rows": lines.iter().map(line).collect::<Vec<_>>()})
+        };
+        return print_json(&found.iter().map(of).collect::<Vec<_>>());
+    }
+    let mut text = String::new();
+    for (file, lines) in &found {
+        let _ = writeln!(text, "{}\n{}", file.display(), table(lines));
+    }
+    print(&text)
+}
+
+fn table(lines: &[Line]) -> Table {
+    let heads = ["ESTIMATE", "CASES", "TOO LOW", "MEAN OVER", "MEDIAN ERROR", "MAPE", "BUCKETS RIGHT"];
+    let aligned = heads.iter().enumerate().map(|(at, head)| if at == 0 { left(*head) } else { right(*head) });
+    let mut table = Table::new(aligned.collect::<Vec<_>>());
+    let percent = |part: f64| format!("{:.1} %", 100.0 * part);
+    for Line { known, scores, bucket } in lines {
+        let Scores { rows, under, over, median, mape } = *scores;
+        let bucket =
+            bucket.map_or_else(String::new, |(right, gib)| format!("{} of {gib} GiB", percent(right)));
+        table.row([
+            known.clone(),
+            rows.to_string(),
+            percent(under),
+            format!("{:+.1} %", 100.0 * over),
+            percent(median),
+            percent(mape),
+            bucket,
+        ]);
+    }
+    table
+}
+
+/// The scores on a file: of this model, or of models that did not see the family.
+///
+/// # Errors
+/// [`Failure`]: it cannot be read or has too few rows.
+pub(crate) fn report(file: &Path, model: Option<&MemoryModel>) -> Result<Vec<Line>, Failure> {
+    const LEVEL: f64 = 0.95;
+    let Measurements { programs, networks } = Measurements::of(file)?;
+    let wrong = |error: radrm_estimator::Error| FileProblem::from(error).of(file);
+    if !networks.is_empty() {
+        // GPUMemNet's: 1 GB for perceptrons, 8 GB for convolutional networks.
+        let gib = if networks.iter().any(|network| network.shape.conv > 0) { 8.0 } else { 1.0 };
+        let (all, right) = network::held_out(&networks, LEVEL, gib * f64::from(1 << 30)).map_err(wrong)?;
+        let line = |(at, (name, scores)): (usize, (&'static str, Scores))| Line {
+            known: name.to_owned(),
+            scores,
+            bucket: (at == 0).then_some((right, gib)),
+        };
+        return Ok(all.into_iter().enumerate().map(line).collect());
+    }
+    let outcomes = match model {
+        Some(model) => compare::outcomes(model, &programs.iter().collect::<Vec<&Program>>()),
+        None => compare::held_out(&programs, 5, LEVEL).map_err(wrong)?,
+    };
+    let line = |((runs, what), scores): (compare::Case, Scores)| {
+        let known = match runs {
+            0 => format!("{what}, no own run"),
+            1 => format!("1 own run: {what}"),
+            runs => format!("{runs} own runs: {what}"),
+        };
+        Line { known, scores, bucket: None }
+    };
+    Ok(compare::scores(&outcomes).into_iter().map(line).collect())
+}
