@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use radrm_console::usage::{Instead, explain};
 
 use crate::show::{compare, dataset, report};
-use crate::{audit, cdi, client, demo, evaluate, quota, replay, train};
+use crate::{advise, audit, cdi, client, demo, evaluate, quota, replay, train};
 
 /// Columns of help texts, as of a narrow terminal.
 const WIDTH: usize = 80;
@@ -122,6 +122,16 @@ Examples:
         #[command(subcommand)]
         command: dataset::Command,
     },
+    /// Advise which programs share a GPU well, on which card each is best placed, and what limits each
+    ///
+    /// Reads the dataset: SM and DRAM activity and peaks of runs alone, launch rates beside others where the daemon has
+    /// observed them (`--dataset /var/lib/radrm/dataset.db`). Speeds are against running alone, with 95 % intervals.
+    #[command(after_long_help = "\
+Examples:
+  radrm advise
+  radrm advise 12 17 23 --price A100-40GB=1.10 --price H200=3.20
+  radrm advise --json | jq '.pairs[0]'")]
+    Advise(advise::Flags),
     /// Check what works on this machine, and what to do about the rest
     ///
     /// Checks the libraries, the driver, the GPUs and their device files, meters, limits, MPS, the daemon and the

@@ -58,6 +58,8 @@ pub(crate) enum Failure {
     NoOutput { job: JobRef, has_started: bool },
     #[error(transparent)]
     Demo(#[from] DemoError),
+    #[error("the dataset has no run {0}; `radrm dataset list` shows those that there are")]
+    NoRun(i64),
     #[error("no JSON can be made: {0}")]
     Json(#[from] serde_json::Error),
 }
@@ -93,6 +95,10 @@ pub(crate) enum UsageError {
     TooManyJobs { trace: PathBuf, most: usize },
     #[error("--gpus: there is no model {name} and no file of that name (there are {models})")]
     NoModel { name: String, models: String },
+    #[error("--price {0}: no card has that name; `radrm machines` lists them")]
+    NoCard(String),
+    #[error("--price {0}: write CARD=COST with a number above 0")]
+    NoCost(String),
     #[error("--gpus: {part} is not between 1 and {most} GPUs")]
     TooManyGpus { part: String, most: usize },
     #[error("--level: {0} is not between 50 and 100")]

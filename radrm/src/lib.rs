@@ -1,5 +1,6 @@
 //! The command `radrm`: shows what was recorded, changes limits, and asks the daemon.
 
+mod advise;
 mod audit;
 mod cdi;
 pub mod cli;
@@ -40,6 +41,7 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
     use cli::Command;
     let socket = flags.socket;
     let done = match flags.command {
+        Command::Advise(flags) => advise::run(&flags),
         Command::Audit(flags) => return audit::run(&flags),
         Command::Daemon(command) => return client::run(socket.as_deref(), command),
         Command::Doctor { json } => return doctor::run(json),

@@ -85,12 +85,12 @@ fn list(json: bool, program: Option<String>, limit: u32, named: Option<PathBuf>)
 }
 
 /// The dataset that is named, or the user's.
-fn path(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
+pub(crate) fn path(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
     named.or_else(dataset::default_path).ok_or(Failure::NoDataset)
 }
 
 /// The error, with the file if it does not name it.
-fn in_file(path: &Path, error: DatasetError) -> Failure {
+pub(crate) fn in_file(path: &Path, error: DatasetError) -> Failure {
     let text = error.to_string();
     let name = path.display().to_string();
     if text.contains(&name) { error.into() } else { FileProblem::Dataset(error).of(path) }
@@ -150,7 +150,7 @@ fn peak(row: &Row) -> String {
 }
 
 /// Program and arguments, the program without its folder.
-fn command_line(row: &Row) -> String {
+pub(crate) fn command_line(row: &Row) -> String {
     let name = row.command.rsplit('/').next().unwrap_or_default();
     let words = std::iter::once(name).chain(row.arguments.iter().map(String::as_str));
     words.collect::<Vec<_>>().join(" ")

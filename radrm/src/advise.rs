@@ -1,0 +1,450 @@
+//! `radrm advise`: which recorded programs share a GPU well, which card costs least for each, and what limits each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use clap::Args;
+use radrm_analyzer::Summary;
+use radrm_collector::dataset::{Dataset, Filter, Origin, ProgramKey, Row, program_name};
+use radrm_emulator_machine::{GpuSpec, Models};
+use radrm_profile::model::Profile;
+use radrm_scheduler_core::across::{Margins, Rate, Throughput, rate};
+use radrm_scheduler_core::interference::{Constants, Learner, Resident, Speed};
+use radrm_scheduler_core::{Activity, Bytes, Permille, Program};
+use radrm_term::{Table, fit, left, right};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::error::{Failure, UsageError};
+use crate::show::dataset::{command_line, in_file, path};
+use crate::{print, print_json};
+
+/// Programs that are compared when no runs are named.
+const MAX_PROGRAMS: usize = 12;
+/// The newest rows among which they are searched.
+const MAX_ROWS: u32 = 2000;
+/// Companies of jobs that predictions are learned from.
+const MAX_COMPANIES: u32 = 512;
+
+/// What is to be compared.
+#[derive(Args, Debug)]
+pub(crate) struct Flags {
+    /// Runs, by their numbers in `radrm dataset list`; without any the newest run of each program, 12 at most
+    #[arg(value_name = "RUN")]
+    runs: Vec<i64>,
+    /// Another dataset than the user's, such as the daemon's
+    #[arg(long, value_name = "FILE")]
+    dataset: Option<PathBuf>,
+    /// What an hour on a card costs, in money or in watts; may be repeated. The names are those of `radrm machines`
+    #[arg(long = "price", value_name = "CARD=COST")]
+    prices: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A program, by one of its runs.
+struct Compared {
+    row: Row,
+    name: String,
+    activity: Option<Activity>,
+    limit: String,
+}
+
+/// A figure with its 95 % interval.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Figure {
+    value: f64,
+    low: f64,
+    high: f64,
+}
+
+impl From<Speed> for Figure {
+    fn from(of: Speed) -> Self {
+        Self { value: of.value, low: of.low, high: of.high }
+    }
+}
+
+/// Two programs on one GPU.
+#[derive(Debug, Serialize)]
+struct Pair {
+    runs: [i64; 2],
+    speeds: [Figure; 2],
+    /// Both peaks together.
+    bytes: Option<u64>,
+    /// Whether they fit, where the GPU's memory is known.
+    fits: Option<bool>,
+}
+
+/// A program on a card.
+#[derive(Debug, Serialize)]
+struct Card {
+    run: i64,
+    card: String,
+    /// Hours of one run.
+    hours: Option<Figure>,
+    /// What a run costs there.
+    cost: Option<Figure>,
+    /// Why there is no cost, or what it rests on.
+    why: String,
+}
+
+/// Prints the advice.
+///
+/// # Errors
+/// One sentence: the dataset cannot be read, has no such run, or a price is wrong.
+pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
+    let models = Models::known()?;
+    let prices = flags.prices.iter().map(|text| price(text, &models)).collect::<Result<Vec<_>, _>>()?;
+    let path = path(flags.dataset.clone())?;
+    let dataset = Dataset::open_existing(&path).map_err(|error| in_file(&path, error))?;
+    let rows = dataset
+        .rows(&Filter { limit: flags.runs.is_empty().then_some(MAX_ROWS), ..Filter::default() })
+        .map_err(|error| in_file(&path, error))?;
+    let chosen = chosen(&rows, &flags.runs)?;
+    let all: Vec<Compared> = chosen.into_iter().map(|row| compared(row, &dataset)).collect();
+    let learners = learners(&dataset).map_err(|error| in_file(&path, error))?;
+    let pairs = pairs(&all, &learners, &models);
+    let cards: Vec<Card> =
+        all.iter().flat_map(|of| prices.iter().map(|priced| card(of, priced, &rows, &models))).collect();
+    if flags.json {
+        let programs: Vec<_> = all.iter().map(Compared::as_json).collect();
+        return print_json(&json!({ "programs": programs, "pairs": pairs, "cards": cards }));
+    }
+    if all.is_empty() {
+        return print("no run of a GPU program was recorded yet\n");
+    }
+    print(&text(&all, &pairs, &cards))
+}
+
+/// A card and what an hour on it costs.
+fn price<'a>(text: &str, models: &'a Models) -> Result<(&'a GpuSpec, f64), Failure> {
+    let (name, cost) = text.split_once('=').unwrap_or((text, ""));
+    let model = models.gpu.iter().find(|model| model.id == name);
+    let cost = cost.parse::<f64>().ok().filter(|cost| cost.is_finite() && *cost > 0.0);
+    match (model, cost) {
+        (Some(model), Some(cost)) => Ok((model, cost)),
+        (None, _) => Err(UsageError::NoCard(text.to_owned()).into()),
+        (_, None) => Err(UsageError::NoCost(text.to_owned()).into()),
+    }
+}
+
+/// The runs that are named, or the newest of each program; dry runs compute nothing.
+fn chosen(rows: &[Row], named: &[i64]) -> Result<Vec<Row>, Failure> {
+    if named.is_empty() {
+        let mut seen = BTreeSet::new();
+        let newest = rows.iter().filter(|row| row.origin != Origin::DryRun && seen.insert(program(row)));
+        return Ok(newest.take(MAX_PROGRAMS).cloned().collect());
+    }
+    let find = |id: &i64| {
+        let row = rows.iter().find(|row| row.id == *id).cloned();
+        row.ok_or(Failure::NoRun(*id))
+    };
+    named.iter().map(find).collect()
+}
+
+/// The program of a run, as those that share GPUs are named; runs without a key are programs of their own.
+fn program(row: &Row) -> String {
+    match &row.program_key {
+        Some(key) => program_name(&ProgramKey::from_stored(key.clone()), row.batch),
+        None => format!("run {}", row.id),
+    }
+}
+
+fn compared(row: Row, dataset: &Dataset) -> Compared {
+    let of_row = [row.smact_permille, row.smocc_permille, row.drama_permille].map(|part| part.map(Permille));
+    let features = || dataset.features(row.id).ok().flatten().map(|features| features.activity());
+    let parts = if of_row[0].is_some() { of_row } else { features().unwrap_or_default() };
+    let activity = parts[0].map(|smact| Activity {
+        smact,
+        smocc: parts[1].unwrap_or_default(),
+        drama: parts[2].unwrap_or_default(),
+    });
+    let limit = match &row.profile_path {
+        Some(path) => match Profile::open(std::path::Path::new(path)) {
+            Ok(profile) => Summary::from_profile(&profile).limits.sentence,
+            Err(_) => format!("n/a: the profile {path} cannot be read"),
+        },
+        None => "n/a: the run has no profile".to_owned(),
+    };
+    Compared { name: program(&row), row, activity, limit }
+}
+
+impl Compared {
+    fn resident(&self) -> Option<Resident> {
+        Some(Resident { program: Some(Program::named(&self.name)), activity: self.activity? })
+    }
+
+    fn as_json(&self) -> serde_json::Value {
+        json!({
+            "run": self.row.id, "command": command_line(&self.row), "batch": self.row.batch,
+            "gpu_model": self.row.gpu_model, "emulated": self.row.emulated.is_some(),
+            "activity": self.activity, "footprint_bytes": self.row.footprint_bytes, "limit": self.limit,
+        })
+    }
+}
+
+/// What was learned of each model of GPU.
+fn learners(dataset: &Dataset) -> Result<BTreeMap<String, Learner>, radrm_collector::dataset::DatasetError> {
+    let mut all: BTreeMap<String, Learner> = BTreeMap::new();
+    for row in dataset.sharing(MAX_COMPANIES)? {
+        let resident = |job: &radrm_collector::dataset::SharedJob| Resident {
+            program: Some(Program::named(&job.program)),
+            activity: Activity {
+                smact: Permille(job.smact_permille),
+                smocc: Permille(job.smocc_permille),
+                drama: Permille(job.drama_permille),
+            },
+        };
+        let jobs: Vec<Resident> = row.jobs.iter().map(resident).collect();
+        let speeds: Vec<f64> = row.jobs.iter().filter_map(|job| job.speed()).collect();
+        all.entry(row.gpu_model)
+            .or_insert_with(|| Learner::new(Constants::A100_40GB))
+            .observe(&jobs, &speeds);
+    }
+    all.values_mut().for_each(Learner::refit);
+    Ok(all)
+}
+
+/// Pairs of programs that ran on one model of GPU, those that get most done first.
+fn pairs(all: &[Compared], learners: &BTreeMap<String, Learner>, models: &Models) -> Vec<Pair> {
+    let shipped = Learner::new(Constants::A100_40GB);
+    let mut pairs = Vec::new();
+    for (at, one) in all.iter().enumerate() {
+        for other in &all[at..] {
+            let (Some(a), Some(b)) = (one.resident(), other.resident()) else { continue };
+            if one.row.gpu_model != other.row.gpu_model {
+                continue;
+            }
+            let gpu = one.row.gpu_model.as_deref().unwrap_or_default();
+            let speeds = learners.get(gpu).unwrap_or(&shipped).predictor().speeds(&[a, b]);
+            let bytes = one.row.footprint_bytes.zip(other.row.footprint_bytes).map(|(a, b)| a + b);
+            let memory =
+                models.gpu.iter().find(|model| model.name == gpu).map(|model| model.memory_mib << 20);
+            pairs.push(Pair {
+                runs: [one.row.id, other.row.id],
+                speeds: [speeds[0].into(), speeds[1].into()],
+                bytes,
+                fits: bytes.zip(memory).map(|(bytes, memory)| bytes <= memory),
+            });
+        }
+    }
+    let gets_done = |pair: &Pair| pair.speeds[0].value + pair.speeds[1].value;
+    // What does not fit comes last.
+    pairs.sort_by(|a, b| {
+        (a.fits == Some(false)).cmp(&(b.fits == Some(false))).then(gets_done(b).total_cmp(&gets_done(a)))
+    });
+    pairs
+}
+
+/// A program on a card: its launch rate there from its bandwidth, or from its own runs on both.
+fn card(of: &Compared, (card, cost): &(&GpuSpec, f64), rows: &[Row], models: &Models) -> Card {
+    let row = &of.row;
+    let mut advice = Card { run: row.id, card: card.id.clone(), hours: None, cost: None, why: String::new() };
+    let lacks = |advice: Card, why: &str| Card { why: why.to_owned(), ..advice };
+    if row.footprint_bytes.is_some_and(|bytes| bytes > card.memory_mib << 20) {
+        return lacks(advice, "does not fit into its memory");
+    }
+    let gpu = models.gpu.iter().find(|model| Some(&model.name) == row.gpu_model.as_ref());
+    let Some(gpu) = gpu else { return lacks(advice, "the bandwidth of the GPU that it ran on is unknown") };
+    let runs_on = |name: &str| -> Vec<Throughput> {
+        let same =
+            |other: &&Row| other.gpu_model.as_deref() == Some(name) && other.program_key == row.program_key;
+        let throughput = |other: &Row| {
+            let launches = other.launches? as f64;
+            Some(Throughput { batch: other.batch, rate: launches / (other.run_time_ns as f64 / 1e9) })
+        };
+        rows.iter().filter(same).filter(|other| other.complete).filter_map(throughput).collect()
+    };
+    // The run itself is the first of its batch size.
+    let mut here = runs_on(&gpu.name);
+    let own = row.launches.map(|launches| launches as f64 / (row.run_time_ns as f64 / 1e9));
+    here.splice(0..0, own.map(|rate| Throughput { batch: row.batch, rate }));
+    let there = if card.name == gpu.name { here.clone() } else { runs_on(&card.name) };
+    let ratio = card.bandwidth_gbs / gpu.bandwidth_gbs;
+    let estimate = rate(row.batch, &here, &there, ratio, &Margins::default());
+    let (Some(estimate), Some(own)) = (estimate, own) else {
+        return lacks(advice, "the run launched no kernels");
+    };
+    let hours = row.run_time_ns as f64 / 3.6e12;
+    let longer = |by: f64| hours * own / by;
+    let Rate { value, low, high } = estimate;
+    let hours = Figure { value: longer(value), low: longer(high), high: longer(low) };
+    advice.why = match (card.name == gpu.name, there.is_empty()) {
+        (true, _) => "it ran there",
+        (_, true) => "by the ratio of the memory bandwidths",
+        (_, false) => "by its own runs on both",
+    }
+    .to_owned();
+    if card.name == gpu.name {
+        advice.hours = Some(Figure { value: longer(own), low: longer(own), high: longer(own) });
+    } else {
+        advice.hours = Some(hours);
+    }
+    advice.cost = advice.hours.map(|hours| Figure {
+        value: hours.value * cost,
+        low: hours.low * cost,
+        high: hours.high * cost,
+    });
+    advice
+}
+
+fn text(all: &[Compared], pairs: &[Pair], cards: &[Card]) -> String {
+    let mut programs =
+        Table::new([right("RUN"), left("GPU"), right("SM"), right("DRAM"), right("PEAK"), left("COMMAND")]);
+    for of in all {
+        let part = |pick: fn(&Activity) -> Permille| {
+            of.activity.as_ref().map_or_else(|| "n/a".to_owned(), |activity| pick(activity).to_string())
+        };
+        programs.row([
+            of.row.id.to_string(),
+            of.row.gpu_model.clone().unwrap_or_else(|| "n/a".to_owned()),
+            part(|activity| activity.smact),
+            part(|activity| activity.drama),
+            of.row.footprint_bytes.map_or_else(|| "n/a".to_owned(), |bytes| Bytes(bytes).to_string()),
+            fit(&command_line(&of.row), 60),
+        ]);
+    }
+    let mut out = format!("{programs}\nWhat limits each\n");
+    for of in all {
+        out.push_str(&format!("  {}: {}\n", of.row.id, radrm_term::clean(&of.limit)));
+    }
+    out.push_str(
+        "\nPairs on one GPU: speed of each against running alone, with its 95 % interval; the best first\n",
+    );
+    if pairs.is_empty() {
+        out.push_str("  n/a: SM activity was measured of no run\n");
+    } else {
+        let mut table =
+            Table::new([left("RUNS"), left("FIRST"), left("SECOND"), right("MEMORY"), left("FITS")]);
+        for pair in pairs {
+            let [one, other] =
+                pair.speeds.map(|of| format!("{:.2} ({:.2} to {:.2})", of.value, of.low, of.high));
+            table.row([
+                format!("{} + {}", pair.runs[0], pair.runs[1]),
+                one,
+                other,
+                pair.bytes.map_or_else(|| "n/a".to_owned(), |bytes| Bytes(bytes).to_string()),
+                pair.fits.map_or("n/a", |fits| if fits { "yes" } else { "no" }).to_owned(),
+            ]);
+        }
+        out.push_str(&table.indented(2).to_string());
+    }
+    if !cards.is_empty() {
+        out.push_str("\nCards: one run of each program, with its 95 % interval; the least cost is marked\n");
+        let mut table =
+            Table::new([right("RUN"), left("CARD"), left("HOURS"), left("COST"), left(""), left("BASIS")]);
+        for card in cards {
+            let figure = |of: Option<Figure>| {
+                of.map_or_else(
+                    || "n/a".to_owned(),
+                    |of| format!("{:.3} ({:.3} to {:.3})", of.value, of.low, of.high),
+                )
+            };
+            let cost = |of: &Card| of.cost.map_or(f64::INFINITY, |cost| cost.value);
+            let cheapest =
+                cards.iter().filter(|other| other.run == card.run).map(cost).fold(f64::INFINITY, f64::min);
+            let mark = if card.cost.is_some() && cost(card) <= cheapest { "*" } else { "" };
+            table.row([
+                card.run.to_string(),
+                card.card.clone(),
+                figure(card.hours),
+                figure(card.cost),
+                mark.to_owned(),
+                card.why.clone(),
+            ]);
+        }
+        out.push_str(&table.indented(2).to_string());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(id: i64, command: &str, batch: u32, gpu: &str, smact: u32, launches: u64) -> Row {
+        let words = [command.to_owned(), format!("--bs={batch}")];
+        Row {
+            id,
+            gpu_model: Some(gpu.to_owned()),
+            smact_permille: Some(smact),
+            drama_permille: Some(smact / 2),
+            footprint_bytes: Some(10 << 30),
+            run_time_ns: 100_000_000_000,
+            launches: Some(launches),
+            complete: true,
+            batch: Some(batch),
+            ..Row::of_command(&words, std::path::Path::new("/"), 1)
+        }
+    }
+
+    fn of(row: &Row) -> Compared {
+        let smact = Permille(row.smact_permille.unwrap());
+        let activity = Activity { smact, drama: Permille(smact.0 / 2), ..Activity::default() };
+        Compared { name: program(row), row: row.clone(), activity: Some(activity), limit: String::new() }
+    }
+
+    #[test]
+    fn light_programs_come_first_and_what_does_not_fit_last() {
+        let models = Models::known().unwrap();
+        let gpu = &models.gpu.iter().find(|model| model.id == "A100-40GB").unwrap().name;
+        let mut rows = [row(1, "a", 8, gpu, 900, 1), row(2, "b", 8, gpu, 100, 1), row(3, "c", 8, gpu, 50, 1)];
+        rows[2].footprint_bytes = Some(39 << 30);
+        let all: Vec<Compared> = rows.iter().map(of).collect();
+        let pairs = pairs(&all, &BTreeMap::new(), &models);
+        assert_eq!(pairs.len(), 6, "each with itself, too");
+        assert_eq!(pairs[0].runs, [2, 2]);
+        let misfits: Vec<bool> = pairs.iter().map(|pair| pair.fits == Some(false)).collect();
+        assert_eq!(misfits, [false, false, false, true, true, true]);
+        let speed = pairs[0].speeds[0];
+        assert!(speed.low < speed.value && speed.value <= speed.high);
+    }
+
+    #[test]
+    fn a_cards_cost_goes_by_bandwidth_until_the_program_ran_on_both() {
+        let models = Models::known().unwrap();
+        let model = |id: &str| models.gpu.iter().find(|model| model.id == id).unwrap();
+        let (a100, h200) = (model("A100-40GB"), model("H200"));
+        let mut rows = vec![row(1, "a", 8, &a100.name, 500, 1000)];
+        let cost = |rows: &[Row], on: &GpuSpec| card(&of(&rows[0]), &(on, 2.0), rows, &models);
+        let hours = 100.0 / 3600.0;
+        let here = cost(&rows, a100);
+        assert!((here.cost.unwrap().value - 2.0 * hours).abs() < 1e-9 && here.why == "it ran there");
+        let by_bandwidth = cost(&rows, h200).hours.unwrap();
+        assert!((by_bandwidth.value - hours * a100.bandwidth_gbs / h200.bandwidth_gbs).abs() < 1e-9);
+        rows.push(row(2, "a", 16, &a100.name, 500, 800));
+        rows.push(row(3, "a", 16, &h200.name, 500, 2400));
+        let own = cost(&rows, h200).hours.unwrap();
+        assert!((own.value - hours / 3.0).abs() < 1e-9, "{own:?}");
+        assert!(own.high / own.low < by_bandwidth.high / by_bandwidth.low);
+        rows[0].footprint_bytes = Some(1 << 40);
+        let too_large = cost(&rows, h200);
+        assert!(too_large.cost.is_none() && too_large.why.contains("does not fit"));
+    }
+
+    #[test]
+    fn the_newest_run_of_each_program_is_compared() {
+        let dry = Row { origin: Origin::DryRun, ..row(4, "d", 8, "G", 1, 1) };
+        let rows = [dry, row(3, "a", 8, "G", 1, 1), row(2, "a", 16, "G", 1, 1), row(1, "a", 8, "G", 1, 1)];
+        let ids = |named: &[i64]| chosen(&rows, named).unwrap().iter().map(|row| row.id).collect::<Vec<_>>();
+        assert_eq!(ids(&[]), [3, 2]);
+        assert_eq!(ids(&[1, 4]), [1, 4]);
+        assert!(chosen(&rows, &[9]).unwrap_err().to_string().contains("no run 9"));
+    }
+
+    #[test]
+    fn a_wrong_price_is_one_sentence() {
+        let models = Models::known().unwrap();
+        assert!(price("A100-40GB=1.5", &models).is_ok());
+        for (text, said) in [
+            ("X=1", "no card has that name"),
+            ("T4", "CARD=COST"),
+            ("T4=-1", "above 0"),
+            ("T4=inf", "above 0"),
+        ] {
+            let error = price(text, &models).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}
