@@ -9,6 +9,7 @@
 //! | [`boost`] | gradient boosting of regression trees, squared and pinball loss |
 //! | [`calibrate`] | conformal bounds: split, cross by group, by cell, adaptive at a new site |
 //! | [`data`] | measurements as text: published ones, and those of a site |
+//! | [`early`] | a bound on a run's peak from its own first steps |
 //! | [`evaluate`] | folds by group, and the scores that the documents print |
 //! | [`memory`] | memory from a program's own runs, a dry run and a learned model, and their combination |
 //! | [`interference`] | speeds of jobs that share a GPU, learned effects of programs, larger groups from pairs |
@@ -20,6 +21,7 @@ pub mod across;
 pub mod boost;
 pub mod calibrate;
 pub mod data;
+pub mod early;
 pub mod error;
 pub mod evaluate;
 pub mod features;
