@@ -99,8 +99,11 @@ mod tests {
                     || lower.contains("destroy")
                     || lower.contains("setsharedworkspace");
                 if asks && !sets {
+                    let meaning = meaning(&library.stem, name);
+                    let computes =
+                        matches!(meaning, Meaning::Call(function) if function.starts_with("work_"));
                     assert!(
-                        meaning(&library.stem, name) != Meaning::Done,
+                        meaning != Meaning::Done && !computes,
                         "{name} of {} would leave its out-parameters unwritten",
                         library.soname
                     );

@@ -13,6 +13,7 @@
 //! | [`driver`] | the driver's entry points |
 //! | [`runtime`] | the CUDA runtime |
 //! | [`notes`] | what the run has to know about the figures' trust |
+//! | [`calls`] | calls for which libraries launch kernels of their own |
 //! | [`handles`] | handles of the libraries, and the memory that belongs to them |
 //! | [`blas`], [`dnn`], [`fft`], [`sparse`], [`sparse_lt`], [`solver`] | the mathematical libraries |
 //! | [`nccl`] | communication between the processes of a job |
@@ -20,6 +21,7 @@
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)]
 
 pub mod blas;
+pub mod calls;
 pub mod dnn;
 pub mod driver;
 pub mod fft;

@@ -22,6 +22,8 @@ pub enum Kind {
     Guess,
     /// A size that depends on data: it was filled in.
     Fill,
+    /// A call for which a library launches kernels of its own.
+    Call,
 }
 
 impl Kind {
@@ -30,6 +32,7 @@ impl Kind {
             Self::Missing => "missing",
             Self::Guess => "guess",
             Self::Fill => "fill",
+            Self::Call => "call",
         }
     }
 }
@@ -78,7 +81,12 @@ pub fn note(kind: Kind, what: &str) {
         *count += 1;
         *count
     };
-    if count.to_string().trim_end_matches('0') == "1" {
+    at_powers_of_ten(kind, count, what);
+}
+
+/// Notes a matter that came up for the 1st, 10th, 100th... time.
+pub(crate) fn at_powers_of_ten(kind: Kind, count: u64, what: &str) {
+    if 10_u64.checked_pow(count.checked_ilog10().unwrap_or(0)) == Some(count) {
         write(kind, count, what);
     }
 }

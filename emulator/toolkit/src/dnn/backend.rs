@@ -297,6 +297,7 @@ library! { super::status;
 
     /// Runs a plan: nothing is computed.
     fn radrm_cudnnBackendExecute(_handle: u64, plan: u64, _pack: *const c_void) {
+        crate::calls::radrm_work_cudnn();
         find(plan).map(|_| ())
     }
 }
