@@ -259,7 +259,7 @@ fn assert_still_held(segment: &Segment) {
 #[test]
 fn a_launch_that_is_held_goes_when_the_budget_is_lifted() {
     let rig = rig();
-    let (mut program, segment) = held(&rig, &["once"], 1);
+    let (program, segment) = held(&rig, &["once"], 1);
     assert_still_held(&segment);
     segment.set_budget(None).expect("lifted");
     assert_eq!(program.end().ok().stdout, "launched, errno 77\n");
@@ -268,7 +268,7 @@ fn a_launch_that_is_held_goes_when_the_budget_is_lifted() {
 #[test]
 fn a_launch_that_is_held_goes_when_the_budget_is_changed() {
     let rig = rig();
-    let (mut program, segment) = held(&rig, &["once"], 1);
+    let (program, segment) = held(&rig, &["once"], 1);
     assert_still_held(&segment);
     segment.set_budget(Some(Budget::new(500, 10))).expect("half");
     program.end().ok();
@@ -353,7 +353,7 @@ fn signal_handlers_run_while_a_launch_is_held() {
 fn a_held_program_can_be_killed() {
     for signal in [libc::SIGTERM, libc::SIGKILL] {
         let rig = rig();
-        let (mut program, segment) = held(&rig, &["threads", "4"], 4);
+        let (program, _segment) = held(&rig, &["threads", "4"], 4);
         program.signal(signal);
         let status = program.end().status;
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(signal));
@@ -373,7 +373,7 @@ fn what_is_captured_is_not_held() {
 #[test]
 fn children_of_a_fork_are_held_too() {
     let rig = rig();
-    let (mut program, segment) = held(&rig, &["fork"], 2);
+    let (program, segment) = held(&rig, &["fork"], 2);
     assert_still_held(&segment);
     segment.set_budget(None).expect("lifted");
     assert_eq!(program.end().ok().stdout, "both launched\n");
@@ -382,7 +382,7 @@ fn children_of_a_fork_are_held_too() {
 #[test]
 fn all_threads_are_held_and_all_of_them_go() {
     let rig = rig();
-    let (mut program, segment) = held(&rig, &["threads", "16"], 16);
+    let (program, segment) = held(&rig, &["threads", "16"], 16);
     assert_still_held(&segment);
     // One at a time.
     segment.set_budget(Some(Budget::new(900, 1))).expect("budget");
