@@ -189,16 +189,15 @@ impl Networks {
     }
 }
 
+/// Scores of each estimator, and the part of rows whose bucket is right.
+pub type HeldOut = (Vec<(&'static str, Scores)>, f64);
+
 /// Scores on networks whose family no model saw, of ours and of the published estimates; and the part of rows whose bucket
 /// of so many bytes is that of the estimate.
 ///
 /// # Errors
 /// Too few networks.
-pub fn held_out(
-    networks: &[Network],
-    level: f64,
-    bucket: f64,
-) -> Result<(Vec<(&'static str, Scores)>, f64), Error> {
+pub fn held_out(networks: &[Network], level: f64, bucket: f64) -> Result<HeldOut, Error> {
     let (table, peaks, families) = table(networks)?;
     let (mut outcomes, mut right) = (Vec::new(), 0usize);
     let fold_of = crate::evaluate::group_folds(&families, 5);
