@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use radrm_collector::work;
 use radrm_emulator_machine::SmWork;
 use radrm_preload_tests::{artifacts, child::Running, programs, rig::Rig};
-use radrm_profile::model::Work;
+use radrm_profile::model::KernelActivity;
 use radrm_telemetry::{Filling, SegmentFile};
 
 /// Of kernels that take longer than what is launched with them, 20 us and more; the others take as long as their waves.
@@ -68,7 +68,7 @@ fn windows(rig: &Rig, seed: u64, count: u32) -> (Vec<Seen>, Seen) {
         let process = processes.first().expect("the program");
         (now, work(process), machine.sm_work_of(pid, 0, now))
     };
-    let seen = |from: (u64, Work, SmWork), to: (u64, Work, SmWork)| {
+    let seen = |from: (u64, KernelActivity, SmWork), to: (u64, KernelActivity, SmWork)| {
         let ns = (to.0 - from.0) as f64;
         let (work, known) = (to.1.since(from.1), to.2.since(from.2));
         Seen {
