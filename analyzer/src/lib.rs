@@ -12,9 +12,11 @@ pub use model::names::{demangle, readable};
 pub use model::oom;
 pub use model::signals::signal_name;
 pub use model::{
-    Beside, BlockSummary, BypassSummary, CopySummary, CounterSummary, EndSummary, EstimateSummary,
-    FailureSummary, Feature, Footprint, FrameworkSummary, GpuSummary, GpuTime, HostSummary, JobSummary,
-    KernelSummary, KindSummary, LeftOver, LimitSummary, LoadSummary, NvmlSummary, OutcomeSummary,
+    Beside, BlockSummary, BypassSummary, CopySummary, CounterSummary, DryRunSummary, EndSummary,
+    EstimateSummary, FailureSummary, Feature, Footprint, FrameworkSummary, GpuSummary, GpuTime, HostSummary,
+    JobSummary, KernelSummary, KindSummary, LeftOver, LimitSummary, LoadSummary, NvmlSummary, OutcomeSummary,
     ProcessGpuSummary, ProcessSummary, SCHEMA, Summary, footprint,
 };
-pub use view::{TextOptions, comparison_text, escaped, html, json, oom_json, oom_text, perfetto, text};
+pub use view::{
+    TextOptions, comparison_text, escaped, fits_text, html, json, oom_json, oom_text, perfetto, text,
+};

@@ -213,6 +213,7 @@ fn a_dataset_without_features_is_read_as_it_is_and_gets_them_when_it_is_written(
     drop(dataset);
     // As the first version left it.
     let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.execute_batch("DROP TRIGGER fits_are_deleted_with_their_run; DROP TABLE fits").unwrap();
     connection.execute_batch("ALTER TABLE runs DROP COLUMN features; PRAGMA user_version = 1;").unwrap();
     drop(connection);
     let known = || {

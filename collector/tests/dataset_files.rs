@@ -49,7 +49,7 @@ fn an_older_dataset_is_tightened_and_a_later_mode_stays() {
         assert_eq!(mode(&path), 0o664);
         // An older version gave it the mode of the umask.
         let file = rusqlite::Connection::open(&path).unwrap();
-        file.execute_batch("DROP TABLE runs; PRAGMA user_version = 2").unwrap();
+        file.execute_batch("DROP TABLE runs; DROP TABLE fits; PRAGMA user_version = 2").unwrap();
         file.execute_batch(include_str!("../src/dataset/migrations/001-runs.sql")).unwrap();
         file.execute_batch(include_str!("../src/dataset/migrations/002-features.sql")).unwrap();
         drop(file);

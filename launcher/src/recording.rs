@@ -20,7 +20,7 @@ use radrm_limits::config::Percentage;
 use radrm_limits::jobs;
 use radrm_limits::mps::clients::Check;
 use radrm_limits::share;
-use radrm_profile::model::{Exit, GpuClock};
+use radrm_profile::model::{DryRunFigures, Exit, GpuClock};
 use radrm_profile::{Bytes, Profile};
 use radrm_telemetry::ledger::{LedgerError, LedgerView, Limit};
 use radrm_telemetry::{CreateError, Liveness, Segment, SegmentError, SegmentFile};
@@ -34,8 +34,7 @@ use super::place::{self, Claimed, Place};
 use super::remarks::Remarks;
 use super::signals::own_pid;
 use super::supervise::{Ended, Observer};
-use crate::dry_run;
-use crate::dry_run::outcome::Outcome;
+use crate::dry_run::stored;
 use crate::layout::text_options;
 use crate::report_file;
 
@@ -122,7 +121,7 @@ pub struct Recording {
     failures: Vec<String>,
     clients: Option<Check>,
     charge: Option<Charge>,
-    dry_run: Option<Outcome>,
+    dry_run: Option<DryRunFigures>,
     // Last, so that the segment's file goes when it has no reader any more.
     _channel: Channel,
 }
@@ -242,9 +241,9 @@ impl Recording {
         gap
     }
 
-    /// Lets the report show what a dry run found out.
-    pub fn dry_run(&mut self, outcome: Option<Outcome>) {
-        self.dry_run = outcome;
+    /// Takes what a dry run found out: it is recorded at the end.
+    pub fn dry_run(&mut self, found: Option<DryRunFigures>) {
+        self.dry_run = found;
     }
 
     /// Completes the profile, adds the dataset's row and reports. `completed` is called when the
@@ -262,31 +261,17 @@ impl Recording {
             minor_faults: ended.minor_faults,
             major_faults: ended.major_faults,
         });
-        let Finished { profile, path, warnings, failures } = self.watch.finish(exit(ended.ending));
+        let Finished { mut profile, path, warnings, failures } = self.watch.finish(exit(ended.ending));
         self.warnings.extend(warnings);
         self.failures.extend(failures);
-        completed(alive);
-        let row = match &plan.row {
-            RowTo::Nowhere => None,
-            RowTo::File(file) => Some(Some(file.clone())),
-            RowTo::Default => Some(dataset::default_path()),
-        };
-        let summary = Summary::from_profile(&profile);
-        let failed = row.and_then(|file| {
-            let features = features(&summary);
-            let outcome = self.dry_run.as_ref();
-            let row = dataset_row((&profile, &summary), path.as_deref(), &features, outcome);
-            dataset::record(file.as_deref(), &row, &features)
-        });
-        self.failures.extend(failed);
-        if let Some(outcome) = &mut self.dry_run {
-            match (summary.outcome.out_of_memory, summary.outcome.success) {
-                (true, _) => outcome.ran_out(summary.failed_requests_total),
-                (false, false) => outcome.failed(),
-                (false, true) => {}
-            }
+        if let Some(figures) = self.dry_run.take() {
+            let records = stored::records(figures, &Summary::from_profile(&profile));
+            self.failures.extend(stored::add(&mut profile, path.as_deref(), records));
         }
-        report(plan, (&profile, &summary), path.as_deref(), self.dry_run.as_ref(), remarks);
+        completed(alive);
+        let summary = Summary::from_profile(&profile);
+        self.failures.extend(add_row(plan, (&profile, &summary), path.as_deref()));
+        report(plan, (&profile, &summary), path.as_deref(), remarks);
         if alive > 0 {
             let many =
                 if alive == 1 { "1 process that was counted is" } else { "processes that were counted are" };
@@ -326,26 +311,14 @@ fn exit(ending: Ending) -> Exit {
     }
 }
 
-fn report(
-    plan: &Plan,
-    (profile, summary): (&Profile, &Summary),
-    path: Option<&Path>,
-    dry_run: Option<&Outcome>,
-    remarks: Remarks,
-) {
-    let json = || {
-        let text = radrm_analyzer::json(summary);
-        dry_run.and_then(|outcome| dry_run::report::into_json(&text, outcome)).unwrap_or(text)
-    };
+fn report(plan: &Plan, (profile, summary): (&Profile, &Summary), path: Option<&Path>, remarks: Remarks) {
+    let json = || radrm_analyzer::json(summary);
     match &plan.report {
         ReportTo::Nowhere => {}
         ReportTo::Text { timeline } => {
             let err = std::io::stderr();
             let options = text_options(err.is_terminal(), width(err.as_fd()), *timeline, path);
             output::to_stderr(&radrm_analyzer::text(profile, summary, &options));
-            if let Some(outcome) = dry_run {
-                output::to_stderr(&format!("\n{}", dry_run::report::text(outcome)));
-            }
         }
         ReportTo::JsonOnStderr => {
             output::to_stderr(&json());
@@ -371,13 +344,24 @@ pub fn outer_machine() -> Option<PathBuf> {
     std::env::var_os(radrm_emulator_machine::ENV_MACHINE).filter(|file| !file.is_empty()).map(PathBuf::from)
 }
 
-/// The dataset's row of this run.
-fn dataset_row(
+/// Adds a run to the dataset that was asked for. What went wrong, as a sentence.
+pub(crate) fn add_row(
+    plan: &Plan,
     (profile, summary): (&Profile, &Summary),
     path: Option<&Path>,
-    features: &Features,
-    dry_run: Option<&Outcome>,
-) -> Row {
+) -> Option<String> {
+    let file = match &plan.row {
+        RowTo::Nowhere => return None,
+        RowTo::File(file) => Some(file.clone()),
+        RowTo::Default => dataset::default_path(),
+    };
+    let features = features(summary);
+    let row = dataset_row((profile, summary), path, &features);
+    dataset::record(file.as_deref(), &row, &features)
+}
+
+/// The dataset's row of this run.
+fn dataset_row((profile, summary): (&Profile, &Summary), path: Option<&Path>, features: &Features) -> Row {
     let needed = radrm_analyzer::footprint(summary);
     let [smact, smocc, drama] = features.activity().map(|part| part.map(|part| part.0));
     let row = Row {
@@ -390,10 +374,10 @@ fn dataset_row(
         drama_permille: drama,
         ..Row::from_profile(profile, path)
     };
-    let Some(outcome) = dry_run else { return row };
+    let Some(figures) = &profile.dry_run else { return row };
     Row {
         origin: Origin::DryRun,
-        footprint_bytes: outcome.gpus.iter().map(|gpu| gpu.held_peak).max(),
+        footprint_bytes: figures.gpus.iter().map(|gpu| gpu.held_peak).max(),
         // Nothing was computed.
         smact_permille: None,
         smocc_permille: None,

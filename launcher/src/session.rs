@@ -26,10 +26,14 @@ pub fn run(plan: &Plan, inherited: &Inherited) -> End {
         return End::Code(batch::run(plan, find));
     }
     if let Some(wanted) = plan.dry_run.as_ref().filter(|dry_run| !dry_run.fits.is_empty()) {
-        return End::Code(fits::run(plan, wanted));
+        return ended(fits::run(plan, wanted).map(End::Code));
     }
-    match launch(plan, inherited) {
-        Ok(ending) => End::Like(ending),
+    ended(launch(plan, inherited).map(End::Like))
+}
+
+fn ended(result: Result<End, LaunchError>) -> End {
+    match result {
+        Ok(end) => end,
         Err(LaunchError::Interrupted(signal)) => End::Like(Ending::Killed { signal, core: false }),
         Err(error) => {
             output::say(NAME, &error.to_string());

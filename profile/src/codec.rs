@@ -37,6 +37,8 @@ const TYPE_RECORDING: u32 = 40;
 const TYPE_KERNEL_ACTIVITY: u32 = 41;
 const TYPE_LAUNCHES: u32 = 42;
 const TYPE_TIMINGS: u32 = 43;
+const TYPE_DRY_RUN: u32 = 50;
+const TYPE_FITS: u32 = 51;
 
 /// Counts what the decoder claims, in memory and not in the file: a vector of
 /// small numbers claims up to eight times its encoded size.
@@ -82,6 +84,8 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::GpuClock(time) => bytes(TYPE_GPU_CLOCK, time),
         Record::Launches(launches) => bytes(TYPE_LAUNCHES, launches),
         Record::Recording(recording) => bytes(TYPE_RECORDING, recording),
+        Record::DryRun(figures) => bytes(TYPE_DRY_RUN, figures),
+        Record::Fits(fits) => bytes(TYPE_FITS, fits),
     }
 }
 
@@ -107,6 +111,8 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_GPU_CLOCK => Record::GpuClock(value(payload)?),
         TYPE_LAUNCHES => Record::Launches(value(payload)?),
         TYPE_RECORDING => Record::Recording(value(payload)?),
+        TYPE_DRY_RUN => Record::DryRun(Box::new(value(payload)?)),
+        TYPE_FITS => Record::Fits(value(payload)?),
         _ => return Ok(None),
     };
     Ok(Some(record))

@@ -32,6 +32,8 @@ impl Profile {
                     process.throttling = throttling;
                 }
             }
+            Record::DryRun(figures) => self.dry_run = Some(*figures),
+            Record::Fits(fits) => self.fits = fits,
             Record::Launches(launches) => self.launches.extend(launches),
             Record::Recording(recording) => {
                 if let Some(process) = self.processes.iter_mut().rfind(|p| p.key == recording.key) {

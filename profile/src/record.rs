@@ -1,9 +1,9 @@
 //! The records of a profile file, and how a timeline is packed.
 
 use crate::model::{
-    Event, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews, Identity, Job, KIND_COUNT, KernelSpan, NvmlSample,
-    Outcome, Postmortem, ProcessKey, ProcessState, Recording, Throttling, TimedLaunch, TimelinePoint,
-    Timings, device_total,
+    DryRunFigures, Event, Fit, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews, Identity, Job, KIND_COUNT,
+    KernelSpan, NvmlSample, Outcome, Postmortem, ProcessKey, ProcessState, Recording, Throttling,
+    TimedLaunch, TimelinePoint, Timings, device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -55,6 +55,10 @@ pub enum Record {
     Launches(Vec<TimedLaunch>),
     /// What is recorded of a process.
     Recording(Recording),
+    /// What a dry run found out.
+    DryRun(Box<DryRunFigures>),
+    /// Cards, and whether the program fits on them; replaces what was known.
+    Fits(Vec<Fit>),
 }
 
 /// Everything that changed up to one moment. One frame, so that a reader sees

@@ -36,6 +36,13 @@ impl Writer {
         Writer::begin(file, path, job)
     }
 
+    /// Opens a profile that has ended, to append what was found out about it later.
+    pub fn reopen(path: &Path) -> Result<Writer, WriteError> {
+        let file = OpenOptions::new().append(true).open(path)?;
+        let written = file.metadata()?.len();
+        Ok(Writer { file, path: path.to_owned(), written })
+    }
+
     fn begin(file: File, path: &Path, job: &Job) -> Result<Writer, WriteError> {
         // Readers take the lock for a sign that the job still runs. File systems without locks have no such sign.
         let _ = file.try_lock();

@@ -1,8 +1,10 @@
 //! From a profile to its summary.
 
 use super::signals::{signal_name, signal_text};
+use super::{
+    DryRunSummary, LimitSummary, ThrottlingSummary, gpu, kernels, kind_key, limits, load, oom, process,
+};
 use super::{FailureSummary, JobSummary, OutcomeSummary, ProcessSummary, SCHEMA, Summary};
-use super::{LimitSummary, ThrottlingSummary, gpu, kernels, kind_key, limits, load, oom, process};
 use radrm_profile::model::{End, Exit, Job, Profile, Reason};
 use std::collections::BTreeMap;
 
@@ -56,6 +58,7 @@ impl Summary {
             unseen: unseen(profile),
             host,
             limits: LimitSummary::default(),
+            dry_run: DryRunSummary::of(profile),
             throttling: ThrottlingSummary::of(profile),
             unmeasured: profile.unmeasured.clone(),
         };

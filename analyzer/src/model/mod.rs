@@ -28,7 +28,9 @@ pub use oom::{HeldSummary, LeftOutSummary, PostmortemSummary, QuotaSummary};
 pub use process::{
     BlockSummary, BypassSummary, EndSummary, FrameworkSummary, ProcessGpuSummary, ProcessSummary,
 };
-pub use summary::{FailureSummary, JobSummary, OutcomeSummary, SCHEMA, Summary, ThrottlingSummary};
+pub use summary::{
+    DryRunSummary, FailureSummary, JobSummary, OutcomeSummary, SCHEMA, Summary, ThrottlingSummary,
+};
 pub use window::WindowSummary;
 
 use radrm_profile::model::Kind;

@@ -6,7 +6,7 @@ use super::{
     CopySummary, GpuSummary, HostSummary, KernelSummary, LimitSummary, PostmortemSummary, ProcessSummary,
     QuotaSummary,
 };
-use radrm_profile::model::{GpuClock, Profile};
+use radrm_profile::model::{DryRunFigures, Fit, GpuClock, Profile};
 use radrm_profile::{Bytes, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -77,8 +77,28 @@ pub struct Summary {
     /// What could not be read, or why nothing was seen: sentences, which
     /// are in `notes` too. Figures are missing what happened there.
     pub unseen: Vec<String>,
+    /// What a dry run found out, if it was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dry_run: Option<DryRunSummary>,
     /// What the reader should know: damage, lost records, incomplete figures.
     pub notes: Vec<String>,
+}
+
+/// What a dry run found out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct DryRunSummary {
+    /// The figures.
+    #[serde(flatten)]
+    pub figures: DryRunFigures,
+    /// Cards, and whether the program fits on them; empty if its need is not known.
+    pub fits: Vec<Fit>,
+}
+
+impl DryRunSummary {
+    pub(super) fn of(profile: &Profile) -> Option<Self> {
+        let figures = profile.dry_run.clone()?;
+        Some(Self { figures, fits: profile.fits.clone() })
+    }
 }
 
 /// What a launch budget did to the job's processes.

@@ -1,12 +1,14 @@
 //! The report as one page that needs nothing else.
 
 use super::phrases::{counted, end_text, failure_text, launches_text, outcome_text};
+use super::text::dry_run;
 use super::text::load::{activity_text, host_lines, traffic_text};
 use super::{svg, text};
-use crate::model::{Feature, GpuSummary, KernelSummary, ProcessSummary, Summary};
+use crate::model::{DryRunSummary, Feature, GpuSummary, KernelSummary, ProcessSummary, Summary};
 use askama::Template;
 use radrm_base::calendar;
 use radrm_profile::Bytes;
+use radrm_profile::model::dry_run::{GpuFigures, Phase};
 use radrm_profile::model::{GpuIndex, Kind, Profile};
 use radrm_profile::steps::gpu_steps;
 use radrm_term::clean;
@@ -44,6 +46,16 @@ struct Page<'a> {
     postmortems: Vec<Vec<String>>,
     host: Vec<(&'static str, String)>,
     features: Vec<Features<'a>>,
+    dry_run: Option<DryRun>,
+}
+
+/// What a dry run found out.
+struct DryRun {
+    title: String,
+    lines: Vec<String>,
+    gpus: Vec<(String, Vec<(&'static str, String)>)>,
+    fits: Vec<[String; 6]>,
+    uncertain: Vec<(String, Vec<String>)>,
 }
 
 struct Gpu<'a> {
@@ -145,10 +157,43 @@ impl<'a> Page<'a> {
             postmortems: s.postmortems.iter().filter(|it| it.is_first).map(text::oom::short).collect(),
             refused: failures,
             features: s.busiest(FEATURES).into_iter().map(Features::new).collect(),
+            dry_run: s.dry_run.as_ref().map(DryRun::new),
             host: s.host.as_ref().map(host_lines).unwrap_or_default(),
             s,
         }
     }
+}
+
+impl DryRun {
+    fn new(DryRunSummary { figures, fits }: &DryRunSummary) -> Self {
+        let withheld = figures.withheld.as_ref().map(|why| format!("No figure: {why}."));
+        Self {
+            title: dry_run::title(figures),
+            lines: figures
+                .remarks
+                .iter()
+                .cloned()
+                .chain(withheld)
+                .chain(dry_run::shortage(figures))
+                .collect(),
+            gpus: figures
+                .gpus
+                .iter()
+                .map(|gpu| (format!("GPU {} · {}", gpu.gpu, gpu.name), of_gpu(gpu)))
+                .collect(),
+            fits: fits.iter().map(dry_run::fit_row).collect(),
+            uncertain: dry_run::uncertainties(figures),
+        }
+    }
+}
+
+fn of_gpu(gpu: &GpuFigures) -> Vec<(&'static str, String)> {
+    let peak = |phase: Phase| {
+        let peak = gpu.phases.get(&phase)?;
+        let text = format!("{} allocated, {} reserved", Bytes(peak.allocated), Bytes(peak.reserved));
+        Some((phase.label(), text))
+    };
+    Phase::ALL.into_iter().filter_map(peak).chain(dry_run::held(gpu)).collect()
 }
 
 impl<'a> Gpu<'a> {

@@ -14,5 +14,6 @@ pub use html::html;
 pub use json::{json, oom_json};
 pub use perfetto::perfetto;
 pub use svg::escaped;
+pub use text::dry_run::fits_text;
 pub use text::oom::oom_text;
 pub use text::{TextOptions, text};

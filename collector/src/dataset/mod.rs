@@ -5,6 +5,7 @@
 
 mod features;
 mod files;
+mod fits;
 mod past;
 pub mod program;
 mod row;
@@ -111,13 +112,16 @@ impl Dataset {
         // another writer, it fails at once.
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let id = table::insert(&transaction, row, features)?;
+        fits::insert(&transaction, id, &row.fits)?;
         transaction.commit()?;
         Ok(id)
     }
 
     /// Rows that pass the filter, newest first. Their features are not read: see [`Dataset::features`].
     pub fn rows(&self, filter: &Filter) -> Result<Vec<Row>, DatasetError> {
-        Ok(table::select(&self.connection, filter)?)
+        let mut rows = table::select(&self.connection, filter)?;
+        fits::add_to(&self.connection, &mut rows)?;
+        Ok(rows)
     }
 
     /// What the processes of a run did, by the number of its row; `None` if the row keeps none.

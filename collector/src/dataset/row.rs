@@ -2,7 +2,7 @@
 
 use super::program::{ProgramKey, batch_of};
 use radrm_profile::Bytes;
-use radrm_profile::model::{Exit, KIND_COUNT, Kind, Profile, Reason, frameworks};
+use radrm_profile::model::{Exit, Fit, KIND_COUNT, Kind, Profile, Reason, frameworks};
 use radrm_profile::peak::{gpu_kind_peaks, gpu_peak};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -160,6 +160,9 @@ pub struct Row {
     pub profile_path: Option<String>,
     /// Version of radrm.
     pub radrm_version: String,
+    /// Cards, and whether the program fits on them: of dry runs, in a table of their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fits: Vec<Fit>,
 }
 
 /// The peak on one GPU.
@@ -245,6 +248,7 @@ impl Row {
                 .is_some_and(|outcome| outcome.reason == Some(Reason::OutOfGpuMemory)),
             profile_path: profile_path.map(|path| absolute(path).to_string_lossy().into_owned()),
             radrm_version: job.radrm_version.clone(),
+            fits: profile.fits.clone(),
             ..Row::of_command(&job.command, Path::new(&job.cwd), gpus_requested)
         }
     }

@@ -5,11 +5,12 @@ use rusqlite::{Connection, TransactionBehavior};
 
 /// Step `n` leads from version `n` to `n + 1`. Released steps are never changed, only
 /// added: datasets of every age are out there.
-const STEPS: [&str; 4] = [
+const STEPS: [&str; 5] = [
     include_str!("migrations/001-runs.sql"),
     include_str!("migrations/002-features.sql"),
     include_str!("migrations/003-needs.sql"),
     include_str!("migrations/004-sharing.sql"),
+    include_str!("migrations/005-fits.sql"),
 ];
 
 /// The newest version.
@@ -23,6 +24,9 @@ pub(super) const KEYS_SINCE: i64 = 3;
 
 /// The first version with the table `sharing`.
 pub(super) const SHARING_SINCE: i64 = 4;
+
+/// The first version with the table `fits`.
+pub(super) const FITS_SINCE: i64 = 5;
 
 pub(super) fn version(connection: &Connection) -> Result<i64, rusqlite::Error> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
@@ -63,7 +67,8 @@ mod tests {
     use sha2::{Digest, Sha256};
 
     use super::*;
-    use crate::dataset::{Dataset, Features, Filter, Origin, Row};
+    use crate::dataset::program::ProgramKey;
+    use crate::dataset::{Dataset, Features, Filter, Origin, PastRuns, Row, table};
 
     /// A dataset as the release with this version left it, with two rows.
     fn released(path: &Path, version: usize) {
@@ -172,6 +177,26 @@ mod tests {
     }
 
     #[test]
+    fn needs_are_read_from_a_file_of_the_schema_that_first_had_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("3.db");
+        let old = Connection::open(&path).unwrap();
+        STEPS[..3].iter().for_each(|step| old.execute_batch(step).unwrap());
+        old.pragma_update(None, "user_version", 3).unwrap();
+        let command = Row::of_command(&["p".to_owned()], Path::new("/"), 1);
+        let ran = Row { footprint_bytes: Some(7), complete: true, outcome: "exited".into(), ..command };
+        table::insert(&old, &ran, None).unwrap();
+        drop(old);
+        let past = |dataset: &Dataset| {
+            let of =
+                PastRuns { origin: Origin::Measured, uid: 0, gpu_model: None, emulated: false, limit: 9 };
+            dataset.past_runs(&ProgramKey::of(&["p".to_owned()], Path::new("/"), 1), &of).unwrap().len()
+        };
+        assert_eq!(past(&Dataset::open_existing(&path).unwrap()), 1);
+        assert_eq!(past(&Dataset::open(&path).unwrap()), 1);
+    }
+
+    #[test]
     fn a_migrated_dataset_has_the_tables_of_a_fresh_one() {
         let dir = tempfile::tempdir().unwrap();
         let tables = |name: &str| {
@@ -206,6 +231,7 @@ mod tests {
         let released = [
             "376d6823f433bf846f63240f80654ce67c66c9e9d49032aa6516adf1dbf8b08b",
             "b06662c5c5cb1c9a92a493948b3bf0ac1a6466ef75b0dd4d8fc5b1b73b07845d",
+            "664696159eaa84441cc5de7cf628e2849926e7e6f55b1b9677f0a1f8b04794d1",
         ];
         for (step, digest) in STEPS.iter().zip(released) {
             let found: String = Sha256::digest(step).iter().map(|byte| format!("{byte:02x}")).collect();

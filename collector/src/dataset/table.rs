@@ -131,6 +131,8 @@ macro_rules! columns {
         fn from_sql(sql: &rusqlite::Row<'_>) -> Result<Row, rusqlite::Error> {
             Ok(Row {
                 id: sql.get("id")?,
+                // In a table of their own.
+                fits: Vec::new(),
                 $($field: Column::from_sql(sql.get_ref(stringify!($field))?)),*
             })
         }

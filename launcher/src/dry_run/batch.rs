@@ -12,7 +12,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::flags::FindBatch;
-use super::trial::{Reading, Trial};
+use super::trial::{Reading, Signals, Trial};
 use crate::NAME;
 use crate::cli::Plan;
 use crate::ending::Ending;
@@ -137,8 +137,8 @@ fn attempt(plan: &Plan, find: &FindBatch, value: u64) -> Tried {
 fn try_attempt(plan: &Plan, find: &FindBatch, value: u64) -> Result<Tried, TrialError> {
     let wanted = plan.dry_run.as_ref().ok_or(TrialError::NotAsked)?;
     // A few steps are enough: memory is what it is after the second.
-    let mut trial = Trial::like(plan, wanted, None, 3)?;
-    trial.command.arg("--").args(with_value(&plan.command, &find.option, value));
+    let mut trial = Trial::like(plan, wanted, None, 3, Signals::hold()?)?;
+    trial.command.args(["--no-profile", "--"]).args(with_value(&plan.command, &find.option, value));
     let (ending, report) = trial.run()?;
     Ok(judge(ending == Ending::Exited(0), &report))
 }

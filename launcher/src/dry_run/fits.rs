@@ -1,92 +1,195 @@
 //! `--fits CARD,...`: a dry run on each card, and what it says of the program there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::io;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use radrm_analyzer::{Summary, fits_text};
 use radrm_console::output;
 use radrm_emulator_machine::Models;
-use radrm_profile::Bytes;
-use radrm_term::{Table, left, right};
-use serde::Serialize;
+use radrm_profile::model::Fit;
+use radrm_profile::model::dry_run::Verdict;
+use radrm_profile::{Bytes, Profile, Record, name};
 use serde_json::Value;
 
-use super::cards::Verdict;
 use super::flags::DryRun;
-use super::trial::{Reading, Trial};
+use super::stored;
+use super::trial::{Reading, Signals, Started, Trial};
 use crate::NAME;
 use crate::cli::{Plan, ReportTo};
 use crate::ending::{Ending, FAILED};
-use crate::report_file;
+use crate::error::LaunchError;
+use crate::place::{self, Place};
+use crate::{recording, report_file};
 
 /// Optimizer steps of each run where `--steps` names none: memory is what it is after the second.
 const STEPS: u64 = 3;
 
-/// What a dry run on a card has shown.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Tried {
-    /// Model.
-    pub card: String,
-    /// Whether the program fits.
-    pub verdict: Verdict,
-    /// Why there is no better verdict, as a clause.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
-    /// The most that the driver would hold on one GPU, bytes; with `no` up to the refused request.
-    pub held_peak: u64,
-    /// Memory of the card, bytes.
-    pub memory: u64,
-    /// Duration of the run.
-    pub seconds: f64,
+/// Host memory that must be free for a run, as a multiple of what the first one took: runs differ by card.
+const MARGIN: f64 = 1.25;
+
+/// A card, and its run's profile if it wrote one.
+struct Tried {
+    fit: Fit,
+    profile: PathBuf,
 }
 
 /// Runs the program on each card, prints the verdicts, and gives the exit code: 0 if every card has one.
-#[must_use]
-pub fn run(plan: &Plan, wanted: &DryRun) -> i32 {
-    let memory = memory_of_cards();
-    let mut all = Vec::new();
-    for card in &wanted.fits {
-        let began = Instant::now();
-        let judged = Trial::like(plan, wanted, Some(card), STEPS)
-            .and_then(|mut trial| {
-                trial.command.arg("--").args(&plan.command);
-                trial.run()
-            })
-            .map(|(ending, report)| judge(ending, &report))
-            .unwrap_or_else(|error| {
-                (Verdict::Unknown, Some(format!("no dry run was made: {}", output::reason(&error))), 0)
-            });
-        let (verdict, why, held_peak) = judged;
-        let memory = memory.get(card).copied().unwrap_or(0);
-        let tried = Tried {
-            card: card.clone(),
-            verdict,
-            why,
-            held_peak,
-            memory,
-            seconds: began.elapsed().as_secs_f64(),
-        };
-        if !plan.quiet {
-            output::say(NAME, &format!("{}: {}", tried.card, words(&tried)));
+///
+/// The profile and the dataset's row are those of the run on the largest card that holds the program, with all verdicts.
+///
+/// # Errors
+/// The profile cannot go where it was asked for, or signals cannot be held.
+pub fn run(plan: &Plan, wanted: &DryRun) -> Result<i32, LaunchError> {
+    let place = place::prepare(&plan.profile)?;
+    let signals = Signals::hold().map_err(LaunchError::Signals)?;
+    let all = match tempfile::Builder::new().prefix("radrm-fits-").tempdir() {
+        Ok(folder) => {
+            let all = try_all(plan, wanted, folder.path(), &signals);
+            for sentence in keep(plan, place, &all) {
+                output::say(NAME, &sentence);
+            }
+            all
         }
-        all.push(tried);
-    }
-    let code = i32::from(all.iter().any(|tried| tried.verdict == Verdict::Unknown));
-    match deliver(plan, &all) {
+        Err(error) => {
+            output::say(NAME, &format!("no folder for profiles: {}", output::reason(&error)));
+            return Ok(FAILED);
+        }
+    };
+    let fits: Vec<Fit> = all.into_iter().map(|tried| tried.fit).collect();
+    let code = i32::from(fits.iter().any(|fit| fit.verdict == Verdict::Unknown));
+    Ok(match deliver(plan, &fits) {
         Ok(()) => code,
         Err(sentence) => {
             output::say(NAME, &sentence);
             FAILED
         }
-    }
+    })
 }
 
-fn memory_of_cards() -> BTreeMap<String, u64> {
+/// Runs the program on each card; in the order in which they were named.
+fn try_all(plan: &Plan, wanted: &DryRun, folder: &Path, signals: &Signals) -> Vec<Tried> {
+    let memory = memory_of_cards();
+    let memory_of = |card: &str| memory.get(card).copied().unwrap_or_default();
+    let mut waiting: Vec<&String> = wanted.fits.iter().collect();
+    // The first run shows how much host memory one takes: on the largest card it comes furthest.
+    waiting.sort_by_key(|card| std::cmp::Reverse(memory_of(card).0));
+    let mut waiting = VecDeque::from(waiting);
+    let mut running: VecDeque<(&String, PathBuf, Instant, Started)> = VecDeque::new();
+    let mut done: BTreeMap<&String, Tried> = BTreeMap::new();
+    let mut at_a_time = 1;
+    let finish = |card: &String, profile: PathBuf, began: Instant, judged: (Verdict, Option<String>, u64)| {
+        let (verdict, why, need) = judged;
+        let seconds = Some(began.elapsed().as_secs_f64());
+        let fit = Fit { card: card.clone(), verdict, why, need, memory: memory_of(card).0, seconds };
+        if !plan.quiet {
+            output::say(NAME, &words(&fit));
+        }
+        Tried { fit, profile }
+    };
+    loop {
+        while running.len() < at_a_time
+            && let Some(card) = waiting.pop_front()
+        {
+            let profile = folder.join(format!("{card}.radrm"));
+            let began = Instant::now();
+            match start(plan, wanted, card, &profile, signals) {
+                Ok(started) => running.push_back((card, profile, began, started)),
+                Err(error) => {
+                    let why = format!("no dry run was made: {}", output::reason(&error));
+                    done.insert(card, finish(card, profile, began, (Verdict::Unknown, Some(why), 0)));
+                }
+            }
+        }
+        let Some((card, profile, began, started)) = running.pop_front() else { break };
+        let (ending, report) = started.wait(running.iter().map(|(.., beside)| beside));
+        if done.is_empty() {
+            let took = report["host"]["resident_peak_bytes"].as_u64();
+            at_a_time = runs_at_a_time(took, radrm_os::host::available_memory(), processors());
+        }
+        done.insert(card, finish(card, profile, began, judge(ending, &report, memory_of(card).1)));
+    }
+    wanted.fits.iter().filter_map(|card| done.remove(card)).collect()
+}
+
+fn start(plan: &Plan, wanted: &DryRun, card: &str, profile: &Path, signals: &Signals) -> io::Result<Started> {
+    let mut trial = Trial::like(plan, wanted, Some(card), STEPS, signals.clone())?;
+    trial.command.arg("-o").arg(profile).arg("--").args(&plan.command);
+    trial.start()
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// How many runs there may be at a time, of which each takes so many bytes of the host's memory. One where either
+/// figure is unknown.
+fn runs_at_a_time(took: Option<u64>, available: Option<u64>, processors: usize) -> usize {
+    let (Some(took @ 1..), Some(available)) = (took, available) else { return 1 };
+    ((available as f64 / (took as f64 * MARGIN)) as usize).clamp(1, processors.max(1))
+}
+
+/// Memory of each model, and what of it CUDA shows programs.
+fn memory_of_cards() -> BTreeMap<String, (u64, u64)> {
     let models = Models::known().map(|models| models.gpu).unwrap_or_default();
-    models.into_iter().map(|model| (model.id.clone(), model.memory_bytes())).collect()
+    models
+        .into_iter()
+        .map(|model| (model.id.clone(), (model.memory_bytes(), model.cuda_memory_bytes())))
+        .collect()
+}
+
+/// Keeps the profile of one run, with all verdicts, and adds its row to the dataset. What went wrong, in sentences.
+fn keep(plan: &Plan, place: Place, all: &[Tried]) -> Vec<String> {
+    // The figures of a run that memory cut short are not the program's.
+    let largest = |tried: &&Tried| (tried.fit.verdict == Verdict::Yes, tried.fit.memory);
+    let Some(tried) = all.iter().max_by_key(largest) else { return Vec::new() };
+    let Ok(mut profile) = Profile::open(&tried.profile) else {
+        return vec!["no profile was kept: the run wrote none".to_owned()];
+    };
+    let fits = all.iter().map(|tried| tried.fit.clone()).collect();
+    let mut wrong = Vec::new();
+    wrong.extend(stored::add(&mut profile, Some(&tried.profile), vec![Record::Fits(fits)]));
+    let path = match kept_at(plan, &place, &profile, &tried.profile) {
+        Ok(path) => path,
+        Err(sentence) => {
+            wrong.push(sentence);
+            None
+        }
+    };
+    let summary = Summary::from_profile(&profile);
+    wrong.extend(recording::add_row(plan, (&profile, &summary), path.as_deref()));
+    if let (Some(path), ReportTo::Text { .. }) = (&path, &plan.report) {
+        output::say(NAME, &format!("the profile is {}", path.display()));
+    }
+    wrong
+}
+
+/// Copies a profile to where it was asked for; gives that place, if there is one.
+fn kept_at(plan: &Plan, place: &Place, profile: &Profile, from: &Path) -> Result<Option<PathBuf>, String> {
+    let path = match place {
+        Place::Nowhere => return Ok(None),
+        Place::File(named) => named.path().to_owned(),
+        Place::Usual => {
+            let program = plan.command.first().map_or_else(Default::default, |word| word.as_os_str());
+            let name = name::file_name(program, profile.job.pid);
+            place::claim(&name).map_err(|error| error.to_string())?.path
+        }
+    };
+    let written = fs::read(from).and_then(|bytes| fs::write(&path, bytes));
+    written.map_err(|error| format!("no profile at {}: {}", path.display(), output::reason(&error)))?;
+    if let Some(mode) = plan.profile_mode {
+        place::set_mode(&path, mode).map_err(|error| error.to_string())?;
+    }
+    Ok(Some(path))
 }
 
 /// The verdict, why there is no better one, and what the driver would hold at most.
-fn judge(ending: Ending, report: &Value) -> (Verdict, Option<String>, u64) {
+///
+/// An emulated card has all of its memory for programs, a real one shows them `usable` bytes.
+fn judge(ending: Ending, report: &Value, usable: u64) -> (Verdict, Option<String>, u64) {
     let reading = Reading::of(report);
     let held = reading.of_gpus("held_peak").max().unwrap_or(0);
     let unknown = |why: String| (Verdict::Unknown, Some(why), held);
@@ -101,6 +204,9 @@ fn judge(ending: Ending, report: &Value) -> (Verdict, Option<String>, u64) {
         }
         (true, _, Some(why)) => unknown(why.to_owned()),
         (true, _, None) if held == 0 => unknown("the program used no GPU".to_owned()),
+        (true, _, None) if held > usable => {
+            unknown(format!("it takes more than the {} that CUDA shows programs there", Bytes(usable)))
+        }
         (true, _, None) => match reading.retries {
             0 => (Verdict::Yes, None, held),
             1 => (Verdict::Tight, Some("memory ran short once".to_owned()), held),
@@ -109,21 +215,21 @@ fn judge(ending: Ending, report: &Value) -> (Verdict, Option<String>, u64) {
     }
 }
 
-fn words(tried: &Tried) -> String {
-    let why = tried.why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
-    format!("{}{why}", tried.verdict.word())
+fn words(fit: &Fit) -> String {
+    let why = fit.why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+    format!("{}: {}{why}", fit.card, fit.verdict.word())
 }
 
-fn deliver(plan: &Plan, all: &[Tried]) -> Result<(), String> {
+fn deliver(plan: &Plan, fits: &[Fit]) -> Result<(), String> {
     let command: Vec<_> = plan.command.iter().map(|word| word.to_string_lossy()).collect();
     let json = || {
-        let value = serde_json::json!({ "schema": 1, "command": command, "fits": all });
+        let value = serde_json::json!({ "schema": 2, "command": command, "fits": fits });
         serde_json::to_string_pretty(&value).map_or_else(|error| error.to_string(), |text| text + "\n")
     };
     match &plan.report {
         ReportTo::Nowhere => {}
         ReportTo::Text { .. } => {
-            output::to_stderr(&table(all));
+            output::to_stderr(&format!("\n{}", fits_text(fits)));
         }
         ReportTo::JsonOnStderr => {
             output::to_stderr(&json());
@@ -135,29 +241,6 @@ fn deliver(plan: &Plan, all: &[Tried]) -> Result<(), String> {
         ReportTo::JsonFile(file) => report_file::write(file, &json()).map_err(|error| error.to_string())?,
     }
     Ok(())
-}
-
-fn table(all: &[Tried]) -> String {
-    let mut table = Table::new([
-        left("card"),
-        left("fits"),
-        right("driver holds"),
-        right("of"),
-        right("share"),
-        left(""),
-    ]);
-    for tried in all {
-        let share = tried.held_peak as f64 / tried.memory.max(1) as f64 * 100.0;
-        table.row([
-            tried.card.clone(),
-            tried.verdict.word().to_owned(),
-            Bytes(tried.held_peak).to_string(),
-            Bytes(tried.memory).to_string(),
-            format!("{share:.0} %"),
-            tried.why.clone().unwrap_or_default(),
-        ]);
-    }
-    format!("\n{}", table.indented(2))
 }
 
 #[cfg(test)]
@@ -175,11 +258,13 @@ mod tests {
         };
         let none = || serde_json::json!({});
         let ended = Ending::Exited;
-        assert_eq!(judge(ended(0), &report(0, 0, none())), (Verdict::Yes, None, 9));
-        assert_eq!(judge(ended(0), &report(2, 0, none())).0, Verdict::Tight);
-        assert_eq!(judge(ended(1), &report(0, 1, none())).0, Verdict::No);
+        assert_eq!(judge(ended(0), &report(0, 0, none()), 100), (Verdict::Yes, None, 9));
+        assert_eq!(judge(ended(0), &report(2, 0, none()), 100).0, Verdict::Tight);
+        assert_eq!(judge(ended(1), &report(0, 1, none()), 100).0, Verdict::No);
         // A program that catches the error and goes on fits in its own way.
-        assert_eq!(judge(ended(0), &report(0, 1, none())).0, Verdict::Yes);
+        assert_eq!(judge(ended(0), &report(0, 1, none()), 100).0, Verdict::Yes);
+        let shown = judge(ended(0), &report(0, 0, none()), 8);
+        assert!(shown.0 == Verdict::Unknown && shown.1.unwrap().contains("that CUDA shows programs there"));
         let killed = Ending::Killed { signal: 9, core: false };
         for (ending, report, part) in [
             (ended(3), report(0, 0, none()), "exit code 3, and not for lack"),
@@ -188,25 +273,19 @@ mod tests {
             (ended(0), report(0, 0, serde_json::json!({"gpus": []})), "used no GPU"),
             (ended(0), Value::Null, "used no GPU"),
         ] {
-            let (verdict, why, _) = judge(ending, &report);
+            let (verdict, why, _) = judge(ending, &report, 100);
             assert_eq!(verdict, Verdict::Unknown);
             assert!(why.as_ref().is_some_and(|why| why.contains(part)), "{why:?}");
         }
     }
 
     #[test]
-    fn the_table_has_a_row_for_each_card() {
-        let tried = Tried {
-            card: "T4".to_owned(),
-            verdict: Verdict::Unknown,
-            why: Some("the program ended there with exit code 1".to_owned()),
-            held_peak: 3 << 30,
-            memory: 15 << 30,
-            seconds: 1.0,
-        };
-        let text = table(&[tried]);
-        for part in ["T4", "unknown", "3.00 GiB", "15.0 GiB", "20 %", "exit code 1"] {
-            assert!(text.contains(part), "{text}");
+    fn runs_beside_each_other_have_room_on_the_host() {
+        assert_eq!(runs_at_a_time(Some(1 << 30), Some(64 << 30), 8), 8);
+        assert_eq!(runs_at_a_time(Some(10 << 30), Some(40 << 30), 8), 3);
+        assert_eq!(runs_at_a_time(Some(30 << 30), Some(20 << 30), 8), 1);
+        for (took, available) in [(None, Some(1 << 40)), (Some(1), None), (Some(0), Some(1 << 40))] {
+            assert_eq!(runs_at_a_time(took, available, 8), 1, "{took:?} {available:?}");
         }
     }
 }

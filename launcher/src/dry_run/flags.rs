@@ -27,6 +27,9 @@ pub struct Flags {
     /// Random content for the usual data sets of torchvision
     #[arg(long)]
     fake_data: bool,
+    /// Fill models that are made on the host with their values, which takes their time and memory
+    #[arg(long)]
+    host_values: bool,
     /// Percentage of elements that masks and other data-dependent operations keep [default: 50]
     #[arg(long, value_name = "PERCENT")]
     fill: Option<u32>,
@@ -50,12 +53,14 @@ pub struct FindBatch {
 }
 
 /// A dry run that was asked for.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DryRun {
     /// Optimizer steps after which the program is stopped.
     pub steps: Option<u64>,
     /// Whether common data sets have random content.
     pub fake_data: bool,
+    /// Whether models that are made on the host get their values.
+    pub host_values: bool,
     /// Percentage of elements that data-dependent operations keep.
     pub fill: u32,
     /// Whether the largest batch is to be found.
@@ -97,6 +102,7 @@ impl Flags {
             for (given, name) in [
                 (self.steps.is_some(), "--steps"),
                 (self.fake_data, "--fake-data"),
+                (self.host_values, "--host-values"),
                 (self.fill.is_some(), "--fill"),
                 (self.find_batch.is_some(), "--find-batch"),
                 (self.fits.is_some(), "--fits"),
@@ -116,7 +122,8 @@ impl Flags {
         }
         let find_batch = self.find_batch.as_deref().map(parse_batch).transpose()?;
         let fits = self.fits.as_deref().map(parse_cards).transpose()?.unwrap_or_default();
-        Ok(Some(DryRun { steps: self.steps, fake_data: self.fake_data, fill, find_batch, fits }))
+        let Self { steps, fake_data, host_values, .. } = self;
+        Ok(Some(DryRun { steps, fake_data, host_values, fill, find_batch, fits }))
     }
 }
 
@@ -173,8 +180,7 @@ mod tests {
         assert_eq!(Flags::default().resolve(), Ok(None));
         let told = Flags { steps: Some(3), ..Flags::default() }.resolve();
         assert_eq!(told.unwrap_err().to_string(), "--steps works only with --dry-run");
-        let usual =
-            DryRun { steps: None, fake_data: false, fill: USUAL_FILL, find_batch: None, fits: vec![] };
+        let usual = DryRun { fill: USUAL_FILL, ..DryRun::default() };
         assert_eq!(flags().resolve(), Ok(Some(usual)));
     }
 

@@ -12,7 +12,7 @@
 //! | [`notes`] | what the program's processes wrote down |
 //! | [`outcome`] | the figures, and whether they can be trusted |
 //! | [`cards`] | which GPUs the program fits on |
-//! | [`report`] | all of it as text and JSON |
+//! | [`stored`] | what of it goes into the profile |
 //! | [`trial`] | a dry run of which only the report is wanted |
 //! | [`batch`] | the largest batch that fits |
 //! | [`fits`] | which cards it fits on, by a run on each |
@@ -24,8 +24,8 @@ pub mod flags;
 pub mod installed;
 pub mod notes;
 pub mod outcome;
-pub mod report;
 pub mod setup;
+pub mod stored;
 pub mod trial;
 
 pub use flags::{DryRun, Flags};

@@ -70,6 +70,8 @@ pub enum Matter {
     Guess(u64),
     /// A size that depends on data, and how often it was filled in at least.
     Fill(u64),
+    /// Calls for which a library would launch kernels of its own, and how many were made at least.
+    LibraryCall(u64),
     /// A process of this run uses the GPU.
     Process,
     /// The allocator's figures.
@@ -105,6 +107,7 @@ fn parse(line: &str) -> Option<Note> {
         "missing" => Matter::Missing(number),
         "guess" => Matter::Guess(number),
         "fill" => Matter::Fill(number),
+        "call" => Matter::LibraryCall(number),
         "process" => Matter::Process,
         "framework" => Matter::Framework(serde_json::from_str(words).ok()?),
         "remark" => Matter::Remark,

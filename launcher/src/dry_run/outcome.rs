@@ -4,215 +4,105 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use radrm_emulator_machine::{Charge, GpuSpec, Machine, ProcessLedger};
-use serde::Serialize;
+use radrm_profile::model::dry_run::{DryRunFigures, GpuFigures, MissingCall, ModelledSize, Peak, Phase};
 
-use super::cards::{self, Fit};
 use super::flags::DryRun;
 use super::notes::{Framework, Matter, Note};
 
 /// What calls without semantics can do to the figures: names, whether it matters, and words.
 const EFFECTS: &str = include_str!("../../data/dry_run_effects.tsv");
 
-/// A phase of the run, in the order in which they come.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// Until the first forward pass.
-    Load,
-    /// From there until the first step of an optimizer.
-    FirstStep,
-    /// All later ones.
-    Steady,
-    /// Everything.
-    Whole,
-}
-
-/// The allocator's peaks in a phase, bytes; sums over the processes on the GPU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Peak {
-    /// Tensors.
-    pub allocated: u64,
-    /// What the allocator held.
-    pub reserved: u64,
-}
-
-/// One GPU of the machine.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct GpuOutcome {
-    /// Number on the machine.
-    pub gpu: usize,
-    /// Model.
-    pub name: String,
-    /// Compute capability, major and minor.
-    pub capability: (u32, u32),
-    /// Processes that used it.
-    pub processes: usize,
-    /// Peaks of the framework's allocator in each phase; none if no framework told any.
-    pub phases: BTreeMap<Phase, Peak>,
-    /// Most that the program's and the libraries' calls took from the driver at a time, bytes.
-    pub requested_peak: u64,
-    /// Most that the driver would hold for these processes, bytes: with contexts and code.
-    pub held_peak: u64,
-    /// What of it is the constant for contexts, and code beyond it.
-    pub context: u64,
-    /// The constant alone, for all of these processes.
-    pub context_constant: u64,
-    /// Where that constant comes from.
-    pub context_origin: String,
-}
-
-/// A call without semantics.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct MissingCall {
-    /// Function.
-    pub name: String,
-    /// How often it was called at least.
-    pub calls: u64,
-    /// What that can do to the figures.
-    pub effect: String,
-    /// Whether it can change them at all.
-    pub matters: bool,
-}
-
-/// A size that comes from a model.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct ModelledSize {
-    /// Of what.
-    pub what: String,
-    /// The largest, bytes.
-    pub bytes: u64,
-}
-
-/// Everything that a dry run found out.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Outcome {
-    /// Machine, as it was described.
-    pub machine: String,
-    /// Version of PyTorch, if it was used.
-    pub torch: Option<String>,
-    /// The frameworks whose allocators told figures, with their versions.
-    pub frameworks: Vec<String>,
-    /// The first one's allocator.
-    pub allocator: Option<String>,
-    /// Optimizer steps, the most of any process.
-    pub steps: u64,
-    /// Duration.
-    pub seconds: f64,
-    /// Most of the host's memory that one process had, bytes; 0 if no framework told it.
-    pub host_memory: u64,
-    /// By GPU.
-    pub gpus: Vec<GpuOutcome>,
-    /// Times that memory did not suffice.
-    pub out_of_memory: u64,
-    /// Times that the allocator gave its cache back to go on.
-    pub retries: u64,
-    /// Cards, and whether the program fits; empty if its need is not known.
-    pub fits: Vec<Fit>,
-    /// Calls without semantics.
-    pub missing: Vec<MissingCall>,
-    /// Sizes that come from models.
-    pub modelled: Vec<ModelledSize>,
-    /// Operations whose result depends on data, and how often.
-    pub filled: Vec<(String, u64)>,
-    /// Percentage of elements that these kept.
-    pub fill: u32,
-    /// What the Python side remarked.
-    pub remarks: Vec<String>,
-    /// Why no figure is told.
-    pub withheld: Option<String>,
-}
-
-impl Outcome {
-    /// Puts the ledger of the machine and the notes of the processes together.
-    #[must_use]
-    pub fn new(wanted: &DryRun, machine: Option<&Machine>, notes: &[Note], took: Duration) -> Self {
-        let ledgers = machine.map(|machine| own_ledgers(machine.ledgers(), notes)).unwrap_or_default();
-        let mut last = last_by_phase(notes);
-        let cut_short = forget_cut_short(&mut last, notes);
-        let gpus: Vec<GpuOutcome> = machine
-            .map(|machine| {
-                (0..machine.gpu_count())
-                    .filter_map(|gpu| {
-                        one_gpu(gpu, machine.gpu(gpu)?, &machine.spec().uuid_text(gpu), &ledgers, &last)
-                    })
-                    .collect()
-            })
-            .unwrap_or_default();
-        let ends: Vec<&Framework> = last.values().filter_map(|phases| phases.get(&Phase::Whole)).collect();
-        let sum = |of: fn(&super::notes::FrameworkDevice) -> u64| -> u64 {
-            ends.iter().flat_map(|own| &own.devices).map(of).sum()
-        };
-        let mut outcome = Self {
-            machine: machine.map(describe).unwrap_or_default(),
-            torch: ends.iter().find(|own| own.framework == "PyTorch").map(|own| own.version.clone()),
-            frameworks: ends
-                .iter()
-                .map(|own| format!("{} {}", own.framework, own.version))
-                .collect::<BTreeSet<_>>()
-                .into_iter()
-                .collect(),
-            allocator: ends.first().map(|own| own.allocator.clone()),
-            steps: ends.iter().map(|own| own.steps).max().unwrap_or(0),
-            seconds: took.as_secs_f64(),
-            host_memory: ends.iter().map(|own| own.resident).max().unwrap_or(0),
-            gpus,
-            out_of_memory: sum(|device| device.out_of_memory),
-            retries: sum(|device| device.retries),
-            fits: Vec::new(),
-            missing: missing(notes),
-            modelled: modelled(notes),
-            filled: filled(notes),
-            fill: wanted.fill,
-            remarks: notes
-                .iter()
-                .filter(|note| note.matter == Matter::Remark)
-                .map(|note| note.words.clone())
-                .chain(cut_short)
-                .collect::<BTreeSet<_>>()
-                .into_iter()
-                .collect(),
-            withheld: None,
-        };
-        let elsewhere =
-            notes.iter().find(|note| note.matter == Matter::Withhold && outcome.frameworks.is_empty());
-        outcome.withheld = elsewhere.map(|note| note.words.clone()).or_else(|| outcome.reason_to_withhold());
-        if outcome.withheld.is_none() && outcome.out_of_memory == 0 {
-            outcome.fits = cards::fits(&outcome.gpus, outcome.retries > 0);
-        }
-        outcome
+/// Puts the ledger of the machine and the notes of the processes together.
+#[must_use]
+pub fn figures(wanted: &DryRun, machine: Option<&Machine>, notes: &[Note], took: Duration) -> DryRunFigures {
+    let ledgers = machine.map(|machine| own_ledgers(machine.ledgers(), notes)).unwrap_or_default();
+    let mut last = last_by_phase(notes);
+    let cut_short = forget_cut_short(&mut last, notes);
+    let gpus: Vec<GpuFigures> = machine
+        .map(|machine| {
+            (0..machine.gpu_count())
+                .filter_map(|gpu| {
+                    one_gpu(gpu, machine.gpu(gpu)?, &machine.spec().uuid_text(gpu), &ledgers, &last)
+                })
+                .collect()
+        })
+        .unwrap_or_default();
+    let full: Vec<String> = gpus
+        .iter()
+        .filter(|gpu| machine.and_then(|machine| machine.gpu(gpu.gpu)).is_some_and(|spec| is_full(gpu, spec)))
+        .map(|gpu| {
+            format!(
+                "no bound: GPU {} had less than 2 % free, and a larger card lets the allocator reserve more",
+                gpu.gpu
+            )
+        })
+        .collect();
+    let ends: Vec<&Framework> = last.values().filter_map(|phases| phases.get(&Phase::Whole)).collect();
+    let sum = |of: fn(&super::notes::FrameworkDevice) -> u64| -> u64 {
+        ends.iter().flat_map(|own| &own.devices).map(of).sum()
+    };
+    let frameworks: BTreeSet<_> =
+        ends.iter().map(|own| format!("{} {}", own.framework, own.version)).collect();
+    let missing = missing(notes);
+    let elsewhere = notes.iter().find(|note| note.matter == Matter::Withhold && frameworks.is_empty());
+    let withheld = elsewhere.map(|note| note.words.clone()).or_else(|| reason_to_withhold(&missing));
+    DryRunFigures {
+        machine: machine.map(describe).unwrap_or_default(),
+        torch: ends.iter().find(|own| own.framework == "PyTorch").map(|own| own.version.clone()),
+        frameworks: frameworks.into_iter().collect(),
+        allocator: ends.first().map(|own| own.allocator.clone()),
+        steps: ends.iter().map(|own| own.steps).max().unwrap_or(0),
+        seconds: took.as_secs_f64(),
+        host_memory: ends.iter().map(|own| own.resident).max().unwrap_or(0),
+        // What is not to be trusted is not there to be read by accident.
+        gpus: if withheld.is_none() { gpus } else { Vec::new() },
+        out_of_memory: sum(|device| device.out_of_memory),
+        retries: sum(|device| device.retries),
+        missing,
+        modelled: modelled(notes),
+        filled: counted(notes, |matter| match matter {
+            Matter::Fill(count) => Some(*count),
+            _ => None,
+        }),
+        fill: wanted.fill,
+        library_calls: counted(notes, |matter| match matter {
+            Matter::LibraryCall(count) => Some(*count),
+            _ => None,
+        }),
+        remarks: notes
+            .iter()
+            .filter(|note| note.matter == Matter::Remark)
+            .map(|note| note.words.clone())
+            .chain(cut_short)
+            .chain(full)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect(),
+        withheld,
     }
+}
 
-    /// The job did not succeed: what it would have needed later is not known.
-    pub fn failed(&mut self) {
-        self.fits.clear();
+/// Whether so much was held that an allocator would have kept more in reserve on a larger card.
+fn is_full(gpu: &GpuFigures, spec: &GpuSpec) -> bool {
+    gpu.held_peak >= spec.memory_bytes() / 100 * 98
+}
+
+fn reason_to_withhold(missing: &[MissingCall]) -> Option<String> {
+    let names: Vec<&str> =
+        missing.iter().filter(|call| call.matters).map(|call| call.name.as_str()).collect();
+    if let Some(library) = names.iter().find_map(|name| name.strip_prefix(PRIVATE_TABLES)) {
+        return Some(format!(
+            "{} has the CUDA runtime linked into it, which does not start on an emulated GPU",
+            library.trim_matches([' ', '(', ')'])
+        ));
     }
-
-    /// The job failed when its last requests for memory, of so many that were refused, had not been met. Not every
-    /// program's allocator counts those itself; what the program needs is not known then.
-    pub fn ran_out(&mut self, refused: u64) {
-        if self.out_of_memory == 0 {
-            self.out_of_memory = refused.max(1);
-        }
-        self.fits.clear();
-    }
-
-    fn reason_to_withhold(&self) -> Option<String> {
-        let names: Vec<&str> =
-            self.missing.iter().filter(|call| call.matters).map(|call| call.name.as_str()).collect();
-        if let Some(library) = names.iter().find_map(|name| name.strip_prefix(PRIVATE_TABLES)) {
-            return Some(format!(
-                "{} has the CUDA runtime linked into it, which does not start on an emulated GPU",
-                library.trim_matches([' ', '(', ')'])
-            ));
-        }
-        match names.as_slice() {
-            [] => None,
-            [one] => Some(format!("the program called {one}, whose effect on memory is not known")),
-            [first, rest @ ..] => Some(format!(
-                "the program called {first} and {} more whose effect on memory is not known",
-                rest.len()
-            )),
-        }
+    match names.as_slice() {
+        [] => None,
+        [one] => Some(format!("the program called {one}, whose effect on memory is not known")),
+        [first, rest @ ..] => Some(format!(
+            "the program called {first} and {} more whose effect on memory is not known",
+            rest.len()
+        )),
     }
 }
 
@@ -295,7 +185,7 @@ fn one_gpu(
     uuid: &str,
     ledgers: &[ProcessLedger],
     last: &ByProcess,
-) -> Option<GpuOutcome> {
+) -> Option<GpuFigures> {
     let own: Vec<_> =
         ledgers.iter().filter_map(|ledger| ledger.gpu(gpu)).filter(|ledger| ledger.held_peak > 0).collect();
     if own.is_empty() {
@@ -311,7 +201,7 @@ fn one_gpu(
             }
         }
     }
-    Some(GpuOutcome {
+    Some(GpuFigures {
         gpu,
         name: spec.name.clone(),
         capability: spec.capability(),
@@ -367,12 +257,10 @@ fn modelled(notes: &[Note]) -> Vec<ModelledSize> {
         .collect()
 }
 
-fn filled(notes: &[Note]) -> Vec<(String, u64)> {
-    let counts = largest(notes, |matter| match matter {
-        Matter::Fill(count) => Some(*count),
-        _ => None,
-    });
-    counts.into_iter().map(|(what, by_process)| (what, by_process.values().sum())).collect()
+/// Sums over the processes.
+fn counted(notes: &[Note], of: fn(&Matter) -> Option<u64>) -> Vec<(String, u64)> {
+    let sum = |by_process: BTreeMap<u32, u64>| by_process.values().sum();
+    largest(notes, of).into_iter().map(|(what, by_process)| (what, sum(by_process))).collect()
 }
 
 /// Whether a call can change the figures, and how.
@@ -392,22 +280,6 @@ fn effect(name: &str) -> (bool, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_job_that_ran_out_of_memory_unknown_to_its_framework_fits_nowhere() {
-        let wanted = DryRun { steps: None, fake_data: false, fill: 50, find_batch: None, fits: vec![] };
-        let card = Fit { card: "T4".to_owned(), verdict: cards::Verdict::Yes, need: 1, memory: 2 };
-        let new = |counted| Outcome {
-            fits: vec![card.clone()],
-            out_of_memory: counted,
-            ..Outcome::new(&wanted, None, &[], Duration::ZERO)
-        };
-        for (counted, refused, told) in [(0, 3, 3), (0, 0, 1), (1, 3, 1)] {
-            let mut outcome = new(counted);
-            outcome.ran_out(refused);
-            assert_eq!((outcome.out_of_memory, outcome.fits.len()), (told, 0));
-        }
-    }
 
     fn torch(pid: u32, phase: &str, allocated: u64) -> Note {
         let device = super::super::notes::FrameworkDevice {

@@ -10,13 +10,14 @@ use radrm_emulator_machine::Machine;
 use radrm_limits::LimitError;
 use radrm_limits::program::environment::Environment;
 use radrm_limits::program::libraries as files;
+use radrm_profile::model::DryRunFigures;
 use tempfile::TempDir;
 use thiserror::Error;
 
 use super::flags::DryRun;
 use super::installed;
 use super::notes::{self, Note};
-use super::outcome::Outcome;
+use super::outcome;
 use crate::emulated::Emulated;
 
 /// The emulated toolkit.
@@ -25,6 +26,7 @@ const TOOLKIT: &str = "libradrm_emulated_toolkit.so";
 const NOTES: &str = "RADRM_DRY_RUN_NOTES";
 const STEPS: &str = "RADRM_DRY_RUN_STEPS";
 const FAKE_DATA: &str = "RADRM_DRY_RUN_FAKE_DATA";
+const HOST_VALUES: &str = "RADRM_DRY_RUN_HOST_VALUES";
 const FILL: &str = "RADRM_DRY_RUN_FILL";
 /// Whether JAX takes most of a card at its start, and whether it was this program that kept it from that.
 const PREALLOCATE: &str = "XLA_PYTHON_CLIENT_PREALLOCATE";
@@ -37,10 +39,11 @@ const GENUINE_FIRST: [&str; 3] = ["libnvrtc", "libnvJitLink", "libnvtx3interop"]
 const LAST_RESORT: &str = "last-resort";
 
 /// The Python modules that are loaded with the interpreter.
-const PYTHON: [(&str, &str); 5] = [
+const PYTHON: [(&str, &str); 6] = [
     ("sitecustomize.py", include_str!("hook/sitecustomize.py")),
     ("radrm_dry_run.py", include_str!("hook/radrm_dry_run.py")),
     ("radrm_fake_data.py", include_str!("hook/radrm_fake_data.py")),
+    ("radrm_host_models.py", include_str!("hook/radrm_host_models.py")),
     ("radrm_frameworks.py", include_str!("hook/radrm_frameworks.py")),
     ("radrm_objects.py", include_str!("hook/radrm_objects.py")),
 ];
@@ -139,10 +142,12 @@ impl Setup {
             Some(steps) => environment.set(STEPS, steps.to_string().as_bytes()),
             None => environment.remove(STEPS),
         }
-        if self.wanted.fake_data {
-            environment.set(FAKE_DATA, b"1");
-        } else {
-            environment.remove(FAKE_DATA);
+        for (name, wanted) in [(FAKE_DATA, self.wanted.fake_data), (HOST_VALUES, self.wanted.host_values)] {
+            if wanted {
+                environment.set(name, b"1");
+            } else {
+                environment.remove(name);
+            }
         }
         environment.set(FILL, self.wanted.fill.to_string().as_bytes());
         // Triton looks for the driver among the system's libraries unless it is told where it is.
@@ -162,10 +167,10 @@ impl Setup {
 
     /// Reads what the program left behind, before the machine goes.
     #[must_use]
-    pub fn collect(self) -> Outcome {
+    pub fn collect(self) -> DryRunFigures {
         let notes: Vec<Note> = notes::read(&self.notes());
         let machine = Machine::open(&self.machine).ok();
-        Outcome::new(&self.wanted, machine.as_ref(), &notes, self.started.elapsed())
+        outcome::figures(&self.wanted, machine.as_ref(), &notes, self.started.elapsed())
     }
 
     fn notes(&self) -> PathBuf {

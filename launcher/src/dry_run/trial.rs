@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::rc::Rc;
 
 use serde_json::Value;
 use tempfile::NamedTempFile;
@@ -24,8 +25,19 @@ pub struct Trial {
     pub command: Command,
     report: NamedTempFile,
     // Last: a signal that came meanwhile ends this process when the report's file is gone.
-    signals: LetGo,
+    signals: Signals,
 }
+
+/// A dry run that has been started.
+pub struct Started {
+    child: libc::pid_t,
+    report: NamedTempFile,
+    signals: Signals,
+}
+
+/// Signals do not act on this process as long as this, or a copy, lives.
+#[derive(Clone)]
+pub struct Signals(Rc<LetGo>);
 
 /// What a dry run's report says of memory; a report that was not written says nothing.
 pub struct Reading<'a> {
@@ -58,12 +70,21 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Signals are held back as long as this lives.
 struct LetGo(Held);
 
 impl Drop for LetGo {
     fn drop(&mut self) {
         self.0.let_go();
+    }
+}
+
+impl Signals {
+    /// Holds them back.
+    ///
+    /// # Errors
+    /// The system refused.
+    pub fn hold() -> io::Result<Self> {
+        Ok(Self(Rc::new(LetGo(Held::all()?))))
     }
 }
 
@@ -74,14 +95,19 @@ impl Trial {
     /// # Errors
     /// There is no room for its report.
     pub fn new(launcher: &Path, steps: u64) -> io::Result<Self> {
-        let signals = LetGo(Held::all()?);
+        let mut trial = Self::with(launcher, steps, Signals::hold()?)?;
+        trial.command.arg("--no-profile");
+        Ok(trial)
+    }
+
+    fn with(launcher: &Path, steps: u64, signals: Signals) -> io::Result<Self> {
         let report = NamedTempFile::with_prefix("radrm-dry-run-")?;
         let mut json = OsString::from("--json=");
         json.push(report.path());
         let mut command = Command::new(launcher);
-        command.args(["--dry-run", "--quiet", "--no-profile", "--no-dataset"]).arg(json);
+        command.args(["--dry-run", "--quiet", "--no-dataset"]).arg(json);
         command.args(["--steps", &steps.to_string()]);
-        let held = signals.0;
+        let held = signals.0.0;
         let let_go = move || {
             held.let_go();
             Ok(())
@@ -92,18 +118,25 @@ impl Trial {
     }
 
     /// One that is like another dry run: with its options, on the machine `emulate` if that is given, without
-    /// standard streams. The program is still to be added.
+    /// standard streams. The profile's option and the program are still to be added.
     ///
     /// # Errors
     /// As [`Trial::new`].
-    pub fn like(plan: &Plan, wanted: &DryRun, emulate: Option<&str>, steps: u64) -> io::Result<Self> {
-        let mut trial = Self::new(&std::env::current_exe()?, wanted.steps.unwrap_or(steps))?;
+    pub fn like(
+        plan: &Plan,
+        wanted: &DryRun,
+        emulate: Option<&str>,
+        steps: u64,
+        signals: Signals,
+    ) -> io::Result<Self> {
+        let mut trial = Self::with(&std::env::current_exe()?, wanted.steps.unwrap_or(steps), signals)?;
         let own = || plan.emulate.as_ref().and_then(|emulate| emulate.spec.as_deref());
         let command = &mut trial.command;
         command.args(emulate.or_else(own).into_iter().flat_map(|spec| ["--emulate", spec]));
         command.args(["--fill", &wanted.fill.to_string()]);
-        if wanted.fake_data {
-            command.arg("--fake-data");
+        for (option, is_wanted) in [("--fake-data", wanted.fake_data), ("--host-values", wanted.host_values)]
+        {
+            command.args(is_wanted.then_some(option));
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(trial)
@@ -117,17 +150,49 @@ impl Trial {
     /// # Errors
     /// It could not be started.
     pub fn run(self) -> io::Result<(Ending, Value)> {
+        Ok(self.start()?.wait([]))
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// It could not be started.
+    pub fn start(self) -> io::Result<Started> {
         // What is bound last is dropped first.
         let Self { signals, report, mut command } = self;
         let child = command.spawn()?.id().cast_signed();
-        let mut supervisor = Supervisor::new(child, signals.0, Witness::new());
+        Ok(Started { child, report, signals })
+    }
+}
+
+impl Started {
+    /// Waits for it: how it ended, and its report, null if it wrote none. Signals reach it, and not the dry runs
+    /// `beside` it; one that asks to end ends these too, and then this process.
+    #[must_use]
+    pub fn wait<'a>(self, beside: impl IntoIterator<Item = &'a Self>) -> (Ending, Value) {
+        let Self { signals, report, child } = self;
+        let mut supervisor = Supervisor::new(child, signals.0.0, Witness::new());
         let ending = supervisor.wait(&mut None::<Recording>).ending;
         let told = fs::read(report.path()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let told_to_end = supervisor.told_to_end(ending);
         drop((supervisor, report));
         if let Some(signal) = told_to_end {
+            for other in beside {
+                other.end(signal);
+            }
             Ending::Killed { signal, core: false }.imitate();
         }
-        Ok((ending, told.unwrap_or_default()))
+        (ending, told.unwrap_or_default())
+    }
+
+    /// Ends it, waits until it has tidied up, and removes its report.
+    fn end(&self, signal: i32) {
+        // SAFETY: plain system calls on a child that nothing else has waited for.
+        unsafe {
+            libc::kill(self.child, signal);
+            libc::waitpid(self.child, std::ptr::null_mut(), 0);
+        }
+        // Nothing is dropped any more where this process ends.
+        let _ = fs::remove_file(self.report.path());
     }
 }

@@ -5,6 +5,7 @@
 
 use std::process::Command;
 
+use radrm_collector::dataset::{Dataset, Filter};
 use radrm_preload_tests::{artifacts, child, python::script};
 use serde_json::Value;
 
@@ -20,6 +21,8 @@ fn gpt2_small_takes_what_the_real_allocator_takes_and_little_of_the_host() {
     assert!((100 << 20..1500 << 20).contains(&resident), "{} MiB of the host's memory", resident >> 20);
     assert_eq!(run.report["dry_run"]["steps"], 3);
     assert_eq!(run.report["dry_run"]["missing"], Value::Array(Vec::new()), "{:#}", run.report["dry_run"]);
+    let calls = run.report["dry_run"]["library_calls"].to_string();
+    assert!(calls.contains(r#"["cuBLAS",100"#), "kernels that the stand-in does not launch: {calls}");
     assert!(run.report["emulated"].is_string(), "the report does not say that it is emulated");
     run.leaves_nothing();
 }
@@ -312,6 +315,30 @@ fn a_program_that_fails_fits_nowhere() {
     assert_eq!(run.report["dry_run"]["fits"], Value::Array(Vec::new()));
 }
 
+#[test]
+fn a_compiled_program_meets_no_hook_of_ours() {
+    let Some(python) = python() else { return };
+    for how in ["module", "in place", "function"] {
+        let run = dry_run(&python, &[], &[&script("dry_run_compiled.py"), how]).ok();
+        assert!(run.peak().1 > 0.0, "{how}");
+    }
+}
+
+#[test]
+fn a_model_of_the_host_costs_no_memory_there_and_as_much_on_the_gpu() {
+    let Some(python) = python() else { return };
+    let run = |options: &[&str]| {
+        let place = tempfile::tempdir().unwrap();
+        let arguments = [&script("dry_run_host_model.py"), place.path().to_str().unwrap()];
+        let run = dry_run(&python, options, &arguments.map(|word| word as &str)).ok();
+        let made = run.ended.stdout.split_once("made ").unwrap().1.trim().parse::<f64>().unwrap();
+        (run.peak(), run.figure("load", "allocated"), made)
+    };
+    let (without, with) = (run(&[]), run(&["--host-values"]));
+    assert_eq!((without.0, without.1), (with.0, with.1));
+    assert!(with.2 > 600.0 && without.2 < 200.0, "{without:?} {with:?}");
+}
+
 /// Takes 20 GiB, and needs what the T4's architecture does not have.
 const NEEDS_AMPERE: &str = "import sys, torch
 if len(sys.argv) > 1 and torch.cuda.get_device_capability() < (8, 0):
@@ -322,9 +349,12 @@ torch.empty(20 << 30, dtype=torch.uint8, device='cuda')
 #[test]
 fn each_card_is_judged_by_a_run_on_it() {
     let Some(python) = python() else { return };
+    let place = tempfile::tempdir().unwrap();
+    let (profile, dataset) = (place.path().join("a.radrm"), place.path().join("d.db"));
     let fits = |cards: &str, arguments: &[&str]| {
         let mut command = Command::new(artifacts::file("radrm-run"));
-        command.args(["--dry-run", "--quiet", "--json=-", "--fits", cards, "--"]).arg(&python);
+        command.args(["--dry-run", "--quiet", "--json=-", "--fits", cards, "-o"]).arg(&profile);
+        command.arg("--dataset").arg(&dataset).arg("--").arg(&python);
         command.args(["-c", NEEDS_AMPERE]).args(arguments);
         child::run(command, 3 * PATIENCE)
     };
@@ -335,6 +365,18 @@ fn each_card_is_judged_by_a_run_on_it() {
     };
     let ended = fits("T4,A100-40GB", &[]).ok();
     assert_eq!(verdicts(&ended.stdout), ["T4 no", "A100-40GB yes"], "{}", ended.stdout);
+    // Profile and row are those of the run that succeeded, with both verdicts.
+    let kept = radrm_profile::Profile::open(&profile).unwrap();
+    assert_eq!(kept.job.emulated.as_deref(), Some("A100-40GB"));
+    let shown = |fits: &[radrm_profile::model::Fit]| {
+        let mut all: Vec<_> = fits.iter().map(|fit| format!("{} {}", fit.card, fit.verdict.word())).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(shown(&kept.fits), ["A100-40GB yes", "T4 no"]);
+    let rows = Dataset::open(&dataset).unwrap().rows(&Filter::default()).unwrap();
+    assert_eq!(rows.iter().map(|row| shown(&row.fits)).collect::<Vec<_>>(), [["A100-40GB yes", "T4 no"]]);
+    assert!(rows[0].footprint_bytes > Some(20 << 30), "{rows:?}");
     let ended = fits("T4", &["strict"]);
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
     assert_eq!(verdicts(&ended.stdout), ["T4 unknown"]);

@@ -5,6 +5,7 @@
 
 mod activity;
 mod clock;
+pub mod dry_run;
 mod host;
 mod job;
 mod kernel_activity;
@@ -20,6 +21,7 @@ mod timings;
 
 pub use activity::{GpuSpan, Meter, Share};
 pub use clock::GpuClock;
+pub use dry_run::{DryRunFigures, Fit};
 pub use host::{CountSource, Host, HostCount, HostCounter, HostNews, HostSpan};
 pub use job::{Exit, Gpu, GpuIndex, Job, Outcome, Reason, WITH_FAULTS};
 pub use kernel_activity::{COPY_WAYS, Filling, GpuTime, KernelActivity, KernelSpan, Shapes};
@@ -76,6 +78,10 @@ pub struct Profile {
     /// Refused requests with what stood around them, in the order in which they
     /// were seen.
     pub postmortems: Vec<Postmortem>,
+    /// What a dry run found out; `None` for any other run.
+    pub dry_run: Option<DryRunFigures>,
+    /// Cards, and whether the program fits on them: from a dry run that succeeded.
+    pub fits: Vec<Fit>,
     /// Parts of the job that could not be read, each as a clause such as
     /// "RADRM_DISABLE is set". What happened there is in no figure.
     pub unseen: Vec<String>,
@@ -107,6 +113,8 @@ impl Profile {
             state_before: Nanos::ZERO,
             outcome: None,
             postmortems: Vec::new(),
+            dry_run: None,
+            fits: Vec::new(),
             unseen: Vec::new(),
             notes: Vec::new(),
         }

@@ -2,6 +2,7 @@
 
 use crate::model::{GpuSummary, Summary};
 use radrm_profile::Bytes;
+use radrm_profile::model::dry_run::Phase;
 use radrm_profile::model::{HostCount, Kind};
 use serde::Serialize;
 
@@ -30,6 +31,7 @@ pub(super) enum Key {
     Gpu(u8, usize, &'static str, Unit),
     Kind(u8, Kind),
     Host(usize, &'static str, Unit),
+    DryRun(usize, usize, &'static str),
 }
 
 impl Key {
@@ -39,6 +41,7 @@ impl Key {
             Key::Gpu(gpu, _, name, _) => format!("gpu{gpu}.{name}"),
             Key::Kind(gpu, kind) => format!("gpu{gpu}.{}.peak_bytes", kind.key()),
             Key::Host(_, name, _) => format!("host.{name}"),
+            Key::DryRun(gpu, _, name) => format!("dry_run.gpu{gpu}.{name}"),
         }
     }
 
@@ -49,13 +52,14 @@ impl Key {
             Key::Gpu(gpu, _, name, _) => format!("GPU {gpu} {}", words(name)),
             Key::Kind(gpu, kind) => format!("GPU {gpu} {} peak", kind.label()),
             Key::Host(_, name, _) => format!("host {}", words(name)),
+            Key::DryRun(gpu, _, name) => format!("dry run GPU {gpu} {}", words(name)),
         }
     }
 
     pub(super) fn unit(&self) -> Unit {
         match self {
             Key::Job(_, _, unit) | Key::Gpu(_, _, _, unit) | Key::Host(_, _, unit) => *unit,
-            Key::Kind(..) => Unit::Bytes,
+            Key::Kind(..) | Key::DryRun(..) => Unit::Bytes,
         }
     }
 }
@@ -80,6 +84,18 @@ pub(super) fn of(run: &Summary) -> Vec<(Key, f64)> {
         job.filter_map(|(at, (name, unit, value))| Some((Key::Job(at, name, unit), value?))).collect();
     for gpu in &run.gpus {
         of_gpu(gpu, &mut all);
+    }
+    for gpu in run.dry_run.iter().flat_map(|dry_run| &dry_run.figures.gpus) {
+        let whole = gpu.phases.get(&Phase::Whole);
+        let figures = [
+            ("allocated_bytes", whole.map(|peak| peak.allocated)),
+            ("reserved_bytes", whole.map(|peak| peak.reserved)),
+            ("held_peak_bytes", Some(gpu.held_peak)),
+        ];
+        let figures = figures.into_iter().enumerate();
+        all.extend(
+            figures.filter_map(|(at, (name, bytes))| Some((Key::DryRun(gpu.gpu, at, name), bytes? as f64))),
+        );
     }
     if let Some(host) = &run.host {
         let bytes = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as f64);

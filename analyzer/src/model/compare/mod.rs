@@ -145,6 +145,15 @@ fn notes(before: &[Summary], after: &[Summary]) -> Vec<String> {
     differ("the host differs", &|s| s.job.host.clone());
     differ("the emulated machine differs", &|s| s.emulated.clone().unwrap_or_else(|| "none".into()));
     differ("the end differs", &|s| s.outcome.word());
+    for card in cards(before, after) {
+        differ(&format!("whether it fits on {card} differs"), &|s| {
+            let fits = s.dry_run.iter().flat_map(|dry_run| &dry_run.fits);
+            fits.into_iter()
+                .find(|fit| fit.card == card)
+                .map_or("not tried", |fit| fit.verdict.word())
+                .to_owned()
+        });
+    }
     for (side, runs) in [("before", before), ("after", after)] {
         let bounds = runs.iter().flat_map(|run| &run.gpus).any(|gpu| !gpu.peak_exact);
         if bounds {
@@ -153,6 +162,15 @@ fn notes(before: &[Summary], after: &[Summary]) -> Vec<String> {
         notes.extend(unrecorded(side, runs));
     }
     notes
+}
+
+/// Cards on which dry runs of both sides have a verdict.
+fn cards(before: &[Summary], after: &[Summary]) -> BTreeSet<String> {
+    let of = |runs: &[Summary]| -> BTreeSet<String> {
+        let dry_runs = runs.iter().filter_map(|run| run.dry_run.as_ref());
+        dry_runs.flat_map(|dry_run| &dry_run.fits).map(|fit| fit.card.clone()).collect()
+    };
+    &of(before) & &of(after)
 }
 
 /// What of one side's launches, kernels and copies cannot be compared.

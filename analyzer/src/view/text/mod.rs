@@ -1,5 +1,6 @@
 //! The report for a person at a terminal.
 
+pub(crate) mod dry_run;
 mod features;
 pub(crate) mod load;
 pub(crate) mod oom;
@@ -69,6 +70,7 @@ pub fn text(profile: &radrm_profile::Profile, summary: &Summary, options: &TextO
     report.limits(&mut out);
     report.failures(&mut out);
     report.postmortems(&mut out);
+    report.dry_run(&mut out);
     report.notes(&mut out);
     if let Some(path) = &options.profile_path {
         out.push_str(&format!("\nprofile: {}\n", clean(path)));

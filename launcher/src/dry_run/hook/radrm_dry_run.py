@@ -17,6 +17,7 @@ import time
 _NOTES = os.environ.get("RADRM_DRY_RUN_NOTES")
 _STEPS = int(os.environ.get("RADRM_DRY_RUN_STEPS") or 0)
 _FAKE_DATA = os.environ.get("RADRM_DRY_RUN_FAKE_DATA") == "1"
+_HOST_VALUES = os.environ.get("RADRM_DRY_RUN_HOST_VALUES") == "1"
 
 
 def note(kind, words, number=0):
@@ -96,6 +97,10 @@ class _Peaks:
             self.reset(device)
 
 
+# The step after which a program with fixed shapes takes no more.
+SETTLED = 3
+
+
 class _Watch:
     """What is known of one process's run."""
 
@@ -104,6 +109,7 @@ class _Watch:
         self.phase = "load"
         self.steps = {}
         self.last = None
+        self.third = None
         self.blind = False
         self.peaks = _Peaks(torch)
 
@@ -157,10 +163,24 @@ class _Watch:
             "devices": devices,
             "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
+        reserved = sum(device["reserved"] for device in devices)
+        if self.count() == SETTLED:
+            self.third = reserved
+        if final:
+            self.no_bound(reserved)
         if (self.phase, devices) != self.last:
             self.last = (self.phase, devices)
             note("framework", json.dumps(figures))
         return True
+
+
+    def no_bound(self, reserved):
+        """Notes what of the program makes its need on a GPU larger than any figure of a dry run."""
+        if self.torch.backends.cudnn.benchmark:
+            note("remark", "no bound: torch.backends.cudnn.benchmark is on, and what cuDNN tries takes other workspaces")
+        if self.third is not None and self.phase == "steady" and reserved > self.third:
+            sizes = self.third >> 20, reserved >> 20, SETTLED, self.count()
+            note("remark", "no bound: reserved memory grew from %d to %d MiB between steps %d and %d, as with changing shapes" % sizes)
 
 
 def _busy_autograd_threads():
@@ -189,14 +209,52 @@ def _let_autograd_rest():
             return
 
 
+def _before_compiled(first_pass):
+    """Calls it before compiled code runs for the first time.
+
+    The compiler would find the hook that waits for the first forward pass: it warns of hooks, and traces them.
+    """
+
+    def watch(module):
+        compiled, stance = module.OptimizedModule, module._callback_from_stance
+        call = compiled.__call__
+
+        def restore():
+            compiled.__call__ = call
+            module._callback_from_stance = stance
+            first_pass()
+
+        def before_module(self, *arguments, **keywords):
+            restore()
+            return call(self, *arguments, **keywords)
+
+        def before_function(callback):
+            # Without one nothing is compiled.
+            if callback:
+                restore()
+            return stance(callback)
+
+        compiled.__call__ = before_module
+        module._callback_from_stance = before_function
+
+    return watch
+
+
 def _watch(torch):
     watch = _Watch(torch)
     owner = os.getpid()
+    undo = []
 
-    def forward(module, arguments):
+    def first_pass():
+        """Ends the phase, and everything of it that the program could notice."""
+        while undo:
+            undo.pop()()
         if torch.cuda.is_initialized() and watch.phase == "load":
             watch.enter("first step")
-            handle.remove()
+
+    def forward(module, arguments):
+        if torch.cuda.is_initialized():
+            first_pass()
 
     def step(optimizer, arguments, keywords):
         key = id(optimizer)
@@ -214,7 +272,15 @@ def _watch(torch):
             note("remark", "stopped after %d optimizer steps, as asked" % watch.count())
             raise SystemExit(0)
 
-    handle = torch.nn.modules.module.register_module_forward_pre_hook(forward)
+    undo.append(torch.nn.modules.module.register_module_forward_pre_hook(forward).remove)
+    if "torch._dynamo.eval_frame" in sys.modules:
+        _before_compiled(first_pass)(sys.modules["torch._dynamo.eval_frame"])
+    else:
+        _AROUND.calls["torch._dynamo.eval_frame"] = _before_compiled(first_pass)
+    if not _HOST_VALUES:
+        import radrm_host_models
+
+        undo.append(radrm_host_models.install(torch))
     # The package hides its module of that name.
     importlib.import_module("torch.optim.optimizer").register_optimizer_step_post_hook(step)
 
@@ -230,6 +296,9 @@ def _watch(torch):
     import radrm_objects
 
     radrm_objects.install(torch, note)
+
+
+_AROUND = None
 
 
 class _Around(importlib.abc.MetaPathFinder):
@@ -269,4 +338,6 @@ def install():
         import radrm_fake_data
 
         calls.update(radrm_fake_data.CALLS)
-    sys.meta_path.insert(0, _Around(radrm_frameworks.before(), calls))
+    global _AROUND
+    _AROUND = _Around(radrm_frameworks.before(), calls)
+    sys.meta_path.insert(0, _AROUND)

@@ -1,0 +1,254 @@
+//! What a dry run found out.
+
+use std::fmt::Write as _;
+
+use super::sections::Report;
+use crate::model::DryRunSummary;
+use crate::view::phrases::counted;
+use radrm_profile::Bytes;
+use radrm_profile::model::dry_run::{DryRunFigures, Fit, GpuFigures, Phase, Verdict};
+use radrm_term::{Table, clean, left, right};
+
+impl Report<'_> {
+    /// The figures, the cards, and what is uncertain.
+    pub(super) fn dry_run(&self, out: &mut String) {
+        let Some(DryRunSummary { figures, fits }) = &self.summary.dry_run else { return };
+        let _ = writeln!(out, "\n{}", self.paint.bold(&clean(&title(figures))));
+        for remark in &figures.remarks {
+            let _ = writeln!(out, "  {}", clean(remark));
+        }
+        if let Some(reason) = &figures.withheld {
+            let _ = writeln!(out, "\nNO FIGURE: {}.", clean(reason));
+        } else {
+            needs(out, figures);
+        }
+        if !fits.is_empty() {
+            let _ = write!(out, "\nfits on\n{}", fits_text(fits));
+            if let Some(fit) =
+                fits.iter().find(|fit| fit.verdict == Verdict::Unknown && fit.seconds.is_none())
+            {
+                let _ = writeln!(out, "  (--fits {} runs the program on such a card)", fit.card);
+            }
+        }
+        for (what, lines) in uncertainties(figures) {
+            let _ = writeln!(out, "\n{what}");
+            lines.iter().for_each(|line| {
+                let _ = writeln!(out, "  {}", clean(line));
+            });
+        }
+    }
+}
+
+/// What ran, on what, for how long.
+pub(crate) fn title(figures: &DryRunFigures) -> String {
+    let mut out = format!("dry run on {} · {:.1} s", figures.machine, figures.seconds);
+    if let (false, Some(allocator)) = (figures.frameworks.is_empty(), &figures.allocator) {
+        let _ = write!(out, " · {} ({allocator} allocator)", figures.frameworks.join(", "));
+        let _ = write!(out, " · {} of host memory", Bytes(figures.host_memory));
+    }
+    if figures.steps > 0 {
+        let _ = write!(out, " · {}", counted(figures.steps, "optimizer step", "optimizer steps"));
+    }
+    out
+}
+
+fn needs(out: &mut String, figures: &DryRunFigures) {
+    if figures.gpus.is_empty() {
+        out.push_str("\nThe program took no GPU memory.\n");
+    }
+    for gpu in &figures.gpus {
+        one_gpu(out, gpu);
+    }
+    if let Some(sentence) = shortage(figures) {
+        let _ = writeln!(out, "\n{sentence}");
+    }
+}
+
+/// What the report says of memory that did not suffice.
+pub(crate) fn shortage(figures: &DryRunFigures) -> Option<String> {
+    match (figures.out_of_memory, figures.retries) {
+        (0, 0) => None,
+        (0, retries) => Some(format!(
+            "Memory ran short {}: the allocator gave its reserve back and went on.",
+            counted(retries, "time", "times")
+        )),
+        _ => Some(format!(
+            "OUT OF MEMORY on {}. The figures are those up to then; a larger --emulate shows the need.",
+            clean(&figures.machine)
+        )),
+    }
+}
+
+fn one_gpu(out: &mut String, gpu: &GpuFigures) {
+    let _ = writeln!(out, "\nGPU {} · {}", gpu.gpu, clean(&gpu.name));
+    if !gpu.phases.is_empty() {
+        let mut table = Table::new([left("peak in"), right("allocated"), right("reserved")]).indented(2);
+        for phase in Phase::ALL {
+            if let Some(peak) = gpu.phases.get(&phase) {
+                table.row([phase.label().to_owned(), mib(peak.allocated), mib(peak.reserved)]);
+            }
+        }
+        let _ = write!(out, "{table}");
+        if gpu.processes > 1 {
+            let _ = writeln!(out, "  (sums of the peaks of {} processes)", gpu.processes);
+        }
+    }
+    for (label, value) in held(gpu) {
+        let _ = writeln!(out, "  {label:<22}{value}");
+    }
+}
+
+/// What the driver holds besides the framework's memory, and in all.
+pub(crate) fn held(gpu: &GpuFigures) -> Vec<(&'static str, String)> {
+    let reserved = gpu.phases.get(&Phase::Whole).map_or(0, |peak| peak.reserved);
+    let besides = gpu.requested_peak.saturating_sub(reserved);
+    let besides = (reserved > 0 && besides > 0).then(|| ("besides, by libraries", mib(besides)));
+    let (held, context, origin) = (mib(gpu.held_peak), mib(gpu.context), clean(&gpu.context_origin));
+    let driver = format!("{held}, of which {context} for contexts and code ({origin})");
+    besides.into_iter().chain([("the driver would hold", driver)]).collect()
+}
+
+/// Cards with the verdict on each, as a table.
+#[must_use]
+pub fn fits_text(fits: &[Fit]) -> String {
+    let columns = ["card", "fits"].map(left).into_iter().chain(["need", "of", "share"].map(right));
+    let mut table = Table::new(columns.chain([left("")])).indented(2);
+    fits.iter().for_each(|fit| table.row(fit_row(fit)));
+    table.to_string()
+}
+
+/// The cells of a card's row.
+pub(crate) fn fit_row(fit: &Fit) -> [String; 6] {
+    let (need, memory) = (Bytes(fit.need).to_string(), Bytes(fit.memory).to_string());
+    let ran = fit.seconds.map(|_| "ran on it".to_owned());
+    let remark = ran.into_iter().chain(fit.why.clone()).collect::<Vec<_>>().join(": ");
+    let share = format!("{:.0} %", fit.percent());
+    [fit.card.clone(), fit.verdict.word().to_owned(), need, memory, share, remark]
+}
+
+/// What of the figures comes from models or is unknown: headings with lines.
+pub(crate) fn uncertainties(figures: &DryRunFigures) -> Vec<(String, Vec<String>)> {
+    let times =
+        |(what, count): &(String, u64)| format!("{what}: {} or more", counted(*count, "time", "times"));
+    let calls = |count: u64| counted(count, "call", "calls");
+    let sections: [(String, Vec<String>); 4] = [
+        (
+            "not measured, but modelled (upper bounds, contained in the figures above)".to_owned(),
+            figures
+                .modelled
+                .iter()
+                .map(|size| format!("{}: up to {} at a time", size.what, mib(size.bytes)))
+                .collect(),
+        ),
+        (
+            format!("depends on data: {} % of the elements were taken to be kept (--fill)", figures.fill),
+            figures.filled.iter().map(times).collect(),
+        ),
+        (
+            "library calls, kernels unknown (they are not among the launches)".to_owned(),
+            figures
+                .library_calls
+                .iter()
+                .map(|(library, count)| format!("{library}: {} or more", calls(*count)))
+                .collect(),
+        ),
+        (
+            "reached without semantics".to_owned(),
+            figures
+                .missing
+                .iter()
+                .map(|call| format!("{} ({} or more): {}", call.name, calls(call.calls), call.effect))
+                .collect(),
+        ),
+    ];
+    sections.into_iter().filter(|(_, lines)| !lines.is_empty()).collect()
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::TextOptions;
+    use crate::{Summary, text};
+    use radrm_profile::model::dry_run::{MissingCall, ModelledSize, Peak};
+    use radrm_profile::model::{Job, Profile};
+    use std::collections::BTreeMap;
+
+    fn figures() -> DryRunFigures {
+        let peak = Peak { allocated: 5 << 20, reserved: 8 << 20 };
+        DryRunFigures {
+            machine: "H200".to_owned(),
+            steps: 3,
+            gpus: vec![GpuFigures {
+                name: "NVIDIA H200".to_owned(),
+                processes: 1,
+                phases: BTreeMap::from([(Phase::Whole, peak)]),
+                requested_peak: 10 << 20,
+                held_peak: 530 << 20,
+                context: 520 << 20,
+                context_origin: "estimate".to_owned(),
+                ..GpuFigures::default()
+            }],
+            modelled: vec![ModelledSize { what: "workspace".to_owned(), bytes: 1 << 20 }],
+            library_calls: vec![("cuBLAS".to_owned(), 100)],
+            ..DryRunFigures::default()
+        }
+    }
+
+    fn shown(figures: DryRunFigures, fits: Vec<Fit>) -> (String, String) {
+        let mut profile = Profile::new(Job::default());
+        profile.dry_run = Some(figures);
+        profile.fits = fits;
+        let summary = Summary::from_profile(&profile);
+        (text(&profile, &summary, &TextOptions::default()), crate::json(&summary))
+    }
+
+    #[test]
+    fn figures_come_with_what_is_only_modelled() {
+        let (text, json) = shown(figures(), Vec::new());
+        for part in [
+            "5.0 MiB",
+            "8.0 MiB",
+            "530.0 MiB",
+            "besides, by libraries 2.0 MiB",
+            "workspace: up to 1.0 MiB",
+            "cuBLAS: 100 calls or more",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        assert!(json.contains("\"held_peak\": 555745280"), "{json}");
+    }
+
+    #[test]
+    fn a_withheld_figure_has_its_reason_and_its_calls() {
+        let missing =
+            vec![MissingCall { name: "x".to_owned(), calls: 1, effect: "e".to_owned(), matters: true }];
+        let withheld = Some("the program called x".to_owned());
+        let (text, _) = shown(DryRunFigures { gpus: Vec::new(), withheld, missing, ..figures() }, Vec::new());
+        assert!(text.contains("NO FIGURE: the program called x.") && !text.contains("530.0"), "{text}");
+        assert!(text.contains("x (1 call or more): e"), "{text}");
+    }
+
+    #[test]
+    fn each_card_has_a_row_with_its_reason() {
+        let fit = Fit {
+            card: "T4".to_owned(),
+            verdict: Verdict::Unknown,
+            why: Some("the program ended there with exit code 1".to_owned()),
+            need: 3 << 30,
+            memory: 15 << 30,
+            seconds: Some(1.0),
+        };
+        let (text, json) = shown(figures(), vec![fit.clone()]);
+        for part in ["T4", "unknown", "3.00 GiB", "15.0 GiB", "20 %", "ran on it: the program ended there"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains("--fits T4"), "it ran there: {text}");
+        assert!(json.contains("\"verdict\": \"unknown\""), "{json}");
+        let (text, _) = shown(figures(), vec![Fit { seconds: None, ..fit }]);
+        assert!(text.contains("(--fits T4 runs the program"), "{text}");
+    }
+}

@@ -1,0 +1,83 @@
+//! What of a dry run goes into the profile.
+
+use std::path::Path;
+
+use radrm_analyzer::Summary;
+use radrm_profile::model::DryRunFigures;
+use radrm_profile::{Profile, Record, Writer};
+
+use super::cards;
+
+/// What is recorded of a dry run that ended as the summary says. What the program needs is known only if it succeeded.
+pub fn records(mut figures: DryRunFigures, summary: &Summary) -> Vec<Record> {
+    // Not every program's allocator counts the requests that were refused.
+    if summary.outcome.out_of_memory && figures.out_of_memory == 0 {
+        figures.out_of_memory = summary.failed_requests_total.max(1);
+    }
+    let fits = if summary.outcome.success { cards::fits(&figures) } else { Vec::new() };
+    vec![Record::DryRun(Box::new(figures)), Record::Fits(fits)]
+}
+
+/// Adds records to a profile that is complete otherwise; what of it could not be written, as a sentence.
+pub fn add(profile: &mut Profile, path: Option<&Path>, records: Vec<Record>) -> Option<String> {
+    let write = |path: &Path| {
+        let mut writer = Writer::reopen(path)?;
+        records.iter().try_for_each(|record| writer.append(record))
+    };
+    let failed = path.and_then(|path| {
+        let error = write(path).err()?;
+        Some(format!("the dry run's figures are not in the profile {}: {error}", path.display()))
+    });
+    records.into_iter().for_each(|record| profile.apply(record));
+    failed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_profile::Nanos;
+    use radrm_profile::model::dry_run::GpuFigures;
+    use radrm_profile::model::{Exit, Job, Outcome, Reason};
+
+    fn summary(exit: Exit, out_of_memory: bool) -> Summary {
+        let mut profile = Profile::new(Job::default());
+        let reason = out_of_memory.then_some(Reason::OutOfGpuMemory);
+        profile.outcome = Some(Outcome { exit, duration: Nanos::ZERO, reason });
+        Summary::from_profile(&profile)
+    }
+
+    fn figures() -> DryRunFigures {
+        DryRunFigures {
+            gpus: vec![GpuFigures { capability: (8, 0), held_peak: 1 << 30, ..GpuFigures::default() }],
+            ..DryRunFigures::default()
+        }
+    }
+
+    #[test]
+    fn only_a_run_that_succeeded_fits_anywhere() {
+        let fits = |exit, out_of_memory| {
+            let mut profile = Profile::new(Job::default());
+            add(&mut profile, None, records(figures(), &summary(exit, out_of_memory)));
+            (profile.fits.len(), profile.dry_run.unwrap().out_of_memory)
+        };
+        assert!(fits(Exit::Code(0), false).0 > 0);
+        // Refusals that its framework has not counted.
+        assert_eq!(fits(Exit::Code(1), true), (0, 1));
+        assert_eq!(fits(Exit::Code(1), false), (0, 0));
+        assert_eq!(fits(Exit::Signal(9), false), (0, 0));
+    }
+
+    #[test]
+    fn what_is_added_to_a_profile_is_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.radrm");
+        Writer::create(&path, &Job::default()).unwrap();
+        let mut profile = Profile::new(Job::default());
+        let failed = add(&mut profile, Some(&path), records(figures(), &summary(Exit::Code(0), false)));
+        assert_eq!(failed, None);
+        assert_eq!(Profile::open(&path).unwrap(), profile);
+        assert!(
+            add(&mut profile, Some(folder.path()), Vec::new()).unwrap().contains("are not in the profile")
+        );
+    }
+}

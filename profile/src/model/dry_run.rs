@@ -1,0 +1,187 @@
+//! What a dry run found out: how much GPU memory a program needs, without a GPU.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The figures of a dry run. Its verdicts on cards are [`Fit`]s, in a record of their own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DryRunFigures {
+    /// Machine, as it was described.
+    pub machine: String,
+    /// Version of PyTorch, if the program used it.
+    pub torch: Option<String>,
+    /// Frameworks with an allocator of their own, as "NAME VERSION".
+    pub frameworks: Vec<String>,
+    /// Its allocator.
+    pub allocator: Option<String>,
+    /// Optimizer steps.
+    pub steps: u64,
+    /// Duration of the dry run.
+    pub seconds: f64,
+    /// Most of the host's memory that one process took, bytes.
+    pub host_memory: u64,
+    /// GPUs that were used; none if the figures cannot be trusted.
+    pub gpus: Vec<GpuFigures>,
+    /// Requests for memory that did not fit.
+    pub out_of_memory: u64,
+    /// Times that the allocator gave its cache back to go on.
+    pub retries: u64,
+    /// Calls without semantics.
+    pub missing: Vec<MissingCall>,
+    /// Sizes that come from models.
+    pub modelled: Vec<ModelledSize>,
+    /// Operations whose result depends on data, and how often.
+    pub filled: Vec<(String, u64)>,
+    /// Percentage of elements that these kept.
+    pub fill: u32,
+    /// Calls for which a library would launch kernels of its own: by library, how often at least. Which kernels is unknown.
+    pub library_calls: Vec<(String, u64)>,
+    /// What the Python side remarked.
+    pub remarks: Vec<String>,
+    /// Why there is no figure.
+    pub withheld: Option<String>,
+}
+
+/// One GPU of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuFigures {
+    /// Number on the machine.
+    pub gpu: usize,
+    /// Model.
+    pub name: String,
+    /// Compute capability, major and minor.
+    pub capability: (u32, u32),
+    /// Processes that used it.
+    pub processes: usize,
+    /// Peaks of the framework's allocator in each phase; none if no framework reported any.
+    pub phases: BTreeMap<Phase, Peak>,
+    /// Most that the program's and the libraries' calls took from the driver at a time, bytes.
+    pub requested_peak: u64,
+    /// Most that the driver would hold for these processes, bytes: with contexts and code.
+    pub held_peak: u64,
+    /// What of it is the constant for contexts, and code beyond it.
+    pub context: u64,
+    /// The constant alone, for all of these processes.
+    pub context_constant: u64,
+    /// Where that constant comes from.
+    pub context_origin: String,
+}
+
+/// A phase of the run, in the order in which they come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Until the first forward pass.
+    Load,
+    /// From there until the first step of an optimizer.
+    FirstStep,
+    /// All later ones.
+    Steady,
+    /// Everything.
+    Whole,
+}
+
+impl Phase {
+    /// All, in their order.
+    pub const ALL: [Self; 4] = [Self::Load, Self::FirstStep, Self::Steady, Self::Whole];
+
+    /// As reports show it.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::FirstStep => "first step",
+            Self::Steady => "steady",
+            Self::Whole => "whole run",
+        }
+    }
+}
+
+/// The allocator's peaks in a phase, bytes; sums over the processes on the GPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Peak {
+    /// Tensors.
+    pub allocated: u64,
+    /// What the allocator held.
+    pub reserved: u64,
+}
+
+/// A call without semantics.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct MissingCall {
+    /// Function.
+    pub name: String,
+    /// How often it was called at least.
+    pub calls: u64,
+    /// What that can do to the figures.
+    pub effect: String,
+    /// Whether it can change them at all.
+    pub matters: bool,
+}
+
+/// A size that comes from a model.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ModelledSize {
+    /// Of what.
+    pub what: String,
+    /// The largest, bytes.
+    pub bytes: u64,
+}
+
+/// Whether a program fits on a card.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// All that it took fits.
+    Yes,
+    /// What it had in use fits, what its allocator kept in reserve does not: the allocator gives its reserve back
+    /// when memory runs short, and mostly that suffices.
+    Tight,
+    /// What it had in use does not fit.
+    No,
+    /// The card is of another architecture than the emulated one, so kernels, workspaces and supported types differ:
+    /// only a run on it shows whether the program fits.
+    Unknown,
+}
+
+impl Verdict {
+    /// All.
+    pub const ALL: [Self; 4] = [Self::Yes, Self::Tight, Self::No, Self::Unknown];
+
+    /// As reports show it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::Tight => "tight",
+            Self::No => "no",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// A card, and whether the program fits on it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Fit {
+    /// Model.
+    pub card: String,
+    /// Whether the program fits.
+    pub verdict: Verdict,
+    /// Why there is no better verdict, as a clause.
+    pub why: Option<String>,
+    /// Need, bytes: the most that the driver would hold on one GPU, with the context constant of this card; where the
+    /// program ran on the card and did not fit, up to the refused request.
+    pub need: u64,
+    /// Memory of the card, bytes.
+    pub memory: u64,
+    /// Duration of the run on this card; `None`: the verdict follows from a run on another.
+    pub seconds: Option<f64>,
+}
+
+impl Fit {
+    /// Need of the memory, percent.
+    #[must_use]
+    pub fn percent(&self) -> f64 {
+        self.need as f64 / self.memory.max(1) as f64 * 100.0
+    }
+}
