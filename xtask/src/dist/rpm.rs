@@ -9,7 +9,8 @@ use super::tree::{Entry, Part};
 use super::{DESCRIPTION, Release, SUMMARY, scripts};
 
 /// Folders of our own, which a removal takes along; others belong to the system.
-const OWN: [&str; 3] = ["/etc/radrm", "/usr/lib/radrm", "/usr/share/doc/radrm"];
+const OWN: [&str; 4] =
+    ["/etc/radrm", "/usr/lib/radrm", "/usr/share/doc/radrm", "/usr/share/doc/radrm/how-to"];
 
 fn options(entry: &Entry) -> Result<FileOptions> {
     let options = FileOptions::new(format!("/{}", entry.on_node()));

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::shell;
 
 /// Paths that managers of packages keep for themselves, and that a running system fills.
-const NOT_OURS: [&str; 9] = [
+const NOT_OURS: [&str; 10] = [
     "var/lib/dpkg",
     "var/lib/rpm",
     "var/lib/systemd",
@@ -23,6 +23,7 @@ const NOT_OURS: [&str; 9] = [
     "tmp",
     "root",
     "etc/group-",
+    "etc/gshadow-",
 ];
 
 /// What every installation must do: record a program, and take a job to its end.
@@ -55,7 +56,8 @@ pub fn run(out: &Path) -> Result<()> {
     for (what, end, install, remove) in [
         ("Debian package", ".deb", "dpkg -i /package", "dpkg --purge radrm"),
         ("tarball", ".tar.gz", "tar -C /usr --strip-components=1 -xzf /package", ""),
-        ("wheel", ".whl", WHEEL, "rm -r /venv /usr/local/bin/radrm*"),
+        // The queue of root's daemon belongs to no environment.
+        ("wheel", ".whl", WHEEL, "rm -r /venv /usr/local/bin/radrm* /var/lib/radrm"),
     ] {
         let root = fresh(&base, &place, &package(end)?)?;
         let before = state(&root)?;
@@ -80,9 +82,10 @@ pub fn run(out: &Path) -> Result<()> {
         rpm(&["-i", "--nodeps", &root.join("package").to_string_lossy()])?;
         inside(&root, USE).context(".rpm: use")?;
         rpm(&["-e", "radrm"])?;
-        // The queue stays, as packages of this kind do, and so does the group.
+        // The queue stays, as with packages of this kind, and so does the group. Folders of other packages, which this
+        // small system lacks, are theirs.
         let mut after = state(&root)?;
-        after.paths.retain(|path| !path.starts_with("var/lib/radrm"));
+        after.paths.retain(|path| path.contains("radrm") && !path.starts_with("var/lib/radrm"));
         after.groups.clone_from(&before.groups);
         nothing_left(".rpm", &before, &after)?;
         eprintln!("xtask: the .rpm works, and leaves the queue and the group");
