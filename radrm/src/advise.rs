@@ -146,7 +146,7 @@ fn chosen(rows: &[Row], named: &[i64]) -> Result<Vec<Row>, Failure> {
 /// The program of a run, as those that share GPUs are named; runs without a key are programs of their own.
 fn program(row: &Row) -> String {
     match &row.program_key {
-        Some(key) => program_name(&ProgramKey::from_stored(key.clone()), row.batch),
+        Some(key) => program_name(key, row.batch),
         None => format!("run {}", row.id),
     }
 }

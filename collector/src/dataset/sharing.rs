@@ -3,8 +3,6 @@
 use rusqlite::{Connection, Error, named_params};
 use serde::{Deserialize, Serialize};
 
-use super::program::ProgramKey;
-
 /// A GPU's company for a while. A row of the table `sharing`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sharing {
@@ -50,8 +48,8 @@ impl SharedJob {
 
 /// A program of one batch size, for those that share GPUs: with another batch size it fills a GPU otherwise.
 #[must_use]
-pub fn program_name(key: &ProgramKey, batch: Option<u32>) -> String {
-    batch.map_or_else(|| key.to_string(), |batch| format!("{key} batch {batch}"))
+pub fn program_name(key: &str, batch: Option<u32>) -> String {
+    batch.map_or_else(|| key.to_owned(), |batch| format!("{key} batch {batch}"))
 }
 
 pub(super) fn insert(connection: &Connection, row: &Sharing, keep: u32) -> Result<(), Error> {

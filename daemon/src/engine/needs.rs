@@ -47,11 +47,11 @@ impl Engine {
     /// The needs of a user's job, by what it states and by earlier runs of its program on the model that it asks for, or
     /// else on the only one there is.
     fn resolve(&self, uid: u32, spec: &Spec) -> Needs {
-        self.resolver.resolve(&self.features(spec, &self.runs(uid, spec)))
+        self.resolver.resolve(&self.features(spec, &self.past_runs(uid, spec)))
     }
 
     /// Those runs.
-    fn runs(&self, uid: u32, spec: &Spec) -> Vec<PastRun> {
+    fn past_runs(&self, uid: u32, spec: &Spec) -> Vec<PastRun> {
         let model = self.model_of(spec);
         model.map_or_else(Vec::new, |model| self.outbox.past_runs(uid, &program(spec), &model))
     }
@@ -62,7 +62,7 @@ impl Engine {
 
     /// What a submission of this job would be given now, and what each estimator says.
     pub(super) fn estimate_of(&self, uid: u32, spec: &Spec) -> EstimateRow {
-        let runs = self.runs(uid, spec);
+        let runs = self.past_runs(uid, spec);
         let features = self.features(spec, &runs);
         EstimateRow {
             needs: self.resolver.resolve(&features),

@@ -27,7 +27,7 @@ pub(super) struct Companies {
 
 /// The program of an entry, as one that shares GPUs.
 pub(super) fn program_of(entry: &Entry) -> (String, Program) {
-    let name = program_name(&program(&entry.spec), batch(&entry.spec));
+    let name = program_name(program(&entry.spec).as_str(), batch(&entry.spec));
     let number = Program::named(&name);
     (name, number)
 }
