@@ -3,16 +3,7 @@
 use std::collections::VecDeque;
 
 use super::compose::slowdown;
-use super::{Constants, Effects, Predictor, Resident, fit};
-
-/// Jobs that were seen to share a GPU.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Company {
-    /// The jobs.
-    pub jobs: Vec<Resident>,
-    /// Their speeds together, in the same order.
-    pub speeds: Vec<f64>,
-}
+use super::{Company, Constants, Effects, Predictor, Resident, fit};
 
 /// Observations that are kept: the newest ones.
 const MAX_KEPT: usize = 1024;

@@ -3,19 +3,23 @@
 //! A speed is a job's rate beside others against its rate alone, 0 to 1. [`Predictor`] is the one interface: the
 //! residents of a GPU in, each one's speed with an interval out. A [`Learner`] makes one from what was observed.
 
+mod company;
 mod compose;
 mod effects;
+mod fit;
 mod formula;
 mod kace;
 mod learner;
 mod memo;
 mod predictor;
 
+pub use company::{Company, Resident};
 pub use compose::compose;
 pub use effects::{Effects, Program};
-pub use formula::{Constants, fit, pair_speeds, speeds, speeds_into};
+pub use fit::fit;
+pub use formula::{Constants, pair_speeds, speeds, speeds_into};
 pub use kace::{Linear, pair_features};
-pub use learner::{Company, Learner};
+pub use learner::Learner;
 pub use memo::Memo;
-pub use predictor::{Predictor, Resident, Speed, Spread};
+pub use predictor::{Predictor, Speed, Spread};
 pub use radrm_base::Activity;

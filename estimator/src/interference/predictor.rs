@@ -1,20 +1,10 @@
 //! Speeds with intervals, from the formula and what was learned.
 
-use radrm_base::Activity;
 use serde::{Deserialize, Serialize};
 
 use super::compose::LOWEST;
-use super::{Constants, Effects, Program, compose, pair_speeds};
+use super::{Constants, Effects, Resident, compose, pair_speeds};
 use crate::calibrate::margin;
-
-/// A job that holds part of a GPU.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Resident {
-    /// Its program, if that is known.
-    pub program: Option<Program>,
-    /// What it does to a GPU alone.
-    pub activity: Activity,
-}
 
 /// A predicted speed with its interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -141,7 +131,7 @@ impl Predictor {
 
 #[cfg(test)]
 mod tests {
-    use radrm_base::Permille;
+    use radrm_base::{Activity, Permille};
 
     use super::*;
 
