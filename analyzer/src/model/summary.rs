@@ -8,7 +8,8 @@ use super::{
 };
 use radrm_profile::model::{DryRunFigures, Fit, GpuClock, Profile};
 use radrm_profile::{Bytes, Nanos};
-use serde::Serialize;
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
 /// Version of the JSON report. It rises when a key is renamed, removed or
@@ -84,14 +85,30 @@ pub struct Summary {
     pub notes: Vec<String>,
 }
 
-/// What a dry run found out.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// What a dry run found out. As JSON the figures and `fits` in one object; without `gpus` and `fits` where figures are
+/// withheld: an empty list would read as "no memory".
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct DryRunSummary {
     /// The figures.
-    #[serde(flatten)]
     pub figures: DryRunFigures,
     /// Cards, and whether the program fits on them; empty if its need is not known.
     pub fits: Vec<Fit>,
+}
+
+impl Serialize for DryRunSummary {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let value = serde_json::to_value(&self.figures).map_err(S::Error::custom)?;
+        let serde_json::Value::Object(mut object) = value else {
+            return Err(S::Error::custom("figures are no object"));
+        };
+        if self.figures.withheld.is_some() {
+            object.remove("gpus");
+        } else {
+            let fits = serde_json::to_value(&self.fits).map_err(S::Error::custom)?;
+            object.insert("fits".to_owned(), fits);
+        }
+        object.serialize(serializer)
+    }
 }
 
 impl DryRunSummary {

@@ -227,9 +227,13 @@ mod tests {
         let missing =
             vec![MissingCall { name: "x".to_owned(), calls: 1, effect: "e".to_owned(), matters: true }];
         let withheld = Some("the program called x".to_owned());
-        let (text, _) = shown(DryRunFigures { gpus: Vec::new(), withheld, missing, ..figures() }, Vec::new());
+        let (text, json) =
+            shown(DryRunFigures { gpus: Vec::new(), withheld, missing, ..figures() }, Vec::new());
         assert!(text.contains("NO FIGURE: the program called x.") && !text.contains("530.0"), "{text}");
         assert!(text.contains("x (1 call or more): e"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["dry_run"]["withheld"], "the program called x");
+        assert!(json["dry_run"].get("gpus").is_none() && json["dry_run"].get("fits").is_none(), "{json:#}");
     }
 
     #[test]
