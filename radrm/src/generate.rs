@@ -76,6 +76,11 @@ fn describe(reference: &mut String, command: &mut Command) {
 mod tests {
     use super::*;
 
+    /// Text as it stands in a page.
+    fn roff(text: &str) -> String {
+        text.replace('-', "\\-").replace('\'', "\\*(Aq")
+    }
+
     #[test]
     fn each_subcommand_has_a_page_with_an_about_line() {
         let place = tempfile::tempdir().unwrap();
@@ -88,10 +93,9 @@ mod tests {
                 let page = fs::read_to_string(&page).unwrap_or_else(|error| panic!("{name}: {error}"));
                 let about =
                     command.get_about().unwrap_or_else(|| panic!("{name}: no about line")).to_string();
-                let escaped = name.replace('-', "\\-");
                 let mut lines = page.lines().skip_while(|line| *line != ".SH NAME").skip(1);
                 let line = lines.next().unwrap_or_default();
-                assert_eq!(line, format!("{escaped} \\- {}", about.replace('-', "\\-")), "{page}");
+                assert_eq!(line, format!("{} \\- {}", roff(&name), roff(&about)), "{page}");
                 let heading = format!("\n## {}\n", command.get_bin_name().unwrap_or(&name));
                 assert!(reference.contains(&heading), "{heading}");
             }
