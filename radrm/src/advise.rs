@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use radrm_analyzer::Summary;
-use radrm_collector::dataset::{Dataset, Filter, Origin, ProgramKey, Row, program_name};
+use radrm_collector::dataset::{Dataset, Filter, Origin, Row, program_name};
 use radrm_emulator_machine::{GpuSpec, Models};
 use radrm_profile::model::Profile;
 use radrm_scheduler_core::across::{Margins, Rate, Throughput, rate};
