@@ -4,8 +4,9 @@ mod common;
 
 use common::{DONE, LATER, Node, adopted, gib, oom, preemptible, signals, started, verdict};
 use radrm_scheduler_core::{
-    Action, After, Decision, DeviceId, Event, Job, JobId, Leaving, Millis, Outcome, Phase, Preemption,
+    Action, After, Bytes, Decision, DeviceId, Event, Job, JobId, Leaving, Millis, Outcome, Phase, Preemption,
     Reason, Settings, Signal, SuspendRefusal, Verdict,
+    replay::{Cluster, Model, Options, TraceJob, replay},
 };
 
 #[test]
@@ -208,4 +209,20 @@ fn after_its_checkpoint_signal_exit_0_is_done_and_75_goes_on() {
         let requeued = ended.iter().any(|decision| matches!(decision.action, Action::Requeue { .. }));
         assert_eq!((verdict(&ended, 1).is_some(), requeued), (done, !done), "exit code {code}");
     }
+}
+
+#[test]
+fn a_replayed_job_that_gave_way_runs_its_whole_length_again() {
+    let job = |arrival, seconds, priority| TraceJob {
+        peak: Bytes::from_gib(30),
+        priority,
+        preemption: Preemption { allowed: true, ..Preemption::default() },
+        ..TraceJob::new("p", Millis::from_secs(arrival), Millis::from_secs(seconds))
+    };
+    let trace = [job(0, 100, 0), job(50, 10, 1)];
+    let options = Options { model: Model::default().plain(), ..Options::default() };
+    let jobs = replay(&trace, &Cluster::uniform(1, "G", Bytes::from_gib(40)), &options, &mut ()).jobs;
+    assert_eq!((jobs[0].attempts, jobs[1].attempts), (2, 1));
+    // It ends at 51 s, waits for the other's 10 s, and begins anew.
+    assert_eq!(jobs[0].end, Some(Millis::from_secs(161)));
 }

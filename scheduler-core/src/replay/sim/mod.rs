@@ -75,6 +75,7 @@ pub struct Options {
 enum What {
     Finish {
         job: u32,
+        attempt: u32,
         generation: u32,
     },
     Memory {
@@ -309,8 +310,10 @@ impl<'a> Sim<'a> {
             What::Read { job, attempt } => self.read(job, attempt),
             What::Rates { device, company } => self.read_rates(device as usize, company),
             What::Memory { job, attempt, last } => self.memory(job, attempt, last),
-            What::Finish { job, generation } => {
-                if self.runs.get(&job).is_some_and(|run| run.generation == generation) {
+            What::Finish { job, attempt, generation } => {
+                // Not that of an attempt that gave way: the next one runs by its own time.
+                let is_now = |run: &Run| (run.attempt, run.generation) == (attempt, generation);
+                if self.runs.get(&job).is_some_and(is_now) {
                     self.over(job, Outcome::Exited { code: 0 });
                 }
             }
@@ -591,9 +594,9 @@ impl<'a> Sim<'a> {
         run.at = now;
         run.speed = speed;
         run.generation += 1;
-        let generation = run.generation;
+        let (attempt, generation) = (run.attempt, run.generation);
         let at = Millis(now.0 + (run.left.max(0.0) / speed).ceil() as u64);
-        self.push(at, What::Finish { job, generation });
+        self.push(at, What::Finish { job, attempt, generation });
     }
 
     fn report(mut self) -> Report {
