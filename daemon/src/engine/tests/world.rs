@@ -30,8 +30,8 @@ pub(super) trait Programs: 'static {
         Now::read()
     }
 
-    /// An attempt is started. Returns when its program began, if that is there at once.
-    fn start(&mut self, attempt: Attempt, order: &Order) -> Option<u64>;
+    /// An attempt is started: its supervisor is there, its program not yet.
+    fn start(&mut self, _: Attempt, _: &Order) {}
 
     /// A program gets a signal. Returns whether it ends at once.
     fn signal(&mut self, attempt: Attempt, number: i32) -> bool;
@@ -42,10 +42,6 @@ pub(super) trait Programs: 'static {
 pub(super) struct Idle;
 
 impl Programs for Idle {
-    fn start(&mut self, _: Attempt, _: &Order) -> Option<u64> {
-        None
-    }
-
     fn signal(&mut self, _: Attempt, _: i32) -> bool {
         true
     }
@@ -94,14 +90,20 @@ impl<P: Programs> World<P> {
         }
     }
 
+    /// The program of an attempt is there.
+    pub(super) fn begin(&mut self, attempt: Attempt, began_ms: u64) {
+        if let Some(report) = self.attempts.get_mut(&attempt) {
+            (report.status.program, report.status.began_ms) = (Some(process(attempt, 1)), began_ms);
+        }
+    }
+
     /// Every attempt makes one step: its program is there, then it ends.
     pub(super) fn advance(&mut self, code: impl Fn(u64) -> Option<i32>) {
         let kept: Vec<Attempt> =
             self.attempts.iter().filter(|(_, report)| report.kept).map(|(attempt, _)| *attempt).collect();
         for attempt in kept {
-            let status = &mut self.attempts.get_mut(&attempt).unwrap().status;
-            if status.program.is_none() {
-                status.program = Some(process(attempt, 1));
+            if self.attempts[&attempt].status.program.is_none() {
+                self.begin(attempt, 0);
             } else if let Some(code) = code(attempt.0) {
                 self.end(attempt, End { code: Some(code), ..End::default() });
             }
@@ -153,9 +155,8 @@ impl<P: Programs> Effects for Recorder<P> {
             assert!(!world.started.contains(&attempt), "{attempt:?} is started twice");
             world.started.push(attempt);
             let supervisor = Some(process(attempt, 0));
-            let began = world.programs.start(attempt, order);
-            let program = began.map(|_| process(attempt, 1));
-            let status = Status { supervisor, program, began_ms: began.unwrap_or(0), end: None };
+            world.programs.start(attempt, order);
+            let status = Status { supervisor, ..Status::default() };
             world.attempts.insert(attempt, Report { kept: true, status });
             Ok(supervisor)
         })
