@@ -270,10 +270,10 @@ mod tests {
         let of = |path: &Path| Estimators { model: path.to_owned() }.trained();
         let why = of(&path).unwrap_err().to_string();
         assert!(why.ends_with("model.json is no memory model: No such file or directory"), "{why}");
-        std::fs::write(&path, r#"{"version": 9}"#).unwrap();
+        fs::write(&path, r#"{"version": 9}"#).unwrap();
         let why = of(&path).unwrap_err().to_string();
         assert!(why.lines().count() == 1 && why.contains("version 9"), "{why}");
-        std::fs::write(&path, MemoryModel::shipped().to_json().unwrap()).unwrap();
+        fs::write(&path, MemoryModel::shipped().to_json().unwrap()).unwrap();
         assert!(of(&path).is_ok() && of(Path::new("")).is_ok());
         let config = Config::parse("[estimator]\nmodel = \"/m\"\n").unwrap();
         assert_eq!(config.estimator.model, Path::new("/m"));

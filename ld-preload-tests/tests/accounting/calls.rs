@@ -59,7 +59,7 @@ fn random_program(seed: u64, names: &[String]) -> Vec<String> {
     let fill = FILL.iter().flat_map(|name| (0..4).map(move |slot| format!("{name} {slot} {slot} {slot} 0")));
     let mut program: Vec<String> = fill.collect();
     // Most programs keep their contexts.
-    let keeps = seed % 3 != 0;
+    let keeps = !seed.is_multiple_of(3);
     choice.retain(|name| !(keeps && ENDS.contains(&name.as_str())));
     // Some calls come often in one program and seldom in another.
     let often: Vec<&String> = (0..20).map(|_| random.one_of(&choice)).collect();

@@ -415,7 +415,7 @@ fn a_profile_that_a_run_is_writing_is_not_taken_over() {
     second.code(125).one_sentence("is being written by another run");
     assert!(!place.join("ran").exists());
     fs::write(place.join("end"), "").unwrap();
-    crate::common::collect(first).code(0);
+    collect(first).code(0);
     // Once it is finished it may be replaced.
     finish(&mut place.run(&["-o", "p.radrm", "-q", "--no-dataset", "true"])).code(0);
 }

@@ -229,10 +229,9 @@ impl NeedResolver {
     /// What each estimator says of the job's memory, in order of trust: the first is what is resolved.
     #[must_use]
     pub fn answers(&self, job: &Features<'_>) -> Vec<(String, Need)> {
-        let answer = |estimator: &Box<dyn Estimator + Send + Sync>| {
-            Some((estimator.name().to_owned(), estimator.memory(job)?))
-        };
-        self.0.iter().filter_map(answer).collect()
+        let answers =
+            self.0.iter().map(|estimator| Some((estimator.name().to_owned(), estimator.memory(job)?)));
+        answers.flatten().collect()
     }
 
     /// All that is known.
