@@ -88,7 +88,12 @@ fn assert_held(seeds: std::ops::Range<u64>, launches: u64, budget: &str, width: 
                 continue;
             };
             assert_eq!(kernel.launches, launches, "{name}: launches are exact");
-            let time = kernel.time.unwrap_or_else(|| panic!("{name}: nothing is known of {kernel:?}"));
+            // The only launch of a kernel may come when the budget is spent, which on a busy machine is soon.
+            let Some(time) = kernel.time else {
+                eprintln!("seed {seed}, {name}: nothing is known of {kernel:?}");
+                widths.push(f64::INFINITY);
+                continue;
+            };
             widths.push(time.half_width_ns as f64 / ns);
             let is_held = (time.total_ns as f64 - ns).abs() <= time.half_width_ns as f64;
             held += u32::from(is_held);
