@@ -211,7 +211,7 @@ mod tests {
     const TORCHSUMMARY: &str = "\
 loading data...
 ----------------------------------------------------------------
-        Layer (type)               Output Dims         Param #
+        Layer (type)               Output Shape         Param #
 ================================================================
             Conv2d-1           [-1, 10, 24, 24]             260
               ReLU-2           [-1, 10, 24, 24]               0
@@ -226,7 +226,7 @@ Input size (MB): 0.00
 
     const TORCHINFO: &str = "\
 ==========================================================================================
-Layer (type:depth-idx)                   Output Dims              Param #
+Layer (type:depth-idx)                   Output Shape              Param #
 ==========================================================================================
 SingleInputNet                           [2, 10]                   --
 ├─Conv2d: 1-1                            [2, 10, 24, 24]           260
@@ -244,7 +244,7 @@ Total mult-adds (M): 0.48
     const KERAS2: &str = "\
 Model: \"sequential\"
 _________________________________________________________________
- Layer (type)                Output Dims              Param #
+ Layer (type)                Output Shape              Param #
 =================================================================
  conv2d (Conv2D)             (None, 26, 26, 32)        320
 
@@ -259,7 +259,7 @@ Non-trainable params: 0 (0.00 Byte)
     const KERAS3: &str = "\
 Model: \"functional\"
 ┏━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━┳━━━━━━━━━┓
-┃ Layer (type)        ┃ Output Dims     ┃ Param # ┃
+┃ Layer (type)        ┃ Output Shape     ┃ Param # ┃
 ┡━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━╇━━━━━━━━━┩
 │ dense (Dense)       │ (None, 64)       │   1,640 │
 ├─────────────────────┼──────────────────┼─────────┤
