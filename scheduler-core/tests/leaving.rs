@@ -226,3 +226,16 @@ fn a_replayed_job_that_gave_way_runs_its_whole_length_again() {
     // It ends at 51 s, waits for the other's 10 s, and begins anew.
     assert_eq!(jobs[0].end, Some(Millis::from_secs(161)));
 }
+
+#[test]
+fn a_job_that_would_start_again_first_does_not_give_way() {
+    let minutes = |minutes| Some(Millis::from_mins(minutes));
+    let mut node = Node::new(1, Settings::default());
+    let preemption = preemptible(Err(SuspendRefusal::Unsupported));
+    node.run(Job { preemption, expected: minutes(1), ..gib(1, 30) });
+    // As a long job it stands behind the short one in spite of its priority: they would take turns for ever.
+    let decisions = node.at(1).submit(Job { priority: 1, expected: minutes(100), ..gib(2, 30) });
+    assert_eq!(signals(&decisions), []);
+    let decisions = node.at(2).submit(Job { priority: 3, expected: minutes(100), ..gib(3, 30) });
+    assert_eq!(signals(&decisions), [(1, Signal::Checkpoint(10))]);
+}

@@ -320,7 +320,7 @@ impl State {
         if self.reservation.as_ref().is_some_and(|kept| kept.blockers.iter().any(leaving)) {
             return;
         }
-        // Who would stand before the head again, by its priority, gains nothing from leaving, nor does the head.
+        // Who would stand before the head again gains nothing from leaving, nor does the head: they would take turns.
         let order = &self.settings.order;
         let place = |record: &Record, lined_up: Millis| {
             let penalty = Queue::penalty(record.job.user, self.now, order, &self.ledger);
@@ -332,7 +332,8 @@ impl State {
                 && ((record.slot_over && first < place(record, after_slot(self.now)))
                     || (self.settings.eviction.for_priority
                         && record.job.preemption.allowed
-                        && record.job.priority < head.job.priority))
+                        && record.job.priority < head.job.priority
+                        && first < place(record, record.lined_up)))
         };
         if !self
             .devices
