@@ -350,6 +350,8 @@ mod tests {
         };
         let found = at(&run, 64.0);
         assert!(found.value > 6.0 * GIB && found.value < found.bound && found.bound < 8.5 * GIB, "{found:?}");
+        let smaller = at(&run, 16.0);
+        assert!(smaller.value < run[0].peak && smaller.bound < run[0].peak, "{smaller:?}");
         assert!(at(&run, 31.0).bound <= 1.01 * run[0].peak, "no more than the larger size needed");
         // A batch of one sample says nothing of how much does not grow.
         assert!(at(&[of(1.0, 20.0 * GIB)], 2.0).bound > 32.0 * GIB);

@@ -28,13 +28,20 @@ pub(crate) struct Flags {
     json: bool,
 }
 
+impl Flags {
+    /// The profiles before and after the change.
+    fn sides(&self) -> Result<(&[PathBuf], &[PathBuf]), UsageError> {
+        match self.pair.as_slice() {
+            [before, after] => Ok((std::slice::from_ref(before), std::slice::from_ref(after))),
+            _ if !self.before.is_empty() => Ok((&self.before, &self.after)),
+            _ => Err(UsageError::OneSide),
+        }
+    }
+}
+
 /// Shows what changed. A directory stands for the profiles in it.
 pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
-    let (before, after) = match flags.pair.as_slice() {
-        [before, after] => (std::slice::from_ref(before), std::slice::from_ref(after)),
-        _ if !flags.before.is_empty() => (&flags.before[..], &flags.after[..]),
-        _ => return Err(UsageError::OneSide.into()),
-    };
+    let (before, after) = flags.sides()?;
     let (before, after) = (summaries(before)?, summaries(after)?);
     let comparison = Comparison::of(&before, &after);
     if flags.json {
@@ -72,7 +79,27 @@ fn profiles_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[test]
+    fn a_comparison_has_two_sides() {
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            flags: Flags,
+        }
+        let sides = |line: &str| {
+            let flags = Line::try_parse_from(["compare"].into_iter().chain(line.split(' '))).unwrap().flags;
+            let sides = flags.sides().map(|(before, after)| (before.to_vec(), after.to_vec()));
+            sides.map_err(|error| error.to_string())
+        };
+        let files = |names: &str| names.chars().map(|name| PathBuf::from(name.to_string())).collect();
+        assert_eq!(sides("a b"), Ok((files("a"), files("b"))));
+        assert_eq!(sides("--before a b c --after d e --json"), Ok((files("abc"), files("de"))));
+        assert!(sides("a").unwrap_err().contains("needs two profiles"));
+    }
 
     #[test]
     fn a_directory_without_profiles_is_said() {

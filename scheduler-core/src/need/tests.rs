@@ -54,6 +54,12 @@ fn one_batch_size_bounds_others() {
 }
 
 #[test]
+fn a_falling_line_is_not_followed() {
+    let need = memory(&[run(64, 6900), run(32, 7000)], 128);
+    assert!(need.bytes >= Bytes::from_mib(6900) && need.upper >= need.bytes, "{need}");
+}
+
+#[test]
 fn own_runs_and_a_dry_run_are_one_figure() {
     let dry_run = DryRun { held: Bytes::from_mib(6200), steps: 3, gpu: "A100".into() };
     let runs = [run(32, 4000)];
