@@ -1,7 +1,7 @@
 //! Memory of our own, apart from the program's allocator.
 //!
 //! Blocks come in powers of two, from chunks that are mapped and never unmapped: a block that another
-//! thread still looks at after it was freed stays readable. No lock: free blocks stand in one list per
+//! thread still reads after it was freed stays readable. No lock: free blocks stand in one list per
 //! size, whose head carries a counter so that a block that left and came back is noticed.
 
 use core::ptr::NonNull;

@@ -1,6 +1,6 @@
 //! Copies and memsets: how many and how many bytes, by way.
 //!
-//! A call that returns when its copy is done has also waited for the GPU, so times of launches are looked at
+//! A call that returns when its copy is done has also waited for the GPU, so times of launches are queried
 //! then.
 
 use core::ffi::c_void;
@@ -124,7 +124,7 @@ fn way(from: u32, to: u32) -> CopyWay {
     }
 }
 
-/// What a descriptor of any form tells; `None` for forms that are not known here.
+/// What a descriptor of any form says; `None` for forms that are not known here.
 pub(crate) trait Described {
     /// Way and bytes.
     fn described(&self) -> Option<(CopyWay, u64)>;

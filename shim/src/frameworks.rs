@@ -23,8 +23,8 @@ const SIGNS: &[(&[u8], u64)] = &[
     (b"libcudart.so", framework::CUDART),
 ];
 
-/// Looks at the loaded libraries and tells the segment.
-pub(crate) fn look(cx: &Cx<'_>) {
+/// Writes into the segment which frameworks' libraries are loaded.
+pub(crate) fn report(cx: &Cx<'_>) {
     let mut found = 0u64;
     crate::errno::keep(|| {
         // SAFETY: the callback only reads what it is handed, during the call.
@@ -36,7 +36,7 @@ pub(crate) fn look(cx: &Cx<'_>) {
 }
 
 unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _size: usize, found: *mut c_void) -> c_int {
-    // SAFETY: the linker hands a valid structure whose name is a C string, and `look`'s word.
+    // SAFETY: the linker hands a valid structure whose name is a C string, and `report`'s word.
     let (info, found) = unsafe { (&*info, &mut *found.cast::<u64>()) };
     if !info.dlpi_name.is_null() {
         // SAFETY: as above.

@@ -120,7 +120,7 @@ impl Page {
         self.set_fast();
     }
 
-    /// Brings `fast` in line. The thread that stores last has seen the last change: each looks again after its
+    /// Brings `fast` in line. The thread that stores last has seen the last change: each checks once more after its
     /// store, and all of it is in one total order.
     fn set_fast(&self) {
         loop {

@@ -17,7 +17,7 @@ pub(super) fn came(cx: &Cx<'_>, context: CUcontext, device: CUdevice) {
         cx.page.quota.context_came(gpu);
     }
     cx.event(EventKind::ContextCreated, gpu, context.addr(), 0);
-    frameworks::look(cx);
+    frameworks::report(cx);
 }
 
 /// A device's primary context was met.

@@ -1,4 +1,4 @@
-//! The driver's own functions that the hooks ask for what a program's call does not tell.
+//! The driver's own functions that the hooks call for what the arguments of a program's call do not say.
 //!
 //! Each is looked up in libcuda itself, at its first use, and never goes through a wrapper. An old
 //! driver may lack any of them: the lookup then answers `None`, and so does every query that needs

@@ -50,7 +50,7 @@ impl Driver {
         None
     }
 
-    /// The device's name, as text in `buffer`; empty where the driver does not tell it.
+    /// The device's name, as text in `buffer`; empty where the driver does not report it.
     pub(crate) fn device_name<'b>(&self, device: CUdevice, buffer: &'b mut [u8]) -> &'b [u8] {
         let (at, room) = parts(buffer);
         if let Some(ask) = self.device_get_name() {
@@ -60,7 +60,7 @@ impl Driver {
         text(buffer)
     }
 
-    /// The device's PCI bus id, as text in `buffer`; empty where the driver does not tell it.
+    /// The device's PCI bus id, as text in `buffer`; empty where the driver does not report it.
     pub(crate) fn pci_bus_id<'b>(&self, device: CUdevice, buffer: &'b mut [u8]) -> &'b [u8] {
         let (at, room) = parts(buffer);
         if let Some(ask) = self.device_get_pci_bus_id() {

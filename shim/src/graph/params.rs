@@ -73,14 +73,14 @@ pub(super) struct AnyNodeParams {
 const _: () = assert!(size_of::<AnyNodeParams>() == 256 && core::mem::offset_of!(AnyNodeParams, union) == 16);
 
 impl AnyNodeParams {
-    /// The union as a kernel's parameters; the caller has looked at `kind`.
+    /// The union as a kernel's parameters; the caller has checked `kind`.
     pub(super) fn kernel(&self) -> KernelParams {
         let at = (&raw const self.union).cast::<CUDA_KERNEL_NODE_PARAMS>();
         // SAFETY: 72 bytes of integers and pointers at the start of the 232-byte union, 8-byte aligned.
         KernelParams::from(unsafe { &*at })
     }
 
-    /// The union as a child graph; the caller has looked at `kind`.
+    /// The union as a child graph; the caller has checked `kind`.
     pub(super) fn child(&self) -> CUgraph {
         let [first, ..] = self.union;
         CUgraph(first as *mut core::ffi::c_void)

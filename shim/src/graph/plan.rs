@@ -5,7 +5,7 @@
 //! Entries stand in the order of the walk; a child graph's group is followed by its nodes, so that it
 //! can be replaced as a range.
 //!
-//! The driver wants one thread at a time to change an executable graph. A launch may still look at a
+//! The driver wants one thread at a time to change an executable graph. A launch may still read a
 //! plan that another thread has just freed (the launched work can finish, and the graph be destroyed,
 //! before the launch call has come back); the block stays readable, and its serial number tells.
 
@@ -20,9 +20,9 @@ use crate::arena;
 pub(super) struct Timer {
     /// Launches that are not reported to the strata yet.
     pub(super) unreported: AtomicU64,
-    /// Launches until the one to be timed, as of the last telling.
+    /// Launches until the one to be timed, as of the last report.
     pub(super) until: AtomicU64,
-    /// Launches since the last timing, as of the last telling.
+    /// Launches since the last timing, as of the last report.
     pub(super) weight: AtomicU64,
     /// Timings begun.
     pub(super) begun: AtomicU64,

@@ -104,7 +104,7 @@ fn each_node(
     let driver = cx.driver();
     let (get_nodes, get_type) = (driver.graph_get_nodes()?, driver.graph_node_get_type()?);
     let mut count = 0usize;
-    // SAFETY: without an array the driver only tells the number.
+    // SAFETY: without an array the driver only reports the number.
     if !unsafe { get_nodes(graph, core::ptr::null_mut(), &raw mut count) }.is_ok() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! First sight of a function handle: its name and attributes.
+//! The first launch of a function handle: its name and attributes are read.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::Ordering;
@@ -56,7 +56,7 @@ pub(crate) fn kernel_of(cx: &Cx<'_>, function: CUfunction) -> KernelId {
     known(cx, function).unwrap_or_else(|| {
         let kernel = crate::errno::keep(|| cx.relaxed_capture(|| learn(cx, function)));
         if kernels.learnt.fetch_add(1, Ordering::Relaxed).is_power_of_two() {
-            frameworks::look(cx);
+            frameworks::report(cx);
         }
         let word = epoch << ID_BITS | u64::from(kernel.number());
         // Those of unloaded modules give way.
@@ -112,7 +112,7 @@ fn module_of(driver: &Driver, function: CUfunction) -> u64 {
     }
 }
 
-/// `kernel@MODULE+FUNCTION`: tells functions apart whose names are unknown, and is the same when one that was
+/// `kernel@MODULE+FUNCTION`: distinguishes functions whose names are unknown, and is the same when one that was
 /// forgotten is met again.
 fn make_name(module: u64, function: CUfunction, room: &mut [u8]) -> &[u8] {
     use std::io::Write as _;

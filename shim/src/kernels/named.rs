@@ -18,8 +18,8 @@ const KERNEL: u64 = 1;
 /// Bytes of names that are kept: of more kernels than have a number of their own.
 const INTERNED_BYTES: usize = 4 << 20;
 
-/// Nothing is known of which handles are of no use any more: each goes in its turn.
-fn in_turn(_word: u64) -> bool {
+/// Nothing is known of which handles are of no use any more: a full bucket replaces its pairs round robin.
+fn never_useless(_word: u64) -> bool {
     false
 }
 
@@ -39,7 +39,7 @@ impl Kernels {
     /// Notes that a handle is a library's kernel.
     pub(crate) fn mark_kernel(&self, handle: u64) {
         if !self.is_kernel(handle) {
-            self.names.insert(handle, self.names.get(handle).unwrap_or(0) | KERNEL, in_turn);
+            self.names.insert(handle, self.names.get(handle).unwrap_or(0) | KERNEL, never_useless);
         }
     }
 
@@ -52,10 +52,10 @@ impl Kernels {
     }
 
     fn note(&self, handle: u64, name: *const Name, mark: u64) {
-        self.names.insert(handle, name.addr() as u64 | mark, in_turn);
+        self.names.insert(handle, name.addr() as u64 | mark, never_useless);
     }
 
-    /// The record of a name, made at its first sight.
+    /// The record of a name, made when it is first seen.
     fn interned(&self, name: &[u8]) -> *const Name {
         let name = name.get(..NAME_BYTES).unwrap_or(name);
         let key = hash(name);
@@ -158,7 +158,7 @@ pub(crate) unsafe fn of_kernel(
         let function = unsafe { *function };
         let kernels = &cx.page.kernels;
         if let Some(word) = kernels.names.get(kernel.addr()).filter(|w| w & !KERNEL != 0) {
-            kernels.names.insert(function.addr(), word & !KERNEL, in_turn);
+            kernels.names.insert(function.addr(), word & !KERNEL, never_useless);
         }
     }
     result
@@ -179,7 +179,7 @@ pub(crate) unsafe fn block_shape(
     let result = call();
     if result.is_ok() {
         let threads = [x, y, z].into_iter().map(|n| u64::try_from(n).unwrap_or(0)).product();
-        cx.page.kernels.shapes.insert(function.addr(), threads, in_turn);
+        cx.page.kernels.shapes.insert(function.addr(), threads, never_useless);
     }
     result
 }

@@ -152,7 +152,7 @@ mod tests {
             .map(|t| {
                 let map = map.clone();
                 std::thread::spawn(move || {
-                    // Few handles in few buckets, with words that tell whose they are.
+                    // Few handles in few buckets, with words that say whose they are.
                     for n in 0..200_000u64 {
                         let handle = (n * 7 + t) % 64;
                         map.insert(handle + 2, (handle + 2) << 32 | n, never);

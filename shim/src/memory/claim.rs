@@ -54,7 +54,7 @@ impl Claim {
 
     #[inline(never)]
     fn reserve(&mut self, cx: &Cx<'_>) -> Result<(), CUresult> {
-        // Without a place the driver refuses the request, or tells the place afterwards.
+        // Without a place the driver refuses the request, or reports the place afterwards.
         if let Some(place) = self.place {
             reserve(cx, place.gpu, self.kind, self.bytes, self.bytes)?;
             self.reserved = Some(self.bytes);

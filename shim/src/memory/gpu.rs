@@ -74,7 +74,7 @@ fn register(cx: &Cx<'_>, device: CUdevice, slot: &AtomicU8) -> Option<GpuIndex> 
     })
 }
 
-/// An identifier for a GPU whose driver tells none: its PCI bus id, which fits.
+/// An identifier for a GPU whose driver reports none: its PCI bus id, which fits.
 fn named_by_bus(bus: &[u8]) -> Option<[u8; 16]> {
     let mut name = [0; 16];
     let place = name.get_mut(..bus.len()).filter(|_| !bus.is_empty())?;

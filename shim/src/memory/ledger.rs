@@ -137,14 +137,14 @@ fn drop_where(cx: &Cx<'_>, is_gone: impl Fn(&telemetry::Block) -> bool) {
         .remove_where(|_, block| is_gone(block), |key, block| discharge(cx, key, Block::of(block)));
 }
 
-/// Adds to an amount that the driver tells.
+/// Adds to an amount that the driver reports.
 pub(super) fn raise(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, bytes: u64) {
     let writer = cx.writer();
     cx.page.quota.add(gpu, bytes);
     writer.raise_level(gpu, kind, bytes, writer.now());
 }
 
-/// Takes from an amount that the driver tells.
+/// Takes from an amount that the driver reports.
 pub(super) fn lower(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, bytes: u64) {
     let writer = cx.writer();
     writer.lower_level(gpu, kind, bytes, writer.now());
@@ -169,7 +169,7 @@ pub(super) fn unplaced(cx: &Cx<'_>) {
     cx.bypass(Bypass::NoContext);
 }
 
-/// Counts a call that tells something of the program: that it shares memory, or has it migrate.
+/// Counts a call that shows how the program uses memory: that it shares it, or has it migrate.
 pub(super) fn seen(cx: &Cx<'_>) {
     cx.writer().call(cx.entry.table_id());
 }

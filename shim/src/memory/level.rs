@@ -9,7 +9,7 @@ use crate::telemetry::{GpuIndex, Kind};
 /// Readings per change before the figure is left to the next change.
 const ROUNDS: u32 = 8;
 
-/// What was charged for an amount that the driver tells. All zeros is "nothing".
+/// What was charged for an amount that the driver reports. All zeros is "nothing".
 pub(super) struct Level {
     charged: AtomicU64,
     /// Times that something happened which may have changed the amount.
@@ -22,7 +22,7 @@ impl Level {
         self.charged.load(Ordering::Relaxed)
     }
 
-    /// Charges what `read` tells, after something that may have changed it.
+    /// Charges what `read` reports, after something that may have changed it.
     ///
     /// Two threads may read and charge at once; the one that finds a change meanwhile reads
     /// again, so that the last charge is never older than the last change. False: `read` failed.

@@ -3,7 +3,7 @@
 use crate::cx::Cx;
 use crate::telemetry::FailedRequest;
 
-/// Writes down who holds what at this moment, if this refusal is the first of its GPU or the first in a while.
+/// Writes down the memory holders of this moment, if this refusal is the first of its GPU or the first in a while.
 pub(super) fn record(cx: &Cx<'_>, request: &FailedRequest) {
     cx.writer().postmortem(request, |draft| cx.page.quota.describe(request.gpu, draft));
 }

@@ -39,9 +39,9 @@ pub(crate) unsafe fn ipc_open<P: DevicePtr>(
     // SAFETY: the driver reported success and so has written the address.
     let address = unsafe { *dptr }.addr();
     let Some(opened) = OPENED.get() else { return result };
-    let again = ledger::knows(cx, BlockKey::new(Namespace::Pointer, address))
+    let is_known = ledger::knows(cx, BlockKey::new(Namespace::Pointer, address))
         && opened.addresses.hold(address).is_some();
-    if again {
+    if is_known {
         return result;
     }
     if opened.addresses.start(address, 0) {
@@ -52,7 +52,7 @@ pub(crate) unsafe fn ipc_open<P: DevicePtr>(
     result
 }
 
-/// A pointer to memory of another process, of the size that the driver tells.
+/// A pointer to memory of another process, of the size that the driver reports.
 fn imported_pointer(cx: &Cx<'_>, address: u64) {
     let size = cx.relaxed_capture(|| cx.driver().allocation_size(address)).unwrap_or(0);
     let owner = place::current(cx);
@@ -109,7 +109,7 @@ pub(crate) unsafe fn pool_pointer<P: DevicePtr>(
     result
 }
 
-/// `cuImportExternalMemory`: of a graphics interface or a dma-buf; the descriptor tells its size.
+/// `cuImportExternalMemory`: of a graphics interface or a dma-buf; the descriptor has its size.
 ///
 /// # Safety
 /// The arguments are the program's own of this call.
@@ -144,7 +144,7 @@ pub(crate) unsafe fn external_destroy(
 }
 
 /// `cuExternalMemoryGetMappedBuffer`: a pointer into memory that is shown already. It is freed by
-/// `cuMemFree`, and is in the table, with no bytes of its own, so that this is told from a free of
+/// `cuMemFree`, and is in the table, with no bytes of its own, so that this is distinguished from a free of
 /// something unknown.
 ///
 /// # Safety

@@ -1,4 +1,4 @@
-//! The ledgers that the process's job is counted in, looked into without becoming a member.
+//! The ledgers that the process's job is counted in, read without becoming a member.
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 

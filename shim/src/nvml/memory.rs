@@ -44,7 +44,7 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Seen through the quota, with the free memory that `cuMemGetInfo` tells. What the device keeps for
+    /// Seen through the quota, with the free memory that `cuMemGetInfo` reports. What the device keeps for
     /// itself comes out of the part that the quota leaves out, as far as that is enough.
     fn through(self, view: View) -> Self {
         let (free, total) = view.through(self.free, self.total);

@@ -1,7 +1,7 @@
-//! What NVML tells the program: under a quota the quota is the machine, and the job is alone on it.
+//! What NVML reports to the program: under a quota the quota is the machine, and the job is alone on it.
 //!
 //! A program that asks NVML need not use CUDA (a monitor): it does not join the job's segment for this, it
-//! looks into the ledgers ([`ledgers`]). Where a GPU has no limit, where anything is missing, and for every
+//! reads the ledgers ([`ledgers`]). Where a GPU has no limit, where anything is missing, and for every
 //! answer but success, the program gets what NVML says, untouched.
 
 mod ledgers;

@@ -151,7 +151,7 @@ impl List {
         Some(Self { at, bytes, count: 0, stride: 0 })
     }
 
-    /// Asks NVML for all processes; `None` where it has none to tell.
+    /// Asks NVML for all processes; `None` where it reports none.
     fn read<P: ProcessInfo>(mut ask: impl FnMut(&mut u32, *mut u8) -> nvmlReturn_t) -> Option<Self> {
         let mut room = ROOM;
         for _ in 0..TRIES {
@@ -193,7 +193,7 @@ impl Drop for List {
 /// How long NVML's elements are, by where it stopped writing: as documented, or the longest that there were.
 fn stride(bytes: &[u8], count: usize, documented: usize, longest: usize) -> usize {
     let end = bytes.iter().rposition(|byte| *byte != BLANK).map_or(0, |last| last + 1);
-    // Beyond the longest: the whole list was written to, which tells nothing.
+    // Beyond the longest: the whole list was written to, so its length says nothing.
     if end > count * documented && end <= count * longest { longest } else { documented }
 }
 

@@ -5,7 +5,7 @@ use crate::telemetry::postmortem::Draft;
 use crate::telemetry::{GpuIndex, QuotaRefusal};
 
 impl Quota {
-    /// Notes the limits on a GPU and what is reserved under each, and of the one that refused who holds most.
+    /// Notes the limits on a GPU and what is reserved under each, and for the one that refused its largest holders.
     ///
     /// Cold: finds out whether members that hold something are alive.
     pub(crate) fn describe(&self, gpu: GpuIndex, draft: &Draft<'_>) {

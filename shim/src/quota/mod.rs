@@ -34,7 +34,7 @@ pub(crate) struct Quota {
     scopes: [AtomicU8; LEDGERS],
     /// Row of each GPU of the job in each ledger, plus one; 0: not known.
     rows: [[AtomicU8; GPUS]; LEDGERS],
-    /// When the dead were last looked for on each GPU, ns of segment time.
+    /// When dead members were last searched for on each GPU, ns of segment time.
     swept: [AtomicU64; GPUS],
 }
 
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_limit_and_the_least_room_may_be_of_different_ledgers() {
+    fn the_tightest_limit_and_the_smallest_room_may_be_of_different_ledgers() {
         let of = |limits: &[(u64, u64)]| View::tightest(limits.iter().copied());
         assert_eq!(of(&[(u64::MAX, 5), (100, 10), (200, 180)]), Some(View { total: 100, free: 20 }));
         assert_eq!(of(&[(100, 130)]), Some(View { total: 100, free: 0 }));
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ledgers_place_tells_whom_it_is_for() {
+    fn a_ledgers_place_in_the_list_names_its_scope() {
         assert_eq!(scope_of(b"/run/radrm/limits/group-100/member-1000"), Scope::Group);
         assert_eq!(scope_of(b"/tmp/group-x/m.user-1000/member-1000"), Scope::User);
     }

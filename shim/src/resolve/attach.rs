@@ -94,7 +94,7 @@ pub(crate) fn driver_symbol(name: &CStr) -> *mut c_void {
         .map_or(core::ptr::null_mut(), |f| f.cast())
 }
 
-/// Whether the library is loaded; at first sight pins it and fills the tables. Threads that do so at
+/// Whether the library is loaded; the first time pins it and fills the tables. Threads that do so at
 /// once write the same values.
 pub(super) fn attach(library: Library) -> bool {
     let object = object(library);

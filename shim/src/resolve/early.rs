@@ -20,11 +20,11 @@ static RADRM_DLSYM: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 /// libc's `dlvsym`.
 static RADRM_DLVSYM: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The whole of an exported look-up function: jump to libc's unless the name is one to look at.
+/// The whole of an exported look-up function: jump to libc's unless the name may have a wrapper.
 ///
 /// Registers: rdi handle, rsi name, rdx version (`dlvsym`). `RTLD_NEXT` is -1.
 macro_rules! look_up {
-    ($real:ident, $find:ident, $looked_at:ident) => {
+    ($real:ident, $find:ident, $resolve:ident) => {
         core::arch::naked_asm!(
             "endbr64",
             "cmp rdi, -1",
@@ -37,13 +37,13 @@ macro_rules! look_up {
             "push rdi",
             "push rsi",
             "push rdx",
-            "call {looks}",
+            "call {may_be_wrapped}",
             "pop rdx",
             "pop rsi",
             "pop rdi",
             "test eax, eax",
             "je 3f",
-            "jmp {looked_at}",
+            "jmp {resolve}",
             "3:",
             "mov rax, qword ptr [rip + {real}]",
             "test rax, rax",
@@ -58,8 +58,8 @@ macro_rules! look_up {
             "pop rsi",
             "pop rdi",
             "jmp rax",
-            looks = sym looks_at,
-            looked_at = sym $looked_at,
+            may_be_wrapped = sym may_be_wrapped,
+            resolve = sym $resolve,
             real = sym $real,
             find = sym $find,
         )
@@ -74,7 +74,7 @@ macro_rules! look_up {
 #[unsafe(naked)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dlsym(_handle: *mut c_void, _name: *const c_char) -> *mut c_void {
-    look_up!(RADRM_DLSYM, find_dlsym, dlsym_looked_at)
+    look_up!(RADRM_DLSYM, find_dlsym, resolve_dlsym)
 }
 
 /// Interposes libc's function of this name.
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn dlvsym(
     _name: *const c_char,
     _version: *const c_char,
 ) -> *mut c_void {
-    look_up!(RADRM_DLVSYM, find_dlvsym, dlvsym_looked_at)
+    look_up!(RADRM_DLVSYM, find_dlvsym, resolve_dlvsym)
 }
 
 fn libc_function(name: &CStr) -> Option<*mut ()> {
@@ -136,19 +136,19 @@ fn real_dlsym(handle: *mut c_void, name: &CStr) -> *mut c_void {
 }
 
 /// Whether a look-up (not through `RTLD_NEXT`) is for a name that has a wrapper.
-unsafe extern "C" fn looks_at(_handle: *mut c_void, name: *const c_char) -> i32 {
+unsafe extern "C" fn may_be_wrapped(_handle: *mut c_void, name: *const c_char) -> i32 {
     // SAFETY: the caller's promise to `dlsym`.
     let name = unsafe { CStr::from_ptr(name) };
     i32::from(entries::find(name).is_some())
 }
 
-unsafe extern "C" fn dlsym_looked_at(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+unsafe extern "C" fn resolve_dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     // SAFETY: the caller's promise to `dlsym`.
     let name = unsafe { CStr::from_ptr(name) };
     routed(handle, name, real_dlsym(handle, name))
 }
 
-unsafe extern "C" fn dlvsym_looked_at(
+unsafe extern "C" fn resolve_dlvsym(
     handle: *mut c_void,
     name: *const c_char,
     version: *const c_char,

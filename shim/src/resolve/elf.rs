@@ -59,7 +59,7 @@ const DT_VERSYM: i64 = 0x6fff_fff0;
 /// Version index flag of a symbol that is not the default of its name.
 const HIDDEN: u16 = 0x8000;
 const STT_FUNC: u8 = 2;
-/// Objects looked at before the walk gives up.
+/// Objects read before the walk gives up.
 const MANY: usize = 65_536;
 
 /// The tables of one object.

@@ -1,8 +1,8 @@
 //! What is under way in a context: events behind launches.
 //!
 //! Not behind every one: where many may be under way, behind each of so many, and behind the first in another
-//! stream than the one before. When the events are past, everything counts as done. Their times tell when that was,
-//! however late one looks: an event before the first launch, which finds the GPU idle, ties the GPU's clock to
+//! stream than the one before. When the events are past, everything counts as done. Their times say when that was,
+//! however late they are queried: an event before the first launch, which finds the GPU idle, ties the GPU's clock to
 //! the host's.
 //!
 //! As elsewhere, events are touched only in the context that they were made in, known by its number, and
@@ -25,7 +25,7 @@ use crate::telemetry::budget::Budget;
 const EVENTS: usize = 32;
 /// Launches that one event stands for where any number may be under way.
 const USUAL: u64 = 16;
-/// Events that are not past, after which a look ends.
+/// Events that are not past, after which a query of all ends.
 const MAX_PENDING_EVENTS: usize = 4;
 
 /// The event is free, or there is none.
@@ -65,7 +65,7 @@ pub(super) struct Context {
     entries: [Entry; EVENTS],
 }
 
-/// What a look has seen.
+/// What a query of all events has found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flight {
     /// Launches under way.
@@ -203,7 +203,7 @@ impl Context {
     }
 
     /// Asks which of the events are past.
-    pub(super) fn look(&self, cx: &Cx<'_>, now: u64) -> Flight {
+    pub(super) fn query(&self, cx: &Cx<'_>, now: u64) -> Flight {
         let mut waiting = 0;
         if !capture::under_way(cx.page) {
             for entry in self.out() {

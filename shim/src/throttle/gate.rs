@@ -43,13 +43,13 @@ impl Throttle {
     ) -> Verdict {
         let slots = budget.launch_slots();
         let Some(context) = self.context(cx) else {
-            // Without a context of its own a launch will fail; with one too many only the clock is looked at.
+            // Without a context of its own a launch will fail; with one too many only the clock decides.
             return by_clock(slots, now, 0);
         };
         context.adopt(word, slots, now);
         let most = u64::from(budget.in_flight);
         let in_flight = context.in_flight();
-        // Looked at only where it matters: a look asks the driver.
+        // Only where it matters: a query calls the driver.
         let is_over = context.end.load(Relaxed) <= now;
         let is_full = most > 0 && in_flight + price.min(most) > most;
         if is_full {
@@ -57,7 +57,7 @@ impl Throttle {
             context.close(cx, stream);
         }
         let flight = match is_over || is_full {
-            true => context.look(cx, now),
+            true => context.query(cx, now),
             false => Flight { launches: in_flight, is_stuck: false },
         };
         if is_over && let Some(verdict) = context.settle(cx, stream, slots, flight, now) {

@@ -10,7 +10,7 @@
 //!   kernels, and one that is larger than the budget goes alone ([`flight`]). A launch is followed once it was made: of
 //!   several threads at the same moment each can be one too many.
 //!
-//! A process that changes the word wakes the threads that wait. A waiting thread looks again now and then by itself,
+//! A process that changes the word wakes the threads that wait. A waiting thread also checks now and then by itself,
 //! runs signal handlers, makes no call that is a cancellation point and leaves `errno` alone.
 //!
 //! | module | is |
@@ -46,7 +46,7 @@ const ROUNDS: u32 = 100_000;
 #[repr(C, align(4096))]
 pub(crate) struct Control(MaybeUninit<Header>);
 
-// SAFETY: all of a header are atomics, of which only `budget` is looked at.
+// SAFETY: all of a header are atomics, of which only `budget` is read.
 unsafe impl Sync for Control {}
 
 /// See [`Control`]. What a forked child finds here is its parent's, and its own: they are of one job.
@@ -80,7 +80,7 @@ pub(crate) fn begin(writer: &Writer, path: &CStr) {
 pub(crate) struct Throttle {
     /// Thread that has the table in hand; 0: no thread. A thread that has it does not sleep.
     owner: AtomicU32,
-    /// Number of the last use, to tell which context was used least lately.
+    /// Number of the last use: the context with the smallest was used least recently.
     uses: AtomicU64,
     contexts: [Context; CONTEXTS],
 }

@@ -11,7 +11,7 @@ use crate::errno;
 use crate::shell;
 use crate::telemetry::budget::{self, Budget};
 
-/// Longest sleep of a waiting thread (ns): who waits that long and was not woken looks again.
+/// Longest sleep of a waiting thread (ns): a thread that was not woken checks once more after it.
 const MAX_SLEEP_NS: u64 = 20_000_000;
 /// Polls for work that is done: first without sleeping, then with ever longer sleeps between these (ns).
 const BUSY_POLLS: u32 = 8;

@@ -18,8 +18,8 @@ const OUTLIER: u64 = 8;
 const OUTLIER_NS: u64 = 20_000;
 /// Launches between two timings while the kernel's duration is not known.
 const UNKNOWN: u64 = 32;
-/// Most launches between two timings, on average.
-const MOST: u64 = 1 << 16;
+/// Largest average number of launches between two timings.
+const MAX_GAP: u64 = 1 << 16;
 
 /// All zeros before [`Budget::begin`].
 pub(crate) struct Budget {
@@ -87,7 +87,7 @@ impl Budget {
     pub(crate) fn gap(&self, mean_ns: Option<f64>) -> u64 {
         let share = self.share.load(Ordering::Relaxed).max(1) as f64 / 1e6;
         match mean_ns {
-            Some(mean) if mean > 0.0 => ((self.cost() as f64 / (share * mean)) as u64).clamp(1, MOST),
+            Some(mean) if mean > 0.0 => ((self.cost() as f64 / (share * mean)) as u64).clamp(1, MAX_GAP),
             _ => UNKNOWN,
         }
     }
@@ -138,7 +138,7 @@ mod tests {
         budget.share.store(SHARE, Ordering::Relaxed);
         assert_eq!(budget.gap(Some(2_000.0)), COST_NS * 200 / 2_000);
         assert_eq!(budget.gap(Some(1e9)), 1);
-        assert_eq!(budget.gap(Some(0.001)), MOST);
+        assert_eq!(budget.gap(Some(0.001)), MAX_GAP);
         assert_eq!(budget.gap(None), UNKNOWN);
     }
 

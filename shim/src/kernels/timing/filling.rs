@@ -27,7 +27,7 @@ impl Sizes {
 }
 
 impl Timing {
-    /// How a launch fills the current GPU; `None` where the driver does not tell.
+    /// How a launch fills the current GPU; `None` where the driver does not report it.
     pub(super) fn filling(&self, cx: &Cx<'_>, function: CUfunction, shape: Shape) -> Option<Filling> {
         let threads = shape.threads.checked_div(shape.blocks)?;
         let (sms, most) = self.size(cx)?;

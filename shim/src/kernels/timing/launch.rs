@@ -102,7 +102,7 @@ fn shorten(tls: &Tls, cache: &StrataCache) {
     }
 }
 
-/// A launch at which a thread tells its stratum how often it has launched, and which may be one to time.
+/// A launch at which a thread reports to its stratum how often it has launched, and which may be one to time.
 #[allow(clippy::too_many_arguments, reason = "a launch, and where it is counted")]
 #[cold]
 #[inline(never)]
@@ -164,7 +164,7 @@ pub(crate) unsafe fn synchronised(cx: &Cx<'_>, result: CUresult) {
     waited(cx);
 }
 
-/// Looks at the marks that are out, after the program has waited for the GPU.
+/// Queries the marks that are out, after the program has waited for the GPU.
 pub(crate) fn waited(cx: &Cx<'_>) {
     let timing = &cx.page.kernels.timing;
     if timing.mode().is_timed() {

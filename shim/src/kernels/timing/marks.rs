@@ -30,9 +30,9 @@ const MARKS: usize = 1024;
 const PER_CONTEXT: usize = 64;
 /// Contexts whose span of use is followed.
 const CONTEXTS: usize = 32;
-/// Marks that are looked at with each timing.
+/// Marks that are queried with each timing.
 const FEW: usize = 2;
-/// Marks that are looked at when the program has waited for the GPU.
+/// Marks that are queried when the program has waited for the GPU.
 pub(super) const ALL: usize = MARKS;
 
 /// No events.
@@ -43,7 +43,7 @@ const FREE: u64 = 1;
 const TAKEN: u64 = 2;
 /// The GPU is to come past.
 const OUT: u64 = 3;
-/// One of the events was put into a capture: never to be looked at again.
+/// One of the events was put into a capture: it is never queried after that.
 const CAPTURED: u64 = 4;
 
 /// One pair of events.
@@ -81,7 +81,7 @@ pub(crate) struct Marks {
     marks: [Mark; MARKS],
     /// Marks beyond have never had events.
     used: AtomicUsize,
-    /// Where the next look begins.
+    /// Where the next harvest begins.
     cursor: AtomicUsize,
     origins: [Origin; CONTEXTS],
 }
@@ -324,7 +324,7 @@ impl Marks {
         (!event.is_null()).then_some(event)
     }
 
-    /// Looks at up to `most` marks that are out, in the thread's context.
+    /// Queries up to `most` marks that are out, in the thread's context.
     pub(super) fn harvest(&self, cx: &Cx<'_>, most: usize) {
         let used = self.used.load(Ordering::Relaxed);
         if used == 0 || capture::under_way(cx.page) {
@@ -340,7 +340,7 @@ impl Marks {
                     let Some(mark) = self.marks.get(number) else { return };
                     let is_out = mark.state.load(Ordering::Relaxed) == OUT && mark.is_of(here);
                     if is_out && mark.pass(OUT, TAKEN) {
-                        mark.leave(self.look(cx, here, mark));
+                        mark.leave(self.query(cx, here, mark));
                         seen += 1;
                         if seen == most {
                             self.cursor.store((number + 1) % used, Ordering::Relaxed);
@@ -353,7 +353,7 @@ impl Marks {
     }
 
     /// Asks for the time of a mark in hand; gives its next state.
-    fn look(&self, cx: &Cx<'_>, here: Here, mark: &Mark) -> u64 {
+    fn query(&self, cx: &Cx<'_>, here: Here, mark: &Mark) -> u64 {
         let Some(ask) = cx.driver().event_query() else { return FREE };
         // SAFETY: our own event, in its own context.
         match unsafe { ask(event(&mark.end)) } {

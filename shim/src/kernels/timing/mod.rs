@@ -16,7 +16,7 @@
 //! | [`shell`] | the short way of launches that are only counted |
 //!
 //! Nothing is ever waited for. Nothing is timed while a stream of the process captures, and an event that
-//! was put into a capture against all odds is never looked at again.
+//! was put into a capture against all odds is never queried after that.
 
 pub(crate) mod budget;
 mod filling;
@@ -72,7 +72,7 @@ impl Timing {
         }
     }
 
-    /// Reads what the launcher asks for; tells the segment. Counting is the default.
+    /// Reads what the launcher asks for and writes it into the segment. Counting is the default.
     pub(crate) fn begin(&self, writer: &Writer) {
         let mut room = [0u8; 32];
         let asked = environ::value(b"RADRM_KERNELS", &mut room).map(core::ffi::CStr::to_bytes);

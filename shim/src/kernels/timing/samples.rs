@@ -10,10 +10,10 @@ use crate::telemetry::LaunchSample;
 
 /// In this time, ns, ...
 const SPAN_NS: u64 = 100_000_000;
-/// ... so many launches are put down: 160 a second. Threads that look at the same moment may add one each.
+/// ... so many launches are put down: 160 a second. Threads that check at the same moment may add one each.
 const PER_SPAN: u64 = 16;
 
-/// What tells the stream of a launch from the process's others: its handle, which is none's but its own, or for default
+/// What distinguishes the stream of a launch from the process's others: its handle, which is unique, or for default
 /// streams, of which there is one for each context or for each thread in it, what no handle is: handles are addresses,
 /// whose highest bit is not set. `thread` is an address too, of something that is the thread's own.
 #[inline]

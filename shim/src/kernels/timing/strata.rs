@@ -12,8 +12,8 @@ use crate::telemetry::{Lane, Row, SizeClass, Stratum};
 
 /// Entries: 16 KiB per thread.
 const ENTRIES: usize = 256;
-/// Launches after which a thread tells its stratum of them at the latest: what a killed program leaves
-/// unsaid stays small.
+/// Launches after which a thread reports them to its stratum at the latest: what a killed program leaves
+/// unreported stays small.
 const MAX_UNREPORTED: u64 = 256;
 /// Bits above those of an address, for the size class.
 pub(crate) const CLASS_SHIFT: u32 = 56;
@@ -61,11 +61,11 @@ pub(super) struct Entry {
     cell: AtomicPtr<StratumCell>,
     /// Launches until, and with, the one that is reported to the stratum.
     left: AtomicU64,
-    /// The same, as of the last telling.
-    tell: AtomicU64,
-    /// Launches until the one to be timed, as of the last telling.
+    /// The same, as of the last report.
+    reported: AtomicU64,
+    /// Launches until the one to be timed, as of the last report.
     until: AtomicU64,
-    /// Launches since the last timing, as of the last telling.
+    /// Launches since the last timing, as of the last report.
     weight: AtomicU64,
 }
 
@@ -80,7 +80,7 @@ impl Entry {
             row: AtomicPtr::new(ptr::null_mut()),
             cell: AtomicPtr::new(ptr::null_mut()),
             left: AtomicU64::new(0),
-            tell: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
             until: AtomicU64::new(0),
             weight: AtomicU64::new(0),
         }
@@ -93,12 +93,12 @@ impl Entry {
 
     /// Launches that are not reported to the stratum yet.
     fn unreported(&self) -> u64 {
-        self.tell.load(Ordering::Relaxed).saturating_sub(self.left.load(Ordering::Relaxed))
+        self.reported.load(Ordering::Relaxed).saturating_sub(self.left.load(Ordering::Relaxed))
     }
 
     /// Lets so many launches pass until the next report to the stratum.
     fn report_after(&self, launches: u64) {
-        self.tell.store(launches, Ordering::Relaxed);
+        self.reported.store(launches, Ordering::Relaxed);
         self.left.store(launches, Ordering::Relaxed);
     }
 
@@ -134,7 +134,7 @@ impl Entry {
         unsafe { Stratum::from_ptr(self.cell.load(Ordering::Relaxed)) }
     }
 
-    /// Tells the stratum of the launches; gives those since the last timing.
+    /// Reports the launches to the stratum; returns those since the last timing.
     pub(super) fn settle(&self) -> u64 {
         let unreported = self.unreported();
         if let Some(stratum) = self.stratum().filter(|_| unreported > 0) {
@@ -195,20 +195,20 @@ impl StrataCache {
         entry.key.store(key(function, class), Ordering::Relaxed);
     }
 
-    /// Tells all strata.
+    /// Reports to all strata.
     pub(super) fn settle(&self) {
         for entry in self.entries.iter().filter(|entry| entry.stratum().is_some()) {
             entry.settle();
         }
     }
 
-    /// Tells all strata, then forgets all.
+    /// Reports to all strata, then forgets all.
     pub(super) fn clear(&self) {
         self.settle();
         self.entries.iter().for_each(Entry::vacate);
     }
 
-    /// A number that looks random (splitmix64).
+    /// A pseudo-random number (splitmix64).
     pub(super) fn draw(&self) -> u64 {
         // The address makes threads differ from each other, and mostly runs too.
         let state = match self.random.load(Ordering::Relaxed) {

@@ -1,7 +1,7 @@
 //! What a stream-ordered request may make its pool take of the device, reserved under the quota before
 //! the driver is asked.
 //!
-//! The driver does not tell beforehand whether a pool will grow, nor by how much: it takes whole steps. So
+//! The driver does not say beforehand whether a pool will grow, nor by how much: it takes whole steps. So
 //! the next step is reserved for the time of the call, and what the pool has really taken is charged
 //! after it. A request that fits into what the pool holds already goes on without a reservation; if
 //! fragmentation makes the pool grow all the same, and past the limit, the block is given back at once.

@@ -200,7 +200,7 @@ fn handed_out(
 }
 
 /// The pool that `cuMemAllocAsync` took a block from: that of the stream's device. The default
-/// streams belong to the current context; of any other the driver tells the pool by the block.
+/// streams belong to the current context; of any other the driver reports the pool by the block.
 fn pool_of(cx: &Cx<'_>, here: Option<Place>, address: u64, stream: CUstream) -> Option<u64> {
     let is_default = stream.is_null() || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
     if !is_default && let Some(pool) = cx.relaxed_capture(|| cx.driver().pool_of_pointer(address)) {
@@ -275,7 +275,7 @@ pub(super) fn pressed(cx: &Cx<'_>) {
     pressed_beside(cx, None);
 }
 
-/// As [`pressed`]; `done` was looked at already.
+/// As [`pressed`]; `done` was checked already.
 fn pressed_beside(cx: &Cx<'_>, done: Option<&Pool>) {
     let Some(all) = pools() else { return };
     for pool in all.each().filter(|p| p.has_slack() && !done.is_some_and(|d| core::ptr::eq(d, *p))) {

@@ -68,7 +68,7 @@ pub(super) struct Pool {
     /// GPU index plus one; 0 until it is known.
     gpu: AtomicU8,
     class: AtomicU8,
-    /// Tells the pools apart that have had this place, one after the other.
+    /// Distinguishes the pools that have had this place, one after the other.
     generation: AtomicU32,
     /// Bytes handed out.
     used: AtomicU64,

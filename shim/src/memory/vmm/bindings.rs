@@ -29,7 +29,7 @@ impl Bindings {
             return false;
         }
         for (at, place) in self.places.iter().enumerate() {
-            // Relaxed on failure: a taken place is not looked into.
+            // Relaxed on failure: a taken place is not read.
             if place.owner.compare_exchange(0, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 place.part.store(part, Ordering::Relaxed);
                 place.memory.store(memory, Ordering::Relaxed);

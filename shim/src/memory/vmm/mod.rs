@@ -1,7 +1,7 @@
 //! Virtual memory management: physical memory by handle, mapped where the program likes.
 //!
 //! Physical memory is charged when it is created and returns when neither a handle nor a mapping nor a
-//! binding holds it. Reserved address space is no memory and is not looked at. Memory of another process
+//! binding holds it. Reserved address space is no memory and is not counted. Memory of another process
 //! is charged there; here its mappings are shown as imported. The device comes from the properties that
 //! the program asks for, because a worker thread may have no context.
 

@@ -11,10 +11,10 @@ use crate::telemetry::Bypass;
 
 /// Note of a multicast object.
 const MULTICAST: u64 = 2;
-/// Tells logical endpoints from other owners of bindings.
+/// Distinguishes logical endpoints from other owners of bindings.
 const ENDPOINT: u64 = 1 << 62;
 
-/// `cuMulticastCreate`: a handle that binds others. What the object itself takes on a device is not told
+/// `cuMulticastCreate`: a handle that binds others. What the object itself takes on a device is not reported
 /// by any call and is part of the remainder.
 ///
 /// # Safety
