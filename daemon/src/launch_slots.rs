@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use radrm_scheduler_core::LaunchBudget;
-use radrm_telemetry::budget::{self, Budget, IN_FLIGHT_MOST, PERIOD_MS, WHOLE};
+use radrm_telemetry::budget::{self, Budget, MAX_IN_FLIGHT, PERIOD_MS, WHOLE};
 use radrm_telemetry::{Liveness, Segment};
 
 /// A job that has launched nothing for so long gives its part to the others.
@@ -150,7 +150,7 @@ impl LaunchSlots {
         }
         let parts: Vec<Part> = self.jobs.values().map(Held::part).collect();
         for ((job, held), (phase, share)) in self.jobs.iter_mut().zip(layout(&parts)) {
-            let in_flight = held.budget.in_flight.min(IN_FLIGHT_MOST);
+            let in_flight = held.budget.in_flight.min(MAX_IN_FLIGHT);
             let budget = Budget { share, phase, in_flight, period_ms: PERIOD_MS };
             if held.set != Some(budget)
                 && let Some(segment) = segments(*job)

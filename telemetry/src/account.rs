@@ -67,7 +67,7 @@ impl AccountCell {
         let mut total = total;
         for _ in 0..SNAPSHOT_ROUNDS {
             if !self.snapshot(total, ns) {
-                return; // another thread is writing; it looks at the peak again when it is done
+                return; // another thread is writing; it checks the peak once more when it is done
             }
             // A read-modify-write, so that it comes before or after every raise: a raise before it is seen
             // here, and a raise after it sees the snapshot free.

@@ -116,7 +116,7 @@ pub enum Inserted {
     /// It is in the table.
     New,
     /// The key was there already; the old block is returned and replaced. Only the newest level is
-    /// looked at, so this is a hint, not a promise.
+    /// read, so this is a hint, not a promise.
     Replaced(Block),
     /// No room, and the table could not grow.
     Full,
@@ -135,7 +135,7 @@ pub(crate) fn homes(key: BlockKey, level: usize) -> (usize, usize) {
     let bits = LEVEL0_BUCKETS.ilog2() + 2 * level as u32;
     let mask = (1usize << bits) - 1;
     let spread = |x: u64| (x.wrapping_mul(GOLDEN) >> (64 - bits)) as usize;
-    // The high part tells namespaces and regions of addresses apart.
+    // The high part distinguishes namespaces and regions of addresses.
     let far = spread(key.0 >> 40);
     let near = (key.0 >> 22 << 1 | (key.0 >> 10 & 1)) as usize;
     let first = near.wrapping_add(spread(key.0 >> 11 & 0x7ff)).wrapping_add(far) & mask;
@@ -236,7 +236,7 @@ fn take(place: &AtomicU64, cell: &BlockCell, key: BlockKey) -> Option<Block> {
 /// Fills an entry that is ours and publishes it.
 #[inline]
 fn fill(place: &AtomicU64, cell: &BlockCell, key: BlockKey, block: &Block) {
-    crate::sync::fence(Release); // pairs with the Acquire fence in `get`: who sees a word sees the busy key
+    crate::sync::fence(Release); // pairs with the Acquire fence in `get`: a reader that sees a word sees the busy key
     cell.what.store(block.pack(), Relaxed);
     cell.ns.store(block.ns, Relaxed);
     cell.aux.store(block.aux, Relaxed);

@@ -21,8 +21,8 @@
 pub const WHOLE: u16 = 1000;
 /// The usual period: long against what waking up costs, short against what a user notices.
 pub const PERIOD_MS: u16 = 100;
-/// Most launches in flight that a budget can state.
-pub const IN_FLIGHT_MOST: u16 = 0xfff;
+/// Largest number of launches in flight that a budget can state.
+pub const MAX_IN_FLIGHT: u16 = 0xfff;
 
 /// The clock of launch slots: `CLOCK_MONOTONIC`, ns.
 pub fn now() -> u64 {
@@ -50,17 +50,17 @@ impl Budget {
 
     /// The budget as one word, never 0. Figures beyond their range are brought to its end.
     pub const fn word(self) -> u64 {
-        const fn least(a: u16, b: u16) -> u64 {
+        const fn smaller(a: u16, b: u16) -> u64 {
             (if a < b { a } else { b }) as u64
         }
         let period = if self.period_ms == 0 { 1 } else { self.period_ms as u64 };
-        least(self.share, WHOLE)
-            | least(self.phase, WHOLE - 1) << 10
-            | least(self.in_flight, IN_FLIGHT_MOST) << 20
+        smaller(self.share, WHOLE)
+            | smaller(self.phase, WHOLE - 1) << 10
+            | smaller(self.in_flight, MAX_IN_FLIGHT) << 20
             | period << 32
     }
 
-    /// The budget of a word; `None` for 0, which is no budget, and for what no budget looks like.
+    /// The budget of a word; `None` for 0, which is no budget, and for a word that no budget has.
     pub const fn from_word(word: u64) -> Option<Self> {
         let budget = Self {
             share: (word & 0x3ff) as u16,
@@ -175,7 +175,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn budgets() -> impl Strategy<Value = Budget> {
-        (0..=WHOLE, 0..WHOLE, 0..=IN_FLIGHT_MOST, 1..=2_000u16)
+        (0..=WHOLE, 0..WHOLE, 0..=MAX_IN_FLIGHT, 1..=2_000u16)
             .prop_map(|(share, phase, in_flight, period_ms)| Budget { share, phase, in_flight, period_ms })
     }
 
@@ -220,7 +220,7 @@ mod tests {
         }
 
         #[test]
-        fn own_time_passes_in_turns_only(budget in budgets(), now in 0..1u64 << 60, step in 0..1u64 << 34) {
+        fn own_time_passes_in_launch_slots_only(budget in budgets(), now in 0..1u64 << 60, step in 0..1u64 << 34) {
             let slots = budget.launch_slots();
             let own = slots.own_time(now + step) - slots.own_time(now);
             prop_assert!(own <= step);
@@ -258,7 +258,7 @@ mod tests {
         }
 
         #[test]
-        fn a_turn_is_placed_where_it_meets_the_others_least(
+        fn a_launch_slot_is_placed_where_it_overlaps_others_least(
             mut shares in prop::collection::vec(1..WHOLE / 8, 1..12),
         ) {
             let mut placed: Vec<(u16, u16)> = Vec::new();
@@ -278,7 +278,7 @@ mod tests {
         }
 
         #[test]
-        fn turns_that_follow_each_other_never_meet(
+        fn launch_slots_that_follow_each_other_never_overlap(
             first in 1..WHOLE, phase in 0..WHOLE, period_ms in 1..2_000u16, now in 0..1u64 << 60,
         ) {
             let one = Budget { share: first, phase, in_flight: 0, period_ms };

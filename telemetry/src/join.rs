@@ -1,4 +1,4 @@
-//! Joining a segment: map it, find a slot, say who we are. Cold; makes system calls, allocates nothing.
+//! Joining a segment: map it, find a slot, record the process's identity. Cold; makes system calls, allocates nothing.
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
@@ -29,7 +29,7 @@ pub enum JoinError {
     Full,
     /// No memory left for the slot; error number of the system.
     NoSpace(i32),
-    /// `/proc` does not say who we are; error number of the system.
+    /// `/proc` does not identify this process; error number of the system.
     Identity(i32),
 }
 
@@ -44,7 +44,9 @@ impl std::fmt::Display for JoinError {
             Self::Map(errno) => write!(f, "the segment cannot be mapped (errno {errno})"),
             Self::Full => f.write_str("all slots of the segment are in use"),
             Self::NoSpace(errno) => write!(f, "no memory left for the segment (errno {errno})"),
-            Self::Identity(errno) => write!(f, "/proc does not tell this process's start (errno {errno})"),
+            Self::Identity(errno) => {
+                write!(f, "/proc does not show this process's start time (errno {errno})")
+            }
         }
     }
 }
@@ -237,7 +239,7 @@ fn end_earlier_self(area: &HeaderArea, pid: u32, start: u64) {
     }
 }
 
-/// Writes down who we are.
+/// Records the process's identity.
 fn introduce(writer: &Writer, identity: &Stat) {
     let base = writer.base();
     let head = &base.head;

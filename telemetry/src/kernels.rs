@@ -30,7 +30,7 @@ impl KernelId {
     }
 }
 
-/// What the driver tells about a kernel.
+/// What the driver reports of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KernelAttributes {
     /// Registers per thread.

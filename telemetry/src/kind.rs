@@ -82,7 +82,7 @@ vocabulary! {
         HelperMissing = 2, "helper_missing";
         /// A driver function that the logic needs returned an error.
         HelperFailed = 3, "helper_failed";
-        /// The calling thread has no current context, and nothing else told the device.
+        /// The calling thread has no current context, and nothing else named the device.
         NoContext = 4, "no_context";
         /// The device could not be identified.
         UnknownDevice = 5, "unknown_device";

@@ -31,7 +31,7 @@ pub fn claim(owners: &[AtomicU64], tid: u64, exists: impl Fn(u64) -> bool) -> Op
         return Some(own);
     }
     // AcqRel: pairs with itself in the claim after; the counters of a gone thread were ordered before us
-    // by the kernel, which told that it is gone.
+    // by the kernel, which reported that it is gone.
     let free = |owner: &AtomicU64| owner.compare_exchange(0, tid, AcqRel, Relaxed).is_ok();
     if let Some(number) = owners.iter().position(|owner| owner.load(Relaxed) == 0 && free(owner)) {
         return Some(number);

@@ -134,7 +134,7 @@ pub struct Header {
     pub job_id: AtomicU64,
     /// Unused.
     pub flags: AtomicU64,
-    /// Slots handed out so far: where the next process looks first.
+    /// Slots handed out so far: where the next process searches first.
     pub next_slot: AtomicU64,
     /// Unused.
     pub spare0: [AtomicU64; 6],

@@ -7,7 +7,7 @@
 //! * The writer's side lives in other people's programs: it allocates nothing, takes no lock, does not panic,
 //!   and makes system calls only where its documentation says "cold".
 //! * The reader's side copies with `pread`, never maps: a page that was not allocated is not allocated by
-//!   looking at it, a full file system cannot kill the reader, and what it copied cannot change while it is
+//!   reading it, a full file system cannot kill the reader, and what it copied cannot change while it is
 //!   being checked. It believes nothing that it reads.
 #![cfg_attr(loom, allow(missing_docs))]
 

@@ -1,4 +1,4 @@
-//! Who a process is: pid and start time, which together are never used twice.
+//! Identity of a process: pid and start time, which together are never used twice.
 
 use crate::sys;
 use rustix::io::Errno;
@@ -21,12 +21,12 @@ pub struct Stat {
     pub start: u64,
     /// Resident memory, pages: field 24.
     pub resident: u64,
-    /// Where the stack begins: field 28; 0 where the system does not tell. Another one after `execve`.
+    /// Where the stack begins: field 28; 0 where the system does not show it. Another one after `execve`.
     pub stack: u64,
 }
 
 impl Stat {
-    /// What it says now. `None` if there is no such process, or it may not be looked at.
+    /// What it says now. `None` if there is no such process, or it may not be read.
     pub fn now(pid: u32) -> Option<Self> {
         of(pid).ok()
     }
@@ -79,7 +79,7 @@ pub(crate) fn own() -> Result<Stat, Errno> {
 /// Whether the process with this pid and start time is running. One that is dead and only waits
 /// for its parent is not.
 ///
-/// If `/proc` cannot tell, existence of the pid decides.
+/// If `/proc` does not show it, existence of the pid decides.
 pub fn is_running(pid: u32, start: u64) -> bool {
     is_image_running(pid, start, 0)
 }
@@ -103,7 +103,7 @@ pub fn is_image_running(pid: u32, start: u64, stack: u64) -> bool {
     }
 }
 
-/// Whether this process of a user is running, as far as it can be told: where `/proc` hides the processes of
+/// Whether this process of a user is running, as far as can be known: where `/proc` hides the processes of
 /// other users, existence of the pid decides.
 ///
 /// Allocates nothing.
@@ -113,11 +113,11 @@ pub fn lives_as(uid: u32, pid: u32, start: u64, stack: u64) -> bool {
     }
     let Some(it) = Stat::now(pid) else { return sys::process_exists(pid) };
     let is_same = it.start == start && (stack == 0 || it.stack == 0 || it.stack == stack);
-    // The system gives processes that may not be looked at to root.
+    // The system gives processes that may not be read to root.
     is_same && !it.is_dead() && owner(pid).is_none_or(|owner| owner == uid || owner == 0)
 }
 
-/// The user that a process belongs to; 0 also where the process may not be looked at.
+/// The user that a process belongs to; 0 also where the process may not be read.
 fn owner(pid: u32) -> Option<u32> {
     let path = path(pid, b"\0");
     let stat = rustix::fs::stat(CStr::from_bytes_until_nul(&path).ok()?).ok()?;
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_became_another_program_is_told_by_its_stack() {
+    fn a_process_that_became_another_program_is_known_by_its_stack() {
         let own = own().unwrap();
         assert_ne!(own.stack, 0);
         assert!(is_image_running(std::process::id(), own.start, own.stack));

@@ -58,7 +58,7 @@ pub fn write_cell<const W: usize>(cell: &Cell<W>, lap: u64, words: [u64; W]) -> 
     if cell.seq.compare_exchange(seen, odd, Acquire, Relaxed).is_err() {
         return false;
     }
-    // Pairs with the reader's Acquire fence: who sees one of the words sees the odd number too.
+    // Pairs with the reader's Acquire fence: a reader that sees one of the words sees the odd number too.
     fence(Release);
     for (place, word) in cell.words.iter().zip(words) {
         place.store(word, Relaxed);

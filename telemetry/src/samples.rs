@@ -29,7 +29,7 @@ pub struct LaunchSample {
     pub context: u16,
     /// GPU.
     pub gpu: GpuIndex,
-    /// What tells the stream from the process's others: its handle, or for a default stream a word of its context and,
+    /// What distinguishes the stream from the process's others: its handle, or for a default stream a word of its context and,
     /// where each thread has one, of its thread.
     pub stream: u64,
     /// The kernel; [`KernelId::OTHER`] for a graph.
@@ -46,9 +46,9 @@ pub struct LaunchSample {
 
 /// Blocks take this many bits; more are put down as this many.
 const BLOCK_BITS: u32 = 48;
-const MOST_BLOCKS: u64 = (1 << BLOCK_BITS) - 1;
+const MAX_BLOCKS: u64 = (1 << BLOCK_BITS) - 1;
 /// Dynamic shared memory likewise.
-const MOST_SHARED: u64 = (1 << 23) - 1;
+const MAX_SHARED: u64 = (1 << 23) - 1;
 
 impl LaunchSample {
     pub(crate) fn pack(&self) -> [u64; WORDS] {
@@ -56,7 +56,7 @@ impl LaunchSample {
             | u64::from(self.gpu.number()) << 16
             | u64::from(self.threads) << 24
             | u64::from(self.is_graph) << 40
-            | u64::from(self.dynamic_shared).min(MOST_SHARED) << 41;
+            | u64::from(self.dynamic_shared).min(MAX_SHARED) << 41;
         [
             self.launched_ns,
             self.seen_ns,
@@ -65,7 +65,7 @@ impl LaunchSample {
             self.end_ns.map_or(0, |ns| ns.saturating_add(1)),
             what,
             self.stream,
-            self.blocks.min(MOST_BLOCKS) | u64::from(self.context) << BLOCK_BITS,
+            self.blocks.min(MAX_BLOCKS) | u64::from(self.context) << BLOCK_BITS,
         ]
     }
 
@@ -81,7 +81,7 @@ impl LaunchSample {
             stream,
             kernel: KernelId::from_number(what & 0xffff),
             is_graph: what >> 40 & 1 == 1,
-            blocks: blocks & MOST_BLOCKS,
+            blocks: blocks & MAX_BLOCKS,
             threads: (what >> 24) as u16,
             dynamic_shared: (what >> 41) as u32,
         })
@@ -130,7 +130,7 @@ mod tests {
             stream: u64::MAX,
             kernel: KernelId::from_number(4095),
             is_graph: true,
-            blocks: MOST_BLOCKS,
+            blocks: MAX_BLOCKS,
             threads: 1024,
             dynamic_shared: 227 << 10,
         };
@@ -138,7 +138,7 @@ mod tests {
         let unknown = LaunchSample { end_ns: None, is_graph: false, threads: u16::MAX, ..sample };
         assert_eq!(LaunchSample::unpack(unknown.pack()), Some(unknown));
         let large = LaunchSample { blocks: u64::MAX, dynamic_shared: u32::MAX, ..sample };
-        let cut = LaunchSample { blocks: MOST_BLOCKS, dynamic_shared: MOST_SHARED as u32, ..sample };
+        let cut = LaunchSample { blocks: MAX_BLOCKS, dynamic_shared: MAX_SHARED as u32, ..sample };
         assert_eq!(LaunchSample::unpack(large.pack()), Some(cut));
         let mut damaged = sample.pack();
         damaged[4] |= 0xff << 16;

@@ -256,7 +256,7 @@ impl Stratum {
     }
 
     /// Notes the time of a launch that stands for `weight` launches. `doubt`: share of it that is in doubt
-    /// beyond what the sample's size tells, 0 to 1. False: another thread is writing, the time is lost.
+    /// beyond what the sample's size explains, 0 to 1. False: another thread is writing, the time is lost.
     pub fn timed(self, weight: u64, ns: f64, doubt: f64) -> bool {
         let cell = self.cell();
         let seq = cell.seq.load(Relaxed);

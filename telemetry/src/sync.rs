@@ -12,7 +12,7 @@ pub use loom::sync::atomic::{AtomicU64, Ordering, fence};
 /// Keeps loads that follow from being made before the read-modify-write that precedes.
 #[inline(always)]
 pub fn store_load_barrier() {
-    // A locked instruction of x86-64 is a full barrier already; only the compiler must be told.
+    // A locked instruction of x86-64 is a full barrier already; only the compiler must keep the order.
     #[cfg(all(target_arch = "x86_64", not(loom)))]
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
     #[cfg(any(not(target_arch = "x86_64"), loom))]

@@ -278,7 +278,7 @@ pub fn ticks_are_steady() -> bool {
     false
 }
 
-/// Number of the pid namespace of this process; 0 if the system does not tell.
+/// Number of the pid namespace of this process; 0 if the system does not show it.
 pub fn pid_namespace() -> u64 {
     rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }

@@ -57,7 +57,7 @@ impl TimelineBucket {
         }
     }
 
-    /// Notes a total; `kinds` tells the bytes of a kind and is asked only if the total is a new maximum.
+    /// Notes a total; `kinds` returns the bytes of a kind and is called only if the total is a new maximum.
     #[inline]
     pub fn reached(&self, total: u64, kinds: impl Fn(usize) -> u64) {
         if total <= self.max_total.load(Relaxed) || self.max_total.fetch_max(total, Relaxed) >= total {

@@ -454,7 +454,7 @@ impl Writer {
 
     /// Makes the first `pieces` of a region present; `have` counts the ones that are.
     pub(crate) fn grow_upto(&self, have: &AtomicU64, at: u64, piece: u64, pieces: u64) -> bool {
-        // Acquire and Release: who sees the number sees the pages.
+        // Acquire and Release: a reader that sees the number sees the pages.
         let present = have.load(Acquire);
         if present >= pieces {
             return true;

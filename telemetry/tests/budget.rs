@@ -1,4 +1,4 @@
-//! A budget on its way from who sets it to who follows it.
+//! A budget on its way from the daemon that sets it to the process that follows it.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn watchdog() {
 }
 
 #[test]
-fn who_follows_a_budget_sees_it_change_and_so_do_its_children() {
+fn a_follower_of_a_budget_sees_it_change_and_so_do_its_children() {
     let dir = tempfile::tempdir().unwrap();
     let file = SegmentFile::create_in(&dir.path().join("r"), 7).unwrap();
     let (writer, segment) = (join(&file), file.segment().unwrap());
@@ -63,7 +63,7 @@ fn a_page_is_not_laid_over_by_another_file() {
 }
 
 #[test]
-fn who_waits_for_a_budget_is_woken_when_it_is_set() {
+fn a_waiting_launch_is_woken_when_its_budget_is_set() {
     watchdog();
     let dir = tempfile::tempdir().unwrap();
     let file = SegmentFile::create_in(&dir.path().join("r"), 7).unwrap();
@@ -99,7 +99,7 @@ fn what_a_budget_did_is_read_back() {
 }
 
 #[test]
-fn a_segment_that_its_job_cut_off_does_not_kill_who_sets_a_budget() {
+fn setting_a_budget_survives_a_truncated_segment() {
     let dir = tempfile::tempdir().unwrap();
     let file = SegmentFile::create_in(&dir.path().join("r"), 7).unwrap();
     let segment = file.segment().unwrap();

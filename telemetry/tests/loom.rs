@@ -440,7 +440,7 @@ fn two_requests_of_60_percent_are_never_both_granted() {
 
 #[test]
 #[should_panic(expected = "both")]
-fn a_ledger_that_looks_before_it_adds_is_found_out() {
+fn a_ledger_that_reads_before_it_adds_is_found_out() {
     explore(3, || {
         let ledger = ledger();
         let warm = Arc::new(zero());

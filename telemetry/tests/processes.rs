@@ -246,7 +246,7 @@ fn files_are_private_whatever_the_umask_and_stale_ones_go() {
             let file = SegmentFile::create_in(&directory, u64::from(umask)).unwrap();
             assert_eq!(std::fs::metadata(file.path()).unwrap().permissions().mode() & 0o7777, 0o600);
             assert_eq!(std::fs::metadata(&directory).unwrap().permissions().mode() & 0o7777, 0o700);
-            // SAFETY: as above; the call tells the umask by setting it.
+            // SAFETY: as above; the call returns the umask by setting it.
             assert_eq!(unsafe { libc::umask(umask) }, umask);
             join(&file);
             // Left behind, as by a launcher that is killed.
@@ -265,7 +265,7 @@ fn files_are_private_whatever_the_umask_and_stale_ones_go() {
 }
 
 #[test]
-fn foreign_and_other_versions_are_told_apart() {
+fn foreign_files_and_other_versions_have_their_own_errors() {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().join("file");
     let name = std::ffi::CString::new(place.to_str().unwrap()).unwrap();

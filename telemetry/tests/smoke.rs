@@ -69,7 +69,7 @@ fn what_a_writer_counts_a_reader_sees() {
     writer.discharge(gpu, Kind::Managed, 5, writer.now());
     writer.driver_version(13_000);
     let uses = segment.uses(&process.slot).unwrap();
-    assert!(uses.managed && uses.driver_version == Some(13_000), "what was used is told after its end too");
+    assert!(uses.managed && uses.driver_version == Some(13_000), "what was used is known after its end too");
     assert_eq!((process.launches(), process.graph_launches), (2, 1));
     assert_eq!(process.kernels.len(), 2);
     let square = &process.kernels[0];

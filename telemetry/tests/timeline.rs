@@ -74,7 +74,7 @@ fn a_ladder() {
 }
 
 #[test]
-fn a_peak_between_two_looks_is_not_missed() {
+fn a_peak_between_two_polls_is_not_missed() {
     check(
         &[(1, Kind::Device, 1), (3, Kind::Device, 3), (3, Kind::Device, -3), (5, Kind::Device, -1)],
         "

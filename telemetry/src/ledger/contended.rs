@@ -14,12 +14,12 @@ use crate::sys;
 
 /// How long a contender waits for the one before it, ns.
 const PATIENCE_NS: u64 = 2_000_000;
-/// After this long it looks whether that one is alive, ns.
-const LOOK_NS: u64 = 50_000;
-/// Looks at the sum before a request is refused. Others that were only trying need some tens of ns
-/// to withdraw, unless they were interrupted between two instructions: so the last looks let others run.
-const LOOKS: u32 = 16;
-/// Looks that let others run.
+/// After this long it checks whether that one is alive, ns.
+const CHECK_NS: u64 = 50_000;
+/// Attempts before a request is refused. Others that were only trying need some tens of ns
+/// to withdraw, unless they were interrupted between two instructions: so the last attempts let others run.
+const SPINS: u32 = 16;
+/// Attempts that let others run.
 const YIELDS: u32 = 4;
 /// Attempts in a scope that several users share.
 const ATTEMPTS: u32 = 9;
@@ -38,24 +38,24 @@ pub(super) fn reserve(ledger: &Ledger, row: LedgerRow, bytes: u64) -> Result<(),
         let limit = cell.limit.load(Relaxed);
         if bytes <= limit {
             super::sweep(ledger.area(), row, Some(ledger.member));
-            let turn = Turn::wait(ledger, cell);
-            let granted = (0..LOOKS + YIELDS).any(|look| {
+            let first = Precedence::wait(ledger, cell);
+            let granted = (0..SPINS + YIELDS).any(|attempt| {
                 if all.sum().saturating_add(bytes) <= limit && all.reserve(own, bytes, limit).is_ok() {
                     return true;
                 }
-                if look < LOOKS {
+                if attempt < SPINS {
                     (0..8).for_each(|_| std::hint::spin_loop())
                 } else {
                     sys::yield_now()
                 }
                 false
             });
-            drop(turn);
+            drop(first);
             if granted {
                 return Ok(());
             }
         }
-        // The one figure that a person is shown: without contenders, as near as can be told.
+        // The one figure that a person is shown: without contenders, as far as can be known.
         Err(Refused { limit, used: all.sum() })
     })
 }
@@ -63,14 +63,14 @@ pub(super) fn reserve(ledger: &Ledger, row: LedgerRow, bytes: u64) -> Result<(),
 /// The same in a scope that several users share.
 ///
 /// Processes of one user line up; those of different users have no page that both could write, so each waits a
-/// random while, longer after every attempt, and looks before it adds: while one waits the other is granted.
+/// random while, longer after every attempt, and reads before it adds: while one waits the other is granted.
 #[cold]
 #[inline(never)]
 pub(super) fn reserve_shared(ledger: &SharedLedger, row: LedgerRow, bytes: u64) -> Result<(), Refused> {
     sys::keep_errno(|| {
         ledger.sweep(row);
         let Some(cell) = ledger.own().cell(row) else { return Err(Refused { limit: 0, used: 0 }) };
-        let _turn = Turn::wait(ledger.own(), cell);
+        let _first = Precedence::wait(ledger.own(), cell);
         let mut random = sys::monotonic_ns() ^ (u64::from(std::process::id()) << 32) | 1;
         let mut refused = Refused { limit: 0, used: 0 };
         for attempt in 0..ATTEMPTS {
@@ -95,26 +95,26 @@ pub(super) fn reserve_shared(ledger: &SharedLedger, row: LedgerRow, bytes: u64) 
 }
 
 /// The right to try first.
-struct Turn<'c> {
+struct Precedence<'c> {
     cell: &'c LedgerGpu,
     token: u64,
     held: bool,
 }
 
-impl<'c> Turn<'c> {
+impl<'c> Precedence<'c> {
     fn wait(ledger: &Ledger, cell: &'c LedgerGpu) -> Self {
-        // Never 0; tells members apart, and the generations of one.
+        // Never 0; different for each member and for each generation of one.
         let token = (u64::from(ledger.generation) << 32) | (u64::from(ledger.member) + 1);
         let began = sys::monotonic_ns();
-        let mut looked = false;
+        let mut checked = false;
         loop {
             let Err(holder) = cell.arbiter.compare_exchange(0, token, AcqRel, Acquire) else {
                 return Self { cell, token, held: true };
             };
-            match Step::after(sys::monotonic_ns().saturating_sub(began), looked) {
+            match Step::after(sys::monotonic_ns().saturating_sub(began), checked) {
                 Step::Leave => return Self { cell, token, held: false },
-                Step::Look => {
-                    looked = true;
+                Step::Check => {
+                    checked = true;
                     if is_abandoned(ledger, holder) {
                         let _ = cell.arbiter.compare_exchange(holder, 0, AcqRel, Relaxed);
                     }
@@ -125,7 +125,7 @@ impl<'c> Turn<'c> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Precedence<'_> {
     fn drop(&mut self) {
         if self.held {
             let _ = self.cell.arbiter.compare_exchange(self.token, 0, AcqRel, Relaxed);
@@ -133,30 +133,30 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// What a contender does that has waited for its turn.
+/// What a contender does that has waited for the one before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     /// Lets others run.
     Yield,
-    /// Looks whether the holder is alive.
-    Look,
+    /// Checks whether the holder is alive.
+    Check,
     /// Goes on without.
     Leave,
 }
 
 impl Step {
-    /// After `waited` ns. One that did not run for long looks before it leaves: else a dead holder's word would stay
+    /// After `waited` ns. One that did not run for long checks before it leaves: else a dead holder's word would stay
     /// for the next one.
-    const fn after(waited: u64, looked: bool) -> Self {
-        match looked {
-            false if waited > LOOK_NS => Self::Look,
+    const fn after(waited: u64, checked: bool) -> Self {
+        match checked {
+            false if waited > CHECK_NS => Self::Check,
             true if waited > PATIENCE_NS => Self::Leave,
             _ => Self::Yield,
         }
     }
 }
 
-/// Whether the holder of a turn is dead or gone.
+/// Whether the holder of precedence is dead or gone.
 fn is_abandoned(ledger: &Ledger, token: u64) -> bool {
     let index = (token & 0xffff_ffff).wrapping_sub(1) as usize;
     let Some(member) = ledger.area().members.get(index) else { return true };
@@ -171,17 +171,17 @@ mod tests {
     use crate::ledger::{Amount, Limit};
 
     #[test]
-    fn a_contender_that_did_not_run_for_long_looks_before_it_leaves() {
+    fn a_contender_that_did_not_run_checks_before_it_leaves() {
         assert_eq!(Step::after(0, false), Step::Yield);
-        for waited in [LOOK_NS + 1, PATIENCE_NS + 1, u64::MAX] {
-            assert_eq!(Step::after(waited, false), Step::Look);
+        for waited in [CHECK_NS + 1, PATIENCE_NS + 1, u64::MAX] {
+            assert_eq!(Step::after(waited, false), Step::Check);
         }
         assert_eq!(Step::after(PATIENCE_NS, true), Step::Yield);
         assert_eq!(Step::after(PATIENCE_NS + 1, true), Step::Leave);
     }
 
     #[test]
-    fn a_turn_that_a_dead_member_holds_blocks_no_member() {
+    fn precedence_of_a_dead_member_blocks_no_member() {
         let file = scratch(&[Limit { gpu: None, amount: Amount::Bytes(100) }]);
         let ledger = Ledger::join_file(file.path_c()).unwrap();
         let row = ledger.gpu(&[1; 16], 1000).unwrap();

@@ -97,7 +97,7 @@ pub(crate) fn fill(file: &File, place: Place) -> std::io::Result<()> {
     for cell in &area.gpus {
         cell.limit.store(u64::MAX, Relaxed);
     }
-    // Release: who sees the magic sees the rest.
+    // Release: a reader that sees the magic sees the rest.
     area.header.magic.store(LEDGER_MAGIC, Release);
     // SAFETY: mapped above, and nothing refers to it any more.
     unsafe { sys::unmap(address, LEDGER_BYTES as usize) };

@@ -1,4 +1,4 @@
-//! Who holds what under a limit.
+//! The memory holders under a limit.
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_each_member_holds_is_told() {
+    fn each_members_memory_is_listed() {
         let file = scratch(&[]);
         let ledger = Ledger::join_file(file.path_c()).unwrap();
         let row = ledger.gpu(&[1; 16], 1000).unwrap();

@@ -1,4 +1,4 @@
-//! Becoming a member of a ledger, and telling whether a member is still there.
+//! Becoming a member of a ledger, and finding out whether a member is still there.
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
@@ -146,7 +146,7 @@ fn end_earlier_self(area: &LedgerArea, pid: u32, start: u64, namespace: u64) {
     }
 }
 
-/// The generation of a member that is dead; `None` for one that lives, as far as can be told, and for a
+/// The generation of a member that is dead; `None` for one that lives, as far as can be known, and for a
 /// place that was never used. `namespace`: the caller's pid namespace.
 pub(super) fn dead(member: &LedgerMember, namespace: u64) -> Option<u32> {
     let seen = member.state.load(Acquire);
@@ -165,7 +165,7 @@ pub(super) fn dead(member: &LedgerMember, namespace: u64) -> Option<u32> {
         }
         _ => false,
     };
-    // The place may have been given to another one between the two looks.
+    // The place may have been given to another one between the two reads.
     (gone && member.state.load(Acquire) == seen).then(|| state.generation())
 }
 

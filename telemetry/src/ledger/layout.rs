@@ -76,7 +76,7 @@ pub struct LedgerMember {
     pub state: AtomicU64,
     /// Start time of the process in clock ticks since boot.
     pub start: AtomicU64,
-    /// Where its stack begins: tells it from what it becomes by `execve`. 0: not known.
+    /// Where its stack begins: another one after `execve`. 0: not known.
     pub stack: AtomicU64,
     /// Its pid namespace: pids mean nothing in another.
     pub namespace: AtomicU64,

@@ -1,4 +1,4 @@
-//! Looking into a ledger from inside a watched program, without becoming a member: a program that only asks
+//! Reading a ledger from inside a watched program, without becoming a member: a program that only asks
 //! how much memory there is takes no member's place.
 //!
 //! Runs inside the watched program, so nothing here may panic.
@@ -12,7 +12,7 @@ use crate::sys;
 use std::ffi::CStr;
 use std::ptr::NonNull;
 
-/// A ledger to look into. Plain data without a destructor, good in every thread and in forked children.
+/// A ledger to read. Plain data without a destructor, good in every thread and in forked children.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerPeek {
     area: NonNull<LedgerArea>,
@@ -54,7 +54,7 @@ impl LedgerPeek {
         unsafe { self.area.as_ref() }
     }
 
-    /// What is allowed and reserved of a GPU. `total_bytes`: its memory, where no member has told it yet.
+    /// What is allowed and reserved of a GPU. `total_bytes`: its memory, where no member has recorded it yet.
     ///
     /// Asks the system for every member that holds something, and gives back what dead ones held.
     pub fn gpu(&self, uuid: &[u8; 16], total_bytes: u64) -> Share {
@@ -85,7 +85,7 @@ pub(super) fn share(area: &LedgerArea, uuid: &[u8; 16], total_bytes: u64) -> Sha
     };
     let total = match cell.total_bytes.load(Relaxed) {
         0 => total_bytes,
-        told => told,
+        recorded => recorded,
     };
     if let Some(row) = LedgerRow::from_number(number) {
         sys::keep_errno(|| super::sweep(area, row, None));
@@ -103,7 +103,7 @@ mod tests {
     const GPU: [u8; 16] = *b"a gpu of 16 byte";
 
     #[test]
-    fn one_that_looks_sees_what_members_reserve_and_takes_no_place() {
+    fn a_reader_sees_reservations_and_takes_no_place() {
         let file = scratch(&[Limit { gpu: None, amount: Amount::Bytes(100) }]);
         let peek = LedgerPeek::file(file.path_c()).unwrap();
         assert_eq!(peek.gpu(&GPU, 1000), Share { limit: 100, used: 0 });
@@ -114,11 +114,11 @@ mod tests {
         assert_eq!(peek.gpu(&[1; 16], 1000), Share { limit: 100, used: 0 }, "another GPU");
         assert!(peek.is_member(std::process::id()) && !peek.is_member(1));
         let view = LedgerView::open(file.path(), Place::File).unwrap();
-        assert_eq!((view.members().len(), view.gpus().len()), (1, 1), "looking leaves nothing behind");
+        assert_eq!((view.members().len(), view.gpus().len()), (1, 1), "reading leaves nothing behind");
     }
 
     #[test]
-    fn a_share_of_a_gpu_that_no_member_has_seen_is_of_the_total_that_is_told() {
+    fn a_share_of_an_unseen_gpu_is_of_the_given_total() {
         let share = |gpu, share| Limit { gpu, amount: Amount::PerMyriad(share) };
         let file = scratch(&[share(None, 5_000), share(Some(GPU), 2_500)]);
         let peek = LedgerPeek::file(file.path_c()).unwrap();

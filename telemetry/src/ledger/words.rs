@@ -1,6 +1,6 @@
 //! The rule that keeps a sum of words under a limit, with any number of processes, no lock and no refund.
 //!
-//! A member adds to its own word, then looks at all words; if the sum is over the limit it withdraws. Of two
+//! A member adds to its own word, then reads all words; if the sum is over the limit it withdraws. Of two
 //! members that add at the same time at least one sees the other's bytes (a full barrier lies between the
 //! two steps), so whatever was granted last was granted by a process that saw everything that is still
 //! granted. A member that is killed leaves a word that is too large, never one that is too small; the word is
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_charged_follows_what_was_said_last() {
+    fn the_charge_follows_the_last_amount() {
         let (all, _) = words(&[empty(4) | 100, empty(4) | 30, empty(4)]);
         settle(&all[1], &all[2], &all[0], 4);
         assert_eq!((bytes_of(all[0].load(Relaxed)), bytes_of(all[2].load(Relaxed))), (130, 30));

@@ -18,20 +18,20 @@ use crate::writer::Writer;
 use rustix::fd::OwnedFd;
 use std::mem::offset_of;
 
-/// Buckets of the block table that are looked at whatever the clock says: 57,000 blocks.
-const BUCKETS_AT_LEAST: usize = 8192;
-/// Buckets between two looks at the clock.
-const BUCKETS_PER_LOOK: usize = 256;
-/// How long looking for the largest blocks may take beyond that, ns.
+/// Buckets of the block table that are read whatever the clock says: 57,000 blocks.
+const MIN_BUCKETS: usize = 8192;
+/// Buckets between two readings of the clock.
+const BUCKETS_PER_CLOCK: usize = 256;
+/// How long the search for the largest blocks may take beyond that, ns.
 const BLOCKS_NS: u64 = 3_000_000;
-/// Processes that are looked at whatever the clock says.
-const OTHERS_AT_LEAST: usize = 64;
-/// How long looking at processes may take beyond that, ns.
+/// Processes that are read whatever the clock says.
+const MIN_OTHERS: usize = 64;
+/// How long reading processes may take beyond that, ns.
 const OTHERS_NS: u64 = 2_000_000;
 /// A later refusal is written down if so many times as long as writing took have passed since the one before.
 const REST: u64 = 100;
 /// Writing is taken to take at least this long, ns.
-const TOOK_AT_LEAST: u64 = 100_000;
+const MIN_TOOK_NS: u64 = 100_000;
 
 /// A post-mortem that is being written.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ pub struct Draft<'c> {
 }
 
 impl Draft<'_> {
-    /// Whether those who hold most under this limit are to be told: the one that refused.
+    /// Whether the largest holders under this limit are wanted: those of the limit that refused.
     pub fn wants_holders(&self, quota: QuotaRefusal) -> bool {
         self.refusal.is_some_and(|r| (r.scope, r.limit) == (quota.scope, quota.limit))
     }
@@ -63,7 +63,7 @@ impl Draft<'_> {
 }
 
 impl Writer {
-    /// Writes down who holds what of the GPU of a refused request, if it is the first one there or the first in
+    /// Writes down the memory holders on the GPU of a refused request, if it is the first one there or the first in
     /// a while, and counts it by its cause if it is not the first. `ledgers` adds what stands in ledgers.
     ///
     /// Cold: takes up to some milliseconds. Leaves `errno` alone.
@@ -87,7 +87,7 @@ impl Writer {
         }
         let seq = latest.seq.load(Acquire);
         let before = if seq == 0 { first } else { latest };
-        let took = before.took_ns.load(Relaxed).max(TOOK_AT_LEAST);
+        let took = before.took_ns.load(Relaxed).max(MIN_TOOK_NS);
         let [ns, ..] = &before.request;
         let due = ns.load(Relaxed).saturating_add(took.saturating_mul(REST));
         if seq & 1 == 0 && request.ns >= due && latest.begin(seq) {
@@ -129,13 +129,12 @@ impl Writer {
         };
         // Acquire: pairs with the Release with which a level is published.
         let levels = (self.base().head.levels.load(Acquire) as usize).min(LEVELS);
-        let (mut looked, mut threshold) = (0usize, 0);
+        let (mut read, mut threshold) = (0usize, 0);
         for level in 0..levels {
             let table = self.at::<BlockBucket>(level_at(level));
             for index in 0..level_buckets(level) {
-                looked += 1;
-                if looked > BUCKETS_AT_LEAST && looked.is_multiple_of(BUCKETS_PER_LOOK) && self.now() > until
-                {
+                read += 1;
+                if read > MIN_BUCKETS && read.is_multiple_of(BUCKETS_PER_CLOCK) && self.now() > until {
                     return BLOCKS_CUT;
                 }
                 // SAFETY: the level is in use, so mapped and allocated, and has more buckets than `index`;
@@ -163,15 +162,15 @@ impl Writer {
         let area = self.area();
         let used = area.header.next_slot.load(Relaxed).min(SLOTS as u64) as usize;
         let slots = area.directory.iter().enumerate().take(used).filter(|(slot, _)| *slot != self.slot());
-        let (mut looked, mut threshold) = (0, 0);
+        let (mut read, mut threshold) = (0, 0);
         for (slot, entry) in slots {
             // Acquire: pairs with the Release with which a slot is published.
             let state = SlotState(entry.state.load(Acquire));
             if !may_hold(&segment, slot, state) {
                 continue;
             }
-            looked += 1;
-            if looked > OTHERS_AT_LEAST && self.now() > until {
+            read += 1;
+            if read > MIN_OTHERS && self.now() > until {
                 return OTHERS_CUT;
             }
             let Some((bytes, kinds)) = holds(&segment, slot, gpu) else { continue };
@@ -181,10 +180,10 @@ impl Writer {
                     cell.others.left_out(bytes);
                 }
             } else if process::is_running(state.pid(), entry.start.load(Relaxed)) {
-                let who = (slot as u64) << 32 | u64::from(state.generation());
+                let owner = (slot as u64) << 32 | u64::from(state.generation());
                 let mut words = [0; OTHER_WORDS];
                 for (to, word) in
-                    words.iter_mut().zip([bytes, who, state.pid().into()].into_iter().chain(kinds))
+                    words.iter_mut().zip([bytes, owner, state.pid().into()].into_iter().chain(kinds))
                 {
                     *to = word;
                 }
@@ -247,7 +246,7 @@ impl PostmortemCell {
         if self.seq.compare_exchange(seq, seq.wrapping_add(1), AcqRel, Relaxed).is_err() {
             return false;
         }
-        // Who sees one of the words sees the odd number too.
+        // A reader that sees one of the words sees the odd number too.
         fence(Release);
         self.flags.store(0, Relaxed);
         self.quotas.iter().flatten().for_each(|word| word.store(0, Relaxed));

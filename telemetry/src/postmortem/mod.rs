@@ -1,4 +1,4 @@
-//! Post-mortems: who held what of a GPU at the moment when a request for its memory was refused.
+//! Post-mortems: the memory holders of a GPU at the moment when a request for its memory was refused.
 //!
 //! The process whose request was refused writes it down itself, there and then: a moment later it may have
 //! freed half of it, or be gone. A slot has two of them for each GPU, the first and the latest; a process
@@ -86,9 +86,9 @@ impl Cause {
     }
 }
 
-/// Blocks of the largest were not all looked at.
+/// Not all blocks were read: there may be larger ones.
 pub(crate) const BLOCKS_CUT: u64 = 1;
-/// Not all processes of the job were looked at.
+/// Not all processes of the job were read.
 pub(crate) const OTHERS_CUT: u64 = 2;
 /// The segment could not be opened, so other processes are not known.
 pub(crate) const OTHERS_UNKNOWN: u64 = 4;
@@ -120,7 +120,7 @@ pub struct PostmortemCell {
     pub later_ns: AtomicU64,
     /// Ledgers that the request had to fit into, with the refusing one: scope, limit, use.
     pub quotas: [[AtomicU64; 3]; QUOTAS_KEPT],
-    /// Of the ledger that refused, those who held most: bytes, pid.
+    /// The largest holders in the ledger that refused: bytes, pid.
     pub holders: Largest<HOLDERS_KEPT, 2>,
     /// Largest blocks of the process on the GPU.
     pub blocks: Largest<BLOCKS_KEPT, BLOCK_WORDS>,
@@ -150,7 +150,7 @@ mod tests {
     use crate::{GpuIndex, QuotaRefusal};
 
     #[test]
-    fn what_refused_a_request_is_told_apart() {
+    fn each_cause_of_a_refusal_is_distinguished() {
         let mib = 1 << 20;
         let gpu = GpuIndex::from_number(0).unwrap();
         let request = |bytes, free| FailedRequest {

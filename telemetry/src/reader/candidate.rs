@@ -1,4 +1,4 @@
-//! Files that may be segments, looked at before they are opened: who looks may be root, and the file anybody's.
+//! Files that may be segments, checked before they are opened: the reader may be root, and the file any user's.
 
 use super::segment::{Segment, SegmentError};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
@@ -94,19 +94,19 @@ mod tests {
     }
 
     #[test]
-    fn a_leased_file_does_not_hold_up_who_looks() {
+    fn a_leased_file_does_not_hold_up_its_reader() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("segment-1");
         std::fs::write(&path, b"a file that is not open for writing can be leased").unwrap();
         let holder = File::open(&path).unwrap();
-        // SAFETY: plain system calls on a file of this test; the signal that tells of an opener is ignored.
+        // SAFETY: plain system calls on a file of this test; the signal that reports an opener is ignored.
         unsafe {
             libc::signal(libc::SIGIO, libc::SIG_IGN);
             assert_eq!(libc::fcntl(holder.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK), 0);
         }
         let (to, answer) = channel();
-        let looks = path.clone();
-        std::thread::spawn(move || to.send(Segment::open(&looks).map(|_| ())));
+        let opened = path.clone();
+        std::thread::spawn(move || to.send(Segment::open(&opened).map(|_| ())));
         // The kernel lets an opener that waits go on after 45 s.
         let answer = answer.recv_timeout(Duration::from_secs(30)).expect("an answer at once");
         assert!(matches!(answer, Err(SegmentError::Io(_))), "{answer:?}");

@@ -1,4 +1,4 @@
-//! What the driver itself takes for the members of the job's quota: a look so cheap that it can be taken often.
+//! Context overheads of the members of the job's quota: cheap, for polls.
 
 use std::mem::offset_of;
 
@@ -70,7 +70,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     #[test]
-    fn what_the_driver_takes_is_told_by_process_and_gpu() {
+    fn context_overheads_are_reported_by_process_and_gpu() {
         let directory = tempfile::tempdir().unwrap();
         let file = SegmentFile::create_in(&directory.path().join("r"), 7).unwrap();
         let segment = file.segment().unwrap();
@@ -83,7 +83,7 @@ mod tests {
         let gpus = [[1; 16], [2; 16]].map(|uuid| ledger.gpu(&uuid, 1 << 30).unwrap());
         assert_eq!(segment.overheads().unwrap(), [], "no contexts");
         ledger.context_came(gpus[1]);
-        let told = Overhead { pid: std::process::id(), uuid: [2; 16], bytes: 300 };
-        assert_eq!(segment.overheads().unwrap(), [told]);
+        let expected = Overhead { pid: std::process::id(), uuid: [2; 16], bytes: 300 };
+        assert_eq!(segment.overheads().unwrap(), [expected]);
     }
 }

@@ -11,7 +11,7 @@ use crate::postmortem::*;
 use radrm_base::KIND_COUNT;
 use std::mem::offset_of;
 
-/// Who held what of a GPU when a request for its memory was refused.
+/// Memory holders of a GPU at an out-of-memory event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Postmortem {
     /// False for the first refusal of the process on this GPU, true for the latest that was written down.
@@ -30,14 +30,14 @@ pub struct Postmortem {
     pub blocks: Vec<LiveBlock>,
     /// Blocks that were seen and are not listed.
     pub blocks_left_out: LeftOut,
-    /// There were more blocks than there was time to look at.
+    /// There were more blocks than there was time to read.
     pub blocks_cut: bool,
     /// Other living processes of the job with memory of the GPU, the one with most first; `None` if they
-    /// could not be looked at.
+    /// could not be read.
     pub others: Option<Vec<OtherProcess>>,
     /// Those that were seen and are not listed.
     pub others_left_out: LeftOut,
-    /// There were more processes than there was time to look at.
+    /// There were more processes than there was time to read.
     pub others_cut: bool,
     /// The limits that the request had to fit under.
     pub quotas: Vec<QuotaRefusal>,
@@ -114,7 +114,7 @@ impl Segment {
             for is_latest in [false, true] {
                 let at = slot_at(slot.slot) + postmortem_at(gpu, is_latest);
                 let seq = |this: &Self| this.word(at + offset_of!(PostmortemCell, seq) as u64);
-                // One that was being written meanwhile is read at the next look.
+                // One that was being written meanwhile is read at the next poll.
                 let Some(before) = seq(self) else { continue };
                 let words = self.words(at, size_of::<PostmortemCell>() as u64)?;
                 let is_complete = before & 1 == 0;
@@ -145,9 +145,9 @@ fn postmortem(words: &Words, gpu: usize, is_latest: bool, is_complete: bool) -> 
         let [scope, limit, used] = words.array(offset_of!(PostmortemCell, quotas) + number * 24);
         Some(QuotaRefusal { scope: Scope::from_raw(u8::try_from(scope).ok()?)?, limit, used })
     };
-    let others = others.into_iter().map(|[_, who, pid, kinds @ ..]| OtherProcess {
-        slot: (who >> 32) as usize,
-        generation: who as u32,
+    let others = others.into_iter().map(|[_, slot, pid, kinds @ ..]| OtherProcess {
+        slot: (slot >> 32) as usize,
+        generation: slot as u32,
         pid: pid as u32,
         kinds,
     });

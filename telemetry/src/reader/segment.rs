@@ -277,7 +277,7 @@ impl Segment {
         Budget::from_word(self.word(offset_of!(Header, budget) as u64)?)
     }
 
-    /// Sets the job's launch budget, or lifts it, for its running and its later processes. Launches that wait look
+    /// Sets the job's launch budget, or lifts it, for its running and its later processes. Launches that wait check
     /// at it at once.
     ///
     /// # Errors
@@ -296,7 +296,7 @@ impl Segment {
         Ok(())
     }
 
-    /// What the budget has done in a process so far: a look so cheap that it can be taken often.
+    /// What the budget has done in a process so far: cheap, for polls.
     ///
     /// # Errors
     ///

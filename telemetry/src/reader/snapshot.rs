@@ -79,7 +79,7 @@ pub struct KernelSnapshot {
     pub name: String,
     /// The name was longer.
     pub truncated: bool,
-    /// What the driver tells.
+    /// What the driver reports.
     pub attributes: KernelAttributes,
     /// Launches.
     pub launches: u64,
@@ -251,7 +251,7 @@ impl Segment {
         Ok(still.then_some(snapshot))
     }
 
-    /// The device total now of each GPU on which a process has anything: a look so cheap that it can be taken often.
+    /// The device total now of each GPU on which a process has anything: cheap, for polls.
     ///
     /// # Errors
     ///

@@ -72,7 +72,7 @@ impl ProcessSnapshot {
     /// How long a GPU has been in use, from the first timed launch to the end of the last launch, ns. What was launched
     /// after the latest timed launch is taken to have come as densely as what was launched before it.
     pub fn used_ns(&self, account: &Account) -> u64 {
-        // Of kernels that are timed now and then some may have ended long before; one that has not tells how much came
+        // Of kernels that are timed now and then some may have ended long before; one that has not shows how much came
         // after. Where there is none, the one that was timed most does.
         const OFTEN: u64 = 8;
         let times = || self.kernels.iter().filter_map(|kernel| kernel.time);

@@ -1,4 +1,4 @@
-//! What a process uses of the driver, as far as it decides whether it can be suspended: a look so cheap that
+//! What a process uses of the driver, as far as it decides whether it can be suspended: so cheap that
 //! it can be taken often.
 
 use std::mem::offset_of;

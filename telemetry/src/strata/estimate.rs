@@ -137,7 +137,7 @@ pub fn kernel(strata: &[Sums]) -> Option<KernelTime> {
 mod tests {
     use super::*;
 
-    /// Numbers that look random, the same in every run (splitmix64).
+    /// Pseudo-random numbers, the same in every run (splitmix64).
     struct Numbers(u64);
 
     impl Numbers {
@@ -171,13 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_is_nothing_said() {
+    fn without_times_there_is_no_estimate() {
         assert_eq!(kernel(&[Sums { launches: 5, ..Sums::default() }]), None);
         assert_eq!(kernel(&[]), None);
     }
 
     #[test]
-    fn one_time_of_many_launches_says_little() {
+    fn one_time_of_many_launches_has_a_wide_interval() {
         let mut sums = Sums { launches: 50, ..Sums::default() };
         add(&mut sums, 1, 4_000.0);
         let time = kernel(&[sums]).unwrap();

@@ -1,4 +1,4 @@
-//! How the administrator's file of a scope lies in memory: limits, and who counts in the scope.
+//! How the administrator's file of a scope lies in memory: limits, and the users that count in the scope.
 //!
 //! Members map it for reading. Its owner never shortens it, so reading cannot fault.
 

@@ -10,7 +10,7 @@
 //! read-modify-write on a page of the page cache; the system call that follows it in program order copies from
 //! the same page. Of two processes that add at the same time at least one therefore reads the other's sum, and
 //! withdraws or is granted with it. A user that is new is entered into the roster before any process of that
-//! user can add, and the roster is read after the own addition: who does not see the new user has added before
+//! user can add, and the roster is read after the own addition: a member that does not see the new user has added before
 //! that user's first process did, and is seen by it.
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
@@ -215,7 +215,7 @@ impl SharedLedger {
     pub(super) fn retry(&self, row: LedgerRow, bytes: u64) -> Result<(), Refused> {
         let Some((gpu, limit)) = self.wanted(row) else { return Err(Refused { limit: 0, used: 0 }) };
         let used = self.used(row);
-        // Looking first keeps contenders from refusing each other.
+        // Reading first keeps contenders from refusing each other.
         if used.saturating_add(bytes) <= limit && self.attempt(row, gpu, bytes, limit, Which::Living) {
             return Ok(());
         }
@@ -248,7 +248,7 @@ impl SharedLedger {
     }
 }
 
-/// A scope looked into without becoming a member.
+/// A scope read without becoming a member.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedPeek {
     area: NonNull<LedgerArea>,
@@ -292,7 +292,7 @@ fn effective(area: &LedgerArea, cell: &LedgerGpu, scope: &Scope) -> u64 {
     scope.limits().effective(tag, total, cell.limit.load(Relaxed), by_hand)
 }
 
-/// Most that one user can have reserved of a GPU of this size, bytes.
+/// The largest amount that one user can have reserved of a GPU of this size, bytes.
 const fn most(total_bytes: u64) -> u64 {
     if total_bytes == 0 { words::LARGEST } else { total_bytes }
 }

@@ -51,7 +51,7 @@ pub(super) struct Wanted {
 /// The roster names a ledger that cannot be opened: what its owner holds is unknown.
 pub(super) struct Unknown;
 
-/// Words that are looked at.
+/// Words that are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
     /// All.
@@ -70,7 +70,7 @@ impl Scope {
         }
     }
 
-    /// Visits process id (0 unless only the living are looked at) and bytes of every word of other users.
+    /// Visits process id (0 unless only the living are read) and bytes of every word of other users.
     pub(super) fn each(
         &self,
         gpu: Wanted,
@@ -181,7 +181,7 @@ impl Other {
     }
 }
 
-/// The process that a word belongs to, if it lives as far as can be told.
+/// The process that a word belongs to, if it lives as far as can be known.
 fn living(at: u64, index: usize, word: u64, uid: u32, namespace: u64) -> Option<u32> {
     // The member is read after its word: a process is a member before it reserves anything.
     fence(SeqCst);

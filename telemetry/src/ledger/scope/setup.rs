@@ -89,7 +89,7 @@ impl ScopeDirectory {
                 area.version.store(SCOPE_VERSION, Relaxed);
                 area.member_mode.store(member_mode, Relaxed);
                 area.amount.store(Amount::Unlimited.to_word(), Relaxed);
-                // Release: who sees the magic sees the rest.
+                // Release: a reader that sees the magic sees the rest.
                 area.magic.store(SCOPE_MAGIC, Release);
             })
         })
@@ -107,7 +107,7 @@ impl ScopeDirectory {
         &self.path
     }
 
-    /// The ledger of a user, which jobs are told of.
+    /// The ledger of a user, whose path jobs are given.
     pub fn member(&self, uid: u32) -> PathBuf {
         self.path.join(format!("member-{uid}"))
     }
@@ -149,7 +149,7 @@ impl ScopeDirectory {
             }
             let Some(place) = area.roster.get(count) else { return false };
             place.store(uid.into(), Relaxed);
-            // Release: who sees the number sees the entry.
+            // Release: a reader that sees the number sees the entry.
             area.users.store(count as u64 + 1, Release);
             true
         });
@@ -261,7 +261,7 @@ fn enter(area: &ScopeArea, uuid: &[u8; 16]) -> Option<usize> {
     for (place, word) in area.uuids.get(at)?.iter().zip(words) {
         place.store(u64::from_ne_bytes(*word), Relaxed);
     }
-    // Release: who sees the tag sees the uuid.
+    // Release: a reader that sees the tag sees the uuid.
     area.tags.get(at)?.store(tag, Release);
     Some(at)
 }
