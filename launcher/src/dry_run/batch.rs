@@ -25,7 +25,7 @@ pub enum Tried {
     /// Memory did not suffice.
     TooLarge,
     /// Nothing follows for memory from how it ended: why, as a clause.
-    Tells(String),
+    Unknown(String),
 }
 
 /// Why no dry run was made, as one sentence.
@@ -56,7 +56,7 @@ const FLAT: u32 = 2;
 /// Searches for the largest value that fits.
 ///
 /// # Errors
-/// The value at which the program's end told nothing of memory, and why.
+/// The value at which nothing follows for memory from the program's end, and why.
 pub fn search(
     range: &RangeInclusive<u64>,
     mut attempt: impl FnMut(u64) -> Tried,
@@ -75,7 +75,7 @@ pub fn search(
                 good = Some(next);
             }
             Tried::TooLarge => bad = Some(next),
-            Tried::Tells(why) => return Err((next, why)),
+            Tried::Unknown(why) => return Err((next, why)),
         }
         next = match (good, bad) {
             (None, _) => return Ok(Found::Nothing),
@@ -95,7 +95,7 @@ pub fn run(plan: &Plan, find: &FindBatch) -> i32 {
         let word = match &tried {
             Tried::Fits(_) => "fits",
             Tried::TooLarge => "does not fit",
-            Tried::Tells(_) => "tells nothing",
+            Tried::Unknown(_) => "unknown",
         };
         output::say(NAME, &format!("{} {value}: {word}", find.option));
         tried
@@ -113,7 +113,7 @@ fn verdict(find: &FindBatch, found: Result<Found, (u64, String)>) -> (String, i3
         Ok(Found::End) if *has_end => (format!("{option} {} fits, where the range ends", range.end()), 0),
         Ok(Found::End) => {
             let end = range.end();
-            let more = format!("{option}={end}..TO looks further");
+            let more = format!("{option}={end}..TO searches further");
             (format!("{option} {end} fits, where the search ends because no end was named: {more}"), 0)
         }
         Ok(Found::Flat(value)) if value == *range.start() => {
@@ -124,14 +124,12 @@ fn verdict(find: &FindBatch, found: Result<Found, (u64, String)>) -> (String, i3
             (format!("all larger {option} fit too: the need stops growing at {value}; {why}"), 0)
         }
         Ok(Found::Nothing) => (format!("not even {option} {} fits", range.start()), 1),
-        Err((value, why)) => {
-            (format!("the largest {option} that fits cannot be told: with {value} {why}"), 1)
-        }
+        Err((value, why)) => (format!("the largest {option} that fits is unknown: with {value} {why}"), 1),
     }
 }
 
 fn attempt(plan: &Plan, find: &FindBatch, value: u64) -> Tried {
-    try_attempt(plan, find, value).unwrap_or_else(|why| Tried::Tells(format!("no dry run was made: {why}")))
+    try_attempt(plan, find, value).unwrap_or_else(|why| Tried::Unknown(format!("no dry run was made: {why}")))
 }
 
 fn try_attempt(plan: &Plan, find: &FindBatch, value: u64) -> Result<Tried, TrialError> {
@@ -143,15 +141,15 @@ fn try_attempt(plan: &Plan, find: &FindBatch, value: u64) -> Result<Tried, Trial
     Ok(judge(ending == Ending::Exited(0), &report))
 }
 
-/// What a dry run's report tells of memory.
+/// What a dry run's report says of memory.
 fn judge(success: bool, report: &Value) -> Tried {
     let reading = Reading::of(report);
     match (success, reading.refused, reading.withheld) {
         (false, true, _) => Tried::TooLarge,
-        (false, false, _) => Tried::Tells("the program failed, and not for want of GPU memory".to_owned()),
-        (true, _, Some(why)) => Tried::Tells(format!("there is no figure: {why}")),
+        (false, false, _) => Tried::Unknown("the program failed, and not for want of GPU memory".to_owned()),
+        (true, _, Some(why)) => Tried::Unknown(format!("there is no figure: {why}")),
         (true, _, None) => match reading.of_gpus("requested_peak").fold(0, u64::saturating_add) {
-            0 => Tried::Tells("the program took no GPU memory".to_owned()),
+            0 => Tried::Unknown("the program took no GPU memory".to_owned()),
             bytes => Tried::Fits(bytes),
         },
     }
@@ -215,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_failure_that_is_not_about_memory_ends_the_search() {
-        let failed = || Tried::Tells("it failed".to_owned());
+        let failed = || Tried::Unknown("it failed".to_owned());
         let found = search(&(4..=64), |value| if value < 16 { Tried::Fits(value) } else { failed() });
         assert_eq!(found, Err((16, "it failed".to_owned())));
     }
@@ -244,19 +242,16 @@ mod tests {
         for none in [report("", ""), report(&gpu(0), "")] {
             let found = search(&(1..=64), |_| judge(true, &none));
             let (sentence, code) = verdict(&find("--bs", false), found);
-            assert!(
-                sentence.ends_with("cannot be told: with 1 the program took no GPU memory"),
-                "{sentence}"
-            );
+            assert!(sentence.ends_with("is unknown: with 1 the program took no GPU memory"), "{sentence}");
             assert_eq!(code, 1);
         }
         let withheld = report("", r#", "withheld": "the program called x""#);
         assert_eq!(
             judge(true, &withheld),
-            Tried::Tells("there is no figure: the program called x".to_owned())
+            Tried::Unknown("there is no figure: the program called x".to_owned())
         );
         assert_eq!(judge(false, &report(&gpu(5), r#", "out_of_memory": 1"#)), Tried::TooLarge);
-        assert!(matches!(judge(false, &Value::Null), Tried::Tells(_)));
+        assert!(matches!(judge(false, &Value::Null), Tried::Unknown(_)));
         let without_framework = serde_json::json!({"outcome": {"out_of_memory": true}});
         assert_eq!(judge(false, &without_framework), Tried::TooLarge);
     }

@@ -3,7 +3,7 @@
 use radrm_emulator_machine::Models;
 use radrm_profile::model::dry_run::{DryRunFigures, Fit, Phase, Verdict};
 
-/// All cards that are known, the smallest first, for the GPU of the run that needs most.
+/// All cards that are known, the smallest first, for the GPU of the run that needs the largest amount.
 ///
 /// What was held there counts in full, code that was loaded included, so that no card is said to hold what the
 /// same report says to be more than it has. A card of another architecture is `no` where not even the tensors fit,
@@ -13,20 +13,20 @@ use radrm_profile::model::dry_run::{DryRunFigures, Fit, Phase, Verdict};
 pub fn fits(figures: &DryRunFigures) -> Vec<Fit> {
     let ran_short = figures.retries > 0;
     let known = figures.out_of_memory == 0;
-    let most = figures.gpus.iter().filter(|_| known).max_by_key(|gpu| gpu.held_peak);
-    let Some(most) = most else { return Vec::new() };
+    let largest = figures.gpus.iter().filter(|_| known).max_by_key(|gpu| gpu.held_peak);
+    let Some(largest) = largest else { return Vec::new() };
     let Ok(models) = Models::known() else { return Vec::new() };
-    let peak = most.phases.get(&Phase::Whole).copied().unwrap_or_default();
+    let peak = largest.phases.get(&Phase::Whole).copied().unwrap_or_default();
     let reserve = peak.reserved.saturating_sub(peak.allocated);
-    let contexts = most.processes as u64;
-    let besides_contexts = most.held_peak.saturating_sub(most.context_constant);
+    let contexts = largest.processes as u64;
+    let besides_contexts = largest.held_peak.saturating_sub(largest.context_constant);
     let mut all: Vec<Fit> = models
         .gpu
         .iter()
         .map(|model| {
             let need = besides_contexts + contexts * model.context_bytes();
             let (memory, usable) = (model.memory_bytes(), model.cuda_memory_bytes());
-            let verdict = if model.capability() == most.capability {
+            let verdict = if model.capability() == largest.capability {
                 verdict(need, reserve, usable, ran_short)
             } else if peak.allocated + contexts * model.context_bytes() > usable {
                 Verdict::No

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use radrm_emulator_machine::{GpuSpec, Models};
 use thiserror::Error;
 
-/// The machine of a dry run that names none: the most memory that one GPU model of its kind has, so that the
+/// The machine of a dry run that names none: the largest memory that one GPU model of its kind has, so that the
 /// program's need is seen and not a card's limit.
 pub const USUAL_MACHINE: &str = "1xH200";
 /// Batches that are tried if the caller names no range.
@@ -178,8 +178,8 @@ mod tests {
     #[test]
     fn options_of_a_dry_run_need_one() {
         assert_eq!(Flags::default().resolve(), Ok(None));
-        let told = Flags { steps: Some(3), ..Flags::default() }.resolve();
-        assert_eq!(told.unwrap_err().to_string(), "--steps works only with --dry-run");
+        let alone = Flags { steps: Some(3), ..Flags::default() }.resolve();
+        assert_eq!(alone.unwrap_err().to_string(), "--steps works only with --dry-run");
         let usual = DryRun { fill: USUAL_FILL, ..DryRun::default() };
         assert_eq!(flags().resolve(), Ok(Some(usual)));
     }

@@ -1,11 +1,11 @@
 //! Genuine libraries of CUDA that are installed on this system, where the loader finds them by itself.
 //!
-//! The loader looks into LD_LIBRARY_PATH before it looks into these folders, so a stand-in there would hide them.
+//! The loader searches LD_LIBRARY_PATH before these folders, so a stand-in there would hide them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders that the loader knows without being told.
+/// Folders that the loader searches by default.
 const USUAL: [&str; 6] =
     ["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"];
 /// Files that name more, one to a line.

@@ -2,7 +2,7 @@
 //!
 //! The program runs as it is on an emulated machine, with stand-ins for CUDA's libraries. Its framework's
 //! own allocator does what it always does; a few lines of Python that are loaded with the interpreter read its
-//! figures. What comes of it is told when the program has ended.
+//! figures. The figures are reported when the program has ended.
 //!
 //! | module | is |
 //! |---|---|

@@ -10,7 +10,7 @@ use serde::Deserialize;
 pub struct FrameworkDevice {
     /// Device as the process numbers it.
     pub device: u32,
-    /// UUID, which tells the GPU of the machine.
+    /// UUID, which identifies the GPU of the machine.
     pub uuid: String,
     /// Bytes of tensors at the peak of the phase.
     pub allocated: u64,
@@ -27,7 +27,7 @@ pub struct FrameworkDevice {
 pub struct Framework {
     /// `PyTorch`, `JAX`, `CuPy`.
     pub framework: String,
-    /// `load`, `first step` or `steady`; `end` where phases are not told apart.
+    /// `load`, `first step` or `steady`; `end` where phases are not distinguished.
     pub phase: String,
     /// Whether it was written as the process ended.
     #[serde(default, rename = "final")]
@@ -40,7 +40,7 @@ pub struct Framework {
     pub allocator: String,
     /// By device.
     pub devices: Vec<FrameworkDevice>,
-    /// Most of the host's memory that the process had so far, bytes.
+    /// The process's peak of host memory so far, bytes.
     #[serde(default)]
     pub resident: u64,
 }

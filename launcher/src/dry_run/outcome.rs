@@ -137,16 +137,16 @@ type ByProcess = BTreeMap<(u32, String), BTreeMap<Phase, Framework>>;
 fn last_by_phase(notes: &[Note]) -> ByProcess {
     let mut all: ByProcess = BTreeMap::new();
     for note in notes {
-        let Matter::Framework(told) = &note.matter else { continue };
-        let own = all.entry((note.pid, told.framework.clone())).or_default();
-        let phase = match told.phase.as_str() {
+        let Matter::Framework(figures) = &note.matter else { continue };
+        let own = all.entry((note.pid, figures.framework.clone())).or_default();
+        let phase = match figures.phase.as_str() {
             "load" => Some(Phase::Load),
             "first step" => Some(Phase::FirstStep),
             "steady" => Some(Phase::Steady),
             _ => None,
         };
-        own.extend(phase.map(|phase| (phase, told.clone())));
-        let mut whole = told.clone();
+        own.extend(phase.map(|phase| (phase, figures.clone())));
+        let mut whole = figures.clone();
         if let Some(before) = own.get(&Phase::Whole) {
             whole.keep_peaks_of(before);
         }
@@ -161,7 +161,7 @@ fn forget_cut_short(last: &mut ByProcess, notes: &[Note]) -> Vec<String> {
     let complete: BTreeSet<(u32, &str)> = notes
         .iter()
         .filter_map(|note| match &note.matter {
-            Matter::Framework(told) if told.is_final => Some((note.pid, told.framework.as_str())),
+            Matter::Framework(figures) if figures.is_final => Some((note.pid, figures.framework.as_str())),
             _ => None,
         })
         .collect();
@@ -193,8 +193,8 @@ fn one_gpu(
     }
     let mut phases: BTreeMap<Phase, Peak> = BTreeMap::new();
     for process in last.values() {
-        for (phase, told) in process {
-            for device in told.devices.iter().filter(|device| same_uuid(&device.uuid, uuid)) {
+        for (phase, figures) in process {
+            for device in figures.devices.iter().filter(|device| same_uuid(&device.uuid, uuid)) {
                 let peak = phases.entry(*phase).or_default();
                 peak.allocated += device.allocated;
                 peak.reserved += device.reserved;
@@ -289,9 +289,9 @@ mod tests {
             ..Default::default()
         };
         let is_final = phase == "steady";
-        let told =
+        let figures =
             Framework { phase: phase.to_owned(), is_final, devices: vec![device], ..Framework::default() };
-        Note { pid, matter: Matter::Framework(told), words: String::new() }
+        Note { pid, matter: Matter::Framework(figures), words: String::new() }
     }
 
     #[test]
@@ -319,8 +319,8 @@ mod tests {
     #[test]
     fn a_gpu_that_a_later_phase_does_not_use_keeps_its_peak() {
         let mut other = torch(1, "steady", 3);
-        let Matter::Framework(told) = &mut other.matter else { unreachable!() };
-        told.devices[0].uuid = "other".to_owned();
+        let Matter::Framework(figures) = &mut other.matter else { unreachable!() };
+        figures.devices[0].uuid = "other".to_owned();
         let last = last_by_phase(&[torch(1, "load", 5), other]);
         let whole = &last[&(1, String::new())][&Phase::Whole].devices;
         assert_eq!(whole.iter().map(|device| device.allocated).sum::<u64>(), 8);

@@ -150,7 +150,7 @@ impl Setup {
             }
         }
         environment.set(FILL, self.wanted.fill.to_string().as_bytes());
-        // Triton looks for the driver among the system's libraries unless it is told where it is.
+        // Triton searches for the driver among the system's libraries unless this names its folder.
         if let Some(folder) = &self.driver {
             environment.set("TRITON_LIBCUDA_PATH", folder.as_os_str().as_encoded_bytes());
         }

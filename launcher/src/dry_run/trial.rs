@@ -173,7 +173,7 @@ impl Started {
         let Self { signals, report, child } = self;
         let mut supervisor = Supervisor::new(child, signals.0.0, Witness::new());
         let ending = supervisor.wait(&mut None::<Recording>).ending;
-        let told = fs::read(report.path()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let written = fs::read(report.path()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let told_to_end = supervisor.told_to_end(ending);
         drop((supervisor, report));
         if let Some(signal) = told_to_end {
@@ -182,7 +182,7 @@ impl Started {
             }
             Ending::Killed { signal, core: false }.imitate();
         }
-        (ending, told.unwrap_or_default())
+        (ending, written.unwrap_or_default())
     }
 
     /// Ends it, waits until it has tidied up, and removes its report.

@@ -1,6 +1,6 @@
 """Reads the figures of PyTorch's allocator while a program runs, and stops it after so many steps.
 
-Nothing of the program is changed: hooks that PyTorch offers to everybody tell when a forward pass begins and
+Nothing of the program is changed: PyTorch's public hooks report when a forward pass begins and
 when an optimizer has made a step. Figures are written as lines of a file that radrm-run names.
 """
 
@@ -68,20 +68,20 @@ class _Peaks:
         self.stats, self.reset = (getattr(torch._C, name) for name in self.INTERFACES[0])
         for stats, reset in self.INTERFACES:
             if hasattr(torch._C, stats) and hasattr(torch._C, reset):
-                setattr(torch._C, stats, self.told(getattr(torch._C, stats)))
+                setattr(torch._C, stats, self.since_own_reset(getattr(torch._C, stats)))
                 setattr(torch._C, reset, self.programs_reset)
 
-    def told(self, stats):
-        """The program asks."""
+    def since_own_reset(self, stats):
+        """The program's query: peaks since its own last reset."""
         return lambda device: _with_peaks_of(stats(device), self.programs.get(device, {}))
 
     def programs_reset(self, device):
-        """The program begins anew."""
-        self.look(device)
+        """The program resets its peaks."""
+        self.read(device)
         self.programs.pop(device, None)
         self.reset(device)
 
-    def look(self, device):
+    def read(self, device):
         """Bytes allocated and reserved at the peaks of this phase so far; and the figures of now."""
         stats = self.stats(device)
         now = [stats[name]["all"]["peak"] for name in ("allocated_bytes", "reserved_bytes")]
@@ -89,7 +89,7 @@ class _Peaks:
         return self.own[device], stats
 
     def next_phase(self):
-        """Begins anew for us."""
+        """Resets the peaks for the next phase; the program's own are kept."""
         self.own.clear()
         for device in range(self.torch.cuda.device_count()):
             stats = self.stats(device)
@@ -114,7 +114,7 @@ class _Watch:
         self.peaks = _Peaks(torch)
 
     def count(self):
-        """Steps of the optimizer that made most."""
+        """Steps of the optimizer that made the largest number."""
         return max(self.steps.values(), default=0)
 
     def enter(self, phase):
@@ -127,7 +127,7 @@ class _Watch:
         cuda = self.torch.cuda
         devices = []
         for device in range(cuda.device_count()):
-            seen, stats = self.peaks.look(device)
+            seen, stats = self.peaks.read(device)
             # A device whose first request was refused holds nothing either, and is not one that was never used.
             if seen[1] == 0 and stats["num_ooms"] == 0:
                 continue
@@ -151,7 +151,7 @@ class _Watch:
             devices = self.figures()
         except RuntimeError as error:
             self.blind = True
-            note("remark", "PyTorch's allocator tells no figures: %s" % str(error).split(chr(10))[0])
+            note("remark", "PyTorch's allocator reports no figures: %s" % str(error).split(chr(10))[0])
             return False
         figures = {
             "framework": "PyTorch",
@@ -265,7 +265,7 @@ def _watch(torch):
             watch.record()
         elif torch.cuda.is_initialized():
             if watch.phase == "load":
-                # No module was called: what came before the step cannot be told from it.
+                # No module was called: what came before the step cannot be separated from it.
                 watch.phase = "first step"
             watch.enter("steady")
         if _STEPS and watch.count() >= _STEPS:

@@ -1,6 +1,6 @@
-"""Reads the figures of the allocators of JAX and CuPy, and tells where one of them did not use the GPU.
+"""Reads the figures of the allocators of JAX and CuPy, and reports where one of them did not use the GPU.
 
-A program that falls back to the processor, or fails, must not be told to need no GPU memory.
+A program that falls back to the processor, or fails, must not be reported to need no GPU memory.
 """
 
 import atexit
@@ -22,7 +22,7 @@ def _uuid(device):
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
-def _tell(note, framework, version, allocator, devices):
+def _report(note, framework, version, allocator, devices):
     figures = {
         "framework": framework,
         "phase": "end",
@@ -53,7 +53,7 @@ def _load_genuine(stem):
 
 
 def jax_hardware(note):
-    """JAX looks for device files before it asks the driver. An emulated GPU has none."""
+    """JAX checks for device files before it calls the driver. An emulated GPU has none."""
 
     def change(module):
         module.has_visible_nvidia_gpu = lambda: True
@@ -76,16 +76,16 @@ def jax_plugin(note):
                 return
             client = bridge._backends.get("cuda")
             if client is None:
-                why = str(bridge._backend_errors.get("cuda", "no reason told")).split("\n")[0]
+                why = str(bridge._backend_errors.get("cuda", "no reason given")).split("\n")[0]
                 note("withhold", "JAX computed on the processor, because its CUDA plugin did not start: " + why)
                 return
             devices = []
             for device in client.local_devices():
-                told = device.memory_stats() or {}
-                used = told.get("peak_bytes_in_use", 0)
-                devices.append((device.local_hardware_id, used, max(used, told.get("peak_pool_bytes", 0))))
+                stats = device.memory_stats() or {}
+                used = stats.get("peak_bytes_in_use", 0)
+                devices.append((device.local_hardware_id, used, max(used, stats.get("peak_pool_bytes", 0))))
             version = sys.modules["jax"].__version__
-            _tell(note, "JAX", version, os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR", "BFC"), devices)
+            _report(note, "JAX", version, os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR", "BFC"), devices)
             note("remark", "XLA timed its kernels on the emulated GPU: on a real one it may choose others, with other workspaces")
             if os.environ.get("RADRM_DRY_RUN_NO_PREALLOCATION"):
                 note("remark", "JAX took memory as it needed it; without XLA_PYTHON_CLIENT_PREALLOCATE=false it takes 75 % of a card at once")
@@ -141,7 +141,7 @@ def cupy(note):
                 for number, (_, used) in peaks.items():
                     with module.cuda.Device(number):
                         devices.append((number, used, max(used, held.total_bytes())))
-                _tell(note, "CuPy", module.__version__, "memory pool", devices)
+                _report(note, "CuPy", module.__version__, "memory pool", devices)
 
         atexit.register(end)
 
