@@ -4,6 +4,7 @@
 
 extern crate alloc;
 
+pub mod batch;
 pub mod calendar;
 pub mod kind;
 pub mod run;

@@ -1,5 +1,6 @@
 //! A learned model as a file: small versioned JSON with what it was made from.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::boost::{Ensemble, Settings};
@@ -12,6 +13,23 @@ pub const VERSION: u64 = 1;
 
 /// Longest text that is read as a model file, bytes.
 pub const MAX_FILE: usize = 16 << 20;
+
+/// Reads the text of a model file of one version, which may come from anywhere. What it says is not checked.
+pub(crate) fn versioned<T: DeserializeOwned>(text: &str, known: u64) -> Result<T, Error> {
+    #[derive(Deserialize)]
+    struct Head {
+        version: u64,
+    }
+    if text.len() > MAX_FILE {
+        return Err(Error::Malformed(format!("it has more than {} MiB", MAX_FILE >> 20)));
+    }
+    let json = |error: serde_json::Error| Error::Json(error.to_string());
+    let found = serde_json::from_str::<Head>(text).map_err(json)?.version;
+    if found != known {
+        return Err(Error::Version { found, known });
+    }
+    serde_json::from_str(text).map_err(json)
+}
 
 /// A learned model of a need: `estimate = physical * exp(trees)`, `bound = estimate * exp(margin)`.
 ///
@@ -193,19 +211,7 @@ impl Model {
     /// # Errors
     /// Another version, or what is wrong with the file.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        #[derive(Deserialize)]
-        struct Head {
-            version: u64,
-        }
-        if text.len() > MAX_FILE {
-            return Err(Error::Malformed(format!("it has more than {} MiB", MAX_FILE >> 20)));
-        }
-        let json = |error: serde_json::Error| Error::Json(error.to_string());
-        let found = serde_json::from_str::<Head>(text).map_err(json)?.version;
-        if found != VERSION {
-            return Err(Error::Version { found, known: VERSION });
-        }
-        let model: Self = serde_json::from_str(text).map_err(json)?;
+        let model: Self = versioned(text, VERSION)?;
         model.check().map_err(Error::Malformed)?;
         Ok(model)
     }

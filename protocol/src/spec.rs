@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use radrm_base::PastRun;
+use radrm_base::{PastRun, batch};
 use radrm_scheduler_core::need::{DryRun, Features, ModelSummary, UserEstimate};
 use radrm_scheduler_core::{
     ArrayLimit, Bytes, HostNeed, Job, JobId, Millis, Permille, Preemption, SuspendRefusal, UserId,
@@ -210,9 +210,15 @@ impl Spec {
         Ok(())
     }
 
-    /// What is known of the job before it runs, with earlier runs of it and its batch size.
+    /// The batch size: as the user states it, or as the command line names it.
     #[must_use]
-    pub fn features<'a>(&'a self, runs: &'a [PastRun], batch: Option<u32>) -> Features<'a> {
+    pub fn batch_size(&self) -> Option<u32> {
+        self.batch.or_else(|| batch::of_command(&self.command))
+    }
+
+    /// What is known of the job before it runs, with earlier runs of it.
+    #[must_use]
+    pub fn features<'a>(&'a self, runs: &'a [PastRun]) -> Features<'a> {
         Features {
             declared: self.mem.map(Bytes),
             declared_upper: self.mem_upper.map(Bytes),
@@ -222,7 +228,7 @@ impl Spec {
             estimate: self.estimate.as_ref(),
             file: Some(&self.file_estimates),
             summary: self.summary.as_ref(),
-            batch,
+            batch: self.batch_size(),
             calibration: None,
         }
     }
@@ -337,7 +343,7 @@ mod tests {
             "dry_run": {"held": 11, "steps": 3, "gpu": "A100"}, "file_estimates": {"horus": 12},
             "summary": {"layers": [], "parameters": 13, "trainable": 0, "activations": 0, "batch": null}}"#;
         let spec: Spec = serde_json::from_str(text).unwrap();
-        let features = spec.features(&runs, Some(8));
+        let features = spec.features(&runs);
         assert_eq!((features.declared, features.declared_upper), (Some(Bytes(5)), Some(Bytes(6))));
         assert_eq!((features.declared_time, features.batch), (Some(Millis(7)), Some(8)));
         assert_eq!(features.runs, runs);

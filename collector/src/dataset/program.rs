@@ -3,19 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
+use radrm_base::batch::OPTIONS;
 use sha2::{Digest, Sha256};
-
-/// Options that set a program's batch size.
-const NAMES: [&str; 8] = [
-    "--batch-size",
-    "--batch_size",
-    "--batchsize",
-    "--bs",
-    "-b",
-    "--per_device_train_batch_size",
-    "--train-batch-size",
-    "batch_size",
-];
 
 /// A longer key is replaced by its digest, bytes: it is stored with each run.
 const MAX_KEY: usize = 2048;
@@ -30,11 +19,11 @@ impl ProgramKey {
     pub fn of(command: &[String], cwd: &Path, gpus: u32) -> Self {
         let mut words = command.to_vec();
         for at in 0..words.len() {
-            let named = at > 0 && NAMES.contains(&words[at - 1].as_str());
+            let named = at > 0 && OPTIONS.contains(&words[at - 1].as_str());
             if named && words[at].parse::<u32>().is_ok() {
                 words[at] = "#".to_owned();
             } else if let Some((name, value)) = words[at].split_once('=')
-                && NAMES.contains(&name)
+                && OPTIONS.contains(&name)
                 && value.parse::<u32>().is_ok()
             {
                 words[at] = format!("{name}=#");
@@ -62,15 +51,6 @@ impl fmt::Display for ProgramKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
     }
-}
-
-/// The batch size that a command line names.
-#[must_use]
-pub fn batch_of(command: &[String]) -> Option<u32> {
-    let pairs = command.windows(2).map(|two| (two[0].as_str(), two[1].as_str()));
-    let joined = command.iter().filter_map(|word| word.split_once('='));
-    let mut named = pairs.chain(joined).filter(|(name, _)| NAMES.contains(name));
-    named.find_map(|(_, value)| value.parse().ok())
 }
 
 #[cfg(test)]
@@ -101,11 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_batch_size_is_read_from_the_command_line_and_nothing_else_is_left_out() {
-        for (line, size) in [("python t.py --batch-size 64", Some(64)), ("t --bs=8", Some(8)), ("t 64", None)]
-        {
-            assert_eq!(batch_of(&words(line)), size, "{line}");
-        }
+    fn a_programs_key_leaves_out_the_batch_size_and_nothing_else() {
         assert_eq!(key("t --bs=8 -e 3"), key("t --bs=16 -e 3"));
         assert_ne!(key("t --hidden 8"), key("t --hidden 16"));
     }

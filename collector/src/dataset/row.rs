@@ -1,6 +1,6 @@
 //! A row: what is kept of a run.
 
-use super::program::{ProgramKey, batch_of};
+use super::program::ProgramKey;
 use radrm_profile::Bytes;
 use radrm_profile::model::{Exit, Fit, KIND_COUNT, Kind, Profile, Reason, frameworks};
 use radrm_profile::peak::{gpu_kind_peaks, gpu_peak};
@@ -260,7 +260,7 @@ impl Row {
             arguments: command.iter().skip(1).cloned().collect(),
             cwd: Some(cwd.to_string_lossy().into_owned()),
             program_key: Some(ProgramKey::of(command, cwd, gpus_requested).as_str().to_owned()),
-            batch: batch_of(command),
+            batch: radrm_base::batch::of_command(command),
             gpus_requested: Some(gpus_requested),
             ..Row::default()
         }

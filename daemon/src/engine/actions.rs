@@ -5,7 +5,7 @@ use std::time::Duration;
 use radrm_scheduler_core::{Action, Event, Evidence, JobId, Outcome, Reason, Signal, Verdict};
 
 use super::effects::Owner;
-use super::{Committed, Effect, Engine, Live, Note, Over, arrays, epilog, needs};
+use super::{Committed, Effect, Engine, Live, Note, Over, arrays, epilog};
 use crate::accounting::{self, GpuTime};
 use crate::error::DaemonError;
 use crate::history::{self, EndedRun};
@@ -326,7 +326,7 @@ impl Engine {
                 duration_ms: at.saturating_sub(begin_ms),
                 ran_ms,
                 seen,
-                batch: needs::batch(&entry.spec),
+                batch: entry.spec.batch_size(),
                 gpus: self.node.names(&entry.devices),
             };
             if let Some(row) = ended.row() {

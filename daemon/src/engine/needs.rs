@@ -1,7 +1,7 @@
 //! Needs of jobs: resolved when a job is submitted, stored with it, and changed by news of its program only.
 
 use radrm_base::PastRun;
-use radrm_collector::dataset::{ProgramKey, batch_of};
+use radrm_collector::dataset::ProgramKey;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::EstimateRow;
 use radrm_scheduler_core::need::Features;
@@ -13,11 +13,6 @@ use crate::store::{Entry, Stage};
 /// What it runs, without the batch size: equal for runs that differ in that only.
 pub(super) fn program(spec: &Spec) -> ProgramKey {
     ProgramKey::of(&spec.command, &spec.cwd, spec.gpus.into())
-}
-
-/// The batch size: as the user says it, or as the command line names it.
-pub(super) fn batch(spec: &Spec) -> Option<u32> {
-    spec.batch.or_else(|| batch_of(&spec.command))
 }
 
 /// The scheduler's view of an entry, with the needs that were resolved for it.
@@ -57,7 +52,7 @@ impl Engine {
     }
 
     fn features<'a>(&'a self, spec: &'a Spec, runs: &'a [PastRun]) -> Features<'a> {
-        Features { calibration: Some(&self.calibration), ..spec.features(runs, batch(spec)) }
+        Features { calibration: Some(&self.calibration), ..spec.features(runs) }
     }
 
     /// What a submission of this job would be given now, and what each estimator says.

@@ -9,7 +9,7 @@ use radrm_collector::dataset::{SharedJob, Sharing, program_name};
 use radrm_scheduler_core::{Activity, Event, JobId, Permille, Program, Sharer};
 
 use super::Engine;
-use super::needs::{batch, program};
+use super::needs::program;
 use super::outbox::Note;
 use crate::store::Entry;
 
@@ -27,7 +27,7 @@ pub(super) struct Companies {
 
 /// The program of an entry, as one that shares GPUs.
 pub(super) fn program_of(entry: &Entry) -> (String, Program) {
-    let name = program_name(program(&entry.spec).as_str(), batch(&entry.spec));
+    let name = program_name(program(&entry.spec).as_str(), entry.spec.batch_size());
     let number = Program::named(&name);
     (name, number)
 }

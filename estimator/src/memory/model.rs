@@ -75,9 +75,6 @@ pub struct Answer {
 
 const VERSION: u64 = 1;
 
-/// Longest text that is read.
-const MAX_FILE: usize = crate::model::MAX_FILE;
-
 const MIB: f64 = 1_048_576.0;
 
 /// Batch sizes below this were not measured: there what does not grow with the batch counts as fewer samples.
@@ -257,19 +254,7 @@ impl MemoryModel {
     /// # Errors
     /// Another version, or what is wrong with the file.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        #[derive(Deserialize)]
-        struct Head {
-            version: u64,
-        }
-        if text.len() > MAX_FILE {
-            return Err(Error::Malformed(format!("it has more than {} MiB", MAX_FILE >> 20)));
-        }
-        let json = |error: serde_json::Error| Error::Json(error.to_string());
-        let found = serde_json::from_str::<Head>(text).map_err(json)?.version;
-        if found != VERSION {
-            return Err(Error::Version { found, known: VERSION });
-        }
-        let model: Self = serde_json::from_str(text).map_err(json)?;
+        let model: Self = crate::model::versioned(text, VERSION)?;
         model.rule.check()?;
         let is_amount = |value: f64| value.is_finite() && value >= 0.0;
         let is_site = |site: &Site| {

@@ -14,6 +14,7 @@ use radrm_profile::model::Fit;
 use radrm_profile::model::dry_run::Verdict;
 use radrm_profile::{Bytes, Profile, Record, name};
 use serde_json::Value;
+use thiserror::Error;
 
 use super::flags::DryRun;
 use super::stored;
@@ -22,14 +23,28 @@ use crate::NAME;
 use crate::cli::{Plan, ReportTo};
 use crate::ending::{Ending, FAILED};
 use crate::error::LaunchError;
-use crate::place::{self, Place};
-use crate::{recording, report_file};
+use crate::place::{self, Place, PlaceError};
+use crate::recording;
+use crate::report_file::{self, ReportFileError};
 
 /// Optimizer steps of each run where `--steps` names none: memory is what it is after the second.
 const STEPS: u64 = 3;
 
 /// Host memory that must be free for a run, as a multiple of what the first one took: runs differ by card.
 const MARGIN: f64 = 1.25;
+
+/// Why the verdicts or the profile were not written, as one sentence.
+#[derive(Debug, Error)]
+enum FitsError {
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    #[error("no profile at {}: {}", path.display(), output::reason(source))]
+    NoProfile { path: PathBuf, source: io::Error },
+    #[error("standard output cannot be written: {}", output::reason(.0))]
+    Output(io::Error),
+    #[error(transparent)]
+    Report(#[from] ReportFileError),
+}
 
 /// A card, and its run's profile if it wrote one.
 struct Tried {
@@ -63,8 +78,8 @@ pub fn run(plan: &Plan, wanted: &DryRun) -> Result<i32, LaunchError> {
     let code = i32::from(fits.iter().any(|fit| fit.verdict == Verdict::Unknown));
     Ok(match deliver(plan, &fits) {
         Ok(()) => code,
-        Err(sentence) => {
-            output::say(NAME, &sentence);
+        Err(error) => {
+            output::say(NAME, &error.to_string());
             FAILED
         }
     })
@@ -154,8 +169,8 @@ fn keep(plan: &Plan, place: Place, all: &[Tried]) -> Vec<String> {
     wrong.extend(stored::add(&mut profile, Some(&tried.profile), vec![Record::Fits(fits)]));
     let path = match kept_at(plan, &place, &profile, &tried.profile) {
         Ok(path) => path,
-        Err(sentence) => {
-            wrong.push(sentence);
+        Err(error) => {
+            wrong.push(error.to_string());
             None
         }
     };
@@ -168,20 +183,20 @@ fn keep(plan: &Plan, place: Place, all: &[Tried]) -> Vec<String> {
 }
 
 /// Copies a profile to where it was asked for; gives that place, if there is one.
-fn kept_at(plan: &Plan, place: &Place, profile: &Profile, from: &Path) -> Result<Option<PathBuf>, String> {
+fn kept_at(plan: &Plan, place: &Place, profile: &Profile, from: &Path) -> Result<Option<PathBuf>, FitsError> {
     let path = match place {
         Place::Nowhere => return Ok(None),
         Place::File(named) => named.path().to_owned(),
         Place::Usual => {
             let program = plan.command.first().map_or_else(Default::default, |word| word.as_os_str());
             let name = name::file_name(program, profile.job.pid);
-            place::claim(&name).map_err(|error| error.to_string())?.path
+            place::claim(&name)?.path
         }
     };
     let written = fs::read(from).and_then(|bytes| fs::write(&path, bytes));
-    written.map_err(|error| format!("no profile at {}: {}", path.display(), output::reason(&error)))?;
+    written.map_err(|source| FitsError::NoProfile { path: path.clone(), source })?;
     if let Some(mode) = plan.profile_mode {
-        place::set_mode(&path, mode).map_err(|error| error.to_string())?;
+        place::set_mode(&path, mode)?;
     }
     Ok(Some(path))
 }
@@ -220,7 +235,7 @@ fn words(fit: &Fit) -> String {
     format!("{}: {}{why}", fit.card, fit.verdict.word())
 }
 
-fn deliver(plan: &Plan, fits: &[Fit]) -> Result<(), String> {
+fn deliver(plan: &Plan, fits: &[Fit]) -> Result<(), FitsError> {
     let command: Vec<_> = plan.command.iter().map(|word| word.to_string_lossy()).collect();
     let json = || {
         let value = serde_json::json!({ "schema": 2, "command": command, "fits": fits });
@@ -235,10 +250,9 @@ fn deliver(plan: &Plan, fits: &[Fit]) -> Result<(), String> {
             output::to_stderr(&json());
         }
         ReportTo::JsonOnStdout => {
-            output::to_stdout(&json())
-                .map_err(|error| format!("standard output cannot be written: {}", output::reason(&error)))?;
+            output::to_stdout(&json()).map_err(FitsError::Output)?;
         }
-        ReportTo::JsonFile(file) => report_file::write(file, &json()).map_err(|error| error.to_string())?,
+        ReportTo::JsonFile(file) => report_file::write(file, &json())?,
     }
     Ok(())
 }

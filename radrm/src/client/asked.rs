@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(text(&Asked::default()), "");
         let estimate = UserEstimate { bytes: Bytes(7 << 30), upper: Bytes(7 << 30), from: String::new() };
         let spec = Spec { estimate: Some(estimate), ..Spec::default() };
-        let needs = NeedResolver::default().resolve(&spec.features(&[], None));
+        let needs = NeedResolver::default().resolve(&spec.features(&[]));
         let guessed = Asked::of(&spec, Some(&needs));
         assert_eq!(text(&guessed), "--gpu-mem-estimate 7.00 GiB");
     }

@@ -15,7 +15,7 @@ use radrm_term::clean;
 use serde_json::{Value, json};
 
 use super::asks::Asks;
-use super::own_runs::{self, OwnRuns};
+use super::own_runs::OwnRuns;
 use super::{dry_run, queue, submit};
 use crate::{Failure, NAME, print, print_json};
 
@@ -176,7 +176,7 @@ fn text(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> Strin
     line("program", &clean(&spec.command.join(" ")));
     line("directory", &clean(&spec.cwd.display().to_string()));
     line("GPUs", &spec.gpus.to_string());
-    line("batch size", &own_runs::batch(spec).map_or_else(|| UNKNOWN.to_owned(), |size| size.to_string()));
+    line("batch size", &spec.batch_size().map_or_else(|| UNKNOWN.to_owned(), |size| size.to_string()));
     line("runs", &history.words());
     match &needs.memory {
         Some(need) => {
@@ -211,7 +211,7 @@ fn as_json(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> Va
         "command": spec.command,
         "cwd": spec.cwd,
         "gpus": spec.gpus,
-        "batch_size": own_runs::batch(spec),
+        "batch_size": spec.batch_size(),
         "history": if matches!(history, History::Daemon(_)) { "radrmd" } else { "dataset" },
         "dataset": match history {
             History::Own(own) => own.dataset.as_deref(),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use radrm_base::PastRun;
-use radrm_collector::dataset::{self, Dataset, DatasetError, Origin, PastRuns, ProgramKey, batch_of};
+use radrm_collector::dataset::{self, Dataset, DatasetError, Origin, PastRuns, ProgramKey};
 use radrm_protocol::spec::Spec;
 use radrm_scheduler_core::need::{DryRun, Features, MAX_RUNS, Need, UserEstimate};
 use radrm_scheduler_core::{NeedResolver, Needs};
@@ -49,7 +49,7 @@ impl OwnRuns {
             found.runs = select(Origin::Emulated, true)?;
             found.origin = if found.runs.is_empty() { Origin::Measured } else { Origin::Emulated };
         }
-        let batch = batch(spec);
+        let batch = spec.batch_size();
         let dry_runs = select(Origin::DryRun, true)?;
         found.dry_run = dry_runs
             .into_iter()
@@ -70,7 +70,7 @@ impl OwnRuns {
     }
 
     fn features<'a>(&'a self, spec: &'a Spec) -> Features<'a> {
-        let features = spec.features(&self.runs, batch(spec));
+        let features = spec.features(&self.runs);
         Features { dry_run: features.dry_run.or(self.dry_run.as_ref()), ..features }
     }
 
@@ -81,9 +81,4 @@ impl OwnRuns {
         let from = format!("{} under radrm-run", need.source);
         Some(UserEstimate { bytes: need.bytes, upper: need.upper, from })
     }
-}
-
-/// The batch size: as the user states it, or as the command line names it.
-pub(super) fn batch(spec: &Spec) -> Option<u32> {
-    spec.batch.or_else(|| batch_of(&spec.command))
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use radrm_collector::dataset::batch_of;
+use radrm_base::batch;
 use radrm_protocol::spec::Spec;
 use radrm_scheduler_core::need::ModelSummary;
 use radrm_scheduler_core::rad_file::{Form, RadError, RadFile, Run};
@@ -33,7 +33,7 @@ pub(super) fn parse(text: &str) -> Result<Rad, RadError> {
     let command = match file.run {
         Run::Line { setup, command } => {
             let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
-            batch = batch.or_else(|| batch_of(&words));
+            batch = batch.or_else(|| batch::of_command(&words));
             vec!["/bin/bash".to_owned(), "-c".to_owned(), line(setup.as_deref(), &command)]
         }
         // The word behind the script's text is $0 of it.

@@ -7,7 +7,6 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use radrm_collector::dataset::batch_of;
 use radrm_protocol::ProtocolError;
 use radrm_protocol::connection::{Connection, odd};
 use radrm_protocol::spec::Spec;
@@ -16,7 +15,7 @@ use radrm_protocol::words;
 use radrm_scheduler_core::NeedResolver;
 
 use super::asks::Asks;
-use super::own_runs::{self, OwnRuns};
+use super::own_runs::OwnRuns;
 use super::{dry_run, queue, rad, text, user_limit};
 use crate::error::{FileProblem, UsageError};
 use crate::{Failure, print};
@@ -69,7 +68,7 @@ pub(super) fn run(
         match dry_run::estimate(&spec, steps, &node, quiet) {
             Ok(held) => {
                 spec.dry_run = Some(held);
-                let needs = NeedResolver::default().resolve(&spec.features(&[], own_runs::batch(&spec)));
+                let needs = NeedResolver::default().resolve(&spec.features(&[]));
                 needs.memory.iter().for_each(|need| remark(&format!("the job {need}")));
             }
             Err(why) => remark(&format!("nothing is estimated by a dry run: {why}")),
@@ -193,7 +192,7 @@ pub(super) fn spec(flags: Flags) -> Result<(Spec, Option<u64>, Vec<String>), Fai
         (None, None) => None,
     };
     if let (Some((path, line)), Some(summary)) = (named.filter(|_| estimated), &spec.summary)
-        && spec.batch.or_else(|| batch_of(&spec.command)).or(summary.batch).is_none()
+        && spec.batch_size().or(summary.batch).is_none()
     {
         let line = line.map(|line| format!(", or by {line} in the file")).unwrap_or_default();
         remarks.push(format!(

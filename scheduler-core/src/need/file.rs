@@ -1,8 +1,6 @@
 //! Estimates that stand in the job's file.
 
-use radrm_estimator::memory::MemoryModel;
-
-use super::{Estimator, Features, Need, Source};
+use super::{Estimator, Features, Need, Source, Trained};
 use crate::units::{Bytes, Permille};
 
 /// Estimates that are bounds, the better one first: of 52 measured trainings GPUMemNet's was too low for 2 and
@@ -14,8 +12,8 @@ const BOUNDS: [(&str, &str, Permille); 2] =
 const FLOOR: (&str, &str) = ("faketensor", "FakeTensor");
 
 /// The best estimate of a file: a bound if it is above what the tensors alone take, else the peak that the tensors stand for.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FileEstimate;
+#[derive(Clone, Debug, Default)]
+pub struct FileEstimate(pub Trained);
 
 impl Estimator for FileEstimate {
     fn name(&self) -> &'static str {
@@ -28,13 +26,13 @@ impl Estimator for FileEstimate {
         let mut bounds = BOUNDS.iter();
         let bound =
             bounds.find_map(|(key, name, how_often)| Some((*estimates.get(*key)?, *name, *how_often)));
-        let source = |estimator: &str| Source::File { estimator: estimator.to_owned(), doubled: false };
+        let source = |estimator: &str| Source::File { estimator: estimator.to_owned() };
         match (bound, floor) {
             (Some((bytes, name, how_often)), floor) if floor.is_none_or(|least| bytes >= least) => {
                 Some(Need::new(bytes, bytes, Some(how_often), source(name)))
             }
             (_, Some(tensors)) => {
-                let found = MemoryModel::shipped().from_tensors(tensors.0 as f64)?;
+                let found = self.0.get().from_tensors(tensors.0 as f64)?;
                 let [bytes, upper] = [found.value, found.bound].map(|value| Bytes(value as u64));
                 let level = Permille::from_fraction(found.level);
                 Some(Need::new(bytes, upper, Some(level), source(FLOOR.1)))
@@ -55,6 +53,6 @@ impl Estimator for NamedEstimate {
 
     fn memory(&self, job: &Features<'_>) -> Option<Need> {
         let bytes: Bytes = *job.file?.get(&self.0)?;
-        Some(Need::new(bytes, bytes, None, Source::File { estimator: self.0.clone(), doubled: false }))
+        Some(Need::new(bytes, bytes, None, Source::File { estimator: self.0.clone() }))
     }
 }

@@ -214,7 +214,7 @@ impl NeedResolver {
             Box::new(Combined(model.clone())),
             Box::new(OutOfMemory),
             Box::new(UserEstimate::default()),
-            Box::new(FileEstimate),
+            Box::new(FileEstimate(model.clone())),
             Box::new(LearnedEstimate(model.clone())),
             Box::new(Horus::default()),
         ])

@@ -62,8 +62,6 @@ pub enum Source {
     File {
         /// Of which estimator.
         estimator: String,
-        /// Doubled, as the estimator counts tensors only.
-        doubled: bool,
     },
     /// Measured networks with such layers.
     Networks {
@@ -143,10 +141,7 @@ impl fmt::Display for Source {
             }
             Self::UserEstimate => f.write_str("estimated by its user"),
             Self::Stated(text) => f.write_str(text),
-            Self::File { estimator, doubled } => {
-                let doubled = if *doubled { ", doubled, as it counts tensors only" } else { "" };
-                write!(f, "{estimator}'s figure in the job's file{doubled}")
-            }
+            Self::File { estimator } => write!(f, "{estimator}'s figure in the job's file"),
             Self::Networks { parameters, activations, batch } => write!(
                 f,
                 "learned from measured networks ({parameters} parameters, {activations} activations a sample, batch \

@@ -196,7 +196,7 @@ fn estimators_are_asked_in_order_of_trust() {
             (Source::Declared, gib(10), gib(10), true),
             (Source::EqualRuns { runs: 1 }, gib(3), gib(3), true),
             (Source::UserEstimate, gib(1), gib(2), false),
-            (Source::File { estimator: "Horus".into(), doubled: false }, gib(9), gib(9), false),
+            (Source::File { estimator: "Horus".into() }, gib(9), gib(9), false),
             (
                 Source::Formula { parameters: 1 << 28, activations: 1 << 22, batch: 64, startup },
                 formula,

@@ -16,12 +16,7 @@ impl Rules for Aware {
             // First where the fewest others are idle, so that gangs find machines.
             (i64::try_from(place.idle_beside).unwrap_or(i64::MAX), Score::Idle)
         } else {
-            let score = Score::Progress {
-                gain: Permille(progress.gain),
-                speed: Permille(progress.speed),
-                slowest: Permille(progress.slowest),
-            };
-            (signed(place.left), score)
+            (signed(place.left), progress.score())
         };
         Fit { rank: (-(i64::from(progress.gain) / STEP), tight, place.id), score }
     }

@@ -5,17 +5,14 @@
 //! utilisation is not public: SM activity stands for it here.
 
 use super::{CROWDED, Candidate, Company, Fit, Progress, Rules, at_once};
-use crate::reason::{Score, Wait};
+use crate::reason::Wait;
 use crate::settings::Settings;
-use crate::units::Permille;
 
 pub(super) struct Horus;
 
 impl Rules for Horus {
     fn rank(&self, place: &Candidate) -> Fit {
-        let left = place.progress.gain;
-        let score = if place.jobs == 0 { Score::Idle } else { Score::Busy { smact: Permille(1000 - left) } };
-        Fit { rank: (-i64::from(left), place.id, 0), score }
+        place.by_room()
     }
 
     fn predicts(&self) -> bool {

@@ -6,7 +6,7 @@
 
 use super::{CROWDED, Candidate, Company, Fit, Progress, Rules, at_once, shortest_first};
 use crate::interference::Activity;
-use crate::reason::{Score, Wait};
+use crate::reason::Wait;
 use crate::settings::Settings;
 use crate::units::Permille;
 
@@ -26,9 +26,7 @@ fn score(job: Activity) -> u32 {
 
 impl Rules for Lucid {
     fn rank(&self, place: &Candidate) -> Fit {
-        let left = place.progress.gain;
-        let score = if place.jobs == 0 { Score::Idle } else { Score::Busy { smact: Permille(1000 - left) } };
-        Fit { rank: (-i64::from(left), place.id, 0), score }
+        place.by_room()
     }
 
     fn predicts(&self) -> bool {

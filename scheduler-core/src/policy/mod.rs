@@ -101,12 +101,34 @@ pub(crate) struct Candidate {
     pub(crate) idle_beside: usize,
 }
 
+impl Candidate {
+    /// The device that gets most done with the job, by what is predicted of all its jobs.
+    fn by_gain(&self) -> Fit {
+        let score = if self.jobs == 0 { Score::Idle } else { self.progress.score() };
+        Fit { rank: (-i64::from(self.progress.gain), self.id, 0), score }
+    }
+
+    /// The device with most SM activity left beside its jobs: the gain is what is left, in thousandths.
+    fn by_room(&self) -> Fit {
+        let left = self.progress.gain;
+        let score = if self.jobs == 0 { Score::Idle } else { Score::Busy { smact: Permille(1000 - left) } };
+        Fit { rank: (-i64::from(left), self.id, 0), score }
+    }
+}
+
 /// What a device gets done with one job more, in thousandths of a lone job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
     pub(crate) gain: u32,
     pub(crate) speed: u32,
     pub(crate) slowest: u32,
+}
+
+impl Progress {
+    fn score(self) -> Score {
+        let [gain, speed, slowest] = [self.gain, self.speed, self.slowest].map(Permille);
+        Score::Progress { gain, speed, slowest }
+    }
 }
 
 /// How good a place is: the lowest rank is taken, and the score is the reason that users see.

@@ -8,7 +8,7 @@
 //! whole queue is placement one by one here.
 
 use super::{CROWDED, Candidate, Company, Fit, Progress, Rules, at_once, shortest_first};
-use crate::reason::{Score, Wait};
+use crate::reason::Wait;
 use crate::settings::Settings;
 use crate::units::Permille;
 
@@ -16,10 +16,7 @@ pub(super) struct Muri;
 
 impl Rules for Muri {
     fn rank(&self, place: &Candidate) -> Fit {
-        let Progress { gain, speed, slowest } = place.progress;
-        let (gain, speed, slowest) = (Permille(gain), Permille(speed), Permille(slowest));
-        let score = if place.jobs == 0 { Score::Idle } else { Score::Progress { gain, speed, slowest } };
-        Fit { rank: (-i64::from(gain.0), place.id, 0), score }
+        place.by_gain()
     }
 
     fn predicts(&self) -> bool {

@@ -8,9 +8,8 @@
 use super::company::progress;
 use super::{CROWDED, Candidate, Company, Fit, Progress, Rules, at_once};
 use crate::interference::Activity;
-use crate::reason::{Score, Wait};
+use crate::reason::Wait;
 use crate::settings::Settings;
-use crate::units::Permille;
 
 /// Speed beside one neighbour: a constant, own and the neighbour's SM activity, own and the neighbour's DRAM activity.
 const SPEED: [f64; 5] = [1.080, 0.066, -0.584, -0.113, 0.078];
@@ -32,10 +31,7 @@ fn lost(of: Activity, beside: Activity) -> f64 {
 
 impl Rules for Xu {
     fn rank(&self, place: &Candidate) -> Fit {
-        let Progress { gain, speed, slowest } = place.progress;
-        let (gain, speed, slowest) = (Permille(gain), Permille(speed), Permille(slowest));
-        let score = if place.jobs == 0 { Score::Idle } else { Score::Progress { gain, speed, slowest } };
-        Fit { rank: (-i64::from(gain.0), place.id, 0), score }
+        place.by_gain()
     }
 
     fn predicts(&self) -> bool {
