@@ -187,14 +187,25 @@ fn the_page_is_whole_and_escaped() {
             assert!(!page.contains(word), "the page refers to something outside: {word}");
         }
         assert_eq!(page.matches("<script>").count(), 1, "a name became a script");
-        assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+        let data = data(&page);
+        assert!(data["end"].as_u64() > Some(0), "{data}");
         assert!(!page.contains("NaN"), "a coordinate is not a number");
     }
     let page = html(&training(), &Summary::from_profile(&training()));
     assert!(page.contains("triton_poi_fused_&#60;script&#62;"), "the kernel's name is missing");
-    assert!(page.contains(r#"class="kind vmm""#) && page.contains(r#"class="nvml""#));
+    let gpu = &data(&page)["gpus"][0];
+    let names: Vec<_> = gpu["stacks"][0]["series"].as_array().unwrap().iter().map(|s| &s["name"]).collect();
+    assert_eq!(names, ["device", "pool reserved", "virtual memory", "graphs"]);
+    assert!(gpu["nvml"][0]["t"].as_array().unwrap().len() > 100 && gpu["capacity"] == 143_771u64 << 20);
     let page = html(&out_of_memory(), &Summary::from_profile(&out_of_memory()));
-    assert!(page.contains("Emulated on 2xH200") && page.contains(r#"class="refused""#));
+    assert!(page.contains("Emulated on 2xH200"));
+    assert_eq!(data(&page)["gpus"][0]["refused"].as_array().unwrap().len(), 2);
+}
+
+/// What the page's script draws.
+fn data(page: &str) -> serde_json::Value {
+    let (_, rest) = page.split_once(r#"<script type="application/json" id="data">"#).expect("no data");
+    serde_json::from_str(rest.split_once("</script>").expect("no end").0).expect("no JSON")
 }
 
 #[test]
@@ -407,6 +418,7 @@ fn copies_are_listed_without_a_kernel() {
         shown.contains("no kernel was launched\n  copies: host to device 6.00 MiB in 4 calls"),
         "{shown}"
     );
+    assert!(html(&profile, &Summary::from_profile(&profile)).contains("host to device 6.00 MiB in 4 calls"));
 }
 
 #[test]
@@ -432,6 +444,8 @@ fn what_nvml_missed_is_explained() {
         sample.processes[0].used = Some(Bytes::from_mib(500));
     }
     assert!(says(&profile).ends_with("its 180 samples missed the peak"), "{}", says(&profile));
+    let page = html(&profile, &Summary::from_profile(&profile));
+    assert!(page.contains("500.0 MiB (its 180 samples missed the peak)"), "the page keeps it to itself");
     for sample in &mut profile.samples {
         sample.processes.clear();
     }

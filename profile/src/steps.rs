@@ -44,6 +44,23 @@ pub fn gpu_steps(profile: &Profile, gpu: GpuIndex) -> Vec<Step> {
     steps
 }
 
+/// The steps of each process on a GPU, in the order of the profile's processes; empty for one without a timeline there.
+/// At each moment their totals add up to that of [`gpu_steps`].
+pub fn process_steps(profile: &Profile, gpu: GpuIndex) -> Vec<Vec<Step>> {
+    let of = |(process, life): (&Process, Life)| {
+        let mut steps: Vec<Step> = Vec::new();
+        process_levels(process, life, gpu, |t, Level { total, kinds }| {
+            let step = Step { t, total, kinds, holders: u32::from(!total.is_zero()) };
+            match steps.last_mut() {
+                Some(last) if last.t == t => *last = step,
+                _ => steps.push(step),
+            }
+        });
+        steps
+    };
+    profile.processes.iter().zip(lives(profile)).map(of).collect()
+}
+
 #[derive(Clone, Copy, Default)]
 struct Level {
     total: Bytes,
@@ -185,6 +202,22 @@ mod tests {
             line(vec![process(&[(0, 10, 5, 5)], Some(30)), process(&[(20, 10, 7, 1)], Some(50))]),
             "0:5 10:5 20:12 30:1 50:0"
         );
+    }
+
+    #[test]
+    fn steps_of_processes_add_up_to_those_of_the_gpu() {
+        let processes = vec![
+            process(&[(0, 10, 5, 5), (12, 3, 8, 1)], Some(30)),
+            process(&[(20, 10, 7, 1)], Some(50)),
+            Process::default(),
+        ];
+        let profile = Profile { processes, ..Profile::new(Job::default()) };
+        let each = process_steps(&profile, GpuIndex(0));
+        assert!(each[2].is_empty() && each.len() == 3);
+        for step in gpu_steps(&profile, GpuIndex(0)) {
+            let at = |steps: &Vec<Step>| steps.iter().rev().find(|s| s.t <= step.t).map_or(0, |s| s.total.0);
+            assert_eq!(each.iter().map(at).sum::<u64>(), step.total.0, "at {}", step.t);
+        }
     }
 
     #[test]

@@ -2,18 +2,18 @@
 
 mod columns;
 mod comparison;
-mod html;
+mod escaped;
 mod json;
+mod page;
 mod perfetto;
 mod phrases;
-mod svg;
 mod text;
 
 pub use comparison::comparison_text;
-pub use html::html;
+pub use escaped::escaped;
 pub use json::{json, oom_json};
+pub use page::html;
 pub use perfetto::perfetto;
-pub use svg::escaped;
 pub use text::dry_run::fits_text;
 pub use text::oom::oom_text;
 pub use text::{TextOptions, text};

@@ -3,7 +3,8 @@
 use crate::model::compare::Unit;
 use crate::model::signals::signal_text;
 use crate::model::{
-    EndSummary, FailureSummary, Feature, LeftOver, OutcomeSummary, ProcessSummary, Summary, ThrottlingSummary,
+    CopySummary, EndSummary, FailureSummary, Feature, LeftOver, OutcomeSummary, ProcessSummary, Summary,
+    ThrottlingSummary,
 };
 use radrm_profile::model::{KernelsMode, Kind};
 use radrm_profile::{Bytes, Nanos};
@@ -35,6 +36,12 @@ pub(crate) fn outcome_text(o: &OutcomeSummary) -> String {
 /// How often a process launched kernels, if that was recorded.
 pub(crate) fn launches_text(process: &ProcessSummary) -> String {
     if process.kernels_mode == Some(KernelsMode::Off.name()) { "-".into() } else { grouped(process.launches) }
+}
+
+/// Copies of one way, or memsets, with their number.
+pub(crate) fn copies_text(copies: &CopySummary) -> String {
+    let calls = counted(copies.count, "call", "calls");
+    format!("{} {} in {calls}", copies.way.replace('_', " "), copies.bytes)
 }
 
 pub(crate) fn end_text(end: &EndSummary) -> String {

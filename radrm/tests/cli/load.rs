@@ -89,7 +89,7 @@ fn a_run_tells_what_it_did_on_gpu_and_host() {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
     let page = radrm(&place, &["report", &profile, "--html=-"]).text();
-    assert!(page.contains(r#"class="load sm_active""#) && page.contains("<h2>Host</h2>"));
+    assert!(page.contains(r#""name":"SMs active""#) && page.contains("<h2>Host</h2>"));
 }
 
 /// Waiting for them takes none of the host's time: what they did in it is nonsense, and left out everywhere.

@@ -1,8 +1,10 @@
 //! The parts of the text report.
 
 use super::TextOptions;
-use crate::model::{CopySummary, GpuSummary, GpuTime, KernelSummary, ProcessSummary, Summary};
-use crate::view::phrases::{counted, end_text, failure_text, launches_text, outcome_text, program_of};
+use crate::model::{GpuSummary, GpuTime, KernelSummary, ProcessSummary, Summary};
+use crate::view::phrases::{
+    copies_text, counted, end_text, failure_text, launches_text, outcome_text, program_of,
+};
 use radrm_profile::model::{GpuIndex, Kind, Profile};
 use radrm_profile::steps::{columns, gpu_steps};
 use radrm_profile::{Bytes, Nanos};
@@ -376,10 +378,7 @@ impl Report<'_> {
     }
 
     fn copies(&self, out: &mut String) {
-        let part = |c: &CopySummary| {
-            format!("{} {} in {}", c.way.replace('_', " "), c.bytes, counted(c.count, "call", "calls"))
-        };
-        let parts: Vec<String> = self.summary.copies.iter().map(part).collect();
+        let parts: Vec<String> = self.summary.copies.iter().map(copies_text).collect();
         if !parts.is_empty() {
             out.push_str(&format!("  copies: {}\n", parts.join(", ")));
         }

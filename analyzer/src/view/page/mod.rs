@@ -1,21 +1,25 @@
 //! The report as one page that needs nothing else.
 
-use super::phrases::{counted, end_text, failure_text, launches_text, outcome_text};
+mod timeline;
+
+use super::escaped::{escaped, json_in_script};
+use super::phrases::{copies_text, counted, end_text, failure_text, launches_text, outcome_text};
+use super::text;
 use super::text::dry_run;
 use super::text::load::{activity_text, host_lines, traffic_text};
-use super::{svg, text};
 use crate::model::{DryRunSummary, Feature, GpuSummary, KernelSummary, ProcessSummary, Summary};
 use askama::Template;
 use radrm_base::calendar;
-use radrm_profile::Bytes;
 use radrm_profile::model::dry_run::{GpuFigures, Phase};
 use radrm_profile::model::{GpuIndex, Kind, Profile};
-use radrm_profile::steps::gpu_steps;
+use radrm_profile::steps::{columns, gpu_steps};
+use radrm_profile::{Bytes, Nanos};
 use radrm_term::clean;
 use radrm_term::number::{grouped, mean};
+use timeline::Timeline;
 
 /// Kernels in the page; all of them are in the JSON report.
-const KERNELS: usize = 1000;
+const KERNELS: usize = 500;
 
 /// Processes in the page whose features are shown: those that launched most.
 const FEATURES: usize = 16;
@@ -23,10 +27,16 @@ const FEATURES: usize = 16;
 /// Processes in the page.
 const PROCESSES: usize = 200;
 
+/// Rows of the table that has a GPU's memory over time.
+const MOMENTS: usize = 24;
+
 #[derive(Template)]
 #[template(path = "report.html")]
 struct Page<'a> {
     s: &'a Summary,
+    timeline: Timeline,
+    /// What the script draws, as JSON.
+    data: String,
     title: String,
     command: String,
     outcome: String,
@@ -46,6 +56,7 @@ struct Page<'a> {
     postmortems: Vec<Vec<String>>,
     host: Vec<(&'static str, String)>,
     features: Vec<Features<'a>>,
+    copies: Vec<String>,
     dry_run: Option<DryRun>,
 }
 
@@ -60,16 +71,27 @@ struct DryRun {
 
 struct Gpu<'a> {
     s: &'a GpuSummary,
-    picture: Option<String>,
-    load: Option<(String, Vec<svg::Line>)>,
-    has_nvml_line: bool,
-    has_refusals: bool,
+    /// Whether memory, and load, are drawn.
+    draws: (bool, bool),
+    /// Whether NVML's line, and refused requests, are in the picture.
+    marks: (bool, bool),
+    /// Lines of load with the numbers of their colours.
+    load: Vec<(&'static str, u8)>,
+    /// Names of the kinds, then memory at some moments: the picture's figures.
+    moments: (Vec<&'static str>, Vec<Moment>),
     kinds: Vec<KindRow>,
     facts: Vec<(&'static str, String)>,
 }
 
+/// The highest device total of a part of the time.
+struct Moment {
+    from: Nanos,
+    total: Bytes,
+    kinds: Vec<Bytes>,
+}
+
 struct KindRow {
-    key: &'static str,
+    colour: u8,
     label: &'static str,
     in_total: bool,
     note: &'static str,
@@ -98,6 +120,8 @@ struct Features<'a> {
     pid: u32,
     command: String,
     rows: Vec<FeatureRow<'a>>,
+    /// Those without a value.
+    missing: Vec<FeatureRow<'a>>,
 }
 
 struct FeatureRow<'a> {
@@ -117,13 +141,12 @@ struct Process {
     end: String,
 }
 
-/// The report as a page: one file, no other resource, readable without
-/// scripts, light and dark.
+/// The report as a page: one file, no other resource, light and dark. Without scripts it has every figure, but draws
+/// nothing.
 pub fn html(profile: &Profile, summary: &Summary) -> String {
     let page = Page::new(profile, summary);
     // Rendering to a string fails only if a value's Display fails; none does.
-    page.render()
-        .unwrap_or_else(|error| format!("<!doctype html><p>{}</p>", svg::escaped(&error.to_string())))
+    page.render().unwrap_or_else(|error| format!("<!doctype html><p>{}</p>", escaped(&error.to_string())))
 }
 
 impl<'a> Page<'a> {
@@ -134,7 +157,10 @@ impl<'a> Page<'a> {
         let who = s.job.user.clone().unwrap_or_else(|| format!("uid {}", s.job.uid));
         let failures: Vec<String> =
             s.failed_requests.iter().map(|f| failure_text(f, s.processes.len() > 1)).collect();
+        let timeline = Timeline::new(profile, s);
         Page {
+            // Serialising to a string fails only for maps with keys that are not strings; there are none.
+            data: json_in_script(&serde_json::to_string(&timeline).unwrap_or_default()),
             title: format!("{program} · GPU memory · radrm"),
             command,
             outcome: outcome_text(o),
@@ -146,7 +172,8 @@ impl<'a> Page<'a> {
             who: format!("{who}@{}", s.job.host),
             started: format!("{} UTC", calendar::utc(s.job.start_unix_ns)),
             facts: job_facts(s),
-            gpus: s.gpus.iter().map(|gpu| Gpu::new(profile, gpu)).collect(),
+            gpus: s.gpus.iter().map(|gpu| Gpu::new(profile, &timeline, gpu)).collect(),
+            timeline,
             timed: s.kernels.iter().any(|kernel| kernel.gpu_time.is_some()),
             more_kernels: s.kernels.len().saturating_sub(KERNELS),
             graphs: s.kernels.iter().any(|kernel| kernel.graph_launches > 0),
@@ -157,6 +184,7 @@ impl<'a> Page<'a> {
             postmortems: s.postmortems.iter().filter(|it| it.is_first).map(text::oom::short).collect(),
             refused: failures,
             features: s.busiest(FEATURES).into_iter().map(Features::new).collect(),
+            copies: s.copies.iter().map(copies_text).collect(),
             dry_run: s.dry_run.as_ref().map(DryRun::new),
             host: s.host.as_ref().map(host_lines).unwrap_or_default(),
             s,
@@ -197,15 +225,13 @@ fn of_gpu(gpu: &GpuFigures) -> Vec<(&'static str, String)> {
 }
 
 impl<'a> Gpu<'a> {
-    fn new(profile: &Profile, s: &'a GpuSummary) -> Gpu<'a> {
-        let index = GpuIndex(s.index);
-        let picture = svg::memory(profile, index, &gpu_steps(profile, index));
+    fn new(profile: &Profile, timeline: &Timeline, s: &'a GpuSummary) -> Gpu<'a> {
         let kinds = Kind::ALL
             .into_iter()
             .filter_map(|kind| Some((kind, s.kinds.get(kind.key())?)))
             .filter(|(_, k)| k.allocations > 0 || !k.peak_bytes.is_zero())
             .map(|(kind, k)| KindRow {
-                key: kind.key(),
+                colour: kind as u8,
                 label: kind.label(),
                 in_total: kind.in_total(),
                 note: match kind {
@@ -214,19 +240,18 @@ impl<'a> Gpu<'a> {
                     _ => "not in the total",
                 },
                 at_peak: k.at_peak_bytes,
-                peak: format!("{}{}", if k.peak_exact { "" } else { "≤ " }, k.peak_bytes),
+                peak: format!("{}{}", if k.peak_exact { "" } else { "at most " }, k.peak_bytes),
                 now: k.now_bytes,
                 unfreed: k.unfreed_bytes,
                 allocations: grouped(k.allocations),
                 frees: grouped(k.frees),
             })
             .collect();
-        let has = |class: &str| picture.as_ref().is_some_and(|picture| picture.contains(class));
         Gpu {
-            has_nvml_line: has(r#"class="nvml""#),
-            has_refusals: has(r#"class="refused""#),
-            load: svg::load(profile, index),
-            picture,
+            draws: timeline.shows(s.index),
+            marks: timeline.marks(s.index),
+            load: timeline.load(s.index),
+            moments: moments(profile, GpuIndex(s.index)),
             kinds,
             facts: gpu_facts(s),
             s,
@@ -234,9 +259,26 @@ impl<'a> Gpu<'a> {
     }
 
     fn peak(&self) -> String {
-        let bound = if self.s.peak_exact { "" } else { "≤ " };
+        let bound = if self.s.peak_exact { "" } else { "at most " };
         format!("{bound}{}", self.s.peak_bytes)
     }
+}
+
+/// A GPU's memory over time as a table: what the picture shows, for those who do not see it.
+fn moments(profile: &Profile, gpu: GpuIndex) -> (Vec<&'static str>, Vec<Moment>) {
+    let steps = gpu_steps(profile, gpu);
+    let used = |kind: &Kind| steps.iter().any(|step| !step.kinds[kind.index()].is_zero());
+    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(used).collect();
+    if kinds.is_empty() {
+        return (Vec::new(), Vec::new());
+    }
+    let moment = |column: radrm_profile::steps::Column| Moment {
+        from: column.t,
+        total: column.total,
+        kinds: kinds.iter().map(|kind| column.kinds[kind.index()]).collect(),
+    };
+    let rows = columns(&steps, profile.duration(), MOMENTS).into_iter().map(moment).collect();
+    (kinds.iter().map(|kind| kind.label()).collect(), rows)
 }
 
 fn gpu_facts(s: &GpuSummary) -> Vec<(&'static str, String)> {
@@ -252,7 +294,13 @@ fn gpu_facts(s: &GpuSummary) -> Vec<(&'static str, String)> {
     }
     if let Some(nvml) = &s.nvml {
         if let Some(peak) = nvml.job_peak_bytes {
-            facts.push(("NVML, this job", peak.to_string()));
+            let missed = match peak < s.peak_bytes {
+                true => {
+                    format!(" (its {} missed the peak)", counted(nvml.job_samples, "sample", "samples"))
+                }
+                false => String::new(),
+            };
+            facts.push(("NVML, this job", format!("{peak}{missed}")));
         }
         facts.push(("NVML, in use", nvml.used_peak_bytes.to_string()));
         if let Some(remainder) = nvml.remainder_bytes {
@@ -330,10 +378,13 @@ impl<'a> Features<'a> {
             value: s.value_text(),
             s,
         };
+        let (known, missing): (Vec<_>, Vec<_>) =
+            process.features.iter().partition(|feature| feature.value.is_some());
         Features {
             pid: process.pid,
             command: clean(process.command_or_exe()).into_owned(),
-            rows: process.features.iter().map(row).collect(),
+            rows: known.into_iter().map(row).collect(),
+            missing: missing.into_iter().map(row).collect(),
         }
     }
 }

@@ -1,0 +1,459 @@
+"use strict";
+// The timeline: memory stacked by kind or process, load below it, and one interval that all of them show.
+// A change of the interval is announced as the event "radrm-interval" of the document, with its ends in microseconds.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const SVG = document.querySelector("svg").namespaceURI;
+  const LEFT = 66, RIGHT = 10, TOP = 24, BOTTOM = 26;
+  /** The shortest interval that can be shown, in microseconds. */
+  const SHORTEST = Math.max(1, Math.min(10, data.end));
+
+  const sums = deltas => { let sum = 0; return deltas.map(delta => sum += delta); };
+  for (const gpu of data.gpus) {
+    gpu.t = sums(gpu.t);
+    for (const stack of gpu.stacks) for (const series of stack.series) series.values = sums(series.values);
+    for (const series of gpu.beside) series.values = sums(series.values);
+    for (const run of gpu.nvml) { run.t = sums(run.t); run.values = sums(run.values); }
+    gpu.total = gpu.t.map((_, at) => gpu.stacks[0].series.reduce((sum, series) => sum + series.values[at], 0));
+  }
+
+  // Sizes and times as everywhere in the reports.
+  const bytes = n => {
+    if (n < 1024) return `${n} B`;
+    const units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let value = n / 1024, unit = 0;
+    while (value >= 1023.95 && unit + 1 < units.length) { value /= 1024; unit++; }
+    return `${value.toFixed(value < 9.995 ? 2 : 1)} ${units[unit]}`;
+  };
+  const two = n => String(n).padStart(2, "0");
+  const time = us => {
+    if (us < 999.95) return us === 0 ? "0" : `${us.toFixed(1)} us`;
+    if (us < 999950) return `${(us / 1e3).toFixed(1)} ms`;
+    if (us < 9995000) return `${(us / 1e6).toFixed(2)} s`;
+    if (us < 59950000) return `${(us / 1e6).toFixed(1)} s`;
+    const seconds = Math.round(us / 1e6), minutes = Math.round(us / 6e7), hours = Math.round(us / 3.6e9);
+    if (seconds < 60) return `${seconds} s`;
+    if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${two(seconds % 60)} s`;
+    if (minutes < 1440) return `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
+    return `${Math.floor(hours / 24)} d ${two(hours % 24)} h`;
+  };
+
+  /** A time at the axis: no digits that say nothing. */
+  const tick = (us, step) => {
+    if (us === 0) return "0";
+    if (step < 1e3 && us < 1e3) return `${us} us`;
+    if (step < 1e6 && us < 1e6) return `${+(us / 1e3).toFixed(3)} ms`;
+    if (step < 1e6) return `${+(us / 1e6).toFixed(6)} s`;
+    const seconds = Math.round(us / 1e6);
+    if (seconds < 60) return `${seconds} s`;
+    return step < 6e7 || seconds < 3600
+      ? `${Math.floor(seconds / 60)}:${two(seconds % 60)} min`
+      : `${Math.floor(seconds / 3600)}:${two(Math.floor(seconds / 60) % 60)} h`;
+  };
+
+  const view = { from: 0, to: data.end, by: "kind", card: false };
+  const charts = [];
+  const node = (name, attributes = {}, text) => {
+    const made = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    if (text !== undefined) made.textContent = text;
+    return made;
+  };
+  const html = (name, className, ...children) => {
+    const made = document.createElement(name);
+    if (className) made.className = className;
+    made.append(...children);
+    return made;
+  };
+  const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
+  const round = n => Math.round(n * 10) / 10;
+
+  /** The last index of `times` that is not after `t`; -1 before the first. */
+  const indexAt = (times, t) => {
+    let low = 0, high = times.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (times[middle] <= t) low = middle + 1; else high = middle;
+    }
+    return low - 1;
+  };
+
+  /** Of each half pixel of the interval the highest step: no peak is lost. */
+  const visible = (gpu, wide) => {
+    const first = Math.max(0, indexAt(gpu.t, view.from)), columns = [];
+    const slot = t => Math.floor((clamp(t, view.from, view.to) - view.from) / (view.to - view.from) * wide * 2);
+    for (let at = first; at < gpu.t.length && gpu.t[at] <= view.to; at++) {
+      const here = slot(gpu.t[at]), last = columns[columns.length - 1];
+      if (last && last.slot === here) {
+        last.leaves = at;
+        if (gpu.total[at] > gpu.total[last.at]) last.at = at;
+      } else {
+        // What was held before goes on until here.
+        if (last && last.leaves !== last.at) columns.push({ slot: last.slot + 1, at: last.leaves, leaves: last.leaves });
+        columns.push({ slot: here, at, leaves: at });
+      }
+    }
+    const last = columns[columns.length - 1];
+    if (last && last.leaves !== last.at) columns.push({ slot: last.slot + 1, at: last.leaves, leaves: last.leaves });
+    return columns;
+  };
+
+  const zoom = (from, to, announce = true) => {
+    const length = clamp(to - from, SHORTEST, data.end);
+    view.from = clamp(from, 0, data.end - length);
+    view.to = view.from + length;
+    draw();
+    if (announce) document.dispatchEvent(new CustomEvent("radrm-interval", { detail: { from: view.from, to: view.to } }));
+  };
+  const around = (centre, factor) => {
+    const length = (view.to - view.from) * factor, share = (centre - view.from) / (view.to - view.from);
+    zoom(centre - length * share, centre + length * (1 - share));
+  };
+
+  const byteStep = top => { let step = 1; while (top / step > 5) step *= 2; return step; };
+  const timeStep = (length, most) => {
+    const seconds = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800].map(s => s * 1e6);
+    const short = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5];
+    return [...short, ...seconds].find(step => length / step <= most) ?? length;
+  };
+
+  /** What all pictures share: a plot with a time axis, a cursor, and the choice of an interval. */
+  class Chart {
+    constructor(box, height, gpu) {
+      Object.assign(this, { box, height, gpu, cursor: null, chosen: null });
+      this.svg = node("svg", { "aria-hidden": "true" });
+      this.box.append(this.svg);
+      this.tip = html("div", "tip");
+      this.tip.hidden = true;
+      this.said = html("div", "out");
+      this.said.setAttribute("role", "status");
+      this.box.append(this.tip, this.said);
+      this.listen();
+      charts.push(this);
+      let before = -1;
+      // Drawing changes the height of the box, which must not happen while sizes are being observed.
+      new ResizeObserver(() => requestAnimationFrame(() => {
+        if (this.box.clientWidth === before) return;
+        before = this.box.clientWidth;
+        this.draw();
+      })).observe(this.box);
+    }
+    get wide() { return Math.max(this.box.clientWidth - LEFT - RIGHT, 50); }
+    x(t) { return LEFT + (t - view.from) / (view.to - view.from) * this.wide; }
+    t(x) { return clamp(view.from + (x - LEFT) / this.wide * (view.to - view.from), view.from, view.to); }
+
+    begin(height) {
+      this.svg.replaceChildren();
+      this.svg.setAttribute("viewBox", `0 0 ${this.box.clientWidth} ${height}`);
+      this.svg.setAttribute("height", height);
+      this.right = LEFT + this.wide;
+    }
+    add(name, attributes, text) { const made = node(name, attributes, text); this.svg.append(made); return made; }
+    timeAxis(y) {
+      const step = timeStep(view.to - view.from, Math.max(2, Math.floor(this.wide / 90)));
+      for (let t = Math.ceil(view.from / step) * step; t <= view.to; t += step) {
+        const x = round(this.x(t));
+        this.add("line", { class: "grid", x1: x, x2: x, y1: y, y2: y + 5 });
+        this.add("text", { x, y: y + 19, "text-anchor": x > this.right - 24 ? "end" : x < LEFT + 8 ? "start" : "middle" }, tick(Math.round(t), step));
+      }
+    }
+    overlay(top, bottom) {
+      if (this.chosen) {
+        const [a, b] = this.chosen.map(t => this.x(t)).sort((p, q) => p - q);
+        this.add("rect", { class: "chosen", x: round(a), y: top, width: round(Math.max(b - a, 1)), height: bottom - top });
+      }
+      if (this.cursor !== null && this.cursor >= view.from && this.cursor <= view.to) {
+        const x = round(this.x(this.cursor));
+        this.add("line", { class: "cursor", x1: x, x2: x, y1: top, y2: bottom });
+      }
+    }
+    /** Puts the cursor at a time, and shows its figures there; reads them out where keys moved it. */
+    point(t, aloud) {
+      this.cursor = t;
+      this.draw();
+      const lines = t === null ? null : this.figures(t);
+      this.tip.hidden = !lines;
+      if (!lines) return;
+      this.tip.replaceChildren(html("b", "", lines[0]), ...lines.slice(1).map(([name, value]) => html("span", "", html("i", "", name), html("i", "", value))));
+      const x = this.x(t), room = this.box.clientWidth;
+      this.tip.style.left = x < room / 2 ? `${x + 12}px` : "";
+      this.tip.style.right = x < room / 2 ? "" : `${room - x + 12}px`;
+      if (aloud) this.said.textContent = [lines[0], ...lines.slice(1).map(line => line.join(" "))].join(", ");
+    }
+    take() {
+      const [a, b] = this.chosen.slice().sort((p, q) => p - q);
+      this.chosen = null;
+      this.point(null);
+      zoom(a, b);
+    }
+    listen() {
+      const at = event => this.t(event.clientX - this.box.getBoundingClientRect().left);
+      let begun = null;
+      this.svg.addEventListener("pointerdown", event => {
+        if (event.button !== 0) return;
+        begun = { x: event.clientX, t: at(event) };
+        try { this.svg.setPointerCapture(event.pointerId); } catch { /* the pointer is gone already */ }
+      });
+      this.svg.addEventListener("pointermove", event => {
+        if (begun && Math.abs(event.clientX - begun.x) > 4) this.chosen = [begun.t, at(event)];
+        this.point(at(event), false);
+      });
+      this.svg.addEventListener("pointerup", () => {
+        if (begun && this.chosen) this.take();
+        else if (begun) this.click?.(begun.t);
+        begun = null;
+      });
+      this.svg.addEventListener("pointercancel", () => { begun = this.chosen = null; this.point(null); });
+      this.svg.addEventListener("pointerleave", () => { if (!begun) this.point(null); });
+      this.svg.addEventListener("dblclick", () => zoom(0, data.end));
+      this.svg.addEventListener("wheel", event => {
+        if (!event.ctrlKey) return;
+        event.preventDefault();
+        around(at(event), event.deltaY > 0 ? 1.25 : 0.8);
+      }, { passive: false });
+      this.box.addEventListener("keydown", event => { if (this.key(event)) event.preventDefault(); });
+      this.box.addEventListener("blur", () => { this.chosen = null; this.point(null); });
+    }
+    key(event) {
+      const length = view.to - view.from, centre = this.cursor ?? (view.from + view.to) / 2;
+      if (event.altKey || event.metaKey || event.ctrlKey) return false;
+      switch (event.key) {
+        case "ArrowLeft": case "ArrowRight": {
+          const next = this.neighbour(centre, event.key === "ArrowRight" ? 1 : -1);
+          if (event.shiftKey) this.chosen = [this.chosen?.[0] ?? centre, next]; else this.chosen = null;
+          this.point(next, true);
+          return true;
+        }
+        case "Home": this.point(view.from, true); return true;
+        case "End": this.point(view.to, true); return true;
+        case "PageUp": zoom(view.from - length / 2, view.to - length / 2); return true;
+        case "PageDown": zoom(view.from + length / 2, view.to + length / 2); return true;
+        case "+": case "=": around(centre, 0.5); return true;
+        case "-": around(centre, 2); return true;
+        case "Enter": if (this.chosen) this.take(); return true;
+        case "Escape":
+          if (this.chosen || this.cursor !== null) { this.chosen = null; this.point(null); } else zoom(0, data.end);
+          return true;
+        default: return false;
+      }
+    }
+    /** The next time at which a step of the picture lies, at least a pixel away. */
+    neighbour(t, way) {
+      const pixel = (view.to - view.from) / this.wide, times = this.gpu.t;
+      if (way > 0) return clamp(times.find(other => other >= t + pixel) ?? view.to, view.from, view.to);
+      const at = indexAt(times, t - pixel);
+      return clamp(at < 0 ? view.from : times[at], view.from, view.to);
+    }
+  }
+
+  class Memory extends Chart {
+    constructor(section, gpu) {
+      super(section.querySelector(".chart.memory"), 0, gpu);
+      this.hidden = new Set();
+      this.key_ = section.querySelector(".key.memory");
+      this.interval = section.querySelector(".interval");
+      this.describe();
+    }
+    stack() { return this.gpu.stacks.find(stack => stack.by === view.by) ?? this.gpu.stacks[0]; }
+    series() { return this.stack().series.filter(series => !this.hidden.has(series.name)); }
+    describe() {
+      this.key_.querySelectorAll("button").forEach(button => button.remove());
+      this.hidden.clear();
+      const buttons = this.stack().series.map(series => {
+        const button = html("button", "", html("span", `swatch c${series.colour}`), series.name);
+        button.type = "button";
+        button.setAttribute("aria-pressed", "true");
+        button.addEventListener("click", () => {
+          const isHidden = this.hidden.has(series.name);
+          this.hidden[isHidden ? "delete" : "add"](series.name);
+          button.setAttribute("aria-pressed", String(isHidden));
+          this.draw();
+        });
+        return button;
+      });
+      this.key_.prepend(...buttons);
+    }
+    figures(t) {
+      const at = indexAt(this.gpu.t, t), lines = [time(t)];
+      if (at < 0) return [...lines, ["nothing held yet", ""]];
+      lines.push(["device memory", bytes(this.gpu.total[at])]);
+      const held = this.stack().series.map(series => [series.name, series.values[at]]).filter(([, value]) => value > 0);
+      lines.push(...held.slice(0, 9).map(([name, value]) => [name, bytes(value)]));
+      for (const series of this.gpu.beside) if (series.values[at] > 0) lines.push([`${series.name} (beside)`, bytes(series.values[at])]);
+      const run = this.gpu.nvml.find(run => run.t[0] <= t && t <= run.until);
+      if (run) lines.push(["this job by NVML", bytes(run.values[indexAt(run.t, t)])]);
+      const near = (view.to - view.from) / this.wide * 6;
+      for (const refusal of this.gpu.refused.filter(refusal => Math.abs(refusal.t - t) <= near).slice(0, 3)) lines.push(["refused", refusal.text]);
+      return lines;
+    }
+    draw() {
+      const height = this.box.clientWidth < 600 ? 220 : 270, bottom = height - BOTTOM;
+      this.begin(height);
+      const columns = visible(this.gpu, this.wide), series = this.series();
+      const sum = at => series.reduce((sum, one) => sum + one.values[at], 0);
+      const peak = columns.reduce((best, column) => sum(column.at) > sum(best.at) ? column : best, columns[0]);
+      const runs = this.gpu.nvml.filter(run => run.until >= view.from && run.t[0] <= view.to);
+      let top = Math.max(peak ? sum(peak.at) : 0, ...runs.map(run => Math.max(...run.values)), 1);
+      const limits = [...this.gpu.quotas.map(quota => ({ ...quota, class: "quota" }))];
+      if (this.gpu.capacity) limits.push({ name: "capacity", bytes: this.gpu.capacity, class: "capacity" });
+      if (view.card && this.gpu.capacity) top = Math.max(top, this.gpu.capacity);
+      // A line that is near belongs into the picture.
+      for (const limit of limits) if (limit.bytes <= top * 1.6) top = Math.max(top, limit.bytes);
+      top *= 1.06;
+      const y = value => bottom - Math.min(value / top, 1) * (bottom - TOP);
+      for (let value = 0, step = byteStep(top); value <= top; value += step) {
+        const line = round(y(value));
+        this.add("line", { class: "grid", x1: LEFT, x2: this.right, y1: line, y2: line });
+        this.add("text", { x: LEFT - 8, y: line + 4, "text-anchor": "end" }, bytes(value).replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " "));
+      }
+      this.timeAxis(bottom);
+      let below = columns.map(() => 0);
+      const names = [];
+      for (const one of series) {
+        const above = columns.map((column, at) => below[at] + one.values[column.at]);
+        if (above.some((value, at) => value !== below[at])) {
+          this.add("path", { class: `band c${one.colour}`, d: this.band(columns, below, above, y) });
+          names.push(this.name(one.name, columns, below, above, y));
+        }
+        below = above;
+      }
+      names.filter(Boolean).forEach(([x, y, name]) => this.add("text", { class: "inside", x, y, "text-anchor": "middle" }, name));
+      for (const run of runs) this.nvml(run, y);
+      this.limits(limits, top, y);
+      for (const refusal of this.gpu.refused.filter(refusal => refusal.t >= view.from && refusal.t <= view.to)) {
+        const x = round(this.x(refusal.t)), mark = this.add("g", { class: "refused" });
+        mark.append(node("line", { x1: x, x2: x, y1: TOP, y2: bottom }), node("path", { d: `M${x - 6} ${TOP - 12}h12l-6 10z` }));
+      }
+      this.overlay(TOP, bottom);
+      this.say(peak, sum);
+    }
+    place(columns, at) { return at < columns.length ? round(this.x(at === 0 ? Math.max(this.gpu.t[columns[0].at], view.from) : view.from + columns[at].slot / 2 / this.wide * (view.to - view.from))) : round(this.right); }
+    band(columns, below, above, y) {
+      let path = `M${this.place(columns, 0)} ${round(y(above[0]))}`;
+      for (let at = 1; at < columns.length; at++) if (above[at] !== above[at - 1]) path += `H${this.place(columns, at)}V${round(y(above[at]))}`;
+      path += `H${this.place(columns, columns.length)}V${round(y(below[columns.length - 1]))}`;
+      for (let at = columns.length - 2; at >= 0; at--) if (below[at] !== below[at + 1]) path += `H${this.place(columns, at + 1)}V${round(y(below[at]))}`;
+      return `${path}H${this.place(columns, 0)}Z`;
+    }
+    /** Where a name fits into its band: colour is not the only key. */
+    name(name, columns, below, above, y) {
+      const thick = 17, needed = name.length * 6.8 + 8;
+      let best = null;
+      for (let at = 0; at < columns.length;) {
+        let low = y(below[at]), high = y(above[at]);
+        const from = at++;
+        if (low - high < thick) continue;
+        while (at < columns.length && Math.min(low, y(below[at])) - Math.max(high, y(above[at])) >= thick) {
+          low = Math.min(low, y(below[at]));
+          high = Math.max(high, y(above[at]));
+          at++;
+        }
+        const [a, b] = [this.place(columns, from), this.place(columns, at)];
+        if (b - a >= needed && (!best || b - a > best.wide)) best = { wide: b - a, x: (a + b) / 2, y: (low + high) / 2 };
+      }
+      return best && [round(best.x), round(best.y + 4), name];
+    }
+    nvml(run, y) {
+      const first = Math.max(0, indexAt(run.t, view.from));
+      let path = `M${round(this.x(Math.max(run.t[first], view.from)))} ${round(y(run.values[first]))}`;
+      for (let at = first + 1; at < run.t.length && run.t[at] <= view.to; at++) path += `H${round(this.x(run.t[at]))}V${round(y(run.values[at]))}`;
+      this.add("path", { class: "nvml", d: `${path}H${round(this.x(Math.min(run.until, view.to)))}` });
+    }
+    limits(limits, top, y) {
+      const above = [];
+      for (const limit of limits) {
+        const text = `${limit.name} ${bytes(limit.bytes)}`;
+        if (limit.bytes > top) { above.push(text); continue; }
+        const line = round(y(limit.bytes));
+        this.add("line", { class: limit.class, x1: LEFT, x2: this.right, y1: line, y2: line });
+        this.add("text", { class: "limit", x: LEFT + 4, y: line - 5 }, text);
+      }
+      if (above.length) this.add("text", { class: "limit", x: LEFT + 4, y: 11 }, `↑ ${above.join(", ")}`);
+    }
+    say(peak, sum) {
+      const whole = view.from === 0 && view.to === data.end;
+      const refused = this.gpu.refused.filter(refusal => refusal.t >= view.from && refusal.t <= view.to).length;
+      const parts = [`${time(view.from)} to ${time(view.to)}${whole ? " (all)" : ""}`];
+      if (peak) parts.push(`peak ${bytes(sum(peak.at))} at ${time(Math.max(this.gpu.t[peak.at], view.from))}`);
+      if (refused) parts.push(`${refused} refused ${refused === 1 ? "request" : "requests"}`);
+      const text = parts.join(" · ");
+      if (this.interval.textContent !== text) this.interval.textContent = text;
+    }
+  }
+
+  class Load extends Chart {
+    constructor(box, gpu) { super(box, 130, gpu); }
+    figures(t) {
+      const count = this.gpu.load[0].values.length, at = clamp(Math.floor(t / data.end * count), 0, count - 1);
+      const value = line => line.values[at] === null ? "not measured" : `${(line.values[at] / 10).toFixed(0)} %`;
+      return [time(t), ...this.gpu.load.map(line => [line.name, value(line)])];
+    }
+    draw() {
+      const bottom = this.height - BOTTOM, top = 12, y = share => bottom - share / 1000 * (bottom - top);
+      this.begin(this.height);
+      for (const share of [0, 500, 1000]) {
+        this.add("line", { class: "grid", x1: LEFT, x2: this.right, y1: y(share), y2: y(share) });
+        this.add("text", { x: LEFT - 8, y: y(share) + 4, "text-anchor": "end" }, `${share / 10} %`);
+      }
+      this.timeAxis(bottom);
+      for (const line of this.gpu.load) {
+        const width = data.end / line.values.length;
+        let path = "", down = false;
+        line.values.forEach((value, at) => {
+          const [a, b] = [Math.max(at * width, view.from), Math.min((at + 1) * width, view.to)];
+          if (value === null || a >= b) { down = false; return; }
+          path += `${down ? "V" + round(y(value)) : `M${round(this.x(a))} ${round(y(value))}`}H${round(this.x(b))}`;
+          down = true;
+        });
+        if (path) this.add("path", { class: `line c${line.colour}`, d: path, style: "fill:none" });
+      }
+      this.overlay(top, bottom);
+    }
+  }
+
+  /** The whole run in small, with the interval as a window that can be moved. */
+  class Overview extends Chart {
+    constructor(box) { super(box, 56, { t: [], ...data.gpus[0] }); }
+    x(t) { return LEFT + t / data.end * this.wide; }
+    t(x) { return clamp((x - LEFT) / this.wide * data.end, 0, data.end); }
+    figures() { return null; }
+    neighbour(_, way) {
+      const length = view.to - view.from;
+      zoom(view.from + way * length / 10, view.to + way * length / 10);
+      return null;
+    }
+    click(t) { zoom(t - (view.to - view.from) / 2, t + (view.to - view.from) / 2); }
+    draw() {
+      const bottom = this.height - 6;
+      this.begin(this.height);
+      const top = Math.max(1, ...data.gpus.map(gpu => Math.max(0, ...gpu.total)));
+      for (const gpu of data.gpus) {
+        let path = `M${LEFT} ${bottom}`;
+        gpu.t.forEach((t, at) => path += `H${round(this.x(t))}V${round(bottom - gpu.total[at] / top * (bottom - 6))}`);
+        this.add("path", { class: "whole", d: `${path}H${this.right}V${bottom}Z` });
+      }
+      const [a, b] = [this.x(view.from), this.x(view.to)];
+      this.add("rect", { class: "window", x: round(a), y: 3, width: round(Math.max(b - a, 2)), height: bottom - 1 });
+      this.overlay(3, bottom);
+    }
+  }
+
+  function draw() { charts.forEach(chart => chart.draw()); }
+
+  document.documentElement.classList.add("js");
+  for (const gpu of data.gpus) {
+    const section = document.getElementById(`gpu-${gpu.index}`);
+    if (gpu.t.length) new Memory(section, gpu);
+    if (gpu.load.length) new Load(section.querySelector(".chart.load"), gpu);
+  }
+  const overview = document.getElementById("overview");
+  if (overview) {
+    new Overview(overview);
+    const pick = (name, act) => document.querySelector(`#timeline [name=${name}]`).addEventListener("change", event => act(event.target));
+    pick("by", field => { view.by = field.value; charts.forEach(chart => chart.describe?.()); draw(); });
+    pick("card", field => { view.card = field.checked; draw(); });
+    const centre = () => (view.from + view.to) / 2;
+    const acts = { in: () => around(centre(), 0.5), out: () => around(centre(), 2), all: () => zoom(0, data.end) };
+    for (const [name, act] of Object.entries(acts)) document.querySelector(`#timeline [name=${name}]`).addEventListener("click", act);
+  }
+})();

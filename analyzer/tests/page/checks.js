@@ -1,0 +1,135 @@
+// Runs inside of the page after its own scripts. What it finds goes to the element "result", a line for each check.
+(async () => {
+  const lines = [];
+  const check = (name, holds, detail = "") => lines.push(`${holds ? "ok" : "FAILED"} ${name} ${holds ? "" : detail}`.trim());
+  const settle = () => new Promise(done => setTimeout(done, 60));
+  const all = (selector, from = document) => [...from.querySelectorAll(selector)];
+  const one = (selector, from = document) => from.querySelector(selector);
+  const narrow = innerWidth < 640;
+  const chart = one(".chart.memory"), svg = one("svg", chart), interval = () => one(".interval").textContent;
+  const pointer = (type, share) => {
+    const box = svg.getBoundingClientRect();
+    svg.dispatchEvent(new PointerEvent(type, {
+      bubbles: true, pointerId: 1, button: 0, clientX: box.left + 66 + (box.width - 76) * share, clientY: box.top + 60,
+    }));
+  };
+  const key = (element, name, shiftKey = false) => element.dispatchEvent(new KeyboardEvent("keydown", { key: name, shiftKey, bubbles: true, cancelable: true }));
+  const labels = () => all("text", svg).map(text => text.textContent);
+  let announced = 0;
+  document.addEventListener("radrm-interval", () => announced++);
+  await settle();
+
+  // Pictures.
+  check("memory is drawn by kind", all("path.band", svg).length === 4, all("path", svg).length);
+  check("text of pictures has its size", all(".chart text").every(text => text.getBoundingClientRect().height > 11), "");
+  check("the whole run is shown first", interval().includes("(all)") && interval().includes("peak 8."), interval());
+  check("nvml's line has its gap", all("path.nvml", svg).length === 2, all("path.nvml", svg).length);
+  check("refused requests are marked", all("g.refused", svg).length === 2, "");
+  check("a capacity far above is named", labels().some(text => text.startsWith("↑") && text.includes("capacity 140")), labels());
+  check("a quota is a line", all("line.quota", svg).length === 1 && labels().includes("quota of the job 10.0 GiB"), labels());
+  one("[name=card]").click();
+  await settle();
+  check("the card's capacity is a line where it is asked for", all("line.capacity", svg).length === 1, labels());
+  one("[name=card]").click();
+  check("load is drawn", all(".chart.load path.line").length === 1, all(".chart.load path").length);
+
+  // An interval by pointer.
+  pointer("pointermove", 0.5);
+  check("figures under the pointer", !one(".tip", chart).hidden && one(".tip", chart).textContent.includes("virtual memory2.00 GiB"), one(".tip", chart).textContent);
+  pointer("pointerdown", 0.25); pointer("pointermove", 0.4); pointer("pointermove", 0.5); pointer("pointerup", 0.5);
+  await settle();
+  check("a drag zooms into its interval", interval().startsWith("46.8 s to 1 min 34 s"), interval());
+  check("the interval is announced", announced === 1, announced);
+  const times = from => all("text", from).map(text => text.textContent).filter(text => / (s|min)$/.test(text)).join();
+  check("load shows the same interval", times(svg) === times(one(".chart.load")) && times(svg).includes("1:15 min"), times(svg));
+  svg.dispatchEvent(new MouseEvent("dblclick", { bubbles: true }));
+  check("a double click shows all", interval().includes("(all)"), interval());
+
+  // The same by keys.
+  chart.focus();
+  check("a picture can be reached by keys", document.activeElement === chart, "");
+  key(chart, "Home"); key(chart, "ArrowRight");
+  check("arrows read figures out", one(".out", chart).textContent.includes("device memory"), one(".out", chart).textContent);
+  for (let step = 0; step < 5; step++) key(chart, "ArrowRight", true);
+  check("shift and arrows choose an interval", all("rect.chosen", svg).length === 1, "");
+  key(chart, "Enter");
+  const zoomed = interval();
+  check("enter zooms into it", !zoomed.includes("(all)"), zoomed);
+  key(chart, "PageDown");
+  check("page down moves on", interval() !== zoomed, interval());
+  key(chart, "Escape"); key(chart, "Escape");
+  check("escape shows all", interval().includes("(all)"), interval());
+  key(chart, "+"); key(chart, "+");
+  check("plus zooms", !interval().includes("(all)"), interval());
+  one("[name=all]").click();
+
+  // Series.
+  const by = one("[name=by]"), names = () => all(".key.memory button").map(button => button.textContent);
+  check("a key names the kinds", names().slice(0, 4).join() === "device,pool reserved,virtual memory,graphs", names());
+  one(".key.memory button").click();
+  await settle();
+  check("a series can be hidden", all("path.band", svg).length === 3 && one(".key.memory button").getAttribute("aria-pressed") === "false", "");
+  by.value = "process";
+  by.dispatchEvent(new Event("change", { bubbles: true }));
+  check("memory is stacked by process", names()[0] === "4711 python" && all("path.band", svg).length === 2, names());
+  by.value = "kind";
+  by.dispatchEvent(new Event("change", { bubbles: true }));
+
+  // Tables.
+  const kernels = one("table[aria-label=Kernels]"), rows = () => [...kernels.tBodies[0].rows].filter(row => row.getClientRects().length);
+  const search = one("input[aria-label='Search in Kernels']");
+  search.value = "gemm kernel_7";
+  search.dispatchEvent(new Event("input", { bubbles: true }));
+  check("a search leaves what has all its words", rows().length === 1 && rows()[0].textContent.includes("gemm_kernel_7"), rows().length);
+  check("the search says how many", one("[role=status]", search.closest(".tools")).textContent === "1 of 12", "");
+  search.value = "";
+  search.dispatchEvent(new Event("input", { bubbles: true }));
+  check("an empty search shows all rows", rows().length === 12, rows().length);
+  const launches = () => rows().map(row => Number([...row.cells].find(cell => cell.dataset.label === "launches").dataset.v));
+  const head = all("th", kernels).find(th => th.textContent === "launches");
+  one("button", head).click();
+  check("a click on a column sorts by it", launches().every((n, at, list) => !at || list[at - 1] <= n) && head.getAttribute("aria-sort") === "ascending", launches());
+  one("button", head).click();
+  check("and the other way around", launches().every((n, at, list) => !at || list[at - 1] >= n), launches());
+
+  // Layout.
+  all("details").forEach(details => details.open = true);
+  await settle();
+  check("the page is not wider than the window", document.documentElement.scrollWidth <= innerWidth, document.documentElement.scrollWidth);
+  const cut = all(".scroll").filter(scroll => scroll.scrollWidth > scroll.clientWidth + 1).map(scroll => scroll.getAttribute("aria-label"));
+  check("no table is cut", cut.length === 0, cut);
+  const extent = cell => { const range = document.createRange(); range.selectNodeContents(cell); return range.getBoundingClientRect(); };
+  const touching = [], shifted = [];
+  if (!narrow) for (const table of all("table")) {
+    for (const row of table.rows) for (let at = 1; at < row.cells.length; at++) {
+      const [a, b] = [extent(row.cells[at - 1]), extent(row.cells[at])];
+      if (a.width && b.width && b.left - a.right < 8) touching.push(row.textContent);
+    }
+    const first = table.tBodies[0].rows[0];
+    [...table.tHead.rows[0].cells].forEach((th, at) => {
+      if (getComputedStyle(th).textAlign !== getComputedStyle(first.cells[at]).textAlign) shifted.push(th.textContent);
+    });
+  }
+  check("cells have room between them", touching.length === 0, touching.slice(0, 3));
+  check("heads stand over their columns", shifted.length === 0, shifted);
+  if (narrow) check("figures have the name of their column beside them", getComputedStyle(rows()[0].cells[1], "::before").content === '"launches"' || getComputedStyle(rows()[0].cells[1], "::before").content.length > 4, getComputedStyle(rows()[0].cells[1], "::before").content);
+  const valued = one("table[aria-label^='What process']");
+  check("what has no value stands apart", !valued || !valued.textContent.includes("n/a"), "");
+
+  // Theme and names.
+  const background = () => getComputedStyle(document.body).backgroundColor;
+  const before = background();
+  one("#theme").click();
+  check("the theme changes", background() !== before, before);
+  one("#theme").click();
+  check("and changes back", background() === before, background());
+  const unnamed = all("button, input, select, [tabindex='0'], table").filter(element =>
+    !(element.getAttribute("aria-label") || element.textContent.trim() || element.labels?.[0]?.textContent.trim()));
+  check("everything that can be used has a name", unnamed.length === 0, unnamed.map(element => element.outerHTML.slice(0, 60)));
+  check("no error", window.errors.length === 0, window.errors);
+
+  const result = document.createElement("pre");
+  result.id = "result";
+  result.textContent = lines.join("\n");
+  document.body.replaceChildren(result);
+})();

@@ -1,0 +1,216 @@
+//! The page in a browser: pictures, intervals, searches, layout, colours.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{kinds, out_of_memory, training};
+use radrm_analyzer::{Summary, html};
+use radrm_profile::model::postmortem::{QuotaUse, Scope};
+use radrm_profile::model::*;
+use radrm_profile::{Bytes, Nanos};
+
+const CHECKS: &str = include_str!("checks.js");
+
+/// Browsers that understand the options below.
+const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+
+fn browser() -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders)
+        .flat_map(|folder| BROWSERS.map(|name| folder.join(name)))
+        .find(|path| path.is_file())
+}
+
+/// A run with everything that a page can show.
+fn full() -> Profile {
+    let mut profile = training();
+    let refused = out_of_memory().processes.remove(0).state;
+    let main = &mut profile.processes[0];
+    main.state.failures = refused.failures;
+    main.state.accounts[0].failed = 2;
+    let gemm = main.kernels[1].clone();
+    main.kernels.extend((0..9).map(|id| Kernel {
+        id: 10 + id,
+        name: format!("gemm_kernel_{id}"),
+        launches: 500 + u64::from(id) * 3,
+        ..gemm.clone()
+    }));
+    // A second process on the first GPU, between 40 s and 90 s.
+    let held = kinds(&[(Kind::Device, 300)]);
+    let points = vec![common::point(40_000, 1_000, held, held)];
+    let timeline = Timeline { gpu: GpuIndex(0), points };
+    let mut second = profile.processes[1].clone();
+    second.key = ProcessKey { slot: 7, generation: 1 };
+    second.identity.pid = 4799;
+    second.state.accounts = vec![common::account(&timeline)];
+    second.state.ended = Some(Nanos::from_secs(90));
+    second.timelines = vec![timeline];
+    profile.processes.push(second);
+    // NVML was not asked for half a minute.
+    profile.samples.retain(|sample| !(60..90).contains(&(sample.t.0 / 1_000_000_000)));
+    let share = |span: u64| Share::new(if span < 90 { 0.5 } else { 0.9 });
+    profile.activity = (0..187)
+        .map(|s| GpuSpan {
+            t: Nanos::from_secs(s),
+            span: Nanos::from_secs(1),
+            sm_active: share(s),
+            ..GpuSpan::default()
+        })
+        .collect();
+    let quota = QuotaUse { scope: Scope::Job, limit: Bytes::from_gib(10), used: Bytes::from_gib(9) };
+    let request = profile.processes[0].state.failures[0].clone();
+    profile.postmortems = vec![Postmortem {
+        process: ProcessKey::default(),
+        request,
+        quotas: vec![quota],
+        ..Postmortem::default()
+    }];
+    profile
+}
+
+/// The page with the checks in it, and what the browser reports of them.
+fn run(browser: &Path, page: &str, width: u32) -> (String, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("page.html");
+    let watch =
+        "<script>window.errors = []; addEventListener('error', e => errors.push(e.message));</script>";
+    let page = page.replacen("<head>", &format!("<head>{watch}"), 1);
+    let page = page.replace("</body>", &format!("<script>{CHECKS}</script></body>"));
+    std::fs::write(&file, page).expect("written");
+    let mut command = Command::new(browser);
+    command
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"])
+        .args([
+            "--no-first-run",
+            "--disable-extensions",
+            "--enable-logging=stderr",
+            "--force-color-profile=srgb",
+        ])
+        .arg(format!("--user-data-dir={}", folder.path().join("profile").display()))
+        .arg(format!("--window-size={width},900"))
+        .args(["--virtual-time-budget=20000", "--dump-dom"])
+        .arg(format!("file://{}", file.display()));
+    let output = command.output().expect("the browser runs");
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let (_, rest) =
+        shown.split_once(r#"<pre id="result">"#).unwrap_or_else(|| panic!("no result: {said}\n{shown}"));
+    (rest.split_once("</pre>").map_or(rest, |(lines, _)| lines).to_owned(), said)
+}
+
+#[test]
+fn a_browser_finds_every_part_of_the_page_at_work() {
+    let Some(browser) = browser() else {
+        eprintln!("skipped: no browser of {BROWSERS:?} is here");
+        return;
+    };
+    let profile = full();
+    let page = html(&profile, &Summary::from_profile(&profile));
+    for width in [1400, 500] {
+        let (lines, said) = run(&browser, &page, width);
+        let failed: Vec<_> = lines.lines().filter(|line| !line.starts_with("ok ")).collect();
+        assert!(failed.is_empty(), "at {width} pixels: {failed:#?}");
+        assert!(lines.ends_with("ok no error"), "the checks did not come to their end: {lines}");
+        let console: Vec<_> = said.lines().filter(|line| line.contains("CONSOLE")).collect();
+        assert!(console.is_empty(), "at {width} pixels: {console:#?}");
+    }
+}
+
+/// Colours by their names in a style sheet.
+fn colours(sheet: &str) -> Vec<(String, [f64; 3])> {
+    let part =
+        |text: &str, at: usize| f64::from(u8::from_str_radix(&text[at..at + 2], 16).expect("a colour"));
+    sheet
+        .split(';')
+        .filter_map(|line| line.trim().strip_prefix("--")?.split_once(": #"))
+        .map(|(name, hex)| (name.to_owned(), [0, 2, 4].map(|at| part(hex, at))))
+        .collect()
+}
+
+/// WCAG 2.2, "contrast ratio".
+fn contrast(a: [f64; 3], b: [f64; 3]) -> f64 {
+    let luminance = |colour: [f64; 3]| {
+        let [r, g, b] = colour.map(|part| {
+            let part = part / 255.0;
+            if part <= 0.04045 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
+        });
+        0.2126 * r + 0.7152 * g + 0.0722 * b
+    };
+    let (a, b) = (luminance(a), luminance(b));
+    (a.max(b) + 0.05) / (a.min(b) + 0.05)
+}
+
+#[test]
+fn colours_have_the_contrast_that_wcag_asks_for() {
+    for (theme, sheet) in [
+        ("light", include_str!("../../templates/page/light.css")),
+        ("dark", include_str!("../../templates/page/dark.css")),
+    ] {
+        let colours = colours(sheet);
+        let of = |name: &str| colours.iter().find(|colour| colour.0 == name).expect(name).1;
+        let check = |name: &str, on: &str, least: f64| {
+            let found = contrast(of(name), of(on));
+            assert!(found >= least, "{theme}: {name} on {on} has {found:.2}:1");
+        };
+        for name in ["text", "soft", "good", "bad", "warn", "accent"] {
+            check(name, "card", 4.5);
+            check(name, "bg", 4.5);
+        }
+        check("warn", "warnbg", 4.5);
+        check("edge", "card", 3.0);
+        for series in 0..9 {
+            check(&format!("c{series}"), "card", 3.0);
+            check("inside", &format!("c{series}"), 4.5);
+        }
+    }
+    assert!((contrast([0.0; 3], [255.0; 3]) - 21.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_page_of_many_gpus_and_processes_stays_small() {
+    let mut profile = training();
+    let template = profile.processes[0].clone();
+    profile.gpus = (0..4).map(common::gpu).collect();
+    profile.processes.clear();
+    for number in 0..8u32 {
+        let mut process = template.clone();
+        process.key.slot = number;
+        process.identity.pid = 5000 + number;
+        let gpu = GpuIndex((number % 4) as u8);
+        process.state.accounts[0].gpu = gpu;
+        process.timelines[0].gpu = gpu;
+        let points = (0..3000u64).map(|at| {
+            let held = kinds(&[
+                (Kind::Device, 1000 + at * 7919 % 4001 + u64::from(number)),
+                (Kind::PoolReserved, 500 + at * 104_729 % 977),
+                (Kind::Vmm, 200 + at % 13),
+                (Kind::Managed, at % 31),
+            ]);
+            common::point(at * 1200 + u64::from(number), 400, held, held)
+        });
+        process.timelines[0].points = points.collect();
+        let kernel = |id: u32| Kernel {
+            id,
+            name: format!("{}{number}{id}", "k".repeat(180)),
+            launches: 1 + u64::from(id),
+            ..Kernel::default()
+        };
+        process.kernels = (0..200).map(kernel).collect();
+        profile.processes.push(process);
+    }
+    profile.outcome = Some(Outcome { exit: Exit::Code(0), duration: Nanos::from_secs(3600), reason: None });
+    let page = html(&profile, &Summary::from_profile(&profile));
+    assert!(page.len() < 1 << 20, "{} bytes", page.len());
+}
+
+/// Writes the page of everything to a folder, for a look at it.
+#[test]
+fn the_page_can_be_written_for_a_look() {
+    let Some(folder) = std::env::var_os("RADRM_PAGES") else { return };
+    let profile = full();
+    let page = html(&profile, &Summary::from_profile(&profile));
+    std::fs::write(PathBuf::from(folder).join("full.html"), page).expect("written");
+}
