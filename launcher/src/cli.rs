@@ -71,6 +71,9 @@ struct Flags {
     /// Show memory over time in the report
     #[arg(long)]
     timeline: bool,
+    /// While PROGRAM runs, show its memory, launches and refused requests in the last line of the terminal
+    #[arg(long)]
+    live: bool,
     /// Report as JSON, on standard error or in FILE; `-` is standard output, after the program's own
     ///
     /// FILE must be writable before the start. A profile is not overwritten.
@@ -201,6 +204,8 @@ pub struct Plan {
     pub command: Vec<OsString>,
     /// The report.
     pub report: ReportTo,
+    /// Show the figures of the moment in the last line of the terminal.
+    pub live: bool,
     /// The profile.
     pub profile: ProfileTo,
     /// Its mode, if not its owner's alone.
@@ -276,6 +281,7 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
     };
     Ok(Plan {
         report,
+        live: flags.live,
         profile: match flags.output {
             Some(file) => ProfileTo::File(file),
             None if flags.no_profile => ProfileTo::Nowhere,

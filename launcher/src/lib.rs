@@ -26,6 +26,7 @@ pub mod report_file;
 pub mod session;
 mod signals;
 mod spawn;
+mod status_line;
 mod supervise;
 mod witness;
 

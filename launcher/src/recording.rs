@@ -33,6 +33,7 @@ use super::ending::Ending;
 use super::place::{self, Claimed, Place};
 use super::remarks::Remarks;
 use super::signals::own_pid;
+use super::status_line::StatusLine;
 use super::supervise::{Ended, Observer};
 use crate::dry_run::stored;
 use crate::layout::text_options;
@@ -121,6 +122,7 @@ pub struct Recording {
     failures: Vec<String>,
     clients: Option<Check>,
     charge: Option<Charge>,
+    status_line: Option<StatusLine>,
     dry_run: Option<DryRunFigures>,
     // Last, so that the segment's file goes when it has no reader any more.
     _channel: Channel,
@@ -213,6 +215,7 @@ impl Recording {
             failures,
             clients: None,
             charge: None,
+            status_line: None,
             dry_run: None,
             _channel: channel,
         })
@@ -228,6 +231,11 @@ impl Recording {
         self.charge = Some(charge);
     }
 
+    /// Draws a line with the figures of the moment, where there is a terminal.
+    pub fn show_live(&mut self) {
+        self.status_line = StatusLine::new();
+    }
+
     /// Polls; returns the time to the next poll.
     fn poll(&mut self) -> Duration {
         let gap = self.watch.poll();
@@ -237,6 +245,9 @@ impl Recording {
         let measured = self.watch.take_measured();
         if let (Some(charge), Some(segment)) = (&mut self.charge, &self.segment) {
             charge.take(&measured, segment);
+        }
+        if let (Some(line), Some(segment)) = (&mut self.status_line, &self.segment) {
+            line.poll(segment);
         }
         gap
     }
@@ -249,6 +260,8 @@ impl Recording {
     /// Completes the profile, adds the dataset's row and reports. `completed` is called when the
     /// profile stands, with the number of watched processes that still run.
     pub fn finish(mut self, plan: &Plan, ended: &Ended, remarks: Remarks, completed: &mut dyn FnMut(usize)) {
+        // The report is printed to the same terminal.
+        self.status_line = None;
         let alive = self.running();
         self.warnings.extend(self.watch.take_warnings());
         if let Some(charge) = &self.charge {

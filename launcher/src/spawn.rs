@@ -70,6 +70,9 @@ impl<'a> Armed<'a> {
                 recording.check_clients(Check::new(control.clone()));
             }
             recording.charge(Charge::new(measured, prepared.ledgers.emulated()));
+            if prepared.plan.live {
+                recording.show_live();
+            }
         }
         let supervisor = Supervisor::new(child, held, witness);
         Ok(Running { prepared, inherited, supervisor, recording, dry_run, mps, fence })

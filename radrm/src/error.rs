@@ -20,6 +20,7 @@ use radrm_scheduler_core::replay::read;
 use thiserror::Error;
 
 use crate::demo::DemoError;
+use crate::live::LiveError;
 use crate::quota::QuotaError;
 use crate::replay::ReplayError;
 
@@ -58,6 +59,8 @@ pub(crate) enum Failure {
     NoOutput { job: JobRef, has_started: bool },
     #[error(transparent)]
     Demo(#[from] DemoError),
+    #[error(transparent)]
+    Live(#[from] LiveError),
     #[error("the dataset has no run {0}; `radrm dataset list` shows those that there are")]
     NoRun(i64),
     #[error("no JSON can be made: {0}")]

@@ -10,6 +10,7 @@ mod doctor;
 mod error;
 mod evaluate;
 mod generate;
+mod live;
 mod quota;
 mod replay;
 mod show;

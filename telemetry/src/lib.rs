@@ -48,8 +48,8 @@ pub use ledger::{Ledger, LedgerRow};
 pub use radrm_base::{KIND_COUNT, Kind};
 pub use reader::{
     Account, Candidate, Copies, GpuInfo, Holder, JobInfo, KernelSnapshot, KindFigures, Later, LeftOut,
-    LiveBlock, Liveness, OtherProcess, Overhead, Peak, Postmortem, ProcessSnapshot, RingReader, SampleReader,
-    Segment, SegmentError, SlotInfo, Throttled, TimelinePoint, Uses,
+    LiveBlock, Liveness, OtherProcess, Overhead, Peak, Postmortem, ProcessSnapshot, QuotaFigures, RingReader,
+    SampleReader, Segment, SegmentError, SlotInfo, Throttled, TimelinePoint, Uses,
 };
 pub use samples::LaunchSample;
 pub use segment::{CreateError, SegmentFile};

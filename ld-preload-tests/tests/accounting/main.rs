@@ -3,6 +3,7 @@
 mod calls;
 mod families;
 mod kill;
+mod live;
 mod long_run;
 mod oom;
 mod random;

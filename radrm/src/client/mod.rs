@@ -82,7 +82,16 @@ Examples:
         #[arg(long)]
         resume: bool,
     },
-    /// Show GPUs and jobs, again and again
+    /// Show GPUs and jobs, or programs under radrm-run, again and again
+    ///
+    /// With a daemon: its GPUs and jobs. Without one, and with --runs: the programs that this user runs under radrm-run
+    /// (those of all users for root), with memory, growth, quota, launches, SM activity and refused requests. Reading
+    /// them costs the programs nothing. The keys are those of htop; h lists them.
+    #[command(after_long_help = "\
+Examples:
+  radrm top
+  radrm top train.4711.radrm
+  radrm top --json | jq '.[] | {run, launches_per_second}'")]
     Top(top::Flags),
     /// Show waiting, execution and completion times
     Stats(stats::Flags),
@@ -109,7 +118,7 @@ pub(crate) fn run(socket: Option<&Path>, command: Command) -> Result<u8, Failure
         Command::Hold { jobs, release } => Ok(connect()?.done(&Request::Hold { jobs, held: !release })?),
         Command::Nodes { json } => queue::nodes(json, &mut connect()?),
         Command::Drain { gpu, resume } => Ok(connect()?.done(&Request::Drain { gpu, drained: !resume })?),
-        Command::Top(flags) => top::run(&flags, &mut connect()?),
+        Command::Top(flags) => top::run(&flags, socket.is_some(), &connect),
         Command::Stats(flags) => stats::run(&flags, &mut connect()?),
         Command::Usage(flags) => usage::run(&flags, &mut connect()?),
     };

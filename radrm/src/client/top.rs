@@ -10,25 +10,59 @@ use std::time::Duration;
 use clap::Args;
 use radrm_console::output::width;
 use radrm_console::output::{self, Delivery};
+use radrm_protocol::ProtocolError;
 use radrm_protocol::connection::Connection;
+use radrm_protocol::socket::SOCKET_VARIABLE;
 use radrm_protocol::wire::{GpuRow, JobRow, NodeRow};
 use radrm_term::{Table, fit, left, right};
 
 use super::queue;
 use super::text::{ValueError, bytes};
-use crate::{Failure, print};
+use crate::{Failure, live, print};
 
 #[derive(Args, Debug)]
 pub struct Flags {
+    /// Show one run: a process id, a profile that is being written, or a job of the daemon
+    #[arg(value_name = "PID|FILE|JOB")]
+    run: Option<String>,
+    /// Show runs where there is a daemon too
+    #[arg(long)]
+    runs: bool,
     /// Print once and end
     #[arg(long)]
     once: bool,
+    /// Print the runs once, as JSON
+    #[arg(long)]
+    json: bool,
     /// Time between two updates
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = every)]
     every: f64,
 }
 
-pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
+/// Shows the daemon's node; without a daemon, or where they were asked for, this user's runs.
+pub(super) fn run(
+    flags: &Flags,
+    is_socket_named: bool,
+    connect: &dyn Fn() -> Result<Connection, ProtocolError>,
+) -> Result<(), Failure> {
+    let asked = live::Asked {
+        only: flags.run.as_deref(),
+        once: flags.once,
+        json: flags.json,
+        every: Duration::from_secs_f64(flags.every),
+    };
+    if flags.runs || flags.json || flags.run.is_some() {
+        return live::run(&asked);
+    }
+    match connect() {
+        Ok(mut connection) => node(flags, &mut connection),
+        Err(error) if is_socket_named || std::env::var_os(SOCKET_VARIABLE).is_some() => Err(error.into()),
+        Err(_) => live::run(&asked),
+    }
+}
+
+/// Shows the daemon's node.
+fn node(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
     let out = std::io::stdout();
     let once = flags.once || !out.is_terminal();
     let mut past = Past::default();

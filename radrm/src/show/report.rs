@@ -2,15 +2,17 @@
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use radrm_analyzer::{Summary, TextOptions};
-use radrm_console::output::width;
+use radrm_console::output::{Delivery, width};
 use radrm_launcher::layout::text_options;
 use radrm_launcher::report_file;
 use radrm_profile::model::Profile;
 
 use crate::error::{FileProblem, UsageError};
-use crate::{Failure, print};
+use crate::{Failure, deliver, print};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Flags {
@@ -39,6 +41,9 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true,
           conflicts_with_all = ["json", "html", "timeline", "features", "oom"])]
     perfetto: Option<Option<PathBuf>>,
+    /// Show the report again every second as long as the program runs, and at the end as a whole
+    #[arg(long, conflicts_with_all = ["json", "html", "perfetto"])]
+    follow: bool,
     #[arg(hide = true)]
     more: Vec<PathBuf>,
 }
@@ -67,6 +72,46 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     if let Some(out) = &out {
         report_file::spares_profile(out).map_err(UsageError::Overwrites)?;
     }
+    if flags.follow {
+        return follow(flags);
+    }
+    let (text, _) = shown(flags)?;
+    match out {
+        None => print(&text),
+        Some(out) => {
+            report_file::write(&out, &text)?;
+            print(&format!("{}\n", out.display()))
+        }
+    }
+}
+
+/// Between two reports of a program that runs.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Shows the report until the program has ended. What is no terminal gets the last one only.
+fn follow(flags: &Flags) -> Result<(), Failure> {
+    let out = std::io::stdout();
+    loop {
+        let (text, is_running) = shown(flags)?;
+        if !is_running {
+            let before = if out.is_terminal() { "\x1b[H\x1b[J" } else { "" };
+            return print(&format!("{before}{text}"));
+        }
+        if out.is_terminal() {
+            let tall = rustix::termios::tcgetwinsize(&out).map_or(24, |size| usize::from(size.ws_row).max(4));
+            let lines: Vec<&str> = text.lines().take(tall - 1).collect();
+            // Over the old report line by line, and what is left of it away: nothing flickers.
+            let frame = format!("\x1b[H{}\x1b[K\x1b[J", lines.join("\x1b[K\n"));
+            if deliver(&frame)? == Delivery::Closed {
+                return Ok(());
+            }
+        }
+        thread::sleep(EVERY);
+    }
+}
+
+/// The report that was asked for, and whether the program is running.
+fn shown(flags: &Flags) -> Result<(String, bool), Failure> {
     let mut profile = open(&flags.file)?;
     let is_running = profile.outcome.is_none() && radrm_profile::is_being_written(&flags.file);
     if profile.outcome.is_none() && !is_running {
@@ -87,13 +132,7 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
         Flags { oom: true, .. } => radrm_analyzer::oom_text(&summary, &options(None)),
         Flags { file, .. } => radrm_analyzer::text(&profile, &summary, &options(Some(file))),
     };
-    match out {
-        None => print(&text),
-        Some(out) => {
-            report_file::write(&out, &text)?;
-            print(&format!("{}\n", out.display()))
-        }
-    }
+    Ok((text, is_running))
 }
 
 /// Reads a profile.

@@ -3,6 +3,7 @@
 mod candidate;
 mod overheads;
 mod postmortem;
+mod quotas;
 mod raw;
 mod ring;
 mod segment;
@@ -14,6 +15,7 @@ mod uses;
 pub use candidate::Candidate;
 pub use overheads::Overhead;
 pub use postmortem::{Holder, Later, LeftOut, OtherProcess, Postmortem};
+pub use quotas::QuotaFigures;
 pub use ring::{RingReader, SampleReader};
 pub use segment::{GpuInfo, JobInfo, Liveness, Segment, SegmentError, SlotInfo, Throttled};
 pub use snapshot::{Account, KernelSnapshot, KindFigures, LiveBlock, Peak, ProcessSnapshot};

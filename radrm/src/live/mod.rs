@@ -1,0 +1,103 @@
+//! `radrm top` without a daemon: the runs of this user, as their segments show them at each moment.
+
+mod activity;
+mod history;
+mod interface;
+mod reading;
+mod runs;
+mod terminal;
+mod view;
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use radrm_console::output::{self, Delivery, width};
+use thiserror::Error;
+
+use crate::{Failure, print, print_json};
+use interface::{Interface, Key};
+use runs::Runs;
+use terminal::Screen;
+
+/// Between the two polls of a view that is printed once: rates need two.
+const BETWEEN: Duration = Duration::from_millis(500);
+
+/// Why there is nothing to show, as one sentence.
+#[derive(Debug, Error)]
+pub(crate) enum LiveError {
+    /// A number that is neither a process of a run nor a job.
+    #[error(
+        "no running program under radrm-run has the process or job number {0}; `radrm top --runs` lists those that do"
+    )]
+    NoRun(u32),
+    /// A profile that no run writes.
+    #[error("no run is writing {0}; `radrm report {0}` shows what it holds")]
+    Ended(String),
+}
+
+/// What `radrm top` was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    /// One run: a process, a job of the daemon, or a profile.
+    pub(crate) only: Option<&'a str>,
+    /// Print once, and as JSON.
+    pub(crate) once: bool,
+    pub(crate) json: bool,
+    /// Time between two updates.
+    pub(crate) every: Duration,
+}
+
+/// Shows the runs until the user has seen enough.
+pub(crate) fn run(asked: &Asked<'_>) -> Result<(), Failure> {
+    let out = std::io::stdout();
+    let mut runs = Runs::default();
+    let began = Instant::now();
+    let mut poll = || -> Result<Vec<reading::Reading>, Failure> {
+        runs.poll(began.elapsed());
+        Ok(runs.readings(asked.only)?)
+    };
+    if asked.once || asked.json || !out.is_terminal() || !std::io::stdin().is_terminal() {
+        poll()?;
+        std::thread::sleep(BETWEEN);
+        let readings = poll()?;
+        return match asked.json {
+            true => print_json(&readings),
+            false => print(&view::plain(&readings, width(&out))),
+        };
+    }
+    let mut readings = poll()?;
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    let mut interface = Interface::new(asked.only.is_some());
+    let screen = Screen::enter().map_err(Failure::Output)?;
+    let mut next = Instant::now() + asked.every;
+    loop {
+        let (columns, lines) = screen.size();
+        let picture = view::screen(&readings, &interface, host, columns, lines);
+        if matches!(output::to_stdout(&picture), Ok(Delivery::Closed) | Err(_)) {
+            return Ok(());
+        }
+        for key in screen.keys(next.saturating_duration_since(Instant::now())).map_err(Failure::Output)? {
+            if key == Key::Quit || !interface.press(key, &readings) {
+                return Ok(());
+            }
+        }
+        if Instant::now() >= next {
+            next = Instant::now() + asked.every;
+            if !interface.is_paused() {
+                match poll() {
+                    Ok(now) => readings = now,
+                    // The run that was shown has ended.
+                    Err(_) if asked.only.is_some() => interface.ended(),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+}
+
+/// Whether a word names a file rather than a number.
+fn is_file(word: &str) -> bool {
+    word.parse::<u32>().is_err() || Path::new(word).is_file()
+}

@@ -1,0 +1,331 @@
+//! How runs are laid out in a terminal: a list, and one run in detail.
+
+use radrm_profile::model::Kind;
+use radrm_profile::{Bytes, Nanos};
+use radrm_term::number::grouped;
+use radrm_term::{Table, fit, left, right};
+
+use super::interface::Interface;
+use super::reading::{GpuReading, Reading};
+
+/// Characters of a line that shows the past.
+const PAST: usize = 12;
+
+/// Lines above and below the list.
+const AROUND: usize = 5;
+
+const HELP: &str = "\
+up, down, j, k   choose a run          Home, End   first and last
+Enter            details of the run    Esc         back
+s, >             sort by the next      M, T, N     sort by memory, time, number
+/, \\             search                p, Space    pause
+h, ?             this help             q           quit
+
+GROWTH      change of the device memory held, per second, over ten seconds
+LAUNCHES/S  launches of kernels and of graphs, over two seconds
+SM          SM activity over the last ten seconds that were recorded; else the
+            share of time in which a kernel ran; - where neither is measured
+PEAK        >= where several processes share a GPU: the highest that was seen";
+
+/// The list as text, without a terminal.
+pub(super) fn plain(readings: &[Reading], columns: usize) -> String {
+    if readings.is_empty() {
+        return format!("{NONE}\n");
+    }
+    let interface = Interface::default();
+    list(&interface.listed(readings), "", columns).iter().map(|line| format!("{line}\n")).collect()
+}
+
+const NONE: &str = "no program is running under radrm-run; start one with `radrm-run -- PROGRAM`";
+
+/// A whole screen, drawn over the one before: nothing flickers.
+pub(super) fn screen(
+    readings: &[Reading],
+    interface: &Interface,
+    host: &str,
+    columns: usize,
+    lines: usize,
+) -> String {
+    let state = match (interface.over, interface.is_paused()) {
+        (true, _) => ", ended",
+        (false, true) => ", paused",
+        _ => "",
+    };
+    let runs = if readings.len() == 1 { "1 run".to_owned() } else { format!("{} runs", readings.len()) };
+    let mut out = vec![
+        format!("\x1b[1m{}\x1b[0m", fit(&format!("radrm top  {host}  {runs}{state}"), columns)),
+        String::new(),
+    ];
+    let room = lines.saturating_sub(AROUND).max(1);
+    match interface.current(readings) {
+        _ if interface.help => out.extend(HELP.lines().map(|line| fit(line, columns))),
+        None if readings.is_empty() => out.push(fit(NONE, columns)),
+        None => out.push(fit("no run matches the search", columns)),
+        Some(run) if interface.details => out.extend(details(run, columns).into_iter().take(room)),
+        Some(run) => {
+            let listed = interface.listed(readings);
+            let table = list(&listed, interface.sort.title(), columns);
+            let at = listed.iter().position(|reading| reading.run == run.run).unwrap_or(0);
+            let first = (at + 1).saturating_sub(room.saturating_sub(1).max(1));
+            let rows = table.iter().skip(1).enumerate().skip(first).take(room.saturating_sub(1).max(1));
+            out.extend(table.first().map(|head| format!("\x1b[1m{head}\x1b[0m")));
+            // Padded, so that the whole line is marked.
+            out.extend(rows.map(|(row, line)| {
+                if row == at { format!("\x1b[7m{line:<columns$}\x1b[0m") } else { line.clone() }
+            }));
+        }
+    }
+    out.truncate(lines.saturating_sub(2).max(1));
+    out.resize(lines.saturating_sub(1).max(1), String::new());
+    let foot = match (interface.typing, interface.filter.is_empty()) {
+        (true, _) => format!("search: {}_", interface.filter),
+        (false, false) => format!("search: {}   Esc clears it   h help   q quit", interface.filter),
+        (false, true) => "Enter details   s sort   / search   p pause   h help   q quit".to_owned(),
+    };
+    out.push(format!("\x1b[2m{}\x1b[0m", fit(&foot, columns)));
+    format!("\x1b[H{}\x1b[K\x1b[J", out.join("\x1b[K\n"))
+}
+
+/// Titles, then a line for each run.
+fn list(readings: &[&Reading], sorted: &str, columns: usize) -> Vec<String> {
+    let title = |name: &str| if name == sorted { format!("{name}v") } else { name.to_owned() };
+    let mut table = Table::new([
+        right(title("RUN")),
+        left("USER"),
+        left("GPU"),
+        right(title("HELD")),
+        left("PAST"),
+        right("PEAK"),
+        right("QUOTA"),
+        right(title("GROWTH")),
+        right(title("LAUNCHES/S")),
+        right("SM"),
+        right("REFUSED"),
+        right(title("TIME")),
+        left("COMMAND"),
+    ])
+    .within(columns, 12);
+    for reading in readings {
+        let (peak, exact) = reading.peak();
+        let gpus: Vec<String> = reading.gpus.iter().map(|gpu| gpu.index.to_string()).collect();
+        table.row([
+            reading.run.to_string(),
+            fit(&reading.user, 10),
+            fit(&gpus.join(","), 8),
+            Bytes(reading.held()).to_string(),
+            past(&reading.held_before, PAST),
+            format!("{}{}", if exact { "" } else { ">= " }, Bytes(peak)),
+            reading.tightest().map_or("-".into(), |(_, quota)| Bytes(quota).to_string()),
+            growth(reading.growth_bytes_per_second),
+            rate(reading.launches_per_second),
+            share(reading.sm_active_share),
+            grouped(reading.refused),
+            Nanos((reading.seconds.max(0.0).floor() * 1e9) as u64).to_string(),
+            reading.command.clone(),
+        ]);
+    }
+    table.lines().iter().map(|line| fit(line, columns)).collect()
+}
+
+/// Everything about one run.
+fn details(reading: &Reading, columns: usize) -> Vec<String> {
+    let mut out = vec![fit(&format!("run {}  {}  {}", reading.run, reading.user, reading.command), columns)];
+    let job = reading.job.map_or(String::new(), |job| format!("job {job}  "));
+    let left_over = if reading.launcher_running { "" } else { "  (radrm-run has ended; processes are left)" };
+    let time = Nanos((reading.seconds.max(0.0).floor() * 1e9) as u64);
+    out.push(fit(
+        &format!(
+            "{job}running for {time}  growth {}  {} launches, {}/s  SM {}  {} refused{left_over}",
+            growth(reading.growth_bytes_per_second),
+            grouped(reading.launches),
+            rate(reading.launches_per_second),
+            share(reading.sm_active_share),
+            grouped(reading.refused)
+        ),
+        columns,
+    ));
+    for gpu in &reading.gpus {
+        out.push(String::new());
+        out.extend(of_gpu(gpu, columns));
+    }
+    let wide = columns.saturating_sub(24).clamp(10, 100);
+    out.push(String::new());
+    out.push(fit(&format!("{:<22}{}", "memory held", past(&reading.held_before, wide)), columns));
+    out.push(fit(&format!("{:<22}{}", "launches per second", past(&reading.launched_before, wide)), columns));
+    out.push(String::new());
+    let titles =
+        [right("PID"), right("HELD"), right("PEAK"), right("LAUNCHES"), right("REFUSED"), left("COMMAND")];
+    let mut table = Table::new(titles).within(columns, 12);
+    let mut processes: Vec<_> = reading.processes.iter().collect();
+    processes.sort_by_key(|process| std::cmp::Reverse(process.held_bytes));
+    for process in processes {
+        table.row([
+            process.pid.to_string(),
+            Bytes(process.held_bytes).to_string(),
+            Bytes(process.peak_bytes).to_string(),
+            grouped(process.launches),
+            grouped(process.refused),
+            process.command.clone(),
+        ]);
+    }
+    out.extend(table.lines().iter().map(|line| fit(line, columns)));
+    out
+}
+
+fn of_gpu(gpu: &GpuReading, columns: usize) -> Vec<String> {
+    let (of, what) = match gpu.quota_bytes {
+        Some(quota) => (quota, "quota"),
+        None => (gpu.total_bytes, "card"),
+    };
+    let bar = bar(gpu.held_bytes, of, columns.saturating_sub(64).clamp(10, 50));
+    let bound = if gpu.peak_exact { "" } else { ">= " };
+    let mut out = vec![fit(&format!("GPU {}  {}", gpu.index, gpu.name), columns)];
+    out.push(fit(
+        &format!(
+            "  {bar} {} of {} ({what}), peak {bound}{}",
+            Bytes(gpu.held_bytes),
+            Bytes(of),
+            Bytes(gpu.peak_bytes)
+        ),
+        columns,
+    ));
+    for kind in Kind::ALL {
+        if let Some(bytes) = gpu.kinds.get(kind.key()) {
+            let beside = if kind.in_total() { "" } else { "  (not in the total)" };
+            out.push(fit(
+                &format!("  {:<20}{:>12}{beside}", kind.label(), Bytes(*bytes).to_string()),
+                columns,
+            ));
+        }
+    }
+    out
+}
+
+fn growth(rate: Option<f64>) -> String {
+    match rate {
+        None => "-".into(),
+        Some(rate) if rate.abs() < 1.0 => "0".into(),
+        Some(rate) => {
+            let sign = if rate < 0.0 { "-" } else { "+" };
+            format!("{sign}{}/s", Bytes(rate.abs() as u64))
+        }
+    }
+}
+
+fn rate(rate: Option<f64>) -> String {
+    rate.map_or("-".into(), |rate| grouped(rate.round() as u64))
+}
+
+fn share(share: Option<f64>) -> String {
+    share.map_or("-".into(), |share| format!("{:.0} %", share * 100.0))
+}
+
+fn bar(part: u64, whole: u64, wide: usize) -> String {
+    let full =
+        (u128::from(part) * wide as u128).div_ceil(u128::from(whole.max(1))).min(wide as u128) as usize;
+    format!("[{}{}]", "█".repeat(full), " ".repeat(wide - full))
+}
+
+/// The last values as one character each, against the highest of them.
+fn past(values: &[u64], wide: usize) -> String {
+    const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let values = values.get(values.len().saturating_sub(wide)..).unwrap_or_default();
+    let top = values.iter().copied().max().unwrap_or(0).max(1);
+    // Anything that is held shows.
+    let level = |value: &u64| (u128::from(*value) * 8).div_ceil(u128::from(top)) as usize;
+    values.iter().map(|value| LEVELS[level(value).min(8)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn reading(run: u32) -> Reading {
+        Reading {
+            run,
+            user: "ada".into(),
+            command: format!("python3 train.py --name \x1b[2J{}", "x".repeat(300)),
+            launcher_running: true,
+            seconds: 75.9,
+            gpus: vec![GpuReading {
+                index: 1,
+                name: "NVIDIA H200".into(),
+                total_bytes: 140 << 30,
+                held_bytes: 3 << 30,
+                peak_bytes: 5 << 30,
+                peak_exact: false,
+                kinds: BTreeMap::from([("device", 3 << 30), ("managed", 1 << 20)]),
+                quota_bytes: Some(8 << 30),
+                refused: 0,
+            }],
+            launches: 12_345,
+            launches_per_second: Some(1234.4),
+            growth_bytes_per_second: Some(-(2.0 * 1024.0 * 1024.0)),
+            refused: 3,
+            sm_active_share: Some(0.42),
+            held_before: vec![0, 1, 4, 8],
+            ..Reading::default()
+        }
+    }
+
+    fn widest(text: &str) -> usize {
+        let bare =
+            text.replace("\x1b[1m", "").replace("\x1b[2m", "").replace("\x1b[7m", "").replace("\x1b[0m", "");
+        let bare = bare.replace("\x1b[K", "").replace("\x1b[H", "").replace("\x1b[J", "");
+        assert!(!bare.contains('\x1b'), "{bare:?}");
+        bare.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn a_line_has_a_runs_figures() {
+        let text = plain(&[reading(7)], 200);
+        for part in
+            ["7  ada", "3.00 GiB", ">= 5.00 GiB", "8.00 GiB", "-2.00 MiB/s", "1,234", "42 %", "1 min 15 s"]
+        {
+            assert!(text.contains(part), "no {part:?} in {text}");
+        }
+        assert!(plain(&[], 80).contains("no program is running"));
+    }
+
+    #[test]
+    fn no_screen_is_larger_than_its_terminal() {
+        let readings: Vec<Reading> = (0..100).map(reading).collect();
+        for (columns, lines) in [(200, 50), (80, 24), (60, 10), (20, 4)] {
+            for keys in [&b""[..], b"\x1b[F", b"\r", b"h", b"/zzz\r", b"/t"] {
+                let mut interface = Interface::default();
+                for key in super::super::interface::Key::of(keys) {
+                    interface.press(key, &readings);
+                }
+                let text = screen(&readings, &interface, "node", columns, lines);
+                assert!(widest(&text) <= columns, "{} at {columns}: {text}", widest(&text));
+                assert!(text.lines().count() <= lines, "{} at {lines}", text.lines().count());
+            }
+        }
+    }
+
+    #[test]
+    fn the_chosen_run_is_on_the_screen() {
+        let readings: Vec<Reading> = (0..100).map(reading).collect();
+        let mut interface = Interface::default();
+        for key in super::super::interface::Key::of(b"N\x1b[F") {
+            interface.press(key, &readings);
+        }
+        let text = screen(&readings, &interface, "node", 100, 24);
+        assert!(text.lines().any(|line| line.starts_with("\x1b[7m") && line.contains(" 99 ")), "{text}");
+    }
+
+    #[test]
+    fn details_show_kinds_and_the_quota() {
+        let text = details(&reading(7), 120).join("\n");
+        for part in [
+            "3.00 GiB of 8.00 GiB (quota), peak >= 5.00 GiB",
+            "device",
+            "(not in the total)",
+            "12,345 launches",
+        ] {
+            assert!(text.contains(part), "no {part:?} in {text}");
+        }
+        assert_eq!(past(&[0, 1, 4, 8], 3), "▁▄█");
+    }
+}
