@@ -48,11 +48,11 @@ pub struct Model {
     pub early: f64,
     /// Memory of a process's context, there as soon as it shows up.
     pub context: Bytes,
-    /// The monitor tells what it saw once in this time: the means over it, and the memory in use at
-    /// its end. What is decided in between rests on what was told last. 0: it sees each change at once.
+    /// The monitor reports once in this time: the means over it, and the memory in use at its end. Decisions in between
+    /// rest on the last report. 0: it reports each change at once.
     pub window: Millis,
-    /// `aware` is told in these steps what a running job does of which nothing is known: the shim
-    /// measures each job by itself. 0: never.
+    /// `aware` gets the activity of a running job of which nothing was known once in this time: the shim measures each
+    /// job by itself. 0: never.
     pub read: Millis,
     /// Bytes a second when a job is suspended or resumed.
     pub suspend_rate: u64,

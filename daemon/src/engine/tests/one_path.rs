@@ -1,7 +1,12 @@
 //! The same submissions through the daemon's code and through the replay: every need and every decision is equal.
 //!
 //! Both have a node of their own that runs jobs alike: a job is there when it is started, runs as long as it runs alone,
-//! and ends at once where its peak is over its limit or over what is free.
+//! and ends at once where its peak is over its limit or over what is free. A job that can be suspended leaves its GPUs, and
+//! comes back, at the replay's rate; launch budgets are those of declared shares.
+//!
+//! Not compared is what a replay does not model: budgets by observed load or observed speeds (a replay without a monitor
+//! observes neither), suspensions that fail, lost and drained GPUs, cancelled and held jobs, reloads of the configuration,
+//! daemons that are killed, and unmanaged processes. `docs/replay.md` lists the same.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,17 +21,23 @@ use radrm_scheduler_core::{
     Action, Activity, Bytes, Condition, Dependency, HostNeed, JobId, Node, NodeId, Permille, Preemption,
     SuspendRefusal, UserId,
 };
+use radrm_telemetry::{Segment, SegmentFile, Writer};
 use serde_json::Value;
 
 use super::world::{Programs, World};
 use super::*;
+use crate::error::DaemonError;
+use crate::gpus::Sample;
 use crate::status::End;
 use crate::supervisor::Order;
+use crate::suspend;
 
 const JOBS: u64 = 1000;
 const GPUS: u32 = 4;
 const CPUS: u32 = 16;
 const HOST: u64 = 256 * GIB;
+/// Bytes a second of a suspension, as a replay has it.
+const SUSPEND_RATE: u64 = 5_000_000_000;
 /// When the first job may come, ms since 1970.
 const BEGIN: u64 = 1_700_000_000_000;
 
@@ -67,7 +78,7 @@ fn submissions(first_user: u32, users: u32) -> Vec<TraceJob> {
             allowed: rng.one_in(2),
             checkpoint_signal: rng.one_in(2).then_some(libc::SIGUSR1),
             grace: Millis(rng.below(3000)),
-            suspend: Err(SuspendRefusal::NoShim),
+            suspend: if rng.one_in(2) { Ok(()) } else { Err(SuspendRefusal::NoShim) },
         };
         let jobs = earlier.entry(user).or_default();
         let recent = jobs.iter().rev().nth(rng.below(4) as usize).copied();
@@ -148,6 +159,40 @@ struct Run {
     number: u64,
     end: End,
     until: u64,
+    /// A helper is at it, or it is off its GPUs.
+    transit: Option<Transit>,
+}
+
+/// Between running and suspended, with what is left to run, ms.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Transit {
+    Suspending { left: u64 },
+    Suspended { left: u64 },
+    Resuming { left: u64 },
+}
+
+impl Run {
+    fn is_on(&self, uuid: &String) -> bool {
+        !matches!(self.transit, Some(Transit::Suspended { .. })) && self.devices.contains(uuid)
+    }
+}
+
+/// The segment of all jobs that can be suspended: that of a process that called nothing that rules it out.
+struct Quiet {
+    file: SegmentFile,
+    _writer: Writer,
+    _folder: tempfile::TempDir,
+}
+
+impl Quiet {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = SegmentFile::create_in(&folder.path().join("segments"), 1).unwrap();
+        let path = std::ffi::CString::new(file.path().as_os_str().as_encoded_bytes()).unwrap();
+        let writer = Writer::join(&path).unwrap();
+        writer.driver_version(13_000);
+        Self { file, _writer: writer, _folder: folder }
+    }
 }
 
 /// A node on which time passes when the test says so.
@@ -161,6 +206,9 @@ struct Machine {
     runs: BTreeMap<Attempt, Run>,
     /// What is left to run of jobs that wrote a checkpoint, ms.
     kept: BTreeMap<u64, u64>,
+    /// Places in the trace of the attempts that were started.
+    indices: BTreeMap<Attempt, usize>,
+    quiet: Quiet,
 }
 
 impl Programs for Machine {
@@ -177,7 +225,29 @@ impl Programs for Machine {
         let devices = visible.split(',').filter(|uuid| !uuid.is_empty()).map(String::from).collect();
         let limit = order.argv.iter().position(|word| word == "--mem-limit");
         let limit = limit.map_or(u64::MAX, |at| order.argv[at + 1].trim_end_matches('B').parse().unwrap());
-        self.starts.push_back(Start { attempt, index: value("INDEX").parse().unwrap(), devices, limit });
+        let index = value("INDEX").parse().unwrap();
+        self.indices.insert(attempt, index);
+        self.starts.push_back(Start { attempt, index, devices, limit });
+    }
+
+    fn segment(&self, attempt: Attempt) -> Option<Segment> {
+        let job = &self.trace[self.indices[&attempt]];
+        job.preemption.suspend.is_ok().then(|| self.quiet.file.segment().unwrap())
+    }
+
+    fn start_helper(&mut self, attempt: Attempt, order: &suspend::Order) -> Result<(), DaemonError> {
+        self.count += 1;
+        let run = self.runs.get_mut(&attempt).unwrap();
+        run.transit = Some(match (order.task, run.transit) {
+            (suspend::Task::Suspend, None) => {
+                Transit::Suspending { left: run.until.saturating_sub(self.now) }
+            }
+            (suspend::Task::Resume, Some(Transit::Suspended { left })) => Transit::Resuming { left },
+            other => panic!("{attempt:?}: {:?}", other.0),
+        });
+        run.until = self.now + run.bytes * 1000 / SUSPEND_RATE;
+        run.number = self.count;
+        Ok(())
     }
 
     /// A program writes its checkpoint and goes on; by any other signal it ends a second later.
@@ -200,9 +270,8 @@ impl World<Machine> {
     fn begin_next(&mut self) -> Option<Vec<Message>> {
         let Machine { trace, now, count, starts, runs, kept, .. } = &mut self.programs;
         let Start { attempt, index, devices, limit } = starts.pop_front()?;
-        let used = |uuid: &String| -> u64 {
-            runs.values().filter(|run| run.devices.contains(uuid)).map(|run| run.bytes).sum()
-        };
+        let used =
+            |uuid: &String| -> u64 { runs.values().filter(|run| run.is_on(uuid)).map(|run| run.bytes).sum() };
         let room = devices.iter().map(|uuid| (40 * GIB).saturating_sub(used(uuid))).min().unwrap_or(u64::MAX);
         let (bytes, now) = (trace[index].peak.0, *now);
         let left = kept.remove(&attempt.0).unwrap_or(trace[index].duration.0);
@@ -212,22 +281,37 @@ impl World<Machine> {
         }
         *count += 1;
         let end = End { code: Some(0), peak: (!devices.is_empty()).then_some(bytes), ..End::default() };
-        runs.insert(attempt, Run { devices, bytes, number: *count, end, until: now + left });
+        runs.insert(attempt, Run { devices, bytes, number: *count, end, until: now + left, transit: None });
         self.begin(attempt, now);
         Some(Vec::new())
     }
 
-    /// Ends the attempts that end now.
+    /// What happens next to an attempt now: it ends, is suspended, or is back.
     fn pass(&mut self) -> Vec<Message> {
-        let now = self.programs.now;
-        let due = self.programs.runs.iter().filter(|(_, run)| run.until <= now);
-        let mut due: Vec<(u64, Attempt)> = due.map(|(attempt, run)| (run.number, *attempt)).collect();
-        due.sort_unstable();
-        for (_, attempt) in due {
-            let run = self.programs.runs.remove(&attempt).unwrap();
-            self.end(attempt, End { at_ms: now, ..run.end });
-        }
-        self.take_ended()
+        let Machine { now, count, runs, .. } = &mut self.programs;
+        let due = runs.iter_mut().filter(|(_, run)| run.until <= *now);
+        let Some((attempt, run)) = due.min_by_key(|(_, run)| run.number) else { return Vec::new() };
+        let attempt = *attempt;
+        let answer = match run.transit {
+            None => {
+                let end = End { at_ms: *now, ..run.end.clone() };
+                runs.remove(&attempt);
+                self.end(attempt, end);
+                return self.take_ended();
+            }
+            Some(Transit::Suspending { left }) => {
+                (run.transit, run.until) = (Some(Transit::Suspended { left }), u64::MAX);
+                let bytes = run.devices.iter().map(|uuid| (uuid.clone(), run.bytes)).collect();
+                Answer::Suspended { processes: Vec::new(), bytes }
+            }
+            Some(Transit::Resuming { left }) => {
+                *count += 1;
+                (run.transit, run.until, run.number) = (None, *now + left, *count);
+                Answer::Resumed
+            }
+            Some(Transit::Suspended { .. }) => panic!("{attempt:?} has no time"),
+        };
+        vec![Message::Suspension(attempt, Some(answer))]
     }
 
     fn take_ended(&mut self) -> Vec<Message> {
@@ -255,6 +339,8 @@ fn by_daemon(trace: &[TraceJob]) -> (Vec<Logged>, BTreeMap<u64, u64>, BTreeMap<u
         starts: VecDeque::new(),
         runs: BTreeMap::new(),
         kept: BTreeMap::new(),
+        indices: BTreeMap::new(),
+        quiet: Quiet::new(),
     };
     let world = Recorder(Rc::new(RefCell::new(World::of(programs))));
     let config = Config {
@@ -280,7 +366,8 @@ fn by_daemon(trace: &[TraceJob]) -> (Vec<Logged>, BTreeMap<u64, u64>, BTreeMap<u
     let mut next = 0;
     loop {
         let arrival = trace.get(next).map(|job| job.arrival.0);
-        let end = world.0.borrow().programs.runs.values().map(|run| run.until).min();
+        let runs = |world: &World<Machine>| world.programs.runs.values().map(|run| run.until).min();
+        let end = runs(&world.0.borrow()).filter(|until| *until < u64::MAX);
         let Some(happens) = arrival.into_iter().chain(end).min() else { break };
         let now = engine.core.wake.map_or(happens, |wake| happens.min(wake.0));
         world.0.borrow_mut().programs.now = now;
@@ -306,6 +393,10 @@ fn by_daemon(trace: &[TraceJob]) -> (Vec<Logged>, BTreeMap<u64, u64>, BTreeMap<u
         loop {
             let Some(messages) = world.0.borrow_mut().begin_next() else { break };
             batch(&mut engine, messages);
+            // A poll of the GPUs shows which jobs can be suspended. Its figures are of no GPU that jobs have.
+            let sample = Sample { uuid: "GPU-9".into(), ..Sample::default() };
+            let poll = Poll { begun: Instant::now(), samples: vec![sample], lost: Vec::new() };
+            batch(&mut engine, vec![Message::Polled(poll)]);
         }
     }
     drop(engine);
@@ -415,7 +506,8 @@ fn daemon_and_replay_resolve_and_decide_alike() {
     let count =
         |word: &str| decided.iter().filter(|(_, decision)| decision.to_string().contains(word)).count();
     let mut found = vec![("rejected", rejected.len()), ("learned", needs.len() - numbers.len())];
-    found.extend(["requeue", "backfilled", "ran_out"].map(|word| (word, count(word))));
+    let common = ["requeue", "backfilled", "ran_out", "set_budget"];
+    found.extend(common.map(|word| (word, count(word))));
     assert!(found.iter().all(|(_, count)| *count >= 20), "{found:?}");
     let rare = [
         "more_important",
@@ -426,6 +518,8 @@ fn daemon_and_replay_resolve_and_decide_alike() {
         "timed_out",
         "dependency_failed",
         "ready",
+        "\"suspend\"",
+        "\"resume\"",
     ]
     .map(|word| (word, count(word)));
     assert!(rare.iter().all(|(_, count)| *count >= 2), "{rare:?}");

@@ -35,6 +35,16 @@ pub(super) trait Programs: 'static {
 
     /// A program gets a signal. Returns whether it ends at once.
     fn signal(&mut self, attempt: Attempt, number: i32) -> bool;
+
+    /// The segment of an attempt whose program is there, if it can be suspended.
+    fn segment(&self, _: Attempt) -> Option<Segment> {
+        None
+    }
+
+    /// A helper starts to suspend an attempt or to bring it back.
+    fn start_helper(&mut self, _: Attempt, _: &suspend::Order) -> Result<(), DaemonError> {
+        Err(DaemonError::JobGone)
+    }
 }
 
 /// Programs that begin when the test says so, and end when it says so or at a signal.
@@ -195,8 +205,8 @@ impl<P: Programs> Effects for Recorder<P> {
         BTreeSet::new()
     }
 
-    fn start_helper(&mut self, _: Attempt, _: suspend::Order) -> Result<(), DaemonError> {
-        Err(DaemonError::JobGone)
+    fn start_helper(&mut self, attempt: Attempt, order: suspend::Order) -> Result<(), DaemonError> {
+        self.act(|world| world.programs.start_helper(attempt, &order))
     }
 
     fn start_epilog(&mut self, _: Attempt, _: &Call) -> Result<(), DaemonError> {
@@ -219,8 +229,11 @@ impl<P: Programs> Effects for Recorder<P> {
         false
     }
 
-    fn segment(&self, _: ProcessIdentity) -> Option<Segment> {
-        None
+    fn segment(&self, program: ProcessIdentity) -> Option<Segment> {
+        let world = self.0.borrow();
+        let mut attempts = world.attempts.iter();
+        let (attempt, _) = attempts.find(|(_, report)| report.status.program == Some(program))?;
+        world.programs.segment(*attempt)
     }
 
     fn processes(&self) -> host::Snapshot {

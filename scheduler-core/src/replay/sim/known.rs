@@ -8,7 +8,7 @@ use radrm_base::PastRun;
 use super::{Knowledge, Sim, Source};
 use crate::event::Event;
 use crate::interference;
-use crate::job::{Dependency, Job, JobId, UserId};
+use crate::job::{Dependency, Job, JobId, Preemption, SuspendRefusal, UserId};
 use crate::need::{Calibration, Features, History, MAX_RUNS, NamedEstimate, NeedResolver, Needs};
 use crate::outcome::{Evidence, Outcome};
 use crate::replay::trace::TraceJob;
@@ -96,7 +96,7 @@ impl Sim<'_> {
             program: Some(interference::Program::named(&from.name)),
             time_limit: from.time_limit,
             submitted: from.arrival,
-            preemption: from.preemption,
+            preemption: Preemption { suspend: Err(SuspendRefusal::NoShim), ..from.preemption },
             after: after.collect(),
             ..Job::new(JobId(index.into()))
         };

@@ -2,8 +2,8 @@
 
 mod known;
 mod memory;
+mod observe;
 mod suspension;
-mod told;
 mod truth;
 
 use std::cmp::Reverse;
@@ -40,7 +40,7 @@ pub enum Source {
     Submitted,
 }
 
-/// What the scheduler is told of run times and activity.
+/// What the scheduler knows of run times and activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Knowledge {
     /// Of every job, as from an earlier, equal run.
@@ -111,7 +111,7 @@ enum What {
     },
     Tick,
     Observe,
-    /// A job has come to a device: what the monitor told of it last counts again.
+    /// A job has come to a device: the monitor's last report of it counts again.
     Shared {
         device: u32,
     },
@@ -135,6 +135,10 @@ struct Run {
     limit: Option<Bytes>,
     used: Bytes,
     began: Millis,
+    /// When it was suspended, until it is back.
+    suspended: Option<Millis>,
+    /// How long it was suspended: its run time is without that.
+    away: Millis,
     /// Its process is there and works.
     active: bool,
     cap: f64,
@@ -158,10 +162,10 @@ struct Gpu {
     memory: f64,
     /// Integrals of SM activity, SM occupancy and DRAM activity since the window began.
     window: [f64; 3],
-    /// What the monitor told last.
-    told: Observation,
+    /// The monitor's last report.
+    observed: Observation,
     /// What the scheduler took in last.
-    fed: Observation,
+    reported: Observation,
 }
 
 /// Progress of a replay, for displays.
@@ -304,7 +308,7 @@ impl<'a> Sim<'a> {
                 let event = Event::Submitted { job: Box::new(self.submission(job)) };
                 self.waits(job, true);
                 self.step(event);
-                self.seen_at_once();
+                self.observe_at_once();
             }
             What::Shown { job, attempt } => self.shown(job, attempt),
             What::Read { job, attempt } => self.read(job, attempt),
@@ -327,6 +331,8 @@ impl<'a> Sim<'a> {
                 if let Some(run) = self.runs.get_mut(&job).filter(|run| run.attempt == attempt) {
                     run.active = true;
                     run.at = self.now;
+                    let away = run.suspended.take().map_or(Millis::ZERO, |since| self.now.minus(since));
+                    run.away = run.away.plus(away);
                     self.step(Event::Resumed { job: JobId(job.into()), attempt });
                     self.population_changed(job);
                 }
@@ -337,9 +343,9 @@ impl<'a> Sim<'a> {
                     self.step(Event::Tick);
                 }
             }
-            What::Shared { device } => self.feed(device as usize),
+            What::Shared { device } => self.report_device(device as usize),
             What::Observe => {
-                self.tell();
+                self.observe();
                 self.push(self.now.plus(self.model.window), What::Observe);
             }
         }
@@ -426,6 +432,8 @@ impl<'a> Sim<'a> {
             limit,
             used: Bytes::ZERO,
             began: self.now,
+            suspended: None,
+            away: Millis::ZERO,
             active: false,
             cap: 1.0,
             devices,
@@ -465,6 +473,7 @@ impl<'a> Sim<'a> {
             }
         }
         self.step(Event::Started { job: JobId(job.into()), attempt });
+        self.show_suspend(job);
         self.population_changed(job);
         let unknown = self.state.job(JobId(job.into())).is_some_and(|view| view.job.activity.is_none());
         if self.model.read > Millis::ZERO && unknown && self.options.settings.policy.rules().predicts() {
@@ -477,14 +486,15 @@ impl<'a> Sim<'a> {
         self.settle_devices(job);
         let Some(run) = self.runs.remove(&job) else { return };
         let result = &mut self.results[job as usize];
-        result.ran = result.ran.plus(self.now.minus(run.began));
+        let ran = self.now.minus(run.began).minus(run.away);
+        result.ran = result.ran.plus(ran);
         for &at in &run.devices {
             let gpu = &mut self.gpus[at];
             gpu.jobs.retain(|other| *other != job);
             gpu.used = gpu.used.minus(run.used);
             if gpu.jobs.is_empty() {
                 // The scheduler takes an empty device for one that does nothing.
-                gpu.fed = Observation::default();
+                gpu.reported = Observation::default();
             }
             if self.options.bars {
                 self.bars.push(Bar {
@@ -499,9 +509,8 @@ impl<'a> Sim<'a> {
         for at in run.devices {
             self.recompute(at);
         }
-        let ran = self.now.minus(run.began);
         self.finish(job, run.attempt, ran, outcome);
-        self.seen_at_once();
+        self.observe_at_once();
     }
 
     /// Figures of the job's devices up to now.

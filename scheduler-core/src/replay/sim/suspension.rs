@@ -6,6 +6,14 @@ use crate::event::Event;
 use crate::job::JobId;
 
 impl Sim<'_> {
+    /// Whether a job can be suspended is known once it uses a GPU, as in the daemon.
+    pub(super) fn show_suspend(&mut self, job: u32) {
+        let from = &self.trace[job as usize].preemption;
+        if from.suspend.is_ok() {
+            self.step(Event::SuspendKnown { job: JobId(job.into()), suspend: from.suspend });
+        }
+    }
+
     pub(super) fn freeze(&mut self, job: u32) {
         self.settle_devices(job);
         if let Some(run) = self.runs.get_mut(&job) {
@@ -21,6 +29,7 @@ impl Sim<'_> {
     pub(super) fn suspended(&mut self, job: u32, attempt: u32) {
         self.settle_devices(job);
         let Some(run) = self.runs.get_mut(&job).filter(|run| run.attempt == attempt) else { return };
+        run.suspended = Some(self.now);
         let devices = std::mem::take(&mut run.devices);
         let bytes = run.used;
         for &at in &devices {

@@ -1,4 +1,4 @@
-//! What the scheduler is told: by the monitor of devices, by the shim of jobs, by runs that ended.
+//! What the scheduler observes: devices by their monitor, jobs by their shims, and how jobs slow each other.
 
 use super::{Knowledge, Sim, What};
 use crate::device::{JobObservation, Observation};
@@ -8,15 +8,15 @@ use crate::job::JobId;
 use crate::units::{Millis, Permille};
 
 impl Sim<'_> {
-    /// A monitor without a window sees each change.
-    pub(super) fn seen_at_once(&mut self) {
+    /// A monitor without a window reports each change.
+    pub(super) fn observe_at_once(&mut self) {
         if self.monitored && self.model.window == Millis::ZERO {
-            self.tell();
+            self.observe();
         }
     }
 
-    /// The monitor's window is over: it tells the means over it, and the memory in use now.
-    pub(super) fn tell(&mut self) {
+    /// The monitor's window is over: it reports the means over it, and the memory in use now.
+    pub(super) fn observe(&mut self) {
         for at in 0..self.gpus.len() {
             self.settle(at);
             let gpu = &mut self.gpus[at];
@@ -27,24 +27,24 @@ impl Sim<'_> {
                 std::mem::take(&mut gpu.window).map(|sum| sum / window)
             };
             let [smact, smocc, drama] = mean.map(Permille::from_fraction);
-            gpu.told = Observation { used: gpu.used, smact, smocc, drama };
-            self.feed(at);
+            gpu.observed = Observation { used: gpu.used, smact, smocc, drama };
+            self.report_device(at);
         }
     }
 
-    /// The scheduler knows of a device what the monitor told last. Whether a device is idle is seen
-    /// at any time, so nothing old is told of one that is.
-    pub(super) fn feed(&mut self, at: usize) {
+    /// The scheduler has the monitor's last report of a device. Whether a device is idle it knows at any time, so no
+    /// old report counts for one that is.
+    pub(super) fn report_device(&mut self, at: usize) {
         let gpu = &mut self.gpus[at];
-        let seen = if gpu.jobs.is_empty() { Observation::default() } else { gpu.told };
-        if gpu.fed != seen {
-            gpu.fed = seen;
+        let seen = if gpu.jobs.is_empty() { Observation::default() } else { gpu.observed };
+        if gpu.reported != seen {
+            gpu.reported = seen;
             let device = self.ids[at];
             self.step(Event::DeviceObserved { device, seen });
         }
     }
 
-    /// Whether it is told how jobs slow each other: where nothing was measured before, and of what runs.
+    /// Whether the scheduler learns from jobs that run beside each other: where it knows only what ended in the trace.
     pub(super) fn learns_sharing(&self) -> bool {
         self.options.knowledge == Knowledge::Learned
             && self.model.read > Millis::ZERO
