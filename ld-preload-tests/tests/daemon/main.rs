@@ -6,6 +6,7 @@ mod disk;
 mod harm;
 mod hooks;
 mod host;
+mod host_limits;
 mod idle;
 mod jobs;
 mod kills;
