@@ -374,7 +374,8 @@
       const whole = view.from === 0 && view.to === data.end;
       const refused = this.gpu.refused.filter(refusal => refusal.t >= view.from && refusal.t <= view.to).length;
       const parts = [`${time(view.from)} to ${time(view.to)}${whole ? " (all)" : ""}`];
-      if (peak) parts.push(`peak ${bytes(sum(peak.at))} at ${time(Math.max(this.gpu.t[peak.at], view.from))}`);
+      // The peak of the whole run stands above the picture, with the bound that it may be.
+      if (peak && !whole) parts.push(`peak ${bytes(sum(peak.at))} at ${time(Math.max(this.gpu.t[peak.at], view.from))}`);
       if (refused) parts.push(`${refused} refused ${refused === 1 ? "request" : "requests"}`);
       const text = parts.join(" · ");
       if (this.interval.textContent !== text) this.interval.textContent = text;

@@ -21,7 +21,11 @@ pub fn check(root: &Path) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let mut listed = BTreeSet::new();
     let pages: Vec<_> = match root.join("docs").is_dir() {
-        true => files_below(&root.join("docs"))?.into_keys().map(|name| format!("docs/{name}")).collect(),
+        true => {
+            // Pictures are no pages.
+            let names = files_below(&root.join("docs"))?.into_keys().filter(|name| name.ends_with(".md"));
+            names.map(|name| format!("docs/{name}")).collect()
+        }
         false => Vec::new(),
     };
     for document in DOCUMENTS.into_iter().chain(pages.iter().map(String::as_str)) {
@@ -107,14 +111,16 @@ mod tests {
             ("README.md", ""),
             ("ARCHITECTURE.md", ""),
             ("docs/SUMMARY.md", "- [a](a.md)\n- [c](commands.md)\n"),
-            ("docs/a.md", "[b](how-to/b.md)"),
+            ("docs/a.md", "[b](how-to/b.md) ![p](picture.png) ![q](gone.png)"),
             ("docs/how-to/b.md", "[a](../a.md) [a](a.md) [c](../commands.md) [c](../none.md)"),
         ] {
             fs::write(dir.path().join(file), text).unwrap();
         }
+        fs::write(dir.path().join("docs/picture.png"), b"\x89PNG").unwrap();
         assert_eq!(
             check(dir.path()).unwrap(),
             [
+                "docs/a.md:1: gone.png is not there",
                 "docs/how-to/b.md:1: a.md is not there",
                 "docs/how-to/b.md:1: ../none.md is not there",
                 "docs/SUMMARY.md: docs/how-to/b.md has no place in the book",
