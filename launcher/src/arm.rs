@@ -8,6 +8,7 @@ use radrm_limits::mps::control::Control;
 use radrm_limits::mps::service::{Service, Wanted};
 use radrm_limits::mps::warnings::{self, SHARE_VARIABLE};
 use radrm_limits::program::environment::Environment;
+use radrm_limits::steps::StepsScope;
 use radrm_os::nvml::Gpu;
 use radrm_telemetry::ledger::LedgerView;
 
@@ -29,6 +30,8 @@ pub struct Armed<'a> {
     pub(crate) started: Duration,
     /// Ledgers whose contexts are measured.
     pub(crate) measured: Vec<LedgerView>,
+    /// The place among the steps of a job, held until the processes have ended.
+    pub(crate) steps: Option<StepsScope>,
     pub(crate) dry_run: Option<Setup>,
     pub(crate) mps: Joined,
     /// Held until the program has ended.
@@ -45,7 +48,7 @@ impl<'a> Prepared<'a> {
         let mut environment = self.environment.clone();
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let channel = self.channel(started)?;
-        let measured = self.limit(channel.as_ref(), &mut environment)?;
+        let (measured, steps) = self.limit(channel.as_ref(), &mut environment)?;
         self.share(channel.as_ref(), &mut environment)?;
         if let (Some(channel), Some(shim)) = (&channel, self.preload.shim()) {
             environment.prepend_path("LD_PRELOAD", shim);
@@ -76,7 +79,7 @@ impl<'a> Prepared<'a> {
             None
         };
         let mps = Joined { service, remarks };
-        Ok(Armed { prepared: self, environment, channel, started, measured, dry_run, mps, fence })
+        Ok(Armed { prepared: self, environment, channel, started, measured, steps, dry_run, mps, fence })
     }
 
     fn channel(&self, started: Duration) -> Result<Option<Channel>, LaunchError> {
@@ -94,16 +97,17 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// Brings the limits on memory into force; gives the ledgers whose contexts are to be measured.
+    /// Brings the limits on memory into force; gives the ledgers whose contexts are to be measured, and the place
+    /// among the steps of a job.
     fn limit(
         &self,
         channel: Option<&Channel>,
         environment: &mut Environment,
-    ) -> Result<Vec<LedgerView>, LaunchError> {
-        let (Some(channel), Some(limits)) = (channel, self.limits()) else { return Ok(Vec::new()) };
-        let views = limits.bring_into_force(|limits| channel.arm(limits), environment);
-        let views = views?;
-        Ok(if limits.measures_contexts() { views } else { Vec::new() })
+    ) -> Result<(Vec<LedgerView>, Option<StepsScope>), LaunchError> {
+        let (Some(channel), Some(limits)) = (channel, self.limits()) else { return Ok((Vec::new(), None)) };
+        let in_force = limits.bring_into_force(|limits| channel.arm(limits), environment)?;
+        let measured = if limits.measures_contexts() { in_force.views } else { Vec::new() };
+        Ok((measured, in_force.steps))
     }
 
     fn share(&self, channel: Option<&Channel>, environment: &mut Environment) -> Result<(), LaunchError> {

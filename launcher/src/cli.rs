@@ -9,6 +9,7 @@ use radrm_limits::LimitError;
 use radrm_limits::config::{Mode, Percentage};
 use radrm_limits::program::kernels::Kernels;
 use radrm_limits::requested::RequestedLimits;
+use radrm_limits::steps::StepsRequest;
 use thiserror::Error;
 
 use crate::NAME;
@@ -135,6 +136,20 @@ struct Flags {
     mps: Option<Option<Percentage>>,
     #[command(flatten)]
     dry_run: crate::dry_run::flags::Flags,
+    /// Start nothing: write the environment for PROGRAM to standard output, record until standard input ends
+    ///
+    /// For workload managers that start the processes themselves.
+    #[arg(long, hide = true, conflicts_with_all = ["wait_all", "json"])]
+    attend: bool,
+    /// The job whose steps share the limits of --job-limit
+    #[arg(long, value_name = "JOB", hide = true, requires = "attend")]
+    step_of: Option<String>,
+    /// A limit over all steps of the job; the strictest holds
+    #[arg(long, value_name = "LIMIT", hide = true, requires = "step_of", value_parser = RequestedLimits::parse)]
+    job_limit: Vec<RequestedLimits>,
+    /// A limit of this step beside --mem-limit; the strictest holds
+    #[arg(long, value_name = "LIMIT", hide = true, requires = "step_of", value_parser = RequestedLimits::parse)]
+    step_limit: Vec<RequestedLimits>,
     /// Wait for all descendants, not only for PROGRAM
     #[arg(long, help_heading = "Waiting")]
     wait_all: bool,
@@ -224,6 +239,10 @@ pub struct Plan {
     pub kernels: Option<Kernels>,
     /// The dry run, if one is wanted.
     pub dry_run: Option<crate::dry_run::flags::DryRun>,
+    /// Another program starts the processes.
+    pub attend: bool,
+    /// What all steps of the job may take together.
+    pub steps: Option<StepsRequest>,
     /// Say nothing but failures.
     pub quiet: bool,
     /// Wait for every descendant, not only for the program.
@@ -242,6 +261,8 @@ pub enum CommandLineError {
     DryRun(#[from] FlagsError),
     #[error("--faults works only with --emulate or --machine")]
     FaultsWithoutEmulation,
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     #[error("--sm-limit and --mps=PERCENT both state a share: give one of them")]
     TwoShares,
 }
@@ -299,6 +320,11 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
         sm_limit: flags.sm_limit,
         kernels: flags.kernels,
         dry_run,
+        attend: flags.attend,
+        steps: flags
+            .step_of
+            .map(|job| StepsRequest::new(job, flags.job_limit, flags.step_limit))
+            .transpose()?,
         quiet: flags.quiet,
         wait_all: flags.wait_all,
         command: flags.command,
@@ -369,6 +395,8 @@ mod tests {
             ("--mps=0 p", "--mps: `0` is no percentage"),
             ("--sm-limit=0% p", "--sm-limit: `0%` is no percentage"),
             ("--sm-limit 30% --mps=40 p", "both state a share"),
+            ("--attend --step-of a/b p", "`a/b` names no job"),
+            ("--step-of slurm-7 p", "--attend"),
         ] {
             match plan(line) {
                 Err(Instead::Wrong(text)) => {

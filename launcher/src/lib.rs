@@ -4,8 +4,11 @@
 //! asked for, `arm::Armed` has brought limits, MPS and environment into force, `spawn::Running` has a program,
 //! `record::Finished` knows how it ended. Until the program is started each phase undoes what it made when it is
 //! dropped, so a `error::LaunchError` leaves nothing behind.
+//!
+//! `attend` takes the place of the last two phases where another program starts the processes.
 
 mod arm;
+mod attend;
 mod child;
 pub mod cli;
 pub mod dry_run;

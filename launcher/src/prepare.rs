@@ -85,7 +85,11 @@ impl<'a> Prepared<'a> {
         let gpus = Machine::new(nvml.clone());
         let node = if !inside_limits(&environment) {
             let limits = Limits::of_job(plan.mem_limit.as_ref(), ledgers.clone(), nvml);
-            Some(limits?)
+            let limits = limits?;
+            Some(match &plan.steps {
+                Some(request) => limits.among_steps(request)?,
+                None => limits,
+            })
         } else if plan.mem_limit.is_some() || plan.sm_limit.is_some() {
             return Err(LaunchError::NestedLimit);
         } else {

@@ -48,7 +48,8 @@ impl Finished<'_> {
         let mut left_mps = None;
         if let Some(mut recording) = self.recording.take() {
             recording.dry_run(outcome);
-            recording.finish(plan, &self.ended, remarks, &mut |alive| {
+            recording.used(&self.ended);
+            recording.finish(plan, self.ended.ending, remarks, &mut |alive| {
                 left_mps = self.mps.leave(alive > 0);
                 match self.prepared.emulated.take() {
                     Some(emulated) if alive > 0 => kept = Some(emulated.keep()),

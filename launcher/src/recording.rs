@@ -134,8 +134,10 @@ pub struct Start<'a> {
     pub command: &'a [OsString],
     /// The file that was executed, if it is known.
     pub program: Option<&'a Path>,
-    /// The program's process.
+    /// The program's process; this process, if the job is attended.
     pub pid: libc::pid_t,
+    /// The processes are not descendants of this one.
+    pub attended: bool,
     /// When it started, since 1970.
     pub at: Duration,
     /// The emulated machine: in words, and its NVML.
@@ -158,7 +160,7 @@ impl Recording {
         unseen: Vec<String>,
     ) -> Result<Self, ChannelError> {
         // At once: what the program starts before it is counted is not counted either.
-        let counters = HostCounters::open(start.pid.unsigned_abs());
+        let counters = (!start.attended).then(|| HostCounters::open(start.pid.unsigned_abs()));
         let segment = channel.file.segment().map_err(ChannelError::Read)?;
         let pid = start.pid.unsigned_abs();
         let at = u64::try_from(start.at.as_nanos()).unwrap_or(0);
@@ -207,7 +209,9 @@ impl Recording {
         let options =
             WatchOptions { profile, nvml, entry_name, unseen, gpu_clock, ..WatchOptions::default() };
         let mut watch = JobWatch::start(segment, job, options);
-        watch.count_host(counters);
+        if let Some(counters) = counters {
+            watch.count_host(counters);
+        }
         Ok(Self {
             watch,
             segment: channel.file.segment().ok(),
@@ -252,21 +256,8 @@ impl Recording {
         gap
     }
 
-    /// Takes what a dry run found out: it is recorded at the end.
-    pub fn dry_run(&mut self, found: Option<DryRunFigures>) {
-        self.dry_run = found;
-    }
-
-    /// Completes the profile, adds the dataset's row and reports. `completed` is called when the
-    /// profile stands, with the number of watched processes that still run.
-    pub fn finish(mut self, plan: &Plan, ended: &Ended, remarks: Remarks, completed: &mut dyn FnMut(usize)) {
-        // The report is printed to the same terminal.
-        self.status_line = None;
-        let alive = self.running();
-        self.warnings.extend(self.watch.take_warnings());
-        if let Some(charge) = &self.charge {
-            charge.save();
-        }
+    /// Takes what the kernel says of the program at its end.
+    pub fn used(&mut self, ended: &Ended) {
         self.watch.used(Usage {
             busy: ended.user + ended.system,
             resident: Bytes(ended.max_resident),
@@ -274,7 +265,24 @@ impl Recording {
             minor_faults: ended.minor_faults,
             major_faults: ended.major_faults,
         });
-        let Finished { mut profile, path, warnings, failures } = self.watch.finish(exit(ended.ending));
+    }
+
+    /// Takes what a dry run found out: it is recorded at the end.
+    pub fn dry_run(&mut self, found: Option<DryRunFigures>) {
+        self.dry_run = found;
+    }
+
+    /// Completes the profile, adds the dataset's row and reports. `completed` is called when the
+    /// profile stands, with the number of watched processes that still run.
+    pub fn finish(mut self, plan: &Plan, ending: Ending, remarks: Remarks, completed: &mut dyn FnMut(usize)) {
+        // The report is printed to the same terminal.
+        self.status_line = None;
+        let alive = self.running();
+        self.warnings.extend(self.watch.take_warnings());
+        if let Some(charge) = &self.charge {
+            charge.save();
+        }
+        let Finished { mut profile, path, warnings, failures } = self.watch.finish(exit(ending));
         self.warnings.extend(warnings);
         self.failures.extend(failures);
         if let Some(figures) = self.dry_run.take() {

@@ -43,6 +43,9 @@ fn ended(result: Result<End, LaunchError>) -> End {
 }
 
 fn launch(plan: &Plan, inherited: &Inherited) -> Result<Ending, LaunchError> {
-    let running = Prepared::new(plan)?.arm()?.spawn(inherited)?;
-    Ok(running.wait().record())
+    let armed = Prepared::new(plan)?.arm()?;
+    if plan.attend {
+        return Ok(armed.attend());
+    }
+    Ok(armed.spawn(inherited)?.wait().record())
 }

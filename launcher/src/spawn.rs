@@ -1,8 +1,11 @@
 //! The third phase of a launch: the program runs, and is recorded.
 
+use std::time::Duration;
+
 use radrm_limits::cgroup::Fence;
 use radrm_limits::charge::Charge;
 use radrm_limits::mps::clients::Check;
+use radrm_telemetry::ledger::LedgerView;
 
 use crate::arm::{Armed, Joined};
 use crate::child;
@@ -10,7 +13,7 @@ use crate::dry_run::Setup;
 use crate::error::LaunchError;
 use crate::inherited::Inherited;
 use crate::prepare::Prepared;
-use crate::recording::{Recording, Start};
+use crate::recording::{Channel, Recording, Start};
 use crate::signals::{self, Held};
 use crate::supervise::{self, Supervisor};
 use crate::witness::Witness;
@@ -24,6 +27,49 @@ pub struct Running<'a> {
     pub(crate) dry_run: Option<Setup>,
     pub(crate) mps: Joined,
     pub(crate) fence: Option<Fence>,
+}
+
+/// Processes that have just been started.
+pub(crate) struct Started {
+    pub(crate) channel: Channel,
+    /// See [`Start::pid`].
+    pub(crate) pid: libc::pid_t,
+    /// When, since 1970.
+    pub(crate) at: Duration,
+    /// See [`Start::attended`].
+    pub(crate) attended: bool,
+    /// Ledgers whose contexts are measured.
+    pub(crate) measured: Vec<LedgerView>,
+}
+
+impl Prepared<'_> {
+    /// Begins to record; without a recording the processes run unwatched.
+    pub(crate) fn recording(&self, started: Started, mps: &Joined) -> Option<Recording> {
+        let (plan, remarks) = (self.plan, self.remarks);
+        let emulated = self.emulated.as_ref();
+        let start = Start {
+            command: &plan.command,
+            program: self.program.as_deref(),
+            pid: started.pid,
+            attended: started.attended,
+            at: started.at,
+            emulated: emulated.map(|machine| (machine.label().to_owned(), machine.nvml().to_owned())),
+            dry: plan.dry_run.is_some(),
+            profile_mode: plan.profile_mode.or_else(|| self.node.as_ref()?.scopes.profile_mode),
+        };
+        let unseen = self.preload.unseen(&plan.command[0], self.program.as_deref(), &self.environment);
+        let mut recording = Recording::begin(started.channel, start, &self.profile, unseen)
+            .map_err(|error| remarks.failure(&format!("{error}; nothing is recorded")))
+            .ok()?;
+        if let Some(control) = mps.control() {
+            recording.check_clients(Check::new(control.clone()));
+        }
+        recording.charge(Charge::new(started.measured, self.ledgers.emulated()));
+        if plan.live {
+            recording.show_live();
+        }
+        Some(recording)
+    }
 }
 
 impl<'a> Armed<'a> {
@@ -46,34 +92,22 @@ impl<'a> Armed<'a> {
             .map_err(|reason| LaunchError::not_started(reason, &plan.command[0]))?;
         // At once, so that no signal to the group comes before it, and while this process is small.
         let witness = Witness::new();
-        let Self { mut prepared, channel, started, measured, dry_run, mps, fence, environment: _ } = self;
+        let Self {
+            mut prepared,
+            channel,
+            started,
+            measured,
+            dry_run,
+            mps,
+            fence,
+            steps: _steps,
+            environment: _,
+        } = self;
         prepared.profile.keep();
-        let (remarks, word) = (prepared.remarks, &plan.command[0]);
-        let mut recording = channel.and_then(|channel| {
-            let emulated = prepared.emulated.as_ref();
-            let start = Start {
-                command: &plan.command,
-                program: prepared.program.as_deref(),
-                pid: child,
-                at: started,
-                emulated: emulated.map(|machine| (machine.label().to_owned(), machine.nvml().to_owned())),
-                dry: plan.dry_run.is_some(),
-                profile_mode: plan.profile_mode.or_else(|| prepared.node.as_ref()?.scopes.profile_mode),
-            };
-            let unseen = prepared.preload.unseen(word, prepared.program.as_deref(), &prepared.environment);
-            Recording::begin(channel, start, &prepared.profile, unseen)
-                .map_err(|error| remarks.failure(&format!("{error}; nothing is recorded")))
-                .ok()
+        let recording = channel.and_then(|channel| {
+            let start = Started { channel, pid: child, at: started, attended: false, measured };
+            prepared.recording(start, &mps)
         });
-        if let Some(recording) = &mut recording {
-            if let Some(control) = mps.control() {
-                recording.check_clients(Check::new(control.clone()));
-            }
-            recording.charge(Charge::new(measured, prepared.ledgers.emulated()));
-            if prepared.plan.live {
-                recording.show_live();
-            }
-        }
         let supervisor = Supervisor::new(child, held, witness);
         Ok(Running { prepared, inherited, supervisor, recording, dry_run, mps, fence })
     }

@@ -33,6 +33,8 @@ pub enum LimitError {
     NoPercentage(String),
     #[error("`{0}` is no mode that lets its owner write, such as 0644")]
     NoMode(String),
+    #[error("`{0}` names no job: letters, digits, - and . are permitted, at most 64")]
+    NoJobName(String),
     #[error("`{0}` is none of off, count, sample, sample:PERCENT (up to 100), all")]
     NoKernelsMode(String),
     #[error("no limit is given")]

@@ -132,6 +132,16 @@ impl Ledgers {
         ScopeDirectory::make(&self.own_directory(uid), Access::User(uid))
     }
 
+    /// Makes the directory in which a user's jobs share limits between their steps. For this user.
+    ///
+    /// # Errors
+    /// See [`LedgerError`].
+    pub fn make_steps_parent(&self, uid: u32) -> Result<PathBuf, LedgerError> {
+        let path = self.private_directory(uid);
+        private(&path, uid)?;
+        Ok(path)
+    }
+
     /// Makes the directory of a user's own things below root's. For root; nothing to do for emulated GPUs.
     ///
     /// # Errors

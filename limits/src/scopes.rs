@@ -120,6 +120,8 @@ pub struct Scopes {
     pub is_user_administered: bool,
     /// All jobs of a group's members together.
     pub groups: Vec<OfGroup>,
+    /// All steps of the job together, where a workload manager starts steps.
+    pub steps: Vec<Limit>,
     /// What the driver takes for a process; the first file that says it decides.
     pub context: Option<Context>,
     /// MPS settings; the first file that says each decides.
@@ -134,7 +136,7 @@ impl Scopes {
     /// Whether anything is limited.
     #[must_use]
     pub fn any(&self) -> bool {
-        self.job.is_some() || !self.user.is_empty() || !self.groups.is_empty()
+        self.job.is_some() || !self.user.is_empty() || !self.groups.is_empty() || !self.steps.is_empty()
     }
 }
 

@@ -16,8 +16,9 @@ use super::contexts;
 use super::ledgers::Ledgers;
 use super::overrides;
 use super::requested::RequestedLimits;
-use super::resolve::amount_for;
+use super::resolve::{amount_for, resolve, stricter};
 use super::scopes::{self, Person, Scopes};
+use super::steps::{StepsRequest, StepsScope};
 use super::{amount, files};
 use crate::LimitError;
 use crate::program::environment::Environment;
@@ -35,6 +36,17 @@ pub struct Limits {
     person: Person,
     machine: Machine,
     ledgers: Ledgers,
+    /// The job whose steps share [`Scopes::steps`].
+    steps_of: Option<String>,
+}
+
+/// Limits that hold. The ledgers live in files; with this goes what has to be given up at the end.
+#[derive(Debug)]
+pub struct InForce {
+    /// The ledgers, the job's first.
+    pub views: Vec<LedgerView>,
+    /// The place among the steps of the job.
+    pub steps: Option<StepsScope>,
 }
 
 /// A scope that a job counts in together with other jobs.
@@ -84,7 +96,27 @@ impl Limits {
         let person = if files.is_empty() { Person::own_ids() } else { Person::own() };
         let mut scopes = scopes::gather(asked, &files, &person, &|| machine.inventory())?;
         overrides::apply(&ledgers, &mut scopes, &person, &|| machine.inventory())?;
-        Ok(Self { scopes, person, machine, ledgers })
+        Ok(Self { scopes, person, machine, ledgers, steps_of: None })
+    }
+
+    /// Adds what a step of a job may take, and all its steps together.
+    ///
+    /// # Errors
+    /// A GPU cannot be found, or two limits cannot be compared.
+    pub fn among_steps(mut self, request: &StepsRequest) -> Result<Self, LimitError> {
+        let gpus = || self.machine.inventory();
+        let strictest = |mut limits: Vec<Limit>, further: &[RequestedLimits]| {
+            for requested in further {
+                limits = stricter(&limits, &resolve(requested, &gpus)?, &gpus)?;
+            }
+            Ok::<_, LimitError>(limits)
+        };
+        let together = strictest(Vec::new(), &request.together)?;
+        let own = strictest(self.scopes.job.clone().unwrap_or_default(), &request.own)?;
+        self.scopes.steps = together;
+        self.scopes.job = self.scopes.job.is_some().then(|| own.clone()).or((!own.is_empty()).then_some(own));
+        self.steps_of = Some(request.job.clone());
+        Ok(self)
     }
 
     /// Whether anything is limited.
@@ -104,7 +136,7 @@ impl Limits {
     pub fn least(&self, gpu: &Gpu) -> u64 {
         let job = self.scopes.job.as_deref().unwrap_or_default();
         let groups = self.scopes.groups.iter().map(|group| &*group.limits);
-        [job, &self.scopes.user]
+        [job, &self.scopes.user, &self.scopes.steps]
             .into_iter()
             .chain(groups)
             .filter_map(|limits| amount_for(limits, &gpu.bytes))
@@ -113,8 +145,8 @@ impl Limits {
             .unwrap_or(u64::MAX)
     }
 
-    /// Arms the job's segment, which `arm` does, joins the ledgers of the user and of groups, and names
-    /// them to the program. Gives the ledgers, the job's first.
+    /// Arms the job's segment, which `arm` does, joins the ledgers of the user, of groups and of the job's steps, and
+    /// names them to the program.
     ///
     /// # Errors
     /// One sentence: a ledger cannot be used.
@@ -122,7 +154,7 @@ impl Limits {
         &self,
         arm: impl FnOnce(&[Limit]) -> Result<LedgerView, LedgerError>,
         environment: &mut Environment,
-    ) -> Result<Vec<LedgerView>, LimitError> {
+    ) -> Result<InForce, LimitError> {
         // The segment is armed whatever the scope: it is where a job's share is kept and shown.
         let job = arm(self.scopes.job.as_deref().unwrap_or_default())
             .map_err(|error| LimitError::NoLedger(error.to_string()))?;
@@ -133,6 +165,15 @@ impl Limits {
             views.push(view);
             paths.push(path);
         }
+        let steps = match &self.steps_of {
+            Some(job) if !self.scopes.steps.is_empty() => {
+                let steps = StepsScope::enter(&self.ledgers, job, &self.scopes.steps)?;
+                views.push(steps.view().map_err(|error| LimitError::NoLedger(error.to_string()))?);
+                paths.push(steps.member());
+                Some(steps)
+            }
+            _ => None,
+        };
         for view in &views {
             self.estimate_context(view);
         }
@@ -143,7 +184,7 @@ impl Limits {
             let list: Vec<OsString> = paths.into_iter().map(PathBuf::into_os_string).collect();
             environment.set(LEDGERS_VARIABLE, &list.join(":".as_ref()).into_vec());
         }
-        Ok(views)
+        Ok(InForce { views, steps })
     }
 
     /// The scopes beyond the job's own.

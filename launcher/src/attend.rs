@@ -1,0 +1,158 @@
+//! A job whose processes another program starts, as a workload manager does: it gets the environment for them, and
+//! reports their ends.
+//!
+//! The answer on standard output is `\0ok\0`, then `NAME=VALUE\0` for each variable, then `\0`. What comes on standard
+//! input is a line for each process that has ended, `PID STATUS` with a status as of `wait`; the end of the input is
+//! the end of the job. Remarks go to standard error.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use radrm_limits::program::environment::Environment;
+
+use crate::arm::Armed;
+use crate::ending::Ending;
+use crate::recording::Recording;
+use crate::signals::{self, Held};
+use crate::spawn::Started;
+use crate::supervise::Observer;
+
+/// Longest line that is kept: far more than two numbers take.
+const LONGEST_LINE: usize = 64;
+
+impl Armed<'_> {
+    /// Hands out the environment and records until standard input ends. Gives how the job ended: like the first
+    /// process that failed, if one did.
+    #[must_use]
+    pub fn attend(self) -> Ending {
+        // What ends the job is the end of the input, which comes whatever happens to the program that started it.
+        let _held = Held::all();
+        let Self { mut prepared, environment, channel, started, measured, steps, dry_run: _, mut mps, fence } =
+            self;
+        prepared.profile.keep();
+        let (plan, remarks) = (prepared.plan, prepared.remarks);
+        let mut recording = channel.and_then(|channel| {
+            let pid = signals::own_pid();
+            let start = Started { channel, pid, at: started, attended: true, measured };
+            prepared.recording(start, &mps)
+        });
+        // A reader that is gone has closed the input too.
+        let _ = answer(&prepared.environment, &environment);
+        let ending = Reports::default().wait(&mut recording);
+        if let Some(recording) = recording {
+            recording.finish(plan, ending, remarks, &mut |alive| {
+                remarks.all(mps.leave(alive > 0));
+                match prepared.emulated.take() {
+                    Some(emulated) if alive > 0 => drop(emulated.keep()),
+                    other => drop(other),
+                }
+            });
+        }
+        drop((steps, fence));
+        ending
+    }
+}
+
+/// Writes the variables that `after` has and `before` has not.
+fn answer(before: &Environment, after: &Environment) -> io::Result<()> {
+    let mut text = b"\0ok\0".to_vec();
+    for entry in after.entries().iter().filter(|entry| !before.entries().contains(entry)) {
+        text.extend_from_slice(entry.to_bytes_with_nul());
+    }
+    text.push(0);
+    let mut output = io::stdout().lock();
+    output.write_all(&text)?;
+    output.flush()
+}
+
+/// What is reported on standard input.
+#[derive(Default)]
+struct Reports {
+    line: Vec<u8>,
+    failed: Option<Ending>,
+}
+
+impl Reports {
+    fn wait(mut self, recording: &mut Option<Recording>) -> Ending {
+        let mut next_poll = Instant::now();
+        loop {
+            let now = Instant::now();
+            if now >= next_poll {
+                next_poll = now + recording.poll();
+            }
+            if is_readable(next_poll.saturating_duration_since(Instant::now())) {
+                let mut room = [0; 4096];
+                match io::stdin().lock().read(&mut room) {
+                    Ok(0) => break,
+                    Ok(read) => {
+                        for (pid, ending) in self.take(&room[..read]) {
+                            recording.descendant_ended(pid, ending);
+                        }
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(_) => break,
+                }
+            }
+        }
+        self.failed.unwrap_or(Ending::Exited(0))
+    }
+
+    /// The processes whose ends these bytes complete a line about.
+    fn take(&mut self, bytes: &[u8]) -> Vec<(libc::pid_t, Ending)> {
+        let mut ended = Vec::new();
+        for byte in bytes {
+            if *byte != b'\n' {
+                if self.line.len() < LONGEST_LINE {
+                    self.line.push(*byte);
+                }
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            let Some((pid, ending)) = parse(&line) else { continue };
+            if ending != Ending::Exited(0) {
+                self.failed.get_or_insert(ending);
+            }
+            ended.push((pid, ending));
+        }
+        ended
+    }
+}
+
+fn parse(line: &[u8]) -> Option<(libc::pid_t, Ending)> {
+    let (pid, status) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+    let pid = pid.parse().ok().filter(|pid| *pid > 0)?;
+    Some((pid, Ending::from_status(status.parse().ok()?)?))
+}
+
+/// Waits until standard input can be read, or has ended; `false`: not within this time.
+fn is_readable(time: Duration) -> bool {
+    let millis = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
+    let mut poll = libc::pollfd { fd: io::stdin().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one structure that lives here.
+    unsafe { libc::poll(&mut poll, 1, millis) > 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_job_ends_like_its_first_failed_process() {
+        let mut reports = Reports::default();
+        assert_eq!(reports.take(b"12 0\n13 2"), [(12, Ending::Exited(0))]);
+        assert_eq!(reports.failed, None);
+        // 13: exit code 1; 14: SIGKILL.
+        let killed = Ending::Killed { signal: 9, core: false };
+        assert_eq!(reports.take(b"56\n14 9\n"), [(13, Ending::Exited(1)), (14, killed)]);
+        assert_eq!(reports.failed, Some(Ending::Exited(1)));
+    }
+
+    #[test]
+    fn lines_that_report_no_end_are_ignored() {
+        let mut reports = Reports::default();
+        let long = [b'1'; 4096];
+        assert!(reports.take(&long).is_empty() && reports.line.len() == LONGEST_LINE);
+        assert!(reports.take(b"\n\n7\n-1 0\nx 0\n7 x\n7 4991\n").is_empty());
+    }
+}
