@@ -1,0 +1,310 @@
+//! `radrm-run` beside the tasks of a step: it makes the step's segment, brings the limits into force, records, and
+//! gives the environment that the tasks get.
+//!
+//! It runs as the job's user, in a session of its own and adopted by init, so that no signal for the tasks reaches it
+//! and no task waits for it. It ends when its standard input ends, which also happens when `slurmstepd` is killed.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+/// How long the environment may take. NVML answers within a second, or hangs.
+const START: Duration = Duration::from_secs(20);
+/// How long a profile may take to be written before the step ends without it.
+const END: Duration = Duration::from_secs(15);
+/// What stands before the variables.
+const READY: &[u8] = b"\0ok\0";
+/// More variables than any answer has.
+const LONGEST_ANSWER: usize = 1 << 20;
+
+/// A recorder under way.
+#[derive(Debug)]
+pub struct Recorder {
+    input: OwnedFd,
+    output: OwnedFd,
+    /// What the tasks get, `NAME` and `VALUE`.
+    pub variables: Vec<(CString, CString)>,
+}
+
+/// Who a recorder runs as.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity {
+    /// User.
+    pub uid: u32,
+    /// Primary group. The further groups are those of this process, which `slurmstepd` has set for the job.
+    pub gid: u32,
+}
+
+/// Why there is no recorder, as one sentence.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each variant states its sentence")]
+pub enum RecorderError {
+    #[error("{program} cannot be started: {source}")]
+    System { program: String, source: io::Error },
+    #[error("{program} did not answer within {} s", START.as_secs())]
+    Late { program: String },
+    #[error("{0}")]
+    Refused(String),
+    #[error("{program} cannot be executed, or ended without an answer")]
+    Silent { program: String },
+}
+
+impl Recorder {
+    /// Starts one and waits for its answer.
+    ///
+    /// # Errors
+    /// There is none then: it has ended, or ends as soon as it reads its input.
+    pub fn start(
+        program: &CStr,
+        arguments: &[CString],
+        environment: &[CString],
+        identity: Identity,
+    ) -> Result<Self, RecorderError> {
+        let shown = || program.to_string_lossy().into_owned();
+        let system = |source| RecorderError::System { program: shown(), source };
+        let (child_input, input) = pipe().map_err(system)?;
+        let (output, child_output) = pipe().map_err(system)?;
+        // Everything that the child needs is made before the fork: other threads of slurmstepd may hold locks.
+        let arguments = pointers(arguments);
+        let environment = pointers(environment);
+        let descriptors = [child_input.as_raw_fd(), child_output.as_raw_fd()];
+        // SAFETY: the child calls nothing but async-signal-safe functions.
+        let pid = unsafe { libc::fork() };
+        if pid < 0 {
+            return Err(system(io::Error::last_os_error()));
+        }
+        if pid == 0 {
+            // SAFETY: the lists end with null and outlive the call.
+            unsafe { in_child(program, &arguments, &environment, descriptors, identity) };
+        }
+        drop((child_input, child_output));
+        let mut status = 0;
+        // SAFETY: our own child, which ends at once; its own child is adopted by init.
+        while unsafe { libc::waitpid(pid, &mut status, 0) } == -1
+            && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+        {}
+        let answer = read_answer(output.as_raw_fd(), Instant::now() + START);
+        let (text, is_late) = answer;
+        match parse(&text) {
+            Some(variables) => Ok(Self { input, output, variables }),
+            None if is_late => Err(RecorderError::Late { program: shown() }),
+            None => Err(match sentence(&text) {
+                Some(sentence) => RecorderError::Refused(sentence),
+                None => RecorderError::Silent { program: shown() },
+            }),
+        }
+    }
+
+    /// Reports how a task ended. `status`: as of `wait`. Allocates nothing that outlives it, and never waits.
+    pub fn ended(&self, pid: u32, status: i32) {
+        let line = format!("{pid} {status}\n");
+        // SAFETY: bytes that live here. A recorder that is gone has nothing to record; SIGPIPE is blocked below.
+        with_pipe_signal_blocked(|| unsafe {
+            libc::write(self.input.as_raw_fd(), line.as_ptr().cast(), line.len());
+        });
+    }
+
+    /// Ends the recording and waits until it is written. Gives what the recorder has to say.
+    pub fn finish(self) -> Option<String> {
+        drop(self.input);
+        let (text, is_late) = read_to_end(self.output.as_raw_fd(), Instant::now() + END);
+        if is_late {
+            return Some(
+                "the profile takes long to write; the step does not wait for it any longer".to_owned(),
+            );
+        }
+        sentence(&text)
+    }
+}
+
+/// Leaves everything of slurmstepd behind and becomes the recorder.
+///
+/// # Safety
+/// Runs in a forked child of a process with threads; the lists end with null.
+unsafe fn in_child(
+    program: &CStr,
+    arguments: &[*const libc::c_char],
+    environment: &[*const libc::c_char],
+    [input, output]: [RawFd; 2],
+    identity: Identity,
+) -> ! {
+    // SAFETY: async-signal-safe calls only; on any failure this process ends.
+    unsafe {
+        libc::setsid();
+        match libc::fork() {
+            0 => {}
+            _ => libc::_exit(0),
+        }
+        // In this hook slurmstepd has root's real, and the user's effective id.
+        if libc::getuid() != identity.uid || libc::geteuid() != identity.uid {
+            if libc::seteuid(0) != 0
+                || libc::setresgid(identity.gid, identity.gid, identity.gid) != 0
+                || libc::setresuid(identity.uid, identity.uid, identity.uid) != 0
+            {
+                libc::_exit(1);
+            }
+        }
+        // Above all others, so that none of the three is overwritten.
+        let input = libc::fcntl(input, libc::F_DUPFD, 16);
+        let output = libc::fcntl(output, libc::F_DUPFD, 16);
+        if libc::dup2(input, 0) < 0 || libc::dup2(output, 1) < 0 || libc::dup2(output, 2) < 0 {
+            libc::_exit(1);
+        }
+        if libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) != 0 {
+            for fd in 3..4096 {
+                libc::close(fd);
+            }
+        }
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        for signal in 1..32 {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+        libc::execve(program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+        libc::_exit(127)
+    }
+}
+
+/// The variables of a complete answer.
+fn parse(text: &[u8]) -> Option<Vec<(CString, CString)>> {
+    let at = text.windows(READY.len()).position(|window| window == READY)?;
+    let mut variables = Vec::new();
+    let mut rest = text.get(at + READY.len()..)?;
+    loop {
+        let end = rest.iter().position(|byte| *byte == 0)?;
+        let (entry, after) = rest.split_at(end);
+        if entry.is_empty() {
+            return Some(variables);
+        }
+        let equals = entry.iter().position(|byte| *byte == b'=')?;
+        let (name, value) = entry.split_at(equals);
+        variables.push((CString::new(name).ok()?, CString::new(value.get(1..)?).ok()?));
+        rest = after.get(1..)?;
+    }
+}
+
+/// The first line that was written beside the answer.
+fn sentence(text: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(text);
+    let line = text.split(['\0', '\n']).map(str::trim).find(|line| !line.is_empty() && *line != "ok")?;
+    Some(line.strip_prefix("radrm-run: ").unwrap_or(line).to_owned())
+}
+
+fn read_answer(fd: RawFd, until: Instant) -> (Vec<u8>, bool) {
+    read_until(fd, until, |text| parse(text).is_some())
+}
+
+fn read_to_end(fd: RawFd, until: Instant) -> (Vec<u8>, bool) {
+    read_until(fd, until, |_| false)
+}
+
+/// Reads until `is_enough`, or the end of the input; `true`: it took too long.
+fn read_until(fd: RawFd, until: Instant, is_enough: impl Fn(&[u8]) -> bool) -> (Vec<u8>, bool) {
+    let mut text = Vec::new();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return (text, true);
+        }
+        let millis = i32::try_from(left.as_millis()).unwrap_or(i32::MAX).max(1);
+        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one structure that lives here.
+        if unsafe { libc::poll(&raw mut poll, 1, millis) } <= 0 {
+            continue;
+        }
+        let mut room = [0_u8; 4096];
+        // SAFETY: room of this size.
+        let read = unsafe { libc::read(fd, room.as_mut_ptr().cast(), room.len()) };
+        match usize::try_from(read) {
+            Ok(0) => return (text, false),
+            Ok(read) => text.extend_from_slice(room.get(..read).unwrap_or_default()),
+            Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return (text, false),
+        }
+        if is_enough(&text) || text.len() > LONGEST_ANSWER {
+            return (text, false);
+        }
+    }
+}
+
+/// Runs `write` so that a reader that is gone does not end this process.
+fn with_pipe_signal_blocked(write: impl FnOnce()) {
+    // SAFETY: plain system calls on this thread's mask; the sets live here. A signal that came of the write is taken
+    // back before the mask is restored.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        let mut pending: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGPIPE);
+        libc::sigpending(&raw mut pending);
+        let was_pending = libc::sigismember(&raw const pending, libc::SIGPIPE) == 1;
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
+        write();
+        if !was_pending {
+            let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const now);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+    }
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+}
+
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: room for two descriptors.
+    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: two fresh descriptors that nothing else owns.
+    Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> Identity {
+        // SAFETY: always work.
+        unsafe { Identity { uid: libc::getuid(), gid: libc::getgid() } }
+    }
+
+    fn shell(script: &str) -> Result<Recorder, RecorderError> {
+        let arguments = [c"sh".to_owned(), c"-c".to_owned(), CString::new(script).unwrap()];
+        Recorder::start(c"/bin/sh", &arguments, &[], identity())
+    }
+
+    #[test]
+    fn the_environment_comes_from_the_answer() {
+        let recorder =
+            shell(r"echo 'a remark' >&2; printf '\0ok\0A=1\0B=x=y\0\0'; cat >/dev/null; echo 'the end' >&2")
+                .unwrap();
+        let shown: Vec<_> =
+            recorder.variables.iter().map(|(name, value)| format!("{name:?}{value:?}")).collect();
+        assert_eq!(shown, [r#""A""1""#, r#""B""x=y""#]);
+        recorder.ended(7, 0);
+        assert_eq!(recorder.finish().as_deref(), Some("the end"));
+    }
+
+    #[test]
+    fn a_recorder_that_refuses_gives_its_reason() {
+        let error = shell("echo 'radrm-run: no limit can hold: x' >&2; exit 125").unwrap_err();
+        assert_eq!(error.to_string(), "no limit can hold: x");
+        let error = Recorder::start(c"/nowhere", &[c"x".to_owned()], &[], identity()).unwrap_err();
+        assert!(error.to_string().contains("/nowhere cannot be executed"), "{error}");
+        assert!(shell("exit 0").is_err() && shell(r"printf '\0ok\0A=1\0'").is_err());
+    }
+
+    #[test]
+    fn a_killed_recorder_does_no_harm() {
+        let recorder = shell(r"printf '\0ok\0\0'; exec <&-; exit").unwrap();
+        while read_to_end(recorder.output.as_raw_fd(), Instant::now() + END).1 {}
+        recorder.ended(7, 9);
+        assert_eq!(recorder.finish(), None);
+    }
+}

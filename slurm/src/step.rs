@@ -1,0 +1,313 @@
+//! A step in `slurmstepd`: what is set up before its tasks are forked, given to each of them, and taken down.
+//!
+//! What a forked task reads is written once before the fork and never again, and there is no lock: a task is forked
+//! from a process with threads.
+
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+use crate::abi::{self, Item, Spank};
+use crate::grant::Held;
+use crate::options::Words;
+use crate::recorder::{Identity, Recorder};
+use crate::request::{Known, Request};
+use crate::settings::{Settings, SettingsError};
+
+/// `SLURM_BATCH_SCRIPT`, the step of a batch script.
+pub const BATCH: u32 = 0xffff_fffb;
+/// `SLURM_EXTERN_CONT`, the step for processes that Slurm has not started.
+pub const EXTERN: u32 = 0xffff_fffc;
+/// `SLURM_INTERACTIVE_STEP`, the shell of `salloc`.
+pub const INTERACTIVE: u32 = 0xffff_fffa;
+
+/// Variables by which the plug-in hands a job's options to its steps. Slurm keeps those that begin with SLURM also
+/// where `--export=NONE` drops all others.
+pub const HANDED_ON: [(&CStr, crate::options::Name); 3] = [
+    (c"SLURM_RADRM_GPU_MEM", crate::options::Name::Memory),
+    (c"SLURM_RADRM_GPU_SHARE", crate::options::Name::Share),
+    (c"SLURM_RADRM_MODE", crate::options::Name::Mode),
+];
+/// What decides in a task whether and where it counts: never a user's.
+const OWN: [&CStr; 3] = [c"RADRM_SEGMENT", c"RADRM_QUOTA", c"RADRM_LEDGERS"];
+/// Lists that get the answer's entry in front.
+const LISTS: [&CStr; 2] = [c"LD_PRELOAD", c"LD_LIBRARY_PATH"];
+/// What `radrm-run` ends with where it starts no program.
+const NOT_STARTED: i32 = 125;
+
+/// What tasks of the step are given.
+enum Prepared {
+    /// These variables. `is_limited`: the user cannot switch the shim off.
+    Task { variables: Vec<(CString, CString)>, is_limited: bool },
+    /// They must not run: why.
+    Refused(String),
+}
+
+static REQUEST: OnceLock<(Request, Settings)> = OnceLock::new();
+static PREPARED: OnceLock<Prepared> = OnceLock::new();
+static RECORDER: AtomicPtr<Recorder> = AtomicPtr::new(std::ptr::null_mut());
+static GRANT: AtomicPtr<Held> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Keeps the tasks of the step from starting.
+pub fn refuse(reason: String) {
+    let _ = PREPARED.set(Prepared::Refused(reason));
+}
+
+/// Ends a task that has not become its program yet, as Slurm itself does when a task cannot be started.
+pub fn not_started(reason: &str) -> ! {
+    abi::error(&format!("the task is not started: {reason}"));
+    // SAFETY: ends this process, a fork of slurmstepd, without running what that has registered for its end.
+    unsafe { libc::_exit(NOT_STARTED) }
+}
+
+/// With root's rights: finds out what holds for the step, and keeps it for the job's later ones.
+pub fn decide(spank: Spank, words: Words, settings: Result<Settings, SettingsError>) {
+    let (Some(job), Some(step)) = (spank.number(Item::JOB_ID), spank.number(Item::JOB_STEP)) else { return };
+    if step == EXTERN {
+        return;
+    }
+    let text = |name: &CStr| Some(String::from_utf8_lossy(&spank.variable(name)?).into_owned());
+    let handed_on = HANDED_ON.iter().fold(Words::default(), |words, (variable, name)| match text(variable) {
+        Some(value) => words.with(*name, &value),
+        None => words,
+    });
+    let settings = match settings {
+        Ok(settings) => settings,
+        Err(error) => {
+            // Without settings it is not known what shards mean. Jobs that cannot be limited run.
+            let unused = Words::default();
+            if words != unused || handed_on != unused || text(c"SLURM_SHARDS_ON_NODE").is_some() {
+                refuse(error.to_string());
+            }
+            return;
+        }
+    };
+    let gpus = if step == BATCH { c"SLURM_JOB_GPUS" } else { c"SLURM_STEP_GPUS" };
+    let shards = settings.shard.and_then(|_| text(c"SLURM_SHARDS_ON_NODE"));
+    let known = Known { step: words, job: handed_on, gpus: shards.as_ref().and_then(|_| text(gpus)), shards };
+    let request = match Request::of(&known, &settings) {
+        Ok(request) => request,
+        Err(error) => {
+            refuse(error.to_string());
+            return;
+        }
+    };
+    let request = match Held::take(&settings.state, job, &request.job) {
+        Ok(None) => request,
+        Ok(Some(held)) => {
+            let request = request.under(&held.grant);
+            GRANT.store(Box::into_raw(Box::new(held)), Release);
+            request
+        }
+        Err(error) => {
+            refuse(format!(
+                "no limit can hold: {}: {error}; the administrator names another directory by state= in plugstack.conf",
+                settings.state.display()
+            ));
+            return;
+        }
+    };
+    if request.wanted {
+        let _ = REQUEST.set((request, settings));
+    }
+}
+
+/// With the user's rights, in the job's directory: starts the recorder.
+pub fn prepare(spank: Spank) {
+    let Some((request, settings)) = REQUEST.get() else { return };
+    if PREPARED.get().is_some() {
+        return;
+    }
+    let (Some(uid), Some(gid)) = (spank.number(Item::JOB_UID), spank.number(Item::JOB_GID)) else { return };
+    let prepared = match command(spank, request, settings) {
+        Some((program, arguments, environment)) => {
+            match Recorder::start(&program, &arguments, &environment, Identity { uid, gid }) {
+                Ok(mut recorder) => {
+                    let variables = std::mem::take(&mut recorder.variables);
+                    let place = Box::into_raw(Box::new(recorder));
+                    RECORDER.store(place, Release);
+                    Prepared::Task { variables, is_limited: request.is_limited() }
+                }
+                Err(error) if request.is_limited() => Prepared::Refused(error.to_string()),
+                Err(error) => {
+                    abi::info(&format!("{error}; nothing is recorded"));
+                    return;
+                }
+            }
+        }
+        None if request.is_limited() => {
+            Prepared::Refused("the command line of the step is not known".to_owned())
+        }
+        None => return,
+    };
+    let _ = PREPARED.set(prepared);
+}
+
+type Started = (CString, Vec<CString>, Vec<CString>);
+
+/// Program, arguments and environment of the recorder.
+fn command(spank: Spank, request: &Request, settings: &Settings) -> Option<Started> {
+    let job = spank.number(Item::JOB_ID)?;
+    let tasks = spank.arguments();
+    if tasks.is_empty() {
+        return None;
+    }
+    let program = CString::new(settings.run.as_os_str().as_bytes()).ok()?;
+    let mut words: Vec<Vec<u8>> = vec![settings.run.as_os_str().as_bytes().to_vec()];
+    let mut add = |name: &str, value: &[u8]| words.push([name.as_bytes(), value].concat());
+    add("--attend", b"");
+    add("--quiet", b"");
+    if request.profile {
+        add("--output=", profile(spank, job).as_bytes());
+    } else {
+        add("--no-profile", b"");
+        add("--no-dataset", b"");
+    }
+    add("--step-of=", format!("slurm-{job}").as_bytes());
+    for limits in &request.job.memory {
+        add("--job-limit=", limits.as_bytes());
+    }
+    if let Some((first, further)) = request.memory.split_first() {
+        add("--mem-limit=", first.as_bytes());
+        for limits in further {
+            add("--step-limit=", limits.as_bytes());
+        }
+    }
+    if let Some(percent) = request.share {
+        add("--sm-limit=", percent.to_string().as_bytes());
+    }
+    if let Some(machine) = &settings.machine {
+        add("--machine=", machine.as_os_str().as_bytes());
+    }
+    add("--", b"");
+    words.extend(tasks.iter().map(|word| word.to_bytes().to_vec()));
+    let arguments: Vec<CString> = words.into_iter().map(CString::new).collect::<Result<_, _>>().ok()?;
+    Some((program, arguments, environment(spank, settings)))
+}
+
+/// Where the profile goes: beside Slurm's own output file, in the directory of the job.
+fn profile(spank: Spank, job: u32) -> String {
+    let step = match spank.number(Item::JOB_STEP) {
+        Some(BATCH) => "batch".to_owned(),
+        Some(INTERACTIVE) => "interactive".to_owned(),
+        Some(step) => step.to_string(),
+        None => "unknown".to_owned(),
+    };
+    let attempt = match spank.number(Item::RESTART_COUNT) {
+        None | Some(0) => String::new(),
+        Some(count) => format!("-r{count}"),
+    };
+    let node = spank.variable(c"SLURMD_NODENAME").filter(|name| !name.contains(&b'/'));
+    let node = node.map_or_else(host, |name| String::from_utf8_lossy(&name).into_owned());
+    format!("slurm-{job}{attempt}.{step}.{node}.radrm")
+}
+
+fn host() -> String {
+    let mut room = [0_u8; 256];
+    // SAFETY: room of this size.
+    unsafe { libc::gethostname(room.as_mut_ptr().cast(), room.len() - 1) };
+    let name = CStr::from_bytes_until_nul(&room).map_or_else(|_| "node".into(), CStr::to_string_lossy);
+    name.replace('/', "_")
+}
+
+/// What the recorder needs of the job's environment. Nothing that loads a library, and nothing of `RADRM_`: what
+/// limits hold is not the user's to say.
+fn environment(spank: Spank, settings: &Settings) -> Vec<CString> {
+    const NAMES: [&[u8]; 9] = [
+        b"HOME",
+        b"USER",
+        b"LOGNAME",
+        b"PATH",
+        b"TMPDIR",
+        b"LANG",
+        b"XDG_DATA_HOME",
+        b"XDG_CONFIG_HOME",
+        b"RADRM_CONFIG",
+    ];
+    let is_needed = |entry: &CString| {
+        let bytes = entry.to_bytes();
+        let name = bytes.split(|byte| *byte == b'=').next().unwrap_or_default();
+        NAMES.contains(&name) || bytes.starts_with(b"CUDA_") || bytes.starts_with(b"SLURM_JOB")
+    };
+    let mut entries: Vec<CString> = spank.environment().into_iter().filter(is_needed).collect();
+    if let Some(libraries) = &settings.libraries {
+        entries
+            .extend(CString::new([b"RADRM_LIB_DIR=".as_slice(), libraries.as_os_str().as_bytes()].concat()));
+    }
+    entries
+}
+
+/// In the forked task, as the user, before it becomes the program.
+pub fn enter(spank: Spank) {
+    let (variables, is_limited) = match PREPARED.get() {
+        None => return,
+        Some(Prepared::Refused(reason)) => not_started(reason),
+        Some(Prepared::Task { variables, is_limited }) => (variables, *is_limited),
+    };
+    for name in OWN {
+        spank.unset_variable(name);
+    }
+    if is_limited {
+        // It would keep the shim from counting, and the task from getting any memory.
+        spank.unset_variable(c"RADRM_DISABLE");
+    }
+    for (name, value) in variables {
+        let joined =
+            LISTS.contains(&name.as_c_str()).then(|| in_front(value, spank.variable(name))).flatten();
+        let is_set = spank.set_variable(name, joined.as_deref().unwrap_or(value));
+        if !is_set && is_limited {
+            not_started("its environment cannot be changed");
+        }
+    }
+}
+
+/// A list with `first` in front of what the user has in it; without a second copy of it.
+fn in_front(first: &CStr, list: Option<Vec<u8>>) -> Option<CString> {
+    let list = list.filter(|list| !list.is_empty())?;
+    let others = list.split(|byte| *byte == b':').filter(|item| *item != first.to_bytes());
+    let items: Vec<&[u8]> = std::iter::once(first.to_bytes()).chain(others).collect();
+    CString::new(items.join(&b':')).ok()
+}
+
+/// A task has ended.
+pub fn ended(spank: Spank) {
+    // SAFETY: stored once, before any task was started, and taken by `finish` in the same thread after the last one.
+    let recorder = unsafe { RECORDER.load(Acquire).as_ref() };
+    if let (Some(recorder), Some(pid), Some(status)) =
+        (recorder, spank.number(Item::TASK_PID), spank.number(Item::TASK_EXIT_STATUS))
+    {
+        recorder.ended(pid, status.cast_signed());
+    }
+}
+
+/// All tasks have ended: the recording is written, and the job's file goes with its last step.
+pub fn finish() {
+    let recorder = RECORDER.swap(std::ptr::null_mut(), AcqRel);
+    if !recorder.is_null() {
+        // SAFETY: from `Box::into_raw`, and taken out for good.
+        let recorder = unsafe { Box::from_raw(recorder) };
+        if let Some(remark) = recorder.finish() {
+            abi::info(&remark);
+        }
+    }
+    let grant = GRANT.swap(std::ptr::null_mut(), AcqRel);
+    if !grant.is_null() {
+        // SAFETY: as above.
+        drop(unsafe { Box::from_raw(grant) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shim_is_in_front_of_a_list_once() {
+        let list = |text: &str| in_front(c"/lib/r.so", Some(text.as_bytes().to_vec()));
+        assert_eq!(list("/a.so:/lib/r.so:/b.so").unwrap().to_bytes(), b"/lib/r.so:/a.so:/b.so");
+        assert_eq!(list("/a.so").unwrap().to_bytes(), b"/lib/r.so:/a.so");
+        assert_eq!((list(""), in_front(c"/lib/r.so", None)), (None, None));
+    }
+}
