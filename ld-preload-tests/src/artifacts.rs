@@ -12,13 +12,14 @@ use std::{
 };
 
 /// Files and the packages that they come from.
-const FILES: [(&str, &str); 9] = [
+const FILES: [(&str, &str); 10] = [
     ("libradrm.so", "radrm-shim"),
     ("libradrm_emulated_cuda.so", "radrm-emulator-driver"),
     ("libradrm_emulated_nvml.so", "radrm-emulator-nvml"),
     ("libradrm_emulated_toolkit.so", "radrm-emulator-toolkit"),
     ("libradrm_instant_cuda.so", "radrm-instant-driver"),
     ("libradrm_passthrough.so", "radrm-passthrough"),
+    ("libradrm_spank.so", "radrm-spank"),
     ("radrm-kernels", "radrm-kernels"),
     ("radrm-run", "radrm"),
     ("radrm", "radrm"),

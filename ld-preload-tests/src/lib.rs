@@ -11,6 +11,7 @@
 //! * [`rig`]: one emulated machine (or the instant driver), one segment, and the environment that
 //!   joins a program to both.
 //! * [`node`]: a node daemon, and its clients.
+//! * [`slurm`]: a Slurm of one node.
 //! * [`random`]: numbers that a seed repeats.
 //! * [`figures`]: the shim's figures beside the emulator's.
 
@@ -25,3 +26,4 @@ pub mod programs;
 pub mod python;
 pub mod random;
 pub mod rig;
+pub mod slurm;

@@ -1,0 +1,6 @@
+//! The plug-in in a real Slurm: what holds for tasks, steps and jobs, and what is left behind.
+//!
+//! GPUs are emulated. They hold more than any grant, and their ledgers tell what was really taken.
+
+mod enforcement;
+mod jobs;
