@@ -89,6 +89,7 @@ typedef struct {
     void *attrs;
     unsigned int numAttrs;
 } CUlaunchConfig;
+typedef struct { unsigned int type; unsigned char _internal_padding[92]; unsigned int value[10]; void *nextResource; } CUdevResource;
 typedef struct { char reserved[64]; } CUipcMemHandle;
 typedef struct { char reserved[64]; } CUipcEventHandle;
 typedef struct { unsigned char reserved[64]; } CUmemPoolPtrExportData;

@@ -76,7 +76,17 @@ static void step(const char *text) {
         CUcontext context;
         OK(CU(cuCtxCreate_v2)(&context, 0, N(2)));
         SLOT(1) = (uintptr_t)context;
-    } else if (IS("destroy")) OK(CU(cuCtxDestroy_v2)(PTR(1, CUcontext)));
+    } else if (IS("green")) {
+        CUdevResource all;
+        CUdevResourceDesc part;
+        CUcontext context;
+        OK(CU(cuDeviceGetDevResource)(N(2), &all, 1));
+        OK(CU(cuDevResourceGenerateDesc)(&part, &all, 1));
+        OK(CU(cuGreenCtxCreate)((CUgreenCtx *)&SLOT(1), part, N(2), 1));
+        OK(CU(cuCtxFromGreenCtx)(&context, PTR(1, CUgreenCtx)));
+        OK(CU(cuCtxSetCurrent)(context));
+    } else if (IS("greengone")) OK(CU(cuGreenCtxDestroy)(PTR(1, CUgreenCtx)));
+    else if (IS("destroy")) OK(CU(cuCtxDestroy_v2)(PTR(1, CUcontext)));
     else if (IS("reset")) OK(CU(cuDevicePrimaryCtxReset_v2)(N(1)));
     else if (IS("alloc")) OK(CU(cuMemAlloc_v2)(&SLOT(1), N(2)));
     else if (IS("free")) OK(CU(cuMemFree_v2)(SLOT(1)));

@@ -39,3 +39,24 @@ pub(crate) fn seen(cx: &Cx<'_>, context: CUcontext, device: CUdevice) {
         primary_found(cx, context, device);
     }
 }
+
+/// The primary context of a device before a call that may end it.
+pub(super) fn primary_before(cx: &Cx<'_>, device: CUdevice) -> Option<CUcontext> {
+    let known = cx.page.contexts.primary(device).map_or(0, |p| p.load(Ordering::Relaxed));
+    match known {
+        0 => cx.driver().primary_context(device),
+        known => Some(CUcontext(known as *mut core::ffi::c_void)),
+    }
+}
+
+/// The device in a word of the tables of green contexts.
+pub(super) fn device_in(word: u64) -> Option<CUdevice> {
+    CUdevice::try_from(word.checked_sub(1)?).ok()
+}
+
+/// The context that owns what is allocated while `context` is current: itself, or the primary context that a green one
+/// is a part of.
+pub(crate) fn owner(cx: &Cx<'_>, context: CUcontext) -> CUcontext {
+    let device = cx.page.contexts.views.get(context.addr()).and_then(device_in);
+    device.and_then(|device| primary_before(cx, device)).unwrap_or(context)
+}

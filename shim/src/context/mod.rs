@@ -4,6 +4,7 @@
 //! be met for the first time when memory is allocated in it: [`arrival::seen`].
 
 pub(crate) mod arrival;
+pub(crate) mod green;
 mod table;
 
 use core::sync::atomic::Ordering;
@@ -14,7 +15,7 @@ use crate::cx::Cx;
 use crate::kernels::timing;
 use crate::memory;
 use crate::telemetry::EventKind;
-use arrival::{came, primary_found};
+use arrival::{came, primary_before, primary_found};
 pub(crate) use table::Contexts;
 
 fn went(cx: &Cx<'_>, context: CUcontext, device: CUdevice) {
@@ -95,15 +96,6 @@ fn primary_gone(cx: &Cx<'_>, context: CUcontext, device: CUdevice) {
     memory::context::destroyed(cx, context);
 }
 
-/// The primary context of a device before a call that may end it.
-fn primary_before(cx: &Cx<'_>, device: CUdevice) -> Option<CUcontext> {
-    let known = cx.page.contexts.primary(device).map_or(0, |p| p.load(Ordering::Relaxed));
-    match known {
-        0 => cx.driver().primary_context(device),
-        known => Some(CUcontext(known as *mut core::ffi::c_void)),
-    }
-}
-
 /// Around `cuDevicePrimaryCtxRelease`: the last one ends the context.
 ///
 /// # Safety
@@ -115,13 +107,20 @@ pub(crate) unsafe fn primary_released(
 ) -> CUresult {
     let before = primary_before(cx, device);
     let result = call();
-    if let Some(context) = before.filter(|_| result.is_ok())
+    if result.is_ok() {
+        reference_gone(cx, before, device);
+    }
+    result
+}
+
+/// A reference to the primary context of a device was given back.
+fn reference_gone(cx: &Cx<'_>, before: Option<CUcontext>, device: CUdevice) {
+    if let Some(context) = before
         && cx.driver().primary_is_active(device) == Some(false)
     {
         cx.page.forget_handles();
         primary_gone(cx, context, device);
     }
-    result
 }
 
 /// Around `cuDevicePrimaryCtxReset`, which ends the context even if others hold it.

@@ -76,6 +76,7 @@ macro_rules! functions {
 functions! {
     ctx_get_current = c"cuCtxGetCurrent"(*mut CUcontext);
     ctx_get_device = c"cuCtxGetDevice"(*mut CUdevice);
+    ctx_from_green = c"cuCtxFromGreenCtx"(*mut CUcontext, CUgreenCtx);
     primary_ctx_get_state = c"cuDevicePrimaryCtxGetState"(CUdevice, *mut c_uint, *mut c_int);
     primary_ctx_retain = c"cuDevicePrimaryCtxRetain"(*mut CUcontext, CUdevice);
     primary_ctx_release = c"cuDevicePrimaryCtxRelease_v2"(CUdevice);

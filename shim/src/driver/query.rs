@@ -135,6 +135,16 @@ impl Driver {
         (device >= 0).then_some(device)
     }
 
+    /// Whether the driver says that nothing stands at an address. False where it says nothing, for lack of a context for
+    /// instance.
+    pub(crate) fn is_nothing_at(&self, address: u64) -> bool {
+        let Some(ask) = self.pointer_get_attribute() else { return false };
+        let mut device = [0i32; 2];
+        // SAFETY: the out-parameter has room for the attribute, and lives over the call.
+        let answer = unsafe { ask(device.as_mut_ptr().cast(), CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) };
+        answer == CUDA_ERROR_INVALID_VALUE
+    }
+
     /// Pool that a stream-ordered allocation came from.
     pub(crate) fn pool_of_pointer(&self, address: u64) -> Option<CUmemoryPool> {
         let pool = self.attribute::<*mut c_void>(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address)?;
@@ -237,6 +247,14 @@ impl Driver {
         // SAFETY: gives back the reference taken just above.
         let _ = unsafe { release(device) };
         (!context.is_null()).then_some(context)
+    }
+
+    /// The handle that stands for a green context where a context is asked for.
+    pub(crate) fn context_of_green(&self, green: CUgreenCtx) -> Option<CUcontext> {
+        let ask = self.ctx_from_green()?;
+        let mut context = CUcontext::NULL;
+        // SAFETY: the out-parameter lives over the call.
+        unsafe { ask(&mut context, green) }.is_ok().then_some(context)
     }
 
     /// Whether the device's primary context is active.

@@ -25,6 +25,7 @@ pub(crate) struct Place {
 const CONTEXT: usize = 0;
 const DEATHS_KNOWN: usize = 1;
 const ANSWER: usize = 2;
+const OWNER: usize = 3;
 
 /// Contexts of this process that were destroyed.
 static DEATHS: AtomicU64 = AtomicU64::new(0);
@@ -38,7 +39,7 @@ pub(crate) fn deaths() -> u64 {
 }
 
 /// A context was destroyed: what threads remember about it does not hold any more.
-pub(super) fn context_ended() {
+pub(crate) fn context_ended() {
     // Release pairs with the Acquire in `deaths`.
     DEATHS.fetch_add(1, Ordering::Release);
 }
@@ -53,9 +54,9 @@ const GPU_BITS: u32 = 8;
 pub(crate) fn current(cx: &Cx<'_>) -> Option<Place> {
     let context = cx.driver().current_context()?.addr();
     let deaths = deaths();
-    let [known, known_deaths, answer, ..] = &cx.tls().memory;
+    let [known, known_deaths, answer, owner, ..] = &cx.tls().memory;
     if known.get() == context && known_deaths.get() == deaths {
-        return unpack(context, answer.get());
+        return unpack(owner.get(), answer.get());
     }
     look_up(cx, context, deaths)
 }
@@ -64,17 +65,18 @@ pub(crate) fn current(cx: &Cx<'_>) -> Option<Place> {
 #[inline(never)]
 fn look_up(cx: &Cx<'_>, context: u64, deaths: u64) -> Option<Place> {
     let device = cx.relaxed_capture(|| cx.driver().current_device())?;
-    let place = Place { gpu: gpu::of_device(cx, device)?, device, context };
-    remember(cx, deaths, &place);
+    let owner = cx.relaxed_capture(|| arrival::owner(cx, CUcontext(context as *mut c_void)));
+    let place = Place { gpu: gpu::of_device(cx, device)?, device, context: owner.addr() };
+    remember(cx, deaths, context, &place);
     // The runtime takes its context through private tables: this may be the first that is seen of it.
-    cx.relaxed_capture(|| arrival::seen(cx, CUcontext(context as *mut c_void), device));
+    cx.relaxed_capture(|| arrival::seen(cx, owner, device));
     Some(place)
 }
 
-fn remember(cx: &Cx<'_>, deaths: u64, place: &Place) {
+fn remember(cx: &Cx<'_>, deaths: u64, context: u64, place: &Place) {
     let words = &cx.tls().memory;
     let answer = u64::from(place.gpu.number()) | (u64::from(place.device.cast_unsigned()) << GPU_BITS);
-    for (at, word) in [(CONTEXT, place.context), (DEATHS_KNOWN, deaths), (ANSWER, answer)] {
+    for (at, word) in [(CONTEXT, context), (DEATHS_KNOWN, deaths), (ANSWER, answer), (OWNER, place.context)] {
         if let Some(cell) = words.get(at) {
             cell.set(word);
         }

@@ -6,9 +6,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use radrm_cuda_abi::*;
 
-use crate::engine::context::{current, with_stack};
+use crate::engine::context::{Current, current, top, with_stack};
 use crate::engine::driver::{self, Driver};
-use crate::engine::lifetime::{end, find, given_or_current, make, synchronize};
+use crate::engine::lifetime::{
+    end, find, find_part, given_or_current, make, release_primary, retain_primary, synchronize,
+};
 use crate::util::ffi::{Answer, In, Out};
 use crate::util::sync::lock;
 
@@ -26,7 +28,7 @@ fn create(driver: &'static Driver, out: Out<CUcontext>, flags: c_uint, device: C
     }
     let context = make(driver, device, flags, false)?;
     out.set(context.handle)?;
-    with_stack(|stack| stack.push(context)).ok_or(CUDA_ERROR_INVALID_CONTEXT)
+    with_stack(|stack| stack.push(Current { context, green: None })).ok_or(CUDA_ERROR_INVALID_CONTEXT)
 }
 
 entry_points! {
@@ -59,7 +61,7 @@ entry_points! {
         }
         end(driver, &context);
         with_stack(|stack| {
-            if stack.last().is_some_and(|top| Arc::ptr_eq(top, &context)) {
+            if stack.last().is_some_and(|top| Arc::ptr_eq(&top.context, &context)) {
                 stack.pop();
             }
         });
@@ -81,20 +83,20 @@ entry_points! {
 
     /// Makes a context current, over the one that was.
     fn cuCtxPushCurrent_v2(context: CUcontext) |driver| {
-        let context = find(driver, context)?;
+        let context = find_part(driver, context)?;
         with_stack(|stack| stack.push(context)).ok_or(CUDA_ERROR_INVALID_CONTEXT)
     }
 
     /// Takes the current context off the stack.
     fn cuCtxPopCurrent_v2(out: Out<CUcontext>) |_| {
         let context = with_stack(|stack| stack.pop()).flatten().ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
-        out.set_if_wanted(context.handle);
+        out.set_if_wanted(context.handle());
         Ok(())
     }
 
     /// Replaces the current context; null takes it off.
     fn cuCtxSetCurrent(context: CUcontext) |driver| {
-        let context = if context.is_null() { None } else { Some(find(driver, context)?) };
+        let context = if context.is_null() { None } else { Some(find_part(driver, context)?) };
         with_stack(|stack| {
             stack.pop();
             stack.extend(context);
@@ -104,7 +106,7 @@ entry_points! {
 
     /// The current context; null if there is none.
     fn cuCtxGetCurrent(out: Out<CUcontext>) |_| {
-        out.set(current().map_or(CUcontext::NULL, |c| c.handle))
+        out.set(top().map_or(CUcontext::NULL, |c| c.handle()))
     }
 
     /// The current context's device.
@@ -266,33 +268,13 @@ entry_points! {
     /// Takes a reference to a device's primary context, which is made if it does not exist.
     fn cuDevicePrimaryCtxRetain(out: Out<CUcontext>, ordinal: CUdevice) |driver| {
         out.required()?;
-        let mut primary = lock(&driver.device(ordinal)?.primary);
-        let context = match primary.context.clone() {
-            Some(context) => context,
-            None => {
-                let context = make(driver, ordinal, primary.flags, true)?;
-                primary.context = Some(context.clone());
-                context
-            }
-        };
-        primary.references += 1;
+        let context = retain_primary(driver, ordinal)?;
         out.set(context.handle)
     }
 
     /// Gives a reference back; with the last one the context ends.
     fn cuDevicePrimaryCtxRelease_v2(ordinal: CUdevice) |driver| {
-        let ended = {
-            let mut primary = lock(&driver.device(ordinal)?.primary);
-            if primary.references == 0 {
-                return Err(CUDA_ERROR_INVALID_CONTEXT);
-            }
-            primary.references -= 1;
-            if primary.references == 0 { primary.context.take() } else { None }
-        };
-        if let Some(context) = ended {
-            end(driver, &context);
-        }
-        Ok(())
+        release_primary(driver, ordinal)
     }
 
     /// Ends the primary context even where references to it are left; they stay counted.

@@ -18,7 +18,7 @@ fn allocate(driver: &Driver, out: Out<*mut c_void>, bytes: u64, flags: c_uint) -
     let context = driver.current()?;
     capture::unsafe_call(driver)?;
     // Portable, device map, write combined.
-    if flags & !0x7 != 0 {
+    if bytes == 0 || flags & !0x7 != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     // Under unified addressing all of it is portable and mapped.

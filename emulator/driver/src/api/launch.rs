@@ -65,7 +65,8 @@ pub fn launch(driver: &'static Driver, request: &Request<'_>) -> Answer {
             if request.attributes.iter().any(|a| a.id == launch::attribute::DEVICE_UPDATABLE) {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
-            let (ns, phases) = account(driver, &context, &shape)?;
+            let most = state.stream(key)?.multiprocessors();
+            let (ns, phases) = account(driver, &context, most, &shape)?;
             state.enqueue(driver, key, Op::Busy(ns, phases));
         }
         Some(capture) => {

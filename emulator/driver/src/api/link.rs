@@ -9,12 +9,14 @@ use radrm_cuda_abi::*;
 use crate::engine::code::module::{parse_image, refused};
 use crate::engine::code::state::Link;
 use crate::engine::driver::Driver;
-use crate::models::load;
+use crate::models::{load, lto};
 use crate::util::ffi::{Answer, Out, Text};
 use crate::util::sync::lock;
 
 /// Kinds of input that name themselves as text: everything else is kept as it is.
 const INPUT_PTX: u32 = 1;
+/// `CU_JIT_INPUT_NVVM`: LTO-IR.
+const INPUT_NVVM: u32 = 5;
 
 fn link(driver: &Driver, state: CUlinkState) -> Answer<Arc<Link>> {
     driver.code.links.get(state.addr()).ok_or(CUDA_ERROR_INVALID_HANDLE)
@@ -23,8 +25,12 @@ fn link(driver: &Driver, state: CUlinkState) -> Answer<Arc<Link>> {
 fn add(driver: &Driver, state: CUlinkState, kind: u32, bytes: &[u8]) -> Answer {
     let link = link(driver, state)?;
     let bytes = if kind == INPUT_PTX { bytes.split(|b| *b == 0).next().unwrap_or_default() } else { bytes };
+    let device = driver.current().map_or(0, |c| c.device);
     if kind == INPUT_PTX {
-        parse_image(driver, driver.current().map_or(0, |c| c.device), bytes)?;
+        parse_image(driver, device, bytes)?;
+    }
+    if kind == INPUT_NVVM || lto::looks_like_lto(bytes) {
+        lto::check(bytes, driver.gpu_spec(driver.device(device)?).capability()).map_err(refused)?;
     }
     lock(&link.inputs).push(bytes.to_vec());
     Ok(())

@@ -152,7 +152,7 @@ entry_points! {
         out.required()?;
         let context = driver.current()?;
         capture::unsafe_call(driver)?;
-        if flags != ATTACH[0] && flags != ATTACH[1] {
+        if bytes == 0 || (flags != ATTACH[0] && flags != ATTACH[1]) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         out.set(host::map(driver, &context, bytes as u64, Use::Managed, flags)?)

@@ -15,6 +15,7 @@ pub mod exports;
 pub mod external;
 pub mod function;
 pub mod graph;
+pub mod green;
 pub mod hide;
 pub mod host_memory;
 pub mod ipc;

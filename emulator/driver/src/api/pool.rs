@@ -34,8 +34,6 @@ fn allocate(
     let current = driver.current()?;
     sync::check(driver, &current, stream)?;
     let context = sync::context_of(driver, &current, stream)?;
-    // 0 bytes are an allocation too, with an address of its own.
-    let bytes = bytes.max(1);
     let (handle, device, gpu, managed) = {
         let mut state = driver.memory.lock();
         let handle = match pool {
@@ -58,7 +56,8 @@ fn allocate(
         drop(state);
         return out.set(take_managed(driver, &context, handle, bytes)?);
     }
-    match offer::offer(driver, &current, stream, Operation::Alloc { device, bytes })? {
+    // 0 bytes are an allocation too, with an address of its own.
+    match offer::offer(driver, &current, stream, Operation::Alloc { device, bytes: bytes.max(1) })? {
         Recorded::At(address) => return out.set(address),
         Recorded::Yes => return out.set(0),
         Recorded::No => {}

@@ -4,12 +4,14 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use radrm_cuda_abi::*;
 
+use crate::api::green::of_device;
 use crate::engine::driver::Driver;
 use crate::engine::memory::free;
 use crate::engine::stream::event::only;
 use crate::engine::stream::op::not_in_callback;
 use crate::engine::stream::queue::wait_for;
 use crate::engine::stream::state::{NON_BLOCKING, Sort, Stream};
+use crate::models::resource::{Resource, SM};
 use crate::util::ffi::{Answer, In, Out};
 
 /// Most and least urgent priority.
@@ -20,10 +22,21 @@ fn create(driver: &'static Driver, out: Out<CUstream>, flags: c_uint, priority: 
     if flags & !NON_BLOCKING != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let context = driver.current()?;
+    let (context, green) = driver.current_part()?;
     let priority = priority.clamp(*PRIORITIES.start(), *PRIORITIES.end());
-    let key = driver.sched().add_stream(&context, Sort::Created, flags, priority);
+    let key = driver.sched().add_stream((&context, green), Sort::Created, flags, priority);
     out.set(CUstream(key as usize as *mut c_void))
+}
+
+/// The handle of the context that a stream belongs to: of a green context its view.
+fn context_of(stream: &Stream) -> CUcontext {
+    let own = CUcontext(stream.context as usize as *mut c_void);
+    stream.green.as_ref().map_or(own, |green| green.view)
+}
+
+/// The handle of a stream's green context; null if it has none.
+fn green_of(stream: &Stream) -> CUgreenCtx {
+    stream.green.as_ref().map_or(CUgreenCtx::NULL, |green| green.handle)
 }
 
 fn with<T>(
@@ -57,16 +70,12 @@ entry_points! {
         let mut state = driver.sched();
         let key = match state.find(driver, stream) {
             Ok(key) => key,
-            // Resources of a broken context can still be given back.
+            // Resources of a broken or destroyed context can still be given back.
             Err(CUDA_ERROR_INVALID_HANDLE) => return Err(CUDA_ERROR_INVALID_HANDLE),
             Err(_) => stream.addr(),
         };
         state.abandon(driver, key);
-        if state.stream(key)?.is_idle() {
-            state.streams.remove(&key);
-        } else {
-            state.stream_mut(key)?.closing = true;
-        }
+        state.close(key);
         Ok(())
     }
 
@@ -111,19 +120,34 @@ entry_points! {
 
     /// A stream's context.
     fn cuStreamGetCtx(stream: CUstream, context: Out<CUcontext>) |driver| {
-        with(driver, stream, context, |s| CUcontext(s.context as usize as *mut c_void))
+        with(driver, stream, context, context_of)
     }
 
-    /// A stream's context; no stream belongs to a green context here.
+    /// A stream's context, or its green context.
     fn cuStreamGetCtx_v2(stream: CUstream, context: Out<CUcontext>, green: Out<CUgreenCtx>) |driver| {
-        with(driver, stream, context, |s| CUcontext(s.context as usize as *mut c_void))?;
-        green.set_if_wanted(CUgreenCtx::NULL);
-        Ok(())
+        let own = |s: &Stream| CUcontext(s.context as usize as *mut c_void);
+        with(driver, stream, context, |s| if s.green.is_some() { CUcontext::NULL } else { own(s) })?;
+        if green.is_null() { Ok(()) } else { with(driver, stream, green, green_of) }
     }
 
-    /// No stream belongs to a green context here.
+    /// A stream's green context; null if it has none.
     fn cuStreamGetGreenCtx(stream: CUstream, green: Out<CUgreenCtx>) |driver| {
-        with(driver, stream, green, |_| CUgreenCtx::NULL)
+        with(driver, stream, green, green_of)
+    }
+
+    /// A stream's multiprocessors.
+    fn cuStreamGetDevResource(stream: CUstream, resource: Out<Resource>, kind: u32) |driver| {
+        resource.required()?;
+        if kind != SM {
+            return Err(CUDA_ERROR_INVALID_RESOURCE_TYPE);
+        }
+        let mut state = driver.sched();
+        let key = state.find(driver, stream)?;
+        let (device, green) = state.stream(key).map(|s| (s.device, s.green.clone()))?;
+        resource.set(match green {
+            Some(green) => green.resource(kind)?,
+            None => of_device(driver, device, kind)?,
+        })
     }
 
     /// A stream's device.

@@ -81,6 +81,11 @@ fn set(number: c_uint, settings: &mut Settings, value: In<u8>, size: Out<usize>)
 }
 
 entry_points! {
+    /// Set a profiler up that drivers have no more.
+    fn cuProfilerInitialize(_config: In<c_char>, _output: In<c_char>, _mode: c_uint) |_driver| {
+        Err(CUDA_ERROR_NOT_SUPPORTED)
+    }
+
     /// Begins profiling in the current context.
     fn cuProfilerStart() |driver| {
         driver.current().map(drop)

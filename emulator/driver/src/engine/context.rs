@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use radrm_cuda_abi::*;
 
+use crate::engine::green::Green;
 use crate::util::ffi::Answer;
 use crate::util::sync::lock;
 
@@ -80,16 +81,37 @@ impl Context {
 
 thread_local! {
     // Never dropped, and so still there when the program's own thread-local destructors call the driver.
-    static STACK: RefCell<ManuallyDrop<Vec<Arc<Context>>>> =
+    static STACK: RefCell<ManuallyDrop<Vec<Current>>> =
         const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
-pub(crate) fn with_stack<T>(work: impl FnOnce(&mut Vec<Arc<Context>>) -> T) -> Option<T> {
+/// What a thread works in.
+#[derive(Clone)]
+pub(crate) struct Current {
+    /// The context.
+    pub(crate) context: Arc<Context>,
+    /// The part of it that a green context is.
+    pub(crate) green: Option<Arc<Green>>,
+}
+
+impl Current {
+    /// The handle that the program made current.
+    pub(crate) fn handle(&self) -> CUcontext {
+        self.green.as_ref().map_or(self.context.handle, |green| green.view)
+    }
+}
+
+pub(crate) fn with_stack<T>(work: impl FnOnce(&mut Vec<Current>) -> T) -> Option<T> {
     STACK.try_with(|stack| work(&mut stack.borrow_mut())).ok()
 }
 
 /// The calling thread's context, destroyed or not; `None` where there is none.
 pub fn current() -> Option<Arc<Context>> {
+    top().map(|current| current.context)
+}
+
+/// As [`current`], with the green context that the thread works in.
+pub(crate) fn top() -> Option<Current> {
     with_stack(|stack| stack.last().cloned()).flatten()
 }
 

@@ -11,6 +11,7 @@ use radrm_emulator_machine::{
 use crate::engine::code::state::{Code, Launchable};
 use crate::engine::context::{self, Context, CoreDumps};
 use crate::engine::device::Device;
+use crate::engine::green::{Green, Greens};
 use crate::engine::launches::Launches;
 use crate::engine::memory::state::Memory;
 use crate::engine::stream::clock::Clock;
@@ -35,6 +36,8 @@ pub struct Driver {
     pub devices: Vec<Device>,
     /// All contexts by handle.
     pub contexts: Registry<Context>,
+    /// Green contexts.
+    pub greens: Greens,
     /// Everything about memory.
     pub memory: Memory,
     /// Modules, libraries and what is in them.
@@ -97,6 +100,7 @@ impl Driver {
             faults,
             devices,
             contexts: Registry::default(),
+            greens: Greens::default(),
             core_dumps: Mutex::default(),
             backed,
             log: on("RADRM_EMULATOR_LOG"),
@@ -143,9 +147,20 @@ impl Driver {
     /// CUDA_ERROR_INVALID_CONTEXT if there is none, CUDA_ERROR_CONTEXT_IS_DESTROYED, or the error
     /// that broke it.
     pub fn current(&self) -> Answer<Arc<Context>> {
-        let context = context::current().ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
-        context.check()?;
-        Ok(context)
+        self.current_part().map(|(context, _)| context)
+    }
+
+    /// As [`Self::current`], with the green context that the thread works in.
+    ///
+    /// # Errors
+    /// As [`Self::current`]; CUDA_ERROR_CONTEXT_IS_DESTROYED for a green context that was destroyed.
+    pub fn current_part(&self) -> Answer<(Arc<Context>, Option<Arc<Green>>)> {
+        let top = context::top().ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+        if top.green.as_ref().is_some_and(|green| green.is_destroyed()) {
+            return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        }
+        top.context.check()?;
+        Ok((top.context, top.green))
     }
 }
 

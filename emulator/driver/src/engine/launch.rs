@@ -16,12 +16,19 @@ use crate::util::time::monotonic_ns;
 /// Counts a kernel's launch in the machine's ledger and gives its duration (ns) and what it has at work meanwhile: in the time of its GPU, which
 /// other processes slow down, where time is real; else slowed down by what others ask of the GPU at this moment.
 ///
+/// `most`: the multiprocessors that the stream's green context has.
+///
 /// Where time is not real a process counts as busy from its launch for as long as its kernels take, one after
 /// another, on the machine's clock.
 ///
 /// # Errors
 /// CUDA_ERROR_LAUNCH_FAILED and CUDA_ERROR_ILLEGAL_ADDRESS where faults were asked for or the GPU is lost.
-pub fn account(driver: &'static Driver, context: &Context, shape: &Shape<'_>) -> Answer<(u64, Vec<Phase>)> {
+pub fn account(
+    driver: &'static Driver,
+    context: &Context,
+    most: Option<u32>,
+    shape: &Shape<'_>,
+) -> Answer<(u64, Vec<Phase>)> {
     let number = driver.launches.launched.fetch_add(1, Relaxed) + 1;
     if driver.machine.is_lost(context.gpu) {
         context.break_with(CUDA_ERROR_LAUNCH_FAILED);
@@ -39,7 +46,7 @@ pub fn account(driver: &'static Driver, context: &Context, shape: &Shape<'_>) ->
         blocks: shape.blocks(),
         threads: shape.threads(),
         resident: shape.resident(gpu).max(1),
-        sms: driver.launches.multiprocessors(gpu.sms),
+        sms: driver.launches.multiprocessors(gpu.sms).min(most.unwrap_or(gpu.sms)),
     };
     let model = timing::kernel(gpu, geometry);
     let ns = driver.launches.time_of(&shape.info.name).unwrap_or(model.ns);

@@ -9,6 +9,7 @@ pub mod device;
 pub mod driver;
 pub mod free;
 pub mod graph;
+pub mod green;
 pub mod launch;
 pub mod launches;
 pub mod lifetime;

@@ -340,6 +340,7 @@ impl Sched {
 
         let stream = self.stream(key)?;
         let (device, context) = (stream.device, stream.context);
+        let most = stream.multiprocessors();
         let context = self.context(driver, context)?;
         let gpu = driver.gpu_spec(driver.device(device)?);
         let mut ends: Vec<u64> = Vec::with_capacity(nodes.len());
@@ -354,7 +355,7 @@ impl Sched {
                 NodeKind::Kernel(kernel) => {
                     let (grid, block, shared) = (kernel.grid, kernel.block, kernel.shared);
                     let shape = Shape { info: &kernel.info, grid, block, shared };
-                    let (ns, own) = launch::account(driver, &context, &shape)?;
+                    let (ns, own) = launch::account(driver, &context, most, &shape)?;
                     phases.extend(own.into_iter().map(|phase| phase.later(start as i64)));
                     ns
                 }

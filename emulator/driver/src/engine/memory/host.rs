@@ -17,13 +17,10 @@ const PAGE: u64 = 4096;
 /// Takes real memory and keeps it as a block of `kind`.
 ///
 /// # Errors
-/// CUDA_ERROR_INVALID_VALUE for 0 bytes, CUDA_ERROR_OUT_OF_MEMORY.
+/// CUDA_ERROR_OUT_OF_MEMORY.
 pub(crate) fn map(driver: &Driver, context: &Arc<Context>, bytes: u64, kind: Use, flags: u32) -> Answer<u64> {
-    if bytes == 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
     let kept_as = if kind == Use::Managed { Kind::Managed } else { Kind::PinnedHost };
-    let size = bytes.checked_next_multiple_of(PAGE).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    let size = bytes.max(1).checked_next_multiple_of(PAGE).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
     // SAFETY: a fresh private mapping at an address of the kernel's choice.
     let address = unsafe {
         libc::mmap(
@@ -49,7 +46,7 @@ pub(crate) fn map(driver: &Driver, context: &Arc<Context>, bytes: u64, kind: Use
 
 /// Gives real memory back whose block was taken out of the table.
 pub(crate) fn unmap(driver: &Driver, block: &Block, kept_as: Kind) {
-    let size = block.size.next_multiple_of(PAGE);
+    let size = block.size.max(1).next_multiple_of(PAGE);
     // SAFETY: mapped in `map`, and its block was in the table until now, so this happens once.
     unsafe { libc::munmap(block.base as *mut c_void, size as usize) };
     driver.process.discharge(block.gpu, kept_as, block.size, size);

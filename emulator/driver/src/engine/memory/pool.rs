@@ -102,6 +102,12 @@ pub(crate) fn trim_device(
     pools.into_iter().map(|(handle, keep)| trim(driver, state, handle, keep)).sum()
 }
 
+/// What a block of `bytes` takes of its pool: 0 bytes are an allocation too, with an address of its own. `None` if it
+/// is more than a number can hold.
+fn held_by(bytes: u64) -> Option<u64> {
+    bytes.max(1).checked_next_multiple_of(ALIGNMENT)
+}
+
 /// Makes a pool larger so that `size` bytes fit.
 fn grow(driver: &Driver, state: &mut State, handle: u64, size: u64) -> Answer {
     let pool = state.pools.get(&handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -139,7 +145,7 @@ pub(crate) fn take(
     handle: u64,
     bytes: u64,
 ) -> Answer<u64> {
-    let size = bytes.checked_next_multiple_of(ALIGNMENT).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    let size = held_by(bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
     let find = |state: &mut State| state.pools.get_mut(&handle).and_then(|p| p.ranges.take(size, ALIGNMENT));
     let base = match find(state) {
         Some(base) => base,
@@ -160,7 +166,7 @@ pub(crate) fn take(
 
 /// Takes memory from a pool of managed memory, which keeps none in reserve.
 pub(crate) fn take_managed(driver: &Driver, context: &Arc<Context>, handle: u64, bytes: u64) -> Answer<u64> {
-    let size = bytes.checked_next_multiple_of(ALIGNMENT).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    let size = held_by(bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
     let full = |pool: &Pool| pool.max_size > 0 && pool.used.saturating_add(size) > pool.max_size;
     if driver.memory.lock().pools.get(&handle).is_none_or(full) {
         driver.process.failed(context.gpu, bytes);
@@ -185,7 +191,7 @@ pub(crate) fn take_managed(driver: &Driver, context: &Arc<Context>, handle: u64,
 pub(crate) fn give_managed(driver: &Driver, state: &mut State, block: &Block) {
     let Some(pool) = state.pools.get_mut(&block.count) else { return };
     pool.blocks -= 1;
-    pool.used -= block.size.next_multiple_of(ALIGNMENT);
+    pool.used -= held_by(block.size).unwrap_or(0);
     pool.reserved = pool.used;
     forget_if_empty(driver, state, block.count);
 }
@@ -200,7 +206,7 @@ fn forget_if_empty(driver: &Driver, state: &mut State, handle: u64) {
 
 /// Gives a block back to its pool that was taken out of the table.
 pub(crate) fn give(driver: &Driver, state: &mut State, block: &Block, handle: u64) {
-    let size = block.size.next_multiple_of(ALIGNMENT);
+    let size = held_by(block.size).unwrap_or(0);
     driver.process.discharge(block.gpu, Kind::PoolUsed, block.size, size);
     let Some(pool) = state.pools.get_mut(&handle) else { return };
     pool.used -= size;

@@ -189,9 +189,9 @@ impl Block {
         !matches!(self.kind, Use::Host | Use::Registered | Use::Mapped { host: true, .. })
     }
 
-    /// One past the last byte.
+    /// One past the last byte. A block of a pool that has 0 bytes is found by its address all the same.
     pub fn end(&self) -> u64 {
-        self.base + self.size
+        self.base + self.size.max(1)
     }
 }
 

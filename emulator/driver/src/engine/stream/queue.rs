@@ -285,12 +285,15 @@ impl Sched {
                 if stream.closing || stream.sort != Sort::Created {
                     return Err(CUDA_ERROR_INVALID_HANDLE);
                 }
+                if stream.green.as_ref().is_some_and(|green| green.is_destroyed()) {
+                    return Err(CUDA_ERROR_STREAM_DETACHED);
+                }
                 self.context(driver, stream.context)?.check()?;
                 return Ok(stream.key);
             }
         };
-        let context = driver.current()?;
-        Ok(self.default_stream(&context, thread))
+        let (context, green) = driver.current_part()?;
+        Ok(self.default_stream(&context, green, thread))
     }
 
     /// A context by handle.
@@ -313,7 +316,8 @@ impl Sched {
                 .map(|s| s.key)
                 .collect(),
             _ if stream.is_blocking() => {
-                self.defaults.get(&(stream.context, 0)).copied().into_iter().collect()
+                let of = stream.green.as_ref().map_or(stream.context, |green| green.view.addr());
+                self.defaults.get(&(of, 0)).copied().into_iter().collect()
             }
             _ => Vec::new(),
         }

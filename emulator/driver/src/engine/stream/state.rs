@@ -7,15 +7,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use radrm_cuda_abi::*;
 use radrm_emulator_machine::SmPlan;
 
 use crate::engine::context::Context;
 use crate::engine::graph::state::Graphs;
+use crate::engine::green::Green;
 use crate::engine::stream::clock::{Clock, Moment};
-use crate::engine::stream::op::{Capture, Event, HostCall, Op};
+use crate::engine::stream::op::{Capture, Event, HostCall, Mark, Op};
 use crate::util::ffi::Answer;
 use crate::util::handles::Handles;
 
@@ -95,6 +96,8 @@ pub struct Stream {
     pub closing: bool,
     /// Attributes that the program set.
     pub attributes: BTreeMap<u32, [u8; 64]>,
+    /// The green context that it is of.
+    pub green: Option<Arc<Green>>,
 }
 
 impl Stream {
@@ -106,6 +109,11 @@ impl Stream {
     /// When the work that it was given is done.
     pub fn end(&self) -> Moment {
         Moment { gpu: self.gpu, ns: self.end_ns }
+    }
+
+    /// The multiprocessors that its kernels are limited to, if they are.
+    pub fn multiprocessors(&self) -> Option<u32> {
+        self.green.as_ref().map(|green| green.sms)
     }
 
     /// Whether nothing is queued or running.
@@ -134,6 +142,8 @@ pub struct Sched {
     pub written: HashMap<CUdeviceptr, u64>,
     /// Calls of the program that belong to no stream.
     pub later: VecDeque<HostCall>,
+    /// What streams wait for that are made later, by context or by the view of a green context.
+    pub barriers: Vec<(u64, Arc<Mark>)>,
     pub(crate) next_id: u64,
     pub(crate) handles: Handles,
 }
@@ -150,6 +160,7 @@ impl Sched {
             plans: BTreeMap::new(),
             written: HashMap::new(),
             later: VecDeque::new(),
+            barriers: Vec::new(),
             next_id: 1,
             handles,
         }
@@ -162,9 +173,25 @@ impl Sched {
     }
 
     /// Makes a stream.
-    pub fn add_stream(&mut self, context: &Context, sort: Sort, flags: u32, priority: i32) -> u64 {
+    pub fn add_stream(
+        &mut self,
+        (context, green): (&Context, Option<Arc<Green>>),
+        sort: Sort,
+        flags: u32,
+        priority: i32,
+    ) -> u64 {
         let key = self.handles.next();
         let id = self.new_id();
+        let view = green.as_ref().map_or(0, |green| green.view.addr());
+        let (mut queue, mut end_ns) = (VecDeque::new(), 0);
+        let behind = |of: u64| of == context.handle.addr() || of == view;
+        for (_, mark) in self.barriers.iter().filter(|(of, _)| behind(*of)) {
+            match mark.reached() {
+                Some(moment) => end_ns = end_ns.max(self.clock.on(context.gpu, moment)),
+                // The stream that will reach it keeps the worker awake.
+                None => queue.push_back(Op::Wait(Arc::clone(mark))),
+            }
+        }
         let stream = Stream {
             key,
             context: context.handle.addr(),
@@ -174,27 +201,39 @@ impl Sched {
             flags,
             priority,
             id,
-            end_ns: 0,
+            end_ns,
             ends: VecDeque::new(),
             capture: None,
             frontier: Vec::new(),
-            queue: VecDeque::new(),
+            queue,
             running: false,
             closing: false,
             attributes: BTreeMap::new(),
+            green,
         };
         self.streams.insert(key, stream);
         key
     }
 
-    /// Key of a default stream, made if it does not exist; thread 0 is the legacy stream.
-    pub fn default_stream(&mut self, context: &Context, thread: u64) -> u64 {
-        if let Some(key) = self.defaults.get(&(context.handle.addr(), thread)) {
+    /// Forgets a stream once the work that it has is done.
+    pub fn close(&mut self, key: u64) {
+        let Some(stream) = self.streams.get_mut(&key) else { return };
+        stream.closing = true;
+        if stream.is_idle() {
+            self.streams.remove(&key);
+        }
+    }
+
+    /// Key of a default stream, made if it does not exist; thread 0 is the legacy stream. A green context has default
+    /// streams of its own.
+    pub fn default_stream(&mut self, context: &Context, green: Option<Arc<Green>>, thread: u64) -> u64 {
+        let of = green.as_ref().map_or(context.handle, |green| green.view).addr();
+        if let Some(key) = self.defaults.get(&(of, thread)) {
             return *key;
         }
         let sort = if thread == 0 { Sort::Legacy } else { Sort::PerThread };
-        let key = self.add_stream(context, sort, 0, 0);
-        self.defaults.insert((context.handle.addr(), thread), key);
+        let key = self.add_stream((context, green), sort, 0, 0);
+        self.defaults.insert((of, thread), key);
         key
     }
 
@@ -214,8 +253,14 @@ impl Sched {
         self.streams.get_mut(&key).ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 
-    /// Keys of a context's streams.
+    /// Keys of a context's streams, those of its green contexts included.
     pub fn streams_of(&self, context: u64) -> BTreeSet<u64> {
         self.streams.values().filter(|s| s.context == context).map(|s| s.key).collect()
+    }
+
+    /// Keys of a green context's streams.
+    pub fn streams_of_view(&self, view: CUcontext) -> BTreeSet<u64> {
+        let of = |stream: &&Stream| stream.green.as_ref().is_some_and(|green| green.view == view);
+        self.streams.values().filter(of).map(|stream| stream.key).collect()
     }
 }

@@ -9,7 +9,7 @@ use crate::engine::driver::Driver;
 use crate::engine::stream::event;
 use crate::engine::stream::op::{Op, not_in_callback};
 use crate::engine::stream::queue::wait_for;
-use crate::engine::stream::state::Sched;
+use crate::engine::stream::state::{Sched, Sort};
 use crate::util::ffi::Answer;
 
 /// Whether a stream handle can be used in the current context; null and the two special handles can.
@@ -53,6 +53,25 @@ pub fn synchronize_context(driver: &'static Driver, context: &Arc<Context>) -> A
     context.check()
 }
 
+impl Sched {
+    /// A green context ends: captures in its streams end with it, its default streams are forgotten.
+    pub fn detach(&mut self, driver: &Driver, view: CUcontext) {
+        for key in self.streams_of_view(view) {
+            let Some(stream) = self.streams.get(&key) else { continue };
+            let is_default = stream.sort != Sort::Created;
+            if let Some(capture) = stream.capture {
+                self.invalidate(capture);
+            }
+            if is_default {
+                self.abandon(driver, key);
+                self.close(key);
+            }
+        }
+        self.defaults.retain(|(of, _), _| *of != view.addr());
+        self.barriers.retain(|(of, _)| *of != view.addr());
+    }
+}
+
 /// A context ends: its streams, events and captures end with it, after their work.
 pub fn context_destroyed(driver: &'static Driver, context: &Arc<Context>) {
     let of = context.handle.addr();
@@ -74,6 +93,8 @@ pub fn context_destroyed(driver: &'static Driver, context: &Arc<Context>) {
 
 fn forget(state: &mut Sched, context: u64) {
     state.streams.retain(|_, stream| stream.context != context);
-    state.defaults.retain(|(of, _), _| *of != context);
+    let left = &state.streams;
+    state.defaults.retain(|_, key| left.contains_key(key));
+    state.barriers.retain(|(of, _)| *of != context);
     event::context_destroyed(state, context);
 }

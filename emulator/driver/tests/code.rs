@@ -1,0 +1,67 @@
+//! What the linker and the loaders take, and names that only old programs ask for.
+
+mod common;
+
+use std::ffi::c_void;
+
+use common::{begin, isolated};
+
+type Handle = *mut c_void;
+
+const NULL: Handle = std::ptr::null_mut();
+
+/// The beginning of LTO-IR as `nvrtc -dlto -arch=sm_80` writes it: form 54 is toolkit 11.8's, 67 is 13.5's.
+fn lto_ir(form: u8) -> Vec<u8> {
+    let mut bytes = vec![0u8; 256];
+    bytes[..8].copy_from_slice(&[0xed, 0x43, 0x4e, 0x7f, 1, form, 2, 0x83]);
+    bytes[26..28].copy_from_slice(&800u16.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn lto_ir_is_linked_up_to_toolkit_12_and_never_loaded() {
+    const NVVM: u32 = 5;
+    const INVALID_IMAGE: u32 = 200;
+    isolated("lto_ir_is_linked_up_to_toolkit_12_and_never_loaded", &[], |cuda| {
+        begin(cuda, 0);
+        let mut state = NULL;
+        assert_eq!(
+            call!(cuda, "cuLinkCreate_v2"(0 => u32, NULL => Handle, NULL => Handle, &mut state => *mut Handle)),
+            0
+        );
+        let add = |bytes: &[u8], kind: u32| {
+            call!(cuda, "cuLinkAddData_v2"(state => Handle, kind => u32, bytes.as_ptr() => *const u8, bytes.len() => usize,
+                NULL => Handle, 0 => u32, NULL => Handle, NULL => Handle))
+        };
+        assert_eq!(add(&lto_ir(67), NVVM), INVALID_IMAGE);
+        assert_eq!(add(&lto_ir(57), 3), INVALID_IMAGE, "whatever it is passed for");
+        assert_eq!(add(b"no code at all", NVVM), INVALID_IMAGE);
+        assert_eq!(add(&lto_ir(54), NVVM), 0);
+        let (mut image, mut size, mut module) = (NULL, 0usize, NULL);
+        assert_eq!(
+            call!(cuda, "cuLinkComplete"(state => Handle, &mut image => *mut Handle, &mut size => *mut usize)),
+            0
+        );
+        assert_eq!(call!(cuda, "cuModuleLoadData"(&mut module => *mut Handle, image => Handle)), 0);
+        for form in [54, 67] {
+            let bytes = lto_ir(form);
+            assert_eq!(
+                call!(cuda, "cuModuleLoadData"(&mut module => *mut Handle, bytes.as_ptr() => *const u8)),
+                INVALID_IMAGE
+            );
+        }
+    });
+}
+
+#[test]
+fn names_that_only_old_programs_ask_for_exist() {
+    isolated("names_that_only_old_programs_ask_for_exist", &[], |cuda| {
+        for name in ["cuProfilerInitialize", "cuEGLApiInit", "cuMemGetAttribute", "cuMemGetAttribute_v2"] {
+            assert!(!cuda.find(name).is_null(), "{name}");
+        }
+        let ask = || call!(cuda, "cuProfilerInitialize"(NULL => Handle, NULL => Handle, 0 => u32));
+        assert_eq!(ask(), 801, "before cuInit as a genuine driver");
+        begin(cuda, 0);
+        assert_eq!(ask(), 801);
+    });
+}
