@@ -18,6 +18,7 @@ static CUgraph graph[SLOTS];
 static CUgraphNode node[NODES];
 static CUgraphExec exec[SLOTS];
 static CUcontext context[SLOTS];
+static CUgreenCtx green[SLOTS];
 static CUmodule module[SLOTS];
 static CUlibrary library[SLOTS];
 static CUkernel kernel[SLOTS];
@@ -37,8 +38,6 @@ static char buffer[1 << 16];
 static const size_t sizes[] = {512,     1,       4096,     2 << 20, 100000,   3 << 20, 0,
                                4 << 20, 1 << 20, 33 << 20, 511,     1 << 30, 6ull << 30, 1ull << 50};
 #define SIZE(x) sizes[(x) % (sizeof sizes / sizeof *sizes)]
-/* Of stream-ordered memory: the emulator's ledger counts a request for nothing as one byte. */
-#define NOT_ZERO(x) (SIZE(x) + !SIZE(x))
 #define SMALL(x) (SIZE(x) & 0x1fff)
 /* Of memory that is mapped: mostly such that sizes fit each other. */
 #define CHUNKS(x) ((x) % 11 == 10 ? SIZE(x) : (size_t)(1 + (x) % 11 / 8) << 21)
@@ -103,12 +102,12 @@ static CUDA_KERNEL_NODE_PARAMS kernel_node(unsigned a, unsigned b) {
     X(advise, CU(cuMemAdvise)(address(a), SIZE(b), c % 8, DEVICE(c)))                                                   \
     X(ipc, ({ CUipcMemHandle h; CU(cuIpcGetMemHandle)(&h, address(a)); }))                                              \
     /* stream-ordered memory */                                                                                         \
-    X(alloc_async, CU(cuMemAllocAsync)(OUT(c, AT(pointer, a)), NOT_ZERO(b), STREAM(c)))                                 \
-    X(alloc_async_ptsz, CU(cuMemAllocAsync_ptsz)(&AT(pointer, a), NOT_ZERO(b), STREAM(c)))                              \
+    X(alloc_async, CU(cuMemAllocAsync)(OUT(c, AT(pointer, a)), SIZE(b), STREAM(c)))                                 \
+    X(alloc_async_ptsz, CU(cuMemAllocAsync_ptsz)(&AT(pointer, a), SIZE(b), STREAM(c)))                              \
     X(free_async, CU(cuMemFreeAsync)(a % 12 == 10 ? 0 : address(a), STREAM(b)))                                         \
     X(pool_create, ({ CUmemPoolProps p = {.allocType = b % 5 ? 1 : 0, .location = {1, DEVICE(b)}, .maxSize = c % 4 ? 0 : SIZE(c)}; CU(cuMemPoolCreate)(OUT(c, AT(pool, a)), &p); })) \
     X(pool_destroy, CU(cuMemPoolDestroy)(ANY(pool, a)))                                                                 \
-    X(pool_alloc, CU(cuMemAllocFromPoolAsync)(OUT(c, AT(pointer, a)), NOT_ZERO(b), ANY(pool, c), STREAM(c / 10)))       \
+    X(pool_alloc, CU(cuMemAllocFromPoolAsync)(OUT(c, AT(pointer, a)), SIZE(b), ANY(pool, c), STREAM(c / 10)))       \
     X(pool_trim, CU(cuMemPoolTrimTo)(ANY(pool, a), SIZE(b)))                                                            \
     X(pool_keep, ({ unsigned long long n = SIZE(b); CU(cuMemPoolSetAttribute)(ANY(pool, a), c % 4 ? CU_POOL_RELEASE_THRESHOLD : c % 12, &n); })) \
     X(pool_figure, ({ unsigned long long n = 0; CU(cuCtxSynchronize)(); CUresult r = CU(cuMemPoolGetAttribute)(ANY(pool, a), b % 10, &n); SAY("%llu", b % 10 > 3 ? n : n & 0xffffffff); r; })) \
@@ -196,8 +195,15 @@ static CUDA_KERNEL_NODE_PARAMS kernel_node(unsigned a, unsigned b) {
     X(primary_reset, FORGETS(CU(cuDevicePrimaryCtxReset_v2)(DEVICE(a))))                                                \
     X(primary_state, ({ unsigned f = 0; int on = -1; CUresult r = CU(cuDevicePrimaryCtxGetState)(DEVICE(a), OUT(b, f), OUT(c, on)); SAY("%u %d", f, on); r; })) \
     X(peer, CU(cuCtxEnablePeerAccess)(ANY(context, a), b % 2))                                                          \
+    X(green_create, ({ CUdevResource r = {0}, s = {0}; CUdevResourceDesc d = NULL; unsigned n = 1; SEVERAL(CU(cuDeviceGetDevResource)(DEVICE(b), &r, 1), CU(cuDevSmResourceSplitByCount)(&s, &n, &r, NULL, c % 5, c % 120), CU(cuDevResourceGenerateDesc)(&d, c % 3 ? &s : &r, 1), CU(cuGreenCtxCreate)(OUT(c, AT(green, a)), d, DEVICE(b), 1), CU(cuCtxFromGreenCtx)(&AT(context, a), AT(green, a))); })) \
+    X(green_destroy, FORGETS(CU(cuGreenCtxDestroy)(ANY(green, a))))                                                     \
+    X(green_stream, CU(cuGreenCtxStreamCreate)(OUT(c, AT(stream, a)), ANY(green, b), c % 9 != 8, 0))                    \
+    X(green_record, CU(cuGreenCtxRecordEvent)(ANY(green, a), ANY(event, b)))                                            \
+    X(green_wait, CU(cuGreenCtxWaitEvent)(ANY(green, a), ANY(event, b)))                                                \
+    X(context_record, CU(cuCtxRecordEvent)(ANY(context, a), ANY(event, b)))                                             \
+    X(context_wait, CU(cuCtxWaitEvent)(ANY(context, a), ANY(event, b)))                                                 \
     /* several at once */                                                                                               \
-    X(capture_whole, ({ CUstream s = AT(stream, a); CUdeviceptr p = 0; SEVERAL(CU(cuStreamBeginCapture_v2)(s, b % 3), CU(cuLaunchKernel)(ANY(function, b), 2, 1, 1, 32, 1, 1, 0, s, kernel_arguments, NULL), CU(cuMemAllocAsync)(&p, NOT_ZERO(c), s), CU(cuMemsetD8Async)(p, 0, 1, s), c % 3 ? CU(cuMemFreeAsync)(p, s) : 0, b % 4 ? 0 : CU(cuLaunchHostFunc)(s, noted, &calls_back), c % 5 ? 0 : CU(cuGraphLaunch)(ANY(exec, c), s), CU(cuStreamEndCapture)(s, &AT(graph, c)), CU(cuGraphInstantiateWithFlags)(&AT(exec, b), AT(graph, c), 0), CU(cuGraphLaunch)(AT(exec, b), STREAM(c))); })) \
+    X(capture_whole, ({ CUstream s = AT(stream, a); CUdeviceptr p = 0; SEVERAL(CU(cuStreamBeginCapture_v2)(s, b % 3), CU(cuLaunchKernel)(ANY(function, b), 2, 1, 1, 32, 1, 1, 0, s, kernel_arguments, NULL), CU(cuMemAllocAsync)(&p, SIZE(c), s), CU(cuMemsetD8Async)(p, 0, 1, s), c % 3 ? CU(cuMemFreeAsync)(p, s) : 0, b % 4 ? 0 : CU(cuLaunchHostFunc)(s, noted, &calls_back), c % 5 ? 0 : CU(cuGraphLaunch)(ANY(exec, c), s), CU(cuStreamEndCapture)(s, &AT(graph, c)), CU(cuGraphInstantiateWithFlags)(&AT(exec, b), AT(graph, c), 0), CU(cuGraphLaunch)(AT(exec, b), STREAM(c))); })) \
     X(graph_whole, ({ CUDA_KERNEL_NODE_PARAMS p = kernel_node(a, b), q = kernel_node(b, c); SEVERAL(CU(cuGraphCreate)(&AT(graph, a), 0), CU(cuGraphAddKernelNode_v2)(&NODE(b), AT(graph, a), NULL, 0, &p), c % 2 ? 0 : CU(cuGraphAddChildGraphNode)(&NODE(c), AT(graph, a), &NODE(b), 1, ANY(graph, b)), CU(cuGraphInstantiateWithFlags)(&AT(exec, c), AT(graph, a), 0), CU(cuGraphExecKernelNodeSetParams_v2)(AT(exec, c), NODE(b), &q), CU(cuGraphNodeSetEnabled)(AT(exec, c), NODE(b), c % 3), CU(cuGraphLaunch)(AT(exec, c), STREAM(a))); })) \
     X(graph_update, ({ unsigned how[4] = {0}; CUresult r = CU(cuGraphExecUpdate_v2)(ANY(exec, a), ANY(graph, b), c % 9 ? (void *)how : NULL); SAY("%u", how[0]); r; })) \
     X(map_whole, ({ CUmemAllocationProp p = PROP(b); CUmemAccessDesc d = {{1, DEVICE(b)}, 3}; CUdeviceptr *to = &AT(range, a); CUmemGenericAllocationHandle h = 0, again = 0; SEVERAL(CU(cuMemUnmap)(*to, CHUNKS(b)), CU(cuMemAddressFree)(*to, CHUNKS(b)), CU(cuMemAddressReserve)(to, CHUNKS(b), 0, 0, 0), CU(cuMemCreate)(&h, CHUNKS(c), &p, 0), CU(cuMemMap)(*to, CHUNKS(c), 0, h, 0), CU(cuMemRelease)(h), CU(cuMemSetAccess)(*to, CHUNKS(c), &d, 1), CU(cuMemRetainAllocationHandle)(&again, (void *)(uintptr_t)*to), c % 3 ? CU(cuMemRelease)(again) : 0); })) \

@@ -204,6 +204,16 @@ fn a_destroyed_pool_gives_back() {
 }
 
 #[test]
+fn a_destroyed_pool_holds_what_it_held_until_its_last_block() {
+    let steps =
+        ["use:0", "pool:p:0", "frompool:a:p:10m", "frompool:b:p:40m", "freeasync:b", "freepool:p", "sync"];
+    let outcome = agree("1xH200", &steps);
+    assert_eq!(kind(&outcome, Kind::PoolReserved).0, 96 * MIB);
+    let outcome = agree("1xH200", &[&steps[..], &["freeasync:a"]].concat());
+    assert_eq!(kind(&outcome, Kind::PoolReserved).0, 0);
+}
+
+#[test]
 fn case_08_mixed_frees() {
     // An ordered block freed by the plain call, a plain block freed by the ordered one.
     let steps = ["use:0", "async:a:3m", "sync", "free:a", "alloc:b:5m", "freeasync:b", "sync", "alloc:c:1m"];
@@ -269,6 +279,47 @@ fn a_destroyed_context_gives_everything_back() {
     let outcome = agree("1xH200", &steps);
     assert_eq!(outcome.account(0).now.0, 3 * MIB);
     assert_eq!(outcome.account(0).peak.0, 8 * MIB + 64 * 64 * 16);
+}
+
+#[test]
+fn memory_taken_in_a_green_context_stays_when_that_is_gone() {
+    let steps =
+        ["use:0", "green:g:0", "alloc:a:7m", "async:p:1m", "greengone:g", "current", "alloc:b:2m", "free:a"];
+    let outcome = agree("1xH200", &steps);
+    assert_eq!(kind(&outcome, Kind::Device), (2 * MIB, 9 * MIB));
+    assert_eq!(kind(&outcome, Kind::PoolUsed), (MIB, MIB));
+}
+
+#[test]
+fn memory_of_the_last_green_context_goes_with_the_primary_one() {
+    let steps = ["init", "green:g:0", "alloc:a:7m", "async:p:1m", "greengone:g", "use:0", "alloc:b:2m"];
+    let outcome = agree("1xH200", &steps);
+    assert_eq!(kind(&outcome, Kind::Device), (2 * MIB, 7 * MIB));
+    assert_eq!(kind(&outcome, Kind::PoolUsed).0, 0);
+}
+
+#[test]
+fn blocks_of_a_pool_go_with_their_context_while_the_pool_has_others() {
+    let steps = [
+        "use:0",
+        "async:a:3m",
+        "context:c:0",
+        "async:b:5m",
+        "async:d:1k",
+        "destroy:c",
+        "current",
+        "async:e:2m",
+        "freeasync:a",
+        "sync",
+    ];
+    let outcome = agree("1xH200", &steps);
+    assert_eq!(kind(&outcome, Kind::PoolUsed), (2 * MIB, 8 * MIB + 1024));
+}
+
+#[test]
+fn a_stream_ordered_request_for_nothing_holds_nothing() {
+    let outcome = agree("1xH200", &["use:0", "async:a:0", "async:b:1m", "freeasync:a", "async:c:0"]);
+    assert_eq!(kind(&outcome, Kind::PoolUsed), (MIB, MIB));
 }
 
 #[test]

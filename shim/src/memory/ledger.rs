@@ -123,18 +123,25 @@ pub(super) fn around(cx: &Cx<'_>, key: BlockKey, call: impl FnOnce() -> CUresult
 
 /// Drops every block that a context owned.
 pub(super) fn drop_owned(cx: &Cx<'_>, context: u64) {
-    drop_where(cx, |block| block.aux == context && block.kind != Kind::PoolUsed);
+    drop_where(cx, |_, block| block.aux == context && block.kind != Kind::PoolUsed, |_| {});
 }
 
-/// Drops every block of a pool.
-pub(super) fn drop_pooled(cx: &Cx<'_>, token: u64) {
-    drop_where(cx, |block| block.aux == token && block.kind == Kind::PoolUsed);
+/// Drops those blocks of a pool at whose address `is_gone`; `dropped` gets the bytes of each.
+pub(super) fn drop_pooled(
+    cx: &Cx<'_>,
+    token: u64,
+    kind: Kind,
+    is_gone: impl Fn(u64) -> bool,
+    dropped: impl Fn(u64),
+) {
+    drop_where(cx, |key, block| block.aux == token && block.kind == kind && is_gone(key.value()), dropped);
 }
 
-fn drop_where(cx: &Cx<'_>, is_gone: impl Fn(&telemetry::Block) -> bool) {
-    cx.writer()
-        .blocks()
-        .remove_where(|_, block| is_gone(block), |key, block| discharge(cx, key, Block::of(block)));
+fn drop_where(cx: &Cx<'_>, is_gone: impl Fn(BlockKey, &telemetry::Block) -> bool, dropped: impl Fn(u64)) {
+    cx.writer().blocks().remove_where(is_gone, |key, block| {
+        discharge(cx, key, Block::of(block));
+        dropped(block.bytes);
+    });
 }
 
 /// Adds to an amount that the driver reports.

@@ -48,6 +48,10 @@ impl Level {
 
     /// Charges the difference to a new amount.
     pub(super) fn charge(&self, cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, now: u64) {
+        // As it mostly is; a swap of equal amounts would change nothing.
+        if self.charged.load(Ordering::SeqCst) == now {
+            return;
+        }
         let before = self.charged.swap(now, Ordering::SeqCst);
         if now > before {
             ledger::raise(cx, gpu, kind, now - before);

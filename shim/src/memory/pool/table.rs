@@ -197,17 +197,21 @@ impl Pool {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// A block was handed out.
+    /// A block was handed out. One of 0 bytes counts as one byte: it too keeps a destroyed pool.
     pub(super) fn lend(&self, bytes: u64) {
-        self.used.fetch_add(bytes, Ordering::AcqRel);
+        self.used.fetch_add(bytes.max(1), Ordering::AcqRel);
     }
 
     /// A block came back. The last one of a destroyed pool takes the pool with it.
     pub(super) fn give_back(&self, cx: &Cx<'_>, bytes: u64) {
-        let take = |used: u64| Some(used.saturating_sub(bytes));
-        // AcqRel: the thread that sees 0 comes after all others.
-        let _ = self.used.fetch_update(Ordering::AcqRel, Ordering::Relaxed, take);
+        self.take_off(bytes);
         self.close_if_empty(cx);
+    }
+
+    fn take_off(&self, bytes: u64) {
+        let take = |used: u64| Some(used.saturating_sub(bytes.max(1)));
+        // SeqCst pairs with `close_if_empty`; the thread that sees 0 comes after all others.
+        let _ = self.used.fetch_update(Ordering::SeqCst, Ordering::Relaxed, take);
     }
 
     /// Reads what the pool holds now.
@@ -228,7 +232,7 @@ impl Pool {
 
     /// The pool is about to be destroyed: its handle means nothing from here on.
     pub(super) fn orphan(&self, handle: u64) -> bool {
-        self.handle.compare_exchange(handle, ORPHAN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.handle.compare_exchange(handle, ORPHAN, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
     /// It was not destroyed after all.
@@ -239,7 +243,10 @@ impl Pool {
     /// Gives the place up once the pool is destroyed and no block of it is in use. Until then a
     /// destroyed pool is taken to hold what it held.
     pub(super) fn close_if_empty(&self, cx: &Cx<'_>) {
-        if self.used() != 0
+        // SeqCst, with `orphan` and `give_back`: of the thread that gives the last block back and the one that destroys
+        // the pool at least one sees what the other did. Looked at first: pools are mostly not destroyed.
+        if self.handle.load(Ordering::SeqCst) != ORPHAN
+            || self.used.load(Ordering::SeqCst) != 0
             || self.handle.compare_exchange(ORPHAN, CLOSING, Ordering::AcqRel, Ordering::Relaxed).is_err()
         {
             return;
@@ -255,14 +262,16 @@ impl Pool {
 
     /// After contexts were destroyed: what the driver no longer knows as in use is gone.
     pub(super) fn forget_the_dead(&self, cx: &Cx<'_>, token: Token) {
-        let Some(handle) = self.handle() else { return };
-        if self.class() == Class::Device && self.used() != 0 {
-            let used = cx.driver().pool_attribute(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
-            if used == Some(0) {
-                ledger::drop_pooled(cx, token.0);
-                self.used.store(0, Ordering::Release);
-            }
+        if self.used() == 0 {
+            return self.refresh(cx);
         }
+        let all_gone = self.class() == Class::Device
+            && self.handle().is_some_and(|handle| {
+                cx.driver().pool_attribute(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == Some(0)
+            });
+        let gone = |address| all_gone || cx.driver().is_nothing_at(address);
+        ledger::drop_pooled(cx, token.0, self.class().block_kind(), gone, |bytes| self.take_off(bytes));
+        self.close_if_empty(cx);
         self.refresh(cx);
     }
 }

@@ -73,7 +73,9 @@ pub(crate) fn find(state: &mut State, pool: CUmemoryPool) -> Answer<&mut Pool> {
 /// Gives free chunks back to the device, as long as `keep` bytes stay.
 pub(crate) fn trim(driver: &Driver, state: &mut State, handle: u64, keep: u64) -> u64 {
     let Some(pool) = state.pools.get_mut(&handle) else { return 0 };
-    if pool.reserved <= keep || pool.imported.is_some() || pool.managed.is_some() {
+    // A destroyed pool is released as a whole, with its last block (`cuMemPoolDestroy`).
+    let waits = pool.destroyed && pool.blocks > 0;
+    if waits || pool.reserved <= keep || pool.imported.is_some() || pool.managed.is_some() {
         return 0;
     }
     let mut released = 0;
