@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::control::{Control, DEFAULT_PIPE, PIPE_VARIABLE, Silence, has_living_daemon};
+use super::control::{Control, DEFAULT_PIPE, PIPE_VARIABLE, Silence, has_bound_daemon, has_living_daemon};
 use super::{fence, visible};
 use crate::program::environment::Environment;
 use crate::resolve::Gpus;
@@ -69,7 +69,26 @@ pub fn wrong_entry(environment: &Environment, limit: &str, gpus: &Gpus<'_>) -> O
 pub fn answers(pipe: &Path) -> bool {
     match Control::new(pipe, None).and_then(|control| control.is_alive()) {
         Ok(alive) => alive,
-        Err(Silence::NoProgram | Silence::Failed(_)) => has_living_daemon(pipe),
+        // The daemon of driver 535 writes no file of its process id, later ones do.
+        Err(Silence::NoProgram | Silence::Failed(_)) => has_living_daemon(pipe) || has_bound_daemon(pipe),
         Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_without_process_id_file_is_found_by_its_socket() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let control = Control::new(folder.path(), None).and_then(|control| control.is_alive());
+        if !matches!(control, Err(Silence::NoProgram | Silence::Failed(_))) {
+            return; // the real program is installed and answers itself
+        }
+        assert!(!answers(folder.path()));
+        let _socket =
+            std::os::unix::net::UnixListener::bind(folder.path().join("control")).expect("a socket");
+        assert!(answers(folder.path()));
     }
 }
