@@ -130,6 +130,18 @@ def half_sparse():
     assert torch.mm(kept, rand(1024, 64, dtype=torch.half)).shape == (1024, 64)
 
 
+def sparse_in_capture():
+    """Products of cuSPARSE in a graph's capture, whose workspaces come from the graph's pool."""
+    whole, dense = torch.eye(100), rand(100, 8)
+    for sparse in (whole.to_sparse().to(D), whole.to_sparse_csr().to(D)):
+        sparse @ dense
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            product = sparse @ dense
+        graph.replay()
+        assert product.shape == (100, 8)
+
+
 def read_back():
     assert torch.tensor([7, 8], device=D).tolist() == [7, 8]
     assert rand(10).sum().item() == 0.0
@@ -151,6 +163,7 @@ OPERATIONS = {
     "least squares": lambda: torch.linalg.lstsq(rand(16, 8), rand(16, 2)),
     "sparse coo": lambda: torch.sparse.mm(torch.eye(100).to_sparse().to(D), rand(100, 8)),
     "sparse csr": lambda: torch.eye(100).to_sparse_csr().to(D) @ rand(100, 8),
+    "sparse in capture": sparse_in_capture,
     "lstm": lambda: train(nn.LSTM(32, 64, 2, bidirectional=True, dropout=0.5), rand(20, 8, 32)),
     "gru": lambda: train(nn.GRU(32, 64, 2), rand(20, 8, 32)),
     "conv1d": lambda: train(nn.Conv1d(8, 16, 3), rand(4, 8, 50)),

@@ -6,6 +6,7 @@
 //! * [`artifacts`]: the libraries and programs of this workspace, built when asked for.
 //! * [`genuine`]: NVIDIA's own driver, where it has been fetched.
 //! * [`header`] and [`programs`]: the C header made from the table, and the C programs.
+//! * [`peers`]: other projects' test suites, run with and without the shim.
 //! * [`python`]: the interpreter that clients from PyPI run in.
 //! * [`child`]: processes that cannot outlive their watchdog.
 //! * [`rig`]: one emulated machine (or the instant driver), one segment, and the environment that
@@ -22,6 +23,7 @@ pub mod figures;
 pub mod genuine;
 pub mod header;
 pub mod node;
+pub mod peers;
 pub mod programs;
 pub mod python;
 pub mod random;

@@ -7,6 +7,7 @@ mod docs;
 mod genuine;
 mod gpu;
 mod models;
+mod peers;
 mod shell;
 mod test;
 mod tidy;
@@ -37,6 +38,8 @@ enum Command {
     Docs(docs::Flags),
     /// Fetch NVIDIA's driver libraries and compare the shim and the emulator with them.
     Genuine(genuine::Flags),
+    /// Run other projects' test suites with and without the shim and write bench/PEERS.md.
+    Peers(peers::Flags),
     /// Make the bundle that checks everything on a machine with a GPU; run it; keep its results.
     Gpu(gpu::Flags),
     /// Dry runs of well-known models: the table in docs/dry-run.md.
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Dist(flags) => dist::run(&flags),
         Command::Docs(flags) => docs::run(&flags),
         Command::Genuine(flags) => genuine::run(&flags),
+        Command::Peers(flags) => peers::run(&flags),
         Command::Gpu(flags) => gpu::run(&flags),
         Command::Models(flags) => models::run(&flags),
         Command::Tidy(flags) => tidy::run(&flags),

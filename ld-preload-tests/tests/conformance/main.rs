@@ -10,5 +10,6 @@ mod harness;
 mod hosts;
 mod monitors;
 mod packages;
+mod peers;
 mod regressions;
 mod resolver;

@@ -1,0 +1,34 @@
+"""A plugin of pytest: one line for each test, written as soon as the test is over, so that what a crash leaves counts.
+
+The file is named by PEERS_REPORT. Fields are separated by tabs: test, outcome, last line of the reason.
+"""
+
+import os
+
+_report = open(os.environ["PEERS_REPORT"], "a", encoding="utf-8", errors="replace")
+
+
+def _write(test, outcome, reason=""):
+    words = " ".join(reason.split())[-400:]
+    _report.write(f"{test}\t{outcome}\t{words}\n")
+    _report.flush()
+
+
+def pytest_runtest_logstart(nodeid, location):
+    _write(nodeid, "started")
+
+
+def pytest_runtest_logreport(report):
+    if report.when == "call" or report.outcome != "passed":
+        reason = ""
+        if report.outcome == "failed":
+            crash = getattr(report.longrepr, "reprcrash", None)
+            reason = crash.message if crash else str(report.longrepr)
+        expected = hasattr(report, "wasxfail")
+        outcome = "expected-failure" if expected and report.outcome == "skipped" else report.outcome
+        _write(report.nodeid, outcome, reason)
+
+
+def pytest_collectreport(report):
+    if report.failed:
+        _write(report.nodeid, "failed", "collection: " + str(report.longrepr))

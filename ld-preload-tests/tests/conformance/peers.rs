@@ -1,0 +1,29 @@
+//! A sample of other projects' test suites; all of them run by `cargo xtask peers`.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use radrm_preload_tests::{peers, python::interpreter, rig::PATIENCE};
+
+/// Files of numba-cuda's suite: memory, streams, IPC-like objects, and contexts.
+const SAMPLE: [&str; 3] =
+    ["cudadrv/test_cuda_memory.py", "cudadrv/test_context_stack.py", "cudadrv/test_streams.py"];
+
+#[test]
+fn a_sample_of_numba_cudas_suite_is_the_same_with_the_shim() {
+    let Some(python) = interpreter() else { return };
+    let suites = peers::suites::all().expect("the list");
+    let suite = suites.iter().find(|suite| suite.name == "numba-cuda").expect("numba-cuda");
+    let ask = "import sysconfig; print(sysconfig.get_path('purelib'))";
+    let output = Command::new(&python).args(["-c", ask]).output().expect("python");
+    let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join(suite.tests);
+    let mut tests = 0;
+    for name in SAMPLE {
+        let run = peers::run::file(&python, &folder.join(name), Duration::from_secs(PATIENCE)).expect(name);
+        let differences = run.differences();
+        assert!(differences.is_empty(), "{name}: {differences:?}");
+        tests += run.bare.len();
+    }
+    assert!(tests > 20, "only {tests} tests were found");
+}
