@@ -114,7 +114,18 @@ pub fn lives_as(uid: u32, pid: u32, start: u64, stack: u64) -> bool {
     let Some(it) = Stat::now(pid) else { return sys::process_exists(pid) };
     let is_same = it.start == start && (stack == 0 || it.stack == 0 || it.stack == stack);
     // The system gives processes that may not be read to root.
-    is_same && !it.is_dead() && owner(pid).is_none_or(|owner| owner == uid || owner == 0)
+    let is_its = |owner| owner == uid || owner == 0 || !sees_all_users();
+    is_same && !it.is_dead() && owner(pid).is_none_or(is_its)
+}
+
+/// Whether users have the ids here that they have for the computer: not in a user namespace that maps them to others.
+pub(crate) fn sees_all_users() -> bool {
+    let mut line = [0; 64];
+    let Ok(filled) = sys::read_start(c"/proc/self/uid_map", &mut line) else { return true };
+    // First id inside, first id outside, how many.
+    let fields = line.get(..filled).unwrap_or_default().split(|byte| matches!(byte, b' ' | b'\n'));
+    let mut numbers = fields.filter(|field| !field.is_empty()).map(number);
+    [Some(0), Some(0), Some(u32::MAX.into())].iter().all(|wanted| numbers.next() == Some(*wanted))
 }
 
 /// The user that a process belongs to; 0 also where the process may not be read.

@@ -3,7 +3,7 @@
 //! rustix makes raw system calls and never writes `errno`; where libc is called, [`keep_errno`] saves it.
 
 use crate::sync::AtomicU64;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -123,6 +123,62 @@ pub fn map_shared_ro(file: impl AsFd, bytes: usize) -> Result<NonNull<u8>, Errno
     // SAFETY: the range was mapped just now.
     let _ = unsafe { rustix::mm::madvise(address, bytes, Advice::LinuxDontDump) };
     NonNull::new(address.cast()).ok_or(Errno::NOMEM)
+}
+
+/// Keeps a file open without a descriptor for as long as this image of the process lives: a mapping of its beginning
+/// that cannot be touched and that forked children do not inherit.
+pub fn map_unforked(file: impl AsFd, bytes: usize) -> Result<NonNull<u8>, Errno> {
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let address = retry(|| unsafe {
+        rustix::mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::empty(), MapFlags::SHARED, &file, 0)
+    })?;
+    let mapped = NonNull::new(address.cast()).ok_or(Errno::NOMEM)?;
+    // SAFETY: the range was mapped just now.
+    if let Err(error) = unsafe { rustix::mm::madvise(address, bytes, Advice::LinuxDontFork) } {
+        // SAFETY: mapped above, and nothing refers to it.
+        unsafe { unmap(mapped, bytes) };
+        return Err(error);
+    }
+    Ok(mapped)
+}
+
+/// Asks for a write lock on one byte of a file, held by the open file and not by the process. False: another open
+/// file has a lock there.
+pub fn write_lock(file: impl AsFd, at: u64) -> Result<bool, Errno> {
+    match lock_command(file, libc::F_OFD_SETLK, libc::F_WRLCK, at) {
+        Ok(_) => Ok(true),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives such a lock back.
+pub fn unlock(file: impl AsFd, at: u64) {
+    let _ = lock_command(file, libc::F_OFD_SETLK, libc::F_UNLCK, at);
+}
+
+/// Whether another open file has a write lock on a byte. The file need not be open for writing.
+pub fn is_write_locked(file: impl AsFd, at: u64) -> Result<bool, Errno> {
+    // A read lock would be hindered by write locks only.
+    lock_command(file, libc::F_OFD_GETLK, libc::F_RDLCK, at).map(|kind| i32::from(kind) != libc::F_UNLCK)
+}
+
+/// One of the commands for locks of open files, for one byte; the kind of lock that the kernel reports.
+fn lock_command(file: impl AsFd, command: i32, kind: i32, at: u64) -> Result<libc::c_short, Errno> {
+    // SAFETY: zeros are valid for all fields; the process id has to be 0.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = libc::off_t::try_from(at).map_err(|_| Errno::INVAL)?;
+    lock.l_len = 1;
+    keep_errno(|| {
+        // SAFETY: the descriptor is open, and the kernel writes into `lock` only.
+        if unsafe { libc::fcntl(file.as_fd().as_raw_fd(), command, &raw mut lock) } == 0 {
+            return Ok(lock.l_type);
+        }
+        // SAFETY: errno of this thread.
+        Err(Errno::from_raw_os_error(unsafe { *libc::__errno_location() }))
+    })
 }
 
 /// Zeroed memory of this process alone.
@@ -263,7 +319,16 @@ pub fn ticks() -> u64 {
     unsafe {
         std::arch::x86_64::_rdtsc()
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    {
+        let ticks;
+        // SAFETY: Linux lets every program read the counter; the instruction has no effect but its result.
+        unsafe {
+            std::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags))
+        };
+        ticks
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     0
 }
 
@@ -274,8 +339,9 @@ pub fn ticks_are_steady() -> bool {
         std::arch::x86_64::__cpuid(0x8000_0000).eax >= 0x8000_0007
             && std::arch::x86_64::__cpuid(0x8000_0007).edx & (1 << 8) != 0
     }
+    // The architecture says so of its counter.
     #[cfg(not(target_arch = "x86_64"))]
-    false
+    return cfg!(target_arch = "aarch64");
 }
 
 /// Number of the pid namespace of this process; 0 if the system does not show it.
@@ -283,7 +349,36 @@ pub fn pid_namespace() -> u64 {
     rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }
 
+/// Whether `/proc` shows this process under its own pid: that of another pid namespace says nothing of other pids. True
+/// where there is no `/proc`.
+pub fn proc_is_own() -> bool {
+    let mut room = [std::mem::MaybeUninit::<u8>::uninit(); 16];
+    let Ok((link, _)) = rustix::fs::readlinkat_raw(rustix::fs::CWD, c"/proc/self", &mut room) else {
+        return true;
+    };
+    let shown = link.iter().try_fold(0u32, |pid, digit| {
+        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        pid.checked_mul(10)?.checked_add(digit.into())
+    });
+    shown == Some(rustix::process::getpid().as_raw_nonzero().get() as u32)
+}
+
 /// Lets others run.
 pub fn yield_now() {
     rustix::thread::sched_yield();
+}
+
+#[cfg(all(test, not(loom)))]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A read lock on the whole of a file, as any process may take that may read it.
+    pub fn read_lock_all(file: impl AsFd) {
+        // SAFETY: zeros are valid for all fields; the process id has to be 0.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = libc::F_RDLCK as libc::c_short;
+        // SAFETY: the descriptor is open, and `lock` is read only.
+        let done = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
 }

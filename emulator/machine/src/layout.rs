@@ -13,7 +13,7 @@ pub const MAX_PROCESSES: usize = 4096;
 pub const MAX_OBJECTS: usize = 4096;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RADRMEMU");
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 pub(crate) const TEXT_BYTES: usize = 124 * 1024;
 
 /// First page. Everything but `slots_used`, `lost` and the counters is written before the file gets its
@@ -94,6 +94,10 @@ pub(crate) struct Slot {
     pub start_time: AtomicU64,
     pub image: AtomicU64,
     pub stack: AtomicU64,
+    /// Pid namespace in which `pid` means this process.
+    pub namespace: AtomicU64,
+    /// 1: its lock is held for as long as it lives, see `lock`.
+    pub locked: AtomicU64,
     pub order: AtomicU64,
     pub joined_mono_ns: AtomicU64,
     pub calls: AtomicU64,

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use crate::charge::Charge;
 use crate::checkpoint::{self, CheckpointState};
 use crate::layout::{LIVE, Ledger, REAPING, Slot, generation_of, state_of};
-use crate::liveness::is_alive;
 use crate::machine::{Machine, identity};
 use crate::mapping::load_bytes;
 
@@ -125,7 +124,7 @@ impl Machine {
     fn read_slot(&self, index: usize, slot: &Slot, word: u64) -> ProcessLedger {
         let id = identity(slot);
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned();
-        let alive = state_of(word) == LIVE && is_alive(&id);
+        let alive = state_of(word) == LIVE && self.lives(slot);
         let gpus = (0..self.gpu_count())
             .map(|gpu| {
                 let held = if alive || state_of(word) == REAPING {

@@ -33,6 +33,7 @@ mod faults;
 mod layout;
 mod ledger;
 mod liveness;
+mod lock;
 mod looks;
 mod machine;
 mod mapping;

@@ -1,5 +1,8 @@
 //! Whether a process is still the one that took a slot.
 
+use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
+
 /// What identifies one program image in one process.
 ///
 /// (pid, start time) names a process; the image tells two programs apart that one process runs one
@@ -31,6 +34,18 @@ impl ProcessIdentity {
         };
         Self { pid, start_time: stat.start_time, image, stack: stat.stack }
     }
+}
+
+/// Number of the pid namespace whose processes this one sees below `/proc`; 0 where it is not the one that its own
+/// pid is of.
+pub(crate) fn pid_namespace() -> u64 {
+    static NAMESPACE: OnceLock<u64> = OnceLock::new();
+    *NAMESPACE.get_or_init(|| {
+        let own = std::fs::read_link("/proc/self")
+            .is_ok_and(|own| own.as_os_str() == &*std::process::id().to_string());
+        let namespace = std::fs::metadata("/proc/self/ns/pid").map(|found| found.ino());
+        if own { namespace.unwrap_or(0) } else { 0 }
+    })
 }
 
 /// Whether the image is still running. A zombie is dead; a process whose first thread ended while

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use crate::checkpoint::{self, CheckpointState};
 use crate::layout::{LIVE, generation_of, state_of};
 use crate::ledger::{GpuLedger, read_ledger};
-use crate::liveness::is_alive;
 use crate::machine::{Machine, identity};
 
 /// Sums over all processes of the ledgers on one GPU, dead ones included.
@@ -68,7 +67,7 @@ impl Machine {
         let order = slot.order.load(Relaxed);
         // The slot went to another process meanwhile: what was read belongs to neither.
         let is_same = generation_of(slot.state.load(Acquire)) == generation_of(word);
-        (is_same && !user.ledger.is_empty() && is_alive(&id)).then_some((order, user))
+        (is_same && !user.ledger.is_empty() && self.lives(slot)).then_some((order, user))
     }
 }
 

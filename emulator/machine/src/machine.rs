@@ -14,7 +14,7 @@ use crate::layout::{
     ENDED, LIVE, Layout, MAGIC, MAX_PROCESSES, REAPING, Slot, TEXT_BYTES, VERSION, generation_of, state_of,
     tag,
 };
-use crate::liveness::{ProcessIdentity, is_alive};
+use crate::liveness::{ProcessIdentity, is_alive, pid_namespace};
 use crate::mapping::{Mapping, load_bytes, store_bytes};
 use crate::model::GpuSpec;
 use crate::process::Process;
@@ -336,13 +336,22 @@ impl Machine {
         for (index, slot) in self.layout().slots.iter().enumerate().take(self.slots_used()) {
             let word = slot.state.load(Acquire);
             match state_of(word) {
-                LIVE if index != own && !is_alive(&identity(slot)) => {
+                LIVE if index != own && !self.lives(slot) => {
                     self.end(index, word);
                 }
                 REAPING => self.clear(index, word),
                 _ => {}
             }
         }
+    }
+
+    /// Whether the process of a slot lives: by its pid where that means something, else by its lock. One of another
+    /// pid namespace that has no lock is taken to live.
+    pub(crate) fn lives(&self, slot: &Slot) -> bool {
+        if slot.namespace.load(Relaxed) == pid_namespace() {
+            return is_alive(&identity(slot));
+        }
+        slot.locked.load(Relaxed) == 0 || self.mapping.is_locked(slot)
     }
 
     /// Ends a slot whose state was `seen`; nothing happens if it changed meanwhile.

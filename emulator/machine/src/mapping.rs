@@ -11,6 +11,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::error::MachineError;
 use crate::layout::Layout;
+use crate::lock;
 
 /// A shared mapping of the whole file. The file stays open because pages are reserved in it later.
 pub(crate) struct Mapping {
@@ -55,12 +56,23 @@ impl Mapping {
     /// Takes the file's pages under `part` from the file system now, so that a full one is an error
     /// here and not a SIGBUS later.
     pub fn reserve<T>(&self, part: &T) -> std::io::Result<()> {
-        let offset = std::ptr::from_ref(part).addr() - self.layout.as_ptr().addr();
-        match fallocate(&self.file, FallocateFlags::empty(), offset as u64, size_of::<T>() as u64) {
+        match fallocate(&self.file, FallocateFlags::empty(), self.offset_of(part), size_of::<T>() as u64) {
             // A file system without the call gives the pages on first touch.
             Err(e) if e == rustix::io::Errno::OPNOTSUPP || e == rustix::io::Errno::NOSYS => Ok(()),
             other => other.map_err(Into::into),
         }
+    }
+}
+
+impl Mapping {
+    /// Where a part lies in the file.
+    pub fn offset_of<T>(&self, part: &T) -> u64 {
+        (std::ptr::from_ref(part).addr() - self.layout.as_ptr().addr()) as u64
+    }
+
+    /// Whether the lock of a slot is held.
+    pub fn is_locked<T>(&self, slot: &T) -> bool {
+        lock::is_held(&self.file, self.offset_of(slot))
     }
 }
 

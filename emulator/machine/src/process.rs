@@ -8,7 +8,8 @@ use crate::error::MachineError;
 use crate::layout::{
     CLAIMING, Curve, ENDED, FREE, LIVE, Ledger, MAX_PROCESSES, Slot, generation_of, state_of, tag,
 };
-use crate::liveness::ProcessIdentity;
+use crate::liveness::{ProcessIdentity, pid_namespace};
+use crate::lock::SlotLock;
 use crate::machine::{Machine, identity, monotonic_ns};
 use crate::mapping::store_bytes;
 
@@ -33,6 +34,8 @@ pub struct Process {
     machine: Machine,
     index: usize,
     word: u64,
+    /// Says to other pid namespaces that this process lives.
+    _lock: Option<SlotLock>,
 }
 
 impl Process {
@@ -44,7 +47,8 @@ impl Process {
             let word = slot.state.load(Acquire);
             let other = identity(slot);
             let same_image = (other.start_time, other.image) == (me.start_time, me.image);
-            if state_of(word) == LIVE && other.pid == me.pid && !same_image {
+            let is_here = slot.namespace.load(Relaxed) == pid_namespace();
+            if state_of(word) == LIVE && other.pid == me.pid && is_here && !same_image {
                 machine.end(index, word);
             }
         }
@@ -61,6 +65,9 @@ impl Process {
         slot.start_time.store(me.start_time, Relaxed);
         slot.image.store(me.image, Relaxed);
         slot.stack.store(me.stack, Relaxed);
+        slot.namespace.store(pid_namespace(), Relaxed);
+        let lock = SlotLock::take(machine.path(), machine.mapping().offset_of(slot)).ok();
+        slot.locked.store(lock.is_some().into(), Relaxed);
         // SAFETY: getuid cannot fail.
         slot.uid.store(unsafe { libc::getuid() }, Relaxed);
         slot.joined_mono_ns.store(monotonic_ns(), Relaxed);
@@ -73,7 +80,7 @@ impl Process {
         // Partner: the Acquire loads in `reap` and `ledgers`.
         slot.state.store(word, Release);
         machine.own.store(index, Relaxed);
-        Ok(Self { machine, index, word })
+        Ok(Self { machine, index, word, _lock: lock })
     }
 
     /// The machine.

@@ -2,6 +2,7 @@
 //! limit. Jobs are real processes of different users.
 
 use std::{
+    ffi::OsString,
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
@@ -18,8 +19,8 @@ use super::commands::{Node, finish};
 use super::users::{ALICE, BOB, GROUP, OUTSIDER, as_user, open_to_others};
 
 /// A node on which alice and bob share 1 GiB of a GPU of 4 GiB.
-struct Shared {
-    node: Node,
+pub(super) struct Shared {
+    pub(super) node: Node,
     config: PathBuf,
 }
 
@@ -29,7 +30,7 @@ impl Shared {
         Self::with(&format!("[group.{GROUP}]\nmem-limit = \"1GiB\"\n"))
     }
 
-    fn with(config: &str) -> Option<Self> {
+    pub(super) fn with(config: &str) -> Option<Self> {
         let node = Node::new(1);
         if !open_to_others(&node) {
             return None;
@@ -45,6 +46,34 @@ impl Shared {
     /// What root does once.
     fn set_up(&self) -> Ended {
         self.node.set_up(&self.config, &[ALICE, BOB])
+    }
+
+    /// A program under `radrm-run` as a user, with words before the launcher (`outside`) or before the program.
+    pub(super) fn wrapped(
+        &self,
+        user: u32,
+        words: &[String],
+        outside: bool,
+        program: &Path,
+        arguments: &[&str],
+    ) -> Command {
+        let run = self.node.run(&[], &[]);
+        let mut own: Vec<OsString> = vec![run.get_program().to_owned()];
+        // The last word is the program of `Node::run`.
+        own.extend(run.get_args().map(ToOwned::to_owned));
+        own.pop();
+        let words = words.iter().map(OsString::from);
+        let all: Vec<OsString> =
+            if outside { words.chain(own).collect() } else { own.into_iter().chain(words).collect() };
+        let mut command = self.node.rig.bare_command(&all[0]);
+        for (name, value) in run.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.args(&all[1..]).arg(program).args(arguments).env("RADRM_CONFIG", &self.config);
+        as_user(command, user, GROUP)
     }
 
     fn command(&self, user: u32, steps: &[&str]) -> Command {

@@ -2,6 +2,7 @@
 
 mod audit;
 mod commands;
+mod containers;
 mod entry_points;
 mod hostile;
 mod kill;

@@ -8,7 +8,8 @@
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
 use super::layout::LedgerGpu;
-use super::{Ledger, LedgerRow, Refused, SharedLedger, join};
+use super::living::{self, Living};
+use super::{Ledger, LedgerRow, Refused, SharedLedger};
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sys;
 
@@ -37,7 +38,7 @@ pub(super) fn reserve(ledger: &Ledger, row: LedgerRow, bytes: u64) -> Result<(),
         };
         let limit = cell.limit.load(Relaxed);
         if bytes <= limit {
-            super::sweep(ledger.area(), row, Some(ledger.member));
+            super::sweep(ledger.area(), ledger.home, row, Some(ledger.member));
             let first = Precedence::wait(ledger, cell);
             let granted = (0..SPINS + YIELDS).any(|attempt| {
                 if all.sum().saturating_add(bytes) <= limit && all.reserve(own, bytes, limit).is_ok() {
@@ -160,7 +161,8 @@ impl Step {
 fn is_abandoned(ledger: &Ledger, token: u64) -> bool {
     let index = (token & 0xffff_ffff).wrapping_sub(1) as usize;
     let Some(member) = ledger.area().members.get(index) else { return true };
-    join::generation(member) != (token >> 32) as u32 || join::dead(member, sys::pid_namespace()).is_some()
+    living::generation(member) != (token >> 32) as u32
+        || Living::of(ledger.home).dead(index, member).is_some()
 }
 
 #[cfg(all(test, not(loom)))]

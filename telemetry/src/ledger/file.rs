@@ -1,6 +1,7 @@
 //! Files with ledgers: making and mapping them.
 
 use super::layout::*;
+use super::lock::Home;
 use super::{Amount, Limit, Place, join, settle_limit};
 use crate::layout::GPUS;
 use crate::sync::Ordering::{Relaxed, Release};
@@ -122,17 +123,17 @@ pub(super) fn set_limits(area: &LedgerArea, limits: &[Limit]) {
 }
 
 /// Maps a ledger that is there.
-pub(super) fn map(path: &Path, place: Place) -> Result<&'static LedgerArea, LedgerError> {
+pub(super) fn map(path: &Path, place: Place) -> Result<(&'static LedgerArea, Home), LedgerError> {
     let foreign = || LedgerError::Foreign(path.to_owned());
     let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|_| foreign())?;
-    let area = join::open(&c_path, place).map_err(|error| match error {
+    let found = join::open(&c_path, place).map_err(|error| match error {
         crate::JoinError::Open(errno) | crate::JoinError::Map(errno) => {
             LedgerError::Io(path.to_owned(), std::io::Error::from_raw_os_error(errno))
         }
         _ => foreign(),
     })?;
     // SAFETY: `open` checks that the file holds all of it, and the mapping is never removed; atomics only.
-    area.map(|area| unsafe { area.as_ref() }).ok_or_else(foreign)
+    found.map(|(area, home)| (unsafe { area.as_ref() }, home)).ok_or_else(foreign)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,8 +1,10 @@
-//! Becoming a member of a ledger, and finding out whether a member is still there.
+//! Becoming a member of a ledger.
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
 use super::layout::*;
+use super::living::Living;
+use super::lock::{Home, MemberLock, Taken};
 use super::{Ledger, words};
 use crate::join::JoinError;
 use crate::layout::{LEDGER_AT, SlotState};
@@ -49,23 +51,24 @@ impl Ledger {
 }
 
 fn join(path: &CStr, place: Place) -> Result<Option<Ledger>, JoinError> {
-    open(path, place)?.map(enter).transpose()
+    open(path, place)?.map(|(area, home)| enter(area, home)).transpose()
 }
 
 /// Becomes a member of a ledger that is mapped for good.
-pub(super) fn enter(area: NonNull<LedgerArea>) -> Result<Ledger, JoinError> {
+pub(super) fn enter(area: NonNull<LedgerArea>, home: Home) -> Result<Ledger, JoinError> {
     // SAFETY: mapped just now, with all its bytes in the file; atomics only.
     let shared = unsafe { area.as_ref() };
     let own = process::own().map_err(|e| JoinError::Identity(e.raw_os_error()))?;
     let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
     let namespace = sys::pid_namespace();
     end_earlier_self(shared, pid, own.start, namespace);
-    let (member, generation) = claim(shared, pid, &own, namespace).ok_or(JoinError::Full)?;
-    Ok(Ledger { area, member, generation })
+    let claimant = Claimant { pid, own, namespace, lock: MemberLock::open(home).ok() };
+    let (member, generation) = claimant.claim(shared, home).ok_or(JoinError::Full)?;
+    Ok(Ledger { area, home, member, generation })
 }
 
 /// Maps a ledger of this version for good; `None`: the segment's job has no quota.
-pub(super) fn open(path: &CStr, place: Place) -> Result<Option<NonNull<LedgerArea>>, JoinError> {
+pub(super) fn open(path: &CStr, place: Place) -> Result<Option<(NonNull<LedgerArea>, Home)>, JoinError> {
     let area = match map_written(path, place)? {
         Some(area) => area,
         None if place == Place::Segment => return Ok(None),
@@ -77,7 +80,10 @@ pub(super) fn open(path: &CStr, place: Place) -> Result<Option<NonNull<LedgerAre
         return Err(JoinError::Foreign);
     }
     match header.version.load(Relaxed) {
-        LEDGER_VERSION => Ok(Some(area)),
+        LEDGER_VERSION => {
+            let home = Home::new(path, place).map_err(|e| JoinError::Map(e.raw_os_error()))?;
+            Ok(Some((area, home)))
+        }
         version => Err(JoinError::Version(version)),
     }
 }
@@ -101,31 +107,69 @@ fn map_written(path: &CStr, place: Place) -> Result<Option<NonNull<LedgerArea>>,
     Ok(Some(area.cast()))
 }
 
-/// Finds a place: one never used, or one of a dead process.
-fn claim(area: &LedgerArea, pid: u32, own: &process::Stat, namespace: u64) -> Option<(u16, u32)> {
-    area.members.iter().enumerate().find_map(|(index, member)| {
-        let seen = member.state.load(Acquire);
-        let state = SlotState(seen);
-        if state.state() != SlotState::FREE && dead(member, namespace).is_none() {
-            return None;
+/// A process that is about to become a member.
+struct Claimant {
+    pid: u32,
+    own: process::Stat,
+    namespace: u64,
+    /// `None` where it cannot be had: the process counts without one.
+    lock: Option<MemberLock>,
+}
+
+impl Claimant {
+    /// Finds a place: one never used, or one of a dead process. Its lock is taken first, so that no process of
+    /// another pid namespace takes it for abandoned.
+    fn claim(self, area: &LedgerArea, home: Home) -> Option<(u16, u32)> {
+        let living = Living::of(home);
+        let (index, generation, is_locked) =
+            area.members.iter().enumerate().find_map(|(index, member)| {
+                let seen = SlotState(member.state.load(Acquire));
+                if seen.state() != SlotState::FREE && living.dead(index, member).is_none() {
+                    return None;
+                }
+                let taken = self.lock.as_ref().map_or(Taken::Impossible, |lock| lock.take(index));
+                if taken == Taken::Occupied {
+                    return None;
+                }
+                let is_locked = taken == Taken::Held;
+                let generation = self.take(area, index, member, seen, is_locked);
+                if is_locked && generation.is_none() {
+                    self.lock.as_ref().inspect(|lock| lock.give_back(index));
+                }
+                Some((index, generation?, is_locked))
+            })?;
+        if is_locked {
+            self.lock.map(MemberLock::keep);
         }
+        Some((u16::try_from(index).ok()?, generation))
+    }
+
+    /// Takes a place that was seen in this state. `None`: another process was faster.
+    fn take(
+        &self,
+        area: &LedgerArea,
+        index: usize,
+        member: &LedgerMember,
+        seen: SlotState,
+        is_locked: bool,
+    ) -> Option<u32> {
         // The generation of a word has 12 bits; 0 is that of words never used.
-        let generation = (state.generation() + 1) & 0xfff;
-        let generation = generation.max(1);
-        let claiming = SlotState::new(SlotState::CLAIMING, generation, pid);
-        member.state.compare_exchange(seen, claiming.0, AcqRel, Relaxed).ok()?;
-        member.start.store(own.start, Relaxed);
-        member.stack.store(own.stack, Relaxed);
-        member.namespace.store(namespace, Relaxed);
+        let generation = ((seen.generation() + 1) & 0xfff).max(1);
+        let claiming = SlotState::new(SlotState::CLAIMING, generation, self.pid);
+        member.state.compare_exchange(seen.0, claiming.0, AcqRel, Relaxed).ok()?;
+        member.start.store(self.own.start, Relaxed);
+        member.stack.store(self.own.stack, Relaxed);
+        member.namespace.store(self.namespace, Relaxed);
+        member.lock.store(is_locked.into(), Relaxed);
         for word in area.rows().filter_map(|row| row.get(index)) {
             // The dead one's bytes go with its generation.
             words::begin(word, generation);
         }
         // Release, and before the first reservation: every sum contains the word.
         area.header.high.fetch_max(index as u64 + 1, AcqRel);
-        member.state.store(SlotState::new(SlotState::LIVE, generation, pid).0, Release);
-        Some((u16::try_from(index).ok()?, generation))
-    })
+        member.state.store(SlotState::new(SlotState::LIVE, generation, self.pid).0, Release);
+        Some(generation)
+    }
 }
 
 /// Ends memberships of the program that this process was before `execve`, or before it lost its state.
@@ -144,32 +188,4 @@ fn end_earlier_self(area: &LedgerArea, pid: u32, start: u64, namespace: u64) {
             let _ = member.state.compare_exchange(state.0, ended.0, AcqRel, Relaxed);
         }
     }
-}
-
-/// The generation of a member that is dead; `None` for one that lives, as far as can be known, and for a
-/// place that was never used. `namespace`: the caller's pid namespace.
-pub(super) fn dead(member: &LedgerMember, namespace: u64) -> Option<u32> {
-    let seen = member.state.load(Acquire);
-    let state = SlotState(seen);
-    let gone = match state.state() {
-        SlotState::ENDED => true,
-        // Its start time is not written yet.
-        SlotState::CLAIMING => !sys::process_exists(state.pid()),
-        SlotState::LIVE => {
-            member.namespace.load(Relaxed) == namespace
-                && !process::is_image_running(
-                    state.pid(),
-                    member.start.load(Relaxed),
-                    member.stack.load(Relaxed),
-                )
-        }
-        _ => false,
-    };
-    // The place may have been given to another one between the two reads.
-    (gone && member.state.load(Acquire) == seen).then(|| state.generation())
-}
-
-/// The generation that a member is in.
-pub(super) fn generation(member: &LedgerMember) -> u32 {
-    SlotState(member.state.load(Acquire)).generation()
 }

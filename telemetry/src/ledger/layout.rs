@@ -4,9 +4,9 @@
 //! 0        header
 //! 4 KiB    GPUs
 //! 8 KiB    members
-//! 40 KiB   reserved bytes: a row of words for each GPU, a word for each member
-//! 168 KiB  what the driver itself takes for each member, laid out alike
-//! 296 KiB  how much of that is part of the reserved bytes
+//! 48 KiB   reserved bytes: a row of words for each GPU, a word for each member
+//! 176 KiB  what the driver itself takes for each member, laid out alike
+//! 304 KiB  how much of that is part of the reserved bytes
 //! ```
 
 use super::Amount;
@@ -18,7 +18,7 @@ use crate::sync::Ordering::{Acquire, Relaxed};
 /// First word of a ledger: "RADRMLDG".
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"RADRMLDG");
 /// Layout version. Any change of this file raises it.
-pub const LEDGER_VERSION: u64 = 3;
+pub const LEDGER_VERSION: u64 = 4;
 /// Processes that can share a ledger at a time.
 pub const MEMBERS: usize = 1024;
 /// Size of a ledger.
@@ -80,6 +80,8 @@ pub struct LedgerMember {
     pub stack: AtomicU64,
     /// Its pid namespace: pids mean nothing in another.
     pub namespace: AtomicU64,
+    /// 1: it holds the lock of its place for as long as it lives.
+    pub lock: AtomicU64,
 }
 
 /// A row of words, one for each member.
@@ -146,7 +148,7 @@ const _: () = {
     use crate::layout::{LEDGER_AT, SLOTS_AT};
     assert!(size_of::<LedgerHeader>() == 4096);
     assert!(size_of::<LedgerGpu>() == 128);
-    assert!(size_of::<LedgerMember>() == 32);
+    assert!(size_of::<LedgerMember>() == 40);
     assert!(std::mem::offset_of!(LedgerArea, members) == 8192);
     assert!(size_of::<LedgerArea>().is_multiple_of(crate::layout::PAGE));
     assert!(LEDGER_AT + LEDGER_BYTES <= SLOTS_AT);

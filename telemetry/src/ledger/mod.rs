@@ -15,6 +15,8 @@ mod file;
 mod holders;
 mod join;
 pub mod layout;
+mod living;
+mod lock;
 mod peek;
 pub mod scope;
 mod view;
@@ -24,6 +26,8 @@ use crate::layout::GPUS;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sync::{AtomicU64, store_load_barrier};
 use layout::{LedgerArea, LedgerGpu};
+use living::Living;
+use lock::Home;
 use std::ptr::NonNull;
 use words::Words;
 
@@ -67,6 +71,7 @@ impl LedgerRow {
 #[derive(Clone, Copy, Debug)]
 pub struct Ledger {
     area: NonNull<LedgerArea>,
+    home: Home,
     member: u16,
     generation: u32,
 }
@@ -151,7 +156,7 @@ impl Ledger {
     /// Gives back what dead members had reserved of a GPU. Cold: asks the system for every member
     /// that holds something.
     pub fn sweep(&self, row: LedgerRow) {
-        crate::sys::keep_errno(|| sweep(self.area(), row, Some(self.member)));
+        crate::sys::keep_errno(|| sweep(self.area(), self.home, row, Some(self.member)));
     }
 
     /// Counts a refused request.
@@ -234,19 +239,15 @@ fn settle_limit(area: &LedgerArea, cell: &LedgerGpu) {
 }
 
 /// Clears the words of dead members of a GPU. `own`: a member that is known to live.
-fn sweep(area: &LedgerArea, row: LedgerRow, own: Option<u16>) {
+fn sweep(area: &LedgerArea, home: Home, row: LedgerRow, own: Option<u16>) {
     let number = usize::from(row.0);
     let Some(words) = area.reserved.get(number) else { return };
-    // Only needed once another process is found.
-    let mut namespace = None;
+    let living = Living::of(home);
     for ((index, member), word) in area.used_members().zip(words) {
         if words::bytes_of(word.load(Acquire)) == 0 || own == u16::try_from(index).ok() {
             continue;
         }
-        let Some(generation) = join::dead(member, *namespace.get_or_insert_with(crate::sys::pid_namespace))
-        else {
-            continue;
-        };
+        let Some(generation) = living.dead(index, member) else { continue };
         let of_gpu = [&area.reserved, &area.overhead, &area.charged].map(|rows| rows.get(number));
         for word in of_gpu.into_iter().flatten().filter_map(|row| row.get(index)) {
             words::clear(word, generation);

@@ -4,6 +4,8 @@
 //! Runs inside the watched program, so nothing here may panic.
 
 use super::layout::*;
+use super::living::Living;
+use super::lock::Home;
 use super::{LedgerRow, Place, join};
 use crate::join::JoinError;
 use crate::layout::SlotState;
@@ -16,6 +18,7 @@ use std::ptr::NonNull;
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerPeek {
     area: NonNull<LedgerArea>,
+    home: Home,
 }
 
 // SAFETY: the pointer leads to a mapping that is never removed, and everything there is an atomic.
@@ -39,14 +42,15 @@ impl LedgerPeek {
     ///
     /// See [`JoinError`]. `errno` is left alone, and no file stays open.
     pub fn segment(path: &CStr) -> Result<Option<Self>, JoinError> {
-        let area = sys::keep_errno(|| join::open(path, Place::Segment))?;
-        Ok(area.map(|area| Self { area }))
+        let found = sys::keep_errno(|| join::open(path, Place::Segment))?;
+        Ok(found.map(|(area, home)| Self { area, home }))
     }
 
     /// A ledger in a file of its own.
     #[cfg(all(test, not(loom)))]
     fn file(path: &CStr) -> Result<Self, JoinError> {
-        join::open(path, Place::File)?.map(|area| Self { area }).ok_or(JoinError::Foreign)
+        let found = join::open(path, Place::File)?;
+        found.map(|(area, home)| Self { area, home }).ok_or(JoinError::Foreign)
     }
 
     fn area(&self) -> &LedgerArea {
@@ -58,26 +62,26 @@ impl LedgerPeek {
     ///
     /// Asks the system for every member that holds something, and gives back what dead ones held.
     pub fn gpu(&self, uuid: &[u8; 16], total_bytes: u64) -> Share {
-        share(self.area(), uuid, total_bytes)
+        share(self.area(), self.home, uuid, total_bytes)
     }
 
     /// Whether a process of the caller's pid namespace is a living member.
     pub fn is_member(&self, pid: u32) -> bool {
         sys::keep_errno(|| {
-            let namespace = sys::pid_namespace();
-            self.area().used_members().any(|(_, member)| {
+            let living = Living::of(self.home);
+            self.area().used_members().any(|(index, member)| {
                 let state = SlotState(member.state.load(Acquire));
                 state.pid() == pid
                     && state.state() == SlotState::LIVE
-                    && member.namespace.load(Relaxed) == namespace
-                    && join::dead(member, namespace).is_none()
+                    && member.namespace.load(Relaxed) == living.namespace()
+                    && living.dead(index, member).is_none()
             })
         })
     }
 }
 
 /// What a ledger allows of a GPU and what its living members have reserved.
-pub(super) fn share(area: &LedgerArea, uuid: &[u8; 16], total_bytes: u64) -> Share {
+pub(super) fn share(area: &LedgerArea, home: Home, uuid: &[u8; 16], total_bytes: u64) -> Share {
     let tag = super::tag(uuid);
     let known = area.gpus.iter().enumerate().find(|(_, cell)| cell.tag.load(Acquire) == tag);
     let Some((number, cell)) = known else {
@@ -88,7 +92,7 @@ pub(super) fn share(area: &LedgerArea, uuid: &[u8; 16], total_bytes: u64) -> Sha
         recorded => recorded,
     };
     if let Some(row) = LedgerRow::from_number(number) {
-        sys::keep_errno(|| super::sweep(area, row, None));
+        sys::keep_errno(|| super::sweep(area, home, row, None));
     }
     let used = area.words(number).map_or(0, |words| words.sum());
     Share { limit: area.amount_of(cell).bytes(total), used }

@@ -1,7 +1,9 @@
 //! Reading and changing a ledger from outside: launcher, administrator, daemon.
 
 use super::layout::*;
-use super::{Amount, LedgerError, Limit, Place, file, join, settle_limit, words};
+use super::living::Living;
+use super::lock::Home;
+use super::{Amount, LedgerError, Limit, Place, file, settle_limit, words};
 use crate::layout::SlotState;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -11,6 +13,7 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerView {
     area: &'static LedgerArea,
+    home: Home,
 }
 
 /// One GPU of a ledger.
@@ -54,7 +57,7 @@ impl LedgerView {
     ///
     /// See [`LedgerError`]; a segment without a quota is [`LedgerError::Foreign`].
     pub fn open(path: &Path, place: Place) -> Result<Self, LedgerError> {
-        file::map(path, place).map(|area| Self { area })
+        file::map(path, place).map(|(area, home)| Self { area, home })
     }
 
     fn gpu_cells(&self) -> impl Iterator<Item = (usize, &'static LedgerGpu)> {
@@ -67,7 +70,7 @@ impl LedgerView {
         cells
             .map(|(number, cell)| {
                 if let Some(row) = super::LedgerRow::from_number(number) {
-                    super::sweep(self.area, row, None);
+                    super::sweep(self.area, self.home, row, None);
                 }
                 let limit = cell.limit.load(Relaxed);
                 GpuUse {
@@ -90,12 +93,12 @@ impl LedgerView {
 
     /// The living members.
     pub fn members(&self) -> Vec<MemberUse> {
-        let namespace = crate::sys::pid_namespace();
+        let living = Living::of(self.home);
         let members = self.area.used_members();
         members
             .filter_map(|(number, member)| {
                 let state = SlotState(member.state.load(Acquire));
-                if state.state() != SlotState::LIVE || join::dead(member, namespace).is_some() {
+                if state.state() != SlotState::LIVE || living.dead(number, member).is_some() {
                     return None;
                 }
                 let of = |rows: &[Row]| {

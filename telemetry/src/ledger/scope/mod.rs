@@ -21,8 +21,10 @@ mod report;
 mod setup;
 
 use super::layout::*;
+use super::lock::Home;
 use super::{Ledger, LedgerRow, Refused, Share, contended, join, words};
 use crate::join::JoinError;
+use crate::process;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{Acquire, Relaxed};
 use crate::sys;
@@ -58,16 +60,17 @@ unsafe impl Sync for Scope {}
 
 impl Scope {
     /// The scope that a member's ledger lies in, and that ledger.
-    fn open(member: &CStr) -> Result<(&'static Self, NonNull<LedgerArea>), JoinError> {
-        let area = join::open(member, join::Place::File)?.ok_or(JoinError::Foreign)?;
+    fn open(member: &CStr) -> Result<(&'static Self, NonNull<LedgerArea>, Home), JoinError> {
+        let (area, home) = join::open(member, join::Place::File)?.ok_or(JoinError::Foreign)?;
         let stat = rustix::fs::stat(member).map_err(|e| JoinError::Open(e.raw_os_error()))?;
         let bytes = member.to_bytes();
+        let own = owner(bytes).ok_or(JoinError::Foreign)?;
         let directory = bytes.iter().rposition(|byte| *byte == b'/').and_then(|at| bytes.get(..=at));
         let directory = directory.filter(|path| path.len() < PATH_BYTES).ok_or(JoinError::Foreign)?;
         let limits = open_limits(directory)?;
         // SAFETY: mapped just now, with all its bytes in the file; atomics only.
         let shared = unsafe { limits.as_ref() };
-        let is_known = shared.users().any(|(_, uid)| uid == stat.st_uid);
+        let is_known = shared.users().any(|(_, uid)| uid == own) && belongs_to(&stat, own);
         // One that its owner has closed or opened to others would be another ledger to them.
         if !is_known || u64::from(stat.st_mode & 0o7777) != shared.member_mode.load(Relaxed) {
             return Err(JoinError::Foreign);
@@ -81,14 +84,14 @@ impl Scope {
         // valid for all fields but the pointer, which is written before a reference is made.
         let scope = unsafe {
             (&raw mut (*scope.as_ptr()).limits).write(limits);
-            (&raw mut (*scope.as_ptr()).own).write(stat.st_uid);
+            (&raw mut (*scope.as_ptr()).own).write(own);
             &mut *scope.as_ptr()
         };
         for (place, byte) in scope.directory.iter_mut().zip(directory) {
             *place = *byte;
         }
         scope.directory_bytes = directory.len();
-        Ok((scope, area))
+        Ok((scope, area, home))
     }
 
     fn limits(&self) -> &ScopeArea {
@@ -117,6 +120,22 @@ impl Scope {
         }
         CStr::from_bytes_until_nul(room).ok()
     }
+}
+
+/// Whose ledger it is by its name, which only the administrator can give.
+fn owner(member: &[u8]) -> Option<u32> {
+    let name = member.rsplit(|byte| *byte == b'/').next()?;
+    let digits = name.strip_prefix(MEMBER).filter(|digits| !digits.is_empty())?;
+    digits.iter().try_fold(0u32, |uid, digit| {
+        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        uid.checked_mul(10)?.checked_add(digit.into())
+    })
+}
+
+/// Whether a ledger belongs to the user that it is named after. In a user namespace other than the first users have
+/// other ids, or none: there its name alone says whose it is.
+fn belongs_to(stat: &rustix::fs::Stat, uid: u32) -> bool {
+    stat.st_uid == uid || !process::sees_all_users()
 }
 
 /// Maps the administrator's file.
@@ -161,8 +180,8 @@ impl SharedLedger {
     /// See [`JoinError`]. `errno` is left alone, and no file stays open.
     pub fn join(member: &CStr) -> Result<Self, JoinError> {
         sys::keep_errno(|| {
-            let (scope, area) = Scope::open(member)?;
-            Ok(Self { own: join::enter(area)?, scope })
+            let (scope, area, home) = Scope::open(member)?;
+            Ok(Self { own: join::enter(area, home)?, scope })
         })
     }
 
@@ -252,6 +271,7 @@ impl SharedLedger {
 #[derive(Clone, Copy, Debug)]
 pub struct SharedPeek {
     area: NonNull<LedgerArea>,
+    home: Home,
     scope: &'static Scope,
 }
 
@@ -267,15 +287,15 @@ impl SharedPeek {
     ///
     /// See [`JoinError`]. `errno` is left alone, and no file stays open.
     pub fn open(member: &CStr) -> Result<Self, JoinError> {
-        let (scope, area) = sys::keep_errno(|| Scope::open(member))?;
-        Ok(Self { area, scope })
+        let (scope, area, home) = sys::keep_errno(|| Scope::open(member))?;
+        Ok(Self { area, home, scope })
     }
 
     /// What is allowed and reserved of a GPU. `total_bytes`: its memory, where no process has reported it yet.
     pub fn gpu(&self, uuid: &[u8; 16], total_bytes: u64) -> Share {
         // SAFETY: mapped by `open` and never unmapped; atomics only.
         let area = unsafe { self.area.as_ref() };
-        let own = super::peek::share(area, uuid, total_bytes);
+        let own = super::peek::share(area, self.home, uuid, total_bytes);
         let gpu = Wanted { tag: super::tag(uuid), row: None, most: most(total_bytes) };
         let by_hand = area.header.by_hand.load(Relaxed) == 1;
         Share {

@@ -12,10 +12,10 @@
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
 use super::Scope;
-use crate::layout::{GPUS, SlotState};
+use crate::layout::GPUS;
 use crate::ledger::layout::*;
-use crate::ledger::words;
-use crate::process;
+use crate::ledger::living::{self, Living, Record};
+use crate::ledger::{Place, words};
 use crate::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::{AtomicU64, fence};
 use crate::sys;
@@ -77,17 +77,18 @@ impl Scope {
         which: Which,
         mut visit: impl FnMut(u32, u64),
     ) -> Result<(), Unknown> {
-        let mut namespace = None;
         for (place, uid) in self.limits().users().filter(|(_, uid)| *uid != self.own) {
             let other = self.others.get(place).ok_or(Unknown)?;
             let Some(at) = self.mapped(other, uid)? else { continue };
             let mut left = gpu.most;
+            let mut room = [0; super::PATH_BYTES + 32];
+            let path = self.member_path(uid, &mut room).ok_or(Unknown)?;
+            let living = Living::at(path, Place::File);
             // A ledger that was shortened holds nothing: the processes of its owner that touch it are gone.
             let _ = other.each(at, gpu, |index, word| {
                 let mut pid = 0;
                 if which == Which::Living {
-                    let namespace = *namespace.get_or_insert_with(sys::pid_namespace);
-                    match living(at, index, word, uid, namespace) {
+                    match holder(at, index, word, uid, &living) {
                         Some(found) => pid = found,
                         None => return,
                     }
@@ -125,7 +126,7 @@ impl Scope {
         let path = self.member_path(uid, &mut room).ok_or(Errno::NAMETOOLONG)?;
         let file = sys::open_ro_here(path)?;
         let stat = rustix::fs::fstat(&file)?;
-        if stat.st_uid != uid || stat.st_mode & libc::S_IFMT != libc::S_IFREG {
+        if !super::belongs_to(&stat, uid) || stat.st_mode & libc::S_IFMT != libc::S_IFREG {
             return Err(Errno::INVAL);
         }
         let at = sys::map_shared_ro(&file, LEDGER_BYTES as usize)?;
@@ -182,16 +183,12 @@ impl Other {
 }
 
 /// The process that a word belongs to, if it lives as far as can be known.
-fn living(at: u64, index: usize, word: u64, uid: u32, namespace: u64) -> Option<u32> {
+fn holder(at: u64, index: usize, word: u64, uid: u32, living: &Living<'_>) -> Option<u32> {
     // The member is read after its word: a process is a member before it reserves anything.
     fence(SeqCst);
     let place = offset_of!(LedgerArea, members) + index * size_of::<LedgerMember>();
     let mut member = [0u64; size_of::<LedgerMember>() / 8];
     sys::read_mapped(&[(at + place as u64, size_of_val(&member))], &mut member).ok()?;
-    let [state, start, stack, lives_in] = member;
-    let state = SlotState(state);
-    let is_its = state.state() == SlotState::LIVE && words::is_of(word, state.generation());
-    // A pid of another namespace cannot be looked up: its owner could keep a process there as well.
-    let lives = || lives_in != namespace || process::lives_as(uid, state.pid(), start, stack);
-    (is_its && lives()).then(|| state.pid())
+    let member = Record::from_words(member);
+    (living::is_its(word, member.state) && living.lives_as(uid, index, &member)).then(|| member.state.pid())
 }

@@ -4,12 +4,13 @@ use super::layout::*;
 use super::{ScopeDirectory, setup};
 use crate::layout::SlotState;
 use crate::ledger::layout::*;
+use crate::ledger::living::{Living, Record};
 use crate::ledger::view::uuid_of;
-use crate::ledger::{Access, Amount, GpuUse, LedgerError, Limit, MemberUse, words};
-use crate::process;
-use crate::sync::Ordering::{Acquire, Relaxed};
-use crate::sys;
+use crate::ledger::{Access, Amount, GpuUse, LedgerError, Limit, MemberUse, Place, words};
+use crate::sync::Ordering::Relaxed;
+use std::ffi::{CStr, CString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -82,14 +83,16 @@ impl ScopeReport {
             members: Vec::new(),
         };
         for uid in report.users.clone().into_iter().filter(|uid| is_wanted(*uid)) {
-            match copy::<LedgerArea>(&scope.member(uid)) {
+            let path = scope.member(uid);
+            let Ok(c_path) = CString::new(path.as_os_str().as_bytes()) else { continue };
+            match copy::<LedgerArea>(&path) {
                 Ok(ledger) if ledger.get().header.magic.load(Relaxed) == LEDGER_MAGIC => {
                     // Of a group's members only the caller's own limits are of interest.
                     let own = uid == rustix::process::getuid().as_raw();
                     if own || matches!(scope.access(), Access::User(_)) {
                         report.take_own_limits(own, ledger.get(), area);
                     }
-                    report.add(uid, ledger.get(), area);
+                    report.add(uid, &c_path, ledger.get(), area);
                 }
                 _ => report.damaged.push(uid),
             }
@@ -135,7 +138,7 @@ impl ScopeReport {
         })
     }
 
-    fn add(&mut self, uid: u32, ledger: &LedgerArea, area: &ScopeArea) {
+    fn add(&mut self, uid: u32, path: &CStr, ledger: &LedgerArea, area: &ScopeArea) {
         self.used |= ledger.header.high.load(Relaxed) != 0;
         let cells = ledger.gpus.iter().enumerate().filter(|(_, cell)| cell.tag.load(Relaxed) != 0);
         let places: Vec<(usize, usize)> = cells
@@ -153,21 +156,18 @@ impl ScopeReport {
                 (row, place)
             })
             .collect();
-        let namespace = sys::pid_namespace();
+        let living = Living::at(path, Place::File);
         let mut held = vec![0u64; self.gpus.len()];
         for (number, member) in ledger.used_members() {
-            let state = SlotState(member.state.load(Acquire));
-            let (start, stack) = (member.start.load(Relaxed), member.stack.load(Relaxed));
-            let lives = state.state() == SlotState::LIVE
-                && (member.namespace.load(Relaxed) != namespace
-                    || process::lives_as(uid, state.pid(), start, stack));
-            if !lives {
+            let record = Record::read(member);
+            let state = record.state;
+            if state.state() != SlotState::LIVE || !living.lives_as(uid, number, &record) {
                 continue;
             }
             let mut one = MemberUse {
                 number,
                 pid: state.pid(),
-                start,
+                start: record.start,
                 bytes: vec![0; self.gpus.len()],
                 overhead: vec![0; self.gpus.len()],
             };

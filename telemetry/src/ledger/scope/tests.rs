@@ -55,8 +55,8 @@ impl Group {
 
     /// The other user's ledger with a word of this living process, as if it were that user's.
     fn claim(&self, bytes: u64) -> &'static LedgerArea {
-        let view = crate::ledger::file::map(&self.scope.member(OTHER), join::Place::File).unwrap();
-        let own = join::enter(NonNull::from(view)).unwrap();
+        let (view, home) = crate::ledger::file::map(&self.scope.member(OTHER), join::Place::File).unwrap();
+        let own = join::enter(NonNull::from(view), home).unwrap();
         let row = own.gpu(&GPU, TOTAL).unwrap();
         own.add(row, bytes);
         view
@@ -178,8 +178,8 @@ fn a_user_who_is_added_later_counts_for_those_who_run() {
     let row = ledger.own().gpu(&GPU, TOTAL).unwrap();
     ledger.reserve(row, 30).unwrap();
     group.scope.add(OTHER + 1).unwrap();
-    let view = crate::ledger::file::map(&group.scope.member(OTHER + 1), join::Place::File).unwrap();
-    let own = join::enter(NonNull::from(view)).unwrap();
+    let (view, home) = crate::ledger::file::map(&group.scope.member(OTHER + 1), join::Place::File).unwrap();
+    let own = join::enter(NonNull::from(view), home).unwrap();
     own.add(own.gpu(&GPU, TOTAL).unwrap(), 60);
     assert!(ledger.reserve(row, 20).is_err());
     // Of a user whose ledger is gone nothing is known: no more memory, and no other harm.
