@@ -63,6 +63,12 @@ fn is_wrapped(row: &Row, hooks: &BTreeMap<String, Hook>) -> bool {
         || SYNCHRONISE.contains(&row.base.as_str())
 }
 
+/// Whether launches have shells written by hand: in the language of x86-64. Elsewhere their compiled shells are the
+/// exported functions.
+fn has_hand_written_shells() -> bool {
+    std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64")
+}
+
 /// Whether an entry point takes memory of a device; of those that a quota concerns the others give it back.
 fn is_request(row: &Row) -> bool {
     let gives_back = ["Free", "Destroy", "Release"].iter().any(|word| row.base.contains(word));
@@ -158,7 +164,9 @@ fn generate(rows: &[&Row], hooks: &BTreeMap<String, Hook>) -> String {
          \".globl RADRM_WRAPPERS\",\n    \".hidden RADRM_WRAPPERS\",\n    \"RADRM_WRAPPERS:\",\n{wrappers}    \
          \".popsection\",\n{symbols});\n"
     );
-    let by_hand = rows.iter().map(|row| hooks.get(&row.base).is_some_and(|h| h.kind == Kind::Launch));
+    let by_hand = rows
+        .iter()
+        .map(|row| has_hand_written_shells() && hooks.get(&row.base).is_some_and(|h| h.kind == Kind::Launch));
     let by_hand: Vec<String> =
         by_hand.enumerate().filter(|(_, is)| *is).map(|(id, _)| format!("EntryId({id})")).collect();
     let _ = writeln!(
@@ -217,7 +225,7 @@ fn driver_shell(out: &mut String, id: usize, row: &Row, hook: Option<&Hook>) {
     let Arguments { params, types, names } = Arguments::of(row);
     // Passive entries stay transparent to a forced unwind (a cancelled thread).
     let abi = if hook.is_some_and(|h| h.kind != Kind::After) { "C" } else { "C-unwind" };
-    let by_hand = hook.is_some_and(|h| h.kind == Kind::Launch);
+    let by_hand = has_hand_written_shells() && hook.is_some_and(|h| h.kind == Kind::Launch);
     if by_hand {
         // Six arguments come in registers, the others on the stack.
         let (counted, timed) = match row.args.len() {

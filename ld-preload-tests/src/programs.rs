@@ -73,7 +73,8 @@ pub fn try_compile(source: &str, flags: &[&str]) -> Result<PathBuf, String> {
         .tempfile_in(directory)
         .map_err(|e| e.to_string())?
         .into_temp_path();
-    let output = Command::new("gcc")
+    let compiler = std::env::var_os("RADRM_TEST_CC").unwrap_or_else(|| "gcc".into());
+    let output = Command::new(compiler)
         .args(["-O2", "-g", "-Wall", "-Werror", "-Wno-unused-function", "-std=gnu11", "-o"])
         .arg(&fresh)
         .arg(sources().join(source))

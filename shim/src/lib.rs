@@ -9,6 +9,7 @@
 //! allocator or keeps a thread-local that has a destructor.
 #![allow(non_snake_case)]
 
+#[cfg(target_arch = "x86_64")]
 #[macro_use]
 mod launch_shell;
 

@@ -1,5 +1,6 @@
 //! Developer commands, run as `cargo xtask COMMAND`.
 
+mod aarch64;
 mod bench;
 mod demo;
 mod dist;
@@ -30,6 +31,8 @@ enum Command {
     Test(test::Flags),
     /// Run a small GPU program on two emulated GPUs and show what is recorded of it.
     Demo(demo::Flags),
+    /// Build everything for AArch64 and run unit and conformance tests under qemu-user.
+    Aarch64(aarch64::Flags),
     /// Measure what the shim costs per call and write bench/RESULTS.md.
     Bench(bench::Flags),
     /// Make packages in target/dist: a tarball, a wheel, a .deb, an .rpm, checksums.
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
     let done = match Flags::parse().command {
         Command::Test(flags) => test::run(&flags),
         Command::Demo(flags) => demo::run(&flags),
+        Command::Aarch64(flags) => aarch64::run(&flags),
         Command::Bench(flags) => bench::run(&flags),
         Command::Dist(flags) => dist::run(&flags),
         Command::Docs(flags) => docs::run(&flags),

@@ -15,6 +15,7 @@
 //! What a library exports is data: `data/exports/`, one file for each library and major version.
 
 mod catalogue;
+mod code;
 mod object_file;
 mod semantics;
 

@@ -11,6 +11,8 @@ use object::elf;
 use object::write::StringId;
 use object::write::elf::{FileHeader, ProgramHeader, Rel, Sym, Verdef, Writer};
 
+use crate::code::{self, PAGE};
+
 /// Where the calls of an export go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -51,9 +53,8 @@ pub struct Text<'a> {
 
 /// The toolkit's function that counts calls without semantics: `(name, status) -> status`.
 const COUNTER: &str = "radrm_toolkit_missing";
-const PAGE: usize = 4096;
 /// Bytes of code of an export.
-const CODE: usize = 32;
+const CODE: usize = code::SIZE;
 /// A symbol needs a section to be defined in; the loader looks only at whether there is one.
 const DEFINED: u16 = 1;
 
@@ -154,7 +155,7 @@ pub fn build(text: &Text<'_>) -> Result<Vec<u8>, String> {
             os_abi: 0,
             abi_version: 0,
             e_type: elf::ET_DYN,
-            e_machine: elf::EM_X86_64,
+            e_machine: code::MACHINE,
             e_entry: 0,
             e_flags: 0,
         })
@@ -255,7 +256,7 @@ fn write_relocations(writer: &mut Writer<'_>, at: &Layout, imported: usize) {
             &Rel {
                 r_offset: (at.table + index * 8) as u64,
                 r_sym: index as u32 + 1,
-                r_type: elf::R_X86_64_GLOB_DAT,
+                r_type: code::GLOB_DAT,
                 r_addend: 0,
             },
         );
@@ -269,48 +270,26 @@ fn write_code(
     imports: &Imports<'_>,
 ) -> Result<(), String> {
     let mut names = Vec::new();
-    let mut code = Vec::new();
+    let mut all = Vec::new();
     for export in text.exports {
-        let start = at.code + code.len();
+        let start = at.code + all.len();
         let name = at.texts + names.len();
         names.extend_from_slice(export.name.as_bytes());
         names.push(0);
         let slot = |function: &str| Ok::<usize, String>(at.table + imports.place(function)? * 8);
         let mut own = match &export.target {
-            Target::Function(function) => jump(start, slot(function)?),
-            // xor eax, eax; ret
-            Target::Done => vec![0x31, 0xc0, 0xc3],
-            Target::Missing { status } => {
-                // lea rdi, [name]; mov esi, status; jmp [counter]
-                let mut own = vec![0x48, 0x8d, 0x3d];
-                own.extend_from_slice(&distance(start + 7, name));
-                own.push(0xbe);
-                own.extend_from_slice(&status.to_le_bytes());
-                own.extend_from_slice(&jump(start + own.len(), slot(COUNTER)?));
-                own
-            }
+            Target::Function(function) => code::jump(start, slot(function)?),
+            Target::Done => code::done(),
+            Target::Missing { status } => code::missing(start, name, *status, slot(COUNTER)?),
         };
-        // What is never reached is a trap.
-        own.resize(CODE, 0xcc);
-        code.extend_from_slice(&own);
+        code::pad(&mut own);
+        all.extend_from_slice(&own);
     }
     writer.write(&names);
     writer.write_align(PAGE);
-    writer.write(&code);
+    writer.write(&all);
     writer.write_align(PAGE);
     Ok(())
-}
-
-/// `jmp [slot]`
-fn jump(start: usize, slot: usize) -> Vec<u8> {
-    let mut code = vec![0xff, 0x25];
-    code.extend_from_slice(&distance(start + 6, slot));
-    code
-}
-
-/// Distance between two addresses of the same file, as instructions have it.
-fn distance(from: usize, to: usize) -> [u8; 4] {
-    (to.wrapping_sub(from) as u32).to_le_bytes()
 }
 
 fn write_dynamic(

@@ -155,7 +155,8 @@ fn figures_are_those_of_the_machines_ledgers() {
     assert_eq!(call!(nvml, "nvmlShutdown"()), 0, "the genuine library has no objection");
     // SAFETY: the text is a static of the library.
     let text = unsafe {
-        let f: extern "C" fn(u32) -> *const i8 = std::mem::transmute(nvml.symbol("nvmlErrorString"));
+        let f: extern "C" fn(u32) -> *const std::ffi::c_char =
+            std::mem::transmute(nvml.symbol("nvmlErrorString"));
         CStr::from_ptr(f(UNINITIALIZED))
     };
     assert_eq!(text, c"Uninitialized");

@@ -6,15 +6,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders that the loader searches by default.
-const USUAL: [&str; 6] =
-    ["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"];
+const USUAL: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
+/// Below the last two, those of this kind of machine where a system has libraries of several.
+const OF_THIS_MACHINE: [&str; 2] = if cfg!(target_arch = "aarch64") {
+    ["/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu"]
+} else {
+    ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"]
+};
 /// Files that name more, one to a line.
 const NAMED_IN: &str = "/etc/ld.so.conf.d";
 
 /// Whether the loader finds a library of that name on this system.
 #[must_use]
 pub fn on_this_system(name: &str) -> bool {
-    USUAL.iter().map(PathBuf::from).chain(named(Path::new(NAMED_IN))).any(|folder| folder.join(name).exists())
+    let usual = USUAL.iter().chain(&OF_THIS_MACHINE).map(PathBuf::from);
+    usual.chain(named(Path::new(NAMED_IN))).any(|folder| folder.join(name).exists())
 }
 
 fn named(configuration: &Path) -> Vec<PathBuf> {

@@ -36,7 +36,10 @@ macro_rules! instant {
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $symbol() {
-            core::arch::naked_asm!("xor eax, eax", "ret")
+            #[cfg(target_arch = "x86_64")]
+            core::arch::naked_asm!("xor eax, eax", "ret");
+            #[cfg(target_arch = "aarch64")]
+            core::arch::naked_asm!("mov w0, 0", "ret");
         }
     };
 }

@@ -12,7 +12,7 @@
 macro_rules! unlike_others {
     ($name:literal) => {
         // SAFETY: a comment is no instruction.
-        unsafe { core::arch::asm!(concat!("# ", $name), options(nomem, nostack, preserves_flags)) }
+        unsafe { core::arch::asm!(concat!("/* ", $name, " */"), options(nomem, nostack, preserves_flags)) }
     };
 }
 

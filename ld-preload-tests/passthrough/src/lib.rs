@@ -15,6 +15,7 @@ use radrm_cuda_abi::*;
 
 /// A wrapper: one load and one jump, whatever the prototype. On the first call the arguments in
 /// registers wait on the stack until the driver's function is found.
+#[cfg(target_arch = "x86_64")]
 macro_rules! forward {
     ($symbol:ident, $id:literal) => {
         #[doc = "Forwards."]
@@ -53,6 +54,44 @@ macro_rules! forward {
     };
 }
 
+/// The same.
+#[cfg(target_arch = "aarch64")]
+macro_rules! forward {
+    ($symbol:ident, $id:literal) => {
+        #[doc = "Forwards."]
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $symbol() {
+            core::arch::naked_asm!(
+                "adrp x16, {real}",
+                "add x16, x16, :lo12:{real}",
+                "ldr x16, [x16, {offset}]",
+                "cbz x16, 2f",
+                "br x16",
+                "2:",
+                "stp x29, x30, [sp, -80]!",
+                "stp x0, x1, [sp, 16]",
+                "stp x2, x3, [sp, 32]",
+                "stp x4, x5, [sp, 48]",
+                "stp x6, x7, [sp, 64]",
+                "mov w0, {id}",
+                "bl {fill}",
+                "mov x16, x0",
+                "ldp x6, x7, [sp, 64]",
+                "ldp x4, x5, [sp, 48]",
+                "ldp x2, x3, [sp, 32]",
+                "ldp x0, x1, [sp, 16]",
+                "ldp x29, x30, [sp], 80",
+                "br x16",
+                real = sym REAL,
+                offset = const $id * 8,
+                id = const $id,
+                fill = sym fill,
+            )
+        }
+    };
+}
+
 /// One forwarded entry point.
 pub struct Forward {
     name: &'static CStr,
@@ -82,6 +121,9 @@ extern "C" fn fill(id: usize) -> *mut c_void {
     real
 }
 
+/// The version of glibc's first symbols on this kind of machine.
+const OLDEST: &CStr = if cfg!(target_arch = "aarch64") { c"GLIBC_2.17" } else { c"GLIBC_2.2.5" };
+
 /// libc's `dlsym`, past our own.
 extern "C" fn libc_dlsym() -> *mut c_void {
     let known = DLSYM.load(Ordering::Relaxed);
@@ -91,11 +133,7 @@ extern "C" fn libc_dlsym() -> *mut c_void {
     // SAFETY: constant C strings; `dlvsym` is libc's.
     let found = unsafe {
         let new = libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), c"GLIBC_2.34".as_ptr());
-        if new.is_null() {
-            libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), c"GLIBC_2.2.5".as_ptr())
-        } else {
-            new
-        }
+        if new.is_null() { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), OLDEST.as_ptr()) } else { new }
     };
     DLSYM.store(found, Ordering::Relaxed);
     found
@@ -144,6 +182,7 @@ extern "C" fn substitute(handle: *mut c_void, name: *const c_char) -> *mut c_voi
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    #[cfg(target_arch = "x86_64")]
     core::arch::naked_asm!(
         "push rdi",
         "push rsi",
@@ -161,7 +200,24 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "ret",
         substitute = sym substitute,
         libc_dlsym = sym libc_dlsym,
-    )
+    );
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!(
+        "stp x29, x30, [sp, -32]!",
+        "stp x0, x1, [sp, 16]",
+        "bl {substitute}",
+        "cbnz x0, 2f",
+        "bl {libc_dlsym}",
+        "mov x16, x0",
+        "ldp x0, x1, [sp, 16]",
+        "ldp x29, x30, [sp], 32",
+        "br x16",
+        "2:",
+        "ldp x29, x30, [sp], 32",
+        "ret",
+        substitute = sym substitute,
+        libc_dlsym = sym libc_dlsym,
+    );
 }
 
 /// The wrapper of a driver function that `cuGetProcAddress` returned, else the function itself.

@@ -23,6 +23,7 @@ static RADRM_DLVSYM: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 /// The whole of an exported look-up function: jump to libc's unless the name may have a wrapper.
 ///
 /// Registers: rdi handle, rsi name, rdx version (`dlvsym`). `RTLD_NEXT` is -1.
+#[cfg(target_arch = "x86_64")]
 macro_rules! look_up {
     ($real:ident, $find:ident, $resolve:ident) => {
         core::arch::naked_asm!(
@@ -66,11 +67,59 @@ macro_rules! look_up {
     };
 }
 
+/// The same. Registers: x0 handle, x1 name, x2 version (`dlvsym`); x30 is the caller's place.
+#[cfg(target_arch = "aarch64")]
+macro_rules! look_up {
+    ($real:ident, $find:ident, $resolve:ident) => {
+        core::arch::naked_asm!(
+            "hint 34", // bti c
+            "cmn x0, 1",
+            "b.eq 3f",
+            "ldrb w9, [x1]",
+            "cmp w9, 99", // c
+            "b.eq 2f",
+            "cmp w9, 110", // n
+            "b.ne 3f",
+            "2:",
+            "stp x29, x30, [sp, -48]!",
+            "mov x29, sp",
+            "stp x0, x1, [sp, 16]",
+            "str x2, [sp, 32]",
+            "bl {may_be_wrapped}",
+            "mov w9, w0",
+            "ldr x2, [sp, 32]",
+            "ldp x0, x1, [sp, 16]",
+            "ldp x29, x30, [sp], 48",
+            "cbz w9, 3f",
+            "b {resolve}",
+            "3:",
+            "adrp x16, {real}",
+            "ldr x16, [x16, :lo12:{real}]",
+            "cbz x16, 4f",
+            "br x16",
+            "4:",
+            "stp x29, x30, [sp, -48]!",
+            "mov x29, sp",
+            "stp x0, x1, [sp, 16]",
+            "str x2, [sp, 32]",
+            "bl {find}",
+            "mov x16, x0",
+            "ldr x2, [sp, 32]",
+            "ldp x0, x1, [sp, 16]",
+            "ldp x29, x30, [sp], 48",
+            "br x16",
+            may_be_wrapped = sym may_be_wrapped,
+            resolve = sym $resolve,
+            real = sym $real,
+            find = sym $find,
+        )
+    };
+}
+
 /// Interposes libc's function of this name.
 ///
 /// # Safety
 /// As for libc's.
-#[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dlsym(_handle: *mut c_void, _name: *const c_char) -> *mut c_void {
@@ -81,7 +130,6 @@ pub unsafe extern "C" fn dlsym(_handle: *mut c_void, _name: *const c_char) -> *m
 ///
 /// # Safety
 /// As for libc's.
-#[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dlvsym(

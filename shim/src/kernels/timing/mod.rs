@@ -23,6 +23,7 @@ mod filling;
 pub(crate) mod launch;
 pub(crate) mod marks;
 mod samples;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod shell;
 pub(crate) mod strata;
 
