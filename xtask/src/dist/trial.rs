@@ -1,7 +1,8 @@
 //! `--try`: the packages, installed into a system of their own, used and removed again.
 //!
 //! The system is a small Debian, made once by mmdebstrap. Each package gets a fresh copy of it. What the package
-//! manager leaves behind after a removal is an error.
+//! manager leaves behind after a removal is an error. The wheel is tried on older and newer releases too: on their C
+//! libraries and Pythons, by a user without rights, without HOME, from a prefix that cannot be written.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,6 +12,17 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::shell;
+
+/// Releases of Debian, with what is in them besides the essential packages: glibc 2.31 and Python 3.9, 2.36 and 3.11,
+/// 2.41 and 3.13.
+const OLDER: Suite = Suite { name: "bullseye", packages: "python3-venv" };
+const USUAL: Suite = Suite { name: "bookworm", packages: "python3-venv,systemd" };
+const NEWER: Suite = Suite { name: "trixie", packages: "python3-venv" };
+
+struct Suite {
+    name: &'static str,
+    packages: &'static str,
+}
 
 /// Paths that managers of packages keep for themselves, and that a running system fills.
 const NOT_OURS: [&str; 10] = [
@@ -42,12 +54,40 @@ kill $daemon
 wait $daemon || true
 ";
 
+/// What systemd says of the units, and that they can be enabled where it does not run. What is enabled has to be gone
+/// with the package.
+const UNITS: &str = "
+units=$(dpkg -L radrm | grep -E '/radrm[^/]*[.](service|mount)$|/run-radrm[^/]*[.]mount$')
+systemd-analyze verify --man=no $units
+systemctl enable $(basename -a $units)
+systemctl is-enabled $(basename -a $units)
+";
+
+/// A program of a user without rights and without HOME, from a prefix that cannot be written.
+const AS_USER: &str = r#"
+mount --bind /venv /venv
+mount -o remount,bind,ro /venv
+if touch /venv/x 2>/dev/null; then echo 'the prefix can be written'; exit 1; fi
+cd /
+program='import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+free, total = ctypes.c_size_t(), ctypes.c_size_t()
+device, context = ctypes.c_int(), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0 and cuda.cuDeviceGet(ctypes.byref(device), 0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0 and cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0 and total.value == 2 << 30
+print("Python", sys.version.split()[0])'
+libc=$(ldd --version | head -n 1)
+said=$(setpriv --reuid=65534 --regid=65534 --clear-groups env -i PATH=/venv/bin:/usr/bin:/bin     radrm-run --emulate A100-40GB --mem-limit 2GiB --quiet --no-profile --no-dataset -- python3 -c "$program")
+echo "$said on $libc"
+"#;
+
 /// Tries the packages of a folder.
 ///
 /// # Errors
 /// A package cannot be installed, does not work, or leaves something behind.
 pub fn run(out: &Path) -> Result<()> {
-    let base = base()?;
+    let base_of_usual = base(&USUAL)?;
     let place = shell::target_dir().join("trial");
     let package = |end: &str| -> Result<PathBuf> {
         let mut files = fs::read_dir(out)?.flatten().map(|entry| entry.path());
@@ -59,10 +99,13 @@ pub fn run(out: &Path) -> Result<()> {
         // The queue of root's daemon belongs to no environment.
         ("wheel", ".whl", WHEEL, "rm -r /venv /usr/local/bin/radrm* /var/lib/radrm"),
     ] {
-        let root = fresh(&base, &place, &package(end)?)?;
+        let root = fresh(&base_of_usual, &place, &package(end)?)?;
         let before = state(&root)?;
         inside(&root, install).with_context(|| format!("{what}: installation"))?;
         inside(&root, USE).with_context(|| format!("{what}: use"))?;
+        if end == ".deb" {
+            inside(&root, UNITS).with_context(|| format!("{what}: units"))?;
+        }
         if !remove.is_empty() {
             inside(&root, remove).with_context(|| format!("{what}: removal"))?;
             nothing_left(what, &before, &state(&root)?)?;
@@ -73,7 +116,7 @@ pub fn run(out: &Path) -> Result<()> {
         );
     }
     if shell::exists("rpm") {
-        let root = fresh(&base, &place, &package(".rpm")?)?;
+        let root = fresh(&base_of_usual, &place, &package(".rpm")?)?;
         let before = state(&root)?;
         let rpm =
             |arguments: &[&str]| shell::run(shell::command("rpm").arg("--root").arg(&root).args(arguments));
@@ -92,6 +135,13 @@ pub fn run(out: &Path) -> Result<()> {
     } else {
         eprintln!("xtask: skipped: the .rpm, as there is no rpm");
     }
+    for suite in [OLDER, USUAL, NEWER] {
+        let root = fresh(&base(&suite)?, &place, &package(".whl")?)?;
+        for (script, what) in [(WHEEL, "installation"), (AS_USER, "use without rights"), (USE, "use")] {
+            inside(&root, script).with_context(|| format!("wheel on {}: {what}", suite.name))?;
+        }
+        eprintln!("xtask: the wheel works on {}, without rights, HOME and a prefix to write to", suite.name);
+    }
     fs::remove_dir_all(&place)?;
     pythons(&package(".whl")?)
 }
@@ -106,12 +156,14 @@ for program in radrm radrm-run radrmd; do ln -s /venv/bin/$program /usr/local/bi
 ";
 
 /// The small Debian as an archive.
-fn base() -> Result<PathBuf> {
-    let archive = shell::target_dir().join("trial-bookworm.tar");
+fn base(suite: &Suite) -> Result<PathBuf> {
+    let name = format!("trial-{}-{}.tar", suite.name, suite.packages.replace(',', "-"));
+    let archive = shell::target_dir().join(name);
     if !archive.exists() {
         ensure!(shell::exists("mmdebstrap"), "--try needs mmdebstrap (apt-get install mmdebstrap)");
         let mut command = shell::command("mmdebstrap");
-        shell::run(command.args(["--variant=minbase", "--include=python3-venv", "bookworm"]).arg(&archive))?;
+        command.args(["--variant=minbase", &format!("--include={}", suite.packages), suite.name]);
+        shell::run(command.arg(&archive))?;
     }
     Ok(archive)
 }
