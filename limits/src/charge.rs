@@ -19,9 +19,6 @@ use super::contexts::Contexts;
 /// Two figures that differ by less are the same: the driver hands out memory in steps of 2 MiB.
 const STEP: u64 = 2 << 20;
 
-/// Inode of the first pid namespace. In another one NVML's process ids mean other processes.
-const FIRST_NAMESPACE: u64 = 4_026_531_836;
-
 /// Charges measurements to ledgers, and remembers them.
 #[derive(Debug)]
 pub struct Charge {
@@ -50,7 +47,7 @@ impl Charge {
     #[must_use]
     pub fn new(views: Vec<LedgerView>, emulated: bool) -> Self {
         // The emulator's NVML speaks of the ids that its processes have themselves.
-        let understood = emulated || in_first_namespace();
+        let understood = emulated || radrm_os::host::is_in_first_pid_namespace();
         Self { views, contexts: understood.then(|| Contexts::load(emulated)), seen: HashMap::new() }
     }
 
@@ -100,10 +97,6 @@ impl Charge {
             contexts.save();
         }
     }
-}
-
-fn in_first_namespace() -> bool {
-    radrm_os::host::pid_namespace() == Some(FIRST_NAMESPACE)
 }
 
 /// A ledger, and who stands in it at one moment.

@@ -76,8 +76,8 @@ pub enum LimitError {
     #[error("there is no emulated machine {}", .0.display())]
     NoMachine(PathBuf),
 
-    #[error("{name} is not in {directories}")]
-    NoLibrary { name: String, directories: String },
+    #[error("{name} is not in {directories}: {remedy}")]
+    NoLibrary { name: String, directories: String, remedy: &'static str },
     #[error("{} {what}", library.display())]
     Unloadable { library: PathBuf, what: String },
 

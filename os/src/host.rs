@@ -43,6 +43,14 @@ pub fn pid_namespace() -> Option<u64> {
     Some(std::fs::metadata("/proc/self/ns/pid").ok()?.ino())
 }
 
+/// Whether this process is in the pid namespace that the system began with: NVML's process ids are those of that one.
+#[must_use]
+pub fn is_in_first_pid_namespace() -> bool {
+    /// `PROC_PID_INIT_INO` of the kernel.
+    const FIRST: u64 = 0xefff_fffc;
+    pid_namespace() == Some(FIRST)
+}
+
 /// The kernel's list of Unix sockets of this network namespace, a line each, the path last and lossy. `procfs` refuses
 /// the whole list for one odd path, which any user can bind.
 #[must_use]

@@ -33,7 +33,7 @@ pub fn find(name: &str) -> Result<PathBuf, LimitError> {
         }
     }
     let searched: Vec<_> = directories.iter().map(|dir| dir.display().to_string()).collect();
-    Err(LimitError::NoLibrary { name: name.to_owned(), directories: searched.join(" or ") })
+    Err(LimitError::NoLibrary { name: name.to_owned(), directories: searched.join(" or "), remedy: remedy() })
 }
 
 fn directories() -> Vec<PathBuf> {
@@ -46,6 +46,23 @@ fn directories() -> Vec<PathBuf> {
     let installed = beside.join("../lib/radrm");
     let installed = installed.canonicalize().unwrap_or(installed);
     vec![beside, installed]
+}
+
+/// What to do where a library is missing.
+fn remedy() -> &'static str {
+    let exe = env::current_exe().unwrap_or_default();
+    // The file in which cargo keeps what it has installed into a folder's `bin`.
+    let is_from_cargo = exe.ancestors().nth(2).is_some_and(|root| root.join(".crates.toml").is_file());
+    match is_from_cargo {
+        true => {
+            "cargo installs programs only; run `cargo build --release -p radrm-shim -p radrm-emulator-driver \
+             -p radrm-emulator-nvml -p radrm-emulator-toolkit` in the source tree and let RADRM_LIB_DIR name its \
+             target/release"
+        }
+        false => {
+            "keep bin/ and lib/radrm/ of the package together, or let RADRM_LIB_DIR name the folder that has it"
+        }
+    }
 }
 
 /// Checks that the loader will take a library into a program of this machine and C library.
@@ -91,7 +108,15 @@ pub fn check_preload(library: &Path) -> Result<(), LimitError> {
     Ok(())
 }
 
-fn running_glibc() -> Option<(u32, u32)> {
+/// The oldest glibc that a library runs on; `None` if it cannot be read.
+#[must_use]
+pub fn needed_glibc(library: &Path) -> Option<(u32, u32)> {
+    File::open(library).and_then(|file| Elf::read(&file)).ok()??.glibc
+}
+
+/// The glibc that this program runs on.
+#[must_use]
+pub fn running_glibc() -> Option<(u32, u32)> {
     // SAFETY: gives a constant C string.
     let text = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_str().ok()?;
     let mut numbers = text.split('.');
