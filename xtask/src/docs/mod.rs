@@ -6,11 +6,12 @@
 //! | `configuration.md` | the types that read the files, by [`configuration`] |
 
 mod configuration;
+mod dead;
 
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::dist::files_below;
 use crate::shell;
@@ -32,7 +33,7 @@ pub struct Flags {
 /// Writes the book to `target/book`.
 ///
 /// # Errors
-/// radrm or mdbook cannot be built, or a page cannot be written.
+/// radrm or mdbook cannot be built, a page cannot be written, or a link of the book is dead.
 pub fn run(flags: &Flags) -> Result<()> {
     let target = shell::target_dir();
     let source = target.join("book-source");
@@ -51,6 +52,8 @@ pub fn run(flags: &Flags) -> Result<()> {
     if !flags.source_only {
         let book = target.join("book");
         shell::run(shell::command(mdbook()?).arg("build").arg(&source).arg("--dest-dir").arg(&book))?;
+        let dead = dead::links(&book)?;
+        ensure!(dead.is_empty(), "links of the book that lead nowhere:\n{}", dead.join("\n"));
         eprintln!("xtask: the book is {}", book.join("index.html").display());
     }
     Ok(())
