@@ -327,16 +327,7 @@ impl<'a> Sim<'a> {
                 }
             }
             What::Suspended { job, attempt } => self.suspended(job, attempt),
-            What::Resumed { job, attempt } => {
-                if let Some(run) = self.runs.get_mut(&job).filter(|run| run.attempt == attempt) {
-                    run.active = true;
-                    run.at = self.now;
-                    let away = run.suspended.take().map_or(Millis::ZERO, |since| self.now.minus(since));
-                    run.away = run.away.plus(away);
-                    self.step(Event::Resumed { job: JobId(job.into()), attempt });
-                    self.population_changed(job);
-                }
-            }
+            What::Resumed { job, attempt } => self.resumed(job, attempt),
             What::Tick => {
                 if self.wake.is_some_and(|wake| wake <= self.now) {
                     self.wake = None;

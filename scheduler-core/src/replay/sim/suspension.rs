@@ -4,6 +4,7 @@ use super::{Sim, What};
 use crate::device::DeviceId;
 use crate::event::Event;
 use crate::job::JobId;
+use crate::units::Millis;
 
 impl Sim<'_> {
     /// Whether a job can be suspended is known once it uses a GPU, as in the daemon.
@@ -54,5 +55,15 @@ impl Sim<'_> {
             self.gpus[at].used = self.gpus[at].used.plus(bytes);
         }
         self.push(self.now.plus(self.model.suspension(bytes)), What::Resumed { job, attempt });
+    }
+
+    pub(super) fn resumed(&mut self, job: u32, attempt: u32) {
+        let Some(run) = self.runs.get_mut(&job).filter(|run| run.attempt == attempt) else { return };
+        run.active = true;
+        run.at = self.now;
+        let away = run.suspended.take().map_or(Millis::ZERO, |since| self.now.minus(since));
+        run.away = run.away.plus(away);
+        self.step(Event::Resumed { job: JobId(job.into()), attempt });
+        self.population_changed(job);
     }
 }
