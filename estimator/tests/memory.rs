@@ -105,6 +105,8 @@ fn the_resolvers_bounds_hold_at_two_sites() {
     for (case, scores) in &there {
         println!("workloads, 2026, {case:?}: {scores}");
     }
+    let one = &there[&(1, "own runs")];
+    assert!(one.rows == 60 && one.under == 0.0 && one.over < 0.27, "one own run at the later site: {one}");
     for (runs, over) in [(1, 0.33), (2, 0.09), (3, 0.06)] {
         let found = &held_out[&(runs, "own runs")];
         assert!(found.under <= 0.055 && found.over <= over, "{runs} own runs: {found}");
