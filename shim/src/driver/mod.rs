@@ -114,6 +114,7 @@ functions! {
     event_query = c"cuEventQuery"(CUevent);
     event_elapsed = c"cuEventElapsedTime"(*mut f32, CUevent, CUevent);
     event_elapsed_v2 = c"cuEventElapsedTime_v2"(*mut f32, CUevent, CUevent);
+    stream_get_device = c"cuStreamGetDevice"(CUstream, *mut CUdevice);
     stream_is_capturing = c"cuStreamIsCapturing"(CUstream, *mut CUstreamCaptureStatus);
     stream_is_capturing_ptsz = c"cuStreamIsCapturing_ptsz"(CUstream, *mut CUstreamCaptureStatus);
     exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode"(*mut CUstreamCaptureMode);

@@ -135,6 +135,14 @@ impl Driver {
         (device >= 0).then_some(device)
     }
 
+    /// The device of a stream; `None` on drivers before CUDA 12.8.
+    pub(crate) fn device_of_stream(&self, stream: CUstream) -> Option<CUdevice> {
+        let ask = self.stream_get_device()?;
+        let mut device = 0;
+        // SAFETY: the out-parameter lives over the call.
+        unsafe { ask(stream, &mut device) }.is_ok().then_some(device)
+    }
+
     /// Whether the driver says that nothing stands at an address. False where it says nothing, for lack of a context for
     /// instance.
     pub(crate) fn is_nothing_at(&self, address: u64) -> bool {

@@ -41,10 +41,12 @@ fn note(device: CUdevice) {
     }
 }
 
-/// A stream-ordered allocation was captured: it is a node now.
-pub(super) fn captured_allocation(cx: &Cx<'_>) {
-    if let Some(place) = place::current(cx) {
-        note(place.device);
+/// A stream-ordered allocation was captured: it is a node now. It lies on the stream's device, whatever context the
+/// thread has.
+pub(super) fn captured_allocation(cx: &Cx<'_>, stream: CUstream) {
+    let of_stream = cx.relaxed_capture(|| cx.driver().device_of_stream(stream));
+    if let Some(device) = of_stream.or_else(|| place::current(cx).map(|place| place.device)) {
+        note(device);
     }
 }
 

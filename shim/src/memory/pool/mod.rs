@@ -101,7 +101,7 @@ unsafe fn allocate<P: DevicePtr>(
         let result = call();
         if result.is_ok() {
             cx.bypass(Bypass::Capturing);
-            graph::captured_allocation(cx);
+            graph::captured_allocation(cx, stream);
         }
         return result;
     }
