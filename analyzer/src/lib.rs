@@ -11,12 +11,14 @@ pub use model::compare::{self, Comparison};
 pub use model::names::{demangle, readable};
 pub use model::oom;
 pub use model::signals::signal_name;
+pub use model::stacks::{Flame, Held, flames};
 pub use model::{
     Beside, BlockSummary, BypassSummary, CopySummary, CounterSummary, DryRunSummary, EndSummary,
     EstimateSummary, FailureSummary, Feature, Footprint, FrameworkSummary, GpuSummary, GpuTime, HostSummary,
     JobSummary, KernelSummary, KindSummary, LeftOver, LimitSummary, LoadSummary, NvmlSummary, OutcomeSummary,
-    ProcessGpuSummary, ProcessSummary, SCHEMA, Summary, footprint,
+    ProcessGpuSummary, ProcessSummary, SCHEMA, StacksSummary, Summary, footprint,
 };
+pub use view::stacks::{folded, pprof, speedscope};
 pub use view::{
     TextOptions, comparison_text, escaped, fits_text, html, json, oom_json, oom_text, perfetto, text,
 };

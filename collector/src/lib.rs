@@ -28,6 +28,7 @@ mod postmortem;
 mod remainder;
 mod segment_source;
 mod source;
+mod stacks;
 mod timings;
 mod watch;
 

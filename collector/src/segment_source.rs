@@ -3,11 +3,11 @@
 use crate::launches::Streams;
 use crate::postmortem::convert;
 use crate::source::{Brief, Source};
-use crate::timings;
+use crate::{stacks, timings};
 use radrm_profile::model::{
     Account, Block, Bypass, End, Event, EventKind, FailedRequest, Framework, Gpu, GpuIndex, Identity,
-    KIND_COUNT, Kernel, KindAccount, Postmortem, Process, ProcessKey, ProcessState, Throttling, TimedLaunch,
-    Timeline, TimelinePoint,
+    KIND_COUNT, Kernel, KindAccount, Postmortem, Process, ProcessKey, ProcessState, Stacks, Throttling,
+    TimedLaunch, Timeline, TimelinePoint,
 };
 use radrm_profile::{Bytes, Nanos};
 use radrm_telemetry as seg;
@@ -196,6 +196,7 @@ impl Source for SegmentSource {
                 waited: Nanos(snapshot.throttled.held_ns),
                 share_permille: self.segment.budget().map_or(0, |budget| budget.share),
             },
+            stacks: None,
             kernel_activity: timings::work(&snapshot),
             timelines: snapshot
                 .accounts
@@ -217,6 +218,12 @@ impl Source for SegmentSource {
         let new = || (SampleReader::new(slot), Streams::default());
         let (ring, streams) = self.launches.entry(key).or_insert_with(new);
         ring.poll(&self.segment, last).iter().map(|sample| streams.launch(key, sample)).collect()
+    }
+
+    fn stacks(&mut self, key: ProcessKey) -> Option<Stacks> {
+        let slot = self.slots.get(&key)?;
+        let found = self.segment.stacks(slot).ok().flatten()?;
+        (!found.sites.is_empty()).then(|| stacks::stacks(key, &found))
     }
 
     fn postmortems(&mut self, key: ProcessKey) -> Vec<Postmortem> {

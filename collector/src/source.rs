@@ -1,7 +1,9 @@
 //! What the watch needs to know of a job. The segment is one such source; the
 //! tests have another.
 
-use radrm_profile::model::{Block, Event, Gpu, GpuIndex, Postmortem, Process, ProcessKey, TimedLaunch};
+use radrm_profile::model::{
+    Block, Event, Gpu, GpuIndex, Postmortem, Process, ProcessKey, Stacks, TimedLaunch,
+};
 use radrm_profile::{Bytes, Nanos};
 
 /// A job that is being watched.
@@ -30,6 +32,11 @@ pub(crate) trait Source {
     /// Its launches that were timed since the last call, some of them; likewise.
     fn launches(&mut self, _: ProcessKey, _last: bool) -> Vec<TimedLaunch> {
         Vec::new()
+    }
+
+    /// The call stacks of its requests for memory; `None` if none are recorded. Not cheap.
+    fn stacks(&mut self, _: ProcessKey) -> Option<Stacks> {
+        None
     }
 
     /// What it has written down of refused requests. Cheap if there is none.

@@ -31,8 +31,16 @@ pub fn to_stderr(text: &str) -> Delivery {
 /// # Errors
 /// Everything but a broken pipe, which is a reader who has seen enough.
 pub fn to_stdout(text: &str) -> io::Result<Delivery> {
+    bytes_to_stdout(text.as_bytes())
+}
+
+/// Writes what is no text to standard output.
+///
+/// # Errors
+/// As for [`to_stdout`].
+pub fn bytes_to_stdout(bytes: &[u8]) -> io::Result<Delivery> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => Ok(Delivery::Complete),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Delivery::Closed),
         Err(error) => Err(error),

@@ -56,6 +56,9 @@ impl<'a> Prepared<'a> {
             if let Some(kernels) = &self.plan.kernels {
                 kernels.enter(&mut environment);
             }
+            if self.plan.stacks {
+                environment.set("RADRM_STACKS", b"1");
+            }
         }
         if let Some(emulated) = &self.emulated {
             emulated.enter(&mut environment);

@@ -103,6 +103,11 @@ struct Flags {
     /// `sample` also times some launches on the GPU, in at most PERCENT of the running time (0.5); `all` times each.
     #[arg(long, value_name = "MODE", help_heading = KERNELS)]
     kernels: Option<Kernels>,
+    /// Record the call stack of each request for GPU memory, so that the report says which lines hold it
+    ///
+    /// `radrm report --stacks=folded|speedscope|pprof PROFILE` writes them for other tools.
+    #[arg(long)]
+    stacks: bool,
     /// Run on emulated GPUs: 2xH200, A100-40GB, or the path of a TOML file
     ///
     /// `radrm machines` lists the models. Kernels are not computed; memory is counted exactly. Waiting takes no time
@@ -237,6 +242,8 @@ pub struct Plan {
     pub sm_limit: Option<Percentage>,
     /// What is recorded of kernel launches, if the shim's own choice is not wanted.
     pub kernels: Option<Kernels>,
+    /// Record the call stacks of requests for memory.
+    pub stacks: bool,
     /// The dry run, if one is wanted.
     pub dry_run: Option<crate::dry_run::flags::DryRun>,
     /// Another program starts the processes.
@@ -319,6 +326,7 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
         mps: flags.mps,
         sm_limit: flags.sm_limit,
         kernels: flags.kernels,
+        stacks: flags.stacks,
         dry_run,
         attend: flags.attend,
         steps: flags

@@ -290,6 +290,7 @@ impl Recording {
             self.failures.extend(stored::add(&mut profile, path.as_deref(), records));
         }
         completed(alive);
+        radrm_symbols::fill(&mut profile);
         let summary = Summary::from_profile(&profile);
         self.failures.extend(add_row(plan, (&profile, &summary), path.as_deref()));
         report(plan, (&profile, &summary), path.as_deref(), remarks);

@@ -39,6 +39,7 @@ const TYPE_LAUNCHES: u32 = 42;
 const TYPE_TIMINGS: u32 = 43;
 const TYPE_DRY_RUN: u32 = 50;
 const TYPE_FITS: u32 = 51;
+const TYPE_STACKS: u32 = 70;
 
 /// Counts what the decoder claims, in memory and not in the file: a vector of
 /// small numbers claims up to eight times its encoded size.
@@ -86,6 +87,7 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::Recording(recording) => bytes(TYPE_RECORDING, recording),
         Record::DryRun(figures) => bytes(TYPE_DRY_RUN, figures),
         Record::Fits(fits) => bytes(TYPE_FITS, fits),
+        Record::Stacks(stacks) => bytes(TYPE_STACKS, stacks),
     }
 }
 
@@ -113,6 +115,7 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_RECORDING => Record::Recording(value(payload)?),
         TYPE_DRY_RUN => Record::DryRun(Box::new(value(payload)?)),
         TYPE_FITS => Record::Fits(value(payload)?),
+        TYPE_STACKS => Record::Stacks(Box::new(value(payload)?)),
         _ => return Ok(None),
     };
     Ok(Some(record))

@@ -32,6 +32,11 @@ impl Profile {
                     process.throttling = throttling;
                 }
             }
+            Record::Stacks(stacks) => {
+                if let Some(process) = self.processes.iter_mut().rfind(|p| p.key == stacks.key) {
+                    process.stacks = Some(*stacks);
+                }
+            }
             Record::DryRun(figures) => self.dry_run = Some(*figures),
             Record::Fits(fits) => self.fits = fits,
             Record::Launches(launches) => self.launches.extend(launches),

@@ -2,7 +2,7 @@
 
 use crate::model::{
     DryRunFigures, Event, Fit, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews, Identity, Job, KIND_COUNT,
-    KernelSpan, NvmlSample, Outcome, Postmortem, ProcessKey, ProcessState, Recording, Throttling,
+    KernelSpan, NvmlSample, Outcome, Postmortem, ProcessKey, ProcessState, Recording, Stacks, Throttling,
     TimedLaunch, TimelinePoint, Timings, device_total,
 };
 use crate::units::{Bytes, Nanos};
@@ -59,6 +59,8 @@ pub enum Record {
     DryRun(Box<DryRunFigures>),
     /// Cards, and whether the program fits on them; replaces what was known.
     Fits(Vec<Fit>),
+    /// Call stacks of a process's memory; replaces what was known of the process.
+    Stacks(Box<Stacks>),
 }
 
 /// Everything that changed up to one moment. One frame, so that a reader sees

@@ -127,6 +127,8 @@ pub(crate) enum FileProblem {
     Profile(#[from] ReadError),
     #[error("there is no profile (*.radrm) in it")]
     NoProfile,
+    #[error("call stacks are not recorded in it: run the program with `radrm-run --stacks`")]
+    NoStacks,
     #[error(transparent)]
     Trace(#[from] read::ReadError),
     #[error("there are no {0} in it")]

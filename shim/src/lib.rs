@@ -38,6 +38,7 @@ mod passive;
 mod quota;
 mod resolve;
 mod shell;
+mod stacks;
 mod state;
 mod telemetry;
 mod throttle;

@@ -30,6 +30,7 @@ mod reader;
 pub mod ring;
 pub mod samples;
 mod segment;
+pub mod stacks;
 pub mod strata;
 mod sync;
 mod sys;
@@ -49,9 +50,11 @@ pub use radrm_base::{KIND_COUNT, Kind};
 pub use reader::{
     Account, Candidate, Copies, GpuInfo, Holder, JobInfo, KernelSnapshot, KindFigures, Later, LeftOut,
     LiveBlock, Liveness, OtherProcess, Overhead, Peak, Postmortem, ProcessSnapshot, QuotaFigures, RingReader,
-    SampleReader, Segment, SegmentError, SlotInfo, Throttled, TimelinePoint, Uses,
+    SampleReader, Segment, SegmentError, SiteSnapshot, SlotInfo, StackCode, StackModule, StackSnapshot,
+    Throttled, TimelinePoint, Uses,
 };
 pub use samples::LaunchSample;
 pub use segment::{CreateError, SegmentFile};
+pub use stacks::{Frame, SiteId};
 pub use strata::{CopyWay, Filling, KernelsMode, SizeClass, Stratum, estimate::KernelTime};
 pub use writer::Writer;

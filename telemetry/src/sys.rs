@@ -285,6 +285,11 @@ pub fn punch(file: impl AsFd, at: u64, bytes: u64) -> Result<(), Errno> {
     retry(|| rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE, at, bytes))
 }
 
+/// The calling thread's id; never 0.
+pub fn thread_id() -> u64 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u64
+}
+
 /// Whether a thread of this process exists. In doubt: yes.
 pub fn thread_exists(tid: u32) -> bool {
     keep_errno(|| {

@@ -14,6 +14,7 @@ use crate::kind::{Bypass, EndReason};
 use crate::lanes::{self, Lane};
 use crate::layout::*;
 use crate::ring::Ring;
+use crate::stacks::SiteId;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::{sys, timeline};
@@ -37,6 +38,7 @@ pub struct Writer {
     origin: u64,
     index: u16,
     steady: bool,
+    pub(crate) records_stacks: bool,
     generation: u32,
     file: (u64, u64),
     path: [u8; PATH_BYTES],
@@ -67,7 +69,17 @@ impl Writer {
         // SAFETY: `area` leads to a mapped header area.
         let origin = unsafe { area.as_ref() }.header.created_mono_ns.load(Relaxed);
         let steady = sys::ticks_are_steady();
-        Self { area, slot, origin, index: index as u16, steady, generation, file, path }
+        Self {
+            area,
+            slot,
+            origin,
+            index: index as u16,
+            steady,
+            records_stacks: false,
+            generation,
+            file,
+            path,
+        }
     }
 
     #[inline]
@@ -149,31 +161,33 @@ impl Writer {
     /// Counts an allocation of `bytes` made at `ns`.
     #[inline]
     pub fn charge(&self, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) {
-        self.change(gpu, kind, bytes, ns, true);
+        self.change(gpu, kind, bytes, ns, true, SiteId::NONE);
     }
 
     /// Counts a release. More than there is stops at 0 and counts [`Bypass::Underflow`].
     #[inline]
     pub fn discharge(&self, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) {
-        self.change_back(gpu, kind, bytes, ns, true);
+        self.change_back(gpu, kind, bytes, ns, true, SiteId::NONE);
     }
 
     /// Like [`Writer::charge`] for a measured level that rose: no allocation is counted.
     #[inline]
     pub fn raise_level(&self, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) {
-        self.change(gpu, kind, bytes, ns, false);
+        self.change(gpu, kind, bytes, ns, false, SiteId::NONE);
     }
 
     /// Like [`Writer::discharge`] for a measured level that fell: no release is counted.
     #[inline]
     pub fn lower_level(&self, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) {
-        self.change_back(gpu, kind, bytes, ns, false);
+        self.change_back(gpu, kind, bytes, ns, false, SiteId::NONE);
     }
 
     #[inline]
-    fn change(&self, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64, counted: bool) {
+    pub(crate) fn change(&self, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64, counted: bool, site: SiteId) {
         let Some(account) = self.account(gpu) else { return };
-        let total = account.charge(kind, bytes, counted, ns);
+        let charge = || account.charge(kind, bytes, counted, ns);
+        let total =
+            if self.records_stacks { self.charge_in_turn(account, site, bytes, charge) } else { charge() };
         if let Some(bucket) = self.bucket(gpu, account, ns) {
             bucket.change(kind, bytes);
             if let Some(total) = total {
@@ -184,9 +198,22 @@ impl Writer {
     }
 
     #[inline]
-    fn change_back(&self, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64, counted: bool) {
+    pub(crate) fn change_back(
+        &self,
+        gpu: GpuIndex,
+        kind: Kind,
+        bytes: u64,
+        ns: u64,
+        counted: bool,
+        site: SiteId,
+    ) {
         let Some(account) = self.account(gpu) else { return };
-        let taken = account.discharge(kind, bytes, counted);
+        let discharge = || account.discharge(kind, bytes, counted);
+        let taken = if self.records_stacks {
+            self.discharge_in_turn(account, site, bytes, discharge)
+        } else {
+            discharge()
+        };
         if taken < bytes {
             self.bypass(Bypass::Underflow);
         }

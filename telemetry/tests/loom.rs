@@ -322,7 +322,7 @@ fn account() -> Arc<AccountCell> {
         contexts: zero(),
         granted_at_refusal: zero(),
         postmortems: zero(),
-        spare: zero(),
+        peak_epoch: zero(),
         kinds: from_fn(kind),
         at_peak: PeakCell {
             seq: zero(),

@@ -15,6 +15,7 @@ pub mod oom;
 mod process;
 mod recorded;
 pub(crate) mod signals;
+pub mod stacks;
 mod summary;
 mod window;
 
@@ -28,6 +29,7 @@ pub use oom::{HeldSummary, LeftOutSummary, PostmortemSummary, QuotaSummary};
 pub use process::{
     BlockSummary, BypassSummary, EndSummary, FrameworkSummary, ProcessGpuSummary, ProcessSummary,
 };
+pub use stacks::StacksSummary;
 pub use summary::{
     DryRunSummary, FailureSummary, JobSummary, OutcomeSummary, SCHEMA, Summary, ThrottlingSummary,
 };

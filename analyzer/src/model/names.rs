@@ -25,6 +25,13 @@ pub fn demangle(name: &str) -> String {
     name.to_owned()
 }
 
+/// A mangled name as people read it in a stack: demangled, without return type and parameters.
+pub(crate) fn qualified(name: &str) -> String {
+    let demangled = demangle(name);
+    let short = without_return_type(without_parameters(&demangled));
+    if short.is_empty() { demangled } else { short.to_owned() }
+}
+
 /// A demangled name without return type, parameters and namespaces:
 /// `void at::native::add<4, at::Half>(int, char*)` becomes `add<4, Half>`.
 pub fn readable(name: &str) -> String {

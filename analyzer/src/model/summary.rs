@@ -4,7 +4,7 @@
 use super::signals::signal_text;
 use super::{
     CopySummary, GpuSummary, HostSummary, KernelSummary, LimitSummary, PostmortemSummary, ProcessSummary,
-    QuotaSummary,
+    QuotaSummary, StacksSummary,
 };
 use radrm_profile::model::{DryRunFigures, Fit, GpuClock, Profile};
 use radrm_profile::{Bytes, Nanos};
@@ -73,6 +73,9 @@ pub struct Summary {
     /// Memory holders when a request was refused, by time: of each process and
     /// GPU the first refusal, and the latest that is known.
     pub postmortems: Vec<PostmortemSummary>,
+    /// Memory holders by line, of each process and GPU whose call stacks were recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stacks: Vec<StacksSummary>,
     /// Events that the profile keeps.
     pub events: u64,
     /// What could not be read, or why nothing was seen: sentences, which

@@ -7,6 +7,7 @@ mod json;
 mod page;
 mod perfetto;
 mod phrases;
+pub mod stacks;
 mod text;
 
 pub use comparison::comparison_text;

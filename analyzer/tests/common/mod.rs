@@ -105,6 +105,7 @@ fn process(slot: u32, pid: u32, timelines: Vec<Timeline>) -> Process {
         kernels: Vec::new(),
         timings: Timings::default(),
         throttling: Throttling::default(),
+        stacks: None,
         kernel_activity: KernelActivity::default(),
         timelines,
         seen_alive: Nanos::from_secs(187),

@@ -15,6 +15,7 @@ use crate::postmortem::Postmortems;
 use crate::remainder::{Around, Exact, Remainders};
 use crate::segment_source::EntryName;
 use crate::source::{Brief, Source};
+use crate::stacks;
 use crate::timings;
 use radrm_profile::model::{
     End, EventKind, Exit, Framework, Gpu, GpuClock, Job, KernelSpan, NvmlSample, Outcome, Process,
@@ -160,6 +161,8 @@ struct Watched {
     keeps_launches: bool,
     /// Up to here its work is in the profile.
     worked: Nanos,
+    /// From here on its call stacks are worth another record.
+    stacks_due: Nanos,
 }
 
 impl<S: Source> Watch<S> {
@@ -407,6 +410,7 @@ impl<S: Source> Watch<S> {
             fine_timeline,
             keeps_launches,
             worked: Nanos::ZERO,
+            stacks_due: now + stacks::FIRST,
         };
         self.processes.insert(brief.key, watched);
     }
@@ -570,6 +574,7 @@ impl<S: Source> Watch<S> {
             if let Some(throttling) = throttling {
                 self.write(Record::Throttling(throttling));
             }
+            self.write_stacks(brief.key, now, whole);
             work.extend(self.worked(&process, now));
             if whole {
                 self.launches.end(brief.key);
@@ -593,6 +598,19 @@ impl<S: Source> Watch<S> {
             self.processes.remove(&key);
             self.remainders.forget(key);
             self.source.release(key);
+        }
+    }
+
+    /// Writes the call stacks of a process: when it has ended, and before that ever more rarely, so that little is lost
+    /// if the watch is killed.
+    fn write_stacks(&mut self, key: ProcessKey, now: Nanos, whole: bool) {
+        let Some(watched) = self.processes.get_mut(&key) else { return };
+        if !whole && now < watched.stacks_due {
+            return;
+        }
+        watched.stacks_due = stacks::next(watched.seen, now);
+        if let Some(stacks) = self.source.stacks(key) {
+            self.write(Record::Stacks(Box::new(stacks)));
         }
     }
 

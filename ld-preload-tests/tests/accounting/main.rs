@@ -7,3 +7,4 @@ mod live;
 mod long_run;
 mod oom;
 mod random;
+mod stacks;

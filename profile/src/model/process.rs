@@ -1,8 +1,8 @@
 //! A process of the job.
 
 use super::{
-    Account, Block, FailedRequest, GpuIndex, KernelActivity, KernelsMode, ProcessKey, Throttling, Timeline,
-    Timings,
+    Account, Block, FailedRequest, GpuIndex, KernelActivity, KernelsMode, ProcessKey, Stacks, Throttling,
+    Timeline, Timings,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
@@ -185,6 +185,8 @@ pub struct Process {
     pub timings: Timings,
     /// What its launches waited for the job's time slices.
     pub throttling: Throttling,
+    /// Call stacks of its requests for memory, if they are recorded.
+    pub stacks: Option<Stacks>,
     /// What it has launched and copied so far: all of its spans in the profile.
     pub kernel_activity: KernelActivity,
     /// Its memory over time, one per GPU.

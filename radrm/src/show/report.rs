@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use radrm_analyzer::{Summary, TextOptions};
-use radrm_console::output::{Delivery, width};
+use radrm_analyzer::{Held, Summary, TextOptions};
+use radrm_console::output::{Delivery, bytes_to_stdout, width};
 use radrm_launcher::layout::text_options;
 use radrm_launcher::report_file;
 use radrm_profile::model::Profile;
@@ -44,8 +44,30 @@ pub(crate) struct Flags {
     /// Show the report again every second as long as the program runs, and at the end as a whole
     #[arg(long, conflicts_with_all = ["json", "html", "perfetto"])]
     follow: bool,
+    /// Print the call stacks of the GPU memory at its peak, recorded with `radrm-run --stacks`: folded (for
+    /// flamegraph.pl and inferno), speedscope or pprof
+    #[arg(long, value_name = "FORMAT", value_enum, require_equals = true, hide_possible_values = true,
+          conflicts_with_all = ["json", "html", "timeline", "features", "oom", "perfetto", "follow"])]
+    stacks: Option<StacksFormat>,
+    /// With --stacks=folded: what was held at the end, not at the peak
+    #[arg(long, requires = "stacks")]
+    at_end: bool,
+    /// With --stacks: leave no frame out, such as those of allocators
+    #[arg(long, requires = "stacks")]
+    all_frames: bool,
     #[arg(hide = true)]
     more: Vec<PathBuf>,
+}
+
+/// In which form call stacks are printed.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum StacksFormat {
+    /// `frame;frame;... BYTES`, outermost first
+    Folded,
+    /// JSON for speedscope: at the peak and at the end
+    Speedscope,
+    /// profile.proto for `go tool pprof`: at the peak and at the end
+    Pprof,
 }
 
 impl Flags {
@@ -74,6 +96,9 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     }
     if flags.follow {
         return follow(flags);
+    }
+    if let Some(format) = flags.stacks {
+        return stacks(flags, format);
     }
     let (text, _) = shown(flags)?;
     match out {
@@ -110,14 +135,21 @@ fn follow(flags: &Flags) -> Result<(), Failure> {
     }
 }
 
-/// The report that was asked for, and whether the program is running.
-fn shown(flags: &Flags) -> Result<(String, bool), Failure> {
+/// The profile with the names of its call stacks, and whether the program is running.
+fn read(flags: &Flags) -> Result<(Profile, bool), Failure> {
     let mut profile = open(&flags.file)?;
     let is_running = profile.outcome.is_none() && radrm_profile::is_being_written(&flags.file);
     if profile.outcome.is_none() && !is_running {
         // It may have ended after it was read.
         profile = open(&flags.file)?;
     }
+    radrm_symbols::fill(&mut profile);
+    Ok((profile, is_running))
+}
+
+/// The report that was asked for, and whether the program is running.
+fn shown(flags: &Flags) -> Result<(String, bool), Failure> {
+    let (profile, is_running) = read(flags)?;
     let summary = if is_running { Summary::of_running(&profile) } else { Summary::from_profile(&profile) };
     let options = |file| {
         let out = std::io::stdout();
@@ -133,6 +165,29 @@ fn shown(flags: &Flags) -> Result<(String, bool), Failure> {
         Flags { file, .. } => radrm_analyzer::text(&profile, &summary, &options(Some(file))),
     };
     Ok((text, is_running))
+}
+
+/// Prints call stacks.
+fn stacks(flags: &Flags, format: StacksFormat) -> Result<(), Failure> {
+    let (profile, _) = read(flags)?;
+    if profile.processes.iter().all(|process| process.stacks.is_none()) {
+        return Err(FileProblem::NoStacks.of(&flags.file));
+    }
+    let of = |held| radrm_analyzer::flames(&profile, held, flags.all_frames);
+    match format {
+        StacksFormat::Folded => {
+            print(&radrm_analyzer::folded(&of(if flags.at_end { Held::AtEnd } else { Held::AtPeak })))
+        }
+        StacksFormat::Speedscope => {
+            let (at_peak, at_end) = (of(Held::AtPeak), of(Held::AtEnd));
+            let lists = [("at the peak", &at_peak[..]), ("at the end", &at_end[..])];
+            print(&radrm_analyzer::speedscope(&flags.file.display().to_string(), &lists))
+        }
+        StacksFormat::Pprof => {
+            let bytes = radrm_analyzer::pprof(&of(Held::AtPeak), &of(Held::AtEnd));
+            bytes_to_stdout(&bytes).map(|_| ()).map_err(Failure::Output)
+        }
+    }
 }
 
 /// Reads a profile.

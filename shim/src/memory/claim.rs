@@ -107,7 +107,7 @@ impl Claim {
         ledger::add(
             cx,
             BlockKey::new(namespace, handle),
-            Block { gpu: place.gpu, kind: self.kind, bytes, owner: place.context },
+            Block::new(place.gpu, self.kind, bytes, place.context),
         );
     }
 

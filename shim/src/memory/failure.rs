@@ -4,6 +4,7 @@ use radrm_cuda_abi::*;
 
 use super::{place, postmortem};
 use crate::cx::Cx;
+use crate::stacks;
 use crate::telemetry::{Bypass, Event, EventKind, FailedRequest, GpuIndex, Kind, QuotaRefusal};
 
 /// Figure that could not be found out.
@@ -45,6 +46,7 @@ pub(super) fn record(
                     let entry = cx.entry.table_id();
                     let result = code.0;
                     let request = FailedRequest { ns, gpu, kind, entry, bytes, free, total, result, quota };
+                    stacks::refused(cx, gpu, kind, bytes);
                     writer.failed(&request);
                     postmortem::record(cx, &request);
                 }

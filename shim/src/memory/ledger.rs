@@ -6,7 +6,8 @@
 use radrm_cuda_abi::*;
 
 use crate::cx::Cx;
-use crate::telemetry::{self, BlockKey, Bypass, Event, EventKind, GpuIndex, Kind};
+use crate::stacks;
+use crate::telemetry::{self, BlockKey, Bypass, Event, EventKind, GpuIndex, Kind, SiteId};
 
 /// Blocks from this size on are worth an event of their own. Smaller ones come and go too often for that:
 /// the timeline has them, and an event would be a quarter of what their accounting costs.
@@ -24,21 +25,38 @@ pub(super) struct Block {
     pub(super) bytes: u64,
     /// Bits of the context that owns the block, or its pool's token; 0 where nothing does.
     pub(super) owner: u64,
+    /// Where it was asked for.
+    site: SiteId,
 }
 
+/// Bits of [`telemetry::Block::aux`] that the owner has: addresses and tokens have no more. The site has the rest.
+const OWNER_BITS: u32 = 48;
+
 impl Block {
+    /// A block that is not entered yet.
+    pub(super) const fn new(gpu: GpuIndex, kind: Kind, bytes: u64, owner: u64) -> Self {
+        Self { gpu, kind, bytes, owner, site: SiteId::NONE }
+    }
+
     fn entry(self, ns: u64) -> telemetry::Block {
-        telemetry::Block { bytes: self.bytes, kind: self.kind, gpu: self.gpu, ns, aux: self.owner }
+        let aux = owner_bits(self.owner) | u64::from(self.site.number()) << OWNER_BITS;
+        telemetry::Block { bytes: self.bytes, kind: self.kind, gpu: self.gpu, ns, aux }
     }
 
     fn of(entry: telemetry::Block) -> Self {
-        Self { gpu: entry.gpu, kind: entry.kind, bytes: entry.bytes, owner: entry.aux }
+        let telemetry::Block { bytes, kind, gpu, aux, .. } = entry;
+        Self { gpu, kind, bytes, owner: owner_bits(aux), site: SiteId::from_number(aux >> OWNER_BITS) }
     }
+}
+
+fn owner_bits(aux: u64) -> u64 {
+    aux & ((1 << OWNER_BITS) - 1)
 }
 
 /// Enters a new block and charges it. False: the table has no room, and nothing was charged.
 #[inline]
-pub(super) fn add(cx: &Cx<'_>, key: BlockKey, block: Block) -> bool {
+pub(super) fn add(cx: &Cx<'_>, key: BlockKey, mut block: Block) -> bool {
+    block.site = stacks::site(cx, block.gpu, block.kind);
     let writer = cx.writer();
     let now = writer.now();
     match writer.blocks().insert(key, &block.entry(now)) {
@@ -50,7 +68,7 @@ pub(super) fn add(cx: &Cx<'_>, key: BlockKey, block: Block) -> bool {
             return false;
         }
     }
-    writer.charge(block.gpu, block.kind, block.bytes, now);
+    writer.charge_site(block.site, block.gpu, block.kind, block.bytes, now);
     if block.bytes >= LARGE {
         large(cx, EventKind::LargeAlloc, key, block, now);
     }
@@ -91,7 +109,7 @@ pub(super) fn put_back(cx: &Cx<'_>, key: BlockKey, block: Block) {
     if let telemetry::Inserted::Full = cx.writer().blocks().insert(key, &block.entry(now)) {
         cx.bypass(Bypass::BlockTableFull);
         // Its end will not be seen. The memory is still held: a quota counts it on.
-        cx.writer().discharge(block.gpu, block.kind, block.bytes, now);
+        cx.writer().discharge_site(block.site, block.gpu, block.kind, block.bytes, now);
     }
 }
 
@@ -100,7 +118,7 @@ pub(super) fn put_back(cx: &Cx<'_>, key: BlockKey, block: Block) {
 pub(super) fn discharge(cx: &Cx<'_>, key: BlockKey, block: Block) {
     let writer = cx.writer();
     let now = writer.now();
-    writer.discharge(block.gpu, block.kind, block.bytes, now);
+    writer.discharge_site(block.site, block.gpu, block.kind, block.bytes, now);
     if cx.page.quota.is_on() && block.kind.in_quota() {
         cx.page.quota.release(block.gpu, block.bytes);
     }
@@ -123,7 +141,11 @@ pub(super) fn around(cx: &Cx<'_>, key: BlockKey, call: impl FnOnce() -> CUresult
 
 /// Drops every block that a context owned.
 pub(super) fn drop_owned(cx: &Cx<'_>, context: u64) {
-    drop_where(cx, |_, block| block.aux == context && block.kind != Kind::PoolUsed, |_| {});
+    drop_where(
+        cx,
+        |_, block| owner_bits(block.aux) == owner_bits(context) && block.kind != Kind::PoolUsed,
+        |_| {},
+    );
 }
 
 /// Drops those blocks of a pool at whose address `is_gone`; `dropped` gets the bytes of each.
@@ -134,7 +156,11 @@ pub(super) fn drop_pooled(
     is_gone: impl Fn(u64) -> bool,
     dropped: impl Fn(u64),
 ) {
-    drop_where(cx, |key, block| block.aux == token && block.kind == kind && is_gone(key.value()), dropped);
+    drop_where(
+        cx,
+        |key, block| owner_bits(block.aux) == token && block.kind == kind && is_gone(key.value()),
+        dropped,
+    );
 }
 
 fn drop_where(cx: &Cx<'_>, is_gone: impl Fn(BlockKey, &telemetry::Block) -> bool, dropped: impl Fn(u64)) {

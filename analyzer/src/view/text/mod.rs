@@ -5,6 +5,7 @@ mod features;
 pub(crate) mod load;
 pub(crate) mod oom;
 pub(crate) mod sections;
+mod stacks;
 
 use crate::model::Summary;
 use radrm_term::{Paint, clean};
@@ -63,6 +64,7 @@ pub fn text(profile: &radrm_profile::Profile, summary: &Summary, options: &TextO
     for gpu in &summary.gpus {
         report.gpu(&mut out, gpu);
     }
+    report.stacks(&mut out);
     report.processes(&mut out);
     report.kernels(&mut out);
     report.features(&mut out);

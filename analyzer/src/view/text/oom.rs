@@ -2,6 +2,7 @@
 
 use super::TextOptions;
 use super::sections::{Report, more};
+use super::stacks::by_line;
 use crate::model::{HeldSummary, LeftOutSummary, PostmortemSummary, QuotaSummary, Summary};
 use crate::view::phrases::{counted, outcome_text, program_of};
 use radrm_profile::model::Kind;
@@ -40,6 +41,9 @@ pub fn oom_text(summary: &Summary, options: &TextOptions) -> String {
     }
     for it in &summary.postmortems {
         whole(&mut out, it, paint, width);
+        for line in by_line(&summary.stacks, it.pid, it.gpu) {
+            out.push_str(&format!("  {}\n", clean(&line)));
+        }
     }
     out
 }

@@ -187,7 +187,7 @@ fn handed_out(
     if ledger::add(
         cx,
         BlockKey::new(Namespace::Pointer, address),
-        Block { gpu, kind: pool.class().block_kind(), bytes, owner },
+        Block::new(gpu, pool.class().block_kind(), bytes, owner),
     ) {
         pool.lend(bytes);
         if pool.class().block_kind().in_quota() {

@@ -1,0 +1,93 @@
+//! Which frames say nothing about a program: those of allocators, of the CUDA runtime and of interpreters. They are
+//! left out unless all frames are asked for.
+
+/// Libraries all of whose frames are left out.
+const LIBRARIES: [&str; 7] =
+    ["libradrm.so", "libcuda.so", "libcudart", "libcudadevrt", "libpython", "libffi.so", "_ctypes."];
+
+/// Functions, by how their names begin: allocators and what only passes calls on.
+const FUNCTIONS: [&str; 22] = [
+    "at::native",
+    "at::_ops::",
+    "at::detail::empty",
+    "at::empty",
+    "at::redispatch",
+    "at::(anonymous namespace)",
+    "c10::cuda::CUDACachingAllocator",
+    "c10::cuda::",
+    "c10::impl::",
+    "c10::Dispatcher",
+    "c10::StorageImpl",
+    "c10::alloc_",
+    "torch::autograd::VariableType",
+    "torch::ADInplaceOrView",
+    "cudaMalloc",
+    "cuMem",
+    "rmm::",
+    "tsl::BFCAllocator",
+    "stream_executor::",
+    "ffi_call",
+    "std::_Function_handler",
+    "__libc_start",
+];
+
+/// Functions by their whole names.
+const WHOLE: [&str; 4] = ["_start", "clone3", "start_thread", "__clone"];
+
+/// Whether a library's frames are left out.
+pub(super) fn is_folded_library(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    LIBRARIES.iter().any(|library| name.starts_with(library))
+}
+
+/// Whether a library's frames are left out where they have no names: a thread begins in the C library.
+pub(super) fn is_c_library(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    ["libc.so", "libc-", "libpthread", "ld-linux", "ld-musl"].iter().any(|library| name.starts_with(library))
+}
+
+/// Whether this is the program or library of an interpreter, whose native frames mean its own functions.
+pub(super) fn is_interpreter(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let version = |rest: &str| rest.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | 't' | 'd'));
+    name.strip_prefix("python").is_some_and(version) || name.starts_with("libpython")
+}
+
+/// Whether a function's frame is left out.
+pub(super) fn is_folded_function(function: &str) -> bool {
+    FUNCTIONS.iter().any(|prefix| function.starts_with(prefix)) || WHOLE.contains(&function)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocators_are_folded_and_the_programs_functions_are_not() {
+        for function in [
+            "at::native::empty_cuda",
+            "c10::cuda::CUDACachingAllocator::Native::malloc",
+            "cudaMalloc",
+            "_start",
+        ] {
+            assert!(is_folded_function(function), "{function}");
+        }
+        for function in ["main", "make_weights", "myapp::at::native", "_start_training"] {
+            assert!(!is_folded_function(function), "{function}");
+        }
+        assert!(is_folded_library("/usr/local/cuda/lib64/libcudart.so.12"));
+        assert!(!is_folded_library("/home/u/libcudamodel.so"));
+    }
+
+    #[test]
+    fn interpreters_are_known_by_their_files() {
+        for path in
+            ["/usr/bin/python3.11", "/usr/bin/python3", "/opt/lib/libpython3.13t.so.1.0", "/usr/bin/python"]
+        {
+            assert!(is_interpreter(path), "{path}");
+        }
+        for path in ["/usr/bin/pythonic", "/usr/bin/train", "/x/libtorch_python.so"] {
+            assert!(!is_interpreter(path), "{path}");
+        }
+    }
+}

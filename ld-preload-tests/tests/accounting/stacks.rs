@@ -1,0 +1,197 @@
+//! Call stacks of requests for memory: every byte at the line that asked for it, and no harm to the program.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use radrm_preload_tests::{
+    artifacts,
+    child::{self, Ended},
+    figures::Outcome,
+    programs,
+    python::script,
+    rig::{PATIENCE, Rig},
+};
+
+/// Runs a program of known lines and leaves the profile in the rig.
+#[track_caller]
+fn recorded(rig: &Rig, program: &Path, arguments: &[&str]) -> Outcome {
+    let mut command = rig.launcher();
+    command.arg("--stacks").arg("--").arg(program).args(arguments);
+    rig.outcome(child::run(command, PATIENCE).ok())
+}
+
+/// What `radrm report` prints of the rig's profile.
+#[track_caller]
+fn report(rig: &Rig, options: &[&str]) -> Ended {
+    let mut command = Command::new(artifacts::file("radrm"));
+    command.arg("report").args(options).arg(rig.profile_path());
+    child::run(command, PATIENCE).ok()
+}
+
+/// The folded stacks at the peak.
+#[track_caller]
+fn folded(rig: &Rig) -> Vec<(Vec<String>, u64)> {
+    let text = report(rig, &["--stacks=folded"]).stdout;
+    let line = |line: &str| {
+        let (frames, bytes) = line.rsplit_once(' ').expect("frames and bytes");
+        (frames.split(';').map(str::to_owned).collect(), bytes.parse().expect("bytes"))
+    };
+    text.lines().map(line).collect()
+}
+
+fn total(stacks: &[(Vec<String>, u64)]) -> u64 {
+    stacks.iter().map(|(_, bytes)| bytes).sum()
+}
+
+#[test]
+fn every_byte_at_the_peak_is_at_its_line() {
+    let rig = Rig::emulated("H100-80GB");
+    let outcome = recorded(&rig, &programs::compile("sites.c", &[]), &["peak"]);
+    let mut expected = BTreeMap::<u64, u64>::new();
+    for line in outcome.ended.stdout.lines() {
+        let (line, bytes) = line.split_once(' ').expect("line and bytes");
+        *expected.entry(line.parse().expect("line")).or_default() += bytes.parse::<u64>().expect("bytes");
+    }
+    let stacks = folded(&rig);
+    let account = &outcome.profile.processes[0].state.accounts[0];
+    assert_eq!(total(&stacks), account.peak.0, "{stacks:?}");
+    let mut found = BTreeMap::<u64, u64>::new();
+    let mut pools = 0;
+    for (frames, bytes) in &stacks {
+        // What the pool holds beyond the block that it handed out was asked for in no line.
+        if frames[0].starts_with("[pools") {
+            pools += bytes;
+            continue;
+        }
+        assert!(frames[0].starts_with("main (sites.c:"), "{frames:?}");
+        let last = frames.last().and_then(|frame| frame.strip_suffix(')')).expect("a line");
+        let (_, line) = last.rsplit_once("sites.c:").expect("a line of the program");
+        *found.entry(line.parse().expect("line")).or_default() += bytes;
+    }
+    assert_eq!(found.values().sum::<u64>() + pools, account.peak.0);
+    assert_eq!(found, expected, "{stacks:?}");
+    let deepest = stacks.iter().map(|(frames, _)| frames.len()).max();
+    assert_eq!(deepest, Some(2 + 41), "recursion keeps its frames: {stacks:?}");
+}
+
+#[test]
+fn a_damaged_stack_ends_early_and_changes_no_figure() {
+    let rig = Rig::emulated("H100-80GB");
+    let program = programs::compile("sites.c", &["-fno-omit-frame-pointer"]);
+    let outcome = recorded(&rig, &program, &["hard"]);
+    assert_eq!(outcome.profile.processes.len(), 2, "the forked child has its own record");
+    for process in &outcome.profile.processes {
+        let ledger = outcome.ledgers.iter().find(|ledger| ledger.pid == process.identity.pid);
+        let ledger = ledger.expect("the emulator's ledger");
+        let stacks = process.stacks.as_ref().expect("call stacks");
+        let account = &process.state.accounts[0];
+        let held: u64 = stacks.sites.iter().map(|site| site.held.0).sum();
+        assert_eq!(held, account.now.0);
+        assert_eq!(account.peak.0, ledger.gpus[0].total_requested_peak, "{process:?}");
+        let at_peak: u64 = stacks.sites.iter().map(|site| site.at_peak.0).sum();
+        assert_eq!((at_peak, stacks.unordered), (account.peak.0, 0));
+        assert_eq!((stacks.full, stacks.unread), (0, 0));
+    }
+}
+
+#[test]
+fn refused_requests_are_at_their_line() {
+    let rig = Rig::emulated("H100-80GB");
+    recorded(&rig, &programs::compile("sites.c", &[]), &["refused"]);
+    let text = report(&rig, &[]).stdout;
+    let line = text.lines().find(|line| line.contains("refused at refused (")).expect("refused requests");
+    assert!(line.contains("3 requests were refused at refused (sites.c:"), "{line}");
+    let oom = report(&rig, &["--oom"]).stdout;
+    assert!(oom.contains("asked for at refused (sites.c:"), "{oom}");
+}
+
+#[test]
+fn a_library_without_symbols_is_unwound_and_named_by_its_file() {
+    let rig = Rig::emulated("H100-80GB");
+    recorded(&rig, &programs::compile("sites.c", &["-s"]), &["peak"]);
+    let stacks = folded(&rig);
+    let deepest = stacks.iter().map(|(frames, _)| frames.len()).max();
+    assert!(deepest >= Some(2 + 41), "{stacks:?}");
+    assert!(stacks.iter().flat_map(|(frames, _)| frames).all(|frame| frame.starts_with('[')), "{stacks:?}");
+}
+
+#[test]
+fn other_tools_read_the_stacks() {
+    let rig = Rig::emulated("H100-80GB");
+    let outcome = recorded(&rig, &programs::compile("sites.c", &[]), &["peak"]);
+    let peak = outcome.profile.processes[0].state.accounts[0].peak.0;
+    let file: serde_json::Value =
+        serde_json::from_str(&report(&rig, &["--stacks=speedscope"]).stdout).expect("JSON");
+    assert_eq!(file["profiles"][0]["endValue"], peak);
+    let json: serde_json::Value = serde_json::from_str(&report(&rig, &["--json"]).stdout).expect("JSON");
+    assert_eq!(json["stacks"][0]["peak_bytes"], peak);
+    let sites = json["stacks"][0]["sites"].as_array().expect("sites");
+    let sum: u64 = sites.iter().map(|site| site["peak_bytes"].as_u64().expect("bytes")).sum();
+    assert_eq!(sum, peak);
+    assert!(sites[0]["site"].as_str().expect("site").starts_with("weights (sites.c:"), "{sites:?}");
+}
+
+#[test]
+fn without_the_option_nothing_is_recorded() {
+    let rig = Rig::emulated("H100-80GB");
+    let outcome = rig.run(programs::compile("sites.c", &[]), &["peak"]);
+    assert_eq!(outcome.profile.processes[0].stacks, None);
+    let mut command = Command::new(artifacts::file("radrm"));
+    command.args(["report", "--stacks=folded"]).arg(rig.profile_path());
+    let ended = child::run(command, PATIENCE);
+    assert!(ended.stderr.contains("radrm-run --stacks"), "{ended:?}");
+}
+
+/// Interpreters of this machine, one of each version whose frames are read.
+fn interpreters() -> Vec<PathBuf> {
+    let versions = ["3.9", "3.10", "3.11", "3.12", "3.13"];
+    let home = std::env::var_os("PYENV_ROOT").map_or_else(|| PathBuf::from("/root/.pyenv"), PathBuf::from);
+    let installed: Vec<PathBuf> = std::fs::read_dir(home.join("versions"))
+        .map(|found| found.flatten().map(|entry| entry.path().join("bin/python3")).collect())
+        .unwrap_or_default();
+    let of = |version: &&str| {
+        let named = PathBuf::from(format!("/usr/bin/python{version}"));
+        let in_home = installed
+            .iter()
+            .find(|path| path.to_str().is_some_and(|path| path.contains(&format!("/versions/{version}."))));
+        in_home.cloned().or_else(|| named.exists().then_some(named))
+    };
+    versions.iter().filter_map(of).collect()
+}
+
+#[test]
+fn python_lines_hold_what_they_asked_for_in_every_version() {
+    let interpreters = interpreters();
+    if interpreters.is_empty() {
+        eprintln!("skipped: there is no Python whose frames are read");
+    }
+    for python in interpreters {
+        let rig = Rig::emulated("H100-80GB");
+        let outcome = recorded(&rig, &python, &[&script("sites.py")]);
+        let mut expected = BTreeMap::<String, u64>::new();
+        for line in outcome.ended.stdout.lines() {
+            let (line, bytes) = line.split_once(' ').expect("line and bytes");
+            *expected.entry(format!("sites.py:{line}")).or_default() += bytes.parse::<u64>().expect("bytes");
+        }
+        assert!(!expected.is_empty());
+        let stacks = folded(&rig);
+        let mut found = BTreeMap::<String, u64>::new();
+        let mut deepest = 0;
+        for (frames, bytes) in &stacks {
+            let last = frames.last().expect("a frame");
+            let (_, place) = last.strip_suffix(')').and_then(|l| l.rsplit_once('(')).unwrap_or(("", last));
+            *found.entry(place.to_owned()).or_default() += bytes;
+            deepest = deepest.max(frames.iter().filter(|frame| frame.contains("forward (sites.py:")).count());
+        }
+        assert_eq!(found, expected, "{}: {stacks:#?}", python.display());
+        assert_eq!(total(&stacks), outcome.profile.processes[0].state.accounts[0].peak.0);
+        assert_eq!(deepest, 91, "{}", python.display());
+        for number in 1..4 {
+            let made = format!("made{number} (made_{number}.py:{})", 1000 * number + 1);
+            assert!(stacks.iter().any(|(frames, _)| frames.contains(&made)), "{made}: {stacks:#?}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Where CPython's structures have their fields.
+//!
+//! From 3.13 on the interpreter says so itself: `_PyRuntime` begins with a table of offsets (`_Py_DebugOffsets` in
+//! `pycore_debug_offsets.h`), which is meant for readers like this one. Before that the offsets belong to a version; they are
+//! from its headers. Layouts within one minor version do not change.
+
+use crate::stacks::memory::Memory;
+
+/// What [`Layout::of`] expects at the beginning of the runtime's table.
+const COOKIE: [u8; 8] = *b"xdebugpy";
+/// Offsets larger than this are damage.
+const LIMIT: u64 = 1 << 20;
+
+/// How a thread is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ThreadId {
+    /// By its number in the system, in this field.
+    Native(u64),
+    /// By its number in the C library, in this field.
+    Library(u64),
+}
+
+/// Where a frame's last instruction stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Instruction {
+    /// A number in this field, in so many bytes.
+    Number(u64, u32),
+    /// A pointer in this field; instructions begin at the other one of the code object.
+    Pointer(u64, u64),
+}
+
+/// With which frame the native frame that runs it begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Entry {
+    /// With each.
+    Every,
+    /// With those whose field is set.
+    Marked(u64),
+    /// With the one inside a frame whose field is [`NATIVE_OWNER`] or more.
+    InsideNative(u64),
+}
+
+/// Owner of frames that stand for a native one, and of all with a higher number.
+pub(super) const NATIVE_OWNER: u8 = 3;
+
+/// How a code object says which line an instruction belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lines {
+    /// Steps of instructions and lines (`lnotab_notes.txt` of 3.9).
+    Steps,
+    /// Ranges of instructions and steps of lines (`lnotab_notes.txt` of 3.10).
+    Ranges,
+    /// Entries with positions (`locations.md`).
+    Locations,
+}
+
+/// Offsets in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    /// In the runtime: its first interpreter.
+    pub(super) interpreters: u64,
+    /// In an interpreter: the next one, its first thread.
+    pub(super) next_interpreter: u64,
+    pub(super) threads: u64,
+    /// In a thread: the next one, what it is known by, its innermost frame.
+    pub(super) next_thread: u64,
+    pub(super) id: ThreadId,
+    pub(super) current_frame: u64,
+    /// The innermost frame is one step further: in a structure of that field.
+    pub(super) by_cframe: Option<u64>,
+    /// In a frame.
+    pub(super) previous: u64,
+    pub(super) code: u64,
+    pub(super) instruction: Instruction,
+    pub(super) entry: Entry,
+    /// In a code object.
+    pub(super) filename: u64,
+    pub(super) name: u64,
+    pub(super) lines: (u64, Lines),
+    pub(super) firstlineno: u64,
+    /// Bytes of a string's header, for ASCII and for others.
+    pub(super) text: (u64, u64),
+}
+
+impl Layout {
+    const V3_9: Self = Self {
+        interpreters: 32,
+        next_interpreter: 0,
+        threads: 8,
+        next_thread: 8,
+        id: ThreadId::Library(176),
+        current_frame: 24,
+        by_cframe: None,
+        previous: 24,
+        code: 32,
+        instruction: Instruction::Number(104, 1),
+        entry: Entry::Every,
+        filename: 104,
+        name: 112,
+        lines: (120, Lines::Steps),
+        firstlineno: 40,
+        text: (48, 72),
+    };
+    const V3_10: Self =
+        Self { instruction: Instruction::Number(96, 2), lines: (120, Lines::Ranges), ..Self::V3_9 };
+    const V3_11: Self = Self {
+        interpreters: 40,
+        next_interpreter: 0,
+        threads: 16,
+        next_thread: 8,
+        id: ThreadId::Native(160),
+        current_frame: 56,
+        by_cframe: Some(8),
+        previous: 48,
+        code: 32,
+        instruction: Instruction::Pointer(56, 184),
+        entry: Entry::Marked(68),
+        filename: 112,
+        name: 128,
+        lines: (136, Lines::Locations),
+        firstlineno: 72,
+        text: (48, 72),
+    };
+    const V3_12: Self = Self {
+        threads: 72,
+        id: ThreadId::Native(144),
+        by_cframe: Some(0),
+        previous: 8,
+        code: 0,
+        instruction: Instruction::Pointer(56, 192),
+        entry: Entry::InsideNative(70),
+        firstlineno: 68,
+        text: (40, 56),
+        ..Self::V3_11
+    };
+
+    /// The layout of the interpreter whose runtime is at an address. `version` is that of `Py_Version`.
+    pub(super) fn of(memory: &mut Memory, runtime: u64, version: u64) -> Option<Self> {
+        match version >> 16 {
+            0x0309 => Some(Self::V3_9),
+            0x030a => Some(Self::V3_10),
+            0x030b => Some(Self::V3_11),
+            0x030c => Some(Self::V3_12),
+            0x030d => Self::stated(memory, runtime),
+            _ => None,
+        }
+    }
+
+    /// What the runtime's own table says, in its form of 3.13.
+    fn stated(memory: &mut Memory, runtime: u64) -> Option<Self> {
+        let is_usual = memory.read::<8>(runtime)? == COOKIE && memory.u64(runtime + 16)? == 0;
+        let mut at = |word: u64| memory.u64(runtime + word * 8).filter(|offset| *offset < LIMIT);
+        is_usual.then_some(())?;
+        Some(Self {
+            interpreters: at(5)?,
+            next_interpreter: at(8)?,
+            threads: at(9)?,
+            next_thread: at(21)?,
+            id: ThreadId::Native(at(25)?),
+            current_frame: at(23)?,
+            by_cframe: None,
+            previous: at(29)?,
+            code: at(30)?,
+            instruction: Instruction::Pointer(at(31)?, at(43)?),
+            entry: Entry::InsideNative(at(33)?),
+            filename: at(35)?,
+            name: at(37)?,
+            lines: (at(38)?, Lines::Locations),
+            firstlineno: at(39)?,
+            text: (40, 56),
+        })
+    }
+}

@@ -1,0 +1,155 @@
+//! How to get from a frame to its caller.
+
+use super::expression;
+use super::memory::Memory;
+use super::registers::{COUNT, KEPT, RA, RSP, Registers};
+
+/// How the caller's value of a register is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Saved {
+    /// It was not changed.
+    Same,
+    /// It cannot be found; of a return address: there is no caller.
+    Undefined,
+    /// In memory, so many bytes from the frame's address.
+    At(i64),
+    /// The frame's address plus this.
+    Is(i64),
+    /// In another register.
+    Register(u8),
+    /// In memory at the value of the expression at this address, of so many bytes.
+    AtExpression(u64, u64),
+    /// The value of that expression.
+    IsExpression(u64, u64),
+}
+
+/// How a frame's address, which is the stack pointer in its caller, is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FrameAddress {
+    /// A register plus this.
+    Register(u8, i64),
+    /// The value of the expression at this address, of so many bytes.
+    Expression(u64, u64),
+}
+
+/// What an unwind table says of one place in a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Rule {
+    pub(super) address: FrameAddress,
+    pub(super) saved: [Saved; COUNT],
+    /// The frame is that of a signal: its caller was interrupted, and has not called.
+    pub(super) is_signal: bool,
+}
+
+impl Rule {
+    /// The rule of a place without a table, where the frame pointer is kept.
+    pub(super) const FRAME_POINTER: Self = {
+        let mut saved = [Saved::Undefined; COUNT];
+        saved[RSP as usize] = Saved::Same;
+        saved[super::registers::RBP as usize] = Saved::At(-16);
+        saved[RA as usize] = Saved::At(-8);
+        Self { address: FrameAddress::Register(super::registers::RBP, 16), saved, is_signal: false }
+    };
+
+    /// The caller's registers. `None`: there is no caller, or it cannot be found.
+    pub(super) fn apply(&self, memory: &mut Memory, registers: &Registers) -> Option<Registers> {
+        let frame = match self.address {
+            FrameAddress::Register(register, offset) => registers.get(register)?.wrapping_add_signed(offset),
+            FrameAddress::Expression(at, bytes) => {
+                expression::evaluate(memory, registers, (at, bytes), None)?
+            }
+        };
+        let mut caller = Registers::NONE;
+        for (register, saved) in (0u8..).zip(self.saved) {
+            let value = match saved {
+                Saved::Same => registers.get(register),
+                Saved::Undefined => None,
+                Saved::At(offset) => memory.u64(frame.wrapping_add_signed(offset)),
+                Saved::Is(offset) => Some(frame.wrapping_add_signed(offset)),
+                Saved::Register(other) => registers.get(other),
+                Saved::AtExpression(at, bytes) => {
+                    expression::evaluate(memory, registers, (at, bytes), Some(frame))
+                        .and_then(|at| memory.u64(at))
+                }
+                Saved::IsExpression(at, bytes) => {
+                    expression::evaluate(memory, registers, (at, bytes), Some(frame))
+                }
+            };
+            caller.set(register, value);
+        }
+        if self.saved.get(usize::from(RSP)) == Some(&Saved::Same) {
+            caller.set(RSP, Some(frame));
+        }
+        Some(caller)
+    }
+
+    /// The rule in two words, if it is of the usual kind.
+    pub(super) fn compact(&self) -> Option<Compact> {
+        let FrameAddress::Register(register, offset) = self.address else { return None };
+        let offset = i32::try_from(offset).ok()?;
+        let mut saved = [SAME; 8];
+        for (register, how) in (0u8..).zip(self.saved) {
+            let place = KEPT.iter().position(|kept| *kept == register);
+            let code = match (how, place) {
+                (Saved::Same, _) => continue,
+                // What a caller cannot count on says nothing.
+                (Saved::Undefined, None) => continue,
+                (Saved::Undefined, Some(_)) => LOST,
+                (Saved::At(offset), Some(_)) if offset % 8 == 0 => {
+                    i8::try_from(offset / 8).ok().filter(|code| *code > LOST)?
+                }
+                _ => return None,
+            };
+            *saved.get_mut(place?)? = code;
+        }
+        (!self.is_signal).then_some(Compact { register, offset, saved })
+    }
+}
+
+const SAME: i8 = i8::MIN;
+const LOST: i8 = i8::MIN + 1;
+
+/// A rule of the usual kind: the frame's address is a register and a number, and of the registers only those in [`KEPT`]
+/// are found, in memory below it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Compact {
+    register: u8,
+    offset: i32,
+    saved: [i8; 8],
+}
+
+impl Compact {
+    /// The caller's registers, as [`Rule::apply`].
+    #[inline]
+    pub(super) fn apply(&self, memory: &mut Memory, registers: &Registers) -> Option<Registers> {
+        let frame = registers.get(self.register)?.wrapping_add_signed(self.offset.into());
+        let mut caller = *registers;
+        for (register, code) in KEPT.into_iter().zip(self.saved) {
+            match code {
+                SAME => {}
+                LOST => caller.set(register, None),
+                code => {
+                    let at = frame.wrapping_add_signed(i64::from(code) * 8);
+                    caller.set(register, memory.u64(at));
+                }
+            }
+        }
+        caller.set(RSP, Some(frame));
+        Some(caller)
+    }
+
+    /// As words; the upper 16 bits of the first are free.
+    pub(super) fn pack(self) -> [u64; 2] {
+        let first = u64::from(self.offset.cast_unsigned()) | u64::from(self.register) << 32;
+        [first, u64::from_le_bytes(self.saved.map(i8::cast_unsigned))]
+    }
+
+    /// From words.
+    pub(super) fn unpack([first, saved]: [u64; 2]) -> Self {
+        Self {
+            register: (first >> 32) as u8,
+            offset: (first as u32).cast_signed(),
+            saved: saved.to_le_bytes().map(u8::cast_signed),
+        }
+    }
+}

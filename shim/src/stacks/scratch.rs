@@ -1,0 +1,48 @@
+//! Room for one walk, too large for the program's stacks.
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use super::memory::Memory;
+use super::native::{self, DEPTH};
+use super::python::{self, CodeFrame};
+use crate::arena;
+use crate::telemetry::stacks::MAX_FRAMES;
+
+/// Rooms that are kept for later.
+const KEPT: usize = 16;
+
+/// What a walk needs.
+pub(super) struct Scratch {
+    pub(super) memory: Memory,
+    pub(super) native: [native::Word; DEPTH],
+    pub(super) code: [CodeFrame; python::DEPTH],
+    pub(super) frames: [u64; MAX_FRAMES],
+}
+
+static ROOMS: [AtomicPtr<Scratch>; KEPT] = [const { AtomicPtr::new(core::ptr::null_mut()) }; KEPT];
+
+/// Runs `work` with a room of its own; `None` if the kernel has no memory to give. A walk that is left by a jump or ends
+/// with its thread takes its room along.
+pub(super) fn with<R>(work: impl FnOnce(&mut Scratch) -> R) -> Option<R> {
+    let kept = ROOMS.iter().find_map(|place| {
+        let is_there = !place.load(Ordering::Relaxed).is_null();
+        // Acquire pairs with the Release below: what its last user wrote is done.
+        let taken =
+            if is_there { place.swap(core::ptr::null_mut(), Ordering::Acquire) } else { return None };
+        (!taken.is_null()).then_some(taken)
+    });
+    let room = match kept {
+        Some(room) => room,
+        None => arena::map_private(size_of::<Scratch>())?.cast(),
+    };
+    // SAFETY: mapped and zeroed when it was made, which is a room, aligned to a page; this thread alone has it.
+    let result = work(unsafe { &mut *room });
+    let is_kept = ROOMS.iter().any(|place| {
+        place.compare_exchange(core::ptr::null_mut(), room, Ordering::Release, Ordering::Relaxed).is_ok()
+    });
+    if !is_kept {
+        // SAFETY: mapped with this length, and no other thread has it.
+        let _ = unsafe { rustix::mm::munmap(room.cast(), size_of::<Scratch>()) };
+    }
+    Some(result)
+}

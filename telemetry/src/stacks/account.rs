@@ -1,0 +1,129 @@
+//! What is held from each site; see the module above for the algorithm.
+
+use super::{SiteId, Word};
+use crate::gpu_index::GpuIndex;
+use crate::layout::{AccountCell, SiteCell};
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::sys;
+use crate::writer::Writer;
+use radrm_base::Kind;
+
+/// Looks at a turn that another thread has before its owner is doubted.
+const PATIENCE: u32 = 20_000;
+/// Looks between two yields.
+const YIELD_EVERY: u32 = 64;
+
+impl SiteCell {
+    /// Keeps the bytes at the last peak if nothing has changed since.
+    fn settle(&self, account: &AccountCell) {
+        let epoch = account.peak_epoch.load(Relaxed);
+        if self.epoch.load(Relaxed) != epoch {
+            self.at_peak.store(self.live.load(Relaxed), Relaxed);
+            self.epoch.store(epoch, Relaxed);
+        }
+    }
+}
+
+impl Writer {
+    /// Like [`Writer::charge`] for an allocation whose site is known.
+    #[inline]
+    pub fn charge_site(&self, site: SiteId, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) {
+        self.change(gpu, kind, bytes, ns, true, site);
+    }
+
+    /// Like [`Writer::discharge`] for a block whose site is known.
+    #[inline]
+    pub fn discharge_site(&self, site: SiteId, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) {
+        self.change_back(gpu, kind, bytes, ns, true, site);
+    }
+
+    /// Counts a request from a site that was refused.
+    pub fn refused_site(&self, site: SiteId, bytes: u64) {
+        if let Some(cell) = self.site_cell(site) {
+            cell.refused.fetch_add(1, Relaxed);
+            cell.refused_bytes.fetch_max(bytes, Relaxed);
+        }
+    }
+
+    /// Charges an account together with a site.
+    pub(crate) fn charge_in_turn<R>(
+        &self,
+        account: &AccountCell,
+        site: SiteId,
+        bytes: u64,
+        charge: impl FnOnce() -> R,
+    ) -> R {
+        self.in_turn(|| {
+            if let Some(cell) = self.site_cell(site) {
+                cell.settle(account);
+                cell.live.fetch_add(bytes, Relaxed);
+                cell.allocs.fetch_add(1, Relaxed);
+            }
+            let before = account.total_peak.load(Relaxed);
+            let result = charge();
+            if account.total_peak.load(Relaxed) != before {
+                account.peak_epoch.fetch_add(1, Relaxed);
+            }
+            result
+        })
+    }
+
+    /// Discharges an account together with a site.
+    pub(crate) fn discharge_in_turn<R>(
+        &self,
+        account: &AccountCell,
+        site: SiteId,
+        bytes: u64,
+        discharge: impl FnOnce() -> R,
+    ) -> R {
+        self.in_turn(|| {
+            if let Some(cell) = self.site_cell(site) {
+                cell.settle(account);
+                let _ = cell.live.fetch_update(Relaxed, Relaxed, |live| Some(live.saturating_sub(bytes)));
+            }
+            discharge()
+        })
+    }
+
+    /// Runs `work` while no other thread of the process is in here; see the module above for what breaks a turn.
+    pub(crate) fn in_turn<R>(&self, work: impl FnOnce() -> R) -> R {
+        let own = sys::thread_id();
+        let turn = self.stack_word(Word::Turn);
+        let mut looks = 0u32;
+        let is_ours = loop {
+            // Acquire: pairs with the Release below, so that turns see each other's stores in order.
+            let owner = match turn.compare_exchange(0, own, Acquire, Relaxed) {
+                Ok(_) => break true,
+                Err(owner) => owner,
+            };
+            // Left by a jump out of it.
+            if owner == own {
+                break true;
+            }
+            looks += 1;
+            if looks < PATIENCE {
+                if looks.is_multiple_of(YIELD_EVERY) {
+                    sys::yield_now()
+                } else {
+                    std::hint::spin_loop()
+                }
+                continue;
+            }
+            if sys::thread_exists(owner as u32) {
+                break false;
+            }
+            if turn.compare_exchange(owner, own, Acquire, Relaxed).is_ok() {
+                break true;
+            }
+            looks = 0;
+        };
+        if !is_ours {
+            self.stack_word(Word::Unordered).fetch_add(1, Relaxed);
+        }
+        let result = work();
+        if is_ours {
+            turn.store(0, Release);
+        }
+        result
+    }
+}
