@@ -148,7 +148,8 @@ fn without_the_option_nothing_is_recorded() {
 /// Interpreters of this machine, one of each version whose frames are read.
 fn interpreters() -> Vec<PathBuf> {
     let versions = ["3.9", "3.10", "3.11", "3.12", "3.13"];
-    let home = std::env::var_os("PYENV_ROOT").map_or_else(|| PathBuf::from("/root/.pyenv"), PathBuf::from);
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".pyenv"));
+    let home = std::env::var_os("PYENV_ROOT").map(PathBuf::from).or(home).unwrap_or_default();
     let installed: Vec<PathBuf> = std::fs::read_dir(home.join("versions"))
         .map(|found| found.flatten().map(|entry| entry.path().join("bin/python3")).collect())
         .unwrap_or_default();
@@ -182,7 +183,8 @@ fn python_lines_hold_what_they_asked_for_in_every_version() {
         let mut deepest = 0;
         for (frames, bytes) in &stacks {
             let last = frames.last().expect("a frame");
-            let (_, place) = last.strip_suffix(')').and_then(|l| l.rsplit_once('(')).unwrap_or(("", last));
+            let (_, place) =
+                last.strip_suffix(')').and_then(|l| l.rsplit_once('(')).unwrap_or(("", last.as_str()));
             *found.entry(place.to_owned()).or_default() += bytes;
             deepest = deepest.max(frames.iter().filter(|frame| frame.contains("forward (sites.py:")).count());
         }
