@@ -1,7 +1,7 @@
 //! One executable or library.
 
 use addr2line::Loader;
-use object::{Object, ObjectSymbol};
+use object::{Object, ObjectSymbol, ReadCache};
 use radrm_profile::model::Symbol;
 use std::path::{Path, PathBuf};
 
@@ -20,8 +20,9 @@ impl SymbolFile {
     /// Opens a file. `None`: it is not here, or its build id is not `build_id`.
     pub fn open(path: &str, build_id: &[u8]) -> Option<Self> {
         let path = Path::new(path.strip_suffix(" (deleted)").unwrap_or(path));
-        let bytes = std::fs::read(path).ok()?;
-        let file = object::File::parse(&*bytes).ok()?;
+        // Libraries can have gigabytes: only what is needed is read.
+        let bytes = ReadCache::new(std::fs::File::open(path).ok()?);
+        let file = object::File::parse(&bytes).ok()?;
         if file.build_id().ok().flatten().unwrap_or_default() != build_id {
             return None;
         }
