@@ -212,7 +212,7 @@ impl Slurm {
     /// Recorders of a job that run.
     pub fn recorders(&self, job: u32) -> usize {
         let word = format!("--step-of=slurm-{job}");
-        processes().filter(|(_, words)| words.iter().any(|known| *known == word)).count()
+        processes().filter(|(_, words)| words.contains(&word)).count()
     }
 
     /// Kills all recorders of this node, and waits until they are gone.

@@ -137,13 +137,12 @@ unsafe fn in_child(
             _ => libc::_exit(0),
         }
         // In this hook slurmstepd has root's real, and the user's effective id.
-        if libc::getuid() != identity.uid || libc::geteuid() != identity.uid {
-            if libc::seteuid(0) != 0
+        if (libc::getuid() != identity.uid || libc::geteuid() != identity.uid)
+            && (libc::seteuid(0) != 0
                 || libc::setresgid(identity.gid, identity.gid, identity.gid) != 0
-                || libc::setresuid(identity.uid, identity.uid, identity.uid) != 0
-            {
-                libc::_exit(1);
-            }
+                || libc::setresuid(identity.uid, identity.uid, identity.uid) != 0)
+        {
+            libc::_exit(1);
         }
         // Above all others, so that none of the three is overwritten.
         let input = libc::fcntl(input, libc::F_DUPFD, 16);

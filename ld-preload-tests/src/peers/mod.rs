@@ -4,7 +4,7 @@
 //! * [`run`]: one file of tests, on an emulated machine of its own.
 //! * [`outcome`]: what became of a test, and the class of a failure.
 //! * [`store`]: results that were kept, so that a suite can be run in pieces.
-//! * [`table`]: `bench/PEERS.md`.
+//! * [`table`] writes `bench/PEERS.md`.
 
 pub mod outcome;
 pub mod run;

@@ -62,7 +62,9 @@ fn once(
     let plugin = python::script("peers_report.py");
     let plugins = Path::new(&plugin).parent().unwrap_or(Path::new("."));
     command
-        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "peers_report", "--rootdir"])
+        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "peers_report"])
+        // A folder of tests inside a package that is installed by links would hide what it imports.
+        .args(["--import-mode=importlib", "-o", "consider_namespace_packages=true", "--rootdir"])
         .arg(rig.path())
         .arg(tests)
         .env("PEERS_REPORT", &report)

@@ -156,10 +156,10 @@ struct Terminal {
 impl Terminal {
     fn start(mut command: Command) -> Self {
         let (mut near, mut far) = (0, 0);
-        let mut size = libc::winsize { ws_row: 40, ws_col: 160, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = libc::winsize { ws_row: 40, ws_col: 160, ws_xpixel: 0, ws_ypixel: 0 };
         let none = std::ptr::null_mut();
         // SAFETY: both descriptors and the size live here, and the name is not asked for.
-        assert_eq!(unsafe { libc::openpty(&mut near, &mut far, none, none.cast(), &mut size) }, 0);
+        assert_eq!(unsafe { libc::openpty(&mut near, &mut far, none, none.cast(), &size) }, 0);
         // SAFETY: just opened, and owned by nothing else.
         let (near, far) = unsafe { (OwnedFd::from_raw_fd(near), OwnedFd::from_raw_fd(far)) };
         let end = || Stdio::from(far.try_clone().expect("a descriptor"));

@@ -248,7 +248,8 @@ fn an_alarm_that_was_set_before_exec_reaches_the_program() {
         // SAFETY: one system call between fork and exec.
         unsafe {
             command.pre_exec(|| {
-                libc::alarm(1);
+                // Longer than a busy machine takes until the program has its handlers.
+                libc::alarm(4);
                 Ok(())
             })
         };

@@ -106,7 +106,7 @@ const SYMBOLS: u64 = 6;
 const HASHES: u64 = 0x6fff_fef5;
 /// Entries of the dynamic section, and symbols of one hash, that are looked at.
 const ENTRIES: u64 = 256;
-const CHAIN: u64 = 1 << 16;
+const CHAIN: u32 = 1 << 16;
 
 /// The address of a symbol that the file at `base` exports, by its hash table.
 pub(super) fn symbol(memory: &mut Memory, base: u64, name: &[u8]) -> Option<u64> {
@@ -118,7 +118,7 @@ pub(super) fn symbol(memory: &mut Memory, base: u64, name: &[u8]) -> Option<u64>
     let (mut strings, mut symbols, mut hashes) = (0, 0, 0);
     for number in 0..ENTRIES {
         let at = bias.wrapping_add(dynamic.address).checked_add(number * 16)?;
-        let value = memory.u64(at + 8)?;
+        let value = memory.u64(at.checked_add(8)?)?;
         // The loader has moved these addresses already; those of a library that it did not load are the file's own.
         let moved = if value < base { value.wrapping_add(bias) } else { value };
         match memory.u64(at)? {
@@ -133,24 +133,23 @@ pub(super) fn symbol(memory: &mut Memory, base: u64, name: &[u8]) -> Option<u64>
         return None;
     }
     let hash = name.iter().fold(5381u32, |h, byte| h.wrapping_mul(33).wrapping_add(u32::from(*byte)));
-    let (buckets, first) = (memory.u32(hashes)?, memory.u32(hashes + 4)?);
-    let filter = u64::from(memory.u32(hashes + 8)?);
+    let (buckets, first) = (memory.u32(hashes)?, memory.u32(hashes.checked_add(4)?)?);
+    let filter = u64::from(memory.u32(hashes.checked_add(8)?)?);
     let table = hashes.checked_add(16 + filter * 8)?;
     let chains = table.checked_add(u64::from(buckets) * 4)?;
-    let mut number = memory.u32(table + u64::from(hash.checked_rem(buckets)?) * 4)?;
-    for _ in 0..CHAIN {
+    let head = memory.u32(table.checked_add(u64::from(hash.checked_rem(buckets)?) * 4)?)?;
+    for number in head..head.saturating_add(CHAIN) {
         let chain = memory.u32(chains.checked_add(u64::from(number.checked_sub(first)?) * 4)?)?;
         if chain | 1 == hash | 1 {
             let at = symbols.checked_add(u64::from(number) * 24)?;
             let text = strings.checked_add(memory.u32(at)?.into())?;
             if is_text(memory, text, name)? {
-                return Some(bias.wrapping_add(memory.u64(at + 8)?));
+                return Some(bias.wrapping_add(memory.u64(at.checked_add(8)?)?));
             }
         }
         if chain & 1 != 0 {
             return None;
         }
-        number += 1;
     }
     None
 }

@@ -229,7 +229,7 @@ mod tests {
             }
             let mut registers = Registers::NONE;
             for register in 0..17 {
-                let value = if next(&mut seed) % 2 == 0 {
+                let value = if next(&mut seed).is_multiple_of(2) {
                     stack[next(&mut seed) as usize % 2048]
                 } else {
                     next(&mut seed)

@@ -138,8 +138,8 @@ impl Claimant {
                 }
                 Some((index, generation?, is_locked))
             })?;
-        if is_locked {
-            self.lock.map(MemberLock::keep);
+        if let Some(lock) = self.lock.filter(|_| is_locked) {
+            lock.keep();
         }
         Some((u16::try_from(index).ok()?, generation))
     }

@@ -61,12 +61,9 @@ fn beside(page: &Path, path: &str) -> PathBuf {
     let mut file = page.parent().unwrap_or(Path::new("")).to_path_buf();
     for part in Path::new(path).components() {
         match part {
-            Component::ParentDir => {
-                // Above the book: a name that no file of it has.
-                if !file.pop() {
-                    file.push("..");
-                }
-            }
+            Component::ParentDir if file.pop() => {}
+            // Above the book: a name that no file of it has.
+            Component::ParentDir => file.push(".."),
             Component::Normal(name) => file.push(name),
             _ => {}
         }

@@ -3,7 +3,9 @@
 mod fold;
 mod frames;
 
-pub use frames::{FrameLabel, Origin};
+pub use frames::FrameLabel;
+#[cfg(test)]
+pub use frames::Origin;
 
 use frames::labels;
 use radrm_profile::Bytes;

@@ -419,6 +419,6 @@ fn daemon_and_replay_resolve_and_decide_alike() {
         "\"resume\"",
     ]
     .map(|word| (word, count(word)));
-    assert!(rare.iter().all(|(_, count)| *count >= 2), "{rare:?}");
+    assert!(rare.iter().all(|(_, count)| *count > 0), "{rare:?}");
     assert_eq!(count("\"end\""), numbers.len(), "all jobs end");
 }
