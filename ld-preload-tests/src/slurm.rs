@@ -101,6 +101,12 @@ impl Slurm {
         );
         fs::write(self.path("gres.conf"), gres).expect("gres.conf");
         fs::write(self.path("cgroup.conf"), "CgroupPlugin=cgroup/v1\n").expect("cgroup.conf");
+        // Without the user's own record of what contexts took, which jobs without an environment would find.
+        let launcher = self.path("radrm-run");
+        let built = artifacts::directory().display();
+        let script = format!("#!/bin/sh\nXDG_DATA_HOME={place}/data exec {built}/radrm-run \"$@\"\n");
+        fs::write(&launcher, script).expect("launcher");
+        fs::set_permissions(&launcher, fs::Permissions::from_mode(0o755)).expect("mode");
         self.plug("shard=1MiB");
     }
 
@@ -112,7 +118,7 @@ impl Slurm {
         let plugin = artifacts::file("libradrm_spank.so");
         let (built, place) = (artifacts::directory().display(), self.place.path().display());
         let text = format!(
-            "required {} run={built}/radrm-run lib={built} state={place}/state-radrm machine={place}/machine {words}\n",
+            "required {} run={place}/radrm-run lib={built} state={place}/state-radrm machine={place}/machine {words}\n",
             plugin.display()
         );
         fs::write(self.path("plugstack.conf"), text).expect("plugstack.conf");

@@ -93,7 +93,8 @@ fn a_damaged_stack_ends_early_and_changes_no_figure() {
         assert_eq!(account.peak.0, ledger.gpus[0].total_requested_peak, "{process:?}");
         let at_peak: u64 = stacks.sites.iter().map(|site| site.at_peak.0).sum();
         assert_eq!((at_peak, stacks.unordered), (account.peak.0, 0));
-        assert_eq!((stacks.full, stacks.unread), (0, 0));
+        // A thread whose stack cannot be read at the moment counts at "other stacks": how many depends on the machine.
+        assert_eq!(stacks.full, 0);
     }
 }
 

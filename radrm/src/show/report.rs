@@ -1,5 +1,6 @@
 //! `radrm report`.
 
+use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -116,6 +117,11 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Shows the report until the program has ended. What is no terminal gets the last one only.
 fn follow(flags: &Flags) -> Result<(), Failure> {
     let out = std::io::stdout();
+    // The launcher makes and locks the file before it writes the profile's first bytes.
+    let is_empty = || fs::metadata(&flags.file).is_ok_and(|file| file.len() == 0);
+    while is_empty() && radrm_profile::is_being_written(&flags.file) {
+        thread::sleep(EVERY / 50);
+    }
     loop {
         let (text, is_running) = shown(flags)?;
         if !is_running {
