@@ -16,7 +16,7 @@ use crate::context::Contexts;
 use crate::graph::Graphs;
 use crate::kernels::Kernels;
 use crate::quota::Quota;
-use crate::stacks;
+
 use crate::telemetry;
 use crate::throttle::{self, Throttle};
 use crate::tls::Tls;
@@ -251,7 +251,9 @@ fn join_now(page: &Page) -> bool {
         return false;
     }
     let Ok(mut writer) = telemetry::Writer::join(path) else { return false };
-    stacks::begin(&mut writer);
+    if environ::is_set(b"RADRM_STACKS") && !writer.record_stacks() {
+        writer.bypass(telemetry::Bypass::Other);
+    }
     // SAFETY: only the thread that holds `join` gets here, and readers wait for `epoch`.
     unsafe { (*page.writer.get()).write(writer) };
     page.kernels.timing.begin(page.writer());

@@ -15,6 +15,12 @@
 use crate::sync::AtomicU64;
 use radrm_base::KIND_COUNT;
 
+mod slot_state;
+mod stacks;
+
+pub use slot_state::SlotState;
+pub use stacks::*;
+
 /// First word of a segment: "RADRMSEG".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RADRMSEG");
 /// Layout version. Any change of this file's structures or offsets raises it.
@@ -60,17 +66,6 @@ pub const LEVELS: usize = 8;
 pub const TIMELINE_BUCKETS: usize = 8192;
 /// Buckets of a timeline that are allocated together (16 KiB): one bit of a word each.
 pub const TIMELINE_CHUNK: usize = TIMELINE_BUCKETS / 64;
-
-/// Call sites: stacks of one GPU and kind of memory. The first [`SITES_RESERVED`] are not for stacks of their own.
-pub const SITES: usize = 16384;
-/// Site 0 is "not recorded"; then comes one for each GPU and kind, for stacks that found no place.
-pub const SITES_RESERVED: usize = 1 + GPUS * KIND_COUNT;
-/// Executables and libraries that frames can lie in.
-pub const STACK_MODULES: usize = 2048;
-/// Functions of interpreters that frames can name.
-pub const STACK_CODES: usize = 16384;
-/// Words of the recorder of call stacks in a slot's head.
-pub const STACK_WORDS: usize = 12;
 
 /// Size of a page; segments are refused on machines with others, see `join`.
 pub const PAGE: usize = 4096;
@@ -435,60 +430,6 @@ pub struct StratumCell {
     pub spare: [AtomicU64; 4],
 }
 
-/// One call site: a stack with which memory of one kind was asked for on one GPU. One cache line.
-#[repr(C)]
-#[derive(Debug)]
-pub struct SiteCell {
-    /// Hash of stack, GPU and kind; 0: free.
-    pub key: AtomicU64,
-    /// Where its frames begin in the arena, how many there are, GPU and kind; 0: not written.
-    pub what: AtomicU64,
-    /// Bytes now.
-    pub live: AtomicU64,
-    /// Bytes at the peak whose number is `epoch`.
-    pub at_peak: AtomicU64,
-    /// Number of the peak before the last change of `live`.
-    pub epoch: AtomicU64,
-    /// Allocations.
-    pub allocs: AtomicU64,
-    /// Requests that were refused.
-    pub refused: AtomicU64,
-    /// The largest of those, bytes.
-    pub refused_bytes: AtomicU64,
-}
-
-/// An executable or library: one cache line.
-#[repr(C)]
-#[derive(Debug)]
-pub struct ModuleCell {
-    /// 1 when the rest is complete.
-    pub ready: AtomicU64,
-    /// Where its path begins in the texts.
-    pub path_at: AtomicU64,
-    /// Bytes of the path.
-    pub path_len: AtomicU64,
-    /// Bytes of the build id; 0: it has none.
-    pub id_len: AtomicU64,
-    /// The build id.
-    pub id: [AtomicU64; 3],
-    /// Unused.
-    pub spare: AtomicU64,
-}
-
-/// A function of an interpreter.
-#[repr(C)]
-#[derive(Debug)]
-pub struct CodeCell {
-    /// Hash of file and name; 0: free.
-    pub key: AtomicU64,
-    /// Where the file's name begins in the texts; the function's name follows.
-    pub text_at: AtomicU64,
-    /// Bytes of the file's name in the low half, of the function's in the high one.
-    pub lens: AtomicU64,
-    /// 1 when the rest is complete.
-    pub ready: AtomicU64,
-}
-
 /// What the block table knows of one block.
 #[repr(C)]
 #[derive(Debug)]
@@ -569,26 +510,6 @@ pub const TIMELINES_AT: u64 = 32 << 20;
 pub const TIMELINE_BYTES: u64 = (TIMELINE_BUCKETS * 128) as u64;
 /// The block table.
 pub const LEVELS_AT: u64 = 64 << 20;
-/// The call sites.
-pub const SITES_AT: u64 = 448 << 20;
-/// Their bytes.
-pub const SITES_BYTES: u64 = (SITES * 64) as u64;
-/// The modules of frames.
-pub const STACK_MODULES_AT: u64 = 449 << 20;
-/// Their bytes.
-pub const STACK_MODULES_BYTES: u64 = (STACK_MODULES * 64) as u64;
-/// The functions of frames.
-pub const STACK_CODES_AT: u64 = STACK_MODULES_AT + STACK_MODULES_BYTES;
-/// Their bytes.
-pub const STACK_CODES_BYTES: u64 = (STACK_CODES * 32) as u64;
-/// The frames of all sites.
-pub const FRAMES_AT: u64 = 450 << 20;
-/// Their bytes.
-pub const FRAMES_BYTES: u64 = 8 << 20;
-/// Names of modules, files and functions.
-pub const STACK_TEXTS_AT: u64 = FRAMES_AT + FRAMES_BYTES;
-/// Their bytes.
-pub const STACK_TEXTS_BYTES: u64 = 4 << 20;
 /// Distance of two slots.
 pub const SLOT_STRIDE: u64 = 512 << 20;
 /// Size of a segment.
@@ -638,46 +559,5 @@ const _: () = {
     assert!(STRATA_AT + STRATA_BYTES <= SAMPLES_AT);
     assert!(SAMPLES_AT + SAMPLES_BYTES <= TIMELINES_AT);
     assert!(TIMELINES_AT + GPUS as u64 * TIMELINE_BYTES <= LEVELS_AT);
-    assert!(size_of::<SiteCell>() == 64 && size_of::<ModuleCell>() == 64 && size_of::<CodeCell>() == 32);
-    assert!(SITES <= 1 << 16 && SITES_RESERVED < SITES);
-    assert!(SITES_AT + SITES_BYTES <= STACK_MODULES_AT);
-    assert!(STACK_CODES_AT + STACK_CODES_BYTES <= FRAMES_AT);
-    assert!(STACK_TEXTS_AT + STACK_TEXTS_BYTES <= SLOT_STRIDE);
-    assert!(level_at(LEVELS) <= SITES_AT);
     assert!(HEADER_BYTES <= LEDGER_AT && LEDGER_AT < SLOTS_AT);
 };
-
-/// What a slot is, as kept in the directory: state (8 bits), generation (24 bits), pid (32 bits).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlotState(pub u64);
-
-impl SlotState {
-    /// Never used.
-    pub const FREE: u8 = 0;
-    /// Being made ready by the process whose pid it carries.
-    pub const CLAIMING: u8 = 1;
-    /// In use.
-    pub const LIVE: u8 = 2;
-    /// Its process left or became another program.
-    pub const ENDED: u8 = 3;
-
-    /// Packs a state.
-    pub const fn new(state: u8, generation: u32, pid: u32) -> Self {
-        Self((state as u64) << 56 | ((generation & 0xff_ffff) as u64) << 32 | pid as u64)
-    }
-
-    /// One of the constants above, or anything in damaged memory.
-    pub const fn state(self) -> u8 {
-        (self.0 >> 56) as u8
-    }
-
-    /// How many processes have had this slot.
-    pub const fn generation(self) -> u32 {
-        (self.0 >> 32) as u32 & 0xff_ffff
-    }
-
-    /// The process.
-    pub const fn pid(self) -> u32 {
-        self.0 as u32
-    }
-}

@@ -18,7 +18,6 @@ mod scratch;
 mod tables;
 
 use crate::cx::Cx;
-use crate::environ;
 use crate::telemetry::{Frame, GpuIndex, Kind, SiteId, Writer};
 use crate::wiped::{Wiped, Zeroable};
 
@@ -41,13 +40,6 @@ unsafe impl Zeroable for Code {}
 const NO_CODE: u32 = 0xff_ffff;
 
 static CODE: Wiped<Code> = Wiped::new();
-
-/// Has a writer record call stacks if the launcher asks for them.
-pub(crate) fn begin(writer: &mut Writer) {
-    if environ::is_set(b"RADRM_STACKS") && !writer.record_stacks() {
-        writer.bypass(crate::telemetry::Bypass::Other);
-    }
-}
 
 /// The site of the call under way; [`SiteId::NONE`] where call stacks are not recorded.
 #[inline(always)]

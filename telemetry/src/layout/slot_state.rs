@@ -1,0 +1,36 @@
+//! The word of a slot in the directory.
+
+/// What a slot is, as kept in the directory: state (8 bits), generation (24 bits), pid (32 bits).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotState(pub u64);
+
+impl SlotState {
+    /// Never used.
+    pub const FREE: u8 = 0;
+    /// Being made ready by the process whose pid it carries.
+    pub const CLAIMING: u8 = 1;
+    /// In use.
+    pub const LIVE: u8 = 2;
+    /// Its process left or became another program.
+    pub const ENDED: u8 = 3;
+
+    /// Packs a state.
+    pub const fn new(state: u8, generation: u32, pid: u32) -> Self {
+        Self((state as u64) << 56 | ((generation & 0xff_ffff) as u64) << 32 | pid as u64)
+    }
+
+    /// One of the constants above, or anything in damaged memory.
+    pub const fn state(self) -> u8 {
+        (self.0 >> 56) as u8
+    }
+
+    /// How many processes have had this slot.
+    pub const fn generation(self) -> u32 {
+        (self.0 >> 32) as u32 & 0xff_ffff
+    }
+
+    /// The process.
+    pub const fn pid(self) -> u32 {
+        self.0 as u32
+    }
+}
