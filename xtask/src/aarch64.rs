@@ -1,7 +1,7 @@
 //! `cargo xtask aarch64`: everything built for AArch64 (Grace Hopper), and tests run under qemu-user.
 //!
-//! Programs that a test starts are programs of AArch64 too, so the kernel has to know qemu for them. It is told so in a
-//! user namespace, which has a list of its own (binfmt_misc, from Linux 6.7 on): nothing on the machine changes.
+//! Programs that a test starts are programs of AArch64 too, so the kernel must run them by qemu. The command registers it in
+//! a user namespace, which has a list of its own (binfmt_misc, from Linux 6.7 on): nothing on the machine changes.
 
 use std::process::Command;
 

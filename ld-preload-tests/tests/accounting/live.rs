@@ -217,7 +217,7 @@ impl Drop for Terminal {
 #[test]
 fn a_live_view_in_a_terminal_takes_keys_and_puts_it_back() {
     let rig = Rig::emulated("2xH200");
-    // Sizes by which they are told from the programs of other tests.
+    // Sizes that programs of other tests do not have.
     let mut first = run(&rig, 0, &[], &["use:0", "alloc:a:1031m", "managed:m:64m", "pause"]);
     let mut second = run(&rig, 1, &[], &["use:0", "alloc:a:1033m", "pause"]);
     let mut terminal = Terminal::start(top(&rig, &["--runs", "--every", "0.1"]));
