@@ -147,6 +147,12 @@ impl Running {
         }
     }
 
+    /// Writes a line to its standard input, and reads the line that answers it.
+    pub fn ask(&mut self, question: &str) -> String {
+        self.say(&format!("{question}\n"));
+        self.line().trim().to_owned()
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: i32) {
         // SAFETY: a plain system call on a child that has not been waited for.

@@ -54,8 +54,7 @@ fn start(shared: &Shared, container: Container, program: &Path, arguments: &[&st
 }
 
 fn ask(asker: &mut Running, bytes: u64) -> bool {
-    asker.say(&format!("{bytes}\n"));
-    match asker.line().trim() {
+    match asker.ask(&bytes.to_string()).as_str() {
         "granted" => true,
         "refused" => false,
         other => panic!("the asker said {other:?}"),

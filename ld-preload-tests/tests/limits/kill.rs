@@ -39,11 +39,6 @@ fn start(rig: &Rig, program: &PathBuf, args: &[&str]) -> Running {
     running
 }
 
-fn ask(asker: &mut Running, what: &str) -> String {
-    asker.say(&format!("{what}\n"));
-    asker.line().trim().to_owned()
-}
-
 /// No request was let through that the card had no room for, and nothing is charged that takes nothing.
 #[track_caller]
 fn assert_never_above(rig: &Rig) {
@@ -70,7 +65,7 @@ fn kill_beside_others(count: u64, seed: u64) {
         std::thread::sleep(Duration::from_micros(random.below(3000)));
         victim.signal(libc::SIGKILL);
         assert!(!victim.end().status.success());
-        let answer = ask(&mut asker, "0x2000000");
+        let answer = asker.ask("0x2000000");
         assert_eq!(answer, "granted", "kill {kill} (seed {seed}): the dead one's share is not back");
         assert_never_above(&rig);
     }
@@ -78,7 +73,7 @@ fn kill_beside_others(count: u64, seed: u64) {
         other.signal(libc::SIGKILL);
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&other.end().status), Some(libc::SIGKILL));
     }
-    assert_eq!(ask(&mut asker, &QUOTA.to_string()), "granted", "something of the quota is lost");
+    assert_eq!(asker.ask(&QUOTA.to_string()), "granted", "something of the quota is lost");
     assert_never_above(&rig);
 }
 
@@ -106,7 +101,7 @@ fn kill_at_instructions(stride: u64) {
         let ended = walk(pid, steps);
         victim.signal(libc::SIGKILL);
         assert!(!victim.end().status.success());
-        assert_eq!(ask(&mut asker, &QUOTA.to_string()), "granted", "killed after {steps} instructions");
+        assert_eq!(asker.ask(&QUOTA.to_string()), "granted", "killed after {steps} instructions");
         assert_never_above(&rig);
         if ended {
             break;
@@ -174,7 +169,7 @@ fn case_05_a_request_that_hangs_is_not_taken_for_a_context() {
     victim.signal(libc::SIGKILL);
     assert!(!victim.end().status.success());
     let mut next = start(&rig, &program, &[]);
-    assert_eq!(ask(&mut next, &QUOTA.to_string()), "granted", "a context is charged that takes nothing");
+    assert_eq!(next.ask(&QUOTA.to_string()), "granted", "a context is charged that takes nothing");
 }
 
 #[test]
@@ -216,6 +211,6 @@ fn case_02_a_crowd_of_300_gets_exactly_the_quota() {
     }
     crowd.into_iter().for_each(|member| drop(member.end()));
     let mut asker = start(&rig, &program, &[]);
-    assert_eq!(ask(&mut asker, &QUOTA.to_string()), "granted");
+    assert_eq!(asker.ask(&QUOTA.to_string()), "granted");
     assert_never_above(&rig);
 }

@@ -18,16 +18,11 @@ fn asker(slurm: &Slurm, options: &[&str], environment: &[(&str, &str)]) -> Runni
     running
 }
 
-fn ask(asker: &mut Running, what: &str) -> String {
-    asker.say(&format!("{what}\n"));
-    asker.line().trim().to_owned()
-}
-
 /// It gets all of so many MiB, and not one byte more.
 #[track_caller]
 fn assert_limit(asker: &mut Running, mib: u64) {
-    assert_eq!(ask(asker, &(mib * MIB).to_string()), "granted", "{mib} MiB");
-    assert_eq!(ask(asker, &(mib * MIB + 1).to_string()), "refused", "a byte above {mib} MiB");
+    assert_eq!(asker.ask(&(mib * MIB).to_string()), "granted", "{mib} MiB");
+    assert_eq!(asker.ask(&(mib * MIB + 1).to_string()), "refused", "a byte above {mib} MiB");
 }
 
 #[test]
@@ -65,7 +60,7 @@ fn an_option_limits_all_tasks_of_a_job_together() {
     // Both get the same line.
     let mut two = asker(&slurm, &["-n", "2", "--gpu-mem=100MiB"], &[]);
     two.until_ready();
-    let mut answers = [ask(&mut two, "keep 62914560"), two.line().trim().to_owned()];
+    let mut answers = [two.ask("keep 62914560"), two.line().trim().to_owned()];
     answers.sort();
     assert_eq!(answers, ["granted", "refused"]);
 }
