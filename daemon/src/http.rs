@@ -146,11 +146,8 @@ fn answer(mut stream: TcpStream, timeout: Duration, to: &Sender<Message>) -> io:
 mod tests {
     use super::*;
 
-    /// What a client that sends this gets, and after how long.
-    fn asked(
-        send: impl FnOnce(TcpStream) + Send + 'static,
-        timeout: Duration,
-    ) -> (io::Result<String>, Duration) {
+    /// What a client that sends this gets.
+    fn asked(send: impl FnOnce(TcpStream) + Send + 'static, timeout: Duration) -> io::Result<String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let client = thread::spawn(move || {
@@ -166,19 +163,17 @@ mod tests {
                 let _ = reply.send(metrics::Figures::default());
             }
         });
-        let begun = Instant::now();
         let _ = answer(listener.accept().unwrap().0, timeout, &to);
-        let took = begun.elapsed();
         drop(to);
         engine.join().unwrap();
-        (client.join().unwrap(), took)
+        client.join().unwrap()
     }
 
     #[test]
     fn only_metrics_is_served() {
         let get = |line: &'static str| {
             let send = move |mut stream: TcpStream| stream.write_all(line.as_bytes()).unwrap();
-            asked(send, TIMEOUT).0.unwrap()
+            asked(send, TIMEOUT).unwrap()
         };
         let answer = get("GET /metrics?x HTTP/1.1\r\nHost: x\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("# EOF\n"), "{answer}");
@@ -201,7 +196,7 @@ mod tests {
                 thread::sleep(Duration::from_millis(20));
             }
         };
-        assert!(asked(pieces, TIMEOUT).0.unwrap().starts_with("HTTP/1.1 200 OK\r\n"));
+        assert!(asked(pieces, TIMEOUT).unwrap().starts_with("HTTP/1.1 200 OK\r\n"));
     }
 
     #[test]
@@ -210,21 +205,22 @@ mod tests {
             let headers = "A: b\r\n".repeat(MAX_HEADERS + 1);
             stream.write_all(format!("GET /metrics HTTP/1.1\r\n{headers}\r\n").as_bytes()).unwrap();
         };
-        assert!(asked(many, TIMEOUT).0.unwrap().starts_with("HTTP/1.1 431 "));
+        assert!(asked(many, TIMEOUT).unwrap().starts_with("HTTP/1.1 431 "));
     }
 
     #[test]
     fn a_client_that_sends_a_byte_now_and_then_is_dropped() {
-        let slow = |mut stream: TcpStream| {
-            for _ in 0..200 {
-                if stream.write_all(b"G").is_err() {
-                    break;
-                }
-                thread::sleep(Duration::from_millis(25));
-            }
+        let (dropped, is_dropped) = channel();
+        let slow = move |mut stream: TcpStream| {
+            // Fewer bytes than a request may have.
+            let was_dropped = (0..MAX_REQUEST / 2).any(|_| {
+                thread::sleep(Duration::from_millis(5));
+                stream.write_all(b"G").is_err()
+            });
+            dropped.send(was_dropped).unwrap();
         };
-        let (_, took) = asked(slow, Duration::from_millis(200));
-        assert!(took < Duration::from_secs(3), "{took:?}");
+        let _ = asked(slow, Duration::from_millis(200));
+        assert!(is_dropped.recv().unwrap());
     }
 
     #[test]
@@ -233,7 +229,7 @@ mod tests {
             let line = [b'x'; 4096];
             while stream.write_all(&line).is_ok() {}
         };
-        let (_, took) = asked(endless, TIMEOUT);
-        assert!(took < TIMEOUT, "{took:?}");
+        // Returns at all: the client does not stop by itself.
+        let _ = asked(endless, Duration::from_secs(3600));
     }
 }

@@ -13,8 +13,10 @@ use std::{
         mpsc::{Sender, channel},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
+
+use crate::rig::PATIENCE;
 
 /// A process that has ended.
 #[derive(Debug)]
@@ -61,6 +63,20 @@ pub struct Running {
 pub fn kill_group(leader: u32) {
     // SAFETY: a plain system call; a negative number means the group.
     unsafe { libc::kill(-(leader as libc::pid_t), libc::SIGKILL) };
+}
+
+/// Whether a process of this group runs: one that has ended and was not waited for does not.
+fn is_group_running(leader: u32) -> bool {
+    let stats = std::fs::read_dir("/proc").into_iter().flatten().filter_map(|entry| {
+        // One that ends meanwhile has no file any more.
+        std::fs::read_to_string(entry.ok()?.path().join("stat")).ok()
+    });
+    stats.into_iter().any(|stat| {
+        // The name may hold anything, and ends with the last bracket: state, parent and group follow.
+        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
+        let state = fields.next();
+        !matches!(state, Some("Z" | "X")) && fields.nth(1) == Some(&leader.to_string())
+    })
 }
 
 impl Running {
@@ -151,6 +167,22 @@ impl Running {
     pub fn ask(&mut self, question: &str) -> String {
         self.say(&format!("{question}\n"));
         self.line().trim().to_owned()
+    }
+
+    /// Kills it and all that it started in its group, and waits until none of them runs: a process that was killed
+    /// may hold what it has for some time yet.
+    ///
+    /// # Panics
+    /// If one of them does not end.
+    pub fn kill(self) {
+        let leader = self.pid();
+        kill_group(leader);
+        drop(self);
+        let began = Instant::now();
+        while is_group_running(leader) {
+            assert!(began.elapsed() < Duration::from_secs(PATIENCE), "a killed process does not end");
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Sends it a signal.

@@ -3,9 +3,9 @@
 //!
 //! `RADRM_TEST_KILLS=2000 cargo nextest run -p radrm-preload-tests -E 'test(killed_containers)'` kills as many.
 
-use std::{path::Path, process::Command, time::Duration, time::Instant};
+use std::{path::Path, process::Command};
 
-use radrm_preload_tests::{artifacts, child, child::Running, programs, rig::PATIENCE};
+use radrm_preload_tests::{artifacts, child::Running, programs, rig::PATIENCE};
 use radrm_telemetry::ledger::{Access, ScopeDirectory, ScopeReport};
 
 use super::hostile::Shared;
@@ -61,15 +61,6 @@ fn ask(asker: &mut Running, bytes: u64) -> bool {
     }
 }
 
-/// Asks until the memory is there: the processes of a container that was killed end one after the other.
-fn ask_until_granted(asker: &mut Running, bytes: u64, why: &str) {
-    let began = Instant::now();
-    while !ask(asker, bytes) {
-        assert!(began.elapsed() < Duration::from_secs(PATIENCE), "{why}: the share is not back");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
 #[test]
 fn shares_of_killed_containers_come_back_under_one_user_limit() {
     let Some(shared) = Shared::with(&format!("[user.{ALICE}]\nmem-limit = \"1GiB\"\n")) else { return };
@@ -97,13 +88,13 @@ fn shares_of_killed_containers_come_back_under_one_user_limit() {
             );
             assert!(ask(asker, LIMIT - TAKEN), "{what}: more is charged than was taken");
         }
-        child::kill_group(victim.pid());
-        drop(victim);
+        victim.kill();
         // The one that finds the dead gives the share back to all.
         let (first, second) =
             if kill % 2 == 0 { (&mut outside, &mut inside) } else { (&mut inside, &mut outside) };
-        ask_until_granted(first, LIMIT, &what);
-        ask_until_granted(second, LIMIT, &what);
+        for asker in [first, second] {
+            assert!(ask(asker, LIMIT), "{what}: the share is not back");
+        }
     }
     let directory = format!("{}.user-{ALICE}", shared.node.rig.machine_path().display());
     let scope = ScopeDirectory::open(Path::new(&directory), Access::User(ALICE), &[0]).expect("the scope");
@@ -111,8 +102,7 @@ fn shares_of_killed_containers_come_back_under_one_user_limit() {
     assert_eq!(report.gpus.iter().map(|gpu| gpu.used).sum::<u64>(), 0, "{report:?}");
     assert_eq!(report.members.len(), 2, "{report:?}");
     for asker in [outside, inside] {
-        child::kill_group(asker.pid());
-        drop(asker);
+        asker.kill();
     }
 }
 
@@ -134,7 +124,6 @@ fn two_programs_of_a_container_share_what_is_left() {
             !ask(&mut asker, LIMIT - TAKEN + 2 * MIB),
             "{container:?}: the other one's share was given away"
         );
-        child::kill_group(asker.pid());
-        drop(asker);
+        asker.kill();
     }
 }

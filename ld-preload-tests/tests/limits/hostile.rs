@@ -203,9 +203,7 @@ fn memory_of_a_killed_member_is_back_for_other_members() {
     for _ in 0..20 {
         let bob = shared.start(BOB, &["use:0", "alloc:a:900m", "pause"]);
         let mut alice = shared.start(ALICE, &["use:0", "toomuch:a:200m", "pause", "alloc:a:1000m", "pause"]);
-        // The launcher and what it started are one process group.
-        child::kill_group(bob.pid());
-        drop(bob);
+        bob.kill();
         alice.go_on();
         alice.until_ready();
         finish(alice);
