@@ -1,9 +1,12 @@
 //! One executable or library.
 
 use addr2line::Loader;
-use object::{Object, ObjectSymbol, ReadCache};
+use object::{Object, ObjectSection, ObjectSymbol, ReadCache, SectionKind};
 use radrm_profile::model::Symbol;
-use std::path::{Path, PathBuf};
+use std::{
+    ops::Range,
+    path::{Path, PathBuf},
+};
 
 /// Functions inlined into each other at one address that are kept.
 const INLINED: usize = 32;
@@ -14,6 +17,8 @@ pub struct SymbolFile {
     debug: Option<Loader>,
     /// Its functions by address: beginning, bytes (0: up to the next), name.
     functions: Vec<(u64, u64, String)>,
+    /// Where its code is. Debug information also describes functions that the linker left out, at addresses near 0.
+    code: Vec<Range<u64>>,
 }
 
 impl SymbolFile {
@@ -37,11 +42,17 @@ impl SymbolFile {
             .collect();
         functions.sort();
         functions.dedup_by_key(|function| function.0);
-        Some(Self { debug, functions })
+        let sections = file.sections().filter(|section| section.kind() == SectionKind::Text);
+        let code = sections.map(|section| section.address()..section.address().saturating_add(section.size()));
+        Some(Self { debug, functions, code: code.collect() })
     }
 
     /// The functions at an address of the file, what was inlined into others first; empty: none is known.
     pub fn names(&self, address: u64) -> Vec<Symbol> {
+        // A file without sections says nothing of where its code is.
+        if !self.code.is_empty() && !self.code.iter().any(|range| range.contains(&address)) {
+            return Vec::new();
+        }
         let mut names = self.by_debug(address);
         if names.is_empty() {
             names.extend(self.by_symbol(address));
@@ -117,7 +128,9 @@ mod tests {
         assert!(name.function.contains("known_function"), "{name:?}");
         assert!(name.file.as_ref().unwrap().ends_with("symbols/src/file.rs"), "{name:?}");
         assert!(name.line.is_some());
-        assert_eq!(file.names(1), []);
+        for nowhere in [0, 1, 64, u64::MAX] {
+            assert_eq!(file.names(nowhere), [], "{nowhere}");
+        }
     }
 
     #[test]
