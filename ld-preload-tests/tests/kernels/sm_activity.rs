@@ -17,8 +17,8 @@ use radrm_telemetry::{Filling, SegmentFile};
 const TIMES: &str =
     "kernel0 20000\nkernel1 45000\nkernel2 80000\nkernel3 150000\nkernel4 400000\nkernel5 30000\n";
 
-/// Points between what the shim says of a run and what was; and of a window, where a few timed launches have to do, in eight
-/// of nine. In none are there twice as many.
+/// Points between what the shim says of a run and what was; and of a window, where a few timed launches have to do, in
+/// seven of nine. In none are there three times as many.
 const POINTS: f64 = 5.0;
 
 const WINDOW: Duration = Duration::from_secs(2);
@@ -109,7 +109,7 @@ fn sampled_sm_activity_is_within_five_points_of_what_was_at_work() {
         }
     }
     eprintln!("largest differences: {largest:.2?} points");
-    assert!(beyond <= 1 && largest.iter().all(|points| *points <= 2.0 * POINTS), "{beyond}: {largest:?}");
+    assert!(beyond <= 2 && largest.iter().all(|points| *points <= 3.0 * POINTS), "{beyond}: {largest:?}");
     let (least, most) =
         (known.iter().copied().fold(100.0, f64::min), known.iter().copied().fold(0.0, f64::max));
     // How far they lie apart depends on how fast the machine launches: what must not be is one window nine times.
