@@ -43,7 +43,8 @@ impl SymbolFile {
         functions.sort();
         functions.dedup_by_key(|function| function.0);
         let sections = file.sections().filter(|section| section.kind() == SectionKind::Text);
-        let code = sections.map(|section| section.address()..section.address().saturating_add(section.size()));
+        let code =
+            sections.map(|section| section.address()..section.address().saturating_add(section.size()));
         Some(Self { debug, functions, code: code.collect() })
     }
 

@@ -1,6 +1,10 @@
 //! Programs and launchers killed at random moments.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use radrm_preload_tests::{
     child::Running,
@@ -103,6 +107,12 @@ fn a_launcher_killed_at_random_moments_leaves_a_readable_profile() {
         command.args(["0", "64"]);
         let mut running = Running::start(command, PATIENCE);
         let pid = running.until_ready() as i32;
+        // The program may be ready before the launcher has written for the first time.
+        let began = Instant::now();
+        while let Err(error) = Profile::open(&rig.profile_path()) {
+            assert!(began.elapsed() < Duration::from_secs(PATIENCE), "no profile is begun: {error}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         std::thread::sleep(Duration::from_micros(random.below(200_000)));
         running.signal(libc::SIGKILL);
         kill(pid);
