@@ -125,6 +125,11 @@ impl Running {
         match line.strip_prefix("ready ").and_then(|n| n.trim().parse().ok()) {
             Some(pid) => pid,
             None => {
+                // One that is about to end says why.
+                let began = Instant::now();
+                while matches!(self.child.try_wait(), Ok(None)) && began.elapsed() < Duration::from_secs(5) {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
                 kill_group(self.pid());
                 let stderr = self.stderr.take().map(|s| s.join().unwrap_or_default());
                 panic!("{}: said {line:?} instead of being ready: {stderr:?}", self.what)
