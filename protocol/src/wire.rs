@@ -491,7 +491,12 @@ mod tests {
             let got = read::<Request>(&mut &whole[..cut]);
             assert!(matches!(got, Ok(None) | Err(_)) && (cut < 4 || got.is_err()), "{cut}");
         }
-        assert!(read::<Request>(&mut &[255, 255, 255, 255][..]).is_err());
+        for length in [LONGEST + 1, u32::MAX] {
+            // As much follows as it says.
+            let mut endless = io::Cursor::new(length.to_le_bytes()).chain(io::repeat(b' '));
+            let got = read::<Request>(&mut endless);
+            assert_eq!(got.unwrap_err().to_string(), "the message is too long", "{length}");
+        }
         assert!(read::<Request>(&mut &b"\x02\0\0\0{}"[..]).is_err());
     }
 }
