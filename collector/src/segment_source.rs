@@ -197,6 +197,7 @@ impl Source for SegmentSource {
                 share_permille: self.segment.budget().map_or(0, |budget| budget.share),
             },
             stacks: None,
+            stack_moments: Vec::new(),
             kernel_activity: timings::work(&snapshot),
             timelines: snapshot
                 .accounts

@@ -1,16 +1,128 @@
 //! Call stacks, from a snapshot to the profile.
 
-use radrm_profile::model::{GpuIndex, ProcessKey, Site, StackCode, StackFrame, StackModule, Stacks};
+use radrm_profile::model::{
+    Account, GpuIndex, KIND_COUNT, Kind, Process, ProcessKey, Site, StackCode, StackFrame, StackModule,
+    StackMoment, Stacks,
+};
 use radrm_profile::{Bytes, Nanos};
 use radrm_telemetry::{Frame, SiteSnapshot, StackSnapshot};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Age at which a process's call stacks are written for the first time, if it has not ended before.
-pub(crate) const FIRST: Nanos = Nanos::from_secs(5);
+const FIRST: Nanos = Nanos::from_secs(5);
 
 /// When they are written next: when the process is twice as old.
-pub(crate) fn next(seen: Nanos, now: Nanos) -> Nanos {
+fn next(seen: Nanos, now: Nanos) -> Nanos {
     now + now.minus(seen).max(FIRST)
+}
+
+/// What of a process's call stacks was written.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// From here on they are worth another record.
+    due: Nanos,
+    /// Allocations and releases when the last ones were written.
+    changes: u64,
+    gpus: BTreeMap<u8, OnGpu>,
+}
+
+#[derive(Debug, Default)]
+struct OnGpu {
+    peak: Bytes,
+    held: HashMap<u64, Bytes>,
+}
+
+impl Written {
+    /// Nothing yet of a process that is seen for the first time.
+    pub(crate) fn new(now: Nanos) -> Self {
+        Self { due: now + FIRST, ..Self::default() }
+    }
+
+    /// Whether it is time for another record.
+    pub(crate) fn is_due(&self, now: Nanos) -> bool {
+        now >= self.due
+    }
+
+    /// A record was written of a process that has been seen since `seen`.
+    pub(crate) fn put_off(&mut self, seen: Nanos, now: Nanos) {
+        self.due = next(seen, now);
+    }
+
+    /// Whether anything was allocated or released since the last moments.
+    pub(crate) fn has_news(&self, process: &Process) -> bool {
+        changes(process) != self.changes
+    }
+
+    /// The moments to write: of each GPU the peak if there is a new one, and what is held now. A GPU whose figures
+    /// changed while they were read has none.
+    pub(crate) fn news(&mut self, process: &Process, stacks: &Stacks, now: Nanos) -> Vec<StackMoment> {
+        self.changes = changes(process);
+        let now = process.state.ended.map_or(now, |ended| ended.min(now));
+        let mut moments = Vec::new();
+        for account in &process.state.accounts {
+            let known = self.gpus.entry(account.gpu.0).or_default();
+            let sites: Vec<&Site> =
+                stacks.sites.iter().filter(|site| site.gpu == account.gpu && site.is_in_total()).collect();
+            let at_peak: Vec<(&Site, Bytes)> = sites.iter().map(|site| (*site, site.at_peak)).collect();
+            let kinds = account.kinds.each_ref().map(|kind| kind.at_peak);
+            if account.peak > known.peak && !account.kinds_approximate && adds_up(&at_peak, &kinds) {
+                known.peak = account.peak;
+                let moment = StackMoment {
+                    t: account.peak_at,
+                    is_peak: true,
+                    total: account.peak,
+                    kinds,
+                    ..blank(process, account)
+                };
+                moments.extend(known.news(moment, &at_peak));
+            }
+            let held: Vec<(&Site, Bytes)> = sites.iter().map(|site| (*site, site.held)).collect();
+            let kinds = account.kinds.each_ref().map(|kind| kind.now);
+            if adds_up(&held, &kinds) {
+                let moment = StackMoment { t: now, total: account.now, kinds, ..blank(process, account) };
+                moments.extend(known.news(moment, &held));
+            }
+        }
+        moments
+    }
+}
+
+impl OnGpu {
+    /// The moment with what changed since the last one; `None`: nothing did.
+    fn news(&mut self, moment: StackMoment, held: &[(&Site, Bytes)]) -> Option<StackMoment> {
+        let mut changed = Vec::new();
+        for (site, bytes) in held {
+            let known = self.held.entry(site.id()).or_default();
+            if known != bytes {
+                *known = *bytes;
+                changed.push((site.id(), *bytes));
+            }
+        }
+        (!changed.is_empty()).then_some(StackMoment { changed, ..moment })
+    }
+}
+
+fn blank(process: &Process, account: &Account) -> StackMoment {
+    StackMoment { key: process.key, gpu: account.gpu, ..StackMoment::default() }
+}
+
+fn changes(process: &Process) -> u64 {
+    let kinds = process.state.accounts.iter().flat_map(|account| &account.kinds);
+    kinds.fold(0, |sum, kind| sum.wrapping_add(kind.allocations).wrapping_add(kind.frees))
+}
+
+/// Whether sites hold what an account says of the kinds that are asked for in calls: the two are read one after the other.
+fn adds_up(held: &[(&Site, Bytes)], kinds: &[Bytes; KIND_COUNT]) -> bool {
+    let mut sums = [Bytes::ZERO; KIND_COUNT];
+    for (site, bytes) in held {
+        if let Some(sum) = sums.get_mut(usize::from(site.kind)) {
+            *sum = Bytes(sum.0.saturating_add(bytes.0));
+        }
+    }
+    let asked = Kind::ALL.into_iter().filter(|kind| {
+        *kind == Kind::PoolUsed || kind.in_total() && !matches!(kind, Kind::PoolReserved | Kind::Graph)
+    });
+    asked.map(Kind::index).all(|kind| sums[kind] == kinds[kind])
 }
 
 /// The call stacks of a process. Modules in which no frame lies lose their texts; numbers stay.
@@ -106,6 +218,53 @@ mod tests {
         assert_eq!(got.sites[0].at_peak, Bytes(70));
         let paths: Vec<&str> = got.modules.iter().map(|module| module.path.as_str()).collect();
         assert_eq!(paths, ["/a", "", "/c"]);
+    }
+
+    fn held(device: u64, at_peak: u64, changes: u64) -> (Process, Stacks) {
+        let mut account =
+            Account { now: Bytes(device), peak: Bytes(at_peak), peak_at: Nanos(70), ..Account::default() };
+        let kind = &mut account.kinds[Kind::Device as usize];
+        (kind.now, kind.at_peak, kind.allocations) = (Bytes(device), Bytes(at_peak), changes);
+        let mut process = Process::default();
+        process.state.accounts = vec![account];
+        let site = |held, at_peak, frames| Site {
+            kind: Kind::Device as u8,
+            held: Bytes(held),
+            at_peak: Bytes(at_peak),
+            frames,
+            ..Site::default()
+        };
+        let sites = vec![site(5, 5, vec![]), site(device - 5, at_peak - 5, vec![StackFrame::Cut])];
+        (process, Stacks { sites, ..Stacks::default() })
+    }
+
+    #[test]
+    fn moments_hold_what_changed_since_the_one_before() {
+        let mut moments = Written::default();
+        let (process, stacks) = held(40, 40, 1);
+        assert!(moments.has_news(&process));
+        let first = moments.news(&process, &stacks, Nanos(100));
+        let shown = |moments: &[StackMoment]| -> Vec<_> {
+            moments
+                .iter()
+                .map(|moment| (moment.t.0, moment.is_peak, moment.total.0, moment.changed.len()))
+                .collect()
+        };
+        assert_eq!(shown(&first), [(70, true, 40, 2)], "what is held now was held at the peak");
+        assert!(!moments.has_news(&process));
+        let (process, stacks) = held(10, 90, 3);
+        let next = moments.news(&process, &stacks, Nanos(200));
+        assert_eq!(shown(&next), [(70, true, 90, 1), (200, false, 10, 1)]);
+    }
+
+    #[test]
+    fn figures_that_changed_while_they_were_read_are_no_moment() {
+        let mut moments = Written::default();
+        let (process, _) = held(40, 40, 1);
+        let (_, newer) = held(50, 50, 2);
+        assert_eq!(moments.news(&process, &newer, Nanos(100)), []);
+        let (process, newer) = held(50, 50, 2);
+        assert_eq!(moments.news(&process, &newer, Nanos(200)).len(), 1, "the next state has it");
     }
 
     #[test]

@@ -40,6 +40,7 @@ const TYPE_TIMINGS: u32 = 43;
 const TYPE_DRY_RUN: u32 = 50;
 const TYPE_FITS: u32 = 51;
 const TYPE_STACKS: u32 = 70;
+const TYPE_STACK_MOMENT: u32 = 71;
 
 /// Counts what the decoder claims, in memory and not in the file: a vector of
 /// small numbers claims up to eight times its encoded size.
@@ -88,6 +89,7 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::DryRun(figures) => bytes(TYPE_DRY_RUN, figures),
         Record::Fits(fits) => bytes(TYPE_FITS, fits),
         Record::Stacks(stacks) => bytes(TYPE_STACKS, stacks),
+        Record::StackMoment(moment) => bytes(TYPE_STACK_MOMENT, moment),
     }
 }
 
@@ -116,6 +118,7 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_DRY_RUN => Record::DryRun(Box::new(value(payload)?)),
         TYPE_FITS => Record::Fits(value(payload)?),
         TYPE_STACKS => Record::Stacks(Box::new(value(payload)?)),
+        TYPE_STACK_MOMENT => Record::StackMoment(Box::new(value(payload)?)),
         _ => return Ok(None),
     };
     Ok(Some(record))

@@ -37,6 +37,11 @@ impl Profile {
                     process.stacks = Some(*stacks);
                 }
             }
+            Record::StackMoment(moment) => {
+                if let Some(process) = self.processes.iter_mut().rfind(|p| p.key == moment.key) {
+                    process.stack_moments.push(*moment);
+                }
+            }
             Record::DryRun(figures) => self.dry_run = Some(*figures),
             Record::Fits(fits) => self.fits = fits,
             Record::Launches(launches) => self.launches.extend(launches),

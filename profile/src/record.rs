@@ -2,8 +2,8 @@
 
 use crate::model::{
     DryRunFigures, Event, Fit, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews, Identity, Job, KIND_COUNT,
-    KernelSpan, NvmlSample, Outcome, Postmortem, ProcessKey, ProcessState, Recording, Stacks, Throttling,
-    TimedLaunch, TimelinePoint, Timings, device_total,
+    KernelSpan, NvmlSample, Outcome, Postmortem, ProcessKey, ProcessState, Recording, StackMoment, Stacks,
+    Throttling, TimedLaunch, TimelinePoint, Timings, device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -61,6 +61,8 @@ pub enum Record {
     Fits(Vec<Fit>),
     /// Call stacks of a process's memory; replaces what was known of the process.
     Stacks(Box<Stacks>),
+    /// What was held from each call site of a process at one moment.
+    StackMoment(Box<StackMoment>),
 }
 
 /// Everything that changed up to one moment. One frame, so that a reader sees

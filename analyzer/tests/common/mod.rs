@@ -106,6 +106,7 @@ fn process(slot: u32, pid: u32, timelines: Vec<Timeline>) -> Process {
         timings: Timings::default(),
         throttling: Throttling::default(),
         stacks: None,
+        stack_moments: Vec::new(),
         kernel_activity: KernelActivity::default(),
         timelines,
         seen_alive: Nanos::from_secs(187),
@@ -298,4 +299,53 @@ pub fn idle() -> Profile {
     profile.last_state = Nanos::from_secs(5);
     profile.notes.push(Note::Truncated { at: 1234, bytes: 7 });
     profile
+}
+
+/// Call stacks of a training run's first process: what its kinds hold at the peak and at the end, two refused requests,
+/// and what was held at each tenth point of its timeline.
+pub fn record_stacks(process: &mut Process) {
+    let account = process.state.accounts[0].clone();
+    let names = ["<module>", "load", "make_weights", "step", "forward", "backward"];
+    let code = |name: &str| StackCode { file: "/home/ada/gpt/train.py".into(), name: name.into() };
+    let frames = |functions: &[u32]| {
+        let frame = |code: u32| StackFrame::Code { code, line: 10 * (code + 1), is_entry: true };
+        functions.iter().rev().map(|code| frame(*code)).collect::<Vec<_>>()
+    };
+    let site = |kind: Kind, functions: &[u32], at_peak: Bytes, held: Bytes| Site {
+        gpu: account.gpu,
+        kind: kind as u8,
+        frames: frames(functions),
+        at_peak,
+        held,
+        allocations: 12,
+        ..Site::default()
+    };
+    let (peak, now) =
+        (|kind: Kind| account.kinds[kind.index()].at_peak, |kind: Kind| account.kinds[kind.index()].now);
+    let gradients = Bytes::from_mib(100);
+    let mut sites = vec![
+        site(Kind::Vmm, &[0, 1], peak(Kind::Vmm), now(Kind::Vmm)),
+        site(Kind::Device, &[0, 1, 2], peak(Kind::Device), now(Kind::Device)),
+        site(Kind::PoolUsed, &[0, 3, 4], peak(Kind::PoolUsed).minus(gradients), now(Kind::PoolUsed)),
+        site(Kind::PoolUsed, &[0, 3, 5], gradients, Bytes::ZERO),
+    ];
+    sites[2].refused = 2;
+    sites[2].refused_size = Bytes::from_gib(140);
+    let ids: Vec<(u64, Kind)> = sites
+        .iter()
+        .zip([Kind::Vmm, Kind::Device, Kind::PoolUsed])
+        .map(|(site, kind)| (site.id(), kind))
+        .collect();
+    let moment = |point: &TimelinePoint| StackMoment {
+        key: process.key,
+        gpu: account.gpu,
+        t: point.t,
+        is_peak: false,
+        total: point.max_total,
+        kinds: point.at_max,
+        changed: ids.iter().map(|(id, kind)| (*id, point.at_max[kind.index()])).collect(),
+    };
+    process.stack_moments = process.timelines[0].points.iter().step_by(10).map(moment).collect();
+    let codes = names.map(code).to_vec();
+    process.stacks = Some(Stacks { key: process.key, codes, sites, ..Stacks::default() });
 }

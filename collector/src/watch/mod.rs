@@ -162,8 +162,8 @@ struct Watched {
     keeps_launches: bool,
     /// Up to here its work is in the profile.
     worked: Nanos,
-    /// From here on its call stacks are worth another record.
-    stacks_due: Nanos,
+    /// What of its call stacks is in the profile.
+    stacks: stacks::Written,
 }
 
 impl<S: Source> Watch<S> {
@@ -411,7 +411,7 @@ impl<S: Source> Watch<S> {
             fine_timeline,
             keeps_launches,
             worked: Nanos::ZERO,
-            stacks_due: now + stacks::FIRST,
+            stacks: stacks::Written::new(now),
         };
         self.processes.insert(brief.key, watched);
     }
@@ -575,7 +575,7 @@ impl<S: Source> Watch<S> {
             if let Some(throttling) = throttling {
                 self.write(Record::Throttling(throttling));
             }
-            self.write_stacks(brief.key, now, whole);
+            self.write_stacks(&process, now, whole);
             work.extend(self.worked(&process, now));
             if whole {
                 self.launches.end(brief.key);

@@ -1,23 +1,29 @@
 //! What is recorded of a process since the last time: its call stacks, launches and copies.
 
-use radrm_profile::model::{KernelSpan, Process, ProcessKey};
+use radrm_profile::model::{KernelSpan, Process};
 use radrm_profile::{Nanos, Record};
 
 use super::Watch;
 use crate::source::Source;
-use crate::stacks;
 
 impl<S: Source> Watch<S> {
     /// Writes the call stacks of a process: when it has ended, and before that ever more rarely, so that little is lost
-    /// if the watch is killed.
-    pub(super) fn write_stacks(&mut self, key: ProcessKey, now: Nanos, whole: bool) {
-        let Some(watched) = self.processes.get_mut(&key) else { return };
-        if !whole && now < watched.stacks_due {
+    /// if the watch is killed. What they held is written at every state since which anything changed.
+    pub(super) fn write_stacks(&mut self, process: &Process, now: Nanos, whole: bool) {
+        let Some(watched) = self.processes.get_mut(&process.key) else { return };
+        let is_due = whole || watched.stacks.is_due(now);
+        let has_news = watched.fine_timeline && watched.stacks.has_news(process);
+        if !is_due && !has_news {
             return;
         }
-        watched.stacks_due = stacks::next(watched.seen, now);
-        if let Some(stacks) = self.source.stacks(key) {
+        let Some(stacks) = self.source.stacks(process.key) else { return };
+        let moments = if has_news { watched.stacks.news(process, &stacks, now) } else { Vec::new() };
+        if is_due {
+            watched.stacks.put_off(watched.seen, now);
             self.write(Record::Stacks(Box::new(stacks)));
+        }
+        for moment in moments {
+            self.write(Record::StackMoment(Box::new(moment)));
         }
     }
 

@@ -35,7 +35,7 @@ pub use postmortem::Postmortem;
 pub use process::{Bypass, End, Framework, Identity, Kernel, Process, ProcessState, Remainder, frameworks};
 pub use recording::{KernelsMode, Recording};
 pub use sample::{Event, EventKind, NvmlSample, ProcessUse};
-pub use stacks::{Site, StackCode, StackFrame, StackModule, Stacks, Symbol};
+pub use stacks::{Site, StackCode, StackFrame, StackModule, StackMoment, Stacks, Symbol};
 pub use throttling::Throttling;
 pub use timings::{Copies, KernelTime, TimedSpan, Timings};
 

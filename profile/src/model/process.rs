@@ -1,8 +1,8 @@
 //! A process of the job.
 
 use super::{
-    Account, Block, FailedRequest, GpuIndex, KernelActivity, KernelsMode, ProcessKey, Stacks, Throttling,
-    Timeline, Timings,
+    Account, Block, FailedRequest, GpuIndex, KernelActivity, KernelsMode, ProcessKey, StackMoment, Stacks,
+    Throttling, Timeline, Timings,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
@@ -187,6 +187,8 @@ pub struct Process {
     pub throttling: Throttling,
     /// Call stacks of its requests for memory, if they are recorded.
     pub stacks: Option<Stacks>,
+    /// What was held from each call site at moments in between, by GPU and in the order in which they were recorded.
+    pub stack_moments: Vec<StackMoment>,
     /// What it has launched and copied so far: all of its spans in the profile.
     pub kernel_activity: KernelActivity,
     /// Its memory over time, one per GPU.

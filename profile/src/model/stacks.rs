@@ -1,7 +1,7 @@
 //! Call stacks of requests for memory, and what was held from each.
 
-use super::{GpuIndex, ProcessKey};
-use crate::units::Bytes;
+use super::{GpuIndex, KIND_COUNT, Kind, ProcessKey};
+use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -92,6 +92,50 @@ pub struct Site {
     pub refused_size: Bytes,
 }
 
+impl Site {
+    /// Whether its bytes are part of the device total: what pools handed out stands for what they reserved.
+    pub fn is_in_total(&self) -> bool {
+        Kind::from_raw(self.kind)
+            .is_some_and(|kind| (kind.in_total() && kind != Kind::PoolReserved) || kind == Kind::PoolUsed)
+    }
+
+    /// A number that the site has in every record of its process: FNV-1a over GPU, kind and frames.
+    pub fn id(&self) -> u64 {
+        let words = self.frames.iter().flat_map(|frame| match *frame {
+            StackFrame::Native { module, offset } => [1, u64::from(module), offset],
+            StackFrame::Unmapped(address) => [2, 0, address],
+            StackFrame::Code { code, line, is_entry } => {
+                [3 + u64::from(is_entry), u64::from(code), u64::from(line)]
+            }
+            StackFrame::Cut => [5, 0, 0],
+        });
+        let words = [u64::from(self.gpu.0), u64::from(self.kind)].into_iter().chain(words);
+        words.flat_map(u64::to_le_bytes).fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    }
+}
+
+/// What was held from each call site of a process on one GPU at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackMoment {
+    /// Which process.
+    pub key: ProcessKey,
+    /// The GPU.
+    pub gpu: GpuIndex,
+    /// When.
+    pub t: Nanos,
+    /// True if the process had held less at all times before; else it is the moment at which it was read.
+    pub is_peak: bool,
+    /// Device total.
+    pub total: Bytes,
+    /// All kinds.
+    pub kinds: [Bytes; KIND_COUNT],
+    /// Sites, by [`Site::id`], that held something else at the moment recorded before of this GPU (before the first:
+    /// nothing).
+    pub changed: Vec<(u64, Bytes)>,
+}
+
 /// Name of a native frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Symbol {
@@ -101,4 +145,24 @@ pub struct Symbol {
     pub file: Option<String>,
     /// Line there.
     pub line: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is written under this number is read under it for good.
+    #[test]
+    fn a_site_keeps_its_number() {
+        let site = |frames| Site { gpu: GpuIndex(1), kind: 2, frames, ..Site::default() };
+        let native = StackFrame::Native { module: 1, offset: 16 };
+        let code = |is_entry| StackFrame::Code { code: 1, line: 16, is_entry };
+        let all = [vec![], vec![native], vec![code(true)], vec![code(false)], vec![native, StackFrame::Cut]];
+        let numbers: std::collections::BTreeSet<u64> =
+            all.map(|frames| site(frames).id()).into_iter().collect();
+        assert_eq!(numbers.len(), 5);
+        let other = Site { held: Bytes(7), ..site(vec![native]) };
+        assert_eq!(other.id(), site(vec![native]).id(), "what is held is no part of it");
+        assert_eq!(Site::default().id(), 0x8820_1fb9_60ff_6465);
+    }
 }
