@@ -18,7 +18,8 @@ pub use model::{
     JobSummary, KernelSummary, KindSummary, LeftOver, LimitSummary, LoadSummary, NvmlSummary, OutcomeSummary,
     ProcessGpuSummary, ProcessSummary, SCHEMA, StacksSummary, Summary, footprint,
 };
-pub use view::stacks::{folded, pprof, speedscope};
+pub use view::stacks::{folded, heap_profile, pprof, speedscope};
 pub use view::{
-    TextOptions, comparison_text, escaped, fits_text, html, json, oom_json, oom_text, perfetto, text,
+    TextOptions, comparison_html, comparison_text, escaped, fits_text, html, json, oom_json, oom_text,
+    perfetto, text,
 };

@@ -3,6 +3,7 @@
 mod columns;
 mod comparison;
 mod escaped;
+mod flame;
 mod json;
 mod page;
 mod perfetto;
@@ -10,7 +11,7 @@ mod phrases;
 pub mod stacks;
 mod text;
 
-pub use comparison::comparison_text;
+pub use comparison::{comparison_html, comparison_text};
 pub use escaped::escaped;
 pub use json::{json, oom_json};
 pub use page::html;

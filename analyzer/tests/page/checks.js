@@ -40,6 +40,8 @@
   await settle();
   check("a drag zooms into its interval", interval() === "46.8 s to 1 min 34 s · peak 8.21 GiB at 1 min 24 s", interval());
   check("the interval is announced", announced === 1, announced);
+  const stacks = one(".stacks"), said = () => one("[role=status]", stacks).textContent;
+  check("the flame graph follows the interval", said() === "held at 1 min 20 s, the most of 2 recorded moments of the interval: 5.70 GiB", said());
   const times = from => all("text", from).map(text => text.textContent).filter(text => / (s|min)$/.test(text)).join();
   check("load shows the same interval", times(svg) === times(one(".chart.load")) && times(svg).includes("1:15 min"), times(svg));
   svg.dispatchEvent(new MouseEvent("dblclick", { bubbles: true }));
@@ -74,6 +76,65 @@
   check("memory is stacked by process", names()[0] === "4711 python" && all("path.band", svg).length === 2, names());
   by.value = "kind";
   by.dispatchEvent(new Event("change", { bubbles: true }));
+
+  // Call stacks.
+  const tree = one("[role=tree]", stacks), frames = () => all("[role=treeitem]", tree);
+  const label = frame => frame.getAttribute("aria-label"), named = text => frames().find(frame => label(frame).startsWith(text));
+  const field = one("input[type=search]", stacks), choice = one("select", stacks), sites = () => all("tr[data-line]", stacks);
+  const find = text => { field.value = text; field.dispatchEvent(new Event("input", { bubbles: true })); };
+  const choose = id => { choice.value = id; choice.dispatchEvent(new Event("change", { bubbles: true })); };
+  check("the whole run shows the stacks at the peak", choice.value === "peak" && said() === "held at the peak (2 min 06 s): 8.21 GiB", said());
+  check("the outermost frame is all", label(frames()[0]) === "GPU 0, 8.21 GiB, 100.0 %", label(frames()[0]));
+  const [graph] = JSON.parse(one("script#stacks").textContent).graphs;
+  const peak = graph.views[0].values.reduce((sum, value) => sum + value, 0);
+  check("stacks add up to the peak, to the byte", peak === 8410 * 1048576, peak);
+  const share = named("step").getBoundingClientRect().width / tree.getBoundingClientRect().width;
+  check("a frame is as wide as what it holds", Math.abs(share - 4222 / 8410) < 0.005, share);
+  const above = frames().every(frame => {
+    const parents = frames().filter(other => Number(other.getAttribute("aria-level")) === Number(frame.getAttribute("aria-level")) - 1);
+    const box = frame.getBoundingClientRect();
+    return frame === frames()[0] || parents.some(parent => {
+      const around = parent.getBoundingClientRect();
+      return around.left <= box.left + 0.5 && around.right >= box.right - 0.5 && Math.abs(around.bottom - box.top) < 1;
+    });
+  });
+  check("each frame lies below its caller", above, "");
+  named("step").click();
+  check("a click zooms into a frame", said().endsWith("step (train.py:40): 4.12 GiB, 50.2 %") && named("step").getBoundingClientRect().width > tree.clientWidth - 1, said());
+  check("lines outside of it are marked", sites().length === 6 && sites().filter(row => row.classList.contains("outside")).length === 4, sites().length);
+  check("its neighbours are gone", !named("load"), "");
+  const focused = () => document.activeElement.getAttribute("aria-label") ?? "";
+  frames()[0].focus();
+  key(document.activeElement, "Escape");
+  check("escape shows all frames", Boolean(named("load")) && one(".stacks button:not(.line)").disabled, "");
+  key(document.activeElement, "ArrowDown"); key(document.activeElement, "ArrowDown");
+  check("down goes to what holds most", focused().startsWith("step (train.py:40)"), focused());
+  key(document.activeElement, "ArrowRight");
+  check("right goes to the neighbour", focused().startsWith("load (train.py:20)"), focused());
+  check("one frame is in the order of tabs", all("[tabindex='0']", tree).length === 1, all("[tabindex='0']", tree).length);
+  key(document.activeElement, "Enter");
+  check("enter zooms and keeps the focus", said().includes("load (train.py:20): 2.63 GiB") && focused().startsWith("load"), said());
+  key(document.activeElement, "ArrowUp");
+  check("up goes to the caller", focused().startsWith("<module>"), focused());
+  key(document.activeElement, "Escape");
+  find("train.py:20");
+  check("a search adds up what it finds", said().endsWith("1 frame found: 2.63 GiB, 32.0 %") && all(".faint", tree).length > 3, said());
+  find("train.py");
+  check("what lies inside of a match counts once", said().endsWith("6 frames found: 6.75 GiB, 82.2 %"), said());
+  find("no such");
+  check("a search that finds nothing says so", said().endsWith("no frame found"), said());
+  one("button", sites()[0]).click();
+  check("a line of the table finds its frames", field.value === "forward (train.py:50)" && said().endsWith("1 frame found: 4.03 GiB, 49.0 %"), said());
+  find("");
+  choose("end");
+  check("what is held at exit is shown", said() === "still held at exit: 4.09 GiB", said());
+  choose("refused");
+  check("refused requests are shown", said() === "refused requests: 2 requests" && Boolean(named("forward")), said());
+  choose("interval");
+  check("of all moments the peak is the highest", said() === "held at 2 min 20 s, the most of 11 recorded moments of the interval: 8.21 GiB", said());
+  choose("peak");
+  named("backward").dispatchEvent(new PointerEvent("pointermove", { bubbles: true }));
+  check("a frame's figures are under the pointer", one(".pointed", stacks).textContent.includes("backward (train.py:60) · 100.0 MiB"), one(".pointed", stacks).textContent);
 
   // Tables.
   const kernels = one("table[aria-label=Kernels]"), rows = () => [...kernels.tBodies[0].rows].filter(row => row.getClientRects().length);

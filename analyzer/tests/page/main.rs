@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{kinds, out_of_memory, training};
-use radrm_analyzer::{Summary, html};
+use radrm_analyzer::{Comparison, Held, Summary, comparison_html, flames, html};
 use radrm_profile::model::postmortem::{QuotaUse, Scope};
 use radrm_profile::model::*;
 use radrm_profile::{Bytes, Nanos};
 
 const CHECKS: &str = include_str!("checks.js");
+const COMPARE_CHECKS: &str = include_str!("compare.js");
 
 /// Browsers that understand the options below.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -31,6 +32,7 @@ fn full() -> Profile {
     let main = &mut profile.processes[0];
     main.state.failures = refused.failures;
     main.state.accounts[0].failed = 2;
+    common::record_stacks(main);
     let gemm = main.kernels[1].clone();
     main.kernels.extend((0..9).map(|id| Kernel {
         id: 10 + id,
@@ -71,14 +73,14 @@ fn full() -> Profile {
     profile
 }
 
-/// The page with the checks in it, and what the browser reports of them.
-fn run(browser: &Path, page: &str, width: u32) -> (String, String) {
+/// The page with checks in it, and what the browser reports of them.
+fn run(browser: &Path, page: &str, checks: &str, width: u32) -> (String, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("page.html");
     let watch =
         "<script>window.errors = []; addEventListener('error', e => errors.push(e.message));</script>";
     let page = page.replacen("<head>", &format!("<head>{watch}"), 1);
-    let page = page.replace("</body>", &format!("<script>{CHECKS}</script></body>"));
+    let page = page.replace("</body>", &format!("<script>{checks}</script></body>"));
     std::fs::write(&file, page).expect("written");
     let mut command = Command::new(browser);
     command
@@ -108,15 +110,54 @@ fn a_browser_finds_every_part_of_the_page_at_work() {
         return;
     };
     let profile = full();
-    let page = html(&profile, &Summary::from_profile(&profile));
+    holds(&browser, &html(&profile, &Summary::from_profile(&profile)), CHECKS);
+}
+
+/// All checks hold on a wide and on a narrow screen.
+#[track_caller]
+fn holds(browser: &Path, page: &str, checks: &str) {
     for width in [1400, 500] {
-        let (lines, said) = run(&browser, &page, width);
+        let (lines, said) = run(browser, page, checks, width);
         let failed: Vec<_> = lines.lines().filter(|line| !line.starts_with("ok ")).collect();
         assert!(failed.is_empty(), "at {width} pixels: {failed:#?}");
         assert!(lines.ends_with("ok no error"), "the checks did not come to their end: {lines}");
         let console: Vec<_> = said.lines().filter(|line| line.contains("CONSOLE")).collect();
         assert!(console.is_empty(), "at {width} pixels: {console:#?}");
     }
+}
+
+/// Runs before and after: weights shrank, a line moved, and one is new.
+fn compared() -> Comparison {
+    let before = full();
+    let mut after = before.clone();
+    let process = &mut after.processes[0];
+    let stacks = process.stacks.as_mut().expect("call stacks");
+    let less = Bytes::from_mib(200);
+    stacks.sites[1].at_peak = stacks.sites[1].at_peak.minus(less);
+    for frame in stacks.sites.iter_mut().flat_map(|site| &mut site.frames) {
+        if let StackFrame::Code { code: 3, line, .. } = frame {
+            *line += 2;
+        }
+    }
+    stacks.sites.push(Site {
+        kind: Kind::Device as u8,
+        frames: vec![StackFrame::Code { code: 4, line: 77, is_entry: true }],
+        at_peak: Bytes::from_mib(50),
+        ..Site::default()
+    });
+    process.state.accounts[0].peak = process.state.accounts[0].peak.minus(Bytes::from_mib(150));
+    let flames = |profile: &Profile| vec![Some(flames(profile, Held::AtPeak, false))];
+    let summaries = |profile: &Profile| vec![Summary::from_profile(profile)];
+    Comparison::of(&summaries(&before), &summaries(&after)).with_stacks(&flames(&before), &flames(&after))
+}
+
+#[test]
+fn a_browser_finds_what_grew_and_shrank() {
+    let Some(browser) = browser() else {
+        eprintln!("skipped: no browser of {BROWSERS:?} is here");
+        return;
+    };
+    holds(&browser, &comparison_html(&compared()), COMPARE_CHECKS);
 }
 
 /// Colours by their names in a style sheet.
@@ -199,11 +240,40 @@ fn a_page_of_many_gpus_and_processes_stays_small() {
             ..Kernel::default()
         };
         process.kernels = (0..200).map(kernel).collect();
+        record_many_stacks(&mut process);
         profile.processes.push(process);
     }
     profile.outcome = Some(Outcome { exit: Exit::Code(0), duration: Nanos::from_secs(3600), reason: None });
     let page = html(&profile, &Summary::from_profile(&profile));
     assert!(page.len() < 1 << 20, "{} bytes", page.len());
+}
+
+/// More stacks and moments than a page has room for.
+fn record_many_stacks(process: &mut Process) {
+    let gpu = process.state.accounts[0].gpu;
+    let name = |number: u32| format!("{}{number}", "function_of_a_long_name_".repeat(4));
+    let codes =
+        (0..3000).map(|number| StackCode { file: format!("/home/u/{number}.py"), name: name(number) });
+    let frame = |code| StackFrame::Code { code, line: 1 + code, is_entry: true };
+    let site = |number: u32| Site {
+        gpu,
+        kind: Kind::Device as u8,
+        frames: (0..12).map(|deep| frame(number * 7 * deep % 3000)).chain([frame(number)]).collect(),
+        at_peak: Bytes(1000 + u64::from(number)),
+        held: Bytes(u64::from(number)),
+        ..Site::default()
+    };
+    let sites: Vec<Site> = (0..3000).map(site).collect();
+    let ids: Vec<(u64, u64)> = sites.iter().map(|site| (site.id(), site.held.0)).collect();
+    let moment = |at: u64| StackMoment {
+        gpu,
+        t: Nanos::from_secs(at),
+        total: Bytes(at * 7),
+        changed: ids.iter().map(|(id, held)| (*id, Bytes(held * at % 1009))).collect(),
+        ..StackMoment::default()
+    };
+    process.stack_moments = (0..40).map(moment).collect();
+    process.stacks = Some(Stacks { key: process.key, codes: codes.collect(), sites, ..Stacks::default() });
 }
 
 /// Writes the page of everything to a folder, for a look at it.
@@ -212,5 +282,7 @@ fn the_page_can_be_written_for_a_look() {
     let Some(folder) = std::env::var_os("RADRM_PAGES") else { return };
     let profile = full();
     let page = html(&profile, &Summary::from_profile(&profile));
-    std::fs::write(PathBuf::from(folder).join("full.html"), page).expect("written");
+    let folder = PathBuf::from(folder);
+    std::fs::write(folder.join("full.html"), page).expect("written");
+    std::fs::write(folder.join("compare.html"), comparison_html(&compared())).expect("written");
 }

@@ -4,9 +4,10 @@ use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use radrm_analyzer::{Comparison, Summary};
+use radrm_analyzer::{Comparison, Flame, Held, Summary};
 use radrm_console::output::width;
 use radrm_launcher::layout::text_options;
+use radrm_launcher::report_file;
 
 use super::report;
 use crate::error::{FileProblem, UsageError};
@@ -24,8 +25,11 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "PROFILE", num_args = 1.., requires = "before")]
     after: Vec<PathBuf>,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with = "html")]
     json: bool,
+    /// Write one self-contained page to OUT, with a flame graph of what holds more or less memory; `-` is standard output
+    #[arg(long, value_name = "OUT", require_equals = true)]
+    html: Option<PathBuf>,
 }
 
 impl Flags {
@@ -37,13 +41,30 @@ impl Flags {
             _ => Err(UsageError::OneSide),
         }
     }
+
+    /// The file that the page goes to; `None` for standard output.
+    fn out(&self) -> Option<&Path> {
+        self.html.as_deref().filter(|out| out.as_os_str() != "-")
+    }
 }
 
 /// Shows what changed. A directory stands for the profiles in it.
 pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     let (before, after) = flags.sides()?;
-    let (before, after) = (summaries(before)?, summaries(after)?);
-    let comparison = Comparison::of(&before, &after);
+    if let Some(out) = flags.out() {
+        report_file::spares_profile(out).map_err(UsageError::Overwrites)?;
+    }
+    let (before, after) = (runs(before)?, runs(after)?);
+    let comparison =
+        Comparison::of(&before.summaries, &after.summaries).with_stacks(&before.flames, &after.flames);
+    match (flags.html.is_some(), flags.out()) {
+        (true, None) => return print(&radrm_analyzer::comparison_html(&comparison)),
+        (true, Some(out)) => {
+            report_file::write(out, &radrm_analyzer::comparison_html(&comparison))?;
+            return print(&format!("{}\n", out.display()));
+        }
+        (false, _) => {}
+    }
     if flags.json {
         return print(&comparison.json());
     }
@@ -52,7 +73,15 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     print(&radrm_analyzer::comparison_text(&comparison, &options))
 }
 
-fn summaries(paths: &[PathBuf]) -> Result<Vec<Summary>, Failure> {
+/// The runs of one side.
+#[derive(Default)]
+struct Runs {
+    summaries: Vec<Summary>,
+    /// Call stacks at the peak; `None` where they were not recorded.
+    flames: Vec<Option<Vec<Flame>>>,
+}
+
+fn runs(paths: &[PathBuf]) -> Result<Runs, Failure> {
     let mut files = Vec::new();
     for path in paths {
         if path.is_dir() {
@@ -61,7 +90,15 @@ fn summaries(paths: &[PathBuf]) -> Result<Vec<Summary>, Failure> {
             files.push(path.clone());
         }
     }
-    files.iter().map(|file| Ok(Summary::from_profile(&report::open(file)?))).collect()
+    let mut runs = Runs::default();
+    for file in files {
+        let mut profile = report::open(&file)?;
+        radrm_symbols::fill(&mut profile);
+        runs.summaries.push(Summary::from_profile(&profile));
+        let recorded = profile.processes.iter().any(|process| process.stacks.is_some());
+        runs.flames.push(recorded.then(|| radrm_analyzer::flames(&profile, Held::AtPeak, false)));
+    }
+    Ok(runs)
 }
 
 /// The profiles of a directory, by name.
@@ -105,13 +142,13 @@ mod tests {
     fn a_directory_without_profiles_is_said() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a.txt"), "").unwrap();
-        let error = summaries(&[dir.path().into()]).unwrap_err();
+        let error = runs(&[dir.path().into()]).err().unwrap();
         let error = error.to_string();
         assert!(error.ends_with("there is no profile (*.radrm) in it"), "{error}");
         fs::write(dir.path().join("b.radrm"), "").unwrap();
         fs::write(dir.path().join("a.radrm"), "").unwrap();
         let files = profiles_in(dir.path()).unwrap();
         assert!(files[0].ends_with("a.radrm") && files[1].ends_with("b.radrm") && files.len() == 2);
-        assert!(summaries(&files).unwrap_err().to_string().contains("a.radrm: "));
+        assert!(runs(&files).err().unwrap().to_string().contains("a.radrm: "));
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct Flags {
     #[arg(long, conflicts_with_all = ["json", "html", "perfetto"])]
     follow: bool,
     /// Print the call stacks of the GPU memory at its peak, recorded with `radrm-run --stacks`: folded (for
-    /// flamegraph.pl and inferno), speedscope or pprof
+    /// flamegraph.pl and inferno), speedscope, pprof or perfetto (a heap profile for ui.perfetto.dev)
     #[arg(long, value_name = "FORMAT", value_enum, require_equals = true, hide_possible_values = true,
           conflicts_with_all = ["json", "html", "timeline", "features", "oom", "perfetto", "follow"])]
     stacks: Option<StacksFormat>,
@@ -69,6 +69,8 @@ enum StacksFormat {
     Speedscope,
     /// profile.proto for `go tool pprof`: at the peak and at the end
     Pprof,
+    /// Trace for ui.perfetto.dev: at the peak, at the end and at moments in between
+    Perfetto,
 }
 
 impl Flags {
@@ -191,6 +193,10 @@ fn stacks(flags: &Flags, format: StacksFormat) -> Result<(), Failure> {
         }
         StacksFormat::Pprof => {
             let bytes = radrm_analyzer::pprof(&of(Held::AtPeak), &of(Held::AtEnd));
+            bytes_to_stdout(&bytes).map(|_| ()).map_err(Failure::Output)
+        }
+        StacksFormat::Perfetto => {
+            let bytes = radrm_analyzer::heap_profile(&profile, flags.all_frames);
             bytes_to_stdout(&bytes).map(|_| ()).map_err(Failure::Output)
         }
     }

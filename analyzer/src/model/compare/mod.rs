@@ -4,6 +4,7 @@ mod metrics;
 mod noise;
 
 use crate::model::Summary;
+use crate::model::stacks::{Flame, FlameDifference, LineDifference};
 use noise::Verdict;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,13 @@ pub struct Comparison {
     pub figures: Vec<Difference>,
     /// Kernels that changed, those with the largest change first.
     pub kernels: Vec<KernelDifference>,
+    /// Lines that hold more or less at the peak, by program and GPU, those with the largest change first; empty where call
+    /// stacks are not recorded on both sides.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<LineDifference>,
+    /// The stacks of these lines, and of those that hold the same.
+    #[serde(skip)]
+    pub flames: Vec<FlameDifference>,
 }
 
 /// One figure before and after.
@@ -96,7 +104,31 @@ impl Comparison {
             notes: notes(before, after),
             figures: figures.collect(),
             kernels: kernels(before, after),
+            lines: Vec::new(),
+            flames: Vec::new(),
         }
+    }
+
+    /// The same with the call stacks at the peak of the runs; `None` where they were not recorded.
+    #[must_use]
+    pub fn with_stacks(mut self, before: &[Option<Vec<Flame>>], after: &[Option<Vec<Flame>>]) -> Comparison {
+        let recorded =
+            |runs: &[Option<Vec<Flame>>]| -> Vec<Vec<Flame>> { runs.iter().flatten().cloned().collect() };
+        let (old, new) = (recorded(before), recorded(after));
+        if old.is_empty() && new.is_empty() {
+            return self;
+        }
+        for (side, all, found) in [("before", before, &old), ("after", after, &new)] {
+            if found.len() < all.len() {
+                let (all, without) = (all.len(), all.len() - found.len());
+                self.notes.push(format!("{without} of {all} runs {side} did not record call stacks"));
+            }
+        }
+        if !old.is_empty() && !new.is_empty() {
+            self.flames = FlameDifference::all(&old, &new);
+            self.lines = self.flames.iter().flat_map(FlameDifference::lines).collect();
+        }
+        self
     }
 }
 

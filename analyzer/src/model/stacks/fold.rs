@@ -1,6 +1,8 @@
 //! Which frames say nothing about a program: those of allocators, of the CUDA runtime and of interpreters. They are
 //! left out unless all frames are asked for.
 
+use crate::model::names;
+
 /// Libraries all of whose frames are left out.
 const LIBRARIES: [&str; 7] =
     ["libradrm.so", "libcuda.so", "libcudart", "libcudadevrt", "libpython", "libffi.so", "_ctypes."];
@@ -33,6 +35,21 @@ const FUNCTIONS: [&str; 22] = [
 
 /// Functions by their whole names.
 const WHOLE: [&str; 4] = ["_start", "clone3", "start_thread", "__clone"];
+
+/// Allocators that keep what was given back to them, by how their functions begin, and whose they are.
+const CACHES: [(&str, &str); 5] = [
+    ("c10::cuda::CUDACachingAllocator", "PyTorch"),
+    ("tsl::BFCAllocator", "XLA"),
+    ("rmm::mr::pool_memory_resource", "RMM"),
+    ("rmm::mr::arena_memory_resource", "RMM"),
+    ("__pyx_f_4cupy_4cuda_6memory_", "CuPy"),
+];
+
+/// Whose allocator a function is part of, if that keeps what was given back.
+pub(super) fn cache(function: &str) -> Option<&'static str> {
+    let name = names::qualified(function);
+    CACHES.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, owner)| *owner)
+}
 
 /// Whether a library's frames are left out.
 pub(super) fn is_folded_library(path: &str) -> bool {
@@ -77,6 +94,14 @@ mod tests {
         }
         assert!(is_folded_library("/usr/local/cuda/lib64/libcudart.so.12"));
         assert!(!is_folded_library("/home/u/libcudamodel.so"));
+    }
+
+    #[test]
+    fn caches_of_frameworks_are_known_by_their_functions() {
+        let malloc = "_ZN3c104cuda20CUDACachingAllocator6Native6mallocEv";
+        assert_eq!(cache(malloc), Some("PyTorch"));
+        assert_eq!(cache("__pyx_f_4cupy_4cuda_6memory_22SingleDeviceMemoryPool__malloc"), Some("CuPy"));
+        assert_eq!((cache("cudaMalloc"), cache("main")), (None, None));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The report as one page that needs nothing else.
 
+mod stacks;
 mod timeline;
 
 use super::escaped::{escaped, json_in_script};
@@ -16,6 +17,7 @@ use radrm_profile::steps::{columns, gpu_steps};
 use radrm_profile::{Bytes, Nanos};
 use radrm_term::clean;
 use radrm_term::number::{grouped, mean};
+use stacks::{Section, Stacks};
 use timeline::Timeline;
 
 /// Kernels in the page; all of them are in the JSON report.
@@ -37,6 +39,9 @@ struct Page<'a> {
     timeline: Timeline,
     /// What the script draws, as JSON.
     data: String,
+    stacks: Stacks,
+    /// Call stacks for the script, likewise.
+    flames: String,
     title: String,
     command: String,
     outcome: String,
@@ -80,6 +85,7 @@ struct Gpu<'a> {
     /// Names of the kinds, then memory at some moments: the picture's figures.
     moments: (Vec<&'static str>, Vec<Moment>),
     kinds: Vec<KindRow>,
+    stacks: Vec<Section>,
     facts: Vec<(&'static str, String)>,
 }
 
@@ -158,6 +164,7 @@ impl<'a> Page<'a> {
         let failures: Vec<String> =
             s.failed_requests.iter().map(|f| failure_text(f, s.processes.len() > 1)).collect();
         let timeline = Timeline::new(profile, s);
+        let mut stacks = Stacks::new(profile);
         Page {
             // Serialising to a string fails only for maps with keys that are not strings; there are none.
             data: json_in_script(&serde_json::to_string(&timeline).unwrap_or_default()),
@@ -172,8 +179,10 @@ impl<'a> Page<'a> {
             who: format!("{who}@{}", s.job.host),
             started: format!("{} UTC", calendar::utc(s.job.start_unix_ns)),
             facts: job_facts(s),
-            gpus: s.gpus.iter().map(|gpu| Gpu::new(profile, &timeline, gpu)).collect(),
+            gpus: s.gpus.iter().map(|gpu| Gpu::new(profile, &timeline, &mut stacks, gpu)).collect(),
             timeline,
+            flames: json_in_script(&serde_json::to_string(&stacks.flames).unwrap_or_default()),
+            stacks,
             timed: s.kernels.iter().any(|kernel| kernel.gpu_time.is_some()),
             more_kernels: s.kernels.len().saturating_sub(KERNELS),
             graphs: s.kernels.iter().any(|kernel| kernel.graph_launches > 0),
@@ -225,7 +234,7 @@ fn of_gpu(gpu: &GpuFigures) -> Vec<(&'static str, String)> {
 }
 
 impl<'a> Gpu<'a> {
-    fn new(profile: &Profile, timeline: &Timeline, s: &'a GpuSummary) -> Gpu<'a> {
+    fn new(profile: &Profile, timeline: &Timeline, stacks: &mut Stacks, s: &'a GpuSummary) -> Gpu<'a> {
         let kinds = Kind::ALL
             .into_iter()
             .filter_map(|kind| Some((kind, s.kinds.get(kind.key())?)))
@@ -253,6 +262,7 @@ impl<'a> Gpu<'a> {
             load: timeline.load(s.index),
             moments: moments(profile, GpuIndex(s.index)),
             kinds,
+            stacks: stacks.take(s.index),
             facts: gpu_facts(s),
             s,
         }

@@ -3,6 +3,7 @@
 
 use crate::model::{GpuSummary, Summary};
 use crate::view::columns;
+use crate::view::flame::{micros, number};
 use crate::view::phrases::failure_text;
 use radrm_profile::model::{GpuIndex, GpuSpan, Kind, Profile, Share};
 use radrm_profile::steps::{Step, gpu_steps, process_steps};
@@ -340,15 +341,6 @@ fn refused(summary: &Summary, gpu: u8) -> Vec<Refused> {
         .take(REFUSED)
         .map(|failure| Refused { t: micros(failure.t_ns), text: failure_text(failure, with_pid) })
         .collect()
-}
-
-fn micros(t: Nanos) -> u64 {
-    t.0 / 1000
-}
-
-/// As a number of the script, which are exact up to 2^53.
-fn number(bytes: Bytes) -> u64 {
-    bytes.0.min(1 << 53)
 }
 
 fn steps_of(values: impl IntoIterator<Item = u64>) -> Vec<u64> {
