@@ -56,8 +56,8 @@ impl<'a> Prepared<'a> {
             if let Some(kernels) = &self.plan.kernels {
                 kernels.enter(&mut environment);
             }
-            if self.plan.stacks {
-                environment.set("RADRM_STACKS", b"1");
+            if let Some(smallest) = self.plan.stacks {
+                environment.set("RADRM_STACKS", smallest.max(1).to_string().as_bytes());
             }
         }
         if let Some(emulated) = &self.emulated {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, Parser};
 use radrm_console::usage::{Instead, explain};
 use radrm_limits::LimitError;
+use radrm_limits::amount;
 use radrm_limits::config::{Mode, Percentage};
 use radrm_limits::program::kernels::Kernels;
 use radrm_limits::requested::RequestedLimits;
@@ -105,9 +106,10 @@ struct Flags {
     kernels: Option<Kernels>,
     /// Record the call stack of each request for GPU memory, so that the report says which lines hold it
     ///
-    /// `radrm report --stacks=folded|speedscope|pprof PROFILE` writes them for other tools.
-    #[arg(long)]
-    stacks: bool,
+    /// With BYTES, only of blocks of at least that size (64KiB); smaller ones are added up as "other stacks".
+    /// `radrm report --stacks=folded|speedscope|pprof|perfetto PROFILE` writes them for other tools.
+    #[arg(long, value_name = "BYTES", num_args = 0..=1, require_equals = true, value_parser = amount::bytes)]
+    stacks: Option<Option<u64>>,
     /// Run on emulated GPUs: 2xH200, A100-40GB, or the path of a TOML file
     ///
     /// `radrm machines` lists the models. Kernels are not computed; memory is counted exactly. Waiting takes no time
@@ -242,8 +244,8 @@ pub struct Plan {
     pub sm_limit: Option<Percentage>,
     /// What is recorded of kernel launches, if the shim's own choice is not wanted.
     pub kernels: Option<Kernels>,
-    /// Record the call stacks of requests for memory.
-    pub stacks: bool,
+    /// Record the call stacks of requests for memory of at least so many bytes.
+    pub stacks: Option<u64>,
     /// The dry run, if one is wanted.
     pub dry_run: Option<crate::dry_run::flags::DryRun>,
     /// Another program starts the processes.
@@ -326,7 +328,7 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
         mps: flags.mps,
         sm_limit: flags.sm_limit,
         kernels: flags.kernels,
-        stacks: flags.stacks,
+        stacks: flags.stacks.map(Option::unwrap_or_default),
         dry_run,
         attend: flags.attend,
         steps: flags
@@ -390,6 +392,14 @@ mod tests {
     }
 
     #[test]
+    fn stacks_take_a_size_only_behind_an_equals_sign() {
+        assert_eq!(plan("p").unwrap().stacks, None);
+        assert_eq!(plan("--stacks=64KiB p").unwrap().stacks, Some(65_536));
+        let got = plan("--stacks p").unwrap();
+        assert_eq!((got.stacks, got.command.len()), (Some(0), 1));
+    }
+
+    #[test]
     fn wrong_lines_are_explained_in_one_sentence() {
         for (line, part) in [
             ("", "no program given"),
@@ -400,6 +410,7 @@ mod tests {
             ("--no-dataset --dataset d p", "cannot be used together"),
             ("--mem-limit 10G p", "--mem-limit: `10G` can mean two things"),
             ("--mem-limit -1 p", "--mem-limit: `-1` is no amount"),
+            ("--stacks=10% p", "--stacks: "),
             ("--mps=0 p", "--mps: `0` is no percentage"),
             ("--sm-limit=0% p", "--sm-limit: `0%` is no percentage"),
             ("--sm-limit 30% --mps=40 p", "both state a share"),

@@ -16,6 +16,7 @@ use crate::context::Contexts;
 use crate::graph::Graphs;
 use crate::kernels::Kernels;
 use crate::quota::Quota;
+use crate::stacks::size;
 
 use crate::telemetry;
 use crate::throttle::{self, Throttle};
@@ -251,7 +252,7 @@ fn join_now(page: &Page) -> bool {
         return false;
     }
     let Ok(mut writer) = telemetry::Writer::join(path) else { return false };
-    if environ::is_set(b"RADRM_STACKS") && !writer.record_stacks() {
+    if !size::begin(&mut writer) {
         writer.bypass(telemetry::Bypass::Other);
     }
     // SAFETY: only the thread that holds `join` gets here, and readers wait for `epoch`.

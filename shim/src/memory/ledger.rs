@@ -56,7 +56,7 @@ fn owner_bits(aux: u64) -> u64 {
 /// Enters a new block and charges it. False: the table has no room, and nothing was charged.
 #[inline]
 pub(super) fn add(cx: &Cx<'_>, key: BlockKey, mut block: Block) -> bool {
-    block.site = stacks::site(cx, block.gpu, block.kind);
+    block.site = stacks::site(cx, block.gpu, block.kind, block.bytes);
     let writer = cx.writer();
     let now = writer.now();
     match writer.blocks().insert(key, &block.entry(now)) {

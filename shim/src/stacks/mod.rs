@@ -15,6 +15,7 @@ mod python;
 mod registers;
 mod rule;
 mod scratch;
+pub(crate) mod size;
 mod tables;
 
 use crate::cx::Cx;
@@ -41,10 +42,16 @@ const NO_CODE: u32 = 0xff_ffff;
 
 static CODE: Wiped<Code> = Wiped::new();
 
-/// The site of the call under way; [`SiteId::NONE`] where call stacks are not recorded.
+/// The site of the call under way, for a block of `bytes`; [`SiteId::NONE`] where call stacks are not recorded.
 #[inline(always)]
-pub(crate) fn site(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind) -> SiteId {
-    if cx.writer().records_stacks() { recorded(cx, gpu, kind) } else { SiteId::NONE }
+pub(crate) fn site(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, bytes: u64) -> SiteId {
+    if !cx.writer().records_stacks() {
+        SiteId::NONE
+    } else if bytes < size::smallest() {
+        SiteId::other(gpu, kind)
+    } else {
+        recorded(cx, gpu, kind)
+    }
 }
 
 /// Counts a refused request at its site.

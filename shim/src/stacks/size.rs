@@ -1,0 +1,28 @@
+//! Whose stacks are recorded: those of blocks from a size on.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::environ;
+use crate::telemetry::Writer;
+
+/// Blocks below this size count at "other stacks", so that their sum is still known.
+static SMALLEST: AtomicU64 = AtomicU64::new(0);
+
+/// Records call stacks from now on if `RADRM_STACKS` asks for it; its value is the size of the smallest block whose stack
+/// is recorded. False: there is no memory for it.
+pub(crate) fn begin(writer: &mut Writer) -> bool {
+    if !environ::is_set(b"RADRM_STACKS") {
+        return true;
+    }
+    let mut buffer = [0u8; 32];
+    let text = environ::value(b"RADRM_STACKS", &mut buffer).and_then(|text| text.to_str().ok());
+    SMALLEST.store(text.and_then(|text| text.parse().ok()).unwrap_or(0), Relaxed);
+    writer.record_stacks()
+}
+
+/// The size of the smallest block whose stack is recorded.
+#[inline]
+pub(super) fn smallest() -> u64 {
+    SMALLEST.load(Relaxed)
+}
