@@ -18,8 +18,14 @@ use radrm_preload_tests::{
 /// Runs a program of known lines and leaves the profile in the rig.
 #[track_caller]
 fn recorded(rig: &Rig, program: &Path, arguments: &[&str]) -> Outcome {
+    recorded_from(rig, "--stacks", program, arguments)
+}
+
+/// The same with an option that says which stacks are recorded.
+#[track_caller]
+fn recorded_from(rig: &Rig, option: &str, program: &Path, arguments: &[&str]) -> Outcome {
     let mut command = rig.launcher();
-    command.arg("--stacks").arg("--").arg(program).args(arguments);
+    command.arg(option).arg("--").arg(program).args(arguments);
     rig.outcome(child::run(command, PATIENCE).ok())
 }
 
@@ -133,6 +139,65 @@ fn other_tools_read_the_stacks() {
     let sum: u64 = sites.iter().map(|site| site["peak_bytes"].as_u64().expect("bytes")).sum();
     assert_eq!(sum, peak);
     assert!(sites[0]["site"].as_str().expect("site").starts_with("weights (sites.c:"), "{sites:?}");
+}
+
+#[test]
+fn blocks_below_the_size_asked_for_are_added_up() {
+    let rig = Rig::emulated("H100-80GB");
+    let program = programs::compile("sites.c", &[]);
+    let outcome = recorded_from(&rig, "--stacks=8MiB", &program, &["peak"]);
+    let stacks = folded(&rig);
+    assert_eq!(total(&stacks), outcome.profile.processes[0].state.accounts[0].peak.0, "{stacks:?}");
+    let other: u64 =
+        stacks.iter().filter(|(frames, _)| frames[0] == "[other stacks]").map(|(_, bytes)| bytes).sum();
+    let small = outcome.ended.stdout.lines().filter_map(|line| line.split_once(' ')?.1.parse::<u64>().ok());
+    assert_eq!(other, small.filter(|bytes| *bytes < 8 << 20).sum::<u64>(), "{stacks:?}");
+    assert!(
+        other > 0 && stacks.iter().any(|(frames, _)| frames[0].starts_with("main (sites.c:")),
+        "{stacks:?}"
+    );
+}
+
+#[test]
+fn moments_in_between_hold_what_their_accounts_say() {
+    let rig = Rig::emulated("H100-80GB");
+    let outcome = recorded(&rig, &programs::compile("sites.c", &[]), &["peak"]);
+    let process = &outcome.profile.processes[0];
+    let stacks = process.stacks.as_ref().expect("call stacks");
+    let moments = &process.stack_moments;
+    let peak = moments.iter().rfind(|moment| moment.is_peak).expect("the moment of the peak");
+    assert_eq!(peak.total, process.state.accounts[0].peak);
+    // Each record has what changed since the one before: together they are what is held at the end.
+    let mut held = BTreeMap::<u64, u64>::new();
+    held.extend(moments.iter().flat_map(|moment| &moment.changed).map(|(site, bytes)| (*site, bytes.0)));
+    for site in stacks.sites.iter().filter(|site| site.is_in_total()) {
+        assert_eq!(held.get(&site.id()).copied().unwrap_or(0), site.held.0, "{site:?}");
+    }
+}
+
+#[test]
+fn a_comparison_names_the_line_that_grew() {
+    let before = Rig::emulated("H100-80GB");
+    recorded(&before, &programs::compile("sites.c", &[]), &["refused"]);
+    let after = Rig::emulated("H100-80GB");
+    let outcome = recorded(&after, &programs::compile("sites.c", &[]), &["peak"]);
+    let mut command = Command::new(artifacts::file("radrm"));
+    command.args(["compare", "--json"]).arg(before.profile_path()).arg(after.profile_path());
+    let json: serde_json::Value =
+        serde_json::from_str(&child::run(command, PATIENCE).ok().stdout).expect("JSON");
+    let lines = json["lines"].as_array().expect("lines");
+    let grown: u64 = lines.iter().map(|line| line["after_bytes"].as_u64().expect("bytes")).sum();
+    let weights =
+        lines.iter().find(|line| line["site"].as_str().is_some_and(|site| site.starts_with("weights (")));
+    assert_eq!(weights.expect("the line of the weights")["before_bytes"], 0, "{lines:?}");
+    assert!(grown <= outcome.profile.processes[0].state.accounts[0].peak.0, "{lines:?}");
+    let mut command = Command::new(artifacts::file("radrm"));
+    command.arg("compare").arg(before.profile_path()).arg(after.profile_path());
+    let text = child::run(command, PATIENCE).ok().stdout;
+    assert!(
+        text.contains("lines that hold more or less at the peak") && text.contains("weights (sites.c:"),
+        "{text}"
+    );
 }
 
 #[test]
