@@ -94,6 +94,7 @@ mod reason;
 pub mod replay;
 
 mod reserve;
+mod retry;
 mod settings;
 mod state;
 use radrm_base::units;

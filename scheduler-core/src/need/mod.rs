@@ -84,6 +84,16 @@ impl Need {
         of(self) == of(other)
     }
 
+    /// What is reserved for it on each device, the largest of which has so much. A measured need gets slack, because no
+    /// two runs are alike to the byte; but no slack may make a job impossible that ran on such a device before.
+    #[must_use]
+    pub fn reserved(&self, slack: Permille, largest: Bytes) -> Bytes {
+        match self.is_measured() {
+            true => self.upper.plus(self.upper.part(slack)).min(largest.max(self.upper)),
+            false => self.upper,
+        }
+    }
+
     /// Whether equal runs were measured and none needed more: no guess, so it is not cut to the largest device.
     #[must_use]
     pub fn is_measured(&self) -> bool {

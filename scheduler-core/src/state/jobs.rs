@@ -274,7 +274,7 @@ impl State {
     /// tried again.
     fn ended_by_itself(&mut self, id: JobId, outcome: Outcome, alone: bool, out: &mut Vec<Decision>) {
         let recovery = &self.settings.recovery;
-        let (attempts, trust_log) = (recovery.attempts, recovery.trust_log);
+        let trust_log = recovery.trust_log;
         let Some(record) = self.jobs.get_mut(&id) else { return };
         match outcome {
             Outcome::OutOfMemory { seen, evidence, .. }
@@ -290,13 +290,9 @@ impl State {
                     }
                     false => self.impossible(record),
                 });
-                if let Some(why) = why {
-                    self.end(id, Verdict::Ended(outcome), Reason::Impossible { why }, out);
-                } else if ooms >= attempts {
-                    let reason = Reason::TooManyAttempts { attempts: ooms };
-                    self.end(id, Verdict::Ended(outcome), reason, out);
-                } else {
-                    self.requeue(id, Reason::RanOutOfMemory { seen, evidence }, out);
+                match self.settings.recovery.ends(ooms, why) {
+                    Some(reason) => self.end(id, Verdict::Ended(outcome), reason, out),
+                    None => self.requeue(id, Reason::RanOutOfMemory { seen, evidence }, out),
                 }
             }
             Outcome::Lost if record.losses < MOST_LOSSES => {

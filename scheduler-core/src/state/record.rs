@@ -294,13 +294,9 @@ impl Record {
             return ask;
         }
         let reserve = settings.memory == Memory::Reserved;
-        let slack = |bytes: Bytes| if reserve { bytes.plus(bytes.part(settings.slack)) } else { bytes };
+        let slack = if reserve { settings.slack } else { Permille::ZERO };
         let measured = job.need.as_ref().is_some_and(Need::is_measured);
-        ask.claim = job.need.as_ref().map(|need| match measured {
-            // No slack may make a job impossible that ran on such a device before.
-            true => slack(need.upper).min(largest.max(need.upper)),
-            false => need.upper,
-        });
+        ask.claim = job.need.as_ref().map(|need| need.reserved(slack, largest));
         if let Some(claim) = ask.claim {
             // An estimate beyond the largest device is only an estimate.
             if !measured && claim > largest {
@@ -314,7 +310,7 @@ impl Record {
             }
         }
         if self.floor > Bytes::ZERO {
-            let raised = self.floor.plus(settings.recovery.step).min(largest.max(self.floor));
+            let raised = settings.recovery.raised(self.floor, largest);
             ask.claim = Some(ask.claim.unwrap_or(Bytes::ZERO).max(raised));
         }
         ask
