@@ -148,6 +148,9 @@ struct Flags {
     /// For workload managers that start the processes themselves.
     #[arg(long, hide = true, conflicts_with_all = ["wait_all", "json"])]
     attend: bool,
+    /// PROGRAM is a workload manager's copy of a batch script: the run is recorded under the script's content
+    #[arg(long, hide = true, requires = "attend")]
+    batch_script: bool,
     /// The job whose steps share the limits of --job-limit
     #[arg(long, value_name = "JOB", hide = true, requires = "attend")]
     step_of: Option<String>,
@@ -250,6 +253,8 @@ pub struct Plan {
     pub dry_run: Option<crate::dry_run::flags::DryRun>,
     /// Another program starts the processes.
     pub attend: bool,
+    /// The program is a copy of a batch script.
+    pub batch_script: bool,
     /// What all steps of the job may take together.
     pub steps: Option<StepsRequest>,
     /// Say nothing but failures.
@@ -331,6 +336,7 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
         stacks: flags.stacks.map(Option::unwrap_or_default),
         dry_run,
         attend: flags.attend,
+        batch_script: flags.batch_script,
         steps: flags
             .step_of
             .map(|job| StepsRequest::new(job, flags.job_limit, flags.step_limit))
@@ -416,6 +422,7 @@ mod tests {
             ("--sm-limit 30% --mps=40 p", "both state a share"),
             ("--attend --step-of a/b p", "`a/b` names no job"),
             ("--step-of slurm-7 p", "--attend"),
+            ("--batch-script p", "--attend"),
         ] {
             match plan(line) {
                 Err(Instead::Wrong(text)) => {

@@ -1,7 +1,10 @@
 //! The third phase of a launch: the program runs, and is recorded.
 
+use std::ffi::OsString;
+use std::fs;
 use std::time::Duration;
 
+use radrm_collector::dataset;
 use radrm_limits::cgroup::Fence;
 use radrm_limits::charge::Charge;
 use radrm_limits::mps::clients::Check;
@@ -42,13 +45,21 @@ pub(crate) struct Started {
     pub(crate) measured: Vec<LedgerView>,
 }
 
+/// The command of a batch script with the script named by its content; `None`: it cannot be read.
+fn by_content(command: &[OsString]) -> Option<Vec<OsString>> {
+    let (script, arguments) = command.split_first()?;
+    let word = dataset::script_word(&fs::read(script).ok()?);
+    Some([OsString::from(word)].into_iter().chain(arguments.iter().cloned()).collect())
+}
+
 impl Prepared<'_> {
     /// Begins to record; without a recording the processes run unwatched.
     pub(crate) fn recording(&self, started: Started, mps: &Joined) -> Option<Recording> {
         let (plan, remarks) = (self.plan, self.remarks);
         let emulated = self.emulated.as_ref();
+        let by_content = plan.batch_script.then(|| by_content(&plan.command)).flatten();
         let start = Start {
-            command: &plan.command,
+            command: by_content.as_deref().unwrap_or(&plan.command),
             program: self.program.as_deref(),
             pid: started.pid,
             attended: started.attended,

@@ -16,7 +16,7 @@ mod table;
 pub use features::{Features, Figure, ProcessFeatures};
 pub use files::default_path;
 pub use past::PastRuns;
-pub use program::ProgramKey;
+pub use program::{ProgramKey, script_word};
 pub use row::{GpuPeak, Origin, Row, gpu_peaks};
 pub use sharing::{SharedJob, Sharing, program_name};
 pub use table::Filter;

@@ -47,6 +47,15 @@ impl ProgramKey {
     }
 }
 
+/// A batch script as the first word of a command. A workload manager runs a copy of it under another name each time, so
+/// it is known by its content: a script that was changed is another program.
+#[must_use]
+pub fn script_word(content: &[u8]) -> String {
+    let digest = Sha256::digest(content);
+    let start = digest.iter().take(8).fold(String::new(), |sum, byte| format!("{sum}{byte:02x}"));
+    format!("batch-script:{start}")
+}
+
 impl fmt::Display for ProgramKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
@@ -66,6 +75,14 @@ mod tests {
 
     fn key(line: &str) -> ProgramKey {
         ProgramKey::of(&words(line), Path::new("/"), 1)
+    }
+
+    #[test]
+    fn a_script_is_known_by_its_content() {
+        let word = script_word(b"#!/bin/sh\n./train\n");
+        assert_eq!(word, script_word(b"#!/bin/sh\n./train\n"));
+        assert_ne!(word, script_word(b"#!/bin/sh\n./train --batch-size 2\n"));
+        assert!(word.starts_with("batch-script:") && word.len() == 29, "{word}");
     }
 
     #[test]
