@@ -47,8 +47,6 @@ impl Item {
     pub const TASK_EXIT_STATUS: Self = Self(13);
     /// `pid_t *`.
     pub const TASK_PID: Self = Self(14);
-    /// `uint32_t *`.
-    pub const RESTART_COUNT: Self = Self(29);
 }
 
 /// Called with the value of an option; not 0: it is wrong.
@@ -74,6 +72,8 @@ pub struct SpankOption {
 type GetItem = unsafe extern "C" fn(*mut c_void, c_int, ...) -> c_int;
 type GetEnv = unsafe extern "C" fn(*mut c_void, *const c_char, *mut c_char, c_int) -> c_int;
 type SetEnv = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char, c_int) -> c_int;
+/// Of a variable that is no task's, but the job's at the controller.
+type SetControl = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char, c_int) -> c_int;
 type UnsetEnv = unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int;
 type Register = unsafe extern "C" fn(*mut c_void, *const SpankOption) -> c_int;
 type Log = unsafe extern "C" fn(*const c_char, ...);
@@ -193,6 +193,22 @@ impl Spank {
         }
     }
 
+    /// Hands a variable to the controller with a job that `sbatch`, `salloc` or `srun` is about to submit, for its
+    /// `job_submit` plug-ins; `None` takes one out that this program has inherited.
+    pub fn hand_to_controller(self, name: &CStr, value: Option<&CStr>) {
+        let Some(value) = value else {
+            let Some(unset) = function(c"spank_job_control_unsetenv") else { return };
+            // SAFETY: spank.h declares it so.
+            unsafe { std::mem::transmute::<*mut c_void, UnsetEnv>(unset)(self.0, name.as_ptr()) };
+            return;
+        };
+        let Some(set) = function(c"spank_job_control_setenv") else { return };
+        // SAFETY: spank.h declares it so.
+        unsafe {
+            std::mem::transmute::<*mut c_void, SetControl>(set)(self.0, name.as_ptr(), value.as_ptr(), 1)
+        };
+    }
+
     /// Takes a variable out of the job's or task's environment.
     pub fn unset_variable(self, name: &CStr) {
         let Some(unset) = function(c"spank_unsetenv") else { return };
@@ -241,7 +257,6 @@ mod tests {
             ("S_JOB_ENV", i64::from(Item::JOB_ENV.0)),
             ("S_TASK_EXIT_STATUS", i64::from(Item::TASK_EXIT_STATUS.0)),
             ("S_TASK_PID", i64::from(Item::TASK_PID.0)),
-            ("S_SLURM_RESTART_COUNT", i64::from(Item::RESTART_COUNT.0)),
             ("sizeof(struct spank_option)", size_of::<SpankOption>() as i64),
             ("offsetof(struct spank_option, arginfo)", offset_of!(SpankOption, argument) as i64),
             ("offsetof(struct spank_option, usage)", offset_of!(SpankOption, usage) as i64),

@@ -58,10 +58,11 @@ pub struct Held {
 
 impl Held {
     /// Takes the job's file, or makes it with `first`. `None`: there is no file, and nothing to write into one.
+    /// `begins`: an attempt begins with this step, so that what a killed step of an earlier one left does not count.
     ///
     /// # Errors
     /// The directory or the file cannot be used.
-    pub fn take(directory: &Path, job: u32, first: &Grant) -> io::Result<Option<Self>> {
+    pub fn take(directory: &Path, job: u32, first: &Grant, begins: bool) -> io::Result<Option<Self>> {
         let path = directory.join(job.to_string());
         if !first.any() && fs::symlink_metadata(&path).is_err() {
             return Ok(None);
@@ -85,7 +86,7 @@ impl Held {
             let mut text = String::new();
             if is_alone && is_named(&file, &path) {
                 file.read_to_string(&mut text)?;
-                if !text.ends_with(END) {
+                if begins || !text.ends_with(END) {
                     // New, or its writer was killed.
                     file.set_len(0)?;
                     text = first.to_text() + END;
@@ -169,13 +170,13 @@ mod tests {
     fn later_steps_get_the_limits_of_the_first() {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path().join("state");
-        assert!(Held::take(&state, 7, &Grant::default()).unwrap().is_none() && !state.exists());
-        let first = Held::take(&state, 7, &grant("1GiB")).unwrap().unwrap();
+        assert!(Held::take(&state, 7, &Grant::default(), false).unwrap().is_none() && !state.exists());
+        let first = Held::take(&state, 7, &grant("1GiB"), false).unwrap().unwrap();
         for wider in [grant("90GiB"), Grant::default()] {
-            let later = Held::take(&state, 7, &wider).unwrap().unwrap();
+            let later = Held::take(&state, 7, &wider, false).unwrap().unwrap();
             assert_eq!(later.grant, grant("1GiB"));
         }
-        let other = Held::take(&state, 8, &grant("2GiB")).unwrap().unwrap();
+        let other = Held::take(&state, 8, &grant("2GiB"), false).unwrap().unwrap();
         assert_eq!(first.grant, grant("1GiB"), "another job's step removes nothing of a running one");
         assert!(state.join("7").exists());
         drop((first, other));
@@ -185,14 +186,18 @@ mod tests {
     #[test]
     fn a_killed_step_leaves_its_limits_to_the_jobs_next_step_only() {
         let directory = tempfile::tempdir().unwrap();
-        let killed = Held::take(directory.path(), 7, &grant("1GiB")).unwrap().unwrap();
+        let killed = Held::take(directory.path(), 7, &grant("1GiB"), false).unwrap().unwrap();
         killed.file.unlock().unwrap();
         std::mem::forget(killed);
-        let next = Held::take(directory.path(), 7, &grant("90GiB")).unwrap().unwrap();
+        let next = Held::take(directory.path(), 7, &grant("90GiB"), false).unwrap().unwrap();
         assert_eq!(next.grant, grant("1GiB"));
         next.file.unlock().unwrap();
         std::mem::forget(next);
-        let other = Held::take(directory.path(), 8, &grant("2GiB")).unwrap().unwrap();
+        let again = Held::take(directory.path(), 7, &grant("3GiB"), true).unwrap().unwrap();
+        assert_eq!(again.grant, grant("3GiB"), "a later attempt has limits of its own");
+        again.file.unlock().unwrap();
+        std::mem::forget(again);
+        let other = Held::take(directory.path(), 8, &grant("2GiB"), false).unwrap().unwrap();
         assert!(!directory.path().join("7").exists());
         drop(other);
     }
@@ -202,6 +207,6 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(Held::take(directory.path(), 7, &grant("1GiB")).is_err());
+        assert!(Held::take(directory.path(), 7, &grant("1GiB"), false).is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! The plug-in by which Slurm limits and records GPU memory: `--gpu-mem`, `--gpu-share` and `--radrm` for `srun`,
-//! `sbatch` and `salloc`.
+//! The plug-in by which Slurm limits and records GPU memory: `--gpu-mem`, `--gpu-share`, `--gpu-attempts` and `--radrm`
+//! for `srun`, `sbatch` and `salloc`.
 //!
 //! Slurm loads it into these programs and into `slurmstepd` (SPANK, `spank.h`). In a step of a job that uses it,
 //! `slurmstepd` starts one `radrm-run` beside the tasks ([`recorder`]) and gives the environment that it hands out to
@@ -13,6 +13,7 @@ mod grant;
 mod options;
 mod recorder;
 mod request;
+mod retry;
 mod settings;
 mod step;
 mod version;
@@ -41,7 +42,7 @@ pub static PLUGIN_TYPE: Text<6> = Text(*b"spank\0");
 #[unsafe(export_name = "spank_plugin_version")]
 pub static SPANK_PLUGIN_VERSION: u32 = 1;
 
-struct Table([SpankOption; 3]);
+struct Table([SpankOption; 4]);
 // SAFETY: pointers to constants, never written.
 unsafe impl Sync for Table {}
 
@@ -71,12 +72,20 @@ static OPTIONS: Table = Table([
         value: 2,
         callback: take_option,
     },
+    SpankOption {
+        name: c"gpu-attempts".as_ptr(),
+        argument: c"N".as_ptr(),
+        usage: c"run a batch job that ran out of the memory of its shards again with more, at most N times in all".as_ptr(),
+        has_argument: 1,
+        value: 3,
+        callback: take_option,
+    },
 ]);
 
-const NAMES: [Name; 3] = [Name::Memory, Name::Share, Name::Mode];
+const NAMES: [Name; 4] = [Name::Memory, Name::Share, Name::Mode, Name::Attempts];
 
 /// What was given for each option. Replaced strings are never freed: there are few, and a hook may be reading one.
-static GIVEN: [AtomicPtr<c_char>; 3] = [const { AtomicPtr::new(null_mut()) }; 3];
+static GIVEN: [AtomicPtr<c_char>; 4] = [const { AtomicPtr::new(null_mut()) }; 4];
 
 fn words() -> Words {
     NAMES.iter().zip(&GIVEN).fold(Words::default(), |words, (name, given)| {
@@ -132,7 +141,9 @@ pub unsafe extern "C" fn slurm_spank_init(spank: *mut c_void, _: c_int, _: *cons
         if matches!(abi::context(), Context::LOCAL | Context::REMOTE | Context::ALLOCATOR) {
             for option in &OPTIONS.0 {
                 if !Spank(spank).register(option) {
-                    abi::error("the options --gpu-mem, --gpu-share and --radrm cannot be registered");
+                    abi::error(
+                        "the options --gpu-mem, --gpu-share, --radrm and --gpu-attempts cannot be registered",
+                    );
                     return;
                 }
             }
@@ -156,11 +167,11 @@ pub unsafe extern "C" fn slurm_spank_init_post_opt(
         let has_shards = settings.as_ref().is_ok_and(|settings| settings.shard.is_some());
         match abi::context() {
             Context::REMOTE => step::decide(Spank(spank), words(), settings),
-            Context::ALLOCATOR => hand_on(has_shards),
+            Context::ALLOCATOR => hand_on(Spank(spank), has_shards),
             // `srun` outside of a job makes one.
             // SAFETY: reads a variable; this program has one thread now.
             Context::LOCAL if unsafe { libc::getenv(c"SLURM_JOB_ID".as_ptr()) }.is_null() => {
-                hand_on(has_shards)
+                hand_on(Spank(spank), has_shards)
             }
             _ => {}
         }
@@ -168,9 +179,12 @@ pub unsafe extern "C" fn slurm_spank_init_post_opt(
     guarded_or(hook, || step::refuse(INTERNAL.to_owned()))
 }
 
+/// The variable in which `job_submit.lua` finds what `--gpu-mem` asks for.
+const CONTROL: &CStr = c"RADRM_GPU_MEM";
+
 /// Puts the options of a job that is about to be made into the environment that it inherits, and takes out what this
 /// program has inherited from a job around it.
-fn hand_on(has_shards: bool) {
+fn hand_on(spank: Spank, has_shards: bool) {
     for ((variable, _), given) in step::HANDED_ON.iter().zip(&GIVEN) {
         let text = given.load(Acquire);
         // SAFETY: srun, sbatch and salloc have one thread here; the string is never freed.
@@ -182,6 +196,16 @@ fn hand_on(has_shards: bool) {
             }
         }
     }
+    let memory = words().memory.and_then(|text| CString::new(options::for_controller(&text)?).ok());
+    spank.hand_to_controller(CONTROL, memory.as_deref());
+    if memory.is_none() {
+        // What a job around this one was submitted with.
+        // SAFETY: as above.
+        unsafe { libc::unsetenv(c"SLURM_SPANK_RADRM_GPU_MEM".as_ptr()) };
+    }
+    // `job_submit.lua` sets it where it made the shards.
+    // SAFETY: as above.
+    unsafe { libc::unsetenv(step::OF_OPTION.as_ptr()) };
     if has_shards {
         // Slurm sets it for jobs with shards, and leaves another job's value where there are none.
         // SAFETY: as above.

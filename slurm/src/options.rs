@@ -1,9 +1,13 @@
 //! What users write on the command line of `srun`, `sbatch` and `salloc`.
 
 use radrm_limits::LimitError;
+use radrm_limits::amount;
 use radrm_limits::config::Percentage;
 use radrm_limits::requested::RequestedLimits;
 use thiserror::Error;
+
+/// More attempts are taken for a slip: each one is larger than the one before.
+pub const MAX_ATTEMPTS: u32 = 100;
 
 /// Why options cannot hold, as one sentence.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -15,6 +19,8 @@ pub enum OptionError {
     Share(LimitError),
     #[error("--radrm: `{0}` is none of off, limit, profile")]
     Mode(String),
+    #[error("--gpu-attempts: `{0}` is no number between 1 and {MAX_ATTEMPTS}")]
+    Attempts(String),
     #[error("--radrm=off and {0} cannot be used together: leave one of them out")]
     Off(&'static str),
 }
@@ -39,9 +45,11 @@ pub enum Name {
     Share,
     /// `--radrm`
     Mode,
+    /// `--gpu-attempts`
+    Attempts,
 }
 
-/// The three options as text.
+/// The options as text.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Words {
     /// `--gpu-mem`
@@ -50,9 +58,11 @@ pub struct Words {
     pub share: Option<String>,
     /// `--radrm`
     pub mode: Option<String>,
+    /// `--gpu-attempts`
+    pub attempts: Option<String>,
 }
 
-/// The three options as they are meant.
+/// The options as they are meant.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// At most so much memory of each GPU.
@@ -61,6 +71,27 @@ pub struct Options {
     pub share: Option<u8>,
     /// What is done with the job.
     pub mode: Option<Mode>,
+    /// A batch job that runs out of GPU memory runs at most so often, each time with more.
+    pub attempts: Option<u32>,
+}
+
+/// What `job_submit.lua` gets of `--gpu-mem`: plain bytes, or a percentage of a GPU. `None` where GPUs are named, which
+/// only a job with whole GPUs can do.
+pub fn for_controller(memory: &str) -> Option<String> {
+    let limits = RequestedLimits::parse(memory).ok().filter(|limits| !limits.names_gpus())?.to_string();
+    match amount::bytes(&limits) {
+        Ok(bytes) => Some(bytes.to_string()),
+        Err(_) => limits.ends_with('%').then_some(limits),
+    }
+}
+
+/// Reads a number of attempts.
+///
+/// # Errors
+/// [`OptionError::Attempts`].
+pub fn attempts(text: &str) -> Result<u32, OptionError> {
+    let number = text.parse().ok().filter(|number| (1..=MAX_ATTEMPTS).contains(number));
+    number.ok_or_else(|| OptionError::Attempts(text.to_owned()))
 }
 
 impl Mode {
@@ -79,7 +110,7 @@ impl Mode {
 }
 
 impl Words {
-    /// Reads all three.
+    /// Reads all of them.
     ///
     /// # Errors
     /// A value is wrong, or two options cannot both hold.
@@ -89,11 +120,12 @@ impl Words {
         let share = self.share.as_deref().map(Percentage::parse).transpose();
         let share = share.map_err(OptionError::Share)?.map(|percent| percent.0);
         let mode = self.mode.as_deref().map(Mode::parse).transpose()?;
+        let attempts = self.attempts.as_deref().map(attempts).transpose()?;
         if mode == Some(Mode::Off) && (memory.is_some() || share.is_some()) {
             let option = if memory.is_some() { "--gpu-mem" } else { "--gpu-share" };
             return Err(OptionError::Off(option));
         }
-        Ok(Options { memory, share, mode })
+        Ok(Options { memory, share, mode, attempts })
     }
 
     /// The same with one of them set.
@@ -103,6 +135,7 @@ impl Words {
             Name::Memory => &mut self.memory,
             Name::Share => &mut self.share,
             Name::Mode => &mut self.mode,
+            Name::Attempts => &mut self.attempts,
         };
         *place = Some(text.to_owned());
         self
@@ -119,6 +152,7 @@ mod tests {
             let name = match name {
                 "mem" => Name::Memory,
                 "share" => Name::Share,
+                "attempts" => Name::Attempts,
                 _ => Name::Mode,
             };
             words.with(name, text)
@@ -127,10 +161,20 @@ mod tests {
 
     #[test]
     fn options_are_read_by_the_rules_of_limits() {
-        let options = words("mem=0=10GiB,50% share=30% radrm=profile").parse().unwrap();
+        let options = words("mem=0=10GiB,50% share=30% radrm=profile attempts=3").parse().unwrap();
         assert_eq!(options.memory.unwrap().to_string(), "0=10GiB,50%");
         assert_eq!((options.share, options.mode), (Some(30), Some(Mode::Profile)));
+        assert_eq!(options.attempts, Some(3));
         assert_eq!(Words::default().parse(), Ok(Options::default()));
+    }
+
+    #[test]
+    fn the_controller_gets_bytes_or_a_percentage() {
+        let cases =
+            [("10GiB", Some("10737418240")), ("12.5%", Some("12.5%")), ("0=10GiB", None), ("none", None)];
+        for (text, expected) in cases {
+            assert_eq!(for_controller(text).as_deref(), expected, "{text}");
+        }
     }
 
     #[test]
@@ -140,6 +184,8 @@ mod tests {
             ("mem=x", "--gpu-mem: `x` is no amount"),
             ("mem=10", "--gpu-mem: `10` means 10 bytes"),
             ("share=0", "--gpu-share: `0` is no percentage"),
+            ("attempts=0", "--gpu-attempts: `0` is no number between 1 and 100"),
+            ("attempts=x", "--gpu-attempts: `x` is no number"),
             ("radrm=on", "--radrm: `on` is none of off, limit, profile"),
             ("radrm=off mem=1GiB", "--radrm=off and --gpu-mem cannot be used together"),
             ("share=30 radrm=off", "--radrm=off and --gpu-share cannot be used together"),

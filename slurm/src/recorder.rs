@@ -28,12 +28,29 @@ pub struct Recorder {
 }
 
 /// Who a recorder runs as.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Identity {
     /// User.
     pub uid: u32,
-    /// Primary group. The further groups are those of this process, which `slurmstepd` has set for the job.
+    /// Primary group.
     pub gid: u32,
+    /// The further groups.
+    pub groups: Vec<libc::gid_t>,
+}
+
+impl Identity {
+    /// A user with the further groups of this process, which are the job's while `slurmstepd` has the user's rights.
+    pub fn with_own_groups(uid: u32, gid: u32) -> Self {
+        // SAFETY: asks for the number, then writes at most so many.
+        let groups = unsafe {
+            let count = libc::getgroups(0, std::ptr::null_mut());
+            let mut groups = vec![0; usize::try_from(count).unwrap_or(0)];
+            let written = libc::getgroups(count.max(0), groups.as_mut_ptr());
+            groups.truncate(usize::try_from(written).unwrap_or(0));
+            groups
+        };
+        Self { uid, gid, groups }
+    }
 }
 
 /// Why there is no recorder, as one sentence.
@@ -59,7 +76,7 @@ impl Recorder {
         program: &CStr,
         arguments: &[CString],
         environment: &[CString],
-        identity: Identity,
+        identity: &Identity,
     ) -> Result<Self, RecorderError> {
         let shown = || program.to_string_lossy().into_owned();
         let system = |source| RecorderError::System { program: shown(), source };
@@ -127,7 +144,7 @@ unsafe fn in_child(
     arguments: &[*const libc::c_char],
     environment: &[*const libc::c_char],
     [input, output]: [RawFd; 2],
-    identity: Identity,
+    identity: &Identity,
 ) -> ! {
     // SAFETY: async-signal-safe calls only; on any failure this process ends.
     unsafe {
@@ -136,9 +153,10 @@ unsafe fn in_child(
             0 => {}
             _ => libc::_exit(0),
         }
-        // In this hook slurmstepd has root's real, and the user's effective id.
+        // Before the tasks slurmstepd has root's real, and the user's effective id; after them it is root.
         if (libc::getuid() != identity.uid || libc::geteuid() != identity.uid)
             && (libc::seteuid(0) != 0
+                || libc::setgroups(identity.groups.len(), identity.groups.as_ptr()) != 0
                 || libc::setresgid(identity.gid, identity.gid, identity.gid) != 0
                 || libc::setresuid(identity.uid, identity.uid, identity.uid) != 0)
         {
@@ -270,12 +288,12 @@ mod tests {
 
     fn identity() -> Identity {
         // SAFETY: always work.
-        unsafe { Identity { uid: libc::getuid(), gid: libc::getgid() } }
+        unsafe { Identity::with_own_groups(libc::getuid(), libc::getgid()) }
     }
 
     fn shell(script: &str) -> Result<Recorder, RecorderError> {
         let arguments = [c"sh".to_owned(), c"-c".to_owned(), CString::new(script).unwrap()];
-        Recorder::start(c"/bin/sh", &arguments, &[], identity())
+        Recorder::start(c"/bin/sh", &arguments, &[], &identity())
     }
 
     #[test]
@@ -294,7 +312,7 @@ mod tests {
     fn a_recorder_that_refuses_gives_its_reason() {
         let error = shell("echo 'radrm-run: no limit can hold: x' >&2; exit 125").unwrap_err();
         assert_eq!(error.to_string(), "no limit can hold: x");
-        let error = Recorder::start(c"/nowhere", &[c"x".to_owned()], &[], identity()).unwrap_err();
+        let error = Recorder::start(c"/nowhere", &[c"x".to_owned()], &[], &identity()).unwrap_err();
         assert!(error.to_string().contains("/nowhere cannot be executed"), "{error}");
         assert!(shell("exit 0").is_err() && shell(r"printf '\0ok\0A=1\0'").is_err());
     }

@@ -3,6 +3,8 @@
 use crate::grant::Grant;
 use crate::options::{Mode, Options, Words};
 use crate::settings::Settings;
+use radrm_limits::amount;
+use radrm_limits::requested::RequestedLimits;
 
 /// What `slurmstepd` knows of a step.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -15,6 +17,8 @@ pub struct Known {
     pub shards: Option<String>,
     /// The GPUs' numbers on the node, which Slurm sets.
     pub gpus: Option<String>,
+    /// `SLURM_RADRM_SHARDS`, which `job_submit.lua` sets: the shards are what `--gpu-mem` asked for.
+    pub of_option: bool,
 }
 
 /// What is to be done with a step.
@@ -30,6 +34,19 @@ pub struct Request {
     pub profile: bool,
     /// There is something to do.
     pub wanted: bool,
+    /// A batch job that runs out of its GPU's memory is tried again with more.
+    pub retry: Option<Retry>,
+}
+
+/// What the next attempt of a job is concluded from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Retry {
+    /// Attempts in all.
+    pub attempts: u32,
+    /// What the job has now.
+    pub shards: u64,
+    /// GPU memory that one stands for, bytes.
+    pub unit: u64,
 }
 
 impl Request {
@@ -40,10 +57,14 @@ impl Request {
     /// One sentence.
     pub fn of(known: &Known, settings: &Settings) -> Result<Self, crate::options::OptionError> {
         let step = known.step.parse()?;
-        let job = known.job.parse()?;
+        let mut job = known.job.parse()?;
         let shards = settings.shard.and_then(|unit| {
             of_shards(known.shards.as_deref()?, known.gpus.as_deref().unwrap_or_default(), unit)
         });
+        if known.of_option && has_grown(known, job.memory.as_ref(), settings) {
+            // More than the option asked for: a later attempt. Slurm sets the shards, so that nothing is lifted by this.
+            job.memory = None;
+        }
         let text = |options: &Options| options.memory.as_ref().map(ToString::to_string);
         let (of_step, of_job) = (text(&step), text(&job));
         let grant = Grant { memory: of_job.iter().chain(&shards).cloned().collect(), share: job.share };
@@ -52,7 +73,10 @@ impl Request {
         let share = step.share.or(job.share);
         let is_limited = !memory.is_empty() || share.is_some();
         let mode = mode.unwrap_or(if is_limited { Mode::Profile } else { settings.default });
+        let attempts = job.attempts.unwrap_or(settings.attempts);
+        let retry = retry(known, settings).map(|retry| Retry { attempts, ..retry });
         Ok(Self {
+            retry: retry.filter(|_| attempts > 1),
             job: grant,
             memory,
             share,
@@ -78,6 +102,24 @@ impl Request {
         // A limited job is recorded unless the step says otherwise; a step that says nothing is part of it.
         self.wanted |= grant.any();
         self
+    }
+}
+
+/// The attempt, for jobs whose memory can grow: those with shards of one GPU.
+fn retry(known: &Known, settings: &Settings) -> Option<Retry> {
+    let unit = settings.shard?;
+    let shards = known.shards.as_deref()?.trim().parse().ok()?;
+    let is_one = numbers(known.gpus.as_deref().unwrap_or_default()).len() <= 1;
+    is_one.then_some(Retry { attempts: 1, shards, unit })
+}
+
+/// Whether the job has more shards than `job_submit.lua` makes of its option.
+fn has_grown(known: &Known, memory: Option<&RequestedLimits>, settings: &Settings) -> bool {
+    let asked = memory.and_then(|limits| amount::bytes(&limits.to_string()).ok());
+    let shards = || known.shards.as_deref()?.trim().parse::<u64>().ok();
+    match (asked, settings.shard, shards()) {
+        (Some(bytes), Some(unit), Some(shards)) => shards > bytes.div_ceil(unit).max(1),
+        _ => false,
     }
 }
 
@@ -148,6 +190,38 @@ mod tests {
             ["90GiB", "2=10485760000b,0"],
             "both hold, so the option widens nothing"
         );
+    }
+
+    #[test]
+    fn a_job_with_shards_of_one_gpu_is_tried_again_as_often_as_it_may_be() {
+        let job = Words::default().with(Name::Attempts, "2");
+        let known = Known { job, shards: Some("10".into()), gpus: Some("2".into()), ..Known::default() };
+        let retry = |known: &Known, settings: &Settings| Request::of(known, settings).unwrap().retry;
+        let expected = Retry { attempts: 2, shards: 10, unit: 1 << 20 };
+        assert_eq!(retry(&known, &sharded()), Some(expected));
+        assert_eq!(retry(&Known { gpus: Some("0,2".into()), ..known.clone() }, &sharded()), None);
+        assert_eq!(retry(&Known { shards: None, ..known.clone() }, &sharded()), None);
+        assert_eq!(retry(&known, &Settings::default()), None);
+        let unasked = Known { job: Words::default(), ..known };
+        assert_eq!(retry(&unasked, &sharded()), None, "once, unless the administrator says otherwise");
+        assert!(retry(&unasked, &Settings { attempts: 4, ..sharded() }).is_some());
+    }
+
+    #[test]
+    fn shards_that_stand_for_the_option_replace_it_in_a_later_attempt() {
+        let first = Known {
+            job: memory("1GiB"),
+            shards: Some("1024".into()),
+            gpus: Some("0".into()),
+            of_option: true,
+            ..Known::default()
+        };
+        let limits = |known: &Known| Request::of(known, &sharded()).unwrap().job.memory;
+        assert_eq!(limits(&first), ["1GiB", "0=1073741824b,0"]);
+        let second = Known { shards: Some("4096".into()), ..first.clone() };
+        assert_eq!(limits(&second), ["0=4294967296b,0"]);
+        assert_eq!(limits(&Known { of_option: false, ..second.clone() })[0], "1GiB", "the user set both");
+        assert_eq!(limits(&Known { shards: None, ..second }), ["1GiB"], "without shards the option holds");
     }
 
     #[test]

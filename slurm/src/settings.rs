@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use radrm_limits::amount;
 use thiserror::Error;
 
-use crate::options::Mode;
+use crate::options::{self, MAX_ATTEMPTS, Mode};
 
 /// How the plug-in works on this node.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,6 +22,8 @@ pub struct Settings {
     pub shard: Option<u64>,
     /// `default=`: what is done with a job that has no option.
     pub default: Mode,
+    /// `attempts=`: a batch job that runs out of GPU memory runs at most so often, unless it says otherwise; 1: once.
+    pub attempts: u32,
     /// `machine=`: the file of an emulated machine, for trials on nodes without GPUs.
     pub machine: Option<PathBuf>,
 }
@@ -30,12 +32,14 @@ pub struct Settings {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum SettingsError {
-    #[error("plugstack.conf: `{0}` is none of run=, lib=, state=, shard=, default=, machine=")]
+    #[error("plugstack.conf: `{0}` is none of run=, lib=, state=, shard=, default=, attempts=, machine=")]
     Unknown(String),
     #[error("plugstack.conf: `{0}` is no amount such as shard=1MiB")]
     Shard(String),
     #[error("plugstack.conf: `{0}` is none of default=off, default=profile")]
     Default(String),
+    #[error("plugstack.conf: `{0}` is no number of attempts between 1 and {MAX_ATTEMPTS}")]
+    Attempts(String),
     #[error("plugstack.conf: `{0}` is no absolute path")]
     Path(String),
 }
@@ -48,6 +52,7 @@ impl Default for Settings {
             state: "/run/radrm-slurm".into(),
             shard: None,
             default: Mode::Off,
+            attempts: 1,
             machine: None,
         }
     }
@@ -95,6 +100,10 @@ impl Settings {
                     let mode = Mode::parse(&text()).ok().filter(|mode| *mode != Mode::Limit);
                     settings.default = mode.ok_or_else(|| SettingsError::Default(shown()))?;
                 }
+                b"attempts" => {
+                    settings.attempts =
+                        options::attempts(&text()).map_err(|_| SettingsError::Attempts(shown()))?;
+                }
                 _ => return Err(SettingsError::Unknown(shown())),
             }
         }
@@ -113,15 +122,18 @@ mod tests {
     #[test]
     fn words_of_the_configuration_are_understood() {
         assert_eq!(parse(""), Ok(Settings::default()));
-        let settings = parse("run=/a lib=/b state=/c shard=1MiB default=profile machine=/d").unwrap();
+        let settings =
+            parse("run=/a lib=/b state=/c shard=1MiB default=profile attempts=4 machine=/d").unwrap();
         assert_eq!((settings.run, settings.state), ("/a".into(), "/c".into()));
         assert_eq!((settings.libraries, settings.machine), (Some("/b".into()), Some("/d".into())));
         assert_eq!((settings.shard, settings.default), (Some(1 << 20), Mode::Profile));
+        assert_eq!((settings.attempts, Settings::default().attempts), (4, 1));
     }
 
     #[test]
     fn wrong_words_are_named() {
-        for line in ["shard=1M", "shard=0", "default=limit", "run=bin", "debug", "shards=1MiB"] {
+        for line in ["shard=1M", "shard=0", "default=limit", "run=bin", "attempts=0", "debug", "shards=1MiB"]
+        {
             let sentence = parse(line).unwrap_err().to_string();
             assert!(sentence.contains(line) && sentence.starts_with("plugstack.conf"), "{sentence}");
         }

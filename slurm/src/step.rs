@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -14,6 +15,7 @@ use crate::grant::Held;
 use crate::options::Words;
 use crate::recorder::{Identity, Recorder};
 use crate::request::{Known, Request};
+use crate::retry;
 use crate::settings::{Settings, SettingsError};
 
 /// `SLURM_BATCH_SCRIPT`, the step of a batch script.
@@ -25,15 +27,20 @@ pub const INTERACTIVE: u32 = 0xffff_fffa;
 
 /// Variables by which the plug-in hands a job's options to its steps. Slurm keeps those that begin with SLURM also
 /// where `--export=NONE` drops all others.
-pub const HANDED_ON: [(&CStr, crate::options::Name); 3] = [
+pub const HANDED_ON: [(&CStr, crate::options::Name); 4] = [
     (c"SLURM_RADRM_GPU_MEM", crate::options::Name::Memory),
     (c"SLURM_RADRM_GPU_SHARE", crate::options::Name::Share),
     (c"SLURM_RADRM_MODE", crate::options::Name::Mode),
+    (c"SLURM_RADRM_ATTEMPTS", crate::options::Name::Attempts),
 ];
+/// By this `job_submit.lua` states that a job's shards are what its `--gpu-mem` asked for.
+pub const OF_OPTION: &CStr = c"SLURM_RADRM_SHARDS";
 /// What decides in a task whether and where it counts: never a user's.
 const OWN: [&CStr; 3] = [c"RADRM_SEGMENT", c"RADRM_QUOTA", c"RADRM_LEDGERS"];
 /// Lists that get the answer's entry in front.
 const LISTS: [&CStr; 2] = [c"LD_PRELOAD", c"LD_LIBRARY_PATH"];
+/// From then on a later attempt replaces the profile of an earlier one.
+const MAX_PROFILES: u32 = 1000;
 /// What `radrm-run` ends with where it starts no program.
 const NOT_STARTED: i32 = 125;
 
@@ -86,7 +93,13 @@ pub fn decide(spank: Spank, words: Words, settings: Result<Settings, SettingsErr
     };
     let gpus = if step == BATCH { c"SLURM_JOB_GPUS" } else { c"SLURM_STEP_GPUS" };
     let shards = settings.shard.and_then(|_| text(c"SLURM_SHARDS_ON_NODE"));
-    let known = Known { step: words, job: handed_on, gpus: shards.as_ref().and_then(|_| text(gpus)), shards };
+    let known = Known {
+        step: words,
+        job: handed_on,
+        gpus: shards.as_ref().and_then(|_| text(gpus)),
+        shards,
+        of_option: text(OF_OPTION).is_some(),
+    };
     let request = match Request::of(&known, &settings) {
         Ok(request) => request,
         Err(error) => {
@@ -94,7 +107,7 @@ pub fn decide(spank: Spank, words: Words, settings: Result<Settings, SettingsErr
             return;
         }
     };
-    let request = match Held::take(&settings.state, job, &request.job) {
+    let request = match Held::take(&settings.state, job, &request.job, step == BATCH) {
         Ok(None) => request,
         Ok(Some(held)) => {
             let request = request.under(&held.grant);
@@ -121,9 +134,11 @@ pub fn prepare(spank: Spank) {
         return;
     }
     let (Some(uid), Some(gid)) = (spank.number(Item::JOB_UID), spank.number(Item::JOB_GID)) else { return };
+    let identity = Identity::with_own_groups(uid, gid);
+    retry::prepare(spank, request, settings, &identity);
     let prepared = match command(spank, request, settings) {
         Some((program, arguments, environment)) => {
-            match Recorder::start(&program, &arguments, &environment, Identity { uid, gid }) {
+            match Recorder::start(&program, &arguments, &environment, &identity) {
                 Ok(mut recorder) => {
                     let variables = std::mem::take(&mut recorder.variables);
                     let place = Box::into_raw(Box::new(recorder));
@@ -165,6 +180,9 @@ fn command(spank: Spank, request: &Request, settings: &Settings) -> Option<Start
         add("--no-profile", b"");
         add("--no-dataset", b"");
     }
+    if spank.number(Item::JOB_STEP) == Some(BATCH) {
+        add("--batch-script", b"");
+    }
     add("--step-of=", format!("slurm-{job}").as_bytes());
     for limits in &request.job.memory {
         add("--job-limit=", limits.as_bytes());
@@ -195,13 +213,22 @@ fn profile(spank: Spank, job: u32) -> String {
         Some(step) => step.to_string(),
         None => "unknown".to_owned(),
     };
-    let attempt = match spank.number(Item::RESTART_COUNT) {
-        None | Some(0) => String::new(),
-        Some(count) => format!("-r{count}"),
-    };
     let node = spank.variable(c"SLURMD_NODENAME").filter(|name| !name.contains(&b'/'));
     let node = node.map_or_else(host, |name| String::from_utf8_lossy(&name).into_owned());
-    format!("slurm-{job}{attempt}.{step}.{node}.radrm")
+    let name = |restarts: u32| {
+        let attempt = if restarts == 0 { String::new() } else { format!("-r{restarts}") };
+        format!("slurm-{job}{attempt}.{step}.{node}.radrm")
+    };
+    // Slurm states the number to the script and what it starts, but not to the script's own step: S_SLURM_RESTART_COUNT
+    // is always 0. There the profiles of earlier attempts count.
+    let stated = spank.variable(c"SLURM_RESTART_COUNT").filter(|_| step != "batch");
+    let stated = stated.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
+    name(stated.unwrap_or_else(|| earlier(|restarts| Path::new(&name(restarts)).exists())))
+}
+
+/// How many attempts left a profile here.
+fn earlier(is_there: impl Fn(u32) -> bool) -> u32 {
+    (0..MAX_PROFILES).find(|restarts| !is_there(*restarts)).unwrap_or(MAX_PROFILES)
 }
 
 fn host() -> String {
@@ -214,7 +241,7 @@ fn host() -> String {
 
 /// What the recorder needs of the job's environment. Nothing that loads a library, and nothing of `RADRM_`: what
 /// limits hold is not the user's to say.
-fn environment(spank: Spank, settings: &Settings) -> Vec<CString> {
+pub fn environment(spank: Spank, settings: &Settings) -> Vec<CString> {
     const NAMES: [&[u8]; 9] = [
         b"HOME",
         b"USER",
@@ -279,6 +306,7 @@ pub fn ended(spank: Spank) {
         (recorder, spank.number(Item::TASK_PID), spank.number(Item::TASK_EXIT_STATUS))
     {
         recorder.ended(pid, status.cast_signed());
+        retry::ended(status.cast_signed());
     }
 }
 
@@ -292,6 +320,7 @@ pub fn finish() {
             abi::info(&remark);
         }
     }
+    retry::finish();
     let grant = GRANT.swap(std::ptr::null_mut(), AcqRel);
     if !grant.is_null() {
         // SAFETY: as above.
