@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use radrm_console::usage::{Instead, explain};
 
 use crate::show::{compare, dataset, report};
-use crate::{advise, audit, cdi, client, demo, evaluate, quota, replay, train};
+use crate::{advise, audit, cdi, client, demo, evaluate, quota, replay, slurm, train};
 
 /// Columns of help texts, as of a narrow terminal.
 const WIDTH: usize = 80;
@@ -216,6 +216,25 @@ Examples:
 Exit code: 0 if everything is explained, 3 if a process is reported, 1 if NVML
 does not work, 2 if the command line is wrong.")]
     Audit(audit::Flags),
+    /// Submit a batch job to Slurm that asks for the GPU memory that it needs
+    ///
+    /// The need is taken from earlier runs of the same script with the same arguments, or else from an estimate; it is
+    /// printed with its source, turned into shards (gres/shard) and handed to sbatch, which gets all its own options. A
+    /// job of unknown need gets a GPU of its own, and so does one that needs more than an estimate can promise. Jobs that
+    /// name GPUs or shards keep what they name.
+    #[command(after_long_help = "\
+Exit code: that of sbatch; 1 if nothing was submitted, 2 if the command line is
+wrong.
+
+Examples:
+  radrm sbatch train.sh
+  radrm sbatch -p gpu --time 4:00:00 train.sh --batch-size 64
+  radrm sbatch --gpu-mem 12GiB --attempts 2 train.sh
+  radrm sbatch --dry-run --wrap 'python3 train.py'")]
+    Sbatch(Box<slurm::submit::Flags>),
+    /// Requeue a job of Slurm that ran out of GPU memory, with more of it
+    #[command(hide = true)]
+    SlurmRetry(slurm::retry::Flags),
     #[command(flatten)]
     Daemon(client::Command),
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use radrm_collector::dataset::DatasetError;
 use radrm_console::output::reason;
-use radrm_console::usage;
+use radrm_console::usage::{self, Instead};
 use radrm_emulator_machine::MachineError;
 use radrm_estimator::data::DataError;
 use radrm_launcher::report_file::ReportFileError;
@@ -23,6 +23,7 @@ use crate::demo::DemoError;
 use crate::live::LiveError;
 use crate::quota::QuotaError;
 use crate::replay::ReplayError;
+use crate::slurm::SlurmError;
 
 /// Why a command failed, as one sentence.
 #[derive(Debug, Error)]
@@ -63,6 +64,10 @@ pub(crate) enum Failure {
     Live(#[from] LiveError),
     #[error("the dataset has no run {0}; `radrm dataset list` shows those that there are")]
     NoRun(i64),
+    #[error(transparent)]
+    Slurm(#[from] SlurmError),
+    #[error("{}", match .0 { Instead::Wrong(text) | Instead::Print(text) => text })]
+    Line(Instead),
     #[error("no JSON can be made: {0}")]
     Json(#[from] serde_json::Error),
 }
@@ -165,7 +170,7 @@ impl Failure {
     /// The program's exit code.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) => usage::WRONG,
+            Self::Usage(_) | Self::Line(_) => usage::WRONG,
             _ => 1,
         }
     }

@@ -14,6 +14,7 @@ mod live;
 mod quota;
 mod replay;
 mod show;
+mod slurm;
 mod train;
 
 use std::process::ExitCode;
@@ -31,7 +32,8 @@ pub fn run(flags: cli::Flags) -> ExitCode {
     match dispatch(flags) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            let help = matches!(failure, Failure::Usage(_)).then_some(" (see `radrm --help`)");
+            let help =
+                matches!(failure, Failure::Usage(_) | Failure::Line(_)).then_some(" (see `radrm --help`)");
             output::say(NAME, &format!("{failure}{}", help.unwrap_or_default()));
             ExitCode::from(failure.exit_code())
         }
@@ -57,6 +59,8 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
         Command::Evaluate(flags) => evaluate::run(flags),
         Command::Replay(flags) => replay::run(&flags),
         Command::Quota { command } => quota::run(&command),
+        Command::Sbatch(flags) => return slurm::submit::run(*flags),
+        Command::SlurmRetry(flags) => return slurm::retry::run(&flags),
         Command::Report(flags) => show::report::run(&flags),
         Command::Compare(flags) => show::compare::run(&flags),
         Command::Dataset { command } => show::dataset::run(command),

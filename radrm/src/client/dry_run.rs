@@ -39,7 +39,7 @@ struct Report {
 
 /// Why a dry run shows no need, as the end of a sentence.
 #[derive(Debug, Error)]
-pub(super) enum TrialError {
+pub(crate) enum TrialError {
     #[error("{what}: {}", reason(source))]
     Io { what: &'static str, source: io::Error },
     #[error("it ended with exit code {0}")]
@@ -56,7 +56,7 @@ pub(super) enum TrialError {
 }
 
 /// Runs it for so many steps.
-pub(super) fn estimate(spec: &Spec, steps: u64, node: &NodeRow, quiet: bool) -> Result<DryRun, TrialError> {
+pub(crate) fn estimate(spec: &Spec, steps: u64, node: &NodeRow, quiet: bool) -> Result<DryRun, TrialError> {
     let cannot = |what| move |source| TrialError::Io { what, source };
     let (machine, model) = machine(spec, &node.gpus);
     let launcher = std::env::current_exe().map_err(cannot("radrm-run is not found"))?;

@@ -3,12 +3,12 @@
 mod arrays;
 mod asked;
 mod asks;
-mod dry_run;
+pub(crate) mod dry_run;
 pub mod estimate;
 mod logs;
-mod own_runs;
+pub(crate) mod own_runs;
 mod queue;
-mod rad;
+pub(crate) mod rad;
 mod stats;
 mod submit;
 mod text;

@@ -10,13 +10,13 @@ use radrm_scheduler_core::{NeedResolver, Needs};
 
 /// Runs that a user's job can be estimated from.
 #[derive(Debug, Default)]
-pub(super) struct OwnRuns {
+pub(crate) struct OwnRuns {
     /// The dataset, if there is one.
-    pub(super) dataset: Option<PathBuf>,
+    pub(crate) dataset: Option<PathBuf>,
     /// Runs that computed, the newest first: on real GPUs, or where there are none, on emulated ones.
-    pub(super) runs: Vec<PastRun>,
+    pub(crate) runs: Vec<PastRun>,
     /// Where these ran.
-    pub(super) origin: Origin,
+    pub(crate) origin: Origin,
     /// The newest dry run at the job's batch size.
     dry_run: Option<DryRun>,
 }
@@ -26,7 +26,7 @@ impl OwnRuns {
     ///
     /// # Errors
     /// [`DatasetError`]: the dataset cannot be read.
-    pub(super) fn of(spec: &Spec, named: Option<&Path>) -> Result<Self, DatasetError> {
+    pub(crate) fn of(spec: &Spec, named: Option<&Path>) -> Result<Self, DatasetError> {
         let path = match named {
             Some(path) => Some(path.to_owned()),
             None => dataset::default_path().filter(|path| path.exists()),
@@ -60,12 +60,12 @@ impl OwnRuns {
     }
 
     /// The job's needs, resolved as the daemon does from these runs and from what the job states.
-    pub(super) fn needs(&self, spec: &Spec) -> Needs {
+    pub(crate) fn needs(&self, spec: &Spec) -> Needs {
         NeedResolver::default().resolve(&self.features(spec))
     }
 
     /// What each estimator says of the job's memory, in order of trust.
-    pub(super) fn answers(&self, spec: &Spec) -> Vec<(String, Need)> {
+    pub(crate) fn answers(&self, spec: &Spec) -> Vec<(String, Need)> {
         NeedResolver::default().answers(&self.features(spec))
     }
 
@@ -75,7 +75,7 @@ impl OwnRuns {
     }
 
     /// Memory by measured runs, as an estimate for a daemon that has not seen the program run.
-    pub(super) fn estimate(&self, spec: &Spec) -> Option<UserEstimate> {
+    pub(crate) fn estimate(&self, spec: &Spec) -> Option<UserEstimate> {
         let is_measured = !self.runs.is_empty() && self.origin == Origin::Measured;
         let need = self.needs(spec).memory.filter(|_| is_measured)?;
         let from = format!("{} under radrm-run", need.source);

@@ -86,7 +86,7 @@ fn line(setup: Option<&str>, command: &str) -> String {
 }
 
 /// Reads a model's summary; its layers are not needed.
-pub(super) fn summary(path: &Path) -> Result<ModelSummary, Failure> {
+pub(crate) fn summary(path: &Path) -> Result<ModelSummary, Failure> {
     /// Summaries have some hundred bytes for each layer.
     const MAX_SUMMARY: u64 = 64 << 20;
     let text = text::of_file(path, MAX_SUMMARY)?;
