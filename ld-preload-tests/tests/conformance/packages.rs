@@ -13,11 +13,12 @@ use tempfile::TempDir;
 const PATIENCE: u64 = 300;
 
 /// What the packages take, so that it is there and fresh.
-const FILES: [&str; 6] = [
+const FILES: [&str; 7] = [
     "libradrm.so",
     "libradrm_emulated_cuda.so",
     "libradrm_emulated_nvml.so",
     "libradrm_emulated_toolkit.so",
+    "libradrm_spank.so",
     "radrm",
     "radrm-run",
 ];
@@ -137,6 +138,8 @@ fn packages_work_where_they_are_installed() {
     for file in [
         "usr/bin/radrmd",
         "usr/lib/radrm/libradrm.so",
+        "usr/lib/radrm/libradrm_spank.so",
+        "usr/share/radrm/slurm/job_submit.lua",
         "usr/lib/systemd/system/radrmd.service",
         "usr/lib/sysusers.d/radrm.conf",
         "usr/lib/tmpfiles.d/radrm.conf",
@@ -150,6 +153,8 @@ fn packages_work_where_they_are_installed() {
         assert!(at("root").join(file).is_file(), "{file}");
     }
     assert_eq!(peak(&at("root/usr/bin/radrm-run")), 64 << 20);
+    let plugstack = fs::read_to_string(at("root/usr/share/radrm/slurm/plugstack.conf")).expect("plugstack.conf");
+    assert!(plugstack.contains("#optional /usr/lib/radrm/libradrm_spank.so shard=1MiB"), "{plugstack}");
     let config = fs::read_to_string(at("root/etc/radrm/radrm.toml")).expect("configuration");
     assert!(
         config.lines().all(|line| line.is_empty() || line.starts_with('#')),

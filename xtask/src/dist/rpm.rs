@@ -9,8 +9,14 @@ use super::tree::{Entry, Part};
 use super::{DESCRIPTION, Release, SUMMARY, scripts};
 
 /// Folders of our own, which a removal takes along; others belong to the system.
-const OWN: [&str; 4] =
-    ["/etc/radrm", "/usr/lib/radrm", "/usr/share/doc/radrm", "/usr/share/doc/radrm/how-to"];
+const OWN: [&str; 6] = [
+    "/etc/radrm",
+    "/usr/lib/radrm",
+    "/usr/share/doc/radrm",
+    "/usr/share/doc/radrm/how-to",
+    "/usr/share/radrm",
+    "/usr/share/radrm/slurm",
+];
 
 fn options(entry: &Entry) -> Result<FileOptions> {
     let options = FileOptions::new(format!("/{}", entry.on_node()));
@@ -71,6 +77,7 @@ mod tests {
             entry(Part::Program, "radrmd"),
             entry(Part::Library, "libradrm.so"),
             entry(Part::Unit, "radrmd.service"),
+            entry(Part::Slurm, "job_submit.lua"),
             entry(Part::Config, "radrm.toml"),
             entry(Part::Doc, "LICENSE-MIT"),
         ];
@@ -88,6 +95,7 @@ mod tests {
         };
         assert_eq!(find("/usr/bin/radrmd").mode().permissions(), 0o755);
         assert_eq!(find("/usr/lib/systemd/system/radrmd.service").mode().permissions(), 0o644);
+        assert_eq!(find("/usr/share/radrm/slurm/job_submit.lua").mode().permissions(), 0o644);
         let config = find("/etc/radrm/radrm.toml").flags();
         assert!(config.contains(rpm::FileFlags::CONFIG | rpm::FileFlags::NOREPLACE), "{config:?}");
         assert!(find("/usr/share/doc/radrm/LICENSE-MIT").flags().contains(rpm::FileFlags::LICENSE));

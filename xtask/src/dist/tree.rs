@@ -21,6 +21,8 @@ pub enum Part {
     Sysusers,
     /// A file of tmpfiles.d.
     Tmpfiles,
+    /// What Slurm's administrator copies or names: the script for jobs, and lines of configuration.
+    Slurm,
     /// A configuration file of the administrator.
     Config,
     /// Documentation and licences.
@@ -53,6 +55,7 @@ impl Entry {
             Part::Unit => "share/radrm/systemd",
             Part::Sysusers => "share/radrm/sysusers.d",
             Part::Tmpfiles => "share/radrm/tmpfiles.d",
+            Part::Slurm => "share/radrm/slurm",
             Part::Config => "share/radrm/config",
             Part::Doc => "share/doc/radrm",
             Part::Share => "share",
@@ -68,6 +71,7 @@ impl Entry {
             Part::Unit => "usr/lib/systemd/system",
             Part::Sysusers => "usr/lib/sysusers.d",
             Part::Tmpfiles => "usr/lib/tmpfiles.d",
+            Part::Slurm => "usr/share/radrm/slurm",
             Part::Config => "etc/radrm",
             Part::Doc => "usr/share/doc/radrm",
             Part::Share => "usr/share",
@@ -80,18 +84,20 @@ impl Entry {
 pub const PROGRAMS: [&str; 3] = ["radrm", "radrm-run", "radrmd"];
 
 /// Libraries and their packages.
-pub const LIBRARIES: [(&str, &str); 4] = [
+pub const LIBRARIES: [(&str, &str); 5] = [
     ("libradrm.so", "radrm-shim"),
     ("libradrm_emulated_cuda.so", "radrm-emulator-driver"),
     ("libradrm_emulated_nvml.so", "radrm-emulator-nvml"),
     ("libradrm_emulated_toolkit.so", "radrm-emulator-toolkit"),
+    ("libradrm_spank.so", "radrm-spank"),
 ];
 
 /// Folders of the workspace whose files are installed as they are.
-const SOURCES: [(Part, &str); 5] = [
+const SOURCES: [(Part, &str); 6] = [
     (Part::Unit, "contrib/systemd"),
     (Part::Sysusers, "contrib/sysusers.d"),
     (Part::Tmpfiles, "contrib/tmpfiles.d"),
+    (Part::Slurm, "contrib/slurm"),
     (Part::Config, "contrib/config"),
     (Part::Doc, "docs"),
 ];
