@@ -56,13 +56,15 @@ impl Request {
     /// # Errors
     /// One sentence.
     pub fn of(known: &Known, settings: &Settings) -> Result<Self, crate::options::OptionError> {
-        let step = known.step.parse()?;
+        let mut step = known.step.parse()?;
         let mut job = known.job.parse()?;
         let shards = settings.shard.and_then(|unit| {
             of_shards(known.shards.as_deref()?, known.gpus.as_deref().unwrap_or_default(), unit)
         });
         if known.of_option && has_grown(known, job.memory.as_ref(), settings) {
             // More than the option asked for: a later attempt. Slurm sets the shards, so that nothing is lifted by this.
+            // Slurm hands the job's option to its steps as if it were theirs.
+            step.memory = step.memory.filter(|own| job.memory.as_ref() != Some(own));
             job.memory = None;
         }
         let text = |options: &Options| options.memory.as_ref().map(ToString::to_string);
@@ -216,10 +218,14 @@ mod tests {
             of_option: true,
             ..Known::default()
         };
+        let first = Known { step: first.job.clone(), ..first };
         let limits = |known: &Known| Request::of(known, &sharded()).unwrap().job.memory;
         assert_eq!(limits(&first), ["1GiB", "0=1073741824b,0"]);
         let second = Known { shards: Some("4096".into()), ..first.clone() };
         assert_eq!(limits(&second), ["0=4294967296b,0"]);
+        assert_eq!(Request::of(&second, &sharded()).unwrap().memory, ["0=4294967296b,0"]);
+        let tighter = Known { step: memory("2GiB"), ..second.clone() };
+        assert_eq!(Request::of(&tighter, &sharded()).unwrap().memory[0], "2GiB", "a step's own option holds");
         assert_eq!(limits(&Known { of_option: false, ..second.clone() })[0], "1GiB", "the user set both");
         assert_eq!(limits(&Known { shards: None, ..second }), ["1GiB"], "without shards the option holds");
     }
