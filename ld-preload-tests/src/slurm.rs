@@ -43,11 +43,25 @@ impl Slurm {
     /// # Panics
     /// If it is installed and does not start.
     pub fn start(gpus: usize, mib: u64) -> Option<Self> {
+        Self::start_with(gpus, mib, None)
+    }
+
+    /// The same with a `job_submit.lua`.
+    ///
+    /// # Panics
+    /// As [`Self::start`].
+    pub fn start_with_script(gpus: usize, mib: u64, script: &str) -> Option<Self> {
+        Self::start_with(gpus, mib, Some(script))
+    }
+
+    fn start_with(gpus: usize, mib: u64, script: Option<&str>) -> Option<Self> {
         if let Some(missing) = PROGRAMS.into_iter().find(|name| find(name).is_none()) {
             eprintln!("skipped: {missing} is not installed (packages slurmctld slurmd slurm-client munge)");
             return None;
         }
-        for file in ["libradrm.so", "libradrm_emulated_cuda.so", "libradrm_emulated_nvml.so", "radrm-run"] {
+        for file in
+            ["libradrm.so", "libradrm_emulated_cuda.so", "libradrm_emulated_nvml.so", "radrm-run", "radrm"]
+        {
             artifacts::file(file);
         }
         let place = tempfile::Builder::new().prefix("radrm-slurm").tempdir_in("/tmp").expect("directory");
@@ -58,12 +72,12 @@ impl Slurm {
         let spec = MachineSpec::parse(description.to_str().expect("text")).expect("description");
         let machine = Machine::create(&spec, &place.path().join("machine")).expect("emulated machine");
         let slurm = Self { place, machine, gpus };
-        slurm.configure(mib);
+        slurm.configure(mib, script);
         slurm.up();
         Some(slurm)
     }
 
-    fn configure(&self, mib: u64) {
+    fn configure(&self, mib: u64, script: Option<&str>) {
         for folder in ["state", "log", "dev", "run", "spool", "work"] {
             fs::create_dir(self.path(folder)).expect("directory");
         }
@@ -79,8 +93,12 @@ impl Slurm {
         let (host, user) = (said("hostname", "-s"), said("id", "-un"));
         let [controller, node] = free_ports();
         let shards = mib * gpus as u64;
+        let submit = if script.is_some() { "JobSubmitPlugins=lua\n" } else { "" };
+        if let Some(script) = script {
+            fs::write(self.path("job_submit.lua"), script).expect("job_submit.lua");
+        }
         let text = format!(
-            "ClusterName=radrm\nSlurmctldHost={host}(127.0.0.1)\nSlurmUser={user}\nSlurmdUser={user}\n\
+            "{submit}ClusterName=radrm\nSlurmctldHost={host}(127.0.0.1)\nSlurmUser={user}\nSlurmdUser={user}\n\
              SlurmctldPort={controller}\nSlurmdPort={node}\nAuthType=auth/munge\nCredType=cred/munge\n\
              AuthInfo=socket={place}/run/munge.sock\nSlurmctldPidFile={place}/run/slurmctld.pid\n\
              SlurmdPidFile={place}/run/slurmd.pid\nSlurmctldLogFile={place}/log/slurmctld.log\n\
@@ -107,7 +125,35 @@ impl Slurm {
         let script = format!("#!/bin/sh\nXDG_DATA_HOME={place}/data exec {built}/radrm-run \"$@\"\n");
         fs::write(&launcher, script).expect("launcher");
         fs::set_permissions(&launcher, fs::Permissions::from_mode(0o755)).expect("mode");
+        symlink(artifacts::directory().join("radrm"), self.path("radrm")).expect("radrm");
         self.plug("shard=1MiB");
+    }
+
+    /// Runs `radrm` as a user does, with the user's dataset that the jobs of this cluster fill.
+    pub fn radrm(&self, words: &[&str]) -> Command {
+        let mut command = self.command(self.path("radrm"));
+        command.args(words);
+        command
+    }
+
+    /// A script in the directory in which jobs run.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn script(&self, name: &str, text: &str) {
+        fs::write(self.path("work").join(name), format!("#!/bin/bash\n{text}\n")).expect("script");
+    }
+
+    /// What the controller says of a job's field, `TresPerNode` for instance.
+    pub fn field(&self, job: u32, name: &str) -> String {
+        let text = self.said("scontrol", &["show", "job", &job.to_string()]);
+        let line = text.lines().find_map(|line| {
+            let (_, value) = line.split_once(&format!("{name}="))?;
+            // A comment has blanks; other fields stand side by side.
+            let ends = if name == "Comment" { value.len() } else { value.find(' ').unwrap_or(value.len()) };
+            Some(value[..ends].trim_end().to_owned())
+        });
+        line.unwrap_or_else(|| panic!("job {job} has no {name}:\n{text}"))
     }
 
     /// Configures the plug-in anew, with these words beside its places.
@@ -142,7 +188,7 @@ impl Slurm {
         let mut node = self.command("slurmd");
         node.args(["-N", "node1"]);
         self.run(node);
-        self.until("the node is idle", || self.said("sinfo", &["-h", "-o", "%T"]).trim() == "idle");
+        self.until_idle();
     }
 
     /// Runs a daemon, which leaves this process alone.
@@ -204,6 +250,12 @@ impl Slurm {
             let state = self.said("squeue", &["-h", "-t", "all", "-j", &job.to_string(), "-o", "%T"]);
             !state.lines().any(|state| ["PENDING", "RUNNING", "COMPLETING", "SUSPENDED"].contains(&state))
         });
+    }
+
+    /// Waits until the node has no job: one that a failed hook drained never becomes idle.
+    #[track_caller]
+    pub fn until_idle(&self) {
+        self.until("the node is idle", || self.said("sinfo", &["-h", "-o", "%T"]).trim() == "idle");
     }
 
     /// What a script wrote.
@@ -283,7 +335,7 @@ impl Drop for Slurm {
         for pid in pids.into_iter().flatten() {
             // SAFETY: plain system calls on a daemon that this test has started.
             unsafe { libc::kill(pid, libc::SIGTERM) };
-            while Path::new(&format!("/proc/{pid}")).exists() {
+            while runs(pid) {
                 if since.elapsed() > Duration::from_secs(10) {
                     // SAFETY: as above.
                     unsafe { libc::kill(pid, libc::SIGKILL) };
@@ -293,6 +345,13 @@ impl Drop for Slurm {
             }
         }
     }
+}
+
+/// Whether a process runs. One that has ended stays as a zombie where the first process of a container reaps none.
+fn runs(pid: libc::pid_t) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+    state.is_some_and(|state| state != 'Z')
 }
 
 /// All processes with their command lines.

@@ -97,7 +97,7 @@ fn cancelling_leaves_no_process_behind() {
     slurm.until("nothing is kept of the job", || {
         fs::read_dir(slurm.path("state-radrm")).unwrap().count() == 0
     });
-    assert_eq!(slurm.said("sinfo", &["-h", "-o", "%T"]).trim(), "idle");
+    slurm.until_idle();
 }
 
 #[test]

@@ -2,5 +2,8 @@
 //!
 //! GPUs are emulated. They hold more than any grant, and their ledgers tell what was really taken.
 
+mod cost;
 mod enforcement;
 mod jobs;
+mod needs;
+mod retry;
