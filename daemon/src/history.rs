@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use radrm_base::{Activity, Bytes, PastRun, Permille};
 use radrm_collector::dataset::{Dataset, DatasetError, Filter, Origin, PastRuns, ProgramKey, Row, Sharing};
+use radrm_scheduler_core::UserId;
 use radrm_scheduler_core::need::{Calibration, Need, Trained};
 
 use super::status::End;
@@ -141,7 +142,7 @@ pub(crate) fn observe(calibration: &mut Calibration, row: &Row) {
         && (row.complete || row.out_of_memory)
     {
         let need = Need::new(Bytes(bytes), Bytes(upper), None, source);
-        calibration.observe(&need, Bytes(peak), row.complete);
+        calibration.observe(UserId(row.uid), &need, Bytes(peak), row.complete);
     }
 }
 

@@ -229,6 +229,7 @@ impl Spec {
             file: Some(&self.file_estimates),
             summary: self.summary.as_ref(),
             batch: self.batch_size(),
+            user: None,
             calibration: None,
         }
     }

@@ -5,7 +5,7 @@ use radrm_collector::dataset::ProgramKey;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::EstimateRow;
 use radrm_scheduler_core::need::Features;
-use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Needs};
+use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Needs, UserId};
 
 use super::Engine;
 use crate::store::{Entry, Stage};
@@ -42,7 +42,7 @@ impl Engine {
     /// The needs of a user's job, by what it states and by earlier runs of its program on the model that it asks for, or
     /// else on the only one there is.
     fn resolve(&self, uid: u32, spec: &Spec) -> Needs {
-        self.resolver.resolve(&self.features(spec, &self.past_runs(uid, spec)))
+        self.resolver.resolve(&self.features(uid, spec, &self.past_runs(uid, spec)))
     }
 
     /// Those runs.
@@ -51,14 +51,15 @@ impl Engine {
         model.map_or_else(Vec::new, |model| self.outbox.past_runs(uid, &program(spec), &model))
     }
 
-    fn features<'a>(&'a self, spec: &'a Spec, runs: &'a [PastRun]) -> Features<'a> {
-        Features { calibration: Some(&self.calibration), ..spec.features(runs) }
+    fn features<'a>(&'a self, uid: u32, spec: &'a Spec, runs: &'a [PastRun]) -> Features<'a> {
+        let (user, calibration) = (Some(UserId(uid)), Some(&self.calibration));
+        Features { user, calibration, ..spec.features(runs) }
     }
 
     /// What a submission of this job would be given now, and what each estimator says.
     pub(super) fn estimate_of(&self, uid: u32, spec: &Spec) -> EstimateRow {
         let runs = self.past_runs(uid, spec);
-        let features = self.features(spec, &runs);
+        let features = self.features(uid, spec, &runs);
         EstimateRow {
             needs: self.resolver.resolve(&features),
             answers: self.resolver.answers(&features),

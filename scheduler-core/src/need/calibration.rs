@@ -3,15 +3,18 @@
 use radrm_estimator::calibrate::Adaptive;
 
 use super::combined::Trained;
+use super::statements::Statements;
 use super::{Need, Source};
+use crate::job::UserId;
 use crate::units::{Bytes, Permille};
 
-/// Compares each combined estimate with what the job took. A score is `ln(peak / estimate)` in units of the margin that the
+/// Compares what was predicted or stated with what the job took. Of a combined estimate a score is `ln(peak / estimate)` in units of the margin that the
 /// model gave, so that 1 is a peak at the bound.
 #[derive(Clone, Debug)]
 pub struct Calibration {
     adaptive: Option<Adaptive>,
     stretch: Permille,
+    pub(super) statements: Statements,
 }
 
 impl Default for Calibration {
@@ -28,7 +31,11 @@ impl Calibration {
     #[must_use]
     pub fn of(model: &Trained) -> Self {
         let model = model.get();
-        Self { adaptive: Adaptive::new(model.scores(), model.level()), stretch: Permille::WHOLE }
+        Self {
+            adaptive: Adaptive::new(model.scores(), model.level()),
+            stretch: Permille::WHOLE,
+            statements: Statements::default(),
+        }
     }
 
     /// The factor for the model's margins. Until [`Adaptive::ENOUGH`] jobs have ended it is at least 1.
@@ -37,8 +44,9 @@ impl Calibration {
         self.stretch
     }
 
-    /// A job has ended that was expected to need so much: `complete` is false if it ran out of memory at `peak`.
-    pub fn observe(&mut self, need: &Need, peak: Bytes, complete: bool) {
+    /// A user's job has ended that was expected to need so much: `complete` is false if it ran out of memory at `peak`.
+    pub fn observe(&mut self, user: UserId, need: &Need, peak: Bytes, complete: bool) {
+        self.statements.observe(user, need, peak, complete);
         let Source::Combined { stretch, .. } = &need.source else { return };
         let Some(adaptive) = &mut self.adaptive else { return };
         // A job that ended early for want of memory shows only that it needs more.
@@ -70,11 +78,11 @@ mod tests {
         let mut here = Calibration::default();
         for job in 0..40 {
             assert!(job >= 10 || here.stretch() >= Permille::WHOLE, "job {job}: {}", here.stretch());
-            here.observe(&need(here.stretch()), Bytes(1010), true);
+            here.observe(UserId(1), &need(here.stretch()), Bytes(1010), true);
         }
         assert!(here.stretch() < Permille(800), "{}", here.stretch());
         for _ in 0..40 {
-            here.observe(&need(here.stretch()), Bytes(1700), true);
+            here.observe(UserId(1), &need(here.stretch()), Bytes(1700), true);
         }
         assert!(here.stretch() > Permille(2000), "{}", here.stretch());
     }
@@ -83,12 +91,12 @@ mod tests {
     fn what_was_no_combined_estimate_teaches_nothing() {
         let mut here = Calibration::default();
         for _ in 0..40 {
-            here.observe(&Need::declared(Bytes(1000)), Bytes(9000), true);
+            here.observe(UserId(1), &Need::declared(Bytes(1000)), Bytes(9000), true);
             // It ran out of memory below its bound: another job's fault.
-            here.observe(&need(Permille::WHOLE), Bytes(1100), false);
+            here.observe(UserId(1), &need(Permille::WHOLE), Bytes(1100), false);
         }
         assert_eq!(here.stretch(), Permille::WHOLE);
-        here.observe(&need(Permille::WHOLE), Bytes(9000), false);
+        here.observe(UserId(1), &need(Permille::WHOLE), Bytes(9000), false);
         assert!(here.stretch() > Permille::WHOLE);
     }
 }

@@ -14,6 +14,7 @@ mod formula;
 mod history;
 mod learned;
 mod source;
+mod statements;
 mod summary;
 
 pub(crate) mod legacy;
@@ -26,7 +27,7 @@ pub use radrm_estimator::memory::MemoryModel;
 use serde::{Deserialize, Serialize};
 
 use crate::interference::Activity;
-use crate::job::Job;
+use crate::job::{Job, UserId};
 use crate::units::{Bytes, Millis, Permille};
 
 pub use calibration::Calibration;
@@ -38,6 +39,7 @@ pub use formula::Horus;
 pub use history::{History, MAX_RUNS, OutOfMemory};
 pub use learned::LearnedEstimate;
 pub use source::{Said, Source};
+pub use statements::EarlierStatements;
 pub use summary::{Layer, ModelSummary, SummaryError};
 
 /// GPU memory that a job needs on each of its devices.
@@ -174,6 +176,8 @@ pub struct Features<'a> {
     pub summary: Option<&'a ModelSummary>,
     /// Samples in a batch, on each GPU.
     pub batch: Option<u32>,
+    /// Whose it is.
+    pub user: Option<UserId>,
     /// How earlier bounds held where the job will run.
     pub calibration: Option<&'a Calibration>,
 }
@@ -223,6 +227,7 @@ impl NeedResolver {
             Box::new(History),
             Box::new(Combined(model.clone())),
             Box::new(OutOfMemory),
+            Box::new(EarlierStatements),
             Box::new(UserEstimate::default()),
             Box::new(FileEstimate(model.clone())),
             Box::new(LearnedEstimate(model.clone())),

@@ -56,6 +56,13 @@ pub enum Source {
     },
     /// The user estimates it.
     UserEstimate,
+    /// What the user states, and what the user's earlier jobs took of what was stated for them.
+    EarlierStatements {
+        /// What the user states.
+        stated: Bytes,
+        /// How many jobs.
+        jobs: u32,
+    },
     /// An estimate that came without its origin as data, in words.
     Stated(String),
     /// An estimate in the job's file.
@@ -98,6 +105,7 @@ impl Source {
             Self::Combined { said, .. } => said.iter().any(|said| said.source.is_confirmed()),
             Self::DryRun { .. }
             | Self::UserEstimate
+            | Self::EarlierStatements { .. }
             | Self::Stated(_)
             | Self::File { .. }
             | Self::Networks { .. }
@@ -140,6 +148,9 @@ impl fmt::Display for Source {
                 write!(f, "; margin x {:.2} after this node's jobs", f64::from(stretch.0) / 1000.0)
             }
             Self::UserEstimate => f.write_str("estimated by its user"),
+            Self::EarlierStatements { stated, jobs } => {
+                write!(f, "{stated} stated, by what {jobs} earlier jobs of its user took")
+            }
             Self::Stated(text) => f.write_str(text),
             Self::File { estimator } => write!(f, "{estimator}'s figure in the job's file"),
             Self::Networks { parameters, activations, batch } => write!(

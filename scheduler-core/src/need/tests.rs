@@ -79,7 +79,7 @@ fn own_runs_and_a_dry_run_are_one_figure() {
     let mut here = Calibration::default();
     for _ in 0..20 {
         let need = of(&runs, Some(&dry_run), Some(&here));
-        here.observe(&need, need.bytes.part(Permille(1900)), true);
+        here.observe(UserId(1), &need, need.bytes.part(Permille(1900)), true);
     }
     let wider = of(&runs, Some(&dry_run), Some(&here));
     assert!(wider.upper > both.upper && wider.bytes == both.bytes, "{both} {wider}");

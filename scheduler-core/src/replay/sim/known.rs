@@ -129,6 +129,7 @@ impl Sim<'_> {
                 runs: learned,
                 dry_run: from.dry_run.as_ref(),
                 file: Some(&from.estimates),
+                user: Some(from.user),
                 calibration: Some(&self.known.calibration),
                 ..Features::default()
             });
@@ -180,7 +181,7 @@ impl Sim<'_> {
             return self.step(finished);
         };
         if let Some(need) = self.state.job(JobId(index.into())).and_then(|view| view.job.need) {
-            self.known.calibration.observe(&need, peak, complete);
+            self.known.calibration.observe(from.user, &need, peak, complete);
         }
         let seen = self.known.programs.entry(program(from)).or_default();
         seen.runs.push_front(PastRun { batch: None, peak, ran, activity: from.activity, complete });
