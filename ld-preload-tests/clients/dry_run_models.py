@@ -1,6 +1,7 @@
 """Three training steps of a well-known model with random weights: dry_run_models.py MODEL BATCH [OPTION...].
 
-Options: sgd, adamw (default: Adam), amp (bfloat16), channels_last, checkpoint, eval (no training).
+Options: sgd, adamw (default: Adam), amp (bfloat16), channels_last, checkpoint, eval (no training), cifar (images of
+32 x 32 in 100 classes), parallel (DataParallel over all GPUs).
 Prints the allocator's figures at the end: allocated now, peak allocated, peak reserved, in MiB.
 """
 
@@ -16,13 +17,14 @@ def torchvision_model(name, size=224):
         import torchvision
 
         keywords = {"init_weights": False} if name == "inception_v3" else {}
-        model = getattr(torchvision.models, name)(weights=None, **keywords)
+        side, classes = (32, 100) if "cifar" in OPTIONS else (size, 1000)
+        model = getattr(torchvision.models, name)(weights=None, num_classes=classes, **keywords)
 
         def loss(model):
-            images = torch.randn(batch, 3, size, size, device="cuda")
+            images = torch.randn(batch, 3, side, side, device="cuda")
             if FORMAT is not None:
                 images = images.to(memory_format=FORMAT)
-            labels = torch.randint(0, 1000, (batch,), device="cuda")
+            labels = torch.randint(0, classes, (batch,), device="cuda")
             out = model(images)
             out = out if torch.is_tensor(out) else out.logits
             return torch.nn.functional.cross_entropy(out, labels)
@@ -42,11 +44,26 @@ def text_model(config, head, labels=None, sequence=SEQUENCE, **settings):
         def loss(model):
             tokens = torch.randint(0, own.vocab_size, (batch, sequence), device="cuda")
             target = tokens if labels is None else torch.randint(0, labels, (batch,), device="cuda")
-            return model(input_ids=tokens, labels=target).loss
+            return model(input_ids=tokens, labels=target).loss.mean()
 
         return model, loss
 
     return make
+
+
+def mnist(batch):
+    """The network of PyTorch's example."""
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 32, 3), torch.nn.ReLU(), torch.nn.Conv2d(32, 64, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+        torch.nn.Flatten(), torch.nn.Linear(9216, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10),
+    )
+
+    def loss(model):
+        images = torch.randn(batch, 1, 28, 28, device="cuda")
+        labels = torch.randint(0, 10, (batch,), device="cuda")
+        return torch.nn.functional.cross_entropy(model(images), labels)
+
+    return model, loss
 
 
 def llm_with_lora(batch):
@@ -190,15 +207,21 @@ XLNET_LARGE = {"d_model": 1024, "n_layer": 24, "n_head": 16, "d_inner": 4096}
 XLNET_BASE = {"d_model": 768, "n_layer": 12, "n_head": 12, "d_inner": 3072}
 
 MODELS = {
+    "mnist": mnist,
+    "resnet18": torchvision_model("resnet18"),
+    "resnet34": torchvision_model("resnet34"),
     "resnet50": torchvision_model("resnet50"),
     "vgg16": torchvision_model("vgg16"),
     "mobilenet_v2": torchvision_model("mobilenet_v2"),
+    "mobilenet_v3_small": torchvision_model("mobilenet_v3_small"),
     "efficientnet_b0": torchvision_model("efficientnet_b0"),
     "inception_v3": torchvision_model("inception_v3", 299),
     "convnext_tiny": torchvision_model("convnext_tiny"),
     "vit_b_16": torchvision_model("vit_b_16"),
     "bert_base": text_model("BertConfig", "BertForSequenceClassification", labels=2),
     "bert_large": text_model("BertConfig", "BertForSequenceClassification", labels=2, **BERT_LARGE),
+    "bert_base_mlm": text_model("BertConfig", "BertForMaskedLM", vocab_size=28996),
+    "bert_large_mlm": text_model("BertConfig", "BertForMaskedLM", vocab_size=28996, **BERT_LARGE),
     "gpt2": text_model("GPT2Config", "GPT2LMHeadModel"),
     "gpt2_large": text_model("GPT2Config", "GPT2LMHeadModel", **GPT2_LARGE),
     "gpt2_xl": text_model("GPT2Config", "GPT2LMHeadModel", **GPT2_XL),
@@ -229,6 +252,8 @@ if FORMAT is not None:
 if "checkpoint" in OPTIONS:
     model.gradient_checkpointing_enable()
 model.train("eval" not in OPTIONS)
+if "parallel" in OPTIONS:
+    model = torch.nn.DataParallel(model)
 parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
 if "sgd" in OPTIONS:
     optimizer = torch.optim.SGD(parameters, 1e-3, momentum=0.9)

@@ -5,8 +5,8 @@
 use std::path::Path;
 
 use radrm_scheduler_core::replay::{
-    Cluster, Filling, Interval, Knowledge, Metrics, Mode, Model, Options, Profiles, Source, TraceJob, bounds,
-    read, replay,
+    Cluster, Filling, Interval, Knowledge, Metrics, Mode, Model, Options, Profiles, Recorded, Source,
+    TraceJob, bounds, read, replay,
 };
 use radrm_scheduler_core::{Bytes, Memory, Permille, Policy, Settings};
 
@@ -27,7 +27,12 @@ fn traces() -> Option<[Vec<TraceJob>; 2]> {
 fn traces_as_active_as(activity: f64) -> Option<[Vec<TraceJob>; 2]> {
     let profiles = Profiles::read(&data("workloads_a100/workloads.csv")?).unwrap();
     let filling = Filling { profiles, activity, ..Filling::default() };
-    let trace = |name: &str| Some(read(&data(name)?, &filling).unwrap());
+    let recorded = Recorded::read(include_str!("data/thesis_dry_runs.csv")).unwrap();
+    let trace = |name: &str| {
+        let mut jobs = read(&data(name)?, &filling).unwrap();
+        assert_eq!(recorded.give(&mut jobs), jobs.len(), "each job has a dry run");
+        Some(jobs)
+    };
     Some([trace("traces/thesis_60.csv")?, trace("traces/thesis_90.csv")?])
 }
 
@@ -99,6 +104,7 @@ impl Case {
             makespan: of(|one| one.makespan_s),
             completion: of(|one| one.jct_mean_s),
             ooms: of(|one| one.ooms),
+            harmed: of(|one| one.harmed),
             energy: of(|one| one.energy_mj),
         }
     }
@@ -110,6 +116,7 @@ struct Means {
     makespan: f64,
     completion: f64,
     ooms: f64,
+    harmed: f64,
     energy: f64,
 }
 
@@ -214,6 +221,49 @@ fn energies_are_the_published_ones() {
     }
     // As published: time slices of blind round-robin cost more than no sharing, MPS less.
     assert!(energies[1] > energies[0] && energies[2..].iter().all(|energy| *energy < 0.92 * energies[0]));
+}
+
+#[test]
+fn combined_estimates_are_as_good_as_peaks_and_harm_no_job() {
+    let Some(traces) = traces() else { return };
+    for trace in &traces {
+        let run = |source| Case { source, ..Case::aware(Knowledge::All) }.run(trace, 21..61);
+        let oracle = run(Source::Measured);
+        println!(
+            "{} jobs: {:.2} h, {:.2} h",
+            trace.len(),
+            oracle.makespan / 3600.0,
+            oracle.completion / 3600.0
+        );
+        for source in [
+            Source::Combined,
+            Source::DryRun,
+            Source::Learned,
+            Source::History,
+            Source::Column("horus".into()),
+            Source::Column("faketensor".into()),
+            Source::Column("gpumemnet".into()),
+        ] {
+            let is_combined = source == Source::Combined;
+            let name = format!("{source:?}");
+            let found = run(source);
+            let more = |own: f64, peaks: f64| (own / peaks - 1.0) * 100.0;
+            let makespan = more(found.makespan, oracle.makespan);
+            let completion = more(found.completion, oracle.completion);
+            println!(
+                "  {name}: makespan {:.2} h {makespan:+.1} %, mean completion {:.2} h {completion:+.1} %, {:.2} out of \
+                 memory, {:.2} of them harmed by another job",
+                found.makespan / 3600.0,
+                found.completion / 3600.0,
+                found.ooms,
+                found.harmed
+            );
+            if is_combined {
+                assert!(makespan <= 3.0 && completion <= 3.0, "{name}: {makespan} {completion}");
+                assert_eq!((found.ooms, found.harmed), (0.0, 0.0), "{name}");
+            }
+        }
+    }
 }
 
 /// Policies of other systems: they decide at once and know all run times and activities.

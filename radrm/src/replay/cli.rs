@@ -31,9 +31,13 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "LIST", default_value = "exclusive,magm,aware")]
     pub(super) policy: Policies,
     /// Where needs come from: measured or oracle (peaks of equal runs), none, history (runs that ended in the trace
-    /// before), or the name of an estimator in the trace, such as horus
+    /// before), dry (recorded dry runs), learned (the learned model on recorded FakeTensor figures), combined (all that
+    /// radrmd has: dry runs, history, estimates), or the name of an estimator in the trace, such as horus
     #[arg(long, value_name = "E", default_value = "measured", value_parser = source)]
     pub(super) estimator: Source,
+    /// Recorded estimates: CSV with rad (a job's name in the trace), dry_run_mib, est_NAME_mib
+    #[arg(long, value_name = "FILE", conflicts_with = "events")]
+    pub(super) estimates: Option<PathBuf>,
     /// Which run times and activities are known: all, learned (of programs that ended before), none
     #[arg(long, value_name = "WHAT", default_value = "all", value_parser = knowledge)]
     pub(super) known: Knowledge,
@@ -137,11 +141,14 @@ fn positive(text: &str) -> Result<f64, ReplayError> {
 }
 
 /// Sources of needs that every trace has, by name; any other name is that of an estimator in the trace.
-pub(super) const SOURCES: [(&str, Source); 4] = [
+pub(super) const SOURCES: [(&str, Source); 7] = [
     ("measured", Source::Measured),
     ("oracle", Source::Measured),
     ("none", Source::Unknown),
     ("history", Source::History),
+    ("dry", Source::DryRun),
+    ("learned", Source::Learned),
+    ("combined", Source::Combined),
 ];
 
 fn source(text: &str) -> Result<Source, Infallible> {

@@ -19,6 +19,8 @@ pub(crate) enum ReplayError {
     NotPositive(String),
     #[error("{} has no estimates of {name}; there are {known}", trace.display())]
     NoEstimates { trace: PathBuf, name: String, known: String },
+    #[error("{} has no {what}; --estimates FILE adds recorded ones", trace.display())]
+    NothingRecorded { trace: PathBuf, what: &'static str },
     #[error("{}: line {line} is no event of radrmd: {why}", log.display())]
     NoEvent { log: PathBuf, line: u64, why: String },
     #[error("{}: no start of radrmd is in it", .0.display())]

@@ -7,7 +7,7 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 use radrm_emulator_machine::Models;
 use radrm_scheduler_core::rad_file::RadError;
-use radrm_scheduler_core::replay::{Cluster, Mode, Profiles, TraceJob, read};
+use radrm_scheduler_core::replay::{Cluster, Mode, Profiles, Recorded, TraceJob, read};
 use radrm_scheduler_core::{Bytes, Device, DeviceId, Millis, NodeId};
 
 use super::{Flags, cli};
@@ -81,6 +81,12 @@ pub(super) fn trace(
     jobs.truncate(most);
     if jobs.is_empty() {
         return Err(FileProblem::Nothing("jobs").of(path));
+    }
+    if let Some(path) = &order.estimates {
+        let recorded = Recorded::read(&text(path)?).map_err(|error| FileProblem::Trace(error).of(path))?;
+        if recorded.give(&mut jobs) == 0 {
+            return Err(FileProblem::Nothing("estimates of the trace's jobs").of(path));
+        }
     }
     Ok(jobs)
 }

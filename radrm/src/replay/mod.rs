@@ -159,10 +159,18 @@ fn is_thesis(path: &Path) -> bool {
 
 /// Whether the trace has the estimator that was asked for.
 fn knows(jobs: &[TraceJob], path: &Path, order: &Flags) -> Result<(), Failure> {
-    let Source::Column(name) = &order.estimator else { return Ok(()) };
-    if jobs.iter().any(|job| job.estimates.contains_key(name)) {
-        return Ok(());
-    }
+    let has = |name: &str| jobs.iter().any(|job| job.estimates.contains_key(name));
+    let name = match &order.estimator {
+        Source::DryRun if jobs.iter().all(|job| job.dry_run.is_none()) => {
+            return Err(ReplayError::NothingRecorded { trace: path.into(), what: "dry runs" }.into());
+        }
+        Source::Learned if !has("faketensor") => {
+            let what = "FakeTensor figures, which the learned model reads";
+            return Err(ReplayError::NothingRecorded { trace: path.into(), what }.into());
+        }
+        Source::Column(name) if !has(name) => name,
+        _ => return Ok(()),
+    };
     let has: std::collections::BTreeSet<&str> =
         jobs.iter().flat_map(|job| job.estimates.keys().map(String::as_str)).collect();
     let has: Vec<&str> = cli::SOURCES.iter().map(|(name, _)| *name).chain(has).collect();
@@ -200,8 +208,10 @@ fn conditions(order: &Flags, devices: usize, gpus: usize) -> String {
     let needs = match &order.estimator {
         Source::Measured => "needs measured",
         Source::Unknown => "needs unknown",
-        Source::Submitted => "needs as a daemon resolves them",
         Source::History => "needs from runs that ended before",
+        Source::Learned => "needs from the learned model",
+        Source::DryRun => "needs from dry runs",
+        Source::Combined => "needs as radrmd resolves them",
         Source::Column(name) => return format!("{gpus} GPUs ({}), needs from {name}", order.gpus),
     };
     let mode = match order.mode {

@@ -11,13 +11,14 @@ use super::{Flags, Outcome, Traced, conditions};
 /// A column: its head, what it shows, and with how many digits.
 type Column = (&'static str, fn(&Metrics) -> f64, usize);
 
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 11] = [
     ("makespan", |m| m.makespan_s / 3600.0, 2),
     ("mean JCT", |m| m.jct_mean_s / 3600.0, 2),
     ("p95 JCT", |m| m.jct_p95_s / 3600.0, 2),
     ("wait", |m| m.wait_mean_s / 3600.0, 2),
     ("exec", |m| m.exec_mean_s / 3600.0, 2),
     ("OOMs", |m| m.ooms, 1),
+    ("harmed", |m| m.harmed, 1),
     ("failed", |m| m.failed, 1),
     ("SMACT", |m| m.smact, 2),
     ("mem GiB", |m| m.memory_gib, 1),

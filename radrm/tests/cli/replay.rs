@@ -95,8 +95,33 @@ fn estimates_of_the_trace_are_used_and_others_refused() {
     assert_eq!(out.status.code(), Some(1));
     assert_eq!(
         text(&out.stderr),
-        "radrm: t.csv has no estimates of guess; there are measured, oracle, none, history, horus\n"
+        "radrm: t.csv has no estimates of guess; there are measured, oracle, none, history, dry, learned, \
+         combined, horus\n"
     );
+}
+
+#[test]
+fn recorded_estimates_feed_the_estimators() {
+    let dir = folder();
+    let table = "rad,dry_run_mib,est_faketensor_mib\nsmall,700,90\n";
+    fs::write(dir.path().join("e.csv"), table).unwrap();
+    fs::write(dir.path().join("others.csv"), table.replace("small", "other")).unwrap();
+    for estimator in ["dry", "learned", "combined"] {
+        let line = format!("replay t.csv --policy aware --seeds 0 --estimator {estimator}");
+        let out = radrm(dir.path(), &format!("{line} --estimates e.csv"));
+        assert!(out.status.success(), "{estimator}: {}", text(&out.stderr));
+        assert!(text(&out.stdout).contains("harmed"), "{}", text(&out.stdout));
+    }
+    for (line, part) in [
+        ("--estimator dry", "t.csv has no dry runs; --estimates FILE adds recorded ones"),
+        ("--estimator learned", "t.csv has no FakeTensor figures"),
+        ("--estimates others.csv", "others.csv: there are no estimates of the trace's jobs in it"),
+    ] {
+        let out = radrm(dir.path(), &format!("replay t.csv --seeds 0 --policy aware {line}"));
+        let why = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{line}: {why}");
+        assert!(why.contains(part) && why.lines().count() == 1, "{line}: {why}");
+    }
 }
 
 #[test]

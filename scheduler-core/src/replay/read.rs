@@ -184,19 +184,21 @@ fn seconds(value: f64) -> Millis {
     Millis((value * 1000.0).round() as u64)
 }
 
-fn mib(value: f64) -> Bytes {
+pub(super) fn mib(value: f64) -> Bytes {
     Bytes((value * f64::from(1 << 20)) as u64)
+}
+
+/// The columns with estimates, and whose those are.
+pub(super) fn estimators(table: &Table) -> Vec<(String, String)> {
+    let of = |column: &String| {
+        Some((column.clone(), column.strip_prefix("est_")?.trim_end_matches("_mib").to_owned()))
+    };
+    table.columns.keys().filter_map(of).collect()
 }
 
 fn thesis(text: &str, filling: &Filling) -> Result<Vec<TraceJob>, ReadError> {
     let table = Table::read(text)?;
-    let estimators: Vec<(String, String)> = table
-        .columns
-        .keys()
-        .filter_map(|column| {
-            Some((column.clone(), column.strip_prefix("est_")?.trim_end_matches("_mib").to_owned()))
-        })
-        .collect();
+    let estimators = estimators(&table);
     let job = |row: &StringRecord| -> Result<TraceJob, ReadError> {
         let arrival = seconds(table.number(row, "arrival_s")?.unwrap_or(0.0));
         let duration = table.number(row, "duration_min")?.map_or(filling.unnamed, |min| seconds(min * 60.0));
@@ -204,14 +206,21 @@ fn thesis(text: &str, filling: &Filling) -> Result<Vec<TraceJob>, ReadError> {
         job.gpus = table.number(row, "n_gpus")?.unwrap_or(1.0) as u16;
         job.peak = mib(table.number(row, "mem_mib")?.unwrap_or(0.0));
         let batch = table.number(row, "batch")?.unwrap_or(0.0) as u32;
+        let epochs = if table.has("epochs") { table.number(row, "epochs")?.unwrap_or(0.0) as u32 } else { 0 };
+        let (model, dataset) = (table.text(row, "model")?, table.text(row, "dataset")?);
         job.activity = filling.profiles.find(&Program {
-            model: table.text(row, "model")?,
-            dataset: table.text(row, "dataset")?,
+            model,
+            dataset,
             batch,
-            epochs: if table.has("epochs") { table.number(row, "epochs")?.unwrap_or(0.0) as u32 } else { 0 },
+            epochs,
             gpus: job.gpus,
             ran: table.number(row, "duration_min")?.map(|min| seconds(min * 60.0)),
         });
+        if batch > 0 {
+            // As a daemon tells programs apart: by all that stands on the command line but the batch size.
+            job.program = format!("{model} {dataset} {epochs}");
+            job.batch = Some(batch);
+        }
         job.activity = job.activity.map(|activity| activity.scaled(filling.activity));
         for (column, name) in &estimators {
             if let Some(value) = table.number(row, column)? {

@@ -22,6 +22,9 @@ pub struct JobResult {
     pub attempts: u32,
     /// How many ran out of memory.
     pub ooms: u32,
+    /// How many of these asked for no more than what was reserved for the job: other jobs held it.
+    #[serde(default)]
+    pub harmed: u32,
     /// It ended well.
     pub success: bool,
 }
@@ -35,6 +38,7 @@ impl JobResult {
             ran: Millis::ZERO,
             attempts: 0,
             ooms: 0,
+            harmed: 0,
             success: false,
         }
     }
@@ -106,6 +110,8 @@ pub struct Metrics {
     pub exec_mean_s: f64,
     /// Attempts that ran out of memory.
     pub ooms: f64,
+    /// Those of them that asked for no more than what was reserved for their job: other jobs held it.
+    pub harmed: f64,
     /// Jobs that did not end well.
     pub failed: f64,
     /// Mean SM activity.
@@ -136,6 +142,7 @@ impl Report {
             wait_mean_s: mean(JobResult::waited),
             exec_mean_s: mean(|job| job.ran),
             ooms: self.jobs.iter().map(|job| f64::from(job.ooms)).sum(),
+            harmed: self.jobs.iter().map(|job| f64::from(job.harmed)).sum(),
             failed: self.jobs.iter().filter(|job| !job.success).count() as f64,
             smact: self.smact,
             memory_gib: self.memory / f64::from(1 << 30),

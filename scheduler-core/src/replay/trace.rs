@@ -13,8 +13,12 @@ use crate::units::{Bytes, Millis, Permille};
 /// A job as it really was (or is taken to be).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceJob {
-    /// What it runs: jobs of one name are runs of the same program.
+    /// Its name: jobs of one name are equal runs of one program.
     pub name: String,
+    /// What it runs, without the batch size.
+    pub program: String,
+    /// Samples in a batch, where the trace names them.
+    pub batch: Option<u32>,
     /// When it is submitted.
     pub arrival: Millis,
     /// How long it runs alone on a whole device.
@@ -55,8 +59,11 @@ impl TraceJob {
     /// A job of one device.
     #[must_use]
     pub fn new(name: impl Into<String>, arrival: Millis, duration: Millis) -> Self {
+        let name = name.into();
         Self {
-            name: name.into(),
+            program: name.clone(),
+            name,
+            batch: None,
             arrival,
             duration,
             gpus: 1,

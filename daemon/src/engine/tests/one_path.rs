@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use radrm_protocol::after::After;
 use radrm_scheduler_core::replay::events::Entry as Logged;
-use radrm_scheduler_core::replay::{Cluster, Model, Options, Source, TraceJob, replay};
+use radrm_scheduler_core::replay::{Cluster, Knowledge, Model, Options, Source, TraceJob, replay};
 use radrm_scheduler_core::{Action, Activity, Bytes, Dependency, Node, NodeId};
 use radrm_telemetry::{Segment, SegmentFile, Writer};
 use serde_json::Value;
@@ -317,8 +317,9 @@ fn by_replay(trace: &[TraceJob]) -> Vec<Logged> {
     let mut cluster = Cluster::uniform(GPUS, "G", Bytes(40 * GIB));
     cluster.nodes = vec![Node { id: NodeId(0), cpu_milli: u64::from(CPUS) * 1000, memory: Bytes(HOST) }];
     let model = Model { mps: Model::MPS.scaled(0.0), ..Model::default().plain() };
+    let (source, knowledge) = (Source::Combined, Knowledge::Learned);
     let options =
-        Options { settings: settings(), model, source: Source::Submitted, steps: true, ..Options::default() };
+        Options { settings: settings(), model, source, knowledge, steps: true, ..Options::default() };
     replay(trace, &cluster, &options, &mut ()).steps
 }
 

@@ -14,8 +14,14 @@ use crate::outcome::{Evidence, Outcome};
 use crate::replay::trace::TraceJob;
 use crate::units::{Bytes, Millis};
 
-/// A program: jobs of one name and user on as many devices, as the daemon tells programs apart.
+/// A program: what a user runs on so many devices, at any batch size, as the daemon tells programs apart.
 type Program<'a> = (UserId, &'a str, u16);
+
+/// What the thesis's traces have where an estimator gave no number.
+const NO_NUMBER: Bytes = Bytes::from_mib(40_000);
+
+/// The only figure of a trace that a learned model reads.
+const TENSORS: &str = "faketensor";
 
 /// Programs of which runs ended, or jobs wait.
 #[derive(Debug)]
@@ -29,9 +35,10 @@ pub(super) struct Programs<'a> {
 struct Seen {
     /// The newest first.
     runs: VecDeque<PastRun>,
-    waiting: BTreeSet<u32>,
-    /// What followed from them when those that wait were given it last.
-    given: Needs,
+    /// Jobs that wait, by batch size.
+    waiting: BTreeMap<Option<u32>, BTreeSet<u32>>,
+    /// What followed from the runs at each batch size when its waiting jobs were given it last.
+    given: BTreeMap<Option<u32>, Needs>,
 }
 
 impl<'a> Programs<'a> {
@@ -50,29 +57,34 @@ impl<'a> Programs<'a> {
         let Some(seen) = self.programs.get_mut(program) else { return Vec::new() };
         let runs = &*seen.runs.make_contiguous();
         let calibration = Some(&self.calibration);
-        let needs = self.resolver.resolve(&Features { runs, calibration, ..Features::default() });
-        if seen.given == needs {
-            return Vec::new();
+        let mut all = Vec::new();
+        for (batch, jobs) in seen.waiting.iter().filter(|(_, jobs)| !jobs.is_empty()) {
+            let job = Features { runs, batch: *batch, calibration, ..Features::default() };
+            let needs = self.resolver.resolve(&job);
+            if seen.given.get(batch) != Some(&needs) {
+                seen.given.insert(*batch, needs);
+                all.extend(jobs);
+            }
         }
-        seen.given = needs;
-        seen.waiting.iter().copied().collect()
+        all
     }
 }
 
 fn program(job: &TraceJob) -> Program<'_> {
-    (job.user, &job.name, job.gpus)
+    (job.user, &job.program, job.gpus)
 }
 
 impl Sim<'_> {
     fn learns(&self) -> bool {
-        matches!(self.options.source, Source::History | Source::Submitted)
+        matches!(self.options.source, Source::History | Source::Combined)
             || self.options.knowledge == Knowledge::Learned
     }
 
-    /// Whether a run of its program ended before.
+    /// Whether an equal run ended before.
     pub(super) fn has_run(&self, index: u32) -> bool {
-        let seen = self.known.programs.get(&program(&self.trace[index as usize]));
-        seen.is_some_and(|seen| !seen.runs.is_empty())
+        let from = &self.trace[index as usize];
+        let seen = self.known.programs.get(&program(from));
+        seen.is_some_and(|seen| seen.runs.iter().any(|run| run.batch == from.batch))
     }
 
     /// The job as it is submitted.
@@ -108,13 +120,9 @@ impl Sim<'_> {
         let trace = self.trace;
         let from = &trace[index as usize];
         // An equal run, as if it was measured before.
-        let equal = [PastRun {
-            batch: None,
-            peak: from.peak,
-            ran: from.duration,
-            activity: from.activity,
-            complete: true,
-        }];
+        let batch = from.batch;
+        let equal =
+            [PastRun { batch, peak: from.peak, ran: from.duration, activity: from.activity, complete: true }];
         let learned: &[PastRun] = match self.learns() {
             true => {
                 let seen = self.known.programs.get_mut(&program(from));
@@ -123,30 +131,41 @@ impl Sim<'_> {
             false => &[],
         };
         let resolve = |job: &Features<'_>| self.known.resolver.resolve(job);
-        if self.options.source == Source::Submitted {
-            return resolve(&Features {
-                declared: from.declared,
-                runs: learned,
-                dry_run: from.dry_run.as_ref(),
-                file: Some(&from.estimates),
-                user: Some(from.user),
-                calibration: Some(&self.known.calibration),
-                ..Features::default()
-            });
-        }
+        // As a job's file gives them.
+        let figures = |is_read: fn(&str) -> bool| -> BTreeMap<String, Bytes> {
+            let all = from.estimates.iter().filter(|(name, bytes)| is_read(name) && **bytes != NO_NUMBER);
+            all.map(|(name, bytes)| (name.clone(), *bytes)).collect()
+        };
         let memory = match &self.options.source {
             // A share of a device with no memory of its own.
             Source::Measured if from.peak == Bytes::ZERO && from.share.is_some() => {
                 resolve(&Features { declared: Some(Bytes::ZERO), ..Features::default() })
             }
-            Source::Measured => resolve(&Features { runs: &equal, ..Features::default() }),
-            Source::Unknown | Source::Submitted => Needs::default(),
-            Source::History => resolve(&Features { runs: learned, ..Features::default() }),
+            Source::Measured => resolve(&Features { runs: &equal, batch, ..Features::default() }),
+            Source::Unknown => Needs::default(),
+            Source::History => resolve(&Features { runs: learned, batch, ..Features::default() }),
             Source::Column(_) => resolve(&Features { file: Some(&from.estimates), ..Features::default() }),
+            Source::Learned => {
+                let file = figures(|name| name == TENSORS);
+                resolve(&Features { file: Some(&file), batch, ..Features::default() })
+            }
+            Source::DryRun => {
+                resolve(&Features { dry_run: from.dry_run.as_ref(), batch, ..Features::default() })
+            }
+            Source::Combined => resolve(&Features {
+                declared: from.declared,
+                runs: learned,
+                dry_run: from.dry_run.as_ref(),
+                file: Some(&figures(|_| true)),
+                batch,
+                user: Some(from.user),
+                calibration: Some(&self.known.calibration),
+                ..Features::default()
+            }),
         };
         let other = match self.options.knowledge {
-            Knowledge::All => resolve(&Features { runs: &equal, ..Features::default() }),
-            Knowledge::Learned => resolve(&Features { runs: learned, ..Features::default() }),
+            Knowledge::All => resolve(&Features { runs: &equal, batch, ..Features::default() }),
+            Knowledge::Learned => resolve(&Features { runs: learned, batch, ..Features::default() }),
             Knowledge::Nothing => Needs::default(),
         };
         Needs { memory: memory.memory, ..other }
@@ -158,10 +177,12 @@ impl Sim<'_> {
             return;
         }
         let trace = self.trace;
-        let seen = self.known.programs.entry(program(&trace[index as usize])).or_default();
+        let from = &trace[index as usize];
+        let seen = self.known.programs.entry(program(from)).or_default();
+        let waiting = seen.waiting.entry(from.batch).or_default();
         match waits {
-            true => seen.waiting.insert(index),
-            false => seen.waiting.remove(&index),
+            true => waiting.insert(index),
+            false => waiting.remove(&index),
         };
     }
 
@@ -184,7 +205,7 @@ impl Sim<'_> {
             self.known.calibration.observe(from.user, &need, peak, complete);
         }
         let seen = self.known.programs.entry(program(from)).or_default();
-        seen.runs.push_front(PastRun { batch: None, peak, ran, activity: from.activity, complete });
+        seen.runs.push_front(PastRun { batch: from.batch, peak, ran, activity: from.activity, complete });
         seen.runs.truncate(MAX_RUNS);
         self.step(Event::Paused { paused: true });
         self.step(finished);

@@ -5,6 +5,7 @@ use crate::device::JobObservation;
 use crate::event::Event;
 use crate::job::JobId;
 use crate::outcome::{Evidence, Outcome};
+use crate::settings::Memory;
 use crate::units::Bytes;
 
 impl Sim<'_> {
@@ -17,14 +18,23 @@ impl Sim<'_> {
         if !self.take(job, if last { peak } else { part }) {
             return;
         }
-        if last {
-            let unknown = self.state.job(JobId(job.into())).is_some_and(|view| view.job.need.is_none());
+        let held = if last { peak } else { part };
+        if self.shows(job, held, last) {
             let devices = self.runs.get(&job).map(|run| run.devices.clone()).unwrap_or_default();
-            for at in devices.into_iter().filter(|_| unknown) {
-                let seen = JobObservation { used: peak, peak, ..JobObservation::default() };
+            for at in devices {
+                let seen = JobObservation { used: held, peak: held, ..JobObservation::default() };
                 self.step(Event::JobObserved { job: JobId(job.into()), device: self.ids[at], seen });
             }
         }
+    }
+
+    /// Whether what a job holds changes a decision: nothing was known of it, or it is more than what is reserved. Where
+    /// needs are not reserved the device's monitor alone shows it.
+    fn shows(&self, job: u32, held: Bytes, last: bool) -> bool {
+        let Some(view) = self.state.job(JobId(job.into())) else { return false };
+        let is_reserved = self.options.settings.memory == Memory::Reserved;
+        (last && view.job.need.is_none())
+            || (is_reserved && view.reserved.is_some_and(|reserved| held > reserved))
     }
 
     /// The job asks for memory up to `total` on each device. False: it ran out and is over.
@@ -34,7 +44,11 @@ impl Sim<'_> {
         let most = run.used.plus(room.unwrap_or(Bytes::MAX)).min(run.limit.unwrap_or(Bytes::MAX));
         let more = total.minus(run.used);
         if total > most {
-            self.results[job as usize].ooms += 1;
+            // What is reserved for it was its own, so another job took from it.
+            let reserved = self.state.job(JobId(job.into())).and_then(|view| view.reserved);
+            let result = &mut self.results[job as usize];
+            result.ooms += 1;
+            result.harmed += u32::from(reserved.is_some_and(|reserved| total <= reserved));
             self.over(job, Outcome::OutOfMemory { seen: total, evidence: Evidence::Shim, code: 1 });
             return false;
         }

@@ -36,8 +36,13 @@ pub enum Source {
     Column(String),
     /// The peaks of runs of the same program that ended in the trace before; unknown until then.
     History,
-    /// All that a daemon would know: what the job's user says, runs of the same program, a dry run, estimates of files.
-    Submitted,
+    /// The learned model alone, by what the trace records of a job's tensors; unknown where it records nothing.
+    Learned,
+    /// The recorded dry run alone; unknown where there is none.
+    DryRun,
+    /// All that a daemon has: what the job's user declares, runs of the program that ended in the trace before, the
+    /// recorded dry run, and estimates of the trace as those of the job's file.
+    Combined,
 }
 
 /// What the scheduler knows of run times and activity.

@@ -1,0 +1,88 @@
+//! Estimates that were recorded beside a trace: a table by the trace's names of jobs.
+
+use std::collections::BTreeMap;
+
+use super::read::{ReadError, Table, estimators, mib};
+use super::trace::TraceJob;
+use crate::need::DryRun;
+use crate::units::Bytes;
+
+/// Steps that a training must make in a dry run for its peak: the third has all memory that later ones have.
+const STEPS: u64 = 3;
+
+/// What was recorded of the jobs of one name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Row {
+    dry_run: Option<DryRun>,
+    estimates: BTreeMap<String, Bytes>,
+}
+
+/// Recorded estimates: `rad,dry_run_mib,est_NAME_mib,...`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recorded(BTreeMap<String, Row>);
+
+impl Recorded {
+    /// Reads the table. Other columns are left to its readers: they may name where a figure is from.
+    ///
+    /// # Errors
+    /// It has no column `rad`, none with estimates, or a value is wrong.
+    pub fn read(text: &str) -> Result<Self, ReadError> {
+        let table = Table::read(text)?;
+        let estimators = estimators(&table);
+        if !table.has("dry_run_mib") && estimators.is_empty() {
+            return Err(ReadError::Column("dry_run_mib".to_owned()));
+        }
+        let mut all = BTreeMap::new();
+        for row in &table.rows {
+            let mut found = Row::default();
+            if table.has("dry_run_mib") {
+                let held = table.number(row, "dry_run_mib")?.map(mib);
+                found.dry_run = held.map(|held| DryRun { held, steps: STEPS, gpu: "GPU".to_owned() });
+            }
+            for (column, name) in &estimators {
+                found.estimates.extend(table.number(row, column)?.map(|value| (name.clone(), mib(value))));
+            }
+            all.insert(table.text(row, "rad")?.to_owned(), found);
+        }
+        Ok(Self(all))
+    }
+
+    /// Gives jobs what was recorded of them, in place of what the trace has; returns how many have something.
+    pub fn give(&self, jobs: &mut [TraceJob]) -> usize {
+        let mut given = 0;
+        for job in jobs {
+            let Some(row) = self.0.get(&job.name) else { continue };
+            given += 1;
+            job.dry_run = row.dry_run.clone().or(job.dry_run.take());
+            job.estimates.extend(row.estimates.clone());
+        }
+        given
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Millis;
+
+    #[test]
+    fn recorded_estimates_go_to_the_jobs_of_their_name() {
+        let text = "rad,made_by,dry_run_mib,est_horus_mib\na,us,100,\nb,us,,7\n";
+        let recorded = Recorded::read(text).unwrap();
+        let mut jobs = ["a", "b", "c"].map(|name| TraceJob::new(name, Millis(0), Millis(1)));
+        jobs[0].estimates.insert("horus".to_owned(), Bytes(1));
+        assert_eq!(recorded.give(&mut jobs), 2);
+        assert_eq!(jobs[0].dry_run.as_ref().unwrap().held, Bytes::from_mib(100));
+        assert_eq!(jobs[0].estimates["horus"], Bytes(1), "an empty field replaces nothing");
+        assert_eq!((&jobs[1].dry_run, jobs[1].estimates["horus"]), (&None, Bytes::from_mib(7)));
+        assert_eq!((&jobs[2].dry_run, jobs[2].estimates.len()), (&None, 0));
+    }
+
+    #[test]
+    fn a_table_without_names_or_estimates_is_refused() {
+        let why = |text: &str| Recorded::read(text).unwrap_err().to_string();
+        assert_eq!(why("rad,peak\na,1\n"), "the column dry_run_mib is missing");
+        assert_eq!(why("dry_run_mib\n1\n"), "the column rad is missing");
+        assert!(why("rad,dry_run_mib\na,x\n").starts_with("line 2: dry_run_mib is \"x\""));
+    }
+}
