@@ -93,7 +93,8 @@ Examples:
 Examples:
   radrm estimate -- python3 train.py --batch-size 64
   radrm estimate --gpus 2 --json -- python3 train.py | jq .memory.upper_bytes
-  radrm estimate --dry-run -- python3 train.py")]
+  radrm estimate --dry-run -- python3 train.py
+  radrm estimate --features features.toml")]
     Estimate(Box<client::estimate::Flags>),
     /// Train a memory model on measured runs
     ///

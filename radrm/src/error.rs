@@ -138,6 +138,8 @@ pub(crate) enum FileProblem {
     Trace(#[from] read::ReadError),
     #[error("there are no {0} in it")]
     Nothing(&'static str),
+    #[error("a batch has at least one sample")]
+    NoBatch,
     #[error("{0}")]
     Dataset(DatasetError),
     #[error(transparent)]

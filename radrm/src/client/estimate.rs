@@ -1,4 +1,5 @@
-//! `radrm estimate`: what a job needs, by the daemon that would run it, or without one by the user's own runs.
+//! `radrm estimate`: what a job needs, by the daemon that would run it, or without one by the user's own runs; or by
+//! what a file states of it.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use radrm_term::clean;
 use serde_json::{Value, json};
 
 use super::asks::Asks;
+use super::features::Stated;
 use super::own_runs::OwnRuns;
 use super::{dry_run, queue, submit};
 use crate::{Failure, NAME, print, print_json};
@@ -30,6 +32,9 @@ pub struct Flags {
     /// Read this database, and ask no daemon
     #[arg(long, value_name = "FILE")]
     dataset: Option<PathBuf>,
+    /// Estimate from the features in this TOML file: batch, dry_run_mib, [network], [estimates_mib], [[runs]]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["Asks", "dataset", "file", "command"])]
+    features: Option<PathBuf>,
     /// A file that describes the job
     #[arg(value_name = "FILE.rad")]
     file: Option<PathBuf>,
@@ -55,6 +60,8 @@ enum History {
     Own(OwnRuns),
     /// The daemon's.
     Daemon(EstimateRow),
+    /// Those that a file states.
+    Stated(PathBuf, usize),
 }
 
 impl Estimated {
@@ -65,6 +72,13 @@ impl Estimated {
 
     fn by(own: OwnRuns, spec: &Spec) -> Self {
         Self { needs: own.needs(spec), answers: own.answers(spec), history: History::Own(own) }
+    }
+
+    fn stated(path: PathBuf) -> Result<(Spec, Self), Failure> {
+        let stated = Stated::of_file(&path)?;
+        let spec = Spec { gpus: 1, batch: stated.batch, ..Spec::default() };
+        let (needs, answers) = stated.resolve();
+        Ok((spec, Self { needs, answers, history: History::Stated(path, stated.runs()) }))
     }
 
     /// As a submission of the job would be given; `None` where no daemon answers.
@@ -87,7 +101,11 @@ impl Estimated {
 /// # Errors
 /// [`Failure`]: the job is not described, or the dataset cannot be read.
 pub(crate) fn run(flags: Flags) -> Result<(), Failure> {
-    let Flags { asks, json, dataset, file, command, socket } = flags;
+    let Flags { asks, json, dataset, features, file, command, socket } = flags;
+    if let Some(path) = features {
+        let (spec, found) = Estimated::stated(path)?;
+        return show(&spec, &found, json);
+    }
     let (mut spec, steps, mut remarks) =
         submit::spec(submit::Flags { asks, file, command, ..submit::Flags::default() })?;
     if let Some(steps) = steps {
@@ -114,7 +132,11 @@ pub(crate) fn run(flags: Flags) -> Result<(), Failure> {
         None => Estimated::own(&spec, dataset.as_deref())?,
     };
     remarks.iter().for_each(|sentence| radrm_console::output::say(NAME, sentence));
-    if json { print_json(&as_json(&spec, &found)) } else { print(&text(&spec, &found)) }
+    show(&spec, &found, json)
+}
+
+fn show(spec: &Spec, found: &Estimated, json: bool) -> Result<(), Failure> {
+    if json { print_json(&as_json(spec, found)) } else { print(&text(spec, found)) }
 }
 
 const UNKNOWN: &str = "n/a";
@@ -144,6 +166,7 @@ impl History {
                     row.model.as_deref().map_or_else(|| "GPUs".to_owned(), |model| clean(model).into_owned());
                 (format!("{} {origin}{model}", row.runs), " in radrmd's history".to_owned())
             }
+            Self::Stated(path, runs) => return format!("{runs} in {}", clean(&path.display().to_string())),
         };
         let runs = if self.count() == 0 { "no runs of this program yet".to_owned() } else { runs };
         format!("{runs}{of}")
@@ -153,6 +176,7 @@ impl History {
         match self {
             Self::Own(own) => own.runs.len(),
             Self::Daemon(row) => row.runs as usize,
+            Self::Stated(_, runs) => *runs,
         }
     }
 
@@ -161,7 +185,7 @@ impl History {
         match self {
             Self::Own(own) => own.origin,
             Self::Daemon(row) if row.emulated.is_some() => Origin::Emulated,
-            Self::Daemon(_) => Origin::Measured,
+            Self::Daemon(_) | Self::Stated(..) => Origin::Measured,
         }
     }
 }
@@ -173,9 +197,11 @@ fn enforcement(need: &Need) -> &'static str {
 fn text(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| _ = writeln!(text, "{name:<12}{value}");
-    line("program", &clean(&spec.command.join(" ")));
-    line("directory", &clean(&spec.cwd.display().to_string()));
-    line("GPUs", &spec.gpus.to_string());
+    if !spec.command.is_empty() {
+        line("program", &clean(&spec.command.join(" ")));
+        line("directory", &clean(&spec.cwd.display().to_string()));
+        line("GPUs", &spec.gpus.to_string());
+    }
     line("batch size", &spec.batch_size().map_or_else(|| UNKNOWN.to_owned(), |size| size.to_string()));
     line("runs", &history.words());
     match &needs.memory {
@@ -212,10 +238,14 @@ fn as_json(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> Va
         "cwd": spec.cwd,
         "gpus": spec.gpus,
         "batch_size": spec.batch_size(),
-        "history": if matches!(history, History::Daemon(_)) { "radrmd" } else { "dataset" },
+        "history": match history {
+            History::Own(_) => "dataset",
+            History::Daemon(_) => "radrmd",
+            History::Stated(..) => "features",
+        },
         "dataset": match history {
             History::Own(own) => own.dataset.as_deref(),
-            History::Daemon(_) => None,
+            History::Daemon(_) | History::Stated(..) => None,
         },
         "runs": history.count(),
         "runs_origin": (history.count() > 0).then(|| history.origin()),

@@ -5,6 +5,7 @@ mod asked;
 mod asks;
 pub(crate) mod dry_run;
 pub mod estimate;
+mod features;
 mod logs;
 pub(crate) mod own_runs;
 mod queue;

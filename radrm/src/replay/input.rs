@@ -92,7 +92,7 @@ pub(super) fn trace(
 }
 
 /// Parts of a TOML file on top of what is the default.
-pub(super) fn toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, Failure> {
+pub(crate) fn toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     let text = text(path)?;
     toml::from_str(&text).map_err(|error| {
         let line =
