@@ -209,7 +209,7 @@ fn judge(ending: Ending, report: &Value, usable: u64) -> (Verdict, Option<String
     let held = reading.of_gpus("held_peak").max().unwrap_or(0);
     let unknown = |why: String| (Verdict::Unknown, Some(why), held);
     match (ending == Ending::Exited(0), reading.refused, reading.withheld) {
-        (false, true, _) => (Verdict::No, None, held),
+        (false, true, _) => (Verdict::No, Some(format!("out of memory, holding {}", Bytes(held))), held),
         (false, false, _) => {
             let how = match ending {
                 Ending::Exited(code) => format!("with exit code {code}"),
@@ -274,7 +274,8 @@ mod tests {
         let ended = Ending::Exited;
         assert_eq!(judge(ended(0), &report(0, 0, none()), 100), (Verdict::Yes, None, 9));
         assert_eq!(judge(ended(0), &report(2, 0, none()), 100).0, Verdict::Tight);
-        assert_eq!(judge(ended(1), &report(0, 1, none()), 100).0, Verdict::No);
+        let no = (Verdict::No, Some("out of memory, holding 9 B".to_owned()), 9);
+        assert_eq!(judge(ended(1), &report(0, 1, none()), 100), no);
         // A program that catches the error and goes on fits in its own way.
         assert_eq!(judge(ended(0), &report(0, 1, none()), 100).0, Verdict::Yes);
         let shown = judge(ended(0), &report(0, 0, none()), 8);

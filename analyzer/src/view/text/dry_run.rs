@@ -119,10 +119,14 @@ pub fn fits_text(fits: &[Fit]) -> String {
 
 /// The cells of a card's row.
 pub(crate) fn fit_row(fit: &Fit) -> [String; 6] {
-    let (need, memory) = (Bytes(fit.need).to_string(), Bytes(fit.memory).to_string());
+    let memory = Bytes(fit.memory).to_string();
+    // A run that memory ended does not show how much the program needs: only that it is more than the card has.
+    let (need, share) = match (fit.verdict, fit.seconds) {
+        (Verdict::No, Some(_)) => (format!("> {memory}"), "> 100 %".to_owned()),
+        _ => (Bytes(fit.need).to_string(), format!("{:.0} %", fit.percent())),
+    };
     let ran = fit.seconds.map(|_| "ran on it".to_owned());
     let remark = ran.into_iter().chain(fit.why.clone()).collect::<Vec<_>>().join(": ");
-    let share = format!("{:.0} %", fit.percent());
     [fit.card.clone(), fit.verdict.word().to_owned(), need, memory, share, remark]
 }
 
@@ -254,5 +258,20 @@ mod tests {
         assert!(json.contains("\"verdict\": \"unknown\""), "{json}");
         let (text, _) = shown(figures(), vec![Fit { seconds: None, ..fit }]);
         assert!(text.contains("(--fits T4 runs the program"), "{text}");
+    }
+
+    #[test]
+    fn a_run_that_memory_ended_shows_no_need() {
+        let fit = |seconds| Fit {
+            card: "T4".to_owned(),
+            verdict: Verdict::No,
+            why: None,
+            need: 14 << 30,
+            memory: 15 << 30,
+            seconds,
+        };
+        let cells = fit_row(&fit(Some(1.0)));
+        assert_eq!((&*cells[2], &*cells[4]), ("> 15.0 GiB", "> 100 %"));
+        assert_eq!(fit_row(&fit(None))[2], "14.0 GiB", "a run on another card shows it");
     }
 }
