@@ -1,6 +1,8 @@
 //! Prints the tables of `docs/estimators.md` from the published measurements:
-//! `cargo run --release -p radrm-estimator --example evaluate [timm] [sharing]`.
+//! `cargo run -p radrm-estimator --example evaluate [timm] [sharing] [coverage]`.
 
+#[path = "../tests/published/dry_runs.rs"]
+mod dry_runs;
 #[path = "../tests/published/mod.rs"]
 mod published;
 #[path = "../tests/published/sharing.rs"]
@@ -16,7 +18,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use radrm_estimator::boost::{Ensemble, Settings};
-use radrm_estimator::memory::{Known, MemoryModel, Point};
+use radrm_estimator::data::{self, Data};
+use radrm_estimator::evaluate::Scores;
+use radrm_estimator::memory::{Known, MemoryModel, Point, compare, network};
 use radrm_estimator::{Error, Table};
 
 fn main() -> Result<(), Error> {
@@ -27,6 +31,9 @@ fn main() -> Result<(), Error> {
     }
     if asked("sharing") {
         interference()?;
+    }
+    if asked("coverage") {
+        coverage()?;
     }
     Ok(())
 }
@@ -76,6 +83,61 @@ fn interference() -> Result<(), Error> {
                 "Gavel, {from} to {to}: bandwidths {bandwidth:.0} %, own ratio {own:.0} %, in 95 % intervals {:.2?}",
                 found.coverage
             );
+        }
+    }
+    Ok(())
+}
+
+/// How often stated bounds hold, by data set: all on families, designs or sites that were left out.
+fn coverage() -> Result<(), Error> {
+    println!("How often bounds hold");
+    let row = |name: &str, level: f64, held: f64, cases: usize| {
+        let remark = if (level - 0.02..=level + 0.03).contains(&held) { "" } else { "  <- off" };
+        println!("  {name:52} stated {level:.2}, {held:.3} of {cases}{remark}");
+    };
+    let of = |name: &str, level: f64, scores: &Scores| row(name, level, scores.coverage(), scores.rows);
+    if let Some(programs) = published::timm() {
+        let all = timm::SETS.len() - 1;
+        for ((_, runs), scores) in
+            timm::scores(&timm::evaluate(&programs, 5)?).iter().filter(|(key, _)| key.0 == all)
+        {
+            of(&format!("TIMM, all sources, {runs} own runs"), 0.95, scores);
+        }
+        for (name, [_, later]) in ["adapted", "own runs"]
+            .into_iter()
+            .zip(shift::evaluate(&programs).unwrap_or_default().into_iter().skip(1))
+        {
+            of(&format!("unseen site, after ten jobs, {name}"), 0.95, &later);
+        }
+    }
+    if let Some(Ok(Data::Programs(programs))) =
+        published::text("gpumemnet/timm_faketensor.csv.gz").map(|text| data::read(&text))
+    {
+        for ((runs, what), scores) in compare::scores(&compare::held_out(&programs, 5, 0.95)?) {
+            of(&format!("TIMM, the resolver's rule, {runs} {what}"), 0.95, &scores);
+        }
+    }
+    for (name, file) in [
+        ("perceptrons", "gpumemnet/mlp_data_step2.csv.gz"),
+        ("convolutional networks", "gpumemnet/cnn_data_step1_partial_2061.csv.gz"),
+    ] {
+        if let Some(Ok(Data::Networks(networks))) = published::text(file).map(|text| data::read(&text)) {
+            let (all, _) = network::held_out(&networks, 0.95, 1e9)?;
+            of(&format!("{name}, design held out"), 0.95, &all[0].1);
+        }
+    }
+    for (site, outcomes) in ["2024", "2026"].into_iter().zip(dry_runs::outcomes().unwrap_or_default()) {
+        of(&format!("recorded dry runs, peaks of {site}"), 0.9, &Scores::of(outcomes));
+    }
+    if let Some(pairs) = sharing::a100() {
+        let found = sharing::evaluate(&pairs);
+        row("A100 pairs, factor of other families", 0.95, found.coverage.0, 2 * pairs.len());
+        row("A100 pairs, the factor that ships", 0.95, found.coverage.1, 2 * pairs.len());
+    }
+    for (from, to) in [("p100", "v100"), ("v100", "p100"), ("k80", "v100")] {
+        if let Some(found) = sites::across(from, to) {
+            row(&format!("Gavel, {from} to {to}, bandwidths"), 0.95, found.coverage[0], found.cases[0]);
+            row(&format!("Gavel, {from} to {to}, own ratio"), 0.95, found.coverage[1], found.cases[1]);
         }
     }
     Ok(())

@@ -1,8 +1,11 @@
 //! Memory estimators against published measurements of programs whose family they did not see.
 
 use radrm_estimator::data::{self, Data};
+use radrm_estimator::evaluate::Scores;
 use radrm_estimator::memory::{MemoryModel, Network, Program, Run, compare, network};
 
+#[path = "published/dry_runs.rs"]
+mod dry_runs;
 mod published;
 #[path = "published/shift.rs"]
 mod shift;
@@ -110,6 +113,16 @@ fn the_resolvers_bounds_hold_at_two_sites() {
     for (runs, over) in [(1, 0.33), (2, 0.09), (3, 0.06)] {
         let found = &held_out[&(runs, "own runs")];
         assert!(found.under <= 0.055 && found.over <= over, "{runs} own runs: {found}");
+    }
+}
+
+#[test]
+fn bounds_of_recorded_dry_runs_hold_at_two_sites() {
+    let Some(found) = dry_runs::outcomes() else { return };
+    for (site, found) in ["2024", "2026"].into_iter().zip(found) {
+        let scores = Scores::of(found);
+        println!("recorded dry runs, {site}: {scores}");
+        assert!(scores.rows >= 25 && scores.under <= 0.1, "{site}: {scores}");
     }
 }
 

@@ -249,11 +249,14 @@ pub fn gavel(gpu: &str) -> Option<[f64; 4]> {
 }
 
 /// Throughput on one GPU model from another one, families as Gavel names them.
+#[allow(dead_code, reason = "a test reads some of it, the example the rest")]
 pub struct Across {
     /// Mean relative error by the ratio of the bandwidths, and by the own ratio at the nearest other batch size.
     pub error: [f64; 2],
     /// Part of the rates in their 95 % intervals.
     pub coverage: [f64; 2],
+    /// How many rates there are.
+    pub cases: [usize; 2],
 }
 
 /// Memory bandwidth, GB/s, by the data sheets.
@@ -295,5 +298,6 @@ pub fn across(from: &str, to: &str) -> Option<Across> {
     Some(Across {
         error: [0, 1].map(|at| mean(&found[at], error)),
         coverage: [0, 1].map(|at| mean(&found[at], holds)),
+        cases: [0, 1].map(|at| found[at].len()),
     })
 }
