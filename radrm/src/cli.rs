@@ -234,7 +234,7 @@ Examples:
   radrm sbatch --dry-run --wrap 'python3 train.py'")]
     Sbatch(Box<slurm::submit::Flags>),
     /// Requeue a job of Slurm that ran out of GPU memory, with more of it
-    #[command(hide = true)]
+    #[command(hide = true, override_usage = "radrm slurm-retry [OPTIONS]")]
     SlurmRetry(slurm::retry::Flags),
     #[command(flatten)]
     Daemon(client::Command),
