@@ -201,25 +201,16 @@ fn thesis(text: &str, filling: &Filling) -> Result<Vec<TraceJob>, ReadError> {
     let estimators = estimators(&table);
     let job = |row: &StringRecord| -> Result<TraceJob, ReadError> {
         let arrival = seconds(table.number(row, "arrival_s")?.unwrap_or(0.0));
-        let duration = table.number(row, "duration_min")?.map_or(filling.unnamed, |min| seconds(min * 60.0));
-        let mut job = TraceJob::new(table.text(row, "rad")?, arrival, duration);
+        let ran = table.number(row, "duration_min")?.map(|min| seconds(min * 60.0));
+        let mut job = TraceJob::new(table.text(row, "rad")?, arrival, ran.unwrap_or(filling.unnamed));
         job.gpus = table.number(row, "n_gpus")?.unwrap_or(1.0) as u16;
         job.peak = mib(table.number(row, "mem_mib")?.unwrap_or(0.0));
         let batch = table.number(row, "batch")?.unwrap_or(0.0) as u32;
         let epochs = if table.has("epochs") { table.number(row, "epochs")?.unwrap_or(0.0) as u32 } else { 0 };
         let (model, dataset) = (table.text(row, "model")?, table.text(row, "dataset")?);
-        job.activity = filling.profiles.find(&Program {
-            model,
-            dataset,
-            batch,
-            epochs,
-            gpus: job.gpus,
-            ran: table.number(row, "duration_min")?.map(|min| seconds(min * 60.0)),
-        });
+        job.activity = filling.profiles.find(&Program { model, dataset, batch, epochs, gpus: job.gpus, ran });
         if batch > 0 {
-            // As a daemon tells programs apart: by all that stands on the command line but the batch size.
-            job.program = format!("{model} {dataset} {epochs}");
-            job.batch = Some(batch);
+            (job.program, job.batch) = (format!("{model} {dataset} {epochs}"), Some(batch));
         }
         job.activity = job.activity.map(|activity| activity.scaled(filling.activity));
         for (column, name) in &estimators {
@@ -257,8 +248,8 @@ fn dependencies(
     };
     let mut found = Vec::new();
     for text in table.text(row, "after")?.split(';').map(str::trim).filter(|text| !text.is_empty()) {
-        let split = Condition::split(text).map_err(|word| wrong(word, "condition: any or ok"))?;
-        let (condition, named) = split;
+        let (condition, named) =
+            Condition::split(text).map_err(|word| wrong(word, "condition: any or ok"))?;
         for task in named.split(',').map(str::trim) {
             let job = *tasks.get(task).ok_or_else(|| wrong(task, "task that arrives before it"))?;
             found.push(Dependency { condition, first: job, last: job, failed: None });

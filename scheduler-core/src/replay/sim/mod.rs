@@ -3,6 +3,7 @@
 mod known;
 mod memory;
 mod observe;
+mod source;
 mod suspension;
 mod truth;
 
@@ -24,38 +25,7 @@ use crate::settings::{Memory, Settings};
 use crate::state::State;
 use crate::units::{Bytes, Millis, Permille};
 
-/// Where needs come from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Source {
-    /// The real peak: an equal run was measured.
-    #[default]
-    Measured,
-    /// Nothing is known of any job.
-    Unknown,
-    /// A column of the trace.
-    Column(String),
-    /// The peaks of runs of the same program that ended in the trace before; unknown until then.
-    History,
-    /// The learned model alone, by what the trace records of a job's tensors; unknown where it records nothing.
-    Learned,
-    /// The recorded dry run alone; unknown where there is none.
-    DryRun,
-    /// All that a daemon has: what the job's user declares, runs of the program that ended in the trace before, the
-    /// recorded dry run, and estimates of the trace as those of the job's file.
-    Combined,
-}
-
-/// What the scheduler knows of run times and activity.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Knowledge {
-    /// Of every job, as from an earlier, equal run.
-    #[default]
-    All,
-    /// Of programs that ended in the trace before.
-    Learned,
-    /// Of none.
-    Nothing,
-}
+pub use source::{Knowledge, Source};
 
 /// A replay's choices.
 #[derive(Clone, Debug, Default)]
