@@ -452,7 +452,7 @@ mod tests {
         let request = Request::Hold { jobs: vec![1.into(), JobRef { job: 2, index: Some(3) }], held: true };
         write(&mut bytes, &request).unwrap();
         write(&mut bytes, &Request::Nodes).unwrap();
-        let mut rest = &bytes[..];
+        let mut rest = &*bytes;
         assert_eq!(read::<Request>(&mut rest).unwrap(), Some(request));
         assert_eq!(read::<Request>(&mut rest).unwrap(), Some(Request::Nodes));
         assert_eq!(read::<Request>(&mut rest).unwrap(), None);
@@ -492,10 +492,8 @@ mod tests {
             assert!(matches!(got, Ok(None) | Err(_)) && (cut < 4 || got.is_err()), "{cut}");
         }
         for length in [LONGEST + 1, u32::MAX] {
-            // As much follows as it says.
             let mut endless = io::Cursor::new(length.to_le_bytes()).chain(io::repeat(b' '));
-            let got = read::<Request>(&mut endless);
-            assert_eq!(got.unwrap_err().to_string(), "the message is too long", "{length}");
+            assert_eq!(read::<Request>(&mut endless).unwrap_err().to_string(), "the message is too long");
         }
         assert!(read::<Request>(&mut &b"\x02\0\0\0{}"[..]).is_err());
     }

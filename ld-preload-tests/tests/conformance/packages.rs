@@ -153,7 +153,8 @@ fn packages_work_where_they_are_installed() {
         assert!(at("root").join(file).is_file(), "{file}");
     }
     assert_eq!(peak(&at("root/usr/bin/radrm-run")), 64 << 20);
-    let plugstack = fs::read_to_string(at("root/usr/share/radrm/slurm/plugstack.conf")).expect("plugstack.conf");
+    let plugstack =
+        fs::read_to_string(at("root/usr/share/radrm/slurm/plugstack.conf")).expect("plugstack.conf");
     assert!(plugstack.contains("#optional /usr/lib/radrm/libradrm_spank.so shard=1MiB"), "{plugstack}");
     let config = fs::read_to_string(at("root/etc/radrm/radrm.toml")).expect("configuration");
     assert!(
