@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use crate::checkpoint::{self, CheckpointState};
 use crate::layout::{LIVE, generation_of, state_of};
 use crate::ledger::{GpuLedger, read_ledger};
+use crate::liveness::pid_namespace;
 use crate::machine::{Machine, identity};
 
 /// Sums over all processes of the ledgers on one GPU, dead ones included.
@@ -41,6 +42,7 @@ impl Machine {
     }
 
     /// The living processes with a ledger on a GPU, in the order of joining. Whether one lives is asked only of those.
+    /// Processes of other pid namespaces are left out: here their numbers mean others, or none.
     pub fn users(&self, gpu: usize) -> Vec<GpuUser> {
         let mut users: Vec<(u64, GpuUser)> =
             (0..self.slots_used()).filter_map(|index| self.user(index, gpu)).collect();
@@ -52,7 +54,7 @@ impl Machine {
         let slot = self.layout().slots.get(index)?;
         // Partner: the Release store at the end of `Process::join`.
         let word = slot.state.load(Acquire);
-        if state_of(word) != LIVE {
+        if state_of(word) != LIVE || slot.namespace.load(Relaxed) != pid_namespace() {
             return None;
         }
         let held = self.layout().held.get(gpu)?[index].load(Relaxed);
@@ -76,6 +78,7 @@ mod tests {
     use crate::machine::Machine;
     use crate::spec::MachineSpec;
     use radrm_base::Kind;
+    use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
     fn looks_agree_with_the_ledgers() {
@@ -105,5 +108,18 @@ mod tests {
             assert_eq!(totals.busy_ns, on(false).map(|(_, ledger)| ledger.busy_ns).sum::<u64>());
             assert_eq!(totals.copy_ns, on(false).map(|(_, ledger)| ledger.copy_ns).sum::<u64>());
         }
+    }
+
+    #[test]
+    fn a_process_of_another_pid_namespace_is_no_user_under_its_number_there() {
+        let machine = Machine::private(&MachineSpec::parse("1xH200").unwrap()).unwrap();
+        let [here, elsewhere] = [0, 1].map(|_| machine.join().unwrap());
+        for process in [&here, &elsewhere] {
+            process.charge(0, Kind::Device, 5, 2 << 20).unwrap();
+        }
+        assert_eq!(machine.users(0).len(), 2);
+        elsewhere.slot().namespace.store(1, Relaxed);
+        assert_eq!(machine.users(0).len(), 1);
+        assert_eq!(machine.ledgers().len(), 2);
     }
 }

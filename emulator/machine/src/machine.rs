@@ -348,7 +348,8 @@ impl Machine {
     /// Whether the process of a slot lives: by its pid where that means something, else by its lock. One of another
     /// pid namespace that has no lock is taken to live.
     pub(crate) fn lives(&self, slot: &Slot) -> bool {
-        if slot.namespace.load(Relaxed) == pid_namespace() {
+        let namespace = pid_namespace();
+        if namespace != 0 && slot.namespace.load(Relaxed) == namespace {
             return is_alive(&identity(slot));
         }
         slot.locked.load(Relaxed) == 0 || self.mapping.is_locked(slot)

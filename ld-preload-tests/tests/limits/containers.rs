@@ -3,7 +3,7 @@
 //!
 //! `RADRM_TEST_KILLS=2000 cargo nextest run -p radrm-preload-tests -E 'test(killed_containers)'` kills as many.
 
-use std::{path::Path, process::Command};
+use std::{path::Path, process::Command, time::Duration};
 
 use radrm_preload_tests::{artifacts, child::Running, programs, rig::PATIENCE};
 use radrm_telemetry::ledger::{Access, ScopeDirectory, ScopeReport};
@@ -125,5 +125,24 @@ fn two_programs_of_a_container_share_what_is_left() {
             "{container:?}: the other one's share was given away"
         );
         asker.kill();
+    }
+}
+
+#[test]
+fn what_a_container_holds_is_not_charged_to_the_same_pid_in_another() {
+    let Some(shared) = Shared::with(&format!("[user.{ALICE}]\nmem-limit = \"1GiB\"\n")) else { return };
+    let (asking, steps) = (programs::compile("quota_ask.c", &[]), programs::compile("steps.c", &[]));
+    let mut asker = start(&shared, Container::Whole, &asking, &[]);
+    let take = format!("alloc:a:{TAKEN}");
+    let holder = start(&shared, Container::Whole, &steps, &["use:0", &take, "pause"]);
+    // Long enough for several samples of the launchers', all of which agree.
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(ask(&mut asker, LIMIT - TAKEN), "more is charged than was taken");
+    holder.kill();
+    assert!(ask(&mut asker, LIMIT), "the share is not back");
+    // What was learned of a context is charged to the next process from its start.
+    let holder = start(&shared, Container::Whole, &steps, &["use:0", &take, "pause"]);
+    for one in [asker, holder] {
+        one.kill();
     }
 }
