@@ -169,3 +169,19 @@ fn the_job_can_be_read_alone() {
     assert_eq!(peek_job(&path).unwrap(), job());
     assert_eq!(Profile::open(&path).unwrap(), profile(&records()));
 }
+
+#[test]
+fn a_new_profile_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+
+    // SAFETY: always works; the test is a process of its own.
+    unsafe { libc::umask(0) };
+    let folder = tempfile::tempdir().unwrap();
+    for (name, create) in [("new", Writer::create_new as fn(&_, &_) -> _), ("named", Writer::create)] {
+        let path = folder.path().join(name);
+        let writer: Result<Writer, WriteError> = create(&path, &Job::default());
+        writer.unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}: it holds a command line");
+    }
+}
