@@ -3,7 +3,7 @@
 use crate::layout::*;
 use crate::sys;
 use rustix::fs::{MemfdFlags, Mode, SealFlags};
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -96,6 +96,8 @@ impl SegmentFile {
             .map_err(io)?;
         // From here on an error removes the file again.
         let made = Self { file, path: path.clone(), unlink: true };
+        // Held for as long as the launcher lives: in another pid namespace its pid says nothing of that.
+        let _ = made.file.try_lock();
         // The mode above has gone through the umask; this one has not.
         made.file.set_permissions(Permissions::from_mode(0o600)).map_err(io)?;
         made.fill(job_id, start)?;
@@ -216,6 +218,13 @@ fn has_living_members(segment: &Path) -> bool {
         .is_ok_and(|ledger| !ledger.members().is_empty())
 }
 
+/// Whether no launcher holds a segment's lock. Where there are no locks the launcher's pid has to do.
+fn is_unlocked(path: &Path) -> bool {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    file.is_ok_and(|file| !matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
 /// Removes segments whose launchers are gone. What cannot be removed stays.
 fn remove_stale(directory: &Path) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -226,6 +235,7 @@ fn remove_stale(directory: &Path) {
         };
         if let (Ok(pid), Ok(start)) = (pid.parse(), start.parse())
             && !crate::process::is_running(pid, start)
+            && is_unlocked(&entry.path())
             && !has_living_members(&entry.path())
         {
             let _ = std::fs::remove_file(entry.path());

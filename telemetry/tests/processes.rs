@@ -265,6 +265,22 @@ fn files_are_private_whatever_the_umask_and_stale_ones_go() {
 }
 
 #[test]
+fn a_living_launchers_segment_stays_where_its_pid_means_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("radrm");
+    let held = SegmentFile::create_in(&folder, 1).unwrap();
+    // Named as by a launcher of another pid namespace: here that pid is another process's.
+    let elsewhere = held.path().with_file_name("segment-1-1-0000000000000001");
+    std::fs::rename(held.path(), &elsewhere).unwrap();
+    let start_another = || drop(SegmentFile::create_in(&folder, 2).unwrap());
+    start_another();
+    assert!(elsewhere.exists());
+    drop(held);
+    start_another();
+    assert!(!elsewhere.exists());
+}
+
+#[test]
 fn foreign_files_and_other_versions_have_their_own_errors() {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().join("file");
