@@ -122,28 +122,37 @@ pub enum Inserted {
     Full,
 }
 
-/// The two buckets of a key in a level: the first choice, and the one for when that is full.
+/// Bits of a bucket's number in a level.
+#[inline]
+const fn bucket_bits(level: usize) -> u32 {
+    LEVEL0_BUCKETS.ilog2() + 2 * level as u32
+}
+
+/// The bucket of a key in a level that is its first choice.
 ///
-/// The first choice keeps neighbours together, so that a program that takes block after block finds its buckets
+/// It keeps neighbours together, so that a program that takes block after block finds its buckets
 /// in the cache: the two halves of 2 KiB of addresses lie side by side, 4 MiB after 4 MiB lie side by side, and what
 /// is in between is spread evenly (multiples of the golden ratio). That suits the driver's two habits, blocks of
 /// 512 bytes in a row and blocks 2 MiB apart. Whatever other pattern overfills buckets goes to the second
 /// choice, where every bit counts.
 #[inline]
-pub(crate) fn homes(key: BlockKey, level: usize) -> (usize, usize) {
+pub(crate) fn first_choice(key: BlockKey, level: usize) -> usize {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-    let bits = LEVEL0_BUCKETS.ilog2() + 2 * level as u32;
-    let mask = (1usize << bits) - 1;
+    let bits = bucket_bits(level);
     let spread = |x: u64| (x.wrapping_mul(GOLDEN) >> (64 - bits)) as usize;
     // The high part distinguishes namespaces and regions of addresses.
     let far = spread(key.0 >> 40);
     let near = (key.0 >> 22 << 1 | (key.0 >> 10 & 1)) as usize;
-    let first = near.wrapping_add(spread(key.0 >> 11 & 0x7ff)).wrapping_add(far) & mask;
+    near.wrapping_add(spread(key.0 >> 11 & 0x7ff)).wrapping_add(far) & ((1 << bits) - 1)
+}
+
+/// The bucket of a key in a level for when the first choice is full.
+pub(crate) fn second_choice(key: BlockKey, level: usize) -> usize {
     // The finalizer of MurmurHash3.
     let mut h = key.0;
     h = (h ^ (h >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     h = (h ^ (h >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    (first, (h >> 32) as usize & mask)
+    (h >> 32) as usize & ((1 << bucket_bits(level)) - 1)
 }
 
 impl BlockBucket {
@@ -151,6 +160,11 @@ impl BlockBucket {
     #[inline]
     fn entries(&self) -> impl Iterator<Item = (&AtomicU64, &BlockCell)> {
         self.keys.iter().zip(&self.blocks)
+    }
+
+    #[inline]
+    fn entry(&self, index: usize) -> Option<(&AtomicU64, &BlockCell)> {
+        Some((self.keys.get(index)?, self.blocks.get(index)?))
     }
 
     #[inline]
@@ -162,19 +176,21 @@ impl BlockBucket {
     /// Puts a block into a free place.
     #[inline]
     pub fn insert(&self, key: BlockKey, block: &Block) -> Inserted {
-        let mut free = None;
-        for (place, cell) in self.entries() {
+        // Without a branch per key: where the key will be, nothing predicts.
+        let [mut free, mut same] = [BUCKET_KEYS; 2];
+        for (index, place) in self.keys.iter().enumerate().rev() {
             let seen = place.load(Relaxed);
-            if seen == 0 && free.is_none() {
-                free = Some((place, cell));
-            } else if seen == key.0
-                && let Some(old) = take(place, cell, key)
-            {
-                fill(place, cell, key, block);
-                return Inserted::Replaced(old);
-            }
+            free = if seen == 0 { index } else { free };
+            same = if seen == key.0 { index } else { same };
         }
-        let Some((place, cell)) = free else { return Inserted::Full };
+        if same < BUCKET_KEYS
+            && let Some((place, cell)) = self.entry(same)
+            && let Some(old) = take(place, cell, key)
+        {
+            fill(place, cell, key, block);
+            return Inserted::Replaced(old);
+        }
+        let Some((place, cell)) = self.entry(free) else { return Inserted::Full };
         // Acquire: pairs with the Release in `remove`, so that the remover's reads come before our stores.
         if place.compare_exchange(0, KEY_BUSY, Acquire, Relaxed).is_ok() {
             fill(place, cell, key, block);
@@ -268,11 +284,13 @@ impl<'a> BlockTable<'a> {
         unsafe { &*self.writer.at::<BlockBucket>(level_at(level)).as_ptr().add(index) }
     }
 
-    /// First and second choice of a key in a level.
     #[inline]
-    fn homes(&self, level: usize, key: BlockKey) -> (&'a BlockBucket, usize) {
-        let (first, second) = homes(key, level);
-        (self.bucket(level, first), second)
+    fn first(&self, level: usize, key: BlockKey) -> &'a BlockBucket {
+        self.bucket(level, first_choice(key, level))
+    }
+
+    fn second(&self, level: usize, key: BlockKey) -> &'a BlockBucket {
+        self.bucket(level, second_choice(key, level))
     }
 
     /// Inserts a block.
@@ -280,8 +298,7 @@ impl<'a> BlockTable<'a> {
     pub fn insert(&self, key: BlockKey, block: &Block) -> Inserted {
         let levels = self.levels();
         if let Some(newest) = levels.checked_sub(1) {
-            let (first, _) = self.homes(newest, key);
-            let inserted = first.insert(key, block);
+            let inserted = self.first(newest, key).insert(key, block);
             if inserted != Inserted::Full {
                 return inserted;
             }
@@ -312,7 +329,7 @@ impl<'a> BlockTable<'a> {
     }
 
     fn insert_in(&self, level: usize, key: BlockKey, block: &Block) -> Inserted {
-        let (first, second) = self.homes(level, key);
+        let first = self.first(level, key);
         let inserted = first.insert(key, block);
         if inserted != Inserted::Full {
             return inserted;
@@ -320,7 +337,7 @@ impl<'a> BlockTable<'a> {
         // Counted before the key is there: a thread that learns the key from us finds the count (the program hands
         // the address on, which orders this).
         first.spilled.fetch_add(1, Relaxed);
-        let inserted = self.bucket(level, second).insert(key, block);
+        let inserted = self.second(level, key).insert(key, block);
         if inserted != Inserted::New {
             first.spilled.fetch_sub(1, Relaxed);
         }
@@ -335,14 +352,20 @@ impl<'a> BlockTable<'a> {
 
     #[inline]
     fn remove_in(&self, level: usize, key: BlockKey) -> Option<Block> {
-        let (first, second) = self.homes(level, key);
+        let first = self.first(level, key);
         let found = first.remove(key);
         if found.is_some() || first.spilled.load(Relaxed) == 0 {
-            return found;
+            found
+        } else {
+            self.remove_spilled(level, key)
         }
-        let found = self.bucket(level, second).remove(key);
+    }
+
+    #[inline(never)]
+    fn remove_spilled(&self, level: usize, key: BlockKey) -> Option<Block> {
+        let found = self.second(level, key).remove(key);
         if found.is_some() {
-            first.spilled.fetch_sub(1, Relaxed);
+            self.first(level, key).spilled.fetch_sub(1, Relaxed);
         }
         found
     }
@@ -351,12 +374,12 @@ impl<'a> BlockTable<'a> {
     #[inline]
     pub fn get(&self, key: BlockKey) -> Option<Block> {
         (0..self.levels()).rev().find_map(|level| {
-            let (first, second) = self.homes(level, key);
+            let first = self.first(level, key);
             let found = first.get(key);
             if found.is_some() || first.spilled.load(Relaxed) == 0 {
                 return found;
             }
-            self.bucket(level, second).get(key)
+            self.second(level, key).get(key)
         })
     }
 

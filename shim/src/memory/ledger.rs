@@ -55,8 +55,19 @@ fn owner_bits(aux: u64) -> u64 {
 
 /// Enters a new block and charges it. False: the table has no room, and nothing was charged.
 #[inline]
-pub(super) fn add(cx: &Cx<'_>, key: BlockKey, mut block: Block) -> bool {
-    block.site = stacks::site(cx, block.gpu, block.kind, block.bytes);
+pub(super) fn add(cx: &Cx<'_>, key: BlockKey, block: Block) -> bool {
+    if cx.writer().records_stacks() { add_at_site(cx, key, block) } else { enter(cx, key, block) }
+}
+
+/// Apart from [`add`], which pays nothing for call stacks where none are recorded.
+#[inline(never)]
+fn add_at_site(cx: &Cx<'_>, key: BlockKey, block: Block) -> bool {
+    let site = stacks::site(cx, block.gpu, block.kind, block.bytes);
+    enter(cx, key, Block { site, ..block })
+}
+
+#[inline(always)]
+fn enter(cx: &Cx<'_>, key: BlockKey, block: Block) -> bool {
     let writer = cx.writer();
     let now = writer.now();
     match writer.blocks().insert(key, &block.entry(now)) {
