@@ -108,8 +108,7 @@ struct ChargeLedger<'v> {
 
 impl<'v> ChargeLedger<'v> {
     fn read(view: &'v LedgerView) -> Self {
-        let members = view.members().into_iter().map(|member| (member.pid, member)).collect();
-        Self { view, gpus: view.gpus(), members }
+        Self { view, gpus: view.gpus(), members: by_pid(view.members()) }
     }
 
     /// The member that was measured, and the GPU's number. The driver's uuid does not say whether it is an
@@ -131,6 +130,11 @@ impl<'v> ChargeLedger<'v> {
             self.view.set_overhead(member, gpu, measured.bytes.0);
         }
     }
+}
+
+/// Members by the pids that NVML gives: one of a container may have such a pid in its own namespace.
+fn by_pid(members: Vec<MemberUse>) -> HashMap<u32, MemberUse> {
+    members.into_iter().filter(|member| member.is_here).map(|member| (member.pid, member)).collect()
 }
 
 /// How many allocations and releases a process has made, if all that the driver has handed out for it stands in
@@ -226,6 +230,22 @@ mod tests {
         job.charge.save();
         let kept = Contexts::load_from(&job.directory.path().join("contexts.toml"));
         assert_eq!(kept.get("H200", "1"), Some(421 << 20));
+    }
+
+    #[test]
+    fn a_member_with_the_same_pid_in_a_container_is_not_the_measured_one() {
+        let of = |number, is_here| MemberUse {
+            number,
+            pid: 4711,
+            is_here,
+            start: 0,
+            bytes: Vec::new(),
+            overhead: Vec::new(),
+        };
+        for members in [[of(0, true), of(1, false)], [of(1, false), of(0, true)]] {
+            assert_eq!(by_pid(members.into()).remove(&4711), Some(of(0, true)));
+        }
+        assert!(by_pid(vec![of(1, false)]).is_empty());
     }
 
     #[test]

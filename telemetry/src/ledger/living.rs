@@ -70,9 +70,9 @@ impl<'p> Living<'p> {
         Self { path, place, namespace: OnceCell::new(), sees_pids: OnceCell::new(), file: OnceCell::new() }
     }
 
-    /// The caller's pid namespace.
-    pub fn namespace(&self) -> u64 {
-        *self.namespace.get_or_init(sys::pid_namespace)
+    /// Whether a member's pid namespace is the caller's.
+    pub fn is_here(&self, namespace: u64) -> bool {
+        namespace == *self.namespace.get_or_init(sys::pid_namespace)
     }
 
     /// Whether `/proc` shows the processes of that namespace: a container may have been started with its parent's.
@@ -89,7 +89,7 @@ impl<'p> Living<'p> {
     /// Whether a member that is there lives, as far as can be known. `by_pid`: what is known of its pid, asked in the
     /// caller's pid namespace only.
     pub fn lives(&self, index: usize, member: &Record, by_pid: impl FnOnce() -> bool) -> bool {
-        if member.namespace == self.namespace() && self.sees_pids() {
+        if self.is_here(member.namespace) && self.sees_pids() {
             return by_pid();
         }
         !member.is_locked || self.is_held(index) != Some(false)

@@ -73,7 +73,7 @@ impl LedgerPeek {
                 let state = SlotState(member.state.load(Acquire));
                 state.pid() == pid
                     && state.state() == SlotState::LIVE
-                    && member.namespace.load(Relaxed) == living.namespace()
+                    && living.is_here(member.namespace.load(Relaxed))
                     && living.dead(index, member).is_none()
             })
         })

@@ -42,6 +42,8 @@ pub struct MemberUse {
     pub number: usize,
     /// Process id, in its own pid namespace.
     pub pid: u32,
+    /// Whether that is the caller's pid namespace: in another the number is that of another process.
+    pub is_here: bool,
     /// Start time of the process in clock ticks since boot.
     pub start: u64,
     /// Bytes that it holds, in the order of [`LedgerView::gpus`]; what the driver itself takes is among them.
@@ -112,6 +114,7 @@ impl LedgerView {
                 Some(MemberUse {
                     number,
                     pid: state.pid(),
+                    is_here: living.is_here(member.namespace.load(Relaxed)),
                     start: member.start.load(Relaxed),
                     bytes: of(&self.area.reserved),
                     overhead: of(&self.area.overhead),
@@ -216,6 +219,18 @@ mod tests {
         ledger.reserve(row, 120).unwrap();
         view.set_limits(&[]);
         ledger.reserve(row, 1 << 40).unwrap();
+    }
+
+    #[test]
+    fn a_member_says_whether_its_pid_is_one_of_here() {
+        let file = scratch(&[]);
+        let _ledger = Ledger::join_file(file.path_c()).unwrap();
+        let view = LedgerView::open(file.path(), Place::File).unwrap();
+        assert_eq!(view.members().iter().map(|member| member.is_here).collect::<Vec<_>>(), [true]);
+        for member in &view.area.members {
+            member.namespace.store(1, Relaxed);
+        }
+        assert_eq!(view.members().iter().map(|member| member.is_here).collect::<Vec<_>>(), [false]);
     }
 
     #[test]

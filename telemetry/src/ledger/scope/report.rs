@@ -167,6 +167,7 @@ impl ScopeReport {
             let mut one = MemberUse {
                 number,
                 pid: state.pid(),
+                is_here: living.is_here(record.namespace),
                 start: record.start,
                 bytes: vec![0; self.gpus.len()],
                 overhead: vec![0; self.gpus.len()],
