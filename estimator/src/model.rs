@@ -212,29 +212,30 @@ impl Model {
     /// Another version, or what is wrong with the file.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let model: Self = versioned(text, VERSION)?;
-        model.check().map_err(Error::Malformed)?;
+        model.check()?;
         Ok(model)
     }
 
     /// What contradicts itself in a model that was read.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let malformed = |why: String| Err(Error::Malformed(why));
         if self.version != VERSION {
-            return Err(format!(
+            return malformed(format!(
                 "it has a model of version {}, this program reads version {VERSION}",
                 self.version
             ));
         }
         if self.features.is_empty() || self.features.len() > 1000 {
-            return Err(format!("it has {} features, 1 to 1000 are read", self.features.len()));
+            return malformed(format!("it has {} features, 1 to 1000 are read", self.features.len()));
         }
         if let Some(at) = self.physical.filter(|at| *at >= self.features.len()) {
-            return Err(format!("it corrects feature {at} of {}", self.features.len()));
+            return malformed(format!("it corrects feature {at} of {}", self.features.len()));
         }
         if !(self.level > 0.0 && self.level < 1.0) {
-            return Err(format!("its level of {} does not lie between 0 and 1", self.level));
+            return malformed(format!("its level of {} does not lie between 0 and 1", self.level));
         }
         if !self.margin.is_finite() {
-            return Err("its margin is not a finite number".into());
+            return malformed("its margin is not a finite number".into());
         }
         self.trees.check(self.features.len())
     }

@@ -4,12 +4,20 @@
 #include "driver.h"
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 struct shared {
-    _Atomic unsigned arrived[2], granted;
-    unsigned long both, one, none;
+    _Atomic unsigned arrived[2], granted, interrupted;
+    unsigned long both, one, none, undisturbed;
 };
+
+/* How often this thread has lost its processor. */
+static long switches(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw + usage.ru_nivcsw;
+}
 
 /* Both are here. */
 static void meet(struct shared *shared, int who, unsigned round) {
@@ -26,14 +34,17 @@ static void rounds(struct shared *shared, int who, unsigned rounds, size_t bytes
     for (unsigned round = 0; round < rounds; round++) {
         CUdeviceptr block = 0;
         meet(shared, who, ++at);
+        long before = switches();
         CUresult result = mem_alloc(&block, bytes);
+        if (switches() != before) shared->interrupted++;
         MUST(result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY);
         if (result == CUDA_SUCCESS) shared->granted++;
         meet(shared, who, ++at);
         if (who == 0) {
             unsigned granted = shared->granted;
             *(granted == 2 ? &shared->both : granted ? &shared->one : &shared->none) += 1;
-            shared->granted = 0;
+            if (granted == 0 && shared->interrupted == 0) shared->undisturbed++;
+            shared->granted = shared->interrupted = 0;
         }
         if (result == CUDA_SUCCESS) OK(mem_free(block));
         meet(shared, who, ++at);
@@ -48,6 +59,6 @@ int main(int argc, char **argv) {
     if (child == 0) _exit(0);
     int status;
     MUST(waitpid(child, &status, 0) == child && status == 0);
-    printf("%lu %lu %lu\n", shared->both, shared->one, shared->none);
+    printf("%lu %lu %lu %lu\n", shared->both, shared->one, shared->none, shared->undisturbed);
     return 0;
 }

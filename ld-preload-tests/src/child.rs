@@ -16,6 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use radrm_os::Process;
+
 use crate::rig::PATIENCE;
 
 /// A process that has ended.
@@ -67,16 +69,7 @@ pub fn kill_group(leader: u32) {
 
 /// Whether a process of this group runs: one that has ended and was not waited for does not.
 fn is_group_running(leader: u32) -> bool {
-    let stats = std::fs::read_dir("/proc").into_iter().flatten().filter_map(|entry| {
-        // One that ends meanwhile has no file any more.
-        std::fs::read_to_string(entry.ok()?.path().join("stat")).ok()
-    });
-    stats.into_iter().any(|stat| {
-        // The name may hold anything, and ends with the last bracket: state, parent and group follow.
-        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
-        let state = fields.next();
-        !matches!(state, Some("Z" | "X")) && fields.nth(1) == Some(&leader.to_string())
-    })
+    Process::all().filter_map(Process::stat).any(|stat| stat.group == leader && !stat.is_dead())
 }
 
 impl Running {

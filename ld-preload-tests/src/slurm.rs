@@ -13,6 +13,7 @@ use std::{
 };
 
 use radrm_emulator_machine::{Machine, MachineSpec};
+use radrm_os::Process;
 use tempfile::TempDir;
 
 use crate::{artifacts, rig::PATIENCE};
@@ -349,9 +350,7 @@ impl Drop for Slurm {
 
 /// Whether a process runs. One that has ended stays as a zombie where the first process of a container reaps none.
 fn runs(pid: libc::pid_t) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
-    state.is_some_and(|state| state != 'Z')
+    Process(pid.cast_unsigned()).stat().is_some_and(|stat| !stat.is_dead())
 }
 
 /// All processes with their command lines.

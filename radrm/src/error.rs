@@ -19,6 +19,7 @@ use radrm_scheduler_core::rad_file::RadError;
 use radrm_scheduler_core::replay::read;
 use thiserror::Error;
 
+use crate::client::dry_run::TrialError;
 use crate::demo::DemoError;
 use crate::live::LiveError;
 use crate::quota::QuotaError;
@@ -60,6 +61,8 @@ pub(crate) enum Failure {
     NoOutput { job: JobRef, has_started: bool },
     #[error(transparent)]
     Demo(#[from] DemoError),
+    #[error(transparent)]
+    Trial(#[from] TrialError),
     #[error(transparent)]
     Live(#[from] LiveError),
     #[error("the dataset has no run {0}; `radrm dataset list` shows those that there are")]

@@ -48,12 +48,12 @@ pub enum Error {
         source: io::Error,
     },
     /// A stand-in cannot be put together.
-    #[error("{library} cannot be put together: {why}")]
+    #[error("{library} cannot be put together: {source}")]
     Build {
         /// Its name.
         library: String,
         /// What is wrong.
-        why: String,
+        source: object_file::BuildError,
     },
 }
 
@@ -131,8 +131,8 @@ pub fn write(library: &Library, toolkit: &Toolkit, folder: &Path) -> Result<Path
         exports: &exports,
         data: &library.data,
     };
-    let bytes =
-        object_file::build(&text).map_err(|why| Error::Build { library: library.soname.clone(), why })?;
+    let bytes = object_file::build(&text)
+        .map_err(|source| Error::Build { library: library.soname.clone(), source })?;
     let path = folder.join(&library.soname);
     fs::write(&path, bytes).map_err(|source| Error::Write { path: path.clone(), source })?;
     Ok(path)

@@ -78,8 +78,8 @@ impl<'a> Imports<'a> {
         Self { names }
     }
 
-    fn place(&self, name: &str) -> Result<usize, String> {
-        self.names.binary_search(&name).map_err(|_| format!("{name} is not among the imports"))
+    fn place(&self, name: &str) -> Result<usize, BuildError> {
+        self.names.binary_search(&name).map_err(|_| BuildError::NoImport(name.to_owned()))
     }
 }
 
@@ -99,11 +99,28 @@ struct Layout {
     end: usize,
 }
 
+/// Why a stand-in cannot be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// An export forwards to a function that the stand-in does not import.
+    #[error("{0} is not among the imports")]
+    NoImport(String),
+    /// More symbols than a hash table of the format counts.
+    #[error("too many symbols")]
+    Symbols,
+    /// More data than an address space holds.
+    #[error("too much data")]
+    Data,
+    /// The writer of object files refuses it.
+    #[error(transparent)]
+    Write(object::write::Error),
+}
+
 /// Puts the bytes of a stand-in together.
 ///
 /// # Errors
-/// A sentence: it would not fit the format.
-pub fn build(text: &Text<'_>) -> Result<Vec<u8>, String> {
+/// It does not fit the format.
+pub fn build(text: &Text<'_>) -> Result<Vec<u8>, BuildError> {
     let imports = Imports::of(text.exports);
     let mut bytes = Vec::new();
     let mut writer = Writer::new(object::Endianness::Little, true, &mut bytes);
@@ -122,7 +139,7 @@ pub fn build(text: &Text<'_>) -> Result<Vec<u8>, String> {
     for _ in 0..symbols {
         writer.reserve_dynamic_symbol_index();
     }
-    let chain = u32::try_from(symbols + 1).map_err(|_| "too many symbols".to_owned())?;
+    let chain = u32::try_from(symbols + 1).map_err(|_| BuildError::Symbols)?;
     let buckets = chain.max(8) / 2;
 
     let dynamics = 10 + usize::from(version.is_some()) * 3;
@@ -144,12 +161,11 @@ pub fn build(text: &Text<'_>) -> Result<Vec<u8>, String> {
     let dynamic = writer.reserve(0, PAGE);
     writer.reserve_dynamic(dynamics);
     let table = writer.reserve(imported.len() * 8, 8);
-    let data = writer.reserve(usize::try_from(data_size).map_err(|_| "too much data".to_owned())?, 16);
+    let data = writer.reserve(usize::try_from(data_size).map_err(|_| BuildError::Data)?, 16);
     let end = writer.reserved_len();
     let at =
         Layout { dynsym, dynstr, hash, versym, verdef, relocations, texts, code, dynamic, table, data, end };
 
-    let failed = |error: object::write::Error| error.to_string();
     writer
         .write_file_header(&FileHeader {
             os_abi: 0,
@@ -159,7 +175,7 @@ pub fn build(text: &Text<'_>) -> Result<Vec<u8>, String> {
             e_entry: 0,
             e_flags: 0,
         })
-        .map_err(failed)?;
+        .map_err(BuildError::Write)?;
     write_segments(writer, &at, dynamics * 16);
     let versions = Versions { soname, version };
     write_symbols(writer, &at, text, &imported, &exported, &variables);
@@ -168,7 +184,7 @@ pub fn build(text: &Text<'_>) -> Result<Vec<u8>, String> {
     versions.write(writer, imported.len(), exported.len() + variables.len());
     write_relocations(writer, &at, imported.len());
     write_code(writer, &at, text, &imports)?;
-    write_dynamic(writer, &at, &versions, needed, imported.len()).map_err(failed)?;
+    write_dynamic(writer, &at, &versions, needed, imported.len()).map_err(BuildError::Write)?;
     writer.reserve_until(at.end);
     write_zeros(writer, at.end, at.table);
     Ok(bytes)
@@ -268,7 +284,7 @@ fn write_code(
     at: &Layout,
     text: &Text<'_>,
     imports: &Imports<'_>,
-) -> Result<(), String> {
+) -> Result<(), BuildError> {
     let mut names = Vec::new();
     let mut all = Vec::new();
     for export in text.exports {
@@ -276,7 +292,7 @@ fn write_code(
         let name = at.texts + names.len();
         names.extend_from_slice(export.name.as_bytes());
         names.push(0);
-        let slot = |function: &str| Ok::<usize, String>(at.table + imports.place(function)? * 8);
+        let slot = |function: &str| Ok::<usize, BuildError>(at.table + imports.place(function)? * 8);
         let mut own = match &export.target {
             Target::Function(function) => code::jump(start, slot(function)?),
             Target::Done => code::done(),

@@ -107,16 +107,19 @@ impl Ensemble {
     /// Checks trees that come from a file: finite values, features under `features`, and nodes that form a tree.
     ///
     /// # Errors
-    /// What is wrong, as the rest of a sentence.
-    pub(crate) fn check(&self, features: usize) -> Result<(), String> {
+    /// What is wrong with them.
+    pub(crate) fn check(&self, features: usize) -> Result<(), Error> {
         if !self.base.is_finite() {
-            return Err("the base of the trees is not a finite number".into());
+            return Err(Error::Malformed("the base of the trees is not a finite number".into()));
         }
         if self.trees.len() > MAX_TREES {
-            return Err(format!("it has {} trees, at most {MAX_TREES} are read", self.trees.len()));
+            return Err(Error::Malformed(format!(
+                "it has {} trees, at most {MAX_TREES} are read",
+                self.trees.len()
+            )));
         }
         for (at, tree) in self.trees.iter().enumerate() {
-            tree.check(features).map_err(|why| format!("tree {at}: {why}"))?;
+            tree.check(features).map_err(|why| Error::Malformed(format!("tree {at}: {why}")))?;
         }
         Ok(())
     }

@@ -19,6 +19,23 @@ pub enum Node {
 #[serde(transparent)]
 pub struct Tree(pub(super) Vec<Node>);
 
+/// What keeps nodes from being a tree; the nodes of a file come from anywhere.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TreeError {
+    #[error("it has {0} nodes, a tree has 1 to {most}", most = 2 * MAX_LEAVES - 1)]
+    Nodes(usize),
+    #[error("the value of node {0} is not a finite number")]
+    Value(usize),
+    #[error("node {at} splits feature {feature} of {features}")]
+    Feature { at: usize, feature: u32, features: usize },
+    #[error("the threshold of node {0} is not a finite number")]
+    Threshold(usize),
+    #[error("node {at} has {child} as a child")]
+    Child { at: usize, child: usize },
+    #[error("node {0} has no parent")]
+    Orphan(usize),
+}
+
 impl Tree {
     pub(super) fn is_leaf(&self) -> bool {
         self.0.len() < 2
@@ -46,34 +63,34 @@ impl Tree {
 
     /// Each node but the root must have one parent, which stands before it: then the nodes are a tree, and every walk
     /// from the root ends in a leaf.
-    pub(super) fn check(&self, features: usize) -> Result<(), String> {
+    pub(super) fn check(&self, features: usize) -> Result<(), TreeError> {
         let nodes = self.0.len();
         if nodes == 0 || nodes >= 2 * MAX_LEAVES {
-            return Err(format!("it has {nodes} nodes, a tree has 1 to {}", 2 * MAX_LEAVES - 1));
+            return Err(TreeError::Nodes(nodes));
         }
         let mut has_parent = vec![false; nodes];
         for (at, node) in self.0.iter().enumerate() {
             match *node {
                 Node::Leaf(value) if value.is_finite() => {}
-                Node::Leaf(_) => return Err(format!("the value of node {at} is not a finite number")),
+                Node::Leaf(_) => return Err(TreeError::Value(at)),
                 Node::Split(feature, cut, left, right) => {
                     if feature as usize >= features {
-                        return Err(format!("node {at} splits feature {feature} of {features}"));
+                        return Err(TreeError::Feature { at, feature, features });
                     }
                     if !cut.is_finite() {
-                        return Err(format!("the threshold of node {at} is not a finite number"));
+                        return Err(TreeError::Threshold(at));
                     }
                     for child in [left as usize, right as usize] {
                         match has_parent.get_mut(child) {
                             Some(seen) if child > at && !*seen => *seen = true,
-                            _ => return Err(format!("node {at} has {child} as a child")),
+                            _ => return Err(TreeError::Child { at, child }),
                         }
                     }
                 }
             }
         }
         match has_parent.iter().skip(1).position(|seen| !seen) {
-            Some(lost) => Err(format!("node {} has no parent", lost + 1)),
+            Some(lost) => Err(TreeError::Orphan(lost + 1)),
             None => Ok(()),
         }
     }

@@ -185,7 +185,7 @@ impl Networks {
         if self.model.features() != COLUMNS || self.ranges.len() != COLUMNS.len() {
             return Err(Error::Malformed("its model of networks has other columns than this program".into()));
         }
-        self.model.check().map_err(Error::Malformed)
+        self.model.check()
     }
 }
 

@@ -181,11 +181,13 @@ fn case_03_of_two_requests_of_60_percent_one_is_granted() {
     command.args([ROUNDS.to_string(), (QUOTA / 10 * 6).to_string()]);
     let ended = radrm_preload_tests::child::run(command, 600).ok();
     let counts: Vec<u64> = ended.stdout.split_whitespace().map(|n| n.parse().expect("a count")).collect();
-    let [both, one, none] = counts[..] else { panic!("{}", ended.stdout) };
-    eprintln!("both {both}, one {one}, none {none}");
+    let [both, one, none, undisturbed] = counts[..] else { panic!("{}", ended.stdout) };
+    eprintln!(
+        "both {both}, one {one}, none {none}, of these {undisturbed} in which no request was interrupted"
+    );
     assert_eq!((both, both + one + none), (0, ROUNDS));
-    // On a busy machine each may be interrupted again and again between its addition and its withdrawal.
-    assert!(none * 50 <= ROUNDS, "in {none} of {ROUNDS} rounds neither got the memory");
+    // One that is interrupted between its addition and its withdrawal has the other refused, and is refused itself.
+    assert!(undisturbed * 1000 <= ROUNDS, "in {undisturbed} of {ROUNDS} rounds neither got the memory");
     assert_never_above(&rig);
 }
 

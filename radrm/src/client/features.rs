@@ -57,12 +57,16 @@ struct Run {
 #[serde(try_from = "f64")]
 struct Mib(Bytes);
 
+#[derive(Debug, thiserror::Error)]
+#[error("{0} MiB is no amount above 0")]
+struct NoAmount(f64);
+
 impl TryFrom<f64> for Mib {
-    type Error = String;
-    fn try_from(value: f64) -> Result<Self, String> {
+    type Error = NoAmount;
+    fn try_from(value: f64) -> Result<Self, NoAmount> {
         match value.is_finite() && value > 0.0 {
             true => Ok(Self(Bytes((value * f64::from(1 << 20)) as u64))),
-            false => Err(format!("{value} MiB is no amount above 0")),
+            false => Err(NoAmount(value)),
         }
     }
 }

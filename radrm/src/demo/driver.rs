@@ -10,6 +10,22 @@ pub type DevicePointer = u64;
 /// Something of the driver's that only its address names.
 pub type Handle = *mut c_void;
 
+/// Why the demonstration cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// There is no driver, or it lacks an entry point.
+    #[error(transparent)]
+    Library(#[from] libloading::Error),
+    /// A call failed.
+    #[error("{call}: {error}")]
+    Call {
+        /// The entry point.
+        call: &'static str,
+        /// The driver's name of the error.
+        error: String,
+    },
+}
+
 macro_rules! driver {
     ($($name:ident = $symbol:literal ($($argument:ty),*);)*) => {
         /// The driver's entry points.
@@ -23,13 +39,13 @@ macro_rules! driver {
             ///
             /// # Errors
             /// There is no driver, or it has no GPU.
-            pub fn open() -> Result<Self, String> {
+            pub fn open() -> Result<Self, DriverError> {
                 // SAFETY: the driver's constructors have no conditions.
-                let library = unsafe { Library::new("libcuda.so.1") }.map_err(|error| error.to_string())?;
+                let library = unsafe { Library::new("libcuda.so.1") }?;
                 let driver = Self {
                     $(
                         // SAFETY: the signature is that of the driver's documentation.
-                        $name: *unsafe { library.get($symbol) }.map_err(|error| error.to_string())?,
+                        $name: *unsafe { library.get($symbol) }?,
                     )*
                     _library: library,
                 };
@@ -68,7 +84,7 @@ driver! {
 
 impl Driver {
     /// Makes a call, and names it with the driver's error if it fails.
-    fn check(&self, what: &str, call: impl FnOnce(&Self) -> c_int) -> Result<(), String> {
+    fn check(&self, what: &'static str, call: impl FnOnce(&Self) -> c_int) -> Result<(), DriverError> {
         let code = call(self);
         if code == 0 {
             return Ok(());
@@ -78,24 +94,30 @@ impl Driver {
         let name = unsafe {
             ((self.error_name)(code, &raw mut name) == 0 && !name.is_null()).then(|| CStr::from_ptr(name))
         };
-        Err(format!("{what}: {}", name.map_or("an unknown error".into(), CStr::to_string_lossy)))
+        let error = name.map_or("an unknown error".into(), CStr::to_string_lossy).into_owned();
+        Err(DriverError::Call { call: what, error })
     }
 
     /// As [`Self::check`], for a call that gives something.
-    fn made<T>(&self, what: &str, empty: T, call: impl FnOnce(&Self, *mut T) -> c_int) -> Result<T, String> {
+    fn made<T>(
+        &self,
+        what: &'static str,
+        empty: T,
+        call: impl FnOnce(&Self, *mut T) -> c_int,
+    ) -> Result<T, DriverError> {
         let mut made = empty;
         self.check(what, |driver| call(driver, &raw mut made))?;
         Ok(made)
     }
 
     /// Number of GPUs.
-    pub fn devices(&self) -> Result<c_int, String> {
+    pub fn devices(&self) -> Result<c_int, DriverError> {
         // SAFETY: writes a number to the place that it is given; the same for all calls below.
         self.made("cuDeviceGetCount", 0, |driver, place| unsafe { (driver.count)(place) })
     }
 
     /// Makes a GPU this thread's.
-    pub fn use_device(&self, ordinal: c_int) -> Result<(), String> {
+    pub fn use_device(&self, ordinal: c_int) -> Result<(), DriverError> {
         // SAFETY: as above.
         let device =
             self.made("cuDeviceGet", 0, |driver, place| unsafe { (driver.device)(place, ordinal) })?;
@@ -108,19 +130,19 @@ impl Driver {
     }
 
     /// Device memory.
-    pub fn allocate(&self, size: usize) -> Result<DevicePointer, String> {
+    pub fn allocate(&self, size: usize) -> Result<DevicePointer, DriverError> {
         // SAFETY: as above.
         self.made("cuMemAlloc", 0, |driver, place| unsafe { (driver.allocate)(place, size) })
     }
 
     /// Gives device memory back.
-    pub fn free(&self, memory: DevicePointer) -> Result<(), String> {
+    pub fn free(&self, memory: DevicePointer) -> Result<(), DriverError> {
         // SAFETY: no kernel of the demonstration reads or writes memory.
         self.check("cuMemFree", |driver| unsafe { (driver.free)(memory) })
     }
 
     /// Pinned memory of the host.
-    pub fn allocate_host(&self, size: usize) -> Result<Handle, String> {
+    pub fn allocate_host(&self, size: usize) -> Result<Handle, DriverError> {
         // SAFETY: as above.
         self.made("cuMemHostAlloc", ptr::null_mut(), |driver, place| unsafe {
             (driver.allocate_host)(place, size, 0)
@@ -128,13 +150,13 @@ impl Driver {
     }
 
     /// Gives pinned memory back.
-    pub fn free_host(&self, memory: Handle) -> Result<(), String> {
+    pub fn free_host(&self, memory: Handle) -> Result<(), DriverError> {
         // SAFETY: all copies from it are over: their stream was waited for.
         self.check("cuMemFreeHost", |driver| unsafe { (driver.free_host)(memory) })
     }
 
     /// A stream, with its work.
-    pub fn stream(&self) -> Result<Stream<'_>, String> {
+    pub fn stream(&self) -> Result<Stream<'_>, DriverError> {
         // SAFETY: as above.
         let handle = self
             .made("cuStreamCreate", ptr::null_mut(), |driver, place| unsafe { (driver.stream)(place, 1) })?;
@@ -142,7 +164,7 @@ impl Driver {
     }
 
     /// A module of PTX, which must end with a zero.
-    pub fn module(&self, ptx: &CStr) -> Result<Handle, String> {
+    pub fn module(&self, ptx: &CStr) -> Result<Handle, DriverError> {
         self.made("cuModuleLoadData", ptr::null_mut(), |driver, place| {
             // SAFETY: the text ends with a zero.
             unsafe { (driver.module)(place, ptx.as_ptr().cast()) }
@@ -150,7 +172,7 @@ impl Driver {
     }
 
     /// A kernel of a module.
-    pub fn kernel(&self, module: Handle, name: &CStr) -> Result<Handle, String> {
+    pub fn kernel(&self, module: Handle, name: &CStr) -> Result<Handle, DriverError> {
         self.made("cuModuleGetFunction", ptr::null_mut(), |driver, place| {
             // SAFETY: the module stays loaded.
             unsafe { (driver.function)(place, module, name.as_ptr()) }
@@ -166,7 +188,7 @@ pub struct Stream<'d> {
 
 impl Stream<'_> {
     /// Device memory in the stream's order.
-    pub fn allocate(&self, size: usize) -> Result<DevicePointer, String> {
+    pub fn allocate(&self, size: usize) -> Result<DevicePointer, DriverError> {
         self.driver.made("cuMemAllocAsync", 0, |driver, place| {
             // SAFETY: the stream lives.
             unsafe { (driver.allocate_async)(place, size, self.handle) }
@@ -174,13 +196,13 @@ impl Stream<'_> {
     }
 
     /// Gives memory back in the stream's order.
-    pub fn free(&self, memory: DevicePointer) -> Result<(), String> {
+    pub fn free(&self, memory: DevicePointer) -> Result<(), DriverError> {
         // SAFETY: the memory came from the same stream.
         self.driver.check("cuMemFreeAsync", |driver| unsafe { (driver.free_async)(memory, self.handle) })
     }
 
     /// Copies from pinned memory.
-    pub fn copy(&self, to: DevicePointer, from: Handle, size: usize) -> Result<(), String> {
+    pub fn copy(&self, to: DevicePointer, from: Handle, size: usize) -> Result<(), DriverError> {
         // SAFETY: both blocks have this size, and live until the stream was waited for.
         self.driver.check("cuMemcpyHtoDAsync", |driver| unsafe { (driver.copy)(to, from, size, self.handle) })
     }
@@ -192,7 +214,7 @@ impl Stream<'_> {
         blocks: [c_uint; 2],
         threads: c_uint,
         mut on: [DevicePointer; 2],
-    ) -> Result<(), String> {
+    ) -> Result<(), DriverError> {
         let [x, y] = &mut on;
         let mut arguments: [Handle; 2] = [(&raw mut *x).cast(), (&raw mut *y).cast()];
         self.driver.check("cuLaunchKernel", |driver| {
@@ -216,7 +238,7 @@ impl Stream<'_> {
     }
 
     /// Waits until all of it is done.
-    pub fn wait(&self) -> Result<(), String> {
+    pub fn wait(&self) -> Result<(), DriverError> {
         // SAFETY: the stream lives.
         self.driver.check("cuStreamSynchronize", |driver| unsafe { (driver.wait)(self.handle) })
     }

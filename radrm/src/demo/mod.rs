@@ -19,7 +19,9 @@ use crate::{Failure, print};
 #[derive(Debug, Error)]
 pub(crate) enum DemoError {
     #[error("demo: {0}")]
-    Program(String),
+    Driver(#[from] driver::DriverError),
+    #[error("demo: the evaluation: {0}")]
+    Evaluation(io::Error),
     #[error("{program}: {status}")]
     Ended { program: String, status: ExitStatus },
     #[error("{program} cannot be started: {error}")]
@@ -58,7 +60,7 @@ pub(crate) struct Flags {
 /// A program cannot be started or fails, or the folder cannot be written.
 pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     if let Some(part) = flags.part {
-        return train::run(part).map_err(|why| DemoError::Program(why).into());
+        return Ok(train::run(part)?);
     }
     let folder = &flags.folder;
     let at = |problem| Failure::File { path: folder.clone(), problem: FileProblem::Io(problem) };

@@ -6,8 +6,8 @@ use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::Part;
-use super::driver::{DevicePointer, Driver};
+use super::driver::{DevicePointer, Driver, DriverError};
+use super::{DemoError, Part};
 
 const MIB: usize = 1 << 20;
 const LAYERS: usize = 12;
@@ -35,27 +35,27 @@ const PTX: &std::ffi::CStr = c".version 7.0
 ///
 /// # Errors
 /// A call of the driver failed, or the other process did.
-pub(super) fn run(part: Part) -> Result<(), String> {
+pub(super) fn run(part: Part) -> Result<(), DemoError> {
     let driver = Driver::open()?;
     match part {
-        Part::Evaluate => evaluate(&driver),
+        Part::Evaluate => evaluate(&driver)?,
         Part::Train => {
-            let mut evaluation = other_process().map_err(|error| error.to_string())?;
+            let mut evaluation = other_process().map_err(DemoError::Evaluation)?;
             train(&driver)?;
-            match evaluation.wait() {
-                Ok(status) if status.success() => Ok(()),
-                Ok(status) => Err(format!("the evaluation: {status}")),
-                Err(error) => Err(error.to_string()),
+            let status = evaluation.wait().map_err(DemoError::Evaluation)?;
+            if !status.success() {
+                return Err(DemoError::Ended { program: "demo: the evaluation".into(), status });
             }
         }
     }
+    Ok(())
 }
 
 fn other_process() -> std::io::Result<Child> {
     Command::new(std::env::current_exe()?).args(["demo", "--part", "evaluate"]).spawn()
 }
 
-fn train(driver: &Driver) -> Result<(), String> {
+fn train(driver: &Driver) -> Result<(), DriverError> {
     driver.use_device(0)?;
     let stream = driver.stream()?;
     let module = driver.module(PTX)?;
@@ -99,7 +99,7 @@ fn train(driver: &Driver) -> Result<(), String> {
     driver.free_host(input)
 }
 
-fn evaluate(driver: &Driver) -> Result<(), String> {
+fn evaluate(driver: &Driver) -> Result<(), DriverError> {
     driver.use_device(if driver.devices()? > 1 { 1 } else { 0 })?;
     driver.allocate(1152 * MIB)?;
     for _ in 0..4 {

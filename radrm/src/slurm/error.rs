@@ -24,6 +24,8 @@ pub enum SlurmError {
     Impossible(Impossible),
     #[error("{0}")]
     NotAgain(Reason),
+    #[error("the script starts steps by srun, which only run in Slurm")]
+    StartsSteps,
     #[error("job {job} is {state}")]
     NotRunning { job: u32, state: String },
 }

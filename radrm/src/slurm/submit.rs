@@ -12,7 +12,7 @@ use radrm_limits::amount;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::NodeRow;
 use radrm_protocol::words;
-use radrm_scheduler_core::need::{Need, UserEstimate};
+use radrm_scheduler_core::need::{DryRun, Need, UserEstimate};
 use radrm_scheduler_core::{Bytes, Impossible, Oversized, Recovery, Settings};
 
 use super::cluster::{self, Cluster};
@@ -272,22 +272,19 @@ fn need(
 }
 
 /// Runs the script here on an emulated GPU.
-fn try_dry(
-    spec: &Spec,
-    script: &Script,
-    steps: u64,
-    quiet: bool,
-) -> Result<radrm_scheduler_core::need::DryRun, String> {
+fn try_dry(spec: &Spec, script: &Script, steps: u64, quiet: bool) -> Result<DryRun, Failure> {
     if script.starts_steps() {
-        return Err("the script starts steps by srun, which only run in Slurm".to_owned());
+        return Err(SlurmError::StartsSteps.into());
     }
-    let (path, _copy) = script.as_file().map_err(|error| error.to_string())?;
+    let (path, _copy) = script
+        .as_file()
+        .map_err(|source| SlurmError::Script { path: "a copy of the script".into(), source })?;
     let program = script.interpreter().into_iter().chain([path.into_os_string()]);
     let program = program.map(|word| words::encode(&word));
     let command = program.chain(spec.command.iter().skip(1).cloned()).collect();
     let spec = Spec { command, ..spec.clone() };
     // What GPUs the cluster has is not known by model; the usual one is emulated.
-    dry_run::estimate(&spec, steps, &NodeRow::default(), quiet).map_err(|why| why.to_string())
+    Ok(dry_run::estimate(&spec, steps, &NodeRow::default(), quiet)?)
 }
 
 /// Becomes `sbatch`; returns why it could not.

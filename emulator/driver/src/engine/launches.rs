@@ -50,7 +50,7 @@ impl Launches {
         let read = || {
             std::env::var_os(ENV_KERNEL_TIMES)
                 .and_then(|path| std::fs::read_to_string(path).ok())
-                .and_then(|text| KernelTimes::parse(&text).ok())
+                .and_then(|text| KernelTimes::parse(&text))
                 .unwrap_or_default()
         };
         self.times.get_or_init(read).get(kernel)
