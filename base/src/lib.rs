@@ -9,6 +9,7 @@ pub mod calendar;
 pub mod kind;
 pub mod run;
 pub mod signal;
+pub mod step;
 pub mod units;
 
 pub use kind::{KIND_COUNT, Kind};

@@ -54,7 +54,8 @@ impl AccountCell {
             cell.frees.fetch_add(1, Relaxed);
         }
         if kind.in_total() {
-            self.total_now.fetch_sub(taken, Relaxed);
+            // Release: a range that ends and sees it sees the watermarks that the allocation has raised.
+            self.total_now.fetch_sub(taken, Release);
         }
         taken
     }

@@ -4,7 +4,7 @@
 //! 0            Header, GPU table, directory of slots
 //! 64 KiB       reserved for the quota ledger
 //! 2 MiB        slot 0: base | kernel hashes | kernels | names | lanes | strata | launch samples | timelines | post-mortems |
-//!              block levels | stacks
+//!              block levels | stacks | ranges and marks
 //! 2 MiB + S    slot 1 ...
 //! ```
 //!
@@ -15,16 +15,18 @@
 use crate::sync::AtomicU64;
 use radrm_base::KIND_COUNT;
 
+mod ranges;
 mod slot_state;
 mod stacks;
 
+pub use ranges::*;
 pub use slot_state::SlotState;
 pub use stacks::*;
 
 /// First word of a segment: "RADRMSEG".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RADRMSEG");
 /// Layout version. Any change of this file's structures or offsets raises it.
-pub const VERSION: u64 = 6;
+pub const VERSION: u64 = 7;
 
 /// GPUs that a segment can name.
 pub const GPUS: usize = 16;
@@ -208,10 +210,8 @@ pub struct AccountCell {
     pub chunks: AtomicU64,
     /// Failed requests.
     pub failed: AtomicU64,
-    /// Contexts now.
-    pub contexts: AtomicU64,
-    /// Requests for the GPU's memory that had been granted when one was last refused for lack of it, plus 1; 0: none was.
-    pub granted_at_refusal: AtomicU64,
+    /// Watermarks of ranges that an allocation raises, a bit each: see [`crate::ranges`].
+    pub watermarks: [AtomicU64; 2],
     /// 1 when the post-mortems are allocated.
     pub postmortems: AtomicU64,
     /// How often the peak was raised while call stacks were recorded.
@@ -222,8 +222,12 @@ pub struct AccountCell {
     pub at_peak: PeakCell,
     /// Time on the GPU from the first timed launch to the end of the last one, ns.
     pub timed_span_ns: AtomicU64,
+    /// Contexts now.
+    pub contexts: AtomicU64,
+    /// Requests for the GPU's memory that had been granted when one was last refused for lack of it, plus 1; 0: none was.
+    pub granted_at_refusal: AtomicU64,
     /// Unused.
-    pub spare1: [AtomicU64; 31],
+    pub spare1: [AtomicU64; 29],
 }
 
 /// One bucket of a timeline: two cache lines.
@@ -328,8 +332,11 @@ pub struct SlotHead {
     pub samples: [AtomicU64; 3],
     /// The recorder of call stacks: see [`crate::stacks`].
     pub stacks: [AtomicU64; STACK_WORDS],
+    /// The recorder of ranges and marks: see [`crate::ranges`].
+    pub ranges: [AtomicU64; RANGE_WORDS],
     /// Unused.
-    pub spare3: [AtomicU64; 512 - 32 - BYPASSES - 2 * LANES - 1 - 7 - 2 * COPY_WAYS - STACK_WORDS],
+    pub spare3:
+        [AtomicU64; 512 - 32 - BYPASSES - 2 * LANES - 1 - 7 - 2 * COPY_WAYS - STACK_WORDS - RANGE_WORDS],
 }
 
 /// What is allocated when a process joins.
@@ -544,6 +551,8 @@ const _: () = {
     assert!(size_of::<KindCell>() == 64);
     assert!(size_of::<PeakCell>() == 128);
     assert!(size_of::<AccountCell>() == 1024);
+    // What every allocation reads lies in one cache line.
+    assert!(std::mem::offset_of!(AccountCell, kinds) == 64);
     assert!(size_of::<TimelineBucket>() == 128);
     assert!(size_of::<ClockCell>() == 64);
     assert!(size_of::<SlotHead>() == 4096);

@@ -26,6 +26,7 @@ pub mod layout;
 pub mod ledger;
 pub mod postmortem;
 pub mod process;
+pub mod ranges;
 mod reader;
 pub mod ring;
 pub mod samples;
@@ -47,14 +48,15 @@ pub use kind::{Bypass, EndReason, EventKind, Refusal, Scope, TIMELINE_KINDS, fra
 pub use lanes::{GraphLaunches, Lane, Row};
 pub use ledger::{Ledger, LedgerRow};
 pub use radrm_base::{KIND_COUNT, Kind};
+pub use ranges::{NameId, RangeRecord, RangeText};
 pub use reader::{
     Account, Candidate, Copies, GpuInfo, Holder, JobInfo, KernelSnapshot, KindFigures, Later, LeftOut,
-    LiveBlock, Liveness, OtherProcess, Overhead, Peak, Postmortem, ProcessSnapshot, QuotaFigures, RingReader,
-    SampleReader, Segment, SegmentError, SiteSnapshot, SlotInfo, StackCode, StackModule, StackSnapshot,
-    Throttled, TimelinePoint, Uses,
+    LiveBlock, Liveness, OpenRange, OtherProcess, Overhead, Peak, Postmortem, ProcessSnapshot, QuotaFigures,
+    RangeGpu, RangeName, RangeReader, RangeSnapshot, RingReader, SampleReader, Segment, SegmentError,
+    SiteSnapshot, SlotInfo, StackCode, StackModule, StackSnapshot, Throttled, TimelinePoint, Uses,
 };
 pub use samples::LaunchSample;
 pub use segment::{CreateError, SegmentFile};
 pub use stacks::{Frame, SiteId};
 pub use strata::{CopyWay, Filling, KernelsMode, SizeClass, Stratum, estimate::KernelTime};
-pub use writer::Writer;
+pub use writer::{OwnMemory, Writer};

@@ -24,6 +24,9 @@ use std::ffi::CStr;
 use std::ptr::NonNull;
 
 mod charging;
+mod own;
+
+pub use own::OwnMemory;
 
 /// Bytes kept of the segment's path, for kernels that can only allocate through an open file.
 const PATH_BYTES: usize = 256;
@@ -119,6 +122,11 @@ impl Writer {
         self.base().head.clock.now(self.origin, self.steady)
     }
 
+    /// A time of `CLOCK_MONOTONIC` in ns as [`Writer::now`] gives it.
+    pub fn at_monotonic(&self, ns: u64) -> u64 {
+        ns.saturating_sub(self.origin)
+    }
+
     // ---- GPUs -------------------------------------------------------------------------------------
 
     /// The job-wide index of a GPU, by its uuid. `None` if the segment's table is full (counted).
@@ -153,7 +161,7 @@ impl Writer {
     }
 
     #[inline]
-    fn account(&self, gpu: GpuIndex) -> Option<&AccountCell> {
+    pub(crate) fn account(&self, gpu: GpuIndex) -> Option<&AccountCell> {
         self.base().accounts.get(usize::from(gpu.number()))
     }
 
@@ -429,7 +437,7 @@ impl Writer {
     }
 
     /// Allocates a range of the slot, so that touching it cannot fail. Leaves `errno` alone.
-    fn make_present(&self, at: u64, bytes: u64) -> bool {
+    pub(crate) fn make_present(&self, at: u64, bytes: u64) -> bool {
         let Some(end) = at.checked_add(bytes).filter(|end| *end <= SLOT_STRIDE) else { return false };
         debug_assert!(end.is_multiple_of(PAGE as u64));
         // SAFETY: the range lies in the slot's mapping.

@@ -1,8 +1,11 @@
-//! Reading a slot's rings: events, and launches that were timed.
+//! Reading a slot's rings: events, launches that were timed, ranges and marks.
 
 use super::segment::{Segment, SlotInfo};
 use crate::event::Event;
-use crate::layout::{RING_CELLS, SAMPLE_CELLS, SAMPLES_AT, SlotBase, SlotHead, slot_at};
+use crate::layout::{
+    RANGE_CELLS, RANGE_RING_AT, RING_CELLS, SAMPLE_CELLS, SAMPLES_AT, SlotBase, SlotHead, slot_at,
+};
+use crate::ranges::{RangeRecord, Word};
 use crate::ring::{CellSource, RingCursor, WORDS};
 use crate::samples::LaunchSample;
 use std::marker::PhantomData;
@@ -39,6 +42,19 @@ impl Record for LaunchSample {
         LaunchSample::unpack(words)
     }
 }
+
+impl Record for RangeRecord {
+    const HEAD_AT: u64 = (offset_of!(SlotHead, ranges) + Word::RingHead as usize * 8) as u64;
+    const CELLS_AT: u64 = RANGE_RING_AT;
+    const CELLS: u64 = RANGE_CELLS as u64;
+
+    fn of(words: [u64; WORDS]) -> Option<Self> {
+        RangeRecord::unpack(words)
+    }
+}
+
+/// Reads a slot's ranges and marks.
+pub type RangeReader = RecordReader<RangeRecord>;
 
 /// Reads a slot's events.
 pub type RingReader = RecordReader<Event>;

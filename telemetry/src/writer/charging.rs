@@ -36,9 +36,15 @@ impl Writer {
     #[inline]
     pub(crate) fn change(&self, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64, counted: bool, site: SiteId) {
         let Some(account) = self.account(gpu) else { return };
+        if account.chunks.load(Relaxed) == 0 {
+            self.gpu_of_ranges(gpu);
+        }
         let charge = || account.charge(kind, bytes, counted, ns);
         let total =
             if self.records_stacks { self.charge_in_turn(account, site, bytes, charge) } else { charge() };
+        if let Some(total) = total {
+            self.reached_in_ranges(gpu, account, total);
+        }
         if let Some(bucket) = self.bucket(gpu, account, ns) {
             bucket.change(kind, bytes);
             if let Some(total) = total {
@@ -59,6 +65,9 @@ impl Writer {
         site: SiteId,
     ) {
         let Some(account) = self.account(gpu) else { return };
+        if account.chunks.load(Relaxed) == 0 {
+            self.gpu_of_ranges(gpu);
+        }
         let discharge = || account.discharge(kind, bytes, counted);
         let taken = if self.records_stacks {
             self.discharge_in_turn(account, site, bytes, discharge)
