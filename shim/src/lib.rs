@@ -36,6 +36,8 @@ mod module;
 mod nvml;
 mod passive;
 mod quota;
+#[cfg_attr(test, allow(dead_code, reason = "only exported functions need it, and a test exports none"))]
+mod ranges;
 mod resolve;
 mod shell;
 mod stacks;

@@ -98,6 +98,13 @@ impl Page {
         self.epoch.load(Ordering::Acquire)
     }
 
+    /// Number of the join; 0 while not joined.
+    #[cfg_attr(test, allow(dead_code, reason = "only exported functions need it, and a test exports none"))]
+    #[inline(always)]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
     /// Captures under way.
     #[inline(always)]
     pub(crate) fn captures(&self) -> u32 {

@@ -4,6 +4,7 @@ use core::cell::Cell;
 
 use crate::kernels::cache::KernelCache;
 use crate::kernels::timing::strata::StrataCache;
+use crate::ranges::Nesting;
 use crate::telemetry;
 
 /// Value of [`Tls::ready`] in a new thread: no page has it.
@@ -27,6 +28,8 @@ pub(crate) struct Tls {
     pub(crate) lane: Cell<Option<telemetry::Lane>>,
     /// Words for the memory hooks; zeroed whenever the process joins anew.
     pub(crate) memory: [Cell<u64>; 16],
+    /// Open ranges of the program.
+    pub(crate) nesting: Nesting,
 }
 
 impl Tls {

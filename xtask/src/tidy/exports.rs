@@ -11,7 +11,18 @@ use super::Finding;
 use crate::shell;
 
 /// What the shim exports besides driver entry points.
-const BESIDES: [&str; 2] = ["dlsym", "dlvsym"];
+const BESIDES: [&str; 10] = [
+    "dlsym",
+    "dlvsym",
+    "InitializeInjectionNvtx2",
+    "radrm_end",
+    "radrm_is_recording",
+    "radrm_mark",
+    "radrm_memory",
+    "radrm_pop",
+    "radrm_push",
+    "radrm_start",
+];
 
 /// Compares the library's exports with the table of entry points and the list of hooks.
 pub fn check(root: &Path, library: &Path) -> Result<Vec<Finding>> {
