@@ -25,6 +25,7 @@ mod nvml;
 mod output;
 mod pace;
 mod postmortem;
+mod ranges;
 mod remainder;
 mod segment_source;
 mod source;

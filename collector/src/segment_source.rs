@@ -3,15 +3,15 @@
 use crate::launches::Streams;
 use crate::postmortem::convert;
 use crate::source::{Brief, Source};
-use crate::{stacks, timings};
+use crate::{ranges, stacks, timings};
 use radrm_profile::model::{
     Account, Block, Bypass, End, Event, EventKind, FailedRequest, Framework, Gpu, GpuIndex, Identity,
-    KIND_COUNT, Kernel, KindAccount, Postmortem, Process, ProcessKey, ProcessState, Stacks, Throttling,
-    TimedLaunch, Timeline, TimelinePoint,
+    KIND_COUNT, Kernel, KindAccount, Postmortem, Process, ProcessKey, ProcessState, RangeEvent, Ranges,
+    Stacks, Throttling, TimedLaunch, Timeline, TimelinePoint,
 };
 use radrm_profile::{Bytes, Nanos};
 use radrm_telemetry as seg;
-use radrm_telemetry::{Liveness, ProcessSnapshot, RingReader, SampleReader, Segment, SlotInfo};
+use radrm_telemetry::{Liveness, ProcessSnapshot, RangeReader, RingReader, SampleReader, Segment, SlotInfo};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
@@ -31,6 +31,7 @@ pub(crate) struct SegmentSource {
     slots: HashMap<ProcessKey, SlotInfo>,
     rings: HashMap<ProcessKey, RingReader>,
     launches: HashMap<ProcessKey, (SampleReader, Streams)>,
+    ranges: HashMap<ProcessKey, RangeReader>,
     /// What the driver takes for processes under a quota, by process and GPU; the ledger forgets those that are gone.
     overheads: HashMap<(ProcessKey, seg::GpuIndex), Bytes>,
     /// Saved: not read any more.
@@ -50,6 +51,7 @@ impl SegmentSource {
             slots: HashMap::new(),
             rings: HashMap::new(),
             launches: HashMap::new(),
+            ranges: HashMap::new(),
             overheads: HashMap::new(),
             released: HashSet::new(),
             cuda_version: None,
@@ -136,6 +138,7 @@ impl Source for SegmentSource {
         self.released.retain(|key| self.slots.contains_key(key));
         self.rings.retain(|key, _| self.slots.contains_key(key));
         self.launches.retain(|key, _| self.slots.contains_key(key));
+        self.ranges.retain(|key, _| self.slots.contains_key(key));
         self.overheads.retain(|(key, _), _| self.slots.contains_key(key));
         self.learn_overheads();
         let mut keys: Vec<ProcessKey> =
@@ -198,6 +201,7 @@ impl Source for SegmentSource {
             },
             stacks: None,
             stack_moments: Vec::new(),
+            ranges: None,
             kernel_activity: timings::work(&snapshot),
             timelines: snapshot
                 .accounts
@@ -225,6 +229,17 @@ impl Source for SegmentSource {
         let slot = self.slots.get(&key)?;
         let found = self.segment.stacks(slot).ok().flatten()?;
         (!found.sites.is_empty()).then(|| stacks::stacks(key, &found))
+    }
+
+    fn range_events(&mut self, key: ProcessKey, last: bool) -> Vec<RangeEvent> {
+        let Some(slot) = self.slots.get(&key) else { return Vec::new() };
+        let ring = self.ranges.entry(key).or_insert_with(|| RangeReader::new(slot));
+        ring.poll(&self.segment, last).iter().map(|record| ranges::event(key, record)).collect()
+    }
+
+    fn ranges(&mut self, key: ProcessKey) -> Option<Ranges> {
+        let found = self.segment.ranges(self.slots.get(&key)?).ok().flatten()?;
+        Some(ranges::ranges(key, &found, self.ranges.get(&key).map_or(0, RangeReader::lost)))
     }
 
     fn postmortems(&mut self, key: ProcessKey) -> Vec<Postmortem> {
@@ -277,6 +292,7 @@ impl Source for SegmentSource {
         self.released.insert(key);
         self.rings.remove(&key);
         self.launches.remove(&key);
+        self.ranges.remove(&key);
     }
 
     fn refusals(&mut self) -> Vec<String> {

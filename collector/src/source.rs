@@ -2,7 +2,7 @@
 //! tests have another.
 
 use radrm_profile::model::{
-    Block, Event, Gpu, GpuIndex, Postmortem, Process, ProcessKey, Stacks, TimedLaunch,
+    Block, Event, Gpu, GpuIndex, Postmortem, Process, ProcessKey, RangeEvent, Ranges, Stacks, TimedLaunch,
 };
 use radrm_profile::{Bytes, Nanos};
 
@@ -36,6 +36,16 @@ pub(crate) trait Source {
 
     /// The call stacks of its requests for memory; `None` if none are recorded. Not cheap.
     fn stacks(&mut self, _: ProcessKey) -> Option<Stacks> {
+        None
+    }
+
+    /// Its ranges and marks since the last call, as far as there was room for them; likewise.
+    fn range_events(&mut self, _: ProcessKey, _last: bool) -> Vec<RangeEvent> {
+        Vec::new()
+    }
+
+    /// What its ranges and marks took; `None` if it has none. Not cheap.
+    fn ranges(&mut self, _: ProcessKey) -> Option<Ranges> {
         None
     }
 

@@ -41,6 +41,8 @@ const TYPE_DRY_RUN: u32 = 50;
 const TYPE_FITS: u32 = 51;
 const TYPE_STACKS: u32 = 70;
 const TYPE_STACK_MOMENT: u32 = 71;
+const TYPE_RANGES: u32 = 80;
+const TYPE_RANGE_EVENTS: u32 = 81;
 
 /// Counts what the decoder claims, in memory and not in the file: a vector of
 /// small numbers claims up to eight times its encoded size.
@@ -90,6 +92,8 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::Fits(fits) => bytes(TYPE_FITS, fits),
         Record::Stacks(stacks) => bytes(TYPE_STACKS, stacks),
         Record::StackMoment(moment) => bytes(TYPE_STACK_MOMENT, moment),
+        Record::Ranges(ranges) => bytes(TYPE_RANGES, ranges),
+        Record::RangeEvents(events) => bytes(TYPE_RANGE_EVENTS, events),
     }
 }
 
@@ -119,6 +123,8 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_FITS => Record::Fits(value(payload)?),
         TYPE_STACKS => Record::Stacks(Box::new(value(payload)?)),
         TYPE_STACK_MOMENT => Record::StackMoment(Box::new(value(payload)?)),
+        TYPE_RANGES => Record::Ranges(Box::new(value(payload)?)),
+        TYPE_RANGE_EVENTS => Record::RangeEvents(value(payload)?),
         _ => return Ok(None),
     };
     Ok(Some(record))

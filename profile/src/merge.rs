@@ -42,6 +42,12 @@ impl Profile {
                     process.stack_moments.push(*moment);
                 }
             }
+            Record::Ranges(ranges) => {
+                if let Some(process) = self.processes.iter_mut().rfind(|p| p.key == ranges.key) {
+                    process.ranges = Some(*ranges);
+                }
+            }
+            Record::RangeEvents(events) => self.range_events.extend(events),
             Record::DryRun(figures) => self.dry_run = Some(*figures),
             Record::Fits(fits) => self.fits = fits,
             Record::Launches(launches) => self.launches.extend(launches),

@@ -2,8 +2,8 @@
 
 use crate::model::{
     DryRunFigures, Event, Fit, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews, Identity, Job, KIND_COUNT,
-    KernelSpan, NvmlSample, Outcome, Postmortem, ProcessKey, ProcessState, Recording, StackMoment, Stacks,
-    Throttling, TimedLaunch, TimelinePoint, Timings, device_total,
+    KernelSpan, NvmlSample, Outcome, Postmortem, ProcessKey, ProcessState, RangeEvent, Ranges, Recording,
+    StackMoment, Stacks, Throttling, TimedLaunch, TimelinePoint, Timings, device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -63,6 +63,10 @@ pub enum Record {
     Stacks(Box<Stacks>),
     /// What was held from each call site of a process at one moment.
     StackMoment(Box<StackMoment>),
+    /// What a process's ranges and marks took; replaces what was known of the process.
+    Ranges(Box<Ranges>),
+    /// Ranges that have ended and marks, some of those since the last such record.
+    RangeEvents(Vec<RangeEvent>),
 }
 
 /// Everything that changed up to one moment. One frame, so that a reader sees

@@ -107,6 +107,7 @@ fn process(slot: u32, pid: u32, timelines: Vec<Timeline>) -> Process {
         throttling: Throttling::default(),
         stacks: None,
         stack_moments: Vec::new(),
+        ranges: None,
         kernel_activity: KernelActivity::default(),
         timelines,
         seen_alive: Nanos::from_secs(187),

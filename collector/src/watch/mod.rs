@@ -12,6 +12,7 @@ use crate::nvml::{Message, NvmlSource, Sampler};
 use crate::output::{Output, ProfileFile};
 use crate::pace::{EventThinner, FINE_TIMELINES, SampleThinner, coarse, next_state, poll_gap};
 use crate::postmortem::Postmortems;
+use crate::ranges::{self, RangeThinner};
 use crate::remainder::{Around, Exact, Remainders};
 use crate::segment_source::EntryName;
 use crate::source::{Brief, Source};
@@ -124,6 +125,8 @@ pub(crate) struct Watch<S> {
     samples: SampleThinner,
     samples_ready: Vec<NvmlSample>,
     launches: LaunchThinner,
+    /// Ranges and marks that wait for the next state.
+    ranges: RangeThinner,
     activity: SpanBuilder,
     meters: load::Meters,
     host: HostWatch,
@@ -164,6 +167,8 @@ struct Watched {
     worked: Nanos,
     /// What of its call stacks is in the profile.
     stacks: stacks::Written,
+    /// When figures of its ranges are written.
+    ranges: ranges::Due,
 }
 
 impl<S: Source> Watch<S> {
@@ -189,6 +194,7 @@ impl<S: Source> Watch<S> {
             samples: SampleThinner::default(),
             samples_ready: Vec::new(),
             launches: LaunchThinner::default(),
+            ranges: RangeThinner::default(),
             activity: SpanBuilder::default(),
             meters: load::Meters::new(&options.dcgm, &options.nvml),
             host,
@@ -350,6 +356,7 @@ impl<S: Source> Watch<S> {
                 }
                 self.events.add(events);
                 self.read_launches(brief, last);
+                self.read_ranges(brief, last);
                 if brief.alive {
                     self.read_libraries(brief, now);
                 }
@@ -412,6 +419,7 @@ impl<S: Source> Watch<S> {
             keeps_launches,
             worked: Nanos::ZERO,
             stacks: stacks::Written::new(now),
+            ranges: ranges::Due::new(now),
         };
         self.processes.insert(brief.key, watched);
     }
@@ -438,6 +446,13 @@ impl<S: Source> Watch<S> {
         let is_wanted = self.processes.get(&brief.key).is_some_and(|watched| watched.keeps_launches);
         if is_wanted && self.output.profile.gpu_clock != GpuClock::Absent {
             self.launches.add(self.source.launches(brief.key, last || !brief.alive));
+        }
+    }
+
+    /// Takes single ranges and marks, of the first processes only.
+    fn read_ranges(&mut self, brief: &Brief, last: bool) {
+        if self.processes.get(&brief.key).is_some_and(|watched| watched.keeps_launches) {
+            self.ranges.add(self.source.range_events(brief.key, last || !brief.alive));
         }
     }
 
@@ -576,9 +591,11 @@ impl<S: Source> Watch<S> {
                 self.write(Record::Throttling(throttling));
             }
             self.write_stacks(&process, now, whole);
+            self.write_ranges(&process, now, whole);
             work.extend(self.worked(&process, now));
             if whole {
                 self.launches.end(brief.key);
+                self.ranges.end(brief.key);
             }
             if !brief.alive {
                 self.others.ended(brief.key, process.state.end == End::Exec);
@@ -594,6 +611,10 @@ impl<S: Source> Watch<S> {
         let launches = self.launches.take();
         if !launches.is_empty() {
             self.write(Record::Launches(launches));
+        }
+        let ranges = self.ranges.take();
+        if !ranges.is_empty() {
+            self.write(Record::RangeEvents(ranges));
         }
         for key in written {
             self.processes.remove(&key);

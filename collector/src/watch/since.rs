@@ -1,4 +1,4 @@
-//! What is recorded of a process since the last time: its call stacks, launches and copies.
+//! What is recorded of a process since the last time: its call stacks, ranges, launches and copies.
 
 use radrm_profile::model::{KernelSpan, Process};
 use radrm_profile::{Nanos, Record};
@@ -25,6 +25,17 @@ impl<S: Source> Watch<S> {
         for moment in moments {
             self.write(Record::StackMoment(Box::new(moment)));
         }
+    }
+
+    /// Writes what a process's ranges and marks took: when it has ended, and before that ever more rarely.
+    pub(super) fn write_ranges(&mut self, process: &Process, now: Nanos, whole: bool) {
+        let Some(watched) = self.processes.get_mut(&process.key) else { return };
+        if !watched.ranges.is_due(now) && !whole {
+            return;
+        }
+        let Some(mut ranges) = self.source.ranges(process.key) else { return };
+        ranges.unlisted = ranges.unlisted.saturating_add(self.ranges.left_out(process.key));
+        self.write(Record::Ranges(Box::new(ranges)));
     }
 
     /// What a process has launched and copied since this was last asked; `None`: nothing.

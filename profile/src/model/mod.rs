@@ -14,6 +14,7 @@ mod launch;
 mod memory;
 pub mod postmortem;
 mod process;
+mod ranges;
 mod recording;
 mod sample;
 mod stacks;
@@ -33,6 +34,7 @@ pub use memory::{
 };
 pub use postmortem::Postmortem;
 pub use process::{Bypass, End, Framework, Identity, Kernel, Process, ProcessState, Remainder, frameworks};
+pub use ranges::{OpenRange, RangeEvent, RangeMemory, RangeName, Ranges};
 pub use recording::{KernelsMode, Recording};
 pub use sample::{Event, EventKind, NvmlSample, ProcessUse};
 pub use stacks::{Site, StackCode, StackFrame, StackModule, StackMoment, Stacks, Symbol};
@@ -63,6 +65,8 @@ pub struct Profile {
     pub kernel_activity: Vec<KernelSpan>,
     /// Single launches that were timed, by the time of launch for each process and span.
     pub launches: Vec<TimedLaunch>,
+    /// Single ranges and marks of the programs, some of them where there are many; by process and span.
+    pub range_events: Vec<RangeEvent>,
     /// The host's side.
     pub host: Host,
     /// Figures of load that could not be taken, each as a clause with its reason.
@@ -107,6 +111,7 @@ impl Profile {
             activity: Vec::new(),
             kernel_activity: Vec::new(),
             launches: Vec::new(),
+            range_events: Vec::new(),
             host: Host::default(),
             unmeasured: Vec::new(),
             events: Vec::new(),

@@ -1,8 +1,8 @@
 //! A process of the job.
 
 use super::{
-    Account, Block, FailedRequest, GpuIndex, KernelActivity, KernelsMode, ProcessKey, StackMoment, Stacks,
-    Throttling, Timeline, Timings,
+    Account, Block, FailedRequest, GpuIndex, KernelActivity, KernelsMode, ProcessKey, Ranges, StackMoment,
+    Stacks, Throttling, Timeline, Timings,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
@@ -189,6 +189,8 @@ pub struct Process {
     pub stacks: Option<Stacks>,
     /// What was held from each call site at moments in between, by GPU and in the order in which they were recorded.
     pub stack_moments: Vec<StackMoment>,
+    /// Ranges and marks of the program, if it has any.
+    pub ranges: Option<Ranges>,
     /// What it has launched and copied so far: all of its spans in the profile.
     pub kernel_activity: KernelActivity,
     /// Its memory over time, one per GPU.
