@@ -15,8 +15,9 @@ pub use model::stacks::{Flame, Held, flames};
 pub use model::{
     Beside, BlockSummary, BypassSummary, CopySummary, CounterSummary, DryRunSummary, EndSummary,
     EstimateSummary, FailureSummary, Feature, Footprint, FrameworkSummary, GpuSummary, GpuTime, HostSummary,
-    JobSummary, KernelSummary, KindSummary, LeftOver, LimitSummary, LoadSummary, NvmlSummary, OutcomeSummary,
-    ProcessGpuSummary, ProcessSummary, SCHEMA, StacksSummary, Summary, footprint,
+    JobSummary, KernelSummary, KindSummary, LeftOver, LimitSummary, LoadSummary, NvmlSummary,
+    OpenRangeSummary, OutcomeSummary, ProcessGpuSummary, ProcessSummary, RangeGpuSummary, RangeSummary,
+    RangesSummary, SCHEMA, StacksSummary, StepsSummary, Summary, footprint,
 };
 pub use view::stacks::{folded, heap_profile, pprof, speedscope};
 pub use view::{

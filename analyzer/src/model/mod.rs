@@ -13,6 +13,7 @@ mod load;
 pub(crate) mod names;
 pub mod oom;
 mod process;
+pub(crate) mod ranges;
 mod recorded;
 pub(crate) mod signals;
 pub mod stacks;
@@ -29,6 +30,7 @@ pub use oom::{HeldSummary, LeftOutSummary, PostmortemSummary, QuotaSummary};
 pub use process::{
     BlockSummary, BypassSummary, EndSummary, FrameworkSummary, ProcessGpuSummary, ProcessSummary,
 };
+pub use ranges::{OpenRangeSummary, RangeGpuSummary, RangeSummary, RangesSummary, StepsSummary};
 pub use stacks::StacksSummary;
 pub use summary::{
     DryRunSummary, FailureSummary, JobSummary, OutcomeSummary, SCHEMA, Summary, ThrottlingSummary,

@@ -4,7 +4,7 @@
 use super::signals::signal_text;
 use super::{
     CopySummary, GpuSummary, HostSummary, KernelSummary, LimitSummary, PostmortemSummary, ProcessSummary,
-    QuotaSummary, StacksSummary,
+    QuotaSummary, RangesSummary, StacksSummary,
 };
 use radrm_profile::model::{DryRunFigures, Fit, GpuClock, Profile};
 use radrm_profile::{Bytes, Nanos};
@@ -76,6 +76,9 @@ pub struct Summary {
     /// Memory holders by line, of each process and GPU whose call stacks were recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stacks: Vec<StacksSummary>,
+    /// Phases that the program named itself (NVTX, or the Python module `radrm`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranges: Option<RangesSummary>,
     /// Events that the profile keeps.
     pub events: u64,
     /// What could not be read, or why nothing was seen: sentences, which

@@ -7,10 +7,11 @@
 //! that their counters stand together. Times are microseconds since the job's start.
 
 use crate::model::launches::{self, Placed};
+use crate::model::ranges::event_name;
 use crate::model::{Summary, WindowSummary, names};
 use radrm_profile::model::{
     COPY_WAYS, Event, EventKind, FailedRequest, GpuIndex, GpuSpan, KIND_COUNT, Kernel, KernelActivity,
-    KernelSpan, Kind, Process, Profile, Share, TimedLaunch,
+    KernelSpan, Kind, Process, Profile, RangeEvent, Share, TimedLaunch,
 };
 use radrm_profile::steps::gpu_steps;
 use radrm_profile::{Bytes, Nanos};
@@ -22,6 +23,9 @@ const HOST: u64 = 1 << 22;
 
 /// Threads of the tracks of streams are numbered from here.
 const STREAMS: u64 = 1 << 23;
+
+/// Threads of the tracks of phases are numbered from here.
+const RANGES: u64 = 3 << 22;
 
 /// Kernels that a process's slice names.
 const KERNELS: usize = 20;
@@ -36,6 +40,7 @@ pub fn perfetto(profile: &Profile, summary: &Summary) -> String {
     let mut launches = launches::by_process(profile);
     for process in &profile.processes {
         trace.process(profile, process);
+        trace.ranges(profile, process);
         trace.launches(profile, process, &launches.remove(&process.key).unwrap_or_default());
     }
     trace.host(profile);
@@ -233,6 +238,50 @@ impl Trace {
         }
     }
 
+    /// The program's own phases: a track for each thread. What does not nest there, or may have ended in another thread, is
+    /// on tracks of its own.
+    fn ranges(&mut self, profile: &Profile, process: &Process) {
+        let (pid, _) = place(process);
+        let mut events: Vec<&RangeEvent> =
+            profile.range_events.iter().filter(|event| event.process == process.key).collect();
+        events.sort_by_key(|event| (event.thread, event.start, std::cmp::Reverse(event.length)));
+        for (number, of_thread) in events.chunk_by(|a, b| a.thread == b.thread).enumerate() {
+            let thread = of_thread.first().map_or(0, |event| event.thread);
+            let tid = RANGES + (u64::from(process.key.slot) << 10) + u64::from(thread);
+            let args = json!({"name": format!("phases of thread {}", number + 1)});
+            self.events.push(json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": args}));
+            let mut open: Vec<Nanos> = Vec::new();
+            for event in of_thread {
+                let name = radrm_term::clean(&event_name(profile, event)).into_owned();
+                let (from, to) = (event.start, event.start + event.length);
+                if event.is_mark {
+                    self.mark((pid, tid), "t", &name, from, about_range(event));
+                    continue;
+                }
+                while open.last().is_some_and(|end| *end <= from) {
+                    open.pop();
+                }
+                if event.is_nested && open.last().is_none_or(|end| to <= *end) {
+                    open.push(to);
+                    self.slice((pid, tid), &name, from, to, about_range(event));
+                } else {
+                    self.apart(pid, &name, event);
+                }
+            }
+        }
+    }
+
+    /// A range on a track of its own.
+    fn apart(&mut self, pid: u64, name: &str, event: &RangeEvent) {
+        let id = self.events.len();
+        let mut begin =
+            json!({"ph": "b", "cat": "phase", "id": id, "name": name, "pid": pid, "ts": us(event.start)});
+        begin["args"] = about_range(event);
+        self.events.push(begin);
+        let end = us(event.start + event.length);
+        self.events.push(json!({"ph": "e", "cat": "phase", "id": id, "name": name, "pid": pid, "ts": end}));
+    }
+
     /// What a process launches and copies over time.
     fn work(&mut self, profile: &Profile, process: &Process) {
         let (pid, _) = place(process);
@@ -366,6 +415,20 @@ fn used_kinds<'a>(all: impl Iterator<Item = &'a [Bytes; KIND_COUNT]>) -> Vec<Kin
 
 fn kinds(used: &[Kind], held: &[Bytes; KIND_COUNT]) -> Map<String, Value> {
     used.iter().map(|kind| (kind.label().to_owned(), json!(held[kind.index()].0))).collect()
+}
+
+fn about_range(event: &RangeEvent) -> Value {
+    let mut args = json!({});
+    if let Some(step) = event.step {
+        args["step"] = json!(step);
+    }
+    if let Some(gpu) = event.gpu {
+        args["gpu"] = json!(gpu.0);
+        args["memory_at_begin_bytes"] = json!(event.entry.0);
+        args["memory_at_end_bytes"] = json!(event.exit.0);
+        args["memory_peak_bytes"] = json!(event.peak.map(|peak| peak.0));
+    }
+    args
 }
 
 fn about_launch(placed: &Placed<'_>, kernel: Option<&Kernel>) -> Value {

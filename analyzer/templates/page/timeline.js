@@ -411,6 +411,47 @@
     }
   }
 
+  /** Ranges and marks of the program: a row for each depth of each thread. */
+  class Phases extends Chart {
+    constructor(box, phases) {
+      super(box, 14 + phases.rows * 20 + BOTTOM, { t: phases.ranges.map(range => range[2]) });
+      this.phases = phases;
+    }
+    label([name, , , , , step]) { return this.phases.names[name] + (step < 0 ? "" : ` ${step}`); }
+    figures(t) {
+      const inside = this.phases.ranges.filter(([, , from, length]) => from <= t && t <= from + length).slice(0, 8);
+      const near = (view.to - view.from) / this.wide * 3;
+      const marks = this.phases.marks.filter(([, at]) => Math.abs(at - t) <= near).slice(0, 4);
+      if (!inside.length && !marks.length) return [time(t), ["no phase", ""]];
+      const peak = most => most < 0 ? "" : ` · up to ${bytes(most)}`;
+      return [time(t), ...inside.map(range => [this.label(range), time(range[3]) + peak(range[4])]), ...marks.map(([name]) => [this.phases.names[name], "mark"])];
+    }
+    draw() {
+      const bottom = this.height - BOTTOM;
+      this.begin(this.height);
+      for (const [name, row] of this.phases.threads) if (this.phases.threads.length > 1) this.add("text", { x: LEFT - 8, y: 14 + row * 20 + 14, "text-anchor": "end" }, name.replace(/^pid /, "").replace(", thread ", "/"));
+      // One rectangle for each pixel of a row at most.
+      const drawn = new Map();
+      for (const range of this.phases.ranges) {
+        const [name, row, from, length] = range;
+        if (from + length < view.from || from > view.to) continue;
+        const a = this.x(Math.max(from, view.from)), b = this.x(Math.min(from + length, view.to));
+        if (b - a < 1 && drawn.get(row) === Math.floor(a)) continue;
+        drawn.set(row, Math.floor(b));
+        this.add("rect", { class: `band c${name % 8}`, x: round(a), y: 14 + row * 20, width: round(Math.max(b - a, 1)), height: 18 });
+        const text = this.label(range), room = Math.floor((b - a - 8) / 7);
+        if (room >= Math.min(3, text.length)) this.add("text", { class: "inside", x: round(a) + 4, y: 14 + row * 20 + 13 }, text.length > room ? text.slice(0, Math.max(room - 1, 1)) + "…" : text);
+      }
+      for (const [, at] of this.phases.marks) {
+        if (at < view.from || at > view.to) continue;
+        const x = round(this.x(at));
+        this.add("path", { class: "mark", d: `M${x} 12V${bottom}M${x - 4} 2H${round(x + 4)}L${x} 11Z` });
+      }
+      this.timeAxis(bottom);
+      this.overlay(2, bottom);
+    }
+  }
+
   function draw() { charts.forEach(chart => chart.draw()); }
 
   document.documentElement.classList.add("js");
@@ -422,6 +463,8 @@
   const overview = document.getElementById("overview");
   if (overview) {
     new Overview(overview);
+    const phases = document.getElementById("phases");
+    if (phases) new Phases(phases, JSON.parse(document.getElementById("phases-data").textContent));
     const pick = (name, act) => document.querySelector(`#timeline [name=${name}]`).addEventListener("change", event => act(event.target));
     pick("by", field => { view.by = field.value; charts.forEach(chart => chart.describe?.()); draw(); });
     pick("card", field => { view.card = field.checked; draw(); });

@@ -6,6 +6,12 @@ use radrm_profile::model::dry_run::Phase;
 use radrm_profile::model::{HostCount, Kind};
 use serde::Serialize;
 
+/// Phases of a run that are compared: those that took longest.
+const RANGES: usize = 32;
+
+/// Characters of a phase's name in a label.
+const LONGEST: usize = 40;
+
 /// Unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -32,6 +38,7 @@ pub(super) enum Key {
     Kind(u8, Kind),
     Host(usize, &'static str, Unit),
     DryRun(usize, usize, &'static str),
+    Range(String, usize, &'static str, Unit),
 }
 
 impl Key {
@@ -42,6 +49,7 @@ impl Key {
             Key::Kind(gpu, kind) => format!("gpu{gpu}.{}.peak_bytes", kind.key()),
             Key::Host(_, name, _) => format!("host.{name}"),
             Key::DryRun(gpu, _, name) => format!("dry_run.gpu{gpu}.{name}"),
+            Key::Range(range, _, name, _) => format!("phase.{range}.{name}"),
         }
     }
 
@@ -53,12 +61,18 @@ impl Key {
             Key::Kind(gpu, kind) => format!("GPU {gpu} {} peak", kind.label()),
             Key::Host(_, name, _) => format!("host {}", words(name)),
             Key::DryRun(gpu, _, name) => format!("dry run GPU {gpu} {}", words(name)),
+            Key::Range(range, _, name, _) => {
+                format!("phase {} {}", range.chars().take(LONGEST).collect::<String>(), words(name))
+            }
         }
     }
 
     pub(super) fn unit(&self) -> Unit {
         match self {
-            Key::Job(_, _, unit) | Key::Gpu(_, _, _, unit) | Key::Host(_, _, unit) => *unit,
+            Key::Job(_, _, unit)
+            | Key::Gpu(_, _, _, unit)
+            | Key::Host(_, _, unit)
+            | Key::Range(_, _, _, unit) => *unit,
             Key::Kind(..) | Key::DryRun(..) => Unit::Bytes,
         }
     }
@@ -68,6 +82,7 @@ impl Key {
 pub(super) fn of(run: &Summary) -> Vec<(Key, f64)> {
     let timed = run.kernels.iter().filter_map(|kernel| kernel.gpu_time).map(|time| time.total_ns.0 as f64);
     let timed = timed.reduce(|a, b| a + b);
+    let steps = run.ranges.as_ref().and_then(|ranges| ranges.steps.as_ref());
     // A zero that means "not recorded" is no figure.
     let recorded = |value: f64| run.has_all_kernels().then_some(value);
     let job = [
@@ -78,6 +93,7 @@ pub(super) fn of(run: &Summary) -> Vec<(Key, f64)> {
         ("kernel_time_ns", Unit::Ns, timed.and_then(recorded)),
         ("copied_bytes", Unit::Bytes, recorded(run.copies.iter().map(|copies| copies.bytes.0 as f64).sum())),
         ("refused_requests", Unit::Count, Some(run.failed_requests_total as f64)),
+        ("step_time_ns", Unit::Ns, steps.map(|steps| 1e9 / steps.per_second)),
     ];
     let job = job.into_iter().enumerate();
     let mut all: Vec<(Key, f64)> =
@@ -110,7 +126,22 @@ pub(super) fn of(run: &Summary) -> Vec<(Key, f64)> {
         let figures = figures.into_iter().enumerate();
         all.extend(figures.filter_map(|(at, (name, unit, value))| Some((Key::Host(at, name, unit), value?))));
     }
+    of_ranges(run, &mut all);
     all
+}
+
+/// The phases that took longest.
+fn of_ranges(run: &Summary, all: &mut Vec<(Key, f64)>) {
+    let names = run.ranges.iter().flat_map(|ranges| &ranges.names);
+    for name in names.filter(|name| name.ranges > 0).take(RANGES) {
+        let mut add =
+            |at, metric, unit, value: f64| all.push((Key::Range(name.name.clone(), at, metric, unit), value));
+        add(0, "count", Unit::Count, name.ranges as f64);
+        add(1, "mean_ns", Unit::Ns, name.mean_ns.0 as f64);
+        if let Some(most) = name.gpus.iter().map(|gpu| gpu.peak_bytes).max() {
+            add(2, "peak_bytes", Unit::Bytes, most.0 as f64);
+        }
+    }
 }
 
 fn of_gpu(gpu: &GpuSummary, all: &mut Vec<(Key, f64)>) {

@@ -51,11 +51,11 @@ pub fn comparison_text(comparison: &Comparison, options: &TextOptions) -> String
         out.push_str(&table.to_string());
     }
     // A kind of memory that neither group used is left out.
-    let same: Vec<&str> = comparison
+    let same: Vec<_> = comparison
         .figures
         .iter()
         .filter(|figure| figure.verdict == "same" && figure.before != 0.0)
-        .map(|figure| figure.label.as_str())
+        .map(|figure| clean(&figure.label))
         .collect();
     if !same.is_empty() {
         out.push_str(&format!("\n  the same: {}\n", same.join(", ")));
@@ -81,7 +81,7 @@ fn row(figure: &Difference) -> [String; 6] {
         _ => "n/a".to_owned(),
     };
     [
-        figure.label.clone(),
+        clean(&figure.label).into_owned(),
         figure.unit.text(figure.before),
         figure.unit.text(figure.after),
         format!("{sign}{}", figure.unit.text(figure.change.abs())),

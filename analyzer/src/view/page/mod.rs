@@ -1,5 +1,6 @@
 //! The report as one page that needs nothing else.
 
+mod phases;
 mod stacks;
 mod timeline;
 
@@ -10,6 +11,7 @@ use super::text::dry_run;
 use super::text::load::{activity_text, host_lines, traffic_text};
 use crate::model::{DryRunSummary, Feature, GpuSummary, KernelSummary, ProcessSummary, Summary};
 use askama::Template;
+use phases::Phases;
 use radrm_base::calendar;
 use radrm_profile::model::dry_run::{GpuFigures, Phase};
 use radrm_profile::model::{GpuIndex, Kind, Profile};
@@ -63,6 +65,13 @@ struct Page<'a> {
     features: Vec<Features<'a>>,
     copies: Vec<String>,
     dry_run: Option<DryRun>,
+    /// Whether single phases are drawn.
+    draws_phases: bool,
+    /// Phases for the script, as JSON.
+    phases: String,
+    phase_rows: Vec<phases::Row>,
+    more_phases: usize,
+    phase_remarks: Vec<String>,
 }
 
 /// What a dry run found out.
@@ -165,9 +174,16 @@ impl<'a> Page<'a> {
             s.failed_requests.iter().map(|f| failure_text(f, s.processes.len() > 1)).collect();
         let timeline = Timeline::new(profile, s);
         let mut stacks = Stacks::new(profile);
+        let phases = Phases::new(profile);
+        let (phase_rows, more_phases) = phases::rows(s);
         Page {
             // Serialising to a string fails only for maps with keys that are not strings; there are none.
             data: json_in_script(&serde_json::to_string(&timeline).unwrap_or_default()),
+            draws_phases: !phases.is_empty() && !timeline.is_empty(),
+            phases: json_in_script(&serde_json::to_string(&phases).unwrap_or_default()),
+            phase_rows,
+            more_phases,
+            phase_remarks: phases::remarks(s),
             title: format!("{program} · GPU memory · radrm"),
             command,
             outcome: outcome_text(o),

@@ -4,6 +4,7 @@ pub(crate) mod dry_run;
 mod features;
 pub(crate) mod load;
 pub(crate) mod oom;
+pub(crate) mod ranges;
 pub(crate) mod sections;
 mod stacks;
 
@@ -64,6 +65,7 @@ pub fn text(profile: &radrm_profile::Profile, summary: &Summary, options: &TextO
     for gpu in &summary.gpus {
         report.gpu(&mut out, gpu);
     }
+    report.ranges(&mut out);
     report.stacks(&mut out);
     report.processes(&mut out);
     report.kernels(&mut out);
