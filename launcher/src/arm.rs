@@ -19,6 +19,9 @@ use crate::prepare::Prepared;
 use crate::recording::Channel;
 use crate::remarks::Remarks;
 
+/// Names the library to which NVTX, in the program, reports ranges and marks.
+const NVTX_VARIABLE: &str = "NVTX_INJECTION64_PATH";
+
 /// A launch that only lacks its program.
 pub struct Armed<'a> {
     pub(crate) prepared: Prepared<'a>,
@@ -52,6 +55,10 @@ impl<'a> Prepared<'a> {
         self.share(channel.as_ref(), &mut environment)?;
         if let (Some(channel), Some(shim)) = (&channel, self.preload.shim()) {
             environment.prepend_path("LD_PRELOAD", shim);
+            // NVTX of the program then says its ranges to the shim. Another tool's library stays.
+            if environment.get(NVTX_VARIABLE).is_none_or(|value| value.is_empty()) {
+                environment.set(NVTX_VARIABLE, shim.as_os_str().as_encoded_bytes());
+            }
             environment.set("RADRM_SEGMENT", channel.path().as_os_str().as_encoded_bytes());
             if let Some(kernels) = &self.plan.kernels {
                 kernels.enter(&mut environment);

@@ -58,7 +58,7 @@ pub fn try_compile(source: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let mut hasher = DefaultHasher::new();
     flags.hash(&mut hasher);
     header::text().hash(&mut hasher);
-    for file in [source, "cuda_types.h", "driver.h", "draw.h"] {
+    for file in [source, "cuda_types.h", "driver.h", "draw.h", "nvtx.h"] {
         fs::read(sources().join(file)).map_err(|e| format!("{file}: {e}"))?.hash(&mut hasher);
     }
     let stem = source.split('.').next().unwrap_or(source);

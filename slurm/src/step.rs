@@ -39,6 +39,8 @@ pub const OF_OPTION: &CStr = c"SLURM_RADRM_SHARDS";
 const OWN: [&CStr; 3] = [c"RADRM_SEGMENT", c"RADRM_QUOTA", c"RADRM_LEDGERS"];
 /// Lists that get the answer's entry in front.
 const LISTS: [&CStr; 2] = [c"LD_PRELOAD", c"LD_LIBRARY_PATH"];
+/// Of another tool, if the user has set it.
+const UNLESS_SET: &CStr = c"NVTX_INJECTION64_PATH";
 /// From then on a later attempt replaces the profile of an earlier one.
 const MAX_PROFILES: u32 = 1000;
 /// What `radrm-run` ends with where it starts no program.
@@ -281,6 +283,9 @@ pub fn enter(spank: Spank) {
         spank.unset_variable(c"RADRM_DISABLE");
     }
     for (name, value) in variables {
+        if name.as_c_str() == UNLESS_SET && spank.variable(name).is_some_and(|value| !value.is_empty()) {
+            continue;
+        }
         let joined =
             LISTS.contains(&name.as_c_str()).then(|| in_front(value, spank.variable(name))).flatten();
         let is_set = spank.set_variable(name, joined.as_deref().unwrap_or(value));

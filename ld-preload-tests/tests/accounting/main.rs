@@ -7,4 +7,5 @@ mod live;
 mod long_run;
 mod oom;
 mod random;
+mod ranges;
 mod stacks;

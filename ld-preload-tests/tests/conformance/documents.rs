@@ -162,6 +162,7 @@ fn problems(page: &Path, shared: &[Block]) -> String {
     let mut shell = Command::new("bash");
     shell.arg("-c").arg(script).current_dir(place.path()).env_clear().env("HOME", home.path());
     shell.env("XDG_RUNTIME_DIR", home.path()).env("XDG_DATA_HOME", home.path().join("data"));
+    shell.env("PYTHONPATH", artifacts::workspace().join("contrib/python"));
     shell.env("PATH", format!("{}:{}:/usr/bin:/bin", artifacts::directory().display(), bin.display()));
     let printed = child::run(shell, PATIENCE).ok().stdout;
 
