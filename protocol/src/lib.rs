@@ -7,6 +7,7 @@ pub mod connection;
 mod error;
 pub mod job_ref;
 pub mod socket;
+pub mod span;
 pub mod spec;
 pub mod stats;
 pub mod wire;

@@ -30,37 +30,7 @@ pub(super) enum ValueError {
 
 /// A span of time in ms: `90s`, `30m`, `2h`, `1d`, `1:30:00`, `1-12:00:00`, or minutes.
 pub(super) fn span(text: &str) -> Result<u64, ValueError> {
-    let bad = || ValueError::Time(text.to_owned());
-    let text = text.trim();
-    let number = |text: &str| text.parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0);
-    let ms = |value: f64| Ok((value * 1000.0).round() as u64);
-    for (unit, factor) in
-        [("ms", 0.001), ("s", 1.0), ("min", 60.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0)]
-    {
-        if let Some(value) = text.strip_suffix(unit).and_then(|rest| number(rest.trim())) {
-            return ms(value * factor);
-        }
-    }
-    if !text.contains([':', '-']) {
-        return number(text).ok_or_else(bad).and_then(|minutes| ms(minutes * 60.0));
-    }
-    let (days, clock) = match text.split_once('-') {
-        Some((days, clock)) => (days.parse::<u64>().map_err(|_| bad())?, clock),
-        None => (0, text),
-    };
-    let parts: Vec<u64> =
-        clock.split(':').map(|part| part.parse().map_err(|_| bad())).collect::<Result<_, _>>()?;
-    let dashed = text.contains('-');
-    let [hours, minutes, seconds] = match (dashed, parts.as_slice()) {
-        (true, [hours]) => [*hours, 0, 0],
-        (true, [hours, minutes]) => [*hours, *minutes, 0],
-        (_, [hours, minutes, seconds]) => [*hours, *minutes, *seconds],
-        (false, [minutes, seconds]) => [0, *minutes, *seconds],
-        _ => return Err(bad()),
-    };
-    let sum = [(days, 86_400_000_u64), (hours, 3_600_000), (minutes, 60_000), (seconds, 1000)];
-    let sum = sum.into_iter().try_fold(0, |sum: u64, (count, ms)| sum.checked_add(count.checked_mul(ms)?));
-    sum.ok_or_else(bad)
+    radrm_protocol::span::milliseconds(text).ok_or_else(|| ValueError::Time(text.to_owned()))
 }
 
 /// `1.5 GiB`, or `-` for nothing.
