@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use radrm_console::usage::{Instead, explain};
 
 use crate::show::{compare, dataset, report};
-use crate::{advise, audit, cdi, client, demo, evaluate, quota, replay, slurm, train};
+use crate::{advise, audit, cdi, client, demo, evaluate, quota, replay, slurm, sweep, train};
 
 /// Columns of help texts, as of a narrow terminal.
 const WIDTH: usize = 80;
@@ -236,6 +236,29 @@ Examples:
     /// Requeue a job of Slurm that ran out of GPU memory, with more of it
     #[command(hide = true, override_usage = "radrm slurm-retry [OPTIONS]")]
     SlurmRetry(slurm::retry::Flags),
+    /// Run many configurations of a program, resume after an interruption, and compare them
+    ///
+    /// Groups of runs are run one after the other, the members of a group at once. Each run has a profile, limits and an
+    /// output of its own in FILE.sweep, and the state is kept there: the same command goes on where it was interrupted.
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_long_help = "\
+Exit code: 0, 1 if a run failed or something went wrong, 2 if the command line
+is wrong, 130 if it was interrupted.
+
+Examples:
+  radrm sweep --dry-run grid.toml
+  radrm sweep grid.toml
+  radrm sweep --emulate 2xA100-40GB experiment.csv
+  radrm sweep report grid.toml"
+    )]
+    Sweep(Box<sweep::Flags>),
+    /// Supervise a run of a sweep
+    #[command(hide = true)]
+    SweepRun {
+        /// The folder of the attempt
+        folder: PathBuf,
+    },
     #[command(flatten)]
     Daemon(client::Command),
 }

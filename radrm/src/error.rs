@@ -17,6 +17,7 @@ use radrm_scheduler_core::Bytes;
 use radrm_scheduler_core::need::SummaryError;
 use radrm_scheduler_core::rad_file::RadError;
 use radrm_scheduler_core::replay::read;
+use radrm_sweep::SweepError;
 use thiserror::Error;
 
 use crate::client::dry_run::TrialError;
@@ -69,6 +70,8 @@ pub(crate) enum Failure {
     NoRun(i64),
     #[error(transparent)]
     Slurm(#[from] SlurmError),
+    #[error(transparent)]
+    Sweep(#[from] SweepError),
     #[error("{}", match .0 { Instead::Wrong(text) | Instead::Print(text) => text })]
     Line(Instead),
     #[error("no JSON can be made: {0}")]
@@ -114,6 +117,10 @@ pub(crate) enum UsageError {
     TooManyGpus { part: String, most: usize },
     #[error("--level: {0} is not between 50 and 100")]
     Level(f64),
+    #[error("no sweep given: name its file")]
+    NoSweep,
+    #[error("`{0}` is no figure: write run-time, peak-memory or sm-activity")]
+    NoFigure(String),
 }
 
 /// What is wrong with a file that was named.

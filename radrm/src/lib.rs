@@ -15,6 +15,7 @@ mod quota;
 mod replay;
 mod show;
 mod slurm;
+mod sweep;
 mod train;
 
 use std::process::ExitCode;
@@ -61,6 +62,8 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
         Command::Quota { command } => quota::run(&command),
         Command::Sbatch(flags) => return slurm::submit::run(*flags),
         Command::SlurmRetry(flags) => return slurm::retry::run(&flags),
+        Command::Sweep(flags) => return sweep::run(*flags),
+        Command::SweepRun { folder } => sweep::supervise(folder),
         Command::Report(flags) => show::report::run(&flags),
         Command::Compare(flags) => show::compare::run(&flags),
         Command::Dataset { command } => show::dataset::run(command),

@@ -1,0 +1,121 @@
+//! `radrm sweep`: many runs of programs from one file.
+
+mod forecast;
+mod progress;
+mod report;
+
+use std::env;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use radrm_emulator_machine::MachineSpec;
+use radrm_os::nvml::{Nvml, NvmlSource};
+use radrm_sweep::execute::{self, End, MigInstance, Options, Stop, Sweep};
+use radrm_sweep::{Source, supervisor};
+
+use crate::error::UsageError;
+use crate::{Failure, NAME};
+
+use progress::Progress;
+
+/// What a shell reports of a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+/// The flags as written.
+#[derive(Args, Debug)]
+pub(crate) struct Flags {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// The sweep: .toml, or radT's .csv, .yaml or .yml
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Run on emulated GPUs, as `radrm-run --emulate`; the members of a group share them
+    #[arg(long, value_name = "SPEC")]
+    emulate: Option<String>,
+    /// Run groups again of which a run failed
+    #[arg(long)]
+    rerun: bool,
+    /// Start nothing: show what each run and each group needs, whether it fits, and how long all takes
+    #[arg(long, conflicts_with = "rerun")]
+    dry_run: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Compare the configurations of a sweep, also while it runs
+    ///
+    /// Means over repetitions have 95 % intervals (Student's t). A slowdown is the run time by that of runs alone. A
+    /// star marks the configurations that no other beats in both run time and memory.
+    #[command(after_long_help = "\
+Examples:
+  radrm sweep report grid.toml
+  radrm sweep report grid.toml --best peak-memory
+  radrm sweep report grid.toml --csv > runs.csv")]
+    Report(report::Flags),
+}
+
+/// Does what the command line asks for, and gives the exit code.
+pub(crate) fn run(flags: Flags) -> Result<u8, Failure> {
+    if let Some(Command::Report(flags)) = &flags.command {
+        return report::run(flags).map(|()| 0);
+    }
+    let path = flags.file.as_deref().ok_or(UsageError::NoSweep)?;
+    let here = env::current_dir().map_err(Failure::NoDirectory)?;
+    let source = radrm_sweep::read(path, &here)?;
+    source.plan.remarks.iter().for_each(|remark| radrm_console::output::say(NAME, remark));
+    let emulate = flags.emulate.or_else(|| source.plan.emulate.clone());
+    let machine = emulate.as_deref().map(MachineSpec::parse).transpose()?;
+    if flags.dry_run {
+        return forecast::run(&source, machine.as_ref()).map(|()| 0);
+    }
+    let launcher = execute::launcher()?;
+    let options = Options {
+        supervisor: (launcher.with_file_name(NAME), vec!["sweep-run".to_owned()]),
+        launcher,
+        // An emulated machine has no instances.
+        instances: if machine.is_some() { Vec::new() } else { instances() },
+        emulate,
+        rerun: flags.rerun,
+        grace: execute::GRACE,
+    };
+    let mut sweep = Sweep::open(&source, options, Stop::by_signals()?)?;
+    let mut progress = Progress::new(&source.plan, std::io::stderr().is_terminal());
+    let end = sweep.run(&mut |event| progress.on(event));
+    progress.close();
+    match end? {
+        End::Interrupted => {
+            let sentence = format!("interrupted: `radrm sweep {}` goes on", shown(path));
+            radrm_console::output::say(NAME, &sentence);
+            Ok(INTERRUPTED)
+        }
+        End::Over { failed } => {
+            report::after(&source)?;
+            Ok(u8::from(failed > 0))
+        }
+    }
+}
+
+/// Supervises the run in a folder.
+pub(crate) fn supervise(folder: PathBuf) -> Result<(), Failure> {
+    let path = folder.clone();
+    supervisor::run(folder).map_err(|error| crate::error::FileProblem::Io(error).of(&path))
+}
+
+/// The MIG instances of this machine; without a driver there are none.
+fn instances() -> Vec<MigInstance> {
+    let inventory = Nvml::open(&NvmlSource::System).and_then(|nvml| nvml.inventory());
+    let gpus = inventory.map(|found| found.gpus).unwrap_or_default();
+    let instances = gpus.into_iter().filter(|gpu| gpu.uuid.starts_with("MIG-"));
+    instances.map(|gpu| MigInstance { uuid: gpu.uuid, name: gpu.name }).collect()
+}
+
+/// A path as a person can paste it.
+fn shown(path: &Path) -> String {
+    radrm_term::clean(&path.display().to_string()).into_owned()
+}
+
+/// Runs of a plan.
+fn count(source: &Source) -> usize {
+    source.plan.groups.iter().map(|group| group.runs.len()).sum()
+}

@@ -1,0 +1,281 @@
+//! `radrm sweep report`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use radrm_scheduler_core::{Bytes, Permille};
+use radrm_sweep::folder::Folder;
+use radrm_sweep::report::{self, Company, Configuration, Metric};
+use radrm_sweep::statistics::Mean;
+use radrm_sweep::store::{Recorded, Store};
+use radrm_sweep::{Source, SweepError};
+use radrm_term::{Table, clean, left, right};
+
+use crate::error::UsageError;
+use crate::{Failure, print};
+
+/// The flags as written.
+#[derive(Args, Debug)]
+pub(super) struct Flags {
+    /// The sweep [default: the only one of the current directory]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Print every run with its figures as CSV
+    #[arg(long)]
+    csv: bool,
+    /// The figure by which the best configuration is chosen: run-time, peak-memory or sm-activity
+    #[arg(long, value_name = "FIGURE", default_value = "run-time", hide_default_value = true, value_parser = metric)]
+    best: Metric,
+}
+
+fn metric(text: &str) -> Result<Metric, UsageError> {
+    match text {
+        "run-time" => Ok(Metric::RunTime),
+        "peak-memory" => Ok(Metric::PeakMemory),
+        "sm-activity" => Ok(Metric::SmActivity),
+        other => Err(UsageError::NoFigure(other.to_owned())),
+    }
+}
+
+/// Prints the report.
+pub(super) fn run(flags: &Flags) -> Result<(), Failure> {
+    let file = match &flags.file {
+        Some(file) => file.clone(),
+        None => only()?,
+    };
+    let runs = runs(&file)?;
+    if flags.csv { print(&as_csv(&runs)?) } else { print(&text(&runs, flags.best)) }
+}
+
+/// The report at the end of a sweep.
+pub(super) fn after(source: &Source) -> Result<(), Failure> {
+    print(&text(&runs(&source.path)?, Metric::default()))
+}
+
+fn runs(file: &Path) -> Result<Vec<Recorded>, SweepError> {
+    let folder = Folder::of(file)?;
+    folder.check()?;
+    Store::open_existing(&folder.database())?.runs()
+}
+
+/// The only sweep of the current directory that was started.
+fn only() -> Result<PathBuf, UsageError> {
+    let entries = fs::read_dir(".").into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut files: Vec<PathBuf> =
+        names.filter_map(|name| name.strip_suffix(".sweep").map(PathBuf::from)).collect();
+    match (files.pop(), files.is_empty()) {
+        (Some(file), true) => Ok(file),
+        _ => Err(UsageError::NoSweep),
+    }
+}
+
+const UNKNOWN: &str = "n/a";
+
+/// A mean with its interval in a form.
+fn mean(mean: Option<Mean>, form: impl Fn(f64) -> String) -> String {
+    let Some(mean) = mean else { return UNKNOWN.to_owned() };
+    let half = mean.half.map(|half| format!(" ± {}", form(half))).unwrap_or_default();
+    format!("{}{half}", form(mean.mean))
+}
+
+fn seconds(value: f64) -> String {
+    format!("{value:.2} s")
+}
+
+fn bytes(value: f64) -> String {
+    Bytes(value.max(0.0) as u64).to_string()
+}
+
+fn share(value: f64) -> String {
+    Permille::from_fraction(value).to_string()
+}
+
+fn company(company: Option<&Company>) -> String {
+    let Some(company) = company else { return "alone".to_owned() };
+    let by = if company.collocation == "-" { String::new() } else { format!(" ({})", company.collocation) };
+    format!("with {}{by}", company.others.join(" + "))
+}
+
+fn text(runs: &[Recorded], by: Metric) -> String {
+    let all = report::configurations(runs);
+    let mut table = Table::new([
+        left("CONFIGURATION"),
+        left("SHARING"),
+        right("RUNS"),
+        right("FAILED"),
+        right("RUN TIME"),
+        right("PEAK MEMORY"),
+        right("SM ACTIVITY"),
+        right("SLOWDOWN"),
+        left(""),
+    ]);
+    for one in &all {
+        let marks = [(one.on_front, "*"), (one.profiled, "profiled"), (one.left > 0, "not over")];
+        let marks: Vec<_> = marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect();
+        table.row([
+            one.name.clone(),
+            company(one.company.as_ref()),
+            one.finished.to_string(),
+            one.failed.to_string(),
+            mean(one.run_time_s, seconds),
+            mean(one.peak_bytes, bytes),
+            mean(one.sm_activity, share),
+            one.slowdown.map_or_else(|| "-".to_owned(), |slowdown| format!("{slowdown:.2}x")),
+            marks.join(" "),
+        ]);
+    }
+    let mut lines = table.lines();
+    if all.iter().any(|one| one.on_front) {
+        lines.extend([
+            String::new(),
+            "* no other configuration has a shorter run time and less memory".to_owned(),
+        ]);
+    }
+    if let Some(best) = report::best(&all, by) {
+        let figure = match by {
+            Metric::RunTime => format!("run time {}", mean(best.run_time_s, seconds)),
+            Metric::PeakMemory => format!("peak memory {}", mean(best.peak_bytes, bytes)),
+            Metric::SmActivity => format!("SM activity {}", mean(best.sm_activity, share)),
+        };
+        lines.push(format!(
+            "best: {}, {}: {figure}",
+            clean(&best.name),
+            clean(&company(best.company.as_ref()))
+        ));
+    }
+    lines.extend(matrix(&all));
+    if all.iter().any(|one| one.profiled) {
+        lines.push("figures of runs under a profiler are not comparable with others".to_owned());
+    }
+    if all.iter().any(|one| one.emulated) {
+        lines.push("some runs were on emulated GPUs: their run times are not those of a real GPU".to_owned());
+    }
+    lines.join("\n") + "\n"
+}
+
+/// The matrix of slowdowns, if there are any.
+fn matrix(all: &[Configuration]) -> Vec<String> {
+    let found = report::slowdowns(all);
+    if found.rows.is_empty() {
+        return Vec::new();
+    }
+    let titles = found.columns.iter().map(|column| right(clean(&company(Some(column))).into_owned()));
+    let mut table = Table::new(std::iter::once(left("SLOWDOWN OF")).chain(titles));
+    for (row, cells) in found.rows.iter().zip(&found.cells) {
+        let cells = cells
+            .iter()
+            .map(|cell| cell.map_or_else(|| "-".to_owned(), |slowdown| format!("{slowdown:.2}x")));
+        table.row(std::iter::once(row.clone()).chain(cells));
+    }
+    std::iter::once(String::new()).chain(table.lines()).collect()
+}
+
+/// Every run with its parameters, and its figures without units in their values.
+fn as_csv(runs: &[Recorded]) -> Result<String, Failure> {
+    const FIRST: [&str; 6] = ["run", "group", "configuration", "repetition", "collocation", "profiled"];
+    const LAST: [&str; 12] = [
+        "state",
+        "attempt",
+        "start_unix_ms",
+        "run_time_s",
+        "exit_code",
+        "signal",
+        "reason",
+        "peak_bytes",
+        "sm_activity",
+        "sm_activity_origin",
+        "emulated",
+        "profile",
+    ];
+    let parameters: std::collections::BTreeSet<&String> =
+        runs.iter().flat_map(|run| run.parameters.keys()).collect();
+    let some = |value: Option<String>| value.unwrap_or_default();
+    let mut rows = Vec::new();
+    let titles = FIRST.iter().map(|title| (*title).to_owned());
+    let titles = titles.chain(parameters.iter().map(|name| format!("param.{name}")));
+    rows.push(titles.chain(LAST.iter().map(|title| (*title).to_owned())).collect::<Vec<_>>());
+    for run in runs {
+        let end = &run.outcome;
+        let first = [
+            run.number.to_string(),
+            run.group.clone(),
+            run.configuration.clone(),
+            run.repetition.to_string(),
+            run.collocation.clone(),
+            run.profiled.to_string(),
+        ];
+        let is_over = end.state.is_over();
+        let last = [
+            end.state.key().to_owned(),
+            run.attempt.to_string(),
+            some(is_over.then(|| end.started_ms.to_string())),
+            some(is_over.then(|| format!("{}", end.duration_ms as f64 / 1000.0))),
+            some(end.exit_code.map(|code| code.to_string())),
+            some(end.signal.map(|signal| signal.to_string())),
+            some(end.reason.clone()),
+            some(end.peak_bytes.map(|bytes| bytes.to_string())),
+            some(end.sm_activity.map(|share| format!("{share}"))),
+            some(end.sm_origin.clone()),
+            some(is_over.then(|| end.emulated.to_string())),
+            some(end.profile.as_ref().map(|path| path.display().to_string())),
+        ];
+        let values = parameters.iter().map(|name| run.parameters.get(*name).cloned().unwrap_or_default());
+        rows.push(first.into_iter().chain(values).chain(last).collect());
+    }
+    Ok(report::csv_text(&rows)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_sweep::store::{Outcome, State};
+
+    fn run(number: u64, group: &str, configuration: &str, ms: u64) -> Recorded {
+        Recorded {
+            key: number.to_string(),
+            number,
+            group: group.into(),
+            configuration: configuration.into(),
+            parameters: [("batch".to_owned(), number.to_string())].into(),
+            repetition: number as u32,
+            collocation: "-".into(),
+            attempt: 1,
+            outcome: Outcome {
+                state: State::Finished,
+                duration_ms: ms,
+                exit_code: Some(0),
+                peak_bytes: Some(3 << 30),
+                sm_activity: Some(0.5),
+                ..Outcome::default()
+            },
+            ..Recorded::default()
+        }
+    }
+
+    #[test]
+    fn a_report_shows_means_with_intervals_and_the_best() {
+        let runs = [run(1, "a", "a", 9000), run(2, "a", "a", 11_000), run(3, "b", "b, x", 20_000)];
+        let shown = text(&runs, Metric::RunTime);
+        for part in [
+            "10.00 s ± 12.71 s",
+            "3.00 GiB ± 0 B",
+            "50 % ± 0 %",
+            "best: a, alone: run time 10.00 s",
+            "20.00 s  ",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        let csv = as_csv(&runs).unwrap();
+        let lines: Vec<_> = csv.lines().collect();
+        assert!(
+            lines[0]
+                .starts_with("run,group,configuration,repetition,collocation,profiled,param.batch,state,")
+        );
+        assert!(
+            lines[3].starts_with("3,b,\"b, x\",3,-,false,3,finished,1,0,20,0,,,3221225472,0.5,,false,"),
+            "{csv}"
+        );
+    }
+}

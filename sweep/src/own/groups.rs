@@ -1,0 +1,118 @@
+//! Groups of different members: `[[group]]`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::settings::{RawSettings, Settings};
+use super::{At, Raw, Recipe, Values, axes, group_name};
+use crate::error::Wrong;
+use crate::expand::Axis;
+use crate::plan::Group;
+
+/// A group as written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawGroup {
+    name: Option<Spanned<String>>,
+    collocation: Option<Spanned<String>>,
+    timeout: Option<Spanned<String>>,
+    pub(super) members: Vec<Spanned<RawMember>>,
+}
+
+/// A member as written: values of axes, and settings.
+#[derive(Debug, Deserialize)]
+pub(super) struct RawMember {
+    copies: Option<Spanned<u32>>,
+    devices: Option<Spanned<Vec<toml::Value>>>,
+    mem_limit: Option<Spanned<String>>,
+    sm_limit: Option<Spanned<String>>,
+    timeout: Option<Spanned<String>>,
+    #[serde(flatten)]
+    values: BTreeMap<String, toml::Value>,
+}
+
+impl RawMember {
+    /// The axes that it states.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.values.keys().map(String::as_str)
+    }
+
+    fn settings(&self) -> RawSettings<'_> {
+        RawSettings {
+            timeout: self.timeout.as_ref(),
+            mem_limit: self.mem_limit.as_ref(),
+            sm_limit: self.sm_limit.as_ref(),
+            devices: self.devices.as_ref(),
+            collocation: None,
+        }
+    }
+}
+
+/// The groups of one repetition, and with `solo` their members alone.
+pub(super) fn groups(
+    raw: &Raw,
+    recipe: &Recipe,
+    settings: &Settings,
+    all: &[(String, Axis)],
+    repetition: u32,
+) -> Result<Vec<Group>, At> {
+    let (mut groups, mut names, mut alone) = (Vec::new(), BTreeSet::new(), Vec::<Group>::new());
+    for (number, group) in raw.group.iter().enumerate() {
+        let (at, group) = (group.span().start, group.get_ref());
+        let name = group
+            .name
+            .as_ref()
+            .map_or_else(|| format!("group-{}", number + 1), |name| name.get_ref().clone());
+        if !super::is_name(&name) {
+            return Err((at, Wrong::Name));
+        }
+        if !names.insert(name.clone()) {
+            return Err((at, Wrong::GroupTwice(name)));
+        }
+        if group.members.is_empty() {
+            return Err((at, Wrong::NoMembers));
+        }
+        let settings = settings.with(&RawSettings {
+            timeout: group.timeout.as_ref(),
+            collocation: group.collocation.as_ref(),
+            ..RawSettings::default()
+        })?;
+        let stated: BTreeSet<&str> =
+            group.members.iter().flat_map(|member| member.get_ref().names()).collect();
+        let open = axes::rest(all, &stated).map_err(|(_, wrong)| (at, wrong))?;
+        for values in &open {
+            let mut runs = Vec::new();
+            for (member, raw) in group.members.iter().enumerate() {
+                let (at, raw) = (raw.span().start, raw.get_ref());
+                let missing = stated.iter().find(|name| !raw.names().any(|own| own == **name));
+                if let Some(axis) = missing {
+                    return Err((at, Wrong::MemberAxis { member: member + 1, axis: (*axis).to_owned() }));
+                }
+                let mut values: Values = values.clone();
+                for (name, value) in &raw.values {
+                    values.insert(name.clone(), axes::text(value).map_err(|wrong| (at, wrong))?);
+                }
+                let settings = settings.with(&raw.settings())?;
+                for _ in 0..super::count(raw.copies.as_ref())? {
+                    runs.push(recipe.run(&values, &settings, repetition));
+                }
+            }
+            alone.extend(runs.iter().filter(|_| raw.solo).map(|run| {
+                let run = crate::plan::Run { collocation: crate::plan::Collocation::Streams, ..run.clone() };
+                Group {
+                    name: group_name("alone", &Values::from([("run".to_owned(), run.configuration.clone())])),
+                    runs: vec![run],
+                    ..Group::default()
+                }
+            }));
+            groups.push(Group { name: group_name(&name, values), runs, ..Group::default() });
+        }
+    }
+    // Each configuration once, before the groups that it is compared with.
+    let mut seen = BTreeSet::new();
+    alone.retain(|group| seen.insert(group.keys()));
+    alone.extend(groups);
+    Ok(alone)
+}

@@ -1,0 +1,279 @@
+//! What a sweep found: configurations with means over their repetitions, how much groups slow their members, and which
+//! configurations no other beats. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::SweepError;
+use crate::statistics::Mean;
+use crate::store::{Recorded, State};
+
+/// A configuration under one kind of company.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Configuration {
+    /// Its name.
+    pub name: String,
+    /// How it shared its GPU; `None` if its runs were alone.
+    pub company: Option<Company>,
+    /// Runs that finished, failed, or are not over.
+    pub finished: usize,
+    /// Runs that failed or whose time was over.
+    pub failed: usize,
+    /// Runs that are left to do.
+    pub left: usize,
+    /// Run time of those that finished, s.
+    pub run_time_s: Option<Mean>,
+    /// Highest GPU memory on one GPU, bytes: of those that finished.
+    pub peak_bytes: Option<Mean>,
+    /// SM activity, 0 to 1.
+    pub sm_activity: Option<Mean>,
+    /// A profiler was around the runs: their figures are not comparable.
+    pub profiled: bool,
+    /// They ran on emulated GPUs.
+    pub emulated: bool,
+    /// Run time by that of runs alone.
+    pub slowdown: Option<f64>,
+    /// No other configuration has a shorter run time and less memory.
+    pub on_front: bool,
+}
+
+/// With what a run shared its GPU.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Company {
+    /// `-`, `MPS` or a MIG profile.
+    pub collocation: String,
+    /// The configurations of the other members, sorted.
+    pub others: Vec<String>,
+}
+
+/// By which figure the best configuration is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Metric {
+    /// The shortest run time.
+    #[default]
+    RunTime,
+    /// The lowest memory.
+    PeakMemory,
+    /// The highest SM activity.
+    SmActivity,
+}
+
+/// How much a configuration is slowed by each company.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Slowdowns {
+    /// The configurations that ran alone and with others.
+    pub rows: Vec<String>,
+    /// The companies.
+    pub columns: Vec<Company>,
+    /// Run time by that of runs alone, by row and column.
+    pub cells: Vec<Vec<Option<f64>>>,
+}
+
+/// The configurations of all runs, those alone first, each in the order in which it first stands there.
+#[must_use]
+pub fn configurations(runs: &[Recorded]) -> Vec<Configuration> {
+    let mut groups: BTreeMap<(&str, u32), Vec<&Recorded>> = BTreeMap::new();
+    for run in runs {
+        groups.entry((&run.group, run.repetition)).or_default().push(run);
+    }
+    let mut order: Vec<(&str, Option<Company>)> = Vec::new();
+    let mut members: BTreeMap<(&str, Option<Company>), Vec<&Recorded>> = BTreeMap::new();
+    for run in runs {
+        let group = groups.get(&(run.group.as_str(), run.repetition)).map_or(&[][..], Vec::as_slice);
+        let others: Vec<_> = group
+            .iter()
+            .filter(|other| other.key != run.key)
+            .map(|other| other.configuration.clone())
+            .collect();
+        let company = (!others.is_empty()).then(|| {
+            let mut others = others;
+            others.sort();
+            Company { collocation: run.collocation.clone(), others }
+        });
+        let key = (run.configuration.as_str(), company);
+        if !members.contains_key(&key) {
+            order.push(key.clone());
+        }
+        members.entry(key).or_default().push(run);
+    }
+    order.sort_by_key(|(_, company)| company.is_some());
+    let mut found: Vec<Configuration> =
+        order.into_iter().map(|key| configuration(key.0, key.1.clone(), &members[&key])).collect();
+    let alone: BTreeMap<String, f64> = found
+        .iter()
+        .filter(|one| one.company.is_none() && !one.profiled)
+        .filter_map(|one| Some((one.name.clone(), one.run_time_s?.mean)))
+        .collect();
+    for one in found.iter_mut().filter(|one| one.company.is_some() && !one.profiled) {
+        let time = one.run_time_s.map(|time| time.mean);
+        one.slowdown = time
+            .zip(alone.get(&one.name))
+            .filter(|(_, alone)| **alone > 0.0)
+            .map(|(time, alone)| time / alone);
+    }
+    mark_front(&mut found);
+    found
+}
+
+fn configuration(name: &str, company: Option<Company>, runs: &[&Recorded]) -> Configuration {
+    let of = |state: fn(State) -> bool| runs.iter().filter(|run| state(run.outcome.state)).count();
+    let mean = |value: fn(&Recorded) -> Option<f64>| {
+        let finished = runs.iter().filter(|run| run.outcome.state == State::Finished);
+        Mean::of(&finished.filter_map(|run| value(run)).collect::<Vec<_>>())
+    };
+    Configuration {
+        name: name.to_owned(),
+        company,
+        finished: of(|state| state == State::Finished),
+        failed: of(|state| matches!(state, State::Failed | State::TimedOut)),
+        left: of(|state| !state.is_over()),
+        run_time_s: mean(|run| Some(run.outcome.duration_ms as f64 / 1000.0)),
+        peak_bytes: mean(|run| run.outcome.peak_bytes.map(|bytes| bytes as f64)),
+        sm_activity: mean(|run| run.outcome.sm_activity),
+        profiled: runs.iter().any(|run| run.profiled),
+        emulated: runs.iter().any(|run| run.outcome.emulated),
+        slowdown: None,
+        on_front: false,
+    }
+}
+
+/// Marks the configurations that no other beats in run time and memory; those under a profiler compete with none.
+fn mark_front(all: &mut [Configuration]) {
+    let points: Vec<Option<(f64, f64)>> = all
+        .iter()
+        .map(|one| Some((one.run_time_s?.mean, one.peak_bytes?.mean)).filter(|_| !one.profiled))
+        .collect();
+    for (one, point) in all.iter_mut().zip(&points) {
+        let Some((time, bytes)) = point else { continue };
+        one.on_front = !points.iter().flatten().any(|(other_time, other_bytes)| {
+            other_time <= time && other_bytes <= bytes && (other_time < time || other_bytes < bytes)
+        });
+    }
+}
+
+/// The best by a metric, among those without failed runs and without a profiler.
+#[must_use]
+pub fn best(all: &[Configuration], by: Metric) -> Option<&Configuration> {
+    let value = |one: &Configuration| match by {
+        Metric::RunTime => one.run_time_s.map(|time| time.mean),
+        Metric::PeakMemory => one.peak_bytes.map(|bytes| bytes.mean),
+        // The highest is the lowest of the negative.
+        Metric::SmActivity => one.sm_activity.map(|share| -share.mean),
+    };
+    let able = all.iter().filter(|one| one.failed == 0 && !one.profiled);
+    able.filter_map(|one| Some((value(one)?, one)))
+        .min_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, one)| one)
+}
+
+/// The matrix of slowdowns.
+#[must_use]
+pub fn slowdowns(all: &[Configuration]) -> Slowdowns {
+    let known = || all.iter().filter(|one| one.slowdown.is_some());
+    let columns: BTreeSet<Company> = known().filter_map(|one| one.company.clone()).collect();
+    let mut rows: Vec<String> = Vec::new();
+    for one in known() {
+        if !rows.contains(&one.name) {
+            rows.push(one.name.clone());
+        }
+    }
+    let cell = |row: &String, column: &Company| {
+        known()
+            .find(|one| one.name == *row && one.company.as_ref() == Some(column))
+            .and_then(|one| one.slowdown)
+    };
+    let cells = rows.iter().map(|row| columns.iter().map(|column| cell(row, column)).collect()).collect();
+    Slowdowns { cells, columns: columns.into_iter().collect(), rows }
+}
+
+/// Rows of cells as CSV, also for spreadsheets.
+///
+/// # Errors
+/// Rows of different lengths.
+pub fn csv_text(rows: &[Vec<String>]) -> Result<String, SweepError> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    rows.iter().try_for_each(|row| writer.write_record(row))?;
+    let bytes = writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Outcome;
+
+    fn run(key: &str, group: &str, configuration: &str, seconds: u64, mib: u64) -> Recorded {
+        Recorded {
+            key: key.into(),
+            group: group.into(),
+            configuration: configuration.into(),
+            repetition: 1,
+            collocation: "-".into(),
+            outcome: Outcome {
+                state: State::Finished,
+                duration_ms: seconds * 1000,
+                peak_bytes: Some(mib << 20),
+                ..Outcome::default()
+            },
+            ..Recorded::default()
+        }
+    }
+
+    #[test]
+    fn slowdowns_are_by_runs_alone_and_by_company() {
+        let runs = [
+            run("1", "a", "a", 10, 5),
+            run("2", "b", "b", 20, 5),
+            run("3", "ab", "a", 15, 5),
+            run("4", "ab", "b", 30, 5),
+            run("5", "aa", "a", 20, 5),
+            run("6", "aa", "a", 22, 5),
+        ];
+        let all = configurations(&runs);
+        let shapes: Vec<_> =
+            all.iter().map(|one| (one.name.as_str(), one.company.is_some(), one.slowdown)).collect();
+        assert_eq!(
+            shapes,
+            [
+                ("a", false, None),
+                ("b", false, None),
+                ("a", true, Some(1.5)),
+                ("b", true, Some(1.5)),
+                ("a", true, Some(2.1))
+            ]
+        );
+        let matrix = slowdowns(&all);
+        assert_eq!(matrix.rows, ["a", "b"]);
+        let others: Vec<_> = matrix.columns.iter().map(|company| company.others.join("+")).collect();
+        assert_eq!(others, ["a", "b"]);
+        assert_eq!(matrix.cells, [[Some(2.1), Some(1.5)], [Some(1.5), None]]);
+    }
+
+    #[test]
+    fn the_front_holds_what_no_other_beats() {
+        let runs = [
+            run("1", "a", "a", 10, 9),
+            run("2", "b", "b", 20, 5),
+            run("3", "c", "c", 20, 9),
+            run("4", "d", "d", 30, 5),
+        ];
+        let all = configurations(&runs);
+        let front: Vec<_> = all.iter().filter(|one| one.on_front).map(|one| one.name.as_str()).collect();
+        assert_eq!(front, ["a", "b"]);
+        assert_eq!(best(&all, Metric::RunTime).unwrap().name, "a");
+        assert_eq!(best(&all, Metric::PeakMemory).unwrap().name, "b");
+        assert_eq!(best(&all, Metric::SmActivity), None);
+    }
+
+    #[test]
+    fn figures_are_of_runs_that_finished_and_of_no_profiled_one() {
+        let failed = Recorded {
+            outcome: Outcome { state: State::Failed, duration_ms: 1, ..Outcome::default() },
+            ..run("2", "a2", "a", 1, 1)
+        };
+        let profiled = Recorded { profiled: true, ..run("3", "p", "p", 1, 1) };
+        let all = configurations(&[run("1", "a", "a", 10, 9), failed, profiled]);
+        assert_eq!((all[0].finished, all[0].failed, all[0].run_time_s.unwrap().mean), (1, 1, 10.0));
+        assert_eq!(best(&all, Metric::RunTime), None, "one failed, the other ran under a profiler");
+        assert!(!all[1].on_front);
+    }
+}

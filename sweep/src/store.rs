@@ -1,0 +1,409 @@
+//! The state of a sweep in SQLite: one row for each run. A row changes before the run is started, and when it is over.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, TransactionBehavior, named_params, params};
+
+use crate::error::SweepError;
+use crate::plan::Group;
+
+/// Version of the table.
+const VERSION: i64 = 1;
+
+/// How long another process may hold the lock: a report reads while the sweep writes.
+const BUSY: Duration = Duration::from_secs(15);
+
+const TABLE: &str = "\
+CREATE TABLE runs (
+    key TEXT PRIMARY KEY,
+    number INTEGER NOT NULL UNIQUE,
+    group_name TEXT NOT NULL,
+    name TEXT NOT NULL,
+    configuration TEXT NOT NULL,
+    parameters TEXT NOT NULL,
+    repetition INTEGER NOT NULL,
+    collocation TEXT NOT NULL,
+    profiled INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('waiting', 'started', 'finished', 'failed', 'timeout')),
+    attempt INTEGER NOT NULL,
+    started_ms INTEGER,
+    duration_ms INTEGER,
+    exit_code INTEGER,
+    signal INTEGER,
+    reason TEXT,
+    peak_bytes INTEGER,
+    sm_activity REAL,
+    sm_origin TEXT,
+    emulated INTEGER,
+    profile TEXT
+) STRICT;";
+
+/// Where a run is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// It was not started, or its attempts were interrupted.
+    #[default]
+    Waiting,
+    /// An attempt was started, and its end is not recorded.
+    Started,
+    /// It ended with exit code 0.
+    Finished,
+    /// It ended otherwise.
+    Failed,
+    /// Its time was over.
+    TimedOut,
+}
+
+impl State {
+    /// The word in the database.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Started => "started",
+            Self::Finished => "finished",
+            Self::Failed => "failed",
+            Self::TimedOut => "timeout",
+        }
+    }
+
+    fn of(key: &str) -> Self {
+        let all = [Self::Waiting, Self::Started, Self::Finished, Self::Failed, Self::TimedOut];
+        all.into_iter().find(|state| state.key() == key).unwrap_or_default()
+    }
+
+    /// Whether nothing is left to do.
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        !matches!(self, Self::Waiting | Self::Started)
+    }
+}
+
+/// How a run ended, and what it took.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Where it is now.
+    pub state: State,
+    /// When it started, ms since 1970.
+    pub started_ms: u64,
+    /// How long it ran, ms.
+    pub duration_ms: u64,
+    /// Its exit code.
+    pub exit_code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Why there is no exit code, or what the program was refused.
+    pub reason: Option<String>,
+    /// Highest GPU memory on one GPU, bytes.
+    pub peak_bytes: Option<u64>,
+    /// Mean SM activity, 0 to 1.
+    pub sm_activity: Option<f64>,
+    /// How that was obtained.
+    pub sm_origin: Option<String>,
+    /// It ran on emulated GPUs.
+    pub emulated: bool,
+    /// Its profile.
+    pub profile: Option<PathBuf>,
+}
+
+/// A run as it is recorded.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Recorded {
+    /// Identifies the run.
+    pub key: String,
+    /// Its number in the sweep, from 1.
+    pub number: u64,
+    /// The group with which it started.
+    pub group: String,
+    /// Name in tables.
+    pub name: String,
+    /// Equal for repetitions.
+    pub configuration: String,
+    /// What distinguishes the configuration.
+    pub parameters: BTreeMap<String, String>,
+    /// From 1.
+    pub repetition: u32,
+    /// How it shared its GPU.
+    pub collocation: String,
+    /// A profiler was around it: its figures are not comparable.
+    pub profiled: bool,
+    /// Attempts so far.
+    pub attempt: u32,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// An open state.
+#[derive(Debug)]
+pub struct Store {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl Store {
+    /// Opens the state; it is made if there is none, for its owner alone.
+    ///
+    /// # Errors
+    /// [`SweepError::State`], [`SweepError::Newer`].
+    pub fn open(path: &Path) -> Result<Self, SweepError> {
+        // SQLite gives its journal the mode of the database, and says itself why a file cannot be made.
+        let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let store = Self::with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        store.migrate()?;
+        Ok(store)
+    }
+
+    /// Opens a state that must exist. What a killed sweep left half written is undone, so it is not opened read-only.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_existing(path: &Path) -> Result<Self, SweepError> {
+        let store = Self::with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        store.version()?;
+        Ok(store)
+    }
+
+    fn with_flags(path: &Path, flags: OpenFlags) -> Result<Self, SweepError> {
+        let open = || {
+            let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+            connection.busy_timeout(BUSY)?;
+            Ok(connection)
+        };
+        let connection = open().map_err(|source| SweepError::State { path: path.to_owned(), source })?;
+        Ok(Self { connection, path: path.to_owned() })
+    }
+
+    fn wrong(&self) -> impl Fn(rusqlite::Error) -> SweepError + use<> {
+        let path = self.path.clone();
+        move |source| SweepError::State { path: path.clone(), source }
+    }
+
+    fn version(&self) -> Result<i64, SweepError> {
+        let found = self
+            .connection
+            .pragma_query_value(None, "user_version", |row| row.get(0))
+            .map_err(self.wrong())?;
+        if found > VERSION {
+            return Err(SweepError::Newer { path: self.path.clone(), found, known: VERSION });
+        }
+        Ok(found)
+    }
+
+    fn migrate(&self) -> Result<(), SweepError> {
+        if self.version()? == 0 {
+            let both = format!("BEGIN IMMEDIATE; {TABLE} PRAGMA user_version = {VERSION}; COMMIT;");
+            self.connection.execute_batch(&both).map_err(self.wrong())?;
+        }
+        Ok(())
+    }
+
+    /// Adds the runs of groups that are not there yet.
+    ///
+    /// # Errors
+    /// [`SweepError::State`].
+    pub fn adopt<'g>(&mut self, groups: impl Iterator<Item = &'g Group>) -> Result<(), SweepError> {
+        let wrong = self.wrong();
+        let add = move |connection: &mut Connection| -> rusqlite::Result<()> {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let mut number: i64 =
+                transaction.query_row("SELECT coalesce(max(number), 0) FROM runs", [], |row| row.get(0))?;
+            for group in groups {
+                for (key, run) in group.keys().iter().zip(&group.runs) {
+                    let added = transaction.execute(
+                        "INSERT INTO runs (key, number, group_name, name, configuration, parameters, repetition,
+                                           collocation, profiled, state, attempt)
+                         VALUES (:key, :number, :group, :name, :configuration, :parameters, :repetition,
+                                 :collocation, :profiled, 'waiting', 0)
+                         ON CONFLICT (key) DO NOTHING",
+                        named_params! {
+                            ":key": key, ":number": number + 1, ":group": group.name, ":name": run.name,
+                            ":configuration": run.configuration, ":repetition": run.repetition,
+                            ":parameters": serde_json::to_string(&run.parameters).unwrap_or_default(),
+                            ":collocation": run.collocation.to_string(), ":profiled": run.profiler.is_some(),
+                        },
+                    )?;
+                    number += i64::try_from(added).unwrap_or(0);
+                }
+            }
+            transaction.commit()
+        };
+        add(&mut self.connection).map_err(wrong)
+    }
+
+    /// A run by its key.
+    ///
+    /// # Errors
+    /// [`SweepError::State`].
+    pub fn run(&self, key: &str) -> Result<Option<Recorded>, SweepError> {
+        let found = self.connection.query_row("SELECT * FROM runs WHERE key = ?1", [key], recorded);
+        found.optional().map_err(self.wrong())
+    }
+
+    /// All runs by number.
+    ///
+    /// # Errors
+    /// [`SweepError::State`].
+    pub fn runs(&self) -> Result<Vec<Recorded>, SweepError> {
+        let all = || {
+            let mut statement = self.connection.prepare("SELECT * FROM runs ORDER BY number")?;
+            statement.query_map([], recorded)?.collect::<rusqlite::Result<_>>()
+        };
+        all().map_err(self.wrong())
+    }
+
+    /// Records that an attempt at a group is about to start; it is on disk when this returns.
+    ///
+    /// # Errors
+    /// [`SweepError::State`].
+    pub fn start(&mut self, keys: &[String]) -> Result<(), SweepError> {
+        self.each(keys, |transaction, key| {
+            let text = "UPDATE runs SET state = 'started', attempt = attempt + 1 WHERE key = ?1";
+            transaction.execute(text, [key]).map(|_| ())
+        })
+    }
+
+    /// Records that a group is to be run again.
+    ///
+    /// # Errors
+    /// [`SweepError::State`].
+    pub fn reset(&mut self, keys: &[String]) -> Result<(), SweepError> {
+        self.each(keys, |transaction, key| {
+            transaction.execute("UPDATE runs SET state = 'waiting' WHERE key = ?1", [key]).map(|_| ())
+        })
+    }
+
+    /// Records how the members of a group ended, all or none.
+    ///
+    /// # Errors
+    /// [`SweepError::State`].
+    pub fn finish(&mut self, keys: &[String], outcomes: &[Outcome]) -> Result<(), SweepError> {
+        let mut outcomes = outcomes.iter();
+        self.each(keys, |transaction, key| {
+            let Some(outcome) = outcomes.next() else { return Ok(()) };
+            transaction.execute(
+                "UPDATE runs SET state = ?2, started_ms = ?3, duration_ms = ?4, exit_code = ?5, signal = ?6, reason = ?7,
+                                 peak_bytes = ?8, sm_activity = ?9, sm_origin = ?10, emulated = ?11, profile = ?12
+                 WHERE key = ?1",
+                params![
+                    key,
+                    outcome.state.key(),
+                    signed(outcome.started_ms),
+                    signed(outcome.duration_ms),
+                    outcome.exit_code,
+                    outcome.signal,
+                    outcome.reason,
+                    outcome.peak_bytes.map(signed),
+                    outcome.sm_activity,
+                    outcome.sm_origin,
+                    outcome.emulated,
+                    outcome.profile.as_ref().map(|path| path.to_string_lossy().into_owned()),
+                ],
+            )?;
+            Ok(())
+        })
+    }
+
+    fn each(
+        &mut self,
+        keys: &[String],
+        mut change: impl FnMut(&rusqlite::Transaction<'_>, &str) -> rusqlite::Result<()>,
+    ) -> Result<(), SweepError> {
+        let wrong = self.wrong();
+        let mut all = || {
+            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            keys.iter().try_for_each(|key| change(&transaction, key))?;
+            transaction.commit()
+        };
+        all().map_err(wrong)
+    }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn recorded(row: &Row<'_>) -> rusqlite::Result<Recorded> {
+    let number =
+        |name: &str| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(name)?.map(i64::unsigned_abs));
+    let parameters: String = row.get("parameters")?;
+    Ok(Recorded {
+        key: row.get("key")?,
+        number: number("number")?.unwrap_or(0),
+        group: row.get("group_name")?,
+        name: row.get("name")?,
+        configuration: row.get("configuration")?,
+        parameters: serde_json::from_str(&parameters).unwrap_or_default(),
+        repetition: row.get("repetition")?,
+        collocation: row.get("collocation")?,
+        profiled: row.get("profiled")?,
+        attempt: row.get("attempt")?,
+        outcome: Outcome {
+            state: State::of(&row.get::<_, String>("state")?),
+            started_ms: number("started_ms")?.unwrap_or(0),
+            duration_ms: number("duration_ms")?.unwrap_or(0),
+            exit_code: row.get("exit_code")?,
+            signal: row.get("signal")?,
+            reason: row.get("reason")?,
+            peak_bytes: number("peak_bytes")?,
+            sm_activity: row.get("sm_activity")?,
+            sm_origin: row.get("sm_origin")?,
+            emulated: row.get::<_, Option<bool>>("emulated")?.unwrap_or(false),
+            profile: row.get::<_, Option<String>>("profile")?.map(PathBuf::from),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Run;
+    use std::os::unix::fs::MetadataExt;
+
+    fn groups(names: &[&str]) -> Vec<Group> {
+        let run = |name: &&str| Run { command: vec![(*name).into()], ..Run::default() };
+        let group = |name: &&str| Group { name: (*name).into(), runs: vec![run(name)], ..Group::default() };
+        names.iter().map(group).collect()
+    }
+
+    #[test]
+    fn a_plan_that_grew_keeps_what_was_recorded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.db");
+        let mut store = Store::open(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let small = groups(&["a", "b"]);
+        store.adopt(small.iter()).unwrap();
+        let keys = small[0].keys();
+        store.start(&keys).unwrap();
+        let outcome = Outcome {
+            state: State::Finished,
+            duration_ms: 7,
+            exit_code: Some(0),
+            peak_bytes: Some(1 << 40),
+            sm_activity: Some(0.5),
+            profile: Some("p".into()),
+            ..Outcome::default()
+        };
+        store.finish(&keys, std::slice::from_ref(&outcome)).unwrap();
+        drop(store);
+        let mut store = Store::open(&path).unwrap();
+        store.adopt(groups(&["c", "a", "b"]).iter()).unwrap();
+        let runs = store.runs().unwrap();
+        let shapes: Vec<_> =
+            runs.iter().map(|run| (run.group.as_str(), run.number, run.outcome.state)).collect();
+        assert_eq!(shapes, [("a", 1, State::Finished), ("b", 2, State::Waiting), ("c", 3, State::Waiting)]);
+        assert_eq!((&runs[0].outcome, runs[0].attempt), (&outcome, 1));
+    }
+
+    #[test]
+    fn a_newer_state_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.db");
+        Store::open(&path).unwrap().connection.pragma_update(None, "user_version", 9).unwrap();
+        assert!(matches!(Store::open(&path), Err(SweepError::Newer { found: 9, .. })));
+    }
+}

@@ -1,0 +1,159 @@
+//! The supervisor of one run: a process of its own, so that a run ends in order when the sweep was killed.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use radrm_console::output::reason;
+use radrm_os::{ProcessIdentity, pidfd};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process_group};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::attempt::{Attempt, Barrier, Ended, MARK, Order};
+use crate::leftovers;
+
+/// What was asked of the supervisor while its program ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// The time is over.
+    Timeout,
+    /// The sweep was interrupted.
+    Interrupted,
+}
+
+/// Runs what the order in a folder says. Standard input is the attempt's locked status file.
+///
+/// # Errors
+/// The folder cannot be used.
+pub fn run(folder: PathBuf) -> io::Result<()> {
+    let attempt = Attempt::at(folder);
+    let order = attempt.order()?;
+    let mut status = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let own = ProcessIdentity::of(std::process::id()).ok_or(io::ErrorKind::NotFound)?;
+    writeln!(status, "{} {}", own.pid, own.start)?;
+    if let Some(barrier) = &order.barrier {
+        writeln!(status, "waiting")?;
+        // A signal ends this process while it waits: nothing was started.
+        if !Barrier::pass(barrier)? {
+            return Ok(());
+        }
+    }
+    let signals = signals()?;
+    let started = Instant::now();
+    let started_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let ended = match start(&attempt, &order) {
+        Ok(child) => {
+            let (status, cause) = supervise(child, &order, signals, started)?;
+            if cause == Some(Cause::Interrupted) {
+                // No result: the run is repeated.
+                return Ok(());
+            }
+            Ended {
+                code: status.code(),
+                signal: status.signal(),
+                timed_out: cause == Some(Cause::Timeout),
+                ..Ended::default()
+            }
+        }
+        Err(error) => Ended { not_started: Some(reason(&error)), ..Ended::default() },
+    };
+    attempt.end(&Ended { started_ms, duration_ms: started.elapsed().as_millis() as u64, ..ended })
+}
+
+/// A stream that has something to read when a signal came.
+fn signals() -> io::Result<UnixStream> {
+    let (reader, writer) = UnixStream::pair()?;
+    reader.set_nonblocking(true)?;
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
+    }
+    Ok(reader)
+}
+
+fn start(attempt: &Attempt, order: &Order) -> io::Result<Child> {
+    let output = File::create(attempt.file("output.log"))?;
+    let (program, arguments) = order.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    if !Path::new(&order.directory).is_dir() {
+        let text = format!("the directory {} does not exist", order.directory.display());
+        return Err(io::Error::new(io::ErrorKind::NotFound, text));
+    }
+    let mut command = Command::new(program);
+    command.args(arguments).envs(&order.environment).env(MARK, &order.mark).current_dir(&order.directory);
+    // A group of its own: it is ended as a whole, and Ctrl-C of the terminal does not reach it.
+    command.process_group(0).stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output);
+    command.spawn()
+}
+
+/// Waits for the end of the program; gives why it was ended, if it was.
+fn supervise(
+    mut child: Child,
+    order: &Order,
+    mut signals: UnixStream,
+    started: Instant,
+) -> io::Result<(ExitStatus, Option<Cause>)> {
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let signal = |signal| {
+        if let Some(group) = group {
+            // The group may be gone already.
+            let _ = kill_process_group(group, signal);
+        }
+    };
+    let handle = pidfd::open(child.id())?;
+    let timeout = order.timeout_ms.map(|ms| started + Duration::from_millis(ms));
+    let (mut cause, mut kill_at) = (None, None);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            if cause.is_some() {
+                // What left the group of the program ends with it.
+                signal(Signal::KILL);
+                leftovers::kill(&order.mark);
+            }
+            return Ok((status, cause));
+        }
+        let now = Instant::now();
+        let due = if cause.is_none() { timeout } else { kill_at };
+        if due.is_some_and(|due| due <= now) {
+            if cause.is_none() {
+                cause = Some(Cause::Timeout);
+                signal(Signal::TERM);
+                kill_at = Some(now + Duration::from_millis(order.grace_ms));
+            } else {
+                signal(Signal::KILL);
+                leftovers::kill(&order.mark);
+                kill_at = None;
+            }
+            continue;
+        }
+        let left = due.map(|due| due - now);
+        let left = left.map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        let mut events = [PollFd::new(&handle, PollFlags::IN), PollFd::new(&signals, PollFlags::IN)];
+        match poll(&mut events, left.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut bytes = [0; 16];
+        if matches!(signals.read(&mut bytes), Ok(count) if count > 0) {
+            // A program that has ended by itself was not interrupted.
+            if cause.is_none()
+                && let Some(status) = child.try_wait()?
+            {
+                return Ok((status, None));
+            }
+            // The second one does not wait.
+            let is_first = cause != Some(Cause::Interrupted);
+            cause = Some(Cause::Interrupted);
+            signal(if is_first { Signal::TERM } else { Signal::KILL });
+            let grace = if is_first { Duration::from_millis(order.grace_ms) } else { Duration::ZERO };
+            kill_at = Some(Instant::now() + grace);
+        }
+    }
+}
