@@ -8,9 +8,17 @@ use super::archive::{File, tar_gz};
 use super::tree::{Entry, Part};
 use super::{DESCRIPTION, Release, SUMMARY, scripts};
 
-/// Where Debian's zsh finds completions of packages.
+/// What the other packages have elsewhere: where Debian's zsh and Debian's Python look for what packages install.
+const PLACES: [(&str, &str); 2] = [
+    ("usr/share/zsh/site-functions", "usr/share/zsh/vendor-completions"),
+    ("usr/lib/radrm/python", "usr/lib/python3/dist-packages"),
+];
+
+/// Where Debian has a file.
 fn installed(entry: &Entry) -> String {
-    format!("./{}", entry.on_node()).replace("zsh/site-functions", "zsh/vendor-completions")
+    let path = entry.on_node();
+    let moved = PLACES.iter().find_map(|(from, to)| Some(format!("./{to}{}", path.strip_prefix(from)?)));
+    moved.unwrap_or_else(|| format!("./{path}"))
 }
 
 /// Writes `radrm_VERSION_amd64.deb`.
@@ -67,4 +75,21 @@ pub fn write(release: &Release, out: &Path) -> Result<()> {
     }
     std::fs::write(out.join(format!("radrm_{}_amd64.deb", release.version)), package.into_inner()?)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::Part;
+    use super::*;
+
+    #[test]
+    fn files_lie_where_debian_looks_for_them() {
+        let at = |part, name: &str| installed(&Entry { part, name: name.to_owned(), content: Vec::new() });
+        assert_eq!(
+            at(Part::Python, "radrm/__init__.py"),
+            "./usr/lib/python3/dist-packages/radrm/__init__.py"
+        );
+        assert_eq!(at(Part::Share, "zsh/site-functions/_radrm"), "./usr/share/zsh/vendor-completions/_radrm");
+        assert_eq!(at(Part::Library, "libradrm.so"), "./usr/lib/radrm/libradrm.so");
+    }
 }

@@ -65,7 +65,8 @@ pub struct Flags {
     /// An empty or new folder for the packages instead of target/dist.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Install each package into a small Debian (as root, with mmdebstrap), use it, and remove it again.
+    /// Install each package into a small Debian (as root, with mmdebstrap), use it, and remove it again; boot one with
+    /// systemd, where units start and users log in.
     #[arg(long = "try")]
     trial: bool,
 }
@@ -122,7 +123,7 @@ pub fn run(flags: &Flags) -> Result<()> {
     fs::write(out.join("SHA256SUMS"), &sums)?;
     eprintln!("xtask: packages in {}", out.display());
     eprint!("{sums}");
-    if flags.trial { trial::run(&out) } else { Ok(()) }
+    if flags.trial { trial::run(&out, built.glibc) } else { Ok(()) }
 }
 
 /// Seconds since 1970 of the commit; of `SOURCE_DATE_EPOCH` where that is set.

@@ -1,6 +1,7 @@
 //! A package for Fedora, RHEL, Rocky, SUSE.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use rpm::{BuildConfig, CompressionWithLevel, Dependency, FileOptions, PackageBuilder};
@@ -8,15 +9,13 @@ use rpm::{BuildConfig, CompressionWithLevel, Dependency, FileOptions, PackageBui
 use super::tree::{Entry, Part};
 use super::{DESCRIPTION, Release, SUMMARY, scripts};
 
-/// Folders of our own, which a removal takes along; others belong to the system.
-const OWN: [&str; 6] = [
-    "/etc/radrm",
-    "/usr/lib/radrm",
-    "/usr/share/doc/radrm",
-    "/usr/share/doc/radrm/how-to",
-    "/usr/share/radrm",
-    "/usr/share/radrm/slurm",
-];
+/// Folders that hold nothing of other packages: a removal takes them along.
+fn own_folders(tree: &[Entry]) -> BTreeSet<PathBuf> {
+    let paths = tree.iter().map(|entry| Path::new("/").join(entry.on_node()));
+    let above = |path: PathBuf| path.ancestors().skip(1).map(Path::to_owned).collect::<Vec<_>>();
+    let is_own = |folder: &PathBuf| folder.iter().any(|name| name == "radrm");
+    paths.flat_map(above).filter(is_own).collect()
+}
 
 fn options(entry: &Entry) -> Result<FileOptions> {
     let options = FileOptions::new(format!("/{}", entry.on_node()));
@@ -50,8 +49,8 @@ pub fn write(release: &Release, out: &Path) -> Result<()> {
         .post_install_script(scripts::INSTALLED)
         .pre_uninstall_script(scripts::REMOVING)
         .post_uninstall_script(scripts::REMOVED);
-    for folder in OWN {
-        package.with_dir_entry(FileOptions::dir(folder).permissions(0o755))?;
+    for folder in own_folders(&release.tree) {
+        package.with_dir_entry(FileOptions::dir(folder.to_string_lossy()).permissions(0o755))?;
     }
     for entry in &release.tree {
         package.with_file_contents(entry.content.clone(), options(entry)?)?;
@@ -63,7 +62,6 @@ pub fn write(release: &Release, out: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
     use std::fs::File;
     use std::io::BufReader;
 
@@ -78,6 +76,7 @@ mod tests {
             entry(Part::Library, "libradrm.so"),
             entry(Part::Unit, "radrmd.service"),
             entry(Part::Slurm, "job_submit.lua"),
+            entry(Part::Python, "radrm/__init__.py"),
             entry(Part::Config, "radrm.toml"),
             entry(Part::Doc, "LICENSE-MIT"),
         ];
@@ -100,15 +99,24 @@ mod tests {
         assert!(config.contains(rpm::FileFlags::CONFIG | rpm::FileFlags::NOREPLACE), "{config:?}");
         assert!(find("/usr/share/doc/radrm/LICENSE-MIT").flags().contains(rpm::FileFlags::LICENSE));
         let paths: BTreeSet<_> = files.iter().map(|file| file.path().to_owned()).collect();
-        assert_eq!(paths.len(), release.tree.len() + OWN.len(), "{paths:?}");
+        let own = own_folders(&release.tree);
+        let expected = [
+            "/etc/radrm",
+            "/usr/lib/radrm",
+            "/usr/lib/radrm/python",
+            "/usr/lib/radrm/python/radrm",
+            "/usr/share/doc/radrm",
+            "/usr/share/radrm",
+            "/usr/share/radrm/slurm",
+        ];
+        assert_eq!(own, expected.map(PathBuf::from).into());
+        assert_eq!(paths.len(), release.tree.len() + own.len(), "{paths:?}");
         for file in package.files().unwrap() {
             let file = file.unwrap();
             let name = file.metadata.basename().to_owned();
             let content = file.content().unwrap_or_default();
-            assert!(
-                content == name.as_bytes() || OWN.contains(&file.metadata.path().to_str().unwrap()),
-                "{name}"
-            );
+            let is_whole = content.ends_with(name.as_bytes()) && !name.is_empty();
+            assert!(is_whole || own.contains(&file.metadata.path()), "{name}");
         }
 
         assert_eq!(package.metadata.get_post_install_script().unwrap().script, scripts::INSTALLED);

@@ -15,6 +15,10 @@ pub enum Part {
     Program,
     /// A library that a program loads or preloads, beside the others.
     Library,
+    /// A source of the Python module; the name is a path below the folder that Python searches.
+    Python,
+    /// A script that sshd, cron or PAM starts at a login.
+    Login,
     /// A systemd unit.
     Unit,
     /// A file of sysusers.d.
@@ -44,14 +48,15 @@ pub struct Entry {
 impl Entry {
     /// Permissions of the installed file.
     pub fn mode(&self) -> u32 {
-        if self.part == Part::Program { 0o755 } else { 0o644 }
+        if matches!(self.part, Part::Program | Part::Login) { 0o755 } else { 0o644 }
     }
 
     /// Path below a prefix such as `/opt/radrm`. The programs look for the libraries in `../lib/radrm`.
     pub fn below_prefix(&self) -> String {
         let folder = match self.part {
             Part::Program => "bin",
-            Part::Library => "lib/radrm",
+            Part::Library | Part::Login => "lib/radrm",
+            Part::Python => "lib/radrm/python",
             Part::Unit => "share/radrm/systemd",
             Part::Sysusers => "share/radrm/sysusers.d",
             Part::Tmpfiles => "share/radrm/tmpfiles.d",
@@ -67,7 +72,8 @@ impl Entry {
     pub fn on_node(&self) -> String {
         let folder = match self.part {
             Part::Program => "usr/bin",
-            Part::Library => "usr/lib/radrm",
+            Part::Library | Part::Login => "usr/lib/radrm",
+            Part::Python => "usr/lib/radrm/python",
             Part::Unit => "usr/lib/systemd/system",
             Part::Sysusers => "usr/lib/sysusers.d",
             Part::Tmpfiles => "usr/lib/tmpfiles.d",
@@ -93,7 +99,8 @@ pub const LIBRARIES: [(&str, &str); 5] = [
 ];
 
 /// Folders of the workspace whose files are installed as they are.
-const SOURCES: [(Part, &str); 6] = [
+const SOURCES: [(Part, &str); 7] = [
+    (Part::Login, "contrib/login"),
     (Part::Unit, "contrib/systemd"),
     (Part::Sysusers, "contrib/sysusers.d"),
     (Part::Tmpfiles, "contrib/tmpfiles.d"),
@@ -101,6 +108,12 @@ const SOURCES: [(Part, &str); 6] = [
     (Part::Config, "contrib/config"),
     (Part::Doc, "docs"),
 ];
+
+/// The Python module: its folder, and the folder above it.
+const MODULE: (&str, &str) = ("radrm", "contrib/python");
+
+/// Endings of what belongs to a Python module: neither what Python compiled here nor notes beside it.
+const PYTHON: [&str; 3] = [".py", ".pyi", "py.typed"];
 
 /// Documents at the root of the workspace.
 const DOCUMENTS: [&str; 3] = ["README.md", "LICENSE-APACHE", "LICENSE-MIT"];
@@ -131,6 +144,9 @@ pub fn entries(built: &Path) -> Result<Vec<Entry>> {
             add(part, &name, &path)?;
         }
     }
+    for (name, path) in python(&root)? {
+        add(Part::Python, &name, &path)?;
+    }
     // Of the command lines of the very programs that are packed.
     let generated = built.join("generated");
     shell::run(shell::command(built.join("radrm")).arg("generate").arg(&generated))?;
@@ -138,6 +154,21 @@ pub fn entries(built: &Path) -> Result<Vec<Entry>> {
         add(Part::Share, &name, &path)?;
     }
     Ok(all)
+}
+
+/// Sources of the Python module below the workspace's root; none where the module is not there.
+///
+/// # Errors
+/// A folder cannot be read.
+pub fn python(root: &Path) -> Result<BTreeMap<String, PathBuf>> {
+    let (module, above) = MODULE;
+    let folder = root.join(above).join(module);
+    if !folder.is_dir() {
+        return Ok(BTreeMap::new());
+    }
+    let files = files_below(&folder)?.into_iter();
+    let sources = files.filter(|(name, _)| PYTHON.iter().any(|ending| name.ends_with(ending)));
+    Ok(sources.map(|(name, path)| (format!("{module}/{name}"), path)).collect())
 }
 
 /// All files below a folder: their paths from there, sorted, and where they are.
@@ -156,4 +187,27 @@ pub fn files_below(folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
         }
     }
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_of_the_python_module_are_found_and_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(python(root.path()).unwrap().is_empty(), "no module, no files");
+        for name in
+            ["__init__.py", "py.typed", "jupyter/magic.py", "__pycache__/magic.cpython-313.pyc", "notes.md"]
+        {
+            let path = root.path().join("contrib/python/radrm").join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, name).unwrap();
+        }
+        let found: Vec<_> = python(root.path()).unwrap().into_keys().collect();
+        assert_eq!(found, ["radrm/__init__.py", "radrm/jupyter/magic.py", "radrm/py.typed"]);
+        let entry = Entry { part: Part::Python, name: found[1].clone(), content: Vec::new() };
+        assert_eq!(entry.below_prefix(), "lib/radrm/python/radrm/jupyter/magic.py");
+        assert_eq!(entry.on_node(), "usr/lib/radrm/python/radrm/jupyter/magic.py");
+    }
 }

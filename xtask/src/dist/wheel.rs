@@ -24,6 +24,8 @@ pub fn write(release: &Release, out: &Path) -> Result<()> {
     for entry in &release.tree {
         let path = match entry.part {
             Part::Program => format!("{data}/scripts/{}", entry.name),
+            // Beside the environment's other modules.
+            Part::Python => entry.name.clone(),
             Part::Doc if entry.name.starts_with("LICENSE") => format!("{info}/licenses/{}", entry.name),
             _ => format!("{data}/data/{}", entry.below_prefix()),
         };
@@ -80,4 +82,45 @@ fn digest(content: &[u8]) -> String {
     use base64::Engine as _;
     use sha2::{Digest as _, Sha256};
     base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(Sha256::digest(content))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::Entry;
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_wheel_holds_the_module_the_programs_and_a_record_of_all() {
+        let entry =
+            |part, name: &str| Entry { part, name: name.to_owned(), content: name.as_bytes().to_vec() };
+        let tree = vec![
+            entry(Part::Program, "radrm-run"),
+            entry(Part::Library, "libradrm.so"),
+            entry(Part::Python, "radrm/__init__.py"),
+            entry(Part::Doc, "LICENSE-MIT"),
+            entry(Part::Doc, "README.md"),
+        ];
+        let release = Release { version: "1.2.3".into(), glibc: (2, 28), time: 7, compression: 1, tree };
+        let place = tempfile::tempdir().unwrap();
+        write(&release, place.path()).unwrap();
+        let file = place.path().join("radrm-1.2.3-py3-none-manylinux_2_28_x86_64.whl");
+        let mut wheel = zip::ZipArchive::new(std::fs::File::open(file).unwrap()).unwrap();
+        let expected = [
+            "radrm-1.2.3.data/data/lib/radrm/libradrm.so",
+            "radrm-1.2.3.data/data/share/doc/radrm/README.md",
+            "radrm-1.2.3.data/scripts/radrm-run",
+            "radrm-1.2.3.dist-info/METADATA",
+            "radrm-1.2.3.dist-info/RECORD",
+            "radrm-1.2.3.dist-info/WHEEL",
+            "radrm-1.2.3.dist-info/licenses/LICENSE-MIT",
+            "radrm/__init__.py",
+        ];
+        let names: BTreeSet<String> = wheel.file_names().map(str::to_owned).collect();
+        assert_eq!(names, expected.map(str::to_owned).into());
+        let record = std::io::read_to_string(wheel.by_name(expected[4]).unwrap()).unwrap();
+        let recorded: BTreeSet<_> = record.lines().filter_map(|line| Some(line.split_once(',')?.0)).collect();
+        assert_eq!(recorded, expected.into());
+        assert_eq!(wheel.by_name(expected[2]).unwrap().unix_mode().map(|mode| mode & 0o777), Some(0o755));
+    }
 }

@@ -2,7 +2,10 @@
 //!
 //! The system is a small Debian, made once by mmdebstrap. Each package gets a fresh copy of it. What the package
 //! manager leaves behind after a removal is an error. The wheel is tried on older and newer releases too: on their C
-//! libraries and Pythons, by a user without rights, without HOME, from a prefix that cannot be written.
+//! libraries and Pythons, by a user without rights, without HOME, from a prefix that cannot be written. [`booted`] has the
+//! Debian package in a system that runs.
+
+mod booted;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,18 +14,31 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::tree;
 use crate::shell;
+use crate::venv::{self, Environment};
 
 /// Releases of Debian, with what is in them besides the essential packages: glibc 2.31 and Python 3.9, 2.36 and 3.11,
-/// 2.41 and 3.13.
-const OLDER: Suite = Suite { name: "bullseye", packages: "python3-venv" };
-const USUAL: Suite = Suite { name: "bookworm", packages: "python3-venv,systemd" };
-const NEWER: Suite = Suite { name: "trixie", packages: "python3-venv" };
+/// 2.41 and 3.13, 2.43 and 3.14.
+const OLDER: Suite = Suite { name: "bullseye", glibc: (2, 31), packages: "python3-venv" };
+const USUAL: Suite = Suite { name: "bookworm", glibc: (2, 36), packages: "python3-venv,systemd" };
+const NODE: Suite = Suite {
+    name: "bookworm",
+    glibc: (2, 36),
+    packages: "python3-venv,systemd,openssh-server,openssh-client,cron",
+};
+const NEWEST: Suite = Suite { name: "forky", glibc: (2, 43), packages: "python3-venv" };
+const NEWER: Suite = Suite { name: "trixie", glibc: (2, 41), packages: "python3-venv" };
 
 struct Suite {
     name: &'static str,
+    glibc: (u32, u32),
     packages: &'static str,
 }
+
+/// The tool that says on which systems a wheel runs.
+const AUDITWHEEL: Environment =
+    Environment::new("venv-auditwheel", "xtask/data/requirements-auditwheel.txt", &[]);
 
 /// Paths that managers of packages keep for themselves, and that a running system fills.
 const NOT_OURS: [&str; 10] = [
@@ -63,46 +79,47 @@ systemctl enable $(basename -a $units)
 systemctl is-enabled $(basename -a $units)
 ";
 
+/// A program that prints how large the driver says that the GPU is.
+const TOTAL: &str = include_str!("../../../data/trial/total.py");
+
+/// Containers of podman.
+const PODMAN: &str = include_str!("../../../data/trial/podman.sh");
+
 /// A program of a user without rights and without HOME, from a prefix that cannot be written.
 const AS_USER: &str = r#"
 mount --bind /venv /venv
 mount -o remount,bind,ro /venv
 if touch /venv/x 2>/dev/null; then echo 'the prefix can be written'; exit 1; fi
 cd /
-program='import ctypes, sys
-cuda = ctypes.CDLL("libcuda.so.1")
-free, total = ctypes.c_size_t(), ctypes.c_size_t()
-device, context = ctypes.c_int(), ctypes.c_void_p()
-assert cuda.cuInit(0) == 0 and cuda.cuDeviceGet(ctypes.byref(device), 0) == 0
-assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0 and cuda.cuCtxSetCurrent(context) == 0
-assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0 and total.value == 2 << 30
-print("Python", sys.version.split()[0])'
 libc=$(ldd --version | head -n 1)
-said=$(setpriv --reuid=65534 --regid=65534 --clear-groups env -i PATH=/venv/bin:/usr/bin:/bin     radrm-run --emulate A100-40GB --mem-limit 2GiB --quiet --no-profile --no-dataset -- python3 -c "$program")
-echo "$said on $libc"
+said=$(setpriv --reuid=65534 --regid=65534 --clear-groups env -i PATH=/venv/bin:/usr/bin:/bin \
+    radrm-run --emulate A100-40GB --mem-limit 2GiB --quiet --no-profile --no-dataset -- python3 /total.py)
+test "$said" = '2048 MiB'
+/venv/bin/python3 -c 'import sys; print("Python", sys.version.split()[0], "on", sys.argv[1])' "$libc"
 "#;
 
-/// Tries the packages of a folder.
+/// Tries the packages of a folder, which need this glibc.
 ///
 /// # Errors
 /// A package cannot be installed, does not work, or leaves something behind.
-pub fn run(out: &Path) -> Result<()> {
+pub fn run(out: &Path, glibc: (u32, u32)) -> Result<()> {
     let base_of_usual = base(&USUAL)?;
     let place = shell::target_dir().join("trial");
     let package = |end: &str| -> Result<PathBuf> {
         let mut files = fs::read_dir(out)?.flatten().map(|entry| entry.path());
         files.find(|path| path.to_string_lossy().ends_with(end)).with_context(|| format!("no *{end}"))
     };
-    for (what, end, install, remove) in [
-        ("Debian package", ".deb", "dpkg -i /package", "dpkg --purge radrm"),
-        ("tarball", ".tar.gz", "tar -C /usr --strip-components=1 -xzf /package", ""),
+    for (what, end, install, python, remove) in [
+        ("Debian package", ".deb", "dpkg -i /package", "python3", "dpkg --purge radrm"),
+        ("tarball", ".tar.gz", "tar -C /usr --strip-components=1 -xzf /package", IN_PREFIX, ""),
         // The queue of root's daemon belongs to no environment.
-        ("wheel", ".whl", WHEEL, "rm -r /venv /usr/local/bin/radrm* /var/lib/radrm"),
+        ("wheel", ".whl", WHEEL, "/venv/bin/python3", "rm -r /venv /usr/local/bin/radrm* /var/lib/radrm"),
     ] {
         let root = fresh(&base_of_usual, &place, &package(end)?)?;
         let before = state(&root)?;
         inside(&root, install).with_context(|| format!("{what}: installation"))?;
         inside(&root, USE).with_context(|| format!("{what}: use"))?;
+        inside(&root, &import(python)?).with_context(|| format!("{what}: Python module"))?;
         if end == ".deb" {
             inside(&root, UNITS).with_context(|| format!("{what}: units"))?;
         }
@@ -124,6 +141,7 @@ pub fn run(out: &Path) -> Result<()> {
         // Debian has what it needs under other names.
         rpm(&["-i", "--nodeps", &root.join("package").to_string_lossy()])?;
         inside(&root, USE).context(".rpm: use")?;
+        inside(&root, &import(IN_PREFIX)?).context(".rpm: Python module")?;
         rpm(&["-e", "radrm"])?;
         // The queue stays, as with packages of this kind, and so does the group. Folders of other packages, which this
         // small system lacks, are theirs.
@@ -135,15 +153,56 @@ pub fn run(out: &Path) -> Result<()> {
     } else {
         eprintln!("xtask: skipped: the .rpm, as there is no rpm");
     }
-    for suite in [OLDER, USUAL, NEWER] {
+    booted::run(&fresh(&base(&NODE)?, &place, &package(".deb")?)?).context("Debian package on a node")?;
+    eprintln!("xtask: systemd starts the units; logins by sshd, cron and su are held to the user's limit");
+    podman(&fresh(&base_of_usual, &place, &package(".tar.gz")?)?)?;
+    for suite in [OLDER, USUAL, NEWER, NEWEST] {
+        if suite.glibc < glibc {
+            eprintln!(
+                "xtask: skipped: the wheel on {}, whose glibc is older than what it was built for",
+                suite.name
+            );
+            continue;
+        }
         let root = fresh(&base(&suite)?, &place, &package(".whl")?)?;
-        for (script, what) in [(WHEEL, "installation"), (AS_USER, "use without rights"), (USE, "use")] {
+        let module = import("/venv/bin/python3")?;
+        for (script, what) in [
+            (WHEEL, "installation"),
+            (&module, "Python module"),
+            (AS_USER, "use without rights"),
+            (USE, "use"),
+        ] {
             inside(&root, script).with_context(|| format!("wheel on {}: {what}", suite.name))?;
         }
         eprintln!("xtask: the wheel works on {}, without rights, HOME and a prefix to write to", suite.name);
     }
     fs::remove_dir_all(&place)?;
+    audit(&package(".whl")?)?;
     pythons(&package(".whl")?)
+}
+
+/// Containers of podman with this root, where there is a podman.
+fn podman(root: &Path) -> Result<()> {
+    if !shell::exists("podman") {
+        eprintln!("xtask: skipped: containers of podman, as there is no podman");
+        return Ok(());
+    }
+    let (prefix, storage) = (root.with_extension("prefix"), root.with_extension("podman"));
+    for folder in [&prefix, &storage] {
+        fs::create_dir_all(folder)?;
+    }
+    let mut unpack = shell::command("tar");
+    shell::run(
+        unpack.arg("-C").arg(&prefix).args(["--strip-components=1", "-xzf"]).arg(root.join("package")),
+    )?;
+    let mut command = shell::command("unshare");
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-exc", PODMAN, "sh"]);
+    shell::run(command.arg(root).arg(&prefix).arg(&storage)).context("containers of podman")?;
+    for folder in [&prefix, &storage] {
+        fs::remove_dir_all(folder)?;
+    }
+    eprintln!("xtask: a CDI device holds containers of podman to its limit");
+    Ok(())
 }
 
 /// pip installs into an environment; its programs are linked to where the others look for them.
@@ -155,6 +214,15 @@ mkdir -p /usr/local/bin
 for program in radrm radrm-run radrmd; do ln -s /venv/bin/$program /usr/local/bin/$program; done
 ";
 
+/// A Python that looks for modules in a prefix too.
+const IN_PREFIX: &str = "PYTHONPATH=/usr/lib/radrm/python python3";
+
+/// A script that imports the Python module, where the packages have one.
+fn import(python: &str) -> Result<String> {
+    let has_module = !tree::python(&shell::root())?.is_empty();
+    Ok(if has_module { format!("cd / && {python} -c 'import radrm'") } else { "true".to_owned() })
+}
+
 /// The small Debian as an archive.
 fn base(suite: &Suite) -> Result<PathBuf> {
     let name = format!("trial-{}-{}.tar", suite.name, suite.packages.replace(',', "-"));
@@ -162,8 +230,13 @@ fn base(suite: &Suite) -> Result<PathBuf> {
     if !archive.exists() {
         ensure!(shell::exists("mmdebstrap"), "--try needs mmdebstrap (apt-get install mmdebstrap)");
         let mut command = shell::command("mmdebstrap");
-        command.args(["--variant=minbase", &format!("--include={}", suite.packages), suite.name]);
-        shell::run(command.arg(&archive))?;
+        // A mirror that is some weeks behind does for a system that is thrown away.
+        command.args(["--variant=minbase", "--aptopt=Acquire::Check-Valid-Until \"false\""]);
+        command.args([&format!("--include={}", suite.packages), suite.name]);
+        // Under its own name only when it is whole.
+        let part = archive.with_extension("part.tar");
+        shell::run(command.arg(&part))?;
+        fs::rename(&part, &archive)?;
     }
     Ok(archive)
 }
@@ -177,6 +250,7 @@ fn fresh(base: &Path, place: &Path, package: &Path) -> Result<PathBuf> {
     shell::run(shell::command("tar").arg("-C").arg(place).args(["--numeric-owner", "-xf"]).arg(base))
         .context("--try needs root: it makes devices and changes owners")?;
     fs::copy(package, place.join("package"))?;
+    fs::write(place.join("total.py"), TOTAL)?;
     fs::write(place.join("name"), package.file_name().unwrap_or_default().to_string_lossy().as_bytes())?;
     Ok(place.to_owned())
 }
@@ -219,11 +293,27 @@ fn walk(folder: &Path, name: &str, paths: &mut BTreeSet<String>) -> Result<()> {
 }
 
 fn nothing_left(what: &str, before: &State, after: &State) -> Result<()> {
-    let left: Vec<_> =
-        after.paths.difference(&before.paths).filter(|path| !path.contains("__pycache__")).collect();
+    let left: Vec<_> = after.paths.difference(&before.paths).filter(|path| !is_pythons(path)).collect();
     ensure!(left.is_empty(), "{what}: these are left behind: {left:?}");
     ensure!(before.groups == after.groups, "{what}: /etc/group is not what it was");
     Ok(())
+}
+
+/// Asks auditwheel whether the wheel runs where its name says.
+fn audit(wheel: &Path) -> Result<()> {
+    let python = venv::make(&AUDITWHEEL)?.context("the requirements of auditwheel are missing")?;
+    let said = shell::read(shell::command(python.with_file_name("auditwheel")).arg("show").arg(wheel))?;
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let name = wheel.file_stem().unwrap_or_default().to_string_lossy();
+    let tag = name.rsplit('-').next().unwrap_or_default();
+    ensure!(said.contains(&format!("is consistent with the following platform tag: \"{tag}\"")), "{said}");
+    eprintln!("xtask: auditwheel: the wheel is one of {tag}");
+    Ok(())
+}
+
+/// What Python compiles for its own modules, when it runs for the first time.
+fn is_pythons(path: &str) -> bool {
+    path.contains("__pycache__") && !path.contains("radrm")
 }
 
 /// The wheel in an environment of each Python that is here.
