@@ -6,7 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use syn::{Expr, ExprLit, Field, Fields, GenericArgument, ItemStruct, Lit, Meta, PathArguments, Type};
+use syn::{Field, Fields, GenericArgument, ItemStruct, PathArguments, Type};
+
+use super::attributes::{attribute, doc};
 
 /// A configuration file: its path, the sources of its types, and the type of the whole.
 const FILES: [(&str, &[&str], &str); 2] = [
@@ -88,36 +90,6 @@ fn below<'t>(field: &Field, types: &'t BTreeMap<String, ItemStruct>) -> Option<(
     let Some(GenericArgument::Type(Type::Path(value))) = arguments.args.last() else { return None };
     let many = last.ident == "BTreeMap";
     types.get(&value.path.segments.last()?.ident.to_string()).map(|item| (item, many))
-}
-
-/// The value of `#[serde(KEY = "VALUE")]`.
-fn attribute(attributes: &[syn::Attribute], key: &str) -> Option<String> {
-    let mut found = None;
-    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("serde")) {
-        // What is not of the form KEY = "VALUE" ends the walk; the keys before it were seen.
-        let _ = attribute.parse_nested_meta(|meta| {
-            if let Ok(value) = meta.value() {
-                let value: syn::LitStr = value.parse()?;
-                if meta.path.is_ident(key) {
-                    found = Some(value.value());
-                }
-            }
-            Ok(())
-        });
-    }
-    found
-}
-
-/// The doc comment in one line.
-fn doc(attributes: &[syn::Attribute]) -> String {
-    let line = |attribute: &syn::Attribute| match &attribute.meta {
-        Meta::NameValue(meta) if meta.path.is_ident("doc") => match &meta.value {
-            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value().trim().to_owned()),
-            _ => None,
-        },
-        _ => None,
-    };
-    attributes.iter().filter_map(line).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -4,9 +4,12 @@
 //! |---|---|
 //! | `commands.md` | the command lines, by `radrm generate` |
 //! | `configuration.md` | the types that read the files, by [`configuration`] |
+//! | `profile-file.md`, `report-json.md` | the types that are written, by [`types`] |
 
+mod attributes;
 mod configuration;
 mod dead;
+mod types;
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +23,8 @@ use crate::shell;
 const MDBOOK: &str = "0.5.4";
 
 /// Pages of the book that no file in `docs` holds.
-pub const GENERATED: [&str; 2] = ["commands.md", "configuration.md"];
+pub const GENERATED: [&str; 4] =
+    ["commands.md", "configuration.md", types::PAGES[0].name, types::PAGES[1].name];
 
 /// Options of `docs`.
 #[derive(clap::Args)]
@@ -48,6 +52,9 @@ pub fn run(flags: &Flags) -> Result<()> {
     shell::run(shell::command(target.join("debug/radrm")).arg("generate").arg(&generated))?;
     fs::copy(generated.join("commands.md"), source.join("src/commands.md"))?;
     write(&source.join("src/configuration.md"), configuration::page(&shell::root())?.as_bytes())?;
+    for page in types::PAGES {
+        write(&source.join("src").join(page.name), page.text(&shell::root())?.as_bytes())?;
+    }
     write(&source.join("book.toml"), include_bytes!("../../data/book.toml"))?;
     if !flags.source_only {
         let book = target.join("book");
