@@ -66,7 +66,7 @@ pub fn run(flags: &Flags) -> Result<()> {
         shell::exists(GCC),
         "{GCC} is missing: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
     );
-    shell::run(cargo().args(["build", "--workspace", "--all-targets", "--target", TARGET]))?;
+    shell::run(cargo().args(["build", "--workspace", "--all-targets", "--keep-going", "--target", TARGET]))?;
     if flags.build_only {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CString, c_char, c_void};
 
 use common::{Cuda, alloc, begin, free, isolated, memory};
 
@@ -242,9 +242,12 @@ fn kernels_of_a_green_context_have_its_multiprocessors_only() {
     isolated("kernels_of_a_green_context_have_its_multiprocessors_only", H100, |cuda| {
         begin(cuda, 0);
         let (mut module, mut function, ptx, name) = (NULL, NULL, CString::new(PTX).unwrap(), c"k");
-        assert_eq!(call!(cuda, "cuModuleLoadData"(&mut module => *mut Handle, ptx.as_ptr() => *const i8)), 0);
         assert_eq!(
-            call!(cuda, "cuModuleGetFunction"(&mut function => *mut Handle, module => Handle, name.as_ptr() => *const i8)),
+            call!(cuda, "cuModuleLoadData"(&mut module => *mut Handle, ptx.as_ptr() => *const c_char)),
+            0
+        );
+        assert_eq!(
+            call!(cuda, "cuModuleGetFunction"(&mut function => *mut Handle, module => Handle, name.as_ptr() => *const c_char)),
             0
         );
         let (groups, _) = split(cuda, &of_device(cuda, SM).unwrap(), 1, 16).unwrap();
