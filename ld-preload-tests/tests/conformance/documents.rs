@@ -1,4 +1,4 @@
-//! The tutorial and the how-to guides: every command that they show is run, and prints what they show.
+//! README and book: every command that a page shows is run, and prints what the page shows, or the page says why not.
 //!
 //! A page is one shell session in a folder of its own. In a `console` block a line that begins with `$ ` is a command, the
 //! lines up to the next one are its output: `...` alone on a line stands for any lines, inside a line for any text, and a
@@ -10,6 +10,7 @@
 //! | `exit: N` | its last command ends with N instead of 0 |
 //! | `skipped: REASON` | it is not run |
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -142,6 +143,9 @@ fn missing<'s>(shown: &'s [String], printed: &[&str]) -> Option<&'s str> {
 fn problems(page: &Path, shared: &[Block]) -> String {
     let own = blocks(&fs::read_to_string(page).expect("page"));
     let steps = steps(&own);
+    if steps.is_empty() {
+        return String::new();
+    }
     let place = tempfile::tempdir().expect("folder");
     for block in shared.iter().chain(&own) {
         if let Some((key, name)) = &block.comment
@@ -187,7 +191,7 @@ fn problems(page: &Path, shared: &[Block]) -> String {
 }
 
 #[test]
-fn commands_of_tutorial_and_guides_print_what_they_show() {
+fn commands_of_readme_and_book_print_what_they_show() {
     for file in
         ["libradrm.so", "libradrm_emulated_cuda.so", "libradrm_emulated_nvml.so", "radrm", "radrm-run"]
     {
@@ -196,15 +200,68 @@ fn commands_of_tutorial_and_guides_print_what_they_show() {
     let docs = artifacts::workspace().join("docs");
     let tutorial = docs.join("tutorial.md");
     let shared = blocks(&fs::read_to_string(&tutorial).expect("tutorial"));
-    let guides = fs::read_dir(docs.join("how-to")).expect("guides").flatten().map(|entry| entry.path());
-    let pages: Vec<_> = guides.chain([tutorial, docs.join("install.md")]).collect();
-    assert!(pages.len() >= 8, "{pages:?}");
+    let below = |folder: &Path| fs::read_dir(folder).expect("pages").flatten().map(|entry| entry.path());
+    let files = below(&docs).chain(below(&docs.join("how-to")));
+    let mut pages: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
+    pages.push(artifacts::workspace().join("README.md"));
+    assert!(pages.len() >= 20 && pages.contains(&tutorial), "{pages:?}");
     let shared = &shared;
     let problems: Vec<String> = std::thread::scope(|scope| {
         let running: Vec<_> = pages.iter().map(|page| scope.spawn(|| problems(page, shared))).collect();
         running.into_iter().map(|page| page.join().expect("page")).collect()
     });
     assert!(problems.iter().all(String::is_empty), "{}", problems.concat());
+}
+
+/// Variables that the sources of a folder name in string literals, tests left out.
+fn variables(folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).expect("sources").flatten() {
+        let path = entry.path();
+        if path.is_dir() && !path.ends_with("tests") {
+            variables(&path, found);
+        }
+        if path.extension().is_none_or(|extension| extension != "rs" && extension != "py") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("source");
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for literal in code.split(['"', '\'']).filter(|part| part.starts_with("RADRM_")) {
+            let end = literal.find(|letter: char| !letter.is_ascii_uppercase() && letter != '_');
+            found.insert(literal[..end.unwrap_or(literal.len())].to_owned());
+        }
+    }
+}
+
+#[test]
+fn each_variable_of_the_programs_is_in_the_reference() {
+    let workspace = artifacts::workspace();
+    let docs = ["environment.md", "daemon.md"].map(|page| workspace.join("docs").join(page));
+    let page = docs.map(|path| fs::read_to_string(path).expect("page")).concat();
+    let mut found = BTreeSet::new();
+    for folder in [
+        "collector",
+        "console",
+        "daemon",
+        "emulator/driver",
+        "emulator/facade",
+        "emulator/machine",
+        "emulator/nvml",
+        "emulator/toolkit",
+        "launcher",
+        "limits",
+        "os",
+        "protocol",
+        "radrm",
+        "shim",
+        "slurm",
+        "telemetry",
+        "term",
+    ] {
+        variables(&workspace.join(folder).join("src"), &mut found);
+    }
+    assert!(found.len() >= 25 && found.contains("RADRM_SEGMENT"), "{found:?}");
+    let missing: Vec<_> = found.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "not in docs/environment.md: {missing:?}");
 }
 
 #[test]

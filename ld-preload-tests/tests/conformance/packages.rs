@@ -82,6 +82,42 @@ fn peak(radrm_run: &Path) -> u64 {
     report["gpus"][0]["peak_bytes"].as_u64().expect("peak")
 }
 
+/// The scripts for logins, as sshd, cron and PAM start them.
+fn logins(folder: &Path) {
+    // Only where there are GPUs a login is one of radrm-run's programs.
+    let is_limited = Path::new("/dev/nvidiactl").exists();
+    let login = |arguments: &[&str], command: Option<&str>| {
+        let mut login = Command::new(folder.join("login"));
+        login
+            .args(arguments)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("SHELL", "/bin/sh")
+            .current_dir("/");
+        if let Some(command) = command {
+            login.env("SSH_ORIGINAL_COMMAND", command);
+        }
+        let ended = child::run(login, PATIENCE);
+        (ended.status.code(), ended.stdout)
+    };
+    let script = "echo ${RADRM_SEGMENT:+limited} $SHELL; exit 3";
+    let printed = format!("{} /bin/sh\n", if is_limited { "limited" } else { "" });
+    let expected = (Some(3), printed.trim_start().to_owned());
+    assert_eq!(login(&[], Some(script)), expected, "sshd");
+    assert_eq!(login(&["-c", script], None), expected, "cron");
+    let session = |kind: &str, user: &str| {
+        let mut session = Command::new(folder.join("session"));
+        session.env_clear().env("PATH", "/usr/bin:/bin").env("PAM_TYPE", kind).env("PAM_USER", user);
+        child::run(session, PATIENCE)
+    };
+    for (kind, user) in [("close_session", "daemon"), ("open_session", "root")] {
+        assert_eq!(session(kind, user).ok().stdout, "", "{kind} of {user}");
+    }
+    // It reaches `radrm quota init`, which knows that there is no such user, or that this one is not root.
+    let ended = session("open_session", "no such user");
+    assert!(!ended.status.success() && ended.stderr.starts_with("radrm: "), "{}", ended.stderr);
+}
+
 #[test]
 fn packages_work_where_they_are_installed() {
     let Some(place) = packages() else { return };
@@ -139,6 +175,8 @@ fn packages_work_where_they_are_installed() {
         "usr/bin/radrmd",
         "usr/lib/radrm/libradrm.so",
         "usr/lib/radrm/libradrm_spank.so",
+        "usr/lib/radrm/login",
+        "usr/lib/radrm/session",
         "usr/share/radrm/slurm/job_submit.lua",
         "usr/lib/systemd/system/radrmd.service",
         "usr/lib/sysusers.d/radrm.conf",
@@ -153,6 +191,7 @@ fn packages_work_where_they_are_installed() {
         assert!(at("root").join(file).is_file(), "{file}");
     }
     assert_eq!(peak(&at("root/usr/bin/radrm-run")), 64 << 20);
+    logins(&at("root/usr/lib/radrm"));
     let plugstack =
         fs::read_to_string(at("root/usr/share/radrm/slurm/plugstack.conf")).expect("plugstack.conf");
     assert!(plugstack.contains("#optional /usr/lib/radrm/libradrm_spank.so shard=1MiB"), "{plugstack}");
