@@ -31,7 +31,7 @@ enum Command {
     Test(test::Flags),
     /// Run a small GPU program on two emulated GPUs and show what is recorded of it.
     Demo(demo::Flags),
-    /// Build everything for AArch64 and run unit and conformance tests under qemu-user.
+    /// Build everything for AArch64 and run unit tests under qemu-user.
     Aarch64(aarch64::Flags),
     /// Measure what the shim costs per call and write bench/RESULTS.md.
     Bench(bench::Flags),
