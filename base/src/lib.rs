@@ -10,6 +10,7 @@ pub mod kind;
 pub mod run;
 pub mod signal;
 pub mod step;
+pub mod student;
 pub mod units;
 
 pub use kind::{KIND_COUNT, Kind};

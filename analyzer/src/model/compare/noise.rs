@@ -1,5 +1,7 @@
 //! Whether two groups of figures differ by more than noise.
 
+use radrm_base::student::P99;
+
 /// What can be said of a difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Verdict {
@@ -43,7 +45,7 @@ pub(super) fn verdict(old: &[f64], new: &[f64]) -> Verdict {
             (va, vb, if freedom.is_finite() { freedom } else { a + b - 2.0 })
         }
     };
-    let half = student_99(freedom) * (va / a + vb / b).sqrt();
+    let half = P99.t(freedom) * (va / a + vb / b).sqrt();
     if change == 0.0 && half == 0.0 {
         Verdict::Same
     } else if change.abs() > half {
@@ -53,48 +55,9 @@ pub(super) fn verdict(old: &[f64], new: &[f64]) -> Verdict {
     }
 }
 
-/// Student's t for 99 %, two-sided; between the rows by 1/freedom, in which it is almost a line.
-fn student_99(freedom: f64) -> f64 {
-    const ROWS: [(f64, f64); 13] = [
-        (1.0, 63.657),
-        (2.0, 9.925),
-        (3.0, 5.841),
-        (4.0, 4.604),
-        (5.0, 4.032),
-        (6.0, 3.707),
-        (8.0, 3.355),
-        (10.0, 3.169),
-        (15.0, 2.947),
-        (20.0, 2.845),
-        (30.0, 2.750),
-        (60.0, 2.660),
-        (f64::INFINITY, 2.576),
-    ];
-    let freedom = freedom.max(1.0);
-    for pair in ROWS.windows(2) {
-        let ((low, at_low), (high, at_high)) = (pair[0], pair[1]);
-        if freedom <= high {
-            let part = (1.0 / low - 1.0 / freedom) / (1.0 / low - 1.0 / high);
-            return at_low + (at_high - at_low) * part.clamp(0.0, 1.0);
-        }
-    }
-    2.576
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_table_is_students() {
-        for (freedom, t) in
-            [(1.0, 63.657), (2.0, 9.925), (7.0, 3.499), (12.0, 3.055), (40.0, 2.704), (1e9, 2.576)]
-        {
-            let found = student_99(freedom);
-            assert!((found - t).abs() < 0.03, "{freedom}: {found}");
-        }
-        assert_eq!(student_99(0.2), 63.657);
-    }
 
     #[test]
     fn one_run_each_tells_no_noise() {
