@@ -13,12 +13,13 @@
 //! All words are in the machine's byte order: a segment never leaves its machine.
 
 use crate::sync::AtomicU64;
-use radrm_base::KIND_COUNT;
 
+mod account;
 mod ranges;
 mod slot_state;
 mod stacks;
 
+pub use account::{AccountCell, KindCell, PeakCell};
 pub use ranges::*;
 pub use slot_state::SlotState;
 pub use stacks::*;
@@ -164,70 +165,6 @@ pub struct HeaderArea {
     pub gpus: [GpuCell; GPUS],
     /// The slots.
     pub directory: [DirEntry; SLOTS],
-}
-
-/// Figures of one kind of memory on one GPU: one cache line.
-#[repr(C)]
-#[derive(Debug)]
-pub struct KindCell {
-    /// Bytes now.
-    pub now: AtomicU64,
-    /// Most bytes.
-    pub peak: AtomicU64,
-    /// Allocations.
-    pub allocs: AtomicU64,
-    /// Releases.
-    pub frees: AtomicU64,
-    /// Unused.
-    pub spare: [AtomicU64; 4],
-}
-
-/// The kinds at the moment of the peak of the total.
-#[repr(C)]
-#[derive(Debug)]
-pub struct PeakCell {
-    /// Odd: being written.
-    pub seq: AtomicU64,
-    /// Total that the kinds belong to.
-    pub total: AtomicU64,
-    /// When, ns.
-    pub ns: AtomicU64,
-    /// Unused.
-    pub spare: [AtomicU64; 4],
-    /// Bytes by kind.
-    pub kinds: [AtomicU64; KIND_COUNT],
-}
-
-/// Figures of one process on one GPU.
-#[repr(C)]
-#[derive(Debug)]
-pub struct AccountCell {
-    /// Device total now, bytes.
-    pub total_now: AtomicU64,
-    /// Largest device total, bytes.
-    pub total_peak: AtomicU64,
-    /// Bit n: chunk n of the timeline is allocated.
-    pub chunks: AtomicU64,
-    /// Failed requests.
-    pub failed: AtomicU64,
-    /// Watermarks of ranges that an allocation raises, a bit each: see [`crate::ranges`].
-    pub watermarks: [AtomicU64; 2],
-    /// 1 when the post-mortems are allocated.
-    pub postmortems: AtomicU64,
-    /// How often the peak was raised while call stacks were recorded.
-    pub peak_epoch: AtomicU64,
-    /// By kind.
-    pub kinds: [KindCell; KIND_COUNT],
-    /// At the peak.
-    pub at_peak: PeakCell,
-    /// Time on the GPU from the first timed launch to the end of the last one, ns.
-    pub timed_span_ns: AtomicU64,
-    /// Contexts now.
-    pub contexts: AtomicU64,
-    /// Requests for the GPU's memory that had been granted when one was last refused for lack of it, plus 1; 0: none was.
-    pub granted_at_refusal: AtomicU64,
-    /// Unused.
-    pub spare1: [AtomicU64; 29],
 }
 
 /// One bucket of a timeline: two cache lines.
@@ -548,11 +485,6 @@ const _: () = {
     assert!(size_of::<HeaderArea>() == HEADER_BYTES as usize);
     assert!(std::mem::offset_of!(HeaderArea, gpus) == GPUS_AT as usize);
     assert!(std::mem::offset_of!(HeaderArea, directory) == DIRECTORY_AT as usize);
-    assert!(size_of::<KindCell>() == 64);
-    assert!(size_of::<PeakCell>() == 128);
-    assert!(size_of::<AccountCell>() == 1024);
-    // What every allocation reads lies in one cache line.
-    assert!(std::mem::offset_of!(AccountCell, kinds) == 64);
     assert!(size_of::<TimelineBucket>() == 128);
     assert!(size_of::<ClockCell>() == 64);
     assert!(size_of::<SlotHead>() == 4096);

@@ -11,9 +11,8 @@ use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use loom::sync::atomic::{AtomicU64, fence};
 use loom::thread;
 use radrm_telemetry::layout::{AccountCell, BlockBucket, BlockCell, Cell, KindCell, PeakCell};
-use radrm_telemetry::ledger::words;
 use radrm_telemetry::ring::{CellSource, Ring, RingCursor, write_cell};
-use radrm_telemetry::{Block, BlockKey, GpuIndex, Inserted, Kind};
+use radrm_telemetry::{Block, BlockKey, GpuIndex, Inserted, Kind, ledger::words};
 use std::array::from_fn;
 
 fn zero() -> AtomicU64 {
@@ -527,52 +526,4 @@ fn two_that_charge_the_same_measurement_charge_it_once() {
         assert_eq!(words::bytes_of(cells[0].load(Relaxed)), 130);
     });
     assert!(executions > 5, "{executions}");
-}
-
-/// A range that begins beside an allocation sees it in the total, or the allocation sees the range.
-fn range_beside_an_allocation(begin: fn(&AtomicU64, &AtomicU64) -> (u64, u64)) -> usize {
-    use radrm_telemetry::ranges::watermark;
-    explore(4, move || {
-        let warm = Arc::new(zero());
-        let words = Arc::new([zero(), zero()]);
-        let allocating = words.clone();
-        let other = spawn(&warm, move || {
-            let [total, mark] = &*allocating;
-            for bytes in [10, 5] {
-                let reached = total.fetch_add(bytes, Relaxed) + bytes;
-                watermark::barrier();
-                watermark::reached(mark, reached);
-            }
-            total.fetch_sub(15, Release);
-        });
-        let [total, mark] = &*words;
-        warm.fetch_add(1, Relaxed);
-        let (_, entry) = begin(mark, total);
-        let (peak, exit) = watermark::end(mark, total, 0);
-        // All of the second allocation lies between begin and end.
-        if entry == 10 && exit == 0 {
-            assert_eq!(peak, 15);
-        }
-        assert!(peak >= entry && peak >= exit);
-        other.join().unwrap();
-    })
-}
-
-#[test]
-fn a_range_misses_no_peak() {
-    let executions = range_beside_an_allocation(radrm_telemetry::ranges::watermark::begin);
-    assert!(executions > 50, "{executions}");
-}
-
-/// Reads the total before it clears the watermark, so that an allocation in between is lost.
-fn begin_in_the_wrong_order(mark: &AtomicU64, total: &AtomicU64) -> (u64, u64) {
-    let entry = total.load(Relaxed);
-    let around = mark.swap(entry, Relaxed);
-    (around, entry)
-}
-
-#[test]
-#[should_panic]
-fn a_range_that_begins_in_the_wrong_order_is_found_out() {
-    range_beside_an_allocation(begin_in_the_wrong_order);
 }
