@@ -129,6 +129,12 @@ fn packages_work_where_they_are_installed() {
     run(Command::new(at("venv/bin/python3")).args(pip).arg(package(&place, ".whl")));
     assert_eq!(peak(&at("venv/bin/radrm-run")), 64 << 20);
     assert!(run(Command::new(at("venv/bin/radrm")).arg("machines")).contains("A100-40GB"));
+    // Its Python module does nothing alone, and records below radrm-run.
+    let module = ["-c", "import radrm; print(radrm.is_recording(), radrm.peak())"];
+    assert_eq!(run(Command::new(at("venv/bin/python3")).args(module)), "False None\n");
+    let mut recorded = Command::new(at("venv/bin/radrm-run"));
+    recorded.args(["--emulate", "A100-40GB", "--no-profile", "--no-dataset", "--quiet", "--"]);
+    assert_eq!(run(recorded.arg(at("venv/bin/python3")).args(module)), "True 0\n");
     let check = run(Command::new(at("venv/bin/python3")).args(["-m", "pip", "show", "-f", "radrm"]));
     for file in [
         "../../../bin/radrm-run",
