@@ -1,10 +1,3 @@
-// Runs inside of the page after its own scripts. What it finds goes to the element "result", a line for each check.
-(async () => {
-  const lines = [];
-  const check = (name, holds, detail = "") => lines.push(`${holds ? "ok" : "FAILED"} ${name} ${holds ? "" : detail}`.trim());
-  const settle = () => new Promise(done => setTimeout(done, 60));
-  const all = (selector, from = document) => [...from.querySelectorAll(selector)];
-  const one = (selector, from = document) => from.querySelector(selector);
   const narrow = innerWidth < 640;
   const chart = one(".chart.memory"), svg = one("svg", chart), interval = () => one(".interval").textContent;
   const pointer = (type, share) => {
@@ -176,21 +169,3 @@
   if (narrow) check("figures have the name of their column beside them", getComputedStyle(rows()[0].cells[1], "::before").content === '"launches"' || getComputedStyle(rows()[0].cells[1], "::before").content.length > 4, getComputedStyle(rows()[0].cells[1], "::before").content);
   const valued = one("table[aria-label^='What process']");
   check("what has no value stands apart", !valued || !valued.textContent.includes("n/a"), "");
-
-  // Theme and names.
-  const background = () => getComputedStyle(document.body).backgroundColor;
-  const before = background();
-  one("#theme").click();
-  check("the theme changes", background() !== before, before);
-  one("#theme").click();
-  check("and changes back", background() === before, background());
-  const unnamed = all("button, input, select, [tabindex='0'], table").filter(element =>
-    !(element.getAttribute("aria-label") || element.textContent.trim() || element.labels?.[0]?.textContent.trim()));
-  check("everything that can be used has a name", unnamed.length === 0, unnamed.map(element => element.outerHTML.slice(0, 60)));
-  check("no error", window.errors.length === 0, window.errors);
-
-  const result = document.createElement("pre");
-  result.id = "result";
-  result.textContent = lines.join("\n");
-  document.body.replaceChildren(result);
-})();

@@ -1,10 +1,3 @@
-// Runs inside of the page of a comparison after its own scripts; see checks.js.
-(async () => {
-  const lines = [];
-  const check = (name, holds, detail = "") => lines.push(`${holds ? "ok" : "FAILED"} ${name} ${holds ? "" : detail}`.trim());
-  const settle = () => new Promise(done => setTimeout(done, 60));
-  const all = (selector, from = document) => [...from.querySelectorAll(selector)];
-  const one = (selector, from = document) => from.querySelector(selector);
   await settle();
 
   const stacks = one(".stacks"), tree = one("[role=tree]", stacks), said = () => one("[role=status]", stacks).textContent;
@@ -28,17 +21,3 @@
   check("a line finds its frames", said().endsWith("1 frame found: 0 B before, 50.0 MiB after"), said());
 
   check("the page is not wider than the window", document.documentElement.scrollWidth <= innerWidth, document.documentElement.scrollWidth);
-  const background = () => getComputedStyle(document.body).backgroundColor, before = background();
-  one("#theme").click();
-  check("the theme changes", background() !== before, before);
-  one("#theme").click();
-  const unnamed = all("button, input, select, [tabindex='0'], table").filter(element =>
-    !(element.getAttribute("aria-label") || element.textContent.trim() || element.labels?.[0]?.textContent.trim()));
-  check("everything that can be used has a name", unnamed.length === 0, unnamed.map(element => element.outerHTML.slice(0, 60)));
-  check("no error", window.errors.length === 0, window.errors);
-
-  const result = document.createElement("pre");
-  result.id = "result";
-  result.textContent = lines.join("\n");
-  document.body.replaceChildren(result);
-})();

@@ -12,8 +12,9 @@ use radrm_profile::model::postmortem::{QuotaUse, Scope};
 use radrm_profile::model::*;
 use radrm_profile::{Bytes, Nanos};
 
-const CHECKS: &str = include_str!("checks.js");
-const COMPARE_CHECKS: &str = include_str!("compare.js");
+const CHECKS: &str = concat!(include_str!("begin.js"), include_str!("checks.js"), include_str!("end.js"));
+const COMPARE_CHECKS: &str =
+    concat!(include_str!("begin.js"), include_str!("compare.js"), include_str!("end.js"));
 
 /// Browsers that understand the options below.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
