@@ -338,6 +338,7 @@ pub fn paths(list: &OsStr) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
     use std::process::Command;
 
     #[test]
@@ -394,6 +395,10 @@ mod tests {
         let later = ProcessIdentity { start: identity.start + 1, ..identity };
         assert!(!later.lives() && later.is_gone());
         child.kill().unwrap();
+        // Until it is waited for it stands in the list, dead.
+        let left = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(Pid::from_child(&child)), left).unwrap();
+        assert!(process.stat().unwrap().is_dead() && process.exists());
         child.wait().unwrap();
         assert!(!identity.lives() && identity.is_gone());
     }

@@ -141,6 +141,36 @@ proptest! {
 }
 
 #[test]
+fn a_model_of_two_sizes_is_named_once() {
+    let named = |id, gib, model: &str| Device { model: model.into(), ..device(id, 0, gib, None) };
+    let devices = [named(0, 40, "A100"), named(1, 80, "A100"), named(2, 16, "T4")];
+    let asked = Job { model: Some("H200".into()), ..gib(1, 1) };
+    let reason = state(&with(Policy::FirstFit), &devices).admission(&asked, 0).unwrap_err().to_string();
+    assert!(reason.contains("A100, T4") && reason.matches("A100").count() == 1, "{reason}");
+}
+
+#[test]
+fn a_need_above_the_largest_gpu_is_remarked_unless_the_job_has_devices_of_its_own() {
+    let state = state(&with(Policy::FirstFit), &[device(0, 0, 80, None), device(1, 0, 40, None)]);
+    let remark = |job: Job| state.admission(&job, 0).unwrap().map(|found| found.largest);
+    let estimated = |gib| Need::new(Bytes::from_gib(gib), Bytes::from_gib(gib), None, Source::UserEstimate);
+    let job = |gib| Job { need: Some(estimated(gib)), ..Job::new(JobId(1)) };
+    assert_eq!((remark(job(80)), remark(job(81))), (None, Some(Bytes::from_gib(80))));
+    let of_model = |gib| Job { model: Some("G40".into()), ..job(gib) };
+    assert_eq!((remark(of_model(40)), remark(of_model(41))), (None, Some(Bytes::from_gib(40))));
+    assert_eq!(remark(Job { exclusive: true, ..job(100) }), None);
+}
+
+#[test]
+fn a_divided_gpu_cannot_be_asked_for_by_its_model() {
+    let divided = Device { shared: false, ..device(0, 0, 80, None) };
+    let state = state(&with(Policy::FirstFit), &[divided, device(1, 0, 10, Some(0))]);
+    let of_model = |model: &str| Job { model: Some(model.into()), ..gib(1, 1) };
+    assert!(state.admission(&of_model("G10"), 0).is_ok());
+    assert!(state.admission(&of_model("G80"), 0).is_err());
+}
+
+#[test]
 fn a_job_that_waits_for_a_lost_device_blocks_no_other() {
     for backfill in [true, false] {
         let mut settings = with(Policy::FirstFit);

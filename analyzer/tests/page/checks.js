@@ -57,6 +57,15 @@
   key(chart, "+"); key(chart, "+");
   check("plus zooms", !interval().includes("(all)"), interval());
   one("[name=all]").click();
+  const few = [];
+  for (let zoom = 0; zoom < 12; zoom++) {
+    const sizes = labels().filter(text => /^[\d.]+ ([KMGT]i)?B$/.test(text)).length;
+    const moments = labels().filter(text => text === "0" || /^[\d.:]+ (us|ms|s|min|h|d)$/.test(text)).length;
+    if (sizes < 2 || sizes > 6 || moments < 1 || moments > 14) few.push(`${zoom}: ${labels()}`);
+    one("[name=in]").click();
+  }
+  check("axes have few marks at every zoom", few.length === 0, few);
+  one("[name=all]").click();
 
   // Series.
   const by = one("[name=by]"), names = () => all(".key.memory button").map(button => button.textContent);

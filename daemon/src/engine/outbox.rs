@@ -294,6 +294,21 @@ mod tests {
     }
 
     #[test]
+    fn a_run_is_in_the_dataset_before_the_queue_says_that_it_is_over() {
+        let (dir, mut outbox) = outbox();
+        outbox.note(run(1, 5));
+        outbox.line(1, 5, "a line".to_owned());
+        outbox.store.fail_writes(true);
+        outbox.commit(&Entries::default()).unwrap_err();
+        // The daemon dies here.
+        drop(outbox);
+        let (history, failed) = History::open(dir.path(), "");
+        assert_eq!(failed, None);
+        let key = ProgramKey::of(&["p".to_owned()], Path::new("/"), 1);
+        assert_eq!(history.runs(7, &key, "m").iter().map(|run| run.peak.0).collect::<Vec<_>>(), [5]);
+    }
+
+    #[test]
     fn what_cannot_be_written_is_kept_and_nothing_is_acknowledged() {
         let (_dir, mut outbox) = outbox();
         let mut entries = Entries::default();
