@@ -146,8 +146,12 @@ impl RangeSummary {
                 mean_change_bytes: memory.change / ranges,
             };
             match self.gpus.iter_mut().find(|known| known.gpu == next.gpu) {
-                Some(known) if known.peak_bytes >= next.peak_bytes => {}
-                Some(known) => *known = next,
+                // A peak that is only bounded from below may be the largest of all.
+                Some(known) => {
+                    let peak_is_exact = known.peak_is_exact && next.peak_is_exact;
+                    let largest = if known.peak_bytes >= next.peak_bytes { known.clone() } else { next };
+                    *known = RangeGpuSummary { peak_is_exact, ..largest };
+                }
                 None => self.gpus.push(next),
             }
         }

@@ -33,8 +33,17 @@ impl<S: Source> Watch<S> {
         if !watched.ranges.is_due(now) && !whole {
             return;
         }
+        let is_listed = watched.keeps_launches;
         let Some(mut ranges) = self.source.ranges(process.key) else { return };
-        ranges.unlisted = ranges.unlisted.saturating_add(self.ranges.left_out(process.key));
+        let left_out = match is_listed {
+            true => self.ranges.left_out(process.key),
+            // Of this process none is in the profile one by one.
+            false => ranges
+                .names
+                .iter()
+                .fold(0u64, |sum, name| sum.saturating_add(name.ranges).saturating_add(name.marks)),
+        };
+        ranges.unlisted = ranges.unlisted.saturating_add(left_out);
         self.write(Record::Ranges(Box::new(ranges)));
     }
 

@@ -91,8 +91,9 @@ def range_end(number):
 def phase(name="phase"):
     """A phase of the calling thread: a context manager, and a decorator with or without a name.
 
-    A coroutine function may be left and entered by other tasks in between, so its phase is a range of its own and not part
-    of the thread's nesting.
+    A coroutine or a generator may be left in between, and others entered, so its phase is a range of its own and not part
+    of the thread's nesting. Around an ``await`` use ``async with`` for the same reason. Asynchronous generators are left
+    as they are.
     """
     return _wrapped(name.__qualname__, name) if callable(name) else _Phase(name)
 
@@ -100,6 +101,7 @@ def phase(name="phase"):
 class _Phase:
     def __init__(self, name):
         self._name = name
+        self._numbers = []
 
     def __enter__(self):
         if _library is not None:
@@ -111,14 +113,32 @@ class _Phase:
             _library.radrm_pop()
         return False
 
+    async def __aenter__(self):
+        self._numbers.append(range_start(self._name))
+        return self
+
+    async def __aexit__(self, *_):
+        range_end(self._numbers.pop())
+        return False
+
     def __call__(self, function):
         return _wrapped(self._name, function)
 
 
 def _wrapped(name, function):
-    if _library is None:
+    if _library is None or inspect.isasyncgenfunction(function):
         return function
-    if inspect.iscoroutinefunction(function):
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def within(*arguments, **named):
+            number = range_start(name)
+            try:
+                return (yield from function(*arguments, **named))
+            finally:
+                range_end(number)
+
+    elif inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def within(*arguments, **named):
@@ -188,12 +208,19 @@ def watch_torch(model=None, optimizers=True, depth=2):
     if optimizers:
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-        handles.append(
-            register_optimizer_step_pre_hook(
-                lambda optimizer, *_: _push(f"optimizer step [{type(optimizer).__name__}]")
-            )
-        )
-        handles.append(register_optimizer_step_post_hook(lambda *_: _library.radrm_pop()))
+        # A step that raises has no hook behind it: its range is ended by the optimizer's next one. A range of its own, so
+        # that no other is ended in its place.
+        begun = {}
+
+        def end(optimizer, *_):
+            range_end(begun.pop(id(optimizer), 0))
+
+        def begin(optimizer, *_):
+            end(optimizer)
+            begun[id(optimizer)] = range_start(f"optimizer step [{type(optimizer).__name__}]")
+
+        handles.append(register_optimizer_step_pre_hook(begin))
+        handles.append(register_optimizer_step_post_hook(end))
     if model is not None:
         for path, module in model.named_modules():
             if path.count(".") + bool(path) <= depth:

@@ -246,7 +246,7 @@ fn a_program_without_ranges_has_no_tables_for_them() {
 
 /// What the module says of itself, and phases around what the driver is asked for through ctypes.
 const MODULE: &str = r#"
-import asyncio, ctypes, sys, threading
+import asyncio, ctypes, sys, threading, time
 import radrm
 
 print(radrm.is_recording(), radrm.peak(), radrm.stats())
@@ -284,9 +284,17 @@ try:
         raise KeyError
 except KeyError:
     pass
+async def beside(name, seconds):
+    async with radrm.phase(name):
+        await asyncio.sleep(seconds)
 async def both():
-    await asyncio.gather(waits(), waits())
+    await asyncio.gather(waits(), waits(), beside("short", 0.05), beside("long", 0.2))
 asyncio.run(both())
+@radrm.phase("yields")
+def yields():
+    time.sleep(0.02)
+    return (yield 5)
+assert list(yields()) == [5]
 radrm.mark("half\x00way\ud800")
 of = radrm.stats()
 print(radrm.peak(), radrm.peak(0), radrm.peak(7), of and (of[0]["held_bytes"], of[0]["peak_bytes"], of[0]["name"], of[0]["refused"]))
@@ -311,10 +319,16 @@ fn the_python_module_names_phases_and_tells_what_is_held() {
     assert_eq!(memory(ranges, "load"), [16, 0, 16]);
     assert_eq!(memory(ranges, "train_step"), [64, 16, 16]);
     assert_eq!(find(ranges, "train_step").ranges, 3);
-    for (name, count) in [("named_by_itself", 1), ("fails", 1), ("waits", 2)] {
+    for (name, count) in
+        [("named_by_itself", 1), ("fails", 1), ("waits", 2), ("yields", 1), ("long", 1), ("short", 1)]
+    {
         assert_eq!(find(ranges, name).ranges, count, "{name}");
     }
     assert_eq!(find(ranges, "half way?").marks, 1);
+    // "short" begins before "long" and ends before it: neither ends in the other's place.
+    for (name, at_least) in [("long", 200), ("yields", 20)] {
+        assert!(find(ranges, name).total.0 >= at_least * 1_000_000, "{name}: {:?}", find(ranges, name));
+    }
     let (held, peak) = (16 * MIB, 64 * MIB);
     let lines: Vec<&str> = outcome.ended.stdout.lines().collect();
     assert_eq!(lines[0], "True 0 []");

@@ -93,6 +93,7 @@ unsafe fn with_text<R>(
         domain: text::domain(domain).bytes,
         category: text::category(domain, category).bytes,
         is_cut: message.is_cut,
+        step: message.step,
     })
 }
 
@@ -220,12 +221,12 @@ unsafe extern "C" fn domain_name_category_w(domain: *const c_void, category: u32
 
 unsafe extern "C" fn domain_register_string_a(_domain: *const c_void, text: *const c_char) -> *mut c_void {
     // SAFETY: see above.
-    guarded(core::ptr::null_mut(), |_| text::register(unsafe { text::narrow(text) }))
+    guarded(core::ptr::null_mut(), |_| text::register_message(unsafe { text::narrow(text) }))
 }
 
 unsafe extern "C" fn domain_register_string_w(_domain: *const c_void, text: *const u32) -> *mut c_void {
     // SAFETY: see above.
-    guarded(core::ptr::null_mut(), |_| unsafe { with_wide(text, text::register) })
+    guarded(core::ptr::null_mut(), |_| unsafe { with_wide(text, text::register_message) })
 }
 
 unsafe extern "C" fn domain_create_a(name: *const c_char) -> *mut c_void {

@@ -23,11 +23,13 @@ const TOO_MANY: &[u8] = b"(more names than are kept)";
 pub(super) struct Text<'t> {
     pub(super) bytes: &'t [u8],
     pub(super) is_cut: bool,
+    /// The number of a step, which is not part of the bytes.
+    pub(super) step: Option<u64>,
 }
 
 impl Text<'_> {
-    pub(super) const NONE: Self = Self { bytes: b"(no name)", is_cut: false };
-    pub(super) const EMPTY: Self = Self { bytes: b"", is_cut: false };
+    pub(super) const NONE: Self = Self { bytes: b"(no name)", is_cut: false, step: None };
+    pub(super) const EMPTY: Self = Self { bytes: b"", ..Self::NONE };
 }
 
 /// Reads a C string up to the limit.
@@ -42,7 +44,7 @@ pub(super) unsafe fn narrow<'t>(text: *const c_char) -> Text<'t> {
     let len = unsafe { libc::strnlen(text, KEPT + 1) };
     // SAFETY: so many bytes are there.
     let bytes = unsafe { core::slice::from_raw_parts(text.cast::<u8>(), len.min(KEPT)) };
-    Text { bytes, is_cut: len > KEPT }
+    Text { bytes, is_cut: len > KEPT, step: None }
 }
 
 /// Reads a wide string into a buffer, as UTF-8.
@@ -69,7 +71,7 @@ pub(super) unsafe fn wide(text: *const u32, buffer: &mut [u8; KEPT]) -> Text<'_>
         // SAFETY: as above.
         at = unsafe { at.add(1) };
     };
-    Text { bytes: buffer.get(..len).unwrap_or(&[]), is_cut }
+    Text { bytes: buffer.get(..len).unwrap_or(&[]), is_cut, step: None }
 }
 
 /// A text in memory of our own.
@@ -81,6 +83,40 @@ struct Stored {
 
 static STORED: [AtomicPtr<Stored>; TEXTS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; TEXTS];
 static HANDED_OUT: AtomicU32 = AtomicU32::new(0);
+
+/// Bits of a handle that are the text's place; above them is the number of a step, plus 1.
+const PLACE_BITS: u32 = 16;
+const _: () = assert!(TEXTS < 1 << PLACE_BITS);
+
+/// Places of texts that stand for numbered ones; 0: free.
+static NUMBERED: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
+
+/// As [`register`] for a message. A program that registers `step 1`, `step 2`... keeps one text, and its steps their
+/// numbers.
+pub(super) fn register_message(text: Text<'_>) -> *mut c_void {
+    let split = RangeText::split(text.bytes).filter(|(_, step)| !text.is_cut && step >> 46 == 0);
+    let Some((bytes, step)) = split else { return register(text) };
+    let base = Text { bytes, ..text };
+    for place in &NUMBERED {
+        let mut number = place.load(Ordering::Relaxed);
+        if number == 0 {
+            let new = register(base).addr();
+            if new == 1 {
+                break;
+            }
+            // Another thread may have been faster, perhaps with another text.
+            match place.compare_exchange(0, new as u32, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => number = new as u32,
+                Err(other) => number = other,
+            }
+        }
+        let handle = number as usize;
+        if registered(core::ptr::without_provenance(handle)).bytes == bytes {
+            return core::ptr::without_provenance_mut(handle | (step as usize + 1) << PLACE_BITS);
+        }
+    }
+    register(text)
+}
 
 /// Keeps a text; gives its handle, never null.
 pub(super) fn register(text: Text<'_>) -> *mut c_void {
@@ -108,19 +144,21 @@ fn store(text: Text<'_>) -> Option<*mut Stored> {
 
 /// The text behind a handle.
 pub(super) fn registered(handle: *const c_void) -> Text<'static> {
-    let Some(number) = handle.addr().checked_sub(1) else { return Text::NONE };
+    let place = handle.addr() & ((1 << PLACE_BITS) - 1);
+    let Some(number) = place.checked_sub(1) else { return Text::NONE };
     let stored = STORED.get(number).map_or(core::ptr::null_mut(), |place| place.load(Ordering::Acquire));
-    read(stored)
+    Text { step: (handle.addr() >> PLACE_BITS).checked_sub(1).map(|step| step as u64), ..read(stored) }
 }
 
 fn read(stored: *const Stored) -> Text<'static> {
     if stored.is_null() {
-        return Text { bytes: TOO_MANY, is_cut: false };
+        return Text { bytes: TOO_MANY, ..Text::NONE };
     }
     // SAFETY: published after it was written, never freed, and as long as it says.
     unsafe {
         let Stored { len, is_cut } = stored.read();
-        Text { bytes: core::slice::from_raw_parts(stored.add(1).cast(), len as usize), is_cut: is_cut != 0 }
+        let bytes = core::slice::from_raw_parts(stored.add(1).cast(), len as usize);
+        Text { bytes, is_cut: is_cut != 0, step: None }
     }
 }
 
@@ -190,6 +228,7 @@ pub(super) struct Kept {
     domain: u16,
     category: u16,
     is_cut: bool,
+    step: Option<u64>,
 }
 
 /// Copies a range's text; its parts are cut where they do not fit together.
@@ -207,6 +246,7 @@ pub(super) fn keep(to: &mut Kept, text: RangeText<'_>) {
     to.category = put(text.category);
     to.message = put(text.message);
     to.is_cut = text.is_cut || usize::from(to.message) < text.message.len();
+    to.step = text.step;
 }
 
 /// The text again.
@@ -219,6 +259,7 @@ pub(super) fn kept(from: &Kept) -> RangeText<'_> {
         category: from.bytes.get(domain..category).unwrap_or(&[]),
         message: from.bytes.get(category..message).unwrap_or(&[]),
         is_cut: from.is_cut,
+        step: from.step,
     }
 }
 
@@ -254,14 +295,25 @@ mod tests {
 
     #[test]
     fn registered_texts_come_back_and_are_not_without_bound() {
-        let text = Text { bytes: b"epoch", is_cut: false };
+        let text = Text { bytes: b"epoch", ..Text::NONE };
         let handle = register(text);
         assert!(!handle.is_null());
         assert_eq!(registered(handle).bytes, b"epoch");
         assert_eq!(domain(core::ptr::null()).bytes, b"");
-        name_category(handle, 7, Text { bytes: b"io", is_cut: false });
+        name_category(handle, 7, Text { bytes: b"io", ..Text::NONE });
         assert_eq!(category(handle, 7).bytes, b"io");
         assert_eq!((category(handle, 8).bytes, category(core::ptr::null(), 7).bytes), (&b""[..], &b""[..]));
+        // As many steps as a training has take one place.
+        let before = HANDED_OUT.load(Ordering::Relaxed);
+        for step in 0..3 * TEXTS as u64 {
+            let text = format!("step {step}");
+            let handle = register_message(Text { bytes: text.as_bytes(), ..Text::NONE });
+            let read = registered(handle);
+            assert_eq!((read.bytes, read.step, read.is_cut), (&b"step"[..], Some(step), false));
+        }
+        assert_eq!(HANDED_OUT.load(Ordering::Relaxed), before + 1);
+        let layer = register_message(Text { bytes: b"layer 3", ..Text::NONE });
+        assert_eq!((registered(layer).bytes, registered(layer).step), (&b"layer 3"[..], None));
         for _ in 0..2 * TEXTS {
             assert!(
                 registered(register(text)).bytes == b"epoch"
@@ -274,9 +326,13 @@ mod tests {
 
     #[test]
     fn a_kept_text_has_its_domain_even_with_a_long_message() {
-        let mut place = Kept { bytes: [0; KEPT], message: 0, domain: 0, category: 0, is_cut: false };
+        let mut place =
+            Kept { bytes: [0; KEPT], message: 0, domain: 0, category: 0, is_cut: false, step: None };
         let message = [b'm'; 2 * KEPT];
-        keep(&mut place, RangeText { message: &message, domain: b"d", category: b"cc", is_cut: false });
+        keep(
+            &mut place,
+            RangeText { message: &message, domain: b"d", category: b"cc", ..RangeText::default() },
+        );
         let text = kept(&place);
         assert_eq!((text.domain, text.category, text.message.len()), (&b"d"[..], &b"cc"[..], KEPT - 3));
         assert!(text.is_cut);

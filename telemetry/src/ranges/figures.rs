@@ -65,8 +65,11 @@ impl RangeGpuCell {
             return;
         }
         fence(Release); // the reader that sees a store below sees the odd number
-        self.entry_at_peak.store(entry, Relaxed);
-        self.exit_at_peak.store(exit, Relaxed);
+        // A larger peak may have come, with its begin and end, since this one was entered.
+        if self.peak.load(Relaxed) == peak {
+            self.entry_at_peak.store(entry, Relaxed);
+            self.exit_at_peak.store(exit, Relaxed);
+        }
         self.seq.store(seq + 2, Release);
     }
 }

@@ -45,14 +45,23 @@ pub struct RangeText<'t> {
     pub category: &'t [u8],
     /// The message was longer.
     pub is_cut: bool,
+    /// The number of a step, of a message that was split already.
+    pub step: Option<u64>,
 }
 
 impl<'t> RangeText<'t> {
+    /// The message of a step without its number, and the number; see [`step::numbered`].
+    pub fn split(message: &[u8]) -> Option<(&[u8], u64)> {
+        step::numbered(message)
+    }
+
     /// The text without the number of a step, and that number.
     fn folded(self) -> (Self, Option<u64>) {
-        match step::numbered(self.message) {
-            Some((message, number)) if !self.is_cut => (Self { message, ..self }, Some(number)),
-            _ => (self, None),
+        match Self::split(self.message) {
+            Some((message, number)) if !self.is_cut && self.step.is_none() => {
+                (Self { message, ..self }, Some(number))
+            }
+            _ => (Self { step: None, ..self }, self.step),
         }
     }
 
