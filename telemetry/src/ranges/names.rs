@@ -201,7 +201,7 @@ mod tests {
             message: message.as_bytes(),
             domain: domain.as_bytes(),
             category: category.as_bytes(),
-            is_cut: false,
+            ..RangeText::default()
         }
     }
 
