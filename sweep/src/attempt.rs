@@ -103,6 +103,11 @@ impl Attempt {
     /// A file cannot be made.
     pub fn prepare(&self, order: &Order) -> io::Result<File> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        // Of another attempt, whose state was lost: it says nothing of this one.
+        match fs::remove_file(self.file("result.json")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         write_whole(&self.0, "order.json", &serde_json::to_vec(order)?)?;
         let status = private().create(true).truncate(true).open(self.file("status"))?;
         // Non-blocking: no other process knows the file yet.
@@ -228,6 +233,13 @@ mod tests {
         assert_eq!(attempt.standing(), Standing::UnderWay, "a supervisor that still cleans up is not over");
         drop(copy);
         assert_eq!(attempt.standing(), Standing::Ended(ended));
+        drop(attempt.prepare(&Order::default()).unwrap());
+        assert_eq!(attempt.standing(), Standing::Nothing, "an old result says nothing of a new attempt");
+    }
+
+    #[test]
+    fn the_mps_daemon_of_all_jobs_has_no_mark() {
+        assert!(radrm_limits::mps::control::NOT_FOR_DAEMON.contains(&MARK));
     }
 
     #[test]

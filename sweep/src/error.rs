@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use radrm_console::output::reason;
+use radrm_term::clean;
 use thiserror::Error;
 
 /// Why a sweep cannot be read, run or reported.
@@ -13,7 +14,8 @@ use thiserror::Error;
 pub enum SweepError {
     #[error("{}: {}", path.display(), reason(source))]
     Io { path: PathBuf, source: io::Error },
-    #[error("{}: {at}: {what}", path.display())]
+    // It may quote a file of somebody else.
+    #[error("{}: {at}: {}", path.display(), clean(&what.to_string()))]
     Wrong { path: PathBuf, at: Place, what: Wrong },
     #[error("{}: a sweep is a file .toml of radrm, or a file .csv, .yaml or .yml of radT", .0.display())]
     Kind(PathBuf),
@@ -36,7 +38,8 @@ pub enum SweepError {
     #[error("{program} cannot be started: {}", reason(source))]
     Start { program: String, source: io::Error },
     #[error(
-        "run {run}: this machine has no MIG instance of profile {profile}: create one with `nvidia-smi mig -cgi {profile} -C`, or change the collocation"
+        "run {}: this machine has no MIG instance of profile {profile}: create one with `nvidia-smi mig -cgi {profile} -C`, or change the collocation",
+        clean(run)
     )]
     NoMig { run: String, profile: String },
     #[error("{} changed while its sweep ran: its column Status is not updated", .0.display())]
@@ -175,4 +178,16 @@ pub enum Wrong {
     GroupTwice(String),
     #[error("the name is empty, or has characters other than letters, digits, `-` and `_`")]
     Name,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_of_a_foreign_file_does_not_reach_the_terminal_as_it_is() {
+        let what = Wrong::Number("1\u{1b}[2J".to_owned());
+        let error = SweepError::Wrong { path: "t.csv".into(), at: Place::line(2), what };
+        assert_eq!(error.to_string(), "t.csv: line 2: `1\\u{1b}[2J` is no whole number");
+    }
 }

@@ -1,7 +1,6 @@
 //! Runs the groups of a plan one after the other, each run by a supervisor of its own.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -9,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use radrm_os::pidfd;
+use rustix::process::{Signal, pidfd_send_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::attempt::{Attempt, Barrier, Order, Standing};
@@ -17,7 +17,7 @@ use crate::error::SweepError;
 use crate::figures;
 use crate::folder::{Claim, Folder};
 use crate::leftovers;
-use crate::plan::{Collocation, Group, Run, Stated};
+use crate::plan::{Collocation, Group, Plan, Run, Stated};
 use crate::radt::csv::{Status, write_status};
 use crate::read::Source;
 use crate::store::{Outcome, Recorded, State, Store};
@@ -43,8 +43,6 @@ pub struct Options {
     pub supervisor: (PathBuf, Vec<String>),
     /// The machine's MIG instances.
     pub instances: Vec<MigInstance>,
-    /// Emulated GPUs.
-    pub emulate: Option<String>,
     /// Groups that failed are run again.
     pub rerun: bool,
     /// Time from SIGTERM to SIGKILL.
@@ -107,7 +105,7 @@ impl Stop {
 pub enum End {
     /// All runs are over; so many of them did not finish.
     Over {
-        /// Failed, or their time was over.
+        /// Failed, or their time was over. A group that its file alone states as failed counts as one.
         failed: usize,
     },
     /// A signal asked for the end; the next call goes on.
@@ -147,6 +145,7 @@ impl<'s> Sweep<'s> {
         let mut store = Store::open(&folder.database())?;
         let is_left = |group: &&Group| !is_stated(group, options.rerun);
         store.adopt(source.plan.groups.iter().filter(is_left))?;
+        store.run_on(source.plan.emulate.as_deref())?;
         let identity = folder.identity()?;
         Ok(Self {
             source,
@@ -177,12 +176,9 @@ impl<'s> Sweep<'s> {
             }
         }
         self.write_table(report)?;
-        let runs = self.store.runs()?;
-        let keys: BTreeSet<String> = source.plan.groups.iter().flat_map(Group::keys).collect();
-        let failed = runs.iter().filter(|run| {
-            keys.contains(&run.key) && matches!(run.outcome.state, State::Failed | State::TimedOut)
-        });
-        Ok(End::Over { failed: failed.count() })
+        let runs = self.store.runs_of(&source.plan)?;
+        let failed = runs.iter().filter(|run| matches!(run.outcome.state, State::Failed | State::TimedOut));
+        Ok(End::Over { failed: failed.count() + stated_failures(&source.plan, &runs) })
     }
 
     /// Brings a group to its end; `None` if that was interrupted.
@@ -252,7 +248,8 @@ impl<'s> Sweep<'s> {
         outcomes: &[Outcome],
         report: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Option<()>, SweepError> {
-        self.store.finish(&group.keys(), outcomes)?;
+        let keys: Vec<_> = runs.iter().map(|run| run.key.clone()).collect();
+        self.store.finish(&keys, outcomes)?;
         if let Some(first) = runs.first() {
             // It is as large as what its emulated GPUs hold.
             let _ = std::fs::remove_file(self.attempt(first).file("machine"));
@@ -283,7 +280,8 @@ impl<'s> Sweep<'s> {
         };
         let mut children = Vec::new();
         let instances = instances(group, &self.options.instances)?;
-        for ((run, planned), instance) in runs.iter().zip(&group.runs).zip(instances) {
+        for (run, member) in members(group, runs) {
+            let (planned, instance) = (&group.runs[member], instances[member].clone());
             let attempt = self.attempt(run);
             let mut order = Order {
                 command: self.command(planned, &attempt, &shared),
@@ -346,7 +344,7 @@ impl<'s> Sweep<'s> {
         option("-o", &file(attempt, "profile.radrm"));
         // A share of the running time below 0.5 %, for SM activity by the shape of launches.
         option("--kernels", "sample");
-        if let Some(machine) = &self.options.emulate {
+        if let Some(machine) = &run.emulate {
             option("--emulate", machine);
             option("--machine", &file(shared, "machine"));
         }
@@ -371,7 +369,7 @@ impl<'s> Sweep<'s> {
         children: &mut Vec<Child>,
         report: &mut dyn FnMut(&Event<'_>),
     ) -> Option<Vec<Option<Outcome>>> {
-        let mut sent = 0;
+        let mut sent = vec![0; runs.len()];
         loop {
             children.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
             let standings: Vec<_> = runs.iter().map(|run| self.attempt(run).standing()).collect();
@@ -391,9 +389,11 @@ impl<'s> Sweep<'s> {
                 return (is_whole || self.stop.count() == 0).then_some(outcomes);
             }
             let asked = self.stop.count().min(2);
-            if asked > sent {
-                sent = asked;
-                runs.iter().for_each(|run| end(&self.attempt(run)));
+            for (run, sent) in runs.iter().zip(&mut sent) {
+                // A supervisor that cannot be asked yet is asked the next time.
+                if *sent < asked && end(&self.attempt(run)) {
+                    *sent += 1;
+                }
             }
             report(&Event::Tick);
             thread::sleep(POLL_INTERVAL);
@@ -402,7 +402,8 @@ impl<'s> Sweep<'s> {
 
     /// Keeps what the column Status of a table is to say of a group.
     fn note(&mut self, group: &Group, runs: &[Recorded], outcomes: &[Outcome]) {
-        for ((planned, run), outcome) in group.runs.iter().zip(runs).zip(outcomes) {
+        for ((run, member), outcome) in members(group, runs).zip(outcomes) {
+            let planned = &group.runs[member];
             let Some(row) = planned.row else { continue };
             let word = if outcome.state == State::Finished { "FINISHED" } else { "FAILED" };
             let letter = planned.name.rsplit(' ').next().unwrap_or_default();
@@ -446,15 +447,27 @@ fn is_stated(group: &Group, rerun: bool) -> bool {
     }
 }
 
-/// Asks the supervisor of an attempt to end its program.
-fn end(attempt: &Attempt) {
-    let Some((supervisor, _)) = attempt.supervisor().filter(|(supervisor, _)| supervisor.lives()) else {
-        return;
+/// Groups that their file states as failed, and of which no run is recorded.
+fn stated_failures(plan: &Plan, recorded: &[Recorded]) -> usize {
+    let is_recorded = |group: &Group| {
+        let keys = group.keys();
+        recorded.iter().any(|run| keys.contains(&run.key))
     };
-    if let Some(pid) = i32::try_from(supervisor.pid).ok().and_then(Pid::from_raw) {
-        // It may end at this moment.
-        let _ = kill_process(pid, Signal::TERM);
-    }
+    plan.groups.iter().filter(|group| group.stated == Stated::Failed && !is_recorded(group)).count()
+}
+
+/// Recorded runs of a group, each with its place among the members. A member that is not recorded is left out.
+fn members<'r>(group: &Group, runs: &'r [Recorded]) -> impl Iterator<Item = (&'r Recorded, usize)> + use<'r> {
+    let keys = group.keys();
+    runs.iter().filter_map(move |run| Some((run, keys.iter().position(|key| *key == run.key)?)))
+}
+
+/// Asks the supervisor of an attempt to end its program; gives whether it was there to be asked.
+fn end(attempt: &Attempt) -> bool {
+    let Some((supervisor, _)) = attempt.supervisor() else { return false };
+    // The descriptor first: the number can be another process's by now, and the descriptor cannot.
+    let Ok(handle) = pidfd::open(supervisor.pid) else { return false };
+    supervisor.lives() && pidfd_send_signal(&handle, Signal::TERM).is_ok()
 }
 
 /// A MIG instance of this machine.
@@ -492,4 +505,58 @@ pub fn launcher() -> Result<PathBuf, SweepError> {
     let own = std::env::current_exe();
     let own = own.map_err(|source| SweepError::Start { program: "radrm-run".to_owned(), source })?;
     Ok(own.with_file_name("radrm-run"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use radrm_os::ProcessIdentity;
+
+    use super::*;
+
+    #[test]
+    fn a_supervisor_is_asked_only_once_its_process_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let attempt = Attempt::at(dir.path().join("1"));
+        let _status = attempt.prepare(&Order::default()).unwrap();
+        assert!(!end(&attempt), "it has not said yet which process it is");
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let identity = ProcessIdentity::of(child.id()).unwrap();
+        let says = |start: u64| std::fs::write(attempt.file("status"), format!("{} {start}\n", child.id()));
+        says(identity.start + 1).unwrap();
+        assert!(!end(&attempt), "another process has its number");
+        says(identity.start).unwrap();
+        assert!(end(&attempt));
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+        assert!(!end(&attempt));
+    }
+
+    fn group(name: &str, stated: Stated, programs: &[&str]) -> Group {
+        let run = |name: &&str| Run { command: vec![(*name).into()], ..Run::default() };
+        Group { name: name.into(), runs: programs.iter().map(run).collect(), stated }
+    }
+
+    #[test]
+    fn members_are_found_by_their_keys() {
+        let group = group("g", Stated::Open, &["a", "b", "c"]);
+        let recorded = |key: &str| Recorded { key: key.into(), ..Recorded::default() };
+        let keys = group.keys();
+        let runs = [recorded(&keys[2]), recorded("other"), recorded(&keys[1])];
+        let places: Vec<_> = members(&group, &runs).map(|(run, at)| (run.key.clone(), at)).collect();
+        assert_eq!(places, [(keys[2].clone(), 2), (keys[1].clone(), 1)]);
+    }
+
+    #[test]
+    fn groups_that_only_their_file_states_as_failed_count() {
+        let groups = [
+            group("1", Stated::Failed, &["a", "b"]),
+            group("2", Stated::Failed, &["c"]),
+            group("3", Stated::Finished, &["d"]),
+        ];
+        let recorded = Recorded { key: groups[1].keys().remove(0), ..Recorded::default() };
+        let plan = Plan { groups: groups.into(), ..Plan::default() };
+        assert_eq!(stated_failures(&plan, &[recorded]), 1);
+        assert_eq!(stated_failures(&plan, &[]), 2);
+    }
 }

@@ -71,6 +71,8 @@ pub struct Run {
     pub sm_limit: Option<String>,
     /// It is ended after this time, ms.
     pub timeout_ms: Option<u64>,
+    /// The emulated machine on which it runs.
+    pub emulate: Option<String>,
     /// The row of a CSV file that it comes from, from 0.
     pub row: Option<usize>,
 }
@@ -186,7 +188,22 @@ impl Run {
             add(name);
             add(value);
         });
+        // Figures of an emulated machine are not those of another, or of a real GPU.
+        if let Some(machine) = &self.emulate {
+            add("emulate");
+            add(machine);
+        }
         digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl Plan {
+    /// Lets all runs be on an emulated machine, or on real GPUs.
+    pub fn run_on(&mut self, emulate: Option<&str>) {
+        self.emulate = emulate.map(str::to_owned);
+        for run in self.groups.iter_mut().flat_map(|group| &mut group.runs) {
+            run.emulate.clone_from(&self.emulate);
+        }
     }
 }
 
@@ -234,6 +251,7 @@ mod tests {
             Run { repetition: 2, ..run.clone() },
             Run { mem_limit: Some("1GiB".into()), ..run.clone() },
             Run { collocation: Collocation::Mps, ..run.clone() },
+            Run { emulate: Some("T4".into()), ..run.clone() },
         ] {
             assert_ne!(other.key("g", 0), key, "{other:?}");
         }

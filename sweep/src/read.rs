@@ -70,5 +70,7 @@ pub fn read(path: &Path, here: &Path) -> Result<Source, SweepError> {
         run.directory =
             fs::canonicalize(&run.directory).unwrap_or_else(|_| std::mem::take(&mut run.directory));
     }
+    let emulate = plan.emulate.take();
+    plan.run_on(emulate.as_deref());
     Ok(Source { path: path.to_owned(), text, plan })
 }

@@ -1,6 +1,6 @@
 //! The state of a sweep in SQLite: one row for each run. A row changes before the run is started, and when it is over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, TransactionBehavior, named_params, params};
 
 use crate::error::SweepError;
-use crate::plan::Group;
+use crate::plan::{Group, Plan};
 
 /// Version of the table.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 /// How long another process may hold the lock: a report reads while the sweep writes.
 const BUSY: Duration = Duration::from_secs(15);
@@ -41,6 +41,9 @@ CREATE TABLE runs (
     emulated INTEGER,
     profile TEXT
 ) STRICT;";
+
+/// The machine of the last call, in one row: emulated, or NULL for the real one. From version 2 on.
+const MACHINE: &str = "CREATE TABLE machine (emulate TEXT) STRICT;";
 
 /// Where a run is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -194,11 +197,40 @@ impl Store {
     }
 
     fn migrate(&self) -> Result<(), SweepError> {
-        if self.version()? == 0 {
-            let both = format!("BEGIN IMMEDIATE; {TABLE} PRAGMA user_version = {VERSION}; COMMIT;");
-            self.connection.execute_batch(&both).map_err(self.wrong())?;
+        let table = match self.version()? {
+            0 => TABLE,
+            VERSION => return Ok(()),
+            _ => "",
+        };
+        let all = format!("BEGIN IMMEDIATE; {table} {MACHINE} PRAGMA user_version = {VERSION}; COMMIT;");
+        self.connection.execute_batch(&all).map_err(self.wrong())
+    }
+
+    /// Records on which machine the runs are from now on.
+    ///
+    /// # Errors
+    /// [`SweepError::State`].
+    pub fn run_on(&mut self, emulate: Option<&str>) -> Result<(), SweepError> {
+        let wrong = self.wrong();
+        let mut replace = || {
+            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            transaction.execute("DELETE FROM machine", [])?;
+            transaction.execute("INSERT INTO machine (emulate) VALUES (?1)", [emulate])?;
+            transaction.commit()
+        };
+        replace().map_err(wrong)
+    }
+
+    /// The machine of the last call; `None` if that is not recorded.
+    ///
+    /// # Errors
+    /// [`SweepError::State`].
+    pub fn machine(&self) -> Result<Option<Option<String>>, SweepError> {
+        if self.version()? < 2 {
+            return Ok(None);
         }
-        Ok(())
+        let found = self.connection.query_row("SELECT emulate FROM machine", [], |row| row.get(0));
+        found.optional().map_err(self.wrong())
     }
 
     /// Adds the runs of groups that are not there yet.
@@ -253,6 +285,15 @@ impl Store {
             statement.query_map([], recorded)?.collect::<rusqlite::Result<_>>()
         };
         all().map_err(self.wrong())
+    }
+
+    /// The runs of a plan by number. Those of an earlier version of its file are not among them.
+    ///
+    /// # Errors
+    /// [`SweepError::State`].
+    pub fn runs_of(&self, plan: &Plan) -> Result<Vec<Recorded>, SweepError> {
+        let keys: BTreeSet<String> = plan.groups.iter().flat_map(Group::keys).collect();
+        Ok(self.runs()?.into_iter().filter(|run| keys.contains(&run.key)).collect())
     }
 
     /// Records that an attempt at a group is about to start; it is on disk when this returns.
@@ -397,6 +438,38 @@ mod tests {
             runs.iter().map(|run| (run.group.as_str(), run.number, run.outcome.state)).collect();
         assert_eq!(shapes, [("a", 1, State::Finished), ("b", 2, State::Waiting), ("c", 3, State::Waiting)]);
         assert_eq!((&runs[0].outcome, runs[0].attempt), (&outcome, 1));
+    }
+
+    #[test]
+    fn runs_that_left_the_file_or_were_on_another_machine_are_not_those_of_the_plan() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&dir.path().join("state.db")).unwrap();
+        let mut plan = Plan { groups: groups(&["b", "c"]), ..Plan::default() };
+        store.adopt(groups(&["a", "b"]).iter()).unwrap();
+        store.adopt(plan.groups.iter()).unwrap();
+        assert_eq!(store.machine().unwrap(), None);
+        plan.run_on(Some("T4"));
+        store.adopt(plan.groups.iter()).unwrap();
+        store.run_on(Some("T4")).unwrap();
+        assert_eq!(store.machine().unwrap(), Some(Some("T4".into())));
+        let numbers =
+            |plan: &Plan| store.runs_of(plan).unwrap().iter().map(|run| run.number).collect::<Vec<_>>();
+        assert_eq!((numbers(&plan), store.runs().unwrap().len()), (vec![4, 5], 5));
+        plan.run_on(None);
+        assert_eq!(numbers(&plan), [2, 3]);
+    }
+
+    #[test]
+    fn a_state_of_the_first_version_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.db");
+        let mut store = Store::open(&path).unwrap();
+        store.adopt(groups(&["a"]).iter()).unwrap();
+        store.connection.execute_batch("DROP TABLE machine; PRAGMA user_version = 1;").unwrap();
+        assert_eq!(Store::open_existing(&path).unwrap().machine().unwrap(), None);
+        let mut store = Store::open(&path).unwrap();
+        store.run_on(None).unwrap();
+        assert_eq!((store.machine().unwrap(), store.runs().unwrap().len()), (Some(None), 1));
     }
 
     #[test]

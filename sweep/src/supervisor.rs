@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use radrm_console::output::reason;
 use radrm_os::{ProcessIdentity, pidfd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::attempt::{Attempt, Barrier, Ended, MARK, Order};
@@ -90,6 +90,12 @@ fn start(attempt: &Attempt, order: &Order) -> io::Result<Child> {
     command.spawn()
 }
 
+/// Whether a child is over; it keeps its number until it is waited for.
+fn has_ended(child: &Child) -> io::Result<bool> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Ok(waitid(WaitId::Pid(Pid::from_child(child)), options)?.is_some())
+}
+
 /// Waits for the end of the program; gives why it was ended, if it was.
 fn supervise(
     mut child: Child,
@@ -108,13 +114,14 @@ fn supervise(
     let timeout = order.timeout_ms.map(|ms| started + Duration::from_millis(ms));
     let (mut cause, mut kill_at) = (None, None);
     loop {
-        if let Some(status) = child.try_wait()? {
+        if has_ended(&child)? {
             if cause.is_some() {
-                // What left the group of the program ends with it.
+                // The rest of the program's group, and what left it. The program is waited for only then: before that
+                // no other group can have its number.
                 signal(Signal::KILL);
                 leftovers::kill(&order.mark);
             }
-            return Ok((status, cause));
+            return Ok((child.wait()?, cause));
         }
         let now = Instant::now();
         let due = if cause.is_none() { timeout } else { kill_at };
@@ -143,10 +150,8 @@ fn supervise(
         let mut bytes = [0; 16];
         if matches!(signals.read(&mut bytes), Ok(count) if count > 0) {
             // A program that has ended by itself was not interrupted.
-            if cause.is_none()
-                && let Some(status) = child.try_wait()?
-            {
-                return Ok((status, None));
+            if cause.is_none() && has_ended(&child)? {
+                return Ok((child.wait()?, None));
             }
             // The second one does not wait.
             let is_first = cause != Some(Cause::Interrupted);
@@ -155,5 +160,22 @@ fn supervise(
             let grace = if is_first { Duration::from_millis(order.grace_ms) } else { Duration::ZERO };
             kill_at = Some(Instant::now() + grace);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_is_over_keeps_its_number_until_it_is_waited_for() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        assert!(!has_ended(&child).unwrap());
+        drop(child.stdin.take());
+        while !has_ended(&child).unwrap() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(radrm_os::Process(child.id()).exists() && has_ended(&child).unwrap());
+        assert!(child.wait().unwrap().success());
     }
 }

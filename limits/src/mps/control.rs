@@ -37,14 +37,16 @@ const PID_FILE: u64 = 64;
 const SOCKET_PATH: usize = 107;
 
 /// Variables that the daemon must not inherit: it serves all jobs of the user, so what is meant for
-/// one of them is not for it. With `CUDA_VISIBLE_DEVICES` it would renumber the GPUs for everybody.
-const NOT_FOR_DAEMON: [&str; 6] = [
+/// one of them is not for it. With `CUDA_VISIBLE_DEVICES` it would renumber the GPUs for everybody, and with the mark
+/// of a sweep's run it would be killed with that run.
+pub const NOT_FOR_DAEMON: [&str; 7] = [
     "CUDA_VISIBLE_DEVICES",
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
     "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
     "CUDA_MPS_CLIENT_PRIORITY",
     "LD_PRELOAD",
     "RADRM_SEGMENT",
+    "RADRM_SWEEP_RUN",
 ];
 
 /// Why a question has no answer.

@@ -13,6 +13,7 @@ use radrm_emulator_machine::MachineSpec;
 use radrm_os::nvml::{Nvml, NvmlSource};
 use radrm_sweep::execute::{self, End, MigInstance, Options, Stop, Sweep};
 use radrm_sweep::{Source, supervisor};
+use radrm_term::clean;
 
 use crate::error::UsageError;
 use crate::{Failure, NAME};
@@ -62,10 +63,13 @@ pub(crate) fn run(flags: Flags) -> Result<u8, Failure> {
     }
     let path = flags.file.as_deref().ok_or(UsageError::NoSweep)?;
     let here = env::current_dir().map_err(Failure::NoDirectory)?;
-    let source = radrm_sweep::read(path, &here)?;
-    source.plan.remarks.iter().for_each(|remark| radrm_console::output::say(NAME, remark));
-    let emulate = flags.emulate.or_else(|| source.plan.emulate.clone());
-    let machine = emulate.as_deref().map(MachineSpec::parse).transpose()?;
+    let mut source = radrm_sweep::read(path, &here)?;
+    // They may quote a file of somebody else.
+    source.plan.remarks.iter().for_each(|remark| radrm_console::output::say(NAME, &clean(remark)));
+    if let Some(machine) = &flags.emulate {
+        source.plan.run_on(Some(machine));
+    }
+    let machine = source.plan.emulate.as_deref().map(MachineSpec::parse).transpose()?;
     if flags.dry_run {
         return forecast::run(&source, machine.as_ref()).map(|()| 0);
     }
@@ -75,7 +79,6 @@ pub(crate) fn run(flags: Flags) -> Result<u8, Failure> {
         launcher,
         // An emulated machine has no instances.
         instances: if machine.is_some() { Vec::new() } else { instances() },
-        emulate,
         rerun: flags.rerun,
         grace: execute::GRACE,
     };
@@ -85,8 +88,8 @@ pub(crate) fn run(flags: Flags) -> Result<u8, Failure> {
     progress.close();
     match end? {
         End::Interrupted => {
-            let sentence = format!("interrupted: `radrm sweep {}` goes on", shown(path));
-            radrm_console::output::say(NAME, &sentence);
+            let line = again(path, flags.emulate.as_deref(), flags.rerun);
+            radrm_console::output::say(NAME, &format!("interrupted: `{line}` goes on"));
             Ok(INTERRUPTED)
         }
         End::Over { failed } => {
@@ -110,12 +113,36 @@ fn instances() -> Vec<MigInstance> {
     instances.map(|gpu| MigInstance { uuid: gpu.uuid, name: gpu.name }).collect()
 }
 
-/// A path as a person can paste it.
-fn shown(path: &Path) -> String {
-    radrm_term::clean(&path.display().to_string()).into_owned()
+/// The command line that goes on, as a person can paste it: on the same machine.
+fn again(path: &Path, emulate: Option<&str>, rerun: bool) -> String {
+    let emulate = emulate.map(|machine| format!("--emulate {} ", word(machine)));
+    let rerun = if rerun { "--rerun " } else { "" };
+    format!("radrm sweep {}{rerun}{}", emulate.unwrap_or_default(), word(&path.display().to_string()))
+}
+
+/// A word as a shell reads it.
+fn word(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./,:+=@%".contains(&byte);
+    match !text.is_empty() && text.bytes().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", clean(text).replace('\'', "'\\''")),
+    }
 }
 
 /// Runs of a plan.
 fn count(source: &Source) -> usize {
     source.plan.groups.iter().map(|group| group.runs.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupted_sweep_names_the_line_that_goes_on_on_the_same_machine() {
+        let path = Path::new("a b.toml");
+        assert_eq!(again(Path::new("./grid.toml"), None, false), "radrm sweep ./grid.toml");
+        assert_eq!(again(path, Some("2xT4"), true), "radrm sweep --emulate 2xT4 --rerun 'a b.toml'");
+        assert_eq!(again(Path::new("it's\u{1b}"), None, false), "radrm sweep 'it'\\''s\\u{1b}'");
+    }
 }

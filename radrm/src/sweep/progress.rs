@@ -84,7 +84,7 @@ impl Progress {
                     ));
                 }
             }
-            Event::Remark(sentence) => self.line(sentence),
+            Event::Remark(sentence) => self.line(&clean(sentence)),
             Event::Tick if self.shown.elapsed() < INTERVAL => return,
             Event::Tick => {}
         }

@@ -1,7 +1,7 @@
 //! `radrm sweep report`.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::{env, fs};
 
 use clap::Args;
 use radrm_scheduler_core::{Bytes, Permille};
@@ -44,19 +44,27 @@ pub(super) fn run(flags: &Flags) -> Result<(), Failure> {
         Some(file) => file.clone(),
         None => only()?,
     };
-    let runs = runs(&file)?;
+    let folder = Folder::of(&file)?;
+    folder.check()?;
+    let here = env::current_dir().map_err(Failure::NoDirectory)?;
+    let runs = runs(&mut radrm_sweep::read(&file, &here)?)?;
     if flags.csv { print(&as_csv(&runs)?) } else { print(&text(&runs, flags.best)) }
 }
 
 /// The report at the end of a sweep.
 pub(super) fn after(source: &Source) -> Result<(), Failure> {
-    print(&text(&runs(&source.path)?, Metric::default()))
+    print(&text(&runs(&mut source.clone())?, Metric::default()))
 }
 
-fn runs(file: &Path) -> Result<Vec<Recorded>, SweepError> {
-    let folder = Folder::of(file)?;
+/// The runs of a file as it is now, on the machine of the last call: with others, means would be of different things.
+fn runs(source: &mut Source) -> Result<Vec<Recorded>, SweepError> {
+    let folder = Folder::of(&source.path)?;
     folder.check()?;
-    Store::open_existing(&folder.database())?.runs()
+    let store = Store::open_existing(&folder.database())?;
+    if let Some(machine) = store.machine()? {
+        source.plan.run_on(machine.as_deref());
+    }
+    store.runs_of(&source.plan)
 }
 
 /// The only sweep of the current directory that was started.

@@ -56,9 +56,10 @@ pub(super) fn groups(
     recipe: &Recipe,
     settings: &Settings,
     all: &[(String, Axis)],
-    repetition: u32,
+    (repetition, repetitions): (u32, u32),
 ) -> Result<Vec<Group>, At> {
     let (mut groups, mut names, mut alone) = (Vec::new(), BTreeSet::new(), Vec::<Group>::new());
+    let mut expected = 0_u64;
     for (number, group) in raw.group.iter().enumerate() {
         let (at, group) = (group.span().start, group.get_ref());
         let name = group
@@ -82,6 +83,14 @@ pub(super) fn groups(
         let stated: BTreeSet<&str> =
             group.members.iter().flat_map(|member| member.get_ref().names()).collect();
         let open = axes::rest(all, &stated).map_err(|(_, wrong)| (at, wrong))?;
+        let mut copies = 0_u64;
+        for member in &group.members {
+            copies += u64::from(super::count(member.get_ref().copies.as_ref())?);
+        }
+        // Before they are made: copies, combinations and repetitions multiply.
+        let all = copies.saturating_mul(open.len() as u64).saturating_mul(u64::from(repetitions));
+        expected = expected.saturating_add(all);
+        super::check_count(expected, at)?;
         for values in &open {
             let mut runs = Vec::new();
             for (member, raw) in group.members.iter().enumerate() {
@@ -101,11 +110,12 @@ pub(super) fn groups(
             }
             alone.extend(runs.iter().filter(|_| raw.solo).map(|run| {
                 let run = crate::plan::Run { collocation: crate::plan::Collocation::Streams, ..run.clone() };
-                Group {
-                    name: group_name("alone", &Values::from([("run".to_owned(), run.configuration.clone())])),
-                    runs: vec![run],
-                    ..Group::default()
+                let mut what = Values::from([("run".to_owned(), run.configuration.clone())]);
+                // Equal configurations on different GPUs are different groups, and each alone.
+                if !run.devices.is_empty() {
+                    what.insert("devices".to_owned(), run.devices.join("+"));
                 }
+                Group { name: group_name("alone", &what), runs: vec![run], ..Group::default() }
             }));
             groups.push(Group { name: group_name(&name, values), runs, ..Group::default() });
         }

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::error::{Place, Wrong};
+use crate::expand::MAX_RUNS;
 use crate::plan::{Group, Plan, Run};
 use axes::RawAxis;
 use groups::RawGroup;
@@ -116,6 +117,11 @@ fn plan(raw: Raw, name: &str, beside: &Path) -> Result<Plan, At> {
     let axes = axes::checked(&raw.axes)?;
     let combinations = axes::choose(&raw, &axes)?;
     check_placeholders(&raw, &recipe)?;
+    let at = raw.command.span().start;
+    if raw.group.is_empty() {
+        let members = u64::from(together).saturating_mul(u64::from(repetitions));
+        check_count(members.saturating_mul(combinations.len() as u64), at)?;
+    }
     let mut groups: Vec<Group> = Vec::new();
     for repetition in 1..=repetitions {
         if raw.group.is_empty() {
@@ -128,12 +134,10 @@ fn plan(raw: Raw, name: &str, beside: &Path) -> Result<Plan, At> {
                 });
             }
         } else {
-            groups.extend(groups::groups(&raw, &recipe, &settings, &axes, repetition)?);
+            groups.extend(groups::groups(&raw, &recipe, &settings, &axes, (repetition, repetitions))?);
         }
-        let runs: usize = groups.iter().map(|group| group.runs.len()).sum();
-        if runs as u64 > crate::expand::MAX_RUNS {
-            return Err((raw.command.span().start, Wrong::TooMany(crate::expand::MAX_RUNS)));
-        }
+        // With those of `solo`, of which equal ones are one.
+        check_count(groups.iter().map(|group| group.runs.len() as u64).sum(), at)?;
     }
     Ok(Plan { name, groups, emulate: raw.emulate, remarks: Vec::new() })
 }
@@ -145,13 +149,17 @@ fn is_name(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
 }
 
+fn check_count(runs: u64, at: usize) -> Result<(), At> {
+    if runs > MAX_RUNS { Err((at, Wrong::TooMany(MAX_RUNS))) } else { Ok(()) }
+}
+
 fn count(stated: Option<&Spanned<u32>>) -> Result<u32, At> {
     match stated {
         Some(count) if *count.get_ref() == 0 => Err((count.span().start, Wrong::Zero)),
-        Some(count) if u64::from(*count.get_ref()) > crate::expand::MAX_RUNS => {
-            Err((count.span().start, Wrong::TooMany(crate::expand::MAX_RUNS)))
+        Some(count) => {
+            check_count((*count.get_ref()).into(), count.span().start)?;
+            Ok(*count.get_ref())
         }
-        Some(count) => Ok(*count.get_ref()),
         None => Ok(1),
     }
 }

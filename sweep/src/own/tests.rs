@@ -87,6 +87,41 @@ fn members_of_a_group_state_their_values_and_run_alone_once() {
 }
 
 #[test]
+fn members_on_different_gpus_are_alone_each_on_its_own() {
+    let text = "command = \"t {x}\"\nsolo = true\n[axes]\n[[group]]\nname = \"pair\"\n\
+                members = [{ x = 1, devices = [0] }, { x = 1, devices = [1] }]\n";
+    let plan = read(text).unwrap();
+    let names: Vec<_> = plan.groups.iter().map(|group| group.name.as_str()).collect();
+    assert_eq!(names, ["alone devices=0 run=x=1", "alone devices=1 run=x=1", "pair"]);
+    let recorded = plan.groups.iter().flat_map(|group| {
+        group.runs.iter().zip(group.keys()).map(|(run, key)| crate::store::Recorded {
+            key,
+            group: group.name.clone(),
+            configuration: run.configuration.clone(),
+            repetition: run.repetition,
+            ..crate::store::Recorded::default()
+        })
+    });
+    let all = crate::report::configurations(&recorded.collect::<Vec<_>>());
+    let companies: Vec<_> = all.iter().map(|one| (one.company.is_some(), one.left)).collect();
+    assert_eq!(companies, [(false, 2), (true, 2)], "the members alone are what the pair is compared with");
+}
+
+#[test]
+fn too_many_runs_are_refused_before_they_are_made() {
+    let many = 100_000;
+    for text in [
+        format!("command = \"t {{x}}\"\ntogether = {many}\nrepetitions = {many}\n[axes]\nx = [1, 2]\n"),
+        format!(
+            "command = \"t {{x}} {{y}}\"\nrepetitions = {many}\n[axes]\nx = {{ from = 1, to = 9999, step = 1 }}\n\
+             [[group]]\nmembers = [{{ y = 1, copies = {many} }}]\n"
+        ),
+    ] {
+        assert_eq!(read(&text).expect_err("too many").1, Wrong::TooMany(MAX_RUNS));
+    }
+}
+
+#[test]
 fn copies_that_start_together_have_keys_of_their_own() {
     let plan = read("command = \"t {x}\"\ntogether = 3\n[axes]\nx = [1, 2]\n").unwrap();
     assert_eq!(plan.groups.iter().map(|group| group.runs.len()).collect::<Vec<_>>(), [3, 3]);
