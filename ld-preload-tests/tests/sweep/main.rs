@@ -274,6 +274,29 @@ fn a_table_of_radt_gets_its_status_and_is_not_run_again() {
 }
 
 #[test]
+fn a_table_that_states_a_failure_ends_with_its_exit_code() {
+    let place = place("");
+    fs::write(place.join("t.csv"), "Workload,Status,File,Params\n1,FAILED old (0),program.py,one 0\n")
+        .unwrap();
+    finish(sweep(&place, &["--emulate", "T4", "t.csv"])).code(1);
+    assert!(!place.join("log").exists(), "radT ran it");
+    finish(sweep(&place, &["--emulate", "T4", "--rerun", "t.csv"])).code(0);
+    assert_eq!(log(&place)["one"], (1, 1));
+}
+
+#[test]
+fn a_report_has_the_runs_of_the_file_as_it_is_now_and_of_one_machine() {
+    let place = place("command = \"python3 program.py {x} 0\"\n[axes]\nx = [1, 2]\n");
+    finish(sweep(&place, &["--emulate", "T4", "sweep.toml"])).code(0);
+    let text = fs::read_to_string(place.join("sweep.toml")).unwrap().replace("[1, 2]", "[2, 3]");
+    fs::write(place.join("sweep.toml"), text).unwrap();
+    finish(sweep(&place, &["--emulate", "T4", "sweep.toml"])).code(0);
+    assert_eq!((log(&place)["2"], column(&place, "param.x")), ((1, 1), vec!["2".to_owned(), "3".to_owned()]));
+    finish(sweep(&place, &["--emulate", "2xT4", "sweep.toml"])).code(0);
+    assert_eq!((log(&place)["2"], column(&place, "run")), ((2, 2), vec!["4".to_owned(), "5".to_owned()]));
+}
+
+#[test]
 fn mig_profiles_are_refused_where_there_are_none() {
     let place = place("");
     fs::write(place.join("t.csv"), "Workload,Collocation,File\n1,3g.20gb,program.py\n").unwrap();
