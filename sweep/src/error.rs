@@ -14,7 +14,7 @@ use thiserror::Error;
 pub enum SweepError {
     #[error("{}: {}", path.display(), reason(source))]
     Io { path: PathBuf, source: io::Error },
-    // It may quote a file of somebody else.
+    // It may quote another user's file.
     #[error("{}: {at}: {}", path.display(), clean(&what.to_string()))]
     Wrong { path: PathBuf, at: Place, what: Wrong },
     #[error("{}: a sweep is a file .toml of radrm, or a file .csv, .yaml or .yml of radT", .0.display())]

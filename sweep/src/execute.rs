@@ -1,8 +1,5 @@
 //! Runs the groups of a plan one after the other, each run by a supervisor of its own.
 
-use std::cell::Cell;
-use std::io::Read;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -10,16 +7,17 @@ use std::time::{Duration, Instant};
 
 use radrm_os::pidfd;
 use rustix::process::{Signal, pidfd_send_signal};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::attempt::{Attempt, Barrier, Order, Standing};
 use crate::error::SweepError;
 use crate::figures;
 use crate::folder::{Claim, Folder};
 use crate::leftovers;
+use crate::machine::{MigInstance, instances};
 use crate::plan::{Collocation, Group, Plan, Run, Stated};
 use crate::radt::csv::{Status, write_status};
 use crate::read::Source;
+use crate::stop::Stop;
 use crate::store::{Outcome, Recorded, State, Store};
 
 /// Between two looks at what runs.
@@ -65,39 +63,6 @@ pub enum Event<'e> {
     Remark(String),
     /// Time goes by.
     Tick,
-}
-
-/// How many signals asked for the end.
-#[derive(Debug, Default)]
-pub struct Stop {
-    /// Has a byte for each signal.
-    signals: Option<UnixStream>,
-    seen: Cell<usize>,
-}
-
-impl Stop {
-    /// One that SIGINT, SIGTERM and SIGHUP ask.
-    ///
-    /// # Errors
-    /// [`SweepError::Signals`].
-    pub fn by_signals() -> Result<Self, SweepError> {
-        let register = || {
-            let (reader, writer) = UnixStream::pair()?;
-            reader.set_nonblocking(true)?;
-            for signal in [SIGINT, SIGTERM, SIGHUP] {
-                signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
-            }
-            Ok(reader)
-        };
-        Ok(Self { signals: Some(register().map_err(SweepError::Signals)?), seen: Cell::new(0) })
-    }
-
-    fn count(&self) -> usize {
-        let mut bytes = [0; 16];
-        let new = self.signals.as_ref().and_then(|mut signals| signals.read(&mut bytes).ok()).unwrap_or(0);
-        self.seen.set(self.seen.get() + new);
-        self.seen.get()
-    }
 }
 
 /// How a call ended.
@@ -468,43 +433,6 @@ fn end(attempt: &Attempt) -> bool {
     // The descriptor first: the number can be another process's by now, and the descriptor cannot.
     let Ok(handle) = pidfd::open(supervisor.pid) else { return false };
     supervisor.lives() && pidfd_send_signal(&handle, Signal::TERM).is_ok()
-}
-
-/// A MIG instance of this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MigInstance {
-    /// `MIG-...`.
-    pub uuid: String,
-    /// The device's name, which ends with its profile.
-    pub name: String,
-}
-
-/// The instances for the members of a group, by member; `None` for a member without a profile.
-///
-/// # Errors
-/// [`SweepError::NoMig`]: there are too few of a profile.
-pub fn instances(group: &Group, all: &[MigInstance]) -> Result<Vec<Option<String>>, SweepError> {
-    let mut free: Vec<&MigInstance> = all.iter().collect();
-    let mut instance = |run: &Run| {
-        let Collocation::Mig(profile) = &run.collocation else { return Ok(None) };
-        let fits =
-            |instance: &&MigInstance| instance.name.to_ascii_lowercase().ends_with(&format!("mig {profile}"));
-        match free.iter().position(fits) {
-            Some(at) => Ok(Some(free.remove(at).uuid.clone())),
-            None => Err(SweepError::NoMig { run: run.name.clone(), profile: profile.clone() }),
-        }
-    };
-    group.runs.iter().map(&mut instance).collect()
-}
-
-/// `radrm-run` beside this program.
-///
-/// # Errors
-/// This program's own file is gone.
-pub fn launcher() -> Result<PathBuf, SweepError> {
-    let own = std::env::current_exe();
-    let own = own.map_err(|source| SweepError::Start { program: "radrm-run".to_owned(), source })?;
-    Ok(own.with_file_name("radrm-run"))
 }
 
 #[cfg(test)]

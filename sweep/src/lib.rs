@@ -11,12 +11,14 @@ pub mod expand;
 pub mod figures;
 pub mod folder;
 mod leftovers;
+pub mod machine;
 mod own;
 pub mod plan;
 pub mod radt;
 mod read;
 pub mod report;
 pub mod statistics;
+pub mod stop;
 pub mod store;
 pub mod supervisor;
 

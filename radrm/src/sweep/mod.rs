@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use radrm_emulator_machine::MachineSpec;
 use radrm_os::nvml::{Nvml, NvmlSource};
-use radrm_sweep::execute::{self, End, MigInstance, Options, Stop, Sweep};
+use radrm_sweep::execute::{self, End, Options, Sweep};
+use radrm_sweep::machine::{self, MigInstance};
+use radrm_sweep::stop::Stop;
 use radrm_sweep::{Source, supervisor};
 use radrm_term::clean;
 
@@ -64,7 +66,7 @@ pub(crate) fn run(flags: Flags) -> Result<u8, Failure> {
     let path = flags.file.as_deref().ok_or(UsageError::NoSweep)?;
     let here = env::current_dir().map_err(Failure::NoDirectory)?;
     let mut source = radrm_sweep::read(path, &here)?;
-    // They may quote a file of somebody else.
+    // They may quote another user's file.
     source.plan.remarks.iter().for_each(|remark| radrm_console::output::say(NAME, &clean(remark)));
     if let Some(machine) = &flags.emulate {
         source.plan.run_on(Some(machine));
@@ -73,7 +75,7 @@ pub(crate) fn run(flags: Flags) -> Result<u8, Failure> {
     if flags.dry_run {
         return forecast::run(&source, machine.as_ref()).map(|()| 0);
     }
-    let launcher = execute::launcher()?;
+    let launcher = machine::launcher()?;
     let options = Options {
         supervisor: (launcher.with_file_name(NAME), vec!["sweep-run".to_owned()]),
         launcher,
