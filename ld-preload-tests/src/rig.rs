@@ -163,6 +163,17 @@ impl Rig {
         self.path().join("profile.radrm")
     }
 
+    /// What `radrm report` prints of that profile.
+    ///
+    /// # Panics
+    /// If it fails.
+    #[track_caller]
+    pub fn report(&self, options: &[&str]) -> Ended {
+        let mut command = Command::new(artifacts::file("radrm"));
+        command.arg("report").args(options).arg(self.profile_path());
+        child::run(command, PATIENCE).ok()
+    }
+
     /// A program under `radrm-run`.
     pub fn launched(&self, program: impl AsRef<Path>) -> Command {
         let mut command = self.launcher();

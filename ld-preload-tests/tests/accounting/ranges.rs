@@ -3,8 +3,7 @@
 use std::{path::PathBuf, process::Command};
 
 use radrm_preload_tests::{
-    artifacts,
-    child::{self, Ended},
+    artifacts, child,
     figures::Outcome,
     programs, python,
     rig::{PATIENCE, Rig},
@@ -36,13 +35,6 @@ fn memory(ranges: &Ranges, name: &str) -> [u64; 3] {
     [peak, entry_at_peak, exit_at_peak].map(|bytes| bytes.0 / MIB)
 }
 
-#[track_caller]
-fn report(rig: &Rig, options: &[&str]) -> Ended {
-    let mut command = Command::new(artifacts::file("radrm"));
-    command.arg("report").args(options).arg(rig.profile_path());
-    child::run(command, PATIENCE).ok()
-}
-
 /// Runs the program and hands its ranges over.
 #[track_caller]
 fn recorded(rig: &Rig, arguments: &[&str]) -> Outcome {
@@ -65,10 +57,10 @@ fn a_range_has_the_memory_at_its_ends_and_the_peak_inside() {
     let mark = events.iter().find(|event| event.is_mark).expect("the mark");
     assert_eq!((mark.entry.0 / MIB, mark.depth), (30, 1));
 
-    let text = report(&rig, &[]).stdout;
+    let text = rig.report(&[]).stdout;
     let line = text.lines().find(|line| line.contains("outer")).expect("the range");
     assert!(line.contains("110.0 MiB") && line.contains("10.0 MiB") && line.contains("30.0 MiB"), "{line}");
-    let json: serde_json::Value = serde_json::from_str(&report(&rig, &["--json"]).stdout).expect("JSON");
+    let json: serde_json::Value = serde_json::from_str(&rig.report(&["--json"]).stdout).expect("JSON");
     let names = json["ranges"]["names"].as_array().expect("names");
     let outer = names.iter().find(|name| name["name"] == "outer").expect("the range");
     assert_eq!(outer["gpus"][0]["peak_bytes"], 110 * MIB);
@@ -121,7 +113,7 @@ fn a_million_ranges_are_counted_and_take_no_more_memory() {
     let listed = outcome.profile.range_events.len() as u64;
     assert_eq!(listed + ranges.unlisted, 1_000_001);
     assert!(listed < 10_000, "{listed}");
-    let text = report(&rig, &[]).stdout;
+    let text = rig.report(&[]).stdout;
     assert!(text.contains("not kept one by one"), "{text}");
 }
 
@@ -145,7 +137,7 @@ fn steps_are_one_phase_with_a_rate() {
     assert!(rate > 1.0 && rate < 500.0, "{rate}");
     let numbers: Vec<_> = outcome.profile.range_events.iter().filter_map(|event| event.step).collect();
     assert!(numbers.contains(&0) && numbers.is_sorted(), "{numbers:?}");
-    let text = report(&rig, &[]).stdout;
+    let text = rig.report(&[]).stdout;
     assert!(text.contains("40 steps (step): "), "{text}");
 }
 
@@ -160,7 +152,7 @@ fn ranges_that_any_thread_may_end_have_their_memory() {
     assert_eq!((request.ranges, ranges.not_kept), (255, 300 - 256));
     assert_eq!(request.without_peak, 256 - 64);
     assert_eq!(ranges.open.len(), 0);
-    let text = report(&rig, &[]).stdout;
+    let text = rig.report(&[]).stdout;
     assert!(text.contains(">= 64.0 MiB"), "{text}");
 }
 
@@ -191,10 +183,10 @@ fn odd_names_reach_no_terminal_and_no_page() {
     assert_eq!(find(ranges, "bad \u{fffd}\u{fffd} utf-8").marks, 1);
     assert_eq!((find(ranges, "").marks, find(ranges, "(no name)").marks), (1, 1));
     let page = rig.path().join("page.html");
-    report(&rig, &[&format!("--html={}", page.display())]);
+    rig.report(&[&format!("--html={}", page.display())]);
     let page = std::fs::read_to_string(page).expect("the page");
     assert!(!page.contains("<script>alert"), "the name is markup");
-    for text in [report(&rig, &[]).stdout, page] {
+    for text in [rig.report(&[]).stdout, page] {
         assert!(!text.contains('\u{1b}') && !text.contains('\u{7}') && !text.contains('\u{202e}'));
     }
 }
@@ -224,7 +216,7 @@ fn a_killed_program_leaves_the_ranges_it_was_in() {
         })
         .collect();
     assert_eq!(open, [("step", Some(7)), ("backward", None)]);
-    let text = report(&rig, &[]).stdout;
+    let text = rig.report(&[]).stdout;
     assert!(text.contains("not ended: step 7 · ") && text.contains("not ended: backward · "), "{text}");
 }
 

@@ -7,8 +7,7 @@ use std::{
 };
 
 use radrm_preload_tests::{
-    artifacts,
-    child::{self, Ended},
+    artifacts, child,
     figures::Outcome,
     programs,
     python::script,
@@ -29,18 +28,10 @@ fn recorded_from(rig: &Rig, option: &str, program: &Path, arguments: &[&str]) ->
     rig.outcome(child::run(command, PATIENCE).ok())
 }
 
-/// What `radrm report` prints of the rig's profile.
-#[track_caller]
-fn report(rig: &Rig, options: &[&str]) -> Ended {
-    let mut command = Command::new(artifacts::file("radrm"));
-    command.arg("report").args(options).arg(rig.profile_path());
-    child::run(command, PATIENCE).ok()
-}
-
 /// The folded stacks at the peak.
 #[track_caller]
 fn folded(rig: &Rig) -> Vec<(Vec<String>, u64)> {
-    let text = report(rig, &["--stacks=folded"]).stdout;
+    let text = rig.report(&["--stacks=folded"]).stdout;
     let line = |line: &str| {
         let (frames, bytes) = line.rsplit_once(' ').expect("frames and bytes");
         (frames.split(';').map(str::to_owned).collect(), bytes.parse().expect("bytes"))
@@ -108,10 +99,10 @@ fn a_damaged_stack_ends_early_and_changes_no_figure() {
 fn refused_requests_are_at_their_line() {
     let rig = Rig::emulated("H100-80GB");
     recorded(&rig, &programs::compile("sites.c", &[]), &["refused"]);
-    let text = report(&rig, &[]).stdout;
+    let text = rig.report(&[]).stdout;
     let line = text.lines().find(|line| line.contains("refused at refused (")).expect("refused requests");
     assert!(line.contains("3 requests were refused at refused (sites.c:"), "{line}");
-    let oom = report(&rig, &["--oom"]).stdout;
+    let oom = rig.report(&["--oom"]).stdout;
     assert!(oom.contains("asked for at refused (sites.c:"), "{oom}");
 }
 
@@ -131,9 +122,9 @@ fn other_tools_read_the_stacks() {
     let outcome = recorded(&rig, &programs::compile("sites.c", &[]), &["peak"]);
     let peak = outcome.profile.processes[0].state.accounts[0].peak.0;
     let file: serde_json::Value =
-        serde_json::from_str(&report(&rig, &["--stacks=speedscope"]).stdout).expect("JSON");
+        serde_json::from_str(&rig.report(&["--stacks=speedscope"]).stdout).expect("JSON");
     assert_eq!(file["profiles"][0]["endValue"], peak);
-    let json: serde_json::Value = serde_json::from_str(&report(&rig, &["--json"]).stdout).expect("JSON");
+    let json: serde_json::Value = serde_json::from_str(&rig.report(&["--json"]).stdout).expect("JSON");
     assert_eq!(json["stacks"][0]["peak_bytes"], peak);
     let sites = json["stacks"][0]["sites"].as_array().expect("sites");
     let sum: u64 = sites.iter().map(|site| site["peak_bytes"].as_u64().expect("bytes")).sum();

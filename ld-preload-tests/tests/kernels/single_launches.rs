@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use radrm_preload_tests::{artifacts, child, programs, rig::PATIENCE, rig::Rig};
+use radrm_preload_tests::{child, programs, rig::PATIENCE, rig::Rig};
 use serde_json::Value;
 
 /// Streams run side by side: on one track their slices would cut each other short.
@@ -16,9 +16,7 @@ fn default_streams_of_threads_and_contexts_are_tracks_of_their_own() {
     command.args(["--kernels", "all", "--"]).arg(programs::compile("default_streams.c", &["-pthread"]));
     command.env("RADRM_EMULATOR_TIME", "real").env("RADRM_EMULATOR_KERNEL_TIMES", &times);
     rig.outcome(child::run(command, PATIENCE)).ok();
-    let mut report = rig.bare_command(artifacts::file("radrm"));
-    report.arg("report").arg(rig.profile_path()).arg("--perfetto=-");
-    let trace: Value = serde_json::from_str(&child::run(report, PATIENCE).ok().stdout).expect("JSON");
+    let trace: Value = serde_json::from_str(&rig.report(&["--perfetto=-"]).stdout).expect("JSON");
     let events = trace["traceEvents"].as_array().expect("events");
     let mut tracks: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
     for slice in events.iter().filter(|event| event["args"]["sample"] == true) {

@@ -89,11 +89,9 @@ unsafe fn with_text<R>(
     // SAFETY: the caller's promise.
     let (message, category) = unsafe { message(attributes, &mut buffer) };
     then(RangeText {
-        message: message.bytes,
         domain: text::domain(domain).bytes,
         category: text::category(domain, category).bytes,
-        is_cut: message.is_cut,
-        step: message.step,
+        ..message.alone()
     })
 }
 
@@ -105,10 +103,6 @@ unsafe fn with_wide<R>(text: *const u32, then: impl FnOnce(Text<'_>) -> R) -> R 
     let mut buffer = [0; KEPT];
     // SAFETY: the caller's promise.
     then(unsafe { text::wide(text, &mut buffer) })
-}
-
-fn plain(text: Text<'_>) -> RangeText<'_> {
-    RangeText { message: text.bytes, is_cut: text.is_cut, ..RangeText::default() }
 }
 
 fn id_of(domain: *const c_void) -> u64 {
@@ -129,12 +123,12 @@ unsafe extern "C" fn mark_ex(attributes: *const Attributes) {
 
 unsafe extern "C" fn mark_a(message: *const c_char) {
     // SAFETY: see above.
-    guarded((), |tls| mark(tls, plain(unsafe { text::narrow(message) })));
+    guarded((), |tls| mark(tls, unsafe { text::narrow(message) }.alone()));
 }
 
 unsafe extern "C" fn mark_w(message: *const u32) {
     // SAFETY: see above.
-    guarded((), |tls| unsafe { with_wide(message, |text| mark(tls, plain(text))) });
+    guarded((), |tls| unsafe { with_wide(message, |text| mark(tls, text.alone())) });
 }
 
 unsafe extern "C" fn range_start_ex(attributes: *const Attributes) -> u64 {
@@ -144,12 +138,12 @@ unsafe extern "C" fn range_start_ex(attributes: *const Attributes) -> u64 {
 
 unsafe extern "C" fn range_start_a(message: *const c_char) -> u64 {
     // SAFETY: see above.
-    guarded(0, |tls| start(tls, plain(unsafe { text::narrow(message) })))
+    guarded(0, |tls| start(tls, unsafe { text::narrow(message) }.alone()))
 }
 
 unsafe extern "C" fn range_start_w(message: *const u32) -> u64 {
     // SAFETY: see above.
-    guarded(0, |tls| unsafe { with_wide(message, |text| start(tls, plain(text))) })
+    guarded(0, |tls| unsafe { with_wide(message, |text| start(tls, text.alone())) })
 }
 
 unsafe extern "C" fn range_end(id: u64) {
@@ -163,12 +157,12 @@ unsafe extern "C" fn range_push_ex(attributes: *const Attributes) -> c_int {
 
 unsafe extern "C" fn range_push_a(message: *const c_char) -> c_int {
     // SAFETY: see above.
-    guarded(NOT_TRACKED, |tls| level(push(tls, 0, plain(unsafe { text::narrow(message) }))))
+    guarded(NOT_TRACKED, |tls| level(push(tls, 0, unsafe { text::narrow(message) }.alone())))
 }
 
 unsafe extern "C" fn range_push_w(message: *const u32) -> c_int {
     // SAFETY: see above.
-    guarded(NOT_TRACKED, |tls| unsafe { with_wide(message, |text| level(push(tls, 0, plain(text)))) })
+    guarded(NOT_TRACKED, |tls| unsafe { with_wide(message, |text| level(push(tls, 0, text.alone()))) })
 }
 
 unsafe extern "C" fn range_pop() -> c_int {

@@ -6,9 +6,8 @@
 
 use core::ffi::{c_char, c_int};
 
-use super::text::{self, Text};
+use super::text;
 use super::{end, guarded, mark, pop, push, start};
-use crate::telemetry::RangeText;
 use crate::{mode, state};
 
 /// Domain of these ranges, so that a program's NVTX ranges end on their own: no handle has this number.
@@ -37,10 +36,6 @@ struct Memory {
     name: [u8; 64],
 }
 
-fn plain(text: Text<'_>) -> RangeText<'_> {
-    RangeText { message: text.bytes, is_cut: text.is_cut, ..RangeText::default() }
-}
-
 /// 1: the process is recorded as soon as it uses a GPU; 0: it is not.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn radrm_is_recording() -> c_int {
@@ -54,7 +49,7 @@ extern "C" fn radrm_is_recording() -> c_int {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn radrm_push(name: *const c_char) {
     // SAFETY: the caller's promise.
-    guarded((), |tls| _ = push(tls, DOMAIN, plain(unsafe { text::narrow(name) })));
+    guarded((), |tls| _ = push(tls, DOMAIN, unsafe { text::narrow(name) }.alone()));
 }
 
 /// Closes the calling thread's innermost range of [`radrm_push`].
@@ -70,7 +65,7 @@ extern "C" fn radrm_pop() {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn radrm_start(name: *const c_char) -> u64 {
     // SAFETY: the caller's promise.
-    guarded(0, |tls| start(tls, plain(unsafe { text::narrow(name) })))
+    guarded(0, |tls| start(tls, unsafe { text::narrow(name) }.alone()))
 }
 
 /// Ends a range of [`radrm_start`].
@@ -86,7 +81,7 @@ extern "C" fn radrm_end(number: u64) {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn radrm_mark(name: *const c_char) {
     // SAFETY: the caller's promise.
-    guarded((), |tls| mark(tls, plain(unsafe { text::narrow(name) })));
+    guarded((), |tls| mark(tls, unsafe { text::narrow(name) }.alone()));
 }
 
 /// Fills `memory` with what the process holds on the GPUs that it has used, at most `places` of them, of `bytes` bytes

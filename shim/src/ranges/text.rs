@@ -32,6 +32,13 @@ impl Text<'_> {
     pub(super) const EMPTY: Self = Self { bytes: b"", ..Self::NONE };
 }
 
+impl<'t> Text<'t> {
+    /// The message of a range without domain and category.
+    pub(super) fn alone(self) -> RangeText<'t> {
+        RangeText { message: self.bytes, is_cut: self.is_cut, step: self.step, ..RangeText::default() }
+    }
+}
+
 /// Reads a C string up to the limit.
 ///
 /// # Safety

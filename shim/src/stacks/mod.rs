@@ -42,16 +42,9 @@ const NO_CODE: u32 = 0xff_ffff;
 
 static CODE: Wiped<Code> = Wiped::new();
 
-/// The site of the call under way, for a block of `bytes`; [`SiteId::NONE`] where call stacks are not recorded.
-#[inline(always)]
+/// The site of the call under way, for a block of `bytes`, where call stacks are recorded.
 pub(crate) fn site(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, bytes: u64) -> SiteId {
-    if !cx.writer().records_stacks() {
-        SiteId::NONE
-    } else if bytes < size::smallest() {
-        SiteId::other(gpu, kind)
-    } else {
-        recorded(cx, gpu, kind)
-    }
+    if bytes < size::smallest() { SiteId::other(gpu, kind) } else { recorded(cx, gpu, kind) }
 }
 
 /// Counts a refused request at its site.
