@@ -30,6 +30,12 @@ pub fn is_step(name: &str) -> bool {
     squeezed(name.as_bytes(), |word| STEPS.contains(&word))
 }
 
+/// Steps per second, from when one began to when the last of `count` more began; `None` where there is no such time.
+#[must_use]
+pub fn per_second(count: u64, first_ns: u64, last_ns: u64) -> Option<f64> {
+    (count > 0 && last_ns > first_ns).then(|| count as f64 * 1e9 / (last_ns - first_ns) as f64)
+}
+
 /// The name of a numbered repetition without its number, and the number: of `step_12` it is `step` and 12. `None` for all
 /// other names, so that `layer1` and `layer2` stay apart.
 #[must_use]

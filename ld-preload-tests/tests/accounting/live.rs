@@ -1,6 +1,7 @@
 //! Running programs as `radrm top` shows them without a daemon: its figures are those of the profiles.
 
 use std::{
+    ffi::OsString,
     fs::File,
     io::{Read, Write},
     os::fd::{FromRawFd, OwnedFd},
@@ -28,8 +29,8 @@ const LOADS: [&[&str]; 5] = [
     &["use:1", "alloc:a:2g", "hostalloc:h:32m", "launch:1", "pause"],
 ];
 
-/// `steps.c` as a run of its own on the machine of `rig`.
-fn command(rig: &Rig, number: usize, options: &[&str], steps: &[&str]) -> Command {
+/// A program as a run of its own on the machine of `rig`.
+fn command(rig: &Rig, number: usize, options: &[&str], program: &[OsString]) -> Command {
     for library in ["libradrm.so", "libradrm_emulated_cuda.so", "libradrm_emulated_nvml.so"] {
         artifacts::file(library);
     }
@@ -37,13 +38,19 @@ fn command(rig: &Rig, number: usize, options: &[&str], steps: &[&str]) -> Comman
     command.env("RADRM_LIB_DIR", artifacts::directory()).env_remove("RADRM_EMULATED_MACHINE");
     command.args(["--quiet", "--no-dataset", "-o"]).arg(rig.path().join(format!("{number}.radrm")));
     command.arg("--machine").arg(rig.machine_path()).args(options);
-    command.arg("--").arg(programs::compile("steps.c", &[])).args(steps);
+    command.arg("--").args(program);
     command
 }
 
-/// The same, waiting at its first `pause`.
+/// `steps.c` and what it does.
+fn program(steps: &[&str]) -> Vec<OsString> {
+    let program = programs::compile("steps.c", &[]).into_os_string();
+    std::iter::once(program).chain(steps.iter().map(OsString::from)).collect()
+}
+
+/// `steps.c` as a run, waiting at its first `pause`.
 fn run(rig: &Rig, number: usize, options: &[&str], steps: &[&str]) -> Running {
-    let mut run = Running::start(command(rig, number, options, steps), 5 * PATIENCE);
+    let mut run = Running::start(command(rig, number, options, &program(steps)), 5 * PATIENCE);
     run.until_ready();
     run
 }
@@ -104,6 +111,34 @@ fn a_live_view_has_the_figures_that_profiles_have_at_the_end() {
         let held: u64 = accounts.iter().map(|account| account.now.0).sum();
         assert!(held > 0, "{accounts:#?}");
     }
+}
+
+#[test]
+fn a_live_view_has_the_rate_of_the_steps_that_a_program_names() {
+    let rig = Rig::emulated("1xA100-40GB");
+    let program = programs::compile("ranges.c", &["-Wno-unused-variable"]);
+    // More steps of 2 ms than it has time for.
+    let program = [program.into_os_string(), "steps".into(), "1000000".into()];
+    let run = Running::start(command(&rig, 0, &[], &program), 5 * PATIENCE);
+    let until = Instant::now() + Duration::from_secs(PATIENCE);
+    let shown = loop {
+        let shown = readings(&rig, &["--json"]);
+        let own = shown.iter().find(|reading| reading["run"].as_u64() == Some(run.pid().into()));
+        match own {
+            Some(own) if own["steps"].as_u64() >= Some(50) => break own.clone(),
+            own => assert!(Instant::now() < until, "no steps in {own:#?}"),
+        }
+    };
+    let rate = shown["steps_per_second"].as_f64().expect("a rate");
+    assert!(rate > 1.0 && rate < 500.0, "{shown:#}");
+    let listed = child::run(top(&rig, &["--once"]), PATIENCE).ok().stdout;
+    assert!(listed.contains("STEPS/S"), "{listed}");
+    run.signal(libc::SIGTERM);
+    run.end();
+    let profile = Profile::open(&rig.path().join("0.radrm")).expect("a profile");
+    let ranges = profile.processes[0].ranges.as_ref().expect("ranges");
+    let step = ranges.names.iter().find(|name| name.name == "step").expect("steps");
+    assert!(Some(step.ranges) >= shown["steps"].as_u64(), "{step:?}");
 }
 
 #[test]
@@ -248,7 +283,7 @@ fn a_live_view_in_a_terminal_takes_keys_and_puts_it_back() {
 fn a_status_line_stands_below_the_programs_output_and_goes_at_the_end() {
     let rig = Rig::emulated("1xA100-40GB");
     let steps = ["use:0", "alloc:a:1035m", "launch:9", "pause"];
-    let mut terminal = Terminal::start(command(&rig, 0, &["--live"], &steps));
+    let mut terminal = Terminal::start(command(&rig, 0, &["--live"], &program(&steps)));
     // Row 40 is out of the region that scrolls.
     terminal.until("\x1b[1;39r");
     terminal.until("\x1b[40;1H\x1b[K\x1b[7mradrm: 1.01 GiB of GPU memory");
@@ -256,6 +291,6 @@ fn a_status_line_stands_below_the_programs_output_and_goes_at_the_end() {
     terminal.until("\x1b[40;1H\x1b[K\x1b[r");
     assert!(terminal.child.wait().expect("it ends").success());
     // Where there is no terminal there is no line.
-    let ended = child::run(command(&rig, 1, &["--live"], &["use:0", "alloc:a:1m"]), PATIENCE).ok();
+    let ended = child::run(command(&rig, 1, &["--live"], &program(&["use:0", "alloc:a:1m"])), PATIENCE).ok();
     assert!(!ended.stderr.contains('\x1b'), "{}", ended.stderr);
 }

@@ -2,6 +2,7 @@
 
 use super::{GpuIndex, ProcessKey};
 use crate::units::{Bytes, Nanos};
+use radrm_base::step;
 use serde::{Deserialize, Serialize};
 
 /// The ranges and marks of one process.
@@ -127,10 +128,9 @@ impl RangeName {
     /// Steps per second, from the first one's begin to the last one's; `None` if it does not name steps, or for fewer than
     /// two.
     pub fn steps_per_second(&self) -> Option<f64> {
-        let count = self.ranges.saturating_add(self.marks);
-        let seconds = self.last.minus(self.first).0 as f64 / 1e9;
-        (count > 1 && seconds > 0.0 && radrm_base::step::is_step(&self.name))
-            .then(|| (count - 1) as f64 / seconds)
+        let after_first = self.ranges.saturating_add(self.marks).saturating_sub(1);
+        let rate = step::per_second(after_first, self.first.0, self.last.0);
+        rate.filter(|_| step::is_step(&self.name))
     }
 }
 

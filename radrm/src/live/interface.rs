@@ -64,12 +64,13 @@ pub(super) enum Sort {
     Memory,
     Growth,
     Launches,
+    Steps,
     Time,
     Run,
 }
 
 impl Sort {
-    const ALL: [Sort; 5] = [Sort::Memory, Sort::Growth, Sort::Launches, Sort::Time, Sort::Run];
+    const ALL: [Sort; 6] = [Sort::Memory, Sort::Growth, Sort::Launches, Sort::Steps, Sort::Time, Sort::Run];
 
     /// The column's title.
     pub(super) const fn title(self) -> &'static str {
@@ -77,6 +78,7 @@ impl Sort {
             Sort::Memory => "HELD",
             Sort::Growth => "GROWTH",
             Sort::Launches => "LAUNCHES/S",
+            Sort::Steps => "STEPS/S",
             Sort::Time => "TIME",
             Sort::Run => "RUN",
         }
@@ -93,6 +95,7 @@ impl Sort {
             Sort::Memory => reading.held() as f64,
             Sort::Growth => reading.growth_bytes_per_second.unwrap_or(0.0),
             Sort::Launches => reading.launches_per_second.unwrap_or(0.0),
+            Sort::Steps => reading.steps_per_second.unwrap_or(-1.0),
             Sort::Time => reading.seconds,
             Sort::Run => -f64::from(reading.run),
         }

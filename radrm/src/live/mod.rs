@@ -5,6 +5,7 @@ mod history;
 mod interface;
 mod reading;
 mod runs;
+mod steps;
 mod terminal;
 mod view;
 

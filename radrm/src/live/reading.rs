@@ -23,6 +23,10 @@ pub(super) struct Reading {
     /// Launches of kernels and of graphs so far.
     pub(super) launches: u64,
     pub(super) launches_per_second: Option<f64>,
+    /// Steps so far, of the process that has made most; 0 for a program that names none.
+    pub(super) steps: u64,
+    /// Null before the second step; 0 once no more are made.
+    pub(super) steps_per_second: Option<f64>,
     /// Growth of the device memory that is held.
     pub(super) growth_bytes_per_second: Option<f64>,
     /// Memory requests that were refused so far.

@@ -15,6 +15,7 @@ use super::activity::{Activity, profile_of};
 use super::history::{History, Poll};
 use super::is_file;
 use super::reading::{GpuReading, ProcessReading, Reading, by_kind};
+use super::steps::Steps;
 
 /// The daemon's name for the job of a process.
 const JOB_VARIABLE: &str = "RADRM_JOB";
@@ -34,6 +35,7 @@ pub(super) struct Runs {
 struct Known {
     history: History,
     activity: Activity,
+    steps: Steps,
     /// Launches and refusals of processes by slot and generation: a slot is given to another process later.
     counts: BTreeMap<(usize, u32), Counts>,
     /// The sum of those whose slot has another process now.
@@ -131,6 +133,8 @@ impl Known {
             .filter(|gpu| gpu.peak_bytes > 0 || gpu.refused > 0 || !gpu.kinds.is_empty())
             .collect();
         let held = gpus.iter().fold(0, |sum: u64, gpu| sum.saturating_add(gpu.held_bytes));
+        self.steps.poll(&job.segment, &running, now);
+        let segment_ns = mono_ns().saturating_sub(created_mono_ns);
         self.history.add(Poll { at: now, held, launches: total.launches });
         let number = *self.job.get_or_insert_with(|| {
             let found = job.processes().into_iter().find_map(|process| process.variable(JOB_VARIABLE));
@@ -143,12 +147,14 @@ impl Known {
             uid: job.uid,
             command: job.command.clone(),
             launcher_running: job.launched,
-            seconds: mono_ns().saturating_sub(created_mono_ns) as f64 / 1e9,
+            seconds: segment_ns as f64 / 1e9,
             gpus,
             processes: running.iter().map(|process| of_process(process)).collect(),
             launches: total.launches,
             launches_per_second: self.history.launch_rate(),
             growth_bytes_per_second: self.history.growth(),
+            steps: self.steps.count(),
+            steps_per_second: self.steps.per_second(segment_ns),
             refused: total.refused,
             sm_active_share: self.activity.share(Process(job.launcher), now),
             held_before: self.history.held(usize::MAX),

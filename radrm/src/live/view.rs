@@ -23,6 +23,7 @@ h, ?             this help             q           quit
 
 GROWTH      change of the device memory held, per second, over ten seconds
 LAUNCHES/S  launches of kernels and of graphs, over two seconds
+STEPS/S     steps that the program names, over ten seconds, longer for slow ones
 SM          SM activity over the last ten seconds that were recorded; else the
             share of time in which a kernel ran; - where neither is measured
 PEAK        >= where several processes share a GPU: the highest that was seen";
@@ -99,6 +100,7 @@ fn list(readings: &[&Reading], sorted: &str, columns: usize) -> Vec<String> {
         right("QUOTA"),
         right(title("GROWTH")),
         right(title("LAUNCHES/S")),
+        right(title("STEPS/S")),
         right("SM"),
         right("REFUSED"),
         right(title("TIME")),
@@ -118,6 +120,7 @@ fn list(readings: &[&Reading], sorted: &str, columns: usize) -> Vec<String> {
             reading.tightest().map_or("-".into(), |(_, quota)| Bytes(quota).to_string()),
             growth(reading.growth_bytes_per_second),
             rate(reading.launches_per_second),
+            steps_rate(reading.steps_per_second),
             share(reading.sm_active_share),
             grouped(reading.refused),
             Nanos((reading.seconds.max(0.0).floor() * 1e9) as u64).to_string(),
@@ -135,10 +138,11 @@ fn details(reading: &Reading, columns: usize) -> Vec<String> {
     let time = Nanos((reading.seconds.max(0.0).floor() * 1e9) as u64);
     out.push(fit(
         &format!(
-            "{job}running for {time}  growth {}  {} launches, {}/s  SM {}  {} refused{left_over}",
+            "{job}running for {time}  growth {}  {} launches, {}/s  {}SM {}  {} refused{left_over}",
             growth(reading.growth_bytes_per_second),
             grouped(reading.launches),
             rate(reading.launches_per_second),
+            steps(reading),
             share(reading.sm_active_share),
             grouped(reading.refused)
         ),
@@ -216,6 +220,24 @@ fn rate(rate: Option<f64>) -> String {
     rate.map_or("-".into(), |rate| grouped(rate.round() as u64))
 }
 
+/// Steps take from milliseconds to minutes: three digits.
+fn steps_rate(rate: Option<f64>) -> String {
+    match rate {
+        Some(rate) if rate < 0.005 => if rate > 0.0 { "< 0.01" } else { "0" }.into(),
+        Some(rate) if rate < 9.995 => format!("{rate:.2}"),
+        Some(rate) if rate < 99.95 => format!("{rate:.1}"),
+        rate => self::rate(rate),
+    }
+}
+
+/// Of a program that names its steps.
+fn steps(reading: &Reading) -> String {
+    if reading.steps == 0 {
+        return String::new();
+    }
+    format!("{} steps, {}/s  ", grouped(reading.steps), steps_rate(reading.steps_per_second))
+}
+
 fn share(share: Option<f64>) -> String {
     share.map_or("-".into(), |share| format!("{:.0} %", share * 100.0))
 }
@@ -261,6 +283,8 @@ mod tests {
             }],
             launches: 12_345,
             launches_per_second: Some(1234.4),
+            steps: 1234,
+            steps_per_second: Some(2.5),
             growth_bytes_per_second: Some(-(2.0 * 1024.0 * 1024.0)),
             refused: 3,
             sm_active_share: Some(0.42),
@@ -280,9 +304,17 @@ mod tests {
     #[test]
     fn a_line_has_a_runs_figures() {
         let text = plain(&[reading(7)], 200);
-        for part in
-            ["7  ada", "3.00 GiB", ">= 5.00 GiB", "8.00 GiB", "-2.00 MiB/s", "1,234", "42 %", "1 min 15 s"]
-        {
+        for part in [
+            "7  ada",
+            "3.00 GiB",
+            ">= 5.00 GiB",
+            "8.00 GiB",
+            "-2.00 MiB/s",
+            "1,234",
+            "2.50",
+            "42 %",
+            "1 min 15 s",
+        ] {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
         assert!(plain(&[], 80).contains("no program is running"));
@@ -323,9 +355,18 @@ mod tests {
             "device",
             "(not in the total)",
             "12,345 launches",
+            "1,234 steps, 2.50/s",
         ] {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
         assert_eq!(past(&[0, 1, 4, 8], 3), "▁▄█");
+    }
+
+    #[test]
+    fn rates_of_steps_have_three_digits() {
+        let rates =
+            [None, Some(0.0), Some(0.001), Some(0.033), Some(9.994), Some(12.34), Some(99.96), Some(1234.5)];
+        let shown = ["-", "0", "< 0.01", "0.03", "9.99", "12.3", "100", "1,235"];
+        assert_eq!(rates.map(steps_rate), shown);
     }
 }
