@@ -51,7 +51,7 @@ impl Remainders {
         let t = sample.t;
         sample.processes.retain(|entry| {
             // A process id may have had several owners; the newest is alive.
-            let of_pid = |brief: &&Brief| brief.pid == entry.pid;
+            let of_pid = |brief: &&Brief| brief.pid == Some(entry.pid);
             let alive = |brief: &&Brief| brief.alive;
             let after = around.after.iter().filter(of_pid).find(alive).or(around.after.iter().rfind(of_pid));
             let Some(after) = after else {
@@ -61,7 +61,7 @@ impl Remainders {
             };
             if let Some(nvml) = entry.used {
                 let before = around.before.iter().find(|brief| brief.key == after.key);
-                self.note(after, before.filter(|_| around.before_t <= t), gpu, t, nvml);
+                self.note(entry.pid, after, before.filter(|_| around.before_t <= t), gpu, t, nvml);
             }
             true
         });
@@ -69,14 +69,22 @@ impl Remainders {
         sample.others_count = others_count;
     }
 
-    fn note(&mut self, after: &Brief, before: Option<&Brief>, gpu: GpuIndex, t: Nanos, nvml: Bytes) {
+    fn note(
+        &mut self,
+        pid: u32,
+        after: &Brief,
+        before: Option<&Brief>,
+        gpu: GpuIndex,
+        t: Nanos,
+        nvml: Bytes,
+    ) {
         let accounted = held(after, gpu);
         let quiet = before.is_some_and(|b| held(b, gpu) == accounted && b.changes == after.changes);
         let known = self.known.entry((after.key, gpu)).or_default();
         known.remainder.gpu = gpu;
         known.remainder.nvml_peak = known.remainder.nvml_peak.max(nvml);
         if quiet && after.alive && nvml >= accounted && self.exact.len() < EXACT {
-            self.exact.push(Exact { pid: after.pid, gpu, beyond: nvml.minus(accounted) });
+            self.exact.push(Exact { pid, gpu, beyond: nvml.minus(accounted) });
         }
         // A comparison that is exact is worth more than a newer one.
         if quiet || !known.quiet {
@@ -115,7 +123,7 @@ mod tests {
 
     fn brief(slot: u32, pid: u32, alive: bool, held: u64) -> Brief {
         let key = ProcessKey { slot, generation: 1 };
-        Brief { key, pid, alive, held: vec![(0, Bytes(held))], changes: held }
+        Brief { key, pid: Some(pid), alive, held: vec![(0, Bytes(held))], changes: held }
     }
 
     fn sample(t: u64, uses: &[(u32, u64)]) -> NvmlSample {

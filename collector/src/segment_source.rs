@@ -73,7 +73,7 @@ impl SegmentSource {
         for overhead in overheads {
             let gpu = gpus.iter().find(|gpu| gpu.uuid == overhead.uuid);
             // Process ids are used again: the ledger speaks of the one that lives.
-            let of = |slot: &&SlotInfo| slot.pid == overhead.pid && slot.liveness == Liveness::Running;
+            let of = |slot: &&SlotInfo| slot.own_pid == overhead.pid && slot.liveness == Liveness::Running;
             if let (Some(gpu), Some(slot)) = (gpu, self.slots.values().find(of)) {
                 self.overheads.insert((key(slot), gpu.index), Bytes(overhead.bytes));
             }
@@ -166,7 +166,7 @@ impl Source for SegmentSource {
         Some(Process {
             key,
             identity: Identity {
-                pid: slot.pid,
+                pid: slot.shown_pid(),
                 ppid: snapshot.ppid,
                 uid: snapshot.uid,
                 exe: snapshot.exe.clone(),

@@ -80,8 +80,8 @@ pub(crate) trait Source {
 pub(crate) struct Brief {
     /// Its name within the job.
     pub(crate) key: ProcessKey,
-    /// Process id.
-    pub(crate) pid: u32,
+    /// Process id; `None`: of another pid namespace, and not known here.
+    pub(crate) pid: Option<u32>,
     /// False once it has ended.
     pub(crate) alive: bool,
     /// Device total now, by the GPU's index in the job.

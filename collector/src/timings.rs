@@ -168,7 +168,14 @@ mod tests {
     /// A process that runs, with these kernels.
     fn snapshot(kernels: Vec<radrm_telemetry::KernelSnapshot>) -> ProcessSnapshot {
         ProcessSnapshot {
-            slot: SlotInfo { slot: 0, generation: 1, pid: 7, start: 1, liveness: Liveness::Running },
+            slot: SlotInfo {
+                slot: 0,
+                generation: 1,
+                pid: Some(7),
+                own_pid: 7,
+                start: 1,
+                liveness: Liveness::Running,
+            },
             ppid: 1,
             uid: 0,
             exe: String::new(),

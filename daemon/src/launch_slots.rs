@@ -176,13 +176,14 @@ impl Held {
             let Ok(throttled) = segment.throttled(&slot) else { continue };
             sums = (sums.0.wrapping_add(throttled.passed), sums.1.wrapping_add(throttled.held_ns));
             let is_new = slot.liveness == Liveness::Running && !throttled.obeys;
-            if is_new && !self.unheld.contains(&slot.pid) {
-                if !before.contains(&slot.pid) {
-                    self.doubtful.push(slot.pid);
+            let pid = slot.shown_pid();
+            if is_new && !self.unheld.contains(&pid) {
+                if !before.contains(&pid) {
+                    self.doubtful.push(pid);
                     continue;
                 }
-                self.unheld.push(slot.pid);
-                said.push((job, format!("process {} cannot be held to its launch budget", slot.pid)));
+                self.unheld.push(pid);
+                said.push((job, format!("process {pid} cannot be held to its launch budget")));
             }
         }
         if sums != self.seen {

@@ -29,8 +29,8 @@ const DOUBT: f64 = 0.2;
 /// More launches of kernels of which none was timed neither.
 const UNTIMED: f64 = 0.1;
 
-/// A process of the job: its number, and which of several it was.
-pub(crate) type Key = (u32, u32);
+/// A process of the job: its slot, and how many have had that.
+pub(crate) type Key = (usize, u32);
 
 /// What a process has launched so far, and for how long its GPU has been in use, ns.
 pub(crate) type Done = (KernelActivity, u64);

@@ -148,7 +148,7 @@ fn changes_if_quiet(
     slots: &[SlotInfo],
     pid: u32,
 ) -> Option<u64> {
-    let living = slots.iter().filter(|slot| slot.pid == pid && slot.liveness == Liveness::Running);
+    let living = slots.iter().filter(|slot| slot.pid == Some(pid) && slot.liveness == Liveness::Running);
     let mut processes = living.filter_map(|slot| segment.process(slot).ok().flatten());
     // Of two pid namespaces: NVML's figure is that of one of them.
     let (Some(process), None) = (processes.next(), processes.next()) else { return None };

@@ -48,7 +48,8 @@ impl Job {
     /// Processes whose environment is the job's: living ones, else the program itself.
     #[must_use]
     pub fn processes(&self) -> Vec<Process> {
-        let mut found: Vec<Process> = self.running().iter().map(|slot| Process(slot.pid)).collect();
+        let mut found: Vec<Process> =
+            self.running().iter().filter_map(|slot| slot.pid.map(Process)).collect();
         if found.is_empty() && self.launched {
             found.extend(Process::all().filter(|process| process.parent() == Some(Process(self.launcher))));
         }
@@ -58,7 +59,7 @@ impl Job {
     /// Whether it is the job of this launcher or process.
     #[must_use]
     pub fn is(&self, pid: u32) -> bool {
-        self.launcher == pid || self.running().iter().any(|slot| slot.pid == pid)
+        self.launcher == pid || self.running().iter().any(|slot| slot.pid == Some(pid))
     }
 
     /// The file of the emulated machine that its processes use; `None` is this computer.
@@ -105,9 +106,9 @@ pub fn open(found: &Candidate) -> Option<Job> {
     if !launched && running.is_empty() {
         return None;
     }
-    job.command = match running.first() {
+    job.command = match running.iter().find_map(|slot| slot.pid) {
         _ if launched => program_of(&launcher.command()),
-        Some(slot) => Process(slot.pid).command(),
+        Some(pid) => Process(pid).command(),
         None => String::new(),
     };
     Some(job)

@@ -54,7 +54,7 @@ fn permille(share: Percentage) -> u16 {
 #[must_use]
 pub fn unheld(job: &Job) -> Vec<u32> {
     let follows = |slot| job.segment.throttled(slot).is_ok_and(|throttled| throttled.obeys);
-    job.running().iter().filter(|slot| !follows(slot)).map(|slot| slot.pid).collect()
+    job.running().iter().filter(|slot| !follows(slot)).map(|slot| slot.shown_pid()).collect()
 }
 
 #[cfg(test)]

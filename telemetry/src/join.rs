@@ -4,6 +4,7 @@
 
 use crate::kind::{EndReason, EventKind, Refusal};
 use crate::layout::*;
+use crate::lock::{LifeLock, Taken};
 use crate::process::{self, Stat};
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::writer::Writer;
@@ -135,8 +136,12 @@ fn join(path: &CStr) -> Result<Writer, JoinError> {
     let identity =
         process::own().map_err(|e| refuse(Refusal::Identity, JoinError::Identity(e.raw_os_error())))?;
     let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    let launchers = area.header.namespace.load(Relaxed);
+    let own = sys::pid_namespace();
+    // Where either is not known, they count as one.
+    let other = (launchers != 0 && own != 0 && own != launchers).then_some(own);
     let (index, entry, claimed, used_before) =
-        claim(area, pid, identity.start).ok_or_else(|| refuse(Refusal::Full, JoinError::Full))?;
+        claim(area, pid, identity.start, other).ok_or_else(|| refuse(Refusal::Full, JoinError::Full))?;
     let give_up = |error: JoinError, reason: Refusal| {
         // Ended and saved: free for the next one, which gets a new generation.
         entry.harvested.store(claimed.generation().into(), Relaxed);
@@ -165,6 +170,9 @@ fn join(path: &CStr) -> Result<Writer, JoinError> {
     );
     introduce(&writer, &identity);
     entry.start.store(identity.start, Relaxed);
+    let namespace =
+        other.map_or(SlotNamespace::LAUNCHERS, |inode| SlotNamespace::other(inode, lock(path, index)));
+    entry.namespace.store(namespace.0, Relaxed);
     // Release: pairs with the reader, which copies the slot after it has seen the state.
     entry.state.store(SlotState::new(SlotState::LIVE, claimed.generation(), pid).0, Release);
     writer.event(&Event {
@@ -187,16 +195,33 @@ fn prepare(file: &OwnedFd, at: u64, slot: &Mapping) -> Result<(), Errno> {
     }
 }
 
+/// Takes the lock of a slot until this image of the process ends, and says whether that succeeded.
+fn lock(path: &CStr, slot: usize) -> bool {
+    let Ok(lock) = LifeLock::open(path) else { return false };
+    let is_held = lock.take(entry_at(slot)) == Taken::Held;
+    if is_held {
+        lock.keep();
+    }
+    is_held
+}
+
 /// Finds a slot and marks it as being made ready. Returns it with its new state and whether
-/// another process had it before.
-fn claim(area: &HeaderArea, pid: u32, start: u64) -> Option<(usize, &DirEntry, SlotState, bool)> {
-    end_earlier_self(area, pid, start);
+/// another process had it before. `other`: the pid namespace, if it is not the launcher's.
+fn claim(
+    area: &HeaderArea,
+    pid: u32,
+    start: u64,
+    other: Option<u64>,
+) -> Option<(usize, &DirEntry, SlotState, bool)> {
+    end_earlier_self(area, pid, start, other);
+    // The pid of another namespace would not tell whether its process has died meanwhile.
+    let shown = if other.is_none() { pid } else { 0 };
     let first = area.header.next_slot.fetch_add(1, Relaxed);
     if first < SLOTS as u64
         && let Some(entry) = area.directory.get(first as usize)
         && entry.state.load(Acquire) == 0
     {
-        let state = SlotState::new(SlotState::CLAIMING, 1, pid);
+        let state = SlotState::new(SlotState::CLAIMING, 1, shown);
         if entry.state.compare_exchange(0, state.0, AcqRel, Relaxed).is_ok() {
             return Some((first as usize, entry, state, false));
         }
@@ -208,14 +233,20 @@ fn claim(area: &HeaderArea, pid: u32, start: u64) -> Option<(usize, &DirEntry, S
         let saved = entry.harvested.load(Relaxed) == u64::from(seen.generation());
         let usable = match seen.state() {
             SlotState::FREE => true,
-            SlotState::CLAIMING => seen.pid() == pid || !sys::process_exists(seen.pid()),
-            SlotState::LIVE => saved && !sys::process_exists(seen.pid()),
+            SlotState::CLAIMING => {
+                seen.pid() != 0 && other.is_none() && (seen.pid() == pid || !sys::process_exists(seen.pid()))
+            }
+            // What another namespace's pid means is the launcher's to know, which has saved it only if it is dead.
+            SlotState::LIVE => {
+                let by_pid = other.is_none() && entry.namespace.load(Relaxed) == SlotNamespace::LAUNCHERS.0;
+                saved && !(by_pid && sys::process_exists(seen.pid()))
+            }
             SlotState::ENDED => saved,
             _ => false,
         };
         // Generation 0 is that of slots never used.
         let generation = (seen.generation() + 1) & 0xff_ffff;
-        let state = SlotState::new(SlotState::CLAIMING, generation.max(1), pid);
+        let state = SlotState::new(SlotState::CLAIMING, generation.max(1), shown);
         (usable && entry.state.compare_exchange(seen.0, state.0, AcqRel, Relaxed).is_ok()).then_some((
             index,
             entry,
@@ -226,11 +257,13 @@ fn claim(area: &HeaderArea, pid: u32, start: u64) -> Option<(usize, &DirEntry, S
 }
 
 /// Ends slots that this process holds already: it became another program, which starts from nothing.
-fn end_earlier_self(area: &HeaderArea, pid: u32, start: u64) {
+fn end_earlier_self(area: &HeaderArea, pid: u32, start: u64, other: Option<u64>) {
     let used = area.header.next_slot.load(Relaxed).min(SLOTS as u64) as usize;
     for entry in area.directory.iter().take(used) {
         let seen = SlotState(entry.state.load(Acquire));
-        if seen.state() == SlotState::LIVE && seen.pid() == pid && entry.start.load(Relaxed) == start {
+        let is_own = entry.start.load(Relaxed) == start
+            && SlotNamespace(entry.namespace.load(Relaxed)).inode() == other;
+        if seen.state() == SlotState::LIVE && seen.pid() == pid && is_own {
             // The reader takes "ended" without a reason in the slot for "became another program": the slot itself is
             // not mapped here.
             let ended = SlotState::new(SlotState::ENDED, seen.generation(), pid);

@@ -21,13 +21,13 @@ mod stacks;
 
 pub use account::{AccountCell, KindCell, PeakCell};
 pub use ranges::*;
-pub use slot_state::SlotState;
+pub use slot_state::{SlotNamespace, SlotState};
 pub use stacks::*;
 
 /// First word of a segment: "RADRMSEG".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RADRMSEG");
 /// Layout version. Any change of this file's structures or offsets raises it.
-pub const VERSION: u64 = 7;
+pub const VERSION: u64 = 8;
 
 /// GPUs that a segment can name.
 pub const GPUS: usize = 16;
@@ -107,6 +107,11 @@ pub struct GpuCell {
     pub spare2: [AtomicU64; 8],
 }
 
+/// Offset of a slot's directory entry in the file. It is also the byte that a process of another pid namespace locks.
+pub const fn entry_at(slot: usize) -> u64 {
+    DIRECTORY_AT + (slot * size_of::<DirEntry>()) as u64
+}
+
 /// Directory entry of a slot.
 #[repr(C)]
 #[derive(Debug)]
@@ -117,8 +122,8 @@ pub struct DirEntry {
     pub start: AtomicU64,
     /// Generation whose data the launcher has saved.
     pub harvested: AtomicU64,
-    /// Unused.
-    pub spare: AtomicU64,
+    /// Where the process id counts, see [`SlotNamespace`].
+    pub namespace: AtomicU64,
 }
 
 /// The first bytes of a segment.
@@ -141,8 +146,8 @@ pub struct Header {
     pub created_real_ns: AtomicU64,
     /// Number that the launcher gave the job.
     pub job_id: AtomicU64,
-    /// Unused.
-    pub flags: AtomicU64,
+    /// Pid namespace of the process that made the segment; 0: not known.
+    pub namespace: AtomicU64,
     /// Slots handed out so far: where the next process searches first.
     pub next_slot: AtomicU64,
     /// Unused.

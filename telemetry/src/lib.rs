@@ -24,6 +24,8 @@ mod kind;
 pub mod lanes;
 pub mod layout;
 pub mod ledger;
+mod lock;
+mod pids;
 pub mod postmortem;
 pub mod process;
 pub mod ranges;

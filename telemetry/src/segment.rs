@@ -147,6 +147,7 @@ impl SegmentFile {
             sys::monotonic_ns(),
             sys::realtime_ns(),
             job_id,
+            sys::pid_namespace(),
         ];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         self.file.write_all_at(&bytes, 8).map_err(io)?;

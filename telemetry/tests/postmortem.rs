@@ -114,7 +114,8 @@ fn holder(file: &SegmentFile, bytes: u64) -> libc::pid_t {
         }
     });
     while !segment.processes().unwrap().iter().any(|it| {
-        it.slot.pid == pid.unsigned_abs() && it.accounts.iter().any(|account| account.total_now == bytes)
+        it.slot.pid == Some(pid.unsigned_abs())
+            && it.accounts.iter().any(|account| account.total_now == bytes)
     }) {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -157,7 +157,7 @@ fn a_forked_child_has_a_slot_of_its_own() {
         .processes()
         .unwrap()
         .iter()
-        .map(|it| (it.slot.liveness, it.slot.pid as i32, it.accounts[0].total_now))
+        .map(|it| (it.slot.liveness, it.slot.own_pid as i32, it.accounts[0].total_now))
         .collect();
     let own = std::process::id() as i32;
     assert_eq!(figures, [(Liveness::Running, own, 5), (Liveness::Exited, child, 7)]);

@@ -50,7 +50,7 @@ fn what_a_writer_counts_a_reader_sees() {
     writer.call(77);
 
     let [process] = &segment.processes().unwrap()[..] else { panic!("one process") };
-    assert_eq!(process.slot.pid, std::process::id());
+    assert_eq!(process.slot.pid, Some(std::process::id()));
     assert_eq!(process.slot.liveness, Liveness::Running);
     assert_eq!(process.exe, std::env::current_exe().unwrap().to_str().unwrap());
     assert_eq!(process.cmdline, std::env::args().collect::<Vec<_>>());

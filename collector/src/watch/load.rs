@@ -145,7 +145,7 @@ impl<S: Source> Watch<S> {
 
     /// Polls the host if it is due.
     pub(super) fn poll_host(&mut self, briefs: &[Brief], now: Nanos) {
-        self.host.poll(now, briefs.iter().filter(|brief| brief.alive).map(|brief| brief.pid));
+        self.host.poll(now, briefs.iter().filter(|brief| brief.alive).filter_map(|brief| brief.pid));
     }
 
     /// Writes what is new; `last`: nothing follows.

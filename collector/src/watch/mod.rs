@@ -140,6 +140,8 @@ pub(crate) struct Watch<S> {
     /// Processes beyond [`PROCESSES`].
     left_out: HashSet<ProcessKey>,
     left_out_count: u64,
+    /// Processes whose id is that of another pid namespace, and no child's.
+    elsewhere: HashSet<ProcessKey>,
     /// Exits of children, by process id.
     exits: BTreeMap<u32, Exit>,
     /// Exits of processes that are not our children.
@@ -203,6 +205,7 @@ impl<S: Source> Watch<S> {
             postmortems: Postmortems::default(),
             processes: HashMap::new(),
             met: 0,
+            elsewhere: HashSet::new(),
             left_out: HashSet::new(),
             left_out_count: 0,
             exits: BTreeMap::new(),
@@ -252,7 +255,9 @@ impl<S: Source> Watch<S> {
         self.exits.insert(self.output.profile.job.pid, exit);
         for (pid, exit) in std::mem::take(&mut self.exits) {
             // The last process with this id, if it became other programs on its way.
-            let programs = self.output.profile.processes.iter().filter(|process| process.identity.pid == pid);
+            let is_its =
+                |process: &&Process| process.identity.pid == pid && !self.elsewhere.contains(&process.key);
+            let programs = self.output.profile.processes.iter().filter(is_its);
             if let Some(key) =
                 programs.max_by_key(|process| process.identity.joined).map(|process| process.key)
             {
@@ -409,8 +414,10 @@ impl<S: Source> Watch<S> {
         let fine_timeline = self.met < FINE_TIMELINES;
         let keeps_launches = self.met < launches::PROCESSES;
         self.met += 1;
-        if brief.alive {
-            self.others.watch(brief.key, brief.pid);
+        match brief.pid {
+            Some(pid) if brief.alive => self.others.watch(brief.key, pid),
+            Some(_) => {}
+            None => _ = self.elsewhere.insert(brief.key),
         }
         let watched = Watched {
             seen: now,
@@ -432,7 +439,7 @@ impl<S: Source> Watch<S> {
             return;
         }
         watched.library_reads += 1;
-        let found = frameworks::of_process(brief.pid);
+        let found = brief.pid.map(frameworks::of_process).unwrap_or_default();
         // What was seen once stays: a library may be unloaded.
         for framework in found {
             match watched.frameworks.iter_mut().find(|known| known.name == framework.name) {

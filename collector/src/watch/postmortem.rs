@@ -63,7 +63,7 @@ impl<S: Source> Watch<S> {
 }
 
 fn is_own(pid: u32, briefs: &[Brief], processes: &[Process]) -> bool {
-    briefs.iter().any(|brief| brief.pid == pid) || processes.iter().any(|it| it.identity.pid == pid)
+    briefs.iter().any(|brief| brief.pid == Some(pid)) || processes.iter().any(|it| it.identity.pid == pid)
 }
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
         }
         fn processes(&mut self, _: bool) -> Vec<Brief> {
             let job = self.0.borrow();
-            let brief = Brief { pid: 7, alive: job.is_alive, ..Brief::default() };
+            let brief = Brief { pid: Some(7), alive: job.is_alive, ..Brief::default() };
             if job.is_released { Vec::new() } else { vec![brief] }
         }
         fn details(&mut self, key: ProcessKey) -> Option<Process> {

@@ -40,7 +40,7 @@ impl Source for Fake {
         let job = self.0.borrow();
         let brief = |(alive, process): &(bool, Process)| Brief {
             key: process.key,
-            pid: process.identity.pid,
+            pid: Some(process.identity.pid),
             alive: *alive,
             held: process.state.accounts.iter().map(|a| (a.gpu.0, a.now)).collect(),
             changes: 0,

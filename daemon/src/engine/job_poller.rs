@@ -207,7 +207,7 @@ impl Observed {
             let timed = process.accounts.iter().find(|account| account.timed_span_ns > 0);
             let gpu = timed.and_then(|account| gpus.iter().find(|gpu| gpu.index == account.gpu));
             if let Some(gpu) = gpu {
-                all.entry(gpu.uuid).or_default().insert((process.slot.pid, process.slot.generation), done);
+                all.entry(gpu.uuid).or_default().insert((process.slot.slot, process.slot.generation), done);
             }
         }
         Some(all)
@@ -224,7 +224,7 @@ impl Observed {
     /// The job's living processes.
     fn pids(&self) -> Vec<u32> {
         let slots = self.segment.as_ref().and_then(|segment| segment.slots().ok()).unwrap_or_default();
-        slots.iter().filter(|slot| slot.liveness == Liveness::Running).map(|slot| slot.pid).collect()
+        slots.iter().filter(|slot| slot.liveness == Liveness::Running).filter_map(|slot| slot.pid).collect()
     }
 
     /// Bytes on each GPU that the job's living processes hold, contexts included.
@@ -243,7 +243,7 @@ impl Observed {
             }
         }
         for overhead in segment.overheads().unwrap_or_default() {
-            if slots.iter().any(|slot| slot.pid == overhead.pid) {
+            if slots.iter().any(|slot| slot.own_pid == overhead.pid) {
                 *sums.entry(overhead.uuid).or_insert(0) += overhead.bytes;
             }
         }

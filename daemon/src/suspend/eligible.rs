@@ -77,7 +77,7 @@ pub(crate) fn processes(
     }
     for slot in &living {
         of_uses(&segment.uses(slot).map_err(|_| SuspendRefusal::NoShim)?)?;
-        if is_mps_client(Process(slot.pid), has_mps) {
+        if slot.pid.is_some_and(|pid| is_mps_client(Process(pid), has_mps)) {
             return Err(SuspendRefusal::Mps);
         }
     }

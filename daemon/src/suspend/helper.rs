@@ -81,7 +81,7 @@ impl Here<'_> {
         let slots = self.segment.slots().unwrap_or_default();
         let living = slots.into_iter().filter(|slot| slot.liveness == Liveness::Running);
         living
-            .filter_map(|slot| Some(Saved { who: ProcessIdentity::of(slot.pid)?, bytes: ByGpu::new() }))
+            .filter_map(|slot| Some(Saved { who: ProcessIdentity::of(slot.pid?)?, bytes: ByGpu::new() }))
             .collect()
     }
 
@@ -103,7 +103,7 @@ impl Job for Here<'_> {
     fn processes(&mut self) -> Result<Vec<ProcessIdentity>, SuspendRefusal> {
         let slots = eligible::processes(&self.segment, has_living_daemon)?;
         let found: Vec<ProcessIdentity> =
-            slots.iter().filter_map(|slot| ProcessIdentity::of(slot.pid)).collect();
+            slots.iter().filter_map(|slot| ProcessIdentity::of(slot.pid?)).collect();
         if self.has_unknown(&found) { Err(SuspendRefusal::NoShim) } else { Ok(found) }
     }
 
@@ -115,7 +115,7 @@ impl Job for Here<'_> {
         let slots = self.segment.slots().unwrap_or_default();
         // A number that another process has by now is none of the job's.
         let is_ours = |pid: u32| {
-            let mut of = slots.iter().filter(|slot| slot.pid == pid);
+            let mut of = slots.iter().filter(|slot| slot.pid == Some(pid));
             of.any(|slot| Process(pid).start().is_none_or(|start| start == slot.start))
         };
         let is_suspended = |pid: u32| suspended.iter().any(|saved| saved.who.pid == pid);

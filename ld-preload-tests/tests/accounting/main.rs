@@ -5,6 +5,7 @@ mod families;
 mod kill;
 mod live;
 mod long_run;
+mod namespaces;
 mod oom;
 mod random;
 mod ranges;

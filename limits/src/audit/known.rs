@@ -45,7 +45,7 @@ pub fn all(jobs: &[Job]) -> Known {
         known.launchers.extend(job.launched.then_some(job.launcher));
         let gpus = job.segment.gpus().unwrap_or_default();
         for slot in job.running() {
-            let Ok(Some(process)) = job.segment.process(&slot) else { continue };
+            let (Some(pid), Ok(Some(process))) = (slot.pid, job.segment.process(&slot)) else { continue };
             let accounts = gpus.iter().map(|gpu| {
                 let account = process.accounts.iter().find(|account| account.gpu == gpu.index);
                 let managed = |account: &radrm_telemetry::Account| account.kinds[Kind::Managed as usize].now;
@@ -56,7 +56,7 @@ pub fn all(jobs: &[Job]) -> Known {
                 };
                 (gpu.uuid, counted)
             });
-            known.processes.insert((slot.pid, slot.start), accounts.collect());
+            known.processes.insert((pid, slot.start), accounts.collect());
         }
     }
     known

@@ -86,6 +86,6 @@ fn holding(segment: &Segment) -> Vec<u32> {
     let living = slots.iter().filter(|slot| slot.liveness == Liveness::Running);
     living
         .filter(|slot| segment.totals(slot).is_ok_and(|totals| !totals.is_empty()))
-        .map(|slot| slot.pid)
+        .filter_map(|slot| slot.pid)
         .collect()
 }

@@ -211,7 +211,7 @@ fn of_process(process: &ProcessSnapshot) -> ProcessReading {
         process.accounts.iter().map(of).fold(0, u64::saturating_add)
     };
     ProcessReading {
-        pid: process.slot.pid,
+        pid: process.slot.shown_pid(),
         command: if process.cmdline.is_empty() { process.exe.clone() } else { process.cmdline.join(" ") },
         held_bytes: sum(|account| account.total_now),
         peak_bytes: process.accounts.iter().map(|account| account.peak.total).max().unwrap_or(0),
@@ -245,7 +245,14 @@ mod tests {
             timed_span_ns: 0,
         };
         ProcessSnapshot {
-            slot: SlotInfo { slot, generation, pid: 7, start: 1, liveness: Liveness::Running },
+            slot: SlotInfo {
+                slot,
+                generation,
+                pid: Some(7),
+                own_pid: 7,
+                start: 1,
+                liveness: Liveness::Running,
+            },
             ppid: 1,
             uid: 0,
             exe: "/bin/x".into(),

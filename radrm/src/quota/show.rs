@@ -225,8 +225,11 @@ fn of_ledger(gpus: Vec<GpuUse>, members: &[MemberUse], node: &Node) -> (Vec<GpuV
 /// A job without limits: what its processes hold, as they count it.
 fn of_segment(job: &Job, node: &Node) -> (Vec<GpuView>, Vec<ProcessView>) {
     let known = job.segment.gpus().unwrap_or_default();
-    let totals: Vec<_> =
-        job.running().iter().map(|slot| (slot.pid, job.segment.totals(slot).unwrap_or_default())).collect();
+    let totals: Vec<_> = job
+        .running()
+        .iter()
+        .map(|slot| (slot.shown_pid(), job.segment.totals(slot).unwrap_or_default()))
+        .collect();
     let of = |totals: &[(radrm_telemetry::GpuIndex, u64)], gpu| {
         totals.iter().find(|(index, _)| *index == gpu).map_or(0, |(_, bytes)| *bytes)
     };

@@ -1,4 +1,4 @@
-//! The word of a slot in the directory.
+//! Words of a slot in the directory.
 
 /// What a slot is, as kept in the directory: state (8 bits), generation (24 bits), pid (32 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub struct SlotState(pub u64);
 impl SlotState {
     /// Never used.
     pub const FREE: u8 = 0;
-    /// Being made ready by the process whose pid it carries.
+    /// Being made ready by the process whose pid it carries; 0: by one of another pid namespace than the launcher's.
     pub const CLAIMING: u8 = 1;
     /// In use.
     pub const LIVE: u8 = 2;
@@ -32,5 +32,34 @@ impl SlotState {
     /// The process.
     pub const fn pid(self) -> u32 {
         self.0 as u32
+    }
+}
+
+/// Where the process id of a slot counts: 0 in the launcher's pid namespace; else the inode number of another one (32 bits),
+/// and whether the process holds the lock of its slot ([`crate::lock`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotNamespace(pub u64);
+
+impl SlotNamespace {
+    /// That of the launcher.
+    pub const LAUNCHERS: Self = Self(0);
+    const LOCKED: u64 = 1 << 32;
+
+    /// Another one.
+    pub const fn other(inode: u64, is_locked: bool) -> Self {
+        Self(inode & (Self::LOCKED - 1) | if is_locked { Self::LOCKED } else { 0 })
+    }
+
+    /// Inode number of another one than the launcher's.
+    pub const fn inode(self) -> Option<u64> {
+        match self.0 & (Self::LOCKED - 1) {
+            0 => None,
+            inode => Some(inode),
+        }
+    }
+
+    /// Whether the process holds its slot's lock.
+    pub const fn is_locked(self) -> bool {
+        self.0 & Self::LOCKED != 0
     }
 }

@@ -1,7 +1,7 @@
 //! Files with ledgers: making and mapping them.
 
+use super::home::Home;
 use super::layout::*;
-use super::lock::Home;
 use super::{Amount, Limit, Place, join, settle_limit};
 use crate::layout::GPUS;
 use crate::sync::Ordering::{Relaxed, Release};

@@ -2,12 +2,13 @@
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
+use super::home::{Home, byte_of};
 use super::layout::*;
 use super::living::Living;
-use super::lock::{Home, MemberLock, Taken};
 use super::{Ledger, words};
 use crate::join::JoinError;
 use crate::layout::{LEDGER_AT, SlotState};
+use crate::lock::{LifeLock, Taken};
 use crate::process;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
@@ -62,7 +63,7 @@ pub(super) fn enter(area: NonNull<LedgerArea>, home: Home) -> Result<Ledger, Joi
     let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
     let namespace = sys::pid_namespace();
     end_earlier_self(shared, pid, own.start, namespace);
-    let claimant = Claimant { pid, own, namespace, lock: MemberLock::open(home).ok() };
+    let claimant = Claimant { pid, own, namespace, lock: LifeLock::open(home.path()).ok() };
     let (member, generation) = claimant.claim(shared, home).ok_or(JoinError::Full)?;
     Ok(Ledger { area, home, member, generation })
 }
@@ -113,7 +114,7 @@ struct Claimant {
     own: process::Stat,
     namespace: u64,
     /// `None` where it cannot be had: the process counts without one.
-    lock: Option<MemberLock>,
+    lock: Option<LifeLock>,
 }
 
 impl Claimant {
@@ -127,14 +128,15 @@ impl Claimant {
                 if seen.state() != SlotState::FREE && living.dead(index, member).is_none() {
                     return None;
                 }
-                let taken = self.lock.as_ref().map_or(Taken::Impossible, |lock| lock.take(index));
+                let at = byte_of(home.place(), index);
+                let taken = self.lock.as_ref().map_or(Taken::Impossible, |lock| lock.take(at));
                 if taken == Taken::Occupied {
                     return None;
                 }
                 let is_locked = taken == Taken::Held;
                 let generation = self.take(area, index, member, seen, is_locked);
                 if is_locked && generation.is_none() {
-                    self.lock.as_ref().inspect(|lock| lock.give_back(index));
+                    self.lock.as_ref().inspect(|lock| lock.give_back(at));
                 }
                 Some((index, generation?, is_locked))
             })?;

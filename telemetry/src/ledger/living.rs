@@ -1,18 +1,19 @@
 //! Whether a member of a ledger lives.
 //!
 //! In the caller's pid namespace its pid, start time and stack say so. In another one the pid means nothing here, nor
-//! does it where `/proc` shows another namespace's processes: there its lock says so ([`super::lock`]), and a member
+//! does it where `/proc` shows another namespace's processes: there its lock says so ([`crate::lock`]), and a member
 //! without a lock counts as living.
 //!
 //! Runs inside the watched program, so nothing here may panic.
 
+use super::home::{Home, byte_of};
 use super::layout::*;
-use super::lock::{self, Home};
 use super::{Place, words};
 use crate::layout::SlotState;
-use crate::process;
+use crate::pids::PidView;
 use crate::sync::Ordering::{Acquire, Relaxed};
 use crate::sys;
+use crate::{lock, process};
 use rustix::fd::OwnedFd;
 use std::cell::OnceCell;
 use std::ffi::CStr;
@@ -23,8 +24,7 @@ use std::ffi::CStr;
 pub(super) struct Living<'p> {
     path: &'p CStr,
     place: Place,
-    namespace: OnceCell<u64>,
-    sees_pids: OnceCell<bool>,
+    pids: OnceCell<PidView>,
     file: OnceCell<Option<OwnedFd>>,
 }
 
@@ -67,29 +67,28 @@ impl Living<'static> {
 impl<'p> Living<'p> {
     /// For the ledger at this path.
     pub const fn at(path: &'p CStr, place: Place) -> Self {
-        Self { path, place, namespace: OnceCell::new(), sees_pids: OnceCell::new(), file: OnceCell::new() }
+        Self { path, place, pids: OnceCell::new(), file: OnceCell::new() }
+    }
+
+    fn pids(&self) -> &PidView {
+        self.pids.get_or_init(PidView::now)
     }
 
     /// Whether a member's pid namespace is the caller's.
     pub fn is_here(&self, namespace: u64) -> bool {
-        namespace == *self.namespace.get_or_init(sys::pid_namespace)
-    }
-
-    /// Whether `/proc` shows the processes of that namespace: a container may have been started with its parent's.
-    fn sees_pids(&self) -> bool {
-        *self.sees_pids.get_or_init(sys::proc_is_own)
+        self.pids().is_here(namespace)
     }
 
     /// Whether the lock of a place is held; `None` where that cannot be known.
     fn is_held(&self, index: usize) -> Option<bool> {
         let file = self.file.get_or_init(|| sys::open_ro_here(self.path).ok()).as_ref()?;
-        lock::is_held(file, self.place, index).ok()
+        lock::is_held(file, byte_of(self.place, index)).ok()
     }
 
     /// Whether a member that is there lives, as far as can be known. `by_pid`: what is known of its pid, asked in the
     /// caller's pid namespace only.
     pub fn lives(&self, index: usize, member: &Record, by_pid: impl FnOnce() -> bool) -> bool {
-        if self.is_here(member.namespace) && self.sees_pids() {
+        if self.pids().sees(member.namespace) {
             return by_pid();
         }
         !member.is_locked || self.is_held(index) != Some(false)
@@ -133,9 +132,9 @@ pub(super) fn is_its(word: u64, state: SlotState) -> bool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::file::tests::scratch;
-    use super::super::lock::{MemberLock, Taken};
     use super::super::{Amount, Ledger, LedgerView, Limit};
     use super::*;
+    use crate::lock::{LifeLock, Taken};
 
     const GPU: [u8; 16] = *b"a gpu of 16 byte";
     /// A pid namespace that this process is not in.
@@ -169,8 +168,8 @@ mod tests {
         ledger.area().header.high.store(2, Relaxed);
         assert_eq!(view.members().len(), 1);
         assert_eq!(view.gpus()[0].used, 80, "a killed container's share is back");
-        let lock = MemberLock::open(home).unwrap();
-        assert_eq!(lock.take(1), Taken::Held);
+        let lock = LifeLock::open(home.path()).unwrap();
+        assert_eq!(lock.take(byte_of(home.place(), 1)), Taken::Held);
         assert_eq!(view.members().len(), 2);
         // One that could take no lock counts: it may live.
         drop(lock);

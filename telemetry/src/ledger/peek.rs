@@ -3,9 +3,9 @@
 //!
 //! Runs inside the watched program, so nothing here may panic.
 
+use super::home::Home;
 use super::layout::*;
 use super::living::Living;
-use super::lock::Home;
 use super::{LedgerRow, Place, join};
 use crate::join::JoinError;
 use crate::layout::SlotState;

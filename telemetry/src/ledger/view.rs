@@ -1,8 +1,8 @@
 //! Reading and changing a ledger from outside: launcher, administrator, daemon.
 
+use super::home::Home;
 use super::layout::*;
 use super::living::Living;
-use super::lock::Home;
 use super::{Amount, LedgerError, Limit, Place, file, settle_limit, words};
 use crate::layout::SlotState;
 use crate::sync::AtomicU64;

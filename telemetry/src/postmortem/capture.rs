@@ -10,6 +10,7 @@ use crate::blocks::{Block, BlockKey};
 use crate::gpu_index::GpuIndex;
 use crate::kind::EndReason;
 use crate::layout::*;
+use crate::pids::PidView;
 use crate::process;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::fence;
@@ -162,6 +163,7 @@ impl Writer {
         let area = self.area();
         let used = area.header.next_slot.load(Relaxed).min(SLOTS as u64) as usize;
         let slots = area.directory.iter().enumerate().take(used).filter(|(slot, _)| *slot != self.slot());
+        let (pids, launchers) = (PidView::now(), area.header.namespace.load(Relaxed));
         let (mut read, mut threshold) = (0, 0);
         for (slot, entry) in slots {
             // Acquire: pairs with the Release with which a slot is published.
@@ -174,12 +176,19 @@ impl Writer {
                 return OTHERS_CUT;
             }
             let Some((bytes, kinds)) = holds(&segment, slot, gpu) else { continue };
+            let namespace = SlotNamespace(entry.namespace.load(Relaxed)).inode().unwrap_or(launchers);
+            let lives = |exactly: bool| match namespace == 0 || pids.sees(namespace) {
+                true if exactly => process::is_running(state.pid(), entry.start.load(Relaxed)),
+                true => sys::process_exists(state.pid()),
+                // As far as can be known, until the launcher has saved it.
+                false => entry.harvested.load(Relaxed) != u64::from(state.generation()),
+            };
             // Whether a process lives takes longer to find out than the rest together.
             if threshold > 0 && bytes <= threshold {
-                if sys::process_exists(state.pid()) {
+                if lives(false) {
                     cell.others.left_out(bytes);
                 }
-            } else if process::is_running(state.pid(), entry.start.load(Relaxed)) {
+            } else if lives(true) {
                 let owner = (slot as u64) << 32 | u64::from(state.generation());
                 let mut words = [0; OTHER_WORDS];
                 for (to, word) in

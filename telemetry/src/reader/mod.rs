@@ -1,6 +1,7 @@
 //! The reader's side. Everything is copied with `pread` and checked as a copy.
 
 mod candidate;
+mod elsewhere;
 mod overheads;
 mod postmortem;
 mod quotas;

@@ -1,13 +1,14 @@
 //! Opening a segment; what it says about the job, its GPUs and its slots.
 
 use super::candidate::Candidate;
+use super::elsewhere::{Sight, Whereabouts};
 use super::raw::Words;
 use crate::budget::Budget;
 use crate::gpu_index::GpuIndex;
 use crate::kind::Refusal;
 use crate::layout::*;
 use crate::ledger::{LedgerError, LedgerView, Place};
-use crate::{process, sys};
+use crate::sys;
 use std::fs::File;
 use std::mem::offset_of;
 use std::os::fd::AsRawFd;
@@ -99,12 +100,22 @@ pub struct SlotInfo {
     pub slot: usize,
     /// How many processes have had it; slot and generation name a process.
     pub generation: u32,
-    /// Process.
-    pub pid: u32,
+    /// Its process id here. `None`: it is one of another pid namespace and was not found; nothing can be done by its pid.
+    pub pid: Option<u32>,
+    /// Its process id in its own pid namespace.
+    pub own_pid: u32,
     /// Its start time in clock ticks since boot.
     pub start: u64,
     /// What became of it.
     pub liveness: Liveness,
+}
+
+impl SlotInfo {
+    /// What to call it in messages: its process id here, else that of its own namespace.
+    #[must_use]
+    pub fn shown_pid(&self) -> u32 {
+        self.pid.unwrap_or(self.own_pid)
+    }
 }
 
 /// What the job's launch budget has done in one process.
@@ -131,6 +142,7 @@ impl Throttled {
 #[derive(Debug)]
 pub struct Segment {
     file: File,
+    sight: Sight,
 }
 
 impl Segment {
@@ -155,10 +167,12 @@ impl Segment {
     }
 
     pub(crate) fn from_file(file: File) -> Result<Self, SegmentError> {
-        let segment = Self { file };
-        let Ok(words) = segment.words(0, 24) else { return Err(SegmentError::Foreign) };
+        let Ok(words) = Words::read(&file, 0, 24) else { return Err(SegmentError::Foreign) };
         match words.array(0) {
-            [MAGIC, VERSION, TOTAL_BYTES] if segment.file.metadata()?.len() == TOTAL_BYTES => Ok(segment),
+            [MAGIC, VERSION, TOTAL_BYTES] if file.metadata()?.len() == TOTAL_BYTES => {
+                let launchers = Words::read(&file, offset_of!(Header, namespace) as u64, 8)?.at(0);
+                Ok(Self { file, sight: Sight::of(launchers) })
+            }
             [MAGIC, version, _] if version != VERSION => Err(SegmentError::Version(version)),
             _ => Err(SegmentError::Foreign),
         }
@@ -230,11 +244,10 @@ impl Segment {
 
     /// One slot; `None` if it is not in use.
     pub fn slot(&self, slot: usize) -> Option<SlotInfo> {
-        let bytes = size_of::<DirEntry>() as u64;
         if slot >= SLOTS {
             return None;
         }
-        let words = self.words(DIRECTORY_AT + slot as u64 * bytes, bytes).ok()?;
+        let words = self.words(entry_at(slot), size_of::<DirEntry>() as u64).ok()?;
         self.info(slot, &words, 0)
     }
 
@@ -242,12 +255,14 @@ impl Segment {
         let mut state = SlotState(words.at(at));
         let start = words.at(at + offset_of!(DirEntry, start));
         let pid = state.pid();
+        let namespace = SlotNamespace(words.at(at + offset_of!(DirEntry, namespace)));
+        let it = Whereabouts { key: (slot, state.generation()), pid, start, namespace };
+        let is_running = || self.sight.lives(&self.file, it);
         let live = state.state() == SlotState::LIVE && pid != 0;
-        let running = live && process::is_running(pid, start);
+        let running = live && is_running();
         if live && !running {
             // It may have taken its leave since the directory was read. Now that it is gone, its last word is in.
-            let entry = DIRECTORY_AT + (slot * size_of::<DirEntry>() + offset_of!(DirEntry, state)) as u64;
-            let last = SlotState(self.word(entry)?);
+            let last = SlotState(self.word(entry_at(slot) + offset_of!(DirEntry, state) as u64)?);
             if (last.pid(), last.generation()) == (pid, state.generation()) {
                 state = last;
             }
@@ -261,7 +276,7 @@ impl Segment {
                 // A process that becomes another program cannot always record it; its successor ends the slot then.
                 if reason != crate::EndReason::Exited as u64 {
                     Liveness::Execed
-                } else if process::is_running(pid, start) {
+                } else if is_running() {
                     Liveness::Running // on its way out, and what it still frees counts
                 } else {
                     Liveness::Exited
@@ -269,7 +284,8 @@ impl Segment {
             }
             _ => return None,
         };
-        Some(SlotInfo { slot, generation: state.generation(), pid, start, liveness })
+        let here = self.sight.pid(it, liveness == Liveness::Running);
+        Some(SlotInfo { slot, generation: state.generation(), pid: here, own_pid: pid, start, liveness })
     }
 
     /// The launch budget that is set; `None` also where the file cannot be read.

@@ -20,8 +20,8 @@ mod others;
 mod report;
 mod setup;
 
+use super::home::Home;
 use super::layout::*;
-use super::lock::Home;
 use super::{Ledger, LedgerRow, Refused, Share, contended, join, words};
 use crate::join::JoinError;
 use crate::process;
