@@ -287,6 +287,16 @@ def yields():
     time.sleep(0.02)
     return (yield 5)
 assert list(yields()) == [5]
+class Shell:
+    def register_magic_function(self, function, magic_kind, magic_name):
+        assert (magic_kind, magic_name) == ("cell", "radrm")
+        self.magic = function
+    def run_cell(self, cell):
+        exec(cell)
+shell = Shell()
+radrm.load_ipython_extension(shell)
+shell.magic(" a cell ", "x = 1")
+shell.magic("", "x = 2")
 radrm.mark("half\x00way\ud800")
 of = radrm.stats()
 print(radrm.peak(), radrm.peak(0), radrm.peak(7), of and (of[0]["held_bytes"], of[0]["peak_bytes"], of[0]["name"], of[0]["refused"]))
@@ -311,9 +321,16 @@ fn the_python_module_names_phases_and_tells_what_is_held() {
     assert_eq!(memory(ranges, "load"), [16, 0, 16]);
     assert_eq!(memory(ranges, "train_step"), [64, 16, 16]);
     assert_eq!(find(ranges, "train_step").ranges, 3);
-    for (name, count) in
-        [("named_by_itself", 1), ("fails", 1), ("waits", 2), ("yields", 1), ("long", 1), ("short", 1)]
-    {
+    for (name, count) in [
+        ("named_by_itself", 1),
+        ("fails", 1),
+        ("waits", 2),
+        ("yields", 1),
+        ("long", 1),
+        ("short", 1),
+        ("a cell", 1),
+        ("cell", 1),
+    ] {
         assert_eq!(find(ranges, name).ranges, count, "{name}");
     }
     assert_eq!(find(ranges, "half way?").marks, 1);

@@ -4,5 +4,6 @@ mod exact;
 mod harness;
 mod order;
 mod others;
+mod phases;
 mod pytorch;
 mod repeat;
