@@ -200,6 +200,8 @@ impl Source for SegmentSource {
                 share_permille: self.segment.budget().map_or(0, |budget| budget.share),
             },
             stacks: None,
+            // Its own Python side leaves them; they are added at the end.
+            tensors: None,
             stack_moments: Vec::new(),
             ranges: None,
             kernel_activity: timings::work(&snapshot),

@@ -18,6 +18,7 @@ use crate::preload::inside_limits;
 use crate::prepare::Prepared;
 use crate::recording::Channel;
 use crate::remarks::Remarks;
+use crate::tensors::TensorRecording;
 
 /// Names the library to which NVTX, in the program, reports ranges and marks.
 const NVTX_VARIABLE: &str = "NVTX_INJECTION64_PATH";
@@ -36,6 +37,7 @@ pub struct Armed<'a> {
     /// The place among the steps of a job, held until the processes have ended.
     pub(crate) steps: Option<StepsScope>,
     pub(crate) dry_run: Option<Setup>,
+    pub(crate) tensors: Option<TensorRecording>,
     pub(crate) mps: Joined,
     /// Held until the program has ended.
     pub(crate) fence: Option<Fence>,
@@ -74,6 +76,13 @@ impl<'a> Prepared<'a> {
             (Some(wanted), Some(emulated)) => Some(Setup::prepare(wanted, emulated)?),
             _ => None,
         };
+        // What is only observed never keeps a program from starting.
+        let tensors = (self.plan.tensors && channel.is_some())
+            .then(|| TensorRecording::prepare(dry_run.is_none()))
+            .and_then(|prepared| prepared.map_err(|error| remarks.failure(&error.to_string())).ok());
+        if let Some(tensors) = &tensors {
+            tensors.enter(&mut environment);
+        }
         if let Some(dry_run) = &dry_run {
             dry_run.enter(&mut environment);
         }
@@ -89,7 +98,7 @@ impl<'a> Prepared<'a> {
             None
         };
         let mps = Joined { service, remarks };
-        Ok(Armed { prepared: self, environment, channel, started, measured, steps, dry_run, mps, fence })
+        Ok(Armed { prepared: self, environment, channel, started, measured, steps, dry_run, tensors, mps, fence })
     }
 
     fn channel(&self, started: Duration) -> Result<Option<Channel>, LaunchError> {

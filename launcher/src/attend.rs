@@ -28,7 +28,7 @@ impl Armed<'_> {
     pub fn attend(self) -> Ending {
         // What ends the job is the end of the input, which comes whatever happens to the program that started it.
         let _held = Held::all();
-        let Self { mut prepared, environment, channel, started, measured, steps, dry_run: _, mut mps, fence } =
+        let Self { mut prepared, environment, channel, started, measured, steps, dry_run: _, tensors, mut mps, fence } =
             self;
         prepared.profile.keep();
         let (plan, remarks) = (prepared.plan, prepared.remarks);
@@ -40,7 +40,8 @@ impl Armed<'_> {
         // A reader that is gone has closed the input too.
         let _ = answer(&prepared.environment, &environment);
         let ending = Reports::default().wait(&mut recording);
-        if let Some(recording) = recording {
+        if let Some(mut recording) = recording {
+            recording.tensors(tensors);
             recording.finish(plan, ending, remarks, &mut |alive| {
                 remarks.all(mps.leave(alive > 0));
                 match prepared.emulated.take() {

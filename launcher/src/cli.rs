@@ -106,10 +106,11 @@ struct Flags {
     kernels: Option<Kernels>,
     /// Record the call stack of each request for GPU memory, so that the report says which lines hold it
     ///
-    /// With BYTES, only of blocks of at least that size (64KiB); smaller ones are added up as "other stacks".
+    /// With BYTES, only of blocks of at least that size (64KiB); smaller ones are added up as "other stacks". With
+    /// `tensors` also what held PyTorch's memory at its peak: by line, module and category.
     /// `radrm report --stacks=folded|speedscope|pprof|perfetto PROFILE` writes them for other tools.
-    #[arg(long, value_name = "BYTES", num_args = 0..=1, require_equals = true, value_parser = amount::bytes)]
-    stacks: Option<Option<u64>>,
+    #[arg(long, value_name = "BYTES|tensors", num_args = 0..=1, require_equals = true, value_parser = Stacks::parse)]
+    stacks: Option<Option<Stacks>>,
     /// Run on emulated GPUs: 2xH200, A100-40GB, or the path of a TOML file
     ///
     /// `radrm machines` lists the models. Kernels are not computed; memory is counted exactly. Waiting takes no time
@@ -249,6 +250,8 @@ pub struct Plan {
     pub kernels: Option<Kernels>,
     /// Record the call stacks of requests for memory of at least so many bytes.
     pub stacks: Option<u64>,
+    /// Record what held the memory of the framework's allocator.
+    pub tensors: bool,
     /// The dry run, if one is wanted.
     pub dry_run: Option<crate::dry_run::flags::DryRun>,
     /// Another program starts the processes.
@@ -333,7 +336,8 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
         mps: flags.mps,
         sm_limit: flags.sm_limit,
         kernels: flags.kernels,
-        stacks: flags.stacks.map(Option::unwrap_or_default),
+        stacks: flags.stacks.map(|stacks| stacks.map_or(0, Stacks::smallest)),
+        tensors: flags.stacks.flatten() == Some(Stacks::Tensors),
         dry_run,
         attend: flags.attend,
         batch_script: flags.batch_script,
@@ -345,6 +349,28 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
         wait_all: flags.wait_all,
         command: flags.command,
     })
+}
+
+/// Whose call stacks are recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stacks {
+    /// Requests to the driver of at least so many bytes.
+    Requests(u64),
+    /// All requests to the driver, and tensors.
+    Tensors,
+}
+
+impl Stacks {
+    fn parse(text: &str) -> Result<Self, LimitError> {
+        if text == "tensors" { Ok(Self::Tensors) } else { amount::bytes(text).map(Self::Requests) }
+    }
+
+    const fn smallest(self) -> u64 {
+        match self {
+            Self::Requests(bytes) => bytes,
+            Self::Tensors => 0,
+        }
+    }
 }
 
 /// The mode of a profile, octal.
@@ -401,6 +427,8 @@ mod tests {
     fn stacks_take_a_size_only_behind_an_equals_sign() {
         assert_eq!(plan("p").unwrap().stacks, None);
         assert_eq!(plan("--stacks=64KiB p").unwrap().stacks, Some(65_536));
+        let tensors = plan("--stacks=tensors p").unwrap();
+        assert_eq!((tensors.stacks, tensors.tensors), (Some(0), true));
         let got = plan("--stacks p").unwrap();
         assert_eq!((got.stacks, got.command.len()), (Some(0), 1));
     }

@@ -15,6 +15,7 @@ pub mod dry_run;
 mod emulated;
 pub mod ending;
 mod error;
+mod hook;
 pub mod inherited;
 mod job_control;
 pub mod layout;
@@ -31,6 +32,7 @@ mod signals;
 mod spawn;
 mod status_line;
 mod supervise;
+mod tensors;
 mod witness;
 
 /// The program's name in messages.

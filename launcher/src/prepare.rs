@@ -63,8 +63,8 @@ impl<'a> Prepared<'a> {
         if let ReportTo::JsonFile(file) = &plan.report {
             profile.with_report(file)?;
         }
-        if plan.dry_run.is_some() {
-            // What a dry run lays out goes again also if a signal comes before there is a program.
+        if plan.dry_run.is_some() || plan.tensors {
+            // What is laid out for the program goes again also if a signal comes before there is a program.
             Held::all().map_err(LaunchError::Signals)?;
         }
         let emulated = plan.emulate.as_ref().map(Emulated::prepare).transpose()?;

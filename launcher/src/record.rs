@@ -10,6 +10,7 @@ use crate::prepare::Prepared;
 use crate::recording::Recording;
 use crate::spawn::Running;
 use crate::supervise::{Ended, Supervisor};
+use crate::tensors::TensorRecording;
 
 /// A program that has ended.
 pub struct Finished<'a> {
@@ -18,6 +19,7 @@ pub struct Finished<'a> {
     supervisor: Supervisor,
     recording: Option<Recording>,
     dry_run: Option<Setup>,
+    tensors: Option<TensorRecording>,
     mps: Joined,
     // Falls when all is written.
     _fence: Option<Fence>,
@@ -28,13 +30,13 @@ impl<'a> Running<'a> {
     /// Waits until the program has ended, and with `--wait-all` all that it started.
     #[must_use]
     pub fn wait(self) -> Finished<'a> {
-        let Self { prepared, inherited, mut supervisor, mut recording, dry_run, mps, fence } = self;
+        let Self { prepared, inherited, mut supervisor, mut recording, dry_run, tensors, mps, fence } = self;
         let ended = supervisor.wait(&mut recording);
         if prepared.plan.wait_all && !supervisor.wait_for_all(&mut recording) {
             prepared.remarks.one("not waiting any longer for what the program left running");
         }
         supervisor.drain();
-        Finished { prepared, inherited, supervisor, recording, dry_run, mps, _fence: fence, ended }
+        Finished { prepared, inherited, supervisor, recording, dry_run, tensors, mps, _fence: fence, ended }
     }
 }
 
@@ -48,6 +50,7 @@ impl Finished<'_> {
         let mut left_mps = None;
         if let Some(mut recording) = self.recording.take() {
             recording.dry_run(outcome);
+            recording.tensors(self.tensors.take());
             recording.used(&self.ended);
             recording.finish(plan, self.ended.ending, remarks, &mut |alive| {
                 left_mps = self.mps.leave(alive > 0);

@@ -36,6 +36,7 @@ use super::signals::own_pid;
 use super::status_line::StatusLine;
 use super::supervise::{Ended, Observer};
 use crate::dry_run::stored;
+use crate::tensors::TensorRecording;
 use crate::layout::text_options;
 use crate::report_file;
 
@@ -124,6 +125,7 @@ pub struct Recording {
     charge: Option<Charge>,
     status_line: Option<StatusLine>,
     dry_run: Option<DryRunFigures>,
+    tensors: Option<TensorRecording>,
     // Last, so that the segment's file goes when it has no reader any more.
     _channel: Channel,
 }
@@ -221,6 +223,7 @@ impl Recording {
             charge: None,
             status_line: None,
             dry_run: None,
+            tensors: None,
             _channel: channel,
         })
     }
@@ -272,6 +275,11 @@ impl Recording {
         self.dry_run = found;
     }
 
+    /// Takes what recorded tensors: it is read at the end.
+    pub fn tensors(&mut self, recording: Option<TensorRecording>) {
+        self.tensors = recording;
+    }
+
     /// Completes the profile, adds the dataset's row and reports. `completed` is called when the
     /// profile stands, with the number of watched processes that still run.
     pub fn finish(mut self, plan: &Plan, ending: Ending, remarks: Remarks, completed: &mut dyn FnMut(usize)) {
@@ -287,7 +295,11 @@ impl Recording {
         self.failures.extend(failures);
         if let Some(figures) = self.dry_run.take() {
             let records = stored::records(figures, &Summary::from_profile(&profile));
-            self.failures.extend(stored::add(&mut profile, path.as_deref(), records));
+            self.failures.extend(stored::add(&mut profile, path.as_deref(), stored::FIGURES, records));
+        }
+        if let Some(tensors) = self.tensors.take() {
+            let records = tensors.collect(&profile);
+            self.failures.extend(stored::add(&mut profile, path.as_deref(), "tensors", records));
         }
         completed(alive);
         radrm_symbols::fill(&mut profile);

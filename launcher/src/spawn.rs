@@ -19,6 +19,7 @@ use crate::prepare::Prepared;
 use crate::recording::{Channel, Recording, Start};
 use crate::signals::{self, Held};
 use crate::supervise::{self, Supervisor};
+use crate::tensors::TensorRecording;
 use crate::witness::Witness;
 
 /// A program that was started.
@@ -28,6 +29,7 @@ pub struct Running<'a> {
     pub(crate) supervisor: Supervisor,
     pub(crate) recording: Option<Recording>,
     pub(crate) dry_run: Option<Setup>,
+    pub(crate) tensors: Option<TensorRecording>,
     pub(crate) mps: Joined,
     pub(crate) fence: Option<Fence>,
 }
@@ -93,7 +95,7 @@ impl<'a> Armed<'a> {
         if plan.wait_all {
             supervise::adopt_orphans();
         }
-        if plan.dry_run.is_some()
+        if (plan.dry_run.is_some() || plan.tensors)
             && let Some(signal) = signals::told_to_end()
         {
             return Err(LaunchError::Interrupted(signal));
@@ -109,6 +111,7 @@ impl<'a> Armed<'a> {
             started,
             measured,
             dry_run,
+            tensors,
             mps,
             fence,
             steps: _steps,
@@ -120,6 +123,6 @@ impl<'a> Armed<'a> {
             prepared.recording(start, &mps)
         });
         let supervisor = Supervisor::new(child, held, witness);
-        Ok(Running { prepared, inherited, supervisor, recording, dry_run, mps, fence })
+        Ok(Running { prepared, inherited, supervisor, recording, dry_run, tensors, mps, fence })
     }
 }

@@ -41,6 +41,7 @@ const TYPE_DRY_RUN: u32 = 50;
 const TYPE_FITS: u32 = 51;
 const TYPE_STACKS: u32 = 70;
 const TYPE_STACK_MOMENT: u32 = 71;
+const TYPE_TENSORS: u32 = 72;
 const TYPE_RANGES: u32 = 80;
 const TYPE_RANGE_EVENTS: u32 = 81;
 
@@ -92,6 +93,7 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::Fits(fits) => bytes(TYPE_FITS, fits),
         Record::Stacks(stacks) => bytes(TYPE_STACKS, stacks),
         Record::StackMoment(moment) => bytes(TYPE_STACK_MOMENT, moment),
+        Record::Tensors(tensors) => bytes(TYPE_TENSORS, tensors),
         Record::Ranges(ranges) => bytes(TYPE_RANGES, ranges),
         Record::RangeEvents(events) => bytes(TYPE_RANGE_EVENTS, events),
     }
@@ -123,6 +125,7 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_FITS => Record::Fits(value(payload)?),
         TYPE_STACKS => Record::Stacks(Box::new(value(payload)?)),
         TYPE_STACK_MOMENT => Record::StackMoment(Box::new(value(payload)?)),
+        TYPE_TENSORS => Record::Tensors(Box::new(value(payload)?)),
         TYPE_RANGES => Record::Ranges(Box::new(value(payload)?)),
         TYPE_RANGE_EVENTS => Record::RangeEvents(value(payload)?),
         _ => return Ok(None),

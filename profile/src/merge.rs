@@ -42,6 +42,11 @@ impl Profile {
                     process.stack_moments.push(*moment);
                 }
             }
+            Record::Tensors(tensors) => {
+                if let Some(process) = self.processes.iter_mut().rfind(|p| p.key == tensors.key) {
+                    process.tensors = Some(*tensors);
+                }
+            }
             Record::Ranges(ranges) => {
                 if let Some(process) = self.processes.iter_mut().rfind(|p| p.key == ranges.key) {
                     process.ranges = Some(*ranges);

@@ -3,7 +3,7 @@
 use crate::model::{
     DryRunFigures, Event, Fit, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews, Identity, Job, KIND_COUNT,
     KernelSpan, NvmlSample, Outcome, Postmortem, ProcessKey, ProcessState, RangeEvent, Ranges, Recording,
-    StackMoment, Stacks, Throttling, TimedLaunch, TimelinePoint, Timings, device_total,
+    StackMoment, Stacks, Tensors, Throttling, TimedLaunch, TimelinePoint, Timings, device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -63,6 +63,8 @@ pub enum Record {
     Stacks(Box<Stacks>),
     /// What was held from each call site of a process at one moment.
     StackMoment(Box<StackMoment>),
+    /// What held the memory of a framework's allocator in a process; replaces what was known of the process.
+    Tensors(Box<Tensors>),
     /// What a process's ranges and marks took; replaces what was known of the process.
     Ranges(Box<Ranges>),
     /// Ranges that have ended and marks, some of those since the last such record.

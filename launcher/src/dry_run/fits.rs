@@ -166,7 +166,7 @@ fn keep(plan: &Plan, place: Place, all: &[Tried]) -> Vec<String> {
     };
     let fits = all.iter().map(|tried| tried.fit.clone()).collect();
     let mut wrong = Vec::new();
-    wrong.extend(stored::add(&mut profile, Some(&tried.profile), vec![Record::Fits(fits)]));
+    wrong.extend(stored::add(&mut profile, Some(&tried.profile), stored::FIGURES, vec![Record::Fits(fits)]));
     let path = match kept_at(plan, &place, &profile, &tried.profile) {
         Ok(path) => path,
         Err(error) => {

@@ -216,7 +216,7 @@ fn one_gpu(
 }
 
 /// PyTorch writes UUIDs without their prefix.
-fn same_uuid(torch: &str, machine: &str) -> bool {
+pub(crate) fn same_uuid(torch: &str, machine: &str) -> bool {
     machine.trim_start_matches("GPU-").trim_start_matches("MIG-").eq_ignore_ascii_case(torch)
 }
 

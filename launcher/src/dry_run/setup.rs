@@ -19,6 +19,7 @@ use super::installed;
 use super::notes::{self, Note};
 use super::outcome;
 use crate::emulated::Emulated;
+use crate::hook::{self, PythonFile};
 
 /// The emulated toolkit.
 const TOOLKIT: &str = "libradrm_emulated_toolkit.so";
@@ -38,9 +39,8 @@ const GENUINE_FIRST: [&str; 3] = ["libnvrtc", "libnvJitLink", "libnvtx3interop"]
 
 const LAST_RESORT: &str = "last-resort";
 
-/// The Python modules that are loaded with the interpreter.
-const PYTHON: [(&str, &str); 6] = [
-    ("sitecustomize.py", include_str!("hook/sitecustomize.py")),
+/// The Python modules of a dry run.
+const PYTHON: [PythonFile; 5] = [
     ("radrm_dry_run.py", include_str!("hook/radrm_dry_run.py")),
     ("radrm_fake_data.py", include_str!("hook/radrm_fake_data.py")),
     ("radrm_host_models.py", include_str!("hook/radrm_host_models.py")),
@@ -113,9 +113,8 @@ impl Setup {
                 stand_ins.push(path);
             }
         }
-        for (name, content) in PYTHON {
-            place(name, content.as_bytes())?;
-        }
+        hook::write(directory.path(), &[&hook::COMMON[..], &PYTHON].concat())
+            .map_err(|(path, source)| SetupError::Write { path, source })?;
         place("notes", b"")?;
         let machine = emulated.machine_file().to_owned();
         let driver = emulated.nvml().parent().map(Path::to_owned);

@@ -8,6 +8,9 @@ use radrm_profile::{Profile, Record, Writer};
 
 use super::cards;
 
+/// As [`add`] names it.
+pub const FIGURES: &str = "the dry run's figures";
+
 /// What is recorded of a dry run that ended as the summary says. What the program needs is known only if it succeeded.
 pub fn records(mut figures: DryRunFigures, summary: &Summary) -> Vec<Record> {
     // Not every program's allocator counts the requests that were refused.
@@ -18,15 +21,15 @@ pub fn records(mut figures: DryRunFigures, summary: &Summary) -> Vec<Record> {
     vec![Record::DryRun(Box::new(figures)), Record::Fits(fits)]
 }
 
-/// Adds records to a profile that is complete otherwise; what of it could not be written, as a sentence.
-pub fn add(profile: &mut Profile, path: Option<&Path>, records: Vec<Record>) -> Option<String> {
+/// Adds records to a profile that is complete otherwise; `what` could not be written, as a sentence.
+pub fn add(profile: &mut Profile, path: Option<&Path>, what: &str, records: Vec<Record>) -> Option<String> {
     let write = |path: &Path| {
         let mut writer = Writer::reopen(path)?;
         records.iter().try_for_each(|record| writer.append(record))
     };
     let failed = path.and_then(|path| {
         let error = write(path).err()?;
-        Some(format!("the dry run's figures are not in the profile {}: {error}", path.display()))
+        Some(format!("{what} are not in the profile {}: {error}", path.display()))
     });
     records.into_iter().for_each(|record| profile.apply(record));
     failed
@@ -57,7 +60,7 @@ mod tests {
     fn only_a_run_that_succeeded_fits_anywhere() {
         let fits = |exit, out_of_memory| {
             let mut profile = Profile::new(Job::default());
-            add(&mut profile, None, records(figures(), &summary(exit, out_of_memory)));
+            add(&mut profile, None, FIGURES, records(figures(), &summary(exit, out_of_memory)));
             (profile.fits.len(), profile.dry_run.unwrap().out_of_memory)
         };
         assert!(fits(Exit::Code(0), false).0 > 0);
@@ -73,11 +76,13 @@ mod tests {
         let path = folder.path().join("a.radrm");
         Writer::create(&path, &Job::default()).unwrap();
         let mut profile = Profile::new(Job::default());
-        let failed = add(&mut profile, Some(&path), records(figures(), &summary(Exit::Code(0), false)));
+        let failed = add(&mut profile, Some(&path), FIGURES, records(figures(), &summary(Exit::Code(0), false)));
         assert_eq!(failed, None);
         assert_eq!(Profile::open(&path).unwrap(), profile);
         assert!(
-            add(&mut profile, Some(folder.path()), Vec::new()).unwrap().contains("are not in the profile")
+            add(&mut profile, Some(folder.path()), FIGURES, Vec::new())
+                .unwrap()
+                .contains("figures are not in the profile")
         );
     }
 }

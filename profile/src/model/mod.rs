@@ -18,6 +18,7 @@ mod ranges;
 mod recording;
 mod sample;
 mod stacks;
+mod tensors;
 mod throttling;
 mod timings;
 
@@ -38,6 +39,7 @@ pub use ranges::{OpenRange, RangeEvent, RangeMemory, RangeName, Ranges};
 pub use recording::{KernelsMode, Recording};
 pub use sample::{Event, EventKind, NvmlSample, ProcessUse};
 pub use stacks::{Site, StackCode, StackFrame, StackModule, StackMoment, Stacks, Symbol};
+pub use tensors::{GpuTensors, TensorCategory, TensorHolder, TensorModule, TensorMoment, Tensors};
 pub use throttling::Throttling;
 pub use timings::{Copies, KernelTime, TimedSpan, Timings};
 

@@ -2,7 +2,7 @@
 
 use super::{
     Account, Block, FailedRequest, GpuIndex, KernelActivity, KernelsMode, ProcessKey, Ranges, StackMoment,
-    Stacks, Throttling, Timeline, Timings,
+    Stacks, Tensors, Throttling, Timeline, Timings,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
@@ -187,6 +187,8 @@ pub struct Process {
     pub throttling: Throttling,
     /// Call stacks of its requests for memory, if they are recorded.
     pub stacks: Option<Stacks>,
+    /// What held the memory of its framework's allocator, if that was asked for.
+    pub tensors: Option<Tensors>,
     /// What was held from each call site at moments in between, by GPU and in the order in which they were recorded.
     pub stack_moments: Vec<StackMoment>,
     /// Ranges and marks of the program, if it has any.

@@ -6,13 +6,14 @@ when an optimizer has made a step. Figures are written as lines of a file that r
 
 import atexit
 import importlib
-import importlib.abc
-import importlib.machinery
 import json
 import os
 import resource
 import sys
 import time
+
+import radrm_imports
+import radrm_peaks
 
 _NOTES = os.environ.get("RADRM_DRY_RUN_NOTES")
 _STEPS = int(os.environ.get("RADRM_DRY_RUN_STEPS") or 0)
@@ -35,68 +36,6 @@ def note(kind, words, number=0):
         os.close(file)
 
 
-def _with_peaks_of(figures, earlier):
-    """Figures of the allocator, with those peaks of an earlier moment that were higher."""
-    merged = dict(figures)
-    for name, value in figures.items():
-        before = earlier.get(name)
-        if isinstance(value, dict) and isinstance(before, dict):
-            merged[name] = _with_peaks_of(value, before)
-        elif name == "peak" and before is not None:
-            merged[name] = max(value, before)
-    return merged
-
-
-class _Peaks:
-    """The allocator's peaks, counted anew in each phase of the run without the program's noticing.
-
-    The allocator keeps one set of peaks. The program may begin to count anew whenever it likes, which would hide a
-    peak from us; we do at each phase, which must not hide one from the program. So what a new count drops is kept:
-    for us what the program's drops, and for the program what ours drops.
-    """
-
-    # How to ask for a device's figures and how to begin anew, in both interfaces that PyTorch has for it.
-    INTERFACES = (
-        ("_cuda_memoryStats", "_cuda_resetPeakMemoryStats"),
-        ("_accelerator_getDeviceStats", "_accelerator_resetPeakStats"),
-    )
-
-    def __init__(self, torch):
-        self.torch = torch
-        self.own = {}
-        self.programs = {}
-        self.stats, self.reset = (getattr(torch._C, name) for name in self.INTERFACES[0])
-        for stats, reset in self.INTERFACES:
-            if hasattr(torch._C, stats) and hasattr(torch._C, reset):
-                setattr(torch._C, stats, self.since_own_reset(getattr(torch._C, stats)))
-                setattr(torch._C, reset, self.programs_reset)
-
-    def since_own_reset(self, stats):
-        """The program's query: peaks since its own last reset."""
-        return lambda device: _with_peaks_of(stats(device), self.programs.get(device, {}))
-
-    def programs_reset(self, device):
-        """The program resets its peaks."""
-        self.read(device)
-        self.programs.pop(device, None)
-        self.reset(device)
-
-    def read(self, device):
-        """Bytes allocated and reserved at the peaks of this phase so far; and the figures of now."""
-        stats = self.stats(device)
-        now = [stats[name]["all"]["peak"] for name in ("allocated_bytes", "reserved_bytes")]
-        self.own[device] = list(map(max, now, self.own.get(device, [0, 0])))
-        return self.own[device], stats
-
-    def next_phase(self):
-        """Resets the peaks for the next phase; the program's own are kept."""
-        self.own.clear()
-        for device in range(self.torch.cuda.device_count()):
-            stats = self.stats(device)
-            self.programs[device] = _with_peaks_of(stats, self.programs.get(device, {}))
-            self.reset(device)
-
-
 # The step after which a program with fixed shapes takes no more.
 SETTLED = 3
 
@@ -111,7 +50,7 @@ class _Watch:
         self.last = None
         self.third = None
         self.blind = False
-        self.peaks = _Peaks(torch)
+        self.peaks = radrm_peaks.of(torch)
 
     def count(self):
         """Steps of the optimizer that made the largest number."""
@@ -209,37 +148,6 @@ def _let_autograd_rest():
             return
 
 
-def _before_compiled(first_pass):
-    """Calls it before compiled code runs for the first time.
-
-    The compiler would find the hook that waits for the first forward pass: it warns of hooks, and traces them.
-    """
-
-    def watch(module):
-        compiled, stance = module.OptimizedModule, module._callback_from_stance
-        call = compiled.__call__
-
-        def restore():
-            compiled.__call__ = call
-            module._callback_from_stance = stance
-            first_pass()
-
-        def before_module(self, *arguments, **keywords):
-            restore()
-            return call(self, *arguments, **keywords)
-
-        def before_function(callback):
-            # Without one nothing is compiled.
-            if callback:
-                restore()
-            return stance(callback)
-
-        compiled.__call__ = before_module
-        module._callback_from_stance = before_function
-
-    return watch
-
-
 def _watch(torch):
     watch = _Watch(torch)
     owner = os.getpid()
@@ -273,10 +181,7 @@ def _watch(torch):
             raise SystemExit(0)
 
     undo.append(torch.nn.modules.module.register_module_forward_pre_hook(forward).remove)
-    if "torch._dynamo.eval_frame" in sys.modules:
-        _before_compiled(first_pass)(sys.modules["torch._dynamo.eval_frame"])
-    else:
-        _AROUND.calls["torch._dynamo.eval_frame"] = _before_compiled(first_pass)
+    radrm_imports.before_compiled(first_pass)
     if not _HOST_VALUES:
         import radrm_host_models
 
@@ -298,38 +203,6 @@ def _watch(torch):
     radrm_objects.install(torch, note)
 
 
-_AROUND = None
-
-
-class _Around(importlib.abc.MetaPathFinder):
-    """Calls a function before a module is loaded, and one when it has been."""
-
-    def __init__(self, before, after):
-        self.before = before
-        self.calls = after
-
-    def find_spec(self, name, path, target=None):
-        call = self.calls.get(name)
-        if call is None:
-            return None
-        del self.calls[name]
-        self.before.pop(name, lambda: None)()
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is None or spec.loader is None:
-            return spec
-        run = spec.loader.exec_module
-
-        def exec_module(module):
-            run(module)
-            try:
-                call(module)
-            except Exception as error:
-                note("remark", "%s cannot be watched: %s" % (name, error))
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-
 def install():
     import radrm_frameworks
 
@@ -338,6 +211,8 @@ def install():
         import radrm_fake_data
 
         calls.update(radrm_fake_data.CALLS)
-    global _AROUND
-    _AROUND = _Around(radrm_frameworks.before(), calls)
-    sys.meta_path.insert(0, _AROUND)
+    radrm_imports.report_failures_to(lambda name, error: note("remark", "%s cannot be watched: %s" % (name, error)))
+    for name, call in calls.items():
+        radrm_imports.after(name, call)
+    for name, call in radrm_frameworks.before().items():
+        radrm_imports.before(name, call)

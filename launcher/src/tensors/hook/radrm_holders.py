@@ -1,0 +1,151 @@
+"""What the blocks of PyTorch's allocator hold, and whose they are.
+
+The program's own objects tell of parameters, buffers, gradients and states of optimizers; of the rest the label under which
+it was asked for tells whether that was in a forward pass, in a step of an optimizer or elsewhere.
+"""
+
+import radrm_modules
+import radrm_replay
+
+# Rows of a device: what is smaller is added up by category.
+ROWS = 4096
+# Frames of a stack.
+FRAMES = 64
+
+PARAMETERS, GRADIENTS, OPTIMIZER_STATE, BUFFERS = "parameters", "gradients", "optimizer_state", "buffers"
+ACTIVATIONS, BACKWARD, OPTIMIZER_STEP, WORKSPACE = "activations", "backward", "optimizer_step", "workspace"
+OTHER, UNKNOWN = "other", "unknown"
+
+
+def pointer(tensor):
+    """Address of a tensor's memory on the GPU; 0 if it has none."""
+    tensor = getattr(tensor, "_local_tensor", tensor)
+    try:
+        return tensor.data_ptr() if tensor.is_cuda else 0
+    except (RuntimeError, NotImplementedError, AttributeError):
+        return 0
+
+
+def parameters_of(optimizer):
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def _tensors(torch, value, depth=0):
+    """All tensors of a state of an optimizer."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth < 4 and isinstance(value, (dict, list, tuple)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(torch, part, depth + 1)
+
+
+class Objects:
+    """The program's own objects at this moment: by address what lies there and whose it is."""
+
+    def __init__(self, torch, models, optimizers):
+        self.roles = {}
+        # Number of the model and path of the module, by the id of a parameter.
+        self.owners = {}
+        parameters = []
+        for number, model in models.items():
+            for name, parameter in model.named_parameters():
+                self.owners[id(parameter)] = (number, name.rpartition(".")[0])
+                parameters.append(parameter)
+        for optimizer in optimizers:
+            parameters.extend(parameters_of(optimizer))
+        for parameter in parameters:
+            self.tell(parameter, PARAMETERS, self.owner(parameter))
+        for number, model in models.items():
+            for name, buffer in model.named_buffers():
+                self.tell(buffer, BUFFERS, (number, name.rpartition(".")[0]))
+        for optimizer in optimizers:
+            for parameter, state in list(optimizer.state.items()):
+                for tensor in _tensors(torch, state):
+                    self.tell(tensor, OPTIMIZER_STATE, self.owner(parameter))
+        for parameter in parameters:
+            if parameter.is_leaf and parameter.grad is not None:
+                self.tell(parameter.grad, GRADIENTS, self.owner(parameter))
+
+    def owner(self, parameter):
+        return self.owners.get(id(parameter))
+
+    def tell(self, tensor, role, owner):
+        address = pointer(tensor)
+        if address:
+            self.roles.setdefault(address, (role, owner))
+
+    def gradients(self, by_address):
+        """Roles of gradients that lay at these addresses, each with the id of its parameter."""
+        return {address: (GRADIENTS, self.owners.get(parameter)) for address, parameter in by_address.items()}
+
+
+def _workspaces(torch):
+    """Sizes of the memory that PyTorch keeps for cuBLAS."""
+    ask = [getattr(torch._C, name, None) for name in ("_cuda_getCublasWorkspaceSize", "_cuda_getCublasLtWorkspaceSize")]
+    return {size() for size in ask if size}
+
+
+def _kind(block, frames, workspaces):
+    """Category of a block, and whose it is."""
+    if block.role:
+        return block.role, block.owner
+    label = block.event.get("user_metadata") or ""
+    owner = radrm_modules.owner_of(label)
+    if block.requested in workspaces and block.end == radrm_replay.ALIVE:
+        return WORKSPACE, owner
+    if owner or label == radrm_modules.LOSS:
+        return ACTIVATIONS, owner
+    if label == radrm_modules.OPTIMIZER:
+        return OPTIMIZER_STEP, None
+    return OTHER if frames else BACKWARD, None
+
+
+def _rows(torch, blocks, backward):
+    """Bytes and number of blocks by category, owner and stack, innermost frame first. `backward`: the stack that began the
+    backward pass, whose own threads have none."""
+    rows, workspaces = {}, _workspaces(torch)
+    for block in blocks:
+        frames = tuple((f["filename"], f["name"], f["line"]) for f in (block.event.get("frames") or ())[:FRAMES])
+        category, owner = _kind(block, frames, workspaces)
+        row = rows.setdefault((category, owner, frames or backward), [0, 0])
+        row[0] += block.size
+        row[1] += 1
+    kept = dict(sorted(rows.items(), key=lambda row: -row[1][0])[:ROWS])
+    for key, (size, number) in rows.items():
+        if key not in kept:
+            row = kept.setdefault((key[0], None, ()), [0, 0])
+            row[0] += size
+            row[1] += number
+    return kept
+
+
+def _packed(torch, number, peak, reserved, rows, models):
+    """As radrm-run reads it: names by number."""
+    codes, owners, packed = {}, {}, []
+    for (category, owner, frames), (size, blocks) in sorted(rows.items(), key=lambda row: -row[1][0]):
+        at = -1
+        if owner:
+            at = owners.setdefault((models.get(owner[0], ""), owner[1]), len(owners))
+        stack = [[codes.setdefault((file, name), len(codes)), line] for file, name, line in frames]
+        packed.append([category, at, stack, size, blocks])
+    return {
+        "device": number,
+        "uuid": str(getattr(torch.cuda.get_device_properties(number), "uuid", "")),
+        "allocated": peak,
+        "reserved": reserved,
+        "codes": list(codes),
+        "modules": list(owners),
+        "rows": packed,
+    }
+
+
+def at_peak(torch, number, device, backward, models):
+    """What held a device's memory at the peak of its history. `models`: the class of each by number."""
+    rows = _rows(torch, device.at_peak(), backward)
+    return _packed(torch, number, device.peak, device.reserved_at_peak, rows, models)
+
+
+def unknown(torch, number, peak):
+    """A peak to which no history reaches."""
+    return _packed(torch, number, peak, peak, {(UNKNOWN, None, ()): [peak, 0]}, {})

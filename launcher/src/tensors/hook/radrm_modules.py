@@ -1,0 +1,133 @@
+"""Which module of the model a thread is in, by the paths that `named_modules` gives."""
+
+import threading
+import weakref
+
+# Walks through a model because of a module that was not there before: a program may make modules in each pass.
+MAX_WALKS = 64
+
+# Labels of requests for memory. Behind FORWARD stand the number of the outermost module and the path in it.
+FORWARD = "radrm forward "
+LOSS = "radrm loss"
+OPTIMIZER = "radrm optimizer"
+NONE = ""
+
+
+def owner_of(label):
+    """Number of the outermost module and path of the module that a label names."""
+    if not label.startswith(FORWARD):
+        return None
+    number, _, path = label[len(FORWARD):].partition(" ")
+    return int(number), path
+
+
+class _Known:
+    """A module whose path is known."""
+
+    __slots__ = ("module", "root", "path", "label")
+
+    def __init__(self, module, root, path):
+        self.module = weakref.ref(module)
+        self.root = root
+        self.path = path
+        self.label = "%s%d %s" % (FORWARD, root, path)
+
+
+class Modules:
+    """The models of the program. `label` is called with the label of what the thread asks for next."""
+
+    def __init__(self, torch, label):
+        self.torch = torch
+        self.label = label
+        self.known = {}
+        self.roots = []
+        self.classes = []
+        self.local = threading.local()
+        self.walks = 0
+        register = torch.nn.modules.module
+        self.undo = [
+            register.register_module_forward_pre_hook(self.enter).remove,
+            register.register_module_forward_hook(self.leave).remove,
+        ]
+
+    def stop(self):
+        """Labels nothing any more."""
+        while self.undo:
+            self.undo.pop()()
+
+    def stack(self):
+        try:
+            return self.local.stack
+        except AttributeError:
+            self.local.stack = []
+            return self.local.stack
+
+    def outside(self):
+        """The thread is in no module and no step of an optimizer."""
+        self.stack().clear()
+        self.label(NONE)
+
+    def step(self):
+        """The thread is in a step of an optimizer: what an exception left of a forward pass is forgotten."""
+        self.stack().clear()
+        self.label(OPTIMIZER)
+
+    def backward(self):
+        """A backward pass begins. Inside a module it is part of what the module computes."""
+        if not self.stack():
+            self.label(NONE)
+
+    def enter(self, module, arguments):
+        stack = self.stack()
+        known = self.known.get(id(module))
+        if known is None or known.module() is not module:
+            known = self.learn(module, stack)
+        if not known.path:
+            stack.clear()
+        stack.append(known)
+        self.label(known.label)
+
+    def leave(self, module, arguments, output):
+        stack = self.stack()
+        while stack:
+            if stack.pop().module() is module:
+                break
+        if stack:
+            self.label(stack[-1].label)
+        else:
+            # Until the backward pass begins, what is computed from the output belongs to the model.
+            self.label(LOSS if self.torch.is_grad_enabled() else NONE)
+
+    def learn(self, module, stack):
+        """A module that was not seen before."""
+        if not stack:
+            self.walk(module, len(self.roots))
+            self.roots.append(weakref.ref(module))
+            self.classes.append(type(module).__name__)
+            return self.known[id(module)]
+        outermost = stack[0]
+        if self.walks < MAX_WALKS and outermost.module() is not None:
+            self.walks += 1
+            self.walk(outermost.module(), outermost.root, outermost.path)
+            known = self.known.get(id(module))
+            if known is not None and known.module() is module:
+                return known
+        # No part of the model: what it does counts for the module that calls it.
+        return _Known(module, stack[-1].root, stack[-1].path)
+
+    def walk(self, module, root, prefix=""):
+        for path, part in module.named_modules(prefix=prefix):
+            self.known[id(part)] = _Known(part, root, path)
+
+    def models(self):
+        """The outermost modules by number, those that are still there and are not part of another."""
+        models = {}
+        for number, reference in enumerate(self.roots):
+            module = reference()
+            if module is not None and self.known[id(module)].root == number:
+                models[number] = module
+        return models
+
+    def names(self):
+        """Classes of all outermost modules by number."""
+        return dict(enumerate(self.classes))

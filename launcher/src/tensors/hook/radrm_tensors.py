@@ -1,0 +1,313 @@
+"""Records what held the memory of PyTorch's allocator at its peak: by line, by module and by what it is.
+
+PyTorch's allocator keeps the history of its last events, with the Python frames of each request. Where a peak was higher
+than any before, the history is read and replayed up to it. Nothing of the program is changed: hooks that PyTorch has for that
+purpose label the requests of modules and optimizers. Whatever fails here ends the recording, and not the program.
+"""
+
+import atexit
+import importlib
+import json
+import os
+import sys
+import time
+import weakref
+
+import radrm_holders
+import radrm_imports
+import radrm_modules
+import radrm_peaks
+import radrm_replay
+
+FOLDER = os.environ.get("RADRM_TENSORS")
+
+# Events that PyTorch keeps. A request is three of them, of which the first has frames.
+EVENTS = 1 << 17
+# From so many events on the history is read or begun anew, so that none is lost.
+MANY_EVENTS = EVENTS // 2
+# Share of the run's time that reading the history may take before the end.
+SHARE = 0.02
+# Stands before the number of a step, at the parameter whose memory marks it in the history.
+MARK = "radrm step "
+
+
+def write(figures):
+    """Replaces this process's file: one that is killed leaves a whole one."""
+    path = os.path.join(FOLDER, "%d.json" % os.getpid())
+    try:
+        file = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(file, "w") as out:
+            json.dump(figures, out, separators=(",", ":"))
+        os.rename(path + ".new", path)
+    except OSError:
+        pass
+
+
+def write_missing(framework, why):
+    """Why nothing but the driver's allocations is known."""
+    write({"framework": framework, "missing": why})
+
+
+def _program_stack():
+    """The stack of what called a function of PyTorch, innermost frame first."""
+    frames, frame = [], sys._getframe(2)
+    while frame is not None and len(frames) < radrm_holders.FRAMES:
+        frames.append((frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(frames)
+
+
+class Recorder:
+    """The recorder of this process."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.framework = "PyTorch %s" % torch.__version__
+        self.record = torch.cuda.memory._record_memory_history
+        self.peaks = radrm_peaks.of(torch)
+        self.owner = None
+        self.modules = None
+        self.annotate = None
+        self.optimizers = {}
+        # By device: the allocator's layout, and what held the highest peak so far.
+        self.devices = {}
+        self.results = {}
+        self.remarks = []
+        self.backward_stack = ()
+        # By step: where gradients lay, until the history is read.
+        self.steps = 0
+        self.gradients = {}
+        self.events_then = 0
+        self.started = time.perf_counter()
+        self.spent = 0.0
+        self.undo = []
+
+    def is_on(self):
+        return self.owner == os.getpid()
+
+    def begin(self):
+        """Called when CUDA has been initialised, before the first request."""
+        torch = self.torch
+        self.owner = os.getpid()
+        backend = torch.cuda.get_allocator_backend()
+        if backend != "native":
+            return self.stop("PyTorch's allocator is %s, which keeps no history" % backend)
+        self.clear()
+        self.go_on_from(self.snapshot())
+        if hasattr(torch._C, "_cuda_setMemoryMetadata"):
+            self.annotate = getattr(torch._C, "_cuda_annotateMemory", None)
+            self.modules = radrm_modules.Modules(torch, torch._C._cuda_setMemoryMetadata)
+            self.undo.append(self.modules.stop)
+            radrm_imports.before_compiled(self.guarded(self.compiled))
+        else:
+            self.remarks.append("modules of activations are not known: PyTorch %s labels no requests" % torch.__version__)
+        observe = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
+        if observe:
+            observe(self.guarded(lambda device, requested, total, free: self.look()))
+        # The package hides its module of that name.
+        optimizer = importlib.import_module("torch.optim.optimizer")
+        before, after = self.guarded(self.before_step), self.guarded(self.after_step)
+        self.undo.append(optimizer.register_optimizer_step_pre_hook(before).remove)
+        self.undo.append(optimizer.register_optimizer_step_post_hook(after).remove)
+        atexit.register(self.guarded(self.end))
+
+    def stop(self, why):
+        """The program goes on without the recorder."""
+        is_own, self.owner = self.is_on(), None
+        while self.undo:
+            self.undo.pop()()
+        if self.results and is_own:
+            self.remarks.append("recorded until %s" % why)
+            self.write()
+        elif is_own:
+            write_missing(self.framework, why)
+
+    def guarded(self, function):
+        """A hook that does the program no harm."""
+
+        def hook(*arguments, **keywords):
+            if self.is_on():
+                try:
+                    function(*arguments, **keywords)
+                except Exception as error:
+                    self.stop("the recorder failed: %s: %s" % (type(error).__name__, error))
+
+        return hook
+
+    def write(self):
+        write({"framework": self.framework, "remarks": self.remarks, "devices": list(self.results.values())})
+
+    # What the program does.
+
+    def compiled(self):
+        if self.modules and self.modules.undo:
+            self.modules.stop()
+            self.remarks.append("modules are not known from the first call of compiled code on")
+
+    def before_backward(self, original):
+        """A backward pass runs in threads of its own, whose requests have no Python frames."""
+
+        def run(*arguments, **keywords):
+            if self.is_on():
+                self.backward_stack = _program_stack()
+                if self.modules:
+                    self.modules.backward()
+            return original(*arguments, **keywords)
+
+        return run
+
+    def before_step(self, optimizer, arguments, keywords):
+        self.optimizers[id(optimizer)] = weakref.ref(optimizer)
+        if self.modules:
+            self.modules.step()
+        if self.annotate:
+            self.mark_gradients(optimizer)
+
+    def mark_gradients(self, optimizer):
+        """Gradients may be gone when the history is read: their addresses are kept, and the moment is marked in it."""
+        gradients, mark = {}, 0
+        for parameter in radrm_holders.parameters_of(optimizer):
+            address = radrm_holders.pointer(parameter.grad) if parameter.grad is not None else 0
+            if address:
+                gradients[address] = id(parameter)
+                mark = mark or radrm_holders.pointer(parameter)
+        if mark:
+            self.steps += 1
+            self.annotate(mark, "%s%d" % (MARK, self.steps))
+            self.gradients[self.steps] = gradients
+
+    def after_step(self, optimizer, arguments, keywords):
+        if self.modules:
+            self.modules.outside()
+        self.check()
+
+    def end(self):
+        if self.has_grown():
+            self.look()
+        if self.results:
+            self.write()
+        else:
+            write_missing(self.framework, "no tensor was on a GPU")
+
+    # When the history is read.
+
+    def has_grown(self):
+        """Whether the peak of a device is higher than the one that is known."""
+        return any([self.highest(number) > self.known(number) for number in self.devices])
+
+    def highest(self, number):
+        self.peaks.read(number)
+        return self.peaks.highest[number]
+
+    def known(self, number):
+        return self.results[number]["allocated"] if number in self.results else 0
+
+    def events(self):
+        """Events of the device that had most, since the start."""
+        counts = [self.peaks.stats(number)["allocation"]["all"] for number in self.devices]
+        return max((count["allocated"] + 2 * count["freed"] for count in counts), default=0)
+
+    def check(self):
+        """Reads the history if a peak was higher than any before; later, if that took much of the time so far."""
+        grew, many = self.has_grown(), self.events() - self.events_then > MANY_EVENTS
+        if grew and (many or self.spent < SHARE * (time.perf_counter() - self.started)):
+            self.look()
+        elif many:
+            self.go_on_from(self.snapshot(False))
+
+    def snapshot(self, with_history=True):
+        if not with_history:
+            try:
+                return self.torch._C._cuda_memorySnapshot((0, 0, False))
+            except (TypeError, RuntimeError):
+                pass
+        return self.torch.cuda.memory._snapshot()
+
+    def clear(self):
+        """Begins to record, or begins anew."""
+        options = {"context": "alloc", "stacks": "python", "max_entries": EVENTS}
+        try:
+            self.record("all", clear_history=True, **options)
+        except TypeError:
+            self.record(None)
+            self.record("all", **options)
+
+    def go_on_from(self, snapshot):
+        """Forgets the history: what comes is replayed from the layout of now."""
+        settings = snapshot.get("allocator_settings", {})
+        by_device = {number: [] for number in range(self.torch.cuda.device_count())}
+        for segment in snapshot["segments"]:
+            by_device[segment["device"]].append(segment)
+        for number, segments in by_device.items():
+            known = self.devices[number].live if number in self.devices else {}
+            self.devices[number] = radrm_replay.Device.of_segments(segments, settings, known)
+        self.clear()
+        self.gradients.clear()
+        self.events_then = self.events()
+
+    def look(self):
+        """Replays the history; where a peak is higher than any before, writes down what held it."""
+        began = time.perf_counter()
+        highest = {number: self.highest(number) for number in self.devices}
+        snapshot = self.snapshot()
+        models = self.modules.models() if self.modules else {}
+        optimizers = [optimizer for optimizer in (reference() for reference in self.optimizers.values()) if optimizer]
+        objects = radrm_holders.Objects(self.torch, models, optimizers)
+        for number, device in self.devices.items():
+            is_whole = self.replay(number, device, snapshot, objects)
+            if highest[number] <= self.known(number):
+                continue
+            if is_whole and device.peak == highest[number]:
+                names = self.modules.names() if self.modules else {}
+                result = radrm_holders.at_peak(self.torch, number, device, self.backward_stack, names)
+            else:
+                result = radrm_holders.unknown(self.torch, number, highest[number])
+            self.results[number] = result
+        self.go_on_from(snapshot)
+        self.spent += time.perf_counter() - began
+        self.write()
+
+    def replay(self, number, device, snapshot, objects):
+        """Brings a device's layout up to date; false if the history does not lead to it."""
+        traces = snapshot["device_traces"]
+        history = traces[number] if number < len(traces) else []
+        device.settle(snapshot.get("allocator_settings", {}))
+        for entry in history:
+            device.apply(entry)
+            if entry["action"] == "annotate" and entry["user_metadata"].startswith(MARK):
+                step = int(entry["user_metadata"][len(MARK):])
+                device.assign(objects.gradients(self.gradients.get(step, {})))
+        device.assign(objects.roles)
+        segments = [segment for segment in snapshot["segments"] if segment["device"] == number]
+        return len(history) < EVENTS and device.unknown == 0 and device.agrees_with(segments)
+
+
+def watch(torch):
+    """Called when PyTorch has been loaded."""
+    memory = torch.cuda.memory
+    if not (hasattr(memory, "_record_memory_history") and hasattr(memory, "_snapshot")):
+        return write_missing("PyTorch %s" % torch.__version__, "this version keeps no history of its allocator")
+    recorder = Recorder(torch)
+
+    def record(*arguments, **keywords):
+        """The program's own use of the history ends ours."""
+        recorder.guarded(recorder.end)()
+        recorder.guarded(recorder.stop)("the program recorded the allocator's history itself")
+        return recorder.record(*arguments, **keywords)
+
+    memory._record_memory_history = record
+    if hasattr(torch.autograd, "_engine_run_backward"):
+        torch.autograd._engine_run_backward = recorder.before_backward(torch.autograd._engine_run_backward)
+
+    def begin():
+        try:
+            recorder.begin()
+        except Exception as error:
+            recorder.stop("the history cannot be switched on: %s" % error)
+
+    if torch.backends.cuda.is_built():
+        torch.cuda._lazy_call(begin)
+
+
+def install():
+    radrm_imports.after("torch", watch)

@@ -1,0 +1,86 @@
+//! `radrm-run --stacks=tensors`: what held the memory of a framework's allocator at its peak.
+//!
+//! A few lines of Python that are loaded with the interpreter read the history that PyTorch's allocator keeps, and leave a
+//! file for each process. What cannot be recorded keeps no program from running.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`figures`] | a process's file |
+//! | [`records`] | what of it goes into the profile |
+
+mod figures;
+mod records;
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use radrm_limits::program::environment::Environment;
+use radrm_profile::{Profile, Record};
+use tempfile::TempDir;
+use thiserror::Error;
+
+use crate::hook::{self, PythonFile};
+
+/// Names the folder of the processes' files to the program.
+const FOLDER: &str = "RADRM_TENSORS";
+const FIGURES: &str = "figures";
+
+/// The Python modules that record tensors.
+const PYTHON: [PythonFile; 4] = [
+    ("radrm_tensors.py", include_str!("hook/radrm_tensors.py")),
+    ("radrm_holders.py", include_str!("hook/radrm_holders.py")),
+    ("radrm_modules.py", include_str!("hook/radrm_modules.py")),
+    ("radrm_replay.py", include_str!("hook/radrm_replay.py")),
+];
+
+/// Why tensors cannot be recorded, as one sentence.
+#[derive(Debug, Error)]
+pub enum TensorsError {
+    /// There is no room.
+    #[error("tensors are not recorded: no directory for it: {0}")]
+    Directory(io::Error),
+    /// A file in there cannot be written.
+    #[error("tensors are not recorded: {}: {source}", path.display())]
+    Write {
+        /// What.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// The recording of tensors in one run.
+pub struct TensorRecording {
+    directory: TempDir,
+}
+
+impl TensorRecording {
+    /// Writes the Python modules into a directory of their own; `is_alone`: no other Python side is loaded.
+    ///
+    /// # Errors
+    /// [`TensorsError`]; nothing is left behind.
+    pub fn prepare(is_alone: bool) -> Result<Self, TensorsError> {
+        let directory =
+            tempfile::Builder::new().prefix("radrm-tensors-").tempdir().map_err(TensorsError::Directory)?;
+        let figures = directory.path().join(FIGURES);
+        fs::create_dir(&figures).map_err(|source| TensorsError::Write { path: figures, source })?;
+        let common = if is_alone { &hook::COMMON[..] } else { &[] };
+        hook::write(directory.path(), &[common, &PYTHON].concat())
+            .map_err(|(path, source)| TensorsError::Write { path, source })?;
+        Ok(Self { directory })
+    }
+
+    /// Lets a program with this environment find the modules: behind those of another Python side, which load them.
+    pub fn enter(&self, environment: &mut Environment) {
+        environment.prepend_path("PYTHONPATH", self.directory.path());
+        environment.set(FOLDER, self.directory.path().join(FIGURES).as_os_str().as_encoded_bytes());
+    }
+
+    /// What the processes of a profile left, as records; takes the directory away.
+    #[must_use]
+    pub fn collect(self, profile: &Profile) -> Vec<Record> {
+        let found = figures::read(&self.directory.path().join(FIGURES));
+        records::records(profile, &found)
+    }
+}

@@ -1,0 +1,129 @@
+//! What held the memory of a framework's allocator at its peak: by line, by module of the model and by what it was.
+
+use super::{GpuIndex, ProcessKey, StackCode};
+use crate::units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// The tensors of one process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tensors {
+    /// Which process.
+    pub key: ProcessKey,
+    /// Framework and version, such as `PyTorch 2.15.0`; empty if none was seen.
+    pub framework: String,
+    /// Why only the driver's allocations are known, as a clause; `None` if tensors were recorded.
+    pub missing: Option<String>,
+    /// What the reader should know of the figures, as clauses.
+    pub remarks: Vec<String>,
+    /// By GPU.
+    pub gpus: Vec<GpuTensors>,
+}
+
+/// What held the memory of the allocator on one GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuTensors {
+    /// The GPU.
+    pub gpu: GpuIndex,
+    /// When the figures are of.
+    pub moment: TensorMoment,
+    /// Bytes of the allocator's blocks in use at that moment: the sum of `holders`.
+    pub allocated: Bytes,
+    /// Bytes that the allocator held at that moment and that were in no use.
+    pub cached: Bytes,
+    /// Functions, by number.
+    pub codes: Vec<StackCode>,
+    /// Modules, by number.
+    pub modules: Vec<TensorModule>,
+    /// Who held it, largest first.
+    pub holders: Vec<TensorHolder>,
+}
+
+/// When figures of tensors are of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TensorMoment {
+    /// The peak of the allocator's blocks in use.
+    #[default]
+    Peak,
+    /// The end of the program: the framework keeps no history.
+    End,
+}
+
+/// A module of a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorModule {
+    /// Class of the outermost module.
+    pub model: String,
+    /// Path in it, as `named_modules` gives it; empty for the outermost module.
+    pub path: String,
+}
+
+/// Blocks of one stack, module and category.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorHolder {
+    /// What they hold.
+    pub category: TensorCategory,
+    /// Number of the module.
+    pub module: Option<u32>,
+    /// Numbers of functions, and lines, innermost first; empty if no frames are known.
+    pub frames: Vec<(u32, u32)>,
+    /// Bytes, as the allocator counts them: with what it rounded up.
+    pub bytes: Bytes,
+    /// Blocks.
+    pub blocks: u64,
+}
+
+/// What memory of an allocator holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TensorCategory {
+    /// Parameters of models.
+    Parameters,
+    /// Gradients of parameters.
+    Gradients,
+    /// States of optimizers.
+    OptimizerState,
+    /// Buffers of models.
+    Buffers,
+    /// Asked for in a forward pass, and from there until the backward pass.
+    Activations,
+    /// Asked for in a backward pass, and no gradient of a parameter.
+    Backward,
+    /// Asked for in a step of an optimizer, and no state of it.
+    OptimizerStep,
+    /// Workspaces of cuBLAS that the framework keeps.
+    Workspace,
+    /// Compiled programs.
+    Executables,
+    /// Any other tensors.
+    #[default]
+    Other,
+    /// Not known: the recorded history does not reach to the moment.
+    Unknown,
+}
+
+impl TensorCategory {
+    /// As reports show it.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Parameters => "parameters",
+            Self::Gradients => "gradients",
+            Self::OptimizerState => "optimizer state",
+            Self::Buffers => "buffers",
+            Self::Activations => "activations",
+            Self::Backward => "backward pass",
+            Self::OptimizerStep => "optimizer step",
+            Self::Workspace => "workspace",
+            Self::Executables => "executables",
+            Self::Other => "other tensors",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl GpuTensors {
+    /// Bytes of all holders.
+    pub fn held(&self) -> Bytes {
+        Bytes(self.holders.iter().map(|holder| holder.bytes.0).fold(0, u64::saturating_add))
+    }
+}
