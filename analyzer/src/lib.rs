@@ -12,6 +12,7 @@ pub use model::names::{demangle, readable};
 pub use model::oom;
 pub use model::signals::signal_name;
 pub use model::stacks::{Flame, Held, flames};
+pub use model::tensors::{TensorsBy, tensor_flames};
 pub use model::{
     Beside, BlockSummary, BypassSummary, CopySummary, CounterSummary, DryRunSummary, EndSummary,
     EstimateSummary, FailureSummary, Feature, Footprint, FrameworkSummary, GpuSummary, GpuTime, HostSummary,

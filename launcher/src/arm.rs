@@ -98,7 +98,18 @@ impl<'a> Prepared<'a> {
             None
         };
         let mps = Joined { service, remarks };
-        Ok(Armed { prepared: self, environment, channel, started, measured, steps, dry_run, tensors, mps, fence })
+        Ok(Armed {
+            prepared: self,
+            environment,
+            channel,
+            started,
+            measured,
+            steps,
+            dry_run,
+            tensors,
+            mps,
+            fence,
+        })
     }
 
     fn channel(&self, started: Duration) -> Result<Option<Channel>, LaunchError> {

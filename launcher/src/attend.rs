@@ -28,8 +28,18 @@ impl Armed<'_> {
     pub fn attend(self) -> Ending {
         // What ends the job is the end of the input, which comes whatever happens to the program that started it.
         let _held = Held::all();
-        let Self { mut prepared, environment, channel, started, measured, steps, dry_run: _, tensors, mut mps, fence } =
-            self;
+        let Self {
+            mut prepared,
+            environment,
+            channel,
+            started,
+            measured,
+            steps,
+            dry_run: _,
+            tensors,
+            mut mps,
+            fence,
+        } = self;
         prepared.profile.keep();
         let (plan, remarks) = (prepared.plan, prepared.remarks);
         let mut recording = channel.and_then(|channel| {

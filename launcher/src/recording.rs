@@ -36,9 +36,9 @@ use super::signals::own_pid;
 use super::status_line::StatusLine;
 use super::supervise::{Ended, Observer};
 use crate::dry_run::stored;
-use crate::tensors::TensorRecording;
 use crate::layout::text_options;
 use crate::report_file;
+use crate::tensors::TensorRecording;
 
 /// Of so many processes, those that launched most, the dataset keeps features.
 const PROCESSES: usize = 16;

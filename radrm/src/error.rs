@@ -117,6 +117,8 @@ pub(crate) enum UsageError {
     TooManyGpus { part: String, most: usize },
     #[error("--level: {0} is not between 50 and 100")]
     Level(f64),
+    #[error("tensors have one moment only: print them with --stacks=folded, speedscope or pprof")]
+    NoTensorTrace,
     #[error("no sweep given: name its file")]
     NoSweep,
     #[error("`{0}` is no figure: write run-time, peak-memory or sm-activity")]
@@ -144,6 +146,8 @@ pub(crate) enum FileProblem {
     NoProfile,
     #[error("call stacks are not recorded in it: run the program with `radrm-run --stacks`")]
     NoStacks,
+    #[error("tensors are not recorded in it: run the program with `radrm-run --stacks=tensors`")]
+    NoTensors,
     #[error(transparent)]
     Trace(#[from] read::ReadError),
     #[error("there are no {0} in it")]

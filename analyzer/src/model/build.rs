@@ -3,7 +3,7 @@
 use super::signals::{signal_name, signal_text};
 use super::{
     DryRunSummary, LimitSummary, ThrottlingSummary, gpu, kernels, kind_key, limits, load, oom, process,
-    ranges, stacks,
+    ranges, stacks, tensors,
 };
 use super::{FailureSummary, JobSummary, OutcomeSummary, ProcessSummary, SCHEMA, Summary};
 use radrm_profile::model::{End, Exit, Job, Profile, Reason};
@@ -55,6 +55,7 @@ impl Summary {
             failed_requests: failures(profile),
             postmortems: oom::postmortems(profile),
             stacks: stacks::summaries(profile),
+            tensors: tensors::summaries(profile),
             ranges: ranges::summary(profile),
             events: profile.events.len() as u64,
             notes: unseen(profile).into_iter().chain(notes(profile, without_end)).collect(),

@@ -18,6 +18,7 @@ mod recorded;
 pub(crate) mod signals;
 pub mod stacks;
 mod summary;
+pub mod tensors;
 mod window;
 
 pub use features::Feature;
@@ -35,6 +36,7 @@ pub use stacks::StacksSummary;
 pub use summary::{
     DryRunSummary, FailureSummary, JobSummary, OutcomeSummary, SCHEMA, Summary, ThrottlingSummary,
 };
+pub use tensors::TensorsSummary;
 pub use window::WindowSummary;
 
 use radrm_profile::model::Kind;

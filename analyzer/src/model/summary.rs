@@ -4,7 +4,7 @@
 use super::signals::signal_text;
 use super::{
     CopySummary, GpuSummary, HostSummary, KernelSummary, LimitSummary, PostmortemSummary, ProcessSummary,
-    QuotaSummary, RangesSummary, StacksSummary,
+    QuotaSummary, RangesSummary, StacksSummary, TensorsSummary,
 };
 use radrm_profile::model::{DryRunFigures, Fit, GpuClock, Profile};
 use radrm_profile::{Bytes, Nanos};
@@ -76,6 +76,9 @@ pub struct Summary {
     /// Memory holders by line, of each process and GPU whose call stacks were recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stacks: Vec<StacksSummary>,
+    /// What held the memory of frameworks' allocators, of each process, if that was recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tensors: Vec<TensorsSummary>,
     /// Phases that the program named itself (NVTX, or the Python module `radrm`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranges: Option<RangesSummary>,

@@ -76,7 +76,8 @@ mod tests {
         let path = folder.path().join("a.radrm");
         Writer::create(&path, &Job::default()).unwrap();
         let mut profile = Profile::new(Job::default());
-        let failed = add(&mut profile, Some(&path), FIGURES, records(figures(), &summary(Exit::Code(0), false)));
+        let failed =
+            add(&mut profile, Some(&path), FIGURES, records(figures(), &summary(Exit::Code(0), false)));
         assert_eq!(failed, None);
         assert_eq!(Profile::open(&path).unwrap(), profile);
         assert!(

@@ -24,7 +24,7 @@ HOOKS = (
 )
 
 for variable, name, missing in HOOKS:
-    if os.environ.get(variable):
+    if os.environ.get(variable) and name not in sys.modules:
         try:
             importlib.import_module(name).install()
         except Exception as error:  # the program comes first, whatever happens here

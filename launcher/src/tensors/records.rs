@@ -37,7 +37,9 @@ fn tensors(profile: &Profile, process: &Process, found: &BTreeMap<u32, Figures>)
     Tensors {
         key,
         framework: figures.framework.clone(),
-        missing: unplaced.then(|| "its GPUs are not those of the profile".to_owned()).or(figures.missing.clone()),
+        missing: unplaced
+            .then(|| "its GPUs are not those of the profile".to_owned())
+            .or(figures.missing.clone()),
         remarks: figures.remarks.clone(),
         gpus,
     }
@@ -122,7 +124,10 @@ mod tests {
         let figures = Figures { framework: "PyTorch".into(), devices: vec![device], ..Figures::default() };
         let tensors = recorded(&BTreeMap::from([(7, figures)]));
         let gpu = &tensors.gpus[0];
-        assert_eq!((gpu.gpu, gpu.allocated, gpu.held(), gpu.cached), (GpuIndex(2), Bytes(1000), Bytes(1000), Bytes(3000)));
+        assert_eq!(
+            (gpu.gpu, gpu.allocated, gpu.held(), gpu.cached),
+            (GpuIndex(2), Bytes(1000), Bytes(1000), Bytes(3000))
+        );
         assert_eq!((gpu.holders[0].module, &gpu.holders[0].frames[..]), (Some(0), &[(0, 7)][..]));
         assert_eq!((gpu.holders[1].category, gpu.holders[1].bytes), (TensorCategory::Unknown, Bytes(400)));
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use radrm_analyzer::{Held, Summary, TextOptions};
+use radrm_analyzer::{Held, Summary, TensorsBy, TextOptions};
 use radrm_console::output::{Delivery, bytes_to_stdout, width};
 use radrm_launcher::layout::text_options;
 use radrm_launcher::report_file;
@@ -53,11 +53,25 @@ pub(crate) struct Flags {
     /// With --stacks=folded: what was held at the end, not at the peak
     #[arg(long, requires = "stacks")]
     at_end: bool,
+    /// With --stacks: what held PyTorch's memory at its peak, recorded with `radrm-run --stacks=tensors`: by its
+    /// lines, or by modules
+    #[arg(long, value_name = "BY", value_enum, num_args = 0..=1, require_equals = true, requires = "stacks",
+          default_missing_value = "lines", conflicts_with = "at_end")]
+    tensors: Option<Tensors>,
     /// With --stacks: leave no frame out, such as those of allocators
     #[arg(long, requires = "stacks")]
     all_frames: bool,
     #[arg(hide = true)]
     more: Vec<PathBuf>,
+}
+
+/// What the frames of tensors are.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Tensors {
+    /// The Python stacks that asked for them
+    Lines,
+    /// The modules that they belong to
+    Modules,
 }
 
 /// In which form call stacks are printed.
@@ -99,6 +113,9 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     }
     if flags.follow {
         return follow(flags);
+    }
+    if let (Some(format), Some(by)) = (flags.stacks, flags.tensors) {
+        return tensors(flags, format, by);
     }
     if let Some(format) = flags.stacks {
         return stacks(flags, format);
@@ -199,6 +216,31 @@ fn stacks(flags: &Flags, format: StacksFormat) -> Result<(), Failure> {
             let bytes = radrm_analyzer::heap_profile(&profile, flags.all_frames);
             bytes_to_stdout(&bytes).map(|_| ()).map_err(Failure::Output)
         }
+    }
+}
+
+/// Prints what held tensors.
+fn tensors(flags: &Flags, format: StacksFormat, by: Tensors) -> Result<(), Failure> {
+    let (profile, _) = read(flags)?;
+    let by = match by {
+        Tensors::Lines => TensorsBy::Lines,
+        Tensors::Modules => TensorsBy::Modules,
+    };
+    let flames = radrm_analyzer::tensor_flames(&profile, by, flags.all_frames);
+    if flames.is_empty() {
+        return Err(FileProblem::NoTensors.of(&flags.file));
+    }
+    match format {
+        StacksFormat::Folded => print(&radrm_analyzer::folded(&flames)),
+        StacksFormat::Speedscope => {
+            let lists = [("tensors at their peak", &flames[..])];
+            print(&radrm_analyzer::speedscope(&flags.file.display().to_string(), &lists))
+        }
+        StacksFormat::Pprof => {
+            let bytes = radrm_analyzer::pprof(&flames, &[]);
+            bytes_to_stdout(&bytes).map(|_| ()).map_err(Failure::Output)
+        }
+        StacksFormat::Perfetto => Err(UsageError::NoTensorTrace.into()),
     }
 }
 

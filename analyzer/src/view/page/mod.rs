@@ -2,6 +2,7 @@
 
 mod phases;
 mod stacks;
+mod tensors;
 mod timeline;
 
 use super::escaped::{escaped, json_in_script};
@@ -20,6 +21,7 @@ use radrm_profile::{Bytes, Nanos};
 use radrm_term::clean;
 use radrm_term::number::{grouped, mean};
 use stacks::{Section, Stacks};
+use tensors::TensorSection;
 use timeline::Timeline;
 
 /// Kernels in the page; all of them are in the JSON report.
@@ -95,6 +97,7 @@ struct Gpu<'a> {
     moments: (Vec<&'static str>, Vec<Moment>),
     kinds: Vec<KindRow>,
     stacks: Vec<Section>,
+    tensors: Vec<TensorSection>,
     facts: Vec<(&'static str, String)>,
 }
 
@@ -173,7 +176,7 @@ impl<'a> Page<'a> {
         let failures: Vec<String> =
             s.failed_requests.iter().map(|f| failure_text(f, s.processes.len() > 1)).collect();
         let timeline = Timeline::new(profile, s);
-        let mut stacks = Stacks::new(profile);
+        let mut stacks = Stacks::new(profile, s);
         let phases = Phases::new(profile);
         let (phase_rows, more_phases) = phases::rows(s);
         Page {
@@ -279,6 +282,7 @@ impl<'a> Gpu<'a> {
             moments: moments(profile, GpuIndex(s.index)),
             kinds,
             stacks: stacks.take(s.index),
+            tensors: stacks.take_tensors(s.index),
             facts: gpu_facts(s),
             s,
         }

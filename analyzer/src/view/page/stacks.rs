@@ -1,6 +1,8 @@
 //! Who holds the memory, by line and as a flame graph: of each process and GPU at the peak, at the end, at the moments in
 //! between that are recorded, and for refused requests.
 
+use super::tensors::{self, TensorSection};
+use crate::model::Summary;
 use crate::model::stacks::{Lines, StackRow, StackTable, tables};
 use crate::view::flame::{Builder, Flames, Graph, MomentView, Tree, View, micros, number};
 use crate::view::phrases::counted;
@@ -22,6 +24,7 @@ const FIGURES: usize = 60_000;
 pub(super) struct Stacks {
     pub(super) flames: Flames,
     sections: Vec<Section>,
+    tensors: Vec<TensorSection>,
     /// Processes and GPUs that are not shown.
     pub(super) left_out: usize,
 }
@@ -53,7 +56,7 @@ pub(super) struct Row {
 }
 
 impl Stacks {
-    pub(super) fn new(profile: &Profile) -> Self {
+    pub(super) fn new(profile: &Profile, summary: &Summary) -> Self {
         let mut tables = tables(profile, false);
         tables.sort_by_key(|table| std::cmp::Reverse(table.account.peak));
         let left_out = tables.len().saturating_sub(SHOWN);
@@ -79,13 +82,19 @@ impl Stacks {
                 notes: notes(table),
             }
         });
-        let sections = sections.collect();
-        Self { flames: builder.finish(), sections, left_out }
+        let sections: Vec<Section> = sections.collect();
+        let tensors = tensors::sections(profile, summary, &mut builder, sections.len());
+        Self { flames: builder.finish(), sections, tensors, left_out }
     }
 
     /// Takes out what is shown on a GPU.
     pub(super) fn take(&mut self, gpu: u8) -> Vec<Section> {
         self.sections.extract_if(.., |section| section.gpu == gpu).collect()
+    }
+
+    /// Takes out the tensors of a GPU.
+    pub(super) fn take_tensors(&mut self, gpu: u8) -> Vec<TensorSection> {
+        self.tensors.extract_if(.., |section| section.gpu == gpu).collect()
     }
 
     /// Whether there is nothing to draw.

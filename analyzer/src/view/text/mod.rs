@@ -7,6 +7,7 @@ pub(crate) mod oom;
 pub(crate) mod ranges;
 pub(crate) mod sections;
 mod stacks;
+mod tensors;
 
 use crate::model::Summary;
 use radrm_term::{Paint, clean};
@@ -66,6 +67,7 @@ pub fn text(profile: &radrm_profile::Profile, summary: &Summary, options: &TextO
         report.gpu(&mut out, gpu);
     }
     report.ranges(&mut out);
+    report.tensors(&mut out);
     report.stacks(&mut out);
     report.processes(&mut out);
     report.kernels(&mut out);

@@ -4,6 +4,9 @@ The program's own objects tell of parameters, buffers, gradients and states of o
 it was asked for tells whether that was in a forward pass, in a step of an optimizer or elsewhere.
 """
 
+import os
+
+import radrm_imports
 import radrm_modules
 import radrm_replay
 
@@ -15,6 +18,9 @@ FRAMES = 64
 PARAMETERS, GRADIENTS, OPTIMIZER_STATE, BUFFERS = "parameters", "gradients", "optimizer_state", "buffers"
 ACTIVATIONS, BACKWARD, OPTIMIZER_STEP, WORKSPACE = "activations", "backward", "optimizer_step", "workspace"
 OTHER, UNKNOWN = "other", "unknown"
+
+# Frames of radrm-run's own Python side are none of the program's.
+OWN = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (__file__, radrm_imports.__file__))
 
 
 def pointer(tensor):
@@ -101,12 +107,18 @@ def _kind(block, frames, workspaces):
     return OTHER if frames else BACKWARD, None
 
 
+def _program_frames(frames):
+    for frame in frames:
+        if not frame["filename"].startswith(OWN):
+            yield frame["filename"], frame["name"], frame["line"]
+
+
 def _rows(torch, blocks, backward):
     """Bytes and number of blocks by category, owner and stack, innermost frame first. `backward`: the stack that began the
     backward pass, whose own threads have none."""
     rows, workspaces = {}, _workspaces(torch)
     for block in blocks:
-        frames = tuple((f["filename"], f["name"], f["line"]) for f in (block.event.get("frames") or ())[:FRAMES])
+        frames = tuple(_program_frames(block.event.get("frames") or ()))[:FRAMES]
         category, owner = _kind(block, frames, workspaces)
         row = rows.setdefault((category, owner, frames or backward), [0, 0])
         row[0] += block.size

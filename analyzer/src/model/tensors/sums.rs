@@ -1,0 +1,216 @@
+//! Sums of tensors by category, module and line.
+
+use super::flames::{lines, module};
+use crate::model::stacks::site_of;
+use radrm_profile::Bytes;
+use radrm_profile::model::{GpuTensors, Process, Profile, TensorCategory, TensorMoment};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Modules and lines that the JSON report lists of each process and GPU.
+const LISTED: usize = 200;
+
+/// What held the memory of a framework's allocator in one process.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TensorsSummary {
+    /// The process.
+    pub pid: u32,
+    /// Framework and version; empty if none was seen.
+    pub framework: String,
+    /// Why only the driver's allocations are known, as a clause; null if tensors were recorded.
+    pub missing: Option<String>,
+    /// What the reader should know of the figures, as clauses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
+    /// By GPU.
+    pub gpus: Vec<GpuTensorsSummary>,
+}
+
+/// What held the memory of a framework's allocator on one GPU.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GpuTensorsSummary {
+    /// The GPU.
+    pub gpu: u8,
+    /// When: `peak` of the allocator's blocks in use, or `end` of the program.
+    pub moment: TensorMoment,
+    /// Bytes of the allocator's blocks in use: the sum of `categories`, and that of all modules, and that of all lines.
+    pub allocated_bytes: Bytes,
+    /// Bytes that the allocator held at that moment and that were in no use.
+    pub cached_bytes: Bytes,
+    /// Largest first.
+    pub categories: Vec<CategorySummary>,
+    /// Largest first.
+    pub modules: Vec<ModuleSummary>,
+    /// Modules that are not listed.
+    pub modules_not_listed: u64,
+    /// Largest first.
+    pub lines: Vec<TensorLineSummary>,
+    /// Lines that are not listed.
+    pub lines_not_listed: u64,
+}
+
+/// Memory of one category.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CategorySummary {
+    /// What it holds.
+    pub category: TensorCategory,
+    /// Bytes, with what the allocator rounded up.
+    pub bytes: Bytes,
+    /// Blocks of the allocator.
+    pub blocks: u64,
+}
+
+/// Memory of one module, without that of the modules in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ModuleSummary {
+    /// Class of the outermost module.
+    pub model: String,
+    /// Path in it, as `named_modules` gives it: empty is the outermost module, null is outside of all modules.
+    pub module: Option<String>,
+    /// Bytes.
+    pub bytes: Bytes,
+    /// Bytes by category.
+    pub categories: BTreeMap<TensorCategory, Bytes>,
+}
+
+/// Memory that was asked for in one line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TensorLineSummary {
+    /// The innermost frame of the program's own code.
+    pub site: String,
+    /// Bytes.
+    pub bytes: Bytes,
+    /// Bytes by category.
+    pub categories: BTreeMap<TensorCategory, Bytes>,
+    /// The stack that held most of it, outermost first.
+    pub stack: Vec<String>,
+}
+
+/// Sums of each process.
+pub(in crate::model) fn summaries(profile: &Profile) -> Vec<TensorsSummary> {
+    let summary = |process: &Process| {
+        let tensors = process.tensors.as_ref()?;
+        Some(TensorsSummary {
+            pid: process.identity.pid,
+            framework: tensors.framework.clone(),
+            missing: tensors.missing.clone(),
+            remarks: tensors.remarks.clone(),
+            gpus: tensors.gpus.iter().map(gpu).collect(),
+        })
+    };
+    profile.processes.iter().filter_map(summary).collect()
+}
+
+/// A sum by category.
+#[derive(Default)]
+struct Sum {
+    bytes: u64,
+    categories: BTreeMap<TensorCategory, Bytes>,
+    /// The largest part, and its stack.
+    largest: (u64, Vec<String>),
+}
+
+impl Sum {
+    fn add(&mut self, category: TensorCategory, bytes: Bytes) {
+        self.bytes = self.bytes.saturating_add(bytes.0);
+        let of = self.categories.entry(category).or_default();
+        *of = Bytes(of.0.saturating_add(bytes.0));
+    }
+}
+
+fn gpu(of: &GpuTensors) -> GpuTensorsSummary {
+    let mut categories = BTreeMap::<TensorCategory, (u64, u64)>::new();
+    let mut modules = BTreeMap::<Option<(&str, &str)>, Sum>::new();
+    let mut by_line = BTreeMap::<String, Sum>::new();
+    for holder in &of.holders {
+        let category = categories.entry(holder.category).or_default();
+        category.0 = category.0.saturating_add(holder.bytes.0);
+        category.1 = category.1.saturating_add(holder.blocks);
+        let module = module(of, holder).map(|module| (module.model.as_str(), module.path.as_str()));
+        modules.entry(module).or_default().add(holder.category, holder.bytes);
+        let frames = lines(of, holder, false);
+        let line = by_line.entry(site_of(&frames)).or_default();
+        line.add(holder.category, holder.bytes);
+        if holder.bytes.0 > line.largest.0 || line.largest.1.is_empty() {
+            line.largest = (holder.bytes.0, frames.iter().map(ToString::to_string).collect());
+        }
+    }
+    let mut categories: Vec<CategorySummary> = categories
+        .into_iter()
+        .map(|(category, (bytes, blocks))| CategorySummary { category, bytes: Bytes(bytes), blocks })
+        .collect();
+    categories.sort_by_key(|of| std::cmp::Reverse(of.bytes));
+    let mut modules: Vec<ModuleSummary> = modules
+        .into_iter()
+        .map(|(module, sum)| ModuleSummary {
+            model: module.map_or_else(String::new, |module| module.0.to_owned()),
+            module: module.map(|module| module.1.to_owned()),
+            bytes: Bytes(sum.bytes),
+            categories: sum.categories,
+        })
+        .collect();
+    modules.sort_by_key(|of| std::cmp::Reverse(of.bytes));
+    let mut lines: Vec<TensorLineSummary> = by_line
+        .into_iter()
+        .map(|(site, sum)| TensorLineSummary {
+            site,
+            bytes: Bytes(sum.bytes),
+            categories: sum.categories,
+            stack: sum.largest.1,
+        })
+        .collect();
+    lines.sort_by_key(|of| std::cmp::Reverse(of.bytes));
+    let not_listed = |all: usize| all.saturating_sub(LISTED) as u64;
+    let (modules_not_listed, lines_not_listed) = (not_listed(modules.len()), not_listed(lines.len()));
+    modules.truncate(LISTED);
+    lines.truncate(LISTED);
+    GpuTensorsSummary {
+        gpu: of.gpu.0,
+        moment: of.moment,
+        allocated_bytes: of.allocated,
+        cached_bytes: of.cached,
+        categories,
+        modules,
+        modules_not_listed,
+        lines,
+        lines_not_listed,
+    }
+}
+
+impl GpuTensorsSummary {
+    /// Bytes as a share of all that is in use, in words.
+    pub fn share(&self, bytes: Bytes) -> String {
+        format!("{:.1} %", bytes.0 as f64 / self.allocated_bytes.0.max(1) as f64 * 100.0)
+    }
+
+    /// What the figures are of, in words.
+    pub fn title(&self) -> String {
+        match self.moment {
+            TensorMoment::Peak => format!("tensors at their peak of {}", self.allocated_bytes),
+            TensorMoment::End => format!("arrays at the end: {}", self.allocated_bytes),
+        }
+    }
+}
+
+/// A module as reports show it.
+pub fn module_label(module: &ModuleSummary) -> String {
+    match module.module.as_deref() {
+        None => "[outside of modules]".to_owned(),
+        Some("") => format!("{} itself", module.model),
+        Some(path) => path.to_owned(),
+    }
+}
+
+/// Categories of a sum, largest first, in words.
+pub(crate) fn parts(categories: &BTreeMap<TensorCategory, Bytes>) -> String {
+    let mut parts: Vec<_> = categories.iter().filter(|(_, bytes)| !bytes.is_zero()).collect();
+    parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
+    match parts[..] {
+        [(only, _)] => only.label().to_owned(),
+        _ => parts
+            .iter()
+            .map(|(category, bytes)| format!("{} {bytes}", category.label()))
+            .collect::<Vec<_>>()
+            .join(", "),
+    }
+}

@@ -1,0 +1,162 @@
+//! What held the memory of a framework's allocator: tables by category, module and line, and a flame graph of modules and
+//! one of lines.
+
+use crate::model::Summary;
+use crate::model::stacks::{Flame, FrameLabel, site_of};
+use crate::model::tensors::{
+    GpuTensorsSummary, TensorsBy, TensorsSummary, module_label, parts, tensor_flames,
+};
+use crate::view::flame::{Builder, Graph, View, number};
+use radrm_profile::Bytes;
+use radrm_profile::model::{Profile, TensorCategory};
+use radrm_term::clean;
+use radrm_term::number::grouped;
+use std::collections::{BTreeMap, HashMap};
+
+/// Processes and GPUs that are shown.
+const SHOWN: usize = 6;
+
+/// What is shown of one process on one GPU.
+pub(super) struct TensorSection {
+    pub(super) gpu: u8,
+    pub(super) title: String,
+    pub(super) cached: Bytes,
+    pub(super) notes: Vec<String>,
+    /// Bytes, share, blocks and category.
+    pub(super) categories: Vec<(Bytes, String, String, &'static str)>,
+    pub(super) parts: Vec<Part>,
+}
+
+/// A graph and its table.
+pub(super) struct Part {
+    /// Number of the graph.
+    pub(super) graph: usize,
+    pub(super) title: &'static str,
+    /// What a row is.
+    pub(super) what: &'static str,
+    pub(super) rows: Vec<Row>,
+    pub(super) more: u64,
+}
+
+/// A module or a line.
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) bytes: Bytes,
+    pub(super) share: String,
+    pub(super) of: String,
+    /// The stack that held most of it, outermost first.
+    pub(super) stack: String,
+}
+
+/// The sections of a page; `graphs` are drawn before theirs.
+pub(super) fn sections(
+    profile: &Profile,
+    summary: &Summary,
+    builder: &mut Builder,
+    mut graphs: usize,
+) -> Vec<TensorSection> {
+    let flames = [TensorsBy::Modules, TensorsBy::Lines].map(|by| (by, tensor_flames(profile, by, false)));
+    let places: Vec<(&TensorsSummary, &GpuTensorsSummary)> = summary
+        .tensors
+        .iter()
+        .flat_map(|process| process.gpus.iter().map(move |gpu| (process, gpu)))
+        .take(SHOWN)
+        .collect();
+    let is_one = places.len() == 1;
+    let mut sections = Vec::new();
+    for (process, gpu) in places {
+        let mut parts = Vec::new();
+        for (by, flames) in &flames {
+            let flame = flames.iter().find(|flame| flame.pid == process.pid && flame.gpu.0 == gpu.gpu);
+            let has_modules = gpu.modules.iter().any(|of| of.module.is_some());
+            let Some(flame) = flame.filter(|_| has_modules || *by == TensorsBy::Lines) else { continue };
+            let part = part(gpu, *by, graphs);
+            draw(builder, gpu, flame, *by, &part.rows);
+            parts.push(part);
+            graphs += 1;
+        }
+        let of = if is_one { String::new() } else { format!(" of process {}", process.pid) };
+        sections.push(TensorSection {
+            gpu: gpu.gpu,
+            title: format!("What held {}{of} · {}", gpu.title(), clean(&process.framework)),
+            cached: gpu.cached_bytes,
+            notes: process.remarks.iter().map(|remark| clean(remark).into_owned()).collect(),
+            categories: gpu
+                .categories
+                .iter()
+                .map(|of| (of.bytes, gpu.share(of.bytes), grouped(of.blocks), of.category.label()))
+                .collect(),
+            parts,
+        });
+    }
+    sections
+}
+
+fn part(gpu: &GpuTensorsSummary, by: TensorsBy, graph: usize) -> Part {
+    match by {
+        TensorsBy::Modules => Part {
+            graph,
+            title: "Tensors by module",
+            what: "module",
+            rows: gpu
+                .modules
+                .iter()
+                .map(|of| row(gpu, &module_label(of), of.bytes, &of.categories, &[]))
+                .collect(),
+            more: gpu.modules_not_listed,
+        },
+        TensorsBy::Lines => Part {
+            graph,
+            title: "Tensors by line",
+            what: "line",
+            rows: gpu
+                .lines
+                .iter()
+                .map(|of| row(gpu, &of.site, of.bytes, &of.categories, &of.stack))
+                .collect(),
+            more: gpu.lines_not_listed,
+        },
+    }
+}
+
+fn draw(builder: &mut Builder, gpu: &GpuTensorsSummary, flame: &Flame, by: TensorsBy, rows: &[Row]) {
+    let stacks: Vec<_> = flame.stacks.iter().map(|stack| (&stack.frames[..], stack.bytes.0)).collect();
+    let tree = builder.tree(&stacks);
+    let numbers: HashMap<&str, usize> =
+        rows.iter().enumerate().map(|(number, row)| (row.name.as_str(), number)).collect();
+    let line =
+        tree.lines(|stack| numbers.get(clean(&row_of(&flame.stacks[stack].frames, by)).as_ref()).copied());
+    let values = tree.values(|stack| number(flame.stacks[stack].bytes));
+    let view = View { id: "peak", label: gpu.title(), unit: "bytes", values, ..View::default() };
+    let what = if by == TensorsBy::Modules { "modules" } else { "lines" };
+    let name = format!("GPU {}, {what}", gpu.gpu);
+    builder.add(Graph { name, tree, line, views: vec![view], ..Graph::default() });
+}
+
+/// The name of the row that a stack, whose innermost frame is a category, counts for.
+fn row_of(frames: &[FrameLabel], by: TensorsBy) -> String {
+    let Some((_, frames)) = frames.split_last() else { return String::new() };
+    match (by, frames) {
+        (TensorsBy::Lines, frames) => site_of(frames),
+        (TensorsBy::Modules, [only]) if !only.function.starts_with('[') => {
+            format!("{} itself", only.function)
+        }
+        (TensorsBy::Modules, frames) => frames.last().map_or_else(String::new, ToString::to_string),
+    }
+}
+
+fn row(
+    gpu: &GpuTensorsSummary,
+    name: &str,
+    bytes: Bytes,
+    categories: &BTreeMap<TensorCategory, Bytes>,
+    stack: &[String],
+) -> Row {
+    Row {
+        name: clean(name).into_owned(),
+        bytes,
+        share: gpu.share(bytes),
+        of: parts(categories),
+        stack: clean(&stack.join(" › ")).chars().take(400).collect(),
+    }
+}
