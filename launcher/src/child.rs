@@ -3,10 +3,11 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
 use radrm_limits::program::environment::Environment;
 
+use super::agent;
 use super::inherited::Inherited;
 
 /// Why the program did not start.
@@ -20,8 +21,36 @@ pub enum NotStarted {
     NotFound,
 }
 
+/// What is executed: pointers into arguments and environment, both null-terminated.
+pub(crate) struct Program {
+    arguments: Vec<*const libc::c_char>,
+    entries: Vec<*const libc::c_char>,
+}
+
+impl Program {
+    /// Executes it in this process. Only async-signal-safe calls; an error goes to `errors`.
+    pub(crate) fn exec(&self, inherited: &Inherited, errors: RawFd) -> ! {
+        inherited.restore_in_child();
+        // SAFETY: both lists are null-terminated and live until exec; execvpe searches PATH and
+        // runs a script without `#!` by the shell, which is what env, nohup and timeout do.
+        unsafe { libc::execvpe(self.arguments[0], self.arguments.as_ptr(), self.entries.as_ptr()) };
+        self.report_error(errors);
+        // SAFETY: ends this process.
+        unsafe { libc::_exit(127) }
+    }
+
+    /// Writes the number of the last system error to `errors`: one write that is atomic at this size.
+    pub(crate) fn report_error(&self, errors: RawFd) {
+        // SAFETY: plain system calls; the bytes live here.
+        unsafe {
+            let bytes = (*libc::__errno_location()).to_ne_bytes();
+            libc::write(errors, bytes.as_ptr().cast(), bytes.len());
+        }
+    }
+}
+
 /// Starts `argv[0]`, looked up in `PATH` as a shell does, and returns its process id once the
-/// program is really running.
+/// program is really running. With several environments it is started once in each, by a process whose id is returned.
 ///
 /// The child stays in the process group, the session and the directory, keeps limits, umask and
 /// open files, and has the mask and the dispositions of `inherited`. It does not die when
@@ -31,11 +60,14 @@ pub enum NotStarted {
 /// [`NotStarted`]; no child is left behind.
 pub fn start(
     argv: &[CString],
-    environment: &Environment,
+    environments: &[Environment],
     inherited: &Inherited,
 ) -> Result<libc::pid_t, NotStarted> {
-    let arguments = pointers(argv);
-    let entries = pointers(environment.entries());
+    let program = |environment: &Environment| Program {
+        arguments: pointers(argv),
+        entries: pointers(environment.entries()),
+    };
+    let programs: Vec<Program> = environments.iter().map(program).collect();
     let (mut reader, writer) = pipe().map_err(NotStarted::NoProcess)?;
 
     // SAFETY: this process has one thread, so the child may go on; it still calls nothing but
@@ -45,16 +77,9 @@ pub fn start(
         return Err(NotStarted::NoProcess(io::Error::last_os_error()));
     }
     if pid == 0 {
-        inherited.restore_in_child();
-        // SAFETY: both lists are null-terminated and live until exec; execvpe searches PATH and
-        // runs a script without `#!` by the shell, which is what env, nohup and timeout do. After
-        // a failure the error number goes through the pipe, whose write is atomic at this size.
-        unsafe {
-            libc::execvpe(arguments[0], arguments.as_ptr(), entries.as_ptr());
-            let code = *libc::__errno_location();
-            let bytes = code.to_ne_bytes();
-            libc::write(writer.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());
-            libc::_exit(127);
+        match programs.as_slice() {
+            [one] => one.exec(inherited, writer.as_raw_fd()),
+            all => agent::run(all, inherited, writer),
         }
     }
     drop(writer);

@@ -301,7 +301,10 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
         return Err(CommandLineError::EmptyName);
     }
     let dry_run = flags.dry_run.resolve()?;
-    let usual = || dry_run.is_some().then(|| crate::dry_run::flags::USUAL_MACHINE.to_owned());
+    if let Some(ranks) = dry_run.as_ref().and_then(|dry_run| dry_run.ranks.as_ref()) {
+        ranks.check_command(&flags.command).map_err(FlagsError::from)?;
+    }
+    let usual = || dry_run.as_ref().map(|dry_run| dry_run.usual_machine().to_owned());
     let spec = flags.emulate.or_else(|| if flags.machine.is_none() { usual() } else { None });
     let emulated = spec.is_some() || flags.machine.is_some();
     if flags.faults.is_some() && !emulated {

@@ -55,6 +55,7 @@ pub struct Emulated {
     nvml: PathBuf,
     faults: Option<String>,
     label: String,
+    spec: MachineSpec,
 }
 
 impl Emulated {
@@ -92,7 +93,8 @@ impl Emulated {
             label.push_str(&format!("{WITH_FAULTS}{faults}"));
         }
         let nvml = directory.path().join("libnvidia-ml.so.1");
-        Ok(Self { directory, machine_file, nvml, faults: wanted.faults.clone(), label })
+        let spec = machine.spec().clone();
+        Ok(Self { directory, machine_file, nvml, faults: wanted.faults.clone(), label, spec })
     }
 
     /// Lets a program with this environment find the machine.
@@ -121,6 +123,12 @@ impl Emulated {
     #[must_use]
     pub fn machine_file(&self) -> &Path {
         &self.machine_file
+    }
+
+    /// What is emulated.
+    #[must_use]
+    pub fn spec(&self) -> &MachineSpec {
+        &self.spec
     }
 
     /// What is emulated, in words.

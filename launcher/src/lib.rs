@@ -7,6 +7,7 @@
 //!
 //! `attend` takes the place of the last two phases where another program starts the processes.
 
+mod agent;
 mod arm;
 mod attend;
 mod child;

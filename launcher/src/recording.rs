@@ -20,7 +20,7 @@ use radrm_limits::config::Percentage;
 use radrm_limits::jobs;
 use radrm_limits::mps::clients::Check;
 use radrm_limits::share;
-use radrm_profile::model::{DryRunFigures, Exit, GpuClock};
+use radrm_profile::model::{Exit, GpuClock};
 use radrm_profile::{Bytes, Profile};
 use radrm_telemetry::ledger::{LedgerError, LedgerView, Limit};
 use radrm_telemetry::{CreateError, Liveness, Segment, SegmentError, SegmentFile};
@@ -35,7 +35,7 @@ use super::remarks::Remarks;
 use super::signals::own_pid;
 use super::status_line::StatusLine;
 use super::supervise::{Ended, Observer};
-use crate::dry_run::stored;
+use crate::dry_run::{Found, stored};
 use crate::layout::text_options;
 use crate::report_file;
 use crate::tensors::TensorRecording;
@@ -124,7 +124,7 @@ pub struct Recording {
     clients: Option<Check>,
     charge: Option<Charge>,
     status_line: Option<StatusLine>,
-    dry_run: Option<DryRunFigures>,
+    dry_run: Option<Found>,
     tensors: Option<TensorRecording>,
     // Last, so that the segment's file goes when it has no reader any more.
     _channel: Channel,
@@ -271,7 +271,7 @@ impl Recording {
     }
 
     /// Takes what a dry run found out: it is recorded at the end.
-    pub fn dry_run(&mut self, found: Option<DryRunFigures>) {
+    pub fn dry_run(&mut self, found: Option<Found>) {
         self.dry_run = found;
     }
 
@@ -293,8 +293,8 @@ impl Recording {
         let Finished { mut profile, path, warnings, failures } = self.watch.finish(exit(ending));
         self.warnings.extend(warnings);
         self.failures.extend(failures);
-        if let Some(figures) = self.dry_run.take() {
-            let records = stored::records(figures, &Summary::from_profile(&profile));
+        if let Some(found) = self.dry_run.take() {
+            let records = stored::records(found, &Summary::from_profile(&profile));
             self.failures.extend(stored::add(&mut profile, path.as_deref(), stored::FIGURES, records));
         }
         if let Some(tensors) = self.tensors.take() {

@@ -101,7 +101,11 @@ impl<'a> Armed<'a> {
             return Err(LaunchError::Interrupted(signal));
         }
         let held = Held::all().map_err(LaunchError::Signals)?;
-        let child = child::start(&self.prepared.argv, &self.environment, inherited)
+        let environments = match &self.dry_run {
+            Some(dry_run) => dry_run.environments(&self.environment),
+            None => vec![self.environment.clone()],
+        };
+        let child = child::start(&self.prepared.argv, &environments, inherited)
             .map_err(|reason| LaunchError::not_started(reason, &plan.command[0]))?;
         // At once, so that no signal to the group comes before it, and while this process is small.
         let witness = Witness::new();

@@ -55,6 +55,7 @@ impl Profile {
             Record::RangeEvents(events) => self.range_events.extend(events),
             Record::DryRun(figures) => self.dry_run = Some(*figures),
             Record::Fits(fits) => self.fits = fits,
+            Record::Ranks(ranks) => self.ranks = Some(ranks),
             Record::Launches(launches) => self.launches.extend(launches),
             Record::Recording(recording) => {
                 if let Some(process) = self.processes.iter_mut().rfind(|p| p.key == recording.key) {

@@ -1,9 +1,9 @@
 //! The records of a profile file, and how a timeline is packed.
 
 use crate::model::{
-    DryRunFigures, Event, Fit, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews, Identity, Job, KIND_COUNT,
-    KernelSpan, NvmlSample, Outcome, Postmortem, ProcessKey, ProcessState, RangeEvent, Ranges, Recording,
-    StackMoment, Stacks, Tensors, Throttling, TimedLaunch, TimelinePoint, Timings, device_total,
+    DryRunFigures, DryRunRanks, Event, Fit, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews, Identity, Job,
+    KIND_COUNT, KernelSpan, NvmlSample, Outcome, Postmortem, ProcessKey, ProcessState, RangeEvent, Ranges,
+    Recording, StackMoment, Stacks, Tensors, Throttling, TimedLaunch, TimelinePoint, Timings, device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -59,6 +59,8 @@ pub enum Record {
     DryRun(Box<DryRunFigures>),
     /// Cards, and whether the program fits on them; replaces what was known.
     Fits(Vec<Fit>),
+    /// The ranks of a large job that a dry run ran; replaces what was known.
+    Ranks(DryRunRanks),
     /// Call stacks of a process's memory; replaces what was known of the process.
     Stacks(Box<Stacks>),
     /// What was held from each call site of a process at one moment.

@@ -6,7 +6,7 @@ use super::{
     CopySummary, GpuSummary, HostSummary, KernelSummary, LimitSummary, PostmortemSummary, ProcessSummary,
     QuotaSummary, RangesSummary, StacksSummary, TensorsSummary,
 };
-use radrm_profile::model::{DryRunFigures, Fit, GpuClock, Profile};
+use radrm_profile::model::{DryRunFigures, DryRunRanks, Fit, GpuClock, Profile};
 use radrm_profile::{Bytes, Nanos};
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
@@ -94,7 +94,7 @@ pub struct Summary {
     pub notes: Vec<String>,
 }
 
-/// What a dry run found out. As JSON the figures and `fits` in one object; without `gpus` and `fits` where figures are
+/// What a dry run found out. As JSON the figures, `fits` and `ranks` in one object; without `gpus` and `fits` where figures are
 /// withheld: an empty list would read as "no memory".
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DryRunSummary {
@@ -102,6 +102,8 @@ pub struct DryRunSummary {
     pub figures: DryRunFigures,
     /// Cards, and whether the program fits on them; empty if its need is not known.
     pub fits: Vec<Fit>,
+    /// The ranks that ran, of a large job.
+    pub ranks: Option<DryRunRanks>,
 }
 
 impl Serialize for DryRunSummary {
@@ -116,6 +118,9 @@ impl Serialize for DryRunSummary {
             let fits = serde_json::to_value(&self.fits).map_err(S::Error::custom)?;
             object.insert("fits".to_owned(), fits);
         }
+        if let Some(ranks) = &self.ranks {
+            object.insert("ranks".to_owned(), serde_json::to_value(ranks).map_err(S::Error::custom)?);
+        }
         object.serialize(serializer)
     }
 }
@@ -123,7 +128,7 @@ impl Serialize for DryRunSummary {
 impl DryRunSummary {
     pub(super) fn of(profile: &Profile) -> Option<Self> {
         let figures = profile.dry_run.clone()?;
-        Some(Self { figures, fits: profile.fits.clone() })
+        Some(Self { figures, fits: profile.fits.clone(), ranks: profile.ranks.clone() })
     }
 }
 

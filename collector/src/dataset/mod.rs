@@ -8,6 +8,7 @@ mod files;
 mod fits;
 mod past;
 pub mod program;
+mod ranks;
 mod row;
 mod schema;
 mod sharing;
@@ -17,6 +18,7 @@ pub use features::{Features, Figure, ProcessFeatures};
 pub use files::default_path;
 pub use past::PastRuns;
 pub use program::{ProgramKey, script_word};
+pub use ranks::RowRanks;
 pub use row::{GpuPeak, Origin, Row, gpu_peaks};
 pub use sharing::{SharedJob, Sharing, program_name};
 pub use table::Filter;
@@ -113,6 +115,7 @@ impl Dataset {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let id = table::insert(&transaction, row, features)?;
         fits::insert(&transaction, id, &row.fits)?;
+        ranks::insert(&transaction, id, row.ranks.as_ref())?;
         transaction.commit()?;
         Ok(id)
     }
@@ -121,6 +124,7 @@ impl Dataset {
     pub fn rows(&self, filter: &Filter) -> Result<Vec<Row>, DatasetError> {
         let mut rows = table::select(&self.connection, filter)?;
         fits::add_to(&self.connection, &mut rows)?;
+        ranks::add_to(&self.connection, &mut rows)?;
         Ok(rows)
     }
 

@@ -1,6 +1,7 @@
 //! A row: what is kept of a run.
 
 use super::program::ProgramKey;
+use super::ranks::RowRanks;
 use radrm_profile::Bytes;
 use radrm_profile::model::{Exit, Fit, KIND_COUNT, Kind, Profile, Reason, frameworks};
 use radrm_profile::peak::{gpu_kind_peaks, gpu_peak};
@@ -163,6 +164,9 @@ pub struct Row {
     /// Cards, and whether the program fits on them: of dry runs, in a table of their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fits: Vec<Fit>,
+    /// The ranks that a dry run ran of a larger job, in a table of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<RowRanks>,
 }
 
 /// The peak on one GPU.
@@ -190,7 +194,9 @@ impl Row {
         let highest = peaks.iter().max_by_key(|peak| peak.peak_bytes);
         let kind_peaks = kind_peaks(profile);
         let kind = |kind: Kind| Some(kind_peaks[kind.index()]);
-        let gpus_requested = u32::try_from(peaks.len()).unwrap_or(u32::MAX);
+        // A dry run of some ranks is one of a job on as many GPUs as it has ranks.
+        let world = profile.ranks.as_ref().map(|ranks| ranks.world);
+        let gpus_requested = world.unwrap_or_else(|| u32::try_from(peaks.len()).unwrap_or(u32::MAX));
         let (outcome, exit_code, signal) = match profile.outcome.as_ref().map(|outcome| outcome.exit) {
             Some(Exit::Code(code)) => ("exited", Some(code), None),
             Some(Exit::Signal(signal)) => ("signaled", None, Some(signal)),
@@ -249,6 +255,7 @@ impl Row {
             profile_path: profile_path.map(|path| absolute(path).to_string_lossy().into_owned()),
             radrm_version: job.radrm_version.clone(),
             fits: profile.fits.clone(),
+            ranks: profile.ranks.as_ref().map(RowRanks::from),
             ..Row::of_command(&job.command, Path::new(&job.cwd), gpus_requested)
         }
     }

@@ -5,12 +5,13 @@ use rusqlite::{Connection, TransactionBehavior};
 
 /// Step `n` leads from version `n` to `n + 1`. Released steps are never changed, only
 /// added: datasets of every age are out there.
-const STEPS: [&str; 5] = [
+const STEPS: [&str; 6] = [
     include_str!("migrations/001-runs.sql"),
     include_str!("migrations/002-features.sql"),
     include_str!("migrations/003-needs.sql"),
     include_str!("migrations/004-sharing.sql"),
     include_str!("migrations/005-fits.sql"),
+    include_str!("migrations/006-ranks.sql"),
 ];
 
 /// The newest version.
@@ -27,6 +28,9 @@ pub(super) const SHARING_SINCE: i64 = 4;
 
 /// The first version with the table `fits`.
 pub(super) const FITS_SINCE: i64 = 5;
+
+/// The first version with the table `ranks`.
+pub(super) const RANKS_SINCE: i64 = 6;
 
 pub(super) fn version(connection: &Connection) -> Result<i64, rusqlite::Error> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))

@@ -133,6 +133,7 @@ macro_rules! columns {
                 id: sql.get("id")?,
                 // In a table of their own.
                 fits: Vec::new(),
+                ranks: None,
                 $($field: Column::from_sql(sql.get_ref(stringify!($field))?)),*
             })
         }

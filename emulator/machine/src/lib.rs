@@ -52,7 +52,9 @@ pub use layout::{MAX_GPUS, MAX_OBJECTS, MAX_PROCESSES};
 pub use ledger::{GpuLedger, KindLedger, ProcessLedger, ledgers_to_json};
 pub use liveness::{ProcessIdentity, is_alive};
 pub use looks::{GpuTotals, GpuUser};
-pub use machine::{ENV_EMULATE, ENV_FAULTS, ENV_MACHINE, ENV_TIME, Load, Machine, MemoryUse, time_is_real};
+pub use machine::{
+    ENV_EMULATE, ENV_FAULTS, ENV_MACHINE, ENV_ORDER, ENV_TIME, Load, Machine, MemoryUse, time_is_real,
+};
 pub use model::{GpuSpec, MODELS_TOML, Models};
 pub use objects::{ObjectId, SharedKind, SharedObject};
 pub use process::{NoMemory, Process};

@@ -27,6 +27,8 @@ pub const ENV_EMULATE: &str = "RADRM_EMULATE";
 /// Environment variable that says how a program's GPUs get on with time: `real` for with the wall clock, else waiting
 /// takes none.
 pub const ENV_TIME: &str = "RADRM_EMULATOR_TIME";
+/// Environment variable that numbers the machine's GPUs for a program: number `i` is the GPU that the list has at place `i`.
+pub const ENV_ORDER: &str = "RADRM_EMULATED_ORDER";
 /// Environment variable that holds this process's [`crate::FaultPlan`].
 pub const ENV_FAULTS: &str = "RADRM_EMULATOR_FAULTS";
 

@@ -24,6 +24,8 @@ pub enum Kind {
     Fill,
     /// A call for which a library launches kernels of its own.
     Call,
+    /// Something that a rank which does not run was asked for: it was modelled.
+    Answered,
 }
 
 impl Kind {
@@ -33,6 +35,7 @@ impl Kind {
             Self::Guess => "guess",
             Self::Fill => "fill",
             Self::Call => "call",
+            Self::Answered => "answered",
         }
     }
 }

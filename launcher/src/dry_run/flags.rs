@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 use radrm_emulator_machine::{GpuSpec, Models};
 use thiserror::Error;
 
+use super::ranks::{Ranks, RanksError, USUAL_NODE};
+
 /// The machine of a dry run that names none: the largest memory that one GPU model of its kind has, so that the
 /// program's need is seen and not a card's limit.
 pub const USUAL_MACHINE: &str = "1xH200";
@@ -39,6 +41,20 @@ pub struct Flags {
     /// Try values of PROGRAM's option ARG and report the largest that fits
     #[arg(long, value_name = "ARG=FROM..TO", allow_hyphen_values = true)]
     find_batch: Option<String>,
+    /// Run only these ranks of a job with N ranks (0,63 or 0-7), each on an emulated GPU; model the others
+    ///
+    /// PROGRAM is the script, without torchrun. The emulated machine is a node; it is 8xH200 unless --emulate names another.
+    #[arg(
+        long,
+        value_name = "LIST",
+        requires = "world",
+        conflicts_with = "fits",
+        allow_hyphen_values = true
+    )]
+    ranks: Option<String>,
+    /// Number of ranks of the job, for --ranks
+    #[arg(long, value_name = "N", requires = "ranks")]
+    world: Option<u32>,
 }
 
 /// The option of the program whose value is varied.
@@ -67,6 +83,16 @@ pub struct DryRun {
     pub find_batch: Option<FindBatch>,
     /// Models of cards on which the program is tried; none: it runs once.
     pub fits: Vec<String>,
+    /// The ranks of a large job that run.
+    pub ranks: Option<Ranks>,
+}
+
+impl DryRun {
+    /// The machine on which it runs where none is named.
+    #[must_use]
+    pub fn usual_machine(&self) -> &'static str {
+        if self.ranks.is_some() { USUAL_NODE } else { USUAL_MACHINE }
+    }
 }
 
 /// What is wrong with the options of a dry run, as one sentence.
@@ -87,6 +113,9 @@ pub enum FlagsError {
     /// The option to vary, or its range, is not understood.
     #[error("--find-batch {0} is not of the form ARG or ARG=FROM..TO")]
     FindBatch(String),
+    /// The ranks cannot be.
+    #[error(transparent)]
+    Ranks(#[from] RanksError),
 }
 
 /// Half of the elements: neither all nor nothing, and said in the report.
@@ -106,6 +135,7 @@ impl Flags {
                 (self.fill.is_some(), "--fill"),
                 (self.find_batch.is_some(), "--find-batch"),
                 (self.fits.is_some(), "--fits"),
+                (self.ranks.is_some(), "--ranks"),
             ] {
                 if given {
                     return Err(FlagsError::WithoutDryRun(name));
@@ -122,8 +152,10 @@ impl Flags {
         }
         let find_batch = self.find_batch.as_deref().map(parse_batch).transpose()?;
         let fits = self.fits.as_deref().map(parse_cards).transpose()?.unwrap_or_default();
+        let ranks = self.ranks.as_deref().zip(self.world);
+        let ranks = ranks.map(|(list, world)| Ranks::parse(list, world)).transpose()?;
         let Self { steps, fake_data, host_values, .. } = self;
-        Ok(Some(DryRun { steps, fake_data, host_values, fill, find_batch, fits }))
+        Ok(Some(DryRun { steps, fake_data, host_values, fill, find_batch, fits, ranks }))
     }
 }
 

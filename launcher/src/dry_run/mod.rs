@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`flags`] | the options |
 //! | [`setup`] | stand-ins, the Python side, the environment |
+//! | [`ranks`] | some ranks of a large job |
 //! | [`installed`] | genuine libraries of the system that need no driver |
 //! | [`notes`] | what the program's processes wrote down |
 //! | [`outcome`] | the figures, and whether they can be trusted |
@@ -24,9 +25,10 @@ pub mod flags;
 pub mod installed;
 pub mod notes;
 pub mod outcome;
+pub mod ranks;
 pub mod setup;
 pub mod stored;
 pub mod trial;
 
 pub use flags::{DryRun, Flags};
-pub use setup::Setup;
+pub use setup::{Found, Setup};

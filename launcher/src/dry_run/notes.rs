@@ -72,6 +72,10 @@ pub enum Matter {
     Fill(u64),
     /// Calls for which a library would launch kernels of its own, and how many were made at least.
     LibraryCall(u64),
+    /// What was asked of ranks that do not run, and how often at least.
+    Answered(u64),
+    /// The rank of the process in a large job.
+    Rank(u32),
     /// A process of this run uses the GPU.
     Process,
     /// The allocator's figures.
@@ -108,6 +112,8 @@ fn parse(line: &str) -> Option<Note> {
         "guess" => Matter::Guess(number),
         "fill" => Matter::Fill(number),
         "call" => Matter::LibraryCall(number),
+        "answered" => Matter::Answered(number),
+        "rank" => Matter::Rank(u32::try_from(number).ok()?),
         "process" => Matter::Process,
         "framework" => Matter::Framework(serde_json::from_str(words).ok()?),
         "remark" => Matter::Remark,

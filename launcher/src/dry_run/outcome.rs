@@ -4,10 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use radrm_emulator_machine::{Charge, GpuSpec, Machine, ProcessLedger};
-use radrm_profile::model::dry_run::{DryRunFigures, GpuFigures, MissingCall, ModelledSize, Peak, Phase};
+use radrm_profile::model::DryRunRanks;
+use radrm_profile::model::dry_run::{
+    DryRunFigures, GpuFigures, MissingCall, ModelledSize, Peak, Phase, RanRank,
+};
 
 use super::flags::DryRun;
 use super::notes::{Framework, Matter, Note};
+use super::ranks::{Placed, Ranks};
 
 /// What calls without semantics can do to the figures: names, whether it matters, and words.
 const EFFECTS: &str = include_str!("../../data/dry_run_effects.tsv");
@@ -79,6 +83,32 @@ pub fn figures(wanted: &DryRun, machine: Option<&Machine>, notes: &[Note], took:
             .into_iter()
             .collect(),
         withheld,
+    }
+}
+
+/// Which ranks ran, and what they asked of the others.
+#[must_use]
+pub fn ranks(wanted: &Ranks, placed: &[Placed], machine: &Machine, notes: &[Note]) -> DryRunRanks {
+    let last = last_by_phase(notes);
+    let host_memory = |rank: u32| {
+        let of_rank = |note: &&Note| note.matter == Matter::Rank(rank);
+        let own: BTreeSet<u32> = notes.iter().filter(of_rank).map(|note| note.pid).collect();
+        let whole = last.iter().filter(|((pid, _), _)| own.contains(pid));
+        whole.filter_map(|(_, phases)| Some(phases.get(&Phase::Whole)?.resident)).max()
+    };
+    let ran = |placed: &Placed| RanRank {
+        rank: placed.rank,
+        gpu: placed.gpu,
+        host_memory: host_memory(placed.rank),
+    };
+    DryRunRanks {
+        world: wanted.world,
+        per_node: u32::try_from(machine.gpu_count()).unwrap_or(u32::MAX),
+        ran: placed.iter().map(ran).collect(),
+        answered: counted(notes, |matter| match matter {
+            Matter::Answered(count) => Some(*count),
+            _ => None,
+        }),
     }
 }
 

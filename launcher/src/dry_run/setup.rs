@@ -10,7 +10,7 @@ use radrm_emulator_machine::Machine;
 use radrm_limits::LimitError;
 use radrm_limits::program::environment::Environment;
 use radrm_limits::program::libraries as files;
-use radrm_profile::model::DryRunFigures;
+use radrm_profile::model::{DryRunFigures, DryRunRanks};
 use tempfile::TempDir;
 use thiserror::Error;
 
@@ -18,6 +18,7 @@ use super::flags::DryRun;
 use super::installed;
 use super::notes::{self, Note};
 use super::outcome;
+use super::ranks::{self, Placed, RanksError};
 use crate::emulated::Emulated;
 use crate::hook::{self, PythonFile};
 
@@ -40,12 +41,14 @@ const GENUINE_FIRST: [&str; 3] = ["libnvrtc", "libnvJitLink", "libnvtx3interop"]
 const LAST_RESORT: &str = "last-resort";
 
 /// The Python modules of a dry run.
-const PYTHON: [PythonFile; 5] = [
+const PYTHON: [PythonFile; 7] = [
     ("radrm_dry_run.py", include_str!("hook/radrm_dry_run.py")),
     ("radrm_fake_data.py", include_str!("hook/radrm_fake_data.py")),
     ("radrm_host_models.py", include_str!("hook/radrm_host_models.py")),
     ("radrm_frameworks.py", include_str!("hook/radrm_frameworks.py")),
     ("radrm_objects.py", include_str!("hook/radrm_objects.py")),
+    ("radrm_ranks.py", include_str!("hook/radrm_ranks.py")),
+    ("radrm_store.py", include_str!("hook/radrm_store.py")),
 ];
 
 /// Why what a dry run needs cannot be laid out, as one sentence.
@@ -57,6 +60,9 @@ pub enum SetupError {
     /// The stand-ins cannot be made from it.
     #[error("{0}")]
     StandIns(radrm_emulator_facade::Error),
+    /// The machine cannot hold the ranks.
+    #[error(transparent)]
+    Ranks(#[from] RanksError),
     /// There is no room for them.
     #[error("no directory for the dry run: {0}")]
     Directory(io::Error),
@@ -70,6 +76,14 @@ pub enum SetupError {
     },
 }
 
+/// What a dry run found out.
+pub struct Found {
+    /// The figures.
+    pub figures: DryRunFigures,
+    /// The ranks that ran, of a large job.
+    pub ranks: Option<DryRunRanks>,
+}
+
 /// A dry run, ready to start.
 pub struct Setup {
     directory: TempDir,
@@ -78,6 +92,8 @@ pub struct Setup {
     /// The folder of the emulated driver; a machine that is shared has its file elsewhere.
     driver: Option<PathBuf>,
     wanted: DryRun,
+    /// The ranks of a large job that run; none: the program runs once.
+    placed: Vec<Placed>,
     started: Instant,
 }
 
@@ -87,6 +103,10 @@ impl Setup {
     /// # Errors
     /// [`SetupError`]; nothing is left behind.
     pub fn prepare(wanted: &DryRun, emulated: &Emulated) -> Result<Self, SetupError> {
+        let placed = match &wanted.ranks {
+            Some(ranks) => ranks.place(emulated.spec())?,
+            None => Vec::new(),
+        };
         let library = files::find(TOOLKIT)?;
         files::check(&library)?;
         let toolkit = Toolkit::read(&library).map_err(SetupError::StandIns)?;
@@ -118,7 +138,21 @@ impl Setup {
         place("notes", b"")?;
         let machine = emulated.machine_file().to_owned();
         let driver = emulated.nvml().parent().map(Path::to_owned);
-        Ok(Self { directory, stand_ins, machine, driver, wanted: wanted.clone(), started: Instant::now() })
+        let (wanted, started) = (wanted.clone(), Instant::now());
+        Ok(Self { directory, stand_ins, machine, driver, wanted, placed, started })
+    }
+
+    /// The environments in which the program is started, each once: one, or one for each rank.
+    #[must_use]
+    pub fn environments(&self, environment: &Environment) -> Vec<Environment> {
+        let Some(ranks) = &self.wanted.ranks else { return vec![environment.clone()] };
+        let port = ranks::free_port();
+        let of = |placed: &Placed| {
+            let mut own = environment.clone();
+            placed.enter(ranks, port, &mut own);
+            own
+        };
+        self.placed.iter().map(of).collect()
     }
 
     /// Lets a program with this environment find all of it.
@@ -166,10 +200,16 @@ impl Setup {
 
     /// Reads what the program left behind, before the machine goes.
     #[must_use]
-    pub fn collect(self) -> DryRunFigures {
+    pub fn collect(self) -> Found {
         let notes: Vec<Note> = notes::read(&self.notes());
         let machine = Machine::open(&self.machine).ok();
-        outcome::figures(&self.wanted, machine.as_ref(), &notes, self.started.elapsed())
+        let ranks = self.wanted.ranks.as_ref().zip(machine.as_ref());
+        let ranks = ranks.map(|(ranks, machine)| outcome::ranks(ranks, &self.placed, machine, &notes));
+        let mut figures = outcome::figures(&self.wanted, machine.as_ref(), &notes, self.started.elapsed());
+        if let Some(ranks) = &ranks {
+            figures.host_memory = ranks.ran.iter().filter_map(|ran| ran.host_memory).sum();
+        }
+        Found { figures, ranks }
     }
 
     fn notes(&self) -> PathBuf {

@@ -3,22 +3,23 @@
 use std::path::Path;
 
 use radrm_analyzer::Summary;
-use radrm_profile::model::DryRunFigures;
 use radrm_profile::{Profile, Record, Writer};
 
-use super::cards;
+use super::{Found, cards};
 
 /// As [`add`] names it.
 pub const FIGURES: &str = "the dry run's figures";
 
 /// What is recorded of a dry run that ended as the summary says. What the program needs is known only if it succeeded.
-pub fn records(mut figures: DryRunFigures, summary: &Summary) -> Vec<Record> {
+pub fn records(found: Found, summary: &Summary) -> Vec<Record> {
+    let Found { mut figures, ranks } = found;
     // Not every program's allocator counts the requests that were refused.
     if summary.outcome.out_of_memory && figures.out_of_memory == 0 {
         figures.out_of_memory = summary.failed_requests_total.max(1);
     }
     let fits = if summary.outcome.success { cards::fits(&figures) } else { Vec::new() };
-    vec![Record::DryRun(Box::new(figures)), Record::Fits(fits)]
+    let ranks = ranks.map(Record::Ranks);
+    [Record::DryRun(Box::new(figures)), Record::Fits(fits)].into_iter().chain(ranks).collect()
 }
 
 /// Adds records to a profile that is complete otherwise; `what` could not be written, as a sentence.
@@ -39,8 +40,8 @@ pub fn add(profile: &mut Profile, path: Option<&Path>, what: &str, records: Vec<
 mod tests {
     use super::*;
     use radrm_profile::Nanos;
-    use radrm_profile::model::dry_run::GpuFigures;
-    use radrm_profile::model::{Exit, Job, Outcome, Reason};
+    use radrm_profile::model::dry_run::{GpuFigures, RanRank};
+    use radrm_profile::model::{DryRunFigures, DryRunRanks, Exit, Job, Outcome, Reason};
 
     fn summary(exit: Exit, out_of_memory: bool) -> Summary {
         let mut profile = Profile::new(Job::default());
@@ -49,18 +50,20 @@ mod tests {
         Summary::from_profile(&profile)
     }
 
-    fn figures() -> DryRunFigures {
-        DryRunFigures {
+    fn found() -> Found {
+        let figures = DryRunFigures {
             gpus: vec![GpuFigures { capability: (8, 0), held_peak: 1 << 30, ..GpuFigures::default() }],
             ..DryRunFigures::default()
-        }
+        };
+        let ran = vec![RanRank { rank: 63, gpu: 7, host_memory: Some(1) }];
+        Found { figures, ranks: Some(DryRunRanks { world: 64, per_node: 8, ran, ..DryRunRanks::default() }) }
     }
 
     #[test]
     fn only_a_run_that_succeeded_fits_anywhere() {
         let fits = |exit, out_of_memory| {
             let mut profile = Profile::new(Job::default());
-            add(&mut profile, None, FIGURES, records(figures(), &summary(exit, out_of_memory)));
+            add(&mut profile, None, FIGURES, records(found(), &summary(exit, out_of_memory)));
             (profile.fits.len(), profile.dry_run.unwrap().out_of_memory)
         };
         assert!(fits(Exit::Code(0), false).0 > 0);
@@ -77,7 +80,7 @@ mod tests {
         Writer::create(&path, &Job::default()).unwrap();
         let mut profile = Profile::new(Job::default());
         let failed =
-            add(&mut profile, Some(&path), FIGURES, records(figures(), &summary(Exit::Code(0), false)));
+            add(&mut profile, Some(&path), FIGURES, records(found(), &summary(Exit::Code(0), false)));
         assert_eq!(failed, None);
         assert_eq!(Profile::open(&path).unwrap(), profile);
         assert!(

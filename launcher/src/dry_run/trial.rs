@@ -134,6 +134,9 @@ impl Trial {
         let command = &mut trial.command;
         command.args(emulate.or_else(own).into_iter().flat_map(|spec| ["--emulate", spec]));
         command.args(["--fill", &wanted.fill.to_string()]);
+        if let Some(ranks) = &wanted.ranks {
+            command.args(["--ranks", &ranks.list(), "--world", &ranks.world.to_string()]);
+        }
         for (option, is_wanted) in [("--fake-data", wanted.fake_data), ("--host-values", wanted.host_values)]
         {
             command.args(is_wanted.then_some(option));

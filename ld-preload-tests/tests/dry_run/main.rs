@@ -6,4 +6,5 @@ mod order;
 mod others;
 mod phases;
 mod pytorch;
+mod ranks;
 mod repeat;

@@ -19,7 +19,7 @@ pub struct DryRunFigures {
     pub steps: u64,
     /// Duration of the dry run.
     pub seconds: f64,
-    /// Most of the host's memory that one process took, bytes.
+    /// Most of the host's memory that one process took, bytes. Of some ranks of a large job: the sum of theirs.
     pub host_memory: u64,
     /// GPUs that were used; none if the figures cannot be trusted.
     pub gpus: Vec<GpuFigures>,
@@ -66,6 +66,62 @@ pub struct GpuFigures {
     pub context_constant: u64,
     /// Where that constant comes from.
     pub context_origin: String,
+}
+
+/// The ranks of a large job that a dry run ran. The others were modelled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ranks {
+    /// Number of all ranks.
+    pub world: u32,
+    /// Number of ranks of a node: the GPUs of the emulated machine.
+    pub per_node: u32,
+    /// Those that ran, ascending.
+    pub ran: Vec<RanRank>,
+    /// What they asked of modelled ranks, and how often at least.
+    pub answered: Vec<(String, u64)>,
+}
+
+/// A rank that ran.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RanRank {
+    /// Rank in the job.
+    pub rank: u32,
+    /// GPU of the emulated machine that was its own.
+    pub gpu: usize,
+    /// Its peak of host memory, bytes; `None` if it reported none.
+    pub host_memory: Option<u64>,
+}
+
+impl Ranks {
+    /// The ranks that ran: `0-7, 63`.
+    #[must_use]
+    pub fn list(&self) -> String {
+        number_list(self.ran.iter().map(|ran| ran.rank))
+    }
+
+    /// The ranks whose own GPUs these are.
+    #[must_use]
+    pub fn on(&self, gpus: &[usize]) -> Vec<u32> {
+        self.ran.iter().filter(|ran| gpus.contains(&ran.gpu)).map(|ran| ran.rank).collect()
+    }
+}
+
+/// Ascending numbers as text: `0-3,63`.
+#[must_use]
+pub fn number_list<N: Copy + Into<u64>>(numbers: impl IntoIterator<Item = N>) -> String {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for number in numbers.into_iter().map(Into::into) {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => runs.push((number, number)),
+        }
+    }
+    let text = |(first, last): (u64, u64)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first},{last}"),
+        _ => format!("{first}-{last}"),
+    };
+    runs.into_iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 /// A phase of the run, in the order in which they come.
@@ -183,5 +239,23 @@ impl Fit {
     #[must_use]
     pub fn percent(&self) -> f64 {
         self.need as f64 / self.memory.max(1) as f64 * 100.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_a_row_are_shown_as_a_range() {
+        for (numbers, text) in [
+            (&[0_u32, 1, 2, 3, 63][..], "0-3,63"),
+            (&[4, 5], "4,5"),
+            (&[7], "7"),
+            (&[], ""),
+            (&[1, 3, 5], "1,3,5"),
+        ] {
+            assert_eq!(number_list(numbers.iter().copied()), text);
+        }
     }
 }

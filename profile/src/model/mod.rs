@@ -24,7 +24,7 @@ mod timings;
 
 pub use activity::{GpuSpan, Meter, Share};
 pub use clock::GpuClock;
-pub use dry_run::{DryRunFigures, Fit};
+pub use dry_run::{DryRunFigures, Fit, Ranks as DryRunRanks};
 pub use host::{CountSource, Host, HostCount, HostCounter, HostNews, HostSpan};
 pub use job::{Exit, Gpu, GpuIndex, Job, Outcome, Reason, WITH_FAULTS};
 pub use kernel_activity::{COPY_WAYS, Filling, GpuTime, KernelActivity, KernelSpan, Shapes};
@@ -90,6 +90,8 @@ pub struct Profile {
     pub dry_run: Option<DryRunFigures>,
     /// Cards, and whether the program fits on them: from a dry run that succeeded.
     pub fits: Vec<Fit>,
+    /// The ranks of a large job that a dry run ran, if it was told to run only some.
+    pub ranks: Option<DryRunRanks>,
     /// Parts of the job that could not be read, each as a clause such as
     /// "RADRM_DISABLE is set". What happened there is in no figure.
     pub unseen: Vec<String>,
@@ -124,6 +126,7 @@ impl Profile {
             postmortems: Vec::new(),
             dry_run: None,
             fits: Vec::new(),
+            ranks: None,
             unseen: Vec::new(),
             notes: Vec::new(),
         }

@@ -221,24 +221,23 @@ impl<'a> Page<'a> {
 }
 
 impl DryRun {
-    fn new(DryRunSummary { figures, fits }: &DryRunSummary) -> Self {
+    fn new(DryRunSummary { figures, fits, ranks }: &DryRunSummary) -> Self {
         let withheld = figures.withheld.as_ref().map(|why| format!("No figure: {why}."));
         Self {
             title: dry_run::title(figures),
-            lines: figures
-                .remarks
+            lines: ranks
                 .iter()
-                .cloned()
+                .map(dry_run::of_ranks)
+                .chain(figures.remarks.iter().cloned())
                 .chain(withheld)
                 .chain(dry_run::shortage(figures))
                 .collect(),
-            gpus: figures
-                .gpus
-                .iter()
-                .map(|gpu| (format!("GPU {} · {}", gpu.gpu, gpu.name), of_gpu(gpu)))
+            gpus: dry_run::groups(&figures.gpus, ranks.as_ref())
+                .into_iter()
+                .map(|(heading, gpu)| (heading, of_gpu(gpu)))
                 .collect(),
             fits: fits.iter().map(dry_run::fit_row).collect(),
-            uncertain: dry_run::uncertainties(figures),
+            uncertain: dry_run::uncertainties(figures, ranks.as_ref()),
         }
     }
 }

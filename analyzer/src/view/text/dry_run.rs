@@ -6,21 +6,24 @@ use super::sections::Report;
 use crate::model::DryRunSummary;
 use crate::view::phrases::counted;
 use radrm_profile::Bytes;
-use radrm_profile::model::dry_run::{DryRunFigures, Fit, GpuFigures, Phase, Verdict};
+use radrm_profile::model::dry_run::{DryRunFigures, Fit, GpuFigures, Phase, Ranks, Verdict, number_list};
 use radrm_term::{Table, clean, left, right};
 
 impl Report<'_> {
     /// The figures, the cards, and what is uncertain.
     pub(super) fn dry_run(&self, out: &mut String) {
-        let Some(DryRunSummary { figures, fits }) = &self.summary.dry_run else { return };
+        let Some(DryRunSummary { figures, fits, ranks }) = &self.summary.dry_run else { return };
         let _ = writeln!(out, "\n{}", self.paint.bold(&clean(&title(figures))));
+        if let Some(ranks) = ranks {
+            let _ = writeln!(out, "  {}", of_ranks(ranks));
+        }
         for remark in &figures.remarks {
             let _ = writeln!(out, "  {}", clean(remark));
         }
         if let Some(reason) = &figures.withheld {
             let _ = writeln!(out, "\nNO FIGURE: {}.", clean(reason));
         } else {
-            needs(out, figures);
+            needs(out, figures, ranks.as_ref());
         }
         if !fits.is_empty() {
             let _ = write!(out, "\nfits on\n{}", fits_text(fits));
@@ -30,7 +33,7 @@ impl Report<'_> {
                 let _ = writeln!(out, "  (--fits {} runs the program on such a card)", fit.card);
             }
         }
-        for (what, lines) in uncertainties(figures) {
+        for (what, lines) in uncertainties(figures, ranks.as_ref()) {
             let _ = writeln!(out, "\n{what}");
             lines.iter().for_each(|line| {
                 let _ = writeln!(out, "  {}", clean(line));
@@ -52,12 +55,50 @@ pub(crate) fn title(figures: &DryRunFigures) -> String {
     out
 }
 
-fn needs(out: &mut String, figures: &DryRunFigures) {
+/// Which ranks ran.
+pub(crate) fn of_ranks(ranks: &Ranks) -> String {
+    let ran = if ranks.ran.len() == 1 { "rank" } else { "ranks" };
+    let others = (ranks.world as usize).saturating_sub(ranks.ran.len());
+    let modelled = match others {
+        0 => String::new(),
+        1 => "; the other one was modelled".to_owned(),
+        others => format!("; the other {others} were modelled"),
+    };
+    format!("{ran} {} of {}, nodes of {}{modelled}", ranks.list(), ranks.world, counted_gpus(ranks.per_node))
+}
+
+fn counted_gpus(gpus: u32) -> String {
+    counted(gpus.into(), "GPU", "GPUs")
+}
+
+/// GPUs with equal figures together, each with the heading of the group.
+pub(crate) fn groups<'a>(gpus: &'a [GpuFigures], ranks: Option<&Ranks>) -> Vec<(String, &'a GpuFigures)> {
+    let mut groups: Vec<(Vec<usize>, &GpuFigures)> = Vec::new();
+    for gpu in gpus {
+        let is_like = |other: &GpuFigures| GpuFigures { gpu: other.gpu, ..gpu.clone() } == *other;
+        match groups.iter_mut().find(|(_, first)| is_like(first)) {
+            Some((numbers, _)) => numbers.push(gpu.gpu),
+            None => groups.push((vec![gpu.gpu], gpu)),
+        }
+    }
+    let heading = |(numbers, gpu): (Vec<usize>, &'a GpuFigures)| {
+        let on = ranks.map(|ranks| ranks.on(&numbers)).filter(|on| !on.is_empty());
+        let on = on.map_or(String::new(), |on| {
+            format!(" ({} {})", if on.len() == 1 { "rank" } else { "ranks" }, number_list(on))
+        });
+        let each = if numbers.len() > 1 { ", each" } else { "" };
+        let numbers = number_list(numbers.into_iter().map(|number| number as u64));
+        (format!("GPU {numbers}{on} · {}{each}", gpu.name), gpu)
+    };
+    groups.into_iter().map(heading).collect()
+}
+
+fn needs(out: &mut String, figures: &DryRunFigures, ranks: Option<&Ranks>) {
     if figures.gpus.is_empty() {
         out.push_str("\nThe program took no GPU memory.\n");
     }
-    for gpu in &figures.gpus {
-        one_gpu(out, gpu);
+    for (heading, gpu) in groups(&figures.gpus, ranks) {
+        one_gpu(out, &heading, gpu);
     }
     if let Some(sentence) = shortage(figures) {
         let _ = writeln!(out, "\n{sentence}");
@@ -79,8 +120,8 @@ pub(crate) fn shortage(figures: &DryRunFigures) -> Option<String> {
     }
 }
 
-fn one_gpu(out: &mut String, gpu: &GpuFigures) {
-    let _ = writeln!(out, "\nGPU {} · {}", gpu.gpu, clean(&gpu.name));
+fn one_gpu(out: &mut String, heading: &str, gpu: &GpuFigures) {
+    let _ = writeln!(out, "\n{}", clean(heading));
     if !gpu.phases.is_empty() {
         let mut table = Table::new([left("peak in"), right("allocated"), right("reserved")]).indented(2);
         for phase in Phase::ALL {
@@ -131,11 +172,11 @@ pub(crate) fn fit_row(fit: &Fit) -> [String; 6] {
 }
 
 /// What of the figures comes from models or is unknown: headings with lines.
-pub(crate) fn uncertainties(figures: &DryRunFigures) -> Vec<(String, Vec<String>)> {
+pub(crate) fn uncertainties(figures: &DryRunFigures, ranks: Option<&Ranks>) -> Vec<(String, Vec<String>)> {
     let times =
         |(what, count): &(String, u64)| format!("{what}: {} or more", counted(*count, "time", "times"));
     let calls = |count: u64| counted(count, "call", "calls");
-    let sections: [(String, Vec<String>); 4] = [
+    let sections: [(String, Vec<String>); 5] = [
         (
             "not measured, but modelled (upper bounds, contained in the figures above)".to_owned(),
             figures
@@ -143,6 +184,10 @@ pub(crate) fn uncertainties(figures: &DryRunFigures) -> Vec<(String, Vec<String>
                 .iter()
                 .map(|size| format!("{}: up to {} at a time", size.what, mib(size.bytes)))
                 .collect(),
+        ),
+        (
+            "asked of ranks that did not run: each was taken to have what the asking rank has".to_owned(),
+            ranks.iter().flat_map(|ranks| &ranks.answered).map(times).collect(),
         ),
         (
             format!("depends on data: {} % of the elements were taken to be kept (--fill)", figures.fill),
@@ -177,7 +222,7 @@ mod tests {
     use super::*;
     use crate::view::TextOptions;
     use crate::{Summary, text};
-    use radrm_profile::model::dry_run::{MissingCall, ModelledSize, Peak};
+    use radrm_profile::model::dry_run::{MissingCall, ModelledSize, Peak, RanRank};
     use radrm_profile::model::{Job, Profile};
     use std::collections::BTreeMap;
 
@@ -224,6 +269,37 @@ mod tests {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(json.contains("\"held_peak\": 555745280"), "{json}");
+    }
+
+    #[test]
+    fn ranks_with_equal_figures_are_shown_once() {
+        let gpu =
+            |gpu: usize, held: u64| GpuFigures { gpu, held_peak: held << 20, ..figures().gpus[0].clone() };
+        let ran = |rank: u32, gpu: usize| RanRank { rank, gpu, host_memory: None };
+        let mut profile = Profile::new(Job::default());
+        profile.dry_run =
+            Some(DryRunFigures { gpus: vec![gpu(0, 530), gpu(1, 530), gpu(7, 600)], ..figures() });
+        profile.ranks = Some(Ranks {
+            world: 64,
+            per_node: 8,
+            ran: vec![ran(0, 0), ran(1, 1), ran(63, 7)],
+            answered: vec![("Python objects".to_owned(), 10)],
+        });
+        let summary = Summary::from_profile(&profile);
+        let (text, json) = (text(&profile, &summary, &TextOptions::default()), crate::json(&summary));
+        for part in [
+            "ranks 0,1,63 of 64, nodes of 8 GPUs; the other 61 were modelled",
+            "GPU 0,1 (ranks 0,1) · NVIDIA H200, each\n",
+            "GPU 7 (rank 63) · NVIDIA H200\n",
+            "Python objects: 10 times or more",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        assert_eq!(text.matches("530.0 MiB").count(), 1, "{text}");
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["dry_run"]["ranks"]["world"], 64);
+        assert_eq!(json["dry_run"]["ranks"]["ran"][2]["rank"], 63);
+        assert_eq!(json["dry_run"]["gpus"].as_array().map(Vec::len), Some(3), "programs get each GPU");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use radrm_cuda_abi::*;
 use radrm_emulator_machine::{
-    ENV_FAULTS, FaultPlan, GpuSpec, Machine, MachineError, Mark, Process, time_is_real,
+    ENV_FAULTS, ENV_ORDER, FaultPlan, GpuSpec, Machine, MachineError, Mark, Process, time_is_real,
 };
 
 use crate::engine::code::state::{Code, Launchable};
@@ -70,7 +70,8 @@ impl Driver {
         // A plan that is not understood must not pass for no plan.
         let faults = FaultPlan::parse(&text).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        let devices: Vec<Device> = devices::visible(machine.spec(), visible.as_deref())
+        let all = devices::numbered(machine.spec(), std::env::var(ENV_ORDER).ok().as_deref());
+        let devices: Vec<Device> = devices::visible(machine.spec(), &all, visible.as_deref())
             .into_iter()
             .enumerate()
             .map(|(ordinal, gpu)| Device::new(machine.spec(), ordinal, gpu))

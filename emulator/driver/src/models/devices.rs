@@ -2,16 +2,26 @@
 
 use radrm_emulator_machine::MachineSpec;
 
-/// The GPUs that `CUDA_VISIBLE_DEVICES` leaves, in its order.
+/// The machine's GPUs as this process numbers them: a list of all their numbers. Any other list is none.
+pub fn numbered(spec: &MachineSpec, order: Option<&str>) -> Vec<usize> {
+    let as_they_are: Vec<usize> = (0..spec.gpu.len()).collect();
+    let order: Vec<usize> =
+        order.unwrap_or_default().split(',').filter_map(|word| word.trim().parse().ok()).collect();
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    if sorted == as_they_are { order } else { as_they_are }
+}
+
+/// The GPUs that `CUDA_VISIBLE_DEVICES` leaves, in its order; `all` are all that there are, as they are numbered.
 ///
 /// As the driver reads it: entries are numbers, or beginnings of UUIDs (`GPU-...`, `MIG-...`) that
 /// name exactly one GPU. The list ends before the first entry that is not valid; a GPU that is named
 /// twice makes the whole list void. An unset variable leaves all GPUs, an empty one none.
-pub fn visible(spec: &MachineSpec, list: Option<&str>) -> Vec<usize> {
-    let Some(list) = list else { return (0..spec.gpu.len()).collect() };
+pub fn visible(spec: &MachineSpec, all: &[usize], list: Option<&str>) -> Vec<usize> {
+    let Some(list) = list else { return all.to_vec() };
     let mut chosen = Vec::new();
     for entry in list.split(',').map(str::trim) {
-        let Some(gpu) = named(spec, entry) else { break };
+        let Some(gpu) = named(spec, all, entry) else { break };
         if chosen.contains(&gpu) {
             return Vec::new();
         }
@@ -20,7 +30,7 @@ pub fn visible(spec: &MachineSpec, list: Option<&str>) -> Vec<usize> {
     chosen
 }
 
-fn named(spec: &MachineSpec, entry: &str) -> Option<usize> {
+fn named(spec: &MachineSpec, all: &[usize], entry: &str) -> Option<usize> {
     let count = spec.gpu.len();
     if entry.starts_with("GPU-") || entry.starts_with("MIG-") {
         let wanted = entry.to_ascii_lowercase();
@@ -31,7 +41,7 @@ fn named(spec: &MachineSpec, entry: &str) -> Option<usize> {
     }
     // As atoi: what follows the digits does not count, but without digits there is no number.
     let digits = entry.find(|c: char| !c.is_ascii_digit()).unwrap_or(entry.len());
-    entry[..digits].parse().ok().filter(|gpu| *gpu < count)
+    all.get(entry[..digits].parse::<usize>().ok()?).copied()
 }
 
 /// Reads `[domain:]bus:device[.function]`, all hexadecimal.
@@ -51,13 +61,27 @@ pub(crate) fn parse_pci(text: &str) -> Option<(u32, u32, u32)> {
 mod tests {
     use super::*;
 
+    const ALL: [usize; 4] = [0, 1, 2, 3];
+
+    #[test]
+    fn a_process_may_number_the_gpus_in_its_own_way() {
+        let spec = MachineSpec::parse("4xT4").unwrap();
+        let all = numbered(&spec, Some("2,1,0,3"));
+        assert_eq!(visible(&spec, &all, None), [2, 1, 0, 3]);
+        assert_eq!(visible(&spec, &all, Some("0,3")), [2, 3]);
+        assert_eq!(visible(&spec, &all, Some(&spec.uuid_text(0))), [0], "a UUID is that of the GPU");
+        for wrong in [None, Some(""), Some("0,0,1,2"), Some("1,0"), Some("0,1,2,4"), Some("x")] {
+            assert_eq!(numbered(&spec, wrong), ALL, "{wrong:?}");
+        }
+    }
+
     #[test]
     fn visible_devices_are_read_as_the_driver_does() {
         let spec = MachineSpec::parse("4xT4").unwrap();
         let uuid = spec.uuid_text(2);
         let check =
-            |list: &str, expected: &[usize]| assert_eq!(visible(&spec, Some(list)), expected, "{list}");
-        assert_eq!(visible(&spec, None), [0, 1, 2, 3]);
+            |list: &str, expected: &[usize]| assert_eq!(visible(&spec, &ALL, Some(list)), expected, "{list}");
+        assert_eq!(visible(&spec, &ALL, None), ALL);
         check("2,3", &[2, 3]);
         check("3, 0", &[3, 0]);
         check("", &[]);
@@ -81,7 +105,7 @@ mod tests {
         )
         .unwrap();
         assert!(spec.uuid_text(1).starts_with("MIG-"));
-        assert_eq!(visible(&spec, Some(&spec.uuid_text(1))), [1]);
+        assert_eq!(visible(&spec, &[0, 1], Some(&spec.uuid_text(1))), [1]);
     }
 
     #[test]

@@ -5,44 +5,37 @@
 //! at once, as a call on a stream does.
 //!
 //! A communicator takes the buffers that its documentation names: NCCL_BUFFSIZE (4 MiB) for each channel.
+//!
+//! Of a large job only some ranks may run; [`members`] knows which. A rank that does not run has what the asking rank has:
+//! it contributes that to a collective, takes every message, and what it sends is not known.
 
+mod communicator;
+mod members;
 mod reduce;
 mod region;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use radrm_cuda_abi::*;
 use radrm_emulator_ffi::{Answer, In, Out};
 
-use crate::handles::{OwnMemory, Registry, library};
+use crate::handles::library;
 use crate::runtime::known::{self, LARGEST, Origin};
 use crate::{driver, notes, runtime};
+use communicator::{
+    COLLECTIVES, COMMUNICATORS, Communicator, Content, REMOTE, broken, count, create, exchange, join,
+    peer_of, split,
+};
+use members::Members;
 use reduce::element;
-use region::{Broken, LARGEST_TO_ONE, Region};
+use region::{LARGEST_TO_ONE, Region};
 
 const VERSION: c_int = 23007;
-/// Channels of a communicator on one machine with fast links; NCCL chooses 8 to 32 by what it finds.
-const CHANNELS: usize = 16;
-/// Default of NCCL_BUFFSIZE.
-const BUFFER: usize = 4 << 20;
-
-/// A communicator.
-struct Communicator {
-    name: String,
-    rank: usize,
-    ranks: usize,
-    device: c_int,
-    region: Option<Arc<Region>>,
-    exchanges: u64,
-    splits: u64,
-    memory: OwnMemory,
-}
-
-static COMMUNICATORS: Registry<Communicator> = Registry::new();
 
 /// Something that is done at the end of a group.
 type Work = Box<dyn FnOnce() -> Answer>;
@@ -69,17 +62,6 @@ fn status(code: u32) -> c_int {
     }
 }
 
-/// Stands for "another rank failed".
-const REMOTE: CUresult = CUresult(0x8000_0006);
-
-fn broken(_why: Broken) -> CUresult {
-    REMOTE
-}
-
-fn count(value: c_int) -> Answer<usize> {
-    usize::try_from(value).map_err(|_| CUDA_ERROR_INVALID_VALUE)
-}
-
 fn new_id() -> UniqueId {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let mut bytes = [0; 128];
@@ -101,36 +83,6 @@ fn name_of(id: &UniqueId) -> String {
     let mut hasher = DefaultHasher::new();
     id.bytes.hash(&mut hasher);
     format!("{:016x}", hasher.finish())
-}
-
-fn create(out: Out<u64>, name: String, ranks: usize, rank: usize, alone: bool) -> Answer {
-    out.required()?;
-    if rank >= ranks || ranks == 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    let device = runtime::memory::device_now()?;
-    let mut memory = OwnMemory::default();
-    if ranks > 1 {
-        memory.take(CHANNELS * BUFFER)?;
-        notes::guess("buffers of a communicator (NCCL)", (CHANNELS * BUFFER) as u64);
-    }
-    let region = if alone || ranks == 1 { None } else { Region::join(&name, ranks, rank).map(Arc::new) };
-    let own = Communicator { name, rank, ranks, device, region, exchanges: 0, splits: 0, memory };
-    out.set(COMMUNICATORS.add(own))
-}
-
-/// Meets the others for one exchange, if there are others and the message is small.
-fn exchange(handle: u64, own: Option<Vec<u8>>, bytes: usize) -> Answer<Vec<Option<Vec<u8>>>> {
-    let (region, number, ranks) = COMMUNICATORS.with(handle, |own| {
-        let small = bytes <= LARGEST;
-        own.exchanges += u64::from(small);
-        (own.region.clone().filter(|_| small), own.exchanges, own.ranks)
-    })?;
-    match region {
-        Some(region) if region.has_others() => region.exchange(number, own.as_deref()).map_err(broken),
-        _ if ranks == 1 => Ok(vec![own]),
-        _ => Ok(Vec::new()),
-    }
 }
 
 /// Does something now, or at the end of the group.
@@ -156,12 +108,12 @@ fn collective(
     handle: u64,
     (send, sent): (u64, usize),
     (receive, received): (u64, usize),
-    combine: impl Fn(&Communicator, &[Option<Vec<u8>>]) -> Option<Vec<u8>> + 'static,
+    combine: impl Fn(&mut Communicator, &[Content]) -> Option<Vec<u8>> + 'static,
 ) -> Answer {
     COMMUNICATORS.with(handle, |_| ())?;
     later(move || {
         let largest = sent.max(received);
-        let own = if largest <= LARGEST { known::content(send, sent) } else { None };
+        let own = if largest <= LARGEST { known::content(send, sent).map(Rc::new) } else { None };
         let all = exchange(handle, own, largest)?;
         let content = COMMUNICATORS.with(handle, |own| combine(own, &all))?;
         match content.filter(|content| content.len() == received && !all.is_empty()) {
@@ -173,38 +125,59 @@ fn collective(
     })
 }
 
-/// All contents, if every one is known.
-fn all_known(all: &[Option<Vec<u8>>]) -> Option<Vec<Vec<u8>>> {
-    all.iter().cloned().collect()
+/// What one rank brings, if it is known.
+fn from(all: &[Content], rank: usize) -> Option<Vec<u8>> {
+    all.get(rank)?.as_ref().map(|content| content.to_vec())
 }
 
-fn split(handle: u64, color: c_int, key: c_int, out: Out<u64>) -> Answer {
-    out.required()?;
-    let own = [color.to_le_bytes(), key.to_le_bytes()].concat();
-    let all = exchange(handle, Some(own), 8)?;
-    let (name, rank) = COMMUNICATORS.with(handle, |own| {
-        own.splits += 1;
-        (format!("{}-{}-{color}", own.name, own.splits), own.rank)
-    })?;
-    if color < 0 {
-        return out.set(0);
+/// Gives all what one has. A root that does not run has what this rank has: what stands in the buffer; in a group, in which
+/// each rank broadcasts its part to gather them, what this rank broadcasts there.
+fn broadcast(handle: u64, send: u64, receive: u64, bytes: usize, root: usize) -> Answer {
+    let (rank, runs) = COMMUNICATORS.with(handle, |own| (own.rank, own.members.place(root).is_some()))?;
+    if runs {
+        return collective(handle, (send, bytes), (receive, bytes), move |own, all| {
+            let content = from(all, root);
+            if rank == root {
+                own.brought = content.clone();
+            }
+            content
+        });
     }
-    let word = |content: &[u8], at: usize| {
-        content.get(at..at + 4).and_then(|b| b.first_chunk::<4>().copied()).map_or(0, i32::from_le_bytes)
-    };
-    let mut members: Vec<(i32, usize)> = all
-        .iter()
-        .enumerate()
-        .filter_map(|(rank, content)| Some((rank, content.as_deref()?)))
-        .filter(|(_, content)| word(content, 0) == color)
-        .map(|(rank, content)| (word(content, 4), rank))
-        .collect();
-    if members.is_empty() {
-        members.push((key, rank));
+    notes::note(notes::Kind::Answered, COLLECTIVES);
+    later(move || {
+        later_still(move || {
+            let brought = COMMUNICATORS.with(handle, |own| own.brought.clone())?;
+            if let Some(content) = brought.filter(|content| IN_GROUP.get() && content.len() == bytes) {
+                known::keep(receive, content, Origin::Peer);
+            }
+            Ok(())
+        })
+    })
+}
+
+/// All contents, if every one is known.
+fn all_known(all: &[Content]) -> Option<Vec<&[u8]>> {
+    all.iter().map(|content| content.as_ref().map(|content| content.as_slice())).collect()
+}
+
+/// Announces which ranks of a group run, for the communicator with a unique id; without an id, for the next split.
+///
+/// # Safety
+/// `id` is null or points to a `ncclUniqueId`, `run` to `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radrm_members(id: *const UniqueId, ranks: u32, run: *const u32, count: u32) {
+    if id.is_null() {
+        return members::announce_split(ranks as usize);
     }
-    members.sort_unstable();
-    let own = members.iter().position(|(_, member)| *member == rank).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    create(out, name, members.len(), own, false)
+    if run.is_null() {
+        return;
+    }
+    // SAFETY: as the caller promises.
+    let (id, run) = unsafe { (&*id, std::slice::from_raw_parts(run, count as usize)) };
+    let run = run.iter().map(|rank| *rank as usize).collect();
+    if let Some(members) = Members::some(ranks as usize, run) {
+        members::announce(name_of(id), members);
+    }
 }
 
 library! { status;
@@ -216,19 +189,19 @@ library! { status;
 
     /// Joins a communicator.
     fn radrm_ncclCommInitRank(out: Out<u64>, ranks: c_int, id: UniqueId, rank: c_int) {
-        create(out, name_of(&id), count(ranks)?, count(rank)?, false)
+        join(out, &id, ranks, rank)
     }
 
     /// Joins a communicator.
     fn radrm_ncclCommInitRankConfig(out: Out<u64>, ranks: c_int, id: UniqueId, rank: c_int, _config: *mut c_void) {
-        create(out, name_of(&id), count(ranks)?, count(rank)?, false)
+        join(out, &id, ranks, rank)
     }
 
     /// Joins a communicator with several names: the first is enough.
     fn radrm_ncclCommInitRankScalable(
         out: Out<u64>, ranks: c_int, rank: c_int, _ids: c_int, ids: In<UniqueId>, _config: *mut c_void,
     ) {
-        create(out, name_of(&ids.get()?), count(ranks)?, count(rank)?, false)
+        join(out, &ids.get()?, ranks, rank)
     }
 
     /// Makes communicators of this process alone, one for each device.
@@ -240,7 +213,7 @@ library! { status;
             // SAFETY: no pointers.
             unsafe { runtime::device::radrm_cudaSetDevice(device) };
             let mut own = 0;
-            create(Out::of(&mut own), name.clone(), ranks, rank, true)?;
+            create(Out::of(&mut own), name.clone(), Members::all(ranks), rank, true)?;
             out.set_at(rank, own)?;
         }
         // SAFETY: no pointers.
@@ -343,14 +316,12 @@ library! { status;
     fn radrm_ncclBroadcast(
         send: u64, receive: u64, elements: usize, kind: c_int, root: c_int, handle: u64, _stream: u64,
     ) {
-        let (bytes, root) = (elements * element(kind), count(root)?);
-        collective(handle, (send, bytes), (receive, bytes), move |_, all| all.get(root)?.clone())
+        broadcast(handle, send, receive, elements * element(kind), count(root)?)
     }
 
     /// Gives all what one has, in place.
     fn radrm_ncclBcast(buffer: u64, elements: usize, kind: c_int, root: c_int, handle: u64, _stream: u64) {
-        let (bytes, root) = (elements * element(kind), count(root)?);
-        collective(handle, (buffer, bytes), (buffer, bytes), move |_, all| all.get(root)?.clone())
+        broadcast(handle, buffer, buffer, elements * element(kind), count(root)?)
     }
 
     /// Gives each everyone's part for it.
@@ -367,9 +338,9 @@ library! { status;
     /// Sends to one rank.
     fn radrm_ncclSend(send: u64, elements: usize, kind: c_int, peer: c_int, handle: u64, _stream: u64) {
         let (bytes, peer) = (elements * element(kind), count(peer)?);
-        let region = COMMUNICATORS.with(handle, |own| own.region.clone())?;
-        later(move || match region.filter(|region| bytes <= LARGEST_TO_ONE && region.has_others()) {
-            Some(region) => region.send(peer, known::content(send, bytes).as_deref()).map_err(broken),
+        let (region, place) = peer_of(handle, peer)?;
+        later(move || match region.filter(|region| bytes <= LARGEST_TO_ONE && region.has_others()).zip(place) {
+            Some((region, to)) => region.send(to, known::content(send, bytes).as_deref()).map_err(broken),
             None => Ok(()),
         })
     }
@@ -377,12 +348,13 @@ library! { status;
     /// Receives from one rank.
     fn radrm_ncclRecv(receive: u64, elements: usize, kind: c_int, peer: c_int, handle: u64, _stream: u64) {
         let (bytes, peer) = (elements * element(kind), count(peer)?);
-        let region = COMMUNICATORS.with(handle, |own| own.region.clone())?;
+        let (region, place) = peer_of(handle, peer)?;
         // Receiving comes after all sending of the group: two ranks that send to each other do not wait.
         later(move || {
             later_still(move || {
-                let content = match region.filter(|region| bytes <= LARGEST_TO_ONE && region.has_others()) {
-                    Some(region) => region.receive(peer).map_err(broken)?,
+                let meets = |region: &Arc<Region>| bytes <= LARGEST_TO_ONE && region.has_others();
+                let content = match region.filter(meets).zip(place) {
+                    Some((region, from)) => region.receive(from).map_err(broken)?,
                     None => None,
                 };
                 match content.filter(|content| content.len() == bytes) {
@@ -412,9 +384,11 @@ library! { status;
             answer = answer.and(own());
         }
         IN_END.set(false);
+        IN_GROUP.set(true);
         for own in LAST.take() {
             answer = answer.and(own());
         }
+        IN_GROUP.set(false);
         answer
     }
 
@@ -453,6 +427,8 @@ library! { status;
 }
 
 thread_local! {
+    /// What is done last in a group is being done.
+    static IN_GROUP: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static IN_END: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static LAST: RefCell<Vec<Work>> = const { RefCell::new(Vec::new()) };
 }

@@ -22,7 +22,7 @@ macro_rules! of_type {
         let numbers = |bytes: &[u8]| -> Vec<$ty> {
             bytes.as_chunks::<SIZE>().0.iter().map(|chunk| <$ty>::from_le_bytes(*chunk)).collect()
         };
-        let mut sum = numbers(&$all[0]);
+        let mut sum = numbers($all[0]);
         for other in &$all[1..] {
             for (own, value) in sum.iter_mut().zip(numbers(other)) {
                 *own = match $operation {
@@ -46,7 +46,7 @@ macro_rules! of_type {
 }
 
 /// Reduces everyone's content; `None` if a type or an operation is not known here.
-pub(super) fn reduce(all: &[Vec<u8>], kind: i32, operation: i32) -> Option<Vec<u8>> {
+pub(super) fn reduce(all: &[&[u8]], kind: i32, operation: i32) -> Option<Vec<u8>> {
     if all.is_empty() || all.iter().any(|content| content.len() != all[0].len()) {
         return None;
     }
@@ -70,15 +70,19 @@ mod tests {
     #[test]
     fn every_operation_on_integers_and_floats() {
         let longs = |values: &[i64]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
-        let all = [longs(&[1, 9]), longs(&[3, 5])];
+        let (one, other) = (longs(&[1, 9]), longs(&[3, 5]));
+        let all = [one.as_slice(), &other];
         for (operation, want) in
             [(SUM, [4, 14]), (PRODUCT, [3, 45]), (MAXIMUM, [3, 9]), (MINIMUM, [1, 5]), (AVERAGE, [2, 7])]
         {
             assert_eq!(reduce(&all, 4, operation), Some(longs(&want)), "operation {operation}");
         }
-        let floats = [1.5_f32.to_le_bytes().to_vec(), 2.5_f32.to_le_bytes().to_vec()];
-        assert_eq!(reduce(&floats, 7, SUM), Some(4.0_f32.to_le_bytes().to_vec()));
+        let floats = [1.5_f32.to_le_bytes(), 2.5_f32.to_le_bytes()];
+        assert_eq!(
+            reduce(&floats.each_ref().map(|float| &float[..]), 7, SUM),
+            Some(4.0_f32.to_le_bytes().to_vec())
+        );
         assert_eq!(reduce(&all, 4, 9), None);
-        assert_eq!(reduce(&[vec![1], vec![1, 2]], 0, SUM), None);
+        assert_eq!(reduce(&[&[1], &[1, 2]], 0, SUM), None);
     }
 }

@@ -104,6 +104,7 @@ impl Region {
 
     fn wait(&self, done: impl Fn() -> bool) -> Result<(), Broken> {
         let mut looks = 0;
+        let mut waits = None;
         while !done() {
             // Acquire: partner of `abort`.
             if self.word(0).load(Ordering::Acquire) != 0 {
@@ -115,8 +116,11 @@ impl Region {
             } else {
                 thread::sleep(PAUSE);
             }
-            if looks % PATIENCE == 0 && !done() && self.a_rank_ended() {
-                return Err(Broken::PeerEnded);
+            if looks % PATIENCE == 0 && !done() {
+                if self.a_rank_ended() {
+                    return Err(Broken::PeerEnded);
+                }
+                waits.get_or_insert_with(Waits::new);
             }
         }
         Ok(())
@@ -197,6 +201,30 @@ impl Region {
         // SAFETY: inside the mapping, and its owner does not write it before this rank said that it has left.
         unsafe { std::ptr::copy_nonoverlapping(self.base.add(offset), content.as_mut_ptr(), length) };
         content
+    }
+}
+
+/// A file that says that this rank of a large job waits for another one, for as long as it does: ranks that wait in the
+/// store for one that does not run see by that that they would wait for ever.
+struct Waits(Option<PathBuf>);
+
+impl Waits {
+    fn new() -> Self {
+        static WAITS: AtomicU64 = AtomicU64::new(0);
+        let rank = std::env::var_os("RADRM_DRY_RUN_RANKS").and_then(|_| std::env::var("RANK").ok());
+        let path = rank.map(|rank| folder().join(format!("waiting-{rank}")));
+        // Relaxed: numbers only have to differ.
+        let text = format!("NCCL {}", WAITS.fetch_add(1, Ordering::Relaxed));
+        Self(path.filter(|path| std::fs::write(path, text).is_ok()))
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // Gone already with the folder: nothing waits any more.
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 

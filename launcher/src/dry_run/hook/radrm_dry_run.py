@@ -202,6 +202,10 @@ def _watch(torch):
 
     radrm_objects.install(torch, note)
 
+    import radrm_ranks
+
+    radrm_ranks.install(torch, note)
+
 
 def install():
     import radrm_frameworks
