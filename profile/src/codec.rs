@@ -148,7 +148,10 @@ fn early_timings(payload: &[u8]) -> Result<Timings, DecodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Copies, GpuIndex, KernelTime, ProcessKey, TimedSpan};
+    use crate::model::{
+        Copies, GpuIndex, GpuTensors, KernelTime, ProcessKey, StackCode, TensorCategory, TensorHolder, TensorModule,
+        TensorMoment, Tensors, TimedSpan,
+    };
     use crate::units::{Bytes, Nanos};
 
     /// Slot and generation; two kernels with id, total (the first 1000), half-width and samples.
@@ -203,5 +206,40 @@ mod tests {
         let bytes =
             [&[7, 1, 1, 2, 5, 1, 4, 11, 12, 13, 1, 4][..], b"peer", &[2, 3, 1, 1, 250, 249, 8, 6]].concat();
         assert_eq!(encode(&Record::Timings(timings)).unwrap(), (43, bytes));
+    }
+
+    /// Likewise.
+    #[test]
+    fn tensors_keep_their_layout() {
+        let holder = TensorHolder {
+            category: TensorCategory::OptimizerState,
+            module: Some(0),
+            frames: vec![(0, 67)],
+            bytes: Bytes(9),
+            blocks: 2,
+        };
+        let gpu = GpuTensors {
+            gpu: GpuIndex(1),
+            moment: TensorMoment::End,
+            allocated: Bytes(9),
+            cached: Bytes(3),
+            codes: vec![StackCode { file: "a".into(), name: "f".into() }],
+            modules: vec![TensorModule { model: "M".into(), path: "b".into() }],
+            holders: vec![holder],
+        };
+        let tensors = Tensors {
+            key: ProcessKey { slot: 7, generation: 1 },
+            framework: "P".into(),
+            missing: None,
+            remarks: Vec::new(),
+            gpus: vec![gpu],
+        };
+        let bytes = [
+            &[7, 1, 1, b'P', 0, 0, 1, 1, 1, 9, 3, 1, 1, b'a', 1, b'f', 1, 1, b'M', 1, b'b'][..],
+            &[1, 2, 1, 0, 1, 0, 67, 9, 2],
+        ];
+        let record = Record::Tensors(Box::new(tensors));
+        assert_eq!(encode(&record).unwrap(), (72, bytes.concat()));
+        assert_eq!(decode(72, &bytes.concat()).unwrap(), Some(record));
     }
 }

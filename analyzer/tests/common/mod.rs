@@ -106,6 +106,7 @@ fn process(slot: u32, pid: u32, timelines: Vec<Timeline>) -> Process {
         timings: Timings::default(),
         throttling: Throttling::default(),
         stacks: None,
+        tensors: None,
         stack_moments: Vec::new(),
         ranges: None,
         kernel_activity: KernelActivity::default(),

@@ -254,3 +254,29 @@ fn python_lines_hold_what_they_asked_for_in_every_version() {
         }
     }
 }
+
+/// What `--stacks=tensors` adds: a folder of Python modules, which a program of another kind never loads.
+#[test]
+fn a_program_without_pytorch_is_reported_with_the_drivers_allocations_only() {
+    let rig = Rig::emulated("H100-80GB");
+    let outcome = recorded_from(&rig, "--stacks=tensors", &programs::compile("sites.c", &[]), &["peak"]);
+    let process = &outcome.profile.processes[0];
+    assert_eq!(total(&folded(&rig)), process.state.accounts[0].peak.0, "the driver's allocations are there");
+    let tensors = process.tensors.as_ref().expect("what is said of tensors");
+    assert_eq!((tensors.missing.as_deref(), tensors.gpus.len()), (Some("it used no PyTorch"), 0));
+    let text = rig.report(&[]).stdout;
+    assert!(text.contains("tensors: driver allocations only: it used no PyTorch"), "{text}");
+}
+
+/// A `sitecustomize` of the program's own runs, and the program sees its own search path behind one more folder.
+#[test]
+fn a_python_program_keeps_its_own_sitecustomize_beside_the_recorder() {
+    let rig = Rig::emulated("H100-80GB");
+    let folder = tempfile::tempdir().expect("folder");
+    std::fs::write(folder.path().join("sitecustomize.py"), "import builtins\nbuiltins.own = 'own'\n").expect("written");
+    let code = "import os; print(own, os.environ['PYTHONPATH'].split(':')[-1])";
+    let mut command = rig.launcher();
+    command.arg("--stacks=tensors").args(["--", "python3", "-c", code]).env("PYTHONPATH", folder.path());
+    let ended = child::run(command, PATIENCE).ok();
+    assert_eq!(ended.stdout, format!("own {}\n", folder.path().display()));
+}

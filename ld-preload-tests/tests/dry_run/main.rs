@@ -8,3 +8,4 @@ mod phases;
 mod pytorch;
 mod ranks;
 mod repeat;
+mod tensors;

@@ -10,6 +10,9 @@ pub(crate) use sums::parts;
 pub(super) use sums::summaries;
 
 #[cfg(test)]
+pub(crate) use tests::profile as profile_with_tensors;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use radrm_profile::Bytes;
@@ -18,7 +21,7 @@ mod tests {
         Tensors,
     };
 
-    fn profile() -> Profile {
+    pub(crate) fn profile() -> Profile {
         let holder = |category, module, frames: &[(u32, u32)], bytes| TensorHolder {
             category,
             module,

@@ -14,7 +14,10 @@ use radrm_term::number::grouped;
 use std::collections::{BTreeMap, HashMap};
 
 /// Processes and GPUs that are shown.
-const SHOWN: usize = 6;
+const SHOWN: usize = 4;
+
+/// Rows of a table.
+const ROWS: usize = 60;
 
 /// What is shown of one process on one GPU.
 pub(super) struct TensorSection {
@@ -93,30 +96,19 @@ pub(super) fn sections(
 }
 
 fn part(gpu: &GpuTensorsSummary, by: TensorsBy, graph: usize) -> Part {
-    match by {
-        TensorsBy::Modules => Part {
-            graph,
-            title: "Tensors by module",
-            what: "module",
-            rows: gpu
-                .modules
-                .iter()
-                .map(|of| row(gpu, &module_label(of), of.bytes, &of.categories, &[]))
-                .collect(),
-            more: gpu.modules_not_listed,
-        },
-        TensorsBy::Lines => Part {
-            graph,
-            title: "Tensors by line",
-            what: "line",
-            rows: gpu
-                .lines
-                .iter()
-                .map(|of| row(gpu, &of.site, of.bytes, &of.categories, &of.stack))
-                .collect(),
-            more: gpu.lines_not_listed,
-        },
-    }
+    let (title, what, rows, not_listed): (_, _, Vec<Row>, _) = match by {
+        TensorsBy::Modules => {
+            let rows = gpu.modules.iter().map(|of| row(gpu, &module_label(of), of.bytes, &of.categories, &[]));
+            ("Tensors by module", "module", rows.take(ROWS).collect(), gpu.modules_not_listed)
+        }
+        TensorsBy::Lines => {
+            let rows = gpu.lines.iter().map(|of| row(gpu, &of.site, of.bytes, &of.categories, &of.stack));
+            ("Tensors by line", "line", rows.take(ROWS).collect(), gpu.lines_not_listed)
+        }
+    };
+    let listed = if by == TensorsBy::Modules { gpu.modules.len() } else { gpu.lines.len() };
+    let more = (listed.saturating_sub(ROWS) as u64).saturating_add(not_listed);
+    Part { graph, title, what, rows, more }
 }
 
 fn draw(builder: &mut Builder, gpu: &GpuTensorsSummary, flame: &Flame, by: TensorsBy, rows: &[Row]) {
@@ -158,5 +150,29 @@ fn row(
         share: gpu.share(bytes),
         of: parts(categories),
         stack: clean(&stack.join(" › ")).chars().take(400).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::tensors::profile_with_tensors;
+
+    #[test]
+    fn modules_and_lines_have_graphs_of_their_own_whose_leaves_lead_to_their_rows() {
+        let profile = profile_with_tensors();
+        let mut builder = Builder::default();
+        let sections = sections(&profile, &Summary::from_profile(&profile), &mut builder, 3);
+        let [section] = &sections[..] else { panic!("{} sections", sections.len()) };
+        assert_eq!(section.parts.iter().map(|part| part.graph).collect::<Vec<_>>(), [3, 4]);
+        let names = |part: usize| -> Vec<&str> {
+            section.parts[part].rows.iter().map(|row| row.name.as_str()).collect()
+        };
+        assert_eq!(names(0), ["layers.0", "Net itself", "[outside of modules]"]);
+        assert_eq!(names(1), ["<module> (train.py:7)", "<module> (train.py:3)", "[no Python frames]"]);
+        for graph in &builder.finish().graphs {
+            assert_eq!(graph.views[0].values.iter().sum::<u64>(), 1000, "the peak");
+            assert!(graph.line.iter().all(|line| (0..3).contains(line)), "{:?}", graph.line);
+        }
     }
 }

@@ -34,11 +34,13 @@ class _Known:
 
 
 class Modules:
-    """The models of the program. `label` is called with the label of what the thread asks for next."""
+    """The models of the program. `label` is called with the label of what the thread asks for next, and `failed` with an
+    error, which must not reach the program."""
 
-    def __init__(self, torch, label):
+    def __init__(self, torch, label, failed):
         self.torch = torch
         self.label = label
+        self.failed = failed
         self.known = {}
         self.roots = []
         self.classes = []
@@ -78,25 +80,31 @@ class Modules:
             self.label(NONE)
 
     def enter(self, module, arguments):
-        stack = self.stack()
-        known = self.known.get(id(module))
-        if known is None or known.module() is not module:
-            known = self.learn(module, stack)
-        if not known.path:
-            stack.clear()
-        stack.append(known)
-        self.label(known.label)
+        try:
+            stack = self.stack()
+            known = self.known.get(id(module))
+            if known is None or known.module() is not module:
+                known = self.learn(module, stack)
+            if not known.path:
+                stack.clear()
+            stack.append(known)
+            self.label(known.label)
+        except Exception as error:
+            self.failed(error)
 
     def leave(self, module, arguments, output):
-        stack = self.stack()
-        while stack:
-            if stack.pop().module() is module:
-                break
-        if stack:
-            self.label(stack[-1].label)
-        else:
-            # Until the backward pass begins, what is computed from the output belongs to the model.
-            self.label(LOSS if self.torch.is_grad_enabled() else NONE)
+        try:
+            stack = self.stack()
+            while stack:
+                if stack.pop().module() is module:
+                    break
+            if stack:
+                self.label(stack[-1].label)
+            else:
+                # Until the backward pass begins, what is computed from the output belongs to the model.
+                self.label(LOSS if self.torch.is_grad_enabled() else NONE)
+        except Exception as error:
+            self.failed(error)
 
     def learn(self, module, stack):
         """A module that was not seen before."""

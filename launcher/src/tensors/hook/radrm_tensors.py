@@ -49,10 +49,11 @@ def write_missing(framework, why):
 
 
 def _program_stack():
-    """The stack of what called a function of PyTorch, innermost frame first."""
-    frames, frame = [], sys._getframe(2)
+    """The program's stack at this moment, innermost frame first."""
+    frames, frame = [], sys._getframe(1)
     while frame is not None and len(frames) < radrm_holders.FRAMES:
-        frames.append((frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno))
+        if not frame.f_code.co_filename.startswith(radrm_holders.OWN):
+            frames.append((frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno))
         frame = frame.f_back
     return tuple(frames)
 
@@ -96,7 +97,7 @@ class Recorder:
         self.go_on_from(self.snapshot())
         if hasattr(torch._C, "_cuda_setMemoryMetadata"):
             self.annotate = getattr(torch._C, "_cuda_annotateMemory", None)
-            self.modules = radrm_modules.Modules(torch, torch._C._cuda_setMemoryMetadata)
+            self.modules = radrm_modules.Modules(torch, torch._C._cuda_setMemoryMetadata, self.failed)
             self.undo.append(self.modules.stop)
             radrm_imports.before_compiled(self.guarded(self.compiled))
         else:
@@ -110,6 +111,7 @@ class Recorder:
         self.undo.append(optimizer.register_optimizer_step_pre_hook(before).remove)
         self.undo.append(optimizer.register_optimizer_step_post_hook(after).remove)
         atexit.register(self.guarded(self.end))
+        os.register_at_fork(after_in_child=self.forget)
 
     def stop(self, why):
         """The program goes on without the recorder."""
@@ -122,6 +124,15 @@ class Recorder:
         elif is_own:
             write_missing(self.framework, why)
 
+    def forget(self):
+        """In a forked child, which is no process of its own for the GPU."""
+        self.owner = None
+        if self.modules:
+            self.modules.stop()
+
+    def failed(self, error):
+        self.stop("the recorder failed: %s: %s" % (type(error).__name__, error))
+
     def guarded(self, function):
         """A hook that does the program no harm."""
 
@@ -130,7 +141,7 @@ class Recorder:
                 try:
                     function(*arguments, **keywords)
                 except Exception as error:
-                    self.stop("the recorder failed: %s: %s" % (type(error).__name__, error))
+                    self.failed(error)
 
         return hook
 
@@ -147,11 +158,15 @@ class Recorder:
     def before_backward(self, original):
         """A backward pass runs in threads of its own, whose requests have no Python frames."""
 
+        def begins():
+            self.backward_stack = _program_stack()
+            if self.modules:
+                self.modules.backward()
+
+        begin = self.guarded(begins)
+
         def run(*arguments, **keywords):
-            if self.is_on():
-                self.backward_stack = _program_stack()
-                if self.modules:
-                    self.modules.backward()
+            begin()
             return original(*arguments, **keywords)
 
         return run

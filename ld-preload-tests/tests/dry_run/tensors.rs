@@ -1,0 +1,188 @@
+//! `--stacks=tensors`: what held PyTorch's memory at its peak, to the byte.
+
+use std::collections::BTreeMap;
+
+use radrm_preload_tests::python::script;
+use serde_json::Value;
+
+use super::harness::{DryRun, dry_run, dry_run_with, python};
+
+/// What a run recorded of its only process and GPU.
+#[track_caller]
+fn tensors(run: &DryRun) -> &Value {
+    let of = &run.report["tensors"];
+    assert_eq!(of.as_array().map(Vec::len), Some(1), "{of:#}");
+    assert_eq!(of[0]["missing"], Value::Null, "{of:#}");
+    &of[0]["gpus"][0]
+}
+
+fn sum(list: &Value) -> u64 {
+    list.as_array().expect("a list").iter().filter_map(|of| of["bytes"].as_u64()).sum()
+}
+
+fn categories(gpu: &Value) -> BTreeMap<String, u64> {
+    let of = |of: &Value| (of["category"].as_str().unwrap().to_owned(), of["bytes"].as_u64().unwrap());
+    gpu["categories"].as_array().expect("categories").iter().map(of).collect()
+}
+
+/// Each way to add up gives the peak that the allocator itself counts.
+#[track_caller]
+fn adds_up(run: &DryRun) {
+    let gpu = tensors(run);
+    let peak = run.report["dry_run"]["gpus"][0]["phases"]["whole"]["allocated"].as_u64();
+    assert_eq!(gpu["allocated_bytes"].as_u64(), peak, "{:#}", run.report["dry_run"]);
+    for list in ["categories", "modules", "lines"] {
+        assert_eq!(Some(sum(&gpu[list])), peak, "{list} of {gpu:#}");
+    }
+    assert_eq!(categories(gpu).get("unknown"), None);
+}
+
+#[test]
+fn categories_modules_and_lines_of_gpt2_add_up_to_its_peak() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &["--stacks=tensors"], &[&script("dry_run_gpt2.py")]).ok();
+    assert_eq!(run.peak(), (5803.5, 6200.0), "the recorder takes no memory of the GPU");
+    adds_up(&run);
+    let gpu = tensors(&run);
+    let found: Vec<&str> =
+        gpu["modules"].as_array().unwrap().iter().filter_map(|of| of["module"].as_str()).collect();
+    for path in ["head", "token", "blocks.0.query_key_value", "blocks.11.mlp.0", "blocks.11.mlp.1"] {
+        assert!(found.contains(&path), "{path} in {found:?}");
+    }
+    let of = categories(gpu);
+    // Two states of four bytes for each of 163.1 million parameters; blocks round up.
+    let parameters = 163_087_872 * 4;
+    assert!((parameters..parameters + (4 << 20)).contains(&of["parameters"]), "{of:?}");
+    assert!((2 * parameters..2 * parameters + (24 << 20)).contains(&of["optimizer_state"]), "{of:?}");
+    run.leaves_nothing();
+}
+
+#[test]
+fn settings_of_the_allocator_change_no_sum() {
+    let Some(python) = python() else { return };
+    for setting in
+        ["expandable_segments:True", "max_split_size_mb:128", "roundup_power2_divisions:[64:8,256:4,>:2]"]
+    {
+        let variables = [("PYTORCH_CUDA_ALLOC_CONF", setting)];
+        let run =
+            dry_run_with(&python, &["--stacks=tensors"], &variables, &[&script("dry_run_gpt2.py")]).ok();
+        adds_up(&run);
+    }
+}
+
+/// The client prints what PyTorch's snapshot has at the moment of the peak.
+#[track_caller]
+fn agrees_with_the_snapshot(run: &DryRun) {
+    adds_up(run);
+    let own: Value = serde_json::from_str(run.ended.stdout.trim()).expect("the client's figures");
+    let gpu = tensors(run);
+    assert_eq!(gpu["allocated_bytes"], own["allocated"]);
+    let mut found = categories(gpu);
+    let mut rest = 0;
+    for category in ["activations", "backward", "optimizer_step", "workspace", "other"] {
+        rest += found.remove(category).unwrap_or(0);
+    }
+    found.insert("rest".into(), rest);
+    let expected: BTreeMap<String, u64> = serde_json::from_value(own["categories"].clone()).unwrap();
+    assert_eq!(found, expected);
+    let modules = gpu["modules"].as_array().unwrap();
+    let names: Vec<&str> = own["modules"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    for module in modules.iter().filter_map(|of| of["module"].as_str()) {
+        assert!(names.contains(&module), "{module} is none of named_modules: {names:?}");
+    }
+    let parameters: BTreeMap<String, u64> =
+        serde_json::from_value(own["parameters_by_module"].clone()).unwrap();
+    let of = |of: &Value| Some((of["module"].as_str()?.to_owned(), of["categories"]["parameters"].as_u64()?));
+    assert_eq!(modules.iter().filter_map(of).collect::<BTreeMap<_, _>>(), parameters);
+    // The snapshot has no frames of what the threads of the backward pass asked for.
+    let expected: BTreeMap<u64, u64> = serde_json::from_value(own["lines"].clone()).unwrap();
+    let line = |of: &Value| {
+        let site = of["site"].as_str()?;
+        let line = site.strip_suffix(')')?.rsplit_once("dry_run_tensors.py:")?.1.parse().ok()?;
+        let backward: u64 =
+            ["gradients", "backward"].iter().filter_map(|part| of["categories"][part].as_u64()).sum();
+        let bytes = of["bytes"].as_u64()? - backward;
+        (bytes > 0).then_some((line, bytes))
+    };
+    let found: BTreeMap<u64, u64> = gpu["lines"].as_array().unwrap().iter().filter_map(line).collect();
+    assert_eq!(found, expected, "{gpu:#}");
+}
+
+#[test]
+fn tensors_are_those_of_pytorchs_own_snapshot() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &["--stacks=tensors"], &[&script("dry_run_tensors.py")]).ok();
+    agrees_with_the_snapshot(&run);
+    let of = categories(tensors(&run));
+    assert!(of["gradients"] > 0 && of["optimizer_state"] > of["parameters"], "{of:?}");
+}
+
+#[test]
+fn gradients_that_are_gone_when_the_history_is_read_are_known() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &["--stacks=tensors"], &[&script("dry_run_tensors.py"), "late"]).ok();
+    agrees_with_the_snapshot(&run);
+    assert!(categories(tensors(&run))["gradients"] > 0);
+}
+
+#[test]
+fn a_card_that_is_too_small_shows_what_fills_it() {
+    let Some(python) = python() else { return };
+    let arguments = [&script("dry_run_gpt2.py"), "--batch-size", "32"];
+    let run = dry_run(&python, &["--emulate", "T4", "--stacks=tensors"], &arguments);
+    assert_eq!(run.ended.status.code(), Some(1), "{}", run.ended.stderr);
+    adds_up(&run);
+    let gpu = tensors(&run);
+    let of = categories(gpu);
+    assert!(of["activations"] > of["parameters"], "{of:?}");
+    assert!(
+        gpu["lines"][0]["site"].as_str().is_some_and(|site| site.contains("dry_run_gpt2.py:")),
+        "{gpu:#}"
+    );
+}
+
+#[test]
+fn compiled_code_runs_as_without_the_recorder() {
+    let Some(python) = python() else { return };
+    let client = script("dry_run_compiled.py");
+    for how in ["module", "in place", "function"] {
+        let plain = dry_run(&python, &[], &[&client, how]).ok();
+        // The compiler refuses what it cannot trace, such as hooks.
+        let run = dry_run(&python, &["--stacks=tensors"], &[&client, how]).ok();
+        assert_eq!((&run.ended.stdout, run.peak()), (&plain.ended.stdout, plain.peak()), "{how}");
+        adds_up(&run);
+        let remarks = run.report["tensors"][0]["remarks"].to_string();
+        assert!(remarks.contains("modules are not known from the first call of compiled code on"), "{remarks}");
+    }
+}
+
+/// Takes 64 MiB in a first part, then records the history itself.
+const OWN_HISTORY: &str = "import torch
+kept = torch.empty(64 << 20, dtype=torch.uint8, device='cuda')
+torch.cuda.memory._record_memory_history(max_entries=100)
+more = torch.empty(64 << 20, dtype=torch.uint8, device='cuda')
+trace = torch.cuda.memory._snapshot()['device_traces'][0]
+print([entry['action'] for entry in trace])
+";
+
+#[test]
+fn a_program_that_records_the_history_itself_has_it_to_itself() {
+    let Some(python) = python() else { return };
+    let plain = dry_run(&python, &[], &["-c", OWN_HISTORY]).ok();
+    let run = dry_run(&python, &["--stacks=tensors"], &["-c", OWN_HISTORY]).ok();
+    assert_eq!(run.ended.stdout, plain.ended.stdout);
+    let of = &run.report["tensors"][0];
+    assert!(of["remarks"][0].as_str().is_some_and(|why| why.contains("history itself")), "{of:#}");
+    assert_eq!(of["gpus"][0]["allocated_bytes"], 64 << 20, "what was the peak until then");
+}
+
+#[test]
+fn an_allocator_without_a_history_is_named() {
+    let Some(python) = python() else { return };
+    let code = "import torch; x = torch.empty(1 << 20, device='cuda'); print(x.numel())";
+    let variables = [("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync")];
+    let run = dry_run_with(&python, &["--stacks=tensors"], &variables, &["-c", code]).ok();
+    assert_eq!(run.ended.stdout, "1048576\n");
+    let why = run.report["tensors"][0]["missing"].as_str().unwrap_or_default().to_owned();
+    assert!(why.contains("cudaMallocAsync"), "{:#}", run.report["tensors"]);
+}
