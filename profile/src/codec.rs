@@ -149,8 +149,8 @@ fn early_timings(payload: &[u8]) -> Result<Timings, DecodeError> {
 mod tests {
     use super::*;
     use crate::model::{
-        Copies, GpuIndex, GpuTensors, KernelTime, ProcessKey, StackCode, TensorCategory, TensorHolder, TensorModule,
-        TensorMoment, Tensors, TimedSpan,
+        Copies, GpuIndex, GpuTensors, KernelTime, ProcessKey, StackCode, TensorCategory, TensorHolder,
+        TensorModule, TensorMoment, Tensors, TimedSpan,
     };
     use crate::units::{Bytes, Nanos};
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 
-use radrm_emulator_machine::{ENV_ORDER, MachineSpec};
+use radrm_emulator_machine::{ENV_ORDER, MAX_GPUS, MachineSpec};
 use radrm_limits::program::environment::Environment;
 use radrm_profile::model::dry_run::number_list;
 use thiserror::Error;
@@ -34,6 +34,8 @@ pub enum RanksError {
     Unreadable(String),
     #[error("--ranks names rank {0} twice")]
     Twice(u32),
+    #[error("--ranks names more ranks than an emulated machine can have GPUs, {MAX_GPUS}")]
+    Beyond,
     #[error("--world 0 has no ranks")]
     NoWorld,
     #[error("--ranks {rank}: the ranks of --world {world} are 0 to {}", world - 1)]
@@ -74,6 +76,9 @@ impl Ranks {
             // Before the range is walked through: it may be long.
             if to >= world {
                 return Err(RanksError::Outside { rank: to, world });
+            }
+            if (to - from) as usize >= MAX_GPUS {
+                return Err(RanksError::Beyond);
             }
             for rank in from..=to {
                 if !run.insert(rank) {
@@ -227,6 +232,7 @@ mod tests {
         for (list, world, part) in [
             ("64", 64, "the ranks of --world 64 are 0 to 63"),
             ("0-4000000000", 64, "are 0 to 63"),
+            ("0-4000000000", u32::MAX, "more ranks than"),
             ("0,3,0", 4, "rank 0 twice"),
             ("0-3,2", 4, "rank 2 twice"),
             ("", 4, "no list of ranks"),

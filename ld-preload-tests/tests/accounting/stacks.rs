@@ -273,7 +273,8 @@ fn a_program_without_pytorch_is_reported_with_the_drivers_allocations_only() {
 fn a_python_program_keeps_its_own_sitecustomize_beside_the_recorder() {
     let rig = Rig::emulated("H100-80GB");
     let folder = tempfile::tempdir().expect("folder");
-    std::fs::write(folder.path().join("sitecustomize.py"), "import builtins\nbuiltins.own = 'own'\n").expect("written");
+    std::fs::write(folder.path().join("sitecustomize.py"), "import builtins\nbuiltins.own = 'own'\n")
+        .expect("written");
     let code = "import os; print(own, os.environ['PYTHONPATH'].split(':')[-1])";
     let mut command = rig.launcher();
     command.arg("--stacks=tensors").args(["--", "python3", "-c", code]).env("PYTHONPATH", folder.path());

@@ -152,7 +152,10 @@ fn compiled_code_runs_as_without_the_recorder() {
         assert_eq!((&run.ended.stdout, run.peak()), (&plain.ended.stdout, plain.peak()), "{how}");
         adds_up(&run);
         let remarks = run.report["tensors"][0]["remarks"].to_string();
-        assert!(remarks.contains("modules are not known from the first call of compiled code on"), "{remarks}");
+        assert!(
+            remarks.contains("modules are not known from the first call of compiled code on"),
+            "{remarks}"
+        );
     }
 }
 
