@@ -1,10 +1,10 @@
 //! Phases that the program named itself: ranges and marks, of all processes by name.
 
 use radrm_base::step;
-use radrm_profile::model::{Process, Profile, RangeEvent, RangeName};
+use radrm_profile::model::{Process, ProcessKey, Profile, RangeEvent, RangeName};
 use radrm_profile::{Bytes, Nanos};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names that are listed; a process has 1024 at most.
 const LISTED: usize = 1024;
@@ -162,6 +162,13 @@ impl RangeSummary {
 /// The name; as it is, so that what shows it must escape it.
 fn shown(name: &str) -> String {
     if name.is_empty() { "(no name)".to_owned() } else { name.to_owned() }
+}
+
+/// Numbers by which views name the threads of a process that has ranges or marks: from 1, by the number that its events have.
+pub(crate) fn thread_numbers(profile: &Profile, process: ProcessKey) -> BTreeMap<u32, usize> {
+    let own = profile.range_events.iter().filter(|event| event.process == process);
+    let threads: BTreeSet<u32> = own.map(|event| event.thread).collect();
+    threads.into_iter().zip(1..).collect()
 }
 
 /// What a range or mark is called.

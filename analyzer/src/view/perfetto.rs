@@ -7,7 +7,7 @@
 //! that their counters stand together. Times are microseconds since the job's start.
 
 use crate::model::launches::{self, Placed};
-use crate::model::ranges::event_name;
+use crate::model::ranges::{event_name, thread_numbers};
 use crate::model::{Summary, WindowSummary, names};
 use radrm_profile::model::{
     COPY_WAYS, Event, EventKind, FailedRequest, GpuIndex, GpuSpan, KIND_COUNT, Kernel, KernelActivity,
@@ -245,10 +245,11 @@ impl Trace {
         let mut events: Vec<&RangeEvent> =
             profile.range_events.iter().filter(|event| event.process == process.key).collect();
         events.sort_by_key(|event| (event.thread, event.start, std::cmp::Reverse(event.length)));
-        for (number, of_thread) in events.chunk_by(|a, b| a.thread == b.thread).enumerate() {
+        let numbers = thread_numbers(profile, process.key);
+        for of_thread in events.chunk_by(|a, b| a.thread == b.thread) {
             let thread = of_thread.first().map_or(0, |event| event.thread);
             let tid = RANGES + (u64::from(process.key.slot) << 10) + u64::from(thread);
-            let args = json!({"name": format!("phases of thread {}", number + 1)});
+            let args = json!({"name": format!("phases of thread {}", numbers.get(&thread).copied().unwrap_or_default())});
             self.events.push(json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": args}));
             let mut open: Vec<Nanos> = Vec::new();
             for event in of_thread {

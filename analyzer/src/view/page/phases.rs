@@ -1,7 +1,7 @@
 //! Phases of the program as the page has them: a picture of single ranges and marks, and a table by name.
 
 use crate::model::Summary;
-use crate::model::ranges::event_name;
+use crate::model::ranges::{event_name, thread_numbers};
 use crate::view::flame::{micros, number};
 use crate::view::text::ranges::{left_out, per_second};
 use radrm_profile::model::{ProcessKey, Profile, RangeEvent};
@@ -52,8 +52,8 @@ pub(super) struct Row {
     pub(super) exit: Option<Bytes>,
 }
 
-/// A process's thread.
-type Thread = (ProcessKey, u32);
+/// A process's thread; `true`: what it began and any thread may end.
+type Thread = (ProcessKey, u32, bool);
 
 impl Phases {
     pub(super) fn new(profile: &Profile) -> Self {
@@ -73,7 +73,9 @@ impl Phases {
             first.insert(*thread, found.rows);
             let pid = profile.processes.iter().find(|process| process.key == thread.0);
             let pid = pid.map_or(0, |process| process.identity.pid);
-            found.threads.push((format!("pid {pid}, thread {}", thread.1), found.rows));
+            let number = thread_numbers(profile, thread.0).get(&thread.1).copied().unwrap_or_default();
+            let beside = if thread.2 { ", apart from its nesting" } else { "" };
+            found.threads.push((format!("pid {pid}, thread {number}{beside}"), found.rows));
             found.rows += rows;
         }
         let mut names = BTreeMap::new();
@@ -122,7 +124,7 @@ impl Phases {
 
 fn thread(event: &RangeEvent) -> Thread {
     // What another thread may end is drawn beside the nesting of the one that began it.
-    (event.process, if event.is_nested || event.is_mark { event.thread } else { event.thread + 1000 })
+    (event.process, event.thread, !(event.is_nested || event.is_mark))
 }
 
 /// The table, and how many names are not in it.
@@ -165,4 +167,31 @@ pub(super) fn remarks(s: &Summary) -> Vec<String> {
         format!("not ended: {}{step} · pid {} · since {}", clean(&range.name), range.pid, range.since_ns)
     });
     steps.chain(open).chain(left_out(ranges)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::perfetto::perfetto;
+    use radrm_profile::model::{Job, Process};
+
+    #[test]
+    fn a_thread_has_one_number_in_the_page_and_in_the_trace() {
+        let event =
+            |thread, is_nested| RangeEvent { thread, is_nested, length: Nanos(5), ..RangeEvent::default() };
+        let mut profile = Profile::new(Job::default());
+        profile.processes.push(Process::default());
+        profile.range_events = vec![event(9, false), event(5, true), event(9, true)];
+        let threads: Vec<String> = Phases::new(&profile).threads.into_iter().map(|(name, _)| name).collect();
+        assert_eq!(
+            threads,
+            ["pid 0, thread 1", "pid 0, thread 2", "pid 0, thread 2, apart from its nesting"]
+        );
+        let trace = perfetto(&profile, &Summary::from_profile(&profile));
+        for (name, is_there) in
+            [("phases of thread 1", true), ("phases of thread 2", true), ("phases of thread 3", false)]
+        {
+            assert_eq!(trace.contains(name), is_there, "{name} in {trace}");
+        }
+    }
 }
