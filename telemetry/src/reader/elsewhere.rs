@@ -11,9 +11,13 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Mutex;
+use std::time::Instant;
 
 /// More are not remembered: a segment is not trusted.
 const KNOWN: usize = 4096;
+
+/// Searches in a second, all segments together: those of other users could ask the daemon for any number.
+const SEARCHES: u32 = 64;
 
 /// A slot and the generation of its process.
 type Key = (usize, u32);
@@ -70,12 +74,30 @@ impl Sight {
         if let Some(pid) = known.get(&it.key) {
             return *pid;
         }
-        if !lives || known.len() >= KNOWN {
+        if !lives
+            || known.len() >= KNOWN
+            || !SEARCHED.lock().is_ok_and(|mut searched| searched.may(Instant::now()))
+        {
             return None;
         }
         let pid = find(it, it.namespace.inode().unwrap_or(self.launchers));
         known.insert(it.key, pid);
         pid
+    }
+}
+
+/// When the second began, and how many searches there were in it.
+struct Searches(Option<(Instant, u32)>);
+
+static SEARCHED: Mutex<Searches> = Mutex::new(Searches(None));
+
+impl Searches {
+    /// Whether another one fits into this second.
+    fn may(&mut self, now: Instant) -> bool {
+        let this_second = self.0.filter(|(began, _)| now.duration_since(*began).as_secs() == 0);
+        let (began, count) = this_second.unwrap_or((now, 0));
+        self.0 = Some((began, count.saturating_add(1)));
+        count < SEARCHES
     }
 }
 
@@ -102,6 +124,7 @@ fn own_pid(pid: u32) -> Option<u32> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn own(namespace: SlotNamespace) -> Whereabouts {
         let start = Stat::now(std::process::id()).expect("this process").start;
@@ -127,6 +150,15 @@ mod tests {
         // One that has ended cannot be found, and is not looked for.
         let ended = Whereabouts { key: (4, 1), ..elsewhere };
         assert_eq!((sight.pid(ended, false), sight.known.lock().unwrap().len()), (None, 1));
+    }
+
+    #[test]
+    fn searches_are_bounded() {
+        let (mut searches, now) = (Searches(None), Instant::now());
+        let mut allowed = |now| (0..2 * SEARCHES).filter(|_| searches.may(now)).count();
+        assert_eq!(allowed(now), SEARCHES as usize);
+        assert_eq!(allowed(now + Duration::from_millis(900)), 0);
+        assert_eq!(allowed(now + Duration::from_secs(1)), SEARCHES as usize);
     }
 
     #[test]
