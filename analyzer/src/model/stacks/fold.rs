@@ -4,8 +4,16 @@
 use crate::model::names;
 
 /// Libraries all of whose frames are left out.
-const LIBRARIES: [&str; 7] =
-    ["libradrm.so", "libcuda.so", "libcudart", "libcudadevrt", "libpython", "libffi.so", "_ctypes."];
+const LIBRARIES: [&str; 8] = [
+    "libradrm.so",
+    "libradrm_emulated",
+    "libcuda.so",
+    "libcudart",
+    "libcudadevrt",
+    "libpython",
+    "libffi.so",
+    "_ctypes.",
+];
 
 /// Functions, by how their names begin: allocators and what only passes calls on.
 const FUNCTIONS: [&str; 22] = [
@@ -92,7 +100,11 @@ mod tests {
         for function in ["main", "make_weights", "myapp::at::native", "_start_training"] {
             assert!(!is_folded_function(function), "{function}");
         }
-        assert!(is_folded_library("/usr/local/cuda/lib64/libcudart.so.12"));
+        for library in
+            ["/usr/local/cuda/lib64/libcudart.so.12", "/opt/lib/radrm/libradrm_emulated_toolkit.so"]
+        {
+            assert!(is_folded_library(library), "{library}");
+        }
         assert!(!is_folded_library("/home/u/libcudamodel.so"));
     }
 
