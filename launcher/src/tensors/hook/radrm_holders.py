@@ -1,7 +1,7 @@
 """What the blocks of PyTorch's allocator hold, and whose they are.
 
-The program's own objects tell of parameters, buffers, gradients and states of optimizers; of the rest the label under which
-it was asked for tells whether that was in a forward pass, in a step of an optimizer or elsewhere.
+The program's own objects show where parameters, buffers, gradients and states of optimizers lie. Of the rest the label under
+which it was requested shows whether that was in a forward pass, in a step of an optimizer or elsewhere.
 """
 
 import os
@@ -61,22 +61,22 @@ class Objects:
         for optimizer in optimizers:
             parameters.extend(parameters_of(optimizer))
         for parameter in parameters:
-            self.tell(parameter, PARAMETERS, self.owner(parameter))
+            self.add(parameter, PARAMETERS, self.owner(parameter))
         for number, model in models.items():
             for name, buffer in model.named_buffers():
-                self.tell(buffer, BUFFERS, (number, name.rpartition(".")[0]))
+                self.add(buffer, BUFFERS, (number, name.rpartition(".")[0]))
         for optimizer in optimizers:
             for parameter, state in list(optimizer.state.items()):
                 for tensor in _tensors(torch, state):
-                    self.tell(tensor, OPTIMIZER_STATE, self.owner(parameter))
+                    self.add(tensor, OPTIMIZER_STATE, self.owner(parameter))
         for parameter in parameters:
             if parameter.is_leaf and parameter.grad is not None:
-                self.tell(parameter.grad, GRADIENTS, self.owner(parameter))
+                self.add(parameter.grad, GRADIENTS, self.owner(parameter))
 
     def owner(self, parameter):
         return self.owners.get(id(parameter))
 
-    def tell(self, tensor, role, owner):
+    def add(self, tensor, role, owner):
         address = pointer(tensor)
         if address:
             self.roles.setdefault(address, (role, owner))

@@ -27,9 +27,9 @@ class Block:
         self.requested = requested
         self.begin = begin
         self.end = ALIVE
-        # The entry of the history, or of the snapshot, that tells where it was asked for.
+        # The entry of the history, or of the snapshot, with the stack of the request.
         self.event = event
-        # What it holds and whose that is, where the program's own objects tell.
+        # What it holds and whose that is, where the program's own objects show it.
         self.role = None
         self.owner = None
 
@@ -203,8 +203,7 @@ class Device:
             self.borders.discard(entry["addr"])
 
     def assign(self, addresses):
-        """Tells of what is live now what it holds: by address (role, owner). The first that is told stays, as long as the
-        block does."""
+        """Gives the blocks that are live now their roles: by address (role, owner). The first role of a block stays."""
         starts = None
         for address, (role, owner) in addresses.items():
             block = self.live.get(address)
