@@ -116,11 +116,11 @@ fn meet(handle: u64, own: Content, bytes: usize) -> Answer<BTreeMap<usize, Conte
 pub(super) fn exchange(handle: u64, own: Content, bytes: usize) -> Answer<Vec<Content>> {
     let met = meet(handle, own.clone(), bytes)?;
     let (ranks, is_whole) = COMMUNICATORS.with(handle, |own| (own.ranks, own.members.are_all()))?;
-    if met.is_empty() {
-        return Ok(Vec::new());
-    }
     if !is_whole {
         notes::note(notes::Kind::Answered, COLLECTIVES);
+    }
+    if met.is_empty() {
+        return Ok(Vec::new());
     }
     Ok((0..ranks).map(|rank| met.get(&rank).unwrap_or(&own).clone()).collect())
 }

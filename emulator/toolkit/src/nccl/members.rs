@@ -1,7 +1,7 @@
 //! Which ranks of a communicator run, where the others of a large job are modelled.
 //!
-//! NCCL's interface names no process beyond the own rank. Whoever makes a group announces its members: with the unique id
-//! of a communicator that is about to be joined, or as the members of the next split.
+//! NCCL's interface names no process beyond the own rank. The Python side of a dry run announces the members of a group:
+//! with the unique id of a communicator that is about to be joined, or as the size of the next split.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
