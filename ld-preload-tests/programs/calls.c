@@ -19,10 +19,12 @@ static CUgraphNode node[NODES];
 static CUgraphExec exec[SLOTS];
 static CUcontext context[SLOTS];
 static CUgreenCtx green[SLOTS];
+static unsigned long long condition[SLOTS];
 static CUmodule module[SLOTS];
 static CUlibrary library[SLOTS];
 static CUkernel kernel[SLOTS];
 static CUfunction function[SLOTS];
+static CUlinkState link_of[SLOTS];
 static void *host[SLOTS];
 static char registered[SLOTS][8192] __attribute__((aligned(4096)));
 static char buffer[1 << 16];
@@ -76,6 +78,12 @@ static CUDA_KERNEL_NODE_PARAMS kernel_node(unsigned a, unsigned b) {
     return (CUDA_KERNEL_NODE_PARAMS){ANY(function, a), 1 + b % 3, 1, 1, 32, 1, 1, 0, kernel_arguments, NULL, NULL, NULL};
 }
 
+/* A node of any kind: the number of the kind, then words of its own parameters. */
+#define NODE_OF(...) unsigned long long p[32] = {__VA_ARGS__}
+/* A conditional node with up to three graphs. */
+#define CONDITIONAL(handle, how, size) NODE_OF(13, 0, handle, (how) | (unsigned long long)(size) << 32)
+#define BODY(x) (p[4] ? ((CUgraph *)(uintptr_t)p[4])[x] : NULL)
+
 #define BEHIND(x) ((x) % 3 ? NULL : &NODE(x)), ((x) % 3 ? 0 : 1)
 
 #define CALLS(X)                                                                                                        \
@@ -93,6 +101,9 @@ static CUDA_KERNEL_NODE_PARAMS kernel_node(unsigned a, unsigned b) {
     X(host_free, ({ void *p = AT(host, a); AT(host, a) = NULL; CU(cuMemFreeHost)(p); }))                                \
     X(host_register, CU(cuMemHostRegister_v2)(AT(registered, a), 4096 + b % 2 * 4096, c % 4))                           \
     X(host_unregister, CU(cuMemHostUnregister)(AT(registered, a)))                                                      \
+    X(host_pointer, ({ CUdeviceptr p = 0; CUresult r = CU(cuMemHostGetDevicePointer_v2)(OUT(c, p), AT(host, a), b % 9 == 8); SAY("%d", p == (uintptr_t)AT(host, a)); r; })) \
+    X(host_flags, ({ unsigned f = 99; CUresult r = CU(cuMemHostGetFlags)(OUT(c, f), AT(host, a)); SAY("%u", f); r; }))  \
+    X(host_plain, CU(cuMemAllocHost_v2)(OUT(c, AT(host, a)), SIZE(b % 6)))                                              \
     X(memset_, CU(cuMemsetD8_v2)(address(a), b, SMALL(c)))                                                              \
     X(memset_async, CU(cuMemsetD32Async)(address(a), b, SMALL(c) / 4, STREAM(b)))                                       \
     X(copy_in, CU(cuMemcpyHtoD_v2)(address(a), buffer, SMALL(b)))                                                       \
@@ -100,6 +111,7 @@ static CUDA_KERNEL_NODE_PARAMS kernel_node(unsigned a, unsigned b) {
     X(copy_within, CU(cuMemcpyDtoDAsync_v2)(address(a), address(b), SMALL(c), STREAM(c)))                               \
     X(pointer_attribute, ({ unsigned v[4] = {0}; CUresult r = CU(cuPointerGetAttribute)(v, (unsigned[]){2, 8, 9, 12, 99}[b % 5], address(a)); SAY("%u", v[0]); r; })) \
     X(advise, CU(cuMemAdvise)(address(a), SIZE(b), c % 8, DEVICE(c)))                                                   \
+    X(prefetch, CU(cuMemPrefetchAsync)(address(a), SMALL(b), c % 5 ? DEVICE(c) : -1, STREAM(b)))                        \
     X(ipc, ({ CUipcMemHandle h; CU(cuIpcGetMemHandle)(&h, address(a)); }))                                              \
     /* stream-ordered memory */                                                                                         \
     X(alloc_async, CU(cuMemAllocAsync)(OUT(c, AT(pointer, a)), SIZE(b), STREAM(c)))                                 \
@@ -119,6 +131,7 @@ static CUDA_KERNEL_NODE_PARAMS kernel_node(unsigned a, unsigned b) {
     X(create, ({ CUmemAllocationProp p = PROP(c); CU(cuMemCreate)(OUT(c, AT(handle, a)), CHUNKS(b), &p, 0); }))         \
     X(release, CU(cuMemRelease)(ANY(handle, a)))                                                                        \
     X(retain, CU(cuMemRetainAllocationHandle)(OUT(c, AT(handle, a)), (void *)(uintptr_t)address(b)))                    \
+    X(handle_of, ({ CUmemAllocationProp p = {0}; CUresult r = CU(cuMemGetAllocationPropertiesFromHandle)(OUT(c, p), ANY(handle, a)); SAY("%u %d", p.type, p.location.id); r; })) \
     X(reserve, CU(cuMemAddressReserve)(OUT(c, AT(range, a)), CHUNKS(b), 0, 0, 0))                                       \
     X(unreserve, CU(cuMemAddressFree)(AT(range, a), CHUNKS(b)))                                                         \
     X(map, CU(cuMemMap)(AT(range, a), CHUNKS(b), 0, ANY(handle, c), 0))                                                 \
@@ -143,15 +156,20 @@ static CUDA_KERNEL_NODE_PARAMS kernel_node(unsigned a, unsigned b) {
     X(stream_wait, CU(cuStreamWaitEvent)(STREAM(a), ANY(event, b), c % 3))                                              \
     X(stream_flags, ({ unsigned f = 9; CUresult r = CU(cuStreamGetFlags)(STREAM(a), OUT(c, f)); SAY("%u", f); r; }))    \
     X(stream_context, ({ CUcontext own = NULL; CUresult r = CU(cuStreamGetCtx)(STREAM(a), OUT(c, own)); SAY("%d", WHICH(context, own)); r; })) \
+    X(stream_green, ({ CUgreenCtx own = NULL; CUresult r = CU(cuStreamGetGreenCtx)(STREAM(a), OUT(c, own)); SAY("%d", WHICH(green, own)); r; })) \
+    X(stream_write, CU(cuStreamWriteValue32_v2)(STREAM(a), address(b) & ~3ull, c, c % 3))                               \
     X(host_function, CU(cuLaunchHostFunc)(STREAM(a), noted, &calls_back))                                               \
     X(event_create, CU(cuEventCreate)(OUT(c, AT(event, a)), b % 5))                                                     \
     X(event_destroy, CU(cuEventDestroy_v2)(ANY(event, a)))                                                              \
     X(event_record, CU(cuEventRecord)(ANY(event, a), STREAM(b)))                                                        \
+    X(event_record_with, CU(cuEventRecordWithFlags)(ANY(event, a), STREAM(b), c % 3))                                   \
     X(event_query, TIMELESS(CU(cuEventQuery)(ANY(event, a))))                                                           \
     X(event_synchronize, CU(cuEventSynchronize)(ANY(event, a)))                                                         \
     X(event_elapsed, ({ float ms; TIMELESS(CU(cuEventElapsedTime)(OUT(c, ms), ANY(event, a), ANY(event, b))); }))       \
     /* captures and graphs */                                                                                           \
     X(capture_begin, CU(cuStreamBeginCapture_v2)(STREAM(a), b % 4))                                                     \
+    X(capture_into, CU(cuStreamBeginCaptureToGraph)(STREAM(a), ANY(graph, b), c % 4 ? NULL : &NODE(c), NULL, c % 4 ? 0 : 1, 2)) \
+    X(capture_behind, CU(cuStreamUpdateCaptureDependencies)(STREAM(a), &NODE(b), c % 3 ? 1 : 0, c % 5 % 3))             \
     X(capture_end, CU(cuStreamEndCapture)(STREAM(a), OUT(c, AT(graph, b))))                                             \
     X(capture_status, ({ unsigned s = 9; CUresult r = CU(cuStreamIsCapturing)(STREAM(a), (void *)OUT(c, s)); SAY("%u", s); r; })) \
     X(capture_mode, ({ unsigned m = a % 4; CUresult r = CU(cuThreadExchangeStreamCaptureMode)(&m); SAY("%u", m); r; })) \
@@ -167,6 +185,15 @@ static CUDA_KERNEL_NODE_PARAMS kernel_node(unsigned a, unsigned b) {
     X(node_free, CU(cuGraphAddMemFreeNode)(OUT(c, NODE(a)), ANY(graph, b), BEHIND(c), pointer[a % SLOTS]))              \
     X(node_child, CU(cuGraphAddChildGraphNode)(OUT(c, NODE(a)), ANY(graph, b), BEHIND(c), ANY(graph, c)))               \
     X(node_event, CU(cuGraphAddEventRecordNode)(OUT(c, NODE(a)), ANY(graph, b), BEHIND(c), ANY(event, c)))              \
+    X(node_wait, CU(cuGraphAddEventWaitNode)(OUT(c, NODE(a)), ANY(graph, b), BEHIND(c), ANY(event, c)))                 \
+    X(node_host, ({ void *p[2] = {c % 7 ? noted : NULL, &calls_back}; CU(cuGraphAddHostNode)(OUT(c, NODE(a)), ANY(graph, b), BEHIND(c), (void *)p); })) \
+    X(node_set, ({ unsigned long long p[5] = {address(c), 0, (1ull << c % 4) << 32, SMALL(b), 1}; CU(cuGraphAddMemsetNode)(OUT(c, NODE(a)), ANY(graph, b), BEHIND(c), (void *)p, c % 5 ? NULL : ANY(context, c)); })) \
+    X(node_copy, ({ unsigned long long p[25] = {[4] = 1, [5] = (uintptr_t)buffer, [15] = 2, [17] = address(c), [22] = SMALL(b), [23] = 1, [24] = 1}; CU(cuGraphAddMemcpyNode)(OUT(c, NODE(a)), ANY(graph, b), BEHIND(c), (void *)p, c % 5 ? NULL : ANY(context, c)); })) \
+    X(node_give, ({ NODE_OF(4, 0, (uintptr_t)ANY(graph, c), c % 3); CU(cuGraphAddNode)(OUT(c, NODE(a)), ANY(graph, b), BEHIND(c), (void *)p); })) \
+    X(node_any, ({ NODE_OF(b % 15, 0, c % 2 ? address(c) : (uintptr_t)ANY(event, c)); int fits = (1 << b % 15) & 0xae0; fits ? CU(cuGraphAddNode)(OUT(c, NODE(a)), ANY(graph, b), BEHIND(c), (void *)p) : 0; })) \
+    X(node_set_any, ({ NODE_OF(b % 2 ? 6 : 7, 0, (uintptr_t)ANY(event, c)); CU(cuGraphNodeSetParams)(NODE(a), (void *)p); })) \
+    X(condition, CU(cuGraphConditionalHandleCreate)((void *)OUT(c, AT(condition, a)), ANY(graph, b), c % 5 ? NULL : ANY(context, c), b % 4, c % 7 == 6 ? 2 : c % 2)) \
+    X(node_conditional, ({ CONDITIONAL(ANY(condition, c), c % 4, b % 4); CUresult r = CU(cuGraphAddNode)(OUT(c, NODE(a)), ANY(graph, b), BEHIND(c), (void *)p); if (!r) AT(graph, a) = BODY(c % (b % 4)); r; })) \
     X(node_destroy, CU(cuGraphDestroyNode)(NODE(a)))                                                                    \
     X(node_type, ({ unsigned t = 99; CUresult r = CU(cuGraphNodeGetType)(NODE(a), (void *)OUT(c, t)); SAY("%u", t); r; })) \
     X(node_depend, CU(cuGraphAddDependencies)(ANY(graph, a), &NODE(b), &NODE(c), 1))                                    \
@@ -178,6 +205,8 @@ static CUDA_KERNEL_NODE_PARAMS kernel_node(unsigned a, unsigned b) {
     X(exec_kernel_set, ({ CUDA_KERNEL_NODE_PARAMS p = kernel_node(c, b); CU(cuGraphExecKernelNodeSetParams_v2)(ANY(exec, a), NODE(b), &p); })) \
     X(exec_enable, CU(cuGraphNodeSetEnabled)(ANY(exec, a), NODE(b), c % 3))                                             \
     X(exec_child_set, CU(cuGraphExecChildGraphNodeSetParams)(ANY(exec, a), NODE(b), ANY(graph, c)))                     \
+    X(exec_set_any, ({ CONDITIONAL(ANY(condition, c), c % 4, b % 4); if (b % 2) p[0] = 7, p[2] = (uintptr_t)ANY(event, c); CU(cuGraphExecNodeSetParams)(ANY(exec, a), NODE(b), (void *)p); })) \
+    X(instantiate_with, ({ unsigned long long p[4] = {c % 5 ? 0 : c % 17}; CUresult r = CU(cuGraphInstantiateWithParams)(OUT(c, AT(exec, a)), ANY(graph, b), (void *)p); SAY("%u", (unsigned)p[3]); r; })) \
     X(graph_trim, CU(cuDeviceGraphMemTrim)(DEVICE(a)))                                                                  \
     X(graph_figure, ({ unsigned long long n = 0; CU(cuCtxSynchronize)(); CUresult r = CU(cuDeviceGetGraphMemAttribute)(DEVICE(a), b % 5, &n); SAY("%llu", n); r; })) \
     /* contexts */                                                                                                      \
@@ -200,11 +229,16 @@ static CUDA_KERNEL_NODE_PARAMS kernel_node(unsigned a, unsigned b) {
     X(green_stream, CU(cuGreenCtxStreamCreate)(OUT(c, AT(stream, a)), ANY(green, b), c % 9 != 8, 0))                    \
     X(green_record, CU(cuGreenCtxRecordEvent)(ANY(green, a), ANY(event, b)))                                            \
     X(green_wait, CU(cuGreenCtxWaitEvent)(ANY(green, a), ANY(event, b)))                                                \
+    X(green_of, ({ CUdevResource r = {0}; CUresult e = CU(cuGreenCtxGetDevResource)(ANY(green, a), OUT(c, r), b % 5); SAY("%u", r.value[0]); e; })) \
+    X(green_id, ({ unsigned long long n = 0; CUresult r = CU(cuGreenCtxGetId)(b % 4 ? ANY(green, a) : NULL, OUT(c, n)); SAY("%d", n != 0); r; })) \
+    X(green_view, CU(cuCtxFromGreenCtx)(OUT(c, AT(context, a)), ANY(green, b)))                                         \
+    X(context_of, ({ CUdevResource r = {0}; CUresult e = CU(cuCtxGetDevResource)(ANY(context, a), OUT(c, r), b % 3); SAY("%u", r.value[0]); e; })) \
     X(context_record, CU(cuCtxRecordEvent)(ANY(context, a), ANY(event, b)))                                             \
     X(context_wait, CU(cuCtxWaitEvent)(ANY(context, a), ANY(event, b)))                                                 \
     /* several at once */                                                                                               \
     X(capture_whole, ({ CUstream s = AT(stream, a); CUdeviceptr p = 0; SEVERAL(CU(cuStreamBeginCapture_v2)(s, b % 3), CU(cuLaunchKernel)(ANY(function, b), 2, 1, 1, 32, 1, 1, 0, s, kernel_arguments, NULL), CU(cuMemAllocAsync)(&p, SIZE(c), s), CU(cuMemsetD8Async)(p, 0, 1, s), c % 3 ? CU(cuMemFreeAsync)(p, s) : 0, b % 4 ? 0 : CU(cuLaunchHostFunc)(s, noted, &calls_back), c % 5 ? 0 : CU(cuGraphLaunch)(ANY(exec, c), s), CU(cuStreamEndCapture)(s, &AT(graph, c)), CU(cuGraphInstantiateWithFlags)(&AT(exec, b), AT(graph, c), 0), CU(cuGraphLaunch)(AT(exec, b), STREAM(c))); })) \
     X(graph_whole, ({ CUDA_KERNEL_NODE_PARAMS p = kernel_node(a, b), q = kernel_node(b, c); SEVERAL(CU(cuGraphCreate)(&AT(graph, a), 0), CU(cuGraphAddKernelNode_v2)(&NODE(b), AT(graph, a), NULL, 0, &p), c % 2 ? 0 : CU(cuGraphAddChildGraphNode)(&NODE(c), AT(graph, a), &NODE(b), 1, ANY(graph, b)), CU(cuGraphInstantiateWithFlags)(&AT(exec, c), AT(graph, a), 0), CU(cuGraphExecKernelNodeSetParams_v2)(AT(exec, c), NODE(b), &q), CU(cuGraphNodeSetEnabled)(AT(exec, c), NODE(b), c % 3), CU(cuGraphLaunch)(AT(exec, c), STREAM(a))); })) \
+    X(conditional_whole, ({ CUDA_KERNEL_NODE_PARAMS k = kernel_node(a, b), q = kernel_node(b, c); CONDITIONAL(0, c % 3, 1 + (c % 3 != 1 && b % 2)); SEVERAL(CU(cuGraphCreate)(&AT(graph, a), 0), CU(cuGraphConditionalHandleCreate)((void *)&p[2], AT(graph, a), NULL, b % 3, c % 2), CU(cuGraphAddNode)(&NODE(a), AT(graph, a), NULL, 0, (void *)p), CU(cuGraphAddKernelNode_v2)(&NODE(b), BODY(0), NULL, 0, &k), c % 4 ? 0 : CU(cuGraphAddMemFreeNode)(&NODE(c), BODY(0), &NODE(b), 1, pointer[c % SLOTS]), b % 5 ? 0 : CU(cuGraphAddChildGraphNode)(&NODE(c), BODY(0), &NODE(b), 1, ANY(graph, b)), CU(cuGraphInstantiateWithFlags)(&AT(exec, c), AT(graph, a), 0), CU(cuGraphExecKernelNodeSetParams_v2)(AT(exec, c), NODE(b), &q), CU(cuGraphLaunch)(AT(exec, c), STREAM(a))); })) \
     X(graph_update, ({ unsigned how[4] = {0}; CUresult r = CU(cuGraphExecUpdate_v2)(ANY(exec, a), ANY(graph, b), c % 9 ? (void *)how : NULL); SAY("%u", how[0]); r; })) \
     X(map_whole, ({ CUmemAllocationProp p = PROP(b); CUmemAccessDesc d = {{1, DEVICE(b)}, 3}; CUdeviceptr *to = &AT(range, a); CUmemGenericAllocationHandle h = 0, again = 0; SEVERAL(CU(cuMemUnmap)(*to, CHUNKS(b)), CU(cuMemAddressFree)(*to, CHUNKS(b)), CU(cuMemAddressReserve)(to, CHUNKS(b), 0, 0, 0), CU(cuMemCreate)(&h, CHUNKS(c), &p, 0), CU(cuMemMap)(*to, CHUNKS(c), 0, h, 0), CU(cuMemRelease)(h), CU(cuMemSetAccess)(*to, CHUNKS(c), &d, 1), CU(cuMemRetainAllocationHandle)(&again, (void *)(uintptr_t)*to), c % 3 ? CU(cuMemRelease)(again) : 0); })) \
     /* code and launches */                                                                                             \
@@ -220,6 +254,12 @@ static CUDA_KERNEL_NODE_PARAMS kernel_node(unsigned a, unsigned b) {
     X(function_limit, CU(cuFuncSetAttribute)(ANY(function, a), b % 18, SMALL(c)))                                       \
     X(function_name, ({ const char *n = "-"; CUresult r = CU(cuFuncGetName)(OUT(c, n), ANY(function, a)); SAY("%s", n ? n : "null"); r; })) \
     X(occupancy, ({ int n = -1; CUresult r = CU(cuOccupancyMaxActiveBlocksPerMultiprocessor)(OUT(c, n), ANY(function, a), b % 1100, SMALL(c)); SAY("%d", n); r; })) \
+    X(link_create, CU(cuLinkCreate_v2)(0, NULL, NULL, OUT(c, AT(link_of, a))))                                          \
+    X(link_add, CU(cuLinkAddData_v2)(ANY(link_of, a), b % 6 == 5 ? 5 : 1, b % 9 == 8 ? "nonsense" : KERNEL_PTX, sizeof KERNEL_PTX, NULL, 0, NULL, NULL)) \
+    X(link_complete, ({ void *image = NULL; CUresult r = CU(cuLinkComplete)(ANY(link_of, a), OUT(c, image), NULL); !r && b % 2 ? CU(cuModuleLoadData)(&AT(module, b), image) : r; })) \
+    X(link_destroy, CU(cuLinkDestroy)(ANY(link_of, a)))                                                                 \
+    X(core_dump_set, ({ int on = b % 2; size_t n = c % 3 ? 1 : 4; CU(cuCoredumpSetAttribute)(a % 9, OUT(c, on), &n); })) \
+    X(core_dump_get, ({ char v[1024] = ""; size_t n = c % 3 ? sizeof v : 1; CUresult r = CU(cuCoredumpGetAttribute)(a % 9, OUT(c, v), &n); SAY("%d", a % 9 < 5 ? v[0] : 0); r; })) \
     X(launch, CU(cuLaunchKernel)(ANY(function, a), 1 + b % 300, b % 13 ? 1 : 0, 1, 32 << c % 7, 1, 1, c % 5 ? 0 : SIZE(c) & 0xfffff, STREAM(c), kernel_arguments, NULL)) \
     X(launch_again, CU(cuLaunchKernel)(ANY(function, a), 4, 1, 1, 32, 1, 1, 0, STREAM(b), kernel_arguments, NULL))      \
     X(launch_ptsz, CU(cuLaunchKernel_ptsz)(ANY(function, a), 1 + b % 300, 1, 1, 64, 1, 1, 0, STREAM(c), kernel_arguments, NULL)) \

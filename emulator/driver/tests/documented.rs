@@ -317,40 +317,9 @@ fn arguments_are_checked_before_the_state() {
 }
 
 #[test]
-fn core_dump_attributes_are_remembered() {
-    isolated("core_dump_attributes_are_remembered", &[], |cuda| {
+fn profiling_begins_and_ends_in_a_context() {
+    isolated("profiling_begins_and_ends_in_a_context", &[], |cuda| {
         begin(cuda, 0);
-        let get = |global: bool, number: u32| {
-            let (mut value, mut size) = ([0u8; 1024], 1024usize);
-            let place = &mut value;
-            let code = if global {
-                call!(cuda, "cuCoredumpGetAttributeGlobal"(number => u32, place => *mut [u8; 1024], &mut size => *mut usize))
-            } else {
-                call!(cuda, "cuCoredumpGetAttribute"(number => u32, place => *mut [u8; 1024], &mut size => *mut usize))
-            };
-            assert_eq!(code, 0);
-            CStr::from_bytes_until_nul(&value).unwrap().to_str().unwrap().to_owned()
-        };
-        let set = |global: bool, number: u32, value: &[u8]| {
-            let mut size = value.len();
-            if global {
-                call!(cuda, "cuCoredumpSetAttributeGlobal"(number => u32, value.as_ptr() => *const u8, &mut size => *mut usize))
-            } else {
-                call!(cuda, "cuCoredumpSetAttribute"(number => u32, value.as_ptr() => *const u8, &mut size => *mut usize))
-            }
-        };
-        assert!(get(true, 5).starts_with("core.cuda.") && get(false, 6).starts_with("corepipe.cuda."));
-        assert_eq!((get(false, 1), get(false, 2)), (String::new(), "\u{1}".to_owned()));
-        assert_eq!(set(true, 5, b"everywhere\0"), 0);
-        assert_eq!((get(true, 5), get(false, 5)), ("everywhere".into(), "everywhere".into()));
-        assert_eq!(
-            (set(false, 5, b"here"), get(false, 5), get(true, 5)),
-            (0, "here".into(), "everywhere".into())
-        );
-        assert_eq!((set(false, 4, &[1]), set(true, 4, &[1]), set(true, 9, &[1])), (800, 0, INVALID_VALUE));
-        let mut size = 0usize;
-        call!(cuda, "cuCoredumpGetAttribute"(7 => u32, NULL => Handle, &mut size => *mut usize));
-        assert_eq!(size, 4);
         assert_eq!([call!(cuda, "cuProfilerStart"()), call!(cuda, "cuProfilerStop"())], [0, 0]);
     });
 }

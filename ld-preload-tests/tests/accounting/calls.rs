@@ -28,13 +28,14 @@ const FILL: [&str; 8] = [
     "library_kernel",
 ];
 /// Parts of names of calls after which many others fail.
-const RARE: [&str; 9] = [
+const RARE: [&str; 10] = [
     "destroy",
     "reset",
     "unload",
     "pop",
     "primary_release",
     "capture_begin",
+    "capture_into",
     "context_push",
     "context_create",
     "kernel_as_function",

@@ -9,12 +9,10 @@ use std::sync::{Arc, Mutex};
 
 use radrm_cuda_abi::*;
 
+use crate::engine::core_dump::Settings;
 use crate::engine::green::Green;
 use crate::util::ffi::Answer;
 use crate::util::sync::lock;
-
-/// Values of core dump attributes that a program set, by number.
-pub type CoreDumps = BTreeMap<c_uint, Vec<u8>>;
 
 /// A context.
 pub struct Context {
@@ -35,7 +33,7 @@ pub struct Context {
     pub(crate) peers: Mutex<HashSet<CUdevice>>,
     pub(crate) configs: Mutex<(c_uint, c_uint)>,
     /// Core dump attributes of its own.
-    pub(crate) core_dumps: Mutex<CoreDumps>,
+    pub(crate) core_dumps: Mutex<Settings>,
 }
 
 impl Context {

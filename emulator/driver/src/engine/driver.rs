@@ -9,7 +9,8 @@ use radrm_emulator_machine::{
 };
 
 use crate::engine::code::state::{Code, Launchable};
-use crate::engine::context::{self, Context, CoreDumps};
+use crate::engine::context::{self, Context};
+use crate::engine::core_dump::CoreDumps;
 use crate::engine::device::Device;
 use crate::engine::green::{Green, Greens};
 use crate::engine::launches::Launches;
@@ -102,7 +103,7 @@ impl Driver {
             devices,
             contexts: Registry::default(),
             greens: Greens::default(),
-            core_dumps: Mutex::default(),
+            core_dumps: Mutex::new(CoreDumps::new()),
             backed,
             log: on("RADRM_EMULATOR_LOG"),
         })

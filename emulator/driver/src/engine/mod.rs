@@ -5,6 +5,7 @@
 
 pub mod code;
 pub mod context;
+pub mod core_dump;
 pub mod device;
 pub mod driver;
 pub mod free;

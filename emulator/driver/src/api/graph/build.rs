@@ -54,7 +54,7 @@ fn add_any(
     given: Out<AnyParams>,
 ) -> Answer {
     let mut params = given.get()?;
-    add(driver, out, graph, before, data, count, |state| params::any(driver, state, &mut params))?;
+    add(driver, out, graph, before, data, count, |state| params::any(driver, state, Some(graph.addr()), &mut params))?;
     given.set(params)
 }
 
@@ -92,7 +92,9 @@ add_nodes! {
     /// Adds a call of the program.
     fn cuGraphAddHostNode(host: In<HostParams>) |driver, _| params::host(&host.get()?);
     /// Adds a copy of a graph.
-    fn cuGraphAddChildGraphNode(child: CUgraph) |driver, state| params::child(state, child, 0);
+    fn cuGraphAddChildGraphNode(child: CUgraph) |driver, state| {
+        state.graphs.clone_graph(child.addr()).map(NodeKind::Child)
+    };
     /// Adds a node that does nothing.
     fn cuGraphAddEmptyNode() |driver, _| Ok(NodeKind::Empty);
     /// Adds the recording of an event.

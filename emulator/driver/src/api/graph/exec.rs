@@ -25,6 +25,7 @@ mod outcome {
     pub const SUCCESS: u32 = 0;
     pub const ERROR: u32 = 1;
     pub const NOT_SUPPORTED: u32 = 3;
+    pub const CONDITION_UNUSED: u32 = 5;
 }
 
 /// Replaces what a node of an executable graph does by something of the same kind.
@@ -106,6 +107,7 @@ entry_points! {
         given.result_out = match answer {
             Ok(()) => outcome::SUCCESS,
             Err(CUDA_ERROR_NOT_SUPPORTED) => outcome::NOT_SUPPORTED,
+            Err(_) if driver.sched().graphs.has_unused_condition(graph.addr()) => outcome::CONDITION_UNUSED,
             Err(_) => outcome::ERROR,
         };
         params.set(given)?;
@@ -230,10 +232,10 @@ entry_points! {
     fn cuGraphExecNodeSetParams(exec: CUgraphExec, node: CUgraphNode, given: In<AnyParams>) |driver| {
         let mut given = given.get()?;
         let mut state = driver.sched();
-        if matches!(given.kind, CU_GRAPH_NODE_TYPE_MEM_ALLOC | CU_GRAPH_NODE_TYPE_MEM_FREE | CU_GRAPH_NODE_TYPE_GRAPH) {
+        if matches!(given.kind, CU_GRAPH_NODE_TYPE_MEM_ALLOC | CU_GRAPH_NODE_TYPE_MEM_FREE) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let kind = params::any(driver, &mut state, &mut given)?;
+        let kind = params::any(driver, &mut state, None, &mut given)?;
         replace(&mut state, exec, node, kind)
     }
 

@@ -40,10 +40,11 @@ fn with_kernel<T>(
 fn set_any(driver: &'static Driver, node: CUgraphNode, params: In<AnyParams>) -> Answer {
     let mut params = params.get()?;
     let mut state = driver.sched();
-    if state.graphs.node(node.addr())?.kind.is_memory() {
+    let known = &state.graphs.node(node.addr())?.kind;
+    if known.is_memory() || known.number() != params.kind {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let kind = params::any(driver, &mut state, &mut params)?;
+    let kind = params::any(driver, &mut state, None, &mut params)?;
     replace(&mut state, node, kind)
 }
 

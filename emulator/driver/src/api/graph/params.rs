@@ -9,7 +9,6 @@ use crate::engine::code::state::Launchable;
 use crate::engine::driver::Driver;
 use crate::engine::graph::memory;
 use crate::engine::graph::node::{self, Conditional, KernelNode, NodeKind};
-use crate::engine::graph::state::Node;
 use crate::engine::lifetime;
 use crate::engine::stream::op::HostCall;
 use crate::engine::stream::state::Sched;
@@ -206,11 +205,17 @@ pub fn alloc_device(driver: &'static Driver, params: &CUDA_MEM_ALLOC_NODE_PARAMS
     Ok(driver.device(props.location.id)?.ordinal)
 }
 
-/// A node of any kind. An allocation node's address is written back.
+/// What a node of any kind does: of a new one in a graph, or of one that is there already, whose inner graphs stay. An
+/// allocation node's address and a conditional node's graphs are written back.
 ///
 /// # Errors
 /// CUDA_ERROR_INVALID_VALUE; CUDA_ERROR_NOT_SUPPORTED for kinds without semantics here.
-pub fn any(driver: &'static Driver, state: &mut Sched, params: &mut AnyParams) -> Answer<NodeKind> {
+pub fn any(
+    driver: &'static Driver,
+    state: &mut Sched,
+    graph: Option<u64>,
+    params: &mut AnyParams,
+) -> Answer<NodeKind> {
     if params.reserved0 != [0; 3] || params.reserved2 != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -233,7 +238,7 @@ pub fn any(driver: &'static Driver, state: &mut Sched, params: &mut AnyParams) -
             CU_GRAPH_NODE_TYPE_HOST => host(&params.body()),
             CU_GRAPH_NODE_TYPE_GRAPH => {
                 let raw: ChildBody = params.body();
-                child(state, raw.graph, raw.ownership)
+                child(state, graph.ok_or(CUDA_ERROR_INVALID_VALUE)?, raw.graph, raw.ownership)
             }
             CU_GRAPH_NODE_TYPE_EMPTY => Ok(NodeKind::Empty),
             CU_GRAPH_NODE_TYPE_WAIT_EVENT => {
@@ -256,7 +261,7 @@ pub fn any(driver: &'static Driver, state: &mut Sched, params: &mut AnyParams) -
             CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => memory_ops(&params.body()),
             CU_GRAPH_NODE_TYPE_CONDITIONAL => {
                 let raw: ConditionalBody = params.body();
-                let node = conditional(state, &raw)?;
+                let node = conditional(state, graph.ok_or(CUDA_ERROR_INVALID_VALUE)?, &raw)?;
                 params.set_body(of_conditional(&node));
                 Ok(NodeKind::Conditional(node))
             }
@@ -307,22 +312,25 @@ struct ConditionalBody {
 /// A conditional node with empty graphs.
 ///
 /// # Errors
-/// CUDA_ERROR_INVALID_VALUE if the condition is unknown, or has no such kind or number of graphs.
-fn conditional(state: &mut Sched, given: &ConditionalBody) -> Answer<Conditional> {
+/// CUDA_ERROR_INVALID_VALUE if the condition is unknown, decides another node, was made for another graph or context, or
+/// there is no such kind with that number of graphs.
+fn conditional(state: &mut Sched, graph: u64, given: &ConditionalBody) -> Answer<Conditional> {
     let fits = match given.how {
         node::IF => (1..=2).contains(&given.size),
         node::WHILE => given.size == 1,
         node::SWITCH => given.size > 0,
         _ => false,
     };
-    let taken =
-        |node: &Node| matches!(&node.kind, NodeKind::Conditional(other) if other.handle == given.handle);
     let graphs = &mut state.graphs;
-    if !fits || !graphs.conditions.contains_key(&given.handle) || graphs.nodes.values().any(taken) {
+    let of = *graphs.conditions.get(&given.handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let is_free = graphs.node_of_condition(given.handle).is_none();
+    let in_context = given.context.is_null() || given.context.addr() == of.context;
+    if !(fits && is_free && in_context && graphs.is_within(graph, of.graph)) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
+    let (how, context, default) = (given.how, of.context, of.default);
     let bodies = (0..given.size).map(|_| graphs.create()).collect();
-    Ok(Conditional { handle: given.handle, how: given.how, context: given.context.addr(), bodies })
+    Ok(Conditional { handle: given.handle, how, context, default, bodies })
 }
 
 /// Parameters of a conditional node as C programs read them.
@@ -339,13 +347,21 @@ fn of_conditional(node: &Conditional) -> ConditionalBody {
 /// A child graph: a copy of a graph, or the graph itself if the caller gives it away.
 ///
 /// # Errors
-/// CUDA_ERROR_INVALID_VALUE; CUDA_ERROR_NOT_SUPPORTED for a copy of a graph that allocates.
-pub fn child(state: &mut Sched, graph: CUgraph, ownership: i32) -> Answer<NodeKind> {
+/// CUDA_ERROR_INVALID_VALUE, also for a graph that the node would be inside of; CUDA_ERROR_NOT_SUPPORTED for a graph with
+/// conditional nodes, and for a copy of one that allocates.
+pub fn child(state: &mut Sched, graph: u64, child: CUgraph, ownership: i32) -> Answer<NodeKind> {
     const CLONE: i32 = 0;
     const MOVE: i32 = 1;
+    let graphs = &mut state.graphs;
     match ownership {
-        CLONE => state.graphs.clone_graph(graph.addr()).map(NodeKind::Child),
-        MOVE if state.graphs.graph(graph.addr())?.parent.is_none() => Ok(NodeKind::Child(graph.addr())),
+        CLONE => graphs.clone_graph(child.addr()).map(NodeKind::Child),
+        MOVE if graphs.graph(child.addr())?.parent.is_some() || graphs.is_within(graph, child.addr()) => {
+            Err(CUDA_ERROR_INVALID_VALUE)
+        }
+        MOVE if graphs.has(child.addr(), |kind| matches!(kind, NodeKind::Conditional(_))) => {
+            Err(CUDA_ERROR_NOT_SUPPORTED)
+        }
+        MOVE => Ok(NodeKind::Child(child.addr())),
         _ => Err(CUDA_ERROR_INVALID_VALUE),
     }
 }

@@ -6,6 +6,8 @@ use radrm_cuda_abi::*;
 
 use crate::engine::driver::Driver;
 use crate::engine::graph::node::{Edge, EdgeData, NodeKind};
+use crate::engine::graph::state::Condition;
+use crate::engine::lifetime;
 use crate::util::ffi::{Answer, In, Out, Text};
 
 /// A node's handle as C programs know it.
@@ -282,17 +284,19 @@ entry_points! {
 
     /// Makes a condition for a node of the graph.
     fn cuGraphConditionalHandleCreate(
-        handle: Out<u64>, graph: CUgraph, _context: CUcontext, default: c_uint, flags: c_uint,
+        handle: Out<u64>, graph: CUgraph, context: CUcontext, default: c_uint, flags: c_uint,
     ) |driver| {
         handle.required()?;
         const ASSIGN_DEFAULT: c_uint = 1;
-        let graphs = &mut driver.sched().graphs;
-        graphs.graph(graph.addr())?;
         if flags > ASSIGN_DEFAULT {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        let context = lifetime::given_or_current(driver, context)?.handle.addr();
+        let graphs = &mut driver.sched().graphs;
+        graphs.graph(graph.addr())?;
         let made = driver.handles.next();
-        graphs.conditions.insert(made, (graph.addr(), (flags == ASSIGN_DEFAULT).then_some(default)));
+        let default = (flags == ASSIGN_DEFAULT).then_some(default);
+        graphs.conditions.insert(made, Condition { graph: graph.addr(), context, default });
         handle.set(made)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use radrm_cuda_abi::*;
 
-use crate::engine::graph::node::{Conditional, Edge, EdgeData, NodeKind};
+use crate::engine::graph::node::{Edge, EdgeData, NodeKind};
 use crate::engine::graph::state::{Graph, Graphs, Node};
 use crate::engine::memory::state::Memory;
 use crate::util::ffi::Answer;
@@ -87,9 +87,9 @@ impl Graphs {
     /// Copies a graph with everything in it; gives the copy.
     ///
     /// # Errors
-    /// CUDA_ERROR_INVALID_VALUE; CUDA_ERROR_NOT_SUPPORTED if it allocates or frees.
+    /// CUDA_ERROR_INVALID_VALUE; CUDA_ERROR_NOT_SUPPORTED if it allocates, frees or has conditional nodes.
     pub fn clone_graph(&mut self, source: u64) -> Answer<u64> {
-        if self.has_memory_nodes(source) {
+        if self.has(source, NodeKind::is_single) {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         let nodes = self.graph(source)?.nodes.clone();
@@ -100,11 +100,6 @@ impl Graphs {
             let node = self.node(old)?.clone();
             let kind = match node.kind {
                 NodeKind::Child(child) => NodeKind::Child(self.clone_graph(child)?),
-                NodeKind::Conditional(node) => {
-                    let bodies =
-                        node.bodies.iter().map(|body| self.clone_graph(*body)).collect::<Answer<_>>()?;
-                    NodeKind::Conditional(Conditional { bodies, ..node })
-                }
                 other => other,
             };
             // Edges may lead forward, so they are added when all nodes are there.
@@ -128,13 +123,22 @@ impl Graphs {
         Ok(copy)
     }
 
-    /// Whether a graph, or a child of it, allocates or frees.
-    pub fn has_memory_nodes(&self, graph: u64) -> bool {
+    /// Whether a graph, or one inside of it, has a node of some kind.
+    pub fn has(&self, graph: u64, is_it: fn(&NodeKind) -> bool) -> bool {
         let Some(graph) = self.graphs.get(&graph) else { return false };
         let mut nodes = graph.nodes.iter().filter_map(|n| self.nodes.get(n));
-        nodes.any(|node| {
-            node.kind.is_memory() || node.kind.graphs().iter().any(|inner| self.has_memory_nodes(*inner))
-        })
+        nodes.any(|node| is_it(&node.kind) || node.kind.graphs().iter().any(|inner| self.has(*inner, is_it)))
+    }
+
+    /// Whether a graph allocates or frees.
+    fn has_memory_nodes(&self, graph: u64) -> bool {
+        self.has(graph, NodeKind::is_memory)
+    }
+
+    /// Whether a graph is another one, or inside of it.
+    pub fn is_within(&self, graph: u64, outer: u64) -> bool {
+        let above = |graph: &u64| self.graph_of(self.graphs.get(graph)?.parent?);
+        std::iter::successors(Some(graph), above).any(|graph| graph == outer)
     }
 
     /// Takes a graph away with its nodes and children.
@@ -146,7 +150,7 @@ impl Graphs {
         for (object, count) in gone.objects {
             self.objects.release(object, count);
         }
-        self.conditions.retain(|_, (of, _)| *of != graph);
+        self.conditions.retain(|_, condition| condition.graph != graph);
     }
 
     fn forget_node(&mut self, memory: &Memory, handle: u64) {

@@ -6,7 +6,7 @@ use radrm_cuda_abi::*;
 
 use crate::engine::driver::Driver;
 use crate::engine::graph::node::{Edge, NodeKind};
-use crate::engine::graph::state::{Exec, ExecNode, Graphs, Held};
+use crate::engine::graph::state::{Exec, ExecNode, Graphs, Held, Node};
 use crate::engine::launch;
 use crate::engine::memory::state::Memory;
 use crate::engine::stream::op::Op;
@@ -52,18 +52,24 @@ impl Update {
 }
 
 impl Graphs {
-    /// Nodes of a graph and its children in order.
+    /// Nodes of a graph and the graphs inside of it in order.
     ///
     /// # Errors
     /// CUDA_ERROR_INVALID_VALUE.
     pub fn flatten(&self, graph: u64) -> Answer<Vec<ExecNode>> {
         let mut nodes = Vec::new();
-        self.flatten_into(graph, &[], &mut nodes)?;
+        self.flatten_into(graph, &[], None, &mut nodes)?;
         Ok(nodes)
     }
 
     /// Adds a graph's nodes behind `entry`; gives the places of its last nodes.
-    fn flatten_into(&self, graph: u64, entry: &[usize], nodes: &mut Vec<ExecNode>) -> Answer<Vec<usize>> {
+    fn flatten_into(
+        &self,
+        graph: u64,
+        entry: &[usize],
+        within: Option<(usize, usize)>,
+        nodes: &mut Vec<ExecNode>,
+    ) -> Answer<Vec<usize>> {
         let order = self.ordered(graph)?;
         // Where each node ends: one place, or several for a child graph.
         let mut ends: HashMap<u64, Vec<usize>> = HashMap::new();
@@ -79,19 +85,22 @@ impl Graphs {
             leaves.push(handle);
             let mut own = before.clone();
             if !matches!(node.kind, NodeKind::Child(_)) {
-                nodes.push(ExecNode { source: handle, kind: node.kind.clone(), enabled: true, before });
+                let kind = node.kind.clone();
+                nodes.push(ExecNode { source: handle, kind, enabled: true, before, within });
                 own = vec![nodes.len() - 1];
             }
-            let inner = match &node.kind {
-                NodeKind::Child(child) => Some(*child),
-                NodeKind::Conditional(node) => {
-                    node.taken(self.conditions.get(&node.handle).and_then(|(_, default)| *default))
+            match &node.kind {
+                NodeKind::Child(child) => {
+                    let ends = self.flatten_into(*child, &own, within, nodes)?;
+                    own = if ends.is_empty() { own } else { ends };
                 }
-                _ => None,
-            };
-            if let Some(inner) = inner {
-                let ends = self.flatten_into(inner, &own, nodes)?;
-                own = if ends.is_empty() { own } else { ends };
+                NodeKind::Conditional(node) => {
+                    let place = nodes.len() - 1;
+                    for (number, body) in node.bodies.iter().enumerate() {
+                        own.extend(self.flatten_into(*body, &[place], Some((place, number)), nodes)?);
+                    }
+                }
+                _ => {}
             }
             ends.insert(handle, own);
         }
@@ -101,8 +110,9 @@ impl Graphs {
     /// Makes an executable graph.
     ///
     /// # Errors
-    /// CUDA_ERROR_INVALID_VALUE; CUDA_ERROR_NOT_SUPPORTED for a second one of a graph that allocates,
-    /// and for one to be launched from the device that holds what it must not.
+    /// CUDA_ERROR_INVALID_VALUE, also for a graph of a conditional node that holds what it must not;
+    /// CUDA_ERROR_NOT_SUPPORTED for a second one of a graph that exists once only, and for one to be launched from the
+    /// device that holds what it must not.
     pub fn instantiate(&mut self, graph: u64, flags: u64) -> Answer<u64> {
         if flags & !ALL_FLAGS != 0 || flags & (AUTO_FREE | DEVICE_LAUNCH) == AUTO_FREE | DEVICE_LAUNCH {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -113,7 +123,10 @@ impl Graphs {
         }
         let executables = source.executables;
         let nodes = self.flatten(graph)?;
-        if nodes.iter().any(|n| n.kind.is_memory()) && executables > 0 {
+        if self.has_unused_condition(graph) || !nodes.iter().all(|node| fits_its_body(node, &nodes)) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if nodes.iter().any(|n| n.kind.is_single()) && executables > 0 {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         let on_device = |kind: &NodeKind| {
@@ -141,6 +154,20 @@ impl Graphs {
         let id = self.next_id();
         self.execs.insert(handle, Exec { nodes, flags, graph, id, objects });
         Ok(handle)
+    }
+
+    /// Whether a condition of a graph, or of one inside of it, has no node.
+    pub fn has_unused_condition(&self, graph: u64) -> bool {
+        let family = self.family(graph);
+        self.conditions
+            .iter()
+            .any(|(handle, of)| family.contains(&of.graph) && self.node_of_condition(*handle).is_none())
+    }
+
+    /// The node that a condition decides.
+    pub fn node_of_condition(&self, handle: u64) -> Option<u64> {
+        let decides = |node: &Node| matches!(&node.kind, NodeKind::Conditional(own) if own.handle == handle);
+        self.nodes.iter().find(|(_, node)| decides(node)).map(|(node, _)| *node)
     }
 
     /// An executable graph by handle.
@@ -230,8 +257,9 @@ impl Graphs {
     pub fn update_child(&mut self, exec: u64, node: u64, graph: u64) -> Answer {
         let NodeKind::Child(child) = self.node(node)?.kind else { return Err(CUDA_ERROR_INVALID_VALUE) };
         let (old, new) = (self.flatten(child)?, self.flatten(graph)?);
-        let same =
-            |(a, b): (&ExecNode, &ExecNode)| a.kind.number() == b.kind.number() && a.before == b.before;
+        let same = |(a, b): (&ExecNode, &ExecNode)| {
+            a.kind.number() == b.kind.number() && a.before == b.before && a.within == b.within
+        };
         if old.len() != new.len() || !old.iter().zip(&new).all(same) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -256,7 +284,7 @@ impl Graphs {
             if old.kind.number() != new.kind.number() {
                 return Ok(Update::NodeType(new.source));
             }
-            if old.before != new.before {
+            if old.before != new.before || old.within != new.within {
                 return Ok(Update::Topology);
             }
             match (&old.kind, &new.kind) {
@@ -269,6 +297,11 @@ impl Graphs {
                     return Ok(Update::Parameters(new.source));
                 }
                 (NodeKind::Alloc { bytes: a, .. }, NodeKind::Alloc { bytes: b, .. }) if a != b => {
+                    return Ok(Update::Parameters(new.source));
+                }
+                (NodeKind::Conditional(a), NodeKind::Conditional(b))
+                    if (a.how, a.context, a.bodies.len()) != (b.how, b.context, b.bodies.len()) =>
+                {
                     return Ok(Update::Parameters(new.source));
                 }
                 _ => {}
@@ -289,10 +322,10 @@ impl Graphs {
     /// Makes a graph that holds what an executable graph does, for a launch that is captured.
     ///
     /// # Errors
-    /// CUDA_ERROR_NOT_SUPPORTED if it allocates or frees.
+    /// CUDA_ERROR_NOT_SUPPORTED if it allocates, frees or has conditional nodes.
     fn graph_from(&mut self, exec: u64) -> Answer<u64> {
         let nodes = self.exec(exec)?.nodes.clone();
-        if nodes.iter().any(|n| n.kind.is_memory()) {
+        if nodes.iter().any(|n| n.kind.is_single()) {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         let graph = self.create();
@@ -305,12 +338,7 @@ impl Graphs {
                     before.push(edge);
                 }
             }
-            // The graph that a conditional node took is here already.
-            let kind = match node.kind {
-                NodeKind::Conditional(_) => NodeKind::Empty,
-                kind if node.enabled => kind,
-                _ => NodeKind::Empty,
-            };
+            let kind = if node.enabled { node.kind } else { NodeKind::Empty };
             made.push(self.add(graph, &before, kind)?);
         }
         Ok(graph)
@@ -335,7 +363,9 @@ impl Sched {
         let exec = self.graphs.exec(handle)?;
         let free_first = exec.flags & AUTO_FREE != 0;
         let nodes = exec.nodes.clone();
-        let order: Vec<&NodeKind> = nodes.iter().filter(|n| n.enabled).map(|n| &n.kind).collect();
+        let runs = running(&nodes);
+        let order: Vec<&NodeKind> =
+            nodes.iter().zip(&runs).filter(|(_, runs)| **runs).map(|(n, _)| &n.kind).collect();
         self.graphs.launch_memory(driver, &order, free_first)?;
 
         let stream = self.stream(key)?;
@@ -348,10 +378,10 @@ impl Sched {
         let mut given = 0;
         // What its kernels have at work, counted from the graph's beginning, and not handed to the stream yet.
         let mut phases = Vec::new();
-        for node in &nodes {
+        for (node, runs) in nodes.iter().zip(&runs) {
             let start = node.before.iter().map(|place| ends[*place]).max().unwrap_or(0);
             let ns = match &node.kind {
-                _ if !node.enabled => 0,
+                _ if !runs => 0,
                 NodeKind::Kernel(kernel) => {
                     let (grid, block, shared) = (kernel.grid, kernel.block, kernel.shared);
                     let shape = Shape { info: &kernel.info, grid, block, shared };
@@ -372,11 +402,11 @@ impl Sched {
                 _ => 0,
             };
             ends.push(start + ns);
+            if !runs {
+                continue;
+            }
             if matches!(node.kind, NodeKind::Copy { .. } | NodeKind::Set { .. }) {
                 driver.process.copied(context.gpu, ns);
-            }
-            if !node.enabled {
-                continue;
             }
             let ops = self.ops_of(&node.kind);
             if !ops.is_empty() && start > given {
@@ -409,6 +439,31 @@ impl Sched {
             _ => Vec::new(),
         }
     }
+}
+
+/// Which nodes run at a launch: those that are enabled, but for those in graphs that conditional nodes do not take.
+fn running(nodes: &[ExecNode]) -> Vec<bool> {
+    let mut runs: Vec<bool> = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let taken = node.within.is_none_or(|(place, number)| {
+            runs[place]
+                && matches!(&nodes[place].kind, NodeKind::Conditional(outer) if outer.taken() == number)
+        });
+        runs.push(taken && node.enabled);
+    }
+    runs
+}
+
+/// Whether a node may be where it is: in the graph of a conditional node only some kinds are, and kernels of its context.
+fn fits_its_body(node: &ExecNode, nodes: &[ExecNode]) -> bool {
+    let Some((place, _)) = node.within else { return true };
+    let NodeKind::Conditional(outer) = &nodes[place].kind else { return false };
+    node.kind.is_for_bodies()
+        && match &node.kind {
+            NodeKind::Kernel(kernel) => kernel.context == outer.context,
+            NodeKind::Conditional(inner) => inner.context == outer.context,
+            _ => true,
+        }
 }
 
 /// Takes phases that are counted from a graph's beginning, counted from `given` ns later.

@@ -144,6 +144,8 @@ pub struct Conditional {
     pub how: u32,
     /// Handle of the context.
     pub context: u64,
+    /// The condition's value at each launch; `None` if a launch does not set it.
+    pub default: Option<u32>,
     /// The graphs. The program is handed this list, which lives as long as the node.
     pub bodies: Box<[u64]>,
 }
@@ -156,15 +158,15 @@ pub const WHILE: u32 = 1;
 pub const SWITCH: u32 = 2;
 
 impl Conditional {
-    /// The graph that runs at a launch. Kernels set conditions, and no kernel runs here: a condition keeps its default,
-    /// and one without a default is taken to hold once.
-    pub fn taken(&self, default: Option<u32>) -> Option<u64> {
-        let place = match (self.how, default) {
+    /// Which of its graphs runs at a launch; there may be none of that number. Kernels set conditions, and no kernel
+    /// runs here: a condition keeps its default, and one without a default is taken to hold. The graph of a loop runs
+    /// once, because nothing would end the loop.
+    pub fn taken(&self) -> usize {
+        match (self.how, self.default) {
             (SWITCH, value) => value.unwrap_or(0) as usize,
             (_, Some(0)) => 1,
             _ => 0,
-        };
-        self.bodies.get(place).copied()
+        }
     }
 }
 
@@ -263,8 +265,21 @@ impl NodeKind {
         }
     }
 
-    /// Whether it allocates or frees: graphs with such nodes exist once only.
+    /// Whether it allocates or frees.
     pub fn is_memory(&self) -> bool {
         matches!(self, Self::Alloc { .. } | Self::Free { .. })
+    }
+
+    /// Whether a graph with it exists once only: it is neither cloned nor a child, and has one executable graph.
+    pub fn is_single(&self) -> bool {
+        self.is_memory() || matches!(self, Self::Conditional(_))
+    }
+
+    /// Whether the graphs of a conditional node may hold it.
+    pub fn is_for_bodies(&self) -> bool {
+        matches!(
+            self,
+            Self::Kernel(_) | Self::Empty | Self::Copy { .. } | Self::Set { .. } | Self::Conditional(_)
+        )
     }
 }

@@ -19,6 +19,19 @@ pub struct ExecNode {
     pub enabled: bool,
     /// Places of the nodes that come before it.
     pub before: Vec<usize>,
+    /// The conditional node whose graph it is in: its place, and the graph's number.
+    pub within: Option<(usize, usize)>,
+}
+
+/// What decides which graph of a conditional node runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Condition {
+    /// The graph that it was made for.
+    pub graph: u64,
+    /// Handle of the context.
+    pub context: u64,
+    /// Its value at each launch; `None` if a launch does not set it.
+    pub default: Option<u32>,
 }
 
 /// An executable graph.
@@ -148,8 +161,8 @@ pub struct Graphs {
     pub pools: Pools,
     /// User objects.
     pub objects: Objects,
-    /// Conditions by handle: the graph, and the value at each launch.
-    pub conditions: HashMap<u64, (u64, Option<u32>)>,
+    /// Conditions by handle.
+    pub conditions: HashMap<u64, Condition>,
     pub(crate) next_id: u32,
     pub(crate) handles: Handles,
 }
