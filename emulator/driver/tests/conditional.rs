@@ -50,13 +50,7 @@ fn condition(cuda: Cuda, graph: Handle, default: Option<u32>) -> u64 {
 }
 
 /// Adds a conditional node (0 if, 1 while, 2 switch) with a condition; gives the node and its graphs.
-fn add(
-    cuda: Cuda,
-    graph: Handle,
-    condition: u64,
-    how: u32,
-    size: u32,
-) -> Result<(Handle, Vec<Handle>), u32> {
+fn add(cuda: Cuda, graph: Handle, condition: u64, how: u32, size: u32) -> Result<(Handle, Vec<Handle>), u32> {
     let mut params = [0_u64; 32];
     params[0] = 13;
     params[2] = condition;
@@ -249,10 +243,7 @@ fn bodies_hold_kernels_copies_and_sets_only() {
                 assert_eq!(code, 0);
             }
             let mut ended = NULL;
-            assert_eq!(
-                call!(cuda, "cuStreamEndCapture"(stream => Handle, &mut ended => *mut Handle)),
-                0
-            );
+            assert_eq!(call!(cuda, "cuStreamEndCapture"(stream => Handle, &mut ended => *mut Handle)), 0);
             match allocates {
                 false => assert_eq!(launched(cuda, instantiate(cuda, graph).expect("a kernel only")), 1),
                 true => assert_eq!(instantiate(cuda, graph), Err(INVALID_VALUE), "memory in a body"),

@@ -47,8 +47,7 @@ fn core_dump_attributes_are_remembered() {
         let mut size = 0usize;
         call!(cuda, "cuCoredumpGetAttribute"(7 => u32, NULL => Handle, &mut size => *mut usize));
         assert_eq!(size, 4);
-        let code =
-            call!(cuda, "cuCoredumpSetAttribute"(5 => u32, NULL => Handle, &mut size => *mut usize));
+        let code = call!(cuda, "cuCoredumpSetAttribute"(5 => u32, NULL => Handle, &mut size => *mut usize));
         assert_eq!((code, size), (0, 1024), "without a value only the size is given");
         // A context that was made for dumps has them on.
         let mut context = NULL;
@@ -93,7 +92,10 @@ fn functions_for_core_dumps_are_registered_once() {
             NULL => Handle, NULL => Handle, NULL => Handle));
         assert_eq!(none, INVALID_VALUE);
         let deregister = |handle: Handle| call!(cuda, "cuCoredumpDeregisterStartCallback"(handle => Handle));
-        assert_eq!([deregister(complete), deregister(start), deregister(start)], [INVALID_VALUE, 0, INVALID_VALUE]);
+        assert_eq!(
+            [deregister(complete), deregister(start), deregister(start)],
+            [INVALID_VALUE, 0, INVALID_VALUE]
+        );
         assert_eq!(call!(cuda, "cuCoredumpDeregisterCompleteCallback"(complete => Handle)), 0);
     });
 }

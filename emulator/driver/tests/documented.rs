@@ -244,7 +244,7 @@ fn advice_about_managed_memory_is_remembered() {
         assert_eq!([1, 3, 5].map(|advice| advise(advice, at(1, 0), size)), [0; 3]);
         assert_eq!(advise(5, at(2, 0), size / 2), 0);
         assert_eq!(([1, 2, 5, 6].map(|a| all(a)[0]), all(3)), ([1, 0, 1, 0], [0, -2]));
-        assert_eq!(get(3, memory, size / 2), [-1, 0]);
+        assert_eq!(get(3, memory, size / 2), [0, -1], "the host comes last");
         assert_eq!(advise(2, at(0, 0), size / 2), 0, "the location does not count");
         assert_eq!((all(1)[0], get(1, memory + (size / 2) as u64, size / 2)[0]), (0, 1));
         assert_eq!(
@@ -313,6 +313,29 @@ fn arguments_are_checked_before_the_state() {
             call!(cuda, "cuCheckpointProcessGetState"(0 => i32, &mut state => *mut u32)),
             INVALID_VALUE
         );
+    });
+}
+
+#[test]
+fn pointers_and_ranges_answer_as_the_tests_of_cuda_python_expect() {
+    isolated("pointers_and_ranges_answer_as_the_tests_of_cuda_python_expect", &[], |cuda| {
+        begin(cuda, 0);
+        let (mut managed, mut pool) = (0_u64, NULL);
+        assert_eq!(call!(cuda, "cuMemAllocManaged"(&mut managed => *mut u64, 4096 => usize, 1 => u32)), 0);
+        let code = call!(cuda, "cuPointerGetAttribute"(&mut pool => *mut Handle, 17 => u32, managed => u64));
+        assert_eq!((code, pool), (0, NULL), "memory of no pool");
+        for device in [-1, 0] {
+            assert_eq!(call!(cuda, "cuMemAdvise"(managed => u64, 4096 => usize, 5 => u32, device => i32)), 0);
+        }
+        let mut accessed_by = [9_i32; 3];
+        let code = call!(cuda, "cuMemRangeGetAttribute"(
+            accessed_by.as_mut_ptr() => *mut i32, 12 => usize, 3 => u32, managed => u64, 4096 => usize));
+        assert_eq!((code, accessed_by), (0, [0, -1, -2]), "devices, the host, nothing");
+        let own = vec![0_u8; 8192];
+        let code = call!(cuda, "cuMemHostRegister_v2"(own.as_ptr() => *const u8, 8192 => usize, 3 => u32));
+        assert_eq!(code, 0);
+        let unregister = |at: usize| call!(cuda, "cuMemHostUnregister"(own[at..].as_ptr() => *const u8));
+        assert_eq!([unregister(4096), unregister(0), unregister(0)], [INVALID_VALUE, 0, 713]);
     });
 }
 

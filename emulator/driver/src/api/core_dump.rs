@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_uint, c_void};
 
 use radrm_cuda_abi::*;
 
-use crate::engine::core_dump::{Moment, Settings, USER_TRIGGER, PIPE, Shape, TEXT, default_of};
+use crate::engine::core_dump::{Moment, PIPE, Settings, Shape, TEXT, USER_TRIGGER, default_of};
 use crate::engine::driver::Driver;
 use crate::util::ffi::{Answer, In, Out, set_text};
 use crate::util::sync::lock;

@@ -45,13 +45,16 @@ fn register(driver: &Driver, address: u64, bytes: u64, flags: c_uint) -> Answer 
     Ok(())
 }
 
-/// Takes out the block of one kind that begins at an address and frees it.
+/// Takes out the block of one kind that begins at an address and frees it; `missing` is the error for an address in no
+/// such block.
 fn release(driver: &Driver, address: u64, kind: Use, missing: CUresult) -> Answer {
     driver.current()?;
     let mut state = driver.memory.lock();
     let state = &mut *state;
-    if state.blocks.at(address).is_none_or(|block| block.kind != kind) {
-        return Err(missing);
+    match state.blocks.find(address).filter(|block| block.kind == kind) {
+        None => return Err(missing),
+        Some(block) if block.base != address => return Err(CUDA_ERROR_INVALID_VALUE),
+        Some(_) => {}
     }
     if let Some(block) = state.blocks.remove(address) {
         free_block(driver, state, &block);

@@ -131,7 +131,10 @@ fn attribute(hints: &[Hints], out: Out<c_void>, bytes: usize, id: c_uint) -> Ans
         (3, _) if bytes >= 4 && bytes.is_multiple_of(4) => {
             let mut devices = hints.first().map(|h| h.accessed_by.clone()).unwrap_or_default();
             devices.retain(|device| hints.iter().all(|h| h.accessed_by.contains(device)));
-            let list = devices.into_iter().chain(std::iter::repeat(INVALID_DEVICE)).take(bytes / 4);
+            // The host comes behind the devices.
+            let host = devices.remove(&CPU).then_some(CPU);
+            let list =
+                devices.into_iter().chain(host).chain(std::iter::repeat(INVALID_DEVICE)).take(bytes / 4);
             return list.enumerate().try_for_each(|(i, device)| out.cast::<c_int>().set_at(i, device));
         }
         (5 | 7, 4) => place(id == 7).map_or(0, |(kind, _)| kind as c_int),

@@ -39,4 +39,5 @@ pub mod profiler;
 pub mod resolve;
 pub mod stream;
 pub mod tensor_map;
+pub mod texture;
 pub mod vmm;

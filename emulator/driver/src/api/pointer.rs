@@ -66,7 +66,7 @@ fn attribute(
         }
         CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => match block.kind {
             Use::Pool(handle) => out.cast::<u64>().set(handle),
-            _ => Err(CUDA_ERROR_INVALID_VALUE),
+            _ => out.cast::<u64>().set(0),
         },
         CU_POINTER_ATTRIBUTE_MAPPING_SIZE => out.cast::<u64>().set(block.size),
         CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => out.cast::<u64>().set(block.base),

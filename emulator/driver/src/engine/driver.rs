@@ -17,6 +17,7 @@ use crate::engine::launches::Launches;
 use crate::engine::memory::state::Memory;
 use crate::engine::stream::clock::Clock;
 use crate::engine::stream::state::{Sched, Scheduler};
+use crate::engine::texture::Objects;
 use crate::engine::unsupported::Unsupported;
 use crate::models::{devices, mps};
 use crate::util::ffi::Answer;
@@ -41,6 +42,8 @@ pub struct Driver {
     pub greens: Greens,
     /// Everything about memory.
     pub memory: Memory,
+    /// Texture and surface objects.
+    pub textures: Mutex<Objects>,
     /// Modules, libraries and what is in them.
     pub code: Code,
     /// Streams, events, captures and graphs.
@@ -103,6 +106,7 @@ impl Driver {
             devices,
             contexts: Registry::default(),
             greens: Greens::default(),
+            textures: Mutex::default(),
             core_dumps: Mutex::new(CoreDumps::new()),
             backed,
             log: on("RADRM_EMULATOR_LOG"),

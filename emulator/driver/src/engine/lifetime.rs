@@ -93,6 +93,7 @@ pub fn end(driver: &'static Driver, context: &Arc<Context>) {
     sync::context_destroyed(driver, context);
     module::context_destroyed(driver, context.handle.addr());
     free::context_destroyed(driver, context);
+    lock(&driver.textures).retain(|_, object| object.context != context.id);
     if let Some(spec) = driver.machine.gpu(context.gpu) {
         driver.process.discharge(context.gpu, Charge::Context, spec.context_bytes(), spec.context_bytes());
     }

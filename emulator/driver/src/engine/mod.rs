@@ -16,5 +16,6 @@ pub mod launches;
 pub mod lifetime;
 pub mod memory;
 pub mod stream;
+pub mod texture;
 pub mod transfer;
 pub mod unsupported;

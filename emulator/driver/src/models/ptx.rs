@@ -76,13 +76,11 @@ fn tenths(text: &str) -> u32 {
 
 /// Registers of a thread, guessed from the virtual registers that the text declares: a quarter of
 /// them, in words of 32 bits, plus 8, rounded up to the allocation unit of 8, within 16..=255 and
-/// within what the largest stated block can have.
+/// within what the largest block can have: an estimate must not make a launch fail that a GPU makes.
 pub fn estimate_registers(words: u32, max_threads: Option<u32>) -> u32 {
-    let guess = (8 + words / 4).next_multiple_of(8).clamp(16, 255);
-    match max_threads {
-        Some(threads) if threads > 0 => guess.min(65536 / threads.max(257)).max(16),
-        _ => guess,
-    }
+    const LARGEST_BLOCK: u32 = 1024;
+    let threads = max_threads.filter(|threads| *threads > 0).unwrap_or(LARGEST_BLOCK);
+    (8 + words / 4).next_multiple_of(8).clamp(16, 255).min(65536 / threads.max(257)).max(16)
 }
 
 struct Variable<'a> {
@@ -444,7 +442,8 @@ mod tests {
 
     #[test]
     fn a_stated_block_bounds_the_registers() {
-        assert_eq!(estimate_registers(4000, None), 255);
+        assert_eq!(estimate_registers(4000, None), 64, "a block of 1024 can be launched");
+        assert_eq!(estimate_registers(4000, Some(256)), 255);
         assert_eq!(estimate_registers(4000, Some(1024)), 64);
         assert_eq!(estimate_registers(0, Some(1024)), 16);
     }

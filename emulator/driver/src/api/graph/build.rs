@@ -54,7 +54,9 @@ fn add_any(
     given: Out<AnyParams>,
 ) -> Answer {
     let mut params = given.get()?;
-    add(driver, out, graph, before, data, count, |state| params::any(driver, state, Some(graph.addr()), &mut params))?;
+    add(driver, out, graph, before, data, count, |state| {
+        params::any(driver, state, Some(graph.addr()), &mut params)
+    })?;
     given.set(params)
 }
 

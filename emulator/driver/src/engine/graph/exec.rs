@@ -1,6 +1,6 @@
 //! Executable graphs: instantiation, launch, update.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use radrm_cuda_abi::*;
 
@@ -152,7 +152,7 @@ impl Graphs {
         }
         let handle = self.handles.next();
         let id = self.next_id();
-        self.execs.insert(handle, Exec { nodes, flags, graph, id, objects });
+        self.execs.insert(handle, Exec { nodes, flags, graph, id, objects, mapped: BTreeMap::new() });
         Ok(handle)
     }
 
@@ -366,7 +366,13 @@ impl Sched {
         let runs = running(&nodes);
         let order: Vec<&NodeKind> =
             nodes.iter().zip(&runs).filter(|(_, runs)| **runs).map(|(n, _)| &n.kind).collect();
-        self.graphs.launch_memory(driver, &order, free_first)?;
+        let mapped = self.graphs.launch_memory(driver, &order, free_first)?;
+        if let Some(exec) = self.graphs.execs.get_mut(&handle) {
+            for (device, bytes) in mapped {
+                let most = exec.mapped.entry(device).or_default();
+                *most = bytes.max(*most);
+            }
+        }
 
         let stream = self.stream(key)?;
         let (device, context) = (stream.device, stream.context);

@@ -71,7 +71,8 @@ impl Graphs {
         Ok(())
     }
 
-    /// Takes memory for a launch of nodes in this order, and notes what is live after it.
+    /// Takes memory for a launch of nodes in this order, and notes what is live after it. Gives what the launch needs of
+    /// each device.
     ///
     /// # Errors
     /// CUDA_ERROR_OUT_OF_MEMORY; CUDA_ERROR_INVALID_VALUE if memory of a former launch is still live
@@ -81,7 +82,7 @@ impl Graphs {
         driver: &'static Driver,
         order: &[&NodeKind],
         free_first: bool,
-    ) -> Answer {
+    ) -> Answer<Vec<(CUdevice, u64)>> {
         let own: Vec<CUdeviceptr> = order
             .iter()
             .filter_map(|kind| if let NodeKind::Alloc { address, .. } = kind { Some(*address) } else { None })
@@ -134,7 +135,19 @@ impl Graphs {
                 _ => {}
             }
         }
-        Ok(())
+        Ok(taken)
+    }
+
+    /// Memory that is in use, or that an executable graph still has mapped: graphs share it, so the largest counts.
+    pub fn used(&self, device: CUdevice) -> u64 {
+        let mapped = self.execs.values().filter_map(|exec| exec.mapped.get(&device));
+        self.pools.0.get(&device).map(|pool| &pool.used).into_iter().chain(mapped).copied().max().unwrap_or(0)
+    }
+
+    /// Gives memory that is not in use back to the device.
+    pub fn trim(&mut self, driver: &'static Driver, device: CUdevice) {
+        self.execs.values_mut().for_each(|exec| _ = exec.mapped.remove(&device));
+        self.pools.trim(driver, device);
     }
 }
 

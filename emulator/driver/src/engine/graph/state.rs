@@ -47,6 +47,8 @@ pub struct Exec {
     pub id: u32,
     /// References to user objects: the graph that they are from, object, number.
     pub objects: Vec<Held>,
+    /// Memory that its launches have mapped and that was not trimmed since, by device.
+    pub mapped: BTreeMap<CUdevice, u64>,
 }
 
 /// References of an executable graph: the graph that they are from, object, number.
