@@ -25,6 +25,7 @@ static CUlibrary library[SLOTS];
 static CUkernel kernel[SLOTS];
 static CUfunction function[SLOTS];
 static CUlinkState link_of[SLOTS];
+static unsigned long long texture[SLOTS];
 static void *host[SLOTS];
 static char registered[SLOTS][8192] __attribute__((aligned(4096)));
 static char buffer[1 << 16];
@@ -148,6 +149,9 @@ static CUDA_KERNEL_NODE_PARAMS kernel_node(unsigned a, unsigned b) {
     X(mipmap_create, ({ CUDA_ARRAY3D_DESCRIPTOR d = {b % 300, c % 300, 0, CU_ARRAY_FLOAT, 1, 0}; CU(cuMipmappedArrayCreate)(OUT(c, AT(mipmap, a)), &d, b % 7); })) \
     X(mipmap_destroy, CU(cuMipmappedArrayDestroy)(ANY(mipmap, a)))                                                      \
     X(mipmap_level, CU(cuMipmappedArrayGetLevel)(OUT(c, AT(array, a)), ANY(mipmap, b), c % 5))                          \
+    X(texture_create, ({ unsigned long long p[18] = {b % 5, b % 5 < 2 ? (uintptr_t)ANY(array, c) : address(c), 0x100000020ull, SIZE(a), SMALL(b), SMALL(c)}; unsigned d[26] = {c % 5, [3] = b % 3}; CU(cuTexObjectCreate)(OUT(c, AT(texture, a)), (void *)p, (void *)d, NULL); })) \
+    X(texture_of, ({ unsigned long long p[18] = {9}; CUresult r = CU(cuTexObjectGetResourceDesc)((void *)OUT(c, p), ANY(texture, a)); SAY("%llu", p[0]); r; })) \
+    X(texture_destroy, CU(cuTexObjectDestroy)(ANY(texture, a)))                                                         \
     /* streams and events */                                                                                            \
     X(stream_create, CU(cuStreamCreate)(OUT(c, AT(stream, a)), b % 3))                                                  \
     X(stream_destroy, CU(cuStreamDestroy_v2)(ANY(stream, a)))                                                           \
