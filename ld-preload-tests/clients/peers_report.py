@@ -11,7 +11,9 @@ _report = open(os.environ["PEERS_REPORT"], "a", encoding="utf-8", errors="replac
 
 
 def _write(test, outcome, reason=""):
-    words = " ".join(reason.split())[-400:]
+    words = " ".join(reason.split())
+    if len(words) > 400:
+        words = words[:200] + " ... " + words[-195:]
     _report.write(f"{test}\t{outcome}\t{words}\n")
     _report.flush()
 

@@ -13,6 +13,7 @@
 //!   joins a program to both.
 //! * [`node`]: a node daemon, and its clients.
 //! * [`slurm`]: a Slurm of one node.
+//! * [`measured`]: where, when and of what a table was made.
 //! * [`random`]: numbers that a seed repeats.
 //! * [`figures`]: the shim's figures beside the emulator's.
 
@@ -22,6 +23,7 @@ pub mod child;
 pub mod figures;
 pub mod genuine;
 pub mod header;
+pub mod measured;
 pub mod node;
 pub mod peers;
 pub mod programs;

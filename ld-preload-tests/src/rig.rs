@@ -100,6 +100,19 @@ impl Rig {
         self.path().join("lib")
     }
 
+    /// Puts all files of a folder beside the driver's libraries, but for those that are there.
+    ///
+    /// # Panics
+    /// If the folder cannot be read.
+    pub fn add_libraries(&self, folder: &Path) {
+        for file in fs::read_dir(folder).expect("libraries").flatten() {
+            let link = self.libraries().join(file.file_name());
+            if !link.exists() {
+                symlink(file.path(), link).expect("link to a library");
+            }
+        }
+    }
+
     /// File of the emulated machine.
     pub fn machine_path(&self) -> PathBuf {
         self.path().join("machine")

@@ -1,10 +1,11 @@
 //! `cargo xtask peers`: other projects' test suites from their packages, run with and without the shim.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use crate::{shell, venv};
 
@@ -32,18 +33,26 @@ pub fn run(flags: &Flags) -> Result<()> {
     let list = fs::read_to_string(shell::root().join("ld-preload-tests/data/peers.tsv"))?;
     for line in list.lines().filter(|line| !line.starts_with('#')) {
         let fields: Vec<&str> = line.split('\t').collect();
-        let asked = |name: &str| flags.suites.iter().any(|suite| suite.split(':').next() == Some(name));
-        if let [name, package, version, "sdist", ..] = fields[..]
-            && (flags.suites.is_empty() || asked(name))
-            && let Err(error) = fetch(&python, &work, package, version)
-        {
-            eprintln!("xtask: the source of {package} {version} cannot be fetched: {error:#}");
+        let [name, package, version, from, tests, ..] = fields[..] else { continue };
+        let asked = |suite: &String| suite.split(':').next() == Some(name);
+        if !flags.suites.is_empty() && !flags.suites.iter().any(asked) {
+            continue;
+        }
+        let folder = work.join(format!("{package}-{version}"));
+        let fetched = match from {
+            "sdist" | "unpacked" if folder.exists() => Ok(()),
+            "sdist" => source_package(&python, &work, package, version),
+            "unpacked" => wheel(&python, &work, package, version),
+            "crate" => compile(&folder, package, version, tests),
+            _ => Ok(()),
+        };
+        if let Err(error) = fetched {
+            eprintln!("xtask: the tests of {package} {version} cannot be had: {error:#}");
         }
     }
     shell::run(shell::cargo().args(["build", "--workspace"]))?;
-    let mut command = shell::cargo();
-    command.args(["run", "--quiet", "-p", "radrm-preload-tests", "--bin", "radrm-peers", "--"]);
-    command.args(&flags.suites).arg("--python").arg(python).arg("--work").arg(work);
+    let mut command = shell::command(shell::target_dir().join("debug/radrm-peers"));
+    command.args(&flags.suites).arg("--environments").arg(shell::target_dir()).arg("--work").arg(work);
     command.args(["--out", "bench/PEERS.md"]).env("RADRM_TEST_NO_BUILD", "1");
     if flags.again {
         command.arg("--again");
@@ -54,17 +63,70 @@ pub fn run(flags: &Flags) -> Result<()> {
     shell::run(&mut command)
 }
 
-/// Fetches and unpacks a source package. Nothing of it is built or installed.
-fn fetch(python: &Path, work: &Path, package: &str, version: &str) -> Result<()> {
+/// Fetches and unpacks a source package. Nothing of it is installed.
+fn source_package(python: &Path, work: &Path, package: &str, version: &str) -> Result<()> {
+    let archive = download(python, work, package, version, "--no-binary")?;
+    shell::run(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(work))
+}
+
+/// Fetches and unpacks a wheel, beside the environment.
+fn wheel(python: &Path, work: &Path, package: &str, version: &str) -> Result<()> {
+    let archive = download(python, work, package, version, "--only-binary")?;
     let folder = work.join(format!("{package}-{version}"));
-    if folder.exists() {
+    shell::run(Command::new(python).args(["-m", "zipfile", "-e"]).arg(&archive).arg(folder))
+}
+
+/// Downloads a package in one form; gives the file.
+fn download(python: &Path, work: &Path, package: &str, version: &str, form: &str) -> Result<PathBuf> {
+    let packed = work.join("packed").join(package);
+    fs::create_dir_all(&packed)?;
+    let pip = ["-m", "pip", "download", "--quiet", "--no-deps", form, package, "--dest"];
+    // pip asks a source package for its metadata, and CuPy's fails without CUDA's headers but for this.
+    let mut command = Command::new(python);
+    command.args(pip).arg(&packed).arg(format!("{package}=={version}")).env("CUPY_INSTALL_USE_STUB", "1");
+    shell::run(&mut command)?;
+    let file = fs::read_dir(&packed)?.flatten().map(|entry| entry.path()).find(|path| path.is_file());
+    file.with_context(|| format!("nothing in {}", packed.display()))
+}
+
+/// Compiles the tests of a crate that this workspace depends on into `folder/tests`.
+fn compile(folder: &Path, package: &str, version: &str, features: &str) -> Result<()> {
+    let program = folder.join("tests");
+    if program.exists() {
         return Ok(());
     }
-    let packed = work.join("packed");
-    fs::create_dir_all(&packed)?;
-    let wanted = format!("{package}=={version}");
-    let pip = ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", "--dest"];
-    shell::run(Command::new(python).args(pip).arg(&packed).arg(wanted))?;
-    let archive = packed.join(format!("{package}-{version}.tar.gz"));
-    shell::run(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(work))
+    let manifest = manifest_of(package, version)?;
+    // Cargo writes beside the manifest, and the registry's copy is shared.
+    let source = folder.join("source");
+    fs::create_dir_all(folder)?;
+    shell::run(Command::new("cp").arg("-rT").arg(manifest.parent().unwrap_or(&manifest)).arg(&source))?;
+    // A workspace of its own: it lies below another one.
+    let own = source.join("Cargo.toml");
+    let text = fs::read_to_string(&own)?;
+    if !text.contains("[workspace]") {
+        fs::write(&own, text + "\n[workspace]\n")?;
+    }
+    let output = shell::cargo()
+        .args(["test", "--no-run", "--lib", "--message-format=json", "--no-default-features", "--features"])
+        .args([features, "--manifest-path"])
+        .arg(own)
+        .arg("--target-dir")
+        .arg(folder.join("target"))
+        .stderr(Stdio::inherit())
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let built = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).last();
+    let built = built.with_context(|| format!("the tests of {package} do not compile"))?;
+    fs::copy(&built, &program).map(drop).with_context(|| built.display().to_string())
+}
+
+/// Manifest of a dependency's source.
+fn manifest_of(package: &str, version: &str) -> Result<PathBuf> {
+    let output = shell::cargo().args(["metadata", "--format-version=1", "--locked"]).output()?;
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let packages = metadata["packages"].as_array().context("packages")?;
+    let found = packages.iter().find(|found| found["name"] == package && found["version"] == version);
+    let path = found.and_then(|found| found["manifest_path"].as_str());
+    path.map(PathBuf::from).with_context(|| format!("{package} {version} is no dependency"))
 }

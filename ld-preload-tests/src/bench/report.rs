@@ -1,27 +1,11 @@
 //! The table as Markdown.
 
-use std::{fmt::Write as _, process::Command};
+use std::fmt::Write as _;
 
 use super::cores::pairs_by_core;
 use super::paced::{self, Pair};
 use super::{Figures, Plan, Samples, Setup, median};
-use crate::artifacts;
-
-fn said_by(program: &str, args: &[&str]) -> String {
-    let output = Command::new(program).args(args).current_dir(artifacts::workspace()).output();
-    output.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned()).unwrap_or_default()
-}
-
-fn machine() -> String {
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpuinfo.lines().find_map(|l| l.strip_prefix("model name")).unwrap_or("unknown processor");
-    let processors = cpuinfo.lines().filter(|l| l.starts_with("processor")).count();
-    format!(
-        "{}, {processors} processors, Linux {}",
-        model.trim_start_matches([' ', '\t', ':']),
-        said_by("uname", &["-r"])
-    )
-}
+use crate::measured::{commit, date, machine};
 
 /// `median (min-max)`.
 fn spread(samples: &Samples, setup: Setup, scale: f64) -> String {
@@ -125,10 +109,8 @@ pub fn table(plan: &Plan, figures: &Figures) -> String {
     let mut line = |text: String| writeln!(out, "{text}").expect("write to a string");
     line("# What the shim costs\n".into());
     line(format!("- machine: {}", machine()));
-    line(format!("- date: {}", said_by("date", &["-u", "+%Y-%m-%d %H:%M UTC"])));
-    let changed =
-        if said_by("git", &["status", "--porcelain", "-uno"]).is_empty() { "" } else { ", with changes" };
-    line(format!("- commit: {}{changed}", said_by("git", &["rev-parse", "--short", "HEAD"])));
+    line(format!("- date: {}", date()));
+    line(format!("- commit: {}", commit()));
     line(format!(
         "- command: `cargo xtask bench`{}",
         if plan.is_quick { " (quick: not for comparison)" } else { "" }

@@ -1,11 +1,12 @@
 //! Other projects' test suites, run with and without the shim and compared test by test.
 //!
 //! * [`suites`]: which suites there are, one data list.
-//! * [`run`]: one file of tests, on an emulated machine of its own.
+//! * [`run`]: one file of tests, on an emulated machine of its own; [`compiled`]: tests in a program of their own.
 //! * [`outcome`]: what became of a test, and the class of a failure.
 //! * [`store`]: results that were kept, so that a suite can be run in pieces.
 //! * [`table`] writes `bench/PEERS.md`.
 
+pub mod compiled;
 pub mod outcome;
 pub mod run;
 pub mod store;

@@ -42,10 +42,12 @@ const NOT_EMULATED: [&str; 12] = [
     "named symbol not found",
 ];
 /// Parts of reasons which compare values.
-const VALUES: [&str; 10] = [
+const VALUES: [&str; 12] = [
     "AssertionError",
+    "assertion ",
     "assert ",
     "Mismatch",
+    "DESIRED: ",
     "not equal",
     "not almost equal",
     "not greater",
@@ -116,6 +118,7 @@ mod tests {
             ("AssertionError: Arrays are not equal", Class::Values),
             ("CudaAPIError: [801] CUDA_ERROR_NOT_SUPPORTED", Class::NotEmulated),
             ("AssertionError: call failed: CUDA_ERROR_NOT_SUPPORTED", Class::NotEmulated),
+            ("src/a.rs:1:2: assertion `left == right` failed left: 0 right: 1", Class::Values),
             ("ValueError: invalid literal", Class::Fault),
         ] {
             assert_eq!(Outcome::Failed(reason.to_owned()).class(), Some(class), "{reason}");

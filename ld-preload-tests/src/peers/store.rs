@@ -12,17 +12,21 @@ use super::run::Both;
 
 /// Reads what was kept; nothing where nothing was.
 pub fn load(file: &Path) -> BTreeMap<String, Both> {
-    let mut texts: BTreeMap<(String, bool), String> = BTreeMap::new();
+    let mut texts: BTreeMap<(String, String), String> = BTreeMap::new();
     for line in fs::read_to_string(file).unwrap_or_default().lines() {
         let mut fields = line.splitn(3, '\t');
         if let (Some(of), Some(side), Some(rest)) = (fields.next(), fields.next(), fields.next()) {
-            writeln!(texts.entry((of.to_owned(), side == "shim")).or_default(), "{rest}").expect("a string");
+            writeln!(texts.entry((of.to_owned(), side.to_owned())).or_default(), "{rest}").expect("a string");
         }
     }
     let mut runs: BTreeMap<String, Both> = BTreeMap::new();
-    for ((of, shimmed), text) in texts {
+    for ((of, side), text) in texts {
         let run = runs.entry(of).or_default();
-        *(if shimmed { &mut run.shimmed } else { &mut run.bare }) = parse(&text);
+        match side.as_str() {
+            "shim" => run.shimmed = parse(&text),
+            "bare" => run.bare = parse(&text),
+            _ => run.unsteady = text.lines().map(|test| test.trim_end().to_owned()).collect(),
+        }
     }
     runs
 }
@@ -45,6 +49,9 @@ pub fn save(file: &Path, runs: &BTreeMap<String, Both>) -> Result<()> {
                 writeln!(text, "{of}\t{side}\t{test}\t{word}\t{reason}").expect("a string");
             }
         }
+        for test in &run.unsteady {
+            writeln!(text, "{of}\tunsteady\t{test}").expect("a string");
+        }
     }
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder)?;
@@ -63,10 +70,13 @@ mod tests {
         assert!(load(&file).is_empty());
         let bare = parse("a\tpassed\t\nb\tfailed\tbad: 1\nc\tstarted\t\nd\tskipped\t\n");
         let shimmed = parse("a\tfailed\tother\n");
-        let runs =
-            BTreeMap::from([("x.py".to_owned(), Both { bare: bare.clone(), shimmed: shimmed.clone() })]);
+        let runs = BTreeMap::from([(
+            "x.py".to_owned(),
+            Both { bare: bare.clone(), shimmed: shimmed.clone(), unsteady: ["d".to_owned()].into() },
+        )]);
         save(&file, &runs).unwrap();
         let loaded = load(&file);
         assert_eq!((&loaded["x.py"].bare, &loaded["x.py"].shimmed), (&bare, &shimmed));
+        assert!(loaded["x.py"].unsteady.contains("d"));
     }
 }

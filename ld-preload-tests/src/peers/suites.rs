@@ -11,8 +11,12 @@ const LIST: &str = include_str!("../../data/peers.tsv");
 pub enum Origin {
     /// The installed package has them.
     Wheel,
+    /// A wheel has them that is unpacked beside the environment.
+    Unpacked,
     /// The source package has them.
     Sdist,
+    /// They are compiled from a crate's source.
+    Crate,
     /// No package has them.
     Nowhere,
 }
@@ -28,8 +32,10 @@ pub struct Suite {
     pub version: &'static str,
     /// Where its tests come from.
     pub origin: Origin,
-    /// Folder of the tests, in the package.
+    /// Folder of the tests, in the package; of a crate the features that it is compiled with.
     pub tests: &'static str,
+    /// Name of the Python environment; empty where there is none.
+    pub environment: &'static str,
     /// What a reader should know.
     pub remark: &'static str,
 }
@@ -44,16 +50,25 @@ pub fn all() -> Result<Vec<Suite>> {
 
 fn suite(line: &'static str) -> Result<Suite> {
     let fields: Vec<&'static str> = line.split('\t').collect();
-    let [name, package, version, from, tests, runner, remark] = fields[..] else {
+    let [name, package, version, from, tests, environment, remark] = fields[..] else {
         bail!("{line:?} has {} fields and not 7", fields.len());
     };
-    let origin = match (from, runner) {
-        ("wheel", "pytest") => Origin::Wheel,
-        ("sdist", "pytest") => Origin::Sdist,
-        ("-", "") => Origin::Nowhere,
-        _ => bail!("{line:?}: {from} with {runner} is not known"),
+    let origin = match (from, environment.is_empty()) {
+        ("wheel", false) => Origin::Wheel,
+        ("unpacked", false) => Origin::Unpacked,
+        ("sdist", false) => Origin::Sdist,
+        ("crate", true) => Origin::Crate,
+        ("-", true) => Origin::Nowhere,
+        _ => bail!("{line:?}: {from} in the environment {environment:?} is not known"),
     };
-    Ok(Suite { name, package, version, origin, tests, remark })
+    Ok(Suite { name, package, version, origin, tests, environment, remark })
+}
+
+impl Suite {
+    /// Folder of its source below the folder that sources are fetched into.
+    pub fn source(&self, work: &Path) -> PathBuf {
+        work.join(format!("{}-{}", self.package, self.version))
+    }
 }
 
 /// Files of tests below a folder, in the order of their names.

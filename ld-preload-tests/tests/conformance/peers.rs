@@ -18,9 +18,11 @@ fn a_sample_of_numba_cudas_suite_is_the_same_with_the_shim() {
     let ask = "import sysconfig; print(sysconfig.get_path('purelib'))";
     let output = Command::new(&python).args(["-c", ask]).output().expect("python");
     let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join(suite.tests);
+    let interpreter = peers::run::Interpreter { python, packages: None, libraries: Vec::new() };
     let mut tests = 0;
     for name in SAMPLE {
-        let run = peers::run::file(&python, &folder.join(name), Duration::from_secs(PATIENCE)).expect(name);
+        let patience = Duration::from_secs(PATIENCE);
+        let run = peers::run::file(&interpreter, &folder.join(name), patience).expect(name);
         let differences = run.differences();
         assert!(differences.is_empty(), "{name}: {differences:?}");
         tests += run.bare.len();
