@@ -5,10 +5,11 @@
 //! note of it. Older kernels do not know the question; then the status stays
 //! unknown.
 
+use crate::source::Brief;
 use radrm_os::pidfd;
 use radrm_profile::model::{Exit, ProcessKey};
 use rustix::process::{Resource, getrlimit};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Descriptors in use at most, and as a share of those that this process may
@@ -22,19 +23,35 @@ pub(crate) struct Exits {
     most: usize,
     living: HashMap<ProcessKey, OwnedFd>,
     gone: Vec<(ProcessKey, OwnedFd)>,
+    /// Those whose process id is that of another pid namespace, and none that this one could wait for.
+    elsewhere: HashSet<ProcessKey>,
 }
 
 impl Exits {
     pub(crate) fn new() -> Exits {
         let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / SHARE;
         let most = usize::try_from(allowed).map_or(MOST, |allowed| allowed.min(MOST));
-        Exits { most, living: HashMap::new(), gone: Vec::new() }
+        Exits { most, living: HashMap::new(), gone: Vec::new(), elsewhere: HashSet::new() }
+    }
+
+    /// A process was met for the first time.
+    pub(crate) fn met(&mut self, brief: &Brief) {
+        match brief.pid {
+            Some(pid) if brief.alive => self.watch(brief.key, pid),
+            Some(_) => {}
+            None => _ = self.elsewhere.insert(brief.key),
+        }
+    }
+
+    /// Whether the id of a process means another process here, or none.
+    pub(crate) fn is_elsewhere(&self, key: ProcessKey) -> bool {
+        self.elsewhere.contains(&key)
     }
 
     /// Takes a handle of a process that was alive a moment ago. Its id could
     /// have been given to another one since only if all others had been used
     /// up in that moment.
-    pub(crate) fn watch(&mut self, key: ProcessKey, pid: u32) {
+    fn watch(&mut self, key: ProcessKey, pid: u32) {
         if self.living.len() + self.gone.len() >= self.most || self.living.contains_key(&key) {
             return;
         }

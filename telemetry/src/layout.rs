@@ -15,13 +15,13 @@
 use crate::sync::AtomicU64;
 
 mod account;
+mod directory;
 mod ranges;
-mod slot_state;
 mod stacks;
 
 pub use account::{AccountCell, KindCell, PeakCell};
+pub use directory::{DirEntry, SlotNamespace, SlotState, entry_at};
 pub use ranges::*;
-pub use slot_state::{SlotNamespace, SlotState};
 pub use stacks::*;
 
 /// First word of a segment: "RADRMSEG".
@@ -105,25 +105,6 @@ pub struct GpuCell {
     pub name: [AtomicU64; 8],
     /// Unused.
     pub spare2: [AtomicU64; 8],
-}
-
-/// Offset of a slot's directory entry in the file. It is also the byte that a process of another pid namespace locks.
-pub const fn entry_at(slot: usize) -> u64 {
-    DIRECTORY_AT + (slot * size_of::<DirEntry>()) as u64
-}
-
-/// Directory entry of a slot.
-#[repr(C)]
-#[derive(Debug)]
-pub struct DirEntry {
-    /// State, generation and pid in one word, see [`SlotState`].
-    pub state: AtomicU64,
-    /// Start time of the process in clock ticks since boot (field 22 of `/proc/PID/stat`).
-    pub start: AtomicU64,
-    /// Generation whose data the launcher has saved.
-    pub harvested: AtomicU64,
-    /// Where the process id counts, see [`SlotNamespace`].
-    pub namespace: AtomicU64,
 }
 
 /// The first bytes of a segment.

@@ -116,7 +116,7 @@ fn compile(folder: &Path, package: &str, version: &str, features: &str) -> Resul
         .output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let built = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).last();
+    let built = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next_back();
     let built = built.with_context(|| format!("the tests of {package} do not compile"))?;
     fs::copy(&built, &program).map(drop).with_context(|| built.display().to_string())
 }

@@ -140,8 +140,6 @@ pub(crate) struct Watch<S> {
     /// Processes beyond [`PROCESSES`].
     left_out: HashSet<ProcessKey>,
     left_out_count: u64,
-    /// Processes whose id is that of another pid namespace, and no child's.
-    elsewhere: HashSet<ProcessKey>,
     /// Exits of children, by process id.
     exits: BTreeMap<u32, Exit>,
     /// Exits of processes that are not our children.
@@ -205,7 +203,6 @@ impl<S: Source> Watch<S> {
             postmortems: Postmortems::default(),
             processes: HashMap::new(),
             met: 0,
-            elsewhere: HashSet::new(),
             left_out: HashSet::new(),
             left_out_count: 0,
             exits: BTreeMap::new(),
@@ -255,9 +252,8 @@ impl<S: Source> Watch<S> {
         self.exits.insert(self.output.profile.job.pid, exit);
         for (pid, exit) in std::mem::take(&mut self.exits) {
             // The last process with this id, if it became other programs on its way.
-            let is_its =
-                |process: &&Process| process.identity.pid == pid && !self.elsewhere.contains(&process.key);
-            let programs = self.output.profile.processes.iter().filter(is_its);
+            let programs = self.output.profile.processes.iter().filter(|it| it.identity.pid == pid);
+            let programs = programs.filter(|process| !self.others.is_elsewhere(process.key));
             if let Some(key) =
                 programs.max_by_key(|process| process.identity.joined).map(|process| process.key)
             {
@@ -414,11 +410,7 @@ impl<S: Source> Watch<S> {
         let fine_timeline = self.met < FINE_TIMELINES;
         let keeps_launches = self.met < launches::PROCESSES;
         self.met += 1;
-        match brief.pid {
-            Some(pid) if brief.alive => self.others.watch(brief.key, pid),
-            Some(_) => {}
-            None => _ = self.elsewhere.insert(brief.key),
-        }
+        self.others.met(brief);
         let watched = Watched {
             seen: now,
             library_reads: 0,

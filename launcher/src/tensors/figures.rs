@@ -29,6 +29,9 @@ pub struct Figures {
     pub devices: Vec<Device>,
 }
 
+/// Category, number of the module or -1, frames as numbers of code and line, bytes, blocks.
+type Row = (TensorCategory, i64, Vec<(u32, u32)>, u64, u64);
+
 /// What held the memory of one device.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct Device {
@@ -46,7 +49,7 @@ pub struct Device {
     /// Classes of models, and paths in them.
     pub modules: Vec<(String, String)>,
     /// Category, number of the module or -1, frames (number of the function and line, innermost first), bytes and blocks.
-    pub rows: Vec<(TensorCategory, i64, Vec<(u32, u32)>, u64, u64)>,
+    pub rows: Vec<Row>,
 }
 
 /// The files of a folder, by process. What cannot be read is left out.

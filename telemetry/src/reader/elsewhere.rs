@@ -118,7 +118,7 @@ fn find(it: Whereabouts, namespace: u64) -> Option<u32> {
 fn own_pid(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    pids.split_whitespace().last()?.parse().ok()
+    pids.split_whitespace().next_back()?.parse().ok()
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,4 +1,26 @@
-//! Words of a slot in the directory.
+//! The directory of slots.
+
+use super::DIRECTORY_AT;
+use crate::sync::AtomicU64;
+
+/// Offset of a slot's directory entry in the file. It is also the byte that a process of another pid namespace locks.
+pub const fn entry_at(slot: usize) -> u64 {
+    DIRECTORY_AT + (slot * size_of::<DirEntry>()) as u64
+}
+
+/// Directory entry of a slot.
+#[repr(C)]
+#[derive(Debug)]
+pub struct DirEntry {
+    /// State, generation and pid in one word, see [`SlotState`].
+    pub state: AtomicU64,
+    /// Start time of the process in clock ticks since boot (field 22 of `/proc/PID/stat`).
+    pub start: AtomicU64,
+    /// Generation whose data the launcher has saved.
+    pub harvested: AtomicU64,
+    /// Where the process id counts, see [`SlotNamespace`].
+    pub namespace: AtomicU64,
+}
 
 /// What a slot is, as kept in the directory: state (8 bits), generation (24 bits), pid (32 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
