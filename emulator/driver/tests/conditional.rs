@@ -62,7 +62,8 @@ fn add(cuda: Cuda, graph: Handle, condition: u64, how: u32, size: u32) -> Result
         return Err(code);
     }
     // SAFETY: the driver gave a list of as many graphs, which lives as long as the node.
-    Ok((node, unsafe { std::slice::from_raw_parts(params[4] as *const Handle, size as usize) }.to_vec()))
+    let bodies = unsafe { std::slice::from_raw_parts(params[4] as *const Handle, size as usize) }.to_vec();
+    Ok((node, bodies))
 }
 
 /// Adds a launch of so many blocks; gives the node.

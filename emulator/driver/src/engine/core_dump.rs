@@ -110,7 +110,7 @@ impl Settings {
 
     /// Whether a switch was set to on.
     pub fn is_on(&self, number: c_uint) -> bool {
-        self.0.get(&number).is_some_and(|value| value == &[1])
+        self.0.get(&number).is_some_and(|value| *value == [1])
     }
 }
 
