@@ -90,7 +90,7 @@ pub struct Profile {
     pub dry_run: Option<DryRunFigures>,
     /// Cards, and whether the program fits on them: from a dry run that succeeded.
     pub fits: Vec<Fit>,
-    /// The ranks of a large job that a dry run ran, if it was told to run only some.
+    /// The ranks of a large job that a dry run ran, if it was asked to run only some.
     pub ranks: Option<DryRunRanks>,
     /// Parts of the job that could not be read, each as a clause such as
     /// "RADRM_DISABLE is set". What happened there is in no figure.

@@ -3,7 +3,7 @@
 The others are modelled: each has what the asking rank has. Groups are made as always, by PyTorch's own code and its own
 backends. What differs for a group of which not all ranks run:
 
-* NCCL's stand-in is told which ranks run (`radrm_members`), and waits for no other
+* NCCL's stand-in gets the list of the ranks that run (`radrm_members`), and waits for no other
 * in place of Gloo is PyTorch's own model of a group whose ranks have equal data, the backend `fake`
 * Python objects go through the store; those of a rank that does not run cannot be known
 """
@@ -16,21 +16,14 @@ import os
 import pickle
 import sys
 
+import radrm_objects
+
 _RANKS = os.environ.get("RADRM_DRY_RUN_RANKS")
 # Of PyTorch's own, by the name of the backend: what a group's communicator is on.
 NCCL = ("nccl", "nccl2", "nccl-lazy", "nccl-legacy")
 HOST = ("gloo",)
-# Functions that send objects.
-OBJECTS = (
-    "all_gather_object",
-    "gather_object",
-    "broadcast_object_list",
-    "scatter_object_list",
-    "send_object_list",
-    "recv_object_list",
-)
-# Of these, those that name the rank which has the objects.
-FROM_ONE = OBJECTS[2:4] + OBJECTS[5:]
+# Of the functions that send objects, those that name the rank which has them.
+FROM_ONE = ("broadcast_object_list", "scatter_object_list", "recv_object_list")
 
 
 class Counter:
@@ -138,7 +131,7 @@ class Model:
         return made
 
     def replace_split(self):
-        """Splits of a group announce their size: NCCL is told only of the own part."""
+        """Splits of a group announce their size: NCCL itself gets only the own part."""
         group = self.dist.ProcessGroup
         split = group.split_group
 
@@ -151,7 +144,7 @@ class Model:
     # Objects
 
     def replace_objects(self):
-        for name in OBJECTS:
+        for name in radrm_objects.NAMES:
             function = getattr(self.dist, name, None)
             if function is None:
                 continue
