@@ -5,7 +5,7 @@
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use crate::child::Program;
+use crate::child::{self, Program};
 use crate::ending::Ending;
 use crate::inherited::Inherited;
 use crate::signals::{Held, own_pid};
@@ -39,7 +39,7 @@ pub(crate) fn run(programs: &[Program], inherited: &Inherited, errors: impl AsRa
             program.exec(inherited, errors.as_raw_fd());
         }
         if pid < 0 {
-            program.report_error(errors.as_raw_fd());
+            child::report_error(errors.as_raw_fd());
             end_all(&ranks, libc::SIGKILL);
             break;
         }

@@ -34,18 +34,18 @@ impl Program {
         // SAFETY: both lists are null-terminated and live until exec; execvpe searches PATH and
         // runs a script without `#!` by the shell, which is what env, nohup and timeout do.
         unsafe { libc::execvpe(self.arguments[0], self.arguments.as_ptr(), self.entries.as_ptr()) };
-        self.report_error(errors);
+        report_error(errors);
         // SAFETY: ends this process.
         unsafe { libc::_exit(127) }
     }
+}
 
-    /// Writes the number of the last system error to `errors`: one write that is atomic at this size.
-    pub(crate) fn report_error(&self, errors: RawFd) {
-        // SAFETY: plain system calls; the bytes live here.
-        unsafe {
-            let bytes = (*libc::__errno_location()).to_ne_bytes();
-            libc::write(errors, bytes.as_ptr().cast(), bytes.len());
-        }
+/// Writes the number of the last system error to `errors`: one write that is atomic at this size.
+pub(crate) fn report_error(errors: RawFd) {
+    // SAFETY: plain system calls; the bytes live here.
+    unsafe {
+        let bytes = (*libc::__errno_location()).to_ne_bytes();
+        libc::write(errors, bytes.as_ptr().cast(), bytes.len());
     }
 }
 
