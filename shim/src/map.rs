@@ -36,6 +36,13 @@ struct Bucket {
     values: [AtomicU64; PAIRS],
 }
 
+impl Place<'_> {
+    /// Frees the place. False: another thread was faster.
+    fn clear(&self, key: u64) -> bool {
+        self.key.compare_exchange(key, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
 /// See the module's description.
 pub(crate) struct HandleMap {
     levels: [AtomicPtr<Bucket>; LEVELS],
@@ -71,9 +78,7 @@ impl HandleMap {
         }
         loop {
             let depth = self.depth();
-            let free = (0..depth).rev().flat_map(|level| self.places(level, key)).find(|p| {
-                p.key.compare_exchange(0, busy(hash(key)), Ordering::Acquire, Ordering::Relaxed).is_ok()
-            });
+            let free = (0..depth).rev().find_map(|level| self.claim(self.bucket(level, key)?, key));
             if let Some(place) = free {
                 place.value.store(value, Ordering::Relaxed);
                 // Release pairs with the Acquire in `find`: the value is there with the key.
@@ -90,8 +95,39 @@ impl HandleMap {
     pub(crate) fn remove(&self, key: u64) -> Option<u64> {
         let place = self.find(key)?;
         let value = place.value.load(Ordering::Acquire);
-        place.key.compare_exchange(key, 0, Ordering::AcqRel, Ordering::Relaxed).ok()?;
-        Some(value)
+        place.clear(key).then_some(value)
+    }
+
+    /// Changes the word of a handle and gives what it was. `None`: the handle is not there, or `change` wants no change.
+    #[inline]
+    pub(crate) fn update(&self, key: u64, change: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        self.update_to_end(key, change, |_| false)
+    }
+
+    /// As [`HandleMap::update`]; a handle whose new word is its `end` is taken out.
+    #[inline]
+    pub(crate) fn update_to_end(
+        &self,
+        key: u64,
+        change: impl Fn(u64) -> Option<u64>,
+        end: impl Fn(u64) -> bool,
+    ) -> Option<u64> {
+        let place = self.find(key)?;
+        let mut seen = place.value.load(Ordering::Acquire);
+        loop {
+            let next = change(seen)?;
+            // AcqRel: the thread that takes a handle out comes after all that changed its word.
+            match place.value.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) if end(next) => return place.clear(key).then_some(seen),
+                Ok(_) if place.key.load(Ordering::Acquire) == key => return Some(seen),
+                Ok(_) => {
+                    // The place has gone to another handle meanwhile, whose word this was.
+                    let _ = place.value.compare_exchange(next, seen, Ordering::AcqRel, Ordering::Relaxed);
+                    return None;
+                }
+                Err(now) => seen = now,
+            }
+        }
     }
 
     /// Number of levels in use.
@@ -99,34 +135,41 @@ impl HandleMap {
         self.levels.iter().take_while(|l| !l.load(Ordering::Acquire).is_null()).count()
     }
 
+    #[inline]
     fn find(&self, key: u64) -> Option<Place<'_>> {
         if key == 0 {
             return None;
         }
-        (0..LEVELS)
-            .map_while(|level| {
-                let mut places = self.places(level, key).peekable();
-                places.peek()?;
-                Some(places)
-            })
-            .flatten()
-            // Acquire pairs with the Release in `insert`.
-            .find(|place| place.key.load(Ordering::Acquire) == key)
+        for level in 0..LEVELS {
+            let bucket = self.bucket(level, key)?;
+            for (at, value) in bucket.keys.iter().zip(&bucket.values) {
+                // Acquire pairs with the Release in `insert`.
+                if at.load(Ordering::Acquire) == key {
+                    return Some(Place { key: at, value });
+                }
+            }
+        }
+        None
     }
 
-    /// The places in which a key may stand at one level; none where the level does not exist.
-    fn places(&self, level: usize, key: u64) -> impl Iterator<Item = Place<'_>> {
+    /// Makes a free place of a bucket the caller's.
+    fn claim<'m>(&self, bucket: &'m Bucket, key: u64) -> Option<Place<'m>> {
+        let busy = busy(hash(key));
+        bucket.keys.iter().zip(&bucket.values).map(|(key, value)| Place { key, value }).find(|place| {
+            // Relaxed on failure: a taken place is not read.
+            place.key.load(Ordering::Relaxed) == 0
+                && place.key.compare_exchange(0, busy, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        })
+    }
+
+    /// The bucket in which a key may stand at one level; `None` where the level does not exist.
+    #[inline]
+    fn bucket(&self, level: usize, key: u64) -> Option<&Bucket> {
         let buckets = FIRST << (2 * level);
-        self.levels
-            .get(level)
-            // Acquire pairs with the release in `grow`.
-            .map(|l| l.load(Ordering::Acquire))
-            .filter(|l| !l.is_null())
-            // SAFETY: a level is an array of `buckets` zeroed buckets that is never unmapped.
-            .map(|l| unsafe { &*l.wrapping_add(hash(key) & (buckets - 1)) })
-            .into_iter()
-            .flat_map(|bucket| bucket.keys.iter().zip(&bucket.values))
-            .map(|(key, value)| Place { key, value })
+        // Acquire pairs with the release in `grow`.
+        let first = self.levels.get(level)?.load(Ordering::Acquire);
+        // SAFETY: a level is an array of `buckets` zeroed buckets that is never unmapped.
+        (!first.is_null()).then(|| unsafe { &*first.wrapping_add(hash(key) & (buckets - 1)) })
     }
 
     fn grow(&self, level: usize) -> bool {

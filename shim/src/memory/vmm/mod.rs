@@ -41,9 +41,9 @@ unsafe impl Zeroable for Vmm {}
 static VMM: Wiped<Vmm> = Wiped::new();
 
 /// Note of a handle whose memory this process created.
-const OWN: u64 = 0;
+const OWN: u8 = 0;
 /// Note of a handle to another process's memory.
-const FOREIGN: u64 = 1;
+const FOREIGN: u8 = 1;
 
 /// One mapping.
 #[repr(C)]
@@ -291,7 +291,7 @@ unsafe fn came(
     cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
     handle: *mut CUmemGenericAllocationHandle,
-    note: u64,
+    note: u8,
 ) -> CUresult {
     ledger::seen(cx);
     let result = call();
@@ -303,7 +303,7 @@ unsafe fn came(
 }
 
 /// A handle from elsewhere; the driver may hand out one that the process has already.
-fn start_or_hold(cx: &Cx<'_>, handle: u64, note: u64) {
+fn start_or_hold(cx: &Cx<'_>, handle: u64, note: u8) {
     let known = VMM.get().is_some_and(|v| v.handles.hold(handle).is_some() || v.handles.start(handle, note));
     if !known {
         cx.bypass(Bypass::ShimTableFull);

@@ -10,7 +10,7 @@ use crate::cx::Cx;
 use crate::telemetry::Bypass;
 
 /// Note of a multicast object.
-const MULTICAST: u64 = 2;
+const MULTICAST: u8 = 2;
 /// Distinguishes logical endpoints from other owners of bindings.
 const ENDPOINT: u64 = 1 << 62;
 
