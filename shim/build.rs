@@ -11,6 +11,8 @@ use radrm_cuda_abi::table::{self, Arg, Flavour, Need, Row};
 enum Kind {
     /// Around the real call, in a process that has joined its segment.
     Around,
+    /// As `Around`, with the logic laid into the entry point.
+    Hot,
     /// Around the real call, in every process.
     Early,
     /// As `Around`, behind two hand-written shells for the argument list of `cuLaunchKernel` or `cuLaunchKernelEx`:
@@ -86,6 +88,7 @@ fn read_hooks() -> BTreeMap<String, Hook> {
         let args = args.split(',').map(|a| a.trim().to_owned()).filter(|a| !a.is_empty()).collect();
         let (kind, logic) = match logic.split_once(':').filter(|(_, rest)| !rest.starts_with(':')) {
             Some(("early", rest)) => (Kind::Early, rest),
+            Some(("hot", rest)) => (Kind::Hot, rest),
             Some(("launch", rest)) => (Kind::Launch, rest),
             Some(("after", rest)) => (Kind::After, rest),
             Some(("quota", rest)) => (Kind::Quota, rest),
@@ -299,17 +302,23 @@ fn driver_shell(out: &mut String, id: usize, row: &Row, hook: Option<&Hook>) {
                          shell::after(ENTRY, |cx| unsafe {{ crate::{logic}(cx, result, {picked}) }});\n    \
                          result\n}}\n\n"
                 ),
-                kind => write!(
-                    out,
-                    "    shell::{runner}(\n        \
-                         ENTRY,\n        \
-                         // SAFETY: the program's own call, passed on.\n        \
-                         move || unsafe {{ real({names}) }},\n        \
-                         // SAFETY: the arguments are the program's, under the driver's contract for them.\n        \
-                         |cx, call| unsafe {{ crate::{logic}(cx, call, {picked}) }},\n    \
-                     )\n}}\n\n",
-                    runner = if kind == Kind::Early { "early" } else { "hooked" },
-                ),
+                kind => {
+                    let (runner, call) = match kind {
+                        Kind::Early => ("early", "call"),
+                        Kind::Hot => ("hot", "|| call.make()"),
+                        _ => ("hooked", "call"),
+                    };
+                    write!(
+                        out,
+                        "    shell::{runner}(\n        \
+                             ENTRY,\n        \
+                             // SAFETY: the program's own call, passed on.\n        \
+                             move || unsafe {{ real({names}) }},\n        \
+                             // SAFETY: the arguments are the program's, under the driver's contract for them.\n        \
+                             |cx, call| unsafe {{ crate::{logic}(cx, {call}, {picked}) }},\n    \
+                         )\n}}\n\n"
+                    )
+                }
             };
         }
     }

@@ -199,6 +199,7 @@ fn refresh(page: &'static Page, tls: &Tls) {
         let tid = unsafe { libc::gettid() };
         let lane = page.writer().lane(tid.cast_unsigned());
         tls.lane.set(Some(lane));
+        tls.counts.set(lane.own_counts());
         tls.cache.set(page.kernels.cache_of(lane.number() as usize));
         for word in &tls.memory {
             word.set(0);

@@ -18,7 +18,7 @@ pub(crate) struct Tls {
     pub(crate) ready: Cell<u64>,
     /// Epoch of the process state that the rest was filled under; 0: not yet.
     pub(crate) epoch: Cell<u64>,
-    /// Join generation that `lane`, `cache` and `memory` belong to.
+    /// Join generation that `lane`, `counts`, `cache` and `memory` belong to.
     pub(crate) generation: Cell<u64>,
     /// Kernels this thread has launched lately.
     pub(crate) cache: Cell<*const KernelCache>,
@@ -26,6 +26,8 @@ pub(crate) struct Tls {
     pub(crate) strata: Cell<*const StrataCache>,
     /// The thread's counters in the segment.
     pub(crate) lane: Cell<Option<telemetry::Lane>>,
+    /// Those of them that count allocations.
+    pub(crate) counts: Cell<telemetry::OwnCounts>,
     /// Words for the memory hooks; zeroed whenever the process joins anew.
     pub(crate) memory: [Cell<u64>; 16],
     /// Open ranges of the program.

@@ -17,17 +17,18 @@ const SNAPSHOT_ROUNDS: u32 = 4;
 
 impl AccountCell {
     /// Adds `bytes` to a kind; returns the device total if the kind is part of it.
-    #[inline]
+    #[inline(always)]
     pub fn charge(&self, kind: Kind, bytes: u64, counted: bool, ns: u64) -> Option<u64> {
-        let cell = self.kinds.get(kind as usize)?;
+        let at = kind as usize;
+        let (now, peak) = (self.now.get(at)?, self.peak.get(at)?);
         let total = kind.in_total().then(|| self.total_now.fetch_add(bytes, Relaxed).wrapping_add(bytes));
         // Release: a thread that takes these bytes away again (`discharge`) sees the total that covers them.
-        let now = cell.now.fetch_add(bytes, AcqRel).wrapping_add(bytes);
-        if counted {
-            cell.allocs.fetch_add(1, Relaxed);
+        let now = now.fetch_add(bytes, AcqRel).wrapping_add(bytes);
+        if counted && let Some(counts) = self.counts.get(at) {
+            counts.allocs.fetch_add(1, Relaxed);
         }
-        if now > cell.peak.load(Relaxed) {
-            cell.peak.fetch_max(now, Relaxed);
+        if now > peak.load(Relaxed) {
+            peak.fetch_max(now, Relaxed);
         }
         if let Some(total) = total
             && total > self.total_peak.load(Relaxed)
@@ -38,20 +39,21 @@ impl AccountCell {
     }
 
     /// Takes `bytes` from a kind, at most what is there; returns how many it took.
-    #[inline]
+    #[inline(always)]
     pub fn discharge(&self, kind: Kind, bytes: u64, counted: bool) -> u64 {
-        let Some(cell) = self.kinds.get(kind as usize) else { return 0 };
-        let mut now = cell.now.load(Relaxed);
+        let at = kind as usize;
+        let Some(of_kind) = self.now.get(at) else { return 0 };
+        let mut now = of_kind.load(Relaxed);
         let taken = loop {
             let taken = now.min(bytes);
             // Acquire: pairs with the Release half in `charge`.
-            match cell.now.compare_exchange_weak(now, now - taken, AcqRel, Relaxed) {
+            match of_kind.compare_exchange_weak(now, now - taken, AcqRel, Relaxed) {
                 Ok(_) => break taken,
                 Err(seen) => now = seen,
             }
         };
-        if counted {
-            cell.frees.fetch_add(1, Relaxed);
+        if counted && let Some(counts) = self.counts.get(at) {
+            counts.frees.fetch_add(1, Relaxed);
         }
         if kind.in_total() {
             // Release: a range that ends and sees it sees the watermarks that the allocation has raised.
@@ -61,6 +63,7 @@ impl AccountCell {
     }
 
     /// Raises the peak and writes down what it is made of.
+    #[inline(never)]
     fn raise(&self, total: u64, ns: u64) {
         if self.total_peak.fetch_max(total, AcqRel) >= total {
             return;
@@ -91,8 +94,8 @@ impl AccountCell {
         if total_at.load(Relaxed) <= total {
             total_at.store(total, Relaxed);
             ns_at.store(ns, Relaxed);
-            for (place, cell) in kinds.iter().zip(&self.kinds) {
-                place.store(cell.now.load(Acquire), Relaxed);
+            for (place, now) in kinds.iter().zip(&self.now) {
+                place.store(now.load(Acquire), Relaxed);
             }
         }
         // Release: pairs with the Acquire of the exchange above in the next thread, and with the reader.

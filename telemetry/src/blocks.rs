@@ -14,7 +14,8 @@
 
 use crate::gpu_index::GpuIndex;
 use crate::layout::{
-    BUCKET_KEYS, BlockBucket, BlockCell, GPUS, KEY_BUSY, LEVEL0_BUCKETS, LEVELS, level_at, level_buckets,
+    BUCKET_KEYS, BlockBucket, BlockCell, GPUS, KEY_BUSY, LEVEL0_BUCKETS, LEVELS, LEVELS_AT, level_at,
+    level_buckets,
 };
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -139,11 +140,10 @@ const fn bucket_bits(level: usize) -> u32 {
 pub(crate) fn first_choice(key: BlockKey, level: usize) -> usize {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
     let bits = bucket_bits(level);
-    let spread = |x: u64| (x.wrapping_mul(GOLDEN) >> (64 - bits)) as usize;
     // The high part distinguishes namespaces and regions of addresses.
-    let far = spread(key.0 >> 40);
-    let near = (key.0 >> 22 << 1 | (key.0 >> 10 & 1)) as usize;
-    near.wrapping_add(spread(key.0 >> 11 & 0x7ff)).wrapping_add(far) & ((1 << bits) - 1)
+    let spread = ((key.0 >> 40) + (key.0 >> 11 & 0x7ff)).wrapping_mul(GOLDEN) >> (64 - bits);
+    let near = key.0 >> 22 << 1 | (key.0 >> 10 & 1);
+    near.wrapping_add(spread) as usize & ((1 << bits) - 1)
 }
 
 /// The bucket of a key in a level for when the first choice is full.
@@ -153,6 +153,14 @@ pub(crate) fn second_choice(key: BlockKey, level: usize) -> usize {
     h = (h ^ (h >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     h = (h ^ (h >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     (h >> 32) as usize & ((1 << bucket_bits(level)) - 1)
+}
+
+/// The place of a key within its bucket that is looked at first.
+///
+/// Blocks of 512 bytes that share a bucket differ in bit 9, blocks 2 MiB apart have a bucket each.
+#[inline]
+fn home(key: BlockKey) -> usize {
+    ((key.0 >> 9 ^ key.0 >> 21) as usize & 7).min(BUCKET_KEYS - 1)
 }
 
 impl BlockBucket {
@@ -167,57 +175,67 @@ impl BlockBucket {
         Some((self.keys.get(index)?, self.blocks.get(index)?))
     }
 
-    #[inline]
+    #[inline(always)]
     fn find(&self, key: BlockKey) -> Option<(&AtomicU64, &BlockCell)> {
         // Acquire: pairs with the Release in `fill`.
+        match self.entry(home(key)) {
+            Some(entry) if entry.0.load(Acquire) == key.0 => Some(entry),
+            _ => self.find_away(key),
+        }
+    }
+
+    #[inline(never)]
+    fn find_away(&self, key: BlockKey) -> Option<(&AtomicU64, &BlockCell)> {
+        // Acquire: as above.
         self.entries().find(|(place, _)| place.load(Acquire) == key.0)
+    }
+
+    /// Puts a block into its key's home place, as almost every block is. False: something else is there, or the key
+    /// is in the bucket, and nothing was changed.
+    #[inline(always)]
+    pub fn insert_home(&self, key: BlockKey, block: &Block) -> bool {
+        // None of these branches is ever taken where each block's end was seen.
+        if self.keys.iter().any(|place| place.load(Relaxed) == key.0) {
+            return false;
+        }
+        let Some((place, cell)) = self.entry(home(key)) else { return false };
+        let is_ours = place.load(Relaxed) == 0 && claim(place);
+        if is_ours {
+            fill(place, cell, key, block);
+        }
+        is_ours
     }
 
     /// Puts a block into a free place.
     #[inline]
     pub fn insert(&self, key: BlockKey, block: &Block) -> Inserted {
-        // Without a branch per key: where the key will be, nothing predicts.
-        let [mut free, mut same] = [BUCKET_KEYS; 2];
-        for (index, place) in self.keys.iter().enumerate().rev() {
-            let seen = place.load(Relaxed);
-            free = if seen == 0 { index } else { free };
-            same = if seen == key.0 { index } else { same };
-        }
-        if same < BUCKET_KEYS
-            && let Some((place, cell)) = self.entry(same)
+        if self.insert_home(key, block) { Inserted::New } else { self.insert_away(key, block) }
+    }
+
+    #[inline(never)]
+    fn insert_away(&self, key: BlockKey, block: &Block) -> Inserted {
+        if let Some((place, cell)) = self.entries().find(|(place, _)| place.load(Relaxed) == key.0)
             && let Some(old) = take(place, cell, key)
         {
             fill(place, cell, key, block);
             return Inserted::Replaced(old);
         }
-        let Some((place, cell)) = self.entry(free) else { return Inserted::Full };
-        // Acquire: pairs with the Release in `remove`, so that the remover's reads come before our stores.
-        if place.compare_exchange(0, KEY_BUSY, Acquire, Relaxed).is_ok() {
-            fill(place, cell, key, block);
-            return Inserted::New;
-        }
-        self.insert_contended(key, block)
-    }
-
-    #[cold]
-    fn insert_contended(&self, key: BlockKey, block: &Block) -> Inserted {
-        for (place, cell) in self.entries() {
-            // Acquire: as above.
-            if place.load(Relaxed) == 0 && place.compare_exchange(0, KEY_BUSY, Acquire, Relaxed).is_ok() {
+        match self.entries().find(|(place, _)| place.load(Relaxed) == 0 && claim(place)) {
+            Some((place, cell)) => {
                 fill(place, cell, key, block);
-                return Inserted::New;
+                Inserted::New
             }
+            None => Inserted::Full,
         }
-        Inserted::Full
     }
 
     /// Removes a key. Of several threads that try, one gets the block.
-    #[inline]
+    #[inline(always)]
     pub fn remove(&self, key: BlockKey) -> Option<Block> {
         let (place, cell) = self.find(key)?;
         let block = take(place, cell, key);
         if block.is_some() {
-            // Release: pairs with the Acquire in `insert`.
+            // Release: pairs with the Acquire in `claim`.
             place.store(0, Release);
         }
         block
@@ -232,6 +250,13 @@ impl BlockBucket {
         crate::sync::fence(Acquire); // pairs with the Release in `fill`: a change is seen below
         (place.load(Relaxed) == key.0).then_some(block).flatten()
     }
+}
+
+/// Makes a free place ours.
+#[inline]
+fn claim(place: &AtomicU64) -> bool {
+    // Acquire: pairs with the Release in `remove`, so that the remover's reads come before our stores.
+    place.compare_exchange(0, KEY_BUSY, Acquire, Relaxed).is_ok()
 }
 
 /// Makes an entry ours and reads it.
@@ -273,15 +298,26 @@ pub struct BlockTable<'a> {
 impl<'a> BlockTable<'a> {
     #[inline]
     fn levels(&self) -> usize {
-        // Acquire: pairs with the Release in `grow_from`. More than there can be is damage.
+        // Acquire: pairs with the Release in `insert_slow`. More than there can be is damage.
         (self.writer.base().head.levels.load(Acquire) as usize).min(LEVELS)
     }
 
     #[inline]
     fn bucket(&self, level: usize, index: usize) -> &'a BlockBucket {
+        /// A look-up is shorter than the sum of the sizes before.
+        const AT: [u64; LEVELS] = {
+            let mut at = [0; LEVELS];
+            let mut level = 0;
+            while level < LEVELS {
+                at[level] = level_at(level);
+                level += 1;
+            }
+            at
+        };
+        let at = AT.get(level).copied().unwrap_or(LEVELS_AT);
         // SAFETY: `level` is below the number of levels in use, which are mapped and allocated, `index` is
         // below the level's buckets; levels start at multiples of 256 and all words are atomics.
-        unsafe { &*self.writer.at::<BlockBucket>(level_at(level)).as_ptr().add(index) }
+        unsafe { &*self.writer.at::<BlockBucket>(at).as_ptr().add(index) }
     }
 
     #[inline]
@@ -293,8 +329,14 @@ impl<'a> BlockTable<'a> {
         self.bucket(level, second_choice(key, level))
     }
 
+    /// Inserts a block where most find their place. False: it is not in the table, and [`BlockTable::insert`] has more
+    /// to try.
+    #[inline(always)]
+    pub fn insert_home(&self, key: BlockKey, block: &Block) -> bool {
+        self.levels().checked_sub(1).is_some_and(|newest| self.first(newest, key).insert_home(key, block))
+    }
+
     /// Inserts a block.
-    #[inline]
     pub fn insert(&self, key: BlockKey, block: &Block) -> Inserted {
         let levels = self.levels();
         if let Some(newest) = levels.checked_sub(1) {
@@ -345,12 +387,21 @@ impl<'a> BlockTable<'a> {
     }
 
     /// Removes a block. Of several threads that try, one gets it.
-    #[inline]
+    #[inline(always)]
     pub fn remove(&self, key: BlockKey) -> Option<Block> {
-        (0..self.levels()).rev().find_map(|level| self.remove_in(level, key))
+        let levels = self.levels();
+        let newest = levels.checked_sub(1)?;
+        match self.first(newest, key).remove(key) {
+            Some(block) => Some(block),
+            None => self.remove_slow(levels, key),
+        }
     }
 
-    #[inline]
+    #[inline(never)]
+    fn remove_slow(&self, levels: usize, key: BlockKey) -> Option<Block> {
+        (0..levels).rev().find_map(|level| self.remove_in(level, key))
+    }
+
     fn remove_in(&self, level: usize, key: BlockKey) -> Option<Block> {
         let first = self.first(level, key);
         let found = first.remove(key);

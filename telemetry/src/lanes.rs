@@ -1,4 +1,4 @@
-//! Lanes: launch counters that one thread owns, so that counting needs no locked instruction.
+//! Lanes: counters that one thread owns, of launches and of allocations, so that counting needs no locked instruction.
 //!
 //! A thread claims a lane by writing its id into the lane's owner word and keeps it for life. Lanes of threads
 //! that are gone are taken over with what they have counted. When all lanes are owned by living
@@ -6,11 +6,15 @@
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
+use crate::gpu_index::GpuIndex;
 use crate::kernels::KernelId;
-use crate::layout::{LANE_GROWTH, LaneRow};
+use crate::layout::{
+    KindCounts, LANE_BYTES, LANE_COUNTS_BYTES, LANE_GROWTH, LANES, LANES_AT, LaneCounts, LaneRow,
+};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::writer::Writer;
+use radrm_base::Kind;
 use std::ptr::NonNull;
 
 /// A thread's counters. Plain data for a thread-local; good for the thread that asked for it, in the process
@@ -57,6 +61,15 @@ impl Lane {
     /// Whether other threads count here too.
     pub fn is_shared(&self) -> bool {
         self.shared
+    }
+
+    /// The thread's counters of allocations, to be kept with the lane; cold.
+    pub fn own_counts(&self) -> OwnCounts {
+        if self.shared || !self.has(KernelId::OTHER) {
+            return OwnCounts::NONE;
+        }
+        // SAFETY: they lie before the rows and are allocated with the first of them.
+        OwnCounts(Some(unsafe { self.rows.byte_sub(LANE_COUNTS_BYTES as usize) }.cast()))
     }
 
     /// Whether the counters of this kernel are allocated.
@@ -186,5 +199,57 @@ impl Row {
     #[inline(always)]
     pub unsafe fn from_ptr(row: *const LaneRow) -> Option<Self> {
         NonNull::new(row.cast_mut()).map(Self)
+    }
+}
+
+/// Counters of allocations and releases that only the calling thread writes. Plain data, good as long as the lane is.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct OwnCounts(Option<NonNull<LaneCounts>>);
+
+impl OwnCounts {
+    /// None: what is counted goes to the account, which all threads write.
+    pub const NONE: Self = Self(None);
+
+    #[inline]
+    fn of(&self, gpu: GpuIndex, kind: Kind) -> Option<&KindCounts> {
+        // SAFETY: allocated, and mapped as long as the process lives; atomics only.
+        let counts = unsafe { self.0?.as_ref() };
+        counts.gpus.get(usize::from(gpu.number()))?.get(kind as usize)
+    }
+
+    /// Counts an allocation. False: the account has to.
+    #[inline]
+    pub(crate) fn allocated(&self, gpu: GpuIndex, kind: Kind) -> bool {
+        self.of(gpu, kind).map(|counts| add(&counts.allocs, 1)).is_some()
+    }
+
+    /// Counts a release. False: the account has to.
+    #[inline]
+    pub(crate) fn released(&self, gpu: GpuIndex, kind: Kind) -> bool {
+        self.of(gpu, kind).map(|counts| add(&counts.frees, 1)).is_some()
+    }
+}
+
+impl Writer {
+    /// Allocations and releases of some kinds that all threads have counted. Cold.
+    pub(crate) fn counted(&self, gpu: GpuIndex, kinds: impl Fn(Kind) -> bool) -> (u64, u64) {
+        let mut sum = (0u64, 0u64);
+        let mut add = |counts: &KindCounts| {
+            let (allocs, frees) = (counts.allocs.load(Relaxed), counts.frees.load(Relaxed));
+            sum = (sum.0.wrapping_add(allocs), sum.1.wrapping_add(frees));
+        };
+        let wanted = || Kind::ALL.into_iter().filter(|kind| kinds(*kind));
+        if let Some(account) = self.account(gpu) {
+            wanted().filter_map(|kind| account.counts.get(kind as usize)).for_each(&mut add);
+        }
+        for (number, rows) in self.base().head.lane_rows.iter().take(LANES).enumerate() {
+            // Acquire: pairs with the Release after the pages were allocated.
+            if rows.load(Acquire) > 0 {
+                let own = OwnCounts(Some(self.at(LANES_AT + number as u64 * LANE_BYTES)));
+                wanted().filter_map(|kind| own.of(gpu, kind)).for_each(&mut add);
+            }
+        }
+        sum
     }
 }

@@ -19,7 +19,7 @@ mod directory;
 mod ranges;
 mod stacks;
 
-pub use account::{AccountCell, KindCell, PeakCell};
+pub use account::{AccountCell, COUNTED_KINDS, KindCounts, LaneCounts, PeakCell};
 pub use directory::{DirEntry, SlotNamespace, SlotState, entry_at};
 pub use ranges::*;
 pub use stacks::*;
@@ -27,7 +27,7 @@ pub use stacks::*;
 /// First word of a segment: "RADRMSEG".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RADRMSEG");
 /// Layout version. Any change of this file's structures or offsets raises it.
-pub const VERSION: u64 = 8;
+pub const VERSION: u64 = 9;
 
 /// GPUs that a segment can name.
 pub const GPUS: usize = 16;
@@ -420,8 +420,10 @@ pub const NAMES_AT: u64 = 512 << 10;
 pub const NAMES_BYTES: u64 = (KERNELS * 1024) as u64;
 /// The lanes.
 pub const LANES_AT: u64 = 8 << 20;
+/// Bytes of a lane's [`LaneCounts`], which come before its rows.
+pub const LANE_COUNTS_BYTES: u64 = PAGE as u64;
 /// Bytes of a lane.
-pub const LANE_BYTES: u64 = (KERNELS * 64) as u64;
+pub const LANE_BYTES: u64 = LANE_COUNTS_BYTES + (KERNELS * 64) as u64;
 /// Keys of the strata, one word each.
 pub const STRATA_KEYS_AT: u64 = 25 << 20;
 /// Bytes of the keys.

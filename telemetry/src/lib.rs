@@ -47,7 +47,7 @@ pub use gpu_index::GpuIndex;
 pub use join::JoinError;
 pub use kernels::{KernelAttributes, KernelId};
 pub use kind::{Bypass, EndReason, EventKind, Refusal, Scope, TIMELINE_KINDS, framework};
-pub use lanes::{GraphLaunches, Lane, Row};
+pub use lanes::{GraphLaunches, Lane, OwnCounts, Row};
 pub use ledger::{Ledger, LedgerRow};
 pub use radrm_base::{KIND_COUNT, Kind};
 pub use ranges::{NameId, RangeRecord, RangeText};

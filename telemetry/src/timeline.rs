@@ -22,13 +22,9 @@ const PER_OCTAVE: u64 = 256;
 #[inline]
 pub fn bucket_index(ns: u64) -> usize {
     let t = ns >> FINEST;
-    let index = if t < FINE_BUCKETS {
-        t
-    } else {
-        let e = (t.ilog2() - 8) as u64;
-        FINE_BUCKETS + (e - 1) * PER_OCTAVE + ((t >> e) - PER_OCTAVE)
-    };
-    (index as usize).min(TIMELINE_BUCKETS - 1)
+    // Doublings of the width; the sum of the buckets before needs no case for the finest ones.
+    let e = u64::from((t | PER_OCTAVE).ilog2() - PER_OCTAVE.ilog2());
+    ((e * PER_OCTAVE + (t >> e)) as usize).min(TIMELINE_BUCKETS - 1)
 }
 
 /// Start and width of a bucket in ns.
@@ -60,7 +56,15 @@ impl TimelineBucket {
     /// Notes a total; `kinds` returns the bytes of a kind and is called only if the total is a new maximum.
     #[inline]
     pub fn reached(&self, total: u64, kinds: impl Fn(usize) -> u64) {
-        if total <= self.max_total.load(Relaxed) || self.max_total.fetch_max(total, Relaxed) >= total {
+        if total > self.max_total.load(Relaxed) {
+            self.raise(total, kinds);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn raise(&self, total: u64, kinds: impl Fn(usize) -> u64) {
+        if self.max_total.fetch_max(total, Relaxed) >= total {
             return;
         }
         for (place, kind) in self.at_max.iter().zip(1..TIMELINE_KINDS) {

@@ -209,9 +209,8 @@ impl Writer {
         if let Some(account) = self.account(request.gpu) {
             account.failed.fetch_add(1, Relaxed);
             if request.kind.is_of_gpu() {
-                let of_gpu = Kind::ALL.iter().zip(&account.kinds).filter(|(kind, _)| kind.is_of_gpu());
-                let granted: u64 = of_gpu.map(|(_, cell)| cell.allocs.load(Relaxed)).sum();
-                account.granted_at_refusal.store(granted + 1, Relaxed);
+                let (granted, _) = self.counted(request.gpu, Kind::is_of_gpu);
+                account.granted_at_refusal.store(granted.wrapping_add(1), Relaxed);
             }
         }
         let base = self.base();
@@ -298,7 +297,7 @@ impl Writer {
         // LANES + 1 words, and `number` is at most LANES.
         let ready = head.lane_rows.get(number).unwrap_or(&head.spare0);
         let lane = Lane {
-            rows: self.at(LANES_AT + number as u64 * LANE_BYTES),
+            rows: self.at(LANES_AT + number as u64 * LANE_BYTES + LANE_COUNTS_BYTES),
             ready: NonNull::from(ready),
             number: number as u32,
             shared: own.is_none(),
@@ -317,7 +316,9 @@ impl Writer {
             return true;
         }
         let at = LANES_AT + u64::from(lane.number) * LANE_BYTES;
-        if !self.make_present(at + have * 64, (rows - have) * 64) {
+        // The counts come with the first rows.
+        let start = if have == 0 { 0 } else { LANE_COUNTS_BYTES + have * 64 };
+        if !self.make_present(at + start, LANE_COUNTS_BYTES + rows * 64 - start) {
             return false;
         }
         // Release: pairs with the Acquire in `Lane::has`.
@@ -334,6 +335,7 @@ impl Writer {
     }
 
     /// Counts a bypass.
+    #[cold]
     pub fn bypass(&self, reason: Bypass) {
         if let Some(count) = self.base().head.bypass.get(reason as usize) {
             count.fetch_add(1, Relaxed);

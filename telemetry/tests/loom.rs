@@ -10,13 +10,17 @@ use loom::sync::Arc;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use loom::sync::atomic::{AtomicU64, fence};
 use loom::thread;
-use radrm_telemetry::layout::{AccountCell, BlockBucket, BlockCell, Cell, KindCell, PeakCell};
+use radrm_telemetry::layout::{AccountCell, BlockBucket, BlockCell, Cell, KindCounts, PeakCell};
 use radrm_telemetry::ring::{CellSource, Ring, RingCursor, write_cell};
 use radrm_telemetry::{Block, BlockKey, GpuIndex, Inserted, Kind, ledger::words};
 use std::array::from_fn;
 
 fn zero() -> AtomicU64 {
     AtomicU64::new(0)
+}
+
+fn zeros<const N: usize>() -> [AtomicU64; N] {
+    from_fn(|_| zero())
 }
 
 /// Explores `model`; returns the number of executions.
@@ -54,7 +58,7 @@ struct Memory<const CELLS: usize> {
 
 impl<const CELLS: usize> Memory<CELLS> {
     fn new() -> Arc<Self> {
-        let cell = |_| Cell { seq: zero(), words: from_fn(|_| zero()) };
+        let cell = |_| Cell { seq: zero(), words: zeros() };
         Arc::new(Self { head: zero(), dropped: zero(), cells: from_fn(cell) })
     }
 
@@ -211,7 +215,7 @@ fn a_producer_that_dies_in_its_cell_blocks_no_producer() {
 #[test]
 fn one_lap_behind_never_overwrites_one_ahead() {
     let executions = explore(3, || {
-        let cell = Arc::new(Cell::<W> { seq: zero(), words: from_fn(|_| zero()) });
+        let cell = Arc::new(Cell::<W> { seq: zero(), words: zeros() });
         let warm = Arc::new(zero());
         let late = {
             let cell = cell.clone();
@@ -231,10 +235,10 @@ fn one_lap_behind_never_overwrites_one_ahead() {
 
 fn bucket() -> Arc<BlockBucket> {
     Arc::new(BlockBucket {
-        keys: from_fn(|_| zero()),
+        keys: zeros(),
         spilled: zero(),
         blocks: from_fn(|_| BlockCell { what: zero(), ns: zero(), aux: zero() }),
-        spare1: from_fn(|_| zero()),
+        spare1: zeros(),
     })
 }
 
@@ -311,28 +315,24 @@ fn a_look_up_while_its_place_is_given_to_another_key_sees_its_own_block_or_none(
 }
 
 fn account() -> Arc<AccountCell> {
-    let kind =
-        |_| KindCell { now: zero(), peak: zero(), allocs: zero(), frees: zero(), spare: from_fn(|_| zero()) };
     Arc::new(AccountCell {
         total_now: zero(),
-        total_peak: zero(),
+        now: zeros(),
+        spare0: zeros(),
         chunks: zero(),
+        watermarks: zeros(),
+        total_peak: zero(),
+        peak: zeros(),
+        spare1: zeros(),
+        counts: from_fn(|_| KindCounts { allocs: zero(), frees: zero() }),
         failed: zero(),
-        watermarks: from_fn(|_| zero()),
-        contexts: zero(),
-        granted_at_refusal: zero(),
         postmortems: zero(),
         peak_epoch: zero(),
-        kinds: from_fn(kind),
-        at_peak: PeakCell {
-            seq: zero(),
-            total: zero(),
-            ns: zero(),
-            spare: from_fn(|_| zero()),
-            kinds: from_fn(|_| zero()),
-        },
         timed_span_ns: zero(),
-        spare1: from_fn(|_| zero()),
+        contexts: zero(),
+        granted_at_refusal: zero(),
+        at_peak: PeakCell { seq: zero(), total: zero(), ns: zero(), spare: zeros(), kinds: zeros() },
+        spare2: zeros(),
     })
 }
 
@@ -374,7 +374,7 @@ fn a_total_never_wraps_though_more_is_discharged_than_is_there() {
         assert!(account.total_now.load(Relaxed) <= 10);
         other.join().unwrap();
         assert_eq!(account.total_now.load(Relaxed), 10 - taken);
-        assert_eq!(account.kinds[0].now.load(Relaxed), 10 - taken);
+        assert_eq!(account.now[0].load(Relaxed), 10 - taken);
     });
     assert!(executions > 5, "{executions}");
 }

@@ -14,17 +14,18 @@ fn busy(file: &SegmentFile) {
     let writer = join(file);
     let gpu = gpu(&writer);
     let lane = writer.lane(std::process::id());
+    let own = lane.own_counts();
     let kernel = writer.kernel(b"busy", &KernelAttributes::default());
     for n in 0.. {
         let block = Block { bytes: BLOCK, kind: Kind::Device, gpu, ns: writer.now(), aux: n };
-        writer.charge(gpu, Kind::Device, BLOCK, block.ns);
+        writer.charge_by(own, SiteId::NONE, gpu, Kind::Device, BLOCK, block.ns);
         writer.blocks().insert(BlockKey::pointer(n << 12), &block);
         lane.launch(&writer, kernel, 2, 64, 0);
         writer.event(&Event { a: n, b: !n, ..Event::new(EventKind::LargeAlloc, block.ns) });
         if n % 3 == 0
             && let Some(block) = writer.blocks().remove(BlockKey::pointer(n << 12))
         {
-            writer.discharge(gpu, Kind::Device, block.bytes, writer.now());
+            writer.discharge_by(own, SiteId::NONE, gpu, Kind::Device, block.bytes, writer.now());
         }
     }
 }
@@ -175,16 +176,18 @@ fn many_threads_count_exactly() {
                 let lane = writer.lane(unsafe { libc::gettid() } as u32);
                 let kernel =
                     writer.kernel(format!("k{}", thread % 70).as_bytes(), &KernelAttributes::default());
+                // Threads beyond the lanes have none, and count in the account.
+                let own = lane.own_counts();
                 for n in 0..500 {
                     let key = BlockKey::pointer(thread << 32 | n << 9);
                     let ns = writer.now();
-                    writer.charge(gpu, Kind::Device, 10, ns);
+                    writer.charge_by(own, SiteId::NONE, gpu, Kind::Device, 10, ns);
                     let block = Block { bytes: 10, kind: Kind::Device, gpu, ns, aux: thread };
                     assert_eq!(writer.blocks().insert(key, &block), Inserted::New);
                     lane.launch(&writer, kernel, 1, 2, 3);
                     if n % 2 == 0 {
                         assert_eq!(writer.blocks().remove(key), Some(block));
-                        writer.discharge(gpu, Kind::Device, 10, writer.now());
+                        writer.discharge_by(own, SiteId::NONE, gpu, Kind::Device, 10, writer.now());
                     }
                 }
             })
@@ -196,6 +199,8 @@ fn many_threads_count_exactly() {
     let account = &process.accounts[0];
     assert_eq!(account.total_now, 80 * 250 * 10);
     assert_eq!((account.kinds[0].allocs, account.kinds[0].frees), (80 * 500, 80 * 250));
+    let own = writer.own_memory().next().unwrap();
+    assert_eq!((own.now, own.allocations, own.releases), (account.total_now, 80 * 500, 80 * 250));
     assert!(account.peak.total >= account.total_now && account.peak.total == account.kinds[0].peak);
     assert_eq!(process.launches(), 80 * 500);
     assert_eq!(process.kernels.len(), 70);

@@ -6,7 +6,7 @@ mod common;
 use common::{gpu, join};
 use proptest::prelude::*;
 use radrm_base::Kind;
-use radrm_telemetry::{Frame, GpuIndex, SegmentFile, SiteId, Writer};
+use radrm_telemetry::{Frame, GpuIndex, OwnCounts, SegmentFile, SiteId, Writer};
 use std::collections::BTreeMap;
 
 fn recording(file: &SegmentFile) -> (Writer, GpuIndex) {
@@ -65,7 +65,7 @@ proptest! {
             match step {
                 0 if !blocks.is_empty() => {
                     let (stack, kind, bytes) = blocks.swap_remove(bytes as usize % blocks.len());
-                    writer.discharge_site(site(&writer, gpu, kind, stack), gpu, kind, bytes, 0);
+                    writer.discharge_by(OwnCounts::NONE, site(&writer, gpu, kind, stack), gpu, kind, bytes, 0);
                     *model.live.get_mut(&(stack, kind)).unwrap() -= bytes;
                 }
                 1 => {
@@ -81,7 +81,7 @@ proptest! {
                 }
                 _ => {
                     let kind = kinds[kind];
-                    writer.charge_site(site(&writer, gpu, kind, stack), gpu, kind, bytes, 0);
+                    writer.charge_by(OwnCounts::NONE, site(&writer, gpu, kind, stack), gpu, kind, bytes, 0);
                     *model.live.entry((stack, kind)).or_default() += bytes;
                     blocks.push((stack, kind, bytes));
                     model.changed();
@@ -113,9 +113,9 @@ fn threads_that_change_sites_at_once_leave_the_exact_sums() {
                 for round in 0..3000u64 {
                     let site = site(&writer, gpu, Kind::Device, (thread + round) % 5);
                     let bytes = 64 + round % 7;
-                    writer.charge_site(site, gpu, Kind::Device, bytes, 0);
+                    writer.charge_by(OwnCounts::NONE, site, gpu, Kind::Device, bytes, 0);
                     if round % 3 > 0 {
-                        writer.discharge_site(site, gpu, Kind::Device, bytes, 0);
+                        writer.discharge_by(OwnCounts::NONE, site, gpu, Kind::Device, bytes, 0);
                     }
                 }
             });
@@ -140,7 +140,14 @@ fn stacks_beyond_the_table_are_counted_as_others() {
     let (writer, gpu) = recording(&file);
     let stacks = 20_000u64;
     for stack in 0..stacks {
-        writer.charge_site(site(&writer, gpu, Kind::Device, stack * 7919), gpu, Kind::Device, 10, 0);
+        writer.charge_by(
+            OwnCounts::NONE,
+            site(&writer, gpu, Kind::Device, stack * 7919),
+            gpu,
+            Kind::Device,
+            10,
+            0,
+        );
     }
     let segment = file.segment().unwrap();
     let slot = segment.slots().unwrap()[0];
@@ -181,7 +188,7 @@ fn a_process_without_the_recorder_has_no_stacks() {
     let file = SegmentFile::create_unnamed(0).unwrap();
     let writer = join(&file);
     let gpu = gpu(&writer);
-    writer.charge_site(SiteId::other(gpu, Kind::Device), gpu, Kind::Device, 5, 0);
+    writer.charge_by(OwnCounts::NONE, SiteId::other(gpu, Kind::Device), gpu, Kind::Device, 5, 0);
     let segment = file.segment().unwrap();
     assert_eq!(segment.stacks(&segment.slots().unwrap()[0]).unwrap(), None);
 }

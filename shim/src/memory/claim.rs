@@ -40,26 +40,20 @@ impl Claim {
     /// As for [`Claim::here`].
     #[inline(always)]
     pub(crate) fn at(cx: &Cx<'_>, place: Option<Place>, kind: Kind, bytes: u64) -> Result<Self, CUresult> {
-        let mut claim = Self { place, kind, bytes, reserved: None };
-        if kind.in_quota() && cx.page.quota.is_on() {
-            claim.reserve(cx)?;
-        }
-        Ok(claim)
+        // Without a place the driver refuses the request, or reports the place afterwards.
+        let reserved = match place {
+            Some(place) if kind.in_quota() && cx.page.quota.is_on() => {
+                reserve_asked(cx, place.gpu, kind, bytes)?;
+                Some(bytes)
+            }
+            _ => None,
+        };
+        Ok(Self { place, kind, bytes, reserved })
     }
 
     /// Memory that is here already and that another process is charged for.
     pub(crate) fn imported(place: Option<Place>, bytes: u64) -> Self {
         Self { place, kind: Kind::Imported, bytes, reserved: None }
-    }
-
-    #[inline(never)]
-    fn reserve(&mut self, cx: &Cx<'_>) -> Result<(), CUresult> {
-        // Without a place the driver refuses the request, or reports the place afterwards.
-        if let Some(place) = self.place {
-            reserve(cx, place.gpu, self.kind, self.bytes, self.bytes)?;
-            self.reserved = Some(self.bytes);
-        }
-        Ok(())
     }
 
     /// The driver granted the request and took `bytes` for it, which may be more than was asked for.
@@ -98,11 +92,7 @@ impl Claim {
             },
         };
         if cx.page.quota.is_on() && self.kind.in_quota() {
-            // What is in the table is given back by its size: so that size is what is reserved.
-            match self.reserved.unwrap_or(0) {
-                reserved if reserved < bytes => cx.page.quota.add(place.gpu, bytes - reserved),
-                reserved => cx.page.quota.release(place.gpu, reserved - bytes),
-            }
+            settle(cx, place.gpu, self.reserved.unwrap_or(0), bytes);
         }
         ledger::add(
             cx,
@@ -122,6 +112,26 @@ impl Claim {
         // The driver took back what pools did not use before it gave up.
         pool::pressed(cx);
     }
+}
+
+/// What is in the table is given back by its size: so that size is what is reserved.
+#[inline(never)]
+fn settle(cx: &Cx<'_>, gpu: GpuIndex, reserved: u64, bytes: u64) {
+    if reserved < bytes {
+        cx.page.quota.add(gpu, bytes - reserved);
+    } else if reserved > bytes {
+        cx.page.quota.release(gpu, reserved - bytes);
+    }
+}
+
+/// Reserves what a request asks for. Apart, so that requests without a quota pay nothing for it.
+///
+/// # Errors
+///
+/// As for [`reserve`].
+#[inline(never)]
+fn reserve_asked(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, bytes: u64) -> Result<(), CUresult> {
+    reserve(cx, gpu, kind, bytes, bytes)
 }
 
 /// Reserves bytes of a GPU under the quota for a request of `asked` bytes. Before it refuses, what the process's own pools hold and do

@@ -19,6 +19,7 @@ const PITCH: u64 = 512;
 ///
 /// # Safety
 /// The arguments are the program's own of this call.
+#[inline(always)]
 pub(crate) unsafe fn alloc<P: DevicePtr, S: ByteSize>(
     cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
@@ -113,6 +114,7 @@ pub(crate) unsafe fn alloc_pitch<P: DevicePtr, S: ByteSize>(
 ///
 /// # Safety
 /// The arguments are the program's own of this call.
+#[inline(always)]
 pub(crate) unsafe fn free<P: DevicePtr>(cx: &Cx<'_>, call: impl FnOnce() -> CUresult, dptr: P) -> CUresult {
     let key = BlockKey::new(Namespace::Pointer, dptr.addr());
     let Some(block) = ledger::take(cx, key) else {
@@ -125,7 +127,7 @@ pub(crate) unsafe fn free<P: DevicePtr>(cx: &Cx<'_>, call: impl FnOnce() -> CUre
     } else if block.kind == Kind::PoolUsed {
         pool::freed_at_once(cx, key, block);
     } else {
-        ledger::discharge(cx, key, block);
+        ledger::discharge_hot(cx, key, block);
     }
     result
 }

@@ -54,7 +54,7 @@ fn owner_bits(aux: u64) -> u64 {
 }
 
 /// Enters a new block and charges it. False: the table has no room, and nothing was charged.
-#[inline]
+#[inline(always)]
 pub(super) fn add(cx: &Cx<'_>, key: BlockKey, block: Block) -> bool {
     if cx.writer().records_stacks() { add_at_site(cx, key, block) } else { enter(cx, key, block) }
 }
@@ -70,27 +70,32 @@ fn add_at_site(cx: &Cx<'_>, key: BlockKey, block: Block) -> bool {
 fn enter(cx: &Cx<'_>, key: BlockKey, block: Block) -> bool {
     let writer = cx.writer();
     let now = writer.now();
-    match writer.blocks().insert(key, &block.entry(now)) {
-        telemetry::Inserted::New => {}
-        // The driver has handed out what is still in the table: its end was not seen.
-        telemetry::Inserted::Replaced(stale) => replaced(cx, key, stale),
-        telemetry::Inserted::Full => {
-            cx.bypass(Bypass::BlockTableFull);
-            return false;
-        }
+    if !writer.blocks().insert_home(key, &block.entry(now)) && !enter_away(cx, key, block, now) {
+        return false;
     }
-    writer.charge_site(block.site, block.gpu, block.kind, block.bytes, now);
+    writer.charge_by(cx.tls().counts.get(), block.site, block.gpu, block.kind, block.bytes, now);
     if block.bytes >= LARGE {
         large(cx, EventKind::LargeAlloc, key, block, now);
     }
     true
 }
 
-#[cold]
+/// Enters a block that does not find its place at once. False: the table has no room.
 #[inline(never)]
-fn replaced(cx: &Cx<'_>, key: BlockKey, stale: telemetry::Block) {
-    cx.bypass(Bypass::BlockReplaced);
-    discharge(cx, key, Block::of(stale));
+fn enter_away(cx: &Cx<'_>, key: BlockKey, block: Block, now: u64) -> bool {
+    match cx.writer().blocks().insert(key, &block.entry(now)) {
+        telemetry::Inserted::New => true,
+        // The driver has handed out what is still in the table: its end was not seen.
+        telemetry::Inserted::Replaced(stale) => {
+            cx.bypass(Bypass::BlockReplaced);
+            discharge(cx, key, Block::of(stale));
+            true
+        }
+        telemetry::Inserted::Full => {
+            cx.bypass(Bypass::BlockTableFull);
+            false
+        }
+    }
 }
 
 #[cold]
@@ -102,7 +107,7 @@ fn large(cx: &Cx<'_>, kind: EventKind, key: BlockKey, block: Block, ns: u64) {
 }
 
 /// Takes a block out of the table; it stays charged until [`discharge`] or [`put_back`].
-#[inline]
+#[inline(always)]
 pub(super) fn take(cx: &Cx<'_>, key: BlockKey) -> Option<Block> {
     cx.writer().blocks().remove(key).map(Block::of)
 }
@@ -120,22 +125,34 @@ pub(super) fn put_back(cx: &Cx<'_>, key: BlockKey, block: Block) {
     if let telemetry::Inserted::Full = cx.writer().blocks().insert(key, &block.entry(now)) {
         cx.bypass(Bypass::BlockTableFull);
         // Its end will not be seen. The memory is still held: a quota counts it on.
-        cx.writer().discharge_site(block.site, block.gpu, block.kind, block.bytes, now);
+        cx.writer().discharge_by(cx.tls().counts.get(), block.site, block.gpu, block.kind, block.bytes, now);
     }
 }
 
 /// Discharges a block that was taken out.
-#[inline]
+#[inline(never)]
 pub(super) fn discharge(cx: &Cx<'_>, key: BlockKey, block: Block) {
+    discharge_hot(cx, key, block);
+}
+
+/// As [`discharge`], laid into its caller: for calls that programs make by the thousand.
+#[inline(always)]
+pub(super) fn discharge_hot(cx: &Cx<'_>, key: BlockKey, block: Block) {
     let writer = cx.writer();
     let now = writer.now();
-    writer.discharge_site(block.site, block.gpu, block.kind, block.bytes, now);
+    writer.discharge_by(cx.tls().counts.get(), block.site, block.gpu, block.kind, block.bytes, now);
     if cx.page.quota.is_on() && block.kind.in_quota() {
-        cx.page.quota.release(block.gpu, block.bytes);
+        release(cx, block.gpu, block.bytes);
     }
     if block.bytes >= LARGE {
         large(cx, EventKind::LargeFree, key, block, now);
     }
+}
+
+/// Apart from [`discharge`], which pays nothing for quotas where there are none.
+#[inline(never)]
+fn release(cx: &Cx<'_>, gpu: GpuIndex, bytes: u64) {
+    cx.page.quota.release(gpu, bytes);
 }
 
 /// Runs a call that releases the block of `key`.

@@ -55,22 +55,21 @@ pub(crate) fn current(cx: &Cx<'_>) -> Option<Place> {
     let context = cx.driver().current_context()?.addr();
     let deaths = deaths();
     let [known, known_deaths, answer, owner, ..] = &cx.tls().memory;
-    if known.get() == context && known_deaths.get() == deaths {
-        return unpack(owner.get(), answer.get());
-    }
-    look_up(cx, context, deaths)
+    let is_known = known.get() == context && known_deaths.get() == deaths;
+    if is_known || look_up(cx, context, deaths) { unpack(owner.get(), answer.get()) } else { None }
 }
 
+/// Finds out the place of a context and remembers it. False: there is none.
 #[cold]
 #[inline(never)]
-fn look_up(cx: &Cx<'_>, context: u64, deaths: u64) -> Option<Place> {
-    let device = cx.relaxed_capture(|| cx.driver().current_device())?;
+fn look_up(cx: &Cx<'_>, context: u64, deaths: u64) -> bool {
+    let Some(device) = cx.relaxed_capture(|| cx.driver().current_device()) else { return false };
     let owner = cx.relaxed_capture(|| arrival::owner(cx, CUcontext(context as *mut c_void)));
-    let place = Place { gpu: gpu::of_device(cx, device)?, device, context: owner.addr() };
-    remember(cx, deaths, context, &place);
+    let Some(gpu) = gpu::of_device(cx, device) else { return false };
+    remember(cx, deaths, context, &Place { gpu, device, context: owner.addr() });
     // The runtime takes its context through private tables: this may be the first that is seen of it.
     cx.relaxed_capture(|| arrival::seen(cx, owner, device));
-    Some(place)
+    true
 }
 
 fn remember(cx: &Cx<'_>, deaths: u64, context: u64, place: &Place) {

@@ -108,8 +108,8 @@ impl Writer {
             to.store(word, Relaxed);
         }
         // What changes fastest comes first, and what takes longest last.
-        for (to, kind) in cell.kinds.iter().zip(&account.kinds) {
-            to.store(kind.now.load(Relaxed), Relaxed);
+        for (to, now) in cell.kinds.iter().zip(&account.now) {
+            to.store(now.load(Relaxed), Relaxed);
         }
         ledgers(&Draft { cell, refusal: request.quota });
         let mut flags = self.others(cell, request.gpu);
@@ -232,16 +232,12 @@ fn may_hold(segment: &OwnedFd, slot: usize, state: SlotState) -> bool {
 /// What the process of a slot holds of a GPU, managed memory included, and the same by kind; `None` if it is
 /// nothing.
 fn holds(segment: &OwnedFd, slot: usize, gpu: GpuIndex) -> Option<(u64, [u64; KIND_COUNT])> {
-    /// Bytes of an account up to the end of its kinds.
-    const BYTES: usize = offset_of!(AccountCell, kinds) + KIND_COUNT * size_of::<KindCell>();
     let account = offset_of!(SlotBase, accounts) + usize::from(gpu.number()) * size_of::<AccountCell>();
-    let mut bytes = [0u8; BYTES];
-    sys::read_at(segment, slot_at(slot) + account as u64, &mut bytes).ok()?;
+    let at = slot_at(slot) + (account + offset_of!(AccountCell, now)) as u64;
+    let mut bytes = [0u8; KIND_COUNT * 8];
+    sys::read_at(segment, at, &mut bytes).ok()?;
     let (words, _) = bytes.as_chunks::<8>();
-    let now = |kind: usize| {
-        let at = offset_of!(AccountCell, kinds) + kind * size_of::<KindCell>() + offset_of!(KindCell, now);
-        words.get(at / 8).map_or(0, |word| u64::from_ne_bytes(*word))
-    };
+    let now = |kind: usize| words.get(kind).map_or(0, |word| u64::from_ne_bytes(*word));
     let kinds: [u64; KIND_COUNT] = std::array::from_fn(now);
     let held = Kind::ALL.iter().zip(kinds).filter(|(kind, _)| kind.in_quota());
     let sum = held.fold(0u64, |sum, (_, bytes)| sum.saturating_add(bytes));

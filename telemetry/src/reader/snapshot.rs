@@ -195,16 +195,15 @@ impl Segment {
         let at = slot_at(slot.slot);
         let base = self.words(at, BASE_BYTES)?;
         let head = |offset: usize| base.at(offset);
-        let mut kernels = self.lanes(at, &base)?;
-        let graph_launches = kernels.1;
-        self.name_kernels(at, &base, &mut kernels.0)?;
-        self.time_kernels(at, &base, &mut kernels.0)?;
+        let Lanes { mut kernels, graphs, counts } = self.lanes(at, &base)?;
+        self.name_kernels(at, &base, &mut kernels)?;
+        self.time_kernels(at, &base, &mut kernels)?;
         let (first_failures, last_failures) = failures(&base);
         let exe_len = (head(offset_of!(SlotHead, exe_len)) as usize).min(TEXT_BYTES);
         let cmdline_len = (head(offset_of!(SlotHead, cmdline_len)) as usize).min(TEXT_BYTES);
         let cmdline = base.bytes(offset_of!(SlotBase, cmdline), cmdline_len);
         let cmdline = cmdline.strip_suffix(&[0]).unwrap_or(&cmdline);
-        let counts = |at: usize, n: usize| {
+        let counters = |at: usize, n: usize| {
             (0..n)
                 .map(move |i| (i, at + i * 8))
                 .map(|(i, at)| (i, base.at(at)))
@@ -227,9 +226,13 @@ impl Segment {
             ended_ns: Some(head(offset_of!(SlotHead, ended_ns))).filter(|ns| *ns > 0),
             driver_version: Some(head(offset_of!(SlotHead, driver_version)) as u32).filter(|v| *v > 0),
             frameworks: head(offset_of!(SlotHead, frameworks)),
-            accounts: (0..GPUS).filter_map(|gpu| account(&base, gpu)).collect(),
-            kernels: kernels.0.into_values().collect(),
-            graph_launches,
+            accounts: counts
+                .iter()
+                .enumerate()
+                .filter_map(|(gpu, counts)| account(&base, gpu, counts))
+                .collect(),
+            kernels: kernels.into_values().collect(),
+            graph_launches: graphs,
             kernels_mode: KernelsMode::from_raw(head(offset_of!(SlotHead, kernels_mode))),
             copies: copies(&base),
             timings_lost: head(offset_of!(SlotHead, timing)),
@@ -238,10 +241,10 @@ impl Segment {
             failures: head(offset_of!(SlotHead, failures)),
             first_failures,
             last_failures,
-            bypasses: counts(offset_of!(SlotHead, bypass), BYPASSES)
+            bypasses: counters(offset_of!(SlotHead, bypass), BYPASSES)
                 .filter_map(|(i, count)| Some((Bypass::from_raw(i as u8)?, count)))
                 .collect(),
-            calls: counts(offset_of!(SlotBase, entries), ENTRIES)
+            calls: counters(offset_of!(SlotBase, entries), ENTRIES)
                 .map(|(i, count)| (i as u16, count))
                 .collect(),
             events: head(offset_of!(SlotHead, ring_head)),
@@ -269,18 +272,28 @@ impl Segment {
         Ok((0..GPUS).filter_map(total).collect())
     }
 
-    /// Sums the lanes; returns the rows by kernel and the launches of graphs.
-    fn lanes(&self, at: u64, base: &Words) -> Result<(BTreeMap<u16, KernelSnapshot>, u64), SegmentError> {
-        let mut kernels = BTreeMap::<u16, KernelSnapshot>::new();
-        let mut graphs = 0u64;
+    /// Sums the lanes.
+    fn lanes(&self, at: u64, base: &Words) -> Result<Lanes, SegmentError> {
+        let mut sums = Lanes::default();
+        let Lanes { kernels, graphs, counts } = &mut sums;
         for lane in 0..=LANES {
             let rows = base.at(offset_of!(SlotHead, lane_rows) + lane * 8).min(KERNELS as u64);
-            let words = self.words(at + LANES_AT + lane as u64 * LANE_BYTES, rows * 64)?;
+            if rows == 0 {
+                continue;
+            }
+            let at = at + LANES_AT + lane as u64 * LANE_BYTES;
+            let words = self.words(at, LANE_COUNTS_BYTES + rows * 64)?;
+            for (gpu, of_gpu) in counts.iter_mut().enumerate() {
+                for (kind, sum) in of_gpu.iter_mut().enumerate() {
+                    let [allocs, frees] = words.array((gpu * COUNTED_KINDS + kind) * size_of::<KindCounts>());
+                    *sum = (sum.0.wrapping_add(allocs), sum.1.wrapping_add(frees));
+                }
+            }
             for row in 0..rows as usize {
                 let [launches, blocks, threads, dynamic, graph_launches, graph_blocks, graph_threads, last] =
-                    words.array(row * 64);
+                    words.array(LANE_COUNTS_BYTES as usize + row * 64);
                 if row == 0 {
-                    graphs = graphs.wrapping_add(last);
+                    *graphs = graphs.wrapping_add(last);
                 }
                 if launches == 0 && graph_launches == 0 {
                     continue;
@@ -299,7 +312,7 @@ impl Segment {
                 }
             }
         }
-        Ok((kernels, graphs))
+        Ok(sums)
     }
 
     /// Adds names and attributes, and the kernels that have not been launched.
@@ -410,15 +423,31 @@ impl Segment {
     }
 }
 
-/// Reads one account; `None` if nothing was counted there.
-fn account(base: &Words, gpu: usize) -> Option<Account> {
+/// What the threads of a process have counted, summed.
+#[derive(Default)]
+struct Lanes {
+    /// Launches by kernel.
+    kernels: BTreeMap<u16, KernelSnapshot>,
+    /// Launches of graphs.
+    graphs: u64,
+    /// Allocations and releases by GPU and kind.
+    counts: [[(u64, u64); KIND_COUNT]; GPUS],
+}
+
+/// Reads one account, to which `counts` belong; `None` if nothing was counted there.
+fn account(base: &Words, gpu: usize, counts: &[(u64, u64); KIND_COUNT]) -> Option<Account> {
     let at = offset_of!(SlotBase, accounts) + gpu * size_of::<AccountCell>();
     let word = |offset: usize| base.at(at + offset);
     let mut kinds = [KindFigures::default(); KIND_COUNT];
-    for (number, kind) in kinds.iter_mut().enumerate() {
-        let [now, peak, allocs, frees] =
-            base.array(at + offset_of!(AccountCell, kinds) + number * size_of::<KindCell>());
-        *kind = KindFigures { now, peak, allocs, frees };
+    for (number, (kind, counts)) in kinds.iter_mut().zip(counts).enumerate() {
+        let [allocs, frees] =
+            base.array(at + offset_of!(AccountCell, counts) + number * size_of::<KindCounts>());
+        *kind = KindFigures {
+            now: word(offset_of!(AccountCell, now) + number * 8),
+            peak: word(offset_of!(AccountCell, peak) + number * 8),
+            allocs: allocs.wrapping_add(counts.0),
+            frees: frees.wrapping_add(counts.1),
+        };
     }
     let snapshot = at + offset_of!(AccountCell, at_peak);
     let at_peak: [u64; KIND_COUNT] = base.array(snapshot + offset_of!(PeakCell, kinds));
@@ -443,7 +472,7 @@ fn account(base: &Words, gpu: usize) -> Option<Account> {
         failed: word(offset_of!(AccountCell, failed)),
         granted_since_refusal: word(offset_of!(AccountCell, granted_at_refusal)).checked_sub(1).map(|then| {
             let of_gpu = Kind::ALL.iter().zip(&kinds).filter(|(kind, _)| kind.is_of_gpu());
-            of_gpu.map(|(_, figures)| figures.allocs).sum::<u64>().saturating_sub(then)
+            of_gpu.fold(0u64, |sum, (_, figures)| sum.wrapping_add(figures.allocs)).saturating_sub(then)
         }),
         contexts: word(offset_of!(AccountCell, contexts)),
         timed_span_ns: word(offset_of!(AccountCell, timed_span_ns)),

@@ -35,9 +35,7 @@ impl Segment {
         let version = base(offset_of!(SlotBase, head) + offset_of!(SlotHead, driver_version), 8)?.at(0);
         let entries = base(offset_of!(SlotBase, entries), ENTRIES * 8)?;
         let accounts = base(offset_of!(SlotBase, accounts), GPUS * size_of::<AccountCell>())?;
-        let managed = offset_of!(AccountCell, kinds)
-            + Kind::Managed as usize * size_of::<KindCell>()
-            + offset_of!(KindCell, allocs);
+        let managed = offset_of!(AccountCell, peak) + Kind::Managed as usize * 8;
         Ok(Uses {
             driver_version: u32::try_from(version).ok().filter(|version| *version > 0),
             calls: (0..ENTRIES)

@@ -1,7 +1,6 @@
 //! What is held from each site; see the module above for the algorithm.
 
 use super::{SiteId, Word};
-use crate::gpu_index::GpuIndex;
 use crate::layout::{AccountCell, SiteCell};
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sys;
@@ -25,18 +24,6 @@ impl SiteCell {
 }
 
 impl Writer {
-    /// Like [`Writer::charge`] for an allocation whose site is known.
-    #[inline]
-    pub fn charge_site(&self, site: SiteId, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) {
-        self.change(gpu, kind, bytes, ns, true, site);
-    }
-
-    /// Like [`Writer::discharge`] for a block whose site is known.
-    #[inline]
-    pub fn discharge_site(&self, site: SiteId, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) {
-        self.change_back(gpu, kind, bytes, ns, true, site);
-    }
-
     /// Counts a request from a site that was refused.
     pub fn refused_site(&self, site: SiteId, bytes: u64) {
         if let Some(cell) = self.site_cell(site) {
@@ -46,13 +33,16 @@ impl Writer {
     }
 
     /// Charges an account together with a site.
-    pub(crate) fn charge_in_turn<R>(
+    #[inline(never)]
+    pub(crate) fn charge_in_turn(
         &self,
         account: &AccountCell,
         site: SiteId,
+        kind: Kind,
         bytes: u64,
-        charge: impl FnOnce() -> R,
-    ) -> R {
+        counted: bool,
+        ns: u64,
+    ) -> Option<u64> {
         self.in_turn(|| {
             if let Some(cell) = self.site_cell(site) {
                 cell.settle(account);
@@ -60,28 +50,30 @@ impl Writer {
                 cell.allocs.fetch_add(1, Relaxed);
             }
             let before = account.total_peak.load(Relaxed);
-            let result = charge();
+            let total = account.charge(kind, bytes, counted, ns);
             if account.total_peak.load(Relaxed) != before {
                 account.peak_epoch.fetch_add(1, Relaxed);
             }
-            result
+            total
         })
     }
 
     /// Discharges an account together with a site.
-    pub(crate) fn discharge_in_turn<R>(
+    #[inline(never)]
+    pub(crate) fn discharge_in_turn(
         &self,
         account: &AccountCell,
         site: SiteId,
+        kind: Kind,
         bytes: u64,
-        discharge: impl FnOnce() -> R,
-    ) -> R {
+        counted: bool,
+    ) -> u64 {
         self.in_turn(|| {
             if let Some(cell) = self.site_cell(site) {
                 cell.settle(account);
                 let _ = cell.live.fetch_update(Relaxed, Relaxed, |live| Some(live.saturating_sub(bytes)));
             }
-            discharge()
+            account.discharge(kind, bytes, counted)
         })
     }
 

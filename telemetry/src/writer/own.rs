@@ -33,15 +33,10 @@ impl Writer {
     pub fn own_memory(&self) -> impl Iterator<Item = OwnMemory> {
         let base = self.base();
         base.accounts.iter().zip(&self.area().gpus).enumerate().filter_map(|(number, (account, cell))| {
-            let kinds = account.kinds.iter();
-            let (allocations, releases) = kinds.fold((0u64, 0u64), |(allocations, releases), kind| {
-                (
-                    allocations.saturating_add(kind.allocs.load(Relaxed)),
-                    releases.saturating_add(kind.frees.load(Relaxed)),
-                )
-            });
+            let gpu = GpuIndex::from_number(number)?;
+            let (allocations, releases) = self.counted(gpu, |_| true);
             let own = OwnMemory {
-                gpu: GpuIndex::from_number(number)?,
+                gpu,
                 now: account.total_now.load(Acquire),
                 peak: account.total_peak.load(Relaxed),
                 total: cell.total_bytes.load(Relaxed),

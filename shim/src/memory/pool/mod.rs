@@ -59,6 +59,7 @@ fn current_pool(cx: &Cx<'_>, device: CUdevice) -> Option<u64> {
 ///
 /// # Safety
 /// The arguments are the program's own of this call.
+#[inline(always)]
 pub(crate) unsafe fn alloc<P: DevicePtr, S: ByteSize>(
     cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
@@ -106,21 +107,56 @@ unsafe fn allocate<P: DevicePtr>(
         return result;
     }
     let here = place::current(cx);
+    if cx.page.quota.is_on() {
+        // SAFETY: passed on.
+        return unsafe { allocate_limited(cx, call, dptr, bytes, stream, pool, here) };
+    }
+    let result = call();
+    if !result.is_ok() {
+        refused(cx, here, bytes, result);
+    } else if !dptr.is_null() {
+        // SAFETY: the driver reported success and so has written the address.
+        handed_out(cx, here, unsafe { *dptr }.addr(), bytes, stream, pool);
+    }
+    result
+}
+
+/// The driver refused a request.
+#[cold]
+fn refused(cx: &Cx<'_>, here: Option<Place>, bytes: u64, code: CUresult) {
+    if let Ok(claim) = Claim::at(cx, here, Kind::PoolUsed, bytes) {
+        claim.refused(cx, code);
+    }
+}
+
+/// As [`allocate`] under a quota.
+///
+/// # Safety
+/// As for [`allocate`].
+#[inline(never)]
+unsafe fn allocate_limited<P: DevicePtr>(
+    cx: &Cx<'_>,
+    call: impl FnOnce() -> CUresult,
+    dptr: *mut P,
+    bytes: u64,
+    stream: CUstream,
+    pool: Option<u64>,
+    here: Option<Place>,
+) -> CUresult {
     let expected = || {
         let handle = pool.or_else(|| current_pool(cx, here?.device))?;
         pools()?.obtain(handle, || here.map(|place| (place.gpu, Class::Device)))
     };
-    let hold = if cx.page.quota.is_on() { Hold::take(cx, here, expected(), bytes) } else { Ok(None) };
-    let (hold, claim) = match (hold, Claim::at(cx, here, Kind::PoolUsed, bytes)) {
-        (Ok(hold), Ok(claim)) => (hold, claim),
-        (Err(code), _) | (_, Err(code)) => return code,
+    let hold = match Hold::take(cx, here, expected(), bytes) {
+        Ok(hold) => hold,
+        Err(code) => return code,
     };
     let result = call();
     if !result.is_ok() {
         if let Some(hold) = hold {
             hold.settle(cx, None);
         }
-        claim.refused(cx, result);
+        refused(cx, here, bytes, result);
     } else if !dptr.is_null() {
         // SAFETY: the driver reported success and so has written the address.
         let address = unsafe { *dptr }.addr();
@@ -217,6 +253,7 @@ fn pool_of(cx: &Cx<'_>, here: Option<Place>, address: u64, stream: CUstream) -> 
 ///
 /// # Safety
 /// The arguments are the program's own of this call.
+#[inline(always)]
 pub(crate) unsafe fn free<P: DevicePtr>(
     cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
@@ -245,7 +282,7 @@ pub(crate) unsafe fn free<P: DevicePtr>(
 fn came_back(cx: &Cx<'_>, key: BlockKey, block: Block) -> Option<&'static Pool> {
     let pool = pools().and_then(|all| all.of(Token(block.owner))).filter(|_| block.kind == Kind::PoolUsed);
     let bytes = block.bytes;
-    ledger::discharge(cx, key, block);
+    ledger::discharge_hot(cx, key, block);
     if let Some(pool) = pool {
         pool.give_back(cx, bytes);
     }
@@ -271,6 +308,7 @@ pub(crate) unsafe fn synchronised(cx: &Cx<'_>, result: CUresult) {
 
 /// After something that makes pools give back what they do not use: a synchronisation, or a request
 /// that found the device full.
+#[inline(never)]
 pub(super) fn pressed(cx: &Cx<'_>) {
     pressed_beside(cx, None);
 }

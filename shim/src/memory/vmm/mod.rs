@@ -58,6 +58,7 @@ struct Mapping {
 ///
 /// # Safety
 /// The arguments are the program's own of this call.
+#[inline(always)]
 pub(crate) unsafe fn create(
     cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
@@ -102,6 +103,7 @@ fn placed(cx: &Cx<'_>, location: Option<CUmemLocation>) -> (Option<Place>, Kind)
 ///
 /// # Safety
 /// The arguments are the program's own of this call.
+#[inline(always)]
 pub(crate) unsafe fn release(
     cx: &Cx<'_>,
     call: impl FnOnce() -> CUresult,
@@ -126,7 +128,7 @@ pub(crate) unsafe fn release(
         }
         (Left::Nothing(_), block) if result.is_ok() => {
             if let Some(block) = block {
-                ledger::discharge(cx, key, block);
+                ledger::discharge_hot(cx, key, block);
             }
             unbind_all(cx, handle);
         }
