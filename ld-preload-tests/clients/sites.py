@@ -1,5 +1,8 @@
-"""Asks for memory in known lines: functions, nested calls, a generator, a thread, code made at run time, a callback from
-native code. Prints "LINE BYTES" for each request that stands at the peak."""
+"""Asks for memory in known lines: functions, nested calls, generators, coroutines, comprehensions, a class body, handlers of
+exceptions, a thread, code made at run time, a callback from native code. Prints "LINE BYTES" for each request that stands at the
+peak."""
+import asyncio
+import contextlib
 import ctypes
 import sys
 import threading
@@ -69,11 +72,63 @@ def above(n):
     made["made%d" % n](ask)
 
 
+def through(generator):
+    yield from generator
+
+
+async def awaited(depth):
+    if depth:
+        await asyncio.sleep(0)
+        return await awaited(depth - 1)
+    at = ctypes.c_uint64()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(at), 17 * MIB) == 0; said(17)
+
+
+async def tasks():
+    await asyncio.gather(awaited(0), awaited(3))
+
+
+@contextlib.contextmanager
+def managed():
+    at = ctypes.c_uint64()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(at), 19 * MIB) == 0; said(19)
+    try:
+        yield at
+    finally:
+        assert cuda.cuMemAlloc_v2(ctypes.byref(at), 23 * MIB) == 0; said(23)
+
+
+def handled():
+    try:
+        raise ValueError
+    except ValueError:
+        at = ctypes.c_uint64()
+        assert cuda.cuMemAlloc_v2(ctypes.byref(at), 29 * MIB) == 0; said(29)
+
+
+def comprehended():
+    places = [ctypes.c_uint64() for _ in range(3)]
+    return [(cuda.cuMemAlloc_v2(ctypes.byref(at), 1 * MIB), said(1)) for at in places]
+
+
 start()
 model = Model()
+
+
+class Body:
+    at = ctypes.c_uint64()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(at), 31 * MIB) == 0; said(31)
+
+
 for depth in (0, 30, 90):
     model.forward(depth)
 kept = list(batches())
+kept.extend(through(through(batches())))
+asyncio.run(tasks())
+with managed():
+    handled()
+comprehended()
+(lambda at: [cuda.cuMemAlloc_v2(ctypes.byref(at), 37 * MIB), said(37)])(ctypes.c_uint64())
 thread = threading.Thread(target=in_thread)
 thread.start()
 thread.join()

@@ -1,4 +1,4 @@
-//! The C programs of `programs/`, compiled when a test asks for them.
+//! The programs of `programs/` in C and C++, compiled when a test asks for them.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -40,19 +40,19 @@ fn prepared() -> &'static Path {
     })
 }
 
-/// Compiles `programs/<source>` with gcc and the given flags and returns the program's path. The
+/// Compiles `programs/<source>` with gcc or g++ and the given flags and returns the program's path. The
 /// same source and flags are compiled once.
 ///
 /// # Panics
-/// If gcc does not compile it.
+/// If the compiler does not compile it.
 pub fn compile(source: &str, flags: &[&str]) -> PathBuf {
     try_compile(source, flags).unwrap_or_else(|error| panic!("{source} {flags:?}: {error}"))
 }
 
-/// Like [`compile`], with gcc's words where it fails.
+/// Like [`compile`], with the compiler's words where it fails.
 ///
 /// # Errors
-/// gcc's standard error.
+/// The compiler's standard error.
 pub fn try_compile(source: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let directory = prepared();
     let mut hasher = DefaultHasher::new();
@@ -73,9 +73,13 @@ pub fn try_compile(source: &str, flags: &[&str]) -> Result<PathBuf, String> {
         .tempfile_in(directory)
         .map_err(|e| e.to_string())?
         .into_temp_path();
-    let compiler = std::env::var_os("RADRM_TEST_CC").unwrap_or_else(|| "gcc".into());
+    let (variable, usual, standard) = match source.ends_with(".cpp") {
+        true => ("RADRM_TEST_CXX", "g++", "-std=gnu++17"),
+        false => ("RADRM_TEST_CC", "gcc", "-std=gnu11"),
+    };
+    let compiler = std::env::var_os(variable).unwrap_or_else(|| usual.into());
     let output = Command::new(compiler)
-        .args(["-O2", "-g", "-Wall", "-Werror", "-Wno-unused-function", "-std=gnu11", "-o"])
+        .args(["-O2", "-g", "-Wall", "-Werror", "-Wno-unused-function", standard, "-o"])
         .arg(&fresh)
         .arg(sources().join(source))
         .arg("-I")
@@ -87,7 +91,7 @@ pub fn try_compile(source: &str, flags: &[&str]) -> Result<PathBuf, String> {
         .args(flags)
         .args(["-ldl", "-lpthread"])
         .output()
-        .map_err(|e| format!("gcc: {e}"))?;
+        .map_err(|e| format!("{usual}: {e}"))?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }

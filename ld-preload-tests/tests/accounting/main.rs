@@ -9,4 +9,5 @@ mod namespaces;
 mod oom;
 mod random;
 mod ranges;
+mod stack_lines;
 mod stacks;

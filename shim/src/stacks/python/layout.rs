@@ -141,33 +141,48 @@ impl Layout {
             0x030a => Some(Self::V3_10),
             0x030b => Some(Self::V3_11),
             0x030c => Some(Self::V3_12),
-            0x030d => Self::stated(memory, runtime),
+            0x030d => Self::stated(memory, runtime, &Words::V3_13),
+            0x030e => Self::stated(memory, runtime, &Words::V3_14),
             _ => None,
         }
     }
 
-    /// What the runtime's own table says, in its form of 3.13.
-    fn stated(memory: &mut Memory, runtime: u64) -> Option<Self> {
+    /// What the runtime's own table says.
+    fn stated(memory: &mut Memory, runtime: u64, words: &Words) -> Option<Self> {
+        // A build without the global lock has other headers of objects, and code of its own for each thread.
         let is_usual = memory.read::<8>(runtime)? == COOKIE && memory.u64(runtime + 16)? == 0;
         let mut at = |word: u64| memory.u64(runtime + word * 8).filter(|offset| *offset < LIMIT);
         is_usual.then_some(())?;
+        let Words { thread, frame, code } = *words;
         Some(Self {
             interpreters: at(5)?,
             next_interpreter: at(8)?,
             threads: at(9)?,
-            next_thread: at(21)?,
-            id: ThreadId::Native(at(25)?),
-            current_frame: at(23)?,
+            next_thread: at(thread + 2)?,
+            id: ThreadId::Native(at(thread + 6)?),
+            current_frame: at(thread + 4)?,
             by_cframe: None,
-            previous: at(29)?,
-            code: at(30)?,
-            instruction: Instruction::Pointer(at(31)?, at(43)?),
-            entry: Entry::InsideNative(at(33)?),
-            filename: at(35)?,
-            name: at(37)?,
-            lines: (at(38)?, Lines::Locations),
-            firstlineno: at(39)?,
+            previous: at(frame + 1)?,
+            code: at(frame + 2)?,
+            instruction: Instruction::Pointer(at(frame + 3)?, at(code + 9)?),
+            entry: Entry::InsideNative(at(frame + 5)?),
+            filename: at(code + 1)?,
+            name: at(code + 3)?,
+            lines: (at(code + 4)?, Lines::Locations),
+            firstlineno: at(code + 5)?,
             text: (40, 56),
         })
     }
+}
+
+/// Where the parts of the runtime's table begin, in words; within a part all versions have the same order.
+struct Words {
+    thread: u64,
+    frame: u64,
+    code: u64,
+}
+
+impl Words {
+    const V3_13: Self = Self { thread: 19, frame: 28, code: 34 };
+    const V3_14: Self = Self { thread: 22, frame: 31, code: 39 };
 }

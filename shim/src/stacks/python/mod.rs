@@ -17,6 +17,8 @@ pub(super) const DEPTH: usize = 128;
 /// Interpreters and threads that are searched for the calling one.
 const INTERPRETERS: usize = 64;
 const THREADS: usize = 4096;
+/// Bits of a reference that are no part of the address (from 3.14 on).
+const TAGS: u64 = 3;
 
 /// An interpreter's runtime in this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,7 +108,7 @@ fn follow(
 
 /// One frame.
 fn read(memory: &mut Memory, layout: &Layout, frame: u64) -> Option<CodeFrame> {
-    let code = memory.u64(frame.checked_add(layout.code)?)?;
+    let code = memory.u64(frame.checked_add(layout.code)?)? & !TAGS;
     // A frame that has not begun stands before its first instruction.
     let instruction = match layout.instruction {
         Instruction::Number(field, bytes) => {

@@ -1,0 +1,129 @@
+//! Programs of known lines in several languages: every byte at the peak is at the line that asked for it.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use radrm_preload_tests::{
+    artifacts,
+    child::Ended,
+    programs,
+    python::{self, script},
+    rig::Rig,
+};
+
+use super::stacks::{folded, recorded, total};
+
+/// Versions of Python whose frames are read.
+const VERSIONS: [&str; 6] = ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14"];
+
+/// What a program says of its requests, "LINE BYTES" each, by line.
+fn said(ended: &Ended) -> BTreeMap<u64, u64> {
+    let mut lines = BTreeMap::<u64, u64>::new();
+    for line in ended.stdout.lines() {
+        let (line, bytes) = line.split_once(' ').expect("line and bytes");
+        *lines.entry(line.parse().expect("line")).or_default() += bytes.parse::<u64>().expect("bytes");
+    }
+    assert!(!lines.is_empty(), "{ended:?}");
+    lines
+}
+
+/// What stacks hold by the innermost line of a file; what has none is at line 0.
+fn found(stacks: &[(Vec<String>, u64)], file: &str) -> BTreeMap<u64, u64> {
+    let start = format!("({file}:");
+    let line = |frame: &String| frame.rsplit_once(&start)?.1.strip_suffix(')')?.parse::<u64>().ok();
+    let mut lines = BTreeMap::new();
+    for (frames, bytes) in stacks {
+        *lines.entry(frames.iter().rev().find_map(line).unwrap_or(0)).or_default() += bytes;
+    }
+    lines
+}
+
+/// Runs a program, compares its lines with the stacks and these with the peak; gives the stacks.
+#[track_caller]
+fn check(program: &Path, arguments: &[&str], file: &str) -> Vec<(Vec<String>, u64)> {
+    let rig = Rig::emulated("H100-80GB");
+    let outcome = recorded(&rig, program, arguments);
+    let stacks = folded(&rig);
+    assert_eq!(found(&stacks, file), said(&outcome.ended), "{}: {stacks:#?}", program.display());
+    assert_eq!(total(&stacks), outcome.profile.processes[0].state.accounts[0].peak.0);
+    stacks
+}
+
+/// Pythons of this machine, one of each version: those of `RADRM_TEST_PYTHONS`, of pyenv, of `target/pythons`, and the
+/// system's.
+fn interpreters() -> Vec<(&'static str, PathBuf)> {
+    let named = std::env::var_os("RADRM_TEST_PYTHONS");
+    let mut all: Vec<PathBuf> = named.iter().flat_map(std::env::split_paths).collect();
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".pyenv"));
+    let pyenv = std::env::var_os("PYENV_ROOT").map(PathBuf::from).or(home).unwrap_or_default();
+    for folder in [pyenv.join("versions"), artifacts::workspace().join("target/pythons")] {
+        let found = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        all.extend(found.map(|entry| entry.path().join("bin/python3")));
+    }
+    let system = |version| ["/usr/bin", "/usr/local/bin"].map(|at| format!("{at}/python{version}").into());
+    all.extend(VERSIONS.iter().flat_map(system));
+    let version = |python: &PathBuf| {
+        let code = "import sys; print('%d.%d' % sys.version_info[:2])";
+        let output = Command::new(python).args(["-c", code]).output().ok()?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let all: Vec<(String, PathBuf)> =
+        all.into_iter().filter_map(|python| Some((version(&python)?, python))).collect();
+    let of = |wanted: &'static str| {
+        let python = all.iter().find(|(version, _)| version == wanted);
+        if python.is_none() {
+            eprintln!("skipped: there is no Python {wanted} (RADRM_TEST_PYTHONS names some)");
+        }
+        Some((wanted, python?.1.clone()))
+    };
+    VERSIONS.into_iter().filter_map(of).collect()
+}
+
+#[test]
+fn python_lines_hold_what_they_asked_for_in_every_version() {
+    for (version, python) in interpreters() {
+        let stacks = check(&python, &[&script("sites.py")], "sites.py");
+        let depth = |frames: &[String]| {
+            frames.iter().filter(|frame| frame.contains("forward (sites.py:")).count()
+        };
+        let deepest = stacks.iter().map(|(frames, _)| depth(frames)).max();
+        assert_eq!(deepest, Some(91), "{version}: {stacks:#?}");
+        for number in 1..4 {
+            let made = format!("made{number} (made_{number}.py:{})", 1000 * number + 1);
+            assert!(stacks.iter().any(|(frames, _)| frames.contains(&made)), "{version}, {made}: {stacks:#?}");
+        }
+        // Frames of a generator and of a coroutine stand inside those that wait for them.
+        for chain in [&["through", "through", "batches"][..], &["awaited", "awaited", "awaited", "awaited"]] {
+            let is_chain = |frames: &[String]| {
+                let names: Vec<&str> = frames.iter().filter_map(|frame| frame.split(' ').next()).collect();
+                names.ends_with(chain)
+            };
+            assert!(stacks.iter().any(|(frames, _)| is_chain(frames)), "{version}, {chain:?}: {stacks:#?}");
+        }
+        println!("Python {version}: {} stacks, {} bytes", stacks.len(), total(&stacks));
+    }
+}
+
+#[test]
+fn lines_of_cpp_hold_what_they_asked_for() {
+    for flags in [&["-O2"][..], &["-O0"], &["-O3", "-fomit-frame-pointer"]] {
+        let stacks = check(&programs::compile("sites.cpp", &[flags, &["-lstdc++"]].concat()), &[], "sites.cpp");
+        for part in ["Early::Early", "Layer<17>::Layer", "Layer<19>::Layer", "Attention::forward", "Guard::~Guard"] {
+            let is_there = stacks.iter().any(|(frames, _)| frames.iter().any(|frame| frame.contains(part)));
+            assert!(is_there, "{part} with {flags:?}: {stacks:#?}");
+        }
+        let depth = |frames: &[String]| frames.iter().filter(|f| f.contains("Attention::forward")).count();
+        assert_eq!(stacks.iter().map(|(frames, _)| depth(frames)).max(), Some(91), "{flags:?}: {stacks:#?}");
+    }
+}
+
+#[test]
+fn lines_with_arrays_of_numba_hold_what_they_asked_for() {
+    let Some(python) = python::interpreter() else { return };
+    let stacks = check(&python, &[&script("sites_numba.py")], "sites_numba.py");
+    let depth = |frames: &[String]| frames.iter().filter(|f| f.contains("forward (sites_numba.py:")).count();
+    assert_eq!(stacks.iter().map(|(frames, _)| depth(frames)).max(), Some(91), "{stacks:#?}");
+}
