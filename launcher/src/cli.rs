@@ -107,7 +107,7 @@ struct Flags {
     /// Record the call stack of each request for GPU memory, so that the report says which lines hold it
     ///
     /// With BYTES, only of blocks of at least that size (64KiB); smaller ones are added up as "other stacks". With
-    /// `tensors` also what held PyTorch's memory at its peak: by line, module and category.
+    /// `tensors` also what held PyTorch's memory at its peak, by line, module and category, or JAX's when most was seen.
     /// `radrm report --stacks=folded|speedscope|pprof|perfetto PROFILE` writes them for other tools.
     #[arg(long, value_name = "BYTES|tensors", num_args = 0..=1, require_equals = true, value_parser = Stacks::parse)]
     stacks: Option<Option<Stacks>>,
@@ -354,6 +354,14 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
     })
 }
 
+impl Plan {
+    /// The option `--stacks` as it was given, for a run like this one.
+    pub(crate) fn stacks_option(&self) -> Option<String> {
+        let smallest = self.stacks?;
+        Some(if self.tensors { "--stacks=tensors".to_owned() } else { format!("--stacks={smallest}B") })
+    }
+}
+
 /// Whose call stacks are recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stacks {
@@ -434,6 +442,12 @@ mod tests {
         assert_eq!((tensors.stacks, tensors.tensors), (Some(0), true));
         let got = plan("--stacks p").unwrap();
         assert_eq!((got.stacks, got.command.len()), (Some(0), 1));
+        assert_eq!(plan("p").unwrap().stacks_option(), None);
+        for line in ["--stacks", "--stacks=7B", "--stacks=64KiB", "--stacks=tensors"] {
+            let first = plan(&format!("{line} p")).unwrap();
+            let again = plan(&format!("{} p", first.stacks_option().unwrap())).unwrap();
+            assert_eq!((again.stacks, again.tensors), (first.stacks, first.tensors), "{line}");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub enum End {
 #[must_use]
 pub fn run(plan: &Plan, inherited: &Inherited) -> End {
     if let Some(find) = plan.dry_run.as_ref().and_then(|dry_run| dry_run.find_batch.as_ref()) {
-        return End::Code(batch::run(plan, find));
+        return ended(batch::run(plan, find).map(End::Code));
     }
     if let Some(wanted) = plan.dry_run.as_ref().filter(|dry_run| !dry_run.fits.is_empty()) {
         return ended(fits::run(plan, wanted).map(End::Code));

@@ -4,18 +4,25 @@
 //! need grows with the value, as it does for batches.
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io;
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 
 use radrm_console::output;
+use radrm_profile::Profile;
 use serde_json::Value;
+use tempfile::TempDir;
 use thiserror::Error;
 
 use super::flags::FindBatch;
+use super::kept::{self, KeptError};
 use super::trial::{Reading, Signals, Trial};
 use crate::NAME;
-use crate::cli::Plan;
+use crate::cli::{Plan, ProfileTo};
 use crate::ending::Ending;
+use crate::error::LaunchError;
+use crate::place::{self, Place};
 
 /// How a run with one value ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -87,11 +94,82 @@ pub fn search(
     }
 }
 
+/// The profiles of the runs, where one is wanted: of the largest value that fits.
+struct Profiles {
+    place: Place,
+    folder: TempDir,
+    /// The largest value so far.
+    largest: Option<u64>,
+}
+
+/// Why no profile was kept, as one sentence.
+#[derive(Debug, Error)]
+enum ProfilesError {
+    #[error("no profile was kept: no folder for profiles: {}", output::reason(.0))]
+    Folder(io::Error),
+    #[error("no profile was kept: the run with {0} wrote none")]
+    Unwritten(String),
+    #[error(transparent)]
+    Kept(#[from] KeptError),
+}
+
+impl Profiles {
+    /// Those of runs with call stacks, or if a file is named for it: else only the verdicts are of interest.
+    fn prepare(plan: &Plan) -> Result<Option<Self>, LaunchError> {
+        if plan.stacks.is_none() && !matches!(plan.profile, ProfileTo::File(_)) {
+            return Ok(None);
+        }
+        let place = place::prepare(&plan.profile)?;
+        if matches!(place, Place::Nowhere) {
+            return Ok(None);
+        }
+        match tempfile::Builder::new().prefix("radrm-batch-").tempdir() {
+            Ok(folder) => Ok(Some(Self { place, folder, largest: None })),
+            Err(error) => {
+                output::say(NAME, &ProfilesError::Folder(error).to_string());
+                Ok(None)
+            }
+        }
+    }
+
+    fn path(&self, value: u64) -> PathBuf {
+        self.folder.path().join(format!("{value}.radrm"))
+    }
+
+    /// Removes the profile of the smaller of two values, or of one that does not fit.
+    fn tried(&mut self, value: u64, fits: bool) {
+        let before = self.largest;
+        if fits && before.is_none_or(|largest| largest < value) {
+            self.largest = Some(value);
+        }
+        for other in [before, Some(value)].into_iter().flatten().filter(|other| Some(*other) != self.largest) {
+            // The folder goes at the end in any case.
+            let _ = fs::remove_file(self.path(other));
+        }
+    }
+
+    /// Brings the last one to its place; gives a sentence.
+    fn keep(self, plan: &Plan, find: &FindBatch) -> Result<Option<String>, ProfilesError> {
+        let Some(value) = self.largest else { return Ok(None) };
+        let of = format!("{} {value}", find.option);
+        let from = self.path(value);
+        let profile = Profile::open(&from).map_err(|_| ProfilesError::Unwritten(of.clone()))?;
+        let path = kept::keep(plan, &self.place, &profile, &from)?;
+        Ok(path.map(|path| format!("the profile of {of} is {}", path.display())))
+    }
+}
+
 /// Finds the largest value by dry runs, says each, and gives the exit code.
-#[must_use]
-pub fn run(plan: &Plan, find: &FindBatch) -> i32 {
+///
+/// # Errors
+/// The profile cannot go where it was asked for.
+pub fn run(plan: &Plan, find: &FindBatch) -> Result<i32, LaunchError> {
+    let mut profiles = Profiles::prepare(plan)?;
     let found = search(&find.range, |value| {
-        let tried = attempt(plan, find, value);
+        let tried = attempt(plan, find, value, profiles.as_ref().map(|profiles| profiles.path(value)));
+        if let Some(profiles) = &mut profiles {
+            profiles.tried(value, matches!(tried, Tried::Fits(_)));
+        }
         let word = match &tried {
             Tried::Fits(_) => "fits",
             Tried::TooLarge => "does not fit",
@@ -102,7 +180,11 @@ pub fn run(plan: &Plan, find: &FindBatch) -> i32 {
     });
     let (sentence, code) = verdict(find, found);
     output::say(NAME, &sentence);
-    code
+    let kept = profiles.map_or(Ok(None), |profiles| profiles.keep(plan, find));
+    if let Some(sentence) = kept.unwrap_or_else(|error| Some(error.to_string())) {
+        output::say(NAME, &sentence);
+    }
+    Ok(code)
 }
 
 /// What was found as a sentence, and the exit code.
@@ -128,15 +210,25 @@ fn verdict(find: &FindBatch, found: Result<Found, (u64, String)>) -> (String, i3
     }
 }
 
-fn attempt(plan: &Plan, find: &FindBatch, value: u64) -> Tried {
-    try_attempt(plan, find, value).unwrap_or_else(|why| Tried::Unknown(format!("no dry run was made: {why}")))
+fn attempt(plan: &Plan, find: &FindBatch, value: u64, profile: Option<PathBuf>) -> Tried {
+    try_attempt(plan, find, value, profile).unwrap_or_else(|why| Tried::Unknown(format!("no dry run was made: {why}")))
 }
 
-fn try_attempt(plan: &Plan, find: &FindBatch, value: u64) -> Result<Tried, TrialError> {
+fn try_attempt(
+    plan: &Plan,
+    find: &FindBatch,
+    value: u64,
+    profile: Option<PathBuf>,
+) -> Result<Tried, TrialError> {
     let wanted = plan.dry_run.as_ref().ok_or(TrialError::NotAsked)?;
     // A few steps are enough: memory is what it is after the second.
     let mut trial = Trial::like(plan, wanted, None, 3, Signals::hold()?)?;
-    trial.command.args(["--no-profile", "--"]).args(with_value(&plan.command, &find.option, value));
+    trial.folder = profile.as_deref().and_then(Path::parent).map(Path::to_owned);
+    match profile {
+        Some(path) => trial.command.arg("-o").arg(path),
+        None => trial.command.arg("--no-profile"),
+    };
+    trial.command.arg("--").args(with_value(&plan.command, &find.option, value));
     let (ending, report) = trial.run()?;
     Ok(judge(ending == Ending::Exited(0), &report))
 }

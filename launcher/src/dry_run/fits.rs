@@ -1,7 +1,6 @@
 //! `--fits CARD,...`: a dry run on each card, and what it says of the program there.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs;
 use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -12,18 +11,19 @@ use radrm_console::output;
 use radrm_emulator_machine::Models;
 use radrm_profile::model::Fit;
 use radrm_profile::model::dry_run::Verdict;
-use radrm_profile::{Bytes, Profile, Record, name};
+use radrm_profile::{Bytes, Profile, Record};
 use serde_json::Value;
 use thiserror::Error;
 
 use super::flags::DryRun;
+use super::kept;
 use super::stored;
 use super::trial::{Reading, Signals, Started, Trial};
 use crate::NAME;
 use crate::cli::{Plan, ReportTo};
 use crate::ending::{Ending, FAILED};
 use crate::error::LaunchError;
-use crate::place::{self, Place, PlaceError};
+use crate::place::{self, Place};
 use crate::recording;
 use crate::report_file::{self, ReportFileError};
 
@@ -33,13 +33,9 @@ const STEPS: u64 = 3;
 /// Host memory that must be free for a run, as a multiple of what the first one took: runs differ by card.
 const MARGIN: f64 = 1.25;
 
-/// Why the verdicts or the profile were not written, as one sentence.
+/// Why the verdicts were not written, as one sentence.
 #[derive(Debug, Error)]
 enum FitsError {
-    #[error(transparent)]
-    Place(#[from] PlaceError),
-    #[error("no profile at {}: {}", path.display(), output::reason(source))]
-    NoProfile { path: PathBuf, source: io::Error },
     #[error("standard output cannot be written: {}", output::reason(.0))]
     Output(io::Error),
     #[error(transparent)]
@@ -132,6 +128,7 @@ fn try_all(plan: &Plan, wanted: &DryRun, folder: &Path, signals: &Signals) -> Ve
 
 fn start(plan: &Plan, wanted: &DryRun, card: &str, profile: &Path, signals: &Signals) -> io::Result<Started> {
     let mut trial = Trial::like(plan, wanted, Some(card), STEPS, signals.clone())?;
+    trial.folder = profile.parent().map(Path::to_owned);
     trial.command.arg("-o").arg(profile).arg("--").args(&plan.command);
     trial.start()
 }
@@ -167,7 +164,7 @@ fn keep(plan: &Plan, place: Place, all: &[Tried]) -> Vec<String> {
     let fits = all.iter().map(|tried| tried.fit.clone()).collect();
     let mut wrong = Vec::new();
     wrong.extend(stored::add(&mut profile, Some(&tried.profile), stored::FIGURES, vec![Record::Fits(fits)]));
-    let path = match kept_at(plan, &place, &profile, &tried.profile) {
+    let path = match kept::keep(plan, &place, &profile, &tried.profile) {
         Ok(path) => path,
         Err(error) => {
             wrong.push(error.to_string());
@@ -180,25 +177,6 @@ fn keep(plan: &Plan, place: Place, all: &[Tried]) -> Vec<String> {
         output::say(NAME, &format!("the profile is {}", path.display()));
     }
     wrong
-}
-
-/// Copies a profile to where it was asked for; gives that place, if there is one.
-fn kept_at(plan: &Plan, place: &Place, profile: &Profile, from: &Path) -> Result<Option<PathBuf>, FitsError> {
-    let path = match place {
-        Place::Nowhere => return Ok(None),
-        Place::File(named) => named.path().to_owned(),
-        Place::Usual => {
-            let program = plan.command.first().map_or_else(Default::default, |word| word.as_os_str());
-            let name = name::file_name(program, profile.job.pid);
-            place::claim(&name)?.path
-        }
-    };
-    let written = fs::read(from).and_then(|bytes| fs::write(&path, bytes));
-    written.map_err(|source| FitsError::NoProfile { path: path.clone(), source })?;
-    if let Some(mode) = plan.profile_mode {
-        place::set_mode(&path, mode)?;
-    }
-    Ok(Some(path))
 }
 
 /// The verdict, why there is no better one, and what the driver would hold at most.

@@ -17,12 +17,14 @@
 //! | [`trial`] | a dry run of which only the report is wanted |
 //! | [`batch`] | the largest batch that fits |
 //! | [`fits`] | which cards it fits on, by a run on each |
+//! | [`kept`] | the profile of one of several runs |
 
 pub mod batch;
 pub mod cards;
 pub mod fits;
 pub mod flags;
 pub mod installed;
+pub mod kept;
 pub mod notes;
 pub mod outcome;
 pub mod ranks;

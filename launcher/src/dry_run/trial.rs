@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
@@ -23,6 +23,8 @@ use crate::witness::Witness;
 pub struct Trial {
     /// What is run: its other options and, behind `--`, the program are still to be added.
     pub command: Command,
+    /// A folder that goes as well if a signal ends this process meanwhile.
+    pub folder: Option<PathBuf>,
     report: NamedTempFile,
     // Last: a signal that came meanwhile ends this process when the report's file is gone.
     signals: Signals,
@@ -31,6 +33,7 @@ pub struct Trial {
 /// A dry run that has been started.
 pub struct Started {
     child: libc::pid_t,
+    folder: Option<PathBuf>,
     report: NamedTempFile,
     signals: Signals,
 }
@@ -114,7 +117,7 @@ impl Trial {
         };
         // SAFETY: one system call that may be made between fork and exec.
         unsafe { command.pre_exec(let_go) };
-        Ok(Self { command, report, signals })
+        Ok(Self { command, folder: None, report, signals })
     }
 
     /// One that is like another dry run: with its options, on the machine `emulate` if that is given, without
@@ -134,6 +137,7 @@ impl Trial {
         let command = &mut trial.command;
         command.args(emulate.or_else(own).into_iter().flat_map(|spec| ["--emulate", spec]));
         command.args(["--fill", &wanted.fill.to_string()]);
+        command.args(plan.stacks_option());
         if let Some(ranks) = &wanted.ranks {
             command.args(["--ranks", &ranks.list(), "--world", &ranks.world.to_string()]);
         }
@@ -162,9 +166,9 @@ impl Trial {
     /// It could not be started.
     pub fn start(self) -> io::Result<Started> {
         // What is bound last is dropped first.
-        let Self { signals, report, mut command } = self;
+        let Self { signals, report, folder, mut command } = self;
         let child = command.spawn()?.id().cast_signed();
-        Ok(Started { child, report, signals })
+        Ok(Started { child, folder, report, signals })
     }
 }
 
@@ -173,7 +177,7 @@ impl Started {
     /// `beside` it; one that asks to end ends these too, and then this process.
     #[must_use]
     pub fn wait<'a>(self, beside: impl IntoIterator<Item = &'a Self>) -> (Ending, Value) {
-        let Self { signals, report, child } = self;
+        let Self { signals, report, folder, child } = self;
         let mut supervisor = Supervisor::new(child, signals.0.0, Witness::new());
         let ending = supervisor.wait(&mut None::<Recording>).ending;
         let written = fs::read(report.path()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
@@ -182,6 +186,10 @@ impl Started {
         if let Some(signal) = told_to_end {
             for other in beside {
                 other.end(signal);
+            }
+            if let Some(folder) = folder {
+                // Nothing is dropped any more where this process ends.
+                let _ = fs::remove_dir_all(folder);
             }
             Ending::Killed { signal, core: false }.imitate();
         }

@@ -129,13 +129,24 @@ fn the_largest_batch_is_found() {
     let Some(python) = python() else { return };
     let options = ["--emulate", "T4", "--find-batch", "--batch-size=6..14"];
     let mut command = Command::new(artifacts::file("radrm-run"));
-    command.arg("--dry-run").args(options).arg("--").arg(&python).arg(script("dry_run_gpt2.py"));
+    let place = tempfile::tempdir().unwrap();
+    let profile = place.path().join("a.radrm");
+    command.arg("--dry-run").args(options).arg("--stacks=tensors").arg("-o").arg(&profile);
+    command.arg("--").arg(&python).arg(script("dry_run_gpt2.py")).env("TMPDIR", place.path());
     let ended = child::run(command, 2 * PATIENCE).ok();
     let said = &ended.stderr;
     let found = said.lines().find_map(|line| line.split("that fits is ").nth(1)?.parse::<u64>().ok());
     let found = found.unwrap_or_else(|| panic!("{said}"));
     assert!(said.contains(&format!("--batch-size {found}: fits")), "{said}");
     assert!(said.contains(&format!("--batch-size {}: does not fit", found + 1)), "{said}");
+    // The profile is that of the largest value that fits, with what its tensors held.
+    assert!(said.contains(&format!("the profile of --batch-size {found} is ")), "{said}");
+    let kept = radrm_profile::Profile::open(&profile).unwrap();
+    assert!(kept.job.command.ends_with(&["--batch-size".to_owned(), found.to_string()]), "{:?}", kept.job);
+    let held = |process: &radrm_profile::model::Process| Some(process.tensors.as_ref()?.gpus.first()?.held());
+    assert!(kept.processes.iter().find_map(held) > Some(radrm_profile::Bytes::from_gib(1)));
+    let left: Vec<_> = std::fs::read_dir(place.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left, ["a.radrm"], "nothing else is left");
 }
 
 /// Models whose figures do not depend on how a library chooses, but only on PyTorch.
@@ -354,7 +365,7 @@ fn each_card_is_judged_by_a_run_on_it() {
     let fits = |cards: &str, arguments: &[&str]| {
         let mut command = Command::new(artifacts::file("radrm-run"));
         command.args(["--dry-run", "--quiet", "--json=-", "--fits", cards, "-o"]).arg(&profile);
-        command.arg("--dataset").arg(&dataset).arg("--").arg(&python);
+        command.arg("--stacks=tensors").arg("--dataset").arg(&dataset).arg("--").arg(&python);
         command.args(["-c", NEEDS_AMPERE]).args(arguments);
         child::run(command, 3 * PATIENCE)
     };
@@ -368,6 +379,8 @@ fn each_card_is_judged_by_a_run_on_it() {
     // Profile and row are those of the run that succeeded, with both verdicts.
     let kept = radrm_profile::Profile::open(&profile).unwrap();
     assert_eq!(kept.job.emulated.as_deref(), Some("A100-40GB"));
+    let tensors = kept.processes[0].tensors.as_ref().expect("what the tensors held");
+    assert_eq!(tensors.gpus[0].held(), radrm_profile::Bytes::from_gib(20), "{tensors:?}");
     let shown = |fits: &[radrm_profile::model::Fit]| {
         let mut all: Vec<_> = fits.iter().map(|fit| format!("{} {}", fit.card, fit.verdict.word())).collect();
         all.sort();
