@@ -9,7 +9,7 @@
 //! limit on what it may allocate.
 
 use crate::error::DecodeError;
-use crate::former::EarlyTimings;
+use crate::former::{EarlyTensors, EarlyTimings};
 use crate::frame::MAX_PAYLOAD;
 use crate::model::{GpuTime, Timings};
 use crate::record::Record;
@@ -42,7 +42,9 @@ const TYPE_FITS: u32 = 51;
 const TYPE_RANKS: u32 = 52;
 const TYPE_STACKS: u32 = 70;
 const TYPE_STACK_MOMENT: u32 = 71;
-const TYPE_TENSORS: u32 = 72;
+/// Tensors in a layout that is not written any more.
+const TYPE_EARLY_TENSORS: u32 = 72;
+const TYPE_TENSORS: u32 = 73;
 const TYPE_RANGES: u32 = 80;
 const TYPE_RANGE_EVENTS: u32 = 81;
 
@@ -128,6 +130,7 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_RANKS => Record::Ranks(value(payload)?),
         TYPE_STACKS => Record::Stacks(Box::new(value(payload)?)),
         TYPE_STACK_MOMENT => Record::StackMoment(Box::new(value(payload)?)),
+        TYPE_EARLY_TENSORS => Record::Tensors(Box::new(value::<EarlyTensors>(payload)?.into())),
         TYPE_TENSORS => Record::Tensors(Box::new(value(payload)?)),
         TYPE_RANGES => Record::Ranges(Box::new(value(payload)?)),
         TYPE_RANGE_EVENTS => Record::RangeEvents(value(payload)?),
@@ -222,6 +225,7 @@ mod tests {
             gpu: GpuIndex(1),
             moment: TensorMoment::End,
             allocated: Bytes(9),
+            peak: None,
             cached: Bytes(3),
             codes: vec![StackCode { file: "a".into(), name: "f".into() }],
             modules: vec![TensorModule { model: "M".into(), path: "b".into() }],
@@ -234,12 +238,16 @@ mod tests {
             remarks: Vec::new(),
             gpus: vec![gpu],
         };
-        let bytes = [
-            &[7, 1, 1, b'P', 0, 0, 1, 1, 1, 9, 3, 1, 1, b'a', 1, b'f', 1, 1, b'M', 1, b'b'][..],
-            &[1, 2, 1, 0, 1, 0, 67, 9, 2],
-        ];
-        let record = Record::Tensors(Box::new(tensors));
-        assert_eq!(encode(&record).unwrap(), (72, bytes.concat()));
-        assert_eq!(decode(72, &bytes.concat()).unwrap(), Some(record));
+        let head = &[7, 1, 1, b'P', 0, 0, 1, 1, 1, 9][..];
+        let tail = &[3, 1, 1, b'a', 1, b'f', 1, 1, b'M', 1, b'b', 1, 2, 1, 0, 1, 0, 67, 9, 2];
+        let early = [head, tail].concat();
+        assert_eq!(decode(72, &early).unwrap(), Some(Record::Tensors(Box::new(tensors.clone()))));
+        let mut with_peak = tensors;
+        with_peak.gpus[0].peak = Some(Bytes(10));
+        with_peak.gpus[0].moment = TensorMoment::LargestRead;
+        let head = &[7, 1, 1, b'P', 0, 0, 1, 1, 2, 9, 1, 10][..];
+        let record = Record::Tensors(Box::new(with_peak));
+        assert_eq!(encode(&record).unwrap(), (73, [head, tail].concat()));
+        assert_eq!(decode(73, &[head, tail].concat()).unwrap(), Some(record));
     }
 }

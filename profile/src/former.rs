@@ -1,7 +1,10 @@
 //! Records in layouts that were written before, each read into the record of today.
 
-use crate::model::{Copies, GpuIndex, GpuTime, KernelTime, ProcessKey, TimedSpan, Timings};
-use crate::units::Nanos;
+use crate::model::{
+    Copies, GpuIndex, GpuTensors, GpuTime, KernelTime, ProcessKey, StackCode, TensorHolder, TensorModule,
+    TensorMoment, Tensors, TimedSpan, Timings,
+};
+use crate::units::{Bytes, Nanos};
 use serde::Deserialize;
 
 /// [`Timings`] in the layouts of their first frame type: without a sum of what kernels took (`T` is nothing), or with one.
@@ -46,5 +49,37 @@ impl From<EarlyTimings<()>> for Timings {
 impl From<EarlyTimings<GpuTime>> for Timings {
     fn from(early: EarlyTimings<GpuTime>) -> Timings {
         early.with(|_, known| known)
+    }
+}
+
+/// [`Tensors`] without the allocator's own peak: all figures are of it.
+#[derive(Deserialize)]
+pub(crate) struct EarlyTensors {
+    key: ProcessKey,
+    framework: String,
+    missing: Option<String>,
+    remarks: Vec<String>,
+    gpus: Vec<EarlyGpuTensors>,
+}
+
+#[derive(Deserialize)]
+struct EarlyGpuTensors {
+    gpu: GpuIndex,
+    moment: TensorMoment,
+    allocated: Bytes,
+    cached: Bytes,
+    codes: Vec<StackCode>,
+    modules: Vec<TensorModule>,
+    holders: Vec<TensorHolder>,
+}
+
+impl From<EarlyTensors> for Tensors {
+    fn from(early: EarlyTensors) -> Tensors {
+        let EarlyTensors { key, framework, missing, remarks, gpus } = early;
+        let gpu = |early: EarlyGpuTensors| {
+            let EarlyGpuTensors { gpu, moment, allocated, cached, codes, modules, holders } = early;
+            GpuTensors { gpu, moment, allocated, peak: None, cached, codes, modules, holders }
+        };
+        Tensors { key, framework, missing, remarks, gpus: gpus.into_iter().map(gpu).collect() }
     }
 }

@@ -44,6 +44,9 @@ pub struct Device {
     pub allocated: u64,
     /// Bytes that the allocator held.
     pub reserved: u64,
+    /// The allocator's own peak, where the figures are of another moment.
+    #[serde(default)]
+    pub peak: Option<u64>,
     /// Files and names of functions.
     pub codes: Vec<(String, String)>,
     /// Classes of models, and paths in them.

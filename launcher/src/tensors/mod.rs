@@ -27,11 +27,14 @@ const FOLDER: &str = "RADRM_TENSORS";
 const FIGURES: &str = "figures";
 
 /// The Python modules that record tensors.
-const PYTHON: [PythonFile; 4] = [
+const PYTHON: [PythonFile; 7] = [
     ("radrm_tensors.py", include_str!("hook/radrm_tensors.py")),
     ("radrm_holders.py", include_str!("hook/radrm_holders.py")),
+    ("radrm_jax.py", include_str!("hook/radrm_jax.py")),
     ("radrm_modules.py", include_str!("hook/radrm_modules.py")),
+    ("radrm_pprof.py", include_str!("hook/radrm_pprof.py")),
     ("radrm_replay.py", include_str!("hook/radrm_replay.py")),
+    ("radrm_rows.py", include_str!("hook/radrm_rows.py")),
 ];
 
 /// Why tensors cannot be recorded, as one sentence.

@@ -11,7 +11,7 @@ use super::figures::{Device, Figures};
 use crate::dry_run::outcome::same_uuid;
 
 /// What is said of a process that left no file.
-const NO_FILE: &str = "it used no PyTorch";
+const NO_FILE: &str = "it used neither PyTorch nor JAX";
 
 /// A record for each process that used a GPU.
 pub fn records(profile: &Profile, found: &BTreeMap<u32, Figures>) -> Vec<Record> {
@@ -82,6 +82,7 @@ fn of_gpu(gpu: GpuIndex, device: &Device) -> GpuTensors {
         gpu,
         moment: device.moment,
         allocated: Bytes(device.allocated.max(listed)),
+        peak: device.peak.map(Bytes),
         cached: Bytes(device.reserved.saturating_sub(device.allocated)),
         codes: device.codes.iter().map(code).collect(),
         modules: device.modules.iter().map(module).collect(),

@@ -3,6 +3,7 @@
 //! Their environments are large: `cargo xtask venv --frameworks` makes them. Without one its test says that it is
 //! skipped.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use radrm_preload_tests::{artifacts, programs, python::script};
@@ -56,6 +57,52 @@ fn jax_runs_out_of_memory_with_its_own_message() {
     run.leaves_nothing();
 }
 
+/// What a program says of its lines, "LINE BYTES" each.
+fn said(run: &DryRun) -> BTreeMap<u64, u64> {
+    let mut lines = BTreeMap::<u64, u64>::new();
+    for line in run.ended.stdout.lines() {
+        let (line, bytes) = line.split_once(' ').expect("line and bytes");
+        *lines.entry(line.parse().expect("line")).or_default() += bytes.parse::<u64>().expect("bytes");
+    }
+    lines
+}
+
+/// JAX keeps no history, so the figures are of a moment at which it was read, and are not said to be of the peak.
+#[test]
+fn arrays_of_jax_are_at_their_lines() {
+    let Some(python) = python_of("venv-jax") else { return };
+    let options = ["--emulate", "A100-40GB", "--stacks=tensors"];
+    let run = dry_run(&python, &options, &[&script("sites_jax.py")]).ok();
+    let of = &run.report["tensors"][0];
+    assert_eq!(of["missing"], Value::Null, "{of:#}");
+    assert!(of["framework"].as_str().is_some_and(|name| name.starts_with("JAX 0.")), "{of:#}");
+    assert!(of["remarks"][0].as_str().is_some_and(|why| why.contains("no history")), "{of:#}");
+    let gpu = &of["gpus"][0];
+    assert_eq!(gpu["moment"], "largest_read", "what is held at the end is less: {gpu:#}");
+    let line = |of: &Value| {
+        let site = of["site"].as_str()?.strip_suffix(')')?;
+        Some((site.rsplit_once("sites_jax.py:")?.1.parse().ok()?, of["bytes"].as_u64()?))
+    };
+    let lines = gpu["lines"].as_array().expect("lines");
+    let mut said = said(&run);
+    let in_use = said.remove(&0);
+    assert_eq!(lines.iter().filter_map(line).collect::<BTreeMap<_, _>>(), said, "{gpu:#}");
+    let of_category = |wanted: &str| {
+        let categories = gpu["categories"].as_array()?;
+        categories.iter().find(|of| of["category"] == wanted)?["bytes"].as_u64()
+    };
+    assert_eq!(of_category("arrays"), Some(said.values().sum()), "{gpu:#}");
+    let allocated = gpu["allocated_bytes"].as_u64().expect("bytes");
+    for list in ["categories", "modules", "lines"] {
+        let bytes = |of: &Value| of["bytes"].as_u64().expect("bytes");
+        assert_eq!(gpu[list].as_array().expect("a list").iter().map(bytes).sum::<u64>(), allocated, "{list}");
+    }
+    assert_eq!(Some(allocated), in_use, "what the allocator rounds up is unknown, and part of the sum");
+    let peak = gpu["peak_bytes"].as_u64().expect("the allocator's own peak");
+    assert!(peak >= allocated && peak == bytes(&run, "allocated"), "{peak} of {allocated}");
+    run.leaves_nothing();
+}
+
 /// A program that computes on the processor must not be told to need no GPU memory.
 #[test]
 fn jax_on_the_processor_gets_no_figure() {
@@ -77,6 +124,22 @@ fn cupy_tells_its_pools_figures() {
     assert_eq!(Some(bytes(&run, "reserved")), printed(&run), "the program sees the same");
     assert_eq!(bytes(&run, "allocated"), 3 * (64 << 20), "three matrices at a time");
     run.leaves_nothing();
+}
+
+/// Lines of the driver's allocations: those at which the pool grew.
+#[test]
+fn lines_at_which_the_pool_of_cupy_grew_hold_what_it_took() {
+    let Some(python) = python_of("venv-cupy") else { return };
+    let run = dry_run(&python, &["--stacks"], &[&script("sites_cupy.py")]).ok();
+    let of = &run.report["stacks"][0];
+    let line = |of: &Value| {
+        let site = of["site"].as_str()?.strip_suffix(')')?;
+        Some((site.rsplit_once("sites_cupy.py:")?.1.parse().ok()?, of["peak_bytes"].as_u64()?))
+    };
+    let sites = of["sites"].as_array().expect("sites");
+    assert_eq!(sites.iter().filter_map(line).collect::<BTreeMap<_, _>>(), said(&run), "{of:#}");
+    let listed: u64 = sites.iter().filter_map(|site| site["peak_bytes"].as_u64()).sum();
+    assert_eq!((Some(listed), &of["sites_not_listed"]), (of["peak_bytes"].as_u64(), &0.into()), "{of:#}");
 }
 
 /// NVIDIA's runtime is in that library as in the wheels that bring it linked in: it finds no device, and the

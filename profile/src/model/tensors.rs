@@ -28,6 +28,8 @@ pub struct GpuTensors {
     pub moment: TensorMoment,
     /// Bytes of the allocator's blocks in use at that moment: the sum of `holders`.
     pub allocated: Bytes,
+    /// The allocator's own peak where `moment` is another one; `None` if it has none.
+    pub peak: Option<Bytes>,
     /// Bytes that the allocator held at that moment and that were in no use.
     pub cached: Bytes,
     /// Functions, by number.
@@ -47,6 +49,8 @@ pub enum TensorMoment {
     Peak,
     /// The end of the program: the framework keeps no history.
     End,
+    /// The largest of the moments at which the framework was read: it keeps no history.
+    LargestRead,
 }
 
 /// A module of a model.
@@ -98,8 +102,10 @@ pub enum TensorCategory {
     /// Any other tensors.
     #[default]
     Other,
-    /// Not known: the recorded history does not reach to the moment.
+    /// Not known: the recorded history does not reach to the moment, or the framework does not list it.
     Unknown,
+    /// Arrays, where nothing else is known of them.
+    Arrays,
 }
 
 impl TensorCategory {
@@ -117,6 +123,7 @@ impl TensorCategory {
             Self::Executables => "executables",
             Self::Other => "other tensors",
             Self::Unknown => "unknown",
+            Self::Arrays => "arrays",
         }
     }
 }

@@ -31,8 +31,11 @@ pub struct TensorsSummary {
 pub struct GpuTensorsSummary {
     /// The GPU.
     pub gpu: u8,
-    /// When: `peak` of the allocator's blocks in use, or `end` of the program.
+    /// When: `peak` of the allocator's blocks in use, `end` of the program, or `largest_read`: the largest of the moments
+    /// at which a framework that keeps no history was read.
     pub moment: TensorMoment,
+    /// The allocator's own peak where `moment` is another one; null if it has none.
+    pub peak_bytes: Option<Bytes>,
     /// Bytes of the allocator's blocks in use: the sum of `categories`, and that of all modules, and that of all lines.
     pub allocated_bytes: Bytes,
     /// Bytes that the allocator held at that moment and that were in no use.
@@ -167,6 +170,7 @@ fn gpu(of: &GpuTensors) -> GpuTensorsSummary {
     GpuTensorsSummary {
         gpu: of.gpu.0,
         moment: of.moment,
+        peak_bytes: of.peak,
         allocated_bytes: of.allocated,
         cached_bytes: of.cached,
         categories,
@@ -183,11 +187,19 @@ impl GpuTensorsSummary {
         format!("{:.1} %", bytes.0 as f64 / self.allocated_bytes.0.max(1) as f64 * 100.0)
     }
 
+    /// The allocator's own peak, in words.
+    fn of_peak(&self) -> String {
+        self.peak_bytes.map_or_else(String::new, |peak| format!(" (the peak was {peak})"))
+    }
+
     /// What the figures are of, in words.
     pub fn title(&self) -> String {
         match self.moment {
             TensorMoment::Peak => format!("tensors at their peak of {}", self.allocated_bytes),
-            TensorMoment::End => format!("arrays at the end: {}", self.allocated_bytes),
+            TensorMoment::End => format!("arrays at the end: {}{}", self.allocated_bytes, self.of_peak()),
+            TensorMoment::LargestRead => {
+                format!("arrays when most was seen: {}{}", self.allocated_bytes, self.of_peak())
+            }
         }
     }
 }

@@ -11,15 +11,7 @@ import os
 import resource
 import sys
 
-
-def _uuid(device):
-    """UUID of a device as this process numbers it, by the driver."""
-    driver = ctypes.CDLL("libcuda.so.1")
-    handle, out = ctypes.c_int(), (ctypes.c_ubyte * 16)()
-    if driver.cuDeviceGet(ctypes.byref(handle), device) or driver.cuDeviceGetUuid_v2(out, handle):
-        return ""
-    text = bytes(out).hex()
-    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+import radrm_devices
 
 
 def _report(note, framework, version, allocator, devices):
@@ -31,7 +23,7 @@ def _report(note, framework, version, allocator, devices):
         "version": version,
         "allocator": allocator,
         "devices": [
-            {"device": number, "uuid": _uuid(number), "allocated": used, "reserved": held, "retries": 0, "out_of_memory": 0}
+            {"device": number, "uuid": radrm_devices.uuid(number), "allocated": used, "reserved": held, "retries": 0, "out_of_memory": 0}
             for number, used, held in devices
         ],
         "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,

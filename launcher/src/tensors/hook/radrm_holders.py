@@ -9,11 +9,7 @@ import os
 import radrm_imports
 import radrm_modules
 import radrm_replay
-
-# Rows of a device: what is smaller is added up by category.
-ROWS = 4096
-# Frames of a stack.
-FRAMES = 64
+import radrm_rows
 
 PARAMETERS, GRADIENTS, OPTIMIZER_STATE, BUFFERS = "parameters", "gradients", "optimizer_state", "buffers"
 ACTIVATIONS, BACKWARD, OPTIMIZER_STEP, WORKSPACE = "activations", "backward", "optimizer_step", "workspace"
@@ -118,46 +114,24 @@ def _rows(torch, blocks, backward):
     backward pass, whose own threads have none."""
     rows, workspaces = {}, _workspaces(torch)
     for block in blocks:
-        frames = tuple(_program_frames(block.event.get("frames") or ()))[:FRAMES]
+        frames = tuple(_program_frames(block.event.get("frames") or ()))[: radrm_rows.FRAMES]
         category, owner = _kind(block, frames, workspaces)
         row = rows.setdefault((category, owner, frames or backward), [0, 0])
         row[0] += block.size
         row[1] += 1
-    kept = dict(sorted(rows.items(), key=lambda row: -row[1][0])[:ROWS])
-    for key, (size, number) in rows.items():
-        if key not in kept:
-            row = kept.setdefault((key[0], None, ()), [0, 0])
-            row[0] += size
-            row[1] += number
-    return kept
+    return radrm_rows.largest(rows)
 
 
-def _packed(torch, number, peak, reserved, rows, models):
-    """As radrm-run reads it: names by number."""
-    codes, owners, packed = {}, {}, []
-    for (category, owner, frames), (size, blocks) in sorted(rows.items(), key=lambda row: -row[1][0]):
-        at = -1
-        if owner:
-            at = owners.setdefault((models.get(owner[0], ""), owner[1]), len(owners))
-        stack = [[codes.setdefault((file, name), len(codes)), line] for file, name, line in frames]
-        packed.append([category, at, stack, size, blocks])
-    return {
-        "device": number,
-        "uuid": str(getattr(torch.cuda.get_device_properties(number), "uuid", "")),
-        "allocated": peak,
-        "reserved": reserved,
-        "codes": list(codes),
-        "modules": list(owners),
-        "rows": packed,
-    }
+def _uuid(torch, number):
+    return str(getattr(torch.cuda.get_device_properties(number), "uuid", ""))
 
 
 def at_peak(torch, number, device, backward, models):
     """What held a device's memory at the peak of its history. `models`: the class of each by number."""
     rows = _rows(torch, device.at_peak(), backward)
-    return _packed(torch, number, device.peak, device.reserved_at_peak, rows, models)
+    return radrm_rows.packed(_uuid(torch, number), device.peak, device.reserved_at_peak, rows, models)
 
 
 def unknown(torch, number, peak):
     """A peak to which no history reaches."""
-    return _packed(torch, number, peak, peak, {(UNKNOWN, None, ()): [peak, 0]}, {})
+    return radrm_rows.packed(_uuid(torch, number), peak, peak, {(UNKNOWN, None, ()): [peak, 0]}, {})

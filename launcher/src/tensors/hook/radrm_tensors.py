@@ -15,9 +15,11 @@ import weakref
 
 import radrm_holders
 import radrm_imports
+import radrm_jax
 import radrm_modules
 import radrm_peaks
 import radrm_replay
+import radrm_rows
 
 FOLDER = os.environ.get("RADRM_TENSORS")
 
@@ -51,7 +53,7 @@ def write_missing(framework, why):
 def _program_stack():
     """The program's stack at this moment, innermost frame first."""
     frames, frame = [], sys._getframe(1)
-    while frame is not None and len(frames) < radrm_holders.FRAMES:
+    while frame is not None and len(frames) < radrm_rows.FRAMES:
         if not frame.f_code.co_filename.startswith(radrm_holders.OWN):
             frames.append((frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno))
         frame = frame.f_back
@@ -326,3 +328,4 @@ def watch(torch):
 
 def install():
     radrm_imports.after("torch", watch)
+    radrm_jax.install(write, write_missing)
