@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod pictures;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -74,15 +75,8 @@ fn full() -> Profile {
     profile
 }
 
-/// The page with checks in it, and what the browser reports of them.
-fn run(browser: &Path, page: &str, checks: &str, width: u32) -> (String, String) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("page.html");
-    let watch =
-        "<script>window.errors = []; addEventListener('error', e => errors.push(e.message));</script>";
-    let page = page.replacen("<head>", &format!("<head>{watch}"), 1);
-    let page = page.replace("</body>", &format!("<script>{checks}</script></body>"));
-    std::fs::write(&file, page).expect("written");
+/// A browser without a window, which has all it writes in a folder; the page and what is wanted of it are to be added.
+fn command(browser: &Path, folder: &Path, (width, height): (u32, u32)) -> Command {
     let mut command = Command::new(browser);
     command
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"])
@@ -92,10 +86,23 @@ fn run(browser: &Path, page: &str, checks: &str, width: u32) -> (String, String)
             "--enable-logging=stderr",
             "--force-color-profile=srgb",
         ])
-        .arg(format!("--user-data-dir={}", folder.path().join("profile").display()))
-        .arg(format!("--window-size={width},900"))
-        .args(["--virtual-time-budget=20000", "--dump-dom"])
-        .arg(format!("file://{}", file.display()));
+        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
+        .arg(format!("--window-size={width},{height}"))
+        .arg("--virtual-time-budget=20000");
+    command
+}
+
+/// The page with checks in it, and what the browser reports of them.
+fn run(browser: &Path, page: &str, checks: &str, width: u32) -> (String, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("page.html");
+    let watch =
+        "<script>window.errors = []; addEventListener('error', e => errors.push(e.message));</script>";
+    let page = page.replacen("<head>", &format!("<head>{watch}"), 1);
+    let page = page.replace("</body>", &format!("<script>{checks}</script></body>"));
+    std::fs::write(&file, page).expect("written");
+    let mut command = command(browser, folder.path(), (width, 900));
+    command.arg("--dump-dom").arg(format!("file://{}", file.display()));
     let output = command.output().expect("the browser runs");
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
