@@ -67,7 +67,12 @@ fn pictured() -> Profile {
             code("/home/ada/gpt/train.py", "step"),
             code("/home/ada/gpt/model.py", "attention"),
         ],
-        modules: vec![module("blocks.0.attention"), module("blocks.0.mlp"), module("blocks.1.mlp"), module("head")],
+        modules: vec![
+            module("blocks.0.attention"),
+            module("blocks.0.mlp"),
+            module("blocks.1.mlp"),
+            module("head"),
+        ],
         holders: vec![
             holder(Activations, Some(1), &[(1, 41), (2, 60), (0, 92)], 1300),
             holder(Activations, Some(0), &[(3, 23), (1, 40), (2, 60), (0, 92)], 900),
@@ -150,7 +155,8 @@ fn squares(pixels: &Pixels) -> Vec<[f64; 3]> {
     let mut means = Vec::new();
     for rows in pixels.chunks(SQUARE) {
         for at in (0..rows[0].len()).step_by(SQUARE) {
-            let square: Vec<[u8; 3]> = rows.iter().flat_map(|row| row[at..].iter().take(SQUARE)).copied().collect();
+            let square: Vec<[u8; 3]> =
+                rows.iter().flat_map(|row| row[at..].iter().take(SQUARE)).copied().collect();
             means.push([0, 1, 2].map(|part| {
                 square.iter().map(|pixel| f64::from(pixel[part])).sum::<f64>() / square.len() as f64
             }));

@@ -142,7 +142,8 @@ impl Profiles {
         if fits && before.is_none_or(|largest| largest < value) {
             self.largest = Some(value);
         }
-        for other in [before, Some(value)].into_iter().flatten().filter(|other| Some(*other) != self.largest) {
+        for other in [before, Some(value)].into_iter().flatten().filter(|other| Some(*other) != self.largest)
+        {
             // The folder goes at the end in any case.
             let _ = fs::remove_file(self.path(other));
         }
@@ -211,7 +212,8 @@ fn verdict(find: &FindBatch, found: Result<Found, (u64, String)>) -> (String, i3
 }
 
 fn attempt(plan: &Plan, find: &FindBatch, value: u64, profile: Option<PathBuf>) -> Tried {
-    try_attempt(plan, find, value, profile).unwrap_or_else(|why| Tried::Unknown(format!("no dry run was made: {why}")))
+    try_attempt(plan, find, value, profile)
+        .unwrap_or_else(|why| Tried::Unknown(format!("no dry run was made: {why}")))
 }
 
 fn try_attempt(

@@ -86,14 +86,16 @@ fn interpreters() -> Vec<(&'static str, PathBuf)> {
 fn python_lines_hold_what_they_asked_for_in_every_version() {
     for (version, python) in interpreters() {
         let stacks = check(&python, &[&script("sites.py")], "sites.py");
-        let depth = |frames: &[String]| {
-            frames.iter().filter(|frame| frame.contains("forward (sites.py:")).count()
-        };
+        let depth =
+            |frames: &[String]| frames.iter().filter(|frame| frame.contains("forward (sites.py:")).count();
         let deepest = stacks.iter().map(|(frames, _)| depth(frames)).max();
         assert_eq!(deepest, Some(91), "{version}: {stacks:#?}");
         for number in 1..4 {
             let made = format!("made{number} (made_{number}.py:{})", 1000 * number + 1);
-            assert!(stacks.iter().any(|(frames, _)| frames.contains(&made)), "{version}, {made}: {stacks:#?}");
+            assert!(
+                stacks.iter().any(|(frames, _)| frames.contains(&made)),
+                "{version}, {made}: {stacks:#?}"
+            );
         }
         // Frames of a generator and of a coroutine stand inside those that wait for them.
         for chain in [&["through", "through", "batches"][..], &["awaited", "awaited", "awaited", "awaited"]] {
@@ -110,8 +112,11 @@ fn python_lines_hold_what_they_asked_for_in_every_version() {
 #[test]
 fn lines_of_cpp_hold_what_they_asked_for() {
     for flags in [&["-O2"][..], &["-O0"], &["-O3", "-fomit-frame-pointer"]] {
-        let stacks = check(&programs::compile("sites.cpp", &[flags, &["-lstdc++"]].concat()), &[], "sites.cpp");
-        for part in ["Early::Early", "Layer<17>::Layer", "Layer<19>::Layer", "Attention::forward", "Guard::~Guard"] {
+        let stacks =
+            check(&programs::compile("sites.cpp", &[flags, &["-lstdc++"]].concat()), &[], "sites.cpp");
+        for part in
+            ["Early::Early", "Layer<17>::Layer", "Layer<19>::Layer", "Attention::forward", "Guard::~Guard"]
+        {
             let is_there = stacks.iter().any(|(frames, _)| frames.iter().any(|frame| frame.contains(part)));
             assert!(is_there, "{part} with {flags:?}: {stacks:#?}");
         }

@@ -205,7 +205,10 @@ fn a_program_without_pytorch_is_reported_with_the_drivers_allocations_only() {
     let process = &outcome.profile.processes[0];
     assert_eq!(total(&folded(&rig)), process.state.accounts[0].peak.0, "the driver's allocations are there");
     let tensors = process.tensors.as_ref().expect("what is said of tensors");
-    assert_eq!((tensors.missing.as_deref(), tensors.gpus.len()), (Some("it used neither PyTorch nor JAX"), 0));
+    assert_eq!(
+        (tensors.missing.as_deref(), tensors.gpus.len()),
+        (Some("it used neither PyTorch nor JAX"), 0)
+    );
     let text = rig.report(&[]).stdout;
     assert!(text.contains("tensors: driver allocations only: it used neither PyTorch nor JAX"), "{text}");
 }
