@@ -1,7 +1,7 @@
 //! Reading the process's own memory so that no address can hurt: the kernel copies, and says where nothing is mapped.
 //!
 //! Whole pages are copied, and kept for the time of one stack: frames lie close to each other, and so do the tables that
-//! a search visits.
+//! a search visits. Most of what one stack needed the next one needs too, so that is copied anew in one call of the kernel.
 
 use core::ffi::c_void;
 
@@ -16,15 +16,54 @@ pub(super) struct Memory {
     bytes: [[u8; PAGE]; PAGES],
     /// Address of each page plus 1; 0: none.
     at: [u64; PAGES],
+    /// Places that were read since [`Memory::begin`], one bit each.
+    used: u32,
     pid: libc::pid_t,
+    /// What the kernel copies at once: to where and from where. Too large for a stack of the program.
+    vectors: [[libc::iovec; PAGES]; 2],
 }
+
+const _: () = assert!(PAGES <= u32::BITS as usize);
 
 impl Memory {
     /// Forgets every page.
     pub(super) fn clear(&mut self) {
         self.at = [0; PAGES];
+        self.used = 0;
         // SAFETY: `getpid` cannot fail.
         self.pid = unsafe { libc::getpid() };
+    }
+
+    /// Begins another stack of the process `pid`, which is the calling one: nothing is known from before, but what the
+    /// last stack read is copied anew.
+    pub(super) fn begin(&mut self, pid: libc::pid_t) {
+        let is_same = self.pid == pid;
+        let used = if is_same { core::mem::take(&mut self.used) } else { 0 };
+        (self.pid, self.used) = (pid, 0);
+        let [local, remote] = &mut self.vectors;
+        let mut count = 0;
+        for (place, (at, bytes)) in self.at.iter_mut().zip(&mut self.bytes).enumerate() {
+            let wanted = *at != 0 && used & (1 << place) != 0;
+            if let (true, Some(from), Some(to)) = (wanted, remote.get_mut(count), local.get_mut(count)) {
+                *from = libc::iovec { iov_base: at.wrapping_sub(1) as *mut c_void, iov_len: PAGE };
+                *to = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: PAGE };
+                count += 1;
+            } else {
+                *at = 0;
+            }
+        }
+        if count == 0 {
+            return;
+        }
+        // SAFETY: the kernel writes into pages of `bytes` only, and checks the other addresses.
+        let got = unsafe {
+            libc::process_vm_readv(pid, local.as_ptr(), count as u64, remote.as_ptr(), count as u64, 0)
+        };
+        // The kernel stops at the first page that cannot be read.
+        let whole = usize::try_from(got).unwrap_or(0) / PAGE;
+        for at in self.at.iter_mut().filter(|at| **at != 0).skip(whole) {
+            *at = 0;
+        }
     }
 
     /// The page at an address, copied now if it is not known.
@@ -40,6 +79,7 @@ impl Memory {
             }
             *known = page.wrapping_add(1);
         }
+        self.used |= 1 << place;
         Some(bytes)
     }
 
@@ -73,6 +113,22 @@ impl Memory {
     /// A word.
     #[inline]
     pub(super) fn u64(&mut self, at: u64) -> Option<u64> {
+        let within = (at % PAGE as u64) as usize;
+        let place = (at / PAGE as u64) as usize % PAGES;
+        let (known, bytes) = (self.at.get(place)?, self.bytes.get(place)?);
+        if *known == (at - within as u64).wrapping_add(1)
+            && let Some(word) = bytes.get(within..).and_then(<[u8]>::first_chunk)
+        {
+            self.used |= 1 << place;
+            return Some(u64::from_le_bytes(*word));
+        }
+        self.distant(at)
+    }
+
+    /// A word of a page that is not known, or of two.
+    #[cold]
+    #[inline(never)]
+    fn distant(&mut self, at: u64) -> Option<u64> {
         self.read(at).map(u64::from_le_bytes)
     }
 
@@ -198,6 +254,49 @@ mod tests {
         for nowhere in [0, 8, 4095, 1 << 60, u64::MAX - 3, u64::MAX] {
             assert_eq!(memory.u64(nowhere), None, "{nowhere:#x}");
         }
+    }
+
+    #[test]
+    fn a_new_stack_sees_what_memory_holds_now() {
+        let mut memory = memory();
+        // SAFETY: a new mapping at an address that the kernel chooses; unmapped below.
+        let pages = unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                4 * PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(pages, libc::MAP_FAILED);
+        let word = |number: usize| pages.cast::<u64>().wrapping_byte_add(number * PAGE);
+        let address = |number: usize| word(number).addr() as u64;
+        // SAFETY: `getpid` cannot fail.
+        let pid = unsafe { libc::getpid() };
+        for round in 1..4u64 {
+            memory.begin(pid);
+            for number in 0..4 {
+                // SAFETY: inside the mapping.
+                unsafe { word(number).write(round * 10 + number as u64) };
+            }
+            memory.begin(pid);
+            for number in 0..4 {
+                assert_eq!(memory.u64(address(number)), Some(round * 10 + number as u64), "{round}");
+            }
+        }
+        // SAFETY: a page of the mapping, which nothing refers to.
+        assert_eq!(unsafe { libc::munmap(word(1).cast(), PAGE) }, 0);
+        memory.begin(pid);
+        let found = [0, 1, 2, 3].map(|number| memory.u64(address(number)));
+        assert_eq!(found, [Some(30), None, Some(32), Some(33)]);
+        // What was not read since the last beginning is no longer copied.
+        memory.begin(pid);
+        memory.begin(pid);
+        assert_eq!(memory.at, [0; PAGES]);
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::munmap(pages, 4 * PAGE) }, 0);
     }
 
     #[test]

@@ -18,6 +18,8 @@ mod scratch;
 pub(crate) mod size;
 mod tables;
 
+use core::sync::atomic::{AtomicI32, Ordering};
+
 use crate::cx::Cx;
 use crate::telemetry::{Frame, GpuIndex, Kind, SiteId, Writer};
 use crate::wiped::{Wiped, Zeroable};
@@ -32,6 +34,22 @@ use scratch::Scratch;
 struct Code {
     modules: Modules,
     rules: Rules,
+    /// The process; 0: not known yet, as in a forked child.
+    pid: AtomicI32,
+}
+
+impl Code {
+    fn pid(&self) -> libc::pid_t {
+        match self.pid.load(Ordering::Relaxed) {
+            0 => {
+                // SAFETY: `getpid` cannot fail.
+                let pid = unsafe { libc::getpid() };
+                self.pid.store(pid, Ordering::Relaxed);
+                pid
+            }
+            pid => pid,
+        }
+    }
 }
 
 // SAFETY: zeros are "nothing known"; atomics have no destructor.
@@ -78,7 +96,7 @@ fn capture(
     gpu: GpuIndex,
     kind: Kind,
 ) -> Option<SiteId> {
-    scratch.memory.clear();
+    scratch.memory.begin(code.pid());
     let mut table = code.modules.table(writer, &mut scratch.memory, false)?;
     let mut walked = walk(scratch, table, code, registers);
     // Code in no module may lie in one that was loaded since.

@@ -97,48 +97,52 @@ pub(super) fn walk(
         }
         // The address behind a call may belong to the next function, or to none.
         let pc = if is_interrupted { next } else { next.wrapping_sub(1) };
-        let (caller, module, was_signal) = match rules.get(pc, table.version) {
-            Some((rule, module)) => (rule.apply(memory, &registers), module, false),
-            None => find(memory, table, rules, &registers, pc),
+        let (is_found, module, was_signal) = match rules.get(pc, table.version) {
+            Some((rule, module)) => (rule.step(memory, &mut registers), module, false),
+            None => find(memory, table, rules, &mut registers, pc),
         };
         *is_strange |= module == NO_NUMBER;
         *place = (pc & LOW48) | u64::from(module) << 48;
-        let Some(caller) = caller else {
+        if !is_found {
             return (count + 1, End::Cut);
-        };
+        }
         is_interrupted = was_signal;
-        if caller.get(RA).is_none() {
+        if registers.get(RA).is_none() {
             return (count + 1, End::Whole);
         }
         // Frames further out lie further up; a signal may have had a stack of its own.
-        if !was_signal && caller.get(RSP).is_none_or(|up| up <= stack) {
+        if !was_signal && registers.get(RSP).is_none_or(|up| up <= stack) {
             return (count + 1, End::Cut);
         }
-        registers = caller;
     }
     (DEPTH, End::Cut)
 }
 
-/// Finds the rule of a place that is not remembered, and remembers it.
+/// Finds the rule of a place that is not remembered, remembers it, and makes registers those of the caller. False: there
+/// is none, or it cannot be found.
 #[cold]
 fn find(
     memory: &mut Memory,
     table: &Table,
     rules: &Rules,
-    registers: &Registers,
+    registers: &mut Registers,
     pc: u64,
-) -> (Option<Registers>, u16, bool) {
-    let Some(module) = table.find(pc) else {
-        return (by_frame_pointer(memory, table, registers), NO_NUMBER, false);
-    };
-    let rule = if module.header == 0 { None } else { tables::rule(memory, module.header, pc) };
-    let Some(rule) = rule else {
-        return (by_frame_pointer(memory, table, registers), module.number, false);
-    };
-    if let Some(compact) = rule.compact() {
-        rules.put(pc, table.version, compact, module.number);
+) -> (bool, u16, bool) {
+    let module = table.find(pc);
+    let rule = module.filter(|module| module.header != 0).and_then(|m| tables::rule(memory, m.header, pc));
+    let number = module.map_or(NO_NUMBER, |module| module.number);
+    if let Some(compact) = rule.as_ref().and_then(Rule::compact) {
+        rules.put(pc, table.version, compact, number);
     }
-    (rule.apply(memory, registers), module.number, rule.is_signal)
+    let is_signal = rule.as_ref().is_some_and(|rule| rule.is_signal);
+    let caller = match rule {
+        Some(rule) => rule.apply(memory, registers),
+        None => by_frame_pointer(memory, table, registers),
+    };
+    if let Some(caller) = caller {
+        *registers = caller;
+    }
+    (caller.is_some(), number, is_signal)
 }
 
 /// The caller by the frame pointer, where that is sound: it leads up the stack, to a return address in known code.

@@ -102,12 +102,15 @@ impl Rule {
             };
             *saved.get_mut(place?)? = code;
         }
+        let saved = u64::from_le_bytes(saved.map(i8::cast_unsigned));
         (!self.is_signal).then_some(Compact { register, offset, saved })
     }
 }
 
 const SAME: i8 = i8::MIN;
 const LOST: i8 = i8::MIN + 1;
+/// [`SAME`] for all registers.
+const ALL_SAME: u64 = u64::from_le_bytes([SAME.cast_unsigned(); 8]);
 
 /// A rule of the usual kind: the frame's address is a register and a number, and of the registers only those in [`KEPT`]
 /// are found, in memory below it.
@@ -115,41 +118,41 @@ const LOST: i8 = i8::MIN + 1;
 pub(super) struct Compact {
     register: u8,
     offset: i32,
-    saved: [i8; 8],
+    /// A byte for each register.
+    saved: u64,
 }
 
 impl Compact {
-    /// The caller's registers, as [`Rule::apply`].
+    /// Makes registers those of the caller, as [`Rule::apply`]. False: there is no caller, or it cannot be found.
     #[inline]
-    pub(super) fn apply(&self, memory: &mut Memory, registers: &Registers) -> Option<Registers> {
-        let frame = registers.get(self.register)?.wrapping_add_signed(self.offset.into());
-        let mut caller = *registers;
-        for (register, code) in KEPT.into_iter().zip(self.saved) {
-            match code {
-                SAME => {}
-                LOST => caller.set(register, None),
-                code => {
-                    let at = frame.wrapping_add_signed(i64::from(code) * 8);
-                    caller.set(register, memory.u64(at));
-                }
-            }
+    pub(super) fn step(&self, memory: &mut Memory, registers: &mut Registers) -> bool {
+        let Some(frame) = registers.get(self.register) else { return false };
+        let frame = frame.wrapping_add_signed(self.offset.into());
+        // Most frames have saved two or three of them: only these are looked at.
+        let mut changed = self.saved ^ ALL_SAME;
+        while changed != 0 {
+            let place = changed.trailing_zeros() / 8;
+            changed &= !(0xff << (8 * place));
+            let Some(register) = KEPT.get(place as usize) else { break };
+            let code = ((self.saved >> (8 * place)) as u8).cast_signed();
+            let value = match code {
+                LOST => None,
+                code => memory.u64(frame.wrapping_add_signed(i64::from(code) * 8)),
+            };
+            registers.set(*register, value);
         }
-        caller.set(RSP, Some(frame));
-        Some(caller)
+        registers.set(RSP, Some(frame));
+        true
     }
 
     /// As words; the upper 16 bits of the first are free.
     pub(super) fn pack(self) -> [u64; 2] {
         let first = u64::from(self.offset.cast_unsigned()) | u64::from(self.register) << 32;
-        [first, u64::from_le_bytes(self.saved.map(i8::cast_unsigned))]
+        [first, self.saved]
     }
 
     /// From words.
     pub(super) fn unpack([first, saved]: [u64; 2]) -> Self {
-        Self {
-            register: (first >> 32) as u8,
-            offset: (first as u32).cast_signed(),
-            saved: saved.to_le_bytes().map(u8::cast_signed),
-        }
+        Self { register: (first >> 32) as u8, offset: (first as u32).cast_signed(), saved }
     }
 }
