@@ -126,22 +126,6 @@ fn cupy_tells_its_pools_figures() {
     run.leaves_nothing();
 }
 
-/// Lines of the driver's allocations: those at which the pool grew.
-#[test]
-fn lines_at_which_the_pool_of_cupy_grew_hold_what_it_took() {
-    let Some(python) = python_of("venv-cupy") else { return };
-    let run = dry_run(&python, &["--stacks"], &[&script("sites_cupy.py")]).ok();
-    let of = &run.report["stacks"][0];
-    let line = |of: &Value| {
-        let site = of["site"].as_str()?.strip_suffix(')')?;
-        Some((site.rsplit_once("sites_cupy.py:")?.1.parse().ok()?, of["peak_bytes"].as_u64()?))
-    };
-    let sites = of["sites"].as_array().expect("sites");
-    assert_eq!(sites.iter().filter_map(line).collect::<BTreeMap<_, _>>(), said(&run), "{of:#}");
-    let listed: u64 = sites.iter().filter_map(|site| site["peak_bytes"].as_u64()).sum();
-    assert_eq!((Some(listed), &of["sites_not_listed"]), (of["peak_bytes"].as_u64(), &0.into()), "{of:#}");
-}
-
 /// NVIDIA's runtime is in that library as in the wheels that bring it linked in: it finds no device, and the
 /// report names who asked.
 #[test]
