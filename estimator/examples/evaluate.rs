@@ -1,5 +1,5 @@
 //! Prints the tables of `docs/estimators.md` from the published measurements:
-//! `cargo run -p radrm-estimator --example evaluate [timm] [sharing] [coverage]`.
+//! `cargo run -p radrm-estimator --example evaluate [timm] [dry] [sharing] [coverage]`.
 
 #[path = "../tests/published/dry_runs.rs"]
 mod dry_runs;
@@ -28,6 +28,9 @@ fn main() -> Result<(), Error> {
     let asked = |name: &str| wanted.is_empty() || wanted.iter().any(|one| one == name);
     if asked("timm") {
         memory()?;
+    }
+    if asked("dry") {
+        dry_runs_here();
     }
     if asked("sharing") {
         interference()?;
@@ -58,6 +61,18 @@ fn memory() -> Result<(), Error> {
         println!("  another site, {name:10} first ten jobs {early}\n  {:24} later {later}", "");
     }
     cost()
+}
+
+/// Dry runs after runs of other families at the same site.
+fn dry_runs_here() {
+    println!("Recorded dry runs, half of the families have run at the site, 200 orders");
+    for (name, most) in
+        [("none", 0), ("1 run", 1), ("2 runs", 2), ("4 runs", 4), ("9 runs", 9), ("all", usize::MAX)]
+    {
+        for (site, found) in ["2024", "2026"].into_iter().zip(dry_runs::corrected(most).unwrap_or_default()) {
+            println!("  {name:7} {site} {}", Scores::of(found));
+        }
+    }
 }
 
 fn interference() -> Result<(), Error> {
@@ -129,6 +144,10 @@ fn coverage() -> Result<(), Error> {
     for (site, outcomes) in ["2024", "2026"].into_iter().zip(dry_runs::outcomes().unwrap_or_default()) {
         of(&format!("recorded dry runs, peaks of {site}"), 0.9, &Scores::of(outcomes));
     }
+    for (site, found) in ["2024", "2026"].into_iter().zip(dry_runs::corrected(usize::MAX).unwrap_or_default())
+    {
+        of(&format!("dry runs corrected by other families, {site}"), 0.95, &Scores::of(found));
+    }
     if let Some(pairs) = sharing::a100() {
         let found = sharing::evaluate(&pairs);
         row("A100 pairs, factor of other families", 0.95, found.coverage.0, 2 * pairs.len());
@@ -163,7 +182,7 @@ fn cost() -> Result<(), Error> {
         sum / 5000.0
     );
     let points = [Point { batch: 8.0, peak: 4e9 }, Point { batch: 16.0, peak: 7e9 }];
-    let known = Known { points: &points, batch: Some(32.0), dry_run: Some(11e9) };
+    let known = Known { points: &points, batch: Some(32.0), dry_run: Some(11e9), here: None };
     let model = MemoryModel::shipped();
     let start = Instant::now();
     let found = (0..5000).filter(|_| model.estimate(black_box(&known), 1.0).is_some()).count();

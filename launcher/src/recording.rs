@@ -296,6 +296,7 @@ impl Recording {
         if let Some(found) = self.dry_run.take() {
             let records = stored::records(found, &Summary::from_profile(&profile));
             self.failures.extend(stored::add(&mut profile, path.as_deref(), stored::FIGURES, records));
+            self.failures.extend(stored::add_expected(&mut profile, path.as_deref(), &plan.row));
         }
         if let Some(tensors) = self.tensors.take() {
             let records = tensors.collect(&profile);
@@ -409,8 +410,13 @@ fn dataset_row((profile, summary): (&Profile, &Summary), path: Option<&Path>, fe
         ..Row::from_profile(profile, path)
     };
     let Some(figures) = &profile.dry_run else { return row };
+    let expected = profile.expected.as_ref();
     Row {
         origin: Origin::DryRun,
+        predicted_bytes: expected.map(|expected| expected.bytes),
+        predicted_upper_bytes: expected.and_then(|expected| expected.upper),
+        predicted_confidence_permille: expected.map(|expected| (expected.confidence * 1000.0).round() as u32),
+        predicted_source: expected.map(|expected| stored::source(figures, expected)),
         footprint_bytes: figures.gpus.iter().map(|gpu| gpu.held_peak).max(),
         // Nothing was computed.
         smact_permille: None,

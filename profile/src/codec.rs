@@ -40,6 +40,7 @@ const TYPE_TIMINGS: u32 = 43;
 const TYPE_DRY_RUN: u32 = 50;
 const TYPE_FITS: u32 = 51;
 const TYPE_RANKS: u32 = 52;
+const TYPE_EXPECTED: u32 = 53;
 const TYPE_STACKS: u32 = 70;
 const TYPE_STACK_MOMENT: u32 = 71;
 /// Tensors in a layout that is not written any more.
@@ -95,6 +96,7 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::DryRun(figures) => bytes(TYPE_DRY_RUN, figures),
         Record::Fits(fits) => bytes(TYPE_FITS, fits),
         Record::Ranks(ranks) => bytes(TYPE_RANKS, ranks),
+        Record::Expected(expected) => bytes(TYPE_EXPECTED, expected),
         Record::Stacks(stacks) => bytes(TYPE_STACKS, stacks),
         Record::StackMoment(moment) => bytes(TYPE_STACK_MOMENT, moment),
         Record::Tensors(tensors) => bytes(TYPE_TENSORS, tensors),
@@ -128,6 +130,7 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_DRY_RUN => Record::DryRun(Box::new(value(payload)?)),
         TYPE_FITS => Record::Fits(value(payload)?),
         TYPE_RANKS => Record::Ranks(value(payload)?),
+        TYPE_EXPECTED => Record::Expected(value(payload)?),
         TYPE_STACKS => Record::Stacks(Box::new(value(payload)?)),
         TYPE_STACK_MOMENT => Record::StackMoment(Box::new(value(payload)?)),
         TYPE_EARLY_TENSORS => Record::Tensors(Box::new(value::<EarlyTensors>(payload)?.into())),

@@ -55,6 +55,7 @@ impl Profile {
             Record::RangeEvents(events) => self.range_events.extend(events),
             Record::DryRun(figures) => self.dry_run = Some(*figures),
             Record::Fits(fits) => self.fits = fits,
+            Record::Expected(expected) => self.expected = Some(expected),
             Record::Ranks(ranks) => self.ranks = Some(ranks),
             Record::Launches(launches) => self.launches.extend(launches),
             Record::Recording(recording) => {

@@ -1,9 +1,10 @@
 //! The records of a profile file, and how a timeline is packed.
 
 use crate::model::{
-    DryRunFigures, DryRunRanks, Event, Fit, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews, Identity, Job,
-    KIND_COUNT, KernelSpan, NvmlSample, Outcome, Postmortem, ProcessKey, ProcessState, RangeEvent, Ranges,
-    Recording, StackMoment, Stacks, Tensors, Throttling, TimedLaunch, TimelinePoint, Timings, device_total,
+    DryRunFigures, DryRunRanks, Event, Expected, Fit, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews, Identity,
+    Job, KIND_COUNT, KernelSpan, NvmlSample, Outcome, Postmortem, ProcessKey, ProcessState, RangeEvent,
+    Ranges, Recording, StackMoment, Stacks, Tensors, Throttling, TimedLaunch, TimelinePoint, Timings,
+    device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -59,6 +60,8 @@ pub enum Record {
     DryRun(Box<DryRunFigures>),
     /// Cards, and whether the program fits on them; replaces what was known.
     Fits(Vec<Fit>),
+    /// What a dry run's figures stand for on a real GPU; replaces what was known.
+    Expected(Expected),
     /// The ranks of a large job that a dry run ran; replaces what was known.
     Ranks(DryRunRanks),
     /// Call stacks of a process's memory; replaces what was known of the process.

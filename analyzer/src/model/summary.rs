@@ -6,7 +6,7 @@ use super::{
     CopySummary, GpuSummary, HostSummary, KernelSummary, LimitSummary, PostmortemSummary, ProcessSummary,
     QuotaSummary, RangesSummary, StacksSummary, TensorsSummary,
 };
-use radrm_profile::model::{DryRunFigures, DryRunRanks, Fit, GpuClock, Profile};
+use radrm_profile::model::{DryRunFigures, DryRunRanks, Expected, Fit, GpuClock, Profile};
 use radrm_profile::{Bytes, Nanos};
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
@@ -94,14 +94,16 @@ pub struct Summary {
     pub notes: Vec<String>,
 }
 
-/// What a dry run found out. As JSON the figures, `fits` and `ranks` in one object; without `gpus` and `fits` where figures are
-/// withheld: an empty list would read as "no memory".
+/// What a dry run found out. As JSON the figures, `fits`, `expected` and `ranks` in one object; without `gpus` and `fits` where
+/// figures are withheld: an empty list would read as "no memory".
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DryRunSummary {
     /// The figures.
     pub figures: DryRunFigures,
     /// Cards, and whether the program fits on them; empty if its need is not known.
     pub fits: Vec<Fit>,
+    /// What the figures stand for on a real GPU.
+    pub expected: Option<Expected>,
     /// The ranks that ran, of a large job.
     pub ranks: Option<DryRunRanks>,
 }
@@ -118,6 +120,9 @@ impl Serialize for DryRunSummary {
             let fits = serde_json::to_value(&self.fits).map_err(S::Error::custom)?;
             object.insert("fits".to_owned(), fits);
         }
+        if let Some(expected) = &self.expected {
+            object.insert("expected".to_owned(), serde_json::to_value(expected).map_err(S::Error::custom)?);
+        }
         if let Some(ranks) = &self.ranks {
             object.insert("ranks".to_owned(), serde_json::to_value(ranks).map_err(S::Error::custom)?);
         }
@@ -128,7 +133,8 @@ impl Serialize for DryRunSummary {
 impl DryRunSummary {
     pub(super) fn of(profile: &Profile) -> Option<Self> {
         let figures = profile.dry_run.clone()?;
-        Some(Self { figures, fits: profile.fits.clone(), ranks: profile.ranks.clone() })
+        let (fits, ranks) = (profile.fits.clone(), profile.ranks.clone());
+        Some(Self { figures, fits, expected: profile.expected.clone(), ranks })
     }
 }
 

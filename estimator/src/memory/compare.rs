@@ -22,7 +22,7 @@ pub fn outcomes(model: &MemoryModel, programs: &[&Program]) -> Vec<(Case, Outcom
                 let points: Vec<Point> =
                     known.iter().map(|run| Point { batch: run.batch, peak: run.peak }).collect();
                 let mut add = |what, dry_run| {
-                    let known = Known { points: &points, batch: Some(run.batch), dry_run };
+                    let known = Known { points: &points, batch: Some(run.batch), dry_run, here: None };
                     if let Some(answer) = model.estimate(&known, 1.0) {
                         let (estimate, bound) = (answer.value, answer.bound);
                         found.push(((number, what), Outcome { measured: run.peak, estimate, bound }));

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::calibrate::score;
+
 /// `peak = fixed + factor * dry`, with what is known of both coefficients as a normal distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -41,10 +43,28 @@ impl Line {
     /// The line of one program after its own runs, pairs of (dry, peak): the mean of Bayes' posterior.
     #[must_use]
     pub fn after(&self, runs: &[(f64, f64)]) -> (f64, f64) {
+        self.prior().plus(runs, |peak| self.weight(peak)).line()
+    }
+
+    fn prior(&self) -> Sums {
         let (w_fixed, w_factor) = (self.fixed_spread.powi(-2), self.factor_spread.powi(-2));
         let (a, b) = (w_fixed * self.fixed, w_factor * self.factor);
-        let prior = Sums { aa: w_fixed, ab: 0.0, bb: w_factor, a, b };
-        prior.plus(runs, |peak| (self.noise * peak).powi(-2)).line()
+        Sums { aa: w_fixed, ab: 0.0, bb: w_factor, a, b }
+    }
+
+    fn weight(&self, peak: f64) -> f64 {
+        (self.noise * peak).powi(-2)
+    }
+
+    /// Of each of a site's jobs, pairs of (dry, peak), `ln(peak / estimate)` by the line that the others teach.
+    #[must_use]
+    pub fn scores_without_own(&self, jobs: &[(f64, f64)]) -> Vec<f64> {
+        let all = self.prior().plus(jobs, |peak| self.weight(peak));
+        let of = |job: &(f64, f64)| {
+            let (fixed, factor) = all.plus(&[*job], |peak| -self.weight(peak)).line();
+            score(job.1, self.at(job.0, fixed, factor))
+        };
+        jobs.iter().map(of).collect()
     }
 
     /// The line of a site after its jobs, pairs of (dry, peak): the shipped line is the prior, which fades as they come in.
@@ -58,6 +78,10 @@ impl Line {
     #[must_use]
     pub fn estimate(&self, dry: f64, runs: &[(f64, f64)]) -> f64 {
         let (fixed, factor) = self.after(runs);
+        self.at(dry, fixed, factor)
+    }
+
+    fn at(&self, dry: f64, fixed: f64, factor: f64) -> f64 {
         // A posterior may leave what is physical; the dry run's own figure is a floor then.
         (fixed + factor * dry).max(0.5 * dry).max(0.1 * self.fixed.abs())
     }
@@ -71,7 +95,7 @@ fn relative_line(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
 }
 
 /// The normal equations of a weighted line: `aa * fixed + ab * factor = a` and `ab * fixed + bb * factor = b`.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Sums {
     aa: f64,
     ab: f64,
@@ -138,6 +162,18 @@ mod tests {
         assert!((50.0..100.0).contains(&line.fixed_spread) && (0.05..0.1).contains(&line.factor_spread));
         assert!((line.estimate(1000.0, &[]) - 3100.0).abs() < 1.0);
         assert_eq!(Line::learn(&[vec![(1.0, 2.0), (2.0, 3.0)]]), None);
+    }
+
+    #[test]
+    fn the_line_without_a_job_is_that_of_the_others() {
+        let line = site();
+        let jobs = [(2000.0, 5000.0), (1000.0, 3500.0), (4000.0, 8000.0)];
+        let scores = line.scores_without_own(&jobs);
+        for (at, job) in jobs.iter().enumerate() {
+            let others: Vec<_> = jobs.iter().filter(|other| *other != job).copied().collect();
+            let expected = (job.1 / line.estimate(job.0, &others)).ln();
+            assert!((scores[at] - expected).abs() < 1e-9, "{at}: {scores:?} {expected}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod combine;
 pub mod compare;
+mod dry_runs;
 mod line;
 mod model;
 pub mod network;
@@ -11,6 +12,7 @@ mod own;
 mod train;
 
 pub use combine::{Cell, Combined, Estimates, Range, Rule, SOURCES, Sample, Source};
+pub use dry_runs::DryRuns;
 pub use line::Line;
 pub use model::{Answer, Known, MemoryModel, Site};
 pub use network::{Network, Networks, Shape};

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::combine::{Combined, Rule, SOURCES, Source, guarded};
 use super::compare::outcomes;
+use super::dry_runs::{DryRuns, Learned};
 use super::network::{Network, Networks};
 use super::own::{Anchor, Point, own};
 use super::train::{Program, train};
@@ -58,6 +59,8 @@ pub struct Known<'a> {
     pub batch: Option<f64>,
     /// What the driver held in a dry run of it.
     pub dry_run: Option<f64>,
+    /// Real runs of dry-run programs where it will run.
+    pub here: Option<&'a DryRuns>,
 }
 
 /// An estimate from all sources.
@@ -175,22 +178,37 @@ impl MemoryModel {
         &self.scores
     }
 
-    /// The estimate for a job. `stretch` is what the site's own jobs make of the margin: 1 is as trained.
+    /// The line of dry runs' figures before any run here: the constants of the sites are what it may be.
+    fn dry_line(&self) -> Line {
+        const MIN_SPREAD: f64 = 100.0 * MIB;
+        let constants = || self.sites.iter().map(|site| site.dry_run);
+        let (least, most) = (constants().fold(f64::MAX, f64::min), constants().fold(0.0, f64::max));
+        let spread = ((most - least) / 2.0).max(MIN_SPREAD);
+        let (fixed, factor) = ((least + most) / 2.0, 1.0);
+        Line { fixed, factor, fixed_spread: spread, factor_spread: 0.03, noise: 0.05 }
+    }
+
+    /// The estimate for a job. `stretch` is what the site's own jobs make of the margin: 1 is as trained. It is not used where
+    /// a dry run is the only source and was corrected by runs here, which give it a margin of its own.
     #[must_use]
     pub fn estimate(&self, job: &Known<'_>, stretch: f64) -> Option<Answer> {
         let points = if job.batch.is_some() { job.points } else { &[] };
         let batch = job.batch.unwrap_or(1.0);
+        let learned = job.here.and_then(|here| here.learn(&self.dry_line(), self.rule.level()));
         // Of two runs and more the line is the program's own: where it begins at a site weighs little.
         let sites = if points.len() > 1 { &self.sites[..1] } else { &self.sites[..] };
         let mut of_sites: Vec<(Estimates, Combined)> = Vec::with_capacity(sites.len());
         for site in sites {
-            of_sites.push(self.at_site(site, points, batch, job.dry_run)?);
+            of_sites.push(self.at_site(site, points, batch, (job.dry_run, learned.as_ref()))?);
         }
         let mean = |of: &dyn Fn(&(Estimates, Combined)) -> f64| {
             (of_sites.iter().map(|found| of(found).ln()).sum::<f64>() / of_sites.len() as f64).exp()
         };
         let value = mean(&|found| found.1.value);
         let bound = of_sites.iter().map(|found| found.1.bound).fold(0.0, f64::max);
+        if let (Some(learned), true) = (&learned, points.is_empty()) {
+            return Some(self.corrected(value, learned, job.dry_run?));
+        }
         let bound = value * (bound / value).powf(stretch);
         let weights = of_sites.first()?.1.weights;
         let asked = (0..SOURCES.len()).filter(|at| of_sites.iter().all(|found| found.0[*at].is_some()));
@@ -201,14 +219,25 @@ impl MemoryModel {
         Some(Answer { value, bound, level, said })
     }
 
+    /// By a dry run alone, after runs here. Until these are enough the bound is not below the one that ships.
+    fn corrected(&self, value: f64, learned: &Learned, dry: f64) -> Answer {
+        let own = value * learned.margin.exp();
+        let constant = self.sites.iter().map(|site| site.dry_run).fold(0.0, f64::max);
+        let shipped = (dry + constant) * self.dry_run.0.exp();
+        let (bound, level) =
+            if learned.enough { (own, learned.level) } else { (own.max(shipped), self.dry_run.1) };
+        Answer { value, bound, level, said: vec![(Source::Dry, value, 1.0)] }
+    }
+
     fn at_site(
         &self,
         site: &Site,
         points: &[Point],
         batch: f64,
-        dry: Option<f64>,
+        (dry, learned): (Option<f64>, Option<&Learned>),
     ) -> Option<(Estimates, Combined)> {
-        let dry = dry.filter(|dry| *dry > 0.0).map(|dry| dry + site.dry_run);
+        let peak = |dry: f64| learned.map_or(dry + site.dry_run, |found| found.line.estimate(dry, &[]));
+        let dry = dry.filter(|dry| *dry > 0.0).map(peak);
         if points.is_empty() {
             let value = dry?;
             let bound = value * self.dry_run.0.exp();
@@ -331,7 +360,7 @@ mod tests {
         let model = model();
         let run = [of(32.0, 4.0 * GIB)];
         let at = |points: &[Point], batch: f64| {
-            model.estimate(&Known { points, batch: Some(batch), dry_run: None }, 1.0).unwrap()
+            model.estimate(&Known { points, batch: Some(batch), ..Known::default() }, 1.0).unwrap()
         };
         let found = at(&run, 64.0);
         assert!(found.value > 6.0 * GIB && found.value < found.bound && found.bound < 8.5 * GIB, "{found:?}");
@@ -341,7 +370,7 @@ mod tests {
         // A batch of one sample says nothing of how much does not grow.
         assert!(at(&[of(1.0, 20.0 * GIB)], 2.0).bound > 32.0 * GIB);
         assert!(at(&[of(8.0, 0.4 * GIB)], 16.0).bound >= 1.01 * 0.4 * GIB);
-        let none = Known { points: &run, batch: None, dry_run: None };
+        let none = Known { points: &run, ..Known::default() };
         assert_eq!(model.estimate(&none, 1.0), None, "without a batch size no line can be followed");
     }
 
@@ -353,7 +382,7 @@ mod tests {
         assert!((5.0 * GIB..6.0 * GIB).contains(&alone.bound) && alone.level == 0.9, "{alone:?}");
         assert_eq!(alone.said.len(), 1);
         let run = [of(32.0, 4.0 * GIB)];
-        let both = Known { points: &run, batch: Some(64.0), dry_run: Some(6.0 * GIB) };
+        let both = Known { points: &run, batch: Some(64.0), dry_run: Some(6.0 * GIB), here: None };
         let both = model.estimate(&both, 1.0).unwrap();
         let sources: Vec<Source> = both.said.iter().map(|said| said.0).collect();
         assert_eq!(sources, [Source::Own, Source::Dry]);
@@ -361,9 +390,37 @@ mod tests {
     }
 
     #[test]
+    fn runs_here_correct_a_dry_run_and_narrow_its_bound_after_ten() {
+        let model = model();
+        let mut here = DryRuns::default();
+        let ask = |here: &DryRuns| {
+            let job = Known { dry_run: Some(4.0 * GIB), here: Some(here), ..Known::default() };
+            model.estimate(&job, 1.0).unwrap()
+        };
+        let shipped = ask(&here);
+        for n in 1..=DryRuns::ENOUGH {
+            let dry = (1.0 + n as f64) * GIB / 2.0 + 1.0;
+            here.observe(dry, dry + 400.0 * MIB);
+            let found = ask(&here);
+            let error = (found.value / (4.0 * GIB + 400.0 * MIB) - 1.0).abs();
+            assert!(error < if n == 1 { 0.04 } else { 0.02 }, "{n}: {found:?}");
+            match n < DryRuns::ENOUGH {
+                true => assert!(found.bound >= shipped.bound && found.level == 0.9, "{n}: {found:?}"),
+                false => assert!(found.bound < 1.06 * found.value && found.level > 0.9, "{n}: {found:?}"),
+            }
+        }
+        // Beside own runs the corrected figure is the dry run's.
+        let points = [of(32.0, 4.0 * GIB)];
+        let job = Known { points: &points, batch: Some(64.0), dry_run: Some(6.0 * GIB), here: Some(&here) };
+        let both = model.estimate(&job, 1.0).unwrap();
+        let dry = both.said.iter().find(|said| said.0 == Source::Dry).unwrap().1;
+        assert!((dry / (6.0 * GIB + 400.0 * MIB) - 1.0).abs() < 0.01, "{both:?}");
+    }
+
+    #[test]
     fn a_sites_own_jobs_stretch_the_margin_within_the_guard() {
         let model = model();
-        let job = Known { points: &[of(32.0, 4.0 * GIB)], batch: Some(64.0), dry_run: None };
+        let job = Known { points: &[of(32.0, 4.0 * GIB)], batch: Some(64.0), ..Known::default() };
         let bounds = [0.0, 1.0, 2.0].map(|stretch| model.estimate(&job, stretch).unwrap().bound);
         assert!(bounds[0] < bounds[1] && bounds[1] < bounds[2], "{bounds:?}");
     }

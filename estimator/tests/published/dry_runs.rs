@@ -3,15 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use radrm_estimator::evaluate::Outcome;
-use radrm_estimator::memory::{Known, MemoryModel};
+use radrm_estimator::memory::{DryRuns, Known, MemoryModel};
 
 use super::published::rows;
 
 const MIB: f64 = 1_048_576.0;
 
-/// Bounds of dry runs alone: against the peaks of 2024, and against those that were measured again in 2026.
-pub fn outcomes() -> Option<[Vec<Outcome>; 2]> {
-    let model = MemoryModel::shipped();
+/// A program of the thesis's traces.
+struct Program {
+    /// Its architecture.
+    family: String,
+    /// What its dry run held, MiB.
+    held: f64,
+    /// What it took in 2024 and, if it was measured again, in 2026, MiB.
+    peaks: [Option<f64>; 2],
+}
+
+fn programs() -> Option<Vec<Program>> {
     let recorded = include_str!("../../../scheduler-core/tests/data/thesis_dry_runs.csv");
     let held: BTreeMap<&str, f64> = recorded.lines().skip(1).filter_map(row).collect();
     let later: BTreeMap<String, f64> = rows("workloads_a100/workloads.csv")?
@@ -23,7 +31,7 @@ pub fn outcomes() -> Option<[Vec<Outcome>; 2]> {
             Some((format!("{model} {data} {batch}"), row.number("mem_peak_mib")))
         })
         .collect();
-    let (mut seen, mut found) = (BTreeSet::new(), [Vec::new(), Vec::new()]);
+    let (mut seen, mut found) = (BTreeSet::new(), Vec::new());
     for trace in ["traces/thesis_60.csv", "traces/thesis_90.csv"] {
         for row in rows(trace)?.iter() {
             // The traces name versions that the later measurements leave out.
@@ -36,17 +44,67 @@ pub fn outcomes() -> Option<[Vec<Outcome>; 2]> {
             let Some(held) = held.get(row.text("rad")).filter(|_| seen.insert(name.clone())) else {
                 continue;
             };
-            let known = Known { dry_run: Some(held * MIB), ..Known::default() };
-            let answer = model.estimate(&known, 1.0)?;
-            let mut add = |site: usize, peak: f64| {
-                let (estimate, bound) = (answer.value / MIB, answer.bound / MIB);
-                found[site].push(Outcome { measured: peak, estimate, bound });
-            };
-            add(0, row.number("mem_mib"));
-            later.get(&name).into_iter().for_each(|peak| add(1, *peak));
+            let family = program.split('_').next().unwrap_or(program);
+            found.push(Program {
+                family: family.trim_end_matches(|it: char| it.is_ascii_digit()).to_owned(),
+                held: *held,
+                peaks: [Some(row.number("mem_mib")), later.get(&name).copied()],
+            });
         }
     }
     Some(found)
+}
+
+/// Estimates and bounds for a program, after the runs here, beside what it took.
+fn outcome(held: f64, measured: f64, here: &DryRuns) -> Option<Outcome> {
+    let known = Known { dry_run: Some(held * MIB), here: Some(here), ..Known::default() };
+    let answer = MemoryModel::shipped().estimate(&known, 1.0)?;
+    Some(Outcome { measured, estimate: answer.value / MIB, bound: answer.bound / MIB })
+}
+
+/// Bounds of dry runs alone: against the peaks of 2024, and against those that were measured again in 2026.
+pub fn outcomes() -> Option<[Vec<Outcome>; 2]> {
+    let all = programs()?;
+    let none = DryRuns::default();
+    Some([0, 1].map(|site| {
+        all.iter().filter_map(|program| outcome(program.held, program.peaks[site]?, &none)).collect()
+    }))
+}
+
+/// The same programs when others have run at the site: half of the families, or up to so many programs of these, of 200 orders.
+pub fn corrected(most: usize) -> Option<[Vec<Outcome>; 2]> {
+    const ORDERS: u64 = 200;
+    let all = programs()?;
+    let families: BTreeSet<&str> = all.iter().map(|program| program.family.as_str()).collect();
+    let mut found = [Vec::new(), Vec::new()];
+    for order in 0..ORDERS {
+        let mut next = numbers(order);
+        let mut shuffled: Vec<(u64, &str)> = families.iter().map(|family| (next(), *family)).collect();
+        shuffled.sort_unstable();
+        let (ran, _) = shuffled.split_at(shuffled.len() / 2);
+        let has_run = |program: &Program| ran.iter().any(|(_, family)| *family == program.family);
+        for (site, found) in found.iter_mut().enumerate() {
+            let mut known: Vec<(u64, (f64, f64))> = all
+                .iter()
+                .filter(|program| has_run(program))
+                .filter_map(|program| Some((next(), (program.held, program.peaks[site]?))))
+                .collect();
+            known.sort_unstable_by_key(|(at, _)| *at);
+            let mut here = DryRuns::default();
+            known.iter().take(most).for_each(|(_, (dry, peak))| here.observe(dry * MIB, peak * MIB));
+            let others = all.iter().filter(|program| !has_run(program));
+            found.extend(others.filter_map(|program| outcome(program.held, program.peaks[site]?, &here)));
+        }
+    }
+    Some(found)
+}
+
+fn numbers(seed: u64) -> impl FnMut() -> u64 {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 33
+    }
 }
 
 fn row(line: &str) -> Option<(&str, f64)> {

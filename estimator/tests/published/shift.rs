@@ -82,7 +82,7 @@ pub fn evaluate(programs: &[Vec<Timm>]) -> Option<[[Scores; 2]; 3]> {
             let adapted = Outcome { measured, estimate, bound };
             outcomes[1][when].push(adapted);
             let points = runs.entry(program).or_default();
-            let known = Known { points, batch: Some(batch), dry_run: None };
+            let known = Known { points, batch: Some(batch), ..Known::default() };
             let own = MemoryModel::shipped().estimate(&known, 1.0);
             let own = own.map(|own| Outcome { measured, estimate: own.value / MIB, bound: own.bound / MIB });
             outcomes[2][when].push(own.unwrap_or(adapted));

@@ -164,6 +164,8 @@ fn keep(plan: &Plan, place: Place, all: &[Tried]) -> Vec<String> {
     let fits = all.iter().map(|tried| tried.fit.clone()).collect();
     let mut wrong = Vec::new();
     wrong.extend(stored::add(&mut profile, Some(&tried.profile), stored::FIGURES, vec![Record::Fits(fits)]));
+    // The trial read no dataset.
+    wrong.extend(stored::add_expected(&mut profile, Some(&tried.profile), &plan.row));
     let path = match kept::keep(plan, &place, &profile, &tried.profile) {
         Ok(path) => path,
         Err(error) => {

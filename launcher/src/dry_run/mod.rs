@@ -13,6 +13,7 @@
 //! | [`notes`] | what the program's processes wrote down |
 //! | [`outcome`] | the figures, and whether they can be trusted |
 //! | [`cards`] | which GPUs the program fits on |
+//! | [`expected`] | what its figures stand for on a real GPU |
 //! | [`stored`] | what of it goes into the profile |
 //! | [`trial`] | a dry run of which only the report is wanted |
 //! | [`batch`] | the largest batch that fits |
@@ -21,6 +22,7 @@
 
 pub mod batch;
 pub mod cards;
+pub mod expected;
 pub mod fits;
 pub mod flags;
 pub mod installed;
@@ -31,6 +33,9 @@ pub mod ranks;
 pub mod setup;
 pub mod stored;
 pub mod trial;
+
+/// How a remark begins that says why a GPU may take more than the figures.
+pub(crate) const NO_BOUND: &str = "no bound: ";
 
 pub use flags::{DryRun, Flags};
 pub use setup::{Found, Setup};

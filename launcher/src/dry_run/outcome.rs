@@ -9,6 +9,7 @@ use radrm_profile::model::dry_run::{
     DryRunFigures, GpuFigures, MissingCall, ModelledSize, Peak, Phase, RanRank,
 };
 
+use super::NO_BOUND;
 use super::flags::DryRun;
 use super::notes::{Framework, Matter, Note};
 use super::ranks::{Placed, Ranks};
@@ -36,7 +37,7 @@ pub fn figures(wanted: &DryRun, machine: Option<&Machine>, notes: &[Note], took:
         .filter(|gpu| machine.and_then(|machine| machine.gpu(gpu.gpu)).is_some_and(|spec| is_full(gpu, spec)))
         .map(|gpu| {
             format!(
-                "no bound: GPU {} had less than 2 % free, and a larger card lets the allocator reserve more",
+                "{NO_BOUND}GPU {} had less than 2 % free, and a larger card lets the allocator reserve more",
                 gpu.gpu
             )
         })

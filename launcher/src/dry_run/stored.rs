@@ -3,9 +3,12 @@
 use std::path::Path;
 
 use radrm_analyzer::Summary;
+use radrm_profile::model::dry_run::{DryRunFigures, Expected};
 use radrm_profile::{Profile, Record, Writer};
+use serde_json::json;
 
-use super::{Found, cards};
+use super::{Found, cards, expected};
+use crate::cli::RowTo;
 
 /// As [`add`] names it.
 pub const FIGURES: &str = "the dry run's figures";
@@ -34,6 +37,20 @@ pub fn add(profile: &mut Profile, path: Option<&Path>, what: &str, records: Vec<
     });
     records.into_iter().for_each(|record| profile.apply(record));
     failed
+}
+
+/// Adds what the figures of a run that succeeded stand for on a real GPU, as [`add`] does.
+pub fn add_expected(profile: &mut Profile, path: Option<&Path>, row: &RowTo) -> Option<String> {
+    let is_known = Summary::from_profile(profile).outcome.success;
+    let expected = is_known.then(|| expected::of(profile, row)).flatten()?;
+    add(profile, path, FIGURES, vec![Record::Expected(expected)])
+}
+
+/// Where the dataset says an expected need is from, in the form of the needs of radrmd's jobs.
+pub fn source(figures: &DryRunFigures, expected: &Expected) -> String {
+    let gpu = figures.gpus.iter().max_by_key(|gpu| gpu.held_peak);
+    let (gpu, held) = gpu.map(|gpu| (gpu.name.as_str(), gpu.held_peak)).unwrap_or_default();
+    json!({"dry_run": {"steps": figures.steps, "gpu": gpu, "held": held, "runs": expected.runs}}).to_string()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Dry runs of unmodified PyTorch programs.
 
+mod corrected;
 mod exact;
 mod harness;
 mod order;

@@ -24,7 +24,7 @@ mod timings;
 
 pub use activity::{GpuSpan, Meter, Share};
 pub use clock::GpuClock;
-pub use dry_run::{DryRunFigures, Fit, Ranks as DryRunRanks};
+pub use dry_run::{DryRunFigures, Expected, Fit, Ranks as DryRunRanks};
 pub use host::{CountSource, Host, HostCount, HostCounter, HostNews, HostSpan};
 pub use job::{Exit, Gpu, GpuIndex, Job, Outcome, Reason, WITH_FAULTS};
 pub use kernel_activity::{COPY_WAYS, Filling, GpuTime, KernelActivity, KernelSpan, Shapes};
@@ -90,6 +90,8 @@ pub struct Profile {
     pub dry_run: Option<DryRunFigures>,
     /// Cards, and whether the program fits on them: from a dry run that succeeded.
     pub fits: Vec<Fit>,
+    /// What the dry run's figures stand for on a real GPU: from a dry run that succeeded.
+    pub expected: Option<Expected>,
     /// The ranks of a large job that a dry run ran, if it was asked to run only some.
     pub ranks: Option<DryRunRanks>,
     /// Parts of the job that could not be read, each as a clause such as
@@ -126,6 +128,7 @@ impl Profile {
             postmortems: Vec::new(),
             dry_run: None,
             fits: Vec::new(),
+            expected: None,
             ranks: None,
             unseen: Vec::new(),
             notes: Vec::new(),

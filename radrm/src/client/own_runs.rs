@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use radrm_base::PastRun;
 use radrm_collector::dataset::{self, Dataset, DatasetError, Origin, PastRuns, ProgramKey};
 use radrm_protocol::spec::Spec;
-use radrm_scheduler_core::need::{DryRun, Features, MAX_RUNS, Need, UserEstimate};
-use radrm_scheduler_core::{NeedResolver, Needs};
+use radrm_scheduler_core::need::{Calibration, DryRun, Features, MAX_RUNS, Need, UserEstimate};
+use radrm_scheduler_core::{NeedResolver, Needs, UserId};
 
 /// Runs that a user's job can be estimated from.
 #[derive(Debug, Default)]
@@ -19,6 +19,8 @@ pub(crate) struct OwnRuns {
     pub(crate) origin: Origin,
     /// The newest dry run at the job's batch size.
     dry_run: Option<DryRun>,
+    /// What real runs of dry-run programs took.
+    calibration: Calibration,
 }
 
 impl OwnRuns {
@@ -49,12 +51,14 @@ impl OwnRuns {
             found.runs = select(Origin::Emulated, true)?;
             found.origin = if found.runs.is_empty() { Origin::Measured } else { Origin::Emulated };
         }
-        let batch = spec.batch_size();
-        let dry_runs = select(Origin::DryRun, true)?;
-        found.dry_run = dry_runs
-            .into_iter()
-            .find(|run| run.complete && run.batch == batch)
-            .map(|run| DryRun { held: run.peak, steps: 0, gpu: "GPU".to_owned() });
+        let uid = rustix::process::getuid().as_raw();
+        if let Some(run) = dataset.newest_dry_run(&key, uid, spec.batch_size(), spec.model.as_deref())? {
+            let gpu = run.gpu_model.clone().unwrap_or_else(|| "GPU".to_owned());
+            for (held, peak) in dataset.dry_run_pairs(&run, spec.model.as_deref())?.pairs {
+                found.calibration.observe_dry_run(UserId(uid), &gpu, held, peak);
+            }
+            found.dry_run = Some(DryRun { held: run.held, steps: 0, gpu });
+        }
         found.dataset = Some(path);
         Ok(found)
     }
@@ -71,7 +75,9 @@ impl OwnRuns {
 
     fn features<'a>(&'a self, spec: &'a Spec) -> Features<'a> {
         let features = spec.features(&self.runs);
-        Features { dry_run: features.dry_run.or(self.dry_run.as_ref()), ..features }
+        let dry_run = features.dry_run.or(self.dry_run.as_ref());
+        let user = Some(UserId(rustix::process::getuid().as_raw()));
+        Features { dry_run, user, calibration: Some(&self.calibration), ..features }
     }
 
     /// Memory by measured runs, as an estimate for a daemon that has not seen the program run.

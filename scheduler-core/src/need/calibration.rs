@@ -1,10 +1,13 @@
 //! How the bounds of this node's own jobs held, and what follows for the next one.
 
+use std::collections::BTreeMap;
+
 use radrm_estimator::calibrate::Adaptive;
+use radrm_estimator::memory::DryRuns;
 
 use super::combined::Trained;
 use super::statements::Statements;
-use super::{Need, Source};
+use super::{Need, Said, Source};
 use crate::job::UserId;
 use crate::units::{Bytes, Permille};
 
@@ -15,6 +18,9 @@ pub struct Calibration {
     adaptive: Option<Adaptive>,
     stretch: Permille,
     pub(super) statements: Statements,
+    /// Runs of programs that were dry-run before, by the emulated model of GPU. What a dry run held is what its user
+    /// states, so it corrects no other user's.
+    dry_runs: BTreeMap<(UserId, String), DryRuns>,
 }
 
 impl Default for Calibration {
@@ -22,6 +28,9 @@ impl Default for Calibration {
         Self::of(&Trained::default())
     }
 }
+
+/// Models of emulated GPUs of one user: their names are what users send.
+const MAX_MODELS: usize = 16;
 
 /// Range of the factor: jobs that are all alike must not make the margin vanish.
 const STRETCH: [f64; 2] = [0.2, 5.0];
@@ -35,6 +44,23 @@ impl Calibration {
             adaptive: Adaptive::new(model.scores(), model.level()),
             stretch: Permille::WHOLE,
             statements: Statements::default(),
+            dry_runs: BTreeMap::new(),
+        }
+    }
+
+    /// Runs of this user's programs that were dry-run on this emulated model before; `None` without any.
+    #[must_use]
+    pub fn dry_runs(&self, user: UserId, gpu: &str) -> Option<&DryRuns> {
+        self.dry_runs.get(&(user, gpu.to_owned())).filter(|runs| runs.seen() > 0)
+    }
+
+    /// A program that held so much in a dry run on an emulated GPU of this model took `peak`. Of a user's models those
+    /// that came first are known, up to [`MAX_MODELS`].
+    pub fn observe_dry_run(&mut self, user: UserId, gpu: &str, held: Bytes, peak: Bytes) {
+        let key = (user, gpu.to_owned());
+        let known = self.dry_runs.range((user, String::new())..).take_while(|(other, _)| other.0 == user);
+        if self.dry_runs.contains_key(&key) || known.count() < MAX_MODELS {
+            self.dry_runs.entry(key).or_default().observe(held.0 as f64, peak.0 as f64);
         }
     }
 
@@ -47,7 +73,16 @@ impl Calibration {
     /// A user's job has ended that was expected to need so much: `complete` is false if it ran out of memory at `peak`.
     pub fn observe(&mut self, user: UserId, need: &Need, peak: Bytes, complete: bool) {
         self.statements.observe(user, need, peak, complete);
-        let Source::Combined { stretch, .. } = &need.source else { return };
+        let Source::Combined { stretch, said } = &need.source else { return };
+        for Said { source, .. } in said {
+            if let (Source::DryRun { gpu, held, .. }, true) = (source, complete) {
+                self.observe_dry_run(user, gpu, *held, peak);
+            }
+        }
+        // Of a margin that is not this model's.
+        if matches!(&said[..], [Said { source: Source::DryRun { runs: 1.., .. }, .. }]) {
+            return;
+        }
         let Some(adaptive) = &mut self.adaptive else { return };
         // A job that ended early for want of memory shows only that it needs more.
         if peak == Bytes::ZERO || !(complete || peak > need.upper) {
@@ -85,6 +120,31 @@ mod tests {
             here.observe(UserId(1), &need(here.stretch()), Bytes(1700), true);
         }
         assert!(here.stretch() > Permille(2000), "{}", here.stretch());
+    }
+
+    #[test]
+    fn a_run_corrects_later_dry_runs_on_the_same_model_only() {
+        let mut here = Calibration::default();
+        let of = |runs| {
+            let source = Source::DryRun { steps: 3, gpu: "A100".into(), held: Bytes(1000), runs };
+            let said = vec![Said { source, bytes: Bytes(1500), weight: Permille::WHOLE }];
+            Need::new(Bytes(1500), Bytes(2000), None, Source::Combined { said, stretch: Permille::WHOLE })
+        };
+        here.observe(UserId(1), &of(0), Bytes(1200), false);
+        assert_eq!(here.dry_runs(UserId(1), "A100"), None, "a run that was cut short shows no peak");
+        here.observe(UserId(1), &of(0), Bytes(1200), true);
+        assert_eq!(here.dry_runs(UserId(1), "A100").map(DryRuns::seen), Some(1));
+        for (user, gpu) in [(1, "H200"), (2, "A100")] {
+            assert_eq!(here.dry_runs(UserId(user), gpu), None);
+        }
+        for model in 0..100 {
+            here.observe_dry_run(UserId(1), &model.to_string(), Bytes(1), Bytes(1));
+        }
+        assert_eq!(here.dry_runs.len(), MAX_MODELS, "names are what users send");
+        for _ in 0..40 {
+            here.observe(UserId(1), &of(1), Bytes(9000), true);
+        }
+        assert_eq!(here.stretch(), Permille::WHOLE, "its margin is its own");
     }
 
     #[test]

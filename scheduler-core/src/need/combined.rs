@@ -40,19 +40,26 @@ impl Estimator for Combined {
         let point =
             |(batch, peak): (&u32, &Bytes)| Point { batch: f64::from((*batch).max(1)), peak: peak.0 as f64 };
         let points: Vec<Point> = sizes.iter().map(point).collect();
+        let user = job.user.unwrap_or_default();
+        let here = job.dry_run.zip(job.calibration).and_then(|(run, site)| site.dry_runs(user, &run.gpu));
         let known = Known {
             points: &points,
             batch: job.batch.map(f64::from),
             dry_run: job.dry_run.map(|run| run.held.0 as f64),
+            here,
         };
-        let stretch = job.calibration.map_or(Permille::WHOLE, super::Calibration::stretch);
+        // A dry run alone that was corrected has a margin of its own.
+        let has_own_margin = here.is_some() && (sizes.is_empty() || job.batch.is_none());
+        let stretch = job.calibration.filter(|_| !has_own_margin);
+        let stretch = stretch.map_or(Permille::WHOLE, super::Calibration::stretch);
         let answer = self.0.get().estimate(&known, f64::from(stretch.0) / 1000.0)?;
         let said = answer.said.iter().filter_map(|(by, value, weight)| {
             let source = match by {
                 By::Own => Source::OtherBatchSizes { sizes: u32::try_from(sizes.len()).unwrap_or(u32::MAX) },
                 By::Dry => {
                     let run = job.dry_run?;
-                    Source::DryRun { steps: run.steps, gpu: run.gpu.clone() }
+                    let runs = here.map_or(0, |here| u32::try_from(here.seen()).unwrap_or(u32::MAX));
+                    Source::DryRun { steps: run.steps, gpu: run.gpu.clone(), held: run.held, runs }
                 }
                 By::Learned => return None,
             };

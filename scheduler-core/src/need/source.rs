@@ -46,6 +46,12 @@ pub enum Source {
         steps: u64,
         /// The GPU's model.
         gpu: String,
+        /// What it held there; zero in logs of older versions.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        held: Bytes,
+        /// By how many runs of dry-run programs the figure was corrected.
+        #[serde(default, skip_serializing_if = "is_none")]
+        runs: u32,
     },
     /// One or more of these, by a memory model.
     Combined {
@@ -114,6 +120,15 @@ impl Source {
     }
 }
 
+// Serde passes references.
+fn is_zero(bytes: &Bytes) -> bool {
+    *bytes == Bytes::ZERO
+}
+
+fn is_none(count: &u32) -> bool {
+    *count == 0
+}
+
 fn plural(count: u64) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
@@ -131,9 +146,15 @@ impl fmt::Display for Source {
             Self::OtherBatchSizes { sizes } => {
                 write!(f, "extrapolated from {sizes} other batch size{}", plural(u64::from(*sizes)))
             }
-            Self::DryRun { steps: 0, gpu } => write!(f, "dry run on an emulated {gpu}"),
-            Self::DryRun { steps, gpu } => {
-                write!(f, "dry run of {steps} step{} on an emulated {gpu}", plural(*steps))
+            Self::DryRun { steps, gpu, runs, .. } => {
+                match steps {
+                    0 => write!(f, "dry run on an emulated {gpu}")?,
+                    _ => write!(f, "dry run of {steps} step{} on an emulated {gpu}", plural(*steps))?,
+                }
+                match runs {
+                    0 => Ok(()),
+                    _ => write!(f, ", corrected by {runs} run{} here", plural(u64::from(*runs))),
+                }
             }
             Self::Combined { said, stretch } => {
                 for (at, Said { source, bytes, .. }) in said.iter().enumerate() {

@@ -71,7 +71,7 @@ fn own_runs_and_a_dry_run_are_one_figure() {
     let parts = said(&both);
     let [(own, _, a), (dry, _, b)] = &parts[..] else { panic!("{both}") };
     assert_eq!((own, a + b), (&Source::OtherBatchSizes { sizes: 1 }, 1000));
-    assert_eq!(dry, &Source::DryRun { steps: 3, gpu: "A100".into() });
+    assert_eq!(dry, &Source::DryRun { steps: 3, gpu: "A100".into(), held: dry_run.held, runs: 0 });
     assert!(both.enforce && !of(&[], Some(&dry_run), None).enforce, "no run stands for a dry run alone");
     let text = both.to_string();
     assert!(text.contains("1 other batch size (") && text.contains("dry run of 3 steps"), "{text}");

@@ -165,7 +165,7 @@ mod tests {
             Bytes::from_gib(5),
             Bytes::from_gib(6),
             Some(Permille(950)),
-            crate::need::Source::DryRun { steps: 3, gpu: "A".into() },
+            crate::need::Source::DryRun { steps: 3, gpu: "A".into(), held: Bytes(7), runs: 2 },
         );
         let out_of_memory =
             Outcome::OutOfMemory { seen: Bytes::from_gib(9), evidence: Evidence::Shim, code: 1 };

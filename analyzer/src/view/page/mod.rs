@@ -221,7 +221,7 @@ impl<'a> Page<'a> {
 }
 
 impl DryRun {
-    fn new(DryRunSummary { figures, fits, ranks }: &DryRunSummary) -> Self {
+    fn new(DryRunSummary { figures, fits, expected, ranks }: &DryRunSummary) -> Self {
         let withheld = figures.withheld.as_ref().map(|why| format!("No figure: {why}."));
         Self {
             title: dry_run::title(figures),
@@ -231,6 +231,7 @@ impl DryRun {
                 .chain(figures.remarks.iter().cloned())
                 .chain(withheld)
                 .chain(dry_run::shortage(figures))
+                .chain(expected.iter().flat_map(|expected| dry_run::of_expected(expected, figures)))
                 .collect(),
             gpus: dry_run::groups(&figures.gpus, ranks.as_ref())
                 .into_iter()

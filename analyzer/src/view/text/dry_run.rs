@@ -6,13 +6,15 @@ use super::sections::Report;
 use crate::model::DryRunSummary;
 use crate::view::phrases::counted;
 use radrm_profile::Bytes;
-use radrm_profile::model::dry_run::{DryRunFigures, Fit, GpuFigures, Phase, Ranks, Verdict, number_list};
+use radrm_profile::model::dry_run::{
+    DryRunFigures, Expected, Fit, GpuFigures, Phase, Ranks, Verdict, number_list,
+};
 use radrm_term::{Table, clean, left, right};
 
 impl Report<'_> {
     /// The figures, the cards, and what is uncertain.
     pub(super) fn dry_run(&self, out: &mut String) {
-        let Some(DryRunSummary { figures, fits, ranks }) = &self.summary.dry_run else { return };
+        let Some(DryRunSummary { figures, fits, expected, ranks }) = &self.summary.dry_run else { return };
         let _ = writeln!(out, "\n{}", self.paint.bold(&clean(&title(figures))));
         if let Some(ranks) = ranks {
             let _ = writeln!(out, "  {}", of_ranks(ranks));
@@ -24,6 +26,10 @@ impl Report<'_> {
             let _ = writeln!(out, "\nNO FIGURE: {}.", clean(reason));
         } else {
             needs(out, figures, ranks.as_ref());
+        }
+        if let Some(expected) = expected {
+            let [figure, basis] = of_expected(expected, figures);
+            let _ = writeln!(out, "\n{figure}\n  {}", clean(&basis));
         }
         if !fits.is_empty() {
             let _ = write!(out, "\nfits on\n{}", fits_text(fits));
@@ -53,6 +59,22 @@ pub(crate) fn title(figures: &DryRunFigures) -> String {
         let _ = write!(out, " · {}", counted(figures.steps, "optimizer step", "optimizer steps"));
     }
     out
+}
+
+/// What a real GPU is expected to hold, and what that is concluded from.
+pub(crate) fn of_expected(expected: &Expected, figures: &DryRunFigures) -> [String; 2] {
+    let Expected { bytes, upper, confidence, runs, gpu_model } = expected;
+    let bound = match upper {
+        Some(upper) => format!("at most {} ({:.0} % confidence)", mib(*upper), 100.0 * confidence),
+        None => "without a bound".to_owned(),
+    };
+    let on = if figures.gpus.len() > 1 { "the real GPU that holds most" } else { "a real GPU" };
+    let model = gpu_model.as_deref().unwrap_or("real GPUs");
+    let basis = match runs {
+        0 => "by measurements elsewhere; runs of dry-run programs here will correct it".to_owned(),
+        _ => format!("corrected by {} of dry-run programs on {model} here", counted(*runs, "run", "runs")),
+    };
+    [format!("expected on {on}: {}, {bound}", mib(*bytes)), basis]
 }
 
 /// Which ranks ran.
@@ -269,6 +291,30 @@ mod tests {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(json.contains("\"held_peak\": 555745280"), "{json}");
+    }
+
+    #[test]
+    fn what_a_real_gpu_is_expected_to_hold_comes_with_its_bound_and_basis() {
+        let of = |expected: Expected| {
+            let mut profile = Profile::new(Job::default());
+            (profile.dry_run, profile.expected) = (Some(figures()), Some(expected));
+            let summary = Summary::from_profile(&profile);
+            (text(&profile, &summary, &TextOptions::default()), crate::json(&summary))
+        };
+        let shipped =
+            Expected { bytes: 900 << 20, upper: Some(990 << 20), confidence: 0.9, ..Expected::default() };
+        let (text, json) = of(shipped.clone());
+        let line =
+            "expected on a real GPU: 900.0 MiB, at most 990.0 MiB (90 % confidence)\n  by measurements else";
+        assert!(text.contains(line), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["dry_run"]["expected"]["upper"], 990 << 20);
+        let here = Expected { upper: None, runs: 12, gpu_model: Some("NVIDIA L4".to_owned()), ..shipped };
+        let (text, json) = of(here);
+        for part in ["900.0 MiB, without a bound", "corrected by 12 runs of dry-run programs on NVIDIA L4"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(json.contains("\"upper\": null"), "{json}");
     }
 
     #[test]

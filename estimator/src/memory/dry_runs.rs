@@ -1,0 +1,126 @@
+//! Dry runs at one site: what real runs of dry-run programs took there corrects the figure and the bound of the next one.
+
+use super::Line;
+use crate::calibrate::{Adaptive, margin};
+
+/// Real runs of programs that were dry-run before, of one stack: one model of GPU, and the same versions of frameworks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DryRuns {
+    /// The dry run's figure and the real run's peak, the oldest first.
+    pairs: Vec<(f64, f64)>,
+}
+
+/// The line of a site, and the margin of its bounds.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Learned {
+    pub(super) line: Line,
+    /// `ln(bound / estimate)`.
+    pub(super) margin: f64,
+    /// How often the bound holds, 0 to 1.
+    pub(super) level: f64,
+    /// The pairs are so many that what ships is no longer a floor of the bound.
+    pub(super) enough: bool,
+}
+
+impl DryRuns {
+    /// Pairs after which what ships is no longer a floor of the bound.
+    pub const ENOUGH: usize = Adaptive::ENOUGH;
+    /// Pairs that are kept, the newest.
+    pub const KEPT: usize = 200;
+    /// Least margin: no fewer pairs than these show how much programs differ that none of them is like.
+    const MIN_MARGIN: f64 = 0.05;
+
+    /// A real run has ended: a dry run of its program at its batch size held `dry`. Equal figures are one program at one
+    /// batch size, of which the newest run counts. Figures that are no amounts count nothing.
+    pub fn observe(&mut self, dry: f64, peak: f64) {
+        let is_amount = |value: f64| value.is_finite() && value > 0.0;
+        if !(is_amount(dry) && is_amount(peak)) {
+            return;
+        }
+        self.pairs.retain(|pair| pair.0 != dry);
+        self.pairs.push((dry, peak));
+        if self.pairs.len() > Self::KEPT {
+            self.pairs.remove(0);
+        }
+    }
+
+    /// Programs and batch sizes whose runs are kept.
+    #[must_use]
+    pub fn seen(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// What follows from a line that ships; `None` without pairs.
+    pub(super) fn learn(&self, prior: &Line, level: f64) -> Option<Learned> {
+        let seen = self.pairs.len();
+        // So many scores cannot promise more.
+        let level = level.min(seen as f64 / (seen + 1) as f64);
+        // The rank of that level is a whole number, which must not be rounded up to the next.
+        let margin = margin(&prior.scores_without_own(&self.pairs), level - 1e-9)?;
+        let line = prior.at_site(&self.pairs);
+        Some(Learned { line, margin: margin.max(Self::MIN_MARGIN), level, enough: seen >= Self::ENOUGH })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRIOR: Line =
+        Line { fixed: 600.0, factor: 1.0, fixed_spread: 600.0, factor_spread: 0.03, noise: 0.05 };
+
+    fn pairs(count: u32) -> DryRuns {
+        let mut here = DryRuns::default();
+        for n in 0..count {
+            let dry = 1000.0 + 700.0 * f64::from(n);
+            let wobble = 1.0 + 0.02 * (f64::from(n % 5) - 2.0);
+            here.observe(dry, (1200.0 + dry) * wobble);
+        }
+        here
+    }
+
+    #[test]
+    fn one_run_teaches_most_of_a_sites_constant() {
+        assert_eq!(DryRuns::default().learn(&PRIOR, 0.95), None);
+        let mut here = DryRuns::default();
+        here.observe(1000.0, 2200.0);
+        let learned = here.learn(&PRIOR, 0.95).unwrap();
+        assert!((1150.0..1200.0).contains(&learned.line.fixed), "{learned:?}");
+        assert!(!learned.enough && learned.level == 0.5, "{learned:?}");
+    }
+
+    #[test]
+    fn a_level_is_stated_that_the_runs_can_promise() {
+        let of = |count| pairs(count).learn(&PRIOR, 0.95).unwrap();
+        assert_eq!((of(9).enough, of(9).level), (false, 0.9));
+        assert_eq!((of(10).enough, of(10).level), (true, 10.0 / 11.0));
+        assert_eq!(of(30).level, 0.95);
+        let learned = of(30);
+        let estimate = learned.line.estimate(9000.0, &[]);
+        assert!((estimate / 10_200.0 - 1.0).abs() < 0.01, "{estimate}");
+        assert!((0.05..0.1).contains(&learned.margin), "{learned:?}");
+    }
+
+    #[test]
+    fn runs_of_one_program_count_once_and_old_ones_are_dropped() {
+        let mut here = pairs(3);
+        for _ in 0..50 {
+            here.observe(1000.0, 9000.0);
+        }
+        assert_eq!(here.seen(), 3);
+        for wrong in [f64::NAN, 0.0, -1.0, f64::INFINITY] {
+            here.observe(wrong, 5.0);
+            here.observe(5.0, wrong);
+        }
+        assert_eq!(here.seen(), 3);
+        assert_eq!(pairs(500).seen(), DryRuns::KEPT);
+    }
+
+    #[test]
+    fn a_program_unlike_the_others_widens_the_bound() {
+        let mut here = pairs(12);
+        let before = here.learn(&PRIOR, 0.95).unwrap().margin;
+        here.observe(5555.0, 9000.0);
+        assert!(here.learn(&PRIOR, 0.95).unwrap().margin > 0.25, "{before}");
+    }
+}
