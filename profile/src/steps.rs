@@ -44,6 +44,23 @@ pub fn gpu_steps(profile: &Profile, gpu: GpuIndex) -> Vec<Step> {
     steps
 }
 
+/// At most about `limit` of the steps until `end`: of each part of the time the highest one, at its own time, and the
+/// last one.
+pub fn thinned(steps: &[Step], end: Nanos, limit: usize) -> Vec<&Step> {
+    if steps.len() <= limit {
+        return steps.iter().collect();
+    }
+    let parts = (limit / 2).max(1) as u128;
+    let part = |step: &Step| u128::from(step.t.0) * parts / u128::from(end.0.max(1));
+    let mut kept = Vec::with_capacity(limit);
+    for steps in steps.chunk_by(|a, b| part(a) == part(b)) {
+        let highest = steps.iter().enumerate().rev().max_by_key(|(_, step)| step.total).map(|(at, _)| at);
+        kept.extend(highest.filter(|at| at + 1 < steps.len()).map(|at| &steps[at]));
+        kept.extend(steps.last());
+    }
+    kept
+}
+
 /// The steps of each process on a GPU, in the order of the profile's processes; empty for one without a timeline there.
 /// At each moment their totals add up to that of [`gpu_steps`].
 pub fn process_steps(profile: &Profile, gpu: GpuIndex) -> Vec<Vec<Step>> {
@@ -234,5 +251,18 @@ mod tests {
         assert_eq!(totals(2), [100, 2]);
         assert_eq!(totals(1), [100]);
         assert_eq!(columns(&[], Nanos(0), 3).len(), 3);
+    }
+
+    #[test]
+    fn thinning_keeps_every_parts_peak_and_what_is_left_after_it() {
+        let step = |t, total| Step { t: Nanos(t), total: Bytes(total), ..Step::default() };
+        let steps: Vec<Step> = (0..1000).map(|t| step(t, if t == 503 { 9000 } else { t % 10 })).collect();
+        let kept = thinned(&steps, Nanos(1000), 40);
+        assert!(kept.len() <= 40 && kept.is_sorted_by_key(|step| step.t), "{}", kept.len());
+        assert!(kept.contains(&&steps[503]) && kept.contains(&&steps[999]));
+        assert!(kept.iter().filter(|step| step.total == Bytes(9)).count() >= 19);
+        assert_eq!(thinned(&steps, Nanos(1000), 1000).len(), 1000);
+        // Times that no clock has ever shown.
+        assert_eq!(thinned(&[step(u64::MAX, 1); 3], Nanos(1), 2).len(), 2);
     }
 }

@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use radrm_console::usage::{Instead, explain};
 
 use crate::show::{compare, dataset, report};
-use crate::{advise, audit, cdi, client, demo, evaluate, quota, replay, slurm, sweep, train};
+use crate::{advise, audit, cdi, client, demo, evaluate, export, quota, replay, slurm, sweep, train};
 
 /// Columns of help texts, as of a narrow terminal.
 const WIDTH: usize = 80;
@@ -122,6 +122,12 @@ Examples:
     Dataset {
         #[command(subcommand)]
         command: dataset::Command,
+    },
+    /// Send runs to trackers of experiments
+    #[command(subcommand_required = true, arg_required_else_help = false)]
+    Export {
+        #[command(subcommand)]
+        command: export::Command,
     },
     /// Advise which programs share a GPU well, on which card each is best placed, and what limits each
     ///

@@ -8,6 +8,7 @@ use radrm_console::output::reason;
 use radrm_console::usage::{self, Instead};
 use radrm_emulator_machine::MachineError;
 use radrm_estimator::data::DataError;
+use radrm_export::WebError;
 use radrm_launcher::report_file::ReportFileError;
 use radrm_limits::LimitError;
 use radrm_profile::ReadError;
@@ -72,6 +73,8 @@ pub(crate) enum Failure {
     Slurm(#[from] SlurmError),
     #[error(transparent)]
     Sweep(#[from] SweepError),
+    #[error(transparent)]
+    Web(#[from] WebError),
     #[error("{}", match .0 { Instead::Wrong(text) | Instead::Print(text) => text })]
     Line(Instead),
     #[error("no JSON can be made: {0}")]
@@ -119,6 +122,8 @@ pub(crate) enum UsageError {
     Level(f64),
     #[error("tensors have one moment only: print them with --stacks=folded, speedscope or pprof")]
     NoTensorTrace,
+    #[error("no server given: name it by --server, or by MLFLOW_TRACKING_URI")]
+    NoServer,
     #[error("no sweep given: name its file")]
     NoSweep,
     #[error("`{0}` is no figure: write run-time, peak-memory or sm-activity")]
@@ -142,6 +147,8 @@ pub(crate) enum FileProblem {
     Gzip(io::Error),
     #[error("{}", profile(.0))]
     Profile(#[from] ReadError),
+    #[error("its program is running: a run is sent when it is over")]
+    Running,
     #[error("there is no profile (*.radrm) in it")]
     NoProfile,
     #[error("call stacks are not recorded in it: run the program with `radrm-run --stacks`")]

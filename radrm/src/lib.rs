@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod error;
 mod evaluate;
+mod export;
 mod generate;
 mod live;
 mod quota;
@@ -58,6 +59,7 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
         Command::Generate { folder } => generate::run(&folder),
         Command::Train(flags) => train::run(flags),
         Command::Evaluate(flags) => evaluate::run(flags),
+        Command::Export { command } => export::run(&command),
         Command::Replay(flags) => replay::run(&flags),
         Command::Quota { command } => quota::run(&command),
         Command::Sbatch(flags) => return slurm::submit::run(*flags),

@@ -38,8 +38,8 @@ pub const TORCH: Environment = Environment {
     options: &["--no-deps"],
 };
 
-/// JAX and CuPy for dry runs: 1.5 GB, which the test command does not ask for.
-pub const FRAMEWORKS: [Environment; 2] = [
+/// JAX and CuPy for dry runs, and MLflow: 2.3 GB, which the test command does not ask for.
+pub const FRAMEWORKS: [Environment; 3] = [
     Environment {
         folder: "venv-jax",
         requirements: "ld-preload-tests/clients/requirements-jax.txt",
@@ -50,12 +50,17 @@ pub const FRAMEWORKS: [Environment; 2] = [
         requirements: "ld-preload-tests/clients/requirements-cupy.txt",
         options: &["--no-deps"],
     },
+    Environment {
+        folder: "venv-mlflow",
+        requirements: "ld-preload-tests/clients/requirements-mlflow.txt",
+        options: &[],
+    },
 ];
 
 /// Options of `venv`.
 #[derive(clap::Args)]
 pub struct Flags {
-    /// Make those of JAX and CuPy too (1.5 GB).
+    /// Make those of JAX, CuPy and MLflow too (2.3 GB).
     #[arg(long)]
     frameworks: bool,
 }

@@ -238,8 +238,8 @@ pub struct FailureSummary {
 }
 
 impl OutcomeSummary {
-    /// How the job ended, without when.
-    pub(crate) fn word(&self) -> String {
+    /// How the job ended, without when: "exit code 1", "out of GPU memory".
+    pub fn word(&self) -> String {
         match (self.out_of_memory, self.status, self.exit_code, self.signal) {
             (true, ..) => "out of GPU memory".to_owned(),
             (_, "exited", Some(code), _) => format!("exit code {code}"),

@@ -12,6 +12,8 @@ use radrm_preload_tests::artifacts;
 use radrm_preload_tests::child::{self, Ended};
 use radrm_preload_tests::random::Random;
 
+mod mlflow;
+
 /// Seconds after which a sweep is taken to hang.
 const PATIENCE: u64 = 120;
 

@@ -81,7 +81,8 @@ struct Runs {
     flames: Vec<Option<Vec<Flame>>>,
 }
 
-fn runs(paths: &[PathBuf]) -> Result<Runs, Failure> {
+/// The files that are named; a directory stands for the profiles in it.
+pub(crate) fn profiles(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for path in paths {
         if path.is_dir() {
@@ -90,8 +91,12 @@ fn runs(paths: &[PathBuf]) -> Result<Runs, Failure> {
             files.push(path.clone());
         }
     }
+    Ok(files)
+}
+
+fn runs(paths: &[PathBuf]) -> Result<Runs, Failure> {
     let mut runs = Runs::default();
-    for file in files {
+    for file in profiles(paths)? {
         let mut profile = report::open(&file)?;
         radrm_symbols::fill(&mut profile);
         runs.summaries.push(Summary::from_profile(&profile));

@@ -245,7 +245,7 @@ fn tensors(flags: &Flags, format: StacksFormat, by: Tensors) -> Result<(), Failu
 }
 
 /// Reads a profile.
-pub(super) fn open(path: &Path) -> Result<Profile, Failure> {
+pub(crate) fn open(path: &Path) -> Result<Profile, Failure> {
     Profile::open(path).map_err(|error| FileProblem::Profile(error).of(path))
 }
 

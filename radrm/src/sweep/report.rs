@@ -1,6 +1,6 @@
 //! `radrm sweep report`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use clap::Args;
@@ -44,11 +44,16 @@ pub(super) fn run(flags: &Flags) -> Result<(), Failure> {
         Some(file) => file.clone(),
         None => only()?,
     };
-    let folder = Folder::of(&file)?;
+    let runs = recorded(&file)?;
+    if flags.csv { print(&as_csv(&runs)?) } else { print(&text(&runs, flags.best)) }
+}
+
+/// The runs of a sweep that was started.
+pub(crate) fn recorded(file: &Path) -> Result<Vec<Recorded>, Failure> {
+    let folder = Folder::of(file)?;
     folder.check()?;
     let here = env::current_dir().map_err(Failure::NoDirectory)?;
-    let runs = runs(&mut radrm_sweep::read(&file, &here)?)?;
-    if flags.csv { print(&as_csv(&runs)?) } else { print(&text(&runs, flags.best)) }
+    Ok(runs(&mut radrm_sweep::read(file, &here)?)?)
 }
 
 /// The report at the end of a sweep.

@@ -74,7 +74,7 @@ pub fn run(flags: &Flags) -> Result<()> {
         command.args(["--emulate", gpu]).arg("--libraries").arg(libraries);
         // Without a GPU nothing is measured, and a slow machine may take its time.
         command.args(["--budget", "1500"]);
-        let [jax, cupy] = &venv::FRAMEWORKS;
+        let [jax, cupy, _] = &venv::FRAMEWORKS;
         for (variable, environment) in [
             ("RADRM_GPU_PYTHON", &venv::CLIENTS),
             ("RADRM_GPU_TORCH_PYTHON", &venv::TORCH),

@@ -1,0 +1,257 @@
+//! A server of MLflow, by its REST interface (version 2.0, which servers of MLflow 2 and 3 have).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::run::{End, Metric, Run};
+use crate::web::{Credentials, Web, WebError};
+
+/// Tells a run that was sent from all others.
+const ID: &str = "radrm.run";
+
+/// What one request may carry: 1,000 values and 100 parameters or tags, as MLflow documents it.
+const METRICS: usize = 1000;
+const PARAMS: usize = 100;
+
+/// Longest values: parameters since MLflow 2.8, tags of any version.
+const LONGEST_PARAM: usize = 6000;
+const LONGEST_TAG: usize = 5000;
+
+/// A server, and an experiment on it.
+pub struct Server {
+    web: Web,
+    experiment: String,
+}
+
+/// What became of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is there now.
+    New {
+        /// Its page.
+        url: String,
+        /// Why its files are not there, if that is so.
+        without_files: Option<String>,
+    },
+    /// It was there before.
+    Already {
+        /// Its page.
+        url: String,
+    },
+}
+
+/// A file that belongs to a run.
+pub enum Artifact<'a> {
+    /// One of this machine, by its own name.
+    File(&'a Path),
+    /// A text under a name.
+    Text(&'a str, &'a str),
+}
+
+impl Server {
+    /// Finds the experiment on the server at `address`, or makes it.
+    ///
+    /// # Errors
+    /// The address is none, or the server cannot be reached or refuses.
+    pub fn open(address: &str, credentials: &Credentials, experiment: &str) -> Result<Self, WebError> {
+        let web = Web::new(address, credentials)?;
+        let experiment = find_or_make(&web, experiment)?;
+        Ok(Self { web, experiment })
+    }
+
+    /// Sends a run with its files. One that was sent is left as it is; one of which only a part arrived is deleted and
+    /// sent anew.
+    ///
+    /// # Errors
+    /// The server cannot be reached or refuses: what arrived until then is marked as running there.
+    pub fn send(&self, run: &Run, files: &[Artifact<'_>]) -> Result<Sent, WebError> {
+        for (id, status) in self.sent_before(run)? {
+            if status != "RUNNING" {
+                return Ok(Sent::Already { url: self.page(&id) });
+            }
+            self.web.post("/api/2.0/mlflow/runs/delete", &json!({ "run_id": id }))?;
+        }
+        let made = self.make(run)?;
+        let info = made.pointer("/run/info").unwrap_or(&Value::Null);
+        let id = self.text(info, "run_id")?;
+        for batch in batches(run) {
+            let body = batch.body(&id);
+            self.web.post("/api/2.0/mlflow/runs/log-batch", &body)?;
+        }
+        let without_files = match folder(&self.text(info, "artifact_uri")?) {
+            Ok(folder) => {
+                files.iter().try_for_each(|file| self.put(&folder, file))?;
+                None
+            }
+            Err(store) => {
+                Some(format!("the server keeps files in {store}, where only MLflow's own client writes"))
+            }
+        };
+        let status = match run.end {
+            End::Finished => "FINISHED",
+            End::Failed => "FAILED",
+            End::Killed => "KILLED",
+        };
+        let end = json!({ "run_id": id, "status": status, "end_time": run.ended_ms });
+        self.web.post("/api/2.0/mlflow/runs/update", &end)?;
+        Ok(Sent::New { url: self.page(&id), without_files })
+    }
+
+    /// Runs of that id on the server, each with its status.
+    fn sent_before(&self, run: &Run) -> Result<Vec<(String, String)>, WebError> {
+        // The filter has no way to write a quote.
+        let filter = format!("tags.`{ID}` = '{}'", run.id.replace('\'', "_"));
+        let body = json!({ "experiment_ids": [self.experiment], "filter": filter, "max_results": 10 });
+        let found = self.web.post("/api/2.0/mlflow/runs/search", &body)?;
+        let runs = found.get("runs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let info = |run: &Value| {
+            let info = run.get("info").unwrap_or(&Value::Null);
+            Ok((self.text(info, "run_id")?, self.text(info, "status")?))
+        };
+        runs.iter().map(info).collect()
+    }
+
+    fn make(&self, run: &Run) -> Result<Value, WebError> {
+        let mut tags = run.tags.clone();
+        tags.insert(ID.to_owned(), run.id.replace('\'', "_"));
+        tags.insert("mlflow.source.type".to_owned(), "LOCAL".to_owned());
+        if let Some(command) = run.params.get("command") {
+            tags.insert("mlflow.source.name".to_owned(), command.clone());
+        }
+        if let Some(user) = &run.user {
+            tags.insert("mlflow.user".to_owned(), user.clone());
+        }
+        let body = json!({
+            "experiment_id": self.experiment,
+            "run_name": run.name,
+            "start_time": run.started_ms,
+            "tags": pairs(&tags, LONGEST_TAG),
+        });
+        self.web.post("/api/2.0/mlflow/runs/create", &body)
+    }
+
+    fn put(&self, folder: &str, file: &Artifact<'_>) -> Result<(), WebError> {
+        let path = |name: &str| format!("/api/2.0/mlflow-artifacts/artifacts/{folder}/{}", escaped(name));
+        match file {
+            Artifact::File(file) => {
+                let name = file.file_name().unwrap_or_default().to_string_lossy();
+                self.web.put_file(&path(&name), file)
+            }
+            Artifact::Text(name, text) => self.web.put_bytes(&path(name), text.as_bytes()),
+        }
+    }
+
+    fn page(&self, id: &str) -> String {
+        format!("{}/#/experiments/{}/runs/{id}", self.web.base(), self.experiment)
+    }
+
+    fn text(&self, value: &Value, name: &str) -> Result<String, WebError> {
+        text(&self.web, value, name)
+    }
+}
+
+fn text(web: &Web, value: &Value, name: &str) -> Result<String, WebError> {
+    let text = value.get(name).and_then(Value::as_str).map(str::to_owned);
+    text.ok_or_else(|| WebError::Strange { server: web.base().to_owned() })
+}
+
+fn find_or_make(web: &Web, name: &str) -> Result<String, WebError> {
+    if let Some(found) = find(web, name)? {
+        return Ok(found);
+    }
+    match web.post("/api/2.0/mlflow/experiments/create", &json!({ "name": name })) {
+        Ok(made) => text(web, &made, "experiment_id"),
+        // Another one made it meanwhile.
+        Err(error @ WebError::Refused { .. }) => find(web, name)?.ok_or(error),
+        Err(error) => Err(error),
+    }
+}
+
+fn find(web: &Web, name: &str) -> Result<Option<String>, WebError> {
+    match web.get("/api/2.0/mlflow/experiments/get-by-name", &[("experiment_name", name)]) {
+        Ok(found) => text(web, found.get("experiment").unwrap_or(&Value::Null), "experiment_id").map(Some),
+        Err(WebError::Refused { code: Some(code), .. }) if code == "RESOURCE_DOES_NOT_EXIST" => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What one request carries.
+struct Batch<'r> {
+    metrics: &'r [Metric],
+    params: Vec<(&'r String, &'r String)>,
+}
+
+impl Batch<'_> {
+    fn body(&self, id: &str) -> Value {
+        let metric = |metric: &Metric| json!({ "key": key(&metric.key), "value": metric.value, "timestamp": metric.t_ms, "step": metric.step });
+        let params: Vec<_> =
+            self.params.iter().map(|(name, value)| pair(name, value, LONGEST_PARAM)).collect();
+        json!({ "run_id": id, "metrics": self.metrics.iter().map(metric).collect::<Vec<_>>(), "params": params })
+    }
+}
+
+fn batches(run: &Run) -> Vec<Batch<'_>> {
+    let all: Vec<_> = run.params.iter().collect();
+    let params = all.chunks(PARAMS).map(|params| Batch { metrics: &[], params: params.to_vec() });
+    let metrics = run.metrics.chunks(METRICS).map(|metrics| Batch { metrics, params: Vec::new() });
+    params.chain(metrics).collect()
+}
+
+fn pairs(all: &BTreeMap<String, String>, longest: usize) -> Vec<Value> {
+    all.iter().map(|(name, value)| pair(name, value, longest)).collect()
+}
+
+fn pair(name: &str, value: &str, longest: usize) -> Value {
+    let value: String = value.chars().take(longest).collect();
+    json!({ "key": key(name), "value": value })
+}
+
+/// A name as MLflow takes it: letters, digits and `_-. :/`, at most 250 of them.
+fn key(name: &str) -> String {
+    let is_taken = |letter: char| letter.is_alphanumeric() || "_-. :/".contains(letter);
+    name.chars().map(|letter| if is_taken(letter) { letter } else { '_' }).take(250).collect()
+}
+
+/// The folder of a run's files behind the server's own interface; else where they are kept.
+fn folder(uri: &str) -> Result<String, String> {
+    let Some(rest) = uri.strip_prefix("mlflow-artifacts:") else {
+        return Err(uri.split(':').next().unwrap_or_default().to_owned());
+    };
+    // With or without the server's own name.
+    let path = match rest.strip_prefix("//") {
+        Some(named) => named.split_once('/').map_or("", |(_, path)| path),
+        None => rest,
+    };
+    Ok(path.trim_matches('/').to_owned())
+}
+
+/// A file's name in the path of an address (RFC 3986).
+fn escaped(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    name.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_such_as_the_server_takes() {
+        assert_eq!(key("radrm/gpu_0 a.b-c:d"), "radrm/gpu_0 a.b-c:d");
+        assert_eq!(key("lr,µ=%\u{202e}"), "lr_µ___");
+        assert_eq!(key(&"x".repeat(300)).len(), 250);
+        assert_eq!(escaped("a b/%.radrm"), "a%20b%2F%25.radrm");
+    }
+
+    #[test]
+    fn files_go_where_the_server_takes_them() {
+        assert_eq!(folder("mlflow-artifacts:/1/ab/artifacts"), Ok("1/ab/artifacts".into()));
+        assert_eq!(folder("mlflow-artifacts://host:5000/1/ab/artifacts"), Ok("1/ab/artifacts".into()));
+        assert_eq!(folder("s3://bucket/1/ab"), Err("s3".into()));
+        assert_eq!(folder("/srv/mlruns/1/ab"), Err("/srv/mlruns/1/ab".into()));
+    }
+}

@@ -1,0 +1,162 @@
+//! Requests to a server that speaks JSON.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use radrm_term::clean;
+use serde::Serialize;
+use serde_json::Value;
+use thiserror::Error;
+use ureq::Agent;
+use ureq::http::Response;
+use ureq::tls::{RootCerts, TlsConfig};
+
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long an answer may take, and a file's way to the server.
+const ANSWER: Duration = Duration::from_secs(60);
+const FILE: Duration = Duration::from_secs(600);
+/// Most that is shown of a server's own words.
+const WORDS: usize = 200;
+
+/// Who asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Credentials {
+    /// Nobody in particular.
+    #[default]
+    None,
+    /// With a token.
+    Token(String),
+    /// With a name and a password.
+    Password(String, String),
+}
+
+/// Why a server did not do what it was asked for, as one sentence.
+#[derive(Debug, Error)]
+#[allow(missing_docs, reason = "each variant states its sentence")]
+pub enum WebError {
+    #[error("`{}` is no address of a server: http://HOST:PORT or https://HOST:PORT", clean(.0))]
+    Address(String),
+    #[error("{server} cannot be reached: {source}")]
+    Unreachable { server: String, source: Box<ureq::Error> },
+    #[error("{server} answers {status}{}", said(words))]
+    Refused { server: String, status: u16, code: Option<String>, words: String },
+    #[error("{server} does not answer as MLflow does")]
+    Strange { server: String },
+    #[error("{path}: {source}")]
+    File { path: String, source: std::io::Error },
+}
+
+fn said(words: &str) -> String {
+    if words.is_empty() { String::new() } else { format!(": {words}") }
+}
+
+/// A server.
+pub(crate) struct Web {
+    agent: Agent,
+    base: String,
+    /// The header that says who asks.
+    authorization: Option<String>,
+}
+
+impl Web {
+    /// For the server at `base`. Nothing is sent yet.
+    pub(crate) fn new(base: &str, credentials: &Credentials) -> Result<Self, WebError> {
+        let wrong = || WebError::Address(base.to_owned());
+        let trimmed = base.trim_end_matches('/');
+        let uri: ureq::http::Uri = trimmed.parse().map_err(|_| wrong())?;
+        let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
+        // A name and a password in the address would be shown with it.
+        let is_plain = uri.authority().is_some_and(|authority| !authority.as_str().contains('@'));
+        if !is_web || !is_plain || uri.query().is_some() {
+            return Err(wrong());
+        }
+        let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
+        let config = Agent::config_builder()
+            .timeout_connect(Some(CONNECT))
+            .timeout_global(Some(ANSWER))
+            .http_status_as_error(false)
+            .tls_config(tls)
+            .user_agent(concat!("radrm/", env!("CARGO_PKG_VERSION")))
+            .build();
+        let authorization = match credentials {
+            Credentials::None => None,
+            Credentials::Token(token) => Some(format!("Bearer {token}")),
+            Credentials::Password(name, password) => {
+                Some(format!("Basic {}", STANDARD.encode(format!("{name}:{password}"))))
+            }
+        };
+        Ok(Self { agent: config.into(), base: trimmed.to_owned(), authorization })
+    }
+
+    /// The address without a slash at its end.
+    pub(crate) fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Asks for `path` with parameters of the query.
+    pub(crate) fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, WebError> {
+        let mut request = self.agent.get(format!("{}{path}", self.base));
+        for (name, value) in query {
+            request = request.query(name, value);
+        }
+        if let Some(value) = &self.authorization {
+            request = request.header("authorization", value);
+        }
+        self.answer(request.call())
+    }
+
+    /// Sends JSON to `path`.
+    pub(crate) fn post(&self, path: &str, body: &impl Serialize) -> Result<Value, WebError> {
+        let mut request = self.agent.post(format!("{}{path}", self.base));
+        if let Some(value) = &self.authorization {
+            request = request.header("authorization", value);
+        }
+        self.answer(request.send_json(body))
+    }
+
+    /// Puts a file at `path`.
+    pub(crate) fn put_file(&self, path: &str, file: &Path) -> Result<(), WebError> {
+        let open = File::open(file);
+        let open = open.map_err(|source| WebError::File { path: file.display().to_string(), source })?;
+        self.put(path, &mut &open)
+    }
+
+    /// Puts bytes at `path`.
+    pub(crate) fn put_bytes(&self, path: &str, bytes: &[u8]) -> Result<(), WebError> {
+        self.put(path, &mut &bytes[..])
+    }
+
+    fn put(&self, path: &str, from: &mut dyn std::io::Read) -> Result<(), WebError> {
+        let request = self.agent.put(format!("{}{path}", self.base));
+        let mut request = request.config().timeout_global(Some(FILE)).build();
+        if let Some(value) = &self.authorization {
+            request = request.header("authorization", value);
+        }
+        self.answer(request.send(ureq::SendBody::from_reader(&mut { from }))).map(|_| ())
+    }
+
+    fn answer(&self, response: Result<Response<ureq::Body>, ureq::Error>) -> Result<Value, WebError> {
+        let server = || self.base.clone();
+        let mut response = response
+            .map_err(|source| WebError::Unreachable { server: server(), source: Box::new(source) })?;
+        let status = response.status().as_u16();
+        let text = response.body_mut().read_to_string().unwrap_or_default();
+        let value: Option<Value> = serde_json::from_str(&text).ok();
+        if !(200..300).contains(&status) {
+            let field = |name: &str| Some(value.as_ref()?.get(name)?.as_str()?.to_owned());
+            let words = field("message").unwrap_or_default();
+            let words = clean(words.lines().next().unwrap_or_default()).chars().take(WORDS).collect();
+            return Err(WebError::Refused { server: server(), status, code: field("error_code"), words });
+        }
+        // A file that was put may be answered with nothing.
+        match value {
+            Some(value) => Ok(value),
+            None if text.trim().is_empty() => Ok(Value::Null),
+            None => Err(WebError::Strange { server: server() }),
+        }
+    }
+}
