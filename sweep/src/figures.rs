@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use radrm_analyzer::{Summary, footprint};
+use radrm_analyzer::Summary;
 use radrm_profile::model::Profile;
 
 use crate::attempt::Ended;
@@ -47,7 +47,8 @@ pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
         reason: plain
             .reason
             .or_else(|| summary.outcome.out_of_memory.then(|| "out of GPU memory".to_owned())),
-        peak_bytes: footprint(&summary).peak,
+        // What calls took, which is exact: a context is in NVML's figure only where a sample met the run.
+        peak_bytes: summary.gpus.iter().map(|gpu| gpu.peak_bytes.0).max().filter(|peak| *peak > 0),
         sm_activity: activity.as_ref().map(|(share, _)| *share),
         sm_origin: activity.map(|(_, origin)| origin),
         emulated: summary.emulated.is_some(),

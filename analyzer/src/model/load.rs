@@ -1,6 +1,6 @@
 //! Load of the GPUs and of the host, drawn together.
 
-use radrm_profile::model::{GpuIndex, GpuSpan, HostCount, Meter, Profile, Share};
+use radrm_profile::model::{GpuIndex, GpuSpan, HostCount, HostSpan, Meter, Profile, Share};
 use radrm_profile::{Bytes, Nanos};
 use serde::Serialize;
 
@@ -82,6 +82,26 @@ pub(super) fn gpu(profile: &Profile, gpu: GpuIndex) -> Option<LoadSummary> {
     })
 }
 
+/// Most processors that were busy over a span. Time of a process that had not been seen until it ended stands in the span
+/// of its end, which then seems busier than all processors together: such a span counts with those before it.
+fn most_busy(spans: &[HostSpan], processors: u32) -> Option<f64> {
+    let most = if processors == 0 { f64::INFINITY } else { f64::from(processors) };
+    let share = |(length, busy): (u64, u64)| busy as f64 / length.max(1) as f64;
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for span in spans {
+        let mut last = (span.span.0, span.busy.0);
+        while share(last) > most
+            && let Some((length, busy)) = joined.pop()
+        {
+            last = (last.0.saturating_add(length), last.1.saturating_add(busy));
+        }
+        joined.push(last);
+    }
+    // Ticks of 10 ms make short spans seem busier than they can be.
+    let long = joined.into_iter().filter(|(length, _)| *length >= Nanos::from_millis(50).0);
+    long.map(|span| share(span).min(most)).reduce(f64::max)
+}
+
 /// What the job did on the host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HostSummary {
@@ -149,14 +169,9 @@ pub(super) fn host(profile: &Profile) -> Option<HostSummary> {
             })
         })
         .collect();
-    let busy = |span: &radrm_profile::model::HostSpan| {
-        // Ticks of 10 ms make short spans seem busier than they can be.
-        (span.span >= Nanos::from_millis(50)).then(|| span.busy.0 as f64 / span.span.0 as f64)
-    };
     let mut summary = HostSummary {
         processors: host.processors,
         memory_bytes: host.memory,
-        max_busy_processors: host.spans.iter().filter_map(busy).reduce(f64::max),
         resident_peak_bytes: host
             .spans
             .iter()
@@ -177,7 +192,30 @@ pub(super) fn host(profile: &Profile) -> Option<HostSummary> {
     let per_cycle = ratio(of(HostCount::Instructions), of(HostCount::Cycles));
     let misses = ratio(of(HostCount::CacheMisses).map(|misses| misses * 1000.0), of(HostCount::Instructions));
     summary.mean_busy_processors = mean_busy;
+    // What the spans do not show is in the mean.
+    summary.max_busy_processors =
+        most_busy(&host.spans, host.processors).into_iter().chain(mean_busy).reduce(f64::max);
     summary.instructions_per_cycle = per_cycle;
     summary.cache_misses_per_1000 = misses;
     Some(summary)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_span_has_more_busy_processors_than_there_are() {
+        let span = |ms: u64, busy_ms: u64| HostSpan {
+            span: Nanos::from_millis(ms),
+            busy: Nanos::from_millis(busy_ms),
+            ..HostSpan::default()
+        };
+        assert_eq!(most_busy(&[span(100, 50), span(100, 150)], 2), Some(1.5));
+        // A process that had not been seen has ended: its time belongs to the spans before it too.
+        assert_eq!(most_busy(&[span(100, 10), span(300, 10), span(100, 480)], 2), Some(1.225));
+        assert_eq!(most_busy(&[span(100, 500)], 2), Some(2.0));
+        assert_eq!(most_busy(&[span(100, 500)], 0), Some(5.0));
+        assert_eq!(most_busy(&[span(20, 20)], 2), None);
+    }
 }

@@ -111,7 +111,7 @@ pub enum FlagsError {
     #[error("--fits: there is no model `{0}`; `radrm machines` lists them")]
     Card(String),
     /// The option to vary, or its range, is not understood.
-    #[error("--find-batch {0} is not of the form ARG or ARG=FROM..TO")]
+    #[error("--find-batch {0} is not of the form ARG or ARG=FROM..TO with FROM from 1 to TO")]
     FindBatch(String),
     /// The ranks cannot be.
     #[error(transparent)]

@@ -1,6 +1,6 @@
 //! Figures of one process on one GPU.
 
-use super::{GPUS, PAGE};
+use super::GPUS;
 use crate::sync::AtomicU64;
 use radrm_base::KIND_COUNT;
 
@@ -87,7 +87,7 @@ pub struct AccountCell {
 #[cfg(not(loom))]
 const _: () = {
     use std::mem::offset_of;
-    assert!(size_of::<LaneCounts>() == PAGE);
+    assert!(size_of::<LaneCounts>() == super::PAGE);
     assert!(size_of::<PeakCell>() == 128);
     assert!(size_of::<AccountCell>() == 1024);
     assert!(offset_of!(AccountCell, now) == 8 && offset_of!(AccountCell, chunks) == 128);
