@@ -27,8 +27,9 @@ const FOLDER: &str = "RADRM_TENSORS";
 const FIGURES: &str = "figures";
 
 /// The Python modules that record tensors.
-const PYTHON: [PythonFile; 7] = [
+const PYTHON: [PythonFile; 8] = [
     ("radrm_tensors.py", include_str!("hook/radrm_tensors.py")),
+    ("radrm_backward.py", include_str!("hook/radrm_backward.py")),
     ("radrm_holders.py", include_str!("hook/radrm_holders.py")),
     ("radrm_jax.py", include_str!("hook/radrm_jax.py")),
     ("radrm_modules.py", include_str!("hook/radrm_modules.py")),

@@ -1,6 +1,7 @@
 //! `--stacks=tensors`: what held PyTorch's memory at its peak, to the byte.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use radrm_preload_tests::python::script;
 use serde_json::Value;
@@ -188,4 +189,73 @@ fn an_allocator_without_a_history_is_named() {
     assert_eq!(run.ended.stdout, "1048576\n");
     let why = run.report["tensors"][0]["missing"].as_str().unwrap_or_default().to_owned();
     assert!(why.contains("cudaMallocAsync"), "{:#}", run.report["tensors"]);
+}
+
+/// A program of `dry_run_lines.py` with the recorder.
+fn lines_client(python: &PathBuf, name: &str) -> DryRun {
+    dry_run(python, &["--stacks=tensors"], &[&script("dry_run_lines.py"), name]).ok()
+}
+
+/// Bytes of a category by the function of the program that asked for them; other sites stand as a whole.
+fn functions(gpu: &Value, category: &str) -> BTreeMap<String, u64> {
+    let mut found = BTreeMap::new();
+    for line in gpu["lines"].as_array().expect("lines") {
+        let site = line["site"].as_str().expect("a site");
+        let name = site.split_once(" (dry_run_lines.py:").map_or(site, |(function, _)| function);
+        let bytes = line["categories"][category].as_u64().unwrap_or(0);
+        if bytes > 0 {
+            *found.entry(name.to_owned()).or_default() += bytes;
+        }
+    }
+    found
+}
+
+fn names(functions: &BTreeMap<String, u64>) -> Vec<&str> {
+    functions.keys().map(String::as_str).collect()
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn checkpoints_in_a_backward_pass_are_activations_at_the_line_that_is_run_again() {
+    let Some(python) = python() else { return };
+    for how in ["checkpointed", "checkpointed by reentry"] {
+        let run = lines_client(&python, how);
+        adds_up(&run);
+        let gpu = tensors(&run);
+        let backward = functions(gpu, "backward");
+        assert_eq!(names(&backward), ["first_backward"], "{how}: {gpu:#}");
+        assert!(backward["first_backward"] >= 128 * MIB, "{how}: {backward:?}");
+        let activations = functions(gpu, "activations");
+        assert!(activations["forward"] >= 256 * MIB, "{how}: {activations:?}");
+        assert!(activations.keys().all(|site| !site.contains("torch/")), "{how}: {activations:?}");
+        let other = functions(gpu, "other");
+        assert!(other.values().sum::<u64>() < 33 * MIB, "only the input: {how}: {other:?}");
+    }
+}
+
+#[test]
+fn a_pass_after_a_checkpoint_of_pytorchs_modules_is_no_part_of_a_module() {
+    let Some(python) = python() else { return };
+    let run = lines_client(&python, "whole");
+    adds_up(&run);
+    let gpu = tensors(&run);
+    let backward = functions(gpu, "backward");
+    assert_eq!(names(&backward), ["first_backward"], "{gpu:#}");
+    assert!(backward["first_backward"] >= 64 * MIB, "{gpu:#}");
+    let of_modules = |of: &&Value| !of["module"].is_null();
+    for module in gpu["modules"].as_array().unwrap().iter().filter(of_modules) {
+        assert_eq!(module["categories"]["backward"], Value::Null, "{module:#}");
+    }
+    let again = functions(gpu, "activations");
+    assert!(again["first_backward"] >= 64 * MIB, "the modules have no line of the program: {again:?}");
+}
+
+#[test]
+fn memory_of_a_backward_pass_has_the_line_of_its_own_pass() {
+    let Some(python) = python() else { return };
+    let run = lines_client(&python, "accumulated");
+    adds_up(&run);
+    let backward = functions(tensors(&run), "backward");
+    assert_eq!(names(&backward), ["first_backward"], "{:#}", tensors(&run));
 }

@@ -6,6 +6,7 @@ which it was requested shows whether that was in a forward pass, in a step of an
 
 import os
 
+import radrm_backward
 import radrm_imports
 import radrm_modules
 import radrm_replay
@@ -88,19 +89,27 @@ def _workspaces(torch):
     return {size() for size in ask if size}
 
 
-def _kind(block, frames, workspaces):
-    """Category of a block, and whose it is."""
+def _kind(block, place, is_within, workspaces):
+    """Category of a block, and whose it is. `place` and `is_within`: what its frames say."""
     if block.role:
         return block.role, block.owner
+    if is_within and block.backward is None:
+        # No backward pass ran: a thread that is not Python's own.
+        return OTHER, None
     label = block.event.get("user_metadata") or ""
     owner = radrm_modules.owner_of(label)
     if block.requested in workspaces and block.end == radrm_replay.ALIVE:
-        return WORKSPACE, owner
+        return WORKSPACE, owner if place == radrm_backward.FORWARD else None
+    if place == radrm_backward.BACKWARD:
+        return BACKWARD, None
+    if place != radrm_backward.FORWARD:
+        # A label stays on the thread if the computation ends early, so only a module's own frames show that it is true.
+        return ACTIVATIONS, owner if place == radrm_backward.AGAIN_IN_MODULE else None
     if owner or label == radrm_modules.LOSS:
         return ACTIVATIONS, owner
     if label == radrm_modules.OPTIMIZER:
         return OPTIMIZER_STEP, None
-    return OTHER if frames else BACKWARD, None
+    return OTHER, None
 
 
 def _program_frames(frames):
@@ -109,14 +118,17 @@ def _program_frames(frames):
             yield frame["filename"], frame["name"], frame["line"]
 
 
-def _rows(torch, blocks, backward):
-    """Bytes and number of blocks by category, owner and stack, innermost frame first. `backward`: the stack that began the
-    backward pass, whose own threads have none."""
+def _rows(torch, blocks):
+    """Bytes and number of blocks by category, owner and stack, innermost frame first. A stack of a thread of a backward pass
+    goes on with the one that began the pass."""
     rows, workspaces = {}, _workspaces(torch)
     for block in blocks:
-        frames = tuple(_program_frames(block.event.get("frames") or ()))[: radrm_rows.FRAMES]
-        category, owner = _kind(block, frames, workspaces)
-        row = rows.setdefault((category, owner, frames or backward), [0, 0])
+        frames = tuple(_program_frames(block.event.get("frames") or ()))
+        place, is_within = radrm_backward.place(frames)
+        category, owner = _kind(block, place, is_within, workspaces)
+        if is_within:
+            frames += block.backward or ()
+        row = rows.setdefault((category, owner, frames[:radrm_rows.FRAMES]), [0, 0])
         row[0] += block.size
         row[1] += 1
     return radrm_rows.largest(rows)
@@ -126,9 +138,9 @@ def _uuid(torch, number):
     return str(getattr(torch.cuda.get_device_properties(number), "uuid", ""))
 
 
-def at_peak(torch, number, device, backward, models):
+def at_peak(torch, number, device, models):
     """What held a device's memory at the peak of its history. `models`: the class of each by number."""
-    rows = _rows(torch, device.at_peak(), backward)
+    rows = _rows(torch, device.at_peak())
     return radrm_rows.packed(_uuid(torch, number), device.peak, device.reserved_at_peak, rows, models)
 
 

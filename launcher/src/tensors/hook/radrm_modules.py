@@ -32,6 +32,10 @@ class _Known:
         self.path = path
         self.label = "%s%d %s" % (FORWARD, root, path)
 
+    def holds(self, other):
+        """Whether the other module is a part of this one."""
+        return self.root == other.root and other.path.startswith(self.path + "." if self.path else "")
+
 
 class Modules:
     """The models of the program. `label` is called with the label of what the thread asks for next, and `failed` with an
@@ -46,6 +50,8 @@ class Modules:
         self.classes = []
         self.local = threading.local()
         self.walks = 0
+        # Of threads of a backward pass, another number than -1.
+        self.backward_pass = getattr(torch._C, "_current_graph_task_id", lambda: -1)
         register = torch.nn.modules.module
         self.undo = [
             register.register_module_forward_pre_hook(self.enter).remove,
@@ -87,6 +93,10 @@ class Modules:
                 known = self.learn(module, stack)
             if not known.path:
                 stack.clear()
+            elif self.backward_pass() != -1:
+                # A checkpoint ends what it computes again by an exception, which skips the hooks behind modules.
+                while stack and not stack[-1].holds(known):
+                    stack.pop()
             stack.append(known)
             self.label(known.label)
         except Exception as error:

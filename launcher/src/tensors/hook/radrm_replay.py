@@ -19,7 +19,7 @@ BEFORE, ALIVE = -1, 1 << 62
 class Block:
     """A block that was handed out."""
 
-    __slots__ = ("address", "size", "requested", "begin", "end", "event", "role", "owner")
+    __slots__ = ("address", "size", "requested", "begin", "end", "event", "role", "owner", "backward")
 
     def __init__(self, address, size, requested, begin, event):
         self.address = address
@@ -32,6 +32,8 @@ class Block:
         # What it holds and whose that is, where the program's own objects show it.
         self.role = None
         self.owner = None
+        # The stack that began the backward pass of that moment; () if it is not known, None if there was none.
+        self.backward = ()
 
 
 def _rounding(settings):
@@ -73,6 +75,9 @@ class Device:
         self.reserved_at_peak = 0
         # Events that do not fit the layout: sizes since then are those of the request.
         self.unknown = 0
+        # Requests since the layout of now, and which backward pass ran at each.
+        self.requests = 0
+        self.timeline = None
 
     def settle(self, settings):
         """Takes over the allocator's settings."""
@@ -100,7 +105,7 @@ class Device:
                     known = events.get(address)
                     if known is not None and known.size == size and known.requested == requested:
                         own = Block(address, size, requested, BEFORE, known.event)
-                        own.role, own.owner = known.role, known.owner
+                        own.role, own.owner, own.backward = known.role, known.owner, known.backward
                     else:
                         own = Block(address, size, requested, BEFORE, block)
                     self.live[address] = own
@@ -164,6 +169,9 @@ class Device:
         else:
             self.unknown += 1
         block = Block(address, size, requested, self.event, entry)
+        if self.timeline:
+            block.backward = self.timeline.at(self.requests)
+        self.requests += 1
         self.live[address] = block
         self.blocks.append(block)
         self.allocated += size

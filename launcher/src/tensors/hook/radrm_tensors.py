@@ -13,6 +13,7 @@ import sys
 import time
 import weakref
 
+import radrm_backward
 import radrm_holders
 import radrm_imports
 import radrm_jax
@@ -76,7 +77,8 @@ class Recorder:
         self.devices = {}
         self.results = {}
         self.remarks = []
-        self.backward_stack = ()
+        self.passes = radrm_backward.Passes(self.requests)
+        self.backward_pass = getattr(torch._C, "_current_graph_task_id", lambda: -1)
         # By step: where gradients lay, until the history is read.
         self.steps = 0
         self.gradients = {}
@@ -158,18 +160,25 @@ class Recorder:
             self.remarks.append("modules are not known from the first call of compiled code on")
 
     def before_backward(self, original):
-        """A backward pass runs in threads of its own, whose requests have no Python frames."""
+        """A backward pass runs in threads of its own, whose requests have no Python frames of the program."""
 
-        def begins():
-            self.backward_stack = _program_stack()
-            if self.modules:
-                self.modules.backward()
+        def begins(running):
+            # A pass in a pass is part of it.
+            if self.backward_pass() == -1:
+                running.append(self.passes.begin(_program_stack()))
+                if self.modules:
+                    self.modules.backward()
 
-        begin = self.guarded(begins)
+        begin, end = self.guarded(begins), self.guarded(self.passes.end)
 
         def run(*arguments, **keywords):
-            begin()
-            return original(*arguments, **keywords)
+            running = []
+            begin(running)
+            try:
+                return original(*arguments, **keywords)
+            finally:
+                for own in running:
+                    end(own)
 
         return run
 
@@ -219,6 +228,10 @@ class Recorder:
     def known(self, number):
         return self.results[number]["allocated"] if number in self.results else 0
 
+    def requests(self):
+        """Requests since the start, by device."""
+        return {number: self.peaks.stats(number)["allocation"]["all"]["allocated"] for number in self.devices}
+
     def events(self):
         """Events of the device that had most, since the start."""
         counts = [self.peaks.stats(number)["allocation"]["all"] for number in self.devices]
@@ -259,6 +272,7 @@ class Recorder:
             known = self.devices[number].live if number in self.devices else {}
             self.devices[number] = radrm_replay.Device.of_segments(segments, settings, known)
         self.clear()
+        self.passes.clear()
         self.gradients.clear()
         self.events_then = self.events()
 
@@ -276,7 +290,7 @@ class Recorder:
                 continue
             if is_whole and device.peak == highest[number]:
                 names = self.modules.names() if self.modules else {}
-                result = radrm_holders.at_peak(self.torch, number, device, self.backward_stack, names)
+                result = radrm_holders.at_peak(self.torch, number, device, names)
             else:
                 result = radrm_holders.unknown(self.torch, number, highest[number])
             self.results[number] = result
@@ -289,6 +303,8 @@ class Recorder:
         traces = snapshot["device_traces"]
         history = traces[number] if number < len(traces) else []
         device.settle(snapshot.get("allocator_settings", {}))
+        requests = sum(entry["action"] == "alloc" for entry in history)
+        device.timeline = self.passes.of(number, requests)
         for entry in history:
             device.apply(entry)
             if entry["action"] == "annotate" and entry["user_metadata"].startswith(MARK):
