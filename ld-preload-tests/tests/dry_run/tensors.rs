@@ -259,3 +259,20 @@ fn memory_of_a_backward_pass_has_the_line_of_its_own_pass() {
     let backward = functions(tensors(&run), "backward");
     assert_eq!(names(&backward), ["first_backward"], "{:#}", tensors(&run));
 }
+
+#[test]
+fn parameters_of_a_model_that_is_gone_at_the_end_are_parameters() {
+    let Some(python) = python() else { return };
+    let run = lines_client(&python, "gone");
+    adds_up(&run);
+    let gpu = tensors(&run);
+    assert_eq!(
+        functions(gpu, "parameters"),
+        BTreeMap::from([("gone".to_owned(), 64 * MIB + 32768)]),
+        "{gpu:#}"
+    );
+    assert_eq!(categories(gpu)["buffers"], 2 * 16384 + 512, "{gpu:#}");
+    let of = |of: &Value| Some((of["module"].as_str()?.to_owned(), of["categories"]["parameters"].as_u64()?));
+    let modules: BTreeMap<String, u64> = gpu["modules"].as_array().unwrap().iter().filter_map(of).collect();
+    assert_eq!(modules, BTreeMap::from([("0".to_owned(), 64 * MIB), ("1".to_owned(), 32768)]), "{gpu:#}");
+}

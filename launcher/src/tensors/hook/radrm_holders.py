@@ -25,7 +25,7 @@ def pointer(tensor):
     tensor = getattr(tensor, "_local_tensor", tensor)
     try:
         return tensor.data_ptr() if tensor.is_cuda else 0
-    except (RuntimeError, NotImplementedError, AttributeError):
+    except (RuntimeError, NotImplementedError, AttributeError, ValueError):
         return 0
 
 
@@ -41,6 +41,13 @@ def _tensors(torch, value, depth=0):
     elif depth < 4 and isinstance(value, (dict, list, tuple)):
         for part in value.values() if isinstance(value, dict) else value:
             yield from _tensors(torch, part, depth + 1)
+
+
+def of_model(module, number, prefix=""):
+    """Parameters and buffers of a model, or of a part of one at this path: each with its role and owner."""
+    for role, named in ((PARAMETERS, module.named_parameters), (BUFFERS, module.named_buffers)):
+        for name, tensor in named(prefix=prefix):
+            yield tensor, role, (number, name.rpartition(".")[0])
 
 
 class Objects:

@@ -38,16 +38,19 @@ class _Known:
 
 
 class Modules:
-    """The models of the program. `label` is called with the label of what the thread asks for next, and `failed` with an
-    error, which must not reach the program."""
+    """The models of the program. `label` is called with the label of what the thread asks for next, `learned` with a model
+    that is called for the first time, its number and its path, and `failed` with an error, which must not reach the program."""
 
-    def __init__(self, torch, label, failed):
+    def __init__(self, torch, label, learned, failed):
         self.torch = torch
         self.label = label
+        self.learned = learned
         self.failed = failed
         self.known = {}
         self.roots = []
         self.classes = []
+        # Models that turned out to be part of another: its number, and the path in it.
+        self.parts = {}
         self.local = threading.local()
         self.walks = 0
         # Of threads of a backward pass, another number than -1.
@@ -135,7 +138,19 @@ class Modules:
 
     def walk(self, module, root, prefix=""):
         for path, part in module.named_modules(prefix=prefix):
+            before = self.known.get(id(part))
+            if before and before.module() is part and not before.path and before.root != root:
+                self.parts[before.root] = (root, path)
             self.known[id(part)] = _Known(part, root, path)
+        self.learned(module, root, prefix)
+
+    def outermost(self, owner):
+        """An owner by the outermost module that is known now."""
+        number, path = owner
+        while number in self.parts:
+            number, prefix = self.parts[number]
+            path = ".".join(filter(None, (prefix, path)))
+        return number, path
 
     def models(self):
         """The outermost modules by number, those that are still there and are not part of another."""

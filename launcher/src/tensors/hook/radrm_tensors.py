@@ -30,8 +30,8 @@ EVENTS = 1 << 17
 MANY_EVENTS = EVENTS // 2
 # Share of the run's time that reading the history may take before the end.
 SHARE = 0.02
-# Stands before the number of a step, at the parameter whose memory marks it in the history.
-MARK = "radrm step "
+# Stands before the number of a moment, at the parameter whose memory marks it in the history.
+MARK = "radrm moment "
 
 
 def write(figures):
@@ -79,9 +79,10 @@ class Recorder:
         self.remarks = []
         self.passes = radrm_backward.Passes(self.requests)
         self.backward_pass = getattr(torch._C, "_current_graph_task_id", lambda: -1)
-        # By step: where gradients lay, until the history is read.
-        self.steps = 0
+        # By moment: where gradients lay, and what lay where of a model, until the history is read.
+        self.moments = 0
         self.gradients = {}
+        self.models = {}
         self.events_then = 0
         self.started = time.perf_counter()
         self.spent = 0.0
@@ -101,7 +102,8 @@ class Recorder:
         self.go_on_from(self.snapshot())
         if hasattr(torch._C, "_cuda_setMemoryMetadata"):
             self.annotate = getattr(torch._C, "_cuda_annotateMemory", None)
-            self.modules = radrm_modules.Modules(torch, torch._C._cuda_setMemoryMetadata, self.failed)
+            label = torch._C._cuda_setMemoryMetadata
+            self.modules = radrm_modules.Modules(torch, label, self.mark_model, self.failed)
             self.undo.append(self.modules.stop)
             radrm_imports.before_compiled(self.guarded(self.compiled))
         else:
@@ -198,9 +200,28 @@ class Recorder:
                 gradients[address] = id(parameter)
                 mark = mark or radrm_holders.pointer(parameter)
         if mark:
-            self.steps += 1
-            self.annotate(mark, "%s%d" % (MARK, self.steps))
-            self.gradients[self.steps] = gradients
+            self.mark([mark])
+            self.gradients[self.moments] = gradients
+
+    def mark_model(self, module, number, prefix):
+        """A model may be gone when the history is read: what lies where is kept from its first call."""
+        if not (self.annotate and self.is_on()):
+            return
+        roles, marks = {}, {}
+        for tensor, role, owner in radrm_holders.of_model(module, number, prefix):
+            address = radrm_holders.pointer(tensor)
+            if address:
+                roles[address] = (role, owner)
+                marks.setdefault(tensor.device, address)
+        if marks:
+            self.mark(marks.values())
+            self.models[self.moments] = roles
+
+    def mark(self, addresses):
+        """Marks this moment in the histories of the devices that have these addresses."""
+        self.moments += 1
+        for address in addresses:
+            self.annotate(address, "%s%d" % (MARK, self.moments))
 
     def after_step(self, optimizer, arguments, keywords):
         if self.modules:
@@ -274,6 +295,7 @@ class Recorder:
         self.clear()
         self.passes.clear()
         self.gradients.clear()
+        self.models.clear()
         self.events_then = self.events()
 
     def look(self):
@@ -308,8 +330,10 @@ class Recorder:
         for entry in history:
             device.apply(entry)
             if entry["action"] == "annotate" and entry["user_metadata"].startswith(MARK):
-                step = int(entry["user_metadata"][len(MARK):])
-                device.assign(objects.gradients(self.gradients.get(step, {})))
+                moment = int(entry["user_metadata"][len(MARK):])
+                device.assign(objects.gradients(self.gradients.get(moment, {})))
+                roles = self.models.get(moment, {})
+                device.assign({at: (role, self.modules.outermost(owner)) for at, (role, owner) in roles.items()})
         device.assign(objects.roles)
         segments = [segment for segment in snapshot["segments"] if segment["device"] == number]
         return len(history) < EVENTS and device.unknown == 0 and device.agrees_with(segments)
