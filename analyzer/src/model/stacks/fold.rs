@@ -59,6 +59,13 @@ pub(super) fn cache(function: &str) -> Option<&'static str> {
     CACHES.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, owner)| *owner)
 }
 
+/// Whether a Python file is one of those that RADRM loads with the program's interpreter, in a folder of their own.
+pub(super) fn is_own_python(path: &str) -> bool {
+    let mut parts = path.rsplit('/');
+    let (name, folder) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    folder.starts_with("radrm-") && (name.starts_with("radrm_") || name == "sitecustomize.py")
+}
+
 /// Whether a library's frames are left out.
 pub(super) fn is_folded_library(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();

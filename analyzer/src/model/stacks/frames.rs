@@ -84,7 +84,7 @@ pub(super) fn labels(stacks: &Stacks, site: &Site, all_frames: bool) -> Vec<Fram
     let is_code = |frame: &&StackFrame| matches!(frame, StackFrame::Code { .. });
     let native: Vec<Native> =
         site.frames.iter().filter(|frame| !is_code(frame)).map(|frame| native(stacks, frame)).collect();
-    let groups = groups(stacks, site);
+    let groups = groups(stacks, site, all_frames);
     let evaluations = native.iter().filter(|frame| frame.is_evaluation).count();
     let has_code = !groups.is_empty();
     let kept = |frame: &Native| all_frames || !frame.is_folded;
@@ -116,19 +116,21 @@ pub(super) fn labels(stacks: &Stacks, site: &Site, all_frames: bool) -> Vec<Fram
     labels
 }
 
-/// Interpreted frames, innermost first, in groups that one native frame ran.
-fn groups(stacks: &Stacks, site: &Site) -> Vec<Vec<FrameLabel>> {
+/// Interpreted frames, innermost first, in groups that one native frame ran. A group of which nothing is shown is empty.
+fn groups(stacks: &Stacks, site: &Site, all_frames: bool) -> Vec<Vec<FrameLabel>> {
     let mut groups = Vec::new();
     let mut group = Vec::new();
     for frame in &site.frames {
         let StackFrame::Code { code, line, is_entry } = *frame else { continue };
         let known = stacks.codes.get(code as usize).filter(|code| !code.name.is_empty());
-        group.push(FrameLabel {
-            origin: Origin::Interpreted,
-            function: known.map_or_else(|| "[unknown function]".to_owned(), |code| code.name.clone()),
-            file: known.map(|code| code.file.clone()),
-            line: (line > 0).then_some(line),
-        });
+        if all_frames || known.is_none_or(|code| !fold::is_own_python(&code.file)) {
+            group.push(FrameLabel {
+                origin: Origin::Interpreted,
+                function: known.map_or_else(|| "[unknown function]".to_owned(), |code| code.name.clone()),
+                file: known.map(|code| code.file.clone()),
+                line: (line > 0).then_some(line),
+            });
+        }
         if is_entry {
             groups.push(std::mem::take(&mut group));
         }
@@ -255,6 +257,21 @@ mod tests {
             shown(vec![at(1, 0x10), StackFrame::Cut], false),
             ["[libmodel.so+0x10]", "[outer frames not known]"]
         );
+    }
+
+    #[test]
+    fn python_code_of_radrm_is_left_out_and_the_programs_line_remains() {
+        let mut stacks = stacks();
+        for (file, name) in
+            [("/tmp/radrm-dry-run-x/radrm_host_models.py", "made"), ("/home/u/radrm_host_models.py", "own")]
+        {
+            stacks.codes.push(StackCode { file: file.into(), name: name.into() });
+        }
+        let frames = vec![at(2, 4), at(0, 1), at(0, 1), code(3, true), code(4, false), code(0, true)];
+        let site = Site { frames, ..Site::default() };
+        let shown = |all| labels(&stacks, &site, all).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(shown(false), ["own (radrm_host_models.py:11)", "<module> (train.py:7)"]);
+        assert!(shown(true).contains(&"made (radrm_host_models.py:10)".to_owned()), "{:?}", shown(true));
     }
 
     #[test]
