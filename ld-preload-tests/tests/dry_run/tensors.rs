@@ -276,3 +276,21 @@ fn parameters_of_a_model_that_is_gone_at_the_end_are_parameters() {
     let modules: BTreeMap<String, u64> = gpu["modules"].as_array().unwrap().iter().filter_map(of).collect();
     assert_eq!(modules, BTreeMap::from([("0".to_owned(), 64 * MIB), ("1".to_owned(), 32768)]), "{gpu:#}");
 }
+
+#[test]
+fn a_tensor_of_the_size_of_a_workspace_is_none() {
+    let Some(python) = python() else { return };
+    for cache in ["0", "1"] {
+        let variables = [("TORCH_CUBLAS_WORKSPACE_CACHE", cache)];
+        let arguments = [&script("dry_run_lines.py"), "sized"];
+        let run = dry_run_with(&python, &["--stacks=tensors"], &variables, &arguments).ok();
+        adds_up(&run);
+        let gpu = tensors(&run);
+        let size: u64 = run.ended.stdout.trim().parse().expect("the size of a workspace");
+        assert_eq!(functions(gpu, "other")["tensor"], size, "{gpu:#}");
+        // One of them is kept where PyTorch is told to.
+        let expected =
+            if cache == "1" { BTreeMap::from([("product".to_owned(), size)]) } else { BTreeMap::new() };
+        assert_eq!(functions(gpu, "workspace"), expected, "{gpu:#}");
+    }
+}

@@ -96,7 +96,7 @@ def _workspaces(torch):
     return {size() for size in ask if size}
 
 
-def _kind(block, place, is_within, workspaces):
+def _kind(block, place, is_within):
     """Category of a block, and whose it is. `place` and `is_within`: what its frames say."""
     if block.role:
         return block.role, block.owner
@@ -105,8 +105,6 @@ def _kind(block, place, is_within, workspaces):
         return OTHER, None
     label = block.event.get("user_metadata") or ""
     owner = radrm_modules.owner_of(label)
-    if block.requested in workspaces and block.end == radrm_replay.ALIVE:
-        return WORKSPACE, owner if place == radrm_backward.FORWARD else None
     if place == radrm_backward.BACKWARD:
         return BACKWARD, None
     if place != radrm_backward.FORWARD:
@@ -125,30 +123,53 @@ def _program_frames(frames):
             yield frame["filename"], frame["name"], frame["line"]
 
 
-def _rows(torch, blocks):
+def _may_be_workspace(block, sizes):
+    return block.requested in sizes and block.end == radrm_replay.ALIVE and not block.role
+
+
+def _rows(blocks, sizes):
     """Bytes and number of blocks by category, owner and stack, innermost frame first. A stack of a thread of a backward pass
-    goes on with the one that began the pass."""
-    rows, workspaces = {}, _workspaces(torch)
+    goes on with the one that began the pass. And the blocks that may be workspaces, which have these sizes, with their rows."""
+    rows, candidates = {}, []
     for block in blocks:
         frames = tuple(_program_frames(block.event.get("frames") or ()))
         place, is_within = radrm_backward.place(frames)
-        category, owner = _kind(block, place, is_within, workspaces)
+        category, owner = _kind(block, place, is_within)
         if is_within:
             frames += block.backward or ()
-        row = rows.setdefault((category, owner, frames[:radrm_rows.FRAMES]), [0, 0])
+        key = category, owner, frames[:radrm_rows.FRAMES]
+        if _may_be_workspace(block, sizes):
+            candidates.append((block, key))
+        row = rows.setdefault(key, [0, 0])
         row[0] += block.size
         row[1] += 1
-    return radrm_rows.largest(rows)
+    return radrm_rows.largest(rows), candidates
 
 
 def _uuid(torch, number):
     return str(getattr(torch.cuda.get_device_properties(number), "uuid", ""))
 
 
-def at_peak(torch, number, device, models):
-    """What held a device's memory at the peak of its history. `models`: the class of each by number."""
-    rows = _rows(torch, device.at_peak())
-    return radrm_rows.packed(_uuid(torch, number), device.peak, device.reserved_at_peak, rows, models)
+class Peak:
+    """What held a device's memory at a peak."""
+
+    def __init__(self, torch, number, device, models):
+        self.rows, self.candidates = _rows(device.at_peak(), _workspaces(torch))
+        figures = device.peak, device.reserved_at_peak
+        self.packed = lambda: radrm_rows.packed(_uuid(torch, number), *figures, self.rows, models)
+
+    def settle(self, is_workspace):
+        """Moves the blocks that are workspaces to their category."""
+        for block, key in self.candidates:
+            row = self.rows.get(key)
+            if row and is_workspace(block):
+                own = self.rows.setdefault((WORKSPACE, *key[1:]), [0, 0])
+                for at, part in enumerate((block.size, 1)):
+                    row[at] -= part
+                    own[at] += part
+                if not row[1]:
+                    del self.rows[key]
+        self.candidates.clear()
 
 
 def unknown(torch, number, peak):

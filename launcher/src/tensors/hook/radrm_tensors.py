@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import sys
+import threading
 import time
 import weakref
 
@@ -76,6 +77,7 @@ class Recorder:
         # By device: the allocator's layout, and what held the highest peak so far.
         self.devices = {}
         self.results = {}
+        self.peaks_held = {}
         self.remarks = []
         self.passes = radrm_backward.Passes(self.requests)
         self.backward_pass = getattr(torch._C, "_current_graph_task_id", lambda: -1)
@@ -231,10 +233,29 @@ class Recorder:
     def end(self):
         if self.has_grown():
             self.look()
+        self.find_workspaces()
         if self.results:
             self.write()
         else:
             write_missing(self.framework, "no tensor was on a GPU")
+
+    def find_workspaces(self):
+        """At the end PyTorch is asked to free its workspaces: those blocks that are gone then were some."""
+        give_back = getattr(self.torch._C, "_cuda_clearCublasWorkspaces", None)
+        if give_back is None or not any(held.candidates for held in self.peaks_held.values()):
+            return
+        if threading.active_count() > 1 or self.backward_pass() != -1:
+            # Another thread may use them at this moment.
+            return
+        self.look()
+        give_back()
+        after = self.snapshot(False)["segments"]
+        blocks = (block for segment in after for block in segment["blocks"])
+        kept = {block["address"] for block in blocks if block["state"] == "active_allocated"}
+        for number, held in self.peaks_held.items():
+            gone = {id(own.event) for at, own in self.devices[number].live.items() if at not in kept}
+            held.settle(lambda block: id(block.event) in gone)
+            self.results[number] = held.packed()
 
     # When the history is read.
 
@@ -312,8 +333,11 @@ class Recorder:
                 continue
             if is_whole and device.peak == highest[number]:
                 names = self.modules.names() if self.modules else {}
-                result = radrm_holders.at_peak(self.torch, number, device, names)
+                held = radrm_holders.Peak(self.torch, number, device, names)
+                self.peaks_held[number] = held
+                result = held.packed()
             else:
+                self.peaks_held.pop(number, None)
                 result = radrm_holders.unknown(self.torch, number, highest[number])
             self.results[number] = result
         self.go_on_from(snapshot)
