@@ -22,10 +22,10 @@ const FILE: Duration = Duration::from_secs(600);
 /// Most that is shown of a server's own words.
 const WORDS: usize = 200;
 
-/// Who asks.
+/// What a request identifies itself with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Credentials {
-    /// Nobody in particular.
+    /// None are sent.
     #[default]
     None,
     /// With a token.
@@ -58,7 +58,7 @@ fn said(words: &str) -> String {
 pub(crate) struct Web {
     agent: Agent,
     base: String,
-    /// The header that says who asks.
+    /// The header that identifies the user.
     authorization: Option<String>,
 }
 
