@@ -1,6 +1,7 @@
 //! Dry runs at one site: what real runs of dry-run programs took there corrects the figure and the bound of the next one.
 
 use super::Line;
+use super::line::Posterior;
 use crate::calibrate::{Adaptive, margin};
 
 /// Real runs of programs that were dry-run before, of one stack: one model of GPU, and the same versions of frameworks.
@@ -10,16 +11,31 @@ pub struct DryRuns {
     pairs: Vec<(f64, f64)>,
 }
 
-/// The line of a site, and the margin of its bounds.
+/// What the runs of a site teach.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Learned {
-    pub(super) line: Line,
-    /// `ln(bound / estimate)`.
-    pub(super) margin: f64,
-    /// How often the bound holds, 0 to 1.
+    line: Posterior,
+    /// Bounds in units of the line's spread.
+    quantile: f64,
+    /// How often a bound holds, 0 to 1.
     pub(super) level: f64,
     /// The pairs are so many that what ships is no longer a floor of the bound.
     pub(super) enough: bool,
+}
+
+impl Learned {
+    /// Least margin: few pairs do not show how much a program differs that none of them is like.
+    const MIN_MARGIN: f64 = 0.05;
+
+    /// The peak to expect for a dry run's figure.
+    pub(super) fn estimate(&self, dry: f64) -> f64 {
+        self.line.estimate(dry)
+    }
+
+    /// `ln(bound / estimate)` for a dry run's figure.
+    pub(super) fn margin(&self, dry: f64) -> f64 {
+        (self.quantile * self.line.spread(dry)).max(Self::MIN_MARGIN)
+    }
 }
 
 impl DryRuns {
@@ -27,8 +43,6 @@ impl DryRuns {
     pub const ENOUGH: usize = Adaptive::ENOUGH;
     /// Pairs that are kept, the newest.
     pub const KEPT: usize = 200;
-    /// Least margin: no fewer pairs than these show how much programs differ that none of them is like.
-    const MIN_MARGIN: f64 = 0.05;
 
     /// A real run has ended: a dry run of its program at its batch size held `dry`. Equal figures are one program at one
     /// batch size, of which the newest run counts. Figures that are no amounts count nothing.
@@ -55,10 +69,10 @@ impl DryRuns {
         let seen = self.pairs.len();
         // So many scores cannot promise more.
         let level = level.min(seen as f64 / (seen + 1) as f64);
+        let line = prior.posterior(&self.pairs);
         // The rank of that level is a whole number, which must not be rounded up to the next.
-        let margin = margin(&prior.scores_without_own(&self.pairs), level - 1e-9)?;
-        let line = prior.at_site(&self.pairs);
-        Some(Learned { line, margin: margin.max(Self::MIN_MARGIN), level, enough: seen >= Self::ENOUGH })
+        let quantile = margin(&line.scores_without_own(&self.pairs), level - 1e-9)?;
+        Some(Learned { line, quantile, level, enough: seen >= Self::ENOUGH })
     }
 }
 
@@ -85,7 +99,8 @@ mod tests {
         let mut here = DryRuns::default();
         here.observe(1000.0, 2200.0);
         let learned = here.learn(&PRIOR, 0.95).unwrap();
-        assert!((1150.0..1200.0).contains(&learned.line.fixed), "{learned:?}");
+        assert!((2100.0..2200.0).contains(&learned.estimate(1000.0)), "{learned:?}");
+        assert!((0.05..0.1).contains(&learned.margin(1000.0)), "{learned:?}");
         assert!(!learned.enough && learned.level == 0.5, "{learned:?}");
     }
 
@@ -96,9 +111,9 @@ mod tests {
         assert_eq!((of(10).enough, of(10).level), (true, 10.0 / 11.0));
         assert_eq!(of(30).level, 0.95);
         let learned = of(30);
-        let estimate = learned.line.estimate(9000.0, &[]);
+        let estimate = learned.estimate(9000.0);
         assert!((estimate / 10_200.0 - 1.0).abs() < 0.01, "{estimate}");
-        assert!((0.05..0.1).contains(&learned.margin), "{learned:?}");
+        assert!((0.05..0.1).contains(&learned.margin(9000.0)), "{learned:?}");
     }
 
     #[test]
@@ -119,8 +134,8 @@ mod tests {
     #[test]
     fn a_program_unlike_the_others_widens_the_bound() {
         let mut here = pairs(12);
-        let before = here.learn(&PRIOR, 0.95).unwrap().margin;
+        let before = here.learn(&PRIOR, 0.95).unwrap().margin(5000.0);
         here.observe(5555.0, 9000.0);
-        assert!(here.learn(&PRIOR, 0.95).unwrap().margin > 0.25, "{before}");
+        assert!(here.learn(&PRIOR, 0.95).unwrap().margin(5000.0) > 0.25, "{before}");
     }
 }

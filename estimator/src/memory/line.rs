@@ -56,15 +56,10 @@ impl Line {
         (self.noise * peak).powi(-2)
     }
 
-    /// Of each of a site's jobs, pairs of (dry, peak), `ln(peak / estimate)` by the line that the others teach.
+    /// The line of a site after its jobs, pairs of (dry, peak), with what is not known of it.
     #[must_use]
-    pub fn scores_without_own(&self, jobs: &[(f64, f64)]) -> Vec<f64> {
-        let all = self.prior().plus(jobs, |peak| self.weight(peak));
-        let of = |job: &(f64, f64)| {
-            let (fixed, factor) = all.plus(&[*job], |peak| -self.weight(peak)).line();
-            score(job.1, self.at(job.0, fixed, factor))
-        };
-        jobs.iter().map(of).collect()
+    pub(super) fn posterior(&self, jobs: &[(f64, f64)]) -> Posterior {
+        Posterior { line: *self, sums: self.prior().plus(jobs, |peak| self.weight(peak)) }
     }
 
     /// The line of a site after its jobs, pairs of (dry, peak): the shipped line is the prior, which fades as they come in.
@@ -87,6 +82,40 @@ impl Line {
     }
 }
 
+/// A line after jobs, as a distribution of both coefficients.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Posterior {
+    line: Line,
+    sums: Sums,
+}
+
+impl Posterior {
+    /// The peak to expect for a dry run's figure.
+    pub(super) fn estimate(&self, dry: f64) -> f64 {
+        let (fixed, factor) = self.sums.line();
+        self.line.at(dry, fixed, factor)
+    }
+
+    /// Relative standard deviation of a peak from the estimate: that of its own program, and what the jobs leave unknown of
+    /// the line.
+    pub(super) fn spread(&self, dry: f64) -> f64 {
+        let Sums { aa, ab, bb, .. } = self.sums;
+        let of_line = (bb - 2.0 * ab * dry + aa * dry * dry) / self.sums.determinant();
+        let relative = of_line.max(0.0).sqrt() / self.estimate(dry);
+        self.line.noise.hypot(relative)
+    }
+
+    /// Of each of its jobs, `ln(peak / estimate)` in units of the spread, both by the line that the others teach.
+    pub(super) fn scores_without_own(&self, jobs: &[(f64, f64)]) -> Vec<f64> {
+        let of = |(dry, peak): &(f64, f64)| {
+            let sums = self.sums.plus(&[(*dry, *peak)], |peak| -self.line.weight(peak));
+            let others = Self { sums, ..*self };
+            score(*peak, others.estimate(*dry)) / others.spread(*dry)
+        };
+        jobs.iter().map(of).collect()
+    }
+}
+
 /// The line with the least squared relative errors.
 fn relative_line(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
     let sums = Sums::default().plus(pairs, |peak| peak.powi(-2));
@@ -95,7 +124,7 @@ fn relative_line(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
 }
 
 /// The normal equations of a weighted line: `aa * fixed + ab * factor = a` and `ab * fixed + bb * factor = b`.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Sums {
     aa: f64,
     ab: f64,
@@ -165,15 +194,29 @@ mod tests {
     }
 
     #[test]
-    fn the_line_without_a_job_is_that_of_the_others() {
+    fn scores_are_those_of_the_others_line_in_its_spread() {
         let line = site();
         let jobs = [(2000.0, 5000.0), (1000.0, 3500.0), (4000.0, 8000.0)];
-        let scores = line.scores_without_own(&jobs);
+        let scores = line.posterior(&jobs).scores_without_own(&jobs);
         for (at, job) in jobs.iter().enumerate() {
             let others: Vec<_> = jobs.iter().filter(|other| *other != job).copied().collect();
-            let expected = (job.1 / line.estimate(job.0, &others)).ln();
+            let others = line.posterior(&others);
+            let expected = (job.1 / others.estimate(job.0)).ln() / others.spread(job.0);
             assert!((scores[at] - expected).abs() < 1e-9, "{at}: {scores:?} {expected}");
         }
+    }
+
+    #[test]
+    fn the_spread_is_the_priors_at_first_and_the_noise_after_many_jobs() {
+        let line = Line { fixed: 600.0, factor: 1.0, fixed_spread: 600.0, factor_spread: 0.03, noise: 0.05 };
+        let at = |jobs: u32| {
+            let jobs: Vec<_> =
+                (0..jobs).map(|n| 1000.0 + 10.0 * f64::from(n)).map(|dry| (dry, dry + 900.0)).collect();
+            line.posterior(&jobs).spread(1000.0)
+        };
+        let prior = (600.0_f64.powi(2) + 30.0_f64.powi(2)).sqrt() / 1600.0;
+        assert!((at(0) - 0.05_f64.hypot(prior)).abs() < 1e-9, "{}", at(0));
+        assert!(at(1) < 0.3 * at(0) && at(5) < at(1) && at(1000) < 0.051, "{} {} {}", at(1), at(5), at(1000));
     }
 
     #[test]

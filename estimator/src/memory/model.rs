@@ -221,7 +221,7 @@ impl MemoryModel {
 
     /// By a dry run alone, after runs here. Until these are enough the bound is not below the one that ships.
     fn corrected(&self, value: f64, learned: &Learned, dry: f64) -> Answer {
-        let own = value * learned.margin.exp();
+        let own = value * learned.margin(dry).exp();
         let constant = self.sites.iter().map(|site| site.dry_run).fold(0.0, f64::max);
         let shipped = (dry + constant) * self.dry_run.0.exp();
         let (bound, level) =
@@ -236,7 +236,7 @@ impl MemoryModel {
         batch: f64,
         (dry, learned): (Option<f64>, Option<&Learned>),
     ) -> Option<(Estimates, Combined)> {
-        let peak = |dry: f64| learned.map_or(dry + site.dry_run, |found| found.line.estimate(dry, &[]));
+        let peak = |dry: f64| learned.map_or(dry + site.dry_run, |found| found.estimate(dry));
         let dry = dry.filter(|dry| *dry > 0.0).map(peak);
         if points.is_empty() {
             let value = dry?;
