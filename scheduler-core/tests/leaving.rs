@@ -4,8 +4,8 @@ mod common;
 
 use common::{DONE, LATER, Node, adopted, gib, oom, preemptible, signals, started, verdict};
 use radrm_scheduler_core::{
-    Action, After, Bytes, Decision, DeviceId, Event, Job, JobId, Leaving, Millis, Outcome, Phase, Preemption,
-    Reason, Settings, Signal, SuspendRefusal, Verdict,
+    Action, After, Bytes, Decision, DeviceId, Event, HostNeed, Job, JobId, Leaving, Millis, NodeId, Outcome,
+    Phase, Preemption, Reason, Settings, Signal, SuspendRefusal, Verdict,
     replay::{Cluster, Model, Options, TraceJob, replay},
 };
 
@@ -238,4 +238,26 @@ fn a_job_that_would_start_again_first_does_not_give_way() {
     assert_eq!(signals(&decisions), []);
     let decisions = node.at(2).submit(Job { priority: 3, expected: minutes(100), ..gib(3, 30) });
     assert_eq!(signals(&decisions), [(1, Signal::Checkpoint(10))]);
+}
+
+#[test]
+fn no_job_leaves_for_one_that_the_host_keeps_waiting() {
+    let host = |memory| HostNeed { cpu_milli: 1000, memory: Bytes::from_gib(memory) };
+    let limit = |seconds| Some(Millis::from_secs(seconds));
+    let mut node = Node::new(1, Settings::default());
+    let bounds =
+        radrm_scheduler_core::Node { id: NodeId(0), cpu_milli: 16_000, memory: Bytes::from_gib(256) };
+    node.step(Event::NodeAdded { node: bounds });
+    node.run(Job { gpus: 0, priority: 2, host: host(80), time_limit: limit(9000), ..Job::new(JobId(1)) });
+    let less = Job { preemption: preemptible(Ok(())), host: host(10), time_limit: limit(100), ..gib(2, 30) };
+    assert!(started(&node.run(less), 2).is_some());
+    // It would be brought back before the head each time, as it is gone before the first.
+    let decisions = node.run(Job { priority: 2, host: host(192), ..gib(3, 30) });
+    assert_eq!((decisions, node.phase(2)), (Vec::new(), Phase::Running));
+    let decisions = node.at(10).finish(1, DONE);
+    assert!(
+        decisions.iter().any(|decision| decision.action == Action::Suspend { job: JobId(2) }),
+        "{decisions:?}"
+    );
+    assert!(started(&node.suspended(2, 30), 3).is_some());
 }

@@ -387,15 +387,10 @@ impl State {
         let Some((node, places)) = best else { return };
         let victims: std::collections::BTreeSet<JobId> =
             places.iter().flat_map(|place| place.3.iter().copied()).collect();
-        // Where the host lacks room only some of those who must leave can be made to. No new job may come
-        // into the head's way by that.
+        // Where the host lacks room until others leave, too, the head would not start by this: the victims would be
+        // started again before it, and again asked to leave.
         let mut blockers = victims.clone();
-        let known = |job: &JobId| {
-            victims.contains(job) || self.reservation.as_ref().is_some_and(|kept| kept.blockers.contains(job))
-        };
-        if victims.is_empty()
-            || !self.add_host_blockers(node, ask.host, &mut blockers)
-            || !blockers.iter().all(known)
+        if victims.is_empty() || !self.add_host_blockers(node, ask.host, &mut blockers) || blockers != victims
         {
             return;
         }
