@@ -1,7 +1,5 @@
 """Programs of which it is known what holds their memory, and whose line asked for it. The argument names one of them."""
 
-import os
-import subprocess
 import sys
 
 import torch
@@ -93,15 +91,6 @@ def sized():
     product(torch.zeros(64, 64, device="cuda"))
 
 
-def vanished():
-    """A child takes 300 MiB and ends without exit handlers, this process 64 MiB."""
-    if len(sys.argv) > 2:
-        kept.append(torch.zeros(300 << 20, dtype=torch.uint8, device="cuda"))
-        os._exit(0)
-    subprocess.run([sys.executable, __file__, "vanished", "child"], check=True)
-    kept.append(torch.zeros(64 << 20, dtype=torch.uint8, device="cuda"))
-
-
 programs = {
     "checkpointed": lambda: checkpointed(False),
     "checkpointed by reentry": lambda: checkpointed(True),
@@ -109,6 +98,5 @@ programs = {
     "accumulated": accumulated,
     "gone": gone,
     "sized": sized,
-    "vanished": vanished,
 }
 programs[sys.argv[1]]()

@@ -9,7 +9,7 @@
 //! limit on what it may allocate.
 
 use crate::error::DecodeError;
-use crate::former::{EarlyTensors, EarlyTimings};
+use crate::former::{EarlyDryRun, EarlyTensors, EarlyTimings};
 use crate::frame::MAX_PAYLOAD;
 use crate::model::{GpuTime, Timings};
 use crate::record::Record;
@@ -37,10 +37,12 @@ const TYPE_RECORDING: u32 = 40;
 const TYPE_KERNEL_ACTIVITY: u32 = 41;
 const TYPE_LAUNCHES: u32 = 42;
 const TYPE_TIMINGS: u32 = 43;
-const TYPE_DRY_RUN: u32 = 50;
+/// Figures of a dry run in a layout that is not written any more.
+const TYPE_EARLY_DRY_RUN: u32 = 50;
 const TYPE_FITS: u32 = 51;
 const TYPE_RANKS: u32 = 52;
 const TYPE_EXPECTED: u32 = 53;
+const TYPE_DRY_RUN: u32 = 54;
 const TYPE_STACKS: u32 = 70;
 const TYPE_STACK_MOMENT: u32 = 71;
 /// Tensors in a layout that is not written any more.
@@ -127,6 +129,7 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_GPU_CLOCK => Record::GpuClock(value(payload)?),
         TYPE_LAUNCHES => Record::Launches(value(payload)?),
         TYPE_RECORDING => Record::Recording(value(payload)?),
+        TYPE_EARLY_DRY_RUN => Record::DryRun(Box::new(value::<EarlyDryRun>(payload)?.into())),
         TYPE_DRY_RUN => Record::DryRun(Box::new(value(payload)?)),
         TYPE_FITS => Record::Fits(value(payload)?),
         TYPE_RANKS => Record::Ranks(value(payload)?),
@@ -154,11 +157,13 @@ fn early_timings(payload: &[u8]) -> Result<Timings, DecodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::dry_run::{DryRunFigures, GpuFigures, MissingCall, ModelledSize, Peak, Phase};
     use crate::model::{
         Copies, GpuIndex, GpuTensors, KernelTime, ProcessKey, StackCode, TensorCategory, TensorHolder,
         TensorModule, TensorMoment, Tensors, TimedSpan,
     };
     use crate::units::{Bytes, Nanos};
+    use std::collections::BTreeMap;
 
     /// Slot and generation; two kernels with id, total (the first 1000), half-width and samples.
     const HEAD: &[u8] = &[7, 1, 2, 0, 251, 232, 3, 9, 3, 2, 5, 1, 4];
@@ -212,6 +217,59 @@ mod tests {
         let bytes =
             [&[7, 1, 1, 2, 5, 1, 4, 11, 12, 13, 1, 4][..], b"peer", &[2, 3, 1, 1, 250, 249, 8, 6]].concat();
         assert_eq!(encode(&Record::Timings(timings)).unwrap(), (43, bytes));
+    }
+
+    /// Likewise.
+    #[test]
+    fn figures_of_a_dry_run_keep_their_layout() {
+        let gpu = GpuFigures {
+            gpu: 1,
+            name: "G".into(),
+            capability: (8, 9),
+            processes: 3,
+            reporting_processes: 3,
+            phases: BTreeMap::from([(Phase::Whole, Peak { allocated: 5, reserved: 6 })]),
+            requested_peak: 7,
+            reporting_requested_peak: 7,
+            held_peak: 10,
+            context: 11,
+            context_constant: 12,
+            context_origin: "O".into(),
+        };
+        let figures = DryRunFigures {
+            machine: "M".into(),
+            torch: Some("2".into()),
+            frameworks: vec!["P".into()],
+            steps: 13,
+            host_memory: 14,
+            gpus: vec![gpu],
+            out_of_memory: 15,
+            retries: 16,
+            missing: vec![MissingCall { name: "N".into(), calls: 17, effect: "E".into(), matters: true }],
+            modelled: vec![ModelledSize { what: "W".into(), bytes: 18 }],
+            filled: vec![("F".into(), 19)],
+            fill: 20,
+            library_calls: vec![("L".into(), 21)],
+            remarks: vec!["R".into()],
+            ..DryRunFigures::default()
+        };
+        let head =
+            [&[1, b'M', 1, 1, b'2', 1, 1, b'P', 0, 13][..], &[0; 8], &[14, 1, 1, 1, b'G', 8, 9, 3]].concat();
+        let phases = [1, 3, 5, 6, 7];
+        let tail = [&[10, 11, 12, 1, b'O', 15, 16, 1, 1, b'N', 17, 1, b'E', 1, 1, 1, b'W', 18][..]]
+            .into_iter()
+            .chain([&[1, 1, b'F', 19, 20, 1, 1, b'L', 21, 1, 1, b'R', 0][..]])
+            .collect::<Vec<_>>()
+            .concat();
+        let early = [&head[..], &phases, &tail].concat();
+        let record = |figures: &DryRunFigures| Record::DryRun(Box::new(figures.clone()));
+        assert_eq!(decode(50, &early).unwrap(), Some(record(&figures)));
+        let mut figures = figures;
+        figures.gpus[0].reporting_processes = 2;
+        figures.gpus[0].reporting_requested_peak = 4;
+        let bytes = [&head[..], &[2], &phases, &[4], &tail].concat();
+        assert_eq!(encode(&record(&figures)).unwrap(), (54, bytes.clone()));
+        assert_eq!(decode(54, &bytes).unwrap(), Some(record(&figures)));
     }
 
     /// Likewise.

@@ -1,11 +1,13 @@
 //! Records in layouts that were written before, each read into the record of today.
 
+use crate::model::dry_run::{DryRunFigures, GpuFigures, MissingCall, ModelledSize, Peak, Phase};
 use crate::model::{
     Copies, GpuIndex, GpuTensors, GpuTime, KernelTime, ProcessKey, StackCode, TensorHolder, TensorModule,
     TensorMoment, Tensors, TimedSpan, Timings,
 };
 use crate::units::{Bytes, Nanos};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 /// [`Timings`] in the layouts of their first frame type: without a sum of what kernels took (`T` is nothing), or with one.
 #[derive(Deserialize)]
@@ -81,5 +83,85 @@ impl From<EarlyTensors> for Tensors {
             GpuTensors { gpu, moment, allocated, peak: None, cached, codes, modules, holders }
         };
         Tensors { key, framework, missing, remarks, gpus: gpus.into_iter().map(gpu).collect() }
+    }
+}
+
+/// [`DryRunFigures`] without the processes whose framework reported: it was taken to be all of them.
+#[derive(Deserialize)]
+pub(crate) struct EarlyDryRun {
+    machine: String,
+    torch: Option<String>,
+    frameworks: Vec<String>,
+    allocator: Option<String>,
+    steps: u64,
+    seconds: f64,
+    host_memory: u64,
+    gpus: Vec<EarlyGpuFigures>,
+    out_of_memory: u64,
+    retries: u64,
+    missing: Vec<MissingCall>,
+    modelled: Vec<ModelledSize>,
+    filled: Vec<(String, u64)>,
+    fill: u32,
+    library_calls: Vec<(String, u64)>,
+    remarks: Vec<String>,
+    withheld: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct EarlyGpuFigures {
+    gpu: usize,
+    name: String,
+    capability: (u32, u32),
+    processes: usize,
+    phases: BTreeMap<Phase, Peak>,
+    requested_peak: u64,
+    held_peak: u64,
+    context: u64,
+    context_constant: u64,
+    context_origin: String,
+}
+
+impl From<EarlyGpuFigures> for GpuFigures {
+    fn from(early: EarlyGpuFigures) -> GpuFigures {
+        let reports = !early.phases.is_empty();
+        GpuFigures {
+            gpu: early.gpu,
+            name: early.name,
+            capability: early.capability,
+            processes: early.processes,
+            reporting_processes: if reports { early.processes } else { 0 },
+            phases: early.phases,
+            requested_peak: early.requested_peak,
+            reporting_requested_peak: if reports { early.requested_peak } else { 0 },
+            held_peak: early.held_peak,
+            context: early.context,
+            context_constant: early.context_constant,
+            context_origin: early.context_origin,
+        }
+    }
+}
+
+impl From<EarlyDryRun> for DryRunFigures {
+    fn from(early: EarlyDryRun) -> DryRunFigures {
+        DryRunFigures {
+            machine: early.machine,
+            torch: early.torch,
+            frameworks: early.frameworks,
+            allocator: early.allocator,
+            steps: early.steps,
+            seconds: early.seconds,
+            host_memory: early.host_memory,
+            gpus: early.gpus.into_iter().map(GpuFigures::from).collect(),
+            out_of_memory: early.out_of_memory,
+            retries: early.retries,
+            missing: early.missing,
+            modelled: early.modelled,
+            filled: early.filled,
+            fill: early.fill,
+            library_calls: early.library_calls,
+            remarks: early.remarks,
+            withheld: early.withheld,
+        }
     }
 }

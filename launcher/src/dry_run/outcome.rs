@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use radrm_emulator_machine::{Charge, GpuSpec, Machine, ProcessLedger};
+use radrm_emulator_machine::{Charge, GpuLedger, GpuSpec, Machine, ProcessLedger};
 use radrm_profile::model::DryRunRanks;
 use radrm_profile::model::dry_run::{
     DryRunFigures, GpuFigures, MissingCall, ModelledSize, Peak, Phase, RanRank,
@@ -14,6 +14,9 @@ use super::flags::DryRun;
 use super::notes::{Framework, Matter, Note};
 use super::ranks::{Placed, Ranks};
 
+/// Processes that one sentence names.
+const NAMED: usize = 8;
+
 /// What calls without semantics can do to the figures: names, whether it matters, and words.
 const EFFECTS: &str = include_str!("../../data/dry_run_effects.tsv");
 
@@ -21,13 +24,13 @@ const EFFECTS: &str = include_str!("../../data/dry_run_effects.tsv");
 #[must_use]
 pub fn figures(wanted: &DryRun, machine: Option<&Machine>, notes: &[Note], took: Duration) -> DryRunFigures {
     let ledgers = machine.map(|machine| own_ledgers(machine.ledgers(), notes)).unwrap_or_default();
-    let mut last = last_by_phase(notes);
-    let cut_short = forget_cut_short(&mut last, notes);
+    let Reported { last, cut_short } = Reported::of(notes);
     let gpus: Vec<GpuFigures> = machine
         .map(|machine| {
             (0..machine.gpu_count())
                 .filter_map(|gpu| {
-                    one_gpu(gpu, machine.gpu(gpu)?, &machine.spec().uuid_text(gpu), &ledgers, &last)
+                    let uuid = machine.spec().uuid_text(gpu);
+                    one_gpu(gpu, machine.gpu(gpu)?, &uuid, &ledgers, &last)
                 })
                 .collect()
         })
@@ -42,20 +45,22 @@ pub fn figures(wanted: &DryRun, machine: Option<&Machine>, notes: &[Note], took:
             )
         })
         .collect();
-    let ends: Vec<&Framework> = last.values().filter_map(|phases| phases.get(&Phase::Whole)).collect();
+    let ends = whole_runs(&last);
+    // Of what a process that was cut short reported only these hold in any case.
+    let all: Vec<&Framework> = ends.iter().copied().chain(whole_runs(&cut_short)).collect();
     let sum = |of: fn(&super::notes::FrameworkDevice) -> u64| -> u64 {
-        ends.iter().flat_map(|own| &own.devices).map(of).sum()
+        all.iter().flat_map(|own| &own.devices).map(of).sum()
     };
     let frameworks: BTreeSet<_> =
-        ends.iter().map(|own| format!("{} {}", own.framework, own.version)).collect();
+        all.iter().map(|own| format!("{} {}", own.framework, own.version)).collect();
     let missing = missing(notes);
     let elsewhere = notes.iter().find(|note| note.matter == Matter::Withhold && frameworks.is_empty());
     let withheld = elsewhere.map(|note| note.words.clone()).or_else(|| reason_to_withhold(&missing));
     DryRunFigures {
         machine: machine.map(describe).unwrap_or_default(),
-        torch: ends.iter().find(|own| own.framework == "PyTorch").map(|own| own.version.clone()),
+        torch: all.iter().find(|own| own.framework == "PyTorch").map(|own| own.version.clone()),
         frameworks: frameworks.into_iter().collect(),
-        allocator: ends.first().map(|own| own.allocator.clone()),
+        allocator: all.first().map(|own| own.allocator.clone()),
         steps: ends.iter().map(|own| own.steps).max().unwrap_or(0),
         seconds: took.as_secs_f64(),
         host_memory: ends.iter().map(|own| own.resident).max().unwrap_or(0),
@@ -78,7 +83,7 @@ pub fn figures(wanted: &DryRun, machine: Option<&Machine>, notes: &[Note], took:
             .iter()
             .filter(|note| note.matter == Matter::Remark)
             .map(|note| note.words.clone())
-            .chain(cut_short)
+            .chain(of_cut_short(&cut_short))
             .chain(full)
             .collect::<BTreeSet<_>>()
             .into_iter()
@@ -186,28 +191,56 @@ fn last_by_phase(notes: &[Note]) -> ByProcess {
     all
 }
 
-/// Leaves out the figures of processes that ended without writing the last ones: what they took after the ones before
-/// is not in them. Gives a sentence for each.
-fn forget_cut_short(last: &mut ByProcess, notes: &[Note]) -> Vec<String> {
-    let complete: BTreeSet<(u32, &str)> = notes
-        .iter()
-        .filter_map(|note| match &note.matter {
-            Matter::Framework(figures) if figures.is_final => Some((note.pid, figures.framework.as_str())),
-            _ => None,
-        })
-        .collect();
-    let mut sentences = Vec::new();
-    last.retain(|(pid, framework), _| {
-        let is_complete = complete.contains(&(*pid, framework.as_str()));
-        if !is_complete {
-            sentences.push(format!(
-                "process {pid} ended by a signal or without exit handlers: figures are those of the driver, {framework}'s \
-                 are incomplete and left out"
-            ));
-        }
-        is_complete
-    });
-    sentences
+/// What the frameworks of processes reported.
+struct Reported {
+    /// By processes that wrote their last figures.
+    last: ByProcess,
+    /// By processes that ended without writing them: what they took later is not in these.
+    cut_short: ByProcess,
+}
+
+impl Reported {
+    fn of(notes: &[Note]) -> Self {
+        let complete: BTreeSet<(u32, &str)> = notes
+            .iter()
+            .filter_map(|note| match &note.matter {
+                Matter::Framework(figures) if figures.is_final => {
+                    Some((note.pid, figures.framework.as_str()))
+                }
+                _ => None,
+            })
+            .collect();
+        let is_complete = |pid: u32, framework: &str| complete.contains(&(pid, framework));
+        let (last, cut_short) =
+            last_by_phase(notes).into_iter().partition(|((pid, framework), _)| is_complete(*pid, framework));
+        Self { last, cut_short }
+    }
+}
+
+fn whole_runs(reported: &ByProcess) -> Vec<&Framework> {
+    reported.values().filter_map(|phases| phases.get(&Phase::Whole)).collect()
+}
+
+/// A sentence about the processes of each framework that were cut short.
+fn of_cut_short(cut_short: &ByProcess) -> Vec<String> {
+    let mut by_framework: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for (pid, framework) in cut_short.keys() {
+        by_framework.entry(framework).or_default().push(*pid);
+    }
+    let sentence = |(framework, pids): (&str, Vec<u32>)| {
+        let named: Vec<String> = pids.iter().take(NAMED).map(u32::to_string).collect();
+        let more = match pids.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!(
+            "{} {}{more} ended by a signal or without exit handlers: figures are those of the driver, {framework}'s \
+             are incomplete and left out",
+            if pids.len() == 1 { "process" } else { "processes" },
+            named.join(", "),
+        )
+    };
+    by_framework.into_iter().map(sentence).collect()
 }
 
 fn one_gpu(
@@ -217,30 +250,40 @@ fn one_gpu(
     ledgers: &[ProcessLedger],
     last: &ByProcess,
 ) -> Option<GpuFigures> {
-    let own: Vec<_> =
-        ledgers.iter().filter_map(|ledger| ledger.gpu(gpu)).filter(|ledger| ledger.held_peak > 0).collect();
+    let own: Vec<(u32, &GpuLedger)> = ledgers
+        .iter()
+        .filter_map(|ledger| Some((ledger.pid, ledger.gpu(gpu)?)))
+        .filter(|(_, ledger)| ledger.held_peak > 0)
+        .collect();
     if own.is_empty() {
         return None;
     }
     let mut phases: BTreeMap<Phase, Peak> = BTreeMap::new();
-    for process in last.values() {
+    let mut reporting: BTreeSet<u32> = BTreeSet::new();
+    for ((pid, _), process) in last {
         for (phase, figures) in process {
             for device in figures.devices.iter().filter(|device| same_uuid(&device.uuid, uuid)) {
                 let peak = phases.entry(*phase).or_default();
                 peak.allocated += device.allocated;
                 peak.reserved += device.reserved;
+                reporting.insert(*pid);
             }
         }
     }
+    let sum = |of: fn(&GpuLedger) -> u64| -> u64 { own.iter().map(|(_, ledger)| of(ledger)).sum() };
+    let reporting: Vec<&GpuLedger> =
+        own.iter().filter(|(pid, _)| reporting.contains(pid)).map(|(_, ledger)| *ledger).collect();
     Some(GpuFigures {
         gpu,
         name: spec.name.clone(),
         capability: spec.capability(),
         processes: own.len(),
+        reporting_processes: reporting.len(),
         phases,
-        requested_peak: own.iter().map(|ledger| ledger.total_requested_peak).sum(),
-        held_peak: own.iter().map(|ledger| ledger.held_peak).sum(),
-        context: own.iter().map(|ledger| ledger.kind(Charge::Context).held_peak).sum(),
+        requested_peak: sum(|ledger| ledger.total_requested_peak),
+        reporting_requested_peak: reporting.iter().map(|ledger| ledger.total_requested_peak).sum(),
+        held_peak: sum(|ledger| ledger.held_peak),
+        context: sum(|ledger| ledger.kind(Charge::Context).held_peak),
         context_constant: own.len() as u64 * spec.context_bytes(),
         context_origin: spec.context_origin.clone(),
     })
@@ -337,14 +380,31 @@ mod tests {
 
     #[test]
     fn figures_of_a_process_that_wrote_no_last_ones_are_left_out() {
-        let notes = [torch(1, "load", 5), torch(2, "load", 7), torch(2, "steady", 8)];
-        let mut last = last_by_phase(&notes);
-        let sentences = forget_cut_short(&mut last, &notes);
-        assert_eq!(last.keys().map(|key| key.0).collect::<Vec<_>>(), [2]);
+        let mut notes = vec![torch(1, "load", 5), torch(2, "load", 7), torch(2, "steady", 8)];
+        let found = Reported::of(&notes);
+        assert_eq!(found.last.keys().map(|key| key.0).collect::<Vec<_>>(), [2]);
+        let sentences = of_cut_short(&found.cut_short);
         assert!(
             matches!(&sentences[..], [one] if one.starts_with("process 1 ended by a signal")),
             "{sentences:?}"
         );
+        notes.extend((11..21).map(|pid| torch(pid, "load", 5)));
+        let sentences = of_cut_short(&Reported::of(&notes).cut_short);
+        assert!(
+            matches!(&sentences[..], [all] if all.starts_with("processes 1, 11, 12, 13, 14, 15, 16, 17 and 3 more ended")),
+            "{sentences:?}"
+        );
+    }
+
+    #[test]
+    fn what_a_cut_short_process_used_and_what_was_refused_to_it_is_reported() {
+        let mut note = torch(1, "load", 5);
+        let Matter::Framework(figures) = &mut note.matter else { unreachable!() };
+        (figures.framework, figures.version) = ("PyTorch".to_owned(), "2".to_owned());
+        figures.devices[0].out_of_memory = 1;
+        let found = super::figures(&DryRun::default(), None, &[note], Duration::ZERO);
+        assert_eq!((found.frameworks, found.out_of_memory), (vec!["PyTorch 2".to_owned()], 1));
+        assert_eq!((found.torch.as_deref(), found.remarks.len()), (Some("2"), 1));
     }
 
     #[test]

@@ -10,8 +10,13 @@ use radrm_profile::{Bytes, Profile, Record};
 use super::figures::{Device, Figures};
 use crate::dry_run::outcome::same_uuid;
 
-/// What is said of a process that left no file.
+/// Why a process left no file.
 const NO_FILE: &str = "it used neither PyTorch nor JAX";
+/// Why a process left no file that has loaded one of them.
+const NO_FIGURES: &str =
+    "wrote no figures: it was not used, the process ended before, or its Python ignores PYTHONPATH";
+/// Frameworks whose tensors are recorded, by the names that profiles have for them.
+const RECORDED: [&str; 2] = ["PyTorch", "JAX"];
 
 /// A record for each process that used a GPU.
 pub fn records(profile: &Profile, found: &BTreeMap<u32, Figures>) -> Vec<Record> {
@@ -26,7 +31,9 @@ fn tensors(profile: &Profile, process: &Process, found: &BTreeMap<u32, Figures>)
         == Some(process.key);
     let key = process.key;
     let Some(figures) = found.get(&pid).filter(|_| is_last) else {
-        return Tensors { key, missing: Some(NO_FILE.to_owned()), ..Tensors::default() };
+        let loaded = process.state.frameworks.iter().find(|of| RECORDED.contains(&of.name.as_str()));
+        let why = loaded.map_or_else(|| NO_FILE.to_owned(), |of| format!("{} {NO_FIGURES}", of.name));
+        return Tensors { key, missing: Some(why), ..Tensors::default() };
     };
     let gpus: Vec<GpuTensors> = figures
         .devices
@@ -93,7 +100,7 @@ fn of_gpu(gpu: GpuIndex, device: &Device) -> GpuTensors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_profile::model::{Account, Job};
+    use radrm_profile::model::{Account, Framework, Job};
 
     fn profile() -> Profile {
         let mut profile = Profile::new(Job::default());
@@ -137,5 +144,10 @@ mod tests {
     fn a_process_without_a_file_has_a_reason() {
         let tensors = recorded(&BTreeMap::new());
         assert_eq!((tensors.missing.as_deref(), tensors.gpus.len()), (Some(NO_FILE), 0));
+        let mut profile = profile();
+        profile.processes[0].state.frameworks =
+            ["CUDA runtime", "JAX"].map(|name| Framework { name: name.into(), version: None }).to_vec();
+        let Record::Tensors(of) = records(&profile, &BTreeMap::new()).remove(0) else { panic!() };
+        assert!(of.missing.as_deref().is_some_and(|why| why.starts_with("JAX wrote no figures")), "{of:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! Dry runs of unmodified PyTorch programs.
 
 mod corrected;
+mod ended;
 mod exact;
 mod harness;
 mod order;

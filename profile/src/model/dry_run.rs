@@ -54,10 +54,14 @@ pub struct GpuFigures {
     pub capability: (u32, u32),
     /// Processes that used it.
     pub processes: usize,
+    /// Those of them whose framework reported what it took here.
+    pub reporting_processes: usize,
     /// Peaks of the framework's allocator in each phase; none if no framework reported any.
     pub phases: BTreeMap<Phase, Peak>,
     /// Most that the program's and the libraries' calls took from the driver at a time, bytes.
     pub requested_peak: u64,
+    /// The part of it that processes took whose framework reported: `phases`, and what their libraries took besides.
+    pub reporting_requested_peak: u64,
     /// Most that the driver would hold for these processes, bytes: with contexts and code.
     pub held_peak: u64,
     /// What of it is the constant for contexts, and code beyond it.

@@ -249,7 +249,8 @@ fn of_gpu(gpu: &GpuFigures) -> Vec<(&'static str, String)> {
         let text = format!("{} allocated, {} reserved", Bytes(peak.allocated), Bytes(peak.reserved));
         Some((phase.label(), text))
     };
-    Phase::ALL.into_iter().filter_map(peak).chain(dry_run::held(gpu)).collect()
+    let sums = dry_run::sums(gpu).map(|text| ("processes", text));
+    Phase::ALL.into_iter().filter_map(peak).chain(sums).chain(dry_run::held(gpu)).collect()
 }
 
 impl<'a> Gpu<'a> {

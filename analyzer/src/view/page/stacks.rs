@@ -27,6 +27,8 @@ pub(super) struct Stacks {
     tensors: Vec<TensorSection>,
     /// Processes and GPUs that are not shown.
     pub(super) left_out: usize,
+    /// Why tensors of processes are not known.
+    pub(super) tensors_missing: Vec<String>,
 }
 
 /// What is shown of one process on one GPU.
@@ -84,7 +86,8 @@ impl Stacks {
         });
         let sections: Vec<Section> = sections.collect();
         let tensors = tensors::sections(profile, summary, &mut builder, sections.len());
-        Self { flames: builder.finish(), sections, tensors, left_out }
+        let tensors_missing = tensors::missing(summary);
+        Self { flames: builder.finish(), sections, tensors, left_out, tensors_missing }
     }
 
     /// Takes out what is shown on a GPU.

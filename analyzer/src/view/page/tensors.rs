@@ -7,6 +7,8 @@ use crate::model::tensors::{
     GpuTensorsSummary, TensorsBy, TensorsSummary, module_label, parts, tensor_flames,
 };
 use crate::view::flame::{Builder, Graph, View, number};
+use crate::view::phrases::counted;
+use crate::view::text;
 use radrm_profile::Bytes;
 use radrm_profile::model::{Profile, TensorCategory};
 use radrm_term::clean;
@@ -15,6 +17,9 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Processes and GPUs that are shown.
 const SHOWN: usize = 4;
+
+/// Processes without tensors that are listed.
+const MISSING: usize = 8;
 
 /// Rows of a table.
 const ROWS: usize = 60;
@@ -95,6 +100,19 @@ pub(super) fn sections(
     sections
 }
 
+/// Why tensors of processes are not known.
+pub(super) fn missing(summary: &Summary) -> Vec<String> {
+    let all = &summary.tensors;
+    let mut lines: Vec<String> =
+        all.iter().filter_map(|process| text::tensors::missing(process, all.len() == 1)).collect();
+    if let Some(more) = lines.len().checked_sub(MISSING).filter(|more| *more > 0) {
+        lines.truncate(MISSING);
+        let more = counted(more as u64, "more process is", "more processes are");
+        lines.push(format!("tensors: {more} in the JSON report"));
+    }
+    lines
+}
+
 fn part(gpu: &GpuTensorsSummary, by: TensorsBy, graph: usize) -> Part {
     let (title, what, rows, not_listed): (_, _, Vec<Row>, _) = match by {
         TensorsBy::Modules => {
@@ -158,6 +176,20 @@ fn row(
 mod tests {
     use super::*;
     use crate::model::tensors::profile_with_tensors;
+    use radrm_profile::model::{Process, Tensors};
+
+    #[test]
+    fn a_process_without_tensors_is_named_with_the_reason() {
+        let mut profile = profile_with_tensors();
+        let ended = Tensors { missing: Some("it <ended>".into()), ..Tensors::default() };
+        let mut other = Process { tensors: Some(ended), ..Process::default() };
+        other.identity.pid = 12;
+        profile.processes.extend(vec![other; MISSING + 1]);
+        let page = crate::html(&profile, &Summary::from_profile(&profile));
+        let line = "<p class=\"soft\">tensors: process 12: driver allocations only: it &#60;ended&#62;</p>";
+        assert_eq!(page.matches(line).count(), MISSING, "{page}");
+        assert!(page.contains("tensors: 1 more process is in"), "{page}");
+    }
 
     #[test]
     fn modules_and_lines_have_graphs_of_their_own_whose_leaves_lead_to_their_rows() {

@@ -53,7 +53,9 @@ pub(crate) fn title(figures: &DryRunFigures) -> String {
     let mut out = format!("dry run on {} · {:.1} s", figures.machine, figures.seconds);
     if let (false, Some(allocator)) = (figures.frameworks.is_empty(), &figures.allocator) {
         let _ = write!(out, " · {} ({allocator} allocator)", figures.frameworks.join(", "));
-        let _ = write!(out, " · {} of host memory", Bytes(figures.host_memory));
+        if figures.host_memory > 0 {
+            let _ = write!(out, " · {} of host memory", Bytes(figures.host_memory));
+        }
     }
     if figures.steps > 0 {
         let _ = write!(out, " · {}", counted(figures.steps, "optimizer step", "optimizer steps"));
@@ -152,23 +154,37 @@ fn one_gpu(out: &mut String, heading: &str, gpu: &GpuFigures) {
             }
         }
         let _ = write!(out, "{table}");
-        if gpu.processes > 1 {
-            let _ = writeln!(out, "  (sums of the peaks of {} processes)", gpu.processes);
-        }
+    }
+    if let Some(sums) = sums(gpu) {
+        let _ = writeln!(out, "  ({sums})");
     }
     for (label, value) in held(gpu) {
         let _ = writeln!(out, "  {label:<22}{value}");
     }
 }
 
+/// Over which processes figures are summed, if there are several.
+pub(crate) fn sums(gpu: &GpuFigures) -> Option<String> {
+    let (all, reporting) = (gpu.processes, gpu.reporting_processes);
+    let is_of_some = (1..all).contains(&reporting);
+    (all > 1).then(|| match is_of_some {
+        true => format!(
+            "{reporting} of {all} processes reported allocated and reserved; the driver's figure is of all"
+        ),
+        false => format!("sums of the peaks of {all} processes"),
+    })
+}
+
 /// What the driver holds besides the framework's memory, and in all.
 pub(crate) fn held(gpu: &GpuFigures) -> Vec<(&'static str, String)> {
     let reserved = gpu.phases.get(&Phase::Whole).map_or(0, |peak| peak.reserved);
-    let besides = gpu.requested_peak.saturating_sub(reserved);
-    let besides = (reserved > 0 && besides > 0).then(|| ("besides, by libraries", mib(besides)));
+    let row = |label, bytes| (reserved > 0 && bytes > 0).then(|| (label, mib(bytes)));
+    let besides = row("besides, by libraries", gpu.reporting_requested_peak.saturating_sub(reserved));
+    let others = gpu.requested_peak.saturating_sub(gpu.reporting_requested_peak);
+    let others = row("by other processes", others);
     let (held, context, origin) = (mib(gpu.held_peak), mib(gpu.context), clean(&gpu.context_origin));
     let driver = format!("{held}, of which {context} for contexts and code ({origin})");
-    besides.into_iter().chain([("the driver would hold", driver)]).collect()
+    besides.into_iter().chain(others).chain([("the driver would hold", driver)]).collect()
 }
 
 /// Cards with the verdict on each, as a table.
@@ -256,8 +272,10 @@ mod tests {
             gpus: vec![GpuFigures {
                 name: "NVIDIA H200".to_owned(),
                 processes: 1,
+                reporting_processes: 1,
                 phases: BTreeMap::from([(Phase::Whole, peak)]),
                 requested_peak: 10 << 20,
+                reporting_requested_peak: 10 << 20,
                 held_peak: 530 << 20,
                 context: 520 << 20,
                 context_origin: "estimate".to_owned(),
@@ -291,6 +309,38 @@ mod tests {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(json.contains("\"held_peak\": 555745280"), "{json}");
+    }
+
+    #[test]
+    fn memory_of_processes_without_figures_is_none_of_libraries() {
+        let of = |reporting_processes, reporting_requested_peak, phases| {
+            let gpu = GpuFigures {
+                processes: 3,
+                reporting_processes,
+                requested_peak: 310 << 20,
+                reporting_requested_peak,
+                phases,
+                ..figures().gpus[0].clone()
+            };
+            shown(DryRunFigures { gpus: vec![gpu], ..figures() }, Vec::new()).0
+        };
+        let phases = figures().gpus[0].phases.clone();
+        let text = of(2, 10 << 20, phases.clone());
+        for part in [
+            "(2 of 3 processes reported allocated and reserved; the driver's figure is of all)",
+            "besides, by libraries 2.0 MiB",
+            "by other processes    300.0 MiB",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        let text = of(3, 310 << 20, phases);
+        assert!(text.contains("(sums of the peaks of 3 processes)"), "{text}");
+        assert!(
+            text.contains("besides, by libraries 302.0 MiB") && !text.contains("other processes"),
+            "{text}"
+        );
+        let text = of(0, 0, BTreeMap::new());
+        assert!(text.contains("(sums of the peaks of 3 processes)") && !text.contains("by other"), "{text}");
     }
 
     #[test]

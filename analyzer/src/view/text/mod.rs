@@ -7,7 +7,7 @@ pub(crate) mod oom;
 pub(crate) mod ranges;
 pub(crate) mod sections;
 mod stacks;
-mod tensors;
+pub(crate) mod tensors;
 
 use crate::model::Summary;
 use radrm_term::{Paint, clean};

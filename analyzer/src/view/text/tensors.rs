@@ -11,14 +11,21 @@ const SHOWN: usize = 8;
 /// Processes that are listed.
 const PROCESSES: usize = 4;
 
+/// Why nothing but the driver's allocations is known of a process, cleaned. `is_one`: it is the only one.
+pub(crate) fn missing(process: &TensorsSummary, is_one: bool) -> Option<String> {
+    let why = process.missing.as_ref()?;
+    let who = if is_one { String::new() } else { format!("process {}: ", process.pid) };
+    Some(format!("tensors: {who}driver allocations only: {}", clean(why)))
+}
+
 impl Report<'_> {
     /// Who held the tensors, if that was recorded.
     pub(super) fn tensors(&self, out: &mut String) {
         let all = &self.summary.tensors;
-        for process in all.iter().take(PROCESSES) {
-            if let Some(why) = &process.missing {
-                let who = if all.len() > 1 { format!("process {}: ", process.pid) } else { String::new() };
-                out.push_str(&format!("\ntensors: {who}driver allocations only: {}\n", clean(why)));
+        let (known, unknown): (Vec<_>, Vec<_>) = all.iter().partition(|process| process.missing.is_none());
+        for process in known.into_iter().chain(unknown).take(PROCESSES) {
+            if let Some(missing) = missing(process, all.len() == 1) {
+                out.push_str(&format!("\n{missing}\n"));
             }
             for gpu in &process.gpus {
                 let several = all.len() > 1 || process.gpus.len() > 1;

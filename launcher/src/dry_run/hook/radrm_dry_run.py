@@ -12,6 +12,7 @@ import resource
 import sys
 import time
 
+import radrm_ends
 import radrm_imports
 import radrm_peaks
 
@@ -45,6 +46,7 @@ class _Watch:
 
     def __init__(self, torch):
         self.torch = torch
+        self.owner = os.getpid()
         self.phase = "load"
         self.steps = {}
         self.last = None
@@ -82,16 +84,68 @@ class _Watch:
             )
         return devices
 
+    def is_on(self):
+        """Whether the figures are those of this process: a forked child has its parent's until it uses CUDA itself."""
+        return self.owner == os.getpid()
+
+    def begin(self):
+        """Called when CUDA has been initialised: from here on a process without last figures ended before them."""
+        self.owner = os.getpid()
+        self.write([], False)
+        radrm_ends.at_end_of_fork(self.end)
+        observe = getattr(self.torch._C, "_cuda_attach_out_of_memory_observer", None)
+        # Other allocators have no observers.
+        if observe and self.torch.cuda.get_allocator_backend() == "native":
+            observe(self.harmless(self.ran_out))
+
+    def ran_out(self, *amounts):
+        """Called when memory did not suffice, because of which the program may end without exit handlers."""
+        if self.is_on():
+            self.record()
+
+    def harmless(self, function):
+        """PyTorch would fail where a function that it calls fails."""
+
+        def call(*arguments):
+            try:
+                function(*arguments)
+            except Exception as error:
+                note("remark", "figures of PyTorch's allocator are incomplete: %s" % str(error).split(chr(10))[0])
+
+        return call
+
     def record(self, final=False):
         """Writes down the figures of the phase so far; false if there are none."""
-        if self.blind or not self.torch.cuda.is_initialized():
+        if not self.torch.cuda.is_initialized():
+            return False
+        if self.blind:
+            if final:
+                self.write([], final)
             return False
         try:
             devices = self.figures()
         except RuntimeError as error:
             self.blind = True
             note("remark", "PyTorch's allocator reports no figures: %s" % str(error).split(chr(10))[0])
-            return False
+            return self.record(final)
+        reserved = sum(device["reserved"] for device in devices)
+        if self.count() == SETTLED:
+            self.third = reserved
+        if final:
+            self.no_bound(reserved)
+        if (self.phase, devices) != self.last:
+            self.last = (self.phase, devices)
+            self.write(devices, final)
+        return True
+
+    def end(self):
+        """Writes down the last figures."""
+        if self.is_on():
+            self.last = None
+            self.record(final=True)
+            _let_autograd_rest()
+
+    def write(self, devices, final):
         figures = {
             "framework": "PyTorch",
             "phase": self.phase,
@@ -102,16 +156,7 @@ class _Watch:
             "devices": devices,
             "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
-        reserved = sum(device["reserved"] for device in devices)
-        if self.count() == SETTLED:
-            self.third = reserved
-        if final:
-            self.no_bound(reserved)
-        if (self.phase, devices) != self.last:
-            self.last = (self.phase, devices)
-            note("framework", json.dumps(figures))
-        return True
-
+        note("framework", json.dumps(figures))
 
     def no_bound(self, reserved):
         """Notes what of the program makes its need on a GPU larger than any figure of a dry run."""
@@ -150,7 +195,6 @@ def _let_autograd_rest():
 
 def _watch(torch):
     watch = _Watch(torch)
-    owner = os.getpid()
     undo = []
 
     def first_pass():
@@ -167,7 +211,7 @@ def _watch(torch):
     def step(optimizer, arguments, keywords):
         key = id(optimizer)
         watch.steps[key] = watch.steps.get(key, 0) + 1
-        if os.getpid() != owner:
+        if not watch.is_on():
             return
         if watch.phase == "steady":
             watch.record()
@@ -189,14 +233,9 @@ def _watch(torch):
     # The package hides its module of that name.
     importlib.import_module("torch.optim.optimizer").register_optimizer_step_post_hook(step)
 
-    def end():
-        # A forked child has its parent's figures, which are not its own.
-        if os.getpid() == owner:
-            watch.last = None
-            watch.record(final=True)
-            _let_autograd_rest()
-
-    atexit.register(end)
+    atexit.register(watch.end)
+    if torch.backends.cuda.is_built():
+        torch.cuda._lazy_call(watch.harmless(watch.begin))
 
     import radrm_objects
 

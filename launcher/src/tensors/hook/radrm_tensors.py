@@ -15,6 +15,7 @@ import time
 import weakref
 
 import radrm_backward
+import radrm_ends
 import radrm_holders
 import radrm_imports
 import radrm_jax
@@ -102,6 +103,8 @@ class Recorder:
             return self.stop("PyTorch's allocator is %s, which keeps no history" % backend)
         self.clear()
         self.go_on_from(self.snapshot())
+        # Until figures replace it.
+        write_missing(self.framework, radrm_ends.ENDED)
         if hasattr(torch._C, "_cuda_setMemoryMetadata"):
             self.annotate = getattr(torch._C, "_cuda_annotateMemory", None)
             label = torch._C._cuda_setMemoryMetadata
@@ -118,7 +121,9 @@ class Recorder:
         before, after = self.guarded(self.before_step), self.guarded(self.after_step)
         self.undo.append(optimizer.register_optimizer_step_pre_hook(before).remove)
         self.undo.append(optimizer.register_optimizer_step_post_hook(after).remove)
-        atexit.register(self.guarded(self.end))
+        end = self.guarded(self.end)
+        atexit.register(end)
+        radrm_ends.at_end_of_fork(end)
         os.register_at_fork(after_in_child=self.forget)
 
     def stop(self, why):
@@ -153,8 +158,9 @@ class Recorder:
 
         return hook
 
-    def write(self):
-        write({"framework": self.framework, "remarks": self.remarks, "devices": list(self.results.values())})
+    def write(self, is_last=True):
+        remarks = self.remarks if is_last else [*self.remarks, radrm_ends.NOT_LAST]
+        write({"framework": self.framework, "remarks": remarks, "devices": list(self.results.values())})
 
     # What the program does.
 
@@ -342,7 +348,8 @@ class Recorder:
             self.results[number] = result
         self.go_on_from(snapshot)
         self.spent += time.perf_counter() - began
-        self.write()
+        if self.results:
+            self.write(False)
 
     def replay(self, number, device, snapshot, objects):
         """Brings a device's layout up to date; false if the history does not lead to it."""
