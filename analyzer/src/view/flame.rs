@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     fn frame(function: &str) -> FrameLabel {
-        FrameLabel { origin: Origin::Native, function: function.into(), file: None, line: None }
+        FrameLabel { origin: Origin::Native, ..FrameLabel::note(function) }
     }
 
     fn stacks(of: &[(&str, u64)]) -> Vec<(Vec<FrameLabel>, u64)> {

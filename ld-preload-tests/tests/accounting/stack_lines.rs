@@ -132,3 +132,29 @@ fn lines_with_arrays_of_numba_hold_what_they_asked_for() {
     let depth = |frames: &[String]| frames.iter().filter(|f| f.contains("forward (sites_numba.py:")).count();
     assert_eq!(stacks.iter().map(|(frames, _)| depth(frames)).max(), Some(91), "{stacks:#?}");
 }
+
+/// The line to look at first is the program's, although the package's own debug information is nearer.
+#[test]
+fn compiled_code_of_a_package_is_not_taken_for_the_programs_line() {
+    let compiled = programs::compile("pool.c", &["-shared", "-fPIC"]);
+    for (folder, expected) in
+        [("lib/site-packages/pool", "step (train.py:4)"), ("own", "pool_take (memory.pyx:43)")]
+    {
+        let place = tempfile::tempdir().expect("folder");
+        let package = place.path().join(folder);
+        std::fs::create_dir_all(&package).expect("package");
+        let module = package.join("memory.so");
+        std::fs::copy(&compiled, &module).expect("module");
+        let program = place.path().join("train.py");
+        let code = "import ctypes, sys\npool = ctypes.CDLL(sys.argv[1])\ndef step():\n    pool.pool_take(1 << 20)\nstep()\n";
+        std::fs::write(&program, code).expect("program");
+        let rig = Rig::emulated("H100-80GB");
+        let arguments = [&program, &module].map(|path| path.to_str().expect("path"));
+        recorded(&rig, Path::new("python3"), &arguments);
+        let json: serde_json::Value = serde_json::from_str(&rig.report(&["--json"]).stdout).expect("JSON");
+        let sites = &json["stacks"][0]["sites"];
+        assert_eq!(sites[0]["site"], expected, "{sites:#}");
+        let stack = sites[0]["stack"].to_string();
+        assert!(stack.contains("memory.pyx:43") && stack.contains("train.py:4"), "{stack}");
+    }
+}

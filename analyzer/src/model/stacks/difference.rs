@@ -200,6 +200,7 @@ mod tests {
             function: function.into(),
             file: Some("/home/u/train.py".into()),
             line: Some(line),
+            is_installed: false,
         }
     }
 

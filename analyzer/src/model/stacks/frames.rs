@@ -27,27 +27,39 @@ pub struct FrameLabel {
     pub file: Option<String>,
     /// Line in the file.
     pub line: Option<u32>,
+    /// Whether its code is part of an installed package, whatever its file is called: that of compiled code is the one
+    /// that it was compiled from, often on another machine.
+    pub is_installed: bool,
+}
+
+/// Folders that packages are installed to.
+const PACKAGES: [&str; 2] = ["/site-packages/", "/dist-packages/"];
+
+/// Whether a file belongs to an installed package or to Python itself.
+pub(crate) fn is_installed(path: &str) -> bool {
+    PACKAGES.iter().chain(&["/lib/python3"]).any(|part| path.contains(part))
 }
 
 impl FrameLabel {
     /// A remark in the place of a frame.
     pub(crate) fn note(text: impl Into<String>) -> Self {
-        Self { origin: Origin::Note, function: text.into(), file: None, line: None }
+        Self { origin: Origin::Note, function: text.into(), file: None, line: None, is_installed: false }
     }
 
     /// Whether it is code of the program and not of what is installed.
     pub(super) fn is_own_code(&self) -> bool {
         let Some(file) = &self.file else { return false };
         self.origin != Origin::Note
+            && !self.is_installed
+            && !is_installed(file)
             && !file.starts_with("/usr/include/")
             && !file.starts_with('<')
-            && ["/site-packages/", "/dist-packages/", "/lib/python3"].iter().all(|part| !file.contains(part))
     }
 
     /// The file as it is shown: what is installed by its package, other files by their names.
     pub fn short_file(&self) -> Option<&str> {
         let file = self.file.as_deref()?;
-        let installed = ["/site-packages/", "/dist-packages/"].iter().find_map(|part| {
+        let installed = PACKAGES.iter().find_map(|part| {
             let at = file.rfind(part)?;
             file.get(at + part.len()..)
         });
@@ -129,6 +141,7 @@ fn groups(stacks: &Stacks, site: &Site, all_frames: bool) -> Vec<Vec<FrameLabel>
                 function: known.map_or_else(|| "[unknown function]".to_owned(), |code| code.name.clone()),
                 file: known.map(|code| code.file.clone()),
                 line: (line > 0).then_some(line),
+                is_installed: known.is_some_and(|code| is_installed(&code.file)),
             });
         }
         if is_entry {
@@ -161,6 +174,7 @@ fn native(stacks: &Stacks, frame: &StackFrame) -> Native {
             function: format!("[{name}+{offset:#x}]"),
             file: None,
             line: None,
+            is_installed: is_installed(path),
         };
         return plain(label, is_silent || fold::is_c_library(path));
     };
@@ -173,6 +187,7 @@ fn native(stacks: &Stacks, frame: &StackFrame) -> Native {
             function: names::qualified(&symbol.function),
             file: symbol.file.clone(),
             line: symbol.line,
+            is_installed: is_installed(path),
         })
         .collect();
     let is_folded = is_silent || labels.iter().all(|label| fold::is_folded_function(&label.function));
@@ -182,6 +197,7 @@ fn native(stacks: &Stacks, frame: &StackFrame) -> Native {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::stacks::site_of;
     use radrm_profile::model::{StackCode, StackModule, Symbol};
 
     fn stacks() -> Stacks {
@@ -274,6 +290,33 @@ mod tests {
         assert!(shown(true).contains(&"made (radrm_host_models.py:10)".to_owned()), "{:?}", shown(true));
     }
 
+    /// Debug information names the file that the package's code was compiled from.
+    #[test]
+    fn compiled_code_of_a_package_is_none_of_the_program() {
+        let mut stacks = stacks();
+        for (offset, path) in
+            [(6, "/v/lib/python3.11/site-packages/pool/memory.cpython-311.so"), (7, "/home/u/memory.so")]
+        {
+            let module = stacks.modules.len() as u32;
+            stacks.modules.push(StackModule { path: path.into(), build_id: Vec::new() });
+            let symbol = Symbol {
+                function: "__pyx_f_4pool_6memory_alloc".into(),
+                file: Some("/project/pool/memory.pyx".into()),
+                line: Some(40),
+                ..Symbol::default()
+            };
+            stacks.symbols.insert((module, offset), vec![symbol]);
+        }
+        let site = |frame| {
+            let frames = vec![at(2, 4), frame, at(0, 1), code(1, false), code(0, true)];
+            let mut labels = labels(&stacks, &Site { frames, ..Site::default() }, false);
+            labels.reverse();
+            site_of(&labels)
+        };
+        assert_eq!(site(at(3, 6)), "step (train.py:8)");
+        assert_eq!(site(at(4, 7)), "__pyx_f_4pool_6memory_alloc (memory.pyx:40)", "the program's own module");
+    }
+
     #[test]
     fn files_of_packages_are_shown_with_their_package() {
         let label = |file: &str| FrameLabel {
@@ -281,6 +324,7 @@ mod tests {
             function: "f".into(),
             file: Some(file.into()),
             line: Some(3),
+            is_installed: is_installed(file),
         };
         let installed = label("/v/lib/python3.11/site-packages/torch/nn/linear.py");
         assert_eq!(installed.to_string(), "f (torch/nn/linear.py:3)");

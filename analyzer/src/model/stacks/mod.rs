@@ -11,6 +11,7 @@ pub use frames::{FrameLabel, Origin};
 pub use lines::{Lines, SiteSummary, StacksSummary};
 pub use table::{StackRow, StackTable};
 
+pub(crate) use frames::is_installed;
 pub(crate) use lines::site_of;
 pub(super) use lines::summaries;
 pub(crate) use table::tables;

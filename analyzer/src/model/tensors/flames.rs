@@ -1,6 +1,6 @@
 //! Tensors as stacks: of lines, or of modules in each other.
 
-use crate::model::stacks::{Flame, FlameStack, FrameLabel, Origin};
+use crate::model::stacks::{Flame, FlameStack, FrameLabel, Origin, is_installed};
 use radrm_profile::model::{GpuTensors, Process, Profile, StackCode, TensorHolder, TensorModule};
 use std::collections::BTreeMap;
 
@@ -67,6 +67,7 @@ pub(super) fn lines(of: &GpuTensors, holder: &TensorHolder, all_frames: bool) ->
         function: code.name.clone(),
         file: Some(code.file.clone()),
         line: (line > 0).then_some(line),
+        is_installed: is_installed(&code.file),
     };
     let kept = |(code, _): &(&StackCode, u32)| all_frames || !passes_on(code);
     let labels: Vec<FrameLabel> = named.filter(kept).map(label).collect();

@@ -43,6 +43,7 @@ pub(super) mod tests {
             function: function.into(),
             file: Some("/src/a.cpp".into()),
             line: Some(line),
+            is_installed: false,
         };
         let stack = |frames, bytes| FlameStack { frames, bytes: Bytes(bytes) };
         Flame {
