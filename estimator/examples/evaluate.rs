@@ -1,5 +1,5 @@
 //! Prints the tables of `docs/estimators.md` from the published measurements:
-//! `cargo run -p radrm-estimator --example evaluate [timm] [dry] [sharing] [coverage]`.
+//! `cargo run -p radrm-estimator --example evaluate [timm] [networks] [dry] [sharing] [coverage]`.
 
 #[path = "../tests/published/dry_runs.rs"]
 mod dry_runs;
@@ -20,6 +20,7 @@ use std::time::Instant;
 use radrm_estimator::boost::{Ensemble, Settings};
 use radrm_estimator::data::{self, Data};
 use radrm_estimator::evaluate::Scores;
+use radrm_estimator::memory::network::{HeldOut, Split};
 use radrm_estimator::memory::{Known, MemoryModel, Point, compare, network};
 use radrm_estimator::{Error, Table};
 
@@ -28,6 +29,9 @@ fn main() -> Result<(), Error> {
     let asked = |name: &str| wanted.is_empty() || wanted.iter().any(|one| one == name);
     if asked("timm") {
         memory()?;
+    }
+    if asked("networks") {
+        networks()?;
     }
     if asked("dry") {
         dry_runs_here();
@@ -61,6 +65,27 @@ fn memory() -> Result<(), Error> {
         println!("  another site, {name:10} first ten jobs {early}\n  {:24} later {later}", "");
     }
     cost()
+}
+
+/// The files of measured networks.
+const NETWORKS: [(&str, &str); 2] = [
+    ("perceptrons", "gpumemnet/mlp_data_step2.csv.gz"),
+    ("convolutional networks", "gpumemnet/cnn_data_step1_partial_2061.csv.gz"),
+];
+
+fn networks() -> Result<(), Error> {
+    for (name, file) in NETWORKS {
+        let Some(Ok(Data::Networks(all))) = published::text(file).map(|text| data::read(&text)) else {
+            continue;
+        };
+        let bucket = network::bucket(&all);
+        println!("{} {name}, buckets of {} MiB", all.len(), bucket / f64::from(1 << 20));
+        for HeldOut { name, scores, right } in network::held_out(&all, 0.95, bucket)? {
+            let right = right.map_or_else(String::new, |right| format!("buckets right {right:.4}"));
+            println!("  {name:40} {scores}  {right}");
+        }
+    }
+    Ok(())
 }
 
 /// Dry runs after runs of other families at the same site.
@@ -132,13 +157,10 @@ fn coverage() -> Result<(), Error> {
             of(&format!("TIMM, the resolver's rule, {runs} {what}"), 0.95, &scores);
         }
     }
-    for (name, file) in [
-        ("perceptrons", "gpumemnet/mlp_data_step2.csv.gz"),
-        ("convolutional networks", "gpumemnet/cnn_data_step1_partial_2061.csv.gz"),
-    ] {
+    for (name, file) in NETWORKS {
         if let Some(Ok(Data::Networks(networks))) = published::text(file).map(|text| data::read(&text)) {
-            let (all, _) = network::held_out(&networks, 0.95, 1e9)?;
-            of(&format!("{name}, design held out"), 0.95, &all[0].1);
+            let found = network::boosted(&networks, Split::Design, 0.95, network::bucket(&networks))?;
+            of(&format!("{name}, design held out"), 0.95, &found.scores);
         }
     }
     for (site, outcomes) in ["2024", "2026"].into_iter().zip(dry_runs::outcomes().unwrap_or_default()) {

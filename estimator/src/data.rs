@@ -134,11 +134,17 @@ fn networks(table: &Table) -> Vec<Network> {
         }
         let name = table.text(row, "Filename");
         let arch = name.split("arch:").nth(1).and_then(|rest| rest.split('_').next()).unwrap_or_default();
-        let family = match shape.conv {
-            0 => format!("{arch} {}", table.text(row, "Activation Function")),
-            _ => arch.to_owned(),
-        };
-        networks.push(Network { family, shape, parameters, activations, batch, peak: MIB * peak });
+        let activation = table.text(row, "Activation Function").to_owned();
+        let family = if shape.conv == 0 { format!("{arch} {activation}") } else { arch.to_owned() };
+        networks.push(Network {
+            family,
+            activation,
+            shape,
+            parameters,
+            activations,
+            batch,
+            peak: MIB * peak,
+        });
     }
     networks
 }

@@ -12,6 +12,7 @@
 //! | [`early`] | a bound on a run's peak from its own first steps |
 //! | [`evaluate`] | folds by group, and the scores that the documents print |
 //! | [`memory`] | memory from a program's own runs, a dry run and a learned model, and their combination |
+//! | [`perceptron`] | GPUMemNet's ensemble of classifiers, a published baseline |
 //! | [`interference`] | speeds of jobs that share a GPU, learned effects of programs, larger groups from pairs |
 //! | [`across`] | throughput on a GPU model from runs on another one |
 //!
@@ -29,6 +30,7 @@ pub mod interference;
 pub mod linalg;
 pub mod memory;
 pub mod model;
+pub mod perceptron;
 
 pub use error::Error;
 pub use features::Table;

@@ -35,7 +35,7 @@ pub(crate) struct Line {
     /// Who estimates, or what was known.
     pub(crate) known: String,
     pub(crate) scores: Scores,
-    /// Part of the rows whose bucket is right, and its GiB.
+    /// Part of the rows whose bucket is right, and its MiB.
     pub(crate) bucket: Option<(f64, f64)>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn run(flags: Flags) -> Result<(), Failure> {
     }
     if json {
         let of = |(file, lines): &(&PathBuf, Vec<Line>)| {
-            let line = |line: &Line| json!({"known": line.known, "scores": line.scores, "bucket_gib": line.bucket.map(|of| of.1), "bucket_right": line.bucket.map(|of| of.0)});
+            let line = |line: &Line| json!({"known": line.known, "scores": line.scores, "bucket_mib": line.bucket.map(|of| of.1), "bucket_right": line.bucket.map(|of| of.0)});
             json!({"file": file, "rows": lines.iter().map(line).collect::<Vec<_>>()})
         };
         return print_json(&found.iter().map(of).collect::<Vec<_>>());
@@ -81,7 +81,7 @@ fn table(lines: &[Line]) -> Table {
     for Line { known, scores, bucket } in lines {
         let Scores { rows, under, over, median, mape } = *scores;
         let bucket =
-            bucket.map_or_else(String::new, |(right, gib)| format!("{} of {gib} GiB", percent(right)));
+            bucket.map_or_else(String::new, |(right, mib)| format!("{} of {mib} MiB", percent(right)));
         table.row([
             known.clone(),
             rows.to_string(),
@@ -104,15 +104,14 @@ pub(crate) fn report(file: &Path, model: Option<&MemoryModel>) -> Result<Vec<Lin
     let Measurements { programs, networks } = Measurements::of(file)?;
     let wrong = |error: radrm_estimator::Error| FileProblem::from(error).of(file);
     if !networks.is_empty() {
-        // GPUMemNet's: 1 GB for perceptrons, 8 GB for convolutional networks.
-        let gib = if networks.iter().any(|network| network.shape.conv > 0) { 8.0 } else { 1.0 };
-        let (all, right) = network::held_out(&networks, LEVEL, gib * f64::from(1 << 30)).map_err(wrong)?;
-        let line = |(at, (name, scores)): (usize, (&'static str, Scores))| Line {
-            known: name.to_owned(),
-            scores,
-            bucket: (at == 0).then_some((right, gib)),
+        let bucket = network::bucket(&networks);
+        let of = |held_out: network::HeldOut| Line {
+            known: held_out.name.to_owned(),
+            scores: held_out.scores,
+            bucket: held_out.right.map(|right| (right, bucket / f64::from(1 << 20))),
         };
-        return Ok(all.into_iter().enumerate().map(line).collect());
+        let all = network::held_out(&networks, LEVEL, bucket).map_err(wrong)?;
+        return Ok(all.into_iter().map(of).collect());
     }
     let outcomes = match model {
         Some(model) => compare::outcomes(model, &programs.iter().collect::<Vec<&Program>>()),

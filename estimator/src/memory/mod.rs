@@ -5,6 +5,7 @@
 mod combine;
 pub mod compare;
 mod dry_runs;
+mod gpumemnet;
 mod line;
 mod model;
 pub mod network;

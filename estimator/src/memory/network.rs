@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::gpumemnet::classified;
 use crate::boost::Settings;
-use crate::evaluate::{Outcome, Scores};
+use crate::evaluate::{Outcome, Scores, group_folds};
 use crate::model::{Model, Recipe};
 use crate::{Error, Table};
 
@@ -57,6 +58,8 @@ impl Shape {
 pub struct Network {
     /// Networks of one design, which are held out together.
     pub family: String,
+    /// Its activation function, by the name that its framework gives it.
+    pub activation: String,
     /// Its layers.
     pub shape: Shape,
     /// Its parameters.
@@ -189,21 +192,72 @@ impl Networks {
     }
 }
 
-/// Scores of each estimator, and the part of rows whose bucket is right.
-pub type HeldOut = (Vec<(&'static str, Scores)>, f64);
+/// GPUMemNet's width of a bucket, in bytes: 1,000 MiB of perceptrons, 8,000 MiB of networks with convolutions.
+#[must_use]
+pub fn bucket(networks: &[Network]) -> f64 {
+    let convolve = networks.iter().any(|network| network.shape.conv > 0);
+    if convolve { 8000.0 * MIB } else { 1000.0 * MIB }
+}
 
-/// Scores on networks whose family no model saw, of ours and of the published estimates; and the part of rows whose bucket
-/// of so many bytes is that of the estimate.
+/// An estimator's scores on networks that it did not learn from.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldOut {
+    /// What estimates, and what it learned from.
+    pub name: &'static str,
+    /// How good the estimates are.
+    pub scores: Scores,
+    /// Part of the rows whose bucket is that of the estimate, 0 to 1; of estimators that learn.
+    pub right: Option<f64>,
+}
+
+/// What an estimator learns from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// Networks of other designs.
+    Design,
+    /// Other networks, among them those of the same design: so accuracies of classifiers are published.
+    Chance,
+}
+
+impl Split {
+    /// The rows of each of five folds, with all others.
+    pub(super) fn folds(self, networks: &[Network]) -> Vec<(Vec<usize>, Vec<usize>)> {
+        const FOLDS: usize = 5;
+        let fold_of = match self {
+            Self::Design => {
+                let families: Vec<&str> = networks.iter().map(|network| network.family.as_str()).collect();
+                group_folds(&families, FOLDS)
+            }
+            // The files list networks as they were drawn.
+            Self::Chance => (0..networks.len()).map(|row| row % FOLDS).collect(),
+        };
+        (0..FOLDS).map(|fold| (0..networks.len()).partition(|row| fold_of[*row] == fold)).collect()
+    }
+}
+
+/// Scores of [`Networks`], of GPUMemNet's classifier, and of the published formulas, on networks that none of them learned
+/// from; buckets are of so many bytes.
 ///
 /// # Errors
 /// Too few networks.
-pub fn held_out(networks: &[Network], level: f64, bucket: f64) -> Result<HeldOut, Error> {
+pub fn held_out(networks: &[Network], level: f64, bucket: f64) -> Result<Vec<HeldOut>, Error> {
+    let mut all = Vec::new();
+    for split in [Split::Design, Split::Chance] {
+        all.push(boosted(networks, split, level, bucket)?);
+        all.push(classified(networks, split, bucket));
+    }
+    all.extend(formulas(networks));
+    Ok(all)
+}
+
+/// Scores of [`Networks`].
+///
+/// # Errors
+/// Too few networks.
+pub fn boosted(networks: &[Network], split: Split, level: f64, bucket: f64) -> Result<HeldOut, Error> {
     let (table, peaks, families) = table(networks)?;
     let (mut outcomes, mut right) = (Vec::new(), 0usize);
-    let fold_of = crate::evaluate::group_folds(&families, 5);
-    for fold in 0..5 {
-        let (inside, outside): (Vec<usize>, Vec<usize>) =
-            (0..networks.len()).partition(|row| fold_of[*row] == fold);
+    for (inside, outside) in split.folds(networks) {
         let of = |rows: &[usize]| -> (Vec<f64>, Vec<&str>) {
             rows.iter().map(|row| (peaks[*row], families[*row])).unzip()
         };
@@ -216,14 +270,24 @@ pub fn held_out(networks: &[Network], level: f64, bucket: f64) -> Result<HeldOut
             outcomes.push(Outcome { measured, estimate: found.value, bound: found.bound });
         }
     }
-    let buckets = right as f64 / outcomes.len().max(1) as f64;
-    let mut all = vec![("boosting, bound", Scores::of(outcomes))];
-    for at in 0..networks.first().map_or(0, |network| network.published().len()) {
-        let of = |network: &Network| {
+    let name = match split {
+        Split::Design => "boosting",
+        Split::Chance => "boosting, split by chance",
+    };
+    let right = Some(right as f64 / outcomes.len().max(1) as f64);
+    Ok(HeldOut { name, scores: Scores::of(outcomes), right })
+}
+
+/// Scores of the published formulas.
+#[must_use]
+pub fn formulas(networks: &[Network]) -> Vec<HeldOut> {
+    let names = networks.first().map(|network| network.published().map(|(name, _)| name));
+    let of = |(at, name): (usize, &'static str)| {
+        let outcome = |network: &Network| {
             let estimate = network.published()[at].1;
             Outcome { measured: network.peak, estimate, bound: estimate }
         };
-        all.push((networks[0].published()[at].0, Scores::of(networks.iter().map(of))));
-    }
-    Ok((all, buckets))
+        HeldOut { name, scores: Scores::of(networks.iter().map(outcome)), right: None }
+    };
+    names.into_iter().flatten().enumerate().map(of).collect()
 }
