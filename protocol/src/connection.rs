@@ -8,7 +8,7 @@ use radrm_console::output::reason;
 
 use crate::ProtocolError;
 use crate::socket;
-use crate::wire::{self, Request, Response};
+use crate::wire::{self, JobRow, Request, Response};
 
 /// A daemon that says nothing for so long is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -60,6 +60,26 @@ impl Connection {
             Some(Response::Refused(sentence)) => Err(ProtocolError::Refused(sentence)),
             Some(response) => Ok(response),
             None => Err(ProtocolError::Closed),
+        }
+    }
+
+    /// Lists jobs, those that wait in the order of the queue: `ended` newest ones that are over, then those that are not.
+    ///
+    /// # Errors
+    /// As [`Connection::ask`].
+    pub fn jobs(&mut self, all: bool, ended: u32) -> Result<Vec<JobRow>, ProtocolError> {
+        let mut jobs = Vec::new();
+        let mut answer = self.ask(&Request::Queue { all, ended })?;
+        loop {
+            match answer {
+                Response::Part(rows) => jobs.extend(rows),
+                Response::Jobs(rows) => {
+                    jobs.extend(rows);
+                    return Ok(jobs);
+                }
+                other => return Err(odd(&other)),
+            }
+            answer = self.more()?;
         }
     }
 

@@ -151,6 +151,12 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
+    /// Whether no daemon answers at the moment: there is none, or the connection is gone.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        self.is_lost() || matches!(self, Self::NoDaemon(_) | Self::NoGreeting(_))
+    }
+
     /// Whether the connection is gone: the daemon may be about to come back.
     #[must_use]
     pub fn is_lost(&self) -> bool {

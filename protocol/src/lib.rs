@@ -2,6 +2,7 @@
 
 pub mod after;
 pub mod array;
+mod asked;
 mod bounds;
 pub mod connection;
 mod error;

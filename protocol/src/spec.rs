@@ -82,6 +82,9 @@ pub struct Spec {
     pub summary: Option<ModelSummary>,
     /// It does not start until it is released.
     pub held: bool,
+    /// Attempts if it runs out of GPU memory, at most those of the daemon.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
     /// Jobs that have to end before it may start.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<After>,
@@ -262,6 +265,7 @@ impl Spec {
             slot: self.slot_ms.map(Millis),
             preemption,
             submitted,
+            max_attempts: self.attempts,
             after: self.after.iter().filter_map(After::dependency).collect(),
             array: self.task.and_then(|task| {
                 let array = JobId(task.array(id));

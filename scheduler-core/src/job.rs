@@ -204,6 +204,9 @@ pub struct Job {
     pub attempts: u32,
     /// How many of them ended for want of memory, likewise.
     pub ooms: u32,
+    /// Attempts if it runs out of memory, at most those of [`crate::Recovery`]; `None`: as many as these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u32>,
     /// Memory that is known not to suffice, when it is put back by a caller that was restarted.
     pub floor: Bytes,
     /// It was admitted before the caller was restarted: it exceeds no limit, and if no device can hold it now, a device
@@ -250,6 +253,7 @@ impl Job {
             submitted: Millis::ZERO,
             attempts: 0,
             ooms: 0,
+            max_attempts: None,
             floor: Bytes::ZERO,
             admitted: false,
             by_admin: false,

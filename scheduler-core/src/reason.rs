@@ -315,9 +315,10 @@ impl fmt::Display for Reason {
             Self::RanOutOfMemory { evidence: Evidence::Limit, .. } => {
                 f.write_str("ran out of GPU memory by a limit of its user or group")
             }
-            Self::TooManyAttempts { attempts } => {
-                write!(f, "out of GPU memory in all {attempts} attempts")
-            }
+            Self::TooManyAttempts { attempts } => match attempts {
+                1 => f.write_str("out of GPU memory in its only attempt"),
+                attempts => write!(f, "out of GPU memory in all {attempts} attempts"),
+            },
             Self::Exited => f.write_str("its program ended"),
             Self::DeviceLost => f.write_str("its device or machine failed"),
             Self::Impossible { why } => write!(f, "can never run here: {why}"),

@@ -11,13 +11,14 @@ impl Recovery {
         floor.plus(self.step).min(largest.max(floor))
     }
 
-    /// Why a job that ran out of memory in `ooms` attempts is not tried again, if it is not. `why`: what keeps every
-    /// device from holding it.
+    /// Why a job that ran out of memory in `ooms` attempts is not tried again, if it is not. `own`: the most attempts by
+    /// its own word. `why`: what keeps every device from holding it.
     #[must_use]
-    pub fn ends(&self, ooms: u32, why: Option<Impossible>) -> Option<Reason> {
+    pub fn ends(&self, ooms: u32, own: Option<u32>, why: Option<Impossible>) -> Option<Reason> {
+        let most = own.map_or(self.attempts, |own| own.min(self.attempts));
         match why {
             Some(why) => Some(Reason::Impossible { why }),
-            None => (ooms >= self.attempts).then_some(Reason::TooManyAttempts { attempts: ooms }),
+            None => (ooms >= most).then_some(Reason::TooManyAttempts { attempts: ooms }),
         }
     }
 
@@ -30,7 +31,7 @@ impl Recovery {
         // What it held under its limit is a lower bound, however little of it a process counted.
         let floor = seen.max(had);
         let why = (seen > largest || had >= largest).then_some(Impossible::Memory { need: seen, largest });
-        self.ends(ooms, why).map_or_else(|| Ok(self.raised(floor, largest)), Err)
+        self.ends(ooms, None, why).map_or_else(|| Ok(self.raised(floor, largest)), Err)
     }
 }
 
@@ -49,6 +50,9 @@ mod tests {
         assert_eq!(next(1, 1, 4), Ok(GIB(9)), "never less than it had");
         let full = Err(Reason::Impossible { why: Impossible::Memory { need: GIB(41), largest: GIB(40) } });
         assert_eq!(next(3, 41, 13), full);
+        assert_eq!(recovery.ends(1, None, None), None);
+        assert_eq!(recovery.ends(1, Some(1), None), Some(Reason::TooManyAttempts { attempts: 1 }));
+        assert_eq!(recovery.ends(4, Some(9), None), Some(Reason::TooManyAttempts { attempts: 4 }), "no more");
         assert!(matches!(next(1, 40, 40), Err(Reason::Impossible { .. })), "it had a whole device");
         assert_eq!(next(4, 8, 4), Err(Reason::TooManyAttempts { attempts: 4 }));
     }

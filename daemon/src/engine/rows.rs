@@ -166,6 +166,7 @@ impl Engine {
             ran_ms: entry.ran_ms + running.map_or(0, |since| self.now.at.0.saturating_sub(since)),
             time_limit_ms: entry.spec.time_limit_ms,
             exit_code: entry.verdict.as_ref().and_then(exit_code),
+            verdict: entry.verdict,
             end: (entry.stage == Stage::Ended).then(|| entry.why.clone()),
             why,
             command: beginning(&entry.spec.command),

@@ -17,6 +17,7 @@ pub(super) fn text(asked: &Asked) -> String {
         ("--gpu-share", asked.gpu_share.map(percent)),
         ("--exclusive", asked.exclusive.then(String::new)),
         ("--gpu-model", asked.gpu_model.clone()),
+        ("--attempts", asked.attempts.map(|count| count.to_string())),
         ("--preemptible", asked.preemptible.then(String::new)),
         ("--slot", asked.slot_ms.map(time)),
         ("--expected", asked.expected_ms.map(time)),
@@ -47,6 +48,7 @@ mod tests {
             share: Some(305),
             exclusive: true,
             model: Some("A100".into()),
+            attempts: Some(1),
             preemptible: true,
             slot_ms: Some(3_600_000),
             expected_ms: Some(7_200_000),
@@ -58,7 +60,7 @@ mod tests {
         let said = text(&Asked::of(&spec, None));
         for part in [
             "--gpu-mem 10.0 GiB, --gpu-mem-upper 12.0 GiB, --gpu-share 30.5%, --exclusive, --gpu-model A100",
-            "--preemptible, --slot ",
+            "--attempts 1, --preemptible, --slot ",
             "--expected ",
             "--checkpoint-signal SIGUSR1, --grace ",
             "--batch-size 8",

@@ -30,7 +30,7 @@ pub struct Flags {
 }
 
 pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
-    let rows = jobs(flags.all, flags.ended, connection)?;
+    let rows = connection.jobs(flags.all, flags.ended)?;
     if flags.json {
         return print_json(&rows);
     }
@@ -38,23 +38,6 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
         return print("no jobs\n");
     }
     print(&list(&rows, flags.all, flags.why))
-}
-
-/// The jobs.
-pub(super) fn jobs(all: bool, ended: u32, connection: &mut Connection) -> Result<Vec<JobRow>, Failure> {
-    let mut jobs = Vec::new();
-    let mut answer = connection.ask(&Request::Queue { all, ended })?;
-    loop {
-        match answer {
-            Response::Part(rows) => jobs.extend(rows),
-            Response::Jobs(rows) => {
-                jobs.extend(rows);
-                return Ok(jobs);
-            }
-            other => return Err(odd(&other).into()),
-        }
-        answer = connection.more()?;
-    }
 }
 
 /// What the daemon knows of GPUs.

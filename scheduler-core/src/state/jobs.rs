@@ -282,7 +282,7 @@ impl State {
             {
                 record.ooms += 1;
                 record.floor = record.floor.max(seen);
-                let (ooms, need) = (record.ooms, record.floor);
+                let (ooms, own, need) = (record.ooms, record.job.max_attempts, record.floor);
                 let why = self.jobs.get(&id).and_then(|record| match alone {
                     // It had the largest device there is to itself.
                     true => {
@@ -290,7 +290,7 @@ impl State {
                     }
                     false => self.impossible(record),
                 });
-                match self.settings.recovery.ends(ooms, why) {
+                match self.settings.recovery.ends(ooms, own, why) {
                     Some(reason) => self.end(id, Verdict::Ended(outcome), reason, out),
                     None => self.requeue(id, Reason::RanOutOfMemory { seen, evidence }, out),
                 }
