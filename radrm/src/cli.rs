@@ -246,6 +246,7 @@ Examples:
     ///
     /// Groups of runs are run one after the other, the members of a group at once. Each run has a profile, limits and an
     /// output of its own in FILE.sweep, and the state is kept there: the same command goes on where it was interrupted.
+    /// Where radrmd answers, each run is a job of it, and runs wait in its queue together.
     #[command(
         args_conflicts_with_subcommands = true,
         after_long_help = "\

@@ -64,7 +64,7 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
         Command::Quota { command } => quota::run(&command),
         Command::Sbatch(flags) => return slurm::submit::run(*flags),
         Command::SlurmRetry(flags) => return slurm::retry::run(&flags),
-        Command::Sweep(flags) => return sweep::run(*flags),
+        Command::Sweep(flags) => return sweep::run(*flags, socket.as_deref()),
         Command::SweepRun { folder } => sweep::supervise(folder),
         Command::Report(flags) => show::report::run(&flags),
         Command::Compare(flags) => show::compare::run(&flags),

@@ -24,6 +24,12 @@ use tempfile::NamedTempFile;
 /// The variable by which the processes of an attempt are found after its supervisor was killed.
 pub const MARK: &str = "RADRM_SWEEP_RUN";
 
+/// The file with what a program prints.
+pub(crate) const OUTPUT: &str = "output.log";
+
+/// The profile of a run.
+pub(crate) const PROFILE: &str = "profile.radrm";
+
 /// What opens a barrier.
 const GO: &str = "go";
 
@@ -59,8 +65,9 @@ pub struct Ended {
     pub signal: Option<i32>,
     /// Its time was over.
     pub timed_out: bool,
-    /// Why it did not start.
-    pub not_started: Option<String>,
+    /// Why it did not start, or what ended it.
+    #[serde(alias = "not_started")]
+    pub why: Option<String>,
 }
 
 /// The folder of an attempt.
@@ -97,22 +104,46 @@ impl Attempt {
         self.0.join(name)
     }
 
+    /// Makes the folder. What is there of another attempt, whose state was lost, says nothing of this one.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn make(&self) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        for name in ["result.json", OUTPUT, PROFILE] {
+            match fs::remove_file(self.file(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the folder with its order, and gives the locked status file for the supervisor.
     ///
     /// # Errors
     /// A file cannot be made.
     pub fn prepare(&self, order: &Order) -> io::Result<File> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-        // Of another attempt, whose state was lost: it says nothing of this one.
-        match fs::remove_file(self.file("result.json")) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        self.make()?;
         write_whole(&self.0, "order.json", &serde_json::to_vec(order)?)?;
         let status = private().create(true).truncate(true).open(self.file("status"))?;
         // Non-blocking: no other process knows the file yet.
         flock(&status, FlockOperation::NonBlockingLockExclusive)?;
         Ok(status)
+    }
+
+    /// Takes over a profile that lies elsewhere; the copy is whole or not there. Nothing happens where there is none.
+    ///
+    /// # Errors
+    /// It cannot be copied.
+    pub fn take_profile(&self, from: &Path) -> io::Result<()> {
+        let mut from = match File::open(from) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other?,
+        };
+        let mut file = NamedTempFile::new_in(&self.0)?;
+        io::copy(&mut from, &mut file)?;
+        file.persist(self.file(PROFILE)).map(|_| ()).map_err(|error| error.error)
     }
 
     /// What is to be run.

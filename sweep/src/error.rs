@@ -5,8 +5,11 @@ use std::io;
 use std::path::PathBuf;
 
 use radrm_console::output::reason;
+use radrm_protocol::ProtocolError;
 use radrm_term::clean;
 use thiserror::Error;
+
+use crate::job::NotAJob;
 
 /// Why a sweep cannot be read, run or reported.
 #[derive(Debug, Error)]
@@ -42,6 +45,23 @@ pub enum SweepError {
         clean(run)
     )]
     NoMig { run: String, profile: String },
+    #[error("group {}: {why}; `--through self` runs the sweep without radrmd", clean(group))]
+    NotAJob { group: String, why: NotAJob },
+    #[error(
+        "run {} cannot be a job of radrmd: {why}; `--through self` runs the sweep without radrmd",
+        clean(run)
+    )]
+    Specification { run: String, why: Box<dyn std::error::Error> },
+    #[error("{} a job of radrmd: {why}", if *.count == 1 { "1 run is".to_owned() } else { format!("each of {} runs is", .count) })]
+    Absent { count: usize, why: ProtocolError },
+    #[error(
+        "run {} is job {job} of a radrmd, and the one that answers does not know it: name the other's socket with \
+         --socket, or start the run again with --rerun",
+        clean(run)
+    )]
+    UnknownJob { run: String, job: u64 },
+    #[error(transparent)]
+    Radrmd(ProtocolError),
     #[error("{} changed while its sweep ran: its column Status is not updated", .0.display())]
     Changed(PathBuf),
     #[error("signals cannot be caught: {}", reason(.0))]

@@ -1,33 +1,24 @@
-//! Runs the groups of a plan one after the other, each run by a supervisor of its own.
+//! Runs the groups of a plan: one after the other, each run by a supervisor of its own (`here`), or as jobs of radrmd
+//! (`jobs`).
 
+mod here;
+mod jobs;
+
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use radrm_os::pidfd;
-use rustix::process::{Signal, pidfd_send_signal};
-
-use crate::attempt::{Attempt, Barrier, Order, Standing};
+use crate::attempt::Attempt;
 use crate::error::SweepError;
-use crate::figures;
 use crate::folder::{Claim, Folder};
 use crate::leftovers;
 use crate::machine::{MigInstance, instances};
-use crate::plan::{Collocation, Group, Plan, Run, Stated};
+use crate::plan::{Group, Plan, Stated};
+use crate::radrmd::Radrmd;
 use crate::radt::csv::{Status, write_status};
 use crate::read::Source;
 use crate::stop::Stop;
 use crate::store::{Outcome, Recorded, State, Store};
-
-/// Between two looks at what runs.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Between two looks at members that come to the barrier: this long the first one waits for nothing.
-const BARRIER_INTERVAL: Duration = Duration::from_millis(2);
-
-/// A member that has not come to the barrier by then never will: it only has to be started.
-const BARRIER_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Time from SIGTERM to SIGKILL.
 pub const GRACE: Duration = Duration::from_secs(10);
@@ -86,6 +77,8 @@ pub struct Sweep<'s> {
     store: Store,
     options: Options,
     stop: Stop,
+    /// Keys of the runs that ended in this call.
+    ended: BTreeSet<String>,
     statuses: Vec<Status>,
     /// Some of them are not in the table.
     is_stale: bool,
@@ -119,6 +112,7 @@ impl<'s> Sweep<'s> {
             store,
             options,
             stop,
+            ended: BTreeSet::new(),
             statuses: Vec::new(),
             is_stale: false,
             is_changed: false,
@@ -126,18 +120,33 @@ impl<'s> Sweep<'s> {
         })
     }
 
-    /// Runs what is left to do.
+    /// Runs what is left to do: as jobs if radrmd takes the runs, else by itself. What an earlier call started in the other
+    /// way is waited for.
     ///
     /// # Errors
-    /// The state cannot be written, or no supervisor can be started.
-    pub fn run(&mut self, report: &mut dyn FnMut(&Event<'_>)) -> Result<End, SweepError> {
+    /// The state cannot be written, no supervisor can be started, or radrmd rejects what is asked of it.
+    pub fn run(
+        &mut self,
+        radrmd: &mut Radrmd<'_>,
+        report: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<End, SweepError> {
         let source = self.source;
-        for group in &source.plan.groups {
-            if self.stop.count() > 0 {
-                return Ok(End::Interrupted);
+        if radrmd.takes_runs {
+            jobs::check(self, radrmd)?;
+            for group in &source.plan.groups {
+                if self.settle(group, report)?.is_none() {
+                    return Ok(End::Interrupted);
+                }
             }
-            if self.group(group, report)?.is_none() {
-                return Ok(End::Interrupted);
+        }
+        if jobs::run(self, radrmd, report)?.is_none() {
+            return Ok(End::Interrupted);
+        }
+        if !radrmd.takes_runs {
+            for group in &source.plan.groups {
+                if self.stop.count() > 0 || self.group(group, report)?.is_none() {
+                    return Ok(End::Interrupted);
+                }
             }
         }
         self.write_table(report)?;
@@ -146,33 +155,19 @@ impl<'s> Sweep<'s> {
         Ok(End::Over { failed: failed.count() + stated_failures(&source.plan, &runs) })
     }
 
-    /// Brings a group to its end; `None` if that was interrupted.
+    /// Brings a group to its end by itself; `None` if that was interrupted.
     fn group(&mut self, group: &Group, report: &mut dyn FnMut(&Event<'_>)) -> Result<Option<()>, SweepError> {
         let keys = group.keys();
-        let mut runs = self.recorded(&keys)?;
-        let states = || runs.iter().map(|run| run.outcome.state);
-        let has_failed = states().any(|state| matches!(state, State::Failed | State::TimedOut));
-        let is_over = states().all(State::is_over) && !(self.options.rerun && has_failed);
-        // Without a row: the file states that it is over. With rows they count, and not the file.
-        if runs.is_empty() || is_over {
-            // Of an earlier call that was killed before the table was written.
-            let outcomes: Vec<_> = runs.iter().map(|run| run.outcome.clone()).collect();
-            self.note(group, &runs, &outcomes);
-            report(&Event::Skipped { group });
+        if self.skip(group, &keys, report)? {
             return Ok(Some(()));
         }
-        if states().any(|state| state == State::Started) {
-            report(&Event::Adopted { group, runs: &runs });
-            let found = self.watch(&runs, &mut Vec::new(), report);
-            let Some(outcomes) = found else { return self.give_up(&keys) };
-            if let Some(outcomes) = outcomes.into_iter().collect::<Option<Vec<_>>>() {
-                return self.end(group, &runs, &outcomes, report);
-            }
-            // Some members have no result: the machine was restarted, or the group never passed its barrier.
-            runs.iter().for_each(|run| leftovers::kill(&self.mark(run)));
+        match self.settle(group, report)? {
+            None => return Ok(None),
+            Some(true) => return Ok(Some(())),
+            Some(false) => {}
         }
         self.store.start(&keys)?;
-        runs = self.recorded(&keys)?;
+        let runs = self.recorded(&keys)?;
         let Some(mut children) = self.start(group, &runs, report)? else { return self.give_up(&keys) };
         report(&Event::Started { group, runs: &runs });
         let Some(outcomes) = self.watch(&runs, &mut children, report) else { return self.give_up(&keys) };
@@ -190,6 +185,60 @@ impl<'s> Sweep<'s> {
             })
             .collect();
         self.end(group, &runs, &outcomes, report)
+    }
+
+    /// Whether nothing is left to do of a group, which is reported unless it ended in this call.
+    fn skip(
+        &mut self,
+        group: &Group,
+        keys: &[String],
+        report: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<bool, SweepError> {
+        if keys.iter().any(|key| self.ended.contains(key)) {
+            return Ok(true);
+        }
+        let runs = self.recorded(keys)?;
+        if !self.is_over(&runs) {
+            return Ok(false);
+        }
+        // Of an earlier call that was killed before the table was written.
+        let outcomes: Vec<_> = runs.iter().map(|run| run.outcome.clone()).collect();
+        self.note(group, &runs, &outcomes);
+        report(&Event::Skipped { group });
+        Ok(true)
+    }
+
+    /// Whether nothing is left to do of the runs of a group.
+    fn is_over(&self, runs: &[Recorded]) -> bool {
+        let states = || runs.iter().map(|run| run.outcome.state);
+        let has_failed = states().any(|state| matches!(state, State::Failed | State::TimedOut));
+        // Without a row: the file states that it is over. With rows they count, and not the file.
+        runs.is_empty() || states().all(State::is_over) && !(self.options.rerun && has_failed)
+    }
+
+    /// Waits for what an earlier call started of a group by itself. Gives whether the group ended by that, and `None` if
+    /// that was interrupted.
+    fn settle(
+        &mut self,
+        group: &Group,
+        report: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<Option<bool>, SweepError> {
+        let keys = group.keys();
+        let runs = self.recorded(&keys)?;
+        let is_here = |run: &Recorded| run.outcome.state == State::Started && run.submission.is_none();
+        if !runs.iter().any(is_here) {
+            return Ok(Some(false));
+        }
+        report(&Event::Adopted { group, runs: &runs });
+        let Some(outcomes) = self.watch(&runs, &mut Vec::new(), report) else {
+            return Ok(self.give_up(&keys)?.map(|()| false));
+        };
+        if let Some(outcomes) = outcomes.into_iter().collect::<Option<Vec<_>>>() {
+            return Ok(self.end(group, &runs, &outcomes, report)?.map(|()| true));
+        }
+        // Some members have no result: the machine was restarted, or the group never passed its barrier.
+        runs.iter().for_each(|run| leftovers::kill(&self.mark(run)));
+        Ok(Some(false))
     }
 
     fn recorded(&self, keys: &[String]) -> Result<Vec<Recorded>, SweepError> {
@@ -215,6 +264,7 @@ impl<'s> Sweep<'s> {
     ) -> Result<Option<()>, SweepError> {
         let keys: Vec<_> = runs.iter().map(|run| run.key.clone()).collect();
         self.store.finish(&keys, outcomes)?;
+        self.ended.extend(keys);
         if let Some(first) = runs.first() {
             // It is as large as what its emulated GPUs hold.
             let _ = std::fs::remove_file(self.attempt(first).file("machine"));
@@ -223,146 +273,6 @@ impl<'s> Sweep<'s> {
         self.write_table(report)?;
         report(&Event::Ended { group, outcomes });
         Ok(Some(()))
-    }
-
-    /// Starts the members of a group at once; `None` if that was interrupted.
-    fn start(
-        &self,
-        group: &Group,
-        runs: &[Recorded],
-        report: &mut dyn FnMut(&Event<'_>),
-    ) -> Result<Option<Vec<Child>>, SweepError> {
-        let Some(first) = runs.first() else { return Ok(Some(Vec::new())) };
-        let shared = self.attempt(first);
-        let io = |path: PathBuf| move |source| SweepError::Io { path, source };
-        let barrier = match runs.len() {
-            0 | 1 => None,
-            _ => {
-                std::fs::create_dir_all(shared.folder()).map_err(io(shared.folder().to_owned()))?;
-                let path = shared.file("barrier");
-                Some((Barrier::close(&path).map_err(io(path.clone()))?, path))
-            }
-        };
-        let mut children = Vec::new();
-        let instances = instances(group, &self.options.instances)?;
-        for (run, member) in members(group, runs) {
-            let (planned, instance) = (&group.runs[member], instances[member].clone());
-            let attempt = self.attempt(run);
-            let mut order = Order {
-                command: self.command(planned, &attempt, &shared),
-                directory: planned.directory.clone(),
-                environment: planned.environment.clone(),
-                timeout_ms: planned.timeout_ms,
-                grace_ms: self.options.grace.as_millis() as u64,
-                barrier: barrier.as_ref().map(|(_, path)| path.clone()),
-                mark: self.mark(run),
-            };
-            let devices = instance.unwrap_or_else(|| planned.devices.join(","));
-            if !devices.is_empty() {
-                order.environment.insert("CUDA_VISIBLE_DEVICES".to_owned(), devices);
-            }
-            let status = attempt.prepare(&order).map_err(io(attempt.folder().to_owned()))?;
-            children.push(self.supervisor(&attempt, status)?);
-        }
-        let Some((barrier, path)) = barrier else { return Ok(Some(children)) };
-        let since = Instant::now();
-        loop {
-            let has_come = |run: &Recorded| self.attempt(run).supervisor().is_some_and(|(_, waits)| waits);
-            if runs.iter().all(has_come) {
-                barrier.open().map_err(io(path))?;
-                return Ok(Some(children));
-            }
-            let is_gone = runs.iter().any(|run| self.attempt(run).standing() != Standing::UnderWay);
-            if self.stop.count() > 0 || is_gone || since.elapsed() > BARRIER_PATIENCE {
-                // The lock falls, and those that wait end.
-                drop(barrier);
-                for child in &mut children {
-                    let _ = child.wait();
-                }
-                if self.stop.count() == 0 {
-                    report(&Event::Remark(format!("group {}: not all members could be started", group.name)));
-                    return Ok(Some(children));
-                }
-                return Ok(None);
-            }
-            thread::sleep(BARRIER_INTERVAL);
-        }
-    }
-
-    /// A supervisor that holds the lock of its attempt from its first moment on.
-    fn supervisor(&self, attempt: &Attempt, status: std::fs::File) -> Result<Child, SweepError> {
-        use std::os::unix::process::CommandExt;
-        let (program, words) = &self.options.supervisor;
-        let log = std::fs::File::create(attempt.file("supervisor.log"));
-        let log = log.map_err(|source| SweepError::Io { path: attempt.folder().to_owned(), source })?;
-        let mut command = Command::new(program);
-        // Ctrl-C of the terminal is the sweep's alone.
-        command.args(words).arg(attempt.folder()).process_group(0);
-        command.stdin(Stdio::from(status)).stdout(Stdio::null()).stderr(log);
-        command.spawn().map_err(|source| SweepError::Start { program: program.display().to_string(), source })
-    }
-
-    fn command(&self, run: &Run, attempt: &Attempt, shared: &Attempt) -> Vec<String> {
-        let file = |attempt: &Attempt, name: &str| attempt.file(name).to_string_lossy().into_owned();
-        let mut words = vec![self.options.launcher.to_string_lossy().into_owned(), "--quiet".to_owned()];
-        let mut option = |name: &str, value: &str| words.extend([name.to_owned(), value.to_owned()]);
-        option("-o", &file(attempt, "profile.radrm"));
-        // A share of the running time below 0.5 %, for SM activity by the shape of launches.
-        option("--kernels", "sample");
-        if let Some(machine) = &run.emulate {
-            option("--emulate", machine);
-            option("--machine", &file(shared, "machine"));
-        }
-        if let Some(limit) = &run.mem_limit {
-            option("--mem-limit", limit);
-        }
-        if let Some(share) = &run.sm_limit {
-            option("--sm-limit", share);
-        }
-        if run.collocation == Collocation::Mps {
-            words.push("--mps".to_owned());
-        }
-        words.push("--".to_owned());
-        words.extend(run.words(&file(attempt, "profiler")));
-        words
-    }
-
-    /// Waits until no attempt is under way; what came of each, or `None` if that was interrupted.
-    fn watch(
-        &self,
-        runs: &[Recorded],
-        children: &mut Vec<Child>,
-        report: &mut dyn FnMut(&Event<'_>),
-    ) -> Option<Vec<Option<Outcome>>> {
-        let mut sent = vec![0; runs.len()];
-        loop {
-            children.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
-            let standings: Vec<_> = runs.iter().map(|run| self.attempt(run).standing()).collect();
-            if !standings.contains(&Standing::UnderWay) {
-                for mut child in children.drain(..) {
-                    let _ = child.wait();
-                }
-                let ended = |(standing, run): (Standing, &Recorded)| match standing {
-                    Standing::Ended(ended) => {
-                        Some(figures::outcome(&ended, &self.attempt(run).file("profile.radrm")))
-                    }
-                    Standing::UnderWay | Standing::Nothing => None,
-                };
-                let outcomes: Vec<_> = standings.into_iter().zip(runs).map(ended).collect();
-                // A group that ended just before the signal is recorded.
-                let is_whole = outcomes.iter().all(Option::is_some);
-                return (is_whole || self.stop.count() == 0).then_some(outcomes);
-            }
-            let asked = self.stop.count().min(2);
-            for (run, sent) in runs.iter().zip(&mut sent) {
-                // A supervisor that cannot be asked yet is asked the next time.
-                if *sent < asked && end(&self.attempt(run)) {
-                    *sent += 1;
-                }
-            }
-            report(&Event::Tick);
-            thread::sleep(POLL_INTERVAL);
-        }
     }
 
     /// Keeps what the column Status of a table is to say of a group.
@@ -427,38 +337,10 @@ fn members<'r>(group: &Group, runs: &'r [Recorded]) -> impl Iterator<Item = (&'r
     runs.iter().filter_map(move |run| Some((run, keys.iter().position(|key| *key == run.key)?)))
 }
 
-/// Asks the supervisor of an attempt to end its program; gives whether it was there to be asked.
-fn end(attempt: &Attempt) -> bool {
-    let Some((supervisor, _)) = attempt.supervisor() else { return false };
-    // The descriptor first: the number can be another process's by now, and the descriptor cannot.
-    let Ok(handle) = pidfd::open(supervisor.pid) else { return false };
-    supervisor.lives() && pidfd_send_signal(&handle, Signal::TERM).is_ok()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt;
-
-    use radrm_os::ProcessIdentity;
-
     use super::*;
-
-    #[test]
-    fn a_supervisor_is_asked_only_once_its_process_is_known() {
-        let dir = tempfile::tempdir().unwrap();
-        let attempt = Attempt::at(dir.path().join("1"));
-        let _status = attempt.prepare(&Order::default()).unwrap();
-        assert!(!end(&attempt), "it has not said yet which process it is");
-        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        let identity = ProcessIdentity::of(child.id()).unwrap();
-        let says = |start: u64| std::fs::write(attempt.file("status"), format!("{} {start}\n", child.id()));
-        says(identity.start + 1).unwrap();
-        assert!(!end(&attempt), "another process has its number");
-        says(identity.start).unwrap();
-        assert!(end(&attempt));
-        assert_eq!(child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
-        assert!(!end(&attempt));
-    }
+    use crate::plan::Run;
 
     fn group(name: &str, stated: Stated, programs: &[&str]) -> Group {
         let run = |name: &&str| Run { command: vec![(*name).into()], ..Run::default() };

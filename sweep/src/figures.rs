@@ -25,7 +25,7 @@ pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
         duration_ms: ended.duration_ms,
         exit_code: ended.code,
         signal: ended.signal,
-        reason: ended.not_started.clone(),
+        reason: ended.why.clone(),
         ..Outcome::default()
     };
     let Ok(read) = Profile::open(profile) else { return plain };

@@ -2,7 +2,8 @@
 //!
 //! [`read`] turns a file into a [`Plan`]: groups of runs. It is pure but for the file itself, so an interrupted sweep
 //! finds the same runs again. [`execute`] runs what is left of them: each by a [`supervisor`], a process of its own that
-//! outlives a killed sweep. Both meet in the files of an [`attempt`], and how each run ended is in a [`store`].
+//! outlives a killed sweep, or as a [`job`] of [`radrmd`]. Sweep and supervisor meet in the files of an [`attempt`], and how
+//! each run ended is in a [`store`].
 
 pub mod attempt;
 pub mod error;
@@ -10,10 +11,12 @@ pub mod execute;
 pub mod expand;
 pub mod figures;
 pub mod folder;
+pub mod job;
 mod leftovers;
 pub mod machine;
 mod own;
 pub mod plan;
+pub mod radrmd;
 pub mod radt;
 mod read;
 pub mod report;

@@ -159,6 +159,12 @@ impl Run {
             .collect()
     }
 
+    /// GPUs that it sees first, or that its job gets.
+    #[must_use]
+    pub fn gpus(&self) -> u16 {
+        u16::try_from(self.devices.len().max(1)).unwrap_or(u16::MAX)
+    }
+
     /// Identifies the run among all of the file, and in its state: equal as long as what is run is equal.
     #[must_use]
     pub fn key(&self, group: &str, member: usize) -> String {

@@ -30,6 +30,8 @@ pub struct Configuration {
     pub profiled: bool,
     /// They ran on emulated GPUs.
     pub emulated: bool,
+    /// Other jobs of radrmd may have been on their GPUs.
+    pub shares: bool,
     /// Run time by that of runs alone.
     pub slowdown: Option<f64>,
     /// No other configuration has a shorter run time and less memory.
@@ -100,7 +102,7 @@ pub fn configurations(runs: &[Recorded]) -> Vec<Configuration> {
         order.into_iter().map(|key| configuration(key.0, key.1.clone(), &members[&key])).collect();
     let alone: BTreeMap<String, f64> = found
         .iter()
-        .filter(|one| one.company.is_none() && !one.profiled)
+        .filter(|one| one.company.is_none() && !one.profiled && !one.shares)
         .filter_map(|one| Some((one.name.clone(), one.run_time_s?.mean)))
         .collect();
     for one in found.iter_mut().filter(|one| one.company.is_some() && !one.profiled) {
@@ -131,6 +133,7 @@ fn configuration(name: &str, company: Option<Company>, runs: &[&Recorded]) -> Co
         sm_activity: mean(|run| run.outcome.sm_activity),
         profiled: runs.iter().any(|run| run.profiled),
         emulated: runs.iter().any(|run| run.outcome.emulated),
+        shares: runs.iter().any(|run| run.submission.as_ref().is_some_and(|job| job.shares)),
         slowdown: None,
         on_front: false,
     }

@@ -11,8 +11,12 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, TransactionBehavio
 use crate::error::SweepError;
 use crate::plan::{Group, Plan};
 
+mod jobs;
+
+pub use jobs::Submission;
+
 /// Version of the table.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 
 /// How long another process may hold the lock: a report reads while the sweep writes.
 const BUSY: Duration = Duration::from_secs(15);
@@ -136,6 +140,8 @@ pub struct Recorded {
     pub profiled: bool,
     /// Attempts so far.
     pub attempt: u32,
+    /// The last attempt is a job of radrmd.
+    pub submission: Option<Submission>,
     /// How it ended.
     pub outcome: Outcome,
 }
@@ -197,12 +203,11 @@ impl Store {
     }
 
     fn migrate(&self) -> Result<(), SweepError> {
-        let table = match self.version()? {
-            0 => TABLE,
-            VERSION => return Ok(()),
-            _ => "",
-        };
-        let all = format!("BEGIN IMMEDIATE; {table} {MACHINE} PRAGMA user_version = {VERSION}; COMMIT;");
+        let steps = [TABLE, MACHINE, jobs::COLUMNS];
+        let found = usize::try_from(self.version()?).unwrap_or(0);
+        let Some(steps) = steps.get(found..).filter(|steps| !steps.is_empty()) else { return Ok(()) };
+        let steps = steps.concat();
+        let all = format!("BEGIN IMMEDIATE; {steps} PRAGMA user_version = {VERSION}; COMMIT;");
         self.connection.execute_batch(&all).map_err(self.wrong())
     }
 
@@ -302,7 +307,7 @@ impl Store {
     /// [`SweepError::State`].
     pub fn start(&mut self, keys: &[String]) -> Result<(), SweepError> {
         self.each(keys, |transaction, key| {
-            let text = "UPDATE runs SET state = 'started', attempt = attempt + 1 WHERE key = ?1";
+            let text = "UPDATE runs SET state = 'started', attempt = attempt + 1, tag = NULL WHERE key = ?1";
             transaction.execute(text, [key]).map(|_| ())
         })
     }
@@ -382,6 +387,7 @@ fn recorded(row: &Row<'_>) -> rusqlite::Result<Recorded> {
         collocation: row.get("collocation")?,
         profiled: row.get("profiled")?,
         attempt: row.get("attempt")?,
+        submission: jobs::submission(row)?,
         outcome: Outcome {
             state: State::of(&row.get::<_, String>("state")?),
             started_ms: number("started_ms")?.unwrap_or(0),
@@ -399,84 +405,4 @@ fn recorded(row: &Row<'_>) -> rusqlite::Result<Recorded> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plan::Run;
-    use std::os::unix::fs::MetadataExt;
-
-    fn groups(names: &[&str]) -> Vec<Group> {
-        let run = |name: &&str| Run { command: vec![(*name).into()], ..Run::default() };
-        let group = |name: &&str| Group { name: (*name).into(), runs: vec![run(name)], ..Group::default() };
-        names.iter().map(group).collect()
-    }
-
-    #[test]
-    fn a_plan_that_grew_keeps_what_was_recorded() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("state.db");
-        let mut store = Store::open(&path).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        let small = groups(&["a", "b"]);
-        store.adopt(small.iter()).unwrap();
-        let keys = small[0].keys();
-        store.start(&keys).unwrap();
-        let outcome = Outcome {
-            state: State::Finished,
-            duration_ms: 7,
-            exit_code: Some(0),
-            peak_bytes: Some(1 << 40),
-            sm_activity: Some(0.5),
-            profile: Some("p".into()),
-            ..Outcome::default()
-        };
-        store.finish(&keys, std::slice::from_ref(&outcome)).unwrap();
-        drop(store);
-        let mut store = Store::open(&path).unwrap();
-        store.adopt(groups(&["c", "a", "b"]).iter()).unwrap();
-        let runs = store.runs().unwrap();
-        let shapes: Vec<_> =
-            runs.iter().map(|run| (run.group.as_str(), run.number, run.outcome.state)).collect();
-        assert_eq!(shapes, [("a", 1, State::Finished), ("b", 2, State::Waiting), ("c", 3, State::Waiting)]);
-        assert_eq!((&runs[0].outcome, runs[0].attempt), (&outcome, 1));
-    }
-
-    #[test]
-    fn runs_that_left_the_file_or_were_on_another_machine_are_not_those_of_the_plan() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut store = Store::open(&dir.path().join("state.db")).unwrap();
-        let mut plan = Plan { groups: groups(&["b", "c"]), ..Plan::default() };
-        store.adopt(groups(&["a", "b"]).iter()).unwrap();
-        store.adopt(plan.groups.iter()).unwrap();
-        assert_eq!(store.machine().unwrap(), None);
-        plan.run_on(Some("T4"));
-        store.adopt(plan.groups.iter()).unwrap();
-        store.run_on(Some("T4")).unwrap();
-        assert_eq!(store.machine().unwrap(), Some(Some("T4".into())));
-        let numbers =
-            |plan: &Plan| store.runs_of(plan).unwrap().iter().map(|run| run.number).collect::<Vec<_>>();
-        assert_eq!((numbers(&plan), store.runs().unwrap().len()), (vec![4, 5], 5));
-        plan.run_on(None);
-        assert_eq!(numbers(&plan), [2, 3]);
-    }
-
-    #[test]
-    fn a_state_of_the_first_version_is_kept() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("state.db");
-        let mut store = Store::open(&path).unwrap();
-        store.adopt(groups(&["a"]).iter()).unwrap();
-        store.connection.execute_batch("DROP TABLE machine; PRAGMA user_version = 1;").unwrap();
-        assert_eq!(Store::open_existing(&path).unwrap().machine().unwrap(), None);
-        let mut store = Store::open(&path).unwrap();
-        store.run_on(None).unwrap();
-        assert_eq!((store.machine().unwrap(), store.runs().unwrap().len()), (Some(None), 1));
-    }
-
-    #[test]
-    fn a_newer_state_is_left_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("state.db");
-        Store::open(&path).unwrap().connection.pragma_update(None, "user_version", 9).unwrap();
-        assert!(matches!(Store::open(&path), Err(SweepError::Newer { found: 9, .. })));
-    }
-}
+mod tests;

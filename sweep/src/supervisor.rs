@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::attempt::{Attempt, Barrier, Ended, MARK, Order};
+use crate::attempt::{Attempt, Barrier, Ended, MARK, OUTPUT, Order};
 use crate::leftovers;
 
 /// What was asked of the supervisor while its program ran.
@@ -61,7 +61,7 @@ pub fn run(folder: PathBuf) -> io::Result<()> {
                 ..Ended::default()
             }
         }
-        Err(error) => Ended { not_started: Some(reason(&error)), ..Ended::default() },
+        Err(error) => Ended { why: Some(reason(&error)), ..Ended::default() },
     };
     attempt.end(&Ended { started_ms, duration_ms: started.elapsed().as_millis() as u64, ..ended })
 }
@@ -77,7 +77,7 @@ fn signals() -> io::Result<UnixStream> {
 }
 
 fn start(attempt: &Attempt, order: &Order) -> io::Result<Child> {
-    let output = File::create(attempt.file("output.log"))?;
+    let output = File::create(attempt.file(OUTPUT))?;
     let (program, arguments) = order.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     if !Path::new(&order.directory).is_dir() {
         let text = format!("the directory {} does not exist", order.directory.display());

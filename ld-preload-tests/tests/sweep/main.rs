@@ -13,6 +13,7 @@ use radrm_preload_tests::child::{self, Ended};
 use radrm_preload_tests::random::Random;
 
 mod mlflow;
+mod radrmd;
 
 /// Seconds after which a sweep is taken to hang.
 const PATIENCE: u64 = 120;
@@ -112,7 +113,7 @@ fn sweep(place: &Place, words: &[&str]) -> Command {
     let mut command = Command::new(artifacts::file("radrm"));
     command.arg("sweep").args(words).current_dir(place.path()).stdin(Stdio::null());
     command.env("XDG_DATA_HOME", place.join("data")).env("XDG_RUNTIME_DIR", place.path());
-    command.env_remove("LD_PRELOAD").env_remove("RADRM_DISABLE");
+    command.env_remove("LD_PRELOAD").env_remove("RADRM_DISABLE").env_remove("RADRM_SOCKET");
     command
 }
 

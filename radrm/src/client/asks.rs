@@ -13,6 +13,7 @@ use radrm_scheduler_core::need::UserEstimate;
 use radrm_scheduler_core::rad_file::{RadError, RadOption};
 
 use super::text::{self, ValueError};
+use crate::Failure;
 
 #[derive(Args, Debug, Default)]
 pub struct Asks {
@@ -62,6 +63,9 @@ pub struct Asks {
     /// Host memory
     #[arg(long, value_name = "AMOUNT", value_parser = amount::host_bytes)]
     mem: Option<u64>,
+    /// Attempts if it runs out of GPU memory, each with more of it [default and most: the daemon's, 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    attempts: Option<u32>,
     /// It may be stopped for others, and is run again
     #[arg(long)]
     preemptible: bool,
@@ -120,6 +124,11 @@ impl Asks {
         line.map(|line| line.asks).map_err(|error| wrong(last, &error))
     }
 
+    /// What words of a command line say that a program wrote.
+    pub(crate) fn of_words(words: &[String]) -> Result<Self, Failure> {
+        Line::try_parse_from(words).map(|line| line.asks).map_err(|error| Failure::Line(explain(&error)))
+    }
+
     /// Puts what is said in place of what was said before. `here` is where paths begin.
     pub(super) fn apply(self, spec: &mut Spec, here: &Path) {
         let set = |place: &mut Option<u64>, value: Option<u64>| *place = value.or(*place);
@@ -143,6 +152,7 @@ impl Asks {
         set(&mut spec.expected_ms, self.expected);
         spec.cpu_milli = self.cpus.unwrap_or(spec.cpu_milli);
         spec.host_memory = self.mem.unwrap_or(spec.host_memory);
+        spec.attempts = self.attempts.or(spec.attempts);
         spec.preemptible |= self.preemptible;
         spec.checkpoint_signal = self.checkpoint_signal.or(spec.checkpoint_signal);
         set(&mut spec.grace_ms, self.grace);

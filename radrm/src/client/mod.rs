@@ -2,7 +2,7 @@
 
 mod arrays;
 mod asked;
-mod asks;
+pub(crate) mod asks;
 pub(crate) mod dry_run;
 pub mod estimate;
 mod features;
@@ -11,7 +11,7 @@ pub(crate) mod own_runs;
 mod queue;
 pub(crate) mod rad;
 mod stats;
-mod submit;
+pub(crate) mod submit;
 mod text;
 mod top;
 mod usage;

@@ -1,7 +1,8 @@
 //! `radrm submit`.
 
+use std::collections::BTreeMap;
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -159,15 +160,11 @@ pub(super) fn spec(flags: Flags) -> Result<(Spec, Option<u64>, Vec<String>), Fai
         }
         (Some(file), false) => return Err(UsageError::FileAndProgram(file.clone()).into()),
         (None, true) => return Err(UsageError::NoJob.into()),
-        (None, false) => {
-            let command = flags.command.iter().map(|word| words::encode(word)).collect();
-            (Spec { command, cwd: here.clone(), gpus: 1, ..Spec::default() }, None, None)
-        }
+        (None, false) => (of_command(flags.command.iter().map(OsString::as_os_str), &here), None, None),
     };
     let (summary, dry_run) = (asks.model_summary.take(), asks.dry_run.or(dry_run));
     asks.apply(&mut spec, &here);
-    spec.umask = own_umask();
-    spec.environment = environment();
+    surround(&mut spec, &BTreeMap::new());
     spec.check().map_err(UsageError::Job)?;
     let mut remarks = Vec::new();
     // What is said or written down of the need comes before a formula.
@@ -219,6 +216,36 @@ fn from_file(file: &Path, here: &Path) -> Result<rad::Rad, Failure> {
     Ok(rad)
 }
 
+/// The job of a program in a directory, with variables beside those of this process, under these options.
+pub(crate) fn of_program(
+    command: &[String],
+    cwd: &Path,
+    variables: &BTreeMap<String, String>,
+    asks: Asks,
+) -> Result<Spec, Failure> {
+    let mut spec = of_command(command.iter().map(OsStr::new), cwd);
+    asks.apply(&mut spec, cwd);
+    surround(&mut spec, variables);
+    spec.check()?;
+    Ok(spec)
+}
+
+fn of_command<'w>(words: impl Iterator<Item = &'w OsStr>, cwd: &Path) -> Spec {
+    let command = words.map(words::encode).collect();
+    Spec { command, cwd: cwd.to_owned(), gpus: 1, ..Spec::default() }
+}
+
+/// Gives a job this process's umask and environment, with these variables in place of those of their names.
+fn surround(spec: &mut Spec, variables: &BTreeMap<String, String>) {
+    spec.umask = own_umask();
+    let is_own = |name: &OsString| name.to_str().is_none_or(|name| !variables.contains_key(name));
+    let kept = env::vars_os().filter(|(name, _)| is_own(name));
+    let added = variables.iter().map(|(name, value)| (name.into(), value.into()));
+    let line =
+        |(name, value): (OsString, OsString)| format!("{}={}", words::encode(&name), words::encode(&value));
+    spec.environment = kept.chain(added).map(line).collect();
+}
+
 fn own_umask() -> u32 {
     // SAFETY: plain system calls; this process has one thread, so no file is made in between.
     unsafe {
@@ -226,12 +253,6 @@ fn own_umask() -> u32 {
         libc::umask(mask);
         mask
     }
-}
-
-/// This process's environment.
-fn environment() -> Vec<String> {
-    let pairs = env::vars_os();
-    pairs.map(|(name, value)| format!("{}={}", words::encode(&name), words::encode(&value))).collect()
 }
 
 #[cfg(test)]
@@ -360,6 +381,22 @@ mod tests {
         let answer = run(flags, &|| Connection::open(Some(&socket)));
         assert_eq!(answer.unwrap_err().to_string(), "you have no job 7");
         assert_eq!(daemon.join().unwrap(), 2);
+    }
+
+    #[test]
+    fn a_variable_of_the_job_replaces_that_of_the_process() {
+        let variables = [("PATH", "/own"), ("RADRM_TEST_NEW", "1")];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let spec = of_program(&["p".to_owned()], Path::new("/"), &variables, Asks::default()).unwrap();
+        let of = |name: &str| {
+            let lines = spec.environment.iter().filter(move |line| line.starts_with(&format!("{name}=")));
+            lines.cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (of("PATH"), of("RADRM_TEST_NEW")),
+            (vec!["PATH=/own".into()], vec!["RADRM_TEST_NEW=1".into()])
+        );
+        assert!(spec.environment.len() >= variables.len());
     }
 
     #[test]

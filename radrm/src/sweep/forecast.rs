@@ -60,16 +60,15 @@ pub(super) fn run(source: &Source, machine: Option<&MachineSpec>) -> Result<(), 
 }
 
 /// What determines a need.
-type Key = (Vec<String>, PathBuf, usize);
+type Key = (Vec<String>, PathBuf, u16);
 
 fn key(run: &Run) -> Key {
-    (run.command.clone(), run.directory.clone(), run.devices.len().max(1))
+    (run.command.clone(), run.directory.clone(), run.gpus())
 }
 
 /// The run as `radrm estimate` would be asked for it.
 fn spec(run: &Run) -> Spec {
-    let gpus = u16::try_from(run.devices.len().max(1)).unwrap_or(u16::MAX);
-    Spec { command: run.command.clone(), cwd: run.directory.clone(), gpus, ..Spec::default() }
+    Spec { command: run.command.clone(), cwd: run.directory.clone(), gpus: run.gpus(), ..Spec::default() }
 }
 
 /// The GPUs: emulated ones, or what NVML lists.

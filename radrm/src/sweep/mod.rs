@@ -1,6 +1,7 @@
 //! `radrm sweep`: many runs of programs from one file.
 
 mod forecast;
+mod jobs;
 mod progress;
 mod report;
 
@@ -8,7 +9,7 @@ use std::env;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use radrm_emulator_machine::MachineSpec;
 use radrm_os::nvml::{Nvml, NvmlSource};
 use radrm_sweep::execute::{self, End, Options, Sweep};
@@ -40,9 +41,20 @@ pub(crate) struct Flags {
     /// Run groups again of which a run failed
     #[arg(long)]
     rerun: bool,
+    /// Where the runs are started: by radrmd as its jobs, or by the sweep itself [default: radrmd where one answers]
+    #[arg(long, value_name = "radrmd|self", value_enum, hide_possible_values = true)]
+    through: Option<Through>,
     /// Start nothing: show what each run and each group needs, whether it fits, and how long all takes
     #[arg(long, conflicts_with = "rerun")]
     dry_run: bool,
+}
+
+/// What starts the runs.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Through {
+    Radrmd,
+    #[value(name = "self")]
+    Own,
 }
 
 #[derive(Subcommand, Debug)]
@@ -60,7 +72,7 @@ Examples:
 }
 
 /// Does what the command line asks for, and gives the exit code.
-pub(crate) fn run(flags: Flags) -> Result<u8, Failure> {
+pub(crate) fn run(flags: Flags, socket: Option<&Path>) -> Result<u8, Failure> {
     if let Some(Command::Report(flags)) = &flags.command {
         return report::run(flags).map(|()| 0);
     }
@@ -76,6 +88,8 @@ pub(crate) fn run(flags: Flags) -> Result<u8, Failure> {
     if flags.dry_run {
         return forecast::run(&source, machine.as_ref()).map(|()| 0);
     }
+    let takes_runs = jobs::takes_runs(flags.through, machine.is_some(), socket)?;
+    let mut radrmd = jobs::radrmd(socket, takes_runs);
     let launcher = machine::launcher()?;
     let options = Options {
         supervisor: (launcher.with_file_name(NAME), vec!["sweep-run".to_owned()]),
@@ -87,11 +101,11 @@ pub(crate) fn run(flags: Flags) -> Result<u8, Failure> {
     };
     let mut sweep = Sweep::open(&source, options, Stop::by_signals()?)?;
     let mut progress = Progress::new(&source.plan, std::io::stderr().is_terminal());
-    let end = sweep.run(&mut |event| progress.on(event));
+    let end = sweep.run(&mut radrmd, &mut |event| progress.on(event));
     progress.close();
     match end? {
         End::Interrupted => {
-            let line = again(path, flags.emulate.as_deref(), flags.rerun);
+            let line = again(path, &flags, socket);
             radrm_console::output::say(NAME, &format!("interrupted: `{line}` goes on"));
             Ok(INTERRUPTED)
         }
@@ -116,11 +130,19 @@ fn instances() -> Vec<MigInstance> {
     instances.map(|gpu| MigInstance { uuid: gpu.uuid, name: gpu.name }).collect()
 }
 
-/// The command line that goes on, as a person can paste it: on the same machine.
-fn again(path: &Path, emulate: Option<&str>, rerun: bool) -> String {
-    let emulate = emulate.map(|machine| format!("--emulate {} ", word(machine)));
-    let rerun = if rerun { "--rerun " } else { "" };
-    format!("radrm sweep {}{rerun}{}", emulate.unwrap_or_default(), word(&path.display().to_string()))
+/// The command line that goes on, as a person can paste it: on the same machine, in the same way.
+fn again(path: &Path, flags: &Flags, socket: Option<&Path>) -> String {
+    let mut words = vec!["radrm".to_owned(), "sweep".to_owned()];
+    let mut option = |name: &str, value: Option<String>| {
+        words.extend(value.into_iter().flat_map(|value| [name.to_owned(), word(&value)]));
+    };
+    option("--socket", socket.map(|socket| socket.display().to_string()));
+    option("--emulate", flags.emulate.clone());
+    let through = flags.through.and_then(|through| through.to_possible_value());
+    option("--through", through.map(|value| value.get_name().to_owned()));
+    words.extend(flags.rerun.then(|| "--rerun".to_owned()));
+    words.push(word(&path.display().to_string()));
+    words.join(" ")
 }
 
 /// A word as a shell reads it.
@@ -142,10 +164,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interrupted_sweep_names_the_line_that_goes_on_on_the_same_machine() {
+    fn an_interrupted_sweep_names_the_line_that_goes_on_in_the_same_way() {
+        let flags = |emulate: Option<&str>, rerun, through| Flags {
+            command: None,
+            file: None,
+            emulate: emulate.map(str::to_owned),
+            rerun,
+            through,
+            dry_run: false,
+        };
         let path = Path::new("a b.toml");
-        assert_eq!(again(Path::new("./grid.toml"), None, false), "radrm sweep ./grid.toml");
-        assert_eq!(again(path, Some("2xT4"), true), "radrm sweep --emulate 2xT4 --rerun 'a b.toml'");
-        assert_eq!(again(Path::new("it's\u{1b}"), None, false), "radrm sweep 'it'\\''s\\u{1b}'");
+        let none = flags(None, false, None);
+        assert_eq!(again(Path::new("./grid.toml"), &none, None), "radrm sweep ./grid.toml");
+        let emulated = flags(Some("2xT4"), true, Some(Through::Own));
+        let expected = "radrm sweep --emulate 2xT4 --through self --rerun 'a b.toml'";
+        assert_eq!(again(path, &emulated, None), expected);
+        let jobs = flags(None, false, Some(Through::Radrmd));
+        let expected = "radrm sweep --socket /s --through radrmd 'it'\\''s\\u{1b}'";
+        assert_eq!(again(Path::new("it's\u{1b}"), &jobs, Some(Path::new("/s"))), expected);
     }
 }

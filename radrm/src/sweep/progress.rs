@@ -1,5 +1,6 @@
 //! What a sweep shows while it runs: on a terminal a line for each run and one for all, else a line for each end.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -26,9 +27,11 @@ pub(super) struct Progress {
     over: usize,
     failed: usize,
     groups_left: usize,
-    /// How long the groups took that ended under this display.
-    took: Vec<Duration>,
-    since: Instant,
+    /// Groups that ended under this display.
+    ended: u32,
+    begun: Instant,
+    /// When the last group ended.
+    last: Instant,
     shown: Instant,
     bars: Option<Bars>,
 }
@@ -37,7 +40,8 @@ pub(super) struct Progress {
 struct Bars {
     all: MultiProgress,
     total: ProgressBar,
-    runs: Vec<ProgressBar>,
+    /// Of runs under way, by their keys.
+    runs: BTreeMap<String, ProgressBar>,
 }
 
 impl Progress {
@@ -47,11 +51,11 @@ impl Progress {
             let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
             let total = bars.add(ProgressBar::new(all as u64));
             total.set_style(style("{pos}/{len} runs {wide_bar} {msg}"));
-            Bars { all: bars, total, runs: Vec::new() }
+            Bars { all: bars, total, runs: BTreeMap::new() }
         });
         let now = Instant::now();
         let groups_left = plan.groups.len();
-        Self { all, over: 0, failed: 0, groups_left, took: Vec::new(), since: now, shown: now, bars }
+        Self { all, over: 0, failed: 0, groups_left, ended: 0, begun: now, last: now, shown: now, bars }
     }
 
     /// Shows what happened.
@@ -67,10 +71,12 @@ impl Progress {
                 self.begin(&group.runs, runs);
             }
             Event::Ended { group, outcomes } => {
-                self.took.push(self.since.elapsed());
+                self.ended += 1;
+                self.last = Instant::now();
                 self.groups_left -= 1;
                 if let Some(bars) = &mut self.bars {
-                    bars.runs.drain(..).for_each(|bar| bar.finish_and_clear());
+                    let ended = group.keys().into_iter().filter_map(|key| bars.runs.remove(&key));
+                    ended.for_each(|bar| bar.finish_and_clear());
                 }
                 for (run, outcome) in group.runs.iter().zip(*outcomes) {
                     self.over += 1;
@@ -94,14 +100,12 @@ impl Progress {
             let failed = if self.failed > 0 { format!("{} failed ", self.failed) } else { String::new() };
             bars.total.set_position(self.over as u64);
             bars.total.set_message(format!("{failed}{left}"));
-            bars.runs.iter().for_each(|bar| bar.tick());
+            bars.runs.values().for_each(ProgressBar::tick);
         }
     }
 
     fn begin(&mut self, planned: &[Run], runs: &[Recorded]) {
-        self.since = Instant::now();
         if let Some(bars) = &mut self.bars {
-            bars.runs.drain(..).for_each(|bar| bar.finish_and_clear());
             for (run, recorded) in planned.iter().zip(runs) {
                 let bar = bars.all.insert_before(&bars.total, ProgressBar::new_spinner());
                 bar.set_style(style("  {prefix} {elapsed} {msg}"));
@@ -111,17 +115,18 @@ impl Progress {
                 } else {
                     String::new()
                 });
-                bars.runs.push(bar);
+                if let Some(earlier) = bars.runs.insert(recorded.key.clone(), bar) {
+                    earlier.finish_and_clear();
+                }
             }
         }
     }
 
-    /// How long the rest takes, by the mean of the groups so far.
+    /// How long the rest takes, by the mean of the groups so far, of which several may run at once.
     fn left(&self) -> String {
-        let sum: Duration = self.took.iter().sum();
-        let Some(mean) = sum.checked_div(self.took.len() as u32) else { return String::new() };
+        let Some(mean) = (self.last - self.begun).checked_div(self.ended) else { return String::new() };
         let left = mean * u32::try_from(self.groups_left).unwrap_or(u32::MAX);
-        let left = left.saturating_sub(self.since.elapsed().min(mean));
+        let left = left.saturating_sub(self.last.elapsed().min(mean));
         if self.groups_left == 0 {
             String::new()
         } else {
@@ -140,7 +145,7 @@ impl Progress {
     /// Takes the bars from the terminal.
     pub(super) fn close(&mut self) {
         if let Some(bars) = self.bars.take() {
-            bars.runs.iter().for_each(ProgressBar::finish_and_clear);
+            bars.runs.values().for_each(ProgressBar::finish_and_clear);
             bars.total.finish_and_clear();
         }
     }
@@ -160,7 +165,7 @@ pub(super) fn ended(outcome: &Outcome) -> String {
         (_, None, Some(signal)) => {
             format!("killed by {} after {time}", radrm_analyzer::signal_name(signal).unwrap_or("a signal"))
         }
-        _ => "not started".to_owned(),
+        _ => "did not finish".to_owned(),
     };
     if let Some(reason) = &outcome.reason {
         text.push_str(": ");

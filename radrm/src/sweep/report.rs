@@ -86,6 +86,9 @@ fn only() -> Result<PathBuf, UsageError> {
 
 const UNKNOWN: &str = "n/a";
 
+/// The GPU is shared with whatever jobs radrmd placed there.
+const BY_RADRMD: &str = "by radrmd";
+
 /// A mean with its interval in a form.
 fn mean(mean: Option<Mean>, form: impl Fn(f64) -> String) -> String {
     let Some(mean) = mean else { return UNKNOWN.to_owned() };
@@ -111,6 +114,10 @@ fn company(company: Option<&Company>) -> String {
     format!("with {}{by}", company.others.join(" + "))
 }
 
+fn sharing(one: &Configuration) -> String {
+    if one.shares { BY_RADRMD.to_owned() } else { company(one.company.as_ref()) }
+}
+
 fn text(runs: &[Recorded], by: Metric) -> String {
     let all = report::configurations(runs);
     let mut table = Table::new([
@@ -129,7 +136,7 @@ fn text(runs: &[Recorded], by: Metric) -> String {
         let marks: Vec<_> = marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect();
         table.row([
             one.name.clone(),
-            company(one.company.as_ref()),
+            sharing(one),
             one.finished.to_string(),
             one.failed.to_string(),
             mean(one.run_time_s, seconds),
@@ -152,11 +159,7 @@ fn text(runs: &[Recorded], by: Metric) -> String {
             Metric::PeakMemory => format!("peak memory {}", mean(best.peak_bytes, bytes)),
             Metric::SmActivity => format!("SM activity {}", mean(best.sm_activity, share)),
         };
-        lines.push(format!(
-            "best: {}, {}: {figure}",
-            clean(&best.name),
-            clean(&company(best.company.as_ref()))
-        ));
+        lines.push(format!("best: {}, {}: {figure}", clean(&best.name), clean(&sharing(best))));
     }
     lines.extend(matrix(&all));
     if all.iter().any(|one| one.profiled) {

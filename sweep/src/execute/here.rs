@@ -1,0 +1,202 @@
+//! Runs that the sweep starts by itself, each by a supervisor of its own.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use radrm_os::pidfd;
+use rustix::process::{Signal, pidfd_send_signal};
+
+use super::{Event, Sweep, members};
+use crate::attempt::{Attempt, Barrier, Order, PROFILE, Standing};
+use crate::error::SweepError;
+use crate::figures;
+use crate::machine::instances;
+use crate::plan::{Collocation, Group, Run};
+use crate::store::{Outcome, Recorded};
+
+/// Between two looks at what runs.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Between two looks at members that come to the barrier: this long the first one waits for nothing.
+const BARRIER_INTERVAL: Duration = Duration::from_millis(2);
+
+/// A member that has not come to the barrier by then never will: it only has to be started.
+const BARRIER_PATIENCE: Duration = Duration::from_secs(60);
+
+impl Sweep<'_> {
+    /// Starts the members of a group at once; `None` if that was interrupted.
+    pub(super) fn start(
+        &self,
+        group: &Group,
+        runs: &[Recorded],
+        report: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<Option<Vec<Child>>, SweepError> {
+        let Some(first) = runs.first() else { return Ok(Some(Vec::new())) };
+        let shared = self.attempt(first);
+        let io = |path: PathBuf| move |source| SweepError::Io { path, source };
+        let barrier = match runs.len() {
+            0 | 1 => None,
+            _ => {
+                std::fs::create_dir_all(shared.folder()).map_err(io(shared.folder().to_owned()))?;
+                let path = shared.file("barrier");
+                Some((Barrier::close(&path).map_err(io(path.clone()))?, path))
+            }
+        };
+        let mut children = Vec::new();
+        let instances = instances(group, &self.options.instances)?;
+        for (run, member) in members(group, runs) {
+            let (planned, instance) = (&group.runs[member], instances[member].clone());
+            let attempt = self.attempt(run);
+            let mut order = Order {
+                command: self.command(planned, &attempt, &shared),
+                directory: planned.directory.clone(),
+                environment: planned.environment.clone(),
+                timeout_ms: planned.timeout_ms,
+                grace_ms: self.options.grace.as_millis() as u64,
+                barrier: barrier.as_ref().map(|(_, path)| path.clone()),
+                mark: self.mark(run),
+            };
+            let devices = instance.unwrap_or_else(|| planned.devices.join(","));
+            if !devices.is_empty() {
+                order.environment.insert("CUDA_VISIBLE_DEVICES".to_owned(), devices);
+            }
+            let status = attempt.prepare(&order).map_err(io(attempt.folder().to_owned()))?;
+            children.push(self.supervisor(&attempt, status)?);
+        }
+        let Some((barrier, path)) = barrier else { return Ok(Some(children)) };
+        let since = Instant::now();
+        loop {
+            let has_come = |run: &Recorded| self.attempt(run).supervisor().is_some_and(|(_, waits)| waits);
+            if runs.iter().all(has_come) {
+                barrier.open().map_err(io(path))?;
+                return Ok(Some(children));
+            }
+            let is_gone = runs.iter().any(|run| self.attempt(run).standing() != Standing::UnderWay);
+            if self.stop.count() > 0 || is_gone || since.elapsed() > BARRIER_PATIENCE {
+                // The lock falls, and those that wait end.
+                drop(barrier);
+                for child in &mut children {
+                    let _ = child.wait();
+                }
+                if self.stop.count() == 0 {
+                    report(&Event::Remark(format!("group {}: not all members could be started", group.name)));
+                    return Ok(Some(children));
+                }
+                return Ok(None);
+            }
+            thread::sleep(BARRIER_INTERVAL);
+        }
+    }
+
+    /// A supervisor that holds the lock of its attempt from its first moment on.
+    fn supervisor(&self, attempt: &Attempt, status: std::fs::File) -> Result<Child, SweepError> {
+        use std::os::unix::process::CommandExt;
+        let (program, words) = &self.options.supervisor;
+        let log = std::fs::File::create(attempt.file("supervisor.log"));
+        let log = log.map_err(|source| SweepError::Io { path: attempt.folder().to_owned(), source })?;
+        let mut command = Command::new(program);
+        // Ctrl-C of the terminal is the sweep's alone.
+        command.args(words).arg(attempt.folder()).process_group(0);
+        command.stdin(Stdio::from(status)).stdout(Stdio::null()).stderr(log);
+        command.spawn().map_err(|source| SweepError::Start { program: program.display().to_string(), source })
+    }
+
+    fn command(&self, run: &Run, attempt: &Attempt, shared: &Attempt) -> Vec<String> {
+        let file = |attempt: &Attempt, name: &str| attempt.file(name).to_string_lossy().into_owned();
+        let mut words = vec![self.options.launcher.to_string_lossy().into_owned(), "--quiet".to_owned()];
+        let mut option = |name: &str, value: &str| words.extend([name.to_owned(), value.to_owned()]);
+        option("-o", &file(attempt, PROFILE));
+        // A share of the running time below 0.5 %, for SM activity by the shape of launches.
+        option("--kernels", "sample");
+        if let Some(machine) = &run.emulate {
+            option("--emulate", machine);
+            option("--machine", &file(shared, "machine"));
+        }
+        if let Some(limit) = &run.mem_limit {
+            option("--mem-limit", limit);
+        }
+        if let Some(share) = &run.sm_limit {
+            option("--sm-limit", share);
+        }
+        if run.collocation == Collocation::Mps {
+            words.push("--mps".to_owned());
+        }
+        words.push("--".to_owned());
+        words.extend(run.words(&file(attempt, "profiler")));
+        words
+    }
+
+    /// Waits until no attempt is under way; what came of each, or `None` if that was interrupted.
+    pub(super) fn watch(
+        &self,
+        runs: &[Recorded],
+        children: &mut Vec<Child>,
+        report: &mut dyn FnMut(&Event<'_>),
+    ) -> Option<Vec<Option<Outcome>>> {
+        let mut sent = vec![0; runs.len()];
+        loop {
+            children.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
+            let standings: Vec<_> = runs.iter().map(|run| self.attempt(run).standing()).collect();
+            if !standings.contains(&Standing::UnderWay) {
+                for mut child in children.drain(..) {
+                    let _ = child.wait();
+                }
+                let ended = |(standing, run): (Standing, &Recorded)| match standing {
+                    Standing::Ended(ended) => {
+                        Some(figures::outcome(&ended, &self.attempt(run).file(PROFILE)))
+                    }
+                    Standing::UnderWay | Standing::Nothing => None,
+                };
+                let outcomes: Vec<_> = standings.into_iter().zip(runs).map(ended).collect();
+                // A group that ended just before the signal is recorded.
+                let is_whole = outcomes.iter().all(Option::is_some);
+                return (is_whole || self.stop.count() == 0).then_some(outcomes);
+            }
+            let asked = self.stop.count().min(2);
+            for (run, sent) in runs.iter().zip(&mut sent) {
+                // A supervisor that cannot be asked yet is asked the next time.
+                if *sent < asked && end(&self.attempt(run)) {
+                    *sent += 1;
+                }
+            }
+            report(&Event::Tick);
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+/// Asks the supervisor of an attempt to end its program; gives whether it was there to be asked.
+fn end(attempt: &Attempt) -> bool {
+    let Some((supervisor, _)) = attempt.supervisor() else { return false };
+    // The descriptor first: the number can be another process's by now, and the descriptor cannot.
+    let Ok(handle) = pidfd::open(supervisor.pid) else { return false };
+    supervisor.lives() && pidfd_send_signal(&handle, Signal::TERM).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use radrm_os::ProcessIdentity;
+
+    use super::*;
+
+    #[test]
+    fn a_supervisor_is_asked_only_once_its_process_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let attempt = Attempt::at(dir.path().join("1"));
+        let _status = attempt.prepare(&Order::default()).unwrap();
+        assert!(!end(&attempt), "it has not said yet which process it is");
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let identity = ProcessIdentity::of(child.id()).unwrap();
+        let says = |start: u64| std::fs::write(attempt.file("status"), format!("{} {start}\n", child.id()));
+        says(identity.start + 1).unwrap();
+        assert!(!end(&attempt), "another process has its number");
+        says(identity.start).unwrap();
+        assert!(end(&attempt));
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+        assert!(!end(&attempt));
+    }
+}

@@ -1,0 +1,125 @@
+//! Runs as jobs of radrmd: which can be jobs, how these are called, and what the daemon's answer says of a run. Pure.
+
+use radrm_protocol::wire::JobRow;
+use radrm_scheduler_core::{Outcome, Verdict};
+use thiserror::Error;
+
+use crate::attempt::Ended;
+use crate::plan::{Collocation, Group};
+
+/// Bytes of a run's name in that of its job: with the tag it is no longer than a job's name may be.
+const MAX_NAME: usize = 200;
+
+/// Why a group cannot be run by radrmd.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NotAJob {
+    /// There is no common start of jobs.
+    #[error("its {0} runs start together, and radrmd starts each job by itself")]
+    Together(usize),
+    /// Jobs are no clients of the Multi-Process Service by themselves.
+    #[error("its run uses MPS, which radrmd does not start for a job")]
+    Mps,
+    /// The daemon chooses the instance.
+    #[error("its run names the MIG profile {0}, and radrmd chooses the GPU of a job")]
+    Mig(String),
+    /// The daemon has GPUs of its own.
+    #[error("its GPUs are emulated for the sweep, and radrmd has GPUs of its own")]
+    Emulated,
+}
+
+/// Whether radrmd can run a group.
+pub(crate) fn check(group: &Group) -> Result<(), NotAJob> {
+    let [run] = group.runs.as_slice() else { return Err(NotAJob::Together(group.runs.len())) };
+    match &run.collocation {
+        _ if run.emulate.is_some() => Err(NotAJob::Emulated),
+        Collocation::Mps => Err(NotAJob::Mps),
+        Collocation::Mig(profile) => Err(NotAJob::Mig(profile.clone())),
+        Collocation::Streams => Ok(()),
+    }
+}
+
+/// What a run's job is called: by the run, and by the tag of the attempt.
+pub(crate) fn name(run: &str, tag: &str) -> String {
+    format!("{} #{tag}", &run[..run.floor_char_boundary(MAX_NAME)])
+}
+
+/// Whether a job is that of an attempt.
+pub(crate) fn is_of(row: &JobRow, tag: &str) -> bool {
+    row.name.strip_suffix(tag).is_some_and(|name| name.ends_with(" #"))
+}
+
+/// Whether a job has left the queue at least once.
+pub(crate) fn has_started(row: &JobRow) -> bool {
+    !["waiting", "held"].contains(&row.state.as_str())
+}
+
+/// How a job ended that is over.
+pub(crate) fn ended(row: &JobRow) -> Ended {
+    let plain = Ended {
+        started_ms: row.started_ms.unwrap_or(row.submitted_ms),
+        duration_ms: row.ran_ms,
+        ..Ended::default()
+    };
+    let why = || Some(row.end.clone().unwrap_or_default());
+    match row.verdict {
+        Some(Verdict::Ended(Outcome::Exited { code })) => Ended { code: Some(code), ..plain },
+        Some(Verdict::Ended(Outcome::Signalled { signal })) => Ended { signal: Some(signal), ..plain },
+        Some(Verdict::TimedOut) => Ended { timed_out: true, ..plain },
+        _ => Ended { code: row.exit_code, why: why(), ..plain },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Run;
+
+    #[test]
+    fn only_what_radrmd_can_start_as_it_is_meant_becomes_a_job() {
+        let run = Run { devices: vec!["0".into(), "1".into()], ..Run::default() };
+        let of = |runs: Vec<Run>| check(&Group { runs, ..Group::default() });
+        assert_eq!(of(vec![run.clone()]), Ok(()));
+        assert_eq!(of(vec![run.clone(), run.clone()]), Err(NotAJob::Together(2)));
+        let mps = Run { collocation: Collocation::Mps, ..run.clone() };
+        assert_eq!(of(vec![mps]), Err(NotAJob::Mps));
+        let mig = Run { collocation: Collocation::Mig("1g.5gb".into()), ..run.clone() };
+        assert_eq!(of(vec![mig]), Err(NotAJob::Mig("1g.5gb".into())));
+        assert_eq!(of(vec![Run { emulate: Some("T4".into()), ..run }]), Err(NotAJob::Emulated));
+    }
+
+    #[test]
+    fn a_job_is_known_by_its_tag_however_long_the_name_of_its_run_is() {
+        let row = |name: String| JobRow { name, ..JobRow::default() };
+        for run in ["batch=8", "", &"\u{e9}".repeat(300)] {
+            let name = name(run, "0123456789abcdef");
+            assert!(name.len() <= 256, "{name}");
+            assert!(is_of(&row(name.clone()), "0123456789abcdef"));
+            assert!(!is_of(&row(name), "0123456789abcde0"));
+        }
+        assert!(!is_of(&row("x 0123456789abcdef".into()), "0123456789abcdef"));
+    }
+
+    #[test]
+    fn a_job_ends_as_a_run_does() {
+        let row = JobRow {
+            started_ms: Some(5),
+            ran_ms: 7,
+            exit_code: Some(143),
+            end: Some("why".into()),
+            ..JobRow::default()
+        };
+        let with = |verdict| ended(&JobRow { verdict: Some(verdict), ..row.clone() });
+        let plain = Ended { started_ms: 5, duration_ms: 7, ..Ended::default() };
+        assert_eq!(
+            with(Verdict::Ended(Outcome::Exited { code: 3 })),
+            Ended { code: Some(3), ..plain.clone() }
+        );
+        assert_eq!(
+            with(Verdict::Ended(Outcome::Signalled { signal: 15 })),
+            Ended { signal: Some(15), ..plain.clone() }
+        );
+        assert_eq!(with(Verdict::TimedOut), Ended { timed_out: true, ..plain.clone() });
+        let cancelled = JobRow { exit_code: None, verdict: Some(Verdict::Cancelled), ..row.clone() };
+        assert_eq!(ended(&cancelled), Ended { why: Some("why".into()), ..plain });
+    }
+}

@@ -1,0 +1,84 @@
+//! Runs that are jobs of radrmd: what is on disk before a job is submitted, and before it may start.
+//!
+//! | on disk | then |
+//! |---|---|
+//! | a tag that no other attempt has | a job with the tag in its name is submitted, held |
+//! | the job's number | it is released |
+//!
+//! A sweep that is killed in between finds the job by its tag. A held job never starts by itself, so one that is found too
+//! late has not run.
+
+use rusqlite::{Row, params};
+
+use super::Store;
+use crate::error::SweepError;
+
+/// From version 3 on.
+pub(super) const COLUMNS: &str = "\
+ALTER TABLE runs ADD COLUMN tag TEXT;
+ALTER TABLE runs ADD COLUMN job INTEGER;
+ALTER TABLE runs ADD COLUMN shares INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE runs ADD COLUMN withdrawn INTEGER NOT NULL DEFAULT 0;";
+
+/// An attempt that is a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Submission {
+    /// In the job's name, and in that of no other.
+    pub tag: String,
+    /// The job's number; `None`: it may not have been submitted.
+    pub job: Option<u64>,
+    /// Other jobs may have been on its GPU.
+    pub shares: bool,
+    /// The sweep was interrupted: that the job was cancelled is no failure.
+    pub withdrawn: bool,
+}
+
+impl Store {
+    /// Records that an attempt is about to be submitted; it is on disk when this returns.
+    ///
+    /// # Errors
+    /// [`SweepError::State`].
+    pub fn submit(&mut self, key: &str, shares: bool) -> Result<(), SweepError> {
+        let text =
+            "UPDATE runs SET state = 'started', attempt = attempt + 1, tag = lower(hex(randomblob(8))),
+                                    job = NULL, shares = ?2, withdrawn = 0
+                    WHERE key = ?1";
+        self.change(text, params![key, shares])
+    }
+
+    /// Records the number of a run's job.
+    ///
+    /// # Errors
+    /// [`SweepError::State`].
+    pub fn submitted(&mut self, key: &str, job: u64) -> Result<(), SweepError> {
+        self.change("UPDATE runs SET job = ?2 WHERE key = ?1", params![key, super::signed(job)])
+    }
+
+    /// Records that jobs are about to be cancelled, because the sweep is interrupted.
+    ///
+    /// # Errors
+    /// [`SweepError::State`].
+    pub fn withdraw(&mut self, keys: &[String]) -> Result<(), SweepError> {
+        self.each(keys, |transaction, key| {
+            transaction.execute("UPDATE runs SET withdrawn = 1 WHERE key = ?1", [key]).map(|_| ())
+        })
+    }
+
+    fn change(&self, text: &str, values: impl rusqlite::Params) -> Result<(), SweepError> {
+        self.connection.execute(text, values).map(|_| ()).map_err(self.wrong())
+    }
+}
+
+/// The job of a row; a state of an earlier version has none.
+pub(super) fn submission(row: &Row<'_>) -> rusqlite::Result<Option<Submission>> {
+    if row.as_ref().column_index("tag").is_err() {
+        return Ok(None);
+    }
+    let Some(tag) = row.get("tag")? else { return Ok(None) };
+    Ok(Some(Submission {
+        tag,
+        job: row.get::<_, Option<i64>>("job")?.map(i64::unsigned_abs),
+        shares: row.get("shares")?,
+        withdrawn: row.get("withdrawn")?,
+    }))
+}
