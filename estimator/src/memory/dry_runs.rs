@@ -2,7 +2,7 @@
 
 use super::Line;
 use super::line::Posterior;
-use crate::calibrate::{Adaptive, margin};
+use crate::calibrate::{Adaptive, margin, student};
 
 /// Real runs of programs that were dry-run before, of one stack: one model of GPU, and the same versions of frameworks.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,9 +24,6 @@ pub(super) struct Learned {
 }
 
 impl Learned {
-    /// Least margin: few pairs do not show how much a program differs that none of them is like.
-    const MIN_MARGIN: f64 = 0.05;
-
     /// The peak to expect for a dry run's figure.
     pub(super) fn estimate(&self, dry: f64) -> f64 {
         self.line.estimate(dry)
@@ -34,7 +31,7 @@ impl Learned {
 
     /// `ln(bound / estimate)` for a dry run's figure.
     pub(super) fn margin(&self, dry: f64) -> f64 {
-        (self.quantile * self.line.spread(dry)).max(Self::MIN_MARGIN)
+        self.quantile * self.line.spread(dry)
     }
 }
 
@@ -64,14 +61,21 @@ impl DryRuns {
         self.pairs.len()
     }
 
-    /// What follows from a line that ships; `None` without pairs.
-    pub(super) fn learn(&self, prior: &Line, level: f64) -> Option<Learned> {
+    /// What follows from a line that ships; `None` without pairs. Every peak may be off by `amount`, however small its dry run is.
+    ///
+    /// The scores' conformal quantile is as good as the pairs are many and alike. So the shipped spread counts like
+    /// some pairs more, and the larger of both quantiles holds.
+    pub(super) fn learn(&self, prior: &Line, amount: f64, level: f64) -> Option<Learned> {
         let seen = self.pairs.len();
+        let line = prior.posterior(&self.pairs, amount);
+        let scores = line.scores_without_own(&self.pairs);
+        let squares: f64 = scores.iter().map(|score| score * score).sum();
+        let freedom = Adaptive::PRIOR + seen as f64;
+        let pooled = student(level, freedom) * ((Adaptive::PRIOR + squares) / freedom).sqrt();
         // So many scores cannot promise more.
         let level = level.min(seen as f64 / (seen + 1) as f64);
-        let line = prior.posterior(&self.pairs);
         // The rank of that level is a whole number, which must not be rounded up to the next.
-        let quantile = margin(&line.scores_without_own(&self.pairs), level - 1e-9)?;
+        let quantile = margin(&scores, level - 1e-9)?.max(pooled);
         Some(Learned { line, quantile, level, enough: seen >= Self::ENOUGH })
     }
 }
@@ -95,10 +99,10 @@ mod tests {
 
     #[test]
     fn one_run_teaches_most_of_a_sites_constant() {
-        assert_eq!(DryRuns::default().learn(&PRIOR, 0.95), None);
+        assert_eq!(DryRuns::default().learn(&PRIOR, 20.0, 0.95), None);
         let mut here = DryRuns::default();
         here.observe(1000.0, 2200.0);
-        let learned = here.learn(&PRIOR, 0.95).unwrap();
+        let learned = here.learn(&PRIOR, 20.0, 0.95).unwrap();
         assert!((2100.0..2200.0).contains(&learned.estimate(1000.0)), "{learned:?}");
         assert!((0.05..0.1).contains(&learned.margin(1000.0)), "{learned:?}");
         assert!(!learned.enough && learned.level == 0.5, "{learned:?}");
@@ -106,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_level_is_stated_that_the_runs_can_promise() {
-        let of = |count| pairs(count).learn(&PRIOR, 0.95).unwrap();
+        let of = |count| pairs(count).learn(&PRIOR, 20.0, 0.95).unwrap();
         assert_eq!((of(9).enough, of(9).level), (false, 0.9));
         assert_eq!((of(10).enough, of(10).level), (true, 10.0 / 11.0));
         assert_eq!(of(30).level, 0.95);
@@ -132,10 +136,26 @@ mod tests {
     }
 
     #[test]
+    fn runs_all_alike_leave_a_margin_for_programs_unlike_them() {
+        let mut here = DryRuns::default();
+        let mut margins = Vec::new();
+        for n in 1..=DryRuns::KEPT {
+            let dry = 1000.0 + 50.0 * n as f64;
+            here.observe(dry, dry + 1200.0);
+            margins.push(here.learn(&PRIOR, 20.0, 0.95).unwrap().margin(5000.0));
+        }
+        assert!(margins.is_sorted_by(|before, after| before > after), "{margins:?}");
+        // With as many as the shipped spread counts for it is divided by the root of two.
+        let spread = (0.05 * 5000.0f64).hypot(20.0) / 6200.0;
+        let expected = spread * 1.725 / std::f64::consts::SQRT_2;
+        assert!((expected..1.15 * expected).contains(&margins[9]), "{} {expected}", margins[9]);
+    }
+
+    #[test]
     fn a_program_unlike_the_others_widens_the_bound() {
         let mut here = pairs(12);
-        let before = here.learn(&PRIOR, 0.95).unwrap().margin(5000.0);
+        let before = here.learn(&PRIOR, 20.0, 0.95).unwrap().margin(5000.0);
         here.observe(5555.0, 9000.0);
-        assert!(here.learn(&PRIOR, 0.95).unwrap().margin(5000.0) > 0.25, "{before}");
+        assert!(here.learn(&PRIOR, 20.0, 0.95).unwrap().margin(5000.0) > 0.25, "{before}");
     }
 }

@@ -43,7 +43,7 @@ impl Line {
     /// The line of one program after its own runs, pairs of (dry, peak): the mean of Bayes' posterior.
     #[must_use]
     pub fn after(&self, runs: &[(f64, f64)]) -> (f64, f64) {
-        self.prior().plus(runs, |peak| self.weight(peak)).line()
+        self.prior().plus(runs, |_, peak| (self.noise * peak).powi(-2)).line()
     }
 
     fn prior(&self) -> Sums {
@@ -52,14 +52,12 @@ impl Line {
         Sums { aa: w_fixed, ab: 0.0, bb: w_factor, a, b }
     }
 
-    fn weight(&self, peak: f64) -> f64 {
-        (self.noise * peak).powi(-2)
-    }
-
-    /// The line of a site after its jobs, pairs of (dry, peak), with what is not known of it.
+    /// The line of a site after its jobs, pairs of (dry, peak), with what is not known of it. What is not in the dry run is the
+    /// same for all programs there: what a peak is off by is `noise` of the dry run's figure, and `amount`.
     #[must_use]
-    pub(super) fn posterior(&self, jobs: &[(f64, f64)]) -> Posterior {
-        Posterior { line: *self, sums: self.prior().plus(jobs, |peak| self.weight(peak)) }
+    pub(super) fn posterior(&self, jobs: &[(f64, f64)], amount: f64) -> Posterior {
+        let prior = Posterior { line: *self, amount, sums: self.prior() };
+        Posterior { sums: prior.sums.plus(jobs, |dry, _| prior.deviation(dry).powi(-2)), ..prior }
     }
 
     /// The line of a site after its jobs, pairs of (dry, peak): the shipped line is the prior, which fades as they come in.
@@ -86,6 +84,7 @@ impl Line {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Posterior {
     line: Line,
+    amount: f64,
     sums: Sums,
 }
 
@@ -96,19 +95,23 @@ impl Posterior {
         self.line.at(dry, fixed, factor)
     }
 
+    /// Standard deviation of a peak from its own program's line.
+    fn deviation(&self, dry: f64) -> f64 {
+        (self.line.noise * dry).hypot(self.amount)
+    }
+
     /// Relative standard deviation of a peak from the estimate: that of its own program, and what the jobs leave unknown of
     /// the line.
     pub(super) fn spread(&self, dry: f64) -> f64 {
         let Sums { aa, ab, bb, .. } = self.sums;
         let of_line = (bb - 2.0 * ab * dry + aa * dry * dry) / self.sums.determinant();
-        let relative = of_line.max(0.0).sqrt() / self.estimate(dry);
-        self.line.noise.hypot(relative)
+        self.deviation(dry).hypot(of_line.max(0.0).sqrt()) / self.estimate(dry)
     }
 
     /// Of each of its jobs, `ln(peak / estimate)` in units of the spread, both by the line that the others teach.
     pub(super) fn scores_without_own(&self, jobs: &[(f64, f64)]) -> Vec<f64> {
         let of = |(dry, peak): &(f64, f64)| {
-            let sums = self.sums.plus(&[(*dry, *peak)], |peak| -self.line.weight(peak));
+            let sums = self.sums.plus(&[(*dry, *peak)], |dry, _| -self.deviation(dry).powi(-2));
             let others = Self { sums, ..*self };
             score(*peak, others.estimate(*dry)) / others.spread(*dry)
         };
@@ -118,7 +121,7 @@ impl Posterior {
 
 /// The line with the least squared relative errors.
 fn relative_line(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
-    let sums = Sums::default().plus(pairs, |peak| peak.powi(-2));
+    let sums = Sums::default().plus(pairs, |_, peak| peak.powi(-2));
     // One figure at all batch sizes is no line.
     (sums.determinant() > 1e-9 * sums.aa * sums.bb).then(|| sums.line())
 }
@@ -134,9 +137,9 @@ struct Sums {
 }
 
 impl Sums {
-    fn plus(mut self, pairs: &[(f64, f64)], weight: impl Fn(f64) -> f64) -> Self {
+    fn plus(mut self, pairs: &[(f64, f64)], weight: impl Fn(f64, f64) -> f64) -> Self {
         for (dry, peak) in pairs {
-            let weight = weight(*peak);
+            let weight = weight(*dry, *peak);
             self.aa += weight;
             self.ab += weight * dry;
             self.bb += weight * dry * dry;
@@ -197,10 +200,10 @@ mod tests {
     fn scores_are_those_of_the_others_line_in_its_spread() {
         let line = site();
         let jobs = [(2000.0, 5000.0), (1000.0, 3500.0), (4000.0, 8000.0)];
-        let scores = line.posterior(&jobs).scores_without_own(&jobs);
+        let scores = line.posterior(&jobs, 20.0).scores_without_own(&jobs);
         for (at, job) in jobs.iter().enumerate() {
             let others: Vec<_> = jobs.iter().filter(|other| *other != job).copied().collect();
-            let others = line.posterior(&others);
+            let others = line.posterior(&others, 20.0);
             let expected = (job.1 / others.estimate(job.0)).ln() / others.spread(job.0);
             assert!((scores[at] - expected).abs() < 1e-9, "{at}: {scores:?} {expected}");
         }
@@ -212,10 +215,12 @@ mod tests {
         let at = |jobs: u32| {
             let jobs: Vec<_> =
                 (0..jobs).map(|n| 1000.0 + 10.0 * f64::from(n)).map(|dry| (dry, dry + 900.0)).collect();
-            line.posterior(&jobs).spread(1000.0)
+            line.posterior(&jobs, 20.0).spread(1000.0)
         };
-        let prior = (600.0_f64.powi(2) + 30.0_f64.powi(2)).sqrt() / 1600.0;
-        assert!((at(0) - 0.05_f64.hypot(prior)).abs() < 1e-9, "{}", at(0));
+        // 50 for the dry run's figure, 20 besides, 600 and 30 for the line.
+        let prior =
+            (50.0_f64.powi(2) + 20.0_f64.powi(2) + 600.0_f64.powi(2) + 30.0_f64.powi(2)).sqrt() / 1600.0;
+        assert!((at(0) - prior).abs() < 1e-9, "{}", at(0));
         assert!(at(1) < 0.3 * at(0) && at(5) < at(1) && at(1000) < 0.051, "{} {} {}", at(1), at(5), at(1000));
     }
 

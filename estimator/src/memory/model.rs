@@ -80,6 +80,10 @@ const VERSION: u64 = 1;
 
 const MIB: f64 = 1_048_576.0;
 
+/// PyTorch's allocator takes GPU memory for requests of up to 10 MiB in pieces of this size: one more or less is what any
+/// dry run may be off by.
+const PIECE: f64 = 20.0 * MIB;
+
 /// Batch sizes below this were not measured: there what does not grow with the batch counts as fewer samples.
 const MEASURED: f64 = 8.0;
 
@@ -194,7 +198,7 @@ impl MemoryModel {
     pub fn estimate(&self, job: &Known<'_>, stretch: f64) -> Option<Answer> {
         let points = if job.batch.is_some() { job.points } else { &[] };
         let batch = job.batch.unwrap_or(1.0);
-        let learned = job.here.and_then(|here| here.learn(&self.dry_line(), self.rule.level()));
+        let learned = job.here.and_then(|here| here.learn(&self.dry_line(), PIECE, self.rule.level()));
         // Of two runs and more the line is the program's own: where it begins at a site weighs little.
         let sites = if points.len() > 1 { &self.sites[..1] } else { &self.sites[..] };
         let mut of_sites: Vec<(Estimates, Combined)> = Vec::with_capacity(sites.len());

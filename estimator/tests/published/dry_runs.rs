@@ -71,8 +71,9 @@ pub fn outcomes() -> Option<[Vec<Outcome>; 2]> {
     }))
 }
 
-/// The same programs when others have run at the site: half of the families, or up to so many programs of these, of 200 orders.
-pub fn corrected(most: usize) -> Option<[Vec<Outcome>; 2]> {
+/// The same programs when others have run at the site: half of the families, or up to so many programs of these, of 200 orders;
+/// those orders in which enough have run, as a number of programs.
+pub fn corrected(most: usize, enough: usize) -> Option<[Vec<Outcome>; 2]> {
     const ORDERS: u64 = 200;
     let all = programs()?;
     let families: BTreeSet<&str> = all.iter().map(|program| program.family.as_str()).collect();
@@ -90,6 +91,9 @@ pub fn corrected(most: usize) -> Option<[Vec<Outcome>; 2]> {
                 .filter_map(|program| Some((next(), (program.held, program.peaks[site]?))))
                 .collect();
             known.sort_unstable_by_key(|(at, _)| *at);
+            if known.len() < enough {
+                continue;
+            }
             let mut here = DryRuns::default();
             known.iter().take(most).for_each(|(_, (dry, peak))| here.observe(dry * MIB, peak * MIB));
             let others = all.iter().filter(|program| !has_run(program));
