@@ -303,7 +303,6 @@ mod tests {
                 function: "__pyx_f_4pool_6memory_alloc".into(),
                 file: Some("/project/pool/memory.pyx".into()),
                 line: Some(40),
-                ..Symbol::default()
             };
             stacks.symbols.insert((module, offset), vec![symbol]);
         }
