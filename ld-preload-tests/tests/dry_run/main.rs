@@ -1,5 +1,6 @@
 //! Dry runs of unmodified PyTorch programs.
 
+mod cards;
 mod corrected;
 mod ended;
 mod exact;
