@@ -21,7 +21,7 @@ pub use pairs::{DryRunPairs, PastDryRun};
 pub use past::PastRuns;
 pub use program::{ProgramKey, script_word};
 pub use ranks::RowRanks;
-pub use row::{GpuPeak, Origin, Row, gpu_peaks};
+pub use row::{GpuPeak, Origin, Row, framework_list, gpu_peaks};
 pub use sharing::{SharedJob, Sharing, program_name};
 pub use table::Filter;
 

@@ -72,11 +72,11 @@ pub(super) fn of_stack(
         "SELECT real.gpu_model, dry.footprint_bytes, real.footprint_bytes
          FROM runs AS real JOIN runs AS dry ON dry.id = (
              SELECT id FROM runs WHERE program_key = real.program_key AND origin = 'dry_run' AND uid = real.uid
-                 AND bounds_need = 1 AND complete AND batch IS real.batch AND id < real.id
+                 AND framework IS :framework AND gpu_model IS :emulated AND bounds_need = 1 AND complete
+                 AND batch IS real.batch AND id < real.id
              ORDER BY id DESC LIMIT 1)
          WHERE real.origin = 'measured' AND real.emulated IS NULL AND real.bounds_need = 1 AND real.complete
-             AND real.framework IS :framework AND dry.framework IS :framework AND dry.gpu_model IS :emulated
-             AND (:model IS NULL OR real.gpu_model = :model) AND real.footprint_bytes > 0
+             AND real.framework IS :framework AND (:model IS NULL OR real.gpu_model = :model) AND real.footprint_bytes > 0
          ORDER BY real.id DESC LIMIT :limit",
     )?;
     let given = named_params! {
@@ -153,6 +153,15 @@ mod tests {
         set.add("t --bs 8", Origin::DryRun, 12, |row| row);
         set.add("t --bs 8", Origin::Measured, 21, |row| row);
         assert_eq!(set.pairs(None), (Some("A100".to_owned()), vec![(11, 20), (12, 21)]));
+    }
+
+    #[test]
+    fn a_dry_run_on_another_card_hides_no_pair() {
+        let mut set = Fixture::new();
+        set.add("t", Origin::DryRun, 10, |row| row);
+        set.add("t", Origin::DryRun, 9, |row| Row { gpu_model: Some("T4".into()), ..row });
+        set.add("t", Origin::Measured, 20, |row| row);
+        assert_eq!(set.pairs(None).1, [(10, 20)]);
     }
 
     #[test]

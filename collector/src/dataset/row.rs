@@ -313,7 +313,9 @@ fn kind_peaks(profile: &Profile) -> [u64; KIND_COUNT] {
     highest
 }
 
-fn framework_list(profile: &Profile) -> Option<String> {
+/// The column `framework` of a profile: frameworks with their versions.
+#[must_use]
+pub fn framework_list(profile: &Profile) -> Option<String> {
     let seen = frameworks(profile);
     (!seen.is_empty()).then(|| seen.join(", "))
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use radrm_collector::dataset::{self, Dataset, DatasetError, DryRunPairs, PastDryRun};
 use radrm_estimator::memory::{DryRuns, Known, MemoryModel};
+use radrm_profile::model::Expected;
 use radrm_profile::model::dry_run::{DryRunFigures, GpuFigures};
-use radrm_profile::model::{Expected, frameworks};
 use radrm_profile::{Bytes, Profile};
 
 use super::NO_BOUND;
@@ -17,11 +17,10 @@ use crate::cli::RowTo;
 pub fn of(profile: &Profile, to: &RowTo) -> Option<Expected> {
     let figures = profile.dry_run.as_ref().filter(|figures| figures.out_of_memory == 0)?;
     let largest = largest(figures)?;
-    let seen = frameworks(profile);
     let like = PastDryRun {
         held: Bytes(largest.held_peak),
         gpu_model: Some(largest.name.clone()),
-        framework: (!seen.is_empty()).then(|| seen.join(", ")),
+        framework: dataset::framework_list(profile),
     };
     let pairs = file(to).and_then(|file| pairs(file, &like).ok()).unwrap_or_default();
     by(figures, &pairs)
